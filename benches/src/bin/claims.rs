@@ -1,0 +1,240 @@
+//! Runs the claims in rounds and judges the goals.
+//!
+//! ```text
+//! claims [--bench NAME]... [--only RUNTIME]... [--workers 1,2] [--rounds N] [--quick]
+//!        [--unordered PATH] [--out FILE] [--list]
+//! ```
+//!
+//! A round runs every runtime of every row once, each in a process of its own, the next round beginning with the next
+//! runtime. `NAME` is a claim or `claim/row`; lists may be separated by commas. `--quick` makes the loads small and one
+//! round the default: for trying out, not for figures. `--unordered` names this binary built with
+//! `--cfg forebear_unordered`, the other side of the claim `order`. The exit code is 1 if a goal falls short.
+//!
+//! A child gets the parent's calibration of a millisecond of computing, and a malloc that keeps what is freed.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use forebear_benches::measure::{Effort, Sample, sample};
+use forebear_benches::report::{self, ROUNDS, Tallies, Tally, Verdict};
+use forebear_benches::{Claim, Row, Runner, claims, rivals, work};
+
+/// How long one process may take: the slowest, a million suspended coroutines, takes some ten seconds.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// glibc returns large blocks to the system at once, and the next task faults them in again; the largest that it lets
+/// itself be told to keep is 32 MiB.
+const KEEP_MEMORY: &str = "glibc.malloc.mmap_threshold=33554432:glibc.malloc.trim_threshold=4294967296";
+
+#[derive(Debug, Default)]
+struct Options {
+    benches: Vec<String>,
+    only: Vec<String>,
+    workers: Vec<usize>,
+    rounds: Option<usize>,
+    quick: bool,
+    unordered: Option<PathBuf>,
+    out: Option<PathBuf>,
+    list: bool,
+    child: Option<[String; 4]>,
+}
+
+impl Options {
+    fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
+        let mut options = Options::default();
+        while let Some(arg) = args.next() {
+            let mut value = || args.next().ok_or(format!("{arg} needs a value"));
+            let split = |list: String| list.split(',').map(String::from).collect::<Vec<_>>();
+            match &*arg {
+                "--bench" => options.benches.extend(split(value()?)),
+                "--only" => options.only.extend(split(value()?)),
+                "--workers" => {
+                    for number in split(value()?) {
+                        options.workers.push(number.parse().map_err(|_| format!("not a number: {number}"))?);
+                    }
+                }
+                "--rounds" => {
+                    let number = value()?;
+                    options.rounds = Some(number.parse().map_err(|_| format!("not a number: {number}"))?);
+                }
+                "--quick" => options.quick = true,
+                "--unordered" => options.unordered = Some(value()?.into()),
+                "--out" => options.out = Some(value()?.into()),
+                "--list" => options.list = true,
+                "--child" => options.child = Some([value()?, value()?, value()?, value()?]),
+                _ => return Err(format!("unknown: {arg}")),
+            }
+        }
+        Ok(options)
+    }
+
+    fn wants(&self, claim: &Claim, row: &Row) -> bool {
+        let is = |name: &String| *name == claim.name || *name == format!("{}/{}", claim.name, row.name);
+        self.benches.is_empty() || self.benches.iter().any(is)
+    }
+
+    fn wants_runner(&self, runner: &Runner) -> bool {
+        self.only.is_empty() || self.only.iter().any(|name| *name == runner.name)
+    }
+
+    /// Which binary runs a runtime; `None` if there is none.
+    fn program(&self, name: &str) -> Option<PathBuf> {
+        if name == rivals::UNORDERED {
+            return self.unordered.clone();
+        }
+        rivals::is_built_in(name).then(|| std::env::current_exe().ok()).flatten()
+    }
+}
+
+/// One row for one number of workers.
+struct Cell {
+    claim: &'static Claim,
+    row: &'static Row,
+    workers: usize,
+}
+
+fn cells(options: &Options) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for claim in claims::ALL {
+        for row in claim.rows.iter().filter(|row| options.wants(claim, row)) {
+            let wanted = |workers: &&usize| options.workers.is_empty() || options.workers.contains(workers);
+            cells.extend(row.workers.iter().filter(wanted).map(|&workers| Cell { claim, row, workers }));
+        }
+    }
+    cells
+}
+
+/// In the child: measures and prints.
+fn child([claim, row, name, workers]: &[String; 4], quick: bool) -> Result<(), String> {
+    let claim = claims::ALL.iter().find(|it| it.name == claim).ok_or("no such claim")?;
+    let row = claim.rows.iter().find(|it| it.name == row).ok_or("no such row")?;
+    let runner = row.runners.iter().find(|it| it.name == name).ok_or("no such runtime in the row")?;
+    let workers = workers.parse().map_err(|_| "not a number of workers")?;
+    let (load, effort) =
+        if quick { (runner.load.quick(), Effort::QUICK) } else { (runner.load, Effort::ROUND) };
+    let rival = rivals::start(name, workers).ok_or("not in this build")?;
+    let sample = sample(&*rival, load, effort).ok_or("this runtime has no means for this load")?;
+    print!("{}", sample.to_lines());
+    Ok(())
+}
+
+/// All that comes out of a pipe. What was read before an error stands: the exit code tells of an early end.
+fn read(pipe: Option<impl Read>) -> String {
+    let mut text = String::new();
+    let _ = pipe.map(|mut pipe| pipe.read_to_string(&mut text));
+    text
+}
+
+/// In the parent: starts a child and reads what it prints, or how it died.
+fn measure(options: &Options, cell: &Cell, runner: &Runner, program: &PathBuf) -> Result<Sample, String> {
+    let mut command = Command::new(program);
+    command.args(["--child", cell.claim.name, cell.row.name, runner.name, &cell.workers.to_string()]);
+    command.args(options.quick.then_some("--quick"));
+    command.env(work::SPIN_VARIABLE, work::steps_per_ms().to_string()).env("GLIBC_TUNABLES", KEEP_MEMORY);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().map_err(|error| format!("{}: {error}", program.display()))?;
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let complaints = thread::spawn(move || read(stderr));
+    let (done, wait) = mpsc::channel();
+    let lines = thread::spawn(move || {
+        let lines = read(stdout);
+        // Nobody listens any more if it took too long.
+        let _ = done.send(());
+        lines
+    });
+    let late = wait.recv_timeout(PATIENCE).is_err();
+    if late {
+        child.kill().map_err(|error| error.to_string())?;
+    }
+    let status = child.wait().map_err(|error| error.to_string())?;
+    let lines = lines.join().map_err(|_| "a reader panicked")?;
+    let complaints = complaints.join().map_err(|_| "a reader panicked")?;
+    if late {
+        return Err(format!("not over after {} s", PATIENCE.as_secs()));
+    }
+    if !status.success() {
+        let said = complaints.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default();
+        return Err(format!("{status}: {said}"));
+    }
+    Sample::from_lines(&lines).ok_or(format!("no sample in {lines:?}"))
+}
+
+fn run(options: &Options) -> Result<bool, String> {
+    let cells = cells(options);
+    if cells.is_empty() {
+        return Err("no such bench for that number of workers; see --list".into());
+    }
+    let rounds = options.rounds.unwrap_or(if options.quick { 1 } else { ROUNDS });
+    let mut tallies: Vec<HashMap<&str, Tally>> = cells.iter().map(|_| HashMap::new()).collect();
+    for round in 0..rounds {
+        for (cell, tallies) in cells.iter().zip(&mut tallies) {
+            eprintln!(
+                "round {}/{rounds}: {}/{}, {}",
+                round + 1,
+                cell.claim.name,
+                cell.row.name,
+                cell.workers
+            );
+            let runners = cell.row.runners;
+            for runner in runners.iter().cycle().skip(round % runners.len()).take(runners.len()) {
+                let program = options.program(runner.name).filter(|_| options.wants_runner(runner));
+                let Some(program) = program else { continue };
+                let tally = tallies.entry(runner.name).or_default();
+                match measure(options, cell, runner, &program) {
+                    Ok(sample) => tally.samples.push(sample),
+                    Err(last) => tally.died.push(last),
+                }
+            }
+        }
+    }
+    let (mut text, mut passed, mut short, mut open) = (String::new(), 0, 0, 0);
+    for (cell, mut tallies) in cells.iter().zip(tallies) {
+        let take = |runner: &Runner| (runner.name, tallies.remove(runner.name).unwrap_or_default());
+        let ordered: Tallies = cell.row.runners.iter().map(take).collect();
+        let (table, verdicts) = report::table(cell.claim, cell.row, cell.workers, &ordered);
+        text += &table;
+        text.push('\n');
+        for verdict in verdicts {
+            match verdict {
+                Verdict::Pass => passed += 1,
+                Verdict::FallsShort => short += 1,
+                Verdict::Open => open += 1,
+            }
+        }
+    }
+    text += &format!("Goals: {passed} reached, {short} fall short, {open} open.\n");
+    print!("{text}");
+    if let Some(path) = &options.out {
+        std::fs::write(path, &text).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    Ok(short == 0)
+}
+
+fn main() -> ExitCode {
+    let done = Options::parse(std::env::args().skip(1)).and_then(|options| {
+        if let Some(of) = &options.child {
+            return child(of, options.quick).map(|()| true);
+        }
+        if options.list {
+            for cell in cells(&options) {
+                let names: Vec<_> = cell.row.runners.iter().map(|runner| runner.name).collect();
+                println!("{}/{}, {}: {}", cell.claim.name, cell.row.name, cell.workers, names.join(" "));
+            }
+            return Ok(true);
+        }
+        run(&options)
+    });
+    match done {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("claims: {error}");
+            ExitCode::from(2)
+        }
+    }
+}

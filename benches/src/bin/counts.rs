@@ -1,0 +1,121 @@
+//! Small fixed workloads for callgrind, on one worker: `counts WORKLOAD RUNTIME N`, or `counts --list`.
+//!
+//! Prints `ops` and how many operations it did. What starting and stopping cost is the same for any N, so the
+//! difference between two runs, divided by the difference of their operations, is the number of instructions an
+//! operation takes; `ci/counts` does that. On one worker without a clock it comes out the same each time.
+
+use std::process::ExitCode;
+
+use forebear_benches::{How, Load, rivals};
+
+/// A workload by name: its load for a given size, a size that is quick enough under callgrind, and who does it.
+struct Count {
+    name: &'static str,
+    load: fn(u64) -> (Load, u64),
+    size: u64,
+    runtimes: &'static [&'static str],
+}
+
+/// Fork-join of a fixed size, `times` times over: a fork costs the same at any depth, so no n is the double of another.
+fn fib(how: How, times: u64) -> (Load, u64) {
+    (Load::Fib { n: 18, how }, times)
+}
+
+const COUNTS: &[Count] = &[
+    Count {
+        name: "fib-join",
+        load: |n| fib(How::Join, n),
+        size: 5,
+        runtimes: &["forebear", "chili", "forte", "rayon", "single"],
+    },
+    Count {
+        name: "fib-value",
+        load: |n| fib(How::Value, n),
+        size: 5,
+        runtimes: &["forebear", "smol", "tokio", "may"],
+    },
+    Count { name: "fib-reference", load: |n| fib(How::Reference, n), size: 5, runtimes: &["forebear"] },
+    Count {
+        name: "switch",
+        load: |n| (Load::Switch { tasks: 8, yields: n, calls: 0 }, 1),
+        size: 2_000,
+        runtimes: &["forebear", "may", "smol", "tokio"],
+    },
+    Count {
+        name: "switch-behind-a-call",
+        load: |n| (Load::Switch { tasks: 8, yields: n, calls: 1 }, 1),
+        size: 2_000,
+        runtimes: &["forebear", "may"],
+    },
+    Count {
+        name: "spawn-in",
+        load: |n| (Load::SpawnIn { n, how: How::Scope }, 1),
+        size: 10_000,
+        runtimes: &["forebear", "chili", "forte", "rayon", "smol", "tokio"],
+    },
+    Count {
+        name: "spawn-in-handles",
+        load: |n| (Load::SpawnIn { n, how: How::Value }, 1),
+        size: 10_000,
+        runtimes: &["forebear"],
+    },
+    Count {
+        name: "spawn-wait-one",
+        load: |n| (Load::SpawnWaitOne { n, how: How::Value }, 1),
+        size: 5_000,
+        runtimes: &["forebear", "forte", "rayon", "smol", "tokio"],
+    },
+    Count {
+        name: "spawn-wait-one-reference",
+        load: |n| (Load::SpawnWaitOne { n, how: How::Reference }, 1),
+        size: 5_000,
+        runtimes: &["forebear"],
+    },
+    Count {
+        name: "skynet",
+        load: |n| (Load::Skynet { leaves: 1_000 }, n),
+        size: 10,
+        runtimes: &["forebear", "chili", "forte", "rayon", "smol", "tokio"],
+    },
+    Count {
+        name: "depth",
+        load: |n| (Load::Depth { levels: n }, 1),
+        size: 5_000,
+        runtimes: &["forebear", "tokio"],
+    },
+];
+
+fn run(args: &[String]) -> Result<(), String> {
+    if args == ["--list"] {
+        for count in COUNTS {
+            for runtime in count.runtimes.iter().filter(|name| rivals::is_built_in(name)) {
+                println!("{} {runtime} {}", count.name, count.size);
+            }
+        }
+        return Ok(());
+    }
+    let [name, runtime, n] = args else { return Err("counts WORKLOAD RUNTIME N, or counts --list".into()) };
+    let count = COUNTS.iter().find(|count| count.name == name).ok_or("no such workload; see --list")?;
+    let n = n.parse().map_err(|_| "N is a number")?;
+    let rival = rivals::start(runtime, 1).ok_or("not in this build")?;
+    let (load, times) = (count.load)(n);
+    for _ in 0..times {
+        let run = rival.run(load).ok_or("this runtime has no means for this load")?;
+        if run.value != load.expected() {
+            return Err(format!("{runtime} did not do the work of {load:?}"));
+        }
+    }
+    println!("ops {}", load.ops() * times);
+    Ok(())
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("counts: {error}");
+            ExitCode::from(2)
+        }
+    }
+}

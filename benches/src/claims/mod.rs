@@ -1,0 +1,30 @@
+//! The claims, a file each. What the figures were when the goals were set stands in the design's table of goals.
+
+use crate::claim::Claim;
+
+pub mod coarse;
+pub mod depth;
+pub mod fib;
+pub mod order;
+pub mod skynet;
+pub mod spawn_in;
+pub mod spawn_out;
+pub mod spawn_wait_one;
+pub mod suspended;
+pub mod switch;
+pub mod tree_dog;
+
+/// All of them, in the order of the table of goals.
+pub const ALL: &[&Claim] = &[
+    &switch::CLAIM,
+    &fib::CLAIM,
+    &spawn_in::CLAIM,
+    &spawn_out::CLAIM,
+    &spawn_wait_one::CLAIM,
+    &skynet::CLAIM,
+    &coarse::CLAIM,
+    &suspended::CLAIM,
+    &depth::CLAIM,
+    &order::CLAIM,
+    &tree_dog::CLAIM,
+];

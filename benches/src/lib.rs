@@ -1,0 +1,28 @@
+//! One bench a claim, with the rivals in the same run.
+//!
+//! * A [`Load`] says what is to be done ("fork-join fib of 27", "a million tasks from inside") and knows how many
+//!   operations that is and which value must come out: a runtime that skips work fails instead of winning.
+//! * A [`Rival`] is a started runtime. It takes a load and does it in its own idiom, or says that it cannot.
+//!   There is one file a rival in [`rivals`]; forebear is one of them.
+//! * A [`Claim`] is a line of what forebear promises: rows (one load a runtime, since the slow ones get a smaller one)
+//!   and goals. There is one file a claim in [`claims`].
+//! * [`measure`] repeats a load in this process and reduces the repeats; [`report`] puts rounds together and judges.
+//!
+//! Two ways to run them. `cargo bench -p forebear-benches --bench fib` is criterion's, one runtime after the other in
+//! one process. The binary `claims` gives every runtime a process of its own and interleaves them in rounds, which is
+//! what the goals are judged by: an idle pool that polls, a heap left in pieces or a heartbeat thread of one runtime
+//! must not be charged to the next. The binary `counts` does a small fixed amount of work under callgrind.
+//!
+//! The clock is read inside the runtime, in the task that does the load, so that getting into the pool is not counted
+//! where it is not the subject.
+
+pub mod claim;
+pub mod claims;
+pub mod load;
+pub mod measure;
+pub mod report;
+pub mod rivals;
+pub mod work;
+
+pub use claim::{Bound, Claim, Goal, Measure, Row, Runner};
+pub use load::{How, Load, Rival, Run};

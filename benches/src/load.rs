@@ -1,0 +1,187 @@
+//! What a runtime is asked to do, and what it answers.
+
+use std::fmt::Debug;
+use std::time::{Duration, Instant};
+
+use crate::work;
+
+/// By which of a runtime's means the work is split up. Most rivals have one of them only and take it for all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum How {
+    /// Two closures, both over when the call returns.
+    Join,
+    /// A scope whose end waits for everything spawned into it, without handles.
+    Scope,
+    /// A handle a task; the value is moved out of it (forebear: `spawn` + `take`).
+    Value,
+    /// A handle a task; the value is looked at through it (forebear: `submit` + `wait`).
+    Reference,
+}
+
+/// One piece of work of a known size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Load {
+    /// `tasks` tasks yield to each other `yields` times each, each yield behind `calls` (0, 1 or 3) calls that are not
+    /// inlined. An operation is a yield.
+    Switch {
+        /// How many tasks take turns.
+        tasks: u64,
+        /// How often each yields.
+        yields: u64,
+        /// How many calls stand between the task's loop and the yield.
+        calls: u8,
+    },
+    /// Doubly recursive Fibonacci without a cut-off. An operation is a fork.
+    Fib {
+        /// Which number.
+        n: u64,
+        /// How a fork is made.
+        how: How,
+    },
+    /// `n` tasks that mark a byte, made by one task and waited for by it. An operation is a task.
+    SpawnIn {
+        /// How many tasks.
+        n: u64,
+        /// In a scope, or by handles.
+        how: How,
+    },
+    /// The same, made by a thread that is not the runtime's.
+    SpawnOut {
+        /// How many tasks.
+        n: u64,
+        /// In a scope, or by handles.
+        how: How,
+    },
+    /// `n` tasks, each made and waited for before the next is made. An operation is a task.
+    SpawnWaitOne {
+        /// How many tasks.
+        n: u64,
+        /// By value or by reference.
+        how: How,
+    },
+    /// A tree of tasks, ten children a node, that adds up the numbers of its leaves. An operation is a node.
+    Skynet {
+        /// A power of ten.
+        leaves: u64,
+    },
+    /// After a pause of 5 ms: `arms` arms of one millisecond of computing each, forked by halving. One operation.
+    Coarse {
+        /// How many arms.
+        arms: u64,
+    },
+    /// `n` tasks are suspended, then all woken. An operation is a task woken.
+    Suspended {
+        /// How many tasks.
+        n: u64,
+        /// False: they wait for one event, and wake in the order of their making. True: for a thousand events, dealt out
+        /// in turn, so that neighbours in the order of waking are far apart in memory.
+        scattered: bool,
+    },
+    /// A task that makes one and waits for it, that makes one and waits for it. An operation is a level.
+    Depth {
+        /// How many levels.
+        levels: u64,
+    },
+    /// `roots` tasks from outside, each with `children` children that yield once. An operation is a child.
+    Roots {
+        /// How many.
+        roots: u64,
+        /// How many each.
+        children: u64,
+    },
+    /// Tiles of an image, smoothed at several scales, about a quarter millisecond each. One operation.
+    TreeDog {
+        /// How many tiles.
+        tasks: u64,
+    },
+}
+
+impl Load {
+    /// How many operations the figure per operation is divided by.
+    #[must_use]
+    pub fn ops(self) -> u64 {
+        match self {
+            Load::Switch { tasks, yields, .. } => tasks * yields,
+            Load::Fib { n, .. } => work::fib(n + 1) - 1,
+            Load::SpawnIn { n, .. } | Load::SpawnOut { n, .. } | Load::SpawnWaitOne { n, .. } => n,
+            Load::Skynet { leaves } => (10 * leaves - 1) / 9,
+            Load::Coarse { .. } | Load::TreeDog { .. } => 1,
+            Load::Suspended { n, .. } => n,
+            Load::Depth { levels } => levels,
+            Load::Roots { roots, children } => roots * children,
+        }
+    }
+
+    /// The value that proves the work was done.
+    #[must_use]
+    pub fn expected(self) -> u64 {
+        match self {
+            Load::Fib { n, .. } => work::fib(n),
+            Load::Skynet { leaves } => leaves * (leaves - 1) / 2,
+            Load::Coarse { arms } => arms,
+            Load::TreeDog { tasks } => work::image::digest(tasks),
+            _ => self.ops(),
+        }
+    }
+
+    /// The same load, smaller: for trying out the benches, not for figures.
+    #[must_use]
+    pub fn quick(self) -> Load {
+        match self {
+            Load::Switch { tasks, yields, calls } => {
+                Load::Switch { tasks, yields: (yields / 10).max(10), calls }
+            }
+            Load::Fib { n, how } => Load::Fib { n: n.min(20), how },
+            Load::SpawnIn { n, how } => Load::SpawnIn { n: n.min(10_000), how },
+            Load::SpawnOut { n, how } => Load::SpawnOut { n: n.min(10_000), how },
+            Load::SpawnWaitOne { n, how } => Load::SpawnWaitOne { n: n.min(2_000), how },
+            Load::Skynet { leaves } => Load::Skynet { leaves: leaves.min(10_000) },
+            Load::Suspended { n, scattered } => Load::Suspended { n: n.min(20_000), scattered },
+            Load::Roots { roots, children } => Load::Roots { roots, children: (children / 8).max(1) },
+            whole @ (Load::Coarse { .. } | Load::Depth { .. } | Load::TreeDog { .. }) => whole,
+        }
+    }
+
+    /// Whether one run a process is all that makes sense: memory is measured, or the machine is filled.
+    #[must_use]
+    pub fn is_single_shot(self) -> bool {
+        matches!(self, Load::Suspended { .. } | Load::Depth { .. })
+    }
+}
+
+/// What one run of a load gave.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// The time the load took.
+    pub elapsed: Duration,
+    /// To be compared with [`Load::expected`].
+    pub value: u64,
+    /// Anything else that was measured, by name: `bytes`, `create ns`.
+    pub figures: Vec<(&'static str, f64)>,
+}
+
+impl Run {
+    /// Runs `f` under the clock.
+    #[inline]
+    pub fn timed(f: impl FnOnce() -> u64) -> Run {
+        let start = Instant::now();
+        let value = f();
+        Run { elapsed: start.elapsed(), value, figures: Vec::new() }
+    }
+
+    /// The same for a future.
+    pub async fn timed_async(f: impl Future<Output = u64>) -> Run {
+        let start = Instant::now();
+        let value = f.await;
+        Run { elapsed: start.elapsed(), value, figures: Vec::new() }
+    }
+}
+
+/// A started runtime.
+pub trait Rival: Debug {
+    /// Does the load and returns what it gave; `None` if this runtime has no means for it.
+    ///
+    /// Called from a thread that is not the runtime's; blocks until the load is done.
+    fn run(&self, load: Load) -> Option<Run>;
+}

@@ -1,0 +1,197 @@
+//! Rounds put together: the table of a row, and the verdict on its goals.
+//!
+//! `median` is the median over the rounds of each process's median; it is what one gets in company, and what decides.
+//! `p10` is the lowest over the rounds of each process's tenth percentile: nearer to what a runtime does when the
+//! machine is left alone, but a best-of, which sinks with more rounds.
+
+use std::fmt::Write as _;
+
+use crate::claim::{Bound, Claim, Goal, Measure, Row};
+use crate::measure::{Sample, median, quantile};
+
+/// The rounds that a verdict needs.
+pub const ROUNDS: usize = 7;
+
+/// What a runtime did in the rounds of one row.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    /// A sample for each process that came to its end.
+    pub samples: Vec<Sample>,
+    /// What the others said last.
+    pub died: Vec<String>,
+}
+
+impl Tally {
+    fn reduced(&self, measure: Measure, share: f64) -> Vec<f64> {
+        let of = |sample: &Sample| match measure {
+            Measure::PerOp if share == 0.5 => Some(median(&sample.per_op)),
+            Measure::PerOp => Some(quantile(&sample.per_op, share)),
+            Measure::Figure(name) => {
+                sample.figures.iter().find(|(it, _)| *it == name).map(|(_, value)| *value)
+            }
+        };
+        let mut all: Vec<f64> = self.samples.iter().filter_map(of).collect();
+        all.sort_by(f64::total_cmp);
+        all
+    }
+
+    /// The median over the rounds; NaN without any.
+    #[must_use]
+    pub fn median(&self, measure: Measure) -> f64 {
+        median(&self.reduced(measure, 0.5))
+    }
+
+    /// The quiet figure; NaN without any round.
+    #[must_use]
+    pub fn p10(&self, measure: Measure) -> f64 {
+        quantile(&self.reduced(measure, 0.1), 0.0)
+    }
+}
+
+/// The runtimes of a row, in its order, with their tallies.
+pub type Tallies = Vec<(&'static str, Tally)>;
+
+/// What came of a goal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Reached.
+    Pass,
+    /// Not reached, or forebear did not come to its end.
+    FallsShort,
+    /// One of the two sides is missing, or there were fewer than [`ROUNDS`] rounds.
+    Open,
+}
+
+fn find<'a>(tallies: &'a Tallies, name: &str) -> Option<&'a Tally> {
+    let (_, tally) = tallies.iter().find(|(it, _)| *it == name)?;
+    (!tally.samples.is_empty() || !tally.died.is_empty()).then_some(tally)
+}
+
+/// The verdict on one goal, and the line that says why.
+#[must_use]
+pub fn judge(goal: &Goal, tallies: &Tallies) -> (Verdict, String) {
+    let what = match goal.measure {
+        Measure::PerOp => "time",
+        Measure::Figure(name) => name,
+    };
+    let wanted = match goal.bound {
+        Bound::Times(times, rival) => format!("{what} <= {times} x {rival}"),
+        Bound::AtMost(most) => format!("{what} <= {most:.0}"),
+        Bound::Completes => "completes".into(),
+    };
+    let Some(own) = find(tallies, "forebear") else {
+        return (Verdict::Open, format!("{wanted}: OPEN, forebear was not measured"));
+    };
+    if !own.died.is_empty() {
+        return (Verdict::FallsShort, format!("{wanted}: FALLS SHORT, died: {}", own.died[0]));
+    }
+    let (median, p10) = (own.median(goal.measure), own.p10(goal.measure));
+    let (reached, line) = match goal.bound {
+        Bound::Completes => (true, wanted),
+        Bound::AtMost(most) => (median <= most, format!("{wanted}: {median:.1} (p10 {p10:.1})")),
+        Bound::Times(times, rival) => {
+            let Some(other) = find(tallies, rival).filter(|it| !it.samples.is_empty()) else {
+                return (Verdict::Open, format!("{wanted}: OPEN, {rival} was not measured"));
+            };
+            let (ratio, quiet) = (median / other.median(goal.measure), p10 / other.p10(goal.measure));
+            (ratio <= times, format!("{wanted}: {ratio:.3} (p10 {quiet:.3})"))
+        }
+    };
+    match own.samples.len() {
+        rounds if rounds < ROUNDS => {
+            let so_far = if reached { "would pass" } else { "would fall short" };
+            (Verdict::Open, format!("{line}: OPEN after {rounds} of {ROUNDS} rounds, {so_far}"))
+        }
+        _ if reached => (Verdict::Pass, format!("{line}: PASS")),
+        _ => (Verdict::FallsShort, format!("{line}: FALLS SHORT")),
+    }
+}
+
+/// Three significant digits, as far as they go.
+fn digits(value: f64) -> String {
+    match value {
+        value if value.is_nan() => "-".into(),
+        value if value >= 100.0 => format!("{value:.0}"),
+        value if value >= 10.0 => format!("{value:.1}"),
+        value => format!("{value:.2}"),
+    }
+}
+
+/// The row's table, in Markdown, and its verdicts.
+#[must_use]
+pub fn table(claim: &Claim, row: &Row, workers: usize, tallies: &Tallies) -> (String, Vec<Verdict>) {
+    let (unit, nanoseconds) = claim.unit;
+    let s = if workers == 1 { "" } else { "s" };
+    let mut text =
+        format!("### {}: {}, {workers} worker{s} ({unit} a {})\n\n", claim.name, row.name, claim.op);
+    text += "| runtime | rounds | median | p10 | forebear / it | p10 / p10 | also |\n|---|--:|--:|--:|--:|--:|---|\n";
+    let own = find(tallies, "forebear").map(|own| (own.median(Measure::PerOp), own.p10(Measure::PerOp)));
+    let (own, own_p10) = own.unwrap_or((f64::NAN, f64::NAN));
+    for (name, tally) in tallies {
+        if tally.samples.is_empty() && tally.died.is_empty() {
+            continue;
+        }
+        let (middle, quiet) = (tally.median(Measure::PerOp), tally.p10(Measure::PerOp));
+        let mut also = Vec::new();
+        for (figure, _) in tally.samples.last().map(|sample| &sample.figures[..]).unwrap_or_default() {
+            also.push(format!("{figure} {}", digits(tally.median(Measure::Figure(figure)))));
+        }
+        if let Some(last) = tally.died.last() {
+            also.push(format!("died in {} rounds: {last}", tally.died.len()));
+        }
+        let (ratio, quiet_ratio) =
+            if *name == "forebear" { (f64::NAN, f64::NAN) } else { (own / middle, own_p10 / quiet) };
+        // A String takes all that is written to it.
+        let _ = writeln!(
+            text,
+            "| {name} | {} | {} | {} | {} | {} | {} |",
+            tally.samples.len(),
+            digits(middle / nanoseconds),
+            digits(quiet / nanoseconds),
+            digits(ratio),
+            digits(quiet_ratio),
+            also.join(", ")
+        );
+    }
+    let mut verdicts = Vec::new();
+    for goal in row.goals {
+        let (verdict, line) = judge(goal, tallies);
+        let _ = write!(text, "\nGoal: {line}\n");
+        verdicts.push(verdict);
+    }
+    (text, verdicts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tallies(own: f64, rounds: usize) -> Tallies {
+        let tally = |per_op| {
+            let sample = Sample { per_op: vec![per_op], figures: Vec::new() };
+            Tally { samples: vec![sample; rounds], died: Vec::new() }
+        };
+        vec![("forebear", tally(own)), ("may", tally(10.0))]
+    }
+
+    #[test]
+    fn a_ratio_is_judged_after_enough_rounds() {
+        let goal = Goal::times(0.5, "may");
+        assert_eq!(judge(&goal, &tallies(5.0, ROUNDS)).0, Verdict::Pass);
+        assert_eq!(judge(&goal, &tallies(5.1, ROUNDS)).0, Verdict::FallsShort);
+        assert_eq!(judge(&goal, &tallies(5.0, ROUNDS - 1)).0, Verdict::Open);
+    }
+
+    #[test]
+    fn a_missing_side_leaves_the_goal_open() {
+        assert_eq!(judge(&Goal::times(0.5, "tokio"), &tallies(5.0, ROUNDS)).0, Verdict::Open);
+        assert_eq!(judge(&Goal::times(0.5, "may"), &Tallies::new()).0, Verdict::Open);
+    }
+
+    #[test]
+    fn a_death_falls_short_however_fast_the_others_were() {
+        let mut tallies = tallies(1.0, ROUNDS);
+        tallies[0].1.died.push("signal 6".into());
+        assert_eq!(judge(&Goal::times(0.5, "may"), &tallies).0, Verdict::FallsShort);
+    }
+}

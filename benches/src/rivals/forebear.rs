@@ -1,0 +1,305 @@
+//! forebear itself, by its public face and with the default features of the released crate.
+//!
+//! Switched on by the cargo feature `forebear`. Under `--cfg forebear_unordered` the same file is the other side of
+//! `order`: it then answers to another name, so that no figure can be taken for the wrong one's.
+
+use std::hint::black_box;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::time::{Duration, Instant};
+
+use forebear::{Request, Runtime, join, scope, spawn, yield_now};
+
+use crate::load::{How, Load, Rival, Run};
+use crate::work::{self, Memory};
+
+/// What a request of the suspended million asks for: the smallest size class.
+const SMALL_STACK: usize = 48 * 1024;
+
+/// A runtime of its own, not the default one.
+#[derive(Debug)]
+pub struct Forebear {
+    runtime: Runtime,
+    workers: usize,
+}
+
+impl Forebear {
+    /// Starts the runtime.
+    ///
+    /// # Panics
+    ///
+    /// If its threads cannot be started.
+    #[must_use]
+    pub fn start(workers: usize) -> Forebear {
+        let runtime = Runtime::builder().workers(workers).build().expect("forebear's runtime");
+        Forebear { runtime, workers }
+    }
+}
+
+impl Drop for Forebear {
+    fn drop(&mut self) {
+        // All loads are over; if a thread does not go, the next runtime in this process is measured beside it.
+        self.runtime.shutdown(Duration::from_secs(10)).expect("forebear's threads go when told to");
+    }
+}
+
+fn pause() {
+    yield_now().expect("nobody cancels");
+}
+
+// Not inlined, and not turned into jumps: each leaves a return address behind, as a user's own functions do.
+#[inline(never)]
+fn behind_one() {
+    yield_now().expect("nobody cancels");
+    black_box(());
+}
+
+#[inline(never)]
+fn behind_two() {
+    behind_one();
+    black_box(());
+}
+
+#[inline(never)]
+fn behind_three() {
+    behind_two();
+    black_box(());
+}
+
+fn taken<T>(request: Request<T>) -> T {
+    request.take().expect("nobody cancels, nothing panics")
+}
+
+fn sum(requests: Vec<Request<u64>>) -> u64 {
+    requests.into_iter().map(taken).sum()
+}
+
+fn fib_join(n: u64) -> u64 {
+    if n < 2 {
+        return n;
+    }
+    let (a, b) = join(|| fib_join(n - 1), || fib_join(n - 2));
+    a + b
+}
+
+fn fib_value(n: u64) -> u64 {
+    if n < 2 {
+        return n;
+    }
+    let other = spawn(move || fib_value(n - 1));
+    let mine = fib_value(n - 2);
+    mine + taken(other)
+}
+
+fn fib_reference(n: u64) -> u64 {
+    if n < 2 {
+        return n;
+    }
+    let other = Request::new(move || fib_reference(n - 1));
+    other.submit();
+    let mine = fib_reference(n - 2);
+    mine + other.wait().expect("nobody cancels, nothing panics")
+}
+
+fn tree(first: u64, leaves: u64) -> u64 {
+    if leaves == 1 {
+        return first;
+    }
+    let part = leaves / 10;
+    let children: [_; 10] = std::array::from_fn(|i| {
+        let first = first + i as u64 * part;
+        spawn(move || tree(first, part))
+    });
+    children.into_iter().map(taken).sum()
+}
+
+fn halves(arms: u64) -> u64 {
+    if arms == 1 {
+        return work::arm();
+    }
+    let (a, b) = join(|| halves(arms / 2), || halves(arms - arms / 2));
+    a + b
+}
+
+fn nested(levels: u64) -> u64 {
+    if levels == 0 {
+        return 0;
+    }
+    let below = Request::new(move || nested(levels - 1));
+    below.wait().expect("nobody cancels, nothing panics") + 1
+}
+
+fn mark_in_scope(marks: &'static [AtomicU8]) {
+    scope(|s| {
+        for mark in marks {
+            s.spawn(|| mark.store(1, Relaxed));
+        }
+    });
+}
+
+/// A crowd of requests in front of a gate.
+///
+/// The gate is a request, too: it goes round by `yield_now` until everybody stands in front of it, then looks at the
+/// clock and the memory, and ends. A scattered crowd waits for a thousand requests that wait for the gate.
+fn suspend(n: u64, scattered: bool) -> Run {
+    let parked = Arc::new(AtomicU64::new(0));
+    let (before, start) = (Memory::now(), Instant::now());
+    let all = parked.clone();
+    let first = Request::new(move || {
+        while all.load(Acquire) < n {
+            pause();
+        }
+        let create = start.elapsed();
+        (Memory::figures(before, Memory::now(), n, create), Instant::now())
+    });
+    first.submit();
+    let gates: Vec<Request<()>> = if scattered {
+        let gate = |_| {
+            let first = first.clone();
+            spawn(move || _ = first.wait().expect("nobody cancels, nothing panics"))
+        };
+        (0..1000).map(gate).collect()
+    } else {
+        Vec::new()
+    };
+    let crowd: Vec<Request<u64>> = (0..n as usize)
+        .map(|i| {
+            let parked = parked.clone();
+            if scattered {
+                let gate = gates[i % gates.len()].clone();
+                spawn(move || {
+                    parked.fetch_add(1, AcqRel);
+                    gate.wait().expect("nobody cancels, nothing panics");
+                    1
+                })
+            } else {
+                let first = first.clone();
+                spawn(move || {
+                    parked.fetch_add(1, AcqRel);
+                    first.wait().expect("nobody cancels, nothing panics");
+                    1
+                })
+            }
+        })
+        .collect();
+    let value = sum(crowd);
+    let (figures, opened) = first.wait().expect("nobody cancels, nothing panics");
+    Run { elapsed: opened.elapsed(), value, figures: figures.clone() }
+}
+
+/// A root of `order`: children that suspend once, so that resumed, unstarted and running requests compete.
+fn root(children: u64) -> u64 {
+    let child = || {
+        pause();
+        1
+    };
+    sum((0..children).map(|_| spawn(child)).collect())
+}
+
+impl Forebear {
+    fn turns(&self, tasks: u64, yields: u64, pause: impl Fn() + Copy + Send + 'static) -> Run {
+        let turn = move || {
+            (0..yields).for_each(|_| pause());
+            yields
+        };
+        self.runtime.run(|| Run::timed(|| sum((0..tasks).map(|_| spawn(turn)).collect())))
+    }
+}
+
+impl Rival for Forebear {
+    fn run(&self, load: Load) -> Option<Run> {
+        let rt = &self.runtime;
+        Some(match load {
+            // The closure, not the function behind a pointer: the switch has to be inlined into the loop.
+            Load::Switch { tasks, yields, calls: 0 } => self.turns(
+                tasks,
+                yields,
+                #[inline(always)]
+                || pause(),
+            ),
+            Load::Switch { tasks, yields, calls: 1 } => self.turns(tasks, yields, behind_one),
+            Load::Switch { tasks, yields, .. } => self.turns(tasks, yields, behind_three),
+            Load::Fib { n, how: How::Join | How::Scope } => rt.run(|| Run::timed(|| fib_join(n))),
+            Load::Fib { n, how: How::Value } => rt.run(|| Run::timed(|| fib_value(n))),
+            Load::Fib { n, how: How::Reference } => rt.run(|| Run::timed(|| fib_reference(n))),
+            Load::SpawnIn { n, how } => {
+                let marks = work::marks(n);
+                let mark = |mark: &'static AtomicU8| {
+                    spawn(move || {
+                        mark.store(1, Relaxed);
+                        0
+                    })
+                };
+                let mut run = rt.run(|| {
+                    Run::timed(|| match how {
+                        How::Value | How::Reference => sum(marks.iter().map(mark).collect()),
+                        How::Join | How::Scope => {
+                            mark_in_scope(marks);
+                            0
+                        }
+                    })
+                });
+                run.value = work::marked(marks);
+                run
+            }
+            Load::SpawnOut { n, how } => {
+                let marks = work::marks(n);
+                let mark = |mark: &'static AtomicU8| {
+                    rt.spawn(move || {
+                        mark.store(1, Relaxed);
+                        0
+                    })
+                };
+                let mut run = Run::timed(|| match how {
+                    How::Value | How::Reference => sum(marks.iter().map(mark).collect()),
+                    How::Join | How::Scope => {
+                        rt.enter(|| mark_in_scope(marks));
+                        0
+                    }
+                });
+                run.value = work::marked(marks);
+                run
+            }
+            Load::SpawnWaitOne { n, how: How::Reference } => rt.run(|| {
+                Run::timed(|| {
+                    let mut sum = 0;
+                    for i in 0..n {
+                        let request = Request::new(move || work::one(i));
+                        request.submit();
+                        sum += request.wait().expect("nobody cancels, nothing panics");
+                    }
+                    sum
+                })
+            }),
+            Load::SpawnWaitOne { n, .. } => {
+                rt.run(|| Run::timed(|| (0..n).map(|i| taken(spawn(move || work::one(i)))).sum()))
+            }
+            Load::Skynet { leaves } => rt.run(|| Run::timed(|| tree(0, leaves))),
+            Load::Coarse { arms } => {
+                work::pause();
+                rt.run(|| Run::timed(|| halves(arms)))
+            }
+            Load::Suspended { n, scattered } => {
+                let small = Runtime::builder().workers(self.workers).stack_size(SMALL_STACK).build();
+                small.expect("forebear's runtime").run(|| suspend(n, scattered))
+            }
+            Load::Depth { levels } => rt.run(|| Run::timed(|| nested(levels))),
+            Load::Roots { roots, children } => {
+                Run::timed(|| sum((0..roots).map(|_| rt.spawn(move || root(children))).collect()))
+            }
+            Load::TreeDog { tasks } => rt.run(|| {
+                Run::timed(|| {
+                    let sum = AtomicU64::new(0);
+                    scope(|s| {
+                        for index in 0..tasks {
+                            let sum = &sum;
+                            s.spawn(move || _ = sum.fetch_add(work::image::task(index), Relaxed));
+                        }
+                    });
+                    sum.into_inner()
+                })
+            }),
+        })
+    }
+}

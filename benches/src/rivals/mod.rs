@@ -1,0 +1,52 @@
+//! The runtimes, a file each, and how to start one by name.
+
+use crate::load::Rival;
+
+pub mod chili;
+#[cfg(feature = "forebear")]
+pub mod forebear;
+#[cfg(feature = "forte")]
+pub mod forte;
+pub mod may;
+pub mod rayon;
+pub mod single;
+pub mod smol;
+pub mod threads;
+pub mod tokio;
+
+/// The name under which forebear built with `--cfg forebear_unordered` appears in a row.
+pub const UNORDERED: &str = "forebear-unordered";
+
+/// Whether [`start`] knows the name in this build.
+#[must_use]
+pub fn is_built_in(name: &str) -> bool {
+    match name {
+        "forte" => cfg!(feature = "forte"),
+        "forebear" => cfg!(all(feature = "forebear", not(forebear_unordered))),
+        UNORDERED => cfg!(all(feature = "forebear", forebear_unordered)),
+        _ => matches!(name, "single" | "threads" | "rayon" | "chili" | "tokio" | "smol" | "may"),
+    }
+}
+
+/// Starts the runtime of that name with so many workers; `None` if it was not built in.
+///
+/// `may` and `forte` live in statics: they take the number of workers of their first start in a process.
+#[must_use]
+pub fn start(name: &str, workers: usize) -> Option<Box<dyn Rival>> {
+    Some(match name {
+        "single" => Box::new(single::Single),
+        "threads" => Box::new(threads::Threads::start(workers)),
+        "rayon" => Box::new(rayon::Rayon::start(workers)),
+        "chili" => Box::new(chili::Chili::start(workers)),
+        #[cfg(feature = "forte")]
+        "forte" => Box::new(forte::Forte::start(workers)),
+        "tokio" => Box::new(tokio::Tokio::start(workers)),
+        "smol" => Box::new(smol::Smol::start(workers)),
+        "may" => Box::new(may::May::start(workers)),
+        #[cfg(feature = "forebear")]
+        "forebear" if !cfg!(forebear_unordered) => Box::new(forebear::Forebear::start(workers)),
+        #[cfg(feature = "forebear")]
+        UNORDERED if cfg!(forebear_unordered) => Box::new(forebear::Forebear::start(workers)),
+        _ => return None,
+    })
+}

@@ -1,0 +1,129 @@
+//! rayon: `join`, and scopes. A task cannot suspend.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use rayon::{Scope, ThreadPool, ThreadPoolBuilder, join, scope};
+
+use crate::load::{How, Load, Rival, Run};
+use crate::work;
+
+/// A pool of its own, not the global one.
+#[derive(Debug)]
+pub struct Rayon {
+    pool: ThreadPool,
+}
+
+impl Rayon {
+    /// Starts the pool.
+    ///
+    /// # Panics
+    ///
+    /// If its threads cannot be started.
+    #[must_use]
+    pub fn start(workers: usize) -> Rayon {
+        Rayon { pool: ThreadPoolBuilder::new().num_threads(workers).build().expect("rayon's pool") }
+    }
+}
+
+fn fib(n: u64) -> u64 {
+    if n < 2 {
+        return n;
+    }
+    let (a, b) = join(|| fib(n - 1), || fib(n - 2));
+    a + b
+}
+
+fn tree(first: u64, leaves: u64) -> u64 {
+    if leaves == 1 {
+        return first;
+    }
+    let mut sums = [0; 10];
+    let part = leaves / 10;
+    scope(|s| {
+        for (i, sum) in (0..).zip(&mut sums) {
+            s.spawn(move |_| *sum = tree(first + i * part, part));
+        }
+    });
+    sums.iter().sum()
+}
+
+fn halves(arms: u64) -> u64 {
+    if arms == 1 {
+        return work::arm();
+    }
+    let (a, b) = join(|| halves(arms / 2), || halves(arms - arms / 2));
+    a + b
+}
+
+/// One scope inside the other; a waiting thread runs other tasks on top of its own stack.
+fn nested(levels: u64) -> u64 {
+    if levels == 0 {
+        return 0;
+    }
+    let mut below = 0;
+    scope(|s: &Scope<'_>| s.spawn(|_| below = nested(levels - 1)));
+    below + 1
+}
+
+impl Rival for Rayon {
+    fn run(&self, load: Load) -> Option<Run> {
+        let pool = &self.pool;
+        Some(match load {
+            Load::Fib { n, .. } => pool.install(|| Run::timed(|| fib(n))),
+            Load::SpawnIn { n, how: How::Scope } => {
+                let marks = work::marks(n);
+                let all =
+                    |s: &Scope<'static>| marks.iter().for_each(|mark| s.spawn(|_| mark.store(1, Relaxed)));
+                let mut run = pool.install(|| {
+                    Run::timed(|| {
+                        scope(all);
+                        0
+                    })
+                });
+                run.value = work::marked(marks);
+                run
+            }
+            Load::SpawnOut { n, how: How::Scope } => {
+                let marks = work::marks(n);
+                let all =
+                    |s: &Scope<'static>| marks.iter().for_each(|mark| s.spawn(|_| mark.store(1, Relaxed)));
+                let mut run = Run::timed(|| {
+                    pool.in_place_scope(all);
+                    0
+                });
+                run.value = work::marked(marks);
+                run
+            }
+            Load::SpawnWaitOne { n, .. } => pool.install(|| {
+                Run::timed(|| {
+                    let mut sum = 0;
+                    for i in 0..n {
+                        let mut one = 0;
+                        scope(|s| s.spawn(|_| one = work::one(i)));
+                        sum += one;
+                    }
+                    sum
+                })
+            }),
+            Load::Skynet { leaves } => pool.install(|| Run::timed(|| tree(0, leaves))),
+            Load::Coarse { arms } => {
+                work::pause();
+                pool.install(|| Run::timed(|| halves(arms)))
+            }
+            Load::Depth { levels } => pool.install(|| Run::timed(|| nested(levels))),
+            Load::TreeDog { tasks } => pool.install(|| {
+                Run::timed(|| {
+                    let sum = AtomicU64::new(0);
+                    scope(|s| {
+                        for index in 0..tasks {
+                            let sum = &sum;
+                            s.spawn(move |_| _ = sum.fetch_add(work::image::task(index), Relaxed));
+                        }
+                    });
+                    sum.into_inner()
+                })
+            }),
+            _ => return None,
+        })
+    }
+}

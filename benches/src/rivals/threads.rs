@@ -1,0 +1,82 @@
+//! std's threads: one a task where that is bearable, and for image work what one writes by hand, a counter and a thread
+//! a core.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::thread;
+
+use crate::load::{How, Load, Rival, Run};
+use crate::work;
+
+/// Threads, without a pool.
+#[derive(Debug)]
+pub struct Threads {
+    workers: usize,
+}
+
+impl Threads {
+    /// Only remembers how many threads the hand-written pool may have.
+    #[must_use]
+    pub fn start(workers: usize) -> Threads {
+        Threads { workers }
+    }
+
+    /// `workers` threads, the caller being one, take numbers from one counter.
+    fn each(&self, tasks: u64, f: impl Fn(u64) -> u64 + Sync) -> u64 {
+        let next = AtomicU64::new(0);
+        let take = || {
+            let mut sum = 0;
+            loop {
+                let index = next.fetch_add(1, Relaxed);
+                if index >= tasks {
+                    return sum;
+                }
+                sum += f(index);
+            }
+        };
+        thread::scope(|scope| {
+            let others: Vec<_> = (1..self.workers).map(|_| scope.spawn(take)).collect();
+            let mine = take();
+            mine + others.into_iter().map(|thread| thread.join().expect("a thread panicked")).sum::<u64>()
+        })
+    }
+}
+
+fn fib(n: u64) -> u64 {
+    if n < 2 {
+        return n;
+    }
+    let other = thread::spawn(move || fib(n - 1));
+    let mine = fib(n - 2);
+    mine + other.join().expect("a thread panicked")
+}
+
+impl Rival for Threads {
+    fn run(&self, load: Load) -> Option<Run> {
+        Some(match load {
+            Load::Fib { n, how: How::Join | How::Value } => Run::timed(|| fib(n)),
+            Load::SpawnIn { n, .. } => {
+                let marks = work::marks(n);
+                let mut run = Run::timed(|| {
+                    thread::scope(|scope| {
+                        for mark in marks {
+                            scope.spawn(|| mark.store(1, Relaxed));
+                        }
+                    });
+                    0
+                });
+                run.value = work::marked(marks);
+                run
+            }
+            Load::SpawnWaitOne { n, how: How::Value } => {
+                let one = |i: u64| thread::spawn(move || work::one(i)).join().expect("a thread panicked");
+                Run::timed(|| (0..n).map(one).sum())
+            }
+            Load::Coarse { arms } => {
+                work::pause();
+                Run::timed(|| self.each(arms, |_| work::arm()))
+            }
+            Load::TreeDog { tasks } => Run::timed(|| self.each(tasks, work::image::task)),
+            _ => return None,
+        })
+    }
+}

@@ -1,0 +1,168 @@
+//! tokio: the multi-thread runtime, a spawned task wherever forebear has a request.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::time::Instant;
+
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Notify;
+use tokio::task::{JoinHandle, spawn, yield_now};
+
+use crate::load::{How, Load, Rival, Run};
+use crate::work::{self, Memory};
+
+type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// A runtime without its drivers for sockets and time.
+#[derive(Debug)]
+pub struct Tokio {
+    runtime: Runtime,
+}
+
+impl Tokio {
+    /// Starts the runtime.
+    ///
+    /// # Panics
+    ///
+    /// If its threads cannot be started.
+    #[must_use]
+    pub fn start(workers: usize) -> Tokio {
+        Tokio {
+            runtime: Builder::new_multi_thread().worker_threads(workers).build().expect("tokio's runtime"),
+        }
+    }
+
+    /// Runs the future on a worker; blocks until it is over.
+    fn inside<T: Send + 'static>(&self, future: impl Future<Output = T> + Send + 'static) -> T {
+        let task = self.runtime.spawn(future);
+        self.runtime.block_on(task).expect("a task panicked")
+    }
+}
+
+async fn sum(tasks: Vec<JoinHandle<u64>>) -> u64 {
+    let mut sum = 0;
+    for task in tasks {
+        sum += task.await.expect("a task panicked");
+    }
+    sum
+}
+
+fn fib(n: u64) -> Boxed<u64> {
+    Box::pin(async move {
+        if n < 2 {
+            return n;
+        }
+        let other = spawn(fib(n - 1));
+        let mine = fib(n - 2).await;
+        mine + other.await.expect("a task panicked")
+    })
+}
+
+fn tree(first: u64, leaves: u64) -> Boxed<u64> {
+    Box::pin(async move {
+        if leaves == 1 {
+            return first;
+        }
+        let part = leaves / 10;
+        sum((0..10).map(|i| spawn(tree(first + i * part, part))).collect()).await
+    })
+}
+
+fn nested(levels: u64) -> Boxed<u64> {
+    Box::pin(async move {
+        if levels == 0 {
+            return 0;
+        }
+        spawn(nested(levels - 1)).await.expect("a task panicked") + 1
+    })
+}
+
+async fn mark(it: &'static AtomicU8) -> u64 {
+    it.store(1, Relaxed);
+    0
+}
+
+async fn turns(tasks: u64, yields: u64) -> u64 {
+    let turn = || async move {
+        for _ in 0..yields {
+            yield_now().await;
+        }
+        yields
+    };
+    sum((0..tasks).map(|_| spawn(turn())).collect()).await
+}
+
+async fn suspend(n: u64, scattered: bool) -> Run {
+    let gates: Vec<_> = (0..if scattered { 1000 } else { 1 }).map(|_| Arc::new(Notify::new())).collect();
+    let parked = Arc::new(AtomicU64::new(0));
+    let (before, start) = (Memory::now(), Instant::now());
+    let mut tasks = Vec::with_capacity(n as usize);
+    for gate in gates.iter().cycle().take(n as usize) {
+        let (gate, parked) = (gate.clone(), parked.clone());
+        tasks.push(spawn(async move {
+            let mut opened = std::pin::pin!(gate.notified());
+            opened.as_mut().enable();
+            parked.fetch_add(1, AcqRel);
+            opened.await;
+            1
+        }));
+    }
+    while parked.load(Acquire) < n {
+        yield_now().await;
+    }
+    let create = start.elapsed();
+    let figures = Memory::figures(before, Memory::now(), n, create);
+    let wake = Run::timed_async(async {
+        gates.iter().for_each(|gate| gate.notify_waiters());
+        sum(tasks).await
+    });
+    Run { figures, ..wake.await }
+}
+
+impl Rival for Tokio {
+    fn run(&self, load: Load) -> Option<Run> {
+        Some(match load {
+            Load::Switch { tasks, yields, calls: 0 } => self.inside(Run::timed_async(turns(tasks, yields))),
+            Load::Fib { n, how: How::Join | How::Value } => self.inside(Run::timed_async(fib(n))),
+            Load::SpawnIn { n, .. } => {
+                let marks = work::marks(n);
+                let mut run = self.inside(Run::timed_async(async move {
+                    sum(marks.iter().map(|it| spawn(mark(it))).collect()).await
+                }));
+                run.value = work::marked(marks);
+                run
+            }
+            Load::SpawnOut { n, .. } => {
+                let marks = work::marks(n);
+                let mut run = Run::timed(|| {
+                    let tasks = marks.iter().map(|it| self.runtime.spawn(mark(it))).collect();
+                    self.runtime.block_on(sum(tasks))
+                });
+                run.value = work::marked(marks);
+                run
+            }
+            Load::SpawnWaitOne { n, how: How::Value } => self.inside(Run::timed_async(async move {
+                let mut sum = 0;
+                for i in 0..n {
+                    sum += spawn(async move { work::one(i) }).await.expect("a task panicked");
+                }
+                sum
+            })),
+            Load::Skynet { leaves } => self.inside(Run::timed_async(tree(0, leaves))),
+            Load::Coarse { arms } => {
+                work::pause();
+                self.inside(Run::timed_async(async move {
+                    sum((0..arms).map(|_| spawn(async { work::arm() })).collect()).await
+                }))
+            }
+            Load::Suspended { n, scattered } => self.inside(suspend(n, scattered)),
+            Load::Depth { levels } => self.inside(Run::timed_async(nested(levels))),
+            Load::TreeDog { tasks } => self.inside(Run::timed_async(async move {
+                sum((0..tasks).map(|index| spawn(async move { work::image::task(index) })).collect()).await
+            })),
+            _ => return None,
+        })
+    }
+}

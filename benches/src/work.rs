@@ -1,0 +1,119 @@
+//! The work inside the tasks, and the looks at the process: everything that is the same for all runtimes.
+
+use std::hint::black_box;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+pub mod image;
+
+/// The n-th Fibonacci number, by a loop.
+#[must_use]
+pub fn fib(n: u64) -> u64 {
+    (0..n).fold((0, 1), |(a, b), _| (b, a + b)).0
+}
+
+/// Bytes for up to two million tasks to mark, so that each leaves a trace by one plain store to a place of its own.
+static MARKS: OnceLock<Vec<AtomicU8>> = OnceLock::new();
+
+/// `n` bytes, all zero.
+///
+/// # Panics
+///
+/// If `n` is above two million.
+pub fn marks(n: u64) -> &'static [AtomicU8] {
+    let all = MARKS.get_or_init(|| (0..2_000_000).map(|_| AtomicU8::new(0)).collect());
+    let marks = &all[..n as usize];
+    marks.iter().for_each(|mark| mark.store(0, Relaxed));
+    marks
+}
+
+/// How many of them are set.
+#[must_use]
+pub fn marked(marks: &[AtomicU8]) -> u64 {
+    marks.iter().map(|mark| u64::from(mark.load(Relaxed))).sum()
+}
+
+/// The body of a task that is waited for at once: takes a number along, and counts as 1.
+#[inline]
+pub fn one(i: u64) -> u64 {
+    black_box(i);
+    1
+}
+
+/// The variable by which `claims` hands its calibration to its children, so that all compute for equally long.
+pub const SPIN_VARIABLE: &str = "FOREBEAR_BENCH_SPIN";
+
+/// Steps of [`spin`] that take about a millisecond on this machine, when it is left alone.
+pub fn steps_per_ms() -> u64 {
+    static STEPS: OnceLock<u64> = OnceLock::new();
+    *STEPS.get_or_init(|| {
+        if let Some(steps) = std::env::var(SPIN_VARIABLE).ok().and_then(|text| text.parse().ok()) {
+            return steps;
+        }
+        let once = |_| {
+            let start = Instant::now();
+            spin(100_000);
+            start.elapsed()
+        };
+        let best = (0..50).map(once).min().unwrap_or(Duration::from_millis(1));
+        (100_000.0 / best.as_secs_f64() / 1e3) as u64
+    })
+}
+
+/// Computes, in steps and not by the clock: two arms on one core must take twice as long as one.
+pub fn spin(steps: u64) -> u64 {
+    let mut x = black_box(88_172_645_463_325_252_u64);
+    for _ in 0..steps {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+    }
+    black_box(x)
+}
+
+/// One arm of [`Load::Coarse`](crate::Load::Coarse): a millisecond. Counts as 1.
+pub fn arm() -> u64 {
+    spin(steps_per_ms());
+    1
+}
+
+/// The pause before coarse work: long enough for every worker to have gone to sleep.
+pub fn pause() {
+    steps_per_ms();
+    std::thread::sleep(Duration::from_millis(5));
+}
+
+/// The names of the figures there are, in the order of [`Memory::figures`].
+pub const FIGURES: [&str; 3] = ["bytes", "of them page tables", "create ns"];
+
+/// What the process holds.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Memory {
+    /// Resident bytes.
+    pub resident: u64,
+    /// Bytes of page tables.
+    pub tables: u64,
+}
+
+impl Memory {
+    /// Reads `/proc/self/status`; zeros where there is none.
+    #[must_use]
+    pub fn now() -> Memory {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let kib = |key| {
+            let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+            line.split_whitespace().next()?.parse::<u64>().ok()
+        };
+        Memory { resident: kib("VmRSS:").unwrap_or(0) * 1024, tables: kib("VmPTE:").unwrap_or(0) * 1024 }
+    }
+
+    /// The figures of [`Load::Suspended`](crate::Load::Suspended): bytes a task, resident and with page tables.
+    #[must_use]
+    pub fn figures(before: Memory, after: Memory, n: u64, create: Duration) -> Vec<(&'static str, f64)> {
+        let resident = after.resident.saturating_sub(before.resident) as f64 / n as f64;
+        let tables = after.tables.saturating_sub(before.tables) as f64 / n as f64;
+        let create = create.as_nanos() as f64 / n as f64;
+        FIGURES.into_iter().zip([resident + tables, tables, create]).collect()
+    }
+}

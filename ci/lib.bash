@@ -1,0 +1,34 @@
+# What every script here shares. Sourced, never run: `. "$(dirname "$0")/lib.bash"` right after `set -euo pipefail`.
+# It goes to the root of the checkout, so that a script may be started from anywhere.
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# Every feature that links in an ordinary build. `sanitizer` is not among them: it calls into AddressSanitizer's
+# runtime, so `--all-features` cannot link and only ci/asan turns it on. Naming the members takes the features of all.
+FEATURES=tracing
+
+# The machine we build for. Lanes that pass RUSTFLAGS name it as --target, so that build scripts and procedural macros
+# are compiled without those flags.
+HOST=$(rustc -vV | sed -n 's/^host: //p')
+
+# A lane that cannot run says why and ends with 77; `.ci/run` then lists it by name. It never counts as passed.
+skip() {
+    echo "SKIPPED: $*"
+    exit 77
+}
+
+fail() {
+    echo "FAILED: $*" >&2
+    exit 1
+}
+
+# Shows each command before it runs, in a form that can be pasted into a shell.
+run() {
+    echo "+ $*" >&2
+    "$@"
+}
+
+# The sum of the passed tests in a log of cargo test. A lane in which nothing ran has proved nothing, so callers check it.
+passed_in() {
+    sed -n 's/^test result: .* \([0-9][0-9]*\) passed.*/\1/p' "$1" | awk '{ n += $1 } END { print n + 0 }'
+}

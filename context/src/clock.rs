@@ -1,0 +1,237 @@
+//! What time it is: for the runtime, its timers, and tests.
+//!
+//! Time is `std::time::Instant` everywhere, so what users compute deadlines with is what they know. A
+//! [`Clock`] says which `Instant` is now. [`MonotonicClock`] is the system's. [`ManualClock`] stands still
+//! until somebody moves it; a *seeded* runtime and every test of something timed run on one.
+//!
+//! A timer that sleeps until its next deadline need not be told that the system's clock has moved: it moves
+//! by itself. A manual one does not, hence [`Clock::subscribe`]: whoever sleeps on a clock asks to be called
+//! when it jumps, and then looks again. The race to prevent is a jump between the look and the sleep. The
+//! clock shows the new time *before* it calls anybody, so a subscriber that subscribes first, looks second,
+//! and whose callback leaves a token for its sleep, misses none.
+//!
+//! One lock guards the time and the list of subscribers of a [`ManualClock`]; callbacks run without it, so
+//! they may read, move, subscribe and unsubscribe.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use crate::shim::{Mutex, MutexGuard};
+
+/// A source of time.
+///
+/// ```
+/// use forebear_context::clock::{Clock, ManualClock};
+/// use std::time::Duration;
+///
+/// fn seconds_left(clock: &dyn Clock, deadline: std::time::Instant) -> u64 {
+///     deadline.saturating_duration_since(clock.now()).as_secs()
+/// }
+/// let clock = ManualClock::new();
+/// let deadline = clock.now() + Duration::from_secs(5);
+/// clock.advance(Duration::from_secs(2));
+/// assert_eq!(seconds_left(&clock, deadline), 3);
+/// ```
+pub trait Clock: Send + Sync + fmt::Debug {
+    /// The time. Never goes backwards, and never waits for anything.
+    fn now(&self) -> Instant;
+
+    /// Has `callback` called with the new time whenever the clock jumps, until the [`Subscription`] is
+    /// dropped.
+    ///
+    /// `None` if the clock moves by itself and never jumps: then wait in real time.
+    fn subscribe(&self, callback: Box<dyn Fn(Instant) + Send + Sync>) -> Option<Subscription> {
+        drop(callback);
+        None
+    }
+}
+
+/// The instant `after` from `now`; `None` if it is too far off to be told, which means never.
+///
+/// ```
+/// use forebear_context::clock::deadline_after;
+/// use std::time::{Duration, Instant};
+///
+/// let now = Instant::now();
+/// assert_eq!(deadline_after(now, Duration::from_secs(1)), Some(now + Duration::from_secs(1)));
+/// assert_eq!(deadline_after(now, Duration::MAX), None);
+/// ```
+#[inline]
+pub fn deadline_after(now: Instant, after: Duration) -> Option<Instant> {
+    now.checked_add(after)
+}
+
+/// The system's monotonic clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct MonotonicClock;
+
+impl Clock for MonotonicClock {
+    #[inline]
+    fn now(&self) -> Instant {
+        Instant::now()
+    }
+}
+
+/// A clock that stands still until it is moved. Clones are handles of the same clock.
+///
+/// ```
+/// use forebear_context::clock::{Clock, ManualClock};
+/// use std::time::Duration;
+///
+/// let clock = ManualClock::new();
+/// let (start, same) = (clock.now(), clock.clone());
+/// same.advance(Duration::from_millis(10));
+/// assert_eq!(clock.now() - start, Duration::from_millis(10));
+/// ```
+#[derive(Clone)]
+pub struct ManualClock(Arc<Shared>);
+
+struct Shared {
+    state: Mutex<State>,
+}
+
+struct State {
+    now: Instant,
+    /// The number of the next subscriber, so that each can be found again.
+    next: u64,
+    /// In order of subscription.
+    subscribers: Vec<(u64, Callback)>,
+}
+
+type Callback = Arc<dyn Fn(Instant) + Send + Sync>;
+
+impl ManualClock {
+    /// A clock that stands at the present time of the system.
+    pub fn new() -> Self {
+        ManualClock::starting_at(Instant::now())
+    }
+
+    /// A clock that stands at `at`.
+    pub fn starting_at(at: Instant) -> Self {
+        let state = State { now: at, next: 0, subscribers: Vec::new() };
+        ManualClock(Arc::new(Shared { state: Mutex::new(state) }))
+    }
+
+    /// Moves the clock on by `by`, or as far as an `Instant` reaches; then calls the subscribers. Returns the
+    /// new time.
+    ///
+    /// Moving by zero calls them too. Their order is that of subscription; a panic of one reaches the caller,
+    /// and those after it are not called.
+    pub fn advance(&self, by: Duration) -> Instant {
+        self.0.jump(|now| saturating_add(now, by))
+    }
+
+    /// Moves the clock to `at`, then calls the subscribers. Returns the new time, which is not `at` if that
+    /// is past: the clock never goes backwards.
+    pub fn set(&self, at: Instant) -> Instant {
+        self.0.jump(|now| now.max(at))
+    }
+
+    /// Has `callback` called with the new time after every move, on the thread that moves, until the
+    /// [`Subscription`] is dropped.
+    ///
+    /// No lock is held meanwhile. Two threads that move the clock at once may call with their times in either
+    /// order; [`now`](Clock::now) is right in both.
+    pub fn on_advance(&self, callback: impl Fn(Instant) + Send + Sync + 'static) -> Subscription {
+        self.0.add(Arc::new(callback), Arc::downgrade(&self.0))
+    }
+}
+
+impl Default for ManualClock {
+    fn default() -> Self {
+        ManualClock::new()
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Instant {
+        self.0.lock().now
+    }
+
+    fn subscribe(&self, callback: Box<dyn Fn(Instant) + Send + Sync>) -> Option<Subscription> {
+        Some(self.0.add(Arc::from(callback), Arc::downgrade(&self.0)))
+    }
+}
+
+impl fmt::Debug for ManualClock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (now, subscribers) = {
+            let state = self.0.lock();
+            (state.now, state.subscribers.len())
+        };
+        f.debug_struct("ManualClock").field("now", &now).field("subscribers", &subscribers).finish()
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // No user code runs while it is held, so nothing can be left half-done.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn jump(&self, to: impl FnOnce(Instant) -> Instant) -> Instant {
+        let (now, callbacks) = {
+            let mut state = self.lock();
+            state.now = to(state.now);
+            let callbacks: Vec<Callback> = state.subscribers.iter().map(|(_, c)| c.clone()).collect();
+            (state.now, callbacks)
+        };
+        for callback in callbacks {
+            callback(now);
+        }
+        now
+    }
+
+    fn add(&self, callback: Callback, clock: Weak<Shared>) -> Subscription {
+        let mut state = self.lock();
+        let number = state.next;
+        state.next += 1;
+        state.subscribers.push((number, callback));
+        Subscription { clock, number }
+    }
+}
+
+/// A callback's place in the list of a clock; dropping it takes the callback out.
+///
+/// A call that has begun on another thread may still be running, or about to, when the drop returns. It does
+/// not keep the clock alive.
+#[must_use = "dropping it unsubscribes at once"]
+pub struct Subscription {
+    clock: Weak<Shared>,
+    number: u64,
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let Some(clock) = self.clock.upgrade() else { return };
+        // The callback's own destructor is user code: it runs when the lock is free again.
+        let removed = {
+            let mut state = clock.lock();
+            let place = state.subscribers.iter().position(|(number, _)| *number == self.number);
+            place.map(|place| state.subscribers.remove(place))
+        };
+        drop(removed);
+    }
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+/// `now + by`, or the last `Instant` there is, which std does not name: so it is approached by halves.
+fn saturating_add(now: Instant, by: Duration) -> Instant {
+    if let Some(at) = now.checked_add(by) {
+        return at;
+    }
+    let (mut at, mut step) = (now, by);
+    while !step.is_zero() {
+        match at.checked_add(step) {
+            Some(further) => at = further,
+            None => step /= 2,
+        }
+    }
+    at
+}

@@ -1,0 +1,302 @@
+//! The context seam: *something that can be parked and unparked*.
+//!
+//! There is one [`Context`] per stack: a carrier's lies at the top of its own stack, a foreign thread's is its
+//! thread-local. What waits, waits by its context, so that everything that suspends or blocks is written once.
+//!
+//! # Vocabulary
+//!
+//! * **park**: the context stops going on. A carrier leaves its stack, a foreign thread blocks.
+//! * **unpark**: somebody lets it go on. It may be *refused*: only the first of several gets through.
+//! * **ticket**: names one wait of one context. A late unpark carries an old ticket and is refused.
+//! * **cause**: why it goes on.
+//!
+//! # A wait in steps
+//!
+//! 1. The waiter calls [`begin`](Context::begin): the slot says *waiting*, under a new ticket.
+//! 2. It hands (context, ticket) to whoever may wake it, by linking a node into a list under that list's lock.
+//! 3. It calls [`park`](Context::park), which returns the cause once the slot says something else.
+//! 4. Each waker exchanges the slot from (ticket, waiting) to (ticket, cause). The one that wins makes the context
+//!    runnable, exactly once, and touches nothing of the waiter's afterwards. The others are refused, and may be
+//!    holding a pointer to a node that its owner is about to take back: they say so in the node, and the owner waits
+//!    for that.
+//!
+//! # The race
+//!
+//! A waker may win before the waiter has parked. Then a carrier is made ready while it still runs; it stands in its own
+//! worker's queue, and that worker is the very thread that runs it: when it comes to park it either sees the slot and
+//! does not leave at all, or leaves and is taken from the queue later. No third state is needed. A foreign thread looks
+//! at the slot under the lock that its waker holds.
+//!
+//! # Invariants
+//!
+//! * **C1** A context stays where it is, and its memory stays readable for every holder of a ticket: a carrier's until
+//!   its runtime's stacks are unmapped, which is after all its requests are over; a foreign thread's until its waker
+//!   has given up the lock under which it won.
+//! * **C2** Only the stack's own code calls `begin` and `park`, so tickets rise and the slot is *idle* or settled when
+//!   `begin` stores into it.
+//! * **C3** Cells that are not atomic are touched by the stack's own code only, or by its worker while it is left.
+
+use std::cell::Cell;
+use std::ptr::NonNull;
+use std::time::Instant;
+
+use crate::fiber::Fiber;
+use crate::shim::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
+
+mod foreign;
+mod wait_queue;
+
+pub use self::foreign::{ForeignContext, with_foreign};
+pub use self::wait_queue::{WaitNode, WaitQueue};
+
+const STATE: u64 = 0b111;
+const WAITING: u64 = 1;
+const TICKET: u64 = STATE + 1;
+
+/// Why a parked context goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Cause {
+    /// What it waited for has happened.
+    Woken = 2,
+    /// Its deadline has passed.
+    TimedOut = 3,
+    /// The request on it was cancelled.
+    Cancelled = 4,
+}
+
+/// What a parked context is waiting for; shown in dumps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum Reason {
+    /// Not waiting.
+    #[default]
+    None = 0,
+    /// For a request to end.
+    Request = 1,
+    /// For the second arm of a join to end elsewhere.
+    Arm = 2,
+    /// For all requests of a scope to end.
+    Scope = 3,
+    /// It let others go first.
+    Yield = 4,
+}
+
+impl Reason {
+    fn from_u8(value: u8) -> Reason {
+        [Reason::None, Reason::Request, Reason::Arm, Reason::Scope, Reason::Yield]
+            .get(usize::from(value))
+            .copied()
+            .unwrap_or_default()
+    }
+}
+
+/// Names one wait of one context.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket(u64);
+
+/// What the owner of a context does for it. One static table per kind of owner.
+pub struct Table {
+    /// Called by [`Context::park`] on the context's own stack, which has something to wait for. A carrier's owner
+    /// answers whom to switch to, or `None` if the context may go on after all; a foreign thread blocks here.
+    pub prepare: unsafe fn(&Context, Option<Instant>) -> Option<NonNull<Context>>,
+    /// Called right after the context was entered again.
+    pub finish: unsafe fn(&Context),
+    /// Settles the wait and makes the context runnable, or refuses. Called by anybody.
+    pub unpark: unsafe fn(NonNull<Context>, Ticket, Cause) -> bool,
+    /// Whether a request runs on this context right now.
+    pub in_request: unsafe fn(&Context) -> bool,
+    /// The name of what runs on this context right now.
+    pub name: unsafe fn(&Context, &mut dyn FnMut(&str)),
+}
+
+/// One stack's record. See the module head.
+#[repr(C)]
+pub struct Context {
+    /// Ticket in the upper bits, state in the lower three.
+    slot: AtomicU64,
+    table: &'static Table,
+    fiber: Fiber,
+    /// How many shielded regions are open; saved and zeroed by a direct run.
+    shield: Cell<u32>,
+    /// How many `no_suspend` regions are open; the stack's, not the request's.
+    no_suspend: Cell<u32>,
+    /// The owner edge: what this context waits for, and whom that concerns.
+    reason: AtomicU8,
+    target: AtomicPtr<()>,
+}
+
+impl Context {
+    /// A context that is not waiting, for the owner that `table` speaks for.
+    pub fn new(table: &'static Table) -> Context {
+        Context {
+            slot: AtomicU64::new(0),
+            table,
+            fiber: Fiber::none(),
+            shield: Cell::new(0),
+            no_suspend: Cell::new(0),
+            reason: AtomicU8::new(Reason::None as u8),
+            target: AtomicPtr::new(std::ptr::null_mut()),
+        }
+    }
+
+    /// The stack, for the owner that switches to it.
+    #[inline(always)]
+    pub fn fiber(&self) -> &Fiber {
+        &self.fiber
+    }
+
+    /// The owner's table.
+    #[inline(always)]
+    pub fn table(&self) -> &'static Table {
+        self.table
+    }
+
+    /// How many shielded regions are open on what runs here.
+    pub fn shield(&self) -> &Cell<u32> {
+        &self.shield
+    }
+
+    /// How many `no_suspend` regions are open on this stack.
+    pub fn no_suspend(&self) -> &Cell<u32> {
+        &self.no_suspend
+    }
+
+    /// What this context waits for, for dumps: the reason and the address of the target.
+    pub fn waits_for(&self) -> (Reason, *mut ()) {
+        (Reason::from_u8(self.reason.load(Ordering::Relaxed)), self.target.load(Ordering::Relaxed))
+    }
+
+    /// Begins a wait: from here on the ticket can be used to wake this context.
+    #[inline(always)]
+    pub fn begin(&self, reason: Reason, target: *mut ()) -> Ticket {
+        // C2: nobody else stores here while the slot is settled.
+        let ticket = (self.slot.load(Ordering::Relaxed) | STATE) + 1;
+        self.reason.store(reason as u8, Ordering::Relaxed);
+        self.target.store(target, Ordering::Relaxed);
+        // The waker gets the ticket through a lock, which orders this store before its exchange.
+        self.slot.store(ticket | WAITING, Ordering::Relaxed);
+        Ticket(ticket)
+    }
+
+    /// Whether the wait that was begun is not settled yet.
+    #[inline(always)]
+    pub fn is_waiting(&self) -> bool {
+        self.slot.load(Ordering::Acquire) & STATE == WAITING
+    }
+
+    /// Why the last wait ended. Meaningful only when it has.
+    #[inline(always)]
+    pub fn cause(&self) -> Cause {
+        match self.slot.load(Ordering::Acquire) & STATE {
+            3 => Cause::TimedOut,
+            4 => Cause::Cancelled,
+            _ => Cause::Woken,
+        }
+    }
+
+    /// Settles the wait that `ticket` names; false if it was settled before. The owner's `unpark` calls this, and makes
+    /// the context runnable if it won.
+    #[inline(always)]
+    pub fn settle(&self, ticket: Ticket, cause: Cause) -> bool {
+        #[cfg(mutant = "settle_by_store")]
+        {
+            let open = self.slot.load(Ordering::Acquire) == ticket.0 | WAITING;
+            self.slot.store(ticket.0 | cause as u64, Ordering::Release);
+            return open;
+        }
+        #[cfg(not(mutant = "settle_by_store"))]
+        self.slot
+            .compare_exchange(
+                ticket.0 | WAITING,
+                ticket.0 | cause as u64,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            )
+            .is_ok()
+    }
+
+    /// Stops going on until the wait begun last is settled, and answers why.
+    ///
+    /// The switch is inlined here, and this into the public method that waits (see [`crate::fiber`] for the reason).
+    ///
+    /// # Safety
+    ///
+    /// Called on the context's own stack, after [`begin`](Self::begin).
+    #[inline(always)]
+    pub unsafe fn park(&self, deadline: Option<Instant>) -> Cause {
+        while self.is_waiting() {
+            // SAFETY: we are on this context's stack, by this function's contract.
+            let next = unsafe { (self.table.prepare)(self, deadline) };
+            if let Some(next) = next {
+                // SAFETY: F2 by this function's contract.
+                unsafe { self.fiber.leave(Some(next)) };
+                // SAFETY: as above; the stack was entered again.
+                unsafe { (self.table.finish)(self) };
+            }
+        }
+        self.reason.store(Reason::None as u8, Ordering::Relaxed);
+        self.cause()
+    }
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (reason, _) = self.waits_for();
+        f.debug_struct("Context").field("waits_for", &reason).finish_non_exhaustive()
+    }
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Table").finish_non_exhaustive()
+    }
+}
+
+/// Wakes `context` from the wait that `ticket` names. False: that wait was over already, and the caller has no claim on
+/// anything of the waiter's but the node it is still holding.
+///
+/// # Safety
+///
+/// C1: `context` came with the ticket out of a list that its owner has not left.
+#[inline(always)]
+pub unsafe fn unpark(context: NonNull<Context>, ticket: Ticket, cause: Cause) -> bool {
+    // SAFETY: C1.
+    let table = unsafe { context.as_ref() }.table;
+    // SAFETY: C1.
+    unsafe { (table.unpark)(context, ticket, cause) }
+}
+
+#[cfg(not(loom))]
+thread_local! {
+    static CURRENT: Cell<Option<NonNull<Context>>> = const { Cell::new(None) };
+}
+#[cfg(loom)]
+loom::thread_local! {
+    static CURRENT: Cell<Option<NonNull<Context>>> = Cell::new(None);
+}
+
+/// The context of the stack this is called on, if it has one already.
+#[inline(always)]
+pub fn current() -> Option<NonNull<Context>> {
+    CURRENT.with(Cell::get)
+}
+
+/// Says which context's stack this thread is on. The owner calls it before it enters one.
+///
+/// # Safety
+///
+/// The context stays valid for as long as it is current.
+#[inline(always)]
+pub unsafe fn set_current(context: Option<NonNull<Context>>) {
+    CURRENT.with(|c| c.set(context));
+}
+
+/// Whether the calling code runs inside a request.
+pub fn in_request() -> bool {
+    current().is_some_and(|context| {
+        // SAFETY: the current context is valid, by the contract of `set_current`, and we are on its stack.
+        unsafe { (context.as_ref().table.in_request)(context.as_ref()) }
+    })
+}

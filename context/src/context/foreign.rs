@@ -1,0 +1,148 @@
+//! The context of a thread that is no worker: parking blocks it.
+//!
+//! The slot is settled under a mutex that the waiter looks at the slot under as well, so a waker's last touch is the
+//! unlocking: the waiter may end, thread and all, as soon as it has the lock (C1).
+
+use std::ptr::NonNull;
+use std::time::Instant;
+
+use super::{Cause, Context, Table, Ticket, current, set_current};
+use crate::shim::{Condvar, Mutex};
+
+/// A foreign thread's context, and what it blocks on.
+#[repr(C)]
+pub struct ForeignContext {
+    context: Context,
+    lock: Mutex<()>,
+    settled: Condvar,
+}
+
+static TABLE: Table = Table { prepare, finish, unpark, in_request, name };
+
+impl ForeignContext {
+    /// A context for the calling thread. Its owner keeps it in place and makes it current.
+    pub fn new() -> ForeignContext {
+        ForeignContext::with_table(&TABLE)
+    }
+
+    /// The same for an owner that runs requests on foreign threads, whose table borrows
+    /// [`block`](Self::block) and [`release`](Self::release).
+    pub fn with_table(table: &'static Table) -> ForeignContext {
+        ForeignContext { context: Context::new(table), lock: Mutex::new(()), settled: Condvar::new() }
+    }
+
+    /// The context proper. It is the first field, so a pointer to one is a pointer to the other.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Blocks the thread until the wait is settled, or its deadline settles it.
+    ///
+    /// # Safety
+    ///
+    /// `context` is the first field of a `ForeignContext`, and this is its thread.
+    pub unsafe fn block(context: &Context, deadline: Option<Instant>) {
+        // SAFETY: by contract and `repr(C)`.
+        let this = unsafe { &*std::ptr::from_ref(context).cast::<ForeignContext>() };
+        let Ok(mut guard) = this.lock.lock() else { std::process::abort() };
+        while context.is_waiting() {
+            match deadline {
+                None => match this.settled.wait(guard) {
+                    Ok(again) => guard = again,
+                    Err(_) => std::process::abort(),
+                },
+                Some(at) => {
+                    let left = at.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        let ticket = Ticket(context.slot_now() & !super::STATE);
+                        context.settle(ticket, Cause::TimedOut);
+                        break;
+                    }
+                    match this.settled.wait_timeout(guard, left) {
+                        Ok((again, _)) => guard = again,
+                        Err(_) => std::process::abort(),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Settles the wait and wakes the thread, or refuses.
+    ///
+    /// # Safety
+    ///
+    /// C1, and `context` is the first field of a `ForeignContext`.
+    pub unsafe fn release(context: NonNull<Context>, ticket: Ticket, cause: Cause) -> bool {
+        // SAFETY: C1; `repr(C)`.
+        let this = unsafe { context.cast::<ForeignContext>().as_ref() };
+        let Ok(guard) = this.lock.lock() else { std::process::abort() };
+        let won = this.context.settle(ticket, cause);
+        if won {
+            this.settled.notify_all();
+        }
+        drop(guard);
+        won
+    }
+}
+
+impl Default for ForeignContext {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for ForeignContext {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.context.fmt(f)
+    }
+}
+
+impl Context {
+    fn slot_now(&self) -> u64 {
+        self.slot.load(crate::shim::atomic::Ordering::Relaxed)
+    }
+}
+
+unsafe fn prepare(context: &Context, deadline: Option<Instant>) -> Option<NonNull<Context>> {
+    // SAFETY: this table is given to foreign contexts only; `prepare` is called on the context's own thread.
+    unsafe { ForeignContext::block(context, deadline) };
+    None
+}
+
+unsafe fn finish(_: &Context) {}
+
+unsafe fn unpark(context: NonNull<Context>, ticket: Ticket, cause: Cause) -> bool {
+    // SAFETY: this table is given to foreign contexts only; C1 by the caller.
+    unsafe { ForeignContext::release(context, ticket, cause) }
+}
+
+unsafe fn in_request(_: &Context) -> bool {
+    false
+}
+
+unsafe fn name(_: &Context, with: &mut dyn FnMut(&str)) {
+    match std::thread::current().name() {
+        Some(name) => with(name),
+        None => with("unnamed thread"),
+    }
+}
+
+/// Calls `f` with the current context, or with one made for the call if this thread has none.
+pub fn with_foreign<R>(f: impl FnOnce(&Context) -> R) -> R {
+    if let Some(context) = current() {
+        // SAFETY: the current context is valid, by the contract of `set_current`.
+        return f(unsafe { context.as_ref() });
+    }
+    let made = ForeignContext::new();
+    // SAFETY: it is taken back below, before `made` goes; `f` cannot unwind past the guard.
+    unsafe { set_current(Some(NonNull::from(&made.context))) };
+    struct Back;
+    impl Drop for Back {
+        fn drop(&mut self) {
+            // SAFETY: no context is always valid.
+            unsafe { set_current(None) };
+        }
+    }
+    let _back = Back;
+    f(&made.context)
+}

@@ -1,0 +1,165 @@
+//! The intrusive list of those who wait for one thing.
+//!
+//! A [`WaitNode`] lies in its waiter's frame and stands in at most one [`WaitQueue`]. The queue has no lock of its own:
+//! it belongs to whoever holds the lock of the thing it is a part of, or has taken the whole list away.
+//!
+//! # Invariants
+//!
+//! * **Q1** The queue is touched only by the holder of its lock, or by the one who has taken it whole.
+//! * **Q2** A node is linked and unlinked by its owner under that lock, or walked by the taker of the whole list. The
+//!   owner does not leave its frame before the node is unlinked, or the taker has let go of it.
+//! * **Q3** The taker reads a node's link, context and ticket before it wakes the context. If it won, the node is never
+//!   touched again. If it was refused, the owner has left its wait for another reason and waits for the taker: the
+//!   taker's last touch is the release store of `released`.
+
+use std::cell::Cell;
+use std::ptr::NonNull;
+
+use super::{Cause, Context, Ticket, unpark};
+use crate::shim::atomic::{AtomicBool, Ordering};
+use crate::shim::hint;
+
+/// One waiter's place in a [`WaitQueue`].
+#[derive(Debug)]
+pub struct WaitNode {
+    prev: Cell<Option<NonNull<WaitNode>>>,
+    next: Cell<Option<NonNull<WaitNode>>>,
+    context: NonNull<Context>,
+    ticket: Ticket,
+    released: AtomicBool,
+}
+
+impl WaitNode {
+    /// A node for the wait that `context` has begun under `ticket`.
+    pub fn new(context: &Context, ticket: Ticket) -> WaitNode {
+        WaitNode {
+            prev: Cell::new(None),
+            next: Cell::new(None),
+            context: NonNull::from(context),
+            ticket,
+            released: AtomicBool::new(false),
+        }
+    }
+
+    /// Waits until the taker of the whole list has let go of this node. Called by an owner whose wait ended otherwise
+    /// while its target went terminal; the taker is at most a few instructions away.
+    pub fn await_release(&self) {
+        #[cfg(not(mutant = "leaver_does_not_wait"))]
+        while !self.released.load(Ordering::Acquire) {
+            hint::spin_loop();
+            #[cfg(not(loom))]
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// A list of waiters, first come first. One pointer: the nodes form a ring, and the head's predecessor is the tail.
+#[derive(Debug, Default)]
+pub struct WaitQueue {
+    head: Cell<Option<NonNull<WaitNode>>>,
+}
+
+impl WaitQueue {
+    /// An empty list.
+    pub const fn new() -> WaitQueue {
+        WaitQueue { head: Cell::new(None) }
+    }
+
+    /// Whether nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.head.get().is_none()
+    }
+
+    /// Puts `node` last.
+    ///
+    /// # Safety
+    ///
+    /// Q1, Q2.
+    pub unsafe fn push(&self, node: &WaitNode) {
+        let this = NonNull::from(node);
+        let Some(head) = self.head.get() else {
+            node.prev.set(Some(this));
+            node.next.set(Some(this));
+            self.head.set(Some(this));
+            return;
+        };
+        // SAFETY: Q1, Q2: listed nodes are alive, and a ring has no end.
+        unsafe {
+            let tail = head.as_ref().prev.get();
+            node.prev.set(tail);
+            node.next.set(Some(head));
+            head.as_ref().prev.set(Some(this));
+            if let Some(tail) = tail {
+                tail.as_ref().next.set(Some(this));
+            }
+        }
+    }
+
+    /// Takes `node` out.
+    ///
+    /// # Safety
+    ///
+    /// Q1, Q2; `node` stands in this list.
+    pub unsafe fn unlink(&self, node: &WaitNode) {
+        let this = NonNull::from(node);
+        let (prev, next) = (node.prev.get(), node.next.get());
+        if next == Some(this) {
+            self.head.set(None);
+            return;
+        }
+        // SAFETY: Q1, Q2.
+        unsafe {
+            if let (Some(prev), Some(next)) = (prev, next) {
+                prev.as_ref().next.set(Some(next));
+                next.as_ref().prev.set(Some(prev));
+            }
+        }
+        if self.head.get() == Some(this) {
+            self.head.set(next);
+        }
+    }
+
+    /// Takes the whole list away.
+    ///
+    /// # Safety
+    ///
+    /// Q1.
+    pub unsafe fn take(&self) -> WaitList {
+        let next = self.head.take();
+        // SAFETY: Q1, Q2. The ring is opened at its end, so that the walk ends there.
+        if let Some(tail) = next.and_then(|head| unsafe { head.as_ref() }.prev.get()) {
+            unsafe { tail.as_ref() }.next.set(None);
+        }
+        WaitList { next }
+    }
+}
+
+/// A list taken whole; waking it consumes it.
+#[derive(Debug)]
+#[must_use]
+pub struct WaitList {
+    next: Option<NonNull<WaitNode>>,
+}
+
+impl WaitList {
+    /// Wakes everybody, first come first. Touches nothing but the nodes, by Q3.
+    ///
+    /// # Safety
+    ///
+    /// Q1: the list was taken whole, and nobody can reach it otherwise any more.
+    pub unsafe fn wake_all(mut self) {
+        while let Some(node) = self.next {
+            // SAFETY: Q2: the owner does not leave before we let go.
+            let (next, context, ticket) = unsafe {
+                let node = node.as_ref();
+                (node.next.get(), node.context, node.ticket)
+            };
+            self.next = next;
+            // SAFETY: C1: the node is still listed.
+            if !unsafe { unpark(context, ticket, Cause::Woken) } {
+                // SAFETY: Q3: refused, so the owner is waiting for exactly this store.
+                unsafe { node.as_ref() }.released.store(true, Ordering::Release);
+            }
+        }
+    }
+}

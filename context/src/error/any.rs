@@ -1,0 +1,131 @@
+//! The error that takes every other: what `?` makes inside a `try_` closure.
+//!
+//! It is a box of a box, so that a `Result<&T, Error>` is two words and the way out of a closure moves
+//! little; an error is cold enough for a second allocation. Like every type that converts from all errors it
+//! cannot be one itself: `From<E> for Error` would then collide with `From<Error> for Error`. It lends one
+//! instead, by `Deref`.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::ops::Deref;
+
+use super::Cancelled;
+use super::chain::{self, Chain};
+
+/// Any error, or a cancellation, on its way out of a closure.
+///
+/// `?` turns every `std::error::Error + Send + Sync + 'static` into it; what is no such error (text, a box,
+/// an `anyhow::Error`) goes in by [`Error::other`]. It is one pointer wide, dereferences to the error inside,
+/// and converts into both kinds of boxed error, so `?` takes it out again where a `Box<dyn Error>` is
+/// returned; into `anyhow` it goes by `anyhow::Error::from_boxed(error.into())`.
+///
+/// `Display` writes the error inside; `{:#}` the whole chain in one line; `{:?}` the chain, one cause a line.
+///
+/// ```
+/// use forebear_context::error::Error;
+///
+/// fn parse(text: &str) -> Result<u32, Error> {
+///     let n: u32 = text.parse()?;
+///     if n == 0 { Err(Error::other("zero is no size")) } else { Ok(n) }
+/// }
+/// assert!(parse("x").unwrap_err().downcast_ref::<std::num::ParseIntError>().is_some());
+/// assert_eq!(parse("0").unwrap_err().to_string(), "zero is no size");
+/// ```
+pub struct Error(Box<Box<dyn StdError + Send + Sync>>);
+
+const _: () = assert!(size_of::<Option<Error>>() == size_of::<usize>());
+
+impl Error {
+    /// An error from what is no `std::error::Error` itself: text, a boxed error, an `anyhow::Error`.
+    ///
+    /// ```
+    /// # use forebear_context::error::Error;
+    /// let legacy: Result<(), Box<dyn std::error::Error + Send + Sync>> = Err("no licence".into());
+    /// assert_eq!(legacy.map_err(Error::other).unwrap_err().to_string(), "no licence");
+    /// ```
+    pub fn other(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Error {
+        Error(Box::new(error.into()))
+    }
+
+    /// Is this a cancellation: does [`Cancelled`] stand anywhere in the chain?
+    ///
+    /// True through any wrapper that keeps its source, `anyhow`, `io::Error::other` and transparent ones
+    /// included. A cancelled request that ends with such an error is cancelled; one that was not cancelled
+    /// has failed.
+    pub fn is_cancelled(&self) -> bool {
+        self.chain().any(|link| link.is::<Cancelled>())
+    }
+
+    /// The first `E` in the chain, the error itself included.
+    pub fn downcast_ref<E: StdError + 'static>(&self) -> Option<&E> {
+        chain::find(&**self.0)
+    }
+
+    /// The error itself, by value, if it is an `E`; else this, unchanged. Causes further down are only lent.
+    ///
+    /// # Errors
+    ///
+    /// The same `Error`, if it is not an `E`.
+    pub fn downcast<E: StdError + 'static>(self) -> Result<E, Error> {
+        match self.0.downcast::<E>() {
+            Ok(error) => Ok(*error),
+            Err(error) => Err(Error(Box::new(error))),
+        }
+    }
+
+    /// The error and its causes, outermost first.
+    pub fn chain(&self) -> Chain<'_> {
+        Chain::new(&**self.0)
+    }
+}
+
+impl<E: StdError + Send + Sync + 'static> From<E> for Error {
+    #[cold]
+    fn from(error: E) -> Error {
+        Error(Box::new(Box::new(error)))
+    }
+}
+
+impl Deref for Error {
+    type Target = dyn StdError + Send + Sync;
+
+    fn deref(&self) -> &Self::Target {
+        &**self.0
+    }
+}
+
+impl From<Error> for Box<dyn StdError + Send + Sync> {
+    fn from(error: Error) -> Self {
+        *error.0
+    }
+}
+
+impl From<Error> for Box<dyn StdError> {
+    fn from(error: Error) -> Self {
+        *error.0
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() { chain::write_line(f, self.chain()) } else { fmt::Display::fmt(&**self.0, f) }
+    }
+}
+
+/// The chain, one cause a line: what `main` prints if it returns this. `{:#?}` is the `Debug` of the error
+/// inside.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if f.alternate() {
+            return fmt::Debug::fmt(&**self.0, f);
+        }
+        let mut chain = self.chain();
+        if let Some(first) = chain.next() {
+            write!(f, "{first}")?;
+        }
+        for cause in chain {
+            write!(f, "\n  caused by: {cause}")?;
+        }
+        Ok(())
+    }
+}

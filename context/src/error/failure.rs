@@ -1,0 +1,276 @@
+//! How a request failed, told alike to everybody who waits.
+//!
+//! # Shape
+//!
+//! The *origin* (name, cause, location) is made once. Every [`Failure`] is a counted pointer to a *step*:
+//! either the origin's own, or a *hop* that adds one name to the step behind it. Steps are never changed, so
+//! two waiters that pass the same failure on share its past and have each a future of their own:
+//!
+//! ```text
+//!     load  <--  layer 0  <--  page        every arrow a counted pointer;
+//!           <--  layer 1                   every step also points at the origin
+//! ```
+//!
+//! A path can be as long as a chain of waits, and a million of these is promised to work. So to pass a
+//! failure on costs one allocation whatever the length, and a chain of steps is dropped by a loop: by
+//! recursion, which the compiler would write, it would overflow the small stack of the request that holds the
+//! last handle.
+
+use std::any::Any;
+use std::borrow::Cow;
+use std::error::Error as StdError;
+use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::Arc;
+
+use super::chain::{self, Chain};
+use super::name::ShownName;
+use super::panicked::Panicked;
+use super::unwind::payload_into_error;
+use super::{Error, SourceLocation, WaitError};
+
+/// How a request failed: by an error or by a panic, where, and which way it came.
+///
+/// Cheap to clone (it is counted), and the same for everybody who waits, except for the path. Its `Display`
+/// names the request, `source` is the original error (for a panic, its message); `{:#}` writes both.
+///
+/// ```
+/// # use forebear_context::error::{Error, Failure};
+/// # let io = std::io::Error::from(std::io::ErrorKind::NotFound);
+/// # let failure = Failure::from_error(Error::from(io), "load", None).through("layer 0");
+/// // `load` could not read a file; `layer 0` waited for it, and we for `layer 0`.
+/// assert_eq!(failure.to_string(), "request `load` failed");
+/// assert_eq!(failure.request(), "load");
+/// assert_eq!(failure.path().collect::<Vec<_>>(), ["load", "layer 0"]);
+/// assert!(failure.downcast_ref::<std::io::Error>().is_some());
+/// ```
+#[derive(Clone)]
+pub struct Failure(Arc<Step>);
+
+/// A step of the path.
+struct Step {
+    origin: Arc<Origin>,
+    /// How many names the path has, this one included.
+    len: usize,
+    /// `None`: the origin's own step.
+    hop: Option<Hop>,
+}
+
+struct Hop {
+    name: Cow<'static, str>,
+    behind: Arc<Step>,
+}
+
+struct Origin {
+    name: Cow<'static, str>,
+    cause: Cause,
+    location: Option<SourceLocation>,
+}
+
+enum Cause {
+    Error(Error),
+    Panic(Panicked),
+}
+
+// An origin never changes but for the payload of a panic, which stands behind a lock and is whole at every
+// moment; so no unwind can leave one half-done for somebody else to see.
+impl UnwindSafe for Origin {}
+impl RefUnwindSafe for Origin {}
+
+impl Failure {
+    /// The full name of the request in which it began. `Display` shows it escaped and cut.
+    pub fn request(&self) -> &str {
+        &self.0.origin.name
+    }
+
+    /// The names of the requests it came through, from where it began to the one that answered you.
+    ///
+    /// Takes time and memory in proportion to its length.
+    pub fn path(&self) -> impl ExactSizeIterator<Item = &str> + DoubleEndedIterator + fmt::Debug {
+        let mut names = Vec::with_capacity(self.0.len);
+        let mut step = &self.0;
+        while let Some(hop) = &step.hop {
+            names.push(&*hop.name);
+            step = &hop.behind;
+        }
+        names.push(self.request());
+        names.into_iter().rev()
+    }
+
+    /// The original error. For a panic, one that displays its message.
+    pub fn error(&self) -> &(dyn StdError + Send + Sync + 'static) {
+        match &self.0.origin.cause {
+            Cause::Error(error) => &**error,
+            Cause::Panic(panic) => panic,
+        }
+    }
+
+    /// The original error and its causes, outermost first.
+    pub fn chain(&self) -> Chain<'_> {
+        Chain::new(self.error())
+    }
+
+    /// The first `E` in the [`chain`](Failure::chain).
+    pub fn downcast_ref<E: StdError + 'static>(&self) -> Option<&E> {
+        chain::find(self.error())
+    }
+
+    /// Did the request panic, rather than return an error?
+    pub fn is_panic(&self) -> bool {
+        self.panic().is_some()
+    }
+
+    /// The message of the panic; `"(non-string payload)"` if it had none, `None` if it was no panic.
+    pub fn panic_message(&self) -> Option<&str> {
+        self.panic().map(Panicked::message)
+    }
+
+    /// The payload of the panic, if there is one, it is a `P`, and nobody has taken it.
+    ///
+    /// `P` must be `Sync` because several threads may look at once. A payload that has been lent here stays
+    /// for as long as any clone of this failure: [`take_panic_payload`](Failure::take_panic_payload) then
+    /// answers `None`. Asking for the wrong type changes nothing.
+    ///
+    /// ```
+    /// # use forebear_context::error::Failure;
+    /// # let failure = Failure::from_panic(Box::new(7_u32), "load", None);
+    /// assert_eq!(failure.panic_payload::<String>(), None);
+    /// assert_eq!(failure.panic_payload::<u32>(), Some(&7)); // from now on it stays here
+    /// assert!(failure.take_panic_payload().is_none());
+    /// ```
+    ///
+    /// ```compile_fail,E0277
+    /// # fn look(failure: &forebear_context::error::Failure) {
+    /// failure.panic_payload::<std::cell::Cell<u32>>(); // two threads could write it at once
+    /// # }
+    /// ```
+    pub fn panic_payload<P: Any + Send + Sync>(&self) -> Option<&P> {
+        self.panic()?.lend()
+    }
+
+    /// Takes the payload of the panic, to pass it on with `std::panic::resume_unwind` or to look into it at
+    /// leisure.
+    ///
+    /// The first who asks gets it, whichever clone he asks; `None` for everybody after that, for errors, and
+    /// once it has been lent by [`panic_payload`](Failure::panic_payload). The message stays with all clones.
+    pub fn take_panic_payload(&self) -> Option<Box<dyn Any + Send>> {
+        self.panic()?.take()
+    }
+
+    /// Where it panicked, if that is known, else where the request was created.
+    pub fn location(&self) -> Option<&SourceLocation> {
+        self.0.origin.location.as_ref()
+    }
+
+    /// Do both tell of one and the same event, whatever way it came?
+    pub fn same_origin(&self, other: &Failure) -> bool {
+        Arc::ptr_eq(&self.0.origin, &other.0.origin)
+    }
+
+    fn panic(&self) -> Option<&Panicked> {
+        match &self.0.origin.cause {
+            Cause::Panic(panic) => Some(panic),
+            Cause::Error(_) => None,
+        }
+    }
+}
+
+/// What the runtime makes failures with.
+impl Failure {
+    /// The failure of the request `name` that ended with `error`.
+    ///
+    /// An error that *is* somebody's failure (a [`WaitError::Failed`], or a `Failure`, not one wrapped in
+    /// something else) is passed on with `name` added to its path, and keeps its location.
+    #[doc(hidden)]
+    pub fn from_error(
+        error: Error,
+        name: impl Into<Cow<'static, str>>,
+        location: Option<SourceLocation>,
+    ) -> Failure {
+        // `Deref` asks the error itself; `Error::downcast_ref` would look through wrappers.
+        let passed_on = match (*error).downcast_ref::<WaitError>() {
+            Some(WaitError::Failed(failure)) => Some(failure),
+            _ => (*error).downcast_ref::<Failure>(),
+        };
+        match passed_on {
+            Some(failure) => failure.through(name),
+            None => Failure::new(Cause::Error(error), name.into(), location),
+        }
+    }
+
+    /// The failure of the request `name` that unwound with `payload`: as by
+    /// [`from_error`](Failure::from_error) if an error travels in it, else a panic.
+    #[doc(hidden)]
+    pub fn from_panic(
+        payload: Box<dyn Any + Send>,
+        name: impl Into<Cow<'static, str>>,
+        location: Option<SourceLocation>,
+    ) -> Failure {
+        match payload_into_error(payload) {
+            Ok(error) => Failure::from_error(error, name, location),
+            Err(payload) => Failure::new(Cause::Panic(Panicked::new(payload)), name.into(), location),
+        }
+    }
+
+    /// The same failure, one name further on its path.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn through(&self, name: impl Into<Cow<'static, str>>) -> Failure {
+        Failure(Arc::new(Step {
+            origin: self.0.origin.clone(),
+            len: self.0.len + 1,
+            hop: Some(Hop { name: name.into(), behind: self.0.clone() }),
+        }))
+    }
+
+    #[cold]
+    fn new(cause: Cause, name: Cow<'static, str>, location: Option<SourceLocation>) -> Failure {
+        Failure(Arc::new(Step { origin: Arc::new(Origin { name, cause, location }), len: 1, hop: None }))
+    }
+}
+
+impl Drop for Step {
+    fn drop(&mut self) {
+        let mut hop = self.hop.take();
+        // `into_inner` answers exactly one of those who drop the last handles of a step at once, so none is
+        // left to the recursive way. What it hands out has no hop any more when it is dropped.
+        while let Some(Hop { behind, .. }) = hop {
+            hop = Arc::into_inner(behind).and_then(|mut step| step.hop.take());
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = ShownName(self.request());
+        match (self.is_panic(), self.location()) {
+            (false, _) => write!(f, "request `{name}` failed")?,
+            (true, None) => write!(f, "request `{name}` panicked")?,
+            (true, Some(location)) => write!(f, "request `{name}` panicked at {location}")?,
+        }
+        if f.alternate() {
+            f.write_str(": ")?;
+            chain::write_line(f, self.chain())?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut out = f.debug_struct("Failure");
+        out.field("request", &self.request());
+        match &self.0.origin.cause {
+            Cause::Error(error) => out.field("error", &**error),
+            Cause::Panic(panic) => out.field("panic", &panic.message()),
+        };
+        out.field("location", &self.location().map(ToString::to_string));
+        out.field("steps", &self.0.len).finish()
+    }
+}
+
+impl StdError for Failure {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        Some(self.error())
+    }
+}

@@ -1,0 +1,28 @@
+//! How the name of a request is shown. Names are the user's: of any length, from any source, perhaps from a
+//! file. In a log line they must neither break the line nor repaint the terminal, so they are shown escaped
+//! and cut, and given out in full only by accessors.
+
+use std::fmt::{self, Write as _};
+
+/// The most characters of a name that are shown.
+const SHOWN: usize = 64;
+
+/// A name as messages show it: control characters escaped, cut with an ellipsis after 64 characters.
+#[derive(Debug, Clone, Copy)]
+pub struct ShownName<'a>(pub &'a str);
+
+impl fmt::Display for ShownName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut rest = self.0.chars();
+        for c in rest.by_ref().take(SHOWN) {
+            if reorders_or_breaks(c) { write!(f, "{}", c.escape_default())? } else { f.write_char(c)? }
+        }
+        if rest.next().is_some() { f.write_char('…') } else { Ok(()) }
+    }
+}
+
+/// Control characters, the two other line ends of Unicode, and what changes the direction of writing.
+fn reorders_or_breaks(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}

@@ -1,0 +1,121 @@
+//! The payload of a panic, shared by everybody who waits.
+//!
+//! A payload is only `Send`: one thread at a time may touch it. So it stands behind a lock, and its message,
+//! if it is text, is copied out before anybody shares it. There are two ways to the payload itself, and each
+//! shuts the other:
+//!
+//! | state | [`take`](Panicked::take) | [`lend`](Panicked::lend) as the right type | as another type |
+//! | --- | --- | --- | --- |
+//! | *there* | moves it out: *taken* | moves it to where it stays: *lent* | nothing |
+//! | *lent* | nothing | lends it | nothing |
+//! | *taken* | nothing | nothing | nothing |
+//!
+//! A reference that was lent lives as long as the failure, so a payload that was ever lent cannot be taken
+//! any more. No step back and no `unsafe`: to lend, the box is downcast to a type known to be `Sync` and
+//! moved, under the lock, to a cell that is written once; only what stands there is lent. The cell is std's
+//! because loom has none of its kind; it is only ever touched under the lock, which is the shim's.
+
+use std::any::Any;
+use std::borrow::Cow;
+use std::error::Error as StdError;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{OnceLock, PoisonError};
+
+use crate::shim::{Mutex, MutexGuard};
+
+/// The panic of a request. As an error it is its message.
+pub(super) struct Panicked {
+    message: Cow<'static, str>,
+    there: Mutex<Option<Contained<Box<dyn Any + Send>>>>,
+    lent: OnceLock<Contained<Box<dyn Any + Send + Sync>>>,
+}
+
+impl Panicked {
+    pub(super) fn new(payload: Box<dyn Any + Send>) -> Self {
+        let message = if let Some(text) = payload.downcast_ref::<&'static str>() {
+            Cow::Borrowed(*text)
+        } else if let Some(text) = payload.downcast_ref::<String>() {
+            Cow::Owned(text.clone())
+        } else {
+            Cow::Borrowed("(non-string payload)")
+        };
+        Panicked { message, there: Mutex::new(Some(Contained::new(payload))), lent: OnceLock::new() }
+    }
+
+    pub(super) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The payload, unless it is taken or lent.
+    pub(super) fn take(&self) -> Option<Box<dyn Any + Send>> {
+        self.lock().take()?.into_inner()
+    }
+
+    /// The payload as a `P`, from now on never to be taken.
+    pub(super) fn lend<P: Any + Send + Sync>(&self) -> Option<&P> {
+        let mut there = self.lock();
+        if let Some(payload) = there.take().and_then(Contained::into_inner) {
+            match payload.downcast::<P>() {
+                // Cannot be set already: a payload that is still *there* was never lent.
+                Ok(payload) => drop(self.lent.set(Contained::new(payload))),
+                Err(payload) => *there = Some(Contained::new(payload)),
+            }
+        }
+        self.lent.get()?.get()?.downcast_ref()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Contained<Box<dyn Any + Send>>>> {
+        // Nothing panics while it is held; and what it guards is whole at every moment.
+        self.there.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Display for Panicked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.message)
+    }
+}
+
+impl fmt::Debug for Panicked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Panicked").field(&self.message).finish()
+    }
+}
+
+impl StdError for Panicked {}
+
+/// Drops `value`; a panic of its destructor ends here.
+///
+/// The hook has seen that panic; what it carried is forgotten, since its destructor may be the next to panic.
+pub fn drop_contained<T>(value: T) {
+    if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
+        std::mem::forget(second);
+    }
+}
+
+/// A value whose destructor cannot unwind into whoever happens to drop the last handle. Empty only while it
+/// is moved out or dropped.
+struct Contained<T>(Option<T>);
+
+impl<T> Contained<T> {
+    fn new(value: T) -> Self {
+        Contained(Some(value))
+    }
+
+    fn get(&self) -> Option<&T> {
+        self.0.as_ref()
+    }
+
+    fn into_inner(mut self) -> Option<T> {
+        self.0.take()
+    }
+}
+
+impl<T> Drop for Contained<T> {
+    fn drop(&mut self) {
+        if let Some(value) = self.0.take() {
+            drop_contained(value);
+        }
+    }
+}

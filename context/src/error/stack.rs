@@ -1,0 +1,84 @@
+//! A stack that could not be had. The request that needed it fails with this; the runtime goes on.
+
+use std::fmt;
+
+/// A request could not be given a stack.
+///
+/// It is the [`error`](super::Failure::error) of the request's failure. `Display` ends with the remedy.
+///
+/// ```
+/// # use forebear_context::error::StackError;
+/// # let error = StackError::too_large(1 << 30, 1 << 26);
+/// match error {
+///     StackError::TooLarge { asked, max, .. } => assert!(asked > max),
+///     other => panic!("{other}"),
+/// }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StackError {
+    /// The system had no memory, or no further memory map, for one more stack.
+    #[non_exhaustive]
+    Exhausted {
+        /// How many stacks this process had at that moment, suspended and cached ones included.
+        live: usize,
+        /// How many memory maps the system allows a process, if it says so. A stack with its guard page takes
+        /// two.
+        limit: Option<usize>,
+    },
+    /// The size asked for is beyond the largest class there is.
+    #[non_exhaustive]
+    TooLarge {
+        /// The size asked for, in bytes.
+        asked: usize,
+        /// The size of the largest class, in bytes.
+        max: usize,
+    },
+}
+
+impl StackError {
+    /// For the crates of this workspace.
+    #[doc(hidden)]
+    pub const fn exhausted(live: usize, limit: Option<usize>) -> Self {
+        StackError::Exhausted { live, limit }
+    }
+
+    /// For the crates of this workspace.
+    #[doc(hidden)]
+    pub const fn too_large(asked: usize, max: usize) -> Self {
+        StackError::TooLarge { asked, max }
+    }
+
+    /// What to change so that it does not happen again.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            // A stack takes two maps. If stacks hold half of all there may be, it is these that have run out.
+            StackError::Exhausted { live, limit: Some(limit) } if live.saturating_mul(2) >= limit / 2 => {
+                "bound how many requests are active at once, or raise vm.max_map_count"
+            }
+            StackError::Exhausted { .. } => {
+                "bound how many requests are active at once, ask for smaller stacks, or allow the process more memory"
+            }
+            StackError::TooLarge { .. } => "ask for less, or move what is large from the stack to the heap",
+        }
+    }
+}
+
+impl fmt::Display for StackError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StackError::Exhausted { live, limit } => {
+                write!(f, "no room for another stack beside the {live} there are")?;
+                if let Some(limit) = limit {
+                    write!(f, " (the system allows {limit} memory maps)")?;
+                }
+            }
+            StackError::TooLarge { asked, max } => {
+                write!(f, "a stack of {asked} bytes was asked for, the largest has {max}")?;
+            }
+        }
+        write!(f, ": {}", self.hint())
+    }
+}
+
+impl std::error::Error for StackError {}

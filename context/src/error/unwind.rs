@@ -1,0 +1,113 @@
+//! Errors as unwinds, past code that has no `Result` to return.
+//!
+//! Inside a request, an error unwinds as an [`Unwound`] with `std::panic::resume_unwind`: no panic hook runs,
+//! nothing is printed, and the runtime, or [`catch`], finds the error in the payload, typed, with its chain.
+//! Outside any request nobody would catch it, so there it is an ordinary panic: hook, message, text payload.
+//!
+//! Under `panic = "abort"` there is no unwinding, so [`OrUnwind`] and [`catch`] do not exist and code that
+//! needs them does not compile. [`unwind_with`] does, for the runtime's own use: there it aborts.
+
+use std::any::Any;
+use std::fmt;
+use std::panic::resume_unwind;
+#[cfg(panic = "unwind")]
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::Error;
+#[cfg(panic = "unwind")]
+use crate::context::in_request;
+
+/// The payload of an unwind that carries an error.
+#[doc(hidden)]
+pub struct Unwound(pub Error);
+
+impl fmt::Debug for Unwound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Unwound").field(&self.0).finish()
+    }
+}
+
+/// Unwinds with `error`: silently in a request, as a panic with the whole chain for its message elsewhere.
+///
+/// # Panics
+///
+/// Always; that is what it is for.
+#[doc(hidden)]
+#[cold]
+#[track_caller]
+pub fn unwind_with(error: Error, in_request: bool) -> ! {
+    if in_request { resume_unwind(Box::new(Unwound(error))) } else { panic!("{error:#}") }
+}
+
+/// The error that an unwind carried, or the payload back if it was somebody else's.
+#[doc(hidden)]
+pub fn payload_into_error(payload: Box<dyn Any + Send>) -> Result<Error, Box<dyn Any + Send>> {
+    payload.downcast::<Unwound>().map(|unwound| unwound.0)
+}
+
+/// Returns the value, or unwinds with the error: `?` for code that has no `Result` to return.
+///
+/// For every `Result` whose error `?` could turn into an [`Error`]: waits, locks, channels, sleeps, I/O.
+#[cfg(panic = "unwind")]
+pub trait OrUnwind {
+    /// What is returned if all is well.
+    type Value;
+
+    /// The value; an error leaves as an unwind.
+    ///
+    /// # Panics
+    ///
+    /// On `Err`. Inside a request the unwind carries the error, no panic hook sees it, and whoever waits for
+    /// the request gets it as if the request had returned it; [`catch`] stops it. In a foreign thread it is
+    /// an ordinary panic with the error's chain for its message.
+    ///
+    /// ```
+    /// use forebear_context::error::OrUnwind;
+    ///
+    /// let n: u32 = "7".parse().or_unwind();
+    /// assert_eq!(n, 7);
+    /// ```
+    fn or_unwind(self) -> Self::Value;
+}
+
+#[cfg(panic = "unwind")]
+impl<T, E: Into<Error>> OrUnwind for Result<T, E> {
+    type Value = T;
+
+    #[inline]
+    #[track_caller]
+    fn or_unwind(self) -> T {
+        match self {
+            Ok(value) => value,
+            Err(error) => unwind_with(error.into(), in_request()),
+        }
+    }
+}
+
+/// Runs `f`, and gives back as an error what unwinds out of it by [`or_unwind`](OrUnwind::or_unwind).
+///
+/// This is the place for cleaning up that waits: a destructor that runs during an unwind must not. Hand the
+/// error on, or a cancelled request will not end. What unwound halfway through `f` may have left shared data
+/// half-changed, as with `std::panic::catch_unwind`.
+///
+/// # Errors
+///
+/// The error that travelled.
+///
+/// # Panics
+///
+/// An ordinary panic of `f` passes through, unchanged and without a second call of the hook. In a foreign
+/// thread that is true of `or_unwind` too, for there it panics.
+///
+/// ```
+/// use forebear_context::error::catch;
+///
+/// assert_eq!(catch(|| 6 * 7).unwrap(), 42);
+/// ```
+#[cfg(panic = "unwind")]
+pub fn catch<R>(f: impl FnOnce() -> R) -> Result<R, Error> {
+    catch_unwind(AssertUnwindSafe(f)).map_err(|payload| match payload_into_error(payload) {
+        Ok(error) => error,
+        Err(payload) => resume_unwind(payload),
+    })
+}

@@ -1,0 +1,161 @@
+//! What waits answer when they do not answer with a value.
+
+use std::error::Error as StdError;
+use std::fmt;
+
+use super::{CancelReason, Cancelled, Cycle, Failure, chain};
+
+/// What waiting for a request answers in place of its value: the type to match on, and to `#[from]`.
+///
+/// If several apply, your own cancellation is told first, then the outcome of the target, then that time is
+/// up. 16 bytes, `Clone`.
+///
+/// ```
+/// use forebear_context::error::WaitError;
+///
+/// fn report(error: &WaitError) -> String {
+///     match error {
+///         WaitError::Cancelled => "stopping".to_owned(),
+///         WaitError::Failed(failure) => format!("{failure:#}"),
+///         other => other.to_string(),
+///     }
+/// }
+/// assert_eq!(report(&WaitError::TimedOut), "the wait timed out");
+/// ```
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum WaitError {
+    /// You were cancelled: clean up and return.
+    Cancelled,
+    /// The request waited for was cancelled by others, for this reason: if you still need it, make a new one.
+    TargetCancelled(CancelReason),
+    /// Time is up; the request waited for goes on. Only from the `_timeout` forms.
+    TimedOut,
+    /// The request failed. Everybody who waits gets the same.
+    Failed(Failure),
+    /// The wait would have closed a circle in which everybody waits for the next.
+    CircularWait(Cycle),
+    /// Other handles exist, so the value cannot be moved out. Only from `take`.
+    Shared,
+    /// The runtime of the request is gone, and it never ended: the one answer that comes before a terminal
+    /// state.
+    ShutDown,
+}
+
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<WaitError>() == 16 && size_of::<Result<&u8, WaitError>>() == 16);
+
+impl WaitError {
+    /// Was it you who was cancelled? False for a target that was, and for a failure, whatever its cause.
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self, WaitError::Cancelled)
+    }
+
+    /// The failure, if it is one.
+    pub fn failure(&self) -> Option<&Failure> {
+        match self {
+            WaitError::Failed(failure) => Some(failure),
+            _ => None,
+        }
+    }
+
+    /// The first `E` in the chain of causes: for a failure, as [`Failure::downcast_ref`].
+    pub fn downcast_ref<E: StdError + 'static>(&self) -> Option<&E> {
+        chain::find(self)
+    }
+}
+
+impl fmt::Display for WaitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            WaitError::Cancelled => f.write_str("the wait was cut short"),
+            WaitError::TargetCancelled(why) => write!(f, "the request waited for was cancelled: {why}"),
+            WaitError::TimedOut => f.write_str("the wait timed out"),
+            WaitError::Failed(failure) => fmt::Display::fmt(failure, f),
+            WaitError::CircularWait(cycle) => write!(f, "circular wait: {cycle}"),
+            WaitError::Shared => f.write_str("the value is shared: other handles of the request exist"),
+            WaitError::ShutDown => f.write_str("the runtime was shut down before the request had ended"),
+        }
+    }
+}
+
+impl StdError for WaitError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            WaitError::Cancelled => Some(&Cancelled),
+            WaitError::Failed(failure) => failure.source(),
+            _ => None,
+        }
+    }
+}
+
+impl From<Cancelled> for WaitError {
+    fn from(_: Cancelled) -> Self {
+        WaitError::Cancelled
+    }
+}
+
+impl From<TimeoutError> for WaitError {
+    fn from(error: TimeoutError) -> Self {
+        match error {
+            TimeoutError::TimedOut => WaitError::TimedOut,
+            TimeoutError::Cancelled => WaitError::Cancelled,
+        }
+    }
+}
+
+impl From<Failure> for WaitError {
+    fn from(failure: Failure) -> Self {
+        WaitError::Failed(failure)
+    }
+}
+
+impl From<Cycle> for WaitError {
+    fn from(cycle: Cycle) -> Self {
+        WaitError::CircularWait(cycle)
+    }
+}
+
+/// What every other wait with a limit answers when it comes to nothing: locks, permits, conditions, channels.
+///
+/// These two and no others, for ever; converts into [`WaitError`].
+///
+/// ```
+/// use forebear_context::error::{TimeoutError, WaitError};
+///
+/// fn guarded() -> Result<(), WaitError> {
+///     Err(TimeoutError::TimedOut)?
+/// }
+/// assert!(matches!(guarded(), Err(WaitError::TimedOut)));
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TimeoutError {
+    /// Time is up.
+    TimedOut,
+    /// You were cancelled: clean up and return.
+    Cancelled,
+}
+
+impl fmt::Display for TimeoutError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            TimeoutError::TimedOut => "the wait timed out",
+            TimeoutError::Cancelled => "the wait was cut short",
+        })
+    }
+}
+
+impl StdError for TimeoutError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            TimeoutError::TimedOut => None,
+            TimeoutError::Cancelled => Some(&Cancelled),
+        }
+    }
+}
+
+impl From<Cancelled> for TimeoutError {
+    fn from(_: Cancelled) -> Self {
+        TimeoutError::Cancelled
+    }
+}

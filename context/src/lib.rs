@@ -1,0 +1,21 @@
+//! The ground that forebear stands on: what can be parked and unparked.
+//!
+//! Nothing here knows requests, workers or queues. What is here is what all of them, and every lock and channel on top,
+//! have to agree on:
+//!
+//! * [`context`]: the *context seam*: one record per stack, parked and unparked by tickets that may be refused; and the
+//!   intrusive queue of those who wait;
+//! * [`fiber`]: the switch from stack to stack, chosen by `cfg`;
+//! * [`lineage`]: the order, oldest ancestor first;
+//! * [`error`]: the errors that every waiting method shares;
+//! * [`clock`]: monotonic, and by hand for tests;
+//! * [`shim`]: the one door to atomics, cells, locks and threads, so that loom can model what ships.
+//!
+//! Users add the crate `forebear`; this one is for those who write a primitive that waits.
+
+pub mod clock;
+pub mod context;
+pub mod error;
+pub mod fiber;
+pub mod lineage;
+pub mod shim;

@@ -1,0 +1,340 @@
+//! Lineage: who descends from whom, and therefore who goes first.
+//!
+//! Every request has a [`Lineage`] in its header: the key of its root, its rank among its parent's children, and a
+//! pointer to its parent's lineage. Smaller goes first: the oldest root, then the oldest ancestor below it, and so on;
+//! a parent goes before its own children.
+//!
+//! # The root key
+//!
+//! ```text
+//!   63      56 55 54                                        0
+//!  [ priority |d | deadline in ns / 64, or the root's number ]
+//! ```
+//!
+//! Priority is biased so that the number sorts unsigned; `d` is 0 with a deadline, so that within one priority a root
+//! with a deadline goes before one without. Every descendant carries a copy, so most comparisons end after one word.
+//!
+//! # Comparing within one root
+//!
+//! By skew-binary jump pointers (Myers, *An applicative random-access stack*, 1983): a node's jump leads to an ancestor
+//! so that any ancestor is reached in O(log depth) hops. They are not made at birth, since most lineages are never
+//! compared, but when a comparison first needs them. The value is determined by the node, so two workers that compute
+//! it at once store the same.
+//!
+//! # Invariants
+//!
+//! * **L1** A lineage's ancestors outlive it: the header of a parent is kept by its children's headers.
+//! * **L2** Parent, rank, depth and root key do not change once the lineage can be seen by another thread or has
+//!   children. (A request takes a finished parent's place before that, see [`take_place`](Lineage::take_place).)
+
+use std::cell::Cell;
+use std::cmp::Ordering as Order;
+use std::ptr;
+
+use crate::shim::atomic::{AtomicPtr, Ordering};
+
+/// How urgent a root is, before its age counts. Smaller goes first.
+///
+/// ```
+/// # use forebear_context::lineage::Priority;
+/// assert!(Priority::URGENT < Priority::NORMAL && Priority::NORMAL < Priority::BACKGROUND);
+/// assert_eq!(Priority::new(0), Priority::NORMAL);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Priority(i8);
+
+impl Priority {
+    /// Before everything normal: what a user is waiting for at this moment.
+    pub const URGENT: Priority = Priority(-1);
+    /// What a root has that was not given anything else.
+    pub const NORMAL: Priority = Priority(0);
+    /// After everything normal: prefetching, indexing, tidying up.
+    pub const BACKGROUND: Priority = Priority(1);
+
+    /// A priority between and beyond the named ones; smaller goes first.
+    pub const fn new(level: i8) -> Priority {
+        Priority(level)
+    }
+
+    /// The number.
+    pub const fn level(self) -> i8 {
+        self.0
+    }
+}
+
+impl Default for Priority {
+    fn default() -> Self {
+        Priority::NORMAL
+    }
+}
+
+impl std::fmt::Debug for Priority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Priority::URGENT => f.write_str("URGENT"),
+            Priority::NORMAL => f.write_str("NORMAL"),
+            Priority::BACKGROUND => f.write_str("BACKGROUND"),
+            Priority(level) => write!(f, "Priority({level})"),
+        }
+    }
+}
+
+/// Larger than every key: nothing there.
+pub const NO_KEY: u64 = u64::MAX;
+
+const NUMBER_BITS: u32 = 55;
+const NUMBER: u64 = (1 << NUMBER_BITS) - 1;
+
+/// The key of a root without a deadline.
+#[inline]
+pub fn root_key(priority: Priority, number: u64) -> u64 {
+    let biased = (i16::from(priority.0) + 128) as u64;
+    biased << 56 | 1 << NUMBER_BITS | number & NUMBER
+}
+
+/// The key of a root with a deadline, in nanoseconds of the runtime's clock.
+#[inline]
+pub fn root_key_with_deadline(priority: Priority, deadline_ns: u64) -> u64 {
+    let biased = (i16::from(priority.0) + 128) as u64;
+    biased << 56 | (deadline_ns >> 6) & NUMBER
+}
+
+/// The priority that a root key was made with.
+pub fn priority_of(key: u64) -> Priority {
+    Priority(((key >> 56) as i16 - 128) as i8)
+}
+
+/// A request's place in the order. See the module head.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Lineage {
+    root_key: Cell<u64>,
+    parent: Cell<*const Lineage>,
+    jump: AtomicPtr<Lineage>,
+    rank: Cell<u32>,
+    depth: Cell<u32>,
+}
+
+impl Lineage {
+    /// The lineage of a root. `number` decides between roots with equal keys.
+    #[inline(always)]
+    pub fn root(key: u64, number: u64) -> Lineage {
+        Lineage {
+            root_key: Cell::new(key),
+            parent: Cell::new(ptr::null()),
+            jump: AtomicPtr::new(ptr::null_mut()),
+            rank: Cell::new(number as u32),
+            depth: Cell::new(0),
+        }
+    }
+
+    /// The lineage of the child of `parent` that has `rank` among its children.
+    #[inline(always)]
+    pub fn child(parent: &Lineage, rank: u32) -> Lineage {
+        Lineage {
+            root_key: Cell::new(parent.root_key.get()),
+            parent: Cell::new(parent),
+            jump: AtomicPtr::new(ptr::null_mut()),
+            rank: Cell::new(rank),
+            depth: Cell::new(parent.depth.get().saturating_add(1)),
+        }
+    }
+
+    /// The root's key.
+    #[inline(always)]
+    pub fn key(&self) -> u64 {
+        self.root_key.get()
+    }
+
+    /// The parent's lineage; null for a root.
+    #[inline(always)]
+    pub fn parent(&self) -> *const Lineage {
+        self.parent.get()
+    }
+
+    /// How many ancestors there are.
+    #[inline(always)]
+    pub fn depth(&self) -> u32 {
+        self.depth.get()
+    }
+
+    /// The rank among the parent's children.
+    pub fn rank(&self) -> u32 {
+        self.rank.get()
+    }
+
+    /// Becomes what its finished parent was, of which it is the only child: a line of requests, each making the next
+    /// and ending, then needs no memory of its past. Nobody can have seen this lineage yet (L2).
+    ///
+    /// # Safety
+    ///
+    /// L1 for the parent's parent: its claim on it passes to this lineage.
+    pub unsafe fn take_place(&self) {
+        // SAFETY: L1: the parent is still there.
+        let parent = unsafe { &*self.parent.get() };
+        self.root_key.set(parent.root_key.get());
+        self.rank.set(parent.rank.get());
+        self.depth.set(parent.depth.get());
+        self.parent.set(parent.parent.get());
+        self.jump.store(ptr::null_mut(), Ordering::Relaxed);
+    }
+
+    /// The jump, computed for this node and all below it that lack it.
+    fn jump(&self) -> *const Lineage {
+        let known = self.jump.load(Ordering::Acquire);
+        if !known.is_null() {
+            return known;
+        }
+        // From here up to the first ancestor whose jump is known; then down again. Each node is computed once in its
+        // life, so the detour through memory is paid once per node.
+        let mut path = vec![self];
+        let mut at = self.parent.get();
+        // SAFETY: L1, here and below.
+        while let Some(node) = unsafe { at.as_ref() } {
+            if !node.jump.load(Ordering::Acquire).is_null() {
+                break;
+            }
+            path.push(node);
+            at = node.parent.get();
+        }
+        for node in path.into_iter().rev() {
+            let jump = match unsafe { node.parent.get().as_ref() } {
+                // A root's jump is itself, so that nobody has to ask for null.
+                None => ptr::from_ref(node),
+                Some(parent) => {
+                    // SAFETY: L1; the parent's jump is known, it is next on the way down or ended the way up.
+                    let far = unsafe { &*parent.jump.load(Ordering::Acquire) };
+                    let farther = unsafe { &*far.jump.load(Ordering::Acquire) };
+                    let first = parent.depth.get() - far.depth.get();
+                    let second = far.depth.get() - farther.depth.get();
+                    if first == second && !ptr::eq(parent, far) { ptr::from_ref(farther) } else { ptr::from_ref(parent) }
+                }
+            };
+            node.jump.store(jump.cast_mut(), Ordering::Release);
+        }
+        self.jump.load(Ordering::Acquire)
+    }
+
+    /// The ancestor at `depth`, which is not more than this one's.
+    fn at_depth(&self, depth: u32) -> &Lineage {
+        let mut at = self;
+        while at.depth.get() > depth {
+            // SAFETY: L1.
+            let jump = unsafe { &*at.jump() };
+            at = if jump.depth.get() >= depth && !ptr::eq(jump, at) {
+                jump
+            } else {
+                // SAFETY: L1; the depth is above 0, so there is a parent.
+                unsafe { &*at.parent.get() }
+            };
+        }
+        at
+    }
+
+    /// Who goes first. Equal only for the same lineage.
+    #[inline]
+    pub fn compare(&self, other: &Lineage) -> Order {
+        match self.root_key.get().cmp(&other.root_key.get()) {
+            Order::Equal if ptr::eq(self.parent.get(), other.parent.get()) => {
+                self.rank.get().cmp(&other.rank.get())
+            }
+            Order::Equal => self.compare_in_root(other),
+            different => different,
+        }
+    }
+
+    #[cold]
+    fn compare_in_root(&self, other: &Lineage) -> Order {
+        let depth = self.depth.get().min(other.depth.get());
+        let (mut a, mut b) = (self.at_depth(depth), other.at_depth(depth));
+        if ptr::eq(a, b) {
+            // One is the other's ancestor: it goes first.
+            return self.depth.get().cmp(&other.depth.get());
+        }
+        while !ptr::eq(a.parent.get(), b.parent.get()) {
+            // Nodes of one depth have jumps of one depth, so both stay level.
+            let (ja, jb) = (a.jump(), b.jump());
+            (a, b) = if ptr::eq(ja, jb) || ptr::eq(ja, a) || ptr::eq(jb, b) {
+                // SAFETY: L1; the parents differ, so both are there (two roots are compared by rank above).
+                unsafe { (&*a.parent.get(), &*b.parent.get()) }
+            } else {
+                // SAFETY: L1.
+                unsafe { (&*ja, &*jb) }
+            };
+        }
+        a.rank.get().cmp(&b.rank.get())
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn path(mut node: &Lineage) -> Vec<u32> {
+        let mut ranks = vec![node.rank()];
+        // SAFETY: the trees of these tests live to their end.
+        while let Some(parent) = unsafe { node.parent().as_ref() } {
+            ranks.push(parent.rank());
+            node = parent;
+        }
+        ranks.reverse();
+        ranks
+    }
+
+    /// A tree in which every new node hangs below a pseudo-random earlier one; `spine` makes it deep.
+    fn tree(seed: u64, nodes: usize, spine: u64) -> Vec<Box<Lineage>> {
+        let mut state = seed * 2 + 1;
+        let mut random = move || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        let mut tree = vec![Box::new(Lineage::root(root_key(Priority::NORMAL, 7), 7))];
+        for rank in 1..nodes as u32 {
+            let at = if random() % 100 < spine { tree.len() - 1 } else { random() as usize % tree.len() };
+            let child = Box::new(Lineage::child(&tree[at], rank));
+            tree.push(child);
+        }
+        tree
+    }
+
+    #[test]
+    fn order_is_that_of_the_paths_of_ranks() {
+        for (seed, spine) in [(1, 0), (2, 50), (3, 95), (4, 100)] {
+            let tree = tree(seed, 400, spine);
+            for a in &tree {
+                for b in tree.iter().step_by(7) {
+                    assert_eq!(a.compare(b), path(a).cmp(&path(b)), "seed {seed}, spine {spine}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_priority_goes_before_a_deadline_and_that_before_age() {
+        let old = root_key(Priority::NORMAL, 1);
+        let young = root_key(Priority::NORMAL, 2);
+        let due = root_key_with_deadline(Priority::NORMAL, u64::MAX >> 10);
+        let urgent = root_key(Priority::URGENT, 3);
+        let background = root_key_with_deadline(Priority::BACKGROUND, 0);
+        let mut keys = [young, background, due, old, urgent];
+        keys.sort_unstable();
+        assert_eq!(keys, [urgent, due, old, young, background]);
+        assert!(keys.iter().all(|&key| key < NO_KEY));
+        assert_eq!(priority_of(background), Priority::BACKGROUND);
+        assert!(root_key(Priority::new(i8::MAX), 1 << 50) < NO_KEY);
+    }
+
+    #[test]
+    fn a_deep_line_is_compared_without_recursion_and_in_few_hops() {
+        let mut line = vec![Box::new(Lineage::root(root_key(Priority::NORMAL, 1), 1))];
+        for _ in 0..200_000 {
+            let child = Box::new(Lineage::child(line.last().unwrap(), 0));
+            line.push(child);
+        }
+        let side = Lineage::child(&line[100], 1);
+        assert_eq!(line[200_000].compare(&side), Order::Less);
+        assert_eq!(line[200_000].compare(&line[100_000]), Order::Greater);
+    }
+}

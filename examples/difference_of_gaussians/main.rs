@@ -1,0 +1,186 @@
+//! The difference of two Gaussians, block by block: a picture is smoothed at two scales and the results are subtracted.
+//!
+//! ```text
+//! cargo run --release --example difference_of_gaussians
+//! cargo run --release --example difference_of_gaussians -- --scale 8 --threads 2 --output stars.png photo.jpg
+//! ```
+//!
+//! This is the quick start grown up. There, one picture is smoothed twice; here it is cut into blocks, and every
+//! block is three layers of requests:
+//!
+//! ```text
+//!   difference      waits for      fine, coarse           (its own: it takes them)
+//!   fine, coarse    wait for       input, input, input …  (shared with the neighbours, and with each other)
+//!   input           decodes        a piece of the picture (once, however many wait for it)
+//! ```
+//!
+//! Nobody plans the order and no request knows how many threads there are: each one says what it needs and waits for it.
+//!
+//! The same picture is then computed again by `plain.rs`, on one thread and without a request in sight. The two must
+//! agree in every bit; if they do not, nothing is written and the exit code is 1.
+//!
+//! | file | what it knows |
+//! |---|---|
+//! | `cli.rs` | the arguments, and what is wrong with them |
+//! | `picture.rs` | files: reading the input, writing the output whole or not at all |
+//! | `blocks.rs` | rectangles, the grid, and blocks that are counted while they live |
+//! | `smooth.rs` | the kernel, and smoothing one padded tile |
+//! | `plain.rs` | the whole picture on one thread |
+//! | `pipeline.rs` | the requests |
+//!
+//! Exit codes: 0 done, 1 it could not be done (one line on stderr says why), 2 the arguments are wrong (likewise).
+
+mod blocks;
+mod cli;
+mod picture;
+mod pipeline;
+mod plain;
+mod smooth;
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use blocks::Grid;
+use cli::Options;
+use forebear::prelude::*;
+use indicatif::{ProgressBar, ProgressStyle};
+use picture::{Output, Source};
+use pipeline::Job;
+
+fn main() -> ExitCode {
+    let options = match cli::parse() {
+        Ok(options) => options,
+        Err(code) => return code,
+    };
+    match run(&options) {
+        Ok(report) => print(&report),
+        Err(error) => {
+            eprintln!("error: {}", one_line(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The whole chain on one line. Some libraries put line breaks into a message, or their cause's words.
+fn one_line(error: &anyhow::Error) -> String {
+    let mut line = String::new();
+    for cause in error.chain() {
+        let words = cause.to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+        if !line.contains(&words) {
+            line.push_str(if line.is_empty() { "" } else { ": " });
+            line.push_str(words.trim_end_matches(':'));
+        }
+    }
+    line
+}
+
+/// Everything between the arguments and the report.
+fn run(options: &Options) -> anyhow::Result<String> {
+    // The cheap ways to fail come first: nobody wants to learn after a minute that the output cannot be written.
+    let output = Output::prepare(&options.output)?;
+    let source = Arc::new(Source::open(options.input.as_deref(), options.scale)?);
+    check_memory(source.width(), source.height())?;
+    let kernels = options.kernels().map(Arc::new);
+    let grid = Grid::new(source.width(), source.height(), options.block);
+    let rt = Runtime::builder()
+        .workers(options.threads)
+        .build()
+        .with_context(|| format!("cannot start {} threads", options.threads))?;
+
+    let spinner = ProgressBar::new_spinner().with_message("on one thread, for comparison");
+    spinner.tick();
+    let began = Instant::now();
+    let expected = plain::difference(&source, &kernels[0], &kernels[1]);
+    let one_thread = began.elapsed();
+    spinner.finish_and_clear();
+
+    let job = Job::new(source, grid, kernels, rt.workers());
+    let bar = progress_bar(grid.len());
+    let began = Instant::now();
+    let values = rt.run(|| job.run(|| bar.inc(1)));
+    let time = began.elapsed();
+    bar.finish_and_clear();
+    let values = values.context("the computation failed")?;
+
+    if let Some(at) = plain::first_difference(&values, &expected) {
+        let (x, y) = (at % grid.width, at / grid.width);
+        bail!("at ({x}, {y}) the blocks give {}, the plain computation {}", values[at], expected[at]);
+    }
+    output.save(&picture::grey(&values, grid.width, grid.height))?;
+    Ok(report(options, &job, &rt, time, one_thread))
+}
+
+/// What the plain version holds at its worst: the input, one half-smoothed and two smoothed pictures of `f32`, and a
+/// little for the rest.
+const BYTES_PER_PIXEL: u64 = 20;
+
+/// Refuses pictures that would not fit, in words; otherwise the system would end the process without any.
+fn check_memory(width: usize, height: usize) -> anyhow::Result<()> {
+    let needed = (width as u64).checked_mul(height as u64).and_then(|n| n.checked_mul(BYTES_PER_PIXEL));
+    let available = available_memory();
+    match needed {
+        Some(bytes) if bytes <= available => Ok(()),
+        _ => bail!(
+            "{width} x {height} pixels do not fit into memory ({} MiB are available); choose a smaller --scale",
+            available >> 20
+        ),
+    }
+}
+
+/// Bytes that can be had without swapping, where the system says so (Linux); else a moderate guess.
+fn available_memory() -> u64 {
+    let guess = 4 << 30;
+    let Ok(text) = std::fs::read_to_string("/proc/meminfo") else { return guess };
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kib.map_or(guess, |kib| kib.saturating_mul(1024))
+}
+
+/// A bar on stderr, hidden (by indicatif) when stderr is not a terminal.
+fn progress_bar(blocks: usize) -> ProgressBar {
+    let bar = ProgressBar::new(blocks as u64);
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} blocks, {eta} left");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}
+
+/// How many requests have run on `rt`, and how many of them ran directly, on the stack of the one who waited.
+fn request_counts(rt: &Runtime) -> (u64, u64) {
+    let metrics = rt.metrics();
+    (metrics.started, metrics.direct)
+}
+
+fn report(options: &Options, job: &Job, rt: &Runtime, time: Duration, one_thread: Duration) -> String {
+    let (grid, live) = (job.grid(), job.live());
+    let (requests, direct) = request_counts(rt);
+    let speed_up = one_thread.as_secs_f64() / time.as_secs_f64().max(f64::MIN_POSITIVE);
+    let lines = [
+        format!("picture           {} x {} pixels, {} blocks", grid.width, grid.height, grid.len()),
+        format!("threads           {}", rt.workers()),
+        format!("time              {time:.1?}"),
+        format!("one thread        {one_thread:.1?}, plain, with the same result in every bit"),
+        format!("speed-up          {speed_up:.2}"),
+        format!("requests          {requests}"),
+        format!("ran directly      {direct}"),
+        format!("peak live blocks  {} (of {}, bound {})", live.peak(), live.made(), job.bound()),
+        format!("written           {}", options.output.display()),
+    ];
+    lines.join("\n")
+}
+
+/// Prints the report. A reader who has gone away (`| head`) is no failure: the picture is written.
+fn print(report: &str) -> ExitCode {
+    match writeln!(io::stdout(), "{report}") {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            eprintln!("error: cannot print the report: {error}");
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+#[cfg(test)]
+mod tests;

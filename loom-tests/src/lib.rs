@@ -1,0 +1,1 @@
+//! Loom models of the shipped code; see `tests/`.

@@ -1,0 +1,243 @@
+//! The sleep protocol of `forebear-pool`, as it ships: `Signals` driven by `Worker::idle`.
+//!
+//! A lost wake-up shows as a deadlock: a worker that sleeps for ever beside its work, and a main thread that joins it.
+#![cfg(loom)]
+
+use forebear_context::shim::thread::{self, JoinHandle};
+use forebear_context::shim::{Arc, Condvar, Mutex};
+use forebear_pool::{Signals, Supply, Worker};
+
+/// Work for anyone, mail for worker 0, and a count of what has been taken.
+struct Stall {
+    signals: Signals,
+    shared: Mutex<u32>,
+    mail: Mutex<u32>,
+    taken: Mutex<u32>,
+    taken_moved: Condvar,
+}
+
+/// Where a task came from.
+#[derive(Debug, PartialEq, Eq)]
+enum From {
+    Shared,
+    Mail,
+}
+
+impl Stall {
+    fn new(workers: usize) -> Arc<Stall> {
+        Arc::new(Stall {
+            signals: Signals::new(workers),
+            shared: Mutex::new(0),
+            mail: Mutex::new(0),
+            taken: Mutex::new(0),
+            taken_moved: Condvar::new(),
+        })
+    }
+
+    fn put_for_anyone(&self) {
+        *self.shared.lock().unwrap() += 1;
+        self.signals.notify_any();
+    }
+
+    fn put_for_worker_0(&self) {
+        *self.mail.lock().unwrap() += 1;
+        self.signals.wake(0);
+    }
+
+    /// Says that one more has been taken, and holds the worker up until `all` have been.
+    fn meet(&self, all: u32) {
+        let mut taken = self.taken.lock().unwrap();
+        *taken += 1;
+        self.taken_moved.notify_all();
+        drop(taken);
+        self.wait_for(all);
+    }
+
+    /// Waits until `all` have been taken.
+    fn wait_for(&self, all: u32) {
+        let mut taken = self.taken.lock().unwrap();
+        while *taken < all {
+            taken = self.taken_moved.wait(taken).unwrap();
+        }
+    }
+}
+
+fn one_of(count: &Mutex<u32>) -> bool {
+    let mut count = count.lock().unwrap();
+    let some = *count > 0;
+    *count -= u32::from(some);
+    some
+}
+
+impl Supply for Stall {
+    type Task = From;
+
+    fn signals(&self) -> &Signals {
+        &self.signals
+    }
+
+    fn take(&self, worker: usize) -> Option<From> {
+        if worker == 0 && one_of(&self.mail) {
+            return Some(From::Mail);
+        }
+        one_of(&self.shared).then_some(From::Shared)
+    }
+
+    fn steal(&self, _: usize) -> Option<From> {
+        None
+    }
+
+    /// Nothing, so that a search does not look: the model has enough looks without.
+    fn best(&self, _: usize) -> u64 {
+        u64::MAX
+    }
+}
+
+/// A thread that is worker `index` and runs `body`.
+fn worker(stall: &Arc<Stall>, index: usize, body: impl FnOnce(&Worker<Stall>) + Send + 'static) -> JoinHandle<()> {
+    let stall = Arc::clone(stall);
+    thread::spawn(move || body(&Worker::attach(stall, index)))
+}
+
+#[test]
+fn one_item_reaches_the_sleeper() {
+    loom::model(|| {
+        let stall = Stall::new(1);
+        let sleeper = worker(&stall, 0, |worker| assert_eq!(worker.idle(), Some(From::Shared)));
+        stall.put_for_anyone();
+        sleeper.join().unwrap();
+        assert_eq!((stall.signals.sleeping(), stall.signals.searching()), (0, 0));
+    });
+}
+
+#[test]
+fn two_items_reach_the_sleeper() {
+    loom::model(|| {
+        let stall = Stall::new(1);
+        let sleeper = worker(&stall, 0, |worker| {
+            assert_eq!(worker.idle(), Some(From::Shared));
+            assert_eq!(worker.idle(), Some(From::Shared));
+        });
+        stall.put_for_anyone();
+        stall.put_for_anyone();
+        sleeper.join().unwrap();
+        assert_eq!((stall.signals.sleeping(), stall.signals.searching()), (0, 0));
+    });
+}
+
+#[test]
+fn two_producers_wake_one_sleeper() {
+    loom::model(|| {
+        let stall = Stall::new(1);
+        let sleeper = worker(&stall, 0, |worker| {
+            assert_eq!(worker.idle(), Some(From::Shared));
+            assert_eq!(worker.idle(), Some(From::Shared));
+        });
+        let other = {
+            let stall = Arc::clone(&stall);
+            thread::spawn(move || stall.put_for_anyone())
+        };
+        stall.put_for_anyone();
+        other.join().unwrap();
+        sleeper.join().unwrap();
+    });
+}
+
+/// Two tasks that wait for each other: whoever takes the first is no use to the second, and a notifier that relied on
+/// the first worker's search must be served by its passing the search on.
+#[test]
+fn two_items_wake_two_sleepers() {
+    loom::model(|| {
+        let stall = Stall::new(2);
+        let sleepers = [0, 1].map(|index| {
+            worker(&stall, index, |worker| {
+                assert_eq!(worker.idle(), Some(From::Shared));
+                worker.supply().meet(2);
+            })
+        });
+        stall.put_for_anyone();
+        stall.put_for_anyone();
+        for sleeper in sleepers {
+            sleeper.join().unwrap();
+        }
+        assert_eq!((stall.signals.sleeping(), stall.signals.searching()), (0, 0));
+    });
+}
+
+#[test]
+fn a_named_wake_reaches_a_worker_that_goes_to_sleep() {
+    loom::model(|| {
+        let stall = Stall::new(1);
+        let sleeper = worker(&stall, 0, |worker| assert_eq!(worker.idle(), Some(From::Mail)));
+        stall.put_for_worker_0();
+        sleeper.join().unwrap();
+        assert_eq!((stall.signals.sleeping(), stall.signals.searching()), (0, 0));
+    });
+}
+
+#[test]
+fn a_named_wake_and_one_for_anyone_are_both_served() {
+    loom::model(|| {
+        let stall = Stall::new(1);
+        let sleeper = worker(&stall, 0, |worker| {
+            assert!(worker.idle().is_some());
+            assert!(worker.idle().is_some());
+        });
+        let other = {
+            let stall = Arc::clone(&stall);
+            thread::spawn(move || stall.put_for_worker_0())
+        };
+        stall.put_for_anyone();
+        other.join().unwrap();
+        sleeper.join().unwrap();
+    });
+}
+
+/// Worker 0, woken for the shared item, may find mail instead, and mail holds it up until the item has been taken: so the
+/// item must reach the other worker.
+#[test]
+fn mail_that_uses_up_a_wake_does_not_strand_the_item() {
+    loom::model(|| {
+        let stall = Stall::new(2);
+        let sleepers = [0, 1].map(|index| {
+            worker(&stall, index, |worker| {
+                while let Some(from) = worker.idle() {
+                    worker.supply().meet(if from == From::Mail { 2 } else { 0 });
+                }
+            })
+        });
+        stall.put_for_worker_0();
+        stall.put_for_anyone();
+        stall.wait_for(2);
+        stall.signals.stop();
+        for sleeper in sleepers {
+            sleeper.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn stop_reaches_a_worker_that_goes_to_sleep() {
+    loom::model(|| {
+        let stall = Stall::new(1);
+        let sleeper = worker(&stall, 0, |worker| assert_eq!(worker.idle(), None));
+        stall.signals.stop();
+        sleeper.join().unwrap();
+        assert_eq!((stall.signals.sleeping(), stall.signals.searching()), (0, 0));
+    });
+}
+
+/// What is there when the stop comes is found by somebody: a searcher that leaves passes its search on.
+#[test]
+fn stop_leaves_nothing_untaken() {
+    loom::model(|| {
+        let stall = Stall::new(1);
+        let sleeper = worker(&stall, 0, |worker| {
+            assert_eq!(worker.idle(), Some(From::Shared));
+            assert_eq!(worker.idle(), None);
+        });
+        stall.put_for_anyone();
+        stall.signals.stop();
+        sleeper.join().unwrap();
+    });
+}

@@ -1,0 +1,407 @@
+//! The engine: a fixed set of threads that live on a [`Supply`].
+//!
+//! **Life.** `start` makes all threads before any of them runs its hooks or its body: they wait at a *gate*. If one
+//! cannot be made, the gate says so, those already there leave without a trace, and the caller gets the error. Then
+//! each thread runs: pin, start hook, body, stop hook. The body ends when [`Worker::idle`] says so; the engine tells
+//! workers to stop (through the signals) and waits for them, nothing else.
+//!
+//! **Waiting for the end.** Not by `JoinHandle` alone: a thread cannot join itself, and a worker may be the one that
+//! waits. So each worker has a *stage* under one lock:
+//!
+//! | stage | meaning |
+//! |---|---|
+//! | `Present` | runs its body |
+//! | `Joining` | is itself waiting in [`Engine::join`], inside its body, and will take no further task |
+//! | `Gone` | has run its stop hook; the thread ends |
+//!
+//! Whoever waits from outside waits until all are `Gone`; a worker waits until all others are `Gone` or `Joining`. Two
+//! workers that wait for the end at the same time thus do not wait for each other. The handles of `Gone` threads are
+//! then joined, by whoever comes first, so that no thread is still exiting when `join` returns.
+
+use std::any::Any;
+use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::PoisonError;
+
+use forebear_context::shim::atomic::{AtomicBool, Ordering::AcqRel};
+use forebear_context::shim::thread::{self, Builder, JoinHandle, Thread};
+use forebear_context::shim::{Arc, Condvar, Mutex, MutexGuard};
+
+use crate::options::{Options, WorkerHook};
+use crate::state::States;
+use crate::{Supply, Worker, WorkerState};
+
+/// The most workers an engine may have.
+pub const MAX_WORKERS: usize = 1 << 14;
+
+/// Threads that live on a supply of tasks.
+///
+/// The runtime of `forebear` and [`ThreadPool`](crate::ThreadPool) are both this, with supplies of their own. Dropping
+/// it tells the workers to stop and does not wait for them.
+///
+/// ```
+/// use std::sync::{Arc, Mutex};
+/// use forebear_pool::{Engine, Options, Signals, Supply, Worker};
+///
+/// struct Numbers { signals: Signals, left: Mutex<Vec<u32>>, sum: Mutex<u32> }
+/// impl Supply for Numbers {
+///     type Task = u32;
+///     fn signals(&self) -> &Signals { &self.signals }
+///     fn take(&self, _: usize) -> Option<u32> { self.left.lock().unwrap().pop() }
+///     fn steal(&self, _: usize) -> Option<u32> { None }
+///     fn best(&self, _: usize) -> u64 { 0 }
+/// }
+///
+/// let numbers = Numbers { signals: Signals::new(2), left: Mutex::new(vec![1, 2, 3]), sum: Mutex::new(0) };
+/// let engine = Engine::start(Options::new(2), Arc::new(numbers), |worker: &Worker<Numbers>| {
+///     while let Some(number) = worker.idle() {
+///         *worker.supply().sum.lock().unwrap() += number;
+///     }
+/// })?;
+/// engine.stop_and_join();
+/// assert_eq!(*engine.supply().sum.lock().unwrap(), 6);
+/// # Ok::<(), forebear_pool::StartError>(())
+/// ```
+pub struct Engine<S: Supply> {
+    supply: Arc<S>,
+    common: Arc<Common>,
+    threads: Vec<Thread>,
+    handles: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What an engine and its threads share.
+struct Common {
+    options: Options,
+    states: Arc<States>,
+    gate: Mutex<Gate>,
+    gate_moved: Condvar,
+    stages: Mutex<Vec<Stage>>,
+    stage_moved: Condvar,
+    warned: AtomicBool,
+}
+
+/// What the threads wait for before they begin.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Gate {
+    Closed,
+    Open,
+    /// A thread could not be made: all leave.
+    Abandoned,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Present,
+    Joining,
+    Gone,
+}
+
+impl<S: Supply> Engine<S> {
+    /// Starts the threads; each runs `main` once, as its body.
+    ///
+    /// `main` is to run tasks until [`Worker::idle`] answers `None`. A panic that leaves it aborts the process: the body
+    /// is the owner's own code, and tasks that can panic are to be caught inside it.
+    ///
+    /// # Errors
+    ///
+    /// [`StartError`]: no workers or too many, signals made for another number, a name with a zero byte, or a thread
+    /// that the system would not make. Nothing is left running then, and no hook has run.
+    pub fn start<M>(options: Options, supply: Arc<S>, main: M) -> Result<Engine<S>, StartError>
+    where
+        M: Fn(&Worker<S>) + Send + Sync + 'static,
+    {
+        let workers = options.workers;
+        check(&options, supply.signals().workers())?;
+        let common = Arc::new(Common::new(options));
+        let main = Arc::new(main);
+        let mut engine =
+            Engine { supply, common, threads: Vec::with_capacity(workers), handles: Mutex::new(Vec::new()) };
+        for index in 0..workers {
+            if let Err(source) = engine.add_thread(index, Arc::clone(&main)) {
+                engine.common.set_gate(Gate::Abandoned);
+                engine.join_handles();
+                return Err(StartError::Thread { index, source });
+            }
+        }
+        engine.common.set_gate(Gate::Open);
+        Ok(engine)
+    }
+
+    fn add_thread<M>(&mut self, index: usize, main: Arc<M>) -> io::Result<()>
+    where
+        M: Fn(&Worker<S>) + Send + Sync + 'static,
+    {
+        let mut builder = Builder::new().name(self.common.options.name_of(index));
+        if let Some(bytes) = self.common.options.stack_size {
+            builder = builder.stack_size(bytes);
+        }
+        let (supply, common) = (Arc::clone(&self.supply), Arc::clone(&self.common));
+        let handle = builder.spawn(move || {
+            if common.pass_gate() {
+                common.live(index, supply, &*main);
+            }
+        })?;
+        self.threads.push(handle.thread().clone());
+        lock(&self.handles).push(handle);
+        Ok(())
+    }
+
+    /// Where the workers get their tasks.
+    #[must_use]
+    pub fn supply(&self) -> &Arc<S> {
+        &self.supply
+    }
+
+    /// What each worker is doing, by number; a snapshot.
+    #[must_use]
+    pub fn states(&self) -> Vec<WorkerState> {
+        self.common.states.all()
+    }
+
+    /// The options it was started with.
+    pub fn options(&self) -> &Options {
+        &self.common.options
+    }
+
+    /// The threads, by number.
+    #[must_use]
+    pub fn threads(&self) -> &[Thread] {
+        &self.threads
+    }
+
+    /// The number of the worker on whose thread this is called; `None` on any other thread. Looks through all workers:
+    /// for stopping and checks, not for hot paths.
+    #[must_use]
+    pub fn current_worker(&self) -> Option<usize> {
+        let current = thread::current().id();
+        self.threads.iter().position(|thread| thread.id() == current)
+    }
+
+    /// Waits until every worker has ended. Does not tell them to: see [`stop_and_join`](Engine::stop_and_join).
+    ///
+    /// Called on a worker's own thread it waits for the *others*, those excepted that are waiting here too; the thread
+    /// itself ends when its body returns. May be called several times, from several threads. Blocks the thread.
+    pub fn join(&self) {
+        let me = self.current_worker();
+        self.common.wait_for_end(me);
+        if me.is_none() {
+            self.join_handles();
+        }
+    }
+
+    /// Tells the workers to stop and waits for them as [`join`](Engine::join) does.
+    pub fn stop_and_join(&self) {
+        self.supply.signals().stop();
+        self.join();
+    }
+
+    fn join_handles(&self) {
+        // Under the lock, so that whoever comes second waits too. No worker takes this lock.
+        for handle in lock(&self.handles).drain(..) {
+            // A worker's thread never panics: its body aborts, its hooks are contained.
+            let _ = handle.join();
+        }
+    }
+}
+
+impl<S: Supply> Drop for Engine<S> {
+    fn drop(&mut self) {
+        self.supply.signals().stop();
+    }
+}
+
+impl<S: Supply> fmt::Debug for Engine<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine")
+            .field("options", &self.common.options)
+            .field("states", &self.states())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Common {
+    fn new(options: Options) -> Common {
+        let workers = options.workers;
+        Common {
+            options,
+            states: Arc::new(States::new(workers)),
+            gate: Mutex::new(Gate::Closed),
+            gate_moved: Condvar::new(),
+            stages: Mutex::new(vec![Stage::Present; workers]),
+            stage_moved: Condvar::new(),
+            warned: AtomicBool::new(false),
+        }
+    }
+
+    fn set_gate(&self, gate: Gate) {
+        *lock(&self.gate) = gate;
+        self.gate_moved.notify_all();
+    }
+
+    /// Waits at the gate; whether it opened.
+    fn pass_gate(&self) -> bool {
+        let mut gate = lock(&self.gate);
+        while *gate == Gate::Closed {
+            gate = self.gate_moved.wait(gate).unwrap_or_else(PoisonError::into_inner);
+        }
+        *gate == Gate::Open
+    }
+
+    /// The life of one worker, on its thread.
+    fn live<S: Supply>(&self, index: usize, supply: Arc<S>, main: &dyn Fn(&Worker<S>)) {
+        if let Err(warning) = self.options.affinity.apply(index)
+            && !self.warned.swap(true, AcqRel)
+        {
+            contain(|| (self.options.on_warning)(&warning));
+        }
+        self.call_hook(&self.options.on_start, index);
+        let worker = Worker::new(supply, Arc::clone(&self.states), index, self.options.search_here());
+        let guard = AbortOnUnwind { name: self.options.name_of(index) };
+        main(&worker);
+        std::mem::forget(guard);
+        worker.set_state(WorkerState::Stopped);
+        drop(worker);
+        self.call_hook(&self.options.on_stop, index);
+        self.set_stage(index, Stage::Gone);
+    }
+
+    fn call_hook(&self, hook: &Option<WorkerHook>, worker: usize) {
+        if let Some(hook) = hook {
+            contain(|| hook(worker));
+        }
+    }
+
+    fn set_stage(&self, worker: usize, stage: Stage) {
+        lock(&self.stages)[worker] = stage;
+        self.stage_moved.notify_all();
+    }
+
+    /// Waits for all, or, on the thread of worker `me`, for all others that do not wait here themselves.
+    fn wait_for_end(&self, me: Option<usize>) {
+        if let Some(me) = me {
+            self.set_stage(me, Stage::Joining);
+        }
+        let over = |stage: &Stage| *stage == Stage::Gone || (me.is_some() && *stage == Stage::Joining);
+        let mut stages = lock(&self.stages);
+        while !stages.iter().all(over) {
+            stages = self.stage_moved.wait(stages).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+/// Ends the process if it is dropped: a body that unwinds has lost its thread's work and would leave it unserved.
+struct AbortOnUnwind {
+    name: String,
+}
+
+impl Drop for AbortOnUnwind {
+    fn drop(&mut self) {
+        // A model reports a failure by a panic; it must come through.
+        if !cfg!(loom) {
+            eprintln!("forebear: {} panicked outside any task; the process ends", self.name);
+            std::process::abort();
+        }
+    }
+}
+
+/// Runs somebody else's code; a panic in it, reported by std's hook already, goes no further.
+pub(crate) fn contain(f: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
+        discard(payload);
+    }
+}
+
+/// Drops a panic's payload, whose destructor may panic in its turn. The second payload is not asked again.
+pub(crate) fn discard(payload: Box<dyn Any + Send>) {
+    if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(second);
+    }
+}
+
+/// Locks; nothing under the engine's locks can panic half-way, so a poisoned one holds whole data.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn check(options: &Options, signals: usize) -> Result<(), StartError> {
+    let asked = options.workers;
+    check_workers(asked)?;
+    if asked != signals {
+        Err(StartError::OtherSignals { asked, signals })
+    } else if options.prefix.contains('\0') {
+        Err(StartError::Name { prefix: options.prefix.clone() })
+    } else {
+        Ok(())
+    }
+}
+
+/// Whether there can be that many workers.
+pub(crate) fn check_workers(asked: usize) -> Result<(), StartError> {
+    match asked {
+        0 => Err(StartError::NoWorkers),
+        1..=MAX_WORKERS => Ok(()),
+        _ => Err(StartError::TooManyWorkers { asked }),
+    }
+}
+
+/// Why an engine did not start. Nothing is left running.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// No worker at all was asked for.
+    NoWorkers,
+    /// More than [`MAX_WORKERS`] were asked for.
+    TooManyWorkers {
+        /// How many were asked for.
+        asked: usize,
+    },
+    /// The supply's signals were made for another number of workers.
+    OtherSignals {
+        /// How many the options ask for.
+        asked: usize,
+        /// How many the signals know.
+        signals: usize,
+    },
+    /// A thread's name cannot hold a zero byte.
+    Name {
+        /// The prefix with the zero byte.
+        prefix: String,
+    },
+    /// The system would not make a thread.
+    Thread {
+        /// The number of the worker whose thread it was to be; as many had been made.
+        index: usize,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::NoWorkers => f.write_str("an engine needs at least one worker"),
+            StartError::TooManyWorkers { asked } => {
+                write!(f, "{asked} workers asked for, at most {MAX_WORKERS}")
+            }
+            StartError::OtherSignals { asked, signals } => {
+                write!(f, "{asked} workers asked for, but the signals were made for {signals}")
+            }
+            StartError::Name { prefix } => {
+                write!(f, "the thread name prefix {prefix:?} contains a zero byte")
+            }
+            StartError::Thread { index, .. } => {
+                write!(f, "the thread of worker {index} could not be started")
+            }
+        }
+    }
+}
+
+impl std::error::Error for StartError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            StartError::Thread { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! A mailbox: many push, one owner pops all there is.
+//!
+//! A stack linked through the items themselves: no allocation, one exchange loop to push, one swap to take everything.
+//! Nobody ever pops a single item, so an item can come back while a pusher still holds an old head without harm (no
+//! ABA): a pusher only ever puts itself *in front of* the head it read, and that head, whatever it is by then, is the
+//! head at the moment of the exchange.
+//!
+//! **States of an item.** *Out*: it belongs to whoever holds it. *In*: from the exchange of its push until an
+//! [`Arrived`] hands it over it belongs to the mailbox, and only its link is touched: by its pusher before the exchange,
+//! by the `Arrived` that swapped it out after.
+//!
+//! **Who wakes the owner.** A push that finds the mailbox empty answers `true`, and its caller wakes the owner. A push
+//! that finds something in it need not: who put the first item in was told so, and wakes the owner after that. The
+//! owner takes everything by one swap; so either it takes both items, or the second push found the mailbox empty again.
+//!
+//! Invariants:
+//!
+//! 1. A pointer in the head or in a link is null or points to an item that is *in* (promised by the caller of `push`).
+//! 2. Every item is in at most one mailbox, once (promised by the same).
+//! 3. The swap that takes the list acquires, and every push releases: what a pusher did before is seen by the taker,
+//!    for all items, since pushes in between keep the release sequence going.
+
+use std::fmt;
+use std::ptr::{NonNull, null_mut};
+
+use forebear_context::shim::atomic::{AtomicPtr, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+
+/// An item that can lie in a [`Mailbox`]: it has room for a link.
+///
+/// # Safety
+///
+/// `link` answers with the same field every time, a field of `*this` that nobody else uses while the item is in a
+/// mailbox, and reads no other part of the item than it needs to find it.
+pub unsafe trait Linked: Sized {
+    /// The item's link.
+    ///
+    /// # Safety
+    ///
+    /// `this` points to a live item, which outlives `'a`.
+    unsafe fn link<'a>(this: NonNull<Self>) -> &'a AtomicPtr<Self>;
+}
+
+/// A lock-free box of items for one owner, which takes them all at once, in order of arrival.
+///
+/// Dropping it leaves the items where they are: it never owned their memory.
+pub struct Mailbox<T: Linked> {
+    /// The latest item, linked to the one before it, and so on.
+    head: AtomicPtr<T>,
+}
+
+impl<T: Linked> Mailbox<T> {
+    /// An empty mailbox.
+    #[must_use]
+    pub fn new() -> Mailbox<T> {
+        Mailbox { head: AtomicPtr::new(null_mut()) }
+    }
+
+    /// Puts an item in. Answers whether the mailbox was empty: then the caller wakes the owner, by
+    /// [`Signals::wake`](crate::Signals::wake), or nobody will.
+    ///
+    /// Lock-free; callable from any thread. Once this has put the item in, the owner may have taken it and freed it.
+    ///
+    /// # Safety
+    ///
+    /// `item` points to a live item that is in no mailbox, and stays alive until an [`Arrived`] has handed it over.
+    /// Items of a type that is not `Send` must not be pushed from a thread other than the owner's.
+    #[must_use = "who pushes into an empty mailbox has to wake its owner"]
+    pub unsafe fn push(&self, item: NonNull<T>) -> bool {
+        // SAFETY: live, by the caller's promise; ours alone until the exchange.
+        let link = unsafe { T::link(item) };
+        let release = if cfg!(mutant = "mailbox_push_relaxed") { Relaxed } else { AcqRel };
+        let mut head = self.head.load(Relaxed);
+        loop {
+            link.store(head, Relaxed);
+            match self.head.compare_exchange_weak(head, item.as_ptr(), release, Relaxed) {
+                // From here on `item` may be gone.
+                Ok(_) => return head.is_null() && !cfg!(mutant = "mailbox_never_says_empty"),
+                Err(other) => head = other,
+            }
+        }
+    }
+
+    /// Takes everything that is in, in order of arrival.
+    pub fn take_all(&self) -> Arrived<T> {
+        #[cfg(not(mutant = "mailbox_take_two_steps"))]
+        let latest = self.head.swap(null_mut(), AcqRel);
+        #[cfg(mutant = "mailbox_take_two_steps")]
+        let latest = {
+            let latest = self.head.load(Acquire);
+            self.head.store(null_mut(), std::sync::atomic::Ordering::Release);
+            latest
+        };
+        Arrived { next: reversed(latest) }
+    }
+
+    /// Whether there was nothing in it a moment ago.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.head.load(Acquire).is_null()
+    }
+}
+
+/// Turns a list that is ours alone the other way round; its new first item.
+fn reversed<T: Linked>(mut latest: *mut T) -> *mut T {
+    let mut first = null_mut();
+    while let Some(item) = NonNull::new(latest) {
+        // SAFETY: the item is in (invariant 1), in this list only (invariant 2), and its link is visible (invariant 3).
+        let link = unsafe { T::link(item) };
+        latest = link.load(Relaxed);
+        link.store(first, Relaxed);
+        first = item.as_ptr();
+    }
+    first
+}
+
+impl<T: Linked> Default for Mailbox<T> {
+    fn default() -> Mailbox<T> {
+        Mailbox::new()
+    }
+}
+
+impl<T: Linked> fmt::Debug for Mailbox<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mailbox").field("empty", &self.is_empty()).finish()
+    }
+}
+
+/// What was in a [`Mailbox`], in order of arrival. Whatever is not taken from it is leaked, not lost: the items stay
+/// alive, and nothing points to them.
+#[must_use = "the items that are not taken from it are leaked"]
+pub struct Arrived<T: Linked> {
+    next: *mut T,
+}
+
+impl<T: Linked> Arrived<T> {
+    /// Whether nothing is left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.next.is_null()
+    }
+}
+
+impl<T: Linked> Iterator for Arrived<T> {
+    type Item = NonNull<T>;
+
+    /// The next item, which belongs to the caller from now on and may be pushed again at once.
+    fn next(&mut self) -> Option<NonNull<T>> {
+        let item = NonNull::new(self.next)?;
+        // SAFETY: the item is in (invariant 1) until we hand it over; the list is ours (invariant 2).
+        self.next = unsafe { T::link(item) }.load(Relaxed);
+        Some(item)
+    }
+}
+
+impl<T: Linked> fmt::Debug for Arrived<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Arrived").field("empty", &self.is_empty()).finish()
+    }
+}

@@ -1,0 +1,88 @@
+//! Where one worker's thread blocks, and the token that ends the block.
+//!
+//! One word per worker:
+//!
+//! | state | meaning | who enters it |
+//! |---|---|---|
+//! | `EMPTY` | awake, nobody has asked for it | the worker: it has consumed what there was |
+//! | `SLEEPING` | blocked, or about to block | the worker, from `EMPTY` only |
+//! | `NOTIFIED` | a token lies there | anybody, from any state |
+//!
+//! The word is only ever changed by read-modify-write steps, so all steps stand in one order. A token is one bit: two
+//! wakes before the worker looks are one wake, and that is enough, because a worker that consumes a token looks at
+//! *everything* afterwards.
+//!
+//! **Race.** The worker decides to block while another thread wakes it. Either the waker's swap comes first, then the
+//! worker's exchange `EMPTY -> SLEEPING` fails and it does not block; or it comes second, then the waker reads `SLEEPING`
+//! and unparks. The waker's swap releases and the worker's step acquires, so what the waker did before is seen after.
+//!
+//! **Spurious returns.** [`Parker::park`] may return without a token: threads are unparked by strangers, and a tick
+//! passes. Its caller looks again and comes back; nothing here depends on the reason of a return.
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use forebear_context::shim::Mutex;
+use forebear_context::shim::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire};
+use forebear_context::shim::thread::{self, Thread};
+
+const EMPTY: u32 = 0;
+const SLEEPING: u32 = 1;
+const NOTIFIED: u32 = 2;
+
+/// One worker's place to block. A cache line pair of its own: wakers of different workers must not meet.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Parker {
+    state: AtomicU32,
+    /// The thread to unpark; written once, by [`Parker::enter`], before the first `park`.
+    thread: Mutex<Option<Thread>>,
+}
+
+impl Parker {
+    pub(super) fn new() -> Parker {
+        Parker { state: AtomicU32::new(EMPTY), thread: Mutex::new(None) }
+    }
+
+    /// Makes the calling thread the one that sleeps here.
+    pub(super) fn enter(&self) {
+        *self.thread.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread::current());
+    }
+
+    /// Consumes the token, if there is one. What was made visible before it was left is visible afterwards.
+    pub(super) fn clear(&self) {
+        self.state.swap(EMPTY, AcqRel);
+    }
+
+    /// Blocks the calling thread until there is a token, `tick` has passed, or for no reason; consumes the token.
+    pub(super) fn park(&self, tick: Option<Duration>) {
+        #[cfg(not(mutant = "park_ignores_token"))]
+        let may_block = self.state.compare_exchange(EMPTY, SLEEPING, AcqRel, Acquire).is_ok();
+        #[cfg(mutant = "park_ignores_token")]
+        let may_block = {
+            self.state.swap(SLEEPING, AcqRel);
+            true
+        };
+        if may_block {
+            match tick {
+                None => thread::park(),
+                Some(tick) => thread::park_timeout(tick),
+            }
+        }
+        self.clear();
+    }
+
+    /// Leaves a token, and unblocks the worker if it was blocked.
+    pub(super) fn wake(&self) {
+        #[cfg(not(mutant = "wake_leaves_no_token"))]
+        let was_asleep = self.state.swap(NOTIFIED, AcqRel) == SLEEPING;
+        #[cfg(mutant = "wake_leaves_no_token")]
+        let was_asleep = self.state.compare_exchange(SLEEPING, NOTIFIED, AcqRel, Acquire).is_ok();
+        if was_asleep {
+            let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if let Some(thread) = thread {
+                thread.unpark();
+            }
+        }
+    }
+}

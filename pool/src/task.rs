@@ -1,0 +1,150 @@
+//! What a plain thread pool runs, and where.
+//!
+//! A task is anything that can be run once. Most are closures and run anywhere. A *stateful* task is one of a line of
+//! tasks that share something tied to a thread: a step of a long computation that wakes its next step, an object whose
+//! library wants all calls from one thread. Such tasks share a [`Home`]: empty until the first of them is taken by a
+//! worker, and from then on naming that worker.
+//!
+//! A home is set once per pool, under its own lock, by the worker that has the task in its hands; so of two clones taken
+//! by two workers at the same moment one sets it, and the other's worker sends its clone there.
+
+use std::fmt;
+use std::sync::PoisonError;
+
+use forebear_context::shim::{Arc, Mutex};
+
+/// Something a [`ThreadPool`](crate::ThreadPool) can run. Every `FnOnce() + Send + 'static` is one, and so is a pair
+/// of anything and a task, which is what a [`PriorityQueue`](crate::PriorityQueue) holds.
+///
+/// Implement it for a type of your own to give it a home:
+///
+/// ```
+/// use std::sync::{Arc, mpsc};
+/// use forebear_pool::{FifoQueue, Home, Task, ThreadPool};
+///
+/// /// Counts down; every step runs on the thread that ran the first.
+/// struct Countdown { left: u32, home: Home, pool: Arc<ThreadPool<FifoQueue<Countdown>>>, done: mpsc::Sender<()> }
+///
+/// impl Task for Countdown {
+///     fn run(mut self) {
+///         if self.left == 0 {
+///             let _ = self.done.send(());
+///             return;
+///         }
+///         self.left -= 1;
+///         let pool = Arc::clone(&self.pool);
+///         let _ = pool.wake_up(self);      // refused if the pool has been stopped; the step comes back in the error
+///     }
+///     fn home(&self) -> Option<&Home> {
+///         Some(&self.home)
+///     }
+/// }
+///
+/// let pool = Arc::new(ThreadPool::new(2, FifoQueue::new())?);
+/// let (done, over) = mpsc::channel();
+/// pool.wake_up(Countdown { left: 3, home: Home::new(), pool: Arc::clone(&pool), done }).map_err(|_| "stopped")?;
+/// over.recv()?;
+/// pool.stop();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a task: a pool cannot run it",
+    label = "not a closure that can be sent to a thread, and no `Task` is implemented for it",
+    note = "a task is a closure without arguments that is `Send` and `'static` (does it capture an `Rc` or a borrow?),",
+    note = "a type with an `impl Task`, or, for a `PriorityQueue`, a pair of a key and a task"
+)]
+pub trait Task: Send + 'static {
+    /// Runs the task, on a worker's thread. A panic in it is reported to the pool's hook; the worker goes on.
+    fn run(self);
+
+    /// Where the task has to run: on the worker of this home, once it is set; `None` for anywhere.
+    ///
+    /// Asked when the task is put in and again when it is taken; must answer with the same home each time.
+    fn home(&self) -> Option<&Home> {
+        None
+    }
+}
+
+impl<F: FnOnce() + Send + 'static> Task for F {
+    #[inline]
+    fn run(self) {
+        self();
+    }
+}
+
+impl<K: Send + 'static, T: Task> Task for (K, T) {
+    #[inline]
+    fn run(self) {
+        self.1.run();
+    }
+
+    #[inline]
+    fn home(&self) -> Option<&Home> {
+        self.1.home()
+    }
+}
+
+/// A task of any kind, for queues of mixed ones.
+pub type Job = Box<dyn FnOnce() + Send>;
+
+/// Tells one pool from another: the address of a counted nothing, which a home keeps alive, so that it is never reused.
+#[derive(Clone, Debug)]
+pub(crate) struct PoolMark(Arc<u8>);
+
+impl PoolMark {
+    pub(crate) fn new() -> PoolMark {
+        PoolMark(Arc::new(0))
+    }
+}
+
+impl PartialEq for PoolMark {
+    fn eq(&self, other: &PoolMark) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+/// The one worker of a pool on which a line of tasks runs; empty until the first of them is taken.
+///
+/// Cloning it shares it. A home used in several pools names one worker in each of them.
+#[derive(Clone)]
+pub struct Home {
+    /// One entry per pool that has taken a task with this home; nearly always one in all.
+    workers: Arc<Mutex<Vec<(PoolMark, usize)>>>,
+}
+
+impl Home {
+    /// An empty home: the first worker that takes a task with it becomes it.
+    #[must_use]
+    pub fn new() -> Home {
+        Home { workers: Arc::new(Mutex::new(Vec::new())) }
+    }
+
+    /// The worker it names in this pool, if it has been set there.
+    pub(crate) fn worker(&self, pool: &PoolMark) -> Option<usize> {
+        let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        workers.iter().find(|(mark, _)| mark == pool).map(|&(_, worker)| worker)
+    }
+
+    /// Makes `worker` the home in this pool, unless one is set there; the one that is.
+    pub(crate) fn claim(&self, pool: &PoolMark, worker: usize) -> usize {
+        let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&(_, set)) = workers.iter().find(|(mark, _)| mark == pool) {
+            return set;
+        }
+        workers.push((pool.clone(), worker));
+        worker
+    }
+}
+
+impl Default for Home {
+    fn default() -> Home {
+        Home::new()
+    }
+}
+
+impl fmt::Debug for Home {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        f.debug_list().entries(workers.iter().map(|&(_, worker)| worker)).finish()
+    }
+}

@@ -1,0 +1,363 @@
+//! A plain thread pool: the engine with a queue.
+//!
+//! Knows tasks, not requests: a task runs to its end on its worker's thread, and blocks it if it blocks. Stopping is
+//! this, in order:
+//!
+//! 1. The shelves are closed: `wake_up` hands its item back from now on, and no worker takes another.
+//! 2. Every worker is told, and woken; it ends after the task it is in.
+//! 3. The caller waits for all of them (a worker that stops its own pool: for all others; its thread ends when the task
+//!    that called `stop` has returned).
+//! 4. What is on the shelves is handed to the caller. Who calls `stop` again gets nothing more, after the same wait.
+//!
+//! Dropping the pool does 1 and 2, never waits, and gives what was queued to a hook.
+
+use std::any::Any;
+use std::fmt;
+
+use forebear_context::shim::Arc;
+
+use crate::shelves::{LeftoverHook, PanicHook, Shelves};
+use crate::task::{Home, Job};
+use crate::{
+    Affinity, Engine, Options, PriorityQueue, Queue, StartError, Supply, Task, Warning, Worker, WorkerState,
+};
+
+/// Threads that run tasks from a queue of the user's choice.
+///
+/// ```
+/// use std::sync::mpsc;
+/// use forebear_pool::{FifoQueue, Job, ThreadPool};
+///
+/// let pool: ThreadPool<FifoQueue<Job>> = ThreadPool::new(2, FifoQueue::new())?;
+/// let (send, receive) = mpsc::channel();
+/// for number in 0..3 {
+///     let send = send.clone();
+///     pool.wake_up(Box::new(move || send.send(number * number).unwrap()))?;
+/// }
+/// let sum: i32 = receive.iter().take(3).sum();
+/// assert_eq!(sum, 0 + 1 + 4);
+/// assert!(pool.stop().is_empty(), "all tasks had run");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// **Dropping** a pool tells its workers to stop after their current tasks, and does not wait for them; what was queued
+/// goes to [`PoolBuilder::on_leftover`], whose default drops it and says so on stderr. To wait, and to get it back, call
+/// [`stop`](ThreadPool::stop).
+pub struct ThreadPool<Q>
+where
+    Q: Queue + 'static,
+    Q::Item: Task,
+{
+    engine: Engine<Shelves<Q>>,
+}
+
+impl ThreadPool<PriorityQueue<i64, Job>> {
+    /// Describes a pool: as many workers as there are cores, a priority queue of [`Job`]s with the smallest key first;
+    /// all of it can be changed.
+    ///
+    /// ```
+    /// use forebear_pool::ThreadPool;
+    ///
+    /// let pool = ThreadPool::builder().workers(1).name_prefix("render ").build()?;
+    /// pool.wake_up((2, Box::new(|| println!("maybe later"))))?;
+    /// pool.wake_up((1, Box::new(|| println!("maybe sooner"))))?;
+    /// # pool.stop();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn builder() -> PoolBuilder<PriorityQueue<i64, Job>> {
+        let workers = std::thread::available_parallelism().map_or(1, usize::from);
+        PoolBuilder {
+            options: Options::new(workers),
+            queue: PriorityQueue::new(),
+            on_panic: Box::new(|panic| eprintln!("forebear: {panic}")),
+            on_leftover: dropped_with_tasks(),
+        }
+    }
+}
+
+impl<Q> ThreadPool<Q>
+where
+    Q: Queue + 'static,
+    Q::Item: Task,
+{
+    /// A pool of `workers` threads over this queue; what is in the queue already is run.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::start`]: above all for no workers, and for threads that the system would not make.
+    pub fn new(workers: usize, queue: Q) -> Result<ThreadPool<Q>, StartError> {
+        ThreadPool::builder().workers(workers).queue(queue).build()
+    }
+
+    /// Queues a task, and wakes a worker for it if need be. Never waits for a task; may be called from anywhere, tasks
+    /// of this pool included.
+    ///
+    /// A task whose [`Home`] is set goes to that worker; any other to the first that is free.
+    ///
+    /// # Errors
+    ///
+    /// [`Stopped`], with the task in it, if the pool has been stopped.
+    pub fn wake_up(&self, item: Q::Item) -> Result<(), Stopped<Q::Item>> {
+        self.engine.supply().put(item)
+    }
+
+    /// Stops the pool: lets each worker finish its current task, waits for them, and hands back everything that was
+    /// queued and not begun, tasks with a home included.
+    ///
+    /// Blocks the thread. Idempotent: later calls wait too, and get nothing. In a task of this pool it waits for the
+    /// other workers only; two workers that stop their pool at the same time do not wait for each other.
+    pub fn stop(&self) -> Vec<Q::Item> {
+        let shelves = self.engine.supply();
+        #[cfg(not(mutant = "stop_closes_late"))]
+        shelves.close();
+        self.engine.stop_and_join();
+        let items = shelves.empty();
+        #[cfg(mutant = "stop_closes_late")]
+        shelves.close();
+        items
+    }
+
+    /// How many workers there are.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.engine.options().workers()
+    }
+
+    /// What each worker is doing, by number; a snapshot.
+    #[must_use]
+    pub fn states(&self) -> Vec<WorkerState> {
+        self.engine.states()
+    }
+
+    /// How many tasks wait for a worker; a snapshot.
+    #[must_use]
+    pub fn queued(&self) -> usize {
+        self.engine.supply().len()
+    }
+
+    /// The number of the worker on whose thread this is called; `None` elsewhere.
+    #[must_use]
+    pub fn current_worker(&self) -> Option<usize> {
+        self.engine.current_worker()
+    }
+
+    /// The worker that this home names in this pool; `None` until a worker has taken a task with it.
+    #[must_use]
+    pub fn worker_of(&self, home: &Home) -> Option<usize> {
+        home.worker(&self.engine.supply().mark)
+    }
+}
+
+impl<Q> Drop for ThreadPool<Q>
+where
+    Q: Queue + 'static,
+    Q::Item: Task,
+{
+    fn drop(&mut self) {
+        let shelves = self.engine.supply();
+        shelves.signals().stop();
+        shelves.abandon();
+    }
+}
+
+impl<Q> fmt::Debug for ThreadPool<Q>
+where
+    Q: Queue + 'static,
+    Q::Item: Task,
+{
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ThreadPool")
+            .field("states", &self.states())
+            .field("queued", &self.queued())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The body of each thread.
+fn serve<Q>(worker: &Worker<Shelves<Q>>)
+where
+    Q: Queue + 'static,
+    Q::Item: Task,
+{
+    let shelves = worker.supply();
+    while let Some(item) = shelves.take(worker.index()).or_else(|| worker.idle()) {
+        worker.set_state(WorkerState::Running);
+        shelves.run(worker.index(), item);
+    }
+}
+
+/// What is done with tasks that were queued when their pool was dropped, unless the user says otherwise.
+fn dropped_with_tasks<I>() -> LeftoverHook<I> {
+    Box::new(|items| {
+        let count = items.len();
+        eprintln!(
+            "forebear: a thread pool was dropped with {count} queued tasks, which never run; `stop` returns them"
+        );
+    })
+}
+
+/// Describes a [`ThreadPool`]; see [`ThreadPool::builder`]. Each method changes one thing and hands the builder on.
+#[must_use = "a builder does nothing until `build`"]
+pub struct PoolBuilder<Q: Queue> {
+    options: Options,
+    queue: Q,
+    on_panic: PanicHook,
+    on_leftover: LeftoverHook<Q::Item>,
+}
+
+impl<Q: Queue> PoolBuilder<Q> {
+    /// How many threads; as many as there are cores, otherwise.
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.options.workers = workers;
+        self
+    }
+
+    /// The queue, and with it the discipline and the type of the tasks. Forgets an earlier
+    /// [`on_leftover`](PoolBuilder::on_leftover), which was for tasks of another type.
+    pub fn queue<R: Queue>(self, queue: R) -> PoolBuilder<R> {
+        let PoolBuilder { options, on_panic, .. } = self;
+        PoolBuilder { options, queue, on_panic, on_leftover: dropped_with_tasks() }
+    }
+
+    /// What stands before the number in a thread's name; "Worker #" otherwise.
+    pub fn name_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.options = self.options.name_prefix(prefix);
+        self
+    }
+
+    /// The size of each thread's stack, in bytes; std's default otherwise.
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.options = self.options.stack_size(bytes);
+        self
+    }
+
+    /// Which cores the threads may run on; any, otherwise.
+    pub fn affinity(mut self, affinity: Affinity) -> Self {
+        self.options = self.options.affinity(affinity);
+        self
+    }
+
+    /// Called on each worker's thread, with its number, before its first task. A panic in it is contained.
+    pub fn on_start(mut self, hook: impl Fn(usize) + Send + Sync + 'static) -> Self {
+        self.options = self.options.on_start(hook);
+        self
+    }
+
+    /// Called on each worker's thread, with its number, after its last task. A panic in it is contained.
+    pub fn on_stop(mut self, hook: impl Fn(usize) + Send + Sync + 'static) -> Self {
+        self.options = self.options.on_stop(hook);
+        self
+    }
+
+    /// Called when something did not go as asked and work goes on without it; otherwise such a warning is one line on
+    /// stderr.
+    pub fn on_warning(mut self, hook: impl Fn(&Warning) + Send + Sync + 'static) -> Self {
+        self.options = self.options.on_warning(hook);
+        self
+    }
+
+    /// Called on the worker's thread for each task that panicked; otherwise that is one line on stderr, after that of
+    /// std's own hook. A panic in it is contained.
+    pub fn on_panic(mut self, hook: impl Fn(TaskPanic<'_>) + Send + Sync + 'static) -> Self {
+        self.on_panic = Box::new(hook);
+        self
+    }
+
+    /// Given the tasks that were queued when the pool was dropped, in the dropping thread; rarely a second time, in a
+    /// worker's thread, for a task that was on its way to its home at that moment. Otherwise they are dropped, and
+    /// that is one line on stderr. A panic in it is contained.
+    pub fn on_leftover(mut self, hook: impl Fn(Vec<Q::Item>) + Send + Sync + 'static) -> Self {
+        self.on_leftover = Box::new(hook);
+        self
+    }
+
+    /// Starts the pool.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::start`]. The queue is dropped then, with what was in it.
+    pub fn build(self) -> Result<ThreadPool<Q>, StartError>
+    where
+        Q: 'static,
+        Q::Item: Task,
+    {
+        let PoolBuilder { options, queue, on_panic, on_leftover } = self;
+        crate::engine::check_workers(options.workers)?;
+        let shelves = Shelves::new(options.workers, queue, on_panic, on_leftover);
+        Ok(ThreadPool { engine: Engine::start(options, Arc::new(shelves), serve)? })
+    }
+}
+
+impl<Q: Queue> fmt::Debug for PoolBuilder<Q> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PoolBuilder").field("options", &self.options).finish_non_exhaustive()
+    }
+}
+
+/// The pool has been stopped; the task that it did not take.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Stopped<T>(
+    /// The task, as it was.
+    pub T,
+);
+
+impl<T> Stopped<T> {
+    /// The task, as it was.
+    pub fn into_inner(self) -> T {
+        self.0
+    }
+}
+
+impl<T> fmt::Debug for Stopped<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Stopped(..)")
+    }
+}
+
+impl<T> fmt::Display for Stopped<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the thread pool has been stopped and takes no more tasks")
+    }
+}
+
+impl<T> std::error::Error for Stopped<T> {}
+
+/// A task that panicked, as its pool's hook sees it.
+#[derive(Clone, Copy)]
+pub struct TaskPanic<'a> {
+    pub(crate) worker: usize,
+    pub(crate) payload: &'a (dyn Any + Send),
+}
+
+impl<'a> TaskPanic<'a> {
+    /// The number of the worker that ran it.
+    #[must_use]
+    pub fn worker(&self) -> usize {
+        self.worker
+    }
+
+    /// What it panicked with.
+    #[must_use]
+    pub fn payload(&self) -> &'a (dyn Any + Send) {
+        self.payload
+    }
+
+    /// What it panicked with, if that is text, as it is for `panic!` with a message.
+    #[must_use]
+    pub fn message(&self) -> Option<&'a str> {
+        let text = self.payload.downcast_ref::<&'static str>().copied();
+        text.or_else(|| self.payload.downcast_ref::<String>().map(String::as_str))
+    }
+}
+
+impl fmt::Display for TaskPanic<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a task panicked on worker {}: {}", self.worker, self.message().unwrap_or("(not a text)"))
+    }
+}
+
+impl fmt::Debug for TaskPanic<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskPanic").field("worker", &self.worker).field("message", &self.message()).finish()
+    }
+}

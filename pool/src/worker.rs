@@ -1,0 +1,197 @@
+//! A worker: one thread of an engine, and the steps of its loop.
+//!
+//! The worker has no loop of its own. Whoever owns the engine writes it, on the thread's own stack or from inside
+//! coroutines, out of two steps: get a task (from the supply directly, or by [`Worker::idle`] when there is none), run
+//! it.
+//!
+//! ```text
+//!            found                          found
+//!   look ───────────▶ Some(task)   search ──────────▶ Some(task), pass the search on
+//!    │ nothing             ▲          │ nothing in 28 µs, or others search
+//!    └─────────────────────┼──────────┘
+//!                          │          ▼
+//!         woken: look again└──── announce, look, block ────▶ None, if stopping and allowed
+//! ```
+//!
+//! Which step may skip a wake, and why none is lost, is the matter of `signals/README.md`.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::time::{Duration, Instant};
+
+use forebear_context::shim::{Arc, hint};
+
+use crate::state::States;
+use crate::{Supply, WorkerState};
+
+/// How often a searcher looks at the clock: every so many rounds of about 16 pauses, 0.4 µs each.
+const ROUNDS_PER_CLOCK: u32 = 4;
+/// Pauses between two looks of a searcher.
+const PAUSES_PER_ROUND: u32 = 16;
+
+/// One of an engine's threads, from inside. Lives on that thread and never leaves it.
+///
+/// ```compile_fail
+/// fn send<T: Send>() {}
+/// fn check<S: forebear_pool::Supply>() { send::<forebear_pool::Worker<S>>() }
+/// ```
+pub struct Worker<S: Supply> {
+    supply: Arc<S>,
+    states: Arc<States>,
+    index: usize,
+    /// How long to search before sleeping; zero: one more look; `None`: not at all.
+    search: Option<Duration>,
+    /// Not `Send`: signals know this thread as the one that sleeps in this place.
+    thread: PhantomData<*const ()>,
+}
+
+impl<S: Supply> Worker<S> {
+    pub(crate) fn new(
+        supply: Arc<S>,
+        states: Arc<States>,
+        index: usize,
+        search: Option<Duration>,
+    ) -> Worker<S> {
+        supply.signals().enter(index);
+        Worker { supply, states, index, search, thread: PhantomData }
+    }
+
+    /// Makes the calling thread worker `index` of `supply` without an engine: a thread that the caller owns and drives.
+    /// Its searches are one look long.
+    ///
+    /// No two threads may be the same worker at a time: the second would sleep where nobody wakes it.
+    ///
+    /// # Panics
+    ///
+    /// If the supply's signals know no worker of this number.
+    #[must_use]
+    pub fn attach(supply: Arc<S>, index: usize) -> Worker<S> {
+        let workers = supply.signals().workers();
+        assert!(index < workers, "worker {index} of {workers}");
+        Worker::new(supply, Arc::new(States::new(workers)), index, Some(Duration::ZERO))
+    }
+
+    /// This worker's number, from 0.
+    #[must_use]
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Where the tasks come from.
+    #[must_use]
+    pub fn supply(&self) -> &S {
+        &self.supply
+    }
+
+    /// What [`Engine::states`](crate::Engine::states) shows for this worker from now on. Costs one plain store.
+    pub fn set_state(&self, state: WorkerState) {
+        self.states.set(self.index, state);
+    }
+
+    /// Gets a task: searches, then sleeps, until there is one. `None` when the engine stops, nothing was found and the
+    /// supply's [`may_stop`](Supply::may_stop) allows it.
+    ///
+    /// Blocks the *thread*; to be called when it has nothing else to do. Needs little stack, holds nothing across a
+    /// call of the supply. Sets the worker's state: searching, sleeping, running.
+    pub fn idle(&self) -> Option<S::Task> {
+        let signals = self.supply.signals();
+        let mut searching = false;
+        loop {
+            self.set_state(WorkerState::Searching);
+            signals.clear(self.index);
+            if let Some(task) = self.look() {
+                return Some(self.found(task, searching));
+            }
+            if let Some(limit) = self.search {
+                searching = searching || signals.try_search();
+                if searching && let Some(task) = self.search(limit) {
+                    return Some(self.found(task, true));
+                }
+            }
+            if signals.is_stopping() {
+                // What was made before the stop is visible now, and was perhaps not when we looked.
+                let found = if cfg!(mutant = "stop_without_look") { None } else { self.look() };
+                if let Some(task) = found {
+                    return Some(self.found(task, searching));
+                }
+                if self.supply.may_stop(self.index) {
+                    if searching {
+                        // We leave for good; what we were relied on for goes to somebody else.
+                        signals.pass_on(|| true);
+                    }
+                    return None;
+                }
+            }
+            signals.announce(self.index, searching);
+            let tick = self.supply.before_sleep(self.index);
+            let found = if cfg!(mutant = "sleep_no_recheck") { None } else { self.look() };
+            if found.is_none() {
+                self.set_state(WorkerState::Sleeping);
+                signals.park(self.index, tick);
+            }
+            let searched = searching && !cfg!(mutant = "last_look_not_passed_on");
+            searching = signals.withdraw(self.index);
+            self.supply.after_sleep(self.index);
+            if let Some(task) = found {
+                let searching = searching && !cfg!(mutant = "withdraw_keeps_wake");
+                if searched && !searching && self.supply.more(self.index) {
+                    // Whoever made work while we searched relied on us, and we have taken one piece of it.
+                    signals.notify_any();
+                }
+                return Some(self.found(task, searching));
+            }
+        }
+    }
+
+    /// One look at everything.
+    fn look(&self) -> Option<S::Task> {
+        self.supply.take(self.index).or_else(|| self.supply.steal(self.index))
+    }
+
+    /// Looks again and again for `limit`; once, if that is zero. By time and not by rounds: what a round costs differs
+    /// too much.
+    fn search(&self, limit: Duration) -> Option<S::Task> {
+        let mut end = None;
+        let mut rounds = 0_u32;
+        loop {
+            if self.supply.best(self.index) != u64::MAX
+                && let Some(task) = self.supply.take(self.index)
+            {
+                return Some(task);
+            }
+            if let Some(task) = self.supply.steal(self.index) {
+                return Some(task);
+            }
+            if limit.is_zero() {
+                return None;
+            }
+            if rounds % ROUNDS_PER_CLOCK == 0 {
+                let now = Instant::now();
+                if now >= *end.get_or_insert(now + limit) {
+                    return None;
+                }
+            }
+            rounds = rounds.wrapping_add(1);
+            for _ in 0..PAUSES_PER_ROUND {
+                hint::spin_loop();
+            }
+        }
+    }
+
+    fn found(&self, task: S::Task, searching: bool) -> S::Task {
+        if searching {
+            self.supply.signals().pass_on(|| self.supply.more(self.index));
+        }
+        self.set_state(WorkerState::Running);
+        task
+    }
+}
+
+impl<S: Supply> fmt::Debug for Worker<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Worker")
+            .field("index", &self.index)
+            .field("search", &self.search)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,45 @@
+//! The attention word: one relaxed load at each fork, direct claim and yield says what concerns whoever runs.
+//!
+//! One word per worker. Anybody raises a bit by *or*; the worker clears it by *and*, having done what it asks for. A bit
+//! raised while it is being cleared may be lost only if what it stood for was seen by the look that followed the
+//! clearing, so: **clear first, then look**.
+
+use forebear_context::shim::atomic::{AtomicU32, Ordering};
+
+/// Somebody has nothing to do: publish the oldest of what is private.
+pub const HUNGRY: u32 = 1;
+/// Something older than what runs here is ready here, or is there to be taken: the next wait queues its target.
+pub const OLDER: u32 = 2;
+
+/// See the module head.
+#[derive(Debug, Default)]
+pub struct Attention(AtomicU32);
+
+impl Attention {
+    /// Nothing to attend to.
+    pub fn new() -> Attention {
+        Attention(AtomicU32::new(0))
+    }
+
+    /// The bits that are up.
+    #[inline(always)]
+    pub fn get(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Raises `bits`. What they stand for was made visible before. Answers whether any was down.
+    #[inline]
+    pub fn raise(&self, bits: u32) -> bool {
+        // A flag that is up needs no second store: thieves look often.
+        if self.0.load(Ordering::Relaxed) & bits == bits {
+            return false;
+        }
+        self.0.fetch_or(bits, Ordering::AcqRel) & bits != bits
+    }
+
+    /// Takes `bits` down; the worker then looks at what they stood for. Answers whether any was up.
+    #[inline]
+    pub fn clear(&self, bits: u32) -> bool {
+        self.0.fetch_and(!bits, Ordering::AcqRel) & bits != 0
+    }
+}

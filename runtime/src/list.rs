@@ -1,0 +1,124 @@
+//! The private list: unstarted requests that only their maker's worker knows of.
+//!
+//! Oldest lineage in front, without comparing: a child goes behind its parent's last listed child, or else to the front,
+//! since its parent was the smallest when it was picked. The list is the depth-first frontier of what this worker has
+//! begun. Only roots are compared, when the front belongs to another one.
+//!
+//! # Invariants
+//!
+//! * **P1** All of it is touched by the worker alone.
+//! * **P2** A request stands here iff its `place` is `Private`; the list holds one of its links.
+//! * **P3** A parent's `last_child` is its last child that stands here, or null. Taking that child out sets it to its
+//!   predecessor if that is a sibling.
+
+use std::cell::Cell;
+use std::ptr::{self, NonNull};
+
+use forebear_context::lineage::NO_KEY;
+
+use crate::header::{Header, Place};
+
+/// See the module head.
+pub struct PrivateList {
+    front: Cell<*const Header>,
+}
+
+impl PrivateList {
+    /// An empty list.
+    pub fn new() -> PrivateList {
+        PrivateList { front: Cell::new(ptr::null()) }
+    }
+
+    /// The oldest.
+    #[inline(always)]
+    pub fn front(&self) -> Option<&Header> {
+        // SAFETY: P2: listed headers are alive.
+        unsafe { self.front.get().as_ref() }
+    }
+
+    /// The oldest one's root key.
+    #[inline(always)]
+    pub fn key(&self) -> u64 {
+        self.front().map_or(NO_KEY, |header| header.lineage.key())
+    }
+
+    /// Puts in a request whose lineage is set. Answers true if it came to the front.
+    #[inline(always)]
+    pub fn insert(&self, header: &Header) -> bool {
+        header.place.set(Place::Private);
+        let parent = header.parent();
+        // SAFETY: P2, P3, here and below.
+        let before: *const Header = match parent {
+            Some(parent) => {
+                let last = parent.last_child.replace(header);
+                if !last.is_null() {
+                    last
+                } else if self.front().is_none_or(|front| front.lineage.key() >= header.lineage.key()) {
+                    ptr::null()
+                } else {
+                    self.last_older(header)
+                }
+            }
+            None => self.last_older(header),
+        };
+        header.prev.set(before);
+        let after = match unsafe { before.as_ref() } {
+            Some(before) => before.next.replace(header),
+            None => self.front.replace(header),
+        };
+        header.next.set(after);
+        if let Some(after) = unsafe { after.as_ref() } {
+            after.prev.set(header);
+        }
+        before.is_null()
+    }
+
+    /// The last entry that belongs to an older root than `header`'s.
+    #[cold]
+    fn last_older(&self, header: &Header) -> *const Header {
+        let mut last = ptr::null();
+        let mut at = self.front();
+        while let Some(entry) = at {
+            if entry.lineage.key() >= header.lineage.key() {
+                break;
+            }
+            last = entry;
+            // SAFETY: P2.
+            at = unsafe { entry.next.get().as_ref() };
+        }
+        last
+    }
+
+    /// Takes a request out that stands here.
+    #[inline(always)]
+    pub fn remove(&self, header: &Header) {
+        let (prev, next) = (header.prev.get(), header.next.get());
+        // SAFETY: P2.
+        unsafe {
+            match prev.as_ref() {
+                Some(prev) => prev.next.set(next),
+                None => self.front.set(next),
+            }
+            if let Some(next) = next.as_ref() {
+                next.prev.set(prev);
+            }
+        }
+        header.place.set(Place::Nowhere);
+        if let Some(parent) = header.parent()
+            && ptr::eq(parent.last_child.get(), header)
+        {
+            // SAFETY: P2, P3.
+            let sibling = unsafe { prev.as_ref() }
+                .is_some_and(|prev| ptr::eq(prev.lineage.parent(), header.lineage.parent()));
+            parent.last_child.set(if sibling { prev } else { ptr::null() });
+        }
+    }
+
+    /// Takes the oldest out.
+    #[inline(always)]
+    pub fn pop(&self) -> Option<NonNull<Header>> {
+        let front = self.front()?;
+        self.remove(front);
+        Some(NonNull::from(front))
+    }
+}

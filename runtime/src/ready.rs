@@ -1,0 +1,192 @@
+//! What is ready on one worker: suspended strands that may go on, most urgent first; and those that yielded.
+//!
+//! Most wake-ups come in order (the waiters of one request stand in order of their coming), so the queue is a sorted run
+//! with a heap beside it for what comes out of order. Entries carry a copy of what decides between siblings, so that a
+//! mass wake-up compares without touching cold headers.
+//!
+//! Those that yielded stand apart, first in, first out: a yield goes behind everything that is ready at that moment, and
+//! never by lineage, or an old request that polls would starve the younger one it polls for. Each carries the number of
+//! picks after which it is *due*; from then on it competes like the rest.
+
+use std::cmp::Ordering as Order;
+use std::collections::{BinaryHeap, VecDeque};
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+
+use forebear_context::lineage::{Lineage, NO_KEY};
+
+use crate::strand::Strand;
+
+/// A strand that may go on, with what decides its place.
+#[derive(Clone, Copy)]
+struct Entry {
+    key: u64,
+    parent: *const Lineage,
+    rank: u32,
+    lineage: *const Lineage,
+    strand: NonNull<Strand>,
+}
+
+impl Entry {
+    fn new(strand: NonNull<Strand>) -> Entry {
+        // SAFETY: a ready strand is left, so its worker, who calls this, may look at it; its request is alive.
+        unsafe {
+            let s = strand.as_ref();
+            let key = s.urgency.load(Ordering::Relaxed);
+            match s.request() {
+                Some(request) => {
+                    let lineage = &request.lineage;
+                    Entry { key, parent: lineage.parent(), rank: lineage.rank(), lineage, strand }
+                }
+                None => Entry { key, parent: std::ptr::null(), rank: 0, lineage: std::ptr::null(), strand },
+            }
+        }
+    }
+
+    fn compare(&self, other: &Entry) -> Order {
+        self.key.cmp(&other.key).then_with(|| {
+            if self.parent == other.parent {
+                return self.rank.cmp(&other.rank);
+            }
+            // SAFETY: the requests on ready strands are alive.
+            match unsafe { (self.lineage.as_ref(), other.lineage.as_ref()) } {
+                (Some(a), Some(b)) => a.compare(b),
+                _ => Order::Equal,
+            }
+        })
+    }
+}
+
+// The heap gives the largest: so reversed.
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.compare(other) == Order::Equal
+    }
+}
+impl Eq for Entry {}
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Order> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> Order {
+        other.compare(self)
+    }
+}
+
+/// See the module head. Belongs to one worker.
+#[derive(Default)]
+pub struct Ready {
+    run: VecDeque<Entry>,
+    heap: BinaryHeap<Entry>,
+    yielded: VecDeque<(NonNull<Strand>, u64)>,
+    picks: u64,
+}
+
+impl Ready {
+    /// How many may go on, those that yielded included.
+    pub fn len(&self) -> usize {
+        self.run.len() + self.heap.len() + self.yielded.len()
+    }
+
+    /// Whether nothing but yielders could go on.
+    #[inline(always)]
+    pub fn only_yielded(&self) -> bool {
+        self.run.is_empty() && self.heap.is_empty()
+    }
+
+    /// A strand was woken.
+    pub fn push(&mut self, strand: NonNull<Strand>) {
+        let entry = Entry::new(strand);
+        match (self.run.back(), self.run.front()) {
+            (None, _) => self.run.push_back(entry),
+            (Some(back), _) if back.compare(&entry) != Order::Greater => self.run.push_back(entry),
+            (_, Some(front)) if entry.compare(front) == Order::Less => self.run.push_front(entry),
+            _ => self.heap.push(entry),
+        }
+    }
+
+    /// A strand yields: it is due when what is ready now, and `unstarted` others, have gone first.
+    #[inline(always)]
+    pub fn push_yielded(&mut self, strand: NonNull<Strand>, unstarted: u64) {
+        let ahead = (self.run.len() + self.heap.len()) as u64 + unstarted;
+        self.yielded.push_back((strand, self.picks + ahead));
+    }
+
+    /// The most urgent one's key, and whether it is a yielder that is due.
+    fn best(&self) -> (u64, bool) {
+        let woken = match (self.run.front(), self.heap.peek()) {
+            (Some(a), Some(b)) => a.key.min(b.key),
+            (Some(one), None) | (None, Some(one)) => one.key,
+            (None, None) => NO_KEY,
+        };
+        match self.yielded.front() {
+            Some(&(strand, due)) if due <= self.picks => {
+                // SAFETY: a strand that yielded is left, and this is its worker.
+                let key = unsafe { strand.as_ref() }.urgency.load(Ordering::Relaxed);
+                if key <= woken { (key, true) } else { (woken, false) }
+            }
+            _ => (woken, false),
+        }
+    }
+
+    /// The key of the most urgent; yielders count once they are due.
+    pub fn key(&self) -> u64 {
+        self.best().0
+    }
+
+    /// Counts a pick of something unstarted, which moves the yielders forward.
+    #[inline(always)]
+    pub fn count_pick(&mut self) {
+        self.picks += 1;
+    }
+
+    /// Takes the most urgent; a yielder that is not due only if `yielded_too`.
+    pub fn pop(&mut self, yielded_too: bool) -> Option<NonNull<Strand>> {
+        let (key, due) = self.best();
+        if due || (key == NO_KEY && yielded_too && self.only_yielded()) {
+            self.picks += 1;
+            return self.yielded.pop_front().map(|(strand, _)| strand);
+        }
+        let from_heap = match (self.run.front(), self.heap.peek()) {
+            (Some(a), Some(b)) => b.compare(a) == Order::Less,
+            (Some(_), None) => false,
+            (None, Some(_)) => true,
+            (None, None) => return None,
+        };
+        self.picks += 1;
+        let entry = if from_heap { self.heap.pop() } else { self.run.pop_front() };
+        // A mass wake-up finds every stack cold: fetch the one after next while this one runs.
+        if let Some(next) = self.run.get(1) {
+            prefetch(next.strand);
+        }
+        entry.map(|entry| entry.strand)
+    }
+
+    /// Takes the yielder at the head if nothing else may go on: the fast way of a yield.
+    #[inline(always)]
+    pub fn rotate_yielded(&mut self, strand: NonNull<Strand>) -> Option<NonNull<Strand>> {
+        let next = self.yielded.pop_front()?.0;
+        self.picks += 1;
+        self.yielded.push_back((strand, self.picks));
+        Some(next)
+    }
+}
+
+#[inline(always)]
+fn prefetch(strand: NonNull<Strand>) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint; any address will do.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let at = strand.as_ptr().cast::<i8>();
+        _mm_prefetch::<_MM_HINT_T0>(at);
+        _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(64));
+        for line in 1..8 {
+            _mm_prefetch::<_MM_HINT_T0>(at.wrapping_sub(line * 64));
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = strand;
+}

@@ -1,0 +1,299 @@
+//! Shelves: unstarted requests that anybody may take.
+//!
+//! There is one per worker, for what it has published, and one per runtime, for roots. Entries are links: a request that
+//! was claimed elsewhere meanwhile is a *shell*, whose link the taker releases.
+//!
+//! # The roots' shelf
+//!
+//! Roots come from anywhere through an inbox (one exchange, no lock), and are put into order by whoever looks next,
+//! under the shelf's lock: a segment per priority, first in, first out, and a side heap for what is not in order
+//! (a root submitted long after it was made, a deadline). They never go into a private list: there they could be hidden
+//! behind a request that spins for them.
+//!
+//! # Keys
+//!
+//! Each shelf publishes the root key of its best in one word, so that looking costs a load. The word is written under
+//! the lock. It may be late, never wrong in a way that loses work: a pusher to a shelf notifies after it has pushed, and
+//! a taker looks under the lock.
+//!
+//! # Invariants
+//!
+//! * **E1** An entry owns a link of its request.
+//! * **E2** The inbox holds either a list of entries or the mark that says *closed*; once closed it stays so, and who
+//!   finds the mark keeps its entry.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::ptr::{self, NonNull};
+
+use forebear_context::lineage::NO_KEY;
+use forebear_context::shim::atomic::{AtomicPtr, AtomicU64, Ordering};
+use forebear_context::shim::{Mutex, MutexGuard};
+
+/// What stands on a shelf. The runtime's are headers; a model has its own.
+///
+/// # Safety
+///
+/// `link` gives a pointer cell of the entry that is the shelf's while the entry is on its way through the inbox; `key`
+/// does not change.
+pub unsafe trait Entry {
+    /// The cell by which the inbox links entries.
+    fn link(&self) -> &AtomicPtr<Self>;
+    /// The root's key.
+    fn key(&self) -> u64;
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    match mutex.lock() {
+        Ok(guard) => guard,
+        // Nothing that runs under a shelf's lock can panic half-way.
+        Err(poisoned) => poisoned.into_inner(),
+    }
+}
+
+/// What one worker has published, oldest first.
+pub struct Shelf<E> {
+    entries: Mutex<VecDeque<(u64, NonNull<E>)>>,
+    best: AtomicU64,
+}
+
+// SAFETY: entries are links (E1), which may be used from any thread; the list is under a lock.
+unsafe impl<E> Send for Shelf<E> {}
+// SAFETY: as above.
+unsafe impl<E> Sync for Shelf<E> {}
+
+impl<E> Shelf<E> {
+    /// An empty shelf.
+    pub fn new() -> Shelf<E> {
+        Shelf { entries: Mutex::new(VecDeque::new()), best: AtomicU64::new(NO_KEY) }
+    }
+
+    /// The key of the best entry, or [`NO_KEY`].
+    #[inline(always)]
+    pub fn key(&self) -> u64 {
+        self.best.load(Ordering::Relaxed)
+    }
+
+    /// Puts an entry behind all that are not younger.
+    pub fn push(&self, key: u64, entry: NonNull<E>) {
+        let mut entries = lock(&self.entries);
+        let at = match entries.back() {
+            Some(last) if last.0 > key => entries.partition_point(|listed| listed.0 <= key),
+            _ => entries.len(),
+        };
+        entries.insert(at, (key, entry));
+        self.publish(&entries);
+    }
+
+    /// Takes the best entry.
+    pub fn pop(&self) -> Option<NonNull<E>> {
+        if self.key() == NO_KEY {
+            return None;
+        }
+        let mut entries = lock(&self.entries);
+        let entry = entries.pop_front();
+        self.publish(&entries);
+        entry.map(|(_, entry)| entry)
+    }
+
+    /// Takes half of the entries, at least one, the oldest first. The second answer says whether some are left.
+    pub fn pop_half(&self, mut give: impl FnMut(u64, NonNull<E>)) -> (usize, bool) {
+        if self.key() == NO_KEY {
+            return (0, false);
+        }
+        let mut entries = lock(&self.entries);
+        let half = entries.len().div_ceil(2);
+        for (key, entry) in entries.drain(..half) {
+            give(key, entry);
+        }
+        self.publish(&entries);
+        (half, !entries.is_empty())
+    }
+
+    fn publish(&self, entries: &VecDeque<(u64, NonNull<E>)>) {
+        let key = entries.front().map_or(NO_KEY, |first| first.0);
+        if self.best.load(Ordering::Relaxed) != key {
+            self.best.store(key, Ordering::Release);
+        }
+    }
+}
+
+impl<E> std::fmt::Debug for Shelf<E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shelf").field("key", &self.key()).finish_non_exhaustive()
+    }
+}
+
+struct Ordered<E> {
+    /// By the key's upper bits: priority, and whether there is a deadline.
+    segments: BTreeMap<u16, VecDeque<(u64, NonNull<E>)>>,
+    late: BinaryHeap<Reverse<(u64, u64, NonNull<E>)>>,
+    late_count: u64,
+}
+
+impl<E> Ordered<E> {
+    fn put(&mut self, key: u64, entry: NonNull<E>) {
+        let segment = self.segments.entry((key >> 55) as u16).or_default();
+        if segment.back().is_none_or(|last| last.0 <= key) {
+            segment.push_back((key, entry));
+        } else {
+            self.late_count += 1;
+            self.late.push(Reverse((key, self.late_count, entry)));
+        }
+    }
+
+    fn best(&self) -> (u64, bool) {
+        let timely = self.segments.values().find_map(|s| s.front()).map_or(NO_KEY, |first| first.0);
+        match self.late.peek() {
+            Some(&Reverse((late, ..))) if late < timely => (late, true),
+            _ => (timely, false),
+        }
+    }
+
+    fn take(&mut self) -> Option<NonNull<E>> {
+        let (key, late) = self.best();
+        if key == NO_KEY {
+            return None;
+        }
+        if late {
+            return self.late.pop().map(|Reverse((_, _, entry))| entry);
+        }
+        self.segments.values_mut().find_map(VecDeque::pop_front).map(|(_, entry)| entry)
+    }
+}
+
+/// The roots of one runtime. See the module head.
+pub struct Roots<E: Entry> {
+    inbox: AtomicPtr<E>,
+    best: AtomicU64,
+    ordered: Mutex<Ordered<E>>,
+}
+
+// SAFETY: as for `Shelf`.
+unsafe impl<E: Entry> Send for Roots<E> {}
+// SAFETY: as for `Shelf`.
+unsafe impl<E: Entry> Sync for Roots<E> {}
+
+/// What became of a push.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pushed {
+    /// It is the only one in the inbox: notify somebody.
+    First,
+    /// Others came before, and whoever pushed the first of them notifies.
+    Behind,
+    /// Nobody will look again: the entry is still the pusher's.
+    Closed,
+}
+
+impl<E: Entry> Roots<E> {
+    /// An empty shelf.
+    pub fn new() -> Roots<E> {
+        let ordered = Ordered { segments: BTreeMap::new(), late: BinaryHeap::new(), late_count: 0 };
+        Roots {
+            inbox: AtomicPtr::new(ptr::null_mut()),
+            best: AtomicU64::new(NO_KEY),
+            ordered: Mutex::new(ordered),
+        }
+    }
+
+    fn closed() -> *mut E {
+        ptr::dangling_mut::<E>()
+    }
+
+    /// Pushes a root. From any thread.
+    pub fn push(&self, entry: NonNull<E>) -> Pushed {
+        // SAFETY: E1; the link is ours until the exchange.
+        let link = unsafe { entry.as_ref() }.link();
+        let mut seen = self.inbox.load(Ordering::Relaxed);
+        loop {
+            if seen == Self::closed() {
+                return Pushed::Closed;
+            }
+            link.store(seen, Ordering::Relaxed);
+            match self.inbox.compare_exchange(seen, entry.as_ptr(), Ordering::AcqRel, Ordering::Relaxed) {
+                // From here on the entry may be gone.
+                Ok(_) => return if seen.is_null() { Pushed::First } else { Pushed::Behind },
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Whether there is anything new in the inbox.
+    #[inline(always)]
+    fn has_mail(&self) -> bool {
+        let head = self.inbox.load(Ordering::Relaxed);
+        !head.is_null() && head != Self::closed()
+    }
+
+    /// The key of the best, or [`NO_KEY`]. Sorts the inbox in first.
+    #[inline(always)]
+    pub fn key(&self) -> u64 {
+        if self.has_mail() {
+            self.sort_in(&mut lock(&self.ordered));
+        }
+        self.best.load(Ordering::Relaxed)
+    }
+
+    #[cold]
+    fn sort_in(&self, ordered: &mut Ordered<E>) {
+        if self.has_mail() {
+            let mut at = self.inbox.swap(ptr::null_mut(), Ordering::AcqRel);
+            // Last in, first out: turn it round.
+            let mut turned: *mut E = ptr::null_mut();
+            // SAFETY: E1: popped whole, so the links are ours.
+            while let Some(entry) = unsafe { at.as_ref() } {
+                let next = entry.link().load(Ordering::Relaxed);
+                entry.link().store(turned, Ordering::Relaxed);
+                turned = at;
+                at = next;
+            }
+            // SAFETY: as above.
+            while let Some(entry) = NonNull::new(turned) {
+                let (key, next) = unsafe { (entry.as_ref().key(), entry.as_ref().link().load(Ordering::Relaxed)) };
+                ordered.put(key, entry);
+                turned = next;
+            }
+        }
+        self.publish(ordered);
+    }
+
+    fn publish(&self, ordered: &Ordered<E>) {
+        let (key, _) = ordered.best();
+        if self.best.load(Ordering::Relaxed) != key {
+            self.best.store(key, Ordering::Release);
+        }
+    }
+
+    /// Takes the best.
+    pub fn pop(&self) -> Option<NonNull<E>> {
+        if self.key() == NO_KEY {
+            return None;
+        }
+        let mut ordered = lock(&self.ordered);
+        self.sort_in(&mut ordered);
+        let entry = ordered.take();
+        self.publish(&ordered);
+        entry
+    }
+
+    /// Closes the inbox if nothing is left; false if there is still work.
+    pub fn close_if_empty(&self) -> bool {
+        let ordered = lock(&self.ordered);
+        if ordered.best().0 != NO_KEY {
+            return false;
+        }
+        let closed = self.inbox.compare_exchange(
+            ptr::null_mut(),
+            Self::closed(),
+            Ordering::AcqRel,
+            Ordering::Acquire,
+        );
+        closed.is_ok_and(|_| true) || self.inbox.load(Ordering::Acquire) == Self::closed()
+    }
+}
+
+impl<E: Entry> std::fmt::Debug for Roots<E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Roots").field("best", &self.best.load(Ordering::Relaxed)).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,104 @@
+//! Stacks: where they come from, how large they are, and what happens when one is not enough.
+//!
+//! # Vocabulary
+//!
+//! * **class**: a slot size. Every class guarantees its slot less the [overhead](OVERHEAD): guard, colour, control
+//!   block and the frames of the loop.
+//! * **colour**: tops of stacks are shifted by a few cache lines from slot to slot, so that the hot ends of many stacks
+//!   do not fall into the same set of the first-level cache.
+//! * **guard**: the lowest pages of a slot; touching them faults, and [`overflow`] says whose stack it was.
+//!
+//! ```text
+//!  slot:  | guard | ............ grows down ............ | frames of the loop | control block | colour |
+//!         ^       ^ limit                                                     ^ base                   ^ slot end
+//! ```
+
+pub mod overflow;
+pub mod slab;
+
+/// Bytes at the low end of a slot that fault when touched: three pages, since foreign code without stack probes may
+/// step over one.
+pub const GUARD: usize = 12 << 10;
+/// What a slot does not give to its user: guard, colour, control block, and the frames of loop, run, wait and park.
+pub const OVERHEAD: usize = 16 << 10;
+/// The slot sizes, smallest first.
+pub const SLOTS: [usize; 5] = [64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
+/// How many colours there are, and how far apart.
+pub const COLOURS: usize = 8;
+/// Two cache lines: neighbouring lines are fetched in pairs.
+pub const COLOUR_STEP: usize = 128;
+
+/// A stack class: an index into [`SLOTS`].
+pub type Class = u8;
+
+/// What class `class` guarantees to the request on it.
+pub const fn guaranteed(class: Class) -> usize {
+    SLOTS[class as usize] - OVERHEAD
+}
+
+/// The largest stack that can be asked for.
+pub const MAX: usize = guaranteed(SLOTS.len() as Class - 1);
+
+/// The smallest class that guarantees `bytes`.
+pub fn class_for(bytes: usize) -> Option<Class> {
+    (0..SLOTS.len() as Class).find(|&class| guaranteed(class) >= bytes)
+}
+
+/// What a request is guaranteed unless it, or its runtime, asks otherwise. Frames are several times as large without
+/// optimisation, and the memory is virtual until touched.
+pub const DEFAULT: usize = if cfg!(debug_assertions) { 512 << 10 } else { 64 << 10 };
+
+/// Roughly the address of the calling frame.
+#[inline(always)]
+pub fn here() -> usize {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        let sp: usize;
+        // SAFETY: reads a register.
+        unsafe { std::arch::asm!("mov {}, rsp", out(reg) sp, options(nomem, nostack, preserves_flags)) };
+        sp
+    }
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    {
+        let sp: usize;
+        // SAFETY: reads a register.
+        unsafe { std::arch::asm!("mov {}, sp", out(reg) sp, options(nomem, nostack, preserves_flags)) };
+        sp
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    {
+        let here = 0u8;
+        std::hint::black_box(&raw const here) as usize
+    }
+}
+
+/// The lowest usable address of the calling thread's own stack; 0 if the system will not say, so that everything fits.
+pub fn thread_limit() -> usize {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    {
+        // SAFETY: the attributes are initialised by the call that fills them and destroyed after; the pointers are to
+        // locals.
+        unsafe {
+            let mut attributes = std::mem::zeroed();
+            if libc::pthread_getattr_np(libc::pthread_self(), &mut attributes) != 0 {
+                return 0;
+            }
+            let (mut low, mut size, mut guard) = (std::ptr::null_mut(), 0, 0);
+            let known = libc::pthread_attr_getstack(&attributes, &mut low, &mut size) == 0;
+            libc::pthread_attr_getguardsize(&attributes, &mut guard);
+            libc::pthread_attr_destroy(&mut attributes);
+            // A page more than the guard: the main thread's lowest page may already be the kernel's gap.
+            if known { low as usize + guard + (4 << 10) } else { 0 }
+        }
+    }
+    #[cfg(target_os = "macos")]
+    {
+        // SAFETY: both calls only read the calling thread's record.
+        unsafe {
+            let thread = libc::pthread_self();
+            libc::pthread_get_stackaddr_np(thread) as usize - libc::pthread_get_stacksize_np(thread)
+        }
+    }
+    #[cfg(not(any(target_os = "linux", target_os = "android", target_os = "macos")))]
+    0
+}

@@ -1,0 +1,271 @@
+//! The slab: one growing reservation per class, cut into guarded slots.
+//!
+//! A slot is mapped once and kept; its guard is installed once and never removed. With `MADV_GUARD_INSTALL` (Linux
+//! 6.13) a guard does not split the mapping, so a million guarded stacks take a few dozen mappings; elsewhere guards are
+//! made by `mprotect`, which costs two mappings each, and the number is capped below the kernel's limit.
+//!
+//! # Invariants
+//!
+//! * **S1** A slot is in exactly one place: handed out, or in the free list. The lock of the slab guards the free list
+//!   and the growth.
+//! * **S2** A slot's memory is readable and writable above its guard from the first time it is handed out until the
+//!   slab is dropped, which its owner does only when no stack is in use any more.
+
+use std::io;
+use std::sync::{Mutex, PoisonError};
+
+use forebear_context::error::StackError;
+
+use super::{Class, GUARD, SLOTS};
+
+/// `MADV_GUARD_INSTALL`, which libc does not name everywhere yet.
+const GUARD_INSTALL: libc::c_int = 102;
+/// Guards made by `mprotect` stop short of `vm.max_map_count` (65,530 by default), two mappings each.
+const PROTECTED_LIMIT: usize = 30_000;
+const FIRST_CHUNK: usize = 16 << 20;
+const LARGEST_CHUNK: usize = 1 << 30;
+
+/// One slot, handed out.
+#[derive(Debug)]
+pub struct Slot {
+    low: usize,
+    class: Class,
+    colour: u8,
+}
+
+impl Slot {
+    /// The class it belongs to.
+    pub fn class(&self) -> Class {
+        self.class
+    }
+
+    /// The lowest address, where the guard begins.
+    pub fn low(&self) -> usize {
+        self.low
+    }
+
+    /// The lowest usable address, above the guard.
+    pub fn limit(&self) -> usize {
+        self.low + GUARD
+    }
+
+    /// One past the highest address to use: the slot's end less its colour.
+    pub fn top(&self) -> usize {
+        self.low + SLOTS[usize::from(self.class)] - usize::from(self.colour) * super::COLOUR_STEP
+    }
+}
+
+#[derive(Debug)]
+struct Chunk {
+    at: usize,
+    bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct Pool {
+    chunks: Vec<Chunk>,
+    /// Never handed out yet: the rest of the newest chunk.
+    fresh: std::ops::Range<usize>,
+    /// Handed out before, guard in place.
+    free: Vec<Slot>,
+    next_chunk: usize,
+    colour: u8,
+}
+
+/// How guards are made on this machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Guarding {
+    Install,
+    Protect,
+}
+
+/// All stacks of one runtime.
+#[derive(Debug)]
+pub struct Slab {
+    pools: [Mutex<Pool>; SLOTS.len()],
+    /// Slots handed out, all classes together.
+    live: std::sync::atomic::AtomicUsize,
+    limit: usize,
+    guarding: Guarding,
+}
+
+impl Slab {
+    /// A slab that hands out at most `limit` stacks at once. Maps nothing yet.
+    pub fn new(limit: usize) -> Slab {
+        let guarding = probe();
+        let limit = if guarding == Guarding::Protect { limit.min(PROTECTED_LIMIT) } else { limit };
+        Slab { pools: Default::default(), live: 0.into(), limit, guarding }
+    }
+
+    /// How many stacks are handed out.
+    pub fn live(&self) -> usize {
+        self.live.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// Hands out a slot of `class`.
+    ///
+    /// # Errors
+    ///
+    /// [`StackError::Exhausted`] when the limit is reached or the system gives no more memory or mappings.
+    pub fn take(&self, class: Class) -> Result<Slot, StackError> {
+        use std::sync::atomic::Ordering::Relaxed;
+        let live = self.live.fetch_add(1, Relaxed);
+        let taken = if live >= self.limit { Err(None) } else { self.cut(class).map_err(Some) };
+        taken.map_err(|why| {
+            self.live.fetch_sub(1, Relaxed);
+            StackError::exhausted(live, self.limit, self.hint(why.as_ref()))
+        })
+    }
+
+    fn cut(&self, class: Class) -> io::Result<Slot> {
+        let mut pool = self.pools[usize::from(class)].lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(slot) = pool.free.pop() {
+            return Ok(slot);
+        }
+        let size = SLOTS[usize::from(class)];
+        if pool.fresh.is_empty() {
+            let bytes = pool.next_chunk.max(FIRST_CHUNK).max(size * 4);
+            let at = map(bytes)?;
+            pool.next_chunk = (bytes * 2).min(LARGEST_CHUNK);
+            pool.chunks.push(Chunk { at, bytes });
+            pool.fresh = at..at + bytes;
+        }
+        let low = pool.fresh.start;
+        self.guard(low)?;
+        pool.fresh.start += size;
+        pool.colour = (pool.colour + 1) % super::COLOURS as u8;
+        Ok(Slot { low, class, colour: pool.colour })
+    }
+
+    fn guard(&self, low: usize) -> io::Result<()> {
+        // SAFETY: S1: the slot is fresh, so nothing lies in these pages.
+        let done = unsafe {
+            match self.guarding {
+                Guarding::Install => libc::madvise(low as *mut _, GUARD, GUARD_INSTALL),
+                Guarding::Protect => libc::mprotect(low as *mut _, GUARD, libc::PROT_NONE),
+            }
+        };
+        if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    fn hint(&self, why: Option<&io::Error>) -> &'static str {
+        match (why.and_then(io::Error::raw_os_error), self.guarding) {
+            (None, Guarding::Install) => {
+                "let fewer requests be suspended at once, or raise RuntimeBuilder::max_stacks"
+            }
+            (None, Guarding::Protect) | (Some(libc::ENOMEM), Guarding::Protect) => {
+                "let fewer requests be suspended at once; guards take two mappings each on this kernel (raise vm.max_map_count, or use Linux 6.13 or newer)"
+            }
+            _ => "let fewer requests be suspended at once, or give the process more memory",
+        }
+    }
+
+    /// Takes back slots whose frames are dead, and gives their memory below the top page back to the system.
+    pub fn give_back(&self, slots: impl IntoIterator<Item = Slot>) {
+        for slot in slots {
+            let (from, to) = (slot.limit(), (slot.top() - 1) & !(PAGE - 1));
+            if to > from {
+                // SAFETY: S1: the slot is not in use. The guard lies below `from` and is not touched.
+                unsafe { libc::madvise(from as *mut _, to - from, libc::MADV_DONTNEED) };
+            }
+            self.live.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+            let pool = &self.pools[usize::from(slot.class)];
+            pool.lock().unwrap_or_else(PoisonError::into_inner).free.push(slot);
+        }
+    }
+}
+
+impl Drop for Slab {
+    fn drop(&mut self) {
+        for pool in &mut self.pools {
+            let pool = pool.get_mut().unwrap_or_else(PoisonError::into_inner);
+            for chunk in pool.chunks.drain(..) {
+                // SAFETY: S2: the owner has made sure that no stack is in use.
+                unsafe { libc::munmap(chunk.at as *mut _, chunk.bytes) };
+            }
+        }
+    }
+}
+
+const PAGE: usize = 4 << 10;
+
+fn map(bytes: usize) -> io::Result<usize> {
+    // SAFETY: a fresh anonymous mapping wherever the system likes.
+    let at = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    if at == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    // A huge page would make a parked stack cost 2 MiB. Refused where there are none.
+    #[cfg(target_os = "linux")]
+    // SAFETY: the mapping is ours.
+    unsafe {
+        libc::madvise(at, bytes, libc::MADV_NOHUGEPAGE);
+    }
+    Ok(at as usize)
+}
+
+/// Tries a guard once: refused by older kernels and on locked memory, with the same error.
+fn probe() -> Guarding {
+    let Ok(at) = map(GUARD) else { return Guarding::Protect };
+    // SAFETY: the mapping is ours and empty.
+    let installed = unsafe { libc::madvise(at as *mut _, GUARD, GUARD_INSTALL) } == 0;
+    // SAFETY: as above.
+    unsafe { libc::munmap(at as *mut _, GUARD) };
+    if installed && cfg!(target_os = "linux") { Guarding::Install } else { Guarding::Protect }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::class_for;
+    use super::*;
+
+    #[test]
+    fn slots_are_writable_from_limit_to_top_and_found_again() {
+        let slab = Slab::new(100);
+        let slot = slab.take(0).unwrap();
+        for at in [slot.limit(), slot.top() - 8] {
+            // SAFETY: S2.
+            unsafe { (at as *mut u64).write(7) };
+        }
+        let low = slot.low();
+        slab.give_back([slot]);
+        assert_eq!(slab.live(), 0);
+        assert_eq!(slab.take(0).unwrap().low(), low);
+    }
+
+    #[test]
+    fn tops_of_neighbours_differ_in_colour() {
+        let slab = Slab::new(100);
+        let tops: std::collections::BTreeSet<_> =
+            (0..super::super::COLOURS).map(|_| slab.take(1).unwrap().top() % PAGE).collect();
+        assert_eq!(tops.len(), super::super::COLOURS);
+    }
+
+    #[test]
+    fn the_limit_is_a_typed_error_that_names_the_remedy() {
+        let slab = Slab::new(2);
+        let _held = (slab.take(0).unwrap(), slab.take(0).unwrap());
+        let error = slab.take(0).unwrap_err();
+        assert!(matches!(error, StackError::Exhausted { live: 2, limit: 2, .. }), "{error:?}");
+        assert!(error.to_string().contains("max_stacks"), "{error}");
+        assert_eq!(slab.live(), 2);
+    }
+
+    #[test]
+    fn a_class_guarantees_what_was_asked() {
+        assert_eq!(class_for(1), Some(0));
+        assert_eq!(class_for(48 << 10), Some(0));
+        assert_eq!(class_for((48 << 10) + 1), Some(1));
+        assert_eq!(class_for(64 << 10), Some(1));
+        assert_eq!(class_for(super::super::MAX + 1), None);
+    }
+}

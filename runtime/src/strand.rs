@@ -1,0 +1,132 @@
+//! A strand: one stack with its record, as the runtime sees it. Either a carrier's or a foreign thread's.
+//!
+//! The [`Context`] is what the world below knows of a stack; the strand is what the runtime adds: the request on top, the
+//! worker and the home, where the stack ends, and the arms that were made on it. Requests nest on a strand: a waiter
+//! that runs its target directly *lends* it the stack, and the target is on top until it returns.
+//!
+//! # Who may touch what
+//!
+//! All cells belong to the code on the strand's own stack, and to its worker while it is left (C3). `urgency` alone is
+//! raised by anybody.
+//!
+//! A strand never changes its thread. So both it and its worker may be cached over a suspension, and the thread-local
+//! below is read once per operation.
+
+use std::cell::Cell;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::AtomicU64;
+
+use forebear_context::context::Context;
+use forebear_context::lineage::NO_KEY;
+
+use crate::arms::ArmList;
+use crate::cell::DropQueue;
+use crate::header::Header;
+use crate::home::Home;
+use crate::shared::Shared;
+use crate::worker::Worker;
+
+/// See the module head.
+#[repr(C)]
+pub struct Strand {
+    /// The request on top; null in a foreign thread that runs none, and in a worker's loop.
+    pub request: Cell<*const Header>,
+    /// Where requests made here are counted and their memory comes from; null until a foreign thread needs one.
+    pub home: Cell<*const Home>,
+    /// The worker; null in a foreign thread.
+    pub worker: *const Worker,
+    /// The lowest usable address of the stack.
+    pub limit: Cell<usize>,
+    /// The arms of joins that were made on this stack and are nobody else's business yet.
+    pub arms: ArmList,
+    /// The root key of the most urgent request on this stack.
+    pub urgency: AtomicU64,
+    /// Where unstarted requests that are dropped by a destructor are put off to.
+    pub dropping: Cell<*const DropQueue>,
+    context: *const Context,
+    /// The runtime that `home` is of.
+    pub shared: Cell<*const Shared>,
+}
+
+impl Strand {
+    /// A strand for `context`, which outlives it and stays in place.
+    pub fn new(context: *const Context, worker: *const Worker, limit: usize) -> Strand {
+        Strand {
+            request: Cell::new(ptr::null()),
+            home: Cell::new(ptr::null()),
+            worker,
+            limit: Cell::new(limit),
+            arms: ArmList::new(),
+            urgency: AtomicU64::new(NO_KEY),
+            dropping: Cell::new(ptr::null()),
+            context,
+            shared: Cell::new(ptr::null()),
+        }
+    }
+
+    /// The worker, unless this is a foreign thread.
+    #[inline(always)]
+    pub fn worker(&self) -> Option<&Worker> {
+        // SAFETY: a carrier's worker outlives it.
+        unsafe { self.worker.as_ref() }
+    }
+
+    /// The request on top.
+    #[inline(always)]
+    pub fn request(&self) -> Option<&Header> {
+        // SAFETY: while a request is on top, its runner holds a link or a handle.
+        unsafe { self.request.get().as_ref() }
+    }
+
+    /// The context of this stack.
+    #[inline(always)]
+    pub fn context(&self) -> &Context {
+        // SAFETY: by the contract of `new`.
+        unsafe { &*self.context }
+    }
+
+    /// How many bytes of stack are left.
+    #[inline(always)]
+    pub fn room(&self) -> usize {
+        crate::stack::here().wrapping_sub(self.limit.get())
+    }
+}
+
+thread_local! {
+    static STRAND: Cell<*const Strand> = const { Cell::new(ptr::null()) };
+}
+
+/// The strand this is called on; null in a thread that the runtime has not met.
+#[inline(always)]
+pub fn current() -> *const Strand {
+    STRAND.with(Cell::get)
+}
+
+/// The strand this is called on, if there is one.
+#[inline(always)]
+pub fn get() -> Option<&'static Strand> {
+    // SAFETY: `enter` is told a strand that stays valid while it is current. The lifetime is longer than the truth:
+    // callers keep it no longer than the operation they are in, which is on this very stack.
+    unsafe { current().as_ref() }
+}
+
+/// Says which strand this thread is on from now on, here and to the ground below.
+///
+/// # Safety
+///
+/// The strand stays valid while it is current.
+#[inline(always)]
+pub unsafe fn enter(strand: *const Strand) {
+    STRAND.with(|s| s.set(strand));
+    // SAFETY: by contract; a strand's context is as valid as it is.
+    unsafe {
+        let context = strand.as_ref().map(|s| NonNull::from(s.context()));
+        forebear_context::context::set_current(context);
+    }
+}
+
+/// The home of the strand this is called on; null if there is none.
+#[inline(always)]
+pub fn current_home() -> *const Home {
+    get().map_or(ptr::null(), |strand| strand.home.get())
+}
