@@ -1,1 +1,72 @@
-//! forebear
+//! Stackful requests on a fixed set of threads: the oldest ancestor runs first.
+//!
+//! forebear runs **requests**: blocking-style functions, each on a stack of its own. A request that waits is suspended,
+//! and its thread goes on with other work. Requests know who created them and who waits for them, and whatever has the
+//! oldest ancestor runs first.
+//!
+//! ```
+//! use forebear::prelude::*;
+//!
+//! fn sum(tree: &[u64]) -> u64 {
+//!     if tree.len() < 2 {
+//!         return tree.iter().sum();
+//!     }
+//!     let (left, right) = tree.split_at(tree.len() / 2);
+//!     let (a, b) = join(|| sum(left), || sum(right)); // borrowed, perhaps in parallel
+//!     a + b
+//! }
+//!
+//! let numbers = Request::new(|| (0..1_000).collect::<Vec<u64>>()); // nothing runs yet
+//! let (a, b) = (numbers.clone(), numbers.clone());
+//! let total = Request::try_new(move || Ok(sum(a.wait()?)));
+//! let count = Request::try_new(move || Ok(b.wait()?.len()));
+//! count.submit(); // elsewhere, if anybody is idle
+//! println!("{} of {}", total.wait()?, count.wait()?); // `total` runs right here
+//! # Ok::<(), WaitError>(())
+//! ```
+//!
+//! # When to use it, and when not
+//!
+//! For CPU-heavy, dependency-shaped programs in blocking style: image and volume viewers, block-wise pipelines,
+//! simulation, build and game tools, and libraries below such programs. For pure data parallelism rayon is as fast and
+//! simpler; for tens of thousands of sockets take tokio.
+//!
+//! # The pieces
+//!
+//! * [`Request`]: one computation and, later, its value. [`spawn`], [`Request::new`], [`Request::wait`],
+//!   [`Request::take`], [`Request::builder`].
+//! * [`join`] and [`scope`]: structure, with borrowed data.
+//! * [`Runtime`]: workers; several in one process, or the default one.
+//! * [`Priority`]: a root's place in the order, before its age.
+//! * [`pool`]: plain worker threads with a queue discipline of your choice, without requests.
+//!
+//! # What pinning cannot make sound
+//!
+//! A started request stays on one worker for its life, so `Rc`, `RefCell` guards and other `!Send` values may live
+//! across a wait. But requests of one worker interleave. An API that stores a *borrow* in a thread-local for the length
+//! of a closure (`scoped_tls::ScopedKey::set` and its like) takes for granted that closures on one thread end in the
+//! reverse order of their beginning; two requests that wait inside such closures break that, in safe code. Do not wait
+//! inside such a closure.
+//!
+//! # `panic = "abort"`
+//!
+//! Supported. `force`, `or_unwind` and `catch` do not exist then, and what `scope` or `run` would unwind aborts.
+
+pub use forebear_pool as pool;
+pub use forebear_runtime::{
+    AnyRequest, BuildError, CancelReason, Cancelled, Cycle, Error, Failure, Metrics, Outcome, Priority,
+    Request, RequestBuilder, RequestId, Result, Runtime, RuntimeBuilder, Scope, StackError, State,
+    TimeoutError, WaitError, join, parallelism, scope, spawn, try_join, try_scope, try_spawn, yield_now,
+};
+#[cfg(panic = "unwind")]
+pub use forebear_runtime::{OrUnwind, catch};
+
+/// What most programs need. It shadows nothing of std's.
+pub mod prelude {
+    #[cfg(panic = "unwind")]
+    pub use crate::OrUnwind;
+    pub use crate::{
+        AnyRequest, Cancelled, Outcome, Request, Runtime, WaitError, join, scope, spawn, try_join, try_scope,
+        try_spawn,
+    };
+}

@@ -139,8 +139,20 @@ impl Load {
             Load::Skynet { leaves } => Load::Skynet { leaves: leaves.min(10_000) },
             Load::Suspended { n, scattered } => Load::Suspended { n: n.min(20_000), scattered },
             Load::Roots { roots, children } => Load::Roots { roots, children: (children / 8).max(1) },
-            whole @ (Load::Coarse { .. } | Load::Depth { .. } | Load::TreeDog { .. }) => whole,
+            Load::TreeDog { tasks } => Load::TreeDog { tasks: tasks.min(48) },
+            whole @ (Load::Coarse { .. } | Load::Depth { .. }) => whole,
         }
+    }
+
+    /// To be run first, not counted: enough coarse work for the system to spread the workers over the cores. Where a
+    /// sleeping thread is woken on the core that it last had, two of them may share one for a long time.
+    pub const SETTLING: Load = Load::Coarse { arms: 20 };
+
+    /// Whether [`SETTLING`](Load::SETTLING) is needed before each repeat and not only before the first: two arms are over
+    /// before the system looks again.
+    #[must_use]
+    pub fn unsettles(self) -> bool {
+        matches!(self, Load::Coarse { arms } if arms < 20)
     }
 
     /// Whether one run a process is all that makes sense: memory is measured, or the machine is filled.

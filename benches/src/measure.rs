@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::load::{Load, Rival};
+use crate::load::{Load, Rival, Run};
 use crate::work::FIGURES;
 
 /// How often a load is repeated.
@@ -59,28 +59,39 @@ impl Sample {
     }
 }
 
-/// Runs the load once to warm up (unless it is single shot), then repeatedly; `None` if this runtime cannot do it.
+/// Runs the load once; `None` if this runtime cannot do it.
 ///
 /// # Panics
 ///
-/// If a value is wrong: then work was skipped or done twice.
-pub fn sample(rival: &dyn Rival, load: Load, effort: Effort) -> Option<Sample> {
+/// If the value is wrong: then work was skipped or done twice.
+pub fn once(rival: &dyn Rival, load: Load) -> Option<Run> {
     let expected = load.expected();
-    let once = || {
-        let run = rival.run(load)?;
-        assert_eq!(run.value, expected, "{rival:?} did not do the work of {load:?}");
-        Some(run)
-    };
+    if load.unsettles() {
+        rival.run(Load::SETTLING)?;
+    }
+    let run = rival.run(load)?;
+    assert_eq!(run.value, expected, "{rival:?} did not do the work of {load:?}");
+    Some(run)
+}
+
+/// Spreads the workers and runs the load once to warm up (unless it is single shot), then repeatedly; `None` if this runtime cannot do it.
+///
+/// # Panics
+///
+/// As [`once`].
+pub fn sample(rival: &dyn Rival, load: Load, effort: Effort) -> Option<Sample> {
     let mut sample = Sample::default();
     let (at_least, at_most) = if load.is_single_shot() {
         (1, 1)
     } else {
-        once()?;
+        // A runtime without the means for arms goes unsettled.
+        let _ = rival.run(Load::SETTLING);
+        once(rival, load)?;
         (effort.at_least, effort.at_most)
     };
     let start = Instant::now();
     while sample.per_op.len() < at_least || (sample.per_op.len() < at_most && start.elapsed() < effort.time) {
-        let run = once()?;
+        let run = once(rival, load)?;
         sample.per_op.push(run.elapsed.as_nanos() as f64 / load.ops() as f64);
         sample.figures = run.figures;
     }

@@ -51,7 +51,6 @@ pub use self::wait_queue::{WaitNode, WaitQueue};
 
 const STATE: u64 = 0b111;
 const WAITING: u64 = 1;
-const TICKET: u64 = STATE + 1;
 
 /// Why a parked context goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

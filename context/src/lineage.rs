@@ -207,7 +207,11 @@ impl Lineage {
                     let farther = unsafe { &*far.jump.load(Ordering::Acquire) };
                     let first = parent.depth.get() - far.depth.get();
                     let second = far.depth.get() - farther.depth.get();
-                    if first == second && !ptr::eq(parent, far) { ptr::from_ref(farther) } else { ptr::from_ref(parent) }
+                    if first == second && !ptr::eq(parent, far) {
+                        ptr::from_ref(farther)
+                    } else {
+                        ptr::from_ref(parent)
+                    }
                 }
             };
             node.jump.store(jump.cast_mut(), Ordering::Release);

@@ -57,7 +57,8 @@ impl Post {
 
     /// Sends a letter, and wakes the owner if the mailbox says so.
     fn send(&self, text: u32) {
-        let letter = Box::new(Letter { link: AtomicPtr::new(std::ptr::null_mut()), text: UnsafeCell::new(0) });
+        let letter =
+            Box::new(Letter { link: AtomicPtr::new(std::ptr::null_mut()), text: UnsafeCell::new(0) });
         // Written apart from the allocation, so that the model tracks it.
         // SAFETY: the letter is ours alone until it is pushed.
         letter.text.with_mut(|cell| unsafe { *cell = text });
@@ -133,17 +134,17 @@ fn an_item_may_come_back_at_once() {
             let letter = Letter { link: AtomicPtr::new(std::ptr::null_mut()), text: UnsafeCell::new(text) };
             NonNull::from(Box::leak(Box::new(letter)))
         };
-        // SAFETY (all pushes): a letter fresh from a box or just taken out, alive until `open`.
+        // SAFETY: a letter fresh from a box or just taken out, alive until `open`.
         let _ = unsafe { mailbox.push(letter(1)) };
         let other = {
             let mailbox = Arc::clone(&mailbox);
             thread::spawn(move || {
-                // SAFETY: as above.
+                // SAFETY: as above, just taken out. fresh.
                 let _ = unsafe { mailbox.push(letter(2)) };
             })
         };
         for item in mailbox.take_all() {
-            // SAFETY: as above.
+            // SAFETY: as above, just taken out.
             let _ = unsafe { mailbox.push(item) };
         }
         other.join().unwrap();

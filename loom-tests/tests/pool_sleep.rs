@@ -3,17 +3,23 @@
 //! A lost wake-up shows as a deadlock: a worker that sleeps for ever beside its work, and a main thread that joins it.
 #![cfg(loom)]
 
+use std::time::Duration;
+
+use forebear_context::shim::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire};
 use forebear_context::shim::thread::{self, JoinHandle};
 use forebear_context::shim::{Arc, Condvar, Mutex};
 use forebear_pool::{Signals, Supply, Worker};
 
-/// Work for anyone, mail for worker 0, and a count of what has been taken.
+/// Work for anyone, mail for worker 0, and a count of what has been taken. Work is counted by atomics that a look reads by
+/// a plain load: a lock here would order more than the protocol may rely on, since a supply need not have one.
 struct Stall {
     signals: Signals,
-    shared: Mutex<u32>,
-    mail: Mutex<u32>,
+    shared: AtomicU32,
+    mail: AtomicU32,
     taken: Mutex<u32>,
     taken_moved: Condvar,
+    /// Sleepers look again by themselves.
+    tick: Option<Duration>,
 }
 
 /// Where a task came from.
@@ -25,22 +31,27 @@ enum From {
 
 impl Stall {
     fn new(workers: usize) -> Arc<Stall> {
+        Stall::with_tick(workers, None)
+    }
+
+    fn with_tick(workers: usize, tick: Option<Duration>) -> Arc<Stall> {
         Arc::new(Stall {
             signals: Signals::new(workers),
-            shared: Mutex::new(0),
-            mail: Mutex::new(0),
+            shared: AtomicU32::new(0),
+            mail: AtomicU32::new(0),
             taken: Mutex::new(0),
             taken_moved: Condvar::new(),
+            tick,
         })
     }
 
     fn put_for_anyone(&self) {
-        *self.shared.lock().unwrap() += 1;
+        self.shared.fetch_add(1, AcqRel);
         self.signals.notify_any();
     }
 
     fn put_for_worker_0(&self) {
-        *self.mail.lock().unwrap() += 1;
+        self.mail.fetch_add(1, AcqRel);
         self.signals.wake(0);
     }
 
@@ -62,11 +73,15 @@ impl Stall {
     }
 }
 
-fn one_of(count: &Mutex<u32>) -> bool {
-    let mut count = count.lock().unwrap();
-    let some = *count > 0;
-    *count -= u32::from(some);
-    some
+fn one_of(count: &AtomicU32) -> bool {
+    let mut seen = count.load(Acquire);
+    while seen > 0 {
+        match count.compare_exchange(seen, seen - 1, AcqRel, Acquire) {
+            Ok(_) => return true,
+            Err(other) => seen = other,
+        }
+    }
+    false
 }
 
 impl Supply for Stall {
@@ -91,10 +106,18 @@ impl Supply for Stall {
     fn best(&self, _: usize) -> u64 {
         u64::MAX
     }
+
+    fn before_sleep(&self, _: usize) -> Option<Duration> {
+        self.tick
+    }
 }
 
 /// A thread that is worker `index` and runs `body`.
-fn worker(stall: &Arc<Stall>, index: usize, body: impl FnOnce(&Worker<Stall>) + Send + 'static) -> JoinHandle<()> {
+fn worker(
+    stall: &Arc<Stall>,
+    index: usize,
+    body: impl FnOnce(&Worker<Stall>) + Send + 'static,
+) -> JoinHandle<()> {
     let stall = Arc::clone(stall);
     thread::spawn(move || body(&Worker::attach(stall, index)))
 }
@@ -239,5 +262,21 @@ fn stop_leaves_nothing_untaken() {
         stall.put_for_anyone();
         stall.signals.stop();
         sleeper.join().unwrap();
+    });
+}
+
+/// A tick may pass at any moment: while a notifier has the worker in its hands, before its token comes, after.
+#[test]
+fn a_tick_that_passes_loses_no_wake() {
+    loom::model(|| {
+        let stall = Stall::with_tick(1, Some(Duration::from_millis(1)));
+        let sleeper = worker(&stall, 0, |worker| {
+            assert_eq!(worker.idle(), Some(From::Shared));
+            assert_eq!(worker.idle(), Some(From::Shared));
+        });
+        stall.put_for_anyone();
+        stall.put_for_anyone();
+        sleeper.join().unwrap();
+        assert_eq!((stall.signals.sleeping(), stall.signals.searching()), (0, 0));
     });
 }

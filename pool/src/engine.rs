@@ -29,11 +29,9 @@ use forebear_context::shim::thread::{self, Builder, JoinHandle, Thread};
 use forebear_context::shim::{Arc, Condvar, Mutex, MutexGuard};
 
 use crate::options::{Options, WorkerHook};
+use crate::start_error::check;
 use crate::state::States;
-use crate::{Supply, Worker, WorkerState};
-
-/// The most workers an engine may have.
-pub const MAX_WORKERS: usize = 1 << 14;
+use crate::{StartError, Supply, Worker, WorkerState};
 
 /// Threads that live on a supply of tasks.
 ///
@@ -282,9 +280,16 @@ impl Common {
         if let Some(me) = me {
             self.set_stage(me, Stage::Joining);
         }
-        let over = |stage: &Stage| *stage == Stage::Gone || (me.is_some() && *stage == Stage::Joining);
+        let excused = me.is_some() && !cfg!(mutant = "join_waits_for_joiners");
+        // Its own stage is among them, and `Joining`.
+        let mine = |place: usize| me == Some(place);
+        let over = |(place, stage): (usize, &Stage)| match stage {
+            Stage::Present => false,
+            Stage::Joining => excused || mine(place),
+            Stage::Gone => true,
+        };
         let mut stages = lock(&self.stages);
-        while !stages.iter().all(over) {
+        while !stages.iter().enumerate().all(over) {
             stages = self.stage_moved.wait(stages).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -322,86 +327,4 @@ pub(crate) fn discard(payload: Box<dyn Any + Send>) {
 /// Locks; nothing under the engine's locks can panic half-way, so a poisoned one holds whole data.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn check(options: &Options, signals: usize) -> Result<(), StartError> {
-    let asked = options.workers;
-    check_workers(asked)?;
-    if asked != signals {
-        Err(StartError::OtherSignals { asked, signals })
-    } else if options.prefix.contains('\0') {
-        Err(StartError::Name { prefix: options.prefix.clone() })
-    } else {
-        Ok(())
-    }
-}
-
-/// Whether there can be that many workers.
-pub(crate) fn check_workers(asked: usize) -> Result<(), StartError> {
-    match asked {
-        0 => Err(StartError::NoWorkers),
-        1..=MAX_WORKERS => Ok(()),
-        _ => Err(StartError::TooManyWorkers { asked }),
-    }
-}
-
-/// Why an engine did not start. Nothing is left running.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum StartError {
-    /// No worker at all was asked for.
-    NoWorkers,
-    /// More than [`MAX_WORKERS`] were asked for.
-    TooManyWorkers {
-        /// How many were asked for.
-        asked: usize,
-    },
-    /// The supply's signals were made for another number of workers.
-    OtherSignals {
-        /// How many the options ask for.
-        asked: usize,
-        /// How many the signals know.
-        signals: usize,
-    },
-    /// A thread's name cannot hold a zero byte.
-    Name {
-        /// The prefix with the zero byte.
-        prefix: String,
-    },
-    /// The system would not make a thread.
-    Thread {
-        /// The number of the worker whose thread it was to be; as many had been made.
-        index: usize,
-        /// What the system said.
-        source: io::Error,
-    },
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StartError::NoWorkers => f.write_str("an engine needs at least one worker"),
-            StartError::TooManyWorkers { asked } => {
-                write!(f, "{asked} workers asked for, at most {MAX_WORKERS}")
-            }
-            StartError::OtherSignals { asked, signals } => {
-                write!(f, "{asked} workers asked for, but the signals were made for {signals}")
-            }
-            StartError::Name { prefix } => {
-                write!(f, "the thread name prefix {prefix:?} contains a zero byte")
-            }
-            StartError::Thread { index, .. } => {
-                write!(f, "the thread of worker {index} could not be started")
-            }
-        }
-    }
-}
-
-impl std::error::Error for StartError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            StartError::Thread { source, .. } => Some(source),
-            _ => None,
-        }
-    }
 }

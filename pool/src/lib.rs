@@ -1,4 +1,35 @@
-//! Threads, queues, sleep and wake-up: the pool below the forebear runtime, useful without it.
+//! Threads, queues, sleep and wake-up: the pool below the forebear runtime, and useful without it.
+//!
+//! This crate knows *tasks*, which run to their end on the thread that took them; the runtime above it makes *requests*
+//! of them, which can wait. It has two layers:
+//!
+//! - [`ThreadPool`]: a fixed number of threads over a queue whose discipline is a type parameter ([`PriorityQueue`],
+//!   [`FifoQueue`], [`LifoQueue`], any [`Queue`]). Tasks are closures or types of your own ([`Task`]); those that share a
+//!   [`Home`] all run on one worker. Stopping hands back what was queued.
+//! - [`Engine`]: the threads themselves, for those who have a scheduler of their own: it is lent a [`Supply`] and does
+//!   the rest: names, cores, hooks, states, sleep and wake-up ([`Signals`]), stop. [`Mailbox`] is the way to hand items to
+//!   one of its workers.
+//!
+//! ```
+//! use std::sync::mpsc;
+//! use forebear_pool::{Job, PriorityQueue, ThreadPool};
+//!
+//! let pool: ThreadPool<PriorityQueue<u32, Job>> = ThreadPool::new(2, PriorityQueue::new())?;
+//! let (send, receive) = mpsc::channel();
+//! for tile in [30, 10, 20] {
+//!     let send = send.clone();
+//!     pool.wake_up((tile, Box::new(move || send.send(tile * 2).unwrap())))?;
+//! }
+//! drop(send);
+//! assert_eq!(receive.iter().sum::<u32>(), 120);
+//!
+//! let not_begun = pool.stop();
+//! assert!(not_begun.is_empty());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A worker that has nothing to do searches for about as long as a sleep costs, then sleeps; a new task wakes at most
+//! one worker, and none while one searches. `src/signals/README.md` tells how, and why no wake-up is lost.
 
 mod affinity;
 mod engine;
@@ -7,6 +38,7 @@ mod options;
 mod queue;
 mod shelves;
 mod signals;
+mod start_error;
 mod state;
 mod supply;
 mod task;
@@ -14,11 +46,12 @@ mod thread_pool;
 mod worker;
 
 pub use affinity::{Affinity, Warning};
-pub use engine::{Engine, MAX_WORKERS, StartError};
+pub use engine::Engine;
 pub use mailbox::{Arrived, Linked, Mailbox};
 pub use options::Options;
 pub use queue::{FifoQueue, LifoQueue, PriorityQueue, Queue};
 pub use signals::Signals;
+pub use start_error::{MAX_WORKERS, StartError};
 pub use state::WorkerState;
 pub use supply::Supply;
 pub use task::{Home, Job, Task};

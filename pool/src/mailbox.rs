@@ -42,6 +42,33 @@ pub unsafe trait Linked: Sized {
 
 /// A lock-free box of items for one owner, which takes them all at once, in order of arrival.
 ///
+/// ```
+/// use std::ptr::NonNull;
+/// use std::sync::atomic::AtomicPtr;
+/// use forebear_pool::{Linked, Mailbox};
+///
+/// struct Letter { link: AtomicPtr<Letter>, text: &'static str }
+///
+/// // SAFETY: always the same field, used by nobody else.
+/// unsafe impl Linked for Letter {
+///     unsafe fn link<'a>(this: NonNull<Letter>) -> &'a AtomicPtr<Letter> {
+///         // SAFETY: live, by the caller's promise.
+///         unsafe { &(*this.as_ptr()).link }
+///     }
+/// }
+///
+/// let mailbox = Mailbox::new();
+/// for (text, first) in [("one", true), ("two", false)] {
+///     let letter = Box::leak(Box::new(Letter { link: AtomicPtr::default(), text }));
+///     // SAFETY: fresh from a box, in no mailbox, freed only after it has come out.
+///     let was_empty = unsafe { mailbox.push(NonNull::from(letter)) };
+///     assert_eq!(was_empty, first, "who finds it empty wakes the owner");
+/// }
+/// // SAFETY: what comes out came from a box.
+/// let letters = mailbox.take_all().map(|letter| unsafe { Box::from_raw(letter.as_ptr()) });
+/// assert!(letters.map(|letter| letter.text).eq(["one", "two"]));
+/// ```
+///
 /// Dropping it leaves the items where they are: it never owned their memory.
 pub struct Mailbox<T: Linked> {
     /// The latest item, linked to the one before it, and so on.

@@ -117,7 +117,7 @@ impl<Q: Queue> Inner<Q> {
         }
         let takes = &mut self.own[worker].takes;
         *takes = takes.wrapping_add(1);
-        let item = if *takes % SHARED_FIRST_ONE_IN == 0 {
+        let item = if takes.is_multiple_of(SHARED_FIRST_ONE_IN) {
             self.take_shared().or_else(|| self.own[worker].items.pop())
         } else {
             self.own[worker].items.pop().or_else(|| self.take_shared())
@@ -231,6 +231,7 @@ where
                 self.unlock(inner);
                 self.signals.wake(home);
             }
+            Phase::Closed if cfg!(mutant = "strays_dropped") => drop(item),
             Phase::Closed => inner.strays.push(item),
             Phase::Abandoned => {
                 drop(inner);

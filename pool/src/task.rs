@@ -47,6 +47,15 @@ use forebear_context::shim::{Arc, Mutex};
 /// pool.stop();
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// What cannot be sent to another thread is not a task:
+///
+/// ```compile_fail,E0277
+/// let shared = std::rc::Rc::new(1);
+/// let mut queue = forebear_pool::FifoQueue::new();
+/// forebear_pool::Queue::push(&mut queue, move || println!("{shared}"));
+/// let pool = forebear_pool::ThreadPool::new(1, queue);
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a task: a pool cannot run it",
     label = "not a closure that can be sent to a thread, and no `Task` is implemented for it",
@@ -128,7 +137,8 @@ impl Home {
     /// Makes `worker` the home in this pool, unless one is set there; the one that is.
     pub(crate) fn claim(&self, pool: &PoolMark, worker: usize) -> usize {
         let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(&(_, set)) = workers.iter().find(|(mark, _)| mark == pool) {
+        let set = workers.iter().find(|(mark, _)| mark == pool).map(|&(_, worker)| worker);
+        if let Some(set) = set.filter(|_| !cfg!(mutant = "home_claimed_twice")) {
             return set;
         }
         workers.push((pool.clone(), worker));

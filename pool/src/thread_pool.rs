@@ -282,7 +282,7 @@ impl<Q: Queue> PoolBuilder<Q> {
         Q::Item: Task,
     {
         let PoolBuilder { options, queue, on_panic, on_leftover } = self;
-        crate::engine::check_workers(options.workers)?;
+        crate::start_error::check_workers(options.workers)?;
         let shelves = Shelves::new(options.workers, queue, on_panic, on_leftover);
         Ok(ThreadPool { engine: Engine::start(options, Arc::new(shelves), serve)? })
     }
@@ -295,6 +295,17 @@ impl<Q: Queue> fmt::Debug for PoolBuilder<Q> {
 }
 
 /// The pool has been stopped; the task that it did not take.
+///
+/// ```
+/// use forebear_pool::{FifoQueue, Job, Stopped, ThreadPool};
+///
+/// let pool = ThreadPool::new(1, FifoQueue::<Job>::new())?;
+/// pool.stop();
+/// if let Err(Stopped(job)) = pool.wake_up(Box::new(|| println!("run here instead"))) {
+///     job();
+/// }
+/// # Ok::<(), forebear_pool::StartError>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Stopped<T>(
     /// The task, as it was.

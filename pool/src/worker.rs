@@ -31,7 +31,7 @@ const PAUSES_PER_ROUND: u32 = 16;
 
 /// One of an engine's threads, from inside. Lives on that thread and never leaves it.
 ///
-/// ```compile_fail
+/// ```compile_fail,E0277
 /// fn send<T: Send>() {}
 /// fn check<S: forebear_pool::Supply>() { send::<forebear_pool::Worker<S>>() }
 /// ```
@@ -165,7 +165,7 @@ impl<S: Supply> Worker<S> {
             if limit.is_zero() {
                 return None;
             }
-            if rounds % ROUNDS_PER_CLOCK == 0 {
+            if rounds.is_multiple_of(ROUNDS_PER_CLOCK) {
                 let now = Instant::now();
                 if now >= *end.get_or_insert(now + limit) {
                     return None;

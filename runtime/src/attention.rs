@@ -4,6 +4,8 @@
 //! raised while it is being cleared may be lost only if what it stood for was seen by the look that followed the
 //! clearing, so: **clear first, then look**.
 
+#![allow(unreachable_pub, reason = "the loom models see this module")]
+
 use forebear_context::shim::atomic::{AtomicU32, Ordering};
 
 /// Somebody has nothing to do: publish the oldest of what is private.

@@ -32,17 +32,16 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use forebear_context::context::WaitQueue;
-use forebear_context::error::Failure;
+use forebear_context::error::{CancelReason, Failure};
 use forebear_context::lineage::Lineage;
 
 use crate::home::Home;
 use crate::scope::ScopeCore;
-use crate::stack::Class;
 use crate::strand::Strand;
 use crate::word::Word;
 
 /// How the callable ended, if not with a value.
-pub enum Ending {
+pub(crate) enum Ending {
     /// A `try_` form returned an error.
     Error(forebear_context::error::Error),
     /// It panicked.
@@ -50,7 +49,7 @@ pub enum Ending {
 }
 
 /// What is specific to a request's types.
-pub struct VTable {
+pub(crate) struct VTable {
     /// Moves the callable out, runs it, and writes the value to the place given. `None`: there is a value.
     ///
     /// To be called by the claimer only (W1), once.
@@ -69,7 +68,7 @@ pub struct VTable {
 
 /// Which list a header stands in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub(crate) enum Place {
     /// None that it is linked into.
     Nowhere,
     /// The private list of the worker whose home is the header's.
@@ -78,40 +77,58 @@ pub enum Place {
 
 /// See the module head.
 #[repr(C)]
-pub struct Header {
+pub(crate) struct Header {
     pub word: Word,
     pub vtable: &'static VTable,
     pub lineage: Lineage,
     pub home: Cell<*const Home>,
-    pub ran_on: Cell<*const Home>,
+    pub ran_on: AtomicPtr<Home>,
     pub children: Cell<u32>,
     pub next_rank: Cell<u32>,
-    pub next: Cell<*const Header>,
+    pub next: AtomicPtr<Header>,
     pub prev: Cell<*const Header>,
     pub last_child: Cell<*const Header>,
     pub waiters: WaitQueue,
     pub side: AtomicPtr<Side>,
     pub scope: Cell<*const ScopeCore>,
-    pub strand: Cell<*const Strand>,
+    pub strand: AtomicPtr<Strand>,
     /// The root key of the most urgent that waits for this one, or its own.
     pub urgency: AtomicU64,
     pub memory_class: Cell<u8>,
-    pub stack_class: Cell<Class>,
+    pub flags: Cell<u8>,
     pub place: Cell<Place>,
     pub dead: Cell<bool>,
     pub has_value: Cell<bool>,
-    pub own_stack: Cell<bool>,
-    /// The second arm of a join, which goes by its maker's name.
-    pub is_arm: Cell<bool>,
+    /// The stack it is guaranteed, in pages of 4 KiB.
+    pub need_pages: Cell<u16>,
 }
+
+/// Flag: it must not run on a waiter's stack.
+pub(crate) const OWN_STACK: u8 = 1;
+/// Flag: it is the second arm of a join, which goes by its maker's name.
+pub(crate) const ARM: u8 = 2;
+/// Flag: no parent, and the creator does not concern it.
+pub(crate) const DETACHED: u8 = 4;
 
 /// A queued request costs no more than this, its closure aside.
 const _: () = assert!(size_of::<Header>() <= 144);
 
 impl Header {
+    /// Whether `flag` was set at birth.
+    #[inline(always)]
+    pub(crate) fn is(&self, flag: u8) -> bool {
+        self.flags.get() & flag != 0
+    }
+
+    /// The bytes of stack it is guaranteed.
+    #[inline(always)]
+    pub(crate) fn need(&self) -> usize {
+        usize::from(self.need_pages.get()) << 12
+    }
+
     /// The parent's header, if any. It is there (H1).
     #[inline(always)]
-    pub fn parent(&self) -> Option<&Header> {
+    pub(crate) fn parent(&self) -> Option<&Header> {
         let parent = self.lineage.parent();
         if parent.is_null() {
             return None;
@@ -123,13 +140,13 @@ impl Header {
 
     /// The side block, if there is one.
     #[inline]
-    pub fn side(&self) -> Option<&Side> {
+    pub(crate) fn side(&self) -> Option<&Side> {
         // SAFETY: set once, freed with the header.
         unsafe { self.side.load(Ordering::Acquire).as_ref() }
     }
 
     /// The side block, made if need be. By the maker before anybody else knows the header, or by the claimer.
-    pub fn side_or_new(&self) -> &Side {
+    pub(crate) fn side_or_new(&self) -> &Side {
         if let Some(side) = self.side() {
             return side;
         }
@@ -149,24 +166,24 @@ impl Header {
 
     /// Where the value lies.
     #[inline(always)]
-    pub fn value<T>(this: NonNull<Header>) -> NonNull<T> {
+    pub(crate) fn value<T>(this: NonNull<Header>) -> NonNull<T> {
         // SAFETY: the offset lies inside the allocation.
         unsafe { this.byte_add(this.as_ref().vtable.value_offset).cast() }
     }
 
     /// The name given, else the callable's type.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         match self.side().and_then(|side| side.name.as_deref()) {
             Some(name) => name,
             None => match self.parent() {
-                Some(maker) if self.is_arm.get() => maker.name(),
+                Some(maker) if self.is(ARM) => maker.name(),
                 _ => (self.vtable.type_name)(),
             },
         }
     }
 
     /// The failure. Meaningful once the life is `FAILED`.
-    pub fn failure(&self) -> Option<&Failure> {
+    pub(crate) fn failure(&self) -> Option<&Failure> {
         // SAFETY: written by the finisher before the terminal exchange, constant after (W1).
         self.side().and_then(|side| unsafe { &*side.failure.get() }.as_ref())
     }
@@ -174,12 +191,12 @@ impl Header {
 
 /// What few requests have.
 #[derive(Default)]
-pub struct Side {
+pub(crate) struct Side {
     pub name: Option<Cow<'static, str>>,
     pub location: Option<&'static Location<'static>>,
     pub failure: UnsafeCell<Option<Failure>>,
     /// The number by which this request is known, if anybody asked.
     pub id: AtomicU64,
-    /// A root for the order that is a child for all else: who made it.
-    pub maker: Cell<*const Header>,
+    /// Why it was cancelled. Written by the claimer before terminal.
+    pub reason: Cell<Option<CancelReason>>,
 }

@@ -38,9 +38,9 @@ const STEP: usize = 32;
 /// Larger cells come from the system's allocator one by one.
 const CLASSES: usize = 42;
 /// The class of a cell that is too large, or too strictly aligned, for the free lists.
-pub const LARGE: u8 = u8::MAX;
+pub(crate) const LARGE: u8 = u8::MAX;
 /// The class of a cell that belongs to no home: a ready value.
-pub const HOMELESS: u8 = u8::MAX - 1;
+pub(crate) const HOMELESS: u8 = u8::MAX - 1;
 const CHUNK: usize = 64 << 10;
 /// How many cells go to and from the depot at a time.
 const BATCH: u32 = 256;
@@ -57,10 +57,12 @@ struct FreeList {
 
 /// One thread's share of a runtime's memory. See the module head.
 #[repr(align(128))]
-pub struct Home {
+pub(crate) struct Home {
     free: [FreeList; CLASSES],
     live: Cell<usize>,
     shared: *const Shared,
+    /// The number of the worker it belongs to; `u32::MAX` for a foreign thread's.
+    pub worker: u32,
     returns: Returns,
 }
 
@@ -69,7 +71,7 @@ struct Returns(AtomicPtr<Header>);
 
 /// What homes of a runtime share: batches of free cells, and the chunks they were cut from.
 #[derive(Default)]
-pub struct Depot {
+pub(crate) struct Depot {
     state: Mutex<DepotState>,
     /// Held by whoever works for closed homes.
     closed: Mutex<()>,
@@ -82,6 +84,8 @@ struct DepotState {
     /// Homes whose thread is gone.
     spare: Vec<NonNull<Home>>,
     homes: Vec<NonNull<Home>>,
+    /// The runtime is over: homes are closed, not spared.
+    closing: bool,
 }
 
 // SAFETY: the pointers are to memory that belongs to the depot; cells and homes in it are touched by their one owner,
@@ -93,31 +97,32 @@ fn closed_mark() -> *mut Header {
 }
 
 /// The memory class of a cell of `layout`.
-pub const fn class_of(layout: std::alloc::Layout) -> u8 {
+pub(crate) const fn class_of(layout: std::alloc::Layout) -> u8 {
     let class = layout.size().div_ceil(STEP);
     if class >= CLASSES || layout.align() > STEP { LARGE } else { class as u8 }
 }
 
 impl Home {
-    fn new(shared: &Arc<Shared>) -> Home {
+    fn new(shared: &Arc<Shared>, worker: u32) -> Home {
         Home {
             free: [const { FreeList { head: Cell::new(ptr::null_mut()), len: Cell::new(0) } }; CLASSES],
             live: Cell::new(0),
             shared: Arc::into_raw(shared.clone()),
+            worker,
             returns: Returns(AtomicPtr::new(ptr::null_mut())),
         }
     }
 
     /// The runtime it is a part of. Valid while the home has an owner or headers (M3).
     #[inline(always)]
-    pub fn shared(&self) -> &Shared {
+    pub(crate) fn shared(&self) -> &Shared {
         // SAFETY: M3.
         unsafe { &*self.shared }
     }
 
     /// Memory for a cell. By the owner.
     #[inline(always)]
-    pub fn allocate(&self, class: u8, layout: std::alloc::Layout) -> NonNull<u8> {
+    pub(crate) fn allocate(&self, class: u8, layout: std::alloc::Layout) -> NonNull<u8> {
         self.live.set(self.live.get() + 1);
         if class != LARGE {
             let list = &self.free[usize::from(class)];
@@ -218,7 +223,7 @@ impl Home {
     }
 
     /// Takes in what others have sent home. By the owner.
-    pub fn drain_returns(&self) {
+    pub(crate) fn drain_returns(&self) {
         if self.returns.0.load(Ordering::Relaxed).is_null() {
             return;
         }
@@ -227,7 +232,7 @@ impl Home {
         while let Some(header) = NonNull::new(at) {
             // SAFETY: M2: popped whole, so ours.
             unsafe {
-                at = header.as_ref().next.get().cast_mut();
+                at = header.as_ref().next.load(Ordering::Relaxed);
                 last_class = header.as_ref().memory_class.get();
                 end_on(self, header, false);
             }
@@ -245,9 +250,13 @@ impl Home {
                 return false;
             }
             // SAFETY: M2: the header is the sender's alone.
-            unsafe { header.as_ref() }.next.set(seen);
-            match self.returns.0.compare_exchange_weak(seen, header.as_ptr(), Ordering::Release, Ordering::Relaxed)
-            {
+            unsafe { header.as_ref() }.next.store(seen, Ordering::Relaxed);
+            match self.returns.0.compare_exchange_weak(
+                seen,
+                header.as_ptr(),
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
                 Ok(_) => return true,
                 Err(now) => seen = now,
             }
@@ -260,7 +269,7 @@ impl Home {
     ///
     /// M1; nobody else knows the header.
     #[inline(always)]
-    pub unsafe fn free(&self, header: NonNull<Header>) {
+    pub(crate) unsafe fn free(&self, header: NonNull<Header>) {
         self.live.set(self.live.get() - 1);
         // SAFETY: by contract.
         unsafe {
@@ -299,9 +308,10 @@ fn chunk_layout() -> std::alloc::Layout {
 /// # Safety
 ///
 /// W4: nobody else knows the header, but its children do.
-pub unsafe fn end(header: NonNull<Header>) {
+pub(crate) unsafe fn end(header: NonNull<Header>) {
     // SAFETY: by contract.
-    let (home, ran_on) = unsafe { (header.as_ref().home.get(), header.as_ref().ran_on.get()) };
+    let (home, ran_on) =
+        unsafe { (header.as_ref().home.get(), header.as_ref().ran_on.load(Ordering::Relaxed).cast_const()) };
     if home.is_null() {
         // SAFETY: a ready value has neither parent nor children.
         unsafe {
@@ -319,6 +329,34 @@ pub unsafe fn end(header: NonNull<Header>) {
             travel(first, header);
         }
     }
+}
+
+/// The end of a header without children that was made and run on `here`, by its owner: both stages at once.
+///
+/// # Safety
+///
+/// M1; W4.
+#[inline(always)]
+pub(crate) unsafe fn end_child(here: &Home, header: NonNull<Header>) {
+    // SAFETY: by contract; H1 for the parent.
+    unsafe {
+        let parent = header.as_ref().parent().map(NonNull::from);
+        here.free(header);
+        if let Some(parent) = parent {
+            let left = parent.as_ref().children.get() - 1;
+            parent.as_ref().children.set(left);
+            if left == 0 && parent.as_ref().dead.get() {
+                end_up(here, parent);
+            }
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn end_up(here: &Home, header: NonNull<Header>) {
+    // SAFETY: by the caller.
+    unsafe { end_on(here, header, false) };
 }
 
 /// Both stages as far as `here` can do them; `closed` if the lock of the closed homes is held, when all closed homes are
@@ -402,14 +440,16 @@ fn release_if_done(home: &Home, closed: bool) {
 }
 
 impl Depot {
-    /// A home for a thread: a spare one, or a new one.
-    pub fn open(&self, shared: &Arc<Shared>) -> NonNull<Home> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(home) = state.spare.pop() {
-            return home;
-        }
-        let home = NonNull::from(Box::leak(Box::new(Home::new(shared))));
-        state.homes.push(home);
+    /// A home for a foreign thread: a spare one, or a new one.
+    pub(crate) fn open(&self, shared: &Arc<Shared>) -> NonNull<Home> {
+        let spare = self.state.lock().unwrap_or_else(PoisonError::into_inner).spare.pop();
+        spare.unwrap_or_else(|| self.open_for(shared, u32::MAX))
+    }
+
+    /// The home of worker number `worker`.
+    pub(crate) fn open_for(&self, shared: &Arc<Shared>, worker: u32) -> NonNull<Home> {
+        let home = NonNull::from(Box::leak(Box::new(Home::new(shared, worker))));
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).homes.push(home);
         home
     }
 
@@ -417,20 +457,25 @@ impl Depot {
     ///
     /// # Safety
     ///
-    /// The caller is the owner, and is not any more afterwards.
-    pub unsafe fn leave(&self, home: NonNull<Home>, over: bool) {
-        if over {
+    /// The caller is the owner, and is not any more afterwards; it holds a count of the record.
+    pub(crate) unsafe fn leave(&self, home: NonNull<Home>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.closing {
+            drop(state);
             // SAFETY: by contract.
             unsafe { self.close(home) };
         } else {
-            self.state.lock().unwrap_or_else(PoisonError::into_inner).spare.push(home);
+            state.spare.push(home);
         }
     }
 
-    /// The runtime is over: closes the spare homes.
-    pub fn close_spare(&self) {
+    /// The runtime is over: closes the spare homes, and from now on every home that is left.
+    pub(crate) fn close_spare(&self) {
         loop {
-            let spare = self.state.lock().unwrap_or_else(PoisonError::into_inner).spare.pop();
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.closing = true;
+            let spare = state.spare.pop();
+            drop(state);
             // SAFETY: a spare home has no owner but the lock it was popped under.
             match spare {
                 Some(home) => unsafe { self.close(home) },
@@ -439,12 +484,17 @@ impl Depot {
         }
     }
 
+    /// Whether the runtime is over and its threads are gone.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).closing
+    }
+
     /// Closes a home: from now on the end of its headers is worked by whoever brings it.
     ///
     /// # Safety
     ///
     /// The caller is the owner, and holds a count of the runtime's record.
-    pub unsafe fn close(&self, home: NonNull<Home>) {
+    pub(crate) unsafe fn close(&self, home: NonNull<Home>) {
         let guard = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: by contract.
         let home = unsafe { home.as_ref() };
@@ -454,7 +504,7 @@ impl Depot {
         while let Some(header) = NonNull::new(at) {
             // SAFETY: M2; M1 by the lock.
             unsafe {
-                at = header.as_ref().next.get().cast_mut();
+                at = header.as_ref().next.load(Ordering::Relaxed);
                 end_on(home, header, true);
             }
         }

@@ -1,1 +1,76 @@
-//! runtime
+//! Requests: blocking-style functions, each on a stack of its own, the oldest ancestor first.
+//!
+//! This is the crate that the face `forebear` re-exports; its docs are the place to begin. The walk of a request through
+//! these modules is told in `docs/architecture.md`.
+
+#![cfg_attr(loom, allow(dead_code, reason = "a model compiles the words and queues only"))]
+
+#[cfg(not(loom))]
+mod any;
+#[cfg(not(loom))]
+mod arms;
+mod attention;
+#[cfg(not(loom))]
+mod builder;
+#[cfg(not(loom))]
+mod carrier;
+#[cfg(not(loom))]
+mod cell;
+#[cfg(not(loom))]
+mod foreign;
+#[cfg(not(loom))]
+mod header;
+#[cfg(not(loom))]
+mod home;
+#[cfg(not(loom))]
+mod hooks;
+#[cfg(not(loom))]
+mod join;
+#[cfg(not(loom))]
+mod list;
+#[cfg(not(loom))]
+mod origin;
+#[cfg(not(loom))]
+mod ready;
+#[cfg(not(loom))]
+mod request;
+#[cfg(not(loom))]
+mod run;
+#[cfg(not(loom))]
+mod runtime;
+#[cfg(not(loom))]
+mod scope;
+#[cfg(not(loom))]
+mod shared;
+mod shelf;
+#[cfg(not(loom))]
+mod stack;
+#[cfg(not(loom))]
+mod strand;
+#[cfg(not(loom))]
+mod wait;
+mod word;
+#[cfg(not(loom))]
+mod worker;
+
+#[cfg(not(loom))]
+pub use self::{
+    any::{AnyRequest, RequestId, State},
+    builder::RequestBuilder,
+    join::{join, try_join},
+    request::{Outcome, Request, parallelism, spawn, try_spawn, yield_now},
+    runtime::{BuildError, Metrics, Runtime, RuntimeBuilder},
+    scope::{Scope, scope, try_scope},
+};
+pub use forebear_context::error::{
+    CancelReason, Cancelled, Cycle, Error, Failure, Result, StackError, TimeoutError, WaitError,
+};
+#[cfg(panic = "unwind")]
+pub use forebear_context::error::{OrUnwind, catch};
+pub use forebear_context::lineage::Priority;
+
+/// The words and queues as models see them.
+#[cfg(loom)]
+pub mod model {
+    pub use crate::{attention, shelf, word};
+}

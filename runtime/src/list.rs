@@ -13,38 +13,39 @@
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
+use std::sync::atomic::Ordering;
 
 use forebear_context::lineage::NO_KEY;
 
 use crate::header::{Header, Place};
 
 /// See the module head.
-pub struct PrivateList {
+pub(crate) struct PrivateList {
     front: Cell<*const Header>,
 }
 
 impl PrivateList {
     /// An empty list.
-    pub fn new() -> PrivateList {
+    pub(crate) fn new() -> PrivateList {
         PrivateList { front: Cell::new(ptr::null()) }
     }
 
     /// The oldest.
     #[inline(always)]
-    pub fn front(&self) -> Option<&Header> {
+    pub(crate) fn front(&self) -> Option<&Header> {
         // SAFETY: P2: listed headers are alive.
         unsafe { self.front.get().as_ref() }
     }
 
     /// The oldest one's root key.
     #[inline(always)]
-    pub fn key(&self) -> u64 {
+    pub(crate) fn key(&self) -> u64 {
         self.front().map_or(NO_KEY, |header| header.lineage.key())
     }
 
     /// Puts in a request whose lineage is set. Answers true if it came to the front.
     #[inline(always)]
-    pub fn insert(&self, header: &Header) -> bool {
+    pub(crate) fn insert(&self, header: &Header) -> bool {
         header.place.set(Place::Private);
         let parent = header.parent();
         // SAFETY: P2, P3, here and below.
@@ -63,10 +64,14 @@ impl PrivateList {
         };
         header.prev.set(before);
         let after = match unsafe { before.as_ref() } {
-            Some(before) => before.next.replace(header),
+            Some(before) => {
+                let after = before.next.load(Ordering::Relaxed).cast_const();
+                before.next.store(ptr::from_ref(header).cast_mut(), Ordering::Relaxed);
+                after
+            }
             None => self.front.replace(header),
         };
-        header.next.set(after);
+        header.next.store(after.cast_mut(), Ordering::Relaxed);
         if let Some(after) = unsafe { after.as_ref() } {
             after.prev.set(header);
         }
@@ -84,19 +89,19 @@ impl PrivateList {
             }
             last = entry;
             // SAFETY: P2.
-            at = unsafe { entry.next.get().as_ref() };
+            at = unsafe { entry.next.load(Ordering::Relaxed).as_ref() };
         }
         last
     }
 
     /// Takes a request out that stands here.
     #[inline(always)]
-    pub fn remove(&self, header: &Header) {
-        let (prev, next) = (header.prev.get(), header.next.get());
+    pub(crate) fn remove(&self, header: &Header) {
+        let (prev, next) = (header.prev.get(), header.next.load(Ordering::Relaxed).cast_const());
         // SAFETY: P2.
         unsafe {
             match prev.as_ref() {
-                Some(prev) => prev.next.set(next),
+                Some(prev) => prev.next.store(next.cast_mut(), Ordering::Relaxed),
                 None => self.front.set(next),
             }
             if let Some(next) = next.as_ref() {
@@ -116,7 +121,7 @@ impl PrivateList {
 
     /// Takes the oldest out.
     #[inline(always)]
-    pub fn pop(&self) -> Option<NonNull<Header>> {
+    pub(crate) fn pop(&self) -> Option<NonNull<Header>> {
         let front = self.front()?;
         self.remove(front);
         Some(NonNull::from(front))

@@ -77,7 +77,7 @@ impl Ord for Entry {
 
 /// See the module head. Belongs to one worker.
 #[derive(Default)]
-pub struct Ready {
+pub(crate) struct Ready {
     run: VecDeque<Entry>,
     heap: BinaryHeap<Entry>,
     yielded: VecDeque<(NonNull<Strand>, u64)>,
@@ -86,18 +86,18 @@ pub struct Ready {
 
 impl Ready {
     /// How many may go on, those that yielded included.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.run.len() + self.heap.len() + self.yielded.len()
     }
 
     /// Whether nothing but yielders could go on.
     #[inline(always)]
-    pub fn only_yielded(&self) -> bool {
+    pub(crate) fn only_yielded(&self) -> bool {
         self.run.is_empty() && self.heap.is_empty()
     }
 
     /// A strand was woken.
-    pub fn push(&mut self, strand: NonNull<Strand>) {
+    pub(crate) fn push(&mut self, strand: NonNull<Strand>) {
         let entry = Entry::new(strand);
         match (self.run.back(), self.run.front()) {
             (None, _) => self.run.push_back(entry),
@@ -109,7 +109,7 @@ impl Ready {
 
     /// A strand yields: it is due when what is ready now, and `unstarted` others, have gone first.
     #[inline(always)]
-    pub fn push_yielded(&mut self, strand: NonNull<Strand>, unstarted: u64) {
+    pub(crate) fn push_yielded(&mut self, strand: NonNull<Strand>, unstarted: u64) {
         let ahead = (self.run.len() + self.heap.len()) as u64 + unstarted;
         self.yielded.push_back((strand, self.picks + ahead));
     }
@@ -132,18 +132,18 @@ impl Ready {
     }
 
     /// The key of the most urgent; yielders count once they are due.
-    pub fn key(&self) -> u64 {
+    pub(crate) fn key(&self) -> u64 {
         self.best().0
     }
 
     /// Counts a pick of something unstarted, which moves the yielders forward.
     #[inline(always)]
-    pub fn count_pick(&mut self) {
+    pub(crate) fn count_pick(&mut self) {
         self.picks += 1;
     }
 
     /// Takes the most urgent; a yielder that is not due only if `yielded_too`.
-    pub fn pop(&mut self, yielded_too: bool) -> Option<NonNull<Strand>> {
+    pub(crate) fn pop(&mut self, yielded_too: bool) -> Option<NonNull<Strand>> {
         let (key, due) = self.best();
         if due || (key == NO_KEY && yielded_too && self.only_yielded()) {
             self.picks += 1;
@@ -166,7 +166,7 @@ impl Ready {
 
     /// Takes the yielder at the head if nothing else may go on: the fast way of a yield.
     #[inline(always)]
-    pub fn rotate_yielded(&mut self, strand: NonNull<Strand>) -> Option<NonNull<Strand>> {
+    pub(crate) fn rotate_yielded(&mut self, strand: NonNull<Strand>) -> Option<NonNull<Strand>> {
         let next = self.yielded.pop_front()?.0;
         self.picks += 1;
         self.yielded.push_back((strand, self.picks));

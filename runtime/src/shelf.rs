@@ -22,6 +22,8 @@
 //! * **E2** The inbox holds either a list of entries or the mark that says *closed*; once closed it stays so, and who
 //!   finds the mark keeps its entry.
 
+#![allow(unreachable_pub, reason = "the loom models see this module")]
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::ptr::{self, NonNull};
@@ -36,7 +38,7 @@ use forebear_context::shim::{Mutex, MutexGuard};
 ///
 /// `link` gives a pointer cell of the entry that is the shelf's while the entry is on its way through the inbox; `key`
 /// does not change.
-pub unsafe trait Entry {
+pub unsafe trait Entry: Sized {
     /// The cell by which the inbox links entries.
     fn link(&self) -> &AtomicPtr<Self>;
     /// The root's key.
@@ -249,7 +251,8 @@ impl<E: Entry> Roots<E> {
             }
             // SAFETY: as above.
             while let Some(entry) = NonNull::new(turned) {
-                let (key, next) = unsafe { (entry.as_ref().key(), entry.as_ref().link().load(Ordering::Relaxed)) };
+                let (key, next) =
+                    unsafe { (entry.as_ref().key(), entry.as_ref().link().load(Ordering::Relaxed)) };
                 ordered.put(key, entry);
                 turned = next;
             }
@@ -282,12 +285,8 @@ impl<E: Entry> Roots<E> {
         if ordered.best().0 != NO_KEY {
             return false;
         }
-        let closed = self.inbox.compare_exchange(
-            ptr::null_mut(),
-            Self::closed(),
-            Ordering::AcqRel,
-            Ordering::Acquire,
-        );
+        let closed =
+            self.inbox.compare_exchange(ptr::null_mut(), Self::closed(), Ordering::AcqRel, Ordering::Acquire);
         closed.is_ok_and(|_| true) || self.inbox.load(Ordering::Acquire) == Self::closed()
     }
 }

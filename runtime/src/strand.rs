@@ -28,7 +28,7 @@ use crate::worker::Worker;
 
 /// See the module head.
 #[repr(C)]
-pub struct Strand {
+pub(crate) struct Strand {
     /// The request on top; null in a foreign thread that runs none, and in a worker's loop.
     pub request: Cell<*const Header>,
     /// Where requests made here are counted and their memory comes from; null until a foreign thread needs one.
@@ -44,13 +44,14 @@ pub struct Strand {
     /// Where unstarted requests that are dropped by a destructor are put off to.
     pub dropping: Cell<*const DropQueue>,
     context: *const Context,
-    /// The runtime that `home` is of.
-    pub shared: Cell<*const Shared>,
+    /// The runtime that free functions mean here, if it is not the worker's own: set by `enter`, and while a foreign
+    /// thread runs a request. On a worker `home` is null meanwhile, which keeps the fast ways off.
+    pub entered: Cell<*const Shared>,
 }
 
 impl Strand {
     /// A strand for `context`, which outlives it and stays in place.
-    pub fn new(context: *const Context, worker: *const Worker, limit: usize) -> Strand {
+    pub(crate) fn new(context: *const Context, worker: *const Worker, limit: usize) -> Strand {
         Strand {
             request: Cell::new(ptr::null()),
             home: Cell::new(ptr::null()),
@@ -60,34 +61,34 @@ impl Strand {
             urgency: AtomicU64::new(NO_KEY),
             dropping: Cell::new(ptr::null()),
             context,
-            shared: Cell::new(ptr::null()),
+            entered: Cell::new(ptr::null()),
         }
     }
 
     /// The worker, unless this is a foreign thread.
     #[inline(always)]
-    pub fn worker(&self) -> Option<&Worker> {
+    pub(crate) fn worker(&self) -> Option<&Worker> {
         // SAFETY: a carrier's worker outlives it.
         unsafe { self.worker.as_ref() }
     }
 
     /// The request on top.
     #[inline(always)]
-    pub fn request(&self) -> Option<&Header> {
+    pub(crate) fn request(&self) -> Option<&Header> {
         // SAFETY: while a request is on top, its runner holds a link or a handle.
         unsafe { self.request.get().as_ref() }
     }
 
     /// The context of this stack.
     #[inline(always)]
-    pub fn context(&self) -> &Context {
+    pub(crate) fn context(&self) -> &Context {
         // SAFETY: by the contract of `new`.
         unsafe { &*self.context }
     }
 
     /// How many bytes of stack are left.
     #[inline(always)]
-    pub fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         crate::stack::here().wrapping_sub(self.limit.get())
     }
 }
@@ -98,13 +99,13 @@ thread_local! {
 
 /// The strand this is called on; null in a thread that the runtime has not met.
 #[inline(always)]
-pub fn current() -> *const Strand {
+pub(crate) fn current() -> *const Strand {
     STRAND.with(Cell::get)
 }
 
 /// The strand this is called on, if there is one.
 #[inline(always)]
-pub fn get() -> Option<&'static Strand> {
+pub(crate) fn get() -> Option<&'static Strand> {
     // SAFETY: `enter` is told a strand that stays valid while it is current. The lifetime is longer than the truth:
     // callers keep it no longer than the operation they are in, which is on this very stack.
     unsafe { current().as_ref() }
@@ -116,7 +117,7 @@ pub fn get() -> Option<&'static Strand> {
 ///
 /// The strand stays valid while it is current.
 #[inline(always)]
-pub unsafe fn enter(strand: *const Strand) {
+pub(crate) unsafe fn enter(strand: *const Strand) {
     STRAND.with(|s| s.set(strand));
     // SAFETY: by contract; a strand's context is as valid as it is.
     unsafe {
@@ -127,6 +128,6 @@ pub unsafe fn enter(strand: *const Strand) {
 
 /// The home of the strand this is called on; null if there is none.
 #[inline(always)]
-pub fn current_home() -> *const Home {
+pub(crate) fn current_home() -> *const Home {
     get().map_or(ptr::null(), |strand| strand.home.get())
 }

@@ -60,6 +60,8 @@
 //!
 //! The shortcuts that fail are listed, with the model that catches each, in `loom-tests/tests/word.rs`.
 
+#![allow(unreachable_pub, reason = "the loom models see this module")]
+
 use forebear_context::shim::atomic::{AtomicU64, Ordering};
 use forebear_context::shim::hint;
 
@@ -264,16 +266,11 @@ impl Word {
 
     // ---- life ------------------------------------------------------------------------------------------------------
 
-    /// New to queued, with the link of the queue entry that the caller pushes next. False: it was submitted before.
+    /// New to queued, with the link of the queue entry that the caller pushes next, and `marks`: [`SUBMITTED`] unless a
+    /// wait submits, [`PRIVATE`] if the entry goes to the maker's private list. False: it was submitted before.
     #[inline]
-    pub fn submit(&self) -> bool {
-        self.update(|b| (b.life() == NEW).then(|| Bits((b.with_life(QUEUED).0 | SUBMITTED) + LINK))).is_ok()
-    }
-
-    /// As [`submit`](Self::submit), by a wait: the request is not *submitted by others*.
-    #[inline]
-    pub fn submit_by_wait(&self) -> bool {
-        self.update(|b| (b.life() == NEW).then(|| Bits(b.with_life(QUEUED).0 + LINK))).is_ok()
+    pub fn submit(&self, marks: u64) -> bool {
+        self.update(|b| (b.life() == NEW).then(|| Bits((b.with_life(QUEUED).0 | marks) + LINK))).is_ok()
     }
 
     /// Claim by the holder of a queue entry; its link becomes the runner's. False: a shell, whose link the caller
@@ -452,6 +449,12 @@ impl Word {
         if before.links() >= COUNT_LIMIT {
             too_many();
         }
+    }
+
+    /// One more link, from one who only knows that the header is there. False: it is about to end, or has only its
+    /// children left.
+    pub fn try_add_link(&self) -> bool {
+        self.update(|b| (!b.is_forgotten()).then(|| Bits(b.0 + LINK))).is_ok()
     }
 
     /// Gives a handle back; see [`HandleDrop`].

@@ -7,10 +7,10 @@
 use std::time::Duration;
 
 use criterion::{Criterion, SamplingMode, Throughput};
-use forebear_benches::{Claim, rivals};
+use forebear_benches::{Claim, measure, rivals};
 
 /// Measures the claim's rows; a row that is not meant for this number of workers is passed over.
-pub fn run(claim: &Claim) {
+pub(crate) fn run(claim: &Claim) {
     let workers =
         std::env::var("FOREBEAR_BENCH_WORKERS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     let mut criterion = Criterion::default().configure_from_args();
@@ -21,7 +21,6 @@ pub fn run(claim: &Claim) {
         for runner in row.runners.iter().filter(|runner| rivals::is_built_in(runner.name)) {
             // Filling the memory once a process is one thing, a hundred times another.
             let load = if runner.load.is_single_shot() { runner.load.quick() } else { runner.load };
-            let expected = load.expected();
             group.throughput(Throughput::Elements(load.ops()));
             // The runtime is started at the first measurement, so that one that is filtered out costs nothing.
             let mut rival = None;
@@ -30,10 +29,8 @@ pub fn run(claim: &Claim) {
                     rival.get_or_insert_with(|| rivals::start(runner.name, workers).expect("it is built in"));
                 bencher.iter_custom(|loads| {
                     let once = |_| {
-                        let run =
-                            rival.run(load).expect("a row names only runtimes that have the means for it");
-                        assert_eq!(run.value, expected, "{} did not do the work of {load:?}", runner.name);
-                        run.elapsed
+                        let run = measure::once(&**rival, load);
+                        run.expect("a row names only runtimes that have the means for it").elapsed
                     };
                     (0..loads).map(once).sum()
                 });

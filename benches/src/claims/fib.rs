@@ -28,7 +28,7 @@ pub const CLAIM: Claim = Claim {
             goals: &[Goal::times(1.0, "chili")],
         },
         Row {
-            name: "join, longer",
+            name: "longer join",
             workers: &[2],
             runners: &[
                 runner("forebear", fib(30, How::Join)),

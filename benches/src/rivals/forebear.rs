@@ -44,6 +44,8 @@ impl Drop for Forebear {
     }
 }
 
+// The switch itself has to be inlined into the loop that yields; this must not stand between.
+#[inline(always)]
 fn pause() {
     yield_now().expect("nobody cancels");
 }
@@ -203,7 +205,7 @@ impl Forebear {
             (0..yields).for_each(|_| pause());
             yields
         };
-        self.runtime.run(|| Run::timed(|| sum((0..tasks).map(|_| spawn(turn)).collect())))
+        self.runtime.run(move || Run::timed(|| sum((0..tasks).map(|_| spawn(turn)).collect())))
     }
 }
 
@@ -211,13 +213,7 @@ impl Rival for Forebear {
     fn run(&self, load: Load) -> Option<Run> {
         let rt = &self.runtime;
         Some(match load {
-            // The closure, not the function behind a pointer: the switch has to be inlined into the loop.
-            Load::Switch { tasks, yields, calls: 0 } => self.turns(
-                tasks,
-                yields,
-                #[inline(always)]
-                || pause(),
-            ),
+            Load::Switch { tasks, yields, calls: 0 } => self.turns(tasks, yields, pause),
             Load::Switch { tasks, yields, calls: 1 } => self.turns(tasks, yields, behind_one),
             Load::Switch { tasks, yields, .. } => self.turns(tasks, yields, behind_three),
             Load::Fib { n, how: How::Join | How::Scope } => rt.run(|| Run::timed(|| fib_join(n))),

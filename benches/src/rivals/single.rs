@@ -9,15 +9,13 @@ use crate::work;
 #[derive(Debug)]
 pub struct Single;
 
-#[inline(never)]
 fn fib(n: u64) -> u64 {
     if n < 2 {
         return n;
     }
-    fib(black_box(n - 1)) + fib(n - 2)
+    fib(n - 1) + fib(n - 2)
 }
 
-#[inline(never)]
 fn tree(first: u64, leaves: u64) -> u64 {
     if leaves == 1 {
         return black_box(first);
@@ -28,7 +26,7 @@ fn tree(first: u64, leaves: u64) -> u64 {
 impl Rival for Single {
     fn run(&self, load: Load) -> Option<Run> {
         Some(match load {
-            Load::Fib { n, .. } => Run::timed(|| fib(n)),
+            Load::Fib { n, .. } => Run::timed(|| black_box(fib(black_box(n)))),
             Load::Skynet { leaves } => Run::timed(|| tree(0, leaves)),
             Load::Coarse { arms } => {
                 work::pause();

@@ -54,19 +54,6 @@ impl Rival for Threads {
     fn run(&self, load: Load) -> Option<Run> {
         Some(match load {
             Load::Fib { n, how: How::Join | How::Value } => Run::timed(|| fib(n)),
-            Load::SpawnIn { n, .. } => {
-                let marks = work::marks(n);
-                let mut run = Run::timed(|| {
-                    thread::scope(|scope| {
-                        for mark in marks {
-                            scope.spawn(|| mark.store(1, Relaxed));
-                        }
-                    });
-                    0
-                });
-                run.value = work::marked(marks);
-                run
-            }
             Load::SpawnWaitOne { n, how: How::Value } => {
                 let one = |i: u64| thread::spawn(move || work::one(i)).join().expect("a thread panicked");
                 Run::timed(|| (0..n).map(one).sum())

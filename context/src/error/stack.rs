@@ -17,14 +17,16 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StackError {
-    /// The system had no memory, or no further memory map, for one more stack.
+    /// The limit of the runtime was reached, or the system had no memory, or no further memory map, for one more
+    /// stack.
     #[non_exhaustive]
     Exhausted {
-        /// How many stacks this process had at that moment, suspended and cached ones included.
+        /// How many stacks the runtime had at that moment, suspended and cached ones included.
         live: usize,
-        /// How many memory maps the system allows a process, if it says so. A stack with its guard page takes
-        /// two.
-        limit: Option<usize>,
+        /// How many it may have at most.
+        limit: usize,
+        /// What to change so that it does not happen again.
+        remedy: &'static str,
     },
     /// The size asked for is beyond the largest class there is.
     #[non_exhaustive]
@@ -39,8 +41,8 @@ pub enum StackError {
 impl StackError {
     /// For the crates of this workspace.
     #[doc(hidden)]
-    pub const fn exhausted(live: usize, limit: Option<usize>) -> Self {
-        StackError::Exhausted { live, limit }
+    pub const fn exhausted(live: usize, limit: usize, remedy: &'static str) -> Self {
+        StackError::Exhausted { live, limit, remedy }
     }
 
     /// For the crates of this workspace.
@@ -52,13 +54,7 @@ impl StackError {
     /// What to change so that it does not happen again.
     pub fn hint(&self) -> &'static str {
         match self {
-            // A stack takes two maps. If stacks hold half of all there may be, it is these that have run out.
-            StackError::Exhausted { live, limit: Some(limit) } if live.saturating_mul(2) >= limit / 2 => {
-                "bound how many requests are active at once, or raise vm.max_map_count"
-            }
-            StackError::Exhausted { .. } => {
-                "bound how many requests are active at once, ask for smaller stacks, or allow the process more memory"
-            }
+            StackError::Exhausted { remedy, .. } => remedy,
             StackError::TooLarge { .. } => "ask for less, or move what is large from the stack to the heap",
         }
     }
@@ -67,11 +63,8 @@ impl StackError {
 impl fmt::Display for StackError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StackError::Exhausted { live, limit } => {
-                write!(f, "no room for another stack beside the {live} there are")?;
-                if let Some(limit) = limit {
-                    write!(f, " (the system allows {limit} memory maps)")?;
-                }
+            StackError::Exhausted { live, limit, .. } => {
+                write!(f, "no room for another stack beside the {live} there are, of at most {limit}")?;
             }
             StackError::TooLarge { asked, max } => {
                 write!(f, "a stack of {asked} bytes was asked for, the largest has {max}")?;

@@ -13,44 +13,44 @@
 //!         ^       ^ limit                                                     ^ base                   ^ slot end
 //! ```
 
-pub mod overflow;
-pub mod slab;
+pub(crate) mod overflow;
+pub(crate) mod slab;
 
 /// Bytes at the low end of a slot that fault when touched: three pages, since foreign code without stack probes may
 /// step over one.
-pub const GUARD: usize = 12 << 10;
+pub(crate) const GUARD: usize = 12 << 10;
 /// What a slot does not give to its user: guard, colour, control block, and the frames of loop, run, wait and park.
-pub const OVERHEAD: usize = 16 << 10;
+pub(crate) const OVERHEAD: usize = 16 << 10;
 /// The slot sizes, smallest first.
-pub const SLOTS: [usize; 5] = [64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
+pub(crate) const SLOTS: [usize; 5] = [64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
 /// How many colours there are, and how far apart.
-pub const COLOURS: usize = 8;
+pub(crate) const COLOURS: usize = 8;
 /// Two cache lines: neighbouring lines are fetched in pairs.
-pub const COLOUR_STEP: usize = 128;
+pub(crate) const COLOUR_STEP: usize = 128;
 
 /// A stack class: an index into [`SLOTS`].
-pub type Class = u8;
+pub(crate) type Class = u8;
 
 /// What class `class` guarantees to the request on it.
-pub const fn guaranteed(class: Class) -> usize {
+pub(crate) const fn guaranteed(class: Class) -> usize {
     SLOTS[class as usize] - OVERHEAD
 }
 
 /// The largest stack that can be asked for.
-pub const MAX: usize = guaranteed(SLOTS.len() as Class - 1);
+pub(crate) const MAX: usize = guaranteed(SLOTS.len() as Class - 1);
 
 /// The smallest class that guarantees `bytes`.
-pub fn class_for(bytes: usize) -> Option<Class> {
+pub(crate) fn class_for(bytes: usize) -> Option<Class> {
     (0..SLOTS.len() as Class).find(|&class| guaranteed(class) >= bytes)
 }
 
 /// What a request is guaranteed unless it, or its runtime, asks otherwise. Frames are several times as large without
 /// optimisation, and the memory is virtual until touched.
-pub const DEFAULT: usize = if cfg!(debug_assertions) { 512 << 10 } else { 64 << 10 };
+pub(crate) const DEFAULT: usize = if cfg!(debug_assertions) { 512 << 10 } else { 64 << 10 };
 
 /// Roughly the address of the calling frame.
 #[inline(always)]
-pub fn here() -> usize {
+pub(crate) fn here() -> usize {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         let sp: usize;
@@ -73,7 +73,7 @@ pub fn here() -> usize {
 }
 
 /// The lowest usable address of the calling thread's own stack; 0 if the system will not say, so that everything fits.
-pub fn thread_limit() -> usize {
+pub(crate) fn thread_limit() -> usize {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     {
         // SAFETY: the attributes are initialised by the call that fills them and destroyed after; the pointers are to

@@ -27,7 +27,7 @@ const LARGEST_CHUNK: usize = 1 << 30;
 
 /// One slot, handed out.
 #[derive(Debug)]
-pub struct Slot {
+pub(crate) struct Slot {
     low: usize,
     class: Class,
     colour: u8,
@@ -35,22 +35,22 @@ pub struct Slot {
 
 impl Slot {
     /// The class it belongs to.
-    pub fn class(&self) -> Class {
+    pub(crate) fn class(&self) -> Class {
         self.class
     }
 
     /// The lowest address, where the guard begins.
-    pub fn low(&self) -> usize {
+    pub(crate) fn low(&self) -> usize {
         self.low
     }
 
     /// The lowest usable address, above the guard.
-    pub fn limit(&self) -> usize {
+    pub(crate) fn limit(&self) -> usize {
         self.low + GUARD
     }
 
     /// One past the highest address to use: the slot's end less its colour.
-    pub fn top(&self) -> usize {
+    pub(crate) fn top(&self) -> usize {
         self.low + SLOTS[usize::from(self.class)] - usize::from(self.colour) * super::COLOUR_STEP
     }
 }
@@ -81,7 +81,7 @@ enum Guarding {
 
 /// All stacks of one runtime.
 #[derive(Debug)]
-pub struct Slab {
+pub(crate) struct Slab {
     pools: [Mutex<Pool>; SLOTS.len()],
     /// Slots handed out, all classes together.
     live: std::sync::atomic::AtomicUsize,
@@ -91,14 +91,14 @@ pub struct Slab {
 
 impl Slab {
     /// A slab that hands out at most `limit` stacks at once. Maps nothing yet.
-    pub fn new(limit: usize) -> Slab {
+    pub(crate) fn new(limit: usize) -> Slab {
         let guarding = probe();
         let limit = if guarding == Guarding::Protect { limit.min(PROTECTED_LIMIT) } else { limit };
         Slab { pools: Default::default(), live: 0.into(), limit, guarding }
     }
 
     /// How many stacks are handed out.
-    pub fn live(&self) -> usize {
+    pub(crate) fn live(&self) -> usize {
         self.live.load(std::sync::atomic::Ordering::Relaxed)
     }
 
@@ -107,7 +107,7 @@ impl Slab {
     /// # Errors
     ///
     /// [`StackError::Exhausted`] when the limit is reached or the system gives no more memory or mappings.
-    pub fn take(&self, class: Class) -> Result<Slot, StackError> {
+    pub(crate) fn take(&self, class: Class) -> Result<Slot, StackError> {
         use std::sync::atomic::Ordering::Relaxed;
         let live = self.live.fetch_add(1, Relaxed);
         let taken = if live >= self.limit { Err(None) } else { self.cut(class).map_err(Some) };
@@ -161,7 +161,7 @@ impl Slab {
     }
 
     /// Takes back slots whose frames are dead, and gives their memory below the top page back to the system.
-    pub fn give_back(&self, slots: impl IntoIterator<Item = Slot>) {
+    pub(crate) fn give_back(&self, slots: impl IntoIterator<Item = Slot>) {
         for slot in slots {
             let (from, to) = (slot.limit(), (slot.top() - 1) & !(PAGE - 1));
             if to > from {
@@ -175,15 +175,33 @@ impl Slab {
     }
 }
 
-impl Drop for Slab {
-    fn drop(&mut self) {
-        for pool in &mut self.pools {
-            let pool = pool.get_mut().unwrap_or_else(PoisonError::into_inner);
+impl Slab {
+    /// Gives all memory back to the system, unless a stack is in use: then its frames may be borrowed from for ever, and
+    /// everything is leaked.
+    ///
+    /// # Safety
+    ///
+    /// S2: nobody takes a slot any more.
+    pub(crate) unsafe fn unmap(&self) {
+        if self.live() > 0 {
+            return;
+        }
+        for pool in &self.pools {
+            let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
+            pool.free.clear();
+            pool.fresh = 0..0;
             for chunk in pool.chunks.drain(..) {
-                // SAFETY: S2: the owner has made sure that no stack is in use.
+                // SAFETY: S2, and no stack is in use.
                 unsafe { libc::munmap(chunk.at as *mut _, chunk.bytes) };
             }
         }
+    }
+}
+
+impl Drop for Slab {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has it.
+        unsafe { self.unmap() };
     }
 }
 

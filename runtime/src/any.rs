@@ -1,0 +1,238 @@
+//! [`AnyRequest`]: a handle that knows nothing of the value.
+
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::ptr::NonNull;
+
+use forebear_context::error::WaitError;
+use forebear_context::shim::atomic::{AtomicU64, Ordering};
+
+use crate::header::{ARM, Header};
+use crate::home;
+use crate::request::Request;
+use crate::wait;
+use crate::word::{self, CANCELLED, FAILED, FINISHED};
+
+/// An untyped handle. It keeps the request's record, never its value and never unstarted work: when the last
+/// [`Request`] of an unsubmitted request goes, the request ends, whoever holds one of these.
+///
+/// `Send` and `Sync` for every value type; equal and hashed by identity.
+///
+/// ```
+/// use forebear_runtime::{AnyRequest, Request, spawn};
+///
+/// let job = spawn(|| std::cell::Cell::new(1)); // not `Sync`: the typed handle stays here
+/// let any: AnyRequest = job.any();
+/// std::thread::spawn(move || any.wait()).join().unwrap()?;
+/// assert!(job.is_done());
+/// # Ok::<(), forebear_runtime::WaitError>(())
+/// ```
+pub struct AnyRequest {
+    header: NonNull<Header>,
+}
+
+// SAFETY: it reaches the header only, all of whose parts a link may touch are atomic or constant.
+unsafe impl Send for AnyRequest {}
+// SAFETY: as above.
+unsafe impl Sync for AnyRequest {}
+
+impl AnyRequest {
+    /// A handle with a link of its own.
+    ///
+    /// # Safety
+    ///
+    /// The caller knows that somebody holds a count.
+    pub(crate) unsafe fn linked(header: NonNull<Header>) -> AnyRequest {
+        // SAFETY: by contract.
+        unsafe { header.as_ref() }.word.add_link();
+        AnyRequest { header }
+    }
+
+    fn header(&self) -> &Header {
+        // SAFETY: this handle's link (W4).
+        unsafe { self.header.as_ref() }
+    }
+
+    /// Waits until the request has ended; submits it if need be. As [`Request::wait`], without the value.
+    ///
+    /// # Errors
+    ///
+    /// As [`Request::wait`].
+    #[inline]
+    pub fn wait(&self) -> Result<(), WaitError> {
+        // SAFETY: this handle's link.
+        unsafe { wait::until_over(self.header)? };
+        if self.header().word.load().life() == FINISHED {
+            return Ok(());
+        }
+        // SAFETY: terminal, and this handle's link.
+        Err(unsafe { wait::refusal(self.header) })
+    }
+
+    /// Whether the request has ended, however.
+    pub fn is_done(&self) -> bool {
+        self.header().word.load().is_terminal()
+    }
+
+    /// What the request is doing: a snapshot.
+    pub fn state(&self) -> State {
+        state_of(self.header())
+    }
+
+    /// The name it was given, else the type of its callable.
+    pub fn name(&self) -> &str {
+        self.header().name()
+    }
+
+    /// A number that no other request of this process has.
+    pub fn id(&self) -> RequestId {
+        id_of(self.header())
+    }
+
+    /// The number of the worker it runs on, for life; `None` before it has started and in foreign threads.
+    pub fn assigned_worker(&self) -> Option<usize> {
+        worker_of(self.header())
+    }
+
+    /// The request that created this one; `None` for a root, or when that one is over and forgotten.
+    ///
+    /// ```
+    /// # use forebear_runtime::{Request, spawn};
+    /// let parent = Request::builder().name("parent").build(|| {
+    ///     let child = spawn(|| Request::current().and_then(|me| me.parent()));
+    ///     child.take().unwrap().map(|parent| parent.name().to_owned())
+    /// });
+    /// assert_eq!(parent.take().unwrap().as_deref(), Some("parent"));
+    /// ```
+    pub fn parent(&self) -> Option<AnyRequest> {
+        let mut parent = self.header().parent()?;
+        while parent.is(ARM) {
+            parent = parent.parent()?;
+        }
+        parent.word.try_add_link().then_some(AnyRequest { header: NonNull::from(parent) })
+    }
+}
+
+impl Clone for AnyRequest {
+    fn clone(&self) -> Self {
+        self.header().word.add_link();
+        AnyRequest { header: self.header }
+    }
+}
+
+impl Drop for AnyRequest {
+    fn drop(&mut self) {
+        if self.header().word.release_link() {
+            // SAFETY: W4.
+            unsafe { home::end(self.header) };
+        }
+    }
+}
+
+impl PartialEq for AnyRequest {
+    fn eq(&self, other: &Self) -> bool {
+        self.header == other.header
+    }
+}
+
+impl Eq for AnyRequest {}
+
+impl Hash for AnyRequest {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.header.hash(state);
+    }
+}
+
+impl<T> From<&Request<T>> for AnyRequest {
+    fn from(request: &Request<T>) -> Self {
+        request.any()
+    }
+}
+
+impl fmt::Debug for AnyRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        describe(self.header(), "AnyRequest", f)
+    }
+}
+
+/// What a request is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum State {
+    /// Made, not submitted.
+    New,
+    /// Submitted, not started.
+    Queued,
+    /// On top of a stack that runs, or about to be.
+    Running,
+    /// Started, and its stack waits for something.
+    Suspended,
+    /// Over, with a value.
+    Finished,
+    /// Over, with a failure.
+    Failed,
+    /// Over, cancelled.
+    Cancelled,
+}
+
+/// A number that no other request of this process has. Drawn when first asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RequestId(u64);
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "#{}", self.0)
+    }
+}
+
+pub(crate) fn state_of(h: &Header) -> State {
+    match h.word.load().life() {
+        word::NEW => State::New,
+        word::HELD | word::QUEUED => State::Queued,
+        FINISHED => State::Finished,
+        FAILED => State::Failed,
+        CANCELLED => State::Cancelled,
+        _ => {
+            let on_worker = worker_of(h).is_some();
+            let strand = h.strand.load(Ordering::Relaxed);
+            // SAFETY: a carrier's stack stays while a request of its runtime is unfinished (K3).
+            let parked = on_worker && !strand.is_null() && unsafe { (*strand).context() }.is_waiting();
+            if parked { State::Suspended } else { State::Running }
+        }
+    }
+}
+
+pub(crate) fn worker_of(h: &Header) -> Option<usize> {
+    let ran_on = h.ran_on.load(Ordering::Relaxed);
+    // SAFETY: a home stays while a header that ran on it does (M3).
+    let worker = unsafe { ran_on.as_ref() }?.worker;
+    (worker != u32::MAX).then_some(worker as usize)
+}
+
+pub(crate) fn id_of(h: &Header) -> RequestId {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let id = &h.side_or_new().id;
+    let known = id.load(Ordering::Relaxed);
+    if known != 0 {
+        return RequestId(known);
+    }
+    let drawn = NEXT.fetch_add(1, Ordering::Relaxed);
+    match id.compare_exchange(0, drawn, Ordering::Relaxed, Ordering::Relaxed) {
+        Ok(_) => RequestId(drawn),
+        Err(other) => RequestId(other),
+    }
+}
+
+pub(crate) fn describe(h: &Header, what: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let bits = h.word.load();
+    let mut out = f.debug_struct(what);
+    out.field("name", &h.name()).field("state", &state_of(h));
+    if let Some(worker) = worker_of(h) {
+        out.field("worker", &worker);
+    }
+    if let Some(failure) = bits.is_terminal().then(|| h.failure()).flatten() {
+        out.field("failure", failure);
+    }
+    out.field("handles", &bits.handles()).field("links", &bits.links());
+    out.finish()
+}

@@ -1,0 +1,214 @@
+//! [`RequestBuilder`]: what a request is to be, apart from what it runs.
+
+use std::borrow::Cow;
+use std::panic::Location;
+use std::ptr;
+
+use forebear_context::error::{Error, StackError};
+use forebear_context::lineage::Priority;
+use forebear_context::shim::Arc;
+
+use crate::cell::{self, BOXED_ABOVE, Birth, Boxed, Callable, Fallible, Plain};
+use crate::header::{DETACHED, OWN_STACK};
+use crate::origin::{self, Rank};
+use crate::request::Request;
+use crate::runtime::Runtime;
+use crate::scope::{Scope, ScopeCore};
+use crate::shared::Shared;
+use crate::stack;
+use crate::word::{HANDLE, NEW};
+
+/// A description of requests to make. One description can make many.
+///
+/// ```
+/// use forebear_runtime::{Priority, Request};
+///
+/// let tile = Request::builder().name("tile 3/12").priority(Priority::BACKGROUND).stack_size(128 << 10);
+/// assert_eq!(tile.build(|| 5).take()?, 5);
+/// # Ok::<(), forebear_runtime::WaitError>(())
+/// ```
+#[must_use = "a description makes nothing until `build` or `spawn`"]
+#[derive(Clone, Debug, Default)]
+pub struct RequestBuilder {
+    name: Option<Cow<'static, str>>,
+    rank: Rank,
+    stack_size: Option<usize>,
+    own_stack: bool,
+    on: Option<Arc<Shared>>,
+}
+
+impl RequestBuilder {
+    /// The name, for errors, dumps and the message of a stack overflow. A literal costs no allocation of its own.
+    pub fn name(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// How urgent it is. Makes the request a root for the order, also inside another request; smaller goes first.
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.rank.priority = Some(priority);
+        self
+    }
+
+    /// How many bytes of stack it is guaranteed, wherever it runs. The largest is 16 MiB less 16 KiB; who asks for more
+    /// gets a request that fails with [`StackError::TooLarge`].
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.stack_size = Some(bytes);
+        self
+    }
+
+    /// It never runs on a waiter's stack.
+    pub fn own_stack(mut self) -> Self {
+        self.own_stack = true;
+        self
+    }
+
+    /// It has no parent: a root of its own, whatever becomes of its creator.
+    pub fn detached(mut self) -> Self {
+        self.rank.detached = true;
+        self
+    }
+
+    /// It belongs to `runtime`, not to the one that is current where it is made.
+    pub fn on(mut self, runtime: &Runtime) -> Self {
+        self.on = Some(runtime.shared().clone());
+        self
+    }
+
+    /// A request for what `f` returns; see [`Request::new`].
+    #[must_use = "a request does nothing until it is submitted or waited for"]
+    #[track_caller]
+    pub fn build<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> Request<T> {
+        create(self, Plain(f), Some(Location::caller()))
+    }
+
+    /// A request for what `f` returns, unless that is an error; see [`Request::try_new`].
+    #[must_use = "a request does nothing until it is submitted or waited for"]
+    #[track_caller]
+    pub fn try_build<T: Send + 'static>(
+        &self,
+        f: impl FnOnce() -> Result<T, Error> + Send + 'static,
+    ) -> Request<T> {
+        create(self, Fallible(f), Some(Location::caller()))
+    }
+
+    /// As [`build`](Self::build), submitted.
+    #[track_caller]
+    pub fn spawn<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> Request<T> {
+        let request = create(self, Plain(f), Some(Location::caller()));
+        request.submit();
+        request
+    }
+
+    /// As [`try_build`](Self::try_build), submitted.
+    #[track_caller]
+    pub fn try_spawn<T: Send + 'static>(
+        &self,
+        f: impl FnOnce() -> Result<T, Error> + Send + 'static,
+    ) -> Request<T> {
+        let request = create(self, Fallible(f), Some(Location::caller()));
+        request.submit();
+        request
+    }
+
+    /// As [`Scope::spawn`].
+    pub fn spawn_in<'scope, T: Send + 'scope>(
+        &self,
+        scope: &'scope Scope<'scope, '_>,
+        f: impl FnOnce() -> T + Send + 'scope,
+    ) -> Request<T> {
+        scope.spawn_built(self, Plain(f))
+    }
+
+    /// As [`Scope::try_spawn`].
+    pub fn try_spawn_in<'scope, T: Send + 'scope>(
+        &self,
+        scope: &'scope Scope<'scope, '_>,
+        f: impl FnOnce() -> Result<T, Error> + Send + 'scope,
+    ) -> Request<T> {
+        scope.spawn_built(self, Fallible(f))
+    }
+}
+
+/// Makes an unsubmitted request.
+pub(crate) fn create<T, C: Callable<T> + 'static>(
+    builder: &RequestBuilder,
+    callable: C,
+    location: Option<&'static Location<'static>>,
+) -> Request<T> {
+    // SAFETY: the callable is `'static`.
+    unsafe {
+        if size_of::<C>() > BOXED_ABOVE || align_of::<C>() > 16 {
+            return make(builder, Boxed(Box::new(callable)), location, ptr::null());
+        }
+        make(builder, callable, location, ptr::null())
+    }
+}
+
+/// Makes and submits a request that may borrow.
+///
+/// # Safety
+///
+/// The scope waits for it, and has counted it.
+pub(crate) unsafe fn spawn_in<T, C: Callable<T>>(
+    builder: &RequestBuilder,
+    callable: C,
+    scope: *const ScopeCore,
+) -> Request<T> {
+    // SAFETY: by contract; submitted at once, so it never exists unsubmitted outside this function.
+    unsafe {
+        let request = make(builder, Boxed(Box::new(callable)), None, scope);
+        request.submit();
+        request
+    }
+}
+
+unsafe fn make<T, C: Callable<T>>(
+    builder: &RequestBuilder,
+    callable: C,
+    location: Option<&'static Location<'static>>,
+    scope: *const ScopeCore,
+) -> Request<T> {
+    let origin = origin::here(builder.on.as_ref());
+    let need_pages = match builder.stack_size {
+        None => origin.shared.default_need,
+        Some(bytes) => u16::try_from(bytes.div_ceil(4 << 10)).unwrap_or(u16::MAX),
+    };
+    let birth = Birth { word: NEW | HANDLE, lineage: origin.lineage(builder.rank), need_pages };
+    let too_large = builder.stack_size.filter(|&bytes| bytes > stack::MAX);
+    // SAFETY: M1: the home is this thread's.
+    let header = match too_large {
+        None => unsafe { cell::make(origin.home, birth, callable) },
+        Some(asked) => {
+            drop(callable);
+            let refuse = move || Err(Error::from(StackError::too_large(asked, stack::MAX)));
+            let birth = Birth { need_pages: 0, ..birth };
+            // SAFETY: as above.
+            unsafe { cell::make::<_, T>(origin.home, birth, Fallible(refuse)) }
+        }
+    };
+    // SAFETY: just made.
+    let h = unsafe { header.as_ref() };
+    h.scope.set(scope);
+    let mut flags = 0;
+    if builder.own_stack {
+        flags |= OWN_STACK;
+    }
+    if builder.rank.detached {
+        flags |= DETACHED;
+    }
+    h.flags.set(flags);
+    if builder.name.is_some() {
+        let mut side = Box::<crate::header::Side>::default();
+        side.name.clone_from(&builder.name);
+        side.location = location;
+        h.side.store(Box::into_raw(side), forebear_context::shim::atomic::Ordering::Release);
+    }
+    // SAFETY: the one handle of the word.
+    unsafe { Request::from_raw(header) }
+}
+
+const _: () = {
+    // A stack size in pages fits the header's field, the largest class included.
+    assert!(stack::MAX / (4 << 10) < u16::MAX as usize);
+};

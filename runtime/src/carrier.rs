@@ -1,0 +1,209 @@
+//! Carriers: coroutines in which a worker's loop runs.
+//!
+//! The loop is *inside* a coroutine. A request that never suspends costs no switch: the loop calls it. Only when one
+//! suspends does the carrier leave with it, and the worker goes on with another carrier from its cache; a carrier whose
+//! request has ended goes on as the loop. So there is one coroutine per *suspended* request, not per request.
+//!
+//! A carrier's control block lies at the top of its own stack:
+//!
+//! ```text
+//!  slot:  | guard | ... requests ... | loop, run | fiber's start | Carrier | colour |
+//! ```
+//!
+//! # Invariants
+//!
+//! * **K1** A carrier belongs to one worker and is entered and left on that worker's thread only.
+//! * **K2** A carrier is in exactly one state: *current* (it runs), *parked* (its request waits; whoever settles the wait
+//!   makes it ready, once), *ready* (in the mailbox or the ready queue), or *idle* (in the worker's cache, its loop
+//!   having nothing on top).
+//! * **K3** Its memory stays until the slab is unmapped; a cached carrier's slot may be given back, when its frames are
+//!   the loop's alone and are forgotten.
+
+use std::cell::Cell;
+use std::mem;
+use std::ptr::{self, NonNull};
+use std::time::Instant;
+
+use forebear_context::context::{Cause, Context, Table, Ticket};
+use forebear_context::fiber::StackMemory;
+use forebear_context::shim::atomic::{AtomicPtr, Ordering};
+use forebear_pool::Linked;
+
+use crate::attention::OLDER;
+use crate::header::Header;
+use crate::stack::slab::Slot;
+use crate::strand::{self, Strand};
+use crate::worker::{Next, Worker};
+
+/// See the module head.
+#[repr(C)]
+pub(crate) struct Carrier {
+    context: Context,
+    /// What the runtime knows of this stack.
+    pub strand: Strand,
+    link: AtomicPtr<Carrier>,
+    /// A claimed request that needs this carrier's larger stack; run first.
+    pub pending: Cell<*const Header>,
+    /// The memory it lies in. Taken out when it is given back.
+    pub slot: Cell<Option<Slot>>,
+}
+
+// SAFETY: `link` is the mailbox's while the carrier is in it (K2).
+unsafe impl Linked for Carrier {
+    unsafe fn link<'a>(this: NonNull<Self>) -> &'a AtomicPtr<Self> {
+        // SAFETY: K3.
+        unsafe { &this.as_ref().link }
+    }
+}
+
+static TABLE: Table = Table { prepare, finish, unpark, in_request, name };
+
+impl Carrier {
+    /// Builds a carrier at the top of `slot`, its loop not yet begun.
+    pub(crate) fn build(slot: Slot, worker: &Worker) -> NonNull<Carrier> {
+        let at = (slot.top() - size_of::<Carrier>()) & !63;
+        let limit = slot.limit();
+        let carrier = ptr::with_exposed_provenance_mut::<Carrier>(at);
+        // SAFETY: the top of a fresh slot (S1, S2), aligned.
+        unsafe {
+            carrier.write(Carrier {
+                context: Context::new(&TABLE),
+                strand: Strand::new(&raw const (*carrier).context, worker, limit),
+                link: AtomicPtr::new(ptr::null_mut()),
+                pending: Cell::new(ptr::null()),
+                slot: Cell::new(Some(slot)),
+            });
+            let this = &*carrier;
+            this.strand.arms.init();
+            this.strand.home.set(worker.home());
+            let memory = StackMemory { base: at, limit };
+            this.context.fiber().start(memory, body, NonNull::from(&this.context));
+            NonNull::new_unchecked(carrier)
+        }
+    }
+
+    /// The carrier whose context this is.
+    ///
+    /// # Safety
+    ///
+    /// The context is a carrier's: its table says so.
+    #[inline(always)]
+    pub(crate) unsafe fn of(context: NonNull<Context>) -> NonNull<Carrier> {
+        // The context is the first field.
+        context.cast()
+    }
+
+    /// The carrier whose strand this is.
+    ///
+    /// # Safety
+    ///
+    /// The strand is a carrier's: it has a worker.
+    #[inline(always)]
+    pub(crate) unsafe fn of_strand(strand: NonNull<Strand>) -> NonNull<Carrier> {
+        // SAFETY: by contract.
+        unsafe { strand.byte_sub(mem::offset_of!(Carrier, strand)).cast() }
+    }
+
+    /// Its context.
+    #[inline(always)]
+    pub(crate) fn context(&self) -> NonNull<Context> {
+        NonNull::from(&self.context)
+    }
+
+    /// Forgets its frames and hands its memory over.
+    ///
+    /// # Safety
+    ///
+    /// K3: it is idle, and is not used afterwards.
+    pub(crate) unsafe fn dismantle(this: NonNull<Carrier>) -> Option<Slot> {
+        // SAFETY: by contract.
+        unsafe {
+            this.as_ref().context.fiber().reset();
+            this.as_ref().slot.take()
+        }
+    }
+}
+
+/// The loop. See `pool/src/worker.rs` for the steps it drives.
+unsafe fn body(context: NonNull<Context>) -> ! {
+    // SAFETY: `build` gives a carrier's context.
+    let carrier = unsafe { Carrier::of(context).as_ref() };
+    // Only the OS-thread backend needs telling: it has its own thread-locals.
+    #[cfg(forebear_threads)]
+    // SAFETY: K3.
+    unsafe {
+        strand::enter(&carrier.strand);
+    }
+    // SAFETY: K1: the worker outlives its carriers.
+    let worker = unsafe { &*carrier.strand.worker };
+    loop {
+        if let Some(header) = NonNull::new(carrier.pending.replace(ptr::null()).cast_mut()) {
+            // SAFETY: claimed by whoever left it here, with the runner's link.
+            unsafe { crate::run::start(&carrier.strand, header) };
+            continue;
+        }
+        let to = match worker.next() {
+            Some(Next::Start(header)) => {
+                // SAFETY: claimed, with the runner's link.
+                match unsafe { worker.start(header, carrier) } {
+                    None => continue,
+                    Some(larger) => Some(larger),
+                }
+            }
+            // SAFETY: a ready strand of a worker is a carrier's.
+            Some(Next::Resume(strand)) => Some(unsafe { Carrier::of_strand(strand) }),
+            None => None,
+        };
+        worker.put_idle(NonNull::from(carrier));
+        // SAFETY: K2: this carrier is idle now, and the one we name is no longer ready.
+        unsafe { carrier.context.fiber().leave(to.map(|to| to.as_ref().context())) };
+    }
+}
+
+unsafe fn prepare(context: &Context, _deadline: Option<Instant>) -> Option<NonNull<Context>> {
+    // SAFETY: this table is given to carriers only.
+    let carrier = unsafe { Carrier::of(NonNull::from(context)).as_ref() };
+    // SAFETY: K1.
+    let worker = unsafe { &*carrier.strand.worker };
+    let next = worker.leave_parked(&carrier.strand)?;
+    // SAFETY: K3.
+    Some(unsafe { next.as_ref() }.context())
+}
+
+unsafe fn finish(_: &Context) {}
+
+unsafe fn unpark(context: NonNull<Context>, ticket: Ticket, cause: Cause) -> bool {
+    // SAFETY: K3: carriers' memory stays, so even a late ticket may look.
+    let carrier = unsafe { Carrier::of(context) };
+    let this = unsafe { carrier.as_ref() };
+    if !this.context.settle(ticket, cause) {
+        return false;
+    }
+    // SAFETY: K1.
+    let worker = unsafe { &*this.strand.worker };
+    if strand::get().is_some_and(|here| ptr::eq(here.worker, worker)) {
+        worker.make_ready(NonNull::from(&this.strand));
+    } else {
+        let key = this.strand.urgency.load(Ordering::Relaxed);
+        // SAFETY: K2: settled by us, so it is in no queue.
+        if unsafe { worker.post.mailbox.push(carrier) } {
+            worker.shared().signals.wake(worker.index);
+        }
+        if key < worker.post.running.load(Ordering::Relaxed) {
+            worker.post.attention.raise(OLDER);
+        }
+    }
+    true
+}
+
+unsafe fn in_request(context: &Context) -> bool {
+    // SAFETY: as in `prepare`.
+    let carrier = unsafe { Carrier::of(NonNull::from(context)).as_ref() };
+    carrier.strand.request().is_some()
+}
+
+unsafe fn name(context: &Context, with: &mut dyn FnMut(&str)) {
+    // SAFETY: as in `prepare`.
+    let carrier = unsafe { Carrier::of(NonNull::from(context)).as_ref() };
+    with(carrier.strand.request().map_or("worker", Header::name));
+}

@@ -1,0 +1,318 @@
+//! The one allocation of a request: header, callable, then value in the callable's place.
+//!
+//! Whatever depends on the types of callable and value is here, behind the header's [`VTable`]. A failure stands in the
+//! side block and never overwrites a value, since somebody may hold a reference to it.
+//!
+//! # Dropping unstarted requests
+//!
+//! A request that was never submitted may hold, in its callable, the last handle of another, and so on a million deep.
+//! The drop of such a callable is put off to the outermost drop on the same strand, within the same request, which works
+//! them off in a loop. Only callables of unsubmitted requests are put off: they are `'static`, so it does no harm if
+//! they go a little later; a value may borrow.
+
+use std::alloc::Layout;
+use std::any::type_name;
+use std::cell::{Cell, UnsafeCell};
+use std::marker::PhantomData;
+use std::mem::{ManuallyDrop, offset_of};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use forebear_context::context::WaitQueue;
+use forebear_context::error::Error;
+use forebear_context::lineage::Lineage;
+
+use crate::header::{Ending, Header, Place, VTable};
+use crate::home::{self, Home};
+use crate::hooks;
+use crate::strand;
+use crate::word::{CANCELLED, Word};
+
+/// Callables above this size are boxed, so that cells stay within the free lists.
+pub(crate) const BOXED_ABOVE: usize = 1 << 10;
+
+/// What a request runs: a plain callable or a fallible one, told apart by a wrapper.
+pub(crate) trait Callable<T>: Send {
+    /// Runs it.
+    fn call(self) -> Result<T, Error>;
+}
+
+/// A callable that returns the value.
+pub(crate) struct Plain<F>(pub F);
+
+impl<T, F: FnOnce() -> T + Send> Callable<T> for Plain<F> {
+    #[inline(always)]
+    fn call(self) -> Result<T, Error> {
+        Ok((self.0)())
+    }
+}
+
+/// A callable that returns the value or an error.
+pub(crate) struct Fallible<F>(pub F);
+
+impl<T, F: FnOnce() -> Result<T, Error> + Send> Callable<T> for Fallible<F> {
+    #[inline(always)]
+    fn call(self) -> Result<T, Error> {
+        (self.0)()
+    }
+}
+
+/// A callable too large for a cell.
+pub(crate) struct Boxed<C>(pub Box<C>);
+
+impl<T, C: Callable<T>> Callable<T> for Boxed<C> {
+    fn call(self) -> Result<T, Error> {
+        (*self.0).call()
+    }
+}
+
+#[repr(C)]
+struct RequestCell<C, T> {
+    header: Header,
+    body: UnsafeCell<Body<C, T>>,
+}
+
+union Body<C, T> {
+    callable: ManuallyDrop<C>,
+    value: ManuallyDrop<T>,
+}
+
+struct Of<C, T>(PhantomData<(C, T)>);
+
+impl<C: Callable<T>, T> Of<C, T> {
+    const VTABLE: &'static VTable = &VTable {
+        call: call::<C, T>,
+        drop_callable: drop_callable::<C, T>,
+        drop_value: drop_value::<C, T>,
+        value_offset: offset_of!(RequestCell<C, T>, body),
+        layout: Layout::new::<RequestCell<C, T>>(),
+        type_name: type_name::<C>,
+    };
+    const CLASS: u8 = home::class_of(Layout::new::<RequestCell<C, T>>());
+}
+
+unsafe fn call<C: Callable<T>, T>(header: NonNull<Header>, out: *mut ()) -> Option<Box<Ending>> {
+    // SAFETY: W1: the claimer calls this once, so the callable is there and is his.
+    let callable = unsafe {
+        let body = (*header.cast::<RequestCell<C, T>>().as_ptr()).body.get();
+        ManuallyDrop::into_inner(ptr::read(&raw const (*body).callable))
+    };
+    match catch_unwind(AssertUnwindSafe(|| callable.call())) {
+        Ok(Ok(value)) => {
+            // SAFETY: W1: `out` is the value's place, or the claimer's own.
+            unsafe { out.cast::<T>().write(value) };
+            None
+        }
+        Ok(Err(error)) => failed(Ending::Error(error)),
+        Err(payload) => failed(Ending::Panic(payload)),
+    }
+}
+
+#[cold]
+fn failed(ending: Ending) -> Option<Box<Ending>> {
+    Some(Box::new(ending))
+}
+
+unsafe fn drop_callable<C: Callable<T>, T>(header: NonNull<Header>) {
+    // SAFETY: W1, as in `call`.
+    unsafe {
+        let body = (*header.cast::<RequestCell<C, T>>().as_ptr()).body.get();
+        ManuallyDrop::drop(&mut (*body).callable);
+    }
+}
+
+unsafe fn drop_value<C: Callable<T>, T>(header: NonNull<Header>) {
+    // SAFETY: W2.
+    unsafe {
+        let body = (*header.cast::<RequestCell<C, T>>().as_ptr()).body.get();
+        ManuallyDrop::drop(&mut (*body).value);
+    }
+}
+
+/// What a new request is, its types aside.
+pub(crate) struct Birth {
+    pub word: u64,
+    pub lineage: Lineage,
+    pub need_pages: u16,
+}
+
+/// Makes a request on `home`, whose owner calls this. The lineage's parent has been told (its count of children).
+///
+/// # Safety
+///
+/// M1 for `home`. The callable may borrow: the caller sees to it that it is run or dropped in time.
+#[inline(always)]
+pub(crate) unsafe fn make<C: Callable<T>, T>(home: &Home, birth: Birth, callable: C) -> NonNull<Header> {
+    let layout = const { Layout::new::<RequestCell<C, T>>() };
+    let class = Of::<C, T>::CLASS;
+    let cell = home.allocate(class, layout).cast::<RequestCell<C, T>>();
+    // SAFETY: fresh memory of this layout.
+    unsafe {
+        write_header(cell.cast(), Of::<C, T>::VTABLE, birth, home, class);
+        (*(*cell.as_ptr()).body.get()).callable = ManuallyDrop::new(callable);
+    }
+    cell.cast()
+}
+
+/// Makes a finished request that holds `value` and belongs to no runtime.
+pub(crate) fn make_ready<T>(word: u64, lineage: Lineage, value: T) -> NonNull<Header> {
+    struct Never;
+    impl<T> Callable<T> for Never {
+        fn call(self) -> Result<T, Error> {
+            unreachable!("a ready request is never run")
+        }
+    }
+    let layout = Layout::new::<RequestCell<Never, T>>();
+    // SAFETY: a header makes the size more than zero.
+    let Some(cell) = NonNull::new(unsafe { std::alloc::alloc(layout) }) else {
+        std::alloc::handle_alloc_error(layout)
+    };
+    let cell = cell.cast::<RequestCell<Never, T>>();
+    // SAFETY: fresh memory of this layout.
+    unsafe {
+        let birth = Birth { word, lineage, need_pages: 0 };
+        write_header(cell.cast(), Of::<Never, T>::VTABLE, birth, ptr::null(), home::HOMELESS);
+        (*(*cell.as_ptr()).body.get()).value = ManuallyDrop::new(value);
+        cell.cast::<Header>().as_ref().has_value.set(true);
+    }
+    cell.cast()
+}
+
+#[inline(always)]
+unsafe fn write_header(
+    at: NonNull<Header>,
+    vtable: &'static VTable,
+    birth: Birth,
+    home: *const Home,
+    class: u8,
+) {
+    let key = birth.lineage.key();
+    // SAFETY: the caller's fresh memory.
+    unsafe {
+        at.write(Header {
+            word: Word::new(birth.word),
+            vtable,
+            lineage: birth.lineage,
+            home: Cell::new(home),
+            ran_on: AtomicPtr::new(ptr::null_mut()),
+            children: Cell::new(0),
+            next_rank: Cell::new(0),
+            next: AtomicPtr::new(ptr::null_mut()),
+            prev: Cell::new(ptr::null()),
+            last_child: Cell::new(ptr::null()),
+            waiters: WaitQueue::new(),
+            side: AtomicPtr::new(ptr::null_mut()),
+            scope: Cell::new(ptr::null()),
+            strand: AtomicPtr::new(ptr::null_mut()),
+            urgency: AtomicU64::new(key),
+            memory_class: Cell::new(class),
+            flags: Cell::new(0),
+            place: Cell::new(Place::Nowhere),
+            dead: Cell::new(false),
+            has_value: Cell::new(false),
+            need_pages: Cell::new(birth.need_pages),
+        });
+    }
+}
+
+/// Drops the value, if there is one, containing a panic of its destructor.
+///
+/// # Safety
+///
+/// W2.
+pub(crate) unsafe fn drop_value_contained(header: NonNull<Header>) {
+    // SAFETY: W2.
+    let h = unsafe { header.as_ref() };
+    if h.has_value.replace(false) {
+        // SAFETY: W2.
+        contained(h, || unsafe { (h.vtable.drop_value)(header) });
+    }
+}
+
+/// Drops the callable unrun, containing a panic of a destructor.
+///
+/// # Safety
+///
+/// W1.
+pub(crate) unsafe fn drop_callable_contained(header: NonNull<Header>) {
+    // SAFETY: W1.
+    let h = unsafe { header.as_ref() };
+    // SAFETY: W1.
+    contained(h, || unsafe { (h.vtable.drop_callable)(header) });
+}
+
+fn contained(header: &Header, f: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
+        hooks::destructor_panicked(header, payload);
+    }
+}
+
+/// Where drops of unstarted requests are put off to; see the module head.
+pub(crate) struct DropQueue {
+    request: *const Header,
+    head: Cell<*const Header>,
+    prev: *const DropQueue,
+}
+
+/// Ends an unstarted request, which the caller has claimed and marked; it holds the runner's link.
+///
+/// # Safety
+///
+/// W1; the callable is `'static`.
+pub(crate) unsafe fn end_unstarted(header: NonNull<Header>) {
+    let Some(strand) = strand::get() else {
+        // SAFETY: by contract.
+        unsafe { end_claimed(header) };
+        return;
+    };
+    let request = strand.request.get();
+    // SAFETY: a queue lies in a frame below this one on the same strand.
+    if let Some(queue) = unsafe { strand.dropping.get().as_ref() }
+        && ptr::eq(queue.request, request)
+    {
+        // SAFETY: W1; it stands in no list.
+        unsafe { header.as_ref() }.next.store(queue.head.get().cast_mut(), Ordering::Relaxed);
+        queue.head.set(header.as_ptr());
+        return;
+    }
+    let queue = DropQueue { request, head: Cell::new(ptr::null()), prev: strand.dropping.get() };
+    strand.dropping.set(&queue);
+    let mut next = Some(header);
+    while let Some(header) = next {
+        // SAFETY: by contract; what was put off is as this one. Panics are contained, so the loop gets to its end.
+        unsafe {
+            end_claimed(header);
+            next = NonNull::new(queue.head.get().cast_mut());
+            if let Some(header) = next {
+                queue.head.set(header.as_ref().next.load(Ordering::Relaxed));
+            }
+        }
+    }
+    strand.dropping.set(queue.prev);
+}
+
+/// Ends an unstarted request on the spot: callable dropped, waiters told.
+///
+/// # Safety
+///
+/// W1; the runner's link is the caller's.
+pub(crate) unsafe fn end_claimed(header: NonNull<Header>) {
+    // SAFETY: by the caller's contract.
+    unsafe {
+        let h = header.as_ref();
+        let scope = h.scope.get();
+        drop_callable_contained(header);
+        let (before, after) = h.word.finish(true, |_| CANCELLED);
+        if before.has(crate::word::WAITERS) {
+            // W3: terminal, so the list is ours.
+            h.waiters.take().wake_all();
+        }
+        if after.is_forgotten() {
+            home::end(header);
+        }
+        if let Some(scope) = scope.as_ref() {
+            scope.job_done();
+        }
+    }
+}

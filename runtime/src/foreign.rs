@@ -1,0 +1,155 @@
+//! Foreign threads: those that are no workers, and yet make, run and await requests.
+//!
+//! Such a thread gets a strand when it first needs one, and a home per runtime it deals with. A request that it runs
+//! directly has its full context there: it is current, children are made and counted in the thread's home, and the
+//! thread is its worker for life. Children are published at once, since the thread has no loop that would come to them.
+
+use std::cell::{Cell, RefCell};
+use std::ptr::{self, NonNull};
+use std::time::Instant;
+
+use forebear_context::context::{Cause, Context, ForeignContext, Table, Ticket};
+use forebear_context::shim::Arc;
+
+use crate::header::Header;
+use crate::home::Home;
+use crate::shared::Shared;
+use crate::strand::{self, Strand};
+
+#[repr(C)]
+struct ForeignStrand {
+    context: ForeignContext,
+    strand: Strand,
+}
+
+/// What a foreign thread owns; given back when it exits.
+struct Foreign {
+    strand: Cell<*mut ForeignStrand>,
+    homes: RefCell<Vec<(Arc<Shared>, NonNull<Home>)>>,
+}
+
+thread_local! {
+    static FOREIGN: Foreign =
+        const { Foreign { strand: Cell::new(ptr::null_mut()), homes: RefCell::new(Vec::new()) } };
+}
+
+static TABLE: Table = Table { prepare, finish, unpark, in_request, name };
+
+/// The strand this is called on, made if this is a thread that has none. `None` only while the thread's locals are being
+/// destroyed.
+pub(crate) fn strand() -> Option<&'static Strand> {
+    if let Some(strand) = strand::get() {
+        return Some(strand);
+    }
+    FOREIGN
+        .try_with(|foreign| {
+            let mut at = foreign.strand.get();
+            if at.is_null() {
+                at = Box::into_raw(Box::new(ForeignStrand {
+                    context: ForeignContext::with_table(&TABLE),
+                    strand: Strand::new(ptr::null(), ptr::null(), crate::stack::thread_limit()),
+                }));
+                // SAFETY: just made; it stays in place until the thread exits.
+                unsafe {
+                    (*at).strand =
+                        Strand::new((*at).context.context(), ptr::null(), (*at).strand.limit.get());
+                    (*at).strand.arms.init();
+                }
+                foreign.strand.set(at);
+            }
+            // SAFETY: valid until the thread's locals are destroyed, which makes it no longer current.
+            unsafe {
+                strand::enter(&raw const (*at).strand);
+                &(*at).strand
+            }
+        })
+        .ok()
+}
+
+/// This thread's home for `shared`; made if need be. `None` while the thread's locals are being destroyed.
+pub(crate) fn home_for(shared: &Arc<Shared>) -> Option<NonNull<Home>> {
+    FOREIGN
+        .try_with(|foreign| {
+            let mut homes = foreign.homes.borrow_mut();
+            if let Some((_, home)) = homes.iter().find(|(of, _)| Arc::ptr_eq(of, shared)) {
+                return *home;
+            }
+            homes.retain(|(of, home)| {
+                let over = of.is_over() && of.depot.is_closing();
+                if over {
+                    // SAFETY: we are the owner.
+                    unsafe { of.depot.leave(*home) };
+                }
+                !over
+            });
+            let home = shared.depot.open(shared);
+            homes.push((shared.clone(), home));
+            home
+        })
+        .ok()
+}
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        let at = self.strand.get();
+        if !at.is_null() {
+            // SAFETY: no strand is always valid; nothing runs on this one any more.
+            unsafe {
+                if ptr::eq(strand::current(), &raw const (*at).strand) {
+                    strand::enter(ptr::null());
+                }
+                drop(Box::from_raw(at));
+            }
+        }
+        for (shared, home) in self.homes.get_mut().drain(..) {
+            // SAFETY: we are the owner.
+            unsafe {
+                home.as_ref().drain_returns();
+                shared.depot.leave(home);
+            }
+        }
+    }
+}
+
+/// Runs `f` with the strand's home set to the one for `shared`.
+pub(crate) fn with_home<R>(strand: &Strand, home: *const Home, f: impl FnOnce() -> R) -> R {
+    struct Back<'a>(&'a Strand, *const Home);
+    impl Drop for Back<'_> {
+        fn drop(&mut self) {
+            self.0.home.set(self.1);
+        }
+    }
+    let _back = Back(strand, strand.home.replace(home));
+    f()
+}
+
+unsafe fn of(context: &Context) -> &ForeignStrand {
+    // SAFETY: this table is given to foreign strands only, whose first field is the context.
+    unsafe { &*ptr::from_ref(context).cast::<ForeignStrand>() }
+}
+
+unsafe fn prepare(context: &Context, deadline: Option<Instant>) -> Option<NonNull<Context>> {
+    // SAFETY: `ForeignContext` is the first field, and this is its thread.
+    unsafe { ForeignContext::block(context, deadline) };
+    None
+}
+
+unsafe fn finish(_: &Context) {}
+
+unsafe fn unpark(context: NonNull<Context>, ticket: Ticket, cause: Cause) -> bool {
+    // SAFETY: as in `prepare`; C1 by the caller.
+    unsafe { ForeignContext::release(context, ticket, cause) }
+}
+
+unsafe fn in_request(context: &Context) -> bool {
+    // SAFETY: by the table.
+    unsafe { of(context) }.strand.request().is_some()
+}
+
+unsafe fn name(context: &Context, with: &mut dyn FnMut(&str)) {
+    // SAFETY: by the table.
+    match unsafe { of(context) }.strand.request().map(Header::name) {
+        Some(name) => with(name),
+        None => with(std::thread::current().name().unwrap_or("unnamed thread")),
+    }
+}

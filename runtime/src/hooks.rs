@@ -1,0 +1,74 @@
+//! What is called when something goes wrong that has nobody to be told: hooks, and their one-line defaults.
+//!
+//! The panic hook of the process is wrapped once, by the first runtime, around whatever hook was there: a panic inside a
+//! request is shown by the hook that the program chose, but on the thread's own stack, since a backtrace needs more
+//! stack than a small request has.
+
+use std::cell::RefCell;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Once;
+
+use forebear_context::context;
+use forebear_context::error::{Failure, SourceLocation};
+
+use crate::header::Header;
+use crate::shared::Shared;
+use crate::strand;
+
+thread_local! {
+    static PANICKED_AT: RefCell<Option<SourceLocation>> = const { RefCell::new(None) };
+}
+
+/// Where the panic was that this thread has just caught, if the hook saw it.
+pub(crate) fn take_location() -> Option<SourceLocation> {
+    PANICKED_AT.try_with(|at| at.borrow_mut().take()).ok().flatten()
+}
+
+/// Wraps the panic hook, once in the life of the process.
+pub(crate) fn wrap_panic_hook() {
+    static WRAPPED: Once = Once::new();
+    WRAPPED.call_once(|| {
+        let inner = panic::take_hook();
+        panic::set_hook(Box::new(move |info| {
+            let here = info.location().map(SourceLocation::copied);
+            let _ = PANICKED_AT.try_with(|at| *at.borrow_mut() = here);
+            let carrier = strand::get().filter(|strand| strand.worker().is_some());
+            match (carrier, context::current()) {
+                (Some(_), Some(context)) => {
+                    // SAFETY: we are on that context's stack (F2). The hook does not wait; if it panics, the process
+                    // aborts, as it does for any hook.
+                    unsafe { context.as_ref().fiber().on_thread_stack(&mut || inner(info)) };
+                }
+                _ => inner(info),
+            }
+        }));
+    });
+}
+
+/// Reports a failure that nobody looked at.
+#[cold]
+pub(crate) fn unseen_failure(shared: Option<&Shared>, failure: &Failure) {
+    match shared.and_then(|shared| shared.on_unseen_failure.as_ref()) {
+        Some(hook) => {
+            // A hook that panics has had its say through the panic hook.
+            let _ = panic::catch_unwind(AssertUnwindSafe(|| hook(failure)));
+        }
+        None => eprintln!("forebear: nobody looked at a failure: {failure:#}"),
+    }
+}
+
+/// A destructor of a request's value or captures has panicked: reported like a failure that nobody looked at.
+#[cold]
+pub(crate) fn destructor_panicked(header: &Header, payload: Box<dyn std::any::Any + Send>) {
+    let failure = Failure::from_panic(payload, header.name().to_owned(), take_location());
+    // SAFETY: the header is alive, hence the record of its home (M3).
+    let shared = unsafe { header.home.get().as_ref() }.map(|home| home.shared());
+    unseen_failure(shared, &failure);
+}
+
+/// A worker cannot do its work at all.
+#[cold]
+pub(crate) fn die(why: &dyn std::fmt::Display) -> ! {
+    eprintln!("forebear: a worker cannot go on: {why}");
+    std::process::abort()
+}

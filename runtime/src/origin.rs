@@ -1,0 +1,99 @@
+//! Where a new request comes from: the strand it is made on, the runtime it belongs to, its parent, its home.
+//!
+//! A request belongs to the runtime that is current where it is made: the one entered, else the worker's, else the
+//! default. Its parent is the request on top, if that is of the same runtime. In a foreign thread that runs a request
+//! directly, that is its parent too.
+
+use std::ptr;
+
+use forebear_context::lineage::{Lineage, Priority, root_key};
+use forebear_context::shim::Arc;
+
+use crate::foreign;
+use crate::header::Header;
+use crate::home::Home;
+use crate::runtime;
+use crate::shared::{self, Shared};
+use crate::strand::Strand;
+
+/// See the module head.
+pub(crate) struct Origin<'a> {
+    pub strand: &'a Strand,
+    pub shared: Arc<Shared>,
+    pub home: &'a Home,
+    /// The request on top, if it is of this runtime.
+    pub maker: Option<&'a Header>,
+}
+
+/// The runtime that free functions mean here.
+pub(crate) fn current_runtime(strand: &Strand) -> Arc<Shared> {
+    // SAFETY: who enters a runtime holds it meanwhile.
+    if let Some(entered) = unsafe { strand.entered.get().as_ref() } {
+        return entered.arc();
+    }
+    match strand.worker() {
+        Some(worker) => worker.shared().arc(),
+        None => runtime::default_shared(),
+    }
+}
+
+/// Where a request of `shared` (or else of the current runtime) would come from.
+///
+/// # Panics
+///
+/// While the thread's locals are being destroyed.
+pub(crate) fn here<'a>(of: Option<&Arc<Shared>>) -> Origin<'a> {
+    let Some(strand) = foreign::strand() else {
+        panic!("forebear: a request cannot be made while the thread's locals are being destroyed")
+    };
+    let shared = match of {
+        Some(shared) => shared.clone(),
+        None => current_runtime(strand),
+    };
+    let home: *const Home = match strand.worker() {
+        Some(worker) if ptr::eq(worker.shared(), &*shared) => worker.home(),
+        _ => match foreign::home_for(&shared) {
+            Some(home) => home.as_ptr(),
+            None => {
+                panic!("forebear: a request cannot be made while the thread's locals are being destroyed")
+            }
+        },
+    };
+    // SAFETY: the record, held by the caller's thread or by `shared`, holds its homes.
+    let home = unsafe { &*home };
+    // A request of another runtime may be on top: then this one is a root.
+    let maker = strand.request().filter(|top| {
+        let ran_on = top.ran_on.load(forebear_context::shim::atomic::Ordering::Relaxed);
+        ptr::eq(ran_on, home)
+    });
+    Origin { strand, shared, home, maker }
+}
+
+/// What the builder may ask of a new request's place in the order.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Rank {
+    pub priority: Option<Priority>,
+    pub detached: bool,
+}
+
+impl Origin<'_> {
+    /// The lineage of a new request, counted with its parent if it gets one.
+    pub(crate) fn lineage(&self, rank: Rank) -> Lineage {
+        match self.maker {
+            Some(maker) if !rank.detached && rank.priority.is_none() => child_of(maker),
+            _ => {
+                let number = shared::next_root();
+                Lineage::root(root_key(rank.priority.unwrap_or_default(), number), number)
+            }
+        }
+    }
+}
+
+/// The lineage of the next child of `maker`, which runs on this strand; it is counted.
+#[inline(always)]
+pub(crate) fn child_of(maker: &Header) -> Lineage {
+    let rank = maker.next_rank.get();
+    maker.next_rank.set(rank.wrapping_add(1));
+    maker.children.set(maker.children.get() + 1);
+    Lineage::child(&maker.lineage, rank)
+}

@@ -1,0 +1,250 @@
+//! The record of one runtime: what its workers, its foreign threads and its handles share.
+//!
+//! It outlives everything that points at it: handles of the runtime, threads, and homes that still have headers each
+//! hold a count. The stacks go earlier: when the last handle has gone and the threads are joined.
+
+use std::ptr;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use forebear_context::error::Failure;
+use forebear_context::lineage::NO_KEY;
+use forebear_context::shim::Arc;
+use forebear_context::shim::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use forebear_pool::{Signals, Supply};
+
+use crate::attention::OLDER;
+use crate::header::Header;
+use crate::home::Depot;
+use crate::shelf::{Entry, Pushed, Roots};
+use crate::stack::Class;
+use crate::stack::slab::Slab;
+use crate::worker::{Next, Worker};
+
+/// What is called for a failure that nobody looked at.
+pub(crate) type UnseenHook = Box<dyn Fn(&Failure) + Send + Sync>;
+
+/// See the module head.
+pub(crate) struct Shared {
+    pub name: String,
+    pub depot: Depot,
+    pub signals: Signals,
+    pub roots: Roots<Header>,
+    pub slab: Slab,
+    workers: OnceLock<Box<[Worker]>>,
+    /// Workers whose loop has not ended.
+    alive: AtomicUsize,
+    /// No worker will look again.
+    over: AtomicBool,
+    pub default_class: Class,
+    /// What a request is guaranteed unless it asks otherwise, in pages.
+    pub default_need: u16,
+    /// Whether foreign threads run unstarted requests they wait for themselves.
+    pub foreign_direct: bool,
+    /// Requests that ran directly on foreign threads.
+    pub foreign_direct_count: AtomicU64,
+    pub on_unseen_failure: Option<UnseenHook>,
+}
+
+/// The number of the next root: global to the process, so that requests of several runtimes compare.
+static NEXT_ROOT: AtomicU64 = AtomicU64::new(1);
+
+/// Draws a root's number.
+#[inline(always)]
+pub(crate) fn next_root() -> u64 {
+    NEXT_ROOT.fetch_add(1, Ordering::Relaxed)
+}
+
+// SAFETY: the link is `next`, which is the shelf's while the header is on its way through the inbox (H3); the root key
+// does not change once the header is shared (L2).
+unsafe impl Entry for Header {
+    #[inline(always)]
+    fn link(&self) -> &AtomicPtr<Header> {
+        &self.next
+    }
+
+    #[inline(always)]
+    fn key(&self) -> u64 {
+        self.lineage.key()
+    }
+}
+
+/// What a runtime is made with.
+pub(crate) struct Settings {
+    pub name: String,
+    pub workers: usize,
+    pub default_class: Class,
+    pub default_need: u16,
+    pub max_stacks: usize,
+    pub foreign_direct: bool,
+    pub on_unseen_failure: Option<UnseenHook>,
+}
+
+impl Shared {
+    /// The record of a runtime whose threads have yet to be started.
+    pub(crate) fn new(settings: Settings) -> Arc<Shared> {
+        let shared = Arc::new(Shared {
+            name: settings.name,
+            depot: Depot::default(),
+            signals: Signals::new(settings.workers),
+            roots: Roots::new(),
+            slab: Slab::new(settings.max_stacks),
+            workers: OnceLock::new(),
+            alive: AtomicUsize::new(settings.workers),
+            over: AtomicBool::new(false),
+            default_class: settings.default_class,
+            default_need: settings.default_need,
+            foreign_direct: settings.foreign_direct,
+            foreign_direct_count: AtomicU64::new(0),
+            on_unseen_failure: settings.on_unseen_failure,
+        });
+        let workers = (0..settings.workers).map(|index| Worker::new(index, &shared)).collect();
+        // Just made: nobody else can have set it.
+        let _ = shared.workers.set(workers);
+        shared
+    }
+
+    /// All workers.
+    #[inline(always)]
+    pub(crate) fn workers(&self) -> &[Worker] {
+        self.workers.get().map_or(&[], |workers| workers)
+    }
+
+    /// All workers but number `index`.
+    #[inline(always)]
+    pub(crate) fn others(&self, index: usize) -> impl Iterator<Item = &Worker> {
+        let (before, after) = self.workers().split_at(index);
+        after.iter().skip(1).chain(before)
+    }
+
+    /// Whether no worker will look again.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// Puts a root where everybody sees it, and sees to it that somebody looks. The entry's link goes with it.
+    ///
+    /// Answers false if the runtime is over: the entry is still the caller's.
+    #[must_use]
+    pub(crate) fn push_root(&self, header: ptr::NonNull<Header>) -> bool {
+        // SAFETY: the caller's link.
+        let key = unsafe { header.as_ref() }.lineage.key();
+        let pushed = self.roots.push(header);
+        if pushed == Pushed::Closed {
+            return false;
+        }
+        if pushed == Pushed::First {
+            if !self.signals.notify_any() {
+                self.raise_older(key);
+            }
+        } else {
+            self.raise_older(key);
+        }
+        true
+    }
+
+    /// Tells the worker that runs the youngest root, if that is younger than `key`.
+    fn raise_older(&self, key: u64) {
+        let mut youngest: Option<(u64, &Worker)> = None;
+        for worker in self.workers() {
+            let running = worker.post.running.load(Ordering::Relaxed);
+            if running == NO_KEY {
+                // It looks for work, and will find this.
+                return;
+            }
+            if running > key && youngest.is_none_or(|(y, _)| running > y) {
+                youngest = Some((running, worker));
+            }
+        }
+        if let Some((_, worker)) = youngest {
+            worker.post.attention.raise(OLDER);
+        }
+    }
+
+    /// A count of this record.
+    pub(crate) fn arc(&self) -> Arc<Shared> {
+        // SAFETY: records are made by `new`, in an `Arc`.
+        unsafe {
+            Arc::increment_strong_count(self);
+            Arc::from_raw(self)
+        }
+    }
+
+    /// Closes everything that threads leave behind. By whoever has joined them, with a count of the record.
+    ///
+    /// # Safety
+    ///
+    /// The workers' threads are gone.
+    pub(crate) unsafe fn close(&self) {
+        self.over.store(true, Ordering::Release);
+        for worker in self.workers() {
+            // SAFETY: by contract there is no other owner; homes are open until closed here.
+            unsafe { self.depot.close(ptr::NonNull::from(worker.home())) };
+        }
+        self.depot.close_spare();
+        // SAFETY: by contract no worker is left, and stacks are theirs.
+        unsafe { self.slab.unmap() };
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Supply for Shared {
+    type Task = Next;
+
+    fn signals(&self) -> &Signals {
+        &self.signals
+    }
+
+    fn take(&self, worker: usize) -> Option<Next> {
+        let next = self.workers()[worker].pick();
+        if next.is_some() {
+            self.workers()[worker].found();
+        }
+        next
+    }
+
+    fn steal(&self, worker: usize) -> Option<Next> {
+        self.workers()[worker].steal()
+    }
+
+    fn best(&self, worker: usize) -> u64 {
+        self.workers()[worker].best()
+    }
+
+    fn more(&self, worker: usize) -> bool {
+        self.roots.key() != NO_KEY
+            || self.workers()[worker].post.shelf.key() != NO_KEY
+            || self.others(worker).any(|other| other.post.shelf.key() != NO_KEY)
+    }
+
+    fn before_sleep(&self, worker: usize) -> Option<Duration> {
+        self.workers()[worker].before_sleep()
+    }
+
+    fn may_stop(&self, worker: usize) -> bool {
+        if !self.workers()[worker].is_drained() {
+            return false;
+        }
+        if self.alive.load(Ordering::Acquire) > 1 {
+            // Others are left. The last of all closes the roots; a worker that is not the last may go, since whatever
+            // is pinned to it is done.
+            let mut alive = self.alive.load(Ordering::Acquire);
+            while alive > 1 {
+                match self.alive.compare_exchange(alive, alive - 1, Ordering::AcqRel, Ordering::Acquire) {
+                    Ok(_) => return true,
+                    Err(now) => alive = now,
+                }
+            }
+        }
+        if self.roots.close_if_empty() {
+            self.over.store(true, Ordering::Release);
+            return true;
+        }
+        false
+    }
+}

@@ -1,0 +1,208 @@
+//! What a stack overflow says before the process aborts.
+//!
+//! A handler for the two faults that a guard can raise runs on an alternate stack of the worker's thread. If the address
+//! lies in the guard of the stack that this worker is on, it writes one line with the request's name, its stack and the
+//! remedy, by `write(2)` and from a buffer on the alternate stack, and aborts. Every other fault goes to the handler that
+//! was there before, with its own meaning untouched.
+//!
+//! Going on after an overflow is refused: destructors would be skipped, locks stay locked, and frames borrowed by
+//! others would be gone.
+
+use std::cell::Cell;
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::Once;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use super::{GUARD, OVERHEAD, SLOTS};
+use crate::carrier::Carrier;
+use crate::header::Header;
+use crate::strand;
+
+const SIGNALS: [libc::c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
+const ALTERNATE: usize = 64 << 10;
+
+/// What was there before, per signal.
+static PREVIOUS: [AtomicPtr<libc::sigaction>; 2] =
+    [AtomicPtr::new(ptr::null_mut()), AtomicPtr::new(ptr::null_mut())];
+
+/// Installs the handler, once in the life of the process.
+pub(crate) fn install() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        for (signal, previous) in SIGNALS.into_iter().zip(&PREVIOUS) {
+            // SAFETY: both structures are plain data; the handler is async-signal-safe (see `handle`).
+            unsafe {
+                let mut old = MaybeUninit::<libc::sigaction>::zeroed();
+                if libc::sigaction(signal, ptr::null(), old.as_mut_ptr()) != 0 {
+                    continue;
+                }
+                previous.store(Box::into_raw(Box::new(old.assume_init())), Ordering::Release);
+                let mut new = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
+                new.sa_sigaction = handle as *const () as usize;
+                new.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+                libc::sigemptyset(&mut new.sa_mask);
+                libc::sigaction(signal, &new, ptr::null_mut());
+            }
+        }
+    });
+}
+
+/// The stack that the handler of this thread runs on. To be held for as long as the thread works.
+pub(crate) struct AlternateStack {
+    memory: *mut libc::c_void,
+    previous: libc::stack_t,
+    thread: std::marker::PhantomData<Cell<()>>,
+}
+
+impl AlternateStack {
+    /// Gives the calling thread an alternate stack of its own, above a guard.
+    pub(crate) fn new() -> Option<AlternateStack> {
+        // SAFETY: a fresh mapping; the kernel is told its address, and `drop` takes it back first.
+        unsafe {
+            let memory = libc::mmap(
+                ptr::null_mut(),
+                ALTERNATE + GUARD,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            );
+            if memory == libc::MAP_FAILED {
+                return None;
+            }
+            libc::mprotect(memory, GUARD, libc::PROT_NONE);
+            let stack = libc::stack_t { ss_sp: memory.byte_add(GUARD), ss_flags: 0, ss_size: ALTERNATE };
+            let mut previous = MaybeUninit::<libc::stack_t>::zeroed().assume_init();
+            libc::sigaltstack(&stack, &mut previous);
+            Some(AlternateStack { memory, previous, thread: std::marker::PhantomData })
+        }
+    }
+}
+
+impl Drop for AlternateStack {
+    fn drop(&mut self) {
+        // SAFETY: the thread goes back to what it had, then nobody uses the mapping.
+        unsafe {
+            libc::sigaltstack(&self.previous, ptr::null_mut());
+            libc::munmap(self.memory, ALTERNATE + GUARD);
+        }
+    }
+}
+
+/// The handler. It touches the strand's thread-local (initialised by a constant, without a destructor), the carrier at
+/// the top of the faulting stack, and a buffer; it takes no lock and allocates nothing.
+unsafe extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel gives a valid record.
+    let at = unsafe { (*info).si_addr() } as usize;
+    if let Some(strand) = strand::get()
+        && strand.worker().is_some()
+    {
+        let limit = strand.limit.get();
+        if (limit - GUARD..limit).contains(&at) {
+            // SAFETY: a worker's strand is a carrier's.
+            let carrier = unsafe { Carrier::of_strand(ptr::NonNull::from(strand)).as_ref() };
+            report(carrier);
+        }
+    }
+    // SAFETY: what the kernel gave.
+    unsafe { pass_on(signal, info, context) };
+}
+
+fn report(carrier: &Carrier) -> ! {
+    let mut line = Line::default();
+    let name = carrier.strand.request().map_or("(none: a worker's loop)", Header::name);
+    let address = ptr::from_ref(carrier) as usize;
+    let size = SLOTS
+        .into_iter()
+        .find(|slot| address - carrier.strand.limit.get() + GUARD <= *slot)
+        .map_or(0, |slot| slot - OVERHEAD);
+    line.put("forebear: request '");
+    line.put_escaped(name);
+    line.put("' overflowed its ");
+    line.put_number(size >> 10);
+    line.put(" KiB stack: give it more by Request::builder().stack_size(bytes), or all by RuntimeBuilder::stack_size\n");
+    // SAFETY: the buffer is ours. Nothing can be done about a failed write.
+    unsafe {
+        libc::write(2, line.text.as_ptr().cast(), line.len);
+        libc::abort()
+    }
+}
+
+/// A line of text in a fixed buffer.
+struct Line {
+    text: [u8; 512],
+    len: usize,
+}
+
+impl Default for Line {
+    fn default() -> Self {
+        Line { text: [0; 512], len: 0 }
+    }
+}
+
+impl Line {
+    fn put(&mut self, text: &str) {
+        for &byte in text.as_bytes() {
+            if self.len < self.text.len() {
+                self.text[self.len] = byte;
+                self.len += 1;
+            }
+        }
+    }
+
+    /// At most 200 bytes, without control characters.
+    fn put_escaped(&mut self, text: &str) {
+        for &byte in text.as_bytes().iter().take(200) {
+            if self.len < self.text.len() {
+                self.text[self.len] = if byte < 0x20 || byte == 0x7f { b'?' } else { byte };
+                self.len += 1;
+            }
+        }
+    }
+
+    fn put_number(&mut self, mut number: usize) {
+        let mut digits = [0; 20];
+        let mut at = digits.len();
+        loop {
+            at -= 1;
+            digits[at] = b'0' + (number % 10) as u8;
+            number /= 10;
+            if number == 0 {
+                break;
+            }
+        }
+        if let Ok(text) = std::str::from_utf8(&digits[at..]) {
+            self.put(text);
+        }
+    }
+}
+
+/// Gives the fault to whoever was there before.
+unsafe fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    let previous = SIGNALS
+        .iter()
+        .position(|known| *known == signal)
+        .map_or(ptr::null_mut(), |at| PREVIOUS[at].load(Ordering::Acquire));
+    // SAFETY: a record that `install` stored and nobody frees; its handler is called as the kernel would.
+    unsafe {
+        match previous.as_ref() {
+            Some(old) if old.sa_sigaction != libc::SIG_DFL && old.sa_sigaction != libc::SIG_IGN => {
+                if old.sa_flags & libc::SA_SIGINFO != 0 {
+                    let handler: unsafe extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
+                        std::mem::transmute(old.sa_sigaction);
+                    handler(signal, info, context);
+                } else {
+                    let handler: unsafe extern "C" fn(libc::c_int) = std::mem::transmute(old.sa_sigaction);
+                    handler(signal);
+                }
+            }
+            _ => {
+                // The default action: taken when the faulting instruction runs again.
+                let mut default = MaybeUninit::<libc::sigaction>::zeroed().assume_init();
+                default.sa_sigaction = libc::SIG_DFL;
+                libc::sigaction(signal, &default, ptr::null_mut());
+            }
+        }
+    }
+}

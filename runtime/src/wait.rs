@@ -1,0 +1,289 @@
+//! Waiting for a request, in three parts.
+//!
+//! [`prepare`] is the cold part: it runs the target right here if that may be done, or sees to it that somebody will, and
+//! stands in the target's list. The switch is inlined into the public method that waits. Nothing is left to finish: who
+//! was woken was woken by the target's end.
+//!
+//! # Direct execution
+//!
+//! A target that has not started is claimed and run on the waiter's own stack, unless
+//!
+//! * it asks for a stack of its own, or more stack than is left here (then it is queued, and the waiter suspends: so a
+//!   chain of a million nested waits completes);
+//! * something older is ready on this worker;
+//! * it belongs to another runtime.
+
+use std::mem::MaybeUninit;
+use std::ptr::{self, NonNull};
+
+use forebear_context::context::{Reason, WaitNode};
+use forebear_context::error::{CancelReason, Cycle, Error, Failure, WaitError};
+use forebear_context::shim::atomic::Ordering;
+
+use crate::attention::{HUNGRY, OLDER};
+use crate::cell;
+use crate::foreign;
+use crate::header::{ARM, Header, OWN_STACK};
+use crate::run;
+use crate::strand::Strand;
+use crate::word::{CANCELLED, FAILED, HELD, NEW, PRIVATE, SUBMITTED, WAITERS};
+
+/// What is left to do after [`prepare`].
+pub(crate) enum Step<'a> {
+    /// The target is over.
+    Over,
+    /// Park this strand; the target's end wakes it.
+    Park(&'a Strand),
+    /// The wait is refused.
+    Refused(WaitError),
+}
+
+/// Waits until the target is terminal. To be inlined into the public method.
+///
+/// # Safety
+///
+/// The caller holds a handle or a link of `header` all the while.
+#[inline(always)]
+pub(crate) unsafe fn until_over(header: NonNull<Header>) -> Result<(), WaitError> {
+    // SAFETY: by contract.
+    if unsafe { header.as_ref() }.word.load().is_terminal() {
+        return Ok(());
+    }
+    let mut node = MaybeUninit::uninit();
+    // SAFETY: by contract; the node lies in this frame, which is not left before it is let go of.
+    match unsafe { prepare(header, &mut node) } {
+        Step::Over => Ok(()),
+        Step::Refused(error) => Err(error),
+        Step::Park(strand) => {
+            // SAFETY: on the strand's own stack, after `begin`.
+            unsafe { strand.context().park(None) };
+            Ok(())
+        }
+    }
+}
+
+/// The cold part of a wait; see the module head.
+///
+/// # Safety
+///
+/// As [`until_over`]; `node` stays where it is until the strand is woken.
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn prepare<'a>(header: NonNull<Header>, node: &'a mut MaybeUninit<WaitNode>) -> Step<'a> {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    let Some(strand) = foreign::strand() else {
+        return Step::Refused(WaitError::ShutDown);
+    };
+    loop {
+        let bits = h.word.load();
+        if bits.is_terminal() {
+            return Step::Over;
+        }
+        if let Some(cycle) = waits_for_itself(strand, h) {
+            return Step::Refused(WaitError::CircularWait(cycle));
+        }
+        if bits.is_unstarted() && bits.life() != HELD && may_lend(strand, h) {
+            let own = strand.worker().filter(|w| bits.has(PRIVATE) && ptr::eq(h.home.get(), w.home()));
+            if h.word.claim_by_waiter(own.is_some()).is_ok() {
+                if let Some(worker) = own {
+                    worker.list.remove(h);
+                }
+                // SAFETY: just claimed as lent; the caller's count is held.
+                unsafe { run_here(strand, header) };
+            }
+            continue;
+        }
+        if bits.life() == NEW {
+            // SAFETY: the caller's count.
+            unsafe { submit(header, 0) };
+            continue;
+        }
+        if let Some(worker) = strand.worker()
+            && let Err(error) = worker.reserve_carrier()
+        {
+            let name = strand.request().map_or("worker", Header::name).to_owned();
+            return Step::Refused(WaitError::Failed(Failure::from_error(Error::from(error), name, None)));
+        }
+        let context = strand.context();
+        let ticket = context.begin(Reason::Request, header.as_ptr().cast());
+        let node = node.write(WaitNode::new(context, ticket));
+        if h.word.lock().is_err() {
+            return Step::Over;
+        }
+        // SAFETY: W3: the lock is ours; the node stays until the strand is woken.
+        unsafe { h.waiters.push(node) };
+        h.word.unlock(|bits| crate::word::Bits(bits.0 | WAITERS));
+        raise(h, strand.urgency.load(Ordering::Relaxed));
+        return Step::Park(strand);
+    }
+}
+
+/// The cycle, if the target lies below the waiter on its own stack, or is what the waiter is an arm of.
+fn waits_for_itself(strand: &Strand, target: &Header) -> Option<Cycle> {
+    if ptr::eq(target.strand.load(Ordering::Relaxed), strand) {
+        let top = strand.request().map_or("", Header::name);
+        let names = if strand.request().is_some_and(|top| ptr::eq(top, target)) {
+            vec![target.name().to_owned()]
+        } else {
+            vec![top.to_owned(), target.name().to_owned()]
+        };
+        return Some(Cycle::new(names));
+    }
+    let mut top = strand.request()?;
+    while top.is(ARM) {
+        top = top.parent()?;
+        if ptr::eq(top, target) {
+            return Some(Cycle::new([target.name().to_owned()]));
+        }
+    }
+    None
+}
+
+/// Whether the strand may run the target itself.
+fn may_lend(strand: &Strand, h: &Header) -> bool {
+    if h.is(OWN_STACK) || strand.room() < h.need() {
+        return false;
+    }
+    // SAFETY: the target's home and record live as long as it (M3).
+    let Some(home) = (unsafe { h.home.get().as_ref() }) else { return false };
+    match strand.worker() {
+        Some(worker) => {
+            ptr::eq(worker.shared(), home.shared())
+                && (worker.post.attention.get() & OLDER == 0 || !worker.older_is_ready())
+        }
+        None => home.shared().foreign_direct && !home.shared().is_over(),
+    }
+}
+
+/// Runs a request claimed as lent, with the home and the runtime it needs.
+unsafe fn run_here(strand: &Strand, header: NonNull<Header>) {
+    match strand.worker() {
+        Some(worker) => {
+            worker.direct.count();
+            let (home, entered) = (strand.home.replace(worker.home()), strand.entered.replace(ptr::null()));
+            // SAFETY: by contract.
+            unsafe { run::lend(strand, header) };
+            strand.home.set(home);
+            strand.entered.set(entered);
+        }
+        None => {
+            // SAFETY: the waiter's count keeps header, home and record.
+            let shared = unsafe { (*header.as_ref().home.get()).shared() }.arc();
+            let home = match foreign::home_for(&shared) {
+                Some(home) => home.as_ptr().cast_const(),
+                // The thread's locals are gone: count the children where the request was made.
+                // SAFETY: as above.
+                None => unsafe { header.as_ref() }.home.get(),
+            };
+            shared.foreign_direct_count.fetch_add(1, Ordering::Relaxed);
+            let (home, entered) = (strand.home.replace(home), strand.entered.replace(&*shared));
+            // SAFETY: by contract.
+            unsafe { run::lend(strand, header) };
+            strand.home.set(home);
+            strand.entered.set(entered);
+        }
+    }
+}
+
+/// Submits a new request: to the private list of its maker's worker if called there, else to the roots' shelf.
+///
+/// # Safety
+///
+/// The caller holds a handle or a link.
+pub(crate) unsafe fn submit(header: NonNull<Header>, marks: u64) -> bool {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    let own = crate::strand::get().and_then(Strand::worker).filter(|worker| {
+        // Roots never go into a private list: it could hide them behind a request that spins for them.
+        ptr::eq(h.home.get(), worker.home()) && !h.lineage.parent().is_null()
+    });
+    match own {
+        Some(worker) => {
+            if !h.word.submit(marks | PRIVATE) {
+                return false;
+            }
+            worker.list.insert(h);
+            worker.note_inserted(h.lineage.key());
+            if worker.post.attention.get() & HUNGRY != 0 {
+                worker.feed();
+            }
+        }
+        None => {
+            if !h.word.submit(marks) {
+                return false;
+            }
+            // SAFETY: the entry's link is ours, and goes with it.
+            unsafe { push_root(header) };
+        }
+    }
+    true
+}
+
+/// Puts a queued request on the roots' shelf; if its runtime is over it ends here and now.
+///
+/// # Safety
+///
+/// The entry's link is the caller's.
+pub(crate) unsafe fn push_root(header: NonNull<Header>) {
+    // SAFETY: the link.
+    let h = unsafe { header.as_ref() };
+    // SAFETY: M3; the record may go with the header, so a count is held over the push.
+    let shared = unsafe { (*h.home.get()).shared() }.arc();
+    if !shared.push_root(header) {
+        if h.word.claim_by_queue() {
+            h.side_or_new().reason.set(Some(CancelReason::Shutdown));
+            // SAFETY: W1. Its callable may borrow, hence not put off.
+            unsafe { cell::end_claimed(header) };
+        } else if h.word.release_link() {
+            // SAFETY: W4.
+            unsafe { crate::home::end(header) };
+        }
+    }
+}
+
+/// Somebody of root key `key` waits for the target: it is as urgent now.
+fn raise(target: &Header, key: u64) {
+    if target.urgency.load(Ordering::Relaxed) <= key {
+        return;
+    }
+    target.urgency.fetch_min(key, Ordering::Relaxed);
+    let strand = target.strand.load(Ordering::Relaxed);
+    let ran_on = target.ran_on.load(Ordering::Relaxed);
+    // SAFETY: a home that a request ran on stays while the request does (M3); a carrier's strand stays (K3), and if it
+    // has gone on to another request meanwhile, that one is raised until it ends, which does no harm.
+    unsafe {
+        if !strand.is_null() && ran_on.as_ref().is_some_and(|home| home.worker != u32::MAX) {
+            (*strand).urgency.fetch_min(key, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What a terminal request answers to who waits for it.
+///
+/// # Safety
+///
+/// It is terminal, and the caller holds a handle or a link.
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn refusal(header: NonNull<Header>) -> WaitError {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    let bits = h.word.load();
+    match bits.life() {
+        FAILED => {
+            h.word.mark_seen();
+            match h.failure() {
+                Some(failure) => WaitError::Failed(failure.clone()),
+                None => unreachable!("a failed request has a failure"),
+            }
+        }
+        CANCELLED => WaitError::TargetCancelled(
+            h.side().and_then(|side| side.reason.get()).unwrap_or(CancelReason::Asked),
+        ),
+        _ => unreachable!("asked of a request that has a value"),
+    }
+}
+
+/// The mark of a submission by a call of `submit` or `spawn`.
+pub(crate) const BY_CALL: u64 = SUBMITTED;
