@@ -133,6 +133,7 @@ unsafe fn body(context: NonNull<Context>) -> ! {
     // SAFETY: K3.
     unsafe {
         strand::enter(&carrier.strand);
+        carrier.strand.limit.set(crate::stack::thread_limit());
     }
     // SAFETY: K1: the worker outlives its carriers.
     let worker = unsafe { &*carrier.strand.worker };

@@ -10,6 +10,7 @@
 //! them off in a loop. Only callables of unsubmitted requests are put off: they are `'static`, so it does no harm if
 //! they go a little later; a value may borrow.
 
+use forebear_context::shim::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::alloc::Layout;
 use std::any::type_name;
 use std::cell::{Cell, UnsafeCell};
@@ -17,7 +18,6 @@ use std::marker::PhantomData;
 use std::mem::{ManuallyDrop, offset_of};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use forebear_context::context::WaitQueue;
 use forebear_context::error::Error;
@@ -312,7 +312,7 @@ pub(crate) unsafe fn end_claimed(header: NonNull<Header>) {
             home::end(header);
         }
         if let Some(scope) = scope.as_ref() {
-            scope.job_done();
+            scope.jobs_done(1);
         }
     }
 }

@@ -25,11 +25,11 @@
 //!   count and give the memory back. Each stage happens on its home's owner, or under the lock of the closed homes.
 //! * **H3** `place` says which list the header stands in, and that list's owner alone changes it.
 
+use forebear_context::shim::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::borrow::Cow;
 use std::cell::{Cell, UnsafeCell};
 use std::panic::Location;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use forebear_context::context::WaitQueue;
 use forebear_context::error::{CancelReason, Failure};

@@ -24,10 +24,12 @@
 //! * **M2** A header is in one list of returns at most: it is pushed by whoever has it alone.
 //! * **M3** `live` counts the headers of a home, by its owner; a closed home with none left lets the record go.
 
+use forebear_context::shim::atomic::{AtomicPtr, Ordering};
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicPtr, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::PoisonError;
+
+use forebear_context::shim::{Arc, Mutex};
 
 use crate::header::{Header, Side};
 use crate::shared::Shared;

@@ -11,9 +11,9 @@
 //! * **P3** A parent's `last_child` is its last child that stands here, or null. Taking that child out sets it to its
 //!   predecessor if that is a sibling.
 
+use forebear_context::shim::atomic::Ordering;
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::Ordering;
 
 use forebear_context::lineage::NO_KEY;
 

@@ -8,10 +8,10 @@
 //! never by lineage, or an old request that polls would starve the younger one it polls for. Each carries the number of
 //! picks after which it is *due*; from then on it competes like the rest.
 
+use forebear_context::shim::atomic::Ordering;
 use std::cmp::Ordering as Order;
 use std::collections::{BinaryHeap, VecDeque};
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering;
 
 use forebear_context::lineage::{Lineage, NO_KEY};
 

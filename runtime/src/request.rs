@@ -70,9 +70,10 @@ impl<T: Send + 'static> Request<T> {
     /// # Ok::<(), forebear_runtime::WaitError>(())
     /// ```
     #[must_use = "a request does nothing until it is submitted or waited for"]
-    #[track_caller]
+    #[inline]
     pub fn new(f: impl FnOnce() -> T + Send + 'static) -> Self {
-        create(&RequestBuilder::default(), Plain(f), Some(std::panic::Location::caller()))
+        // SAFETY: the callable is `'static`.
+        unsafe { new_with(Plain(f)) }
     }
 
     /// A request for what `f` returns, unless that is an error: then the request fails with it.
@@ -84,9 +85,10 @@ impl<T: Send + 'static> Request<T> {
     /// assert!(failure.downcast_ref::<std::io::Error>().is_some());
     /// ```
     #[must_use = "a request does nothing until it is submitted or waited for"]
-    #[track_caller]
+    #[inline]
     pub fn try_new(f: impl FnOnce() -> Result<T, Error> + Send + 'static) -> Self {
-        create(&RequestBuilder::default(), Fallible(f), Some(std::panic::Location::caller()))
+        // SAFETY: the callable is `'static`.
+        unsafe { new_with(Fallible(f)) }
     }
 }
 
@@ -166,6 +168,7 @@ impl<T> Request<T> {
     /// assert_eq!(seven.submit().submit().wait()?, &7);
     /// # Ok::<(), forebear_runtime::WaitError>(())
     /// ```
+    #[inline]
     pub fn submit(&self) -> &Self {
         // SAFETY: this handle.
         unsafe { wait::submit(self.header, wait::BY_CALL) };
@@ -448,10 +451,50 @@ impl<T> Drop for Request<T> {
     #[inline]
     fn drop(&mut self) {
         let header = self.header;
+        let h = self.header();
+        let bits = h.word.load();
+        // Spawned and let go: nobody else knows of it yet, so a plain store will do (W8), if the private list it stands
+        // in is this worker's.
+        if bits.0 == SPAWNED && ptr::eq(strand::current_home(), h.home.get()) && h.word.drop_sole() {
+            return;
+        }
+        // Finished, and nobody else is left: what others did with it was seen with the load (W7).
+        if bits.life() == FINISHED && bits.is_sole_handle() {
+            // SAFETY: W2, W4: the last count of all is ours.
+            unsafe { end_alone::<T>(header) };
+            return;
+        }
         match self.header().word.drop_handle() {
             HandleDrop::NotLast | HandleDrop::Running => {}
             // SAFETY: each by what the drop left us with.
             last => unsafe { drop_last(header, last) },
+        }
+    }
+}
+
+/// The end of a finished request that nobody else knows of.
+///
+/// # Safety
+///
+/// W2, W4.
+#[inline(always)]
+unsafe fn end_alone<T>(header: NonNull<Header>) {
+    // SAFETY: by contract.
+    unsafe {
+        let h = header.as_ref();
+        if const { std::mem::needs_drop::<T>() } {
+            cell::drop_value_contained(header);
+        }
+        let home = h.home.get();
+        let ran_on = h.ran_on.load(Ordering::Relaxed).cast_const();
+        if ptr::eq(strand::current_home(), home)
+            && ptr::eq(ran_on, home)
+            && h.children.get() == 0
+            && !home.is_null()
+        {
+            home::end_child(&*home, header);
+        } else {
+            home::end(header);
         }
     }
 }
@@ -558,6 +601,31 @@ pub(crate) unsafe fn spawn_with<T, C: Callable<T>>(
     }
     // SAFETY: by contract.
     unsafe { spawn_small(callable, scope) }
+}
+
+/// The common way of all that makes a request without submitting it.
+///
+/// # Safety
+///
+/// The callable is `'static`.
+#[inline]
+unsafe fn new_with<T, C: Callable<T> + 'static>(callable: C) -> Request<T> {
+    if const { size_of::<C>() <= BOXED_ABOVE && align_of::<C>() <= 16 }
+        && let Some(strand) = strand::get()
+        && let Some(worker) = strand.worker()
+        && let Some(maker) = strand.request()
+        // SAFETY: M3.
+        && let Some(home) = unsafe { strand.home.get().as_ref() }
+    {
+        let birth = Birth {
+            word: word::NEW | HANDLE,
+            lineage: origin::child_of(maker),
+            need_pages: worker.need_pages,
+        };
+        // SAFETY: M1: this worker's home; the one handle of the word.
+        return unsafe { Request::from_raw(cell::make(home, birth, callable)) };
+    }
+    create(&RequestBuilder::default(), callable, None)
 }
 
 #[inline(always)]

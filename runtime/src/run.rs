@@ -36,6 +36,7 @@ pub(crate) unsafe fn start(strand: &Strand, header: NonNull<Header>) {
 /// # Safety
 ///
 /// The request is claimed as lent: no runner's link; the waiter holds a handle.
+#[inline]
 pub(crate) unsafe fn lend(strand: &Strand, header: NonNull<Header>) {
     // SAFETY: the waiter's handle.
     let key = unsafe { header.as_ref() }.urgency.load(Ordering::Relaxed);
@@ -70,9 +71,42 @@ unsafe fn execute(strand: &Strand, header: NonNull<Header>, runner_link: bool) {
         match ending {
             None => {
                 h.has_value.set(true);
-                finish(header, FINISHED, runner_link);
+                if runner_link && h.word.is_popped_sole() && h.children.get() == 0 {
+                    end_sole(strand, header);
+                } else {
+                    finish(header, FINISHED, runner_link);
+                }
             }
             Some(ending) => fail(header, *ending, runner_link),
+        }
+    }
+}
+
+/// The end of a request that was popped from this worker's own list, and that nobody ever knew of: nobody can ask how
+/// it ended, so it need not go terminal.
+///
+/// # Safety
+///
+/// W1, W8; it has no children.
+#[inline(always)]
+unsafe fn end_sole(strand: &Strand, header: NonNull<Header>) {
+    // SAFETY: by contract: no count but the runner's link, no child: value and header are ours alone.
+    unsafe {
+        let scope = header.as_ref().scope.get();
+        cell::drop_value_contained(header);
+        match (strand.worker(), strand.home.get().as_ref()) {
+            (Some(worker), Some(home)) if ptr::eq(home, header.as_ref().home.get()) => {
+                home::end_child(home, header);
+                if !scope.is_null() {
+                    worker.job_done(scope);
+                }
+            }
+            _ => {
+                home::end(header);
+                if let Some(scope) = scope.as_ref() {
+                    scope.jobs_done(1);
+                }
+            }
         }
     }
 }
@@ -106,7 +140,7 @@ pub(crate) unsafe fn finish(header: NonNull<Header>, life: u64, runner_link: boo
     }
     // SAFETY: a scope waits until its count is down, and this is the last touch.
     if let Some(scope) = unsafe { scope.as_ref() } {
-        scope.job_done();
+        scope.jobs_done(1);
     }
 }
 
@@ -158,7 +192,7 @@ pub(crate) unsafe fn fail(header: NonNull<Header>, ending: Ending, runner_link: 
             home::end(header);
         }
         if let Some(scope) = scope.as_ref() {
-            scope.job_done();
+            scope.jobs_done(1);
         }
     }
 }

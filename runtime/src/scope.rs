@@ -16,14 +16,18 @@
 //! # The count
 //!
 //! Spawns from the scope's own strand are counted plainly, jobs that end (anywhere) by one decrement. Therefore the
-//! counter begins far above what it could fall to, and the end of the body takes the difference off.
+//! counter begins far above what it could fall to, and the end of the body takes the difference off. A worker that works
+//! off jobs of one scope in a row takes them off together, before it does anything else: until then the scope cannot be
+//! over, so nobody waits longer for it.
 
 use std::cell::{Cell, UnsafeCell};
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::{self, NonNull};
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
+
+use forebear_context::shim::Mutex;
 
 use forebear_context::context::{Cause, Context, Reason, Ticket, unpark};
 use forebear_context::error::{Error, Failure, WaitError};
@@ -75,10 +79,10 @@ impl ScopeCore {
         }
     }
 
-    /// A job is over, and nothing of it is left that may borrow.
+    /// So many jobs are over, and nothing of them is left that may borrow.
     #[inline(always)]
-    pub(crate) fn job_done(&self) {
-        if self.count.fetch_sub(1, Ordering::AcqRel) == 1 {
+    pub(crate) fn jobs_done(&self, jobs: i64) {
+        if self.count.fetch_sub(jobs, Ordering::AcqRel) == jobs {
             self.wake();
         }
     }

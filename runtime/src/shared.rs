@@ -117,6 +117,18 @@ impl Shared {
         after.iter().skip(1).chain(before)
     }
 
+    /// The key of the best that worker `index` could take from the roots or from others.
+    #[inline(always)]
+    pub(crate) fn best_published(&self, index: usize) -> u64 {
+        let mut best = self.roots.key();
+        for other in self.workers() {
+            if other.index != index {
+                best = best.min(other.post.shelf.key());
+            }
+        }
+        best
+    }
+
     /// Whether no worker will look again.
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)

@@ -12,9 +12,9 @@
 //! A strand never changes its thread. So both it and its worker may be cached over a suspension, and the thread-local
 //! below is read once per operation.
 
+use forebear_context::shim::atomic::AtomicU64;
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
-use std::sync::atomic::AtomicU64;
 
 use forebear_context::context::Context;
 use forebear_context::lineage::NO_KEY;

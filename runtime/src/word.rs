@@ -165,6 +165,12 @@ impl Bits {
         self.0 >> 40
     }
 
+    /// One handle, and nothing else.
+    #[inline(always)]
+    pub fn is_sole_handle(self) -> bool {
+        self.0 >> 16 == 1
+    }
+
     /// No handle and no link.
     #[inline(always)]
     pub fn is_forgotten(self) -> bool {
@@ -339,6 +345,25 @@ impl Word {
         // W8.
         self.0.store(TAKEN_SOLE, Ordering::Relaxed);
         true
+    }
+
+    /// Gives back, without an exchange, the sole handle of a request that stands in the caller's own private list and
+    /// that nobody else knows of. False: nothing was done.
+    #[inline(always)]
+    pub fn drop_sole(&self) -> bool {
+        if self.load().0 != SPAWNED {
+            return false;
+        }
+        // W8: by value, and the list's link is in the caller's own list.
+        self.0.store(SPAWNED_DETACHED, Ordering::Relaxed);
+        true
+    }
+
+    /// After the run of a request claimed by [`claim_popped`](Self::claim_popped): whether nobody else knows of it, so
+    /// that it need not go terminal at all.
+    #[inline(always)]
+    pub fn is_popped_sole(&self) -> bool {
+        self.load().0 == POPPED_SOLE
     }
 
     /// After the run of a request claimed by [`claim_sole`](Self::claim_sole): whether still nobody else knows of it.

@@ -52,6 +52,7 @@ use crate::header::Header;
 use crate::home::{self, Home};
 use crate::list::PrivateList;
 use crate::ready::Ready;
+use crate::scope::ScopeCore;
 use crate::shared::Shared;
 use crate::shelf::Shelf;
 use crate::stack::{self, Class};
@@ -105,6 +106,8 @@ pub(crate) struct Worker {
     /// Requests that the loop started.
     pub started: Counter,
     patience: Patience,
+    /// Jobs of one scope that are over and not taken off its count yet.
+    jobs: Cell<(*const ScopeCore, i64)>,
     pub post: Post,
 }
 
@@ -137,6 +140,7 @@ impl Worker {
             direct: Counter::default(),
             started: Counter::default(),
             patience: Patience::default(),
+            jobs: Cell::new((ptr::null(), 0)),
             post: Post {
                 attention: Attention::new(),
                 running: AtomicU64::new(NO_KEY),
@@ -192,7 +196,65 @@ impl Worker {
     }
 
     /// What to do next; sleeps while there is nothing. `None`: the runtime is over.
+    #[inline(always)]
     pub(crate) fn next(&self) -> Option<Next> {
+        if let Some(header) = self.pop_private() {
+            return Some(Next::Start(header));
+        }
+        self.next_of_all()
+    }
+
+    /// The fast way of the loop: nothing asks for attention, nothing is ready, and nobody has anything older than the
+    /// front of the private list.
+    #[inline(always)]
+    fn pop_private(&self) -> Option<NonNull<Header>> {
+        let front = self.list.front()?;
+        let key = front.lineage.key();
+        let scope = front.scope.get();
+        if self.post.attention.get() != 0
+            || !self.post.mailbox.is_empty()
+            || self.ready().len() != 0
+            || self.running.get() != key
+            || self.shared().best_published(self.index) < key
+            || !(self.jobs.get().0.is_null() || ptr::eq(self.jobs.get().0, scope))
+        {
+            return None;
+        }
+        let header = self.list.pop()?;
+        // SAFETY: P2: the list's link.
+        if unsafe { header.as_ref() }.word.claim_popped() {
+            self.started.count();
+            return Some(header);
+        }
+        self.claim(header, true);
+        None
+    }
+
+    /// A job of `scope` is over; see the head of [`crate::scope`].
+    #[inline(always)]
+    pub(crate) fn job_done(&self, scope: *const ScopeCore) {
+        let (of, jobs) = self.jobs.get();
+        if ptr::eq(of, scope) {
+            self.jobs.set((scope, jobs + 1));
+        } else {
+            self.settle_jobs();
+            self.jobs.set((scope, 1));
+        }
+    }
+
+    /// Takes what is pending off its scope's count.
+    #[inline]
+    fn settle_jobs(&self) {
+        let (of, jobs) = self.jobs.replace((ptr::null(), 0));
+        // SAFETY: a scope lasts until its count is down, and these jobs have not been taken off yet.
+        if let Some(scope) = unsafe { of.as_ref() } {
+            scope.jobs_done(jobs);
+        }
+    }
+
+    #[inline(never)]
+    fn next_of_all(&self) -> Option<Next> {
+        self.settle_jobs();
         if let Some(next) = self.pick() {
             return Some(next);
         }
@@ -327,6 +389,7 @@ impl Worker {
     /// Whom to enter when the strand that calls leaves parked. `None`: itself, it is ready and first.
     #[inline(never)]
     pub(crate) fn leave_parked(&self, strand: &Strand) -> Option<NonNull<Carrier>> {
+        self.settle_jobs();
         if !strand.arms.is_empty() {
             self.publish_arms(strand);
         }
@@ -365,6 +428,7 @@ impl Worker {
     /// Whom to enter when the strand that calls yields. `None`: nobody else wants to run.
     #[inline(never)]
     pub(crate) fn leave_yielding(&self, strand: &Strand) -> Option<NonNull<Carrier>> {
+        self.settle_jobs();
         if !strand.arms.is_empty() {
             self.publish_arms(strand);
         }
@@ -399,7 +463,8 @@ impl Worker {
             && self.ready().only_yielded()
             && self.post.shelf.key() == NO_KEY
             && self.shared().roots.key() == NO_KEY
-            && strand.arms.is_empty();
+            && strand.arms.is_empty()
+            && self.jobs.get().0.is_null();
         if !quiet {
             return Err(());
         }

@@ -13,11 +13,15 @@ use forebear_benches::{Claim, measure, rivals};
 pub(crate) fn run(claim: &Claim) {
     let workers =
         std::env::var("FOREBEAR_BENCH_WORKERS").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
-    let mut criterion = Criterion::default().configure_from_args();
+    // The command line comes last and wins.
+    let mut criterion = Criterion::default()
+        .sample_size(20)
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(3))
+        .configure_from_args();
     for row in claim.rows.iter().filter(|row| row.workers.contains(&workers)) {
         let mut group = criterion.benchmark_group(format!("{}/{}/{workers}", claim.name, row.name));
-        group.sample_size(20).sampling_mode(SamplingMode::Flat);
-        group.warm_up_time(Duration::from_millis(500)).measurement_time(Duration::from_secs(3));
+        group.sampling_mode(SamplingMode::Flat);
         for runner in row.runners.iter().filter(|runner| rivals::is_built_in(runner.name)) {
             // Filling the memory once a process is one thing, a hundred times another.
             let load = if runner.load.is_single_shot() { runner.load.quick() } else { runner.load };

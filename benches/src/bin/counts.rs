@@ -2,7 +2,7 @@
 //!
 //! Prints `ops` and how many operations it did. What starting and stopping cost is the same for any N, so the
 //! difference between two runs, divided by the difference of their operations, is the number of instructions an
-//! operation takes; `ci/counts` does that. On one worker without a clock it comes out the same each time.
+//! operation takes; `ci/counts` does that. On one worker it comes out the same each time, but for what other threads do.
 //!
 //! may is not among the rivals: its pool of stacks has more mappings than valgrind has room for.
 

@@ -1,55 +1,93 @@
 //! Fibers by OS threads in hand-off: one token, passed under a lock, says whose turn it is.
 //!
-//! Slow, and with thread-locals per fiber, but every tool that understands threads understands it. The token is passed
-//! under a parking mutex, so there is a happens-before edge at every switch, as there is in program order with real
-//! stacks. The memory given to [`Fiber::start`] is used for the context's control block only; frames live on the
-//! thread's own stack, so an overflow is reported by std.
+//! Slow, and with thread-locals per fiber, but every tool that understands threads understands it. The memory given to
+//! [`Fiber::start`] is used for the context's control block only; frames live on the thread's own stack, so an overflow
+//! is reported by std.
+//!
+//! # The hand-over
+//!
+//! | turn | who runs | who changes it |
+//! |---|---|---|
+//! | `Thread` | the worker's own thread | it, in `resume`: to `Fiber`; in `reset`: to `Over` |
+//! | `Fiber` | the fiber's thread | it, in `leave`: to `Thread` |
+//! | `Over` | nobody here | nobody |
+//!
+//! Exactly one of the two threads runs between two changes; whoever waits for its turn sees everything that the other
+//! did before it passed the token, since both touch it under one lock. With real stacks the same order is that of one
+//! thread's program, so a race that is found here is one between workers, and none that production has is hidden. The
+//! lock is the shim's, which in this build is one that ThreadSanitizer follows.
+//!
+//! # A fiber that is over
+//!
+//! A fiber that was started never ends (F3): its frames must be neither returned through nor unwound, nor may its thread
+//! end beneath them. So it stays parked for ever, a thread that is leaked as a stack that was not unwound is. It touches
+//! neither the context nor the stack memory any more, only the token, which it holds a count of.
 
 use std::cell::Cell;
 use std::ptr::NonNull;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::PoisonError;
 
 use super::{Body, StackMemory};
 use crate::context::{self, Context};
+use crate::shim::{Arc, Condvar, Mutex, MutexGuard, thread};
 
 type Next = Option<NonNull<Context>>;
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// Frames are several times as large under a sanitizer, and the memory is virtual until touched.
+const LEAST_STACK: usize = 1 << 20;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     Thread,
     Fiber,
-    /// The fiber's thread ends without going on.
+    /// The fiber's thread does not go on.
     Over,
 }
 
+#[derive(Debug)]
+struct Token {
+    turn: Turn,
+    /// Whom the worker enters next, said by a fiber that leaves.
+    next: Next,
+}
+
+// SAFETY: the pointer is only carried; the worker that made it is the one that follows it (F1).
+unsafe impl Send for Token {}
+
+#[derive(Debug)]
 struct Hand {
-    state: Mutex<(Turn, Option<usize>)>,
+    token: Mutex<Token>,
     passed: Condvar,
 }
 
 impl Hand {
-    fn pass(&self, to: Turn, next: Next) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        *state = (to, next.map(|p| p.as_ptr() as usize));
-        self.passed.notify_all();
+    fn lock(&self) -> MutexGuard<'_, Token> {
+        self.token.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until it is `mine`; `Err` when the hand is over.
+    fn pass(&self, turn: Turn, next: Next) {
+        *self.lock() = Token { turn, next };
+        // One of the two waits at most.
+        self.passed.notify_one();
+    }
+
+    /// Waits until it is `mine`; `Err` when the fiber is over.
     fn await_turn(&self, mine: Turn) -> Result<Next, ()> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        while state.0 != mine {
-            if state.0 == Turn::Over {
+        let mut token = self.lock();
+        while token.turn != mine {
+            if token.turn == Turn::Over {
                 return Err(());
             }
-            state = self.passed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            token = self.passed.wait(token).unwrap_or_else(PoisonError::into_inner);
         }
-        Ok(state.1.and_then(|p| NonNull::new(p as *mut Context)))
+        Ok(token.next.take())
     }
 }
 
 /// One OS thread that runs only while it is its turn.
 #[derive(Default)]
 pub struct Fiber {
+    /// A count of the hand from `start` to `reset`.
     hand: Cell<Option<NonNull<Hand>>>,
 }
 
@@ -59,16 +97,18 @@ impl Fiber {
         Fiber { hand: Cell::new(None) }
     }
 
+    /// The hand, by a count of one's own: the fiber's goes at `reset`, while its thread is still waiting in it.
     fn hand(&self) -> Arc<Hand> {
         let Some(hand) = self.hand.get() else { unreachable!("the fiber was never started") };
-        // SAFETY: the pointer came from `Arc::into_raw` in `start` and its count is held until `reset`.
-        unsafe {
-            Arc::increment_strong_count(hand.as_ptr());
-            Arc::from_raw(hand.as_ptr())
-        }
+        // SAFETY: the pointer came from `Arc::into_raw` in `start`, whose count `reset` gives back; F1 and F2: nobody
+        // resumes or leaves a fiber after its reset.
+        unsafe { Arc::increment_strong_count(hand.as_ptr()) };
+        // SAFETY: the count just taken.
+        unsafe { Arc::from_raw(hand.as_ptr()) }
     }
 
-    /// Starts the thread; `body` runs at the first [`resume`](Self::resume).
+    /// Starts the thread; `body` runs at the first [`resume`](Self::resume). Aborts the process if the system refuses a
+    /// thread.
     ///
     /// # Safety
     ///
@@ -77,23 +117,23 @@ impl Fiber {
         struct Sendable(NonNull<Context>);
         // SAFETY: F1 and F4: only one of the two threads touches the context at a time, by the token.
         unsafe impl Send for Sendable {}
-        let hand = Arc::new(Hand { state: Mutex::new((Turn::Thread, None)), passed: Condvar::new() });
+        let token = Mutex::new(Token { turn: Turn::Thread, next: None });
+        let hand = Arc::new(Hand { token, passed: Condvar::new() });
         let theirs = hand.clone();
         let sendable = Sendable(context);
-        let spawned = std::thread::Builder::new()
+        let spawned = thread::Builder::new()
             .name("forebear fiber".into())
-            .stack_size((memory.base - memory.limit).max(1 << 20))
+            .stack_size((memory.base - memory.limit).max(LEAST_STACK))
             .spawn(move || {
                 let context = { sendable }.0;
                 if theirs.await_turn(Turn::Fiber).is_err() {
                     return;
                 }
                 drop(theirs);
-                // SAFETY: F3: the context outlives the fiber; this thread is the fiber.
-                unsafe {
-                    context::set_current(Some(context));
-                    body(context)
-                }
+                // SAFETY: F3: the context outlives the fiber, and this thread is the fiber.
+                unsafe { context::set_current(Some(context)) };
+                // SAFETY: the body is given the context it was started with.
+                unsafe { body(context) }
             });
         if let Err(error) = spawned {
             eprintln!("forebear: no thread for a fiber: {error}");
@@ -110,6 +150,7 @@ impl Fiber {
     pub unsafe fn resume(&self) -> Next {
         let hand = self.hand();
         hand.pass(Turn::Fiber, None);
+        // Only the worker ends a fiber, and it is here.
         hand.await_turn(Turn::Thread).unwrap_or(None)
     }
 
@@ -122,10 +163,10 @@ impl Fiber {
         let hand = self.hand();
         hand.pass(Turn::Thread, next);
         if hand.await_turn(Turn::Fiber).is_err() {
-            // The runtime is gone and the frames below are dead: this thread must neither return nor unwind.
+            // See the module head.
             drop(hand);
             loop {
-                std::thread::park();
+                thread::park();
             }
         }
     }
@@ -139,7 +180,7 @@ impl Fiber {
         f();
     }
 
-    /// Ends the thread if it never ran; otherwise leaves it parked for ever, as a stack that was not unwound is leaked.
+    /// Ends the thread if it never ran; otherwise leaves it parked for ever.
     ///
     /// # Safety
     ///

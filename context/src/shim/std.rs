@@ -1,7 +1,15 @@
 //! The names of the shim as std has them.
+//!
+//! With fibers on OS threads (`cfg(forebear_threads)`) the locks are [`instrumented`] ones.
 
-pub use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+pub use std::sync::Arc;
 pub use std::thread::LocalKey;
+
+#[cfg(not(forebear_threads))]
+pub use std::sync::{Condvar, Mutex, MutexGuard};
+
+#[cfg(forebear_threads)]
+pub use self::instrumented::{Condvar, Mutex, MutexGuard, WaitTimeoutResult};
 
 /// Atomic types and orders.
 pub mod atomic {
@@ -51,5 +59,114 @@ impl<T: ?Sized> UnsafeCell<T> {
     #[inline(always)]
     pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         f(self.0.get())
+    }
+}
+
+/// Locks with std's face that ThreadSanitizer sees.
+///
+/// std is shipped without instrumentation. The fast path of its mutex is inlined into us and seen; the path of a
+/// contended lock is not, and the order that it makes is lost: a false race. So where the fibers are OS threads, which is
+/// the build that ThreadSanitizer gets, locks are parking_lot's, compiled here like everything else.
+///
+/// They are never poisoned; `Ok` is std's face only.
+#[cfg(forebear_threads)]
+mod instrumented {
+    use std::sync::{LockResult, TryLockError, TryLockResult};
+    use std::time::Duration;
+
+    pub use parking_lot::{MutexGuard, WaitTimeoutResult};
+
+    /// As [`std::sync::Mutex`].
+    #[derive(Debug, Default)]
+    pub struct Mutex<T: ?Sized>(parking_lot::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        /// A lock around `value`.
+        pub const fn new(value: T) -> Self {
+            Self(parking_lot::Mutex::new(value))
+        }
+
+        /// The value, out of the lock.
+        ///
+        /// # Errors
+        ///
+        /// None.
+        pub fn into_inner(self) -> LockResult<T> {
+            Ok(self.0.into_inner())
+        }
+    }
+
+    impl<T: ?Sized> Mutex<T> {
+        /// Blocks until the lock is the caller's.
+        ///
+        /// # Errors
+        ///
+        /// None.
+        pub fn lock(&self) -> LockResult<MutexGuard<'_, T>> {
+            Ok(self.0.lock())
+        }
+
+        /// The lock, if it is free.
+        ///
+        /// # Errors
+        ///
+        /// [`TryLockError::WouldBlock`] if it is not.
+        pub fn try_lock(&self) -> TryLockResult<MutexGuard<'_, T>> {
+            self.0.try_lock().ok_or(TryLockError::WouldBlock)
+        }
+
+        /// The value, by the only reference.
+        ///
+        /// # Errors
+        ///
+        /// None.
+        pub fn get_mut(&mut self) -> LockResult<&mut T> {
+            Ok(self.0.get_mut())
+        }
+    }
+
+    /// As [`std::sync::Condvar`].
+    #[derive(Debug, Default)]
+    pub struct Condvar(parking_lot::Condvar);
+
+    impl Condvar {
+        /// A condition that nobody waits for.
+        pub const fn new() -> Self {
+            Self(parking_lot::Condvar::new())
+        }
+
+        /// Unlocks, blocks until notified, and locks again.
+        ///
+        /// # Errors
+        ///
+        /// None.
+        pub fn wait<'a, T>(&self, mut guard: MutexGuard<'a, T>) -> LockResult<MutexGuard<'a, T>> {
+            self.0.wait(&mut guard);
+            Ok(guard)
+        }
+
+        /// As [`wait`](Self::wait), for at most `time`.
+        ///
+        /// # Errors
+        ///
+        /// None.
+        pub fn wait_timeout<'a, T>(
+            &self,
+            mut guard: MutexGuard<'a, T>,
+            time: Duration,
+        ) -> LockResult<(MutexGuard<'a, T>, WaitTimeoutResult)> {
+            let result = self.0.wait_for(&mut guard, time);
+            Ok((guard, result))
+        }
+
+        /// Wakes one that waits.
+        pub fn notify_one(&self) {
+            self.0.notify_one();
+        }
+
+        /// Wakes all that wait.
+        pub fn notify_all(&self) {
+            self.0.notify_all();
+        }
     }
 }

@@ -8,11 +8,11 @@
 //! Going on after an overflow is refused: destructors would be skipped, locks stay locked, and frames borrowed by
 //! others would be gone.
 
+use forebear_context::shim::atomic::{AtomicPtr, Ordering};
 use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Once;
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::{GUARD, OVERHEAD, SLOTS};
 use crate::carrier::Carrier;

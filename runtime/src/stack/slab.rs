@@ -12,7 +12,9 @@
 //!   slab is dropped, which its owner does only when no stack is in use any more.
 
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
+
+use forebear_context::shim::Mutex;
 
 use forebear_context::error::StackError;
 
@@ -84,7 +86,7 @@ enum Guarding {
 pub(crate) struct Slab {
     pools: [Mutex<Pool>; SLOTS.len()],
     /// Slots handed out, all classes together.
-    live: std::sync::atomic::AtomicUsize,
+    live: forebear_context::shim::atomic::AtomicUsize,
     limit: usize,
     guarding: Guarding,
 }
@@ -99,7 +101,7 @@ impl Slab {
 
     /// How many stacks are handed out.
     pub(crate) fn live(&self) -> usize {
-        self.live.load(std::sync::atomic::Ordering::Relaxed)
+        self.live.load(forebear_context::shim::atomic::Ordering::Relaxed)
     }
 
     /// Hands out a slot of `class`.
@@ -108,7 +110,7 @@ impl Slab {
     ///
     /// [`StackError::Exhausted`] when the limit is reached or the system gives no more memory or mappings.
     pub(crate) fn take(&self, class: Class) -> Result<Slot, StackError> {
-        use std::sync::atomic::Ordering::Relaxed;
+        use forebear_context::shim::atomic::Ordering::Relaxed;
         let live = self.live.fetch_add(1, Relaxed);
         let taken = if live >= self.limit { Err(None) } else { self.cut(class).map_err(Some) };
         taken.map_err(|why| {
@@ -168,7 +170,7 @@ impl Slab {
                 // SAFETY: S1: the slot is not in use. The guard lies below `from` and is not touched.
                 unsafe { libc::madvise(from as *mut _, to - from, libc::MADV_DONTNEED) };
             }
-            self.live.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+            self.live.fetch_sub(1, forebear_context::shim::atomic::Ordering::Relaxed);
             let pool = &self.pools[usize::from(slot.class)];
             pool.lock().unwrap_or_else(PoisonError::into_inner).free.push(slot);
         }

@@ -1,0 +1,277 @@
+//! What the behaviour suite shares: runtimes of several sizes, a watchdog, and ways to wait that need no sleep.
+//!
+//! Nothing here is ordered by time. What must be so before a test goes on is waited for: by a channel, a barrier, or
+//! [`until`], which yields. A lost wake-up shows as a hang, so every body runs under a [`Watchdog`].
+
+#![allow(dead_code, reason = "every test program uses a part of it")]
+
+use std::io::Write;
+use std::panic::Location;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use forebear::{Request, Runtime, spawn, yield_now};
+
+/// The numbers of workers that promises are tested with.
+pub(crate) const WORKERS: [usize; 3] = [1, 2, 4];
+
+/// How long a test body may take. Far above what the slowest needs on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Aborts the process, with the name and place of the test, if it is not dropped in time.
+pub(crate) struct Watchdog {
+    /// Dropped to call it off.
+    _leash: mpsc::Sender<()>,
+    what: String,
+}
+
+impl Watchdog {
+    /// Watches the calling test from now on.
+    #[track_caller]
+    pub(crate) fn new(detail: impl std::fmt::Display) -> Watchdog {
+        let thread = std::thread::current();
+        let what = format!("{} ({}, {detail})", thread.name().unwrap_or("a test"), Location::caller());
+        let (leash, dog) = mpsc::channel::<()>();
+        let told = what.clone();
+        std::thread::spawn(move || {
+            if dog.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+                // Not `eprintln!`, which the harness would capture and lose.
+                let _ = writeln!(std::io::stderr(), "\nwatchdog: {told} has not ended after {PATIENCE:?}");
+                std::process::abort();
+            }
+        });
+        Watchdog { _leash: leash, what }
+    }
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("in {}", self.what);
+        }
+    }
+}
+
+/// A runtime with so many workers, for a test.
+pub(crate) fn runtime(workers: usize) -> Runtime {
+    Runtime::builder().workers(workers).name("test").build().expect("a small runtime can be built")
+}
+
+/// Runs the test, on the foreign thread that calls this, against runtimes of every size in [`WORKERS`].
+#[track_caller]
+pub(crate) fn on_each(test: impl Fn(&Runtime)) {
+    for workers in WORKERS {
+        let _dog = Watchdog::new(format_args!("{workers} workers"));
+        let runtime = runtime(workers);
+        test(&runtime);
+    }
+}
+
+/// Runs the test as a request of runtimes of every size in [`WORKERS`].
+#[track_caller]
+pub(crate) fn inside_each(test: impl Fn() + Sync) {
+    for workers in WORKERS {
+        let _dog = Watchdog::new(format_args!("inside, {workers} workers"));
+        runtime(workers).run(&test);
+    }
+}
+
+/// Runs the test twice against runtimes of every size: on a foreign thread that has entered the runtime, and as a
+/// request of it. For what must be the same in both worlds.
+#[track_caller]
+pub(crate) fn in_both_worlds(test: impl Fn() + Sync) {
+    for workers in WORKERS {
+        let _dog = Watchdog::new(format_args!("foreign, {workers} workers"));
+        runtime(workers).enter(&test);
+    }
+    inside_each(test);
+}
+
+/// Yields until `so` is true.
+pub(crate) fn until(so: impl Fn() -> bool) {
+    while !so() {
+        let _ = yield_now();
+    }
+}
+
+/// Keeps this thread, worker or not, and gives nothing else on it a chance until `so` is true.
+pub(crate) fn hold_thread_until(so: impl Fn() -> bool) {
+    while !so() {
+        std::thread::yield_now();
+    }
+}
+
+/// Something that happens once. Clones are the same event.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Flag(Arc<AtomicBool>);
+
+impl Flag {
+    pub(crate) fn new() -> Flag {
+        Flag::default()
+    }
+
+    pub(crate) fn raise(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Yields until it is up.
+    pub(crate) fn wait(&self) {
+        until(|| self.is_up());
+    }
+}
+
+/// A count that tests share. Clones are the same count.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Count(Arc<AtomicUsize>);
+
+impl Count {
+    pub(crate) fn new() -> Count {
+        Count::default()
+    }
+
+    /// Counts one; answers how many there were before.
+    pub(crate) fn up(&self) -> usize {
+        self.0.fetch_add(1, Ordering::AcqRel)
+    }
+
+    pub(crate) fn get(&self) -> usize {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Yields until it has come to `n`.
+    pub(crate) fn wait_for(&self, n: usize) {
+        until(|| self.get() >= n);
+    }
+
+    /// A value whose drop is counted here.
+    pub(crate) fn probe(&self) -> Probe {
+        Probe(self.clone())
+    }
+}
+
+/// Counts its drop.
+#[derive(Debug)]
+pub(crate) struct Probe(Count);
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        self.0.up();
+    }
+}
+
+/// Requests that keep every worker of a runtime busy, and let nothing else run, until this is dropped.
+pub(crate) struct Held {
+    free: Flag,
+    holders: Vec<Request<()>>,
+}
+
+/// Keeps all workers of `runtime` busy. Returns when they are.
+pub(crate) fn hold_workers(runtime: &Runtime) -> Held {
+    let (free, started) = (Flag::new(), Count::new());
+    let holders = (0..runtime.workers())
+        .map(|_| {
+            let (free, started) = (free.clone(), started.clone());
+            runtime.spawn(move || {
+                started.up();
+                hold_thread_until(|| free.is_up());
+            })
+        })
+        .collect();
+    hold_thread_until(|| started.get() == runtime.workers());
+    Held { free, holders }
+}
+
+impl Held {
+    /// Lets the workers go on.
+    pub(crate) fn release(self) {}
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.free.raise();
+        for holder in self.holders.drain(..) {
+            let _ = holder.wait();
+        }
+    }
+}
+
+/// Spawns a request that nobody can run but a worker, and returns its handle once it has started; it ends when `free`
+/// is raised, and yields meanwhile.
+pub(crate) fn spawn_running(free: &Flag) -> Request<()> {
+    let (free, started) = (free.clone(), Flag::new());
+    let up = started.clone();
+    let request = spawn(move || {
+        up.raise();
+        free.wait();
+    });
+    started.wait();
+    request
+}
+
+/// A small generator of pseudo-random numbers (SplitMix64): the same numbers for the same seed, everywhere.
+#[derive(Clone, Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mix(self.0)
+    }
+
+    /// A number below `n`.
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        (self.next() % n as u64) as usize
+    }
+}
+
+/// Scatters the bits of a number.
+pub(crate) fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// Resident memory of this process, in bytes.
+#[cfg(target_os = "linux")]
+pub(crate) fn resident() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("proc is mounted");
+    let pages: usize =
+        statm.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("statm has two numbers");
+    pages * 4096
+}
+
+/// Runs this very test once more in a child process, with `mark` set in its environment and, by the shell, after the
+/// commands `limits`. Answers what it wrote and whether it succeeded.
+///
+/// The test asks [`is_child`] which of the two it is.
+pub(crate) fn again_in_child(test: &str, mark: (&str, &str), limits: &str) -> (bool, String) {
+    let this = std::env::current_exe().expect("a test knows its program");
+    let output = std::process::Command::new("sh")
+        .args(["-c", &format!("{limits} exec \"$0\" \"$@\"")])
+        .arg(this)
+        // One thread: so the test runs on the main thread, whose stack is the one that the shell limits.
+        .args([test, "--exact", "--nocapture", "--include-ignored", "--test-threads=1"])
+        .env(CHILD, test)
+        .env(mark.0, mark.1)
+        .output()
+        .expect("sh can be run");
+    let text =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    (output.status.success() && text.contains("1 passed"), text)
+}
+
+const CHILD: &str = "FOREBEAR_TEST_CHILD";
+
+/// Whether this process is the child that [`again_in_child`] has started for `test`.
+pub(crate) fn is_child(test: &str) -> bool {
+    std::env::var(CHILD).is_ok_and(|name| name == test)
+}
