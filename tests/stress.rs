@@ -227,7 +227,7 @@ fn table_of(parts: Vec<Arc<Node>>) -> Table {
 /// How many programs: enough to meet every pair of kinds in debug, more in release, and many with `FOREBEAR_SOAK=1`.
 fn programs() -> u64 {
     let some = if cfg!(debug_assertions) { 2_000 } else { 10_000 };
-    if std::env::var_os("FOREBEAR_SOAK").is_some() { 50 * some } else { some }
+    if support::soaking() { 50 * some } else { some }
 }
 
 #[test]

@@ -111,18 +111,6 @@ impl Drop for Foreign {
     }
 }
 
-/// Runs `f` with the strand's home set to the one for `shared`.
-pub(crate) fn with_home<R>(strand: &Strand, home: *const Home, f: impl FnOnce() -> R) -> R {
-    struct Back<'a>(&'a Strand, *const Home);
-    impl Drop for Back<'_> {
-        fn drop(&mut self) {
-            self.0.home.set(self.1);
-        }
-    }
-    let _back = Back(strand, strand.home.replace(home));
-    f()
-}
-
 unsafe fn of(context: &Context) -> &ForeignStrand {
     // SAFETY: this table is given to foreign strands only, whose first field is the context.
     unsafe { &*ptr::from_ref(context).cast::<ForeignStrand>() }

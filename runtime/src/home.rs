@@ -361,6 +361,32 @@ unsafe fn end_up(here: &Home, header: NonNull<Header>) {
     unsafe { end_on(here, header, false) };
 }
 
+/// A request about to start whose parent is over, forgotten, and without other children: takes its place, so that a line
+/// of requests, each making the next and ending, needs no memory of its past.
+///
+/// Only if the parent was made on the home it ran on, else its own parent would be counted elsewhere (H1).
+///
+/// # Safety
+///
+/// M1 for the header's home, W8: nobody else can be looking at its lineage; its parent is dead.
+#[cold]
+pub(crate) unsafe fn take_place(header: NonNull<Header>) {
+    // SAFETY: by contract; H1 for the parent.
+    unsafe {
+        let h = header.as_ref();
+        let home = h.home.get();
+        if let Some(parent) = h.parent()
+            && parent.children.get() == 1
+            && ptr::eq(parent.home.get(), home)
+        {
+            let parent = NonNull::from(parent);
+            // The grandparent loses a child and gains one.
+            h.lineage.take_place();
+            (*home).free(parent);
+        }
+    }
+}
+
 /// Both stages as far as `here` can do them; `closed` if the lock of the closed homes is held, when all closed homes are
 /// the caller's.
 ///

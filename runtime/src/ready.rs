@@ -15,6 +15,7 @@ use std::ptr::NonNull;
 
 use forebear_context::lineage::{Lineage, NO_KEY};
 
+use crate::shared::ORDERED;
 use crate::strand::Strand;
 
 /// A strand that may go on, with what decides its place.
@@ -99,6 +100,10 @@ impl Ready {
     /// A strand was woken.
     pub(crate) fn push(&mut self, strand: NonNull<Strand>) {
         let entry = Entry::new(strand);
+        if !ORDERED {
+            self.run.push_back(entry);
+            return;
+        }
         match (self.run.back(), self.run.front()) {
             (None, _) => self.run.push_back(entry),
             (Some(back), _) if back.compare(&entry) != Order::Greater => self.run.push_back(entry),

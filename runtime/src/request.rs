@@ -143,11 +143,6 @@ impl<T> Request<T> {
     }
 
     #[inline(always)]
-    pub(crate) fn raw(&self) -> NonNull<Header> {
-        self.header
-    }
-
-    #[inline(always)]
     pub(crate) fn header(&self) -> &Header {
         // SAFETY: this handle's count (W4).
         unsafe { self.header.as_ref() }

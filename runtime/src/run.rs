@@ -26,6 +26,13 @@ use crate::word::{FAILED, FINISHED, SEEN, WAITERS};
 pub(crate) unsafe fn start(strand: &Strand, header: NonNull<Header>) {
     // SAFETY: the runner's link.
     let h = unsafe { header.as_ref() };
+    if ptr::eq(h.home.get(), strand.home.get())
+        && h.word.is_popped_sole()
+        && h.parent().is_some_and(|parent| parent.dead.get())
+    {
+        // SAFETY: popped by us from our own list, and nobody else knows of it.
+        unsafe { home::take_place(header) };
+    }
     strand.urgency.store(h.urgency.load(Ordering::Relaxed), Ordering::Relaxed);
     // SAFETY: by contract.
     unsafe { execute(strand, header, true) };

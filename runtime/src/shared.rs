@@ -46,6 +46,9 @@ pub(crate) struct Shared {
     pub on_unseen_failure: Option<UnseenHook>,
 }
 
+/// Whether work is chosen by order. The bench `order` alone builds without, to show what order costs.
+pub(crate) const ORDERED: bool = !cfg!(forebear_unordered);
+
 /// The number of the next root: global to the process, so that requests of several runtimes compare.
 static NEXT_ROOT: AtomicU64 = AtomicU64::new(1);
 
@@ -120,6 +123,9 @@ impl Shared {
     /// The key of the best that worker `index` could take from the roots or from others.
     #[inline(always)]
     pub(crate) fn best_published(&self, index: usize) -> u64 {
+        if !ORDERED {
+            return NO_KEY;
+        }
         let mut best = self.roots.key();
         for other in self.workers() {
             if other.index != index {

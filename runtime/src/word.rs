@@ -75,7 +75,8 @@ pub const HELD: u64 = 1;
 pub const QUEUED: u64 = 2;
 /// Somebody runs it, or ends it.
 pub const CLAIMED: u64 = 3;
-/// The callable has returned, callbacks run.
+/// The callable has returned, callbacks run. No transition leads here before there are callbacks.
+#[allow(dead_code, reason = "the life field has this value; callbacks come with the rest of `Request`")]
 pub const COMPLETING: u64 = 4;
 /// Terminal: there is, or was, a value.
 pub const FINISHED: u64 = 5;

@@ -53,7 +53,7 @@ use crate::home::{self, Home};
 use crate::list::PrivateList;
 use crate::ready::Ready;
 use crate::scope::ScopeCore;
-use crate::shared::Shared;
+use crate::shared::{ORDERED, Shared};
 use crate::shelf::Shelf;
 use crate::stack::{self, Class};
 use crate::strand::{self, Strand};
@@ -275,7 +275,7 @@ impl Worker {
             let (shelf, roots) = (self.post.shelf.key(), shared.roots.key());
             let mut best = ready.min(private).min(shelf).min(roots);
             let mut victim = None;
-            for other in shared.others(self.index) {
+            for other in shared.others(self.index).filter(|_| ORDERED) {
                 let theirs = other.post.shelf.key();
                 if theirs < best {
                     best = theirs;
@@ -353,11 +353,6 @@ impl Worker {
             self.running.set(key);
             self.post.running.store(key, Ordering::Relaxed);
         }
-    }
-
-    /// Puts the carrier's own request back on top of what is published as running.
-    pub(crate) fn running_key(&self) -> u64 {
-        self.running.get()
     }
 
     // ---- suspending ------------------------------------------------------------------------------------------------

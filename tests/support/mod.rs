@@ -16,8 +16,15 @@ use forebear::{Request, Runtime, spawn, yield_now};
 /// The numbers of workers that promises are tested with.
 pub(crate) const WORKERS: [usize; 3] = [1, 2, 4];
 
-/// How long a test body may take. Far above what the slowest needs on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a test body may take: far above what the slowest needs on a busy machine.
+fn patience() -> Duration {
+    Duration::from_secs(if soaking() { 3_600 } else { 120 })
+}
+
+/// Whether the long forms are asked for, by `FOREBEAR_SOAK=1`.
+pub(crate) fn soaking() -> bool {
+    std::env::var_os("FOREBEAR_SOAK").is_some()
+}
 
 /// Aborts the process, with the name and place of the test, if it is not dropped in time.
 pub(crate) struct Watchdog {
@@ -35,9 +42,9 @@ impl Watchdog {
         let (leash, dog) = mpsc::channel::<()>();
         let told = what.clone();
         std::thread::spawn(move || {
-            if dog.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+            if dog.recv_timeout(patience()) == Err(mpsc::RecvTimeoutError::Timeout) {
                 // Not `eprintln!`, which the harness would capture and lose.
-                let _ = writeln!(std::io::stderr(), "\nwatchdog: {told} has not ended after {PATIENCE:?}");
+                let _ = writeln!(std::io::stderr(), "\nwatchdog: {told} has not ended after {:?}", patience());
                 std::process::abort();
             }
         });

@@ -41,11 +41,6 @@ impl Slot {
         self.class
     }
 
-    /// The lowest address, where the guard begins.
-    pub(crate) fn low(&self) -> usize {
-        self.low
-    }
-
     /// The lowest usable address, above the guard.
     pub(crate) fn limit(&self) -> usize {
         self.low + GUARD
@@ -256,10 +251,10 @@ mod tests {
             // SAFETY: S2.
             unsafe { (at as *mut u64).write(7) };
         }
-        let low = slot.low();
+        let limit = slot.limit();
         slab.give_back([slot]);
         assert_eq!(slab.live(), 0);
-        assert_eq!(slab.take(0).unwrap().low(), low);
+        assert_eq!(slab.take(0).unwrap().limit(), limit);
     }
 
     #[test]

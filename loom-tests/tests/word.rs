@@ -1,0 +1,237 @@
+//! The request word as it ships: claims, waiters, the leaver.
+//!
+//! The other two files about it are `handles.rs` (counts, taking) and `publication.rs`.
+#![cfg(loom)]
+
+mod cell;
+
+use std::sync::Arc;
+
+use forebear_context::shim::thread;
+use forebear_runtime::model::word::{CLAIMED, HANDLE, LINK, QUEUED, SUBMITTED, WAITERS};
+
+use self::cell::{BLOCKING, How, Job, Left, SPINNING, explore};
+
+fn told(how: How) -> &'static str {
+    match how {
+        How::Over => "over",
+        How::Ran => "ran it",
+        How::Parked => "parked",
+    }
+}
+
+// ---- claim ---------------------------------------------------------------------------------------------------------
+
+/// A worker has the entry, a waiter has a handle: one of them runs it.
+#[test]
+fn a_queue_and_a_waiter_run_it_once() {
+    explore(&["over", "ran it", "parked", "queue ran it", "queue found a shell"], |answers| {
+        let job = Job::new(QUEUED | SUBMITTED | HANDLE | LINK);
+        let queue = {
+            let (job, answers) = (Arc::clone(&job), answers.clone());
+            thread::spawn(move || {
+                answers.note(if job.run_entry() { "queue ran it" } else { "queue found a shell" })
+            })
+        };
+        answers.note(told(job.wait(&job.waiter(&BLOCKING), true, None)));
+        job.read();
+        job.drop_handle();
+        queue.join().unwrap();
+        job.check();
+    });
+}
+
+#[test]
+fn a_queue_and_two_waiters_run_it_once() {
+    explore(&["over", "ran it", "parked", "queue ran it", "queue found a shell"], |answers| {
+        let job = Job::new(QUEUED | SUBMITTED | (2 * HANDLE) | LINK);
+        let queue = {
+            let (job, answers) = (Arc::clone(&job), answers.clone());
+            thread::spawn(move || {
+                answers.note(if job.run_entry() { "queue ran it" } else { "queue found a shell" })
+            })
+        };
+        let wait = |job: &Job| {
+            let how = job.wait(&job.waiter(&BLOCKING), true, None);
+            job.read();
+            job.drop_handle();
+            how
+        };
+        let other = {
+            let job = Arc::clone(&job);
+            thread::spawn(move || wait(&job))
+        };
+        answers.note(told(wait(&job)));
+        let other = other.join().unwrap();
+        answers.note(told(other));
+        queue.join().unwrap();
+        job.check();
+    });
+}
+
+// ---- waiters -------------------------------------------------------------------------------------------------------
+
+/// A waiter that comes while it ends is woken, or sees that it is over. Blocking: what is lost is a deadlock.
+#[test]
+fn a_waiter_that_comes_at_the_end_is_answered() {
+    explore(&["over", "parked"], |answers| {
+        let job = Job::new(CLAIMED | SUBMITTED | HANDLE | LINK);
+        let finisher = {
+            let job = Arc::clone(&job);
+            thread::spawn(move || job.execute(true))
+        };
+        answers.note(told(job.wait(&job.waiter(&BLOCKING), true, None)));
+        job.read();
+        job.drop_handle();
+        finisher.join().unwrap();
+        job.check();
+    });
+}
+
+/// The same with nothing between waker and waiter but the slot: the orders.
+#[test]
+fn a_waiter_sees_what_was_done_before_it_was_woken() {
+    explore(&["over", "parked"], |answers| {
+        let job = Job::new(CLAIMED | SUBMITTED | HANDLE | LINK);
+        let finisher = {
+            let job = Arc::clone(&job);
+            thread::spawn(move || job.execute(true))
+        };
+        answers.note(told(job.wait(&job.waiter(&SPINNING), true, None)));
+        job.read();
+        job.drop_handle();
+        finisher.join().unwrap();
+        job.check();
+    });
+}
+
+#[test]
+fn two_waiters_that_come_at_the_end_are_answered() {
+    explore(&["both over", "one parked", "both parked"], |answers| {
+        let job = Job::new(CLAIMED | SUBMITTED | (2 * HANDLE) | LINK);
+        let finisher = {
+            let job = Arc::clone(&job);
+            thread::spawn(move || job.execute(true))
+        };
+        let wait = |job: &Job| {
+            let how = job.wait(&job.waiter(&BLOCKING), true, None);
+            job.read();
+            job.drop_handle();
+            how
+        };
+        let other = {
+            let job = Arc::clone(&job);
+            thread::spawn(move || wait(&job))
+        };
+        let how = wait(&job);
+        answers.note(match (how, other.join().unwrap()) {
+            (How::Over, How::Over) => "both over",
+            (How::Parked, How::Parked) => "both parked",
+            _ => "one parked",
+        });
+        finisher.join().unwrap();
+        job.check();
+    });
+}
+
+/// One waiter stands there already, so a second that comes and unlocks between the finisher's look and its exchange
+/// leaves the word as it was, bit for bit. The finisher must have acquired the second all the same.
+#[test]
+fn a_waiter_that_leaves_the_word_unchanged_is_woken() {
+    explore(&["over", "woken"], |answers| {
+        let job = Job::new(CLAIMED | SUBMITTED | (2 * HANDLE) | LINK);
+        let (first, second) = (job.waiter(&SPINNING), job.waiter(&SPINNING));
+        assert!(job.stand(&first));
+        let other = {
+            let job = Arc::clone(&job);
+            thread::spawn(move || job.stand(&second).then_some(second))
+        };
+        job.execute(true);
+        match other.join().unwrap() {
+            Some(second) => {
+                assert!(!second.context().is_waiting(), "a waiter in the list that was not woken");
+                answers.note("woken");
+            }
+            None => answers.note("over"),
+        }
+        assert!(!first.context().is_waiting());
+        job.drop_handle();
+        job.drop_handle();
+        job.check();
+    });
+}
+
+// ---- the leaver ----------------------------------------------------------------------------------------------------
+
+fn told_left(left: Left) -> &'static str {
+    match left {
+        Left::Unlinked => "unlinked",
+        Left::Released => "released",
+        Left::Woken => "woken",
+    }
+}
+
+/// The last waiter goes while it ends: its node is taken out by one of the two, and nobody touches it afterwards.
+#[test]
+fn a_leaver_and_the_finisher_part() {
+    explore(&["unlinked", "released", "woken", "over"], |answers| {
+        let job = Job::new(CLAIMED | SUBMITTED | HANDLE | LINK);
+        let finisher = {
+            let job = Arc::clone(&job);
+            thread::spawn(move || job.execute(true))
+        };
+        let waiter = job.waiter(&SPINNING);
+        if job.stand(&waiter) {
+            answers.note(told_left(job.leave(&waiter)));
+        } else {
+            answers.note("over");
+        }
+        job.drop_handle();
+        finisher.join().unwrap();
+        job.check();
+    });
+}
+
+/// One goes, one stays: the one that stays is woken whatever becomes of the other's node.
+#[test]
+fn a_leaver_does_not_take_a_stayer_with_it() {
+    explore(&["unlinked", "released", "woken"], |answers| {
+        let job = Job::new(CLAIMED | SUBMITTED | (2 * HANDLE) | LINK);
+        let (leaver, stayer) = (job.waiter(&SPINNING), job.waiter(&SPINNING));
+        assert!(job.stand(&leaver) && job.stand(&stayer));
+        let finisher = {
+            let job = Arc::clone(&job);
+            thread::spawn(move || job.execute(true))
+        };
+        answers.note(told_left(job.leave(&leaver)));
+        job.drop_handle();
+        finisher.join().unwrap();
+        assert!(!stayer.context().is_waiting(), "a waiter in the list that was not woken");
+        job.read();
+        job.drop_handle();
+        job.check();
+    });
+}
+
+/// While a waiter that leaves holds the lock, a worker claims and an untyped handle goes: the unlock takes nothing of
+/// that back.
+#[test]
+fn an_unlock_keeps_what_happened_meanwhile() {
+    explore(&["unlinked", "released", "woken"], |answers| {
+        let job = Job::new(QUEUED | SUBMITTED | HANDLE | (2 * LINK));
+        let waiter = job.waiter(&SPINNING);
+        assert!(job.stand(&waiter));
+        let queue = {
+            let job = Arc::clone(&job);
+            thread::spawn(move || {
+                job.release_link();
+                assert!(job.run_entry());
+            })
+        };
+        answers.note(told_left(job.leave(&waiter)));
+        assert!(!job.word.load().has(WAITERS));
+        job.drop_handle();
+        queue.join().unwrap();
+        job.check();
+    });
+}
