@@ -106,6 +106,10 @@ pub struct Table {
     pub unpark: unsafe fn(NonNull<Context>, Ticket, Cause) -> bool,
     /// Whether a request runs on this context right now.
     pub in_request: unsafe fn(&Context) -> bool,
+    /// The root key of the most urgent that runs on this context, or waits for it; smaller goes first.
+    pub urgency: unsafe fn(&Context) -> u64,
+    /// The word of the request on top, which a cancel marks; null outside any request.
+    pub word: unsafe fn(&Context) -> *const AtomicU64,
     /// The name of what runs on this context right now.
     pub name: unsafe fn(&Context, &mut dyn FnMut(&str)),
 }

@@ -255,9 +255,9 @@ impl Common {
         }
         self.call_hook(&self.options.on_start, index);
         let worker = Worker::new(supply, Arc::clone(&self.states), index, self.options.search_here());
-        let guard = AbortOnUnwind { name: self.options.name_of(index) };
+        let mut guard = AbortOnUnwind { name: self.options.name_of(index), armed: true };
         main(&worker);
-        std::mem::forget(guard);
+        guard.armed = false;
         worker.set_state(WorkerState::Stopped);
         drop(worker);
         self.call_hook(&self.options.on_stop, index);
@@ -298,12 +298,13 @@ impl Common {
 /// Ends the process if it is dropped: a body that unwinds has lost its thread's work and would leave it unserved.
 struct AbortOnUnwind {
     name: String,
+    armed: bool,
 }
 
 impl Drop for AbortOnUnwind {
     fn drop(&mut self) {
         // A model reports a failure by a panic; it must come through.
-        if !cfg!(loom) {
+        if self.armed && !cfg!(loom) {
             eprintln!("forebear: {} panicked outside any task; the process ends", self.name);
             std::process::abort();
         }

@@ -26,7 +26,7 @@ use std::time::Instant;
 
 use forebear_context::context::{Cause, Context, Table, Ticket};
 use forebear_context::fiber::StackMemory;
-use forebear_context::shim::atomic::{AtomicPtr, Ordering};
+use forebear_context::shim::atomic::{AtomicPtr, AtomicU64, Ordering};
 use forebear_pool::Linked;
 
 use crate::attention::OLDER;
@@ -56,7 +56,7 @@ unsafe impl Linked for Carrier {
     }
 }
 
-static TABLE: Table = Table { prepare, finish, unpark, in_request, name };
+static TABLE: Table = Table { prepare, finish, unpark, in_request, urgency, word, name };
 
 impl Carrier {
     /// Builds a carrier at the top of `slot`, its loop not yet begun.
@@ -201,6 +201,19 @@ unsafe fn in_request(context: &Context) -> bool {
     // SAFETY: as in `prepare`.
     let carrier = unsafe { Carrier::of(NonNull::from(context)).as_ref() };
     carrier.strand.request().is_some()
+}
+
+unsafe fn urgency(context: &Context) -> u64 {
+    // SAFETY: by the table.
+    unsafe { Carrier::of(NonNull::from(context)).as_ref() }.strand.urgency.load(Ordering::Relaxed)
+}
+
+unsafe fn word(context: &Context) -> *const AtomicU64 {
+    // SAFETY: by the table.
+    unsafe { Carrier::of(NonNull::from(context)).as_ref() }
+        .strand
+        .request()
+        .map_or(ptr::null(), |request| request.word.as_atomic())
 }
 
 unsafe fn name(context: &Context, with: &mut dyn FnMut(&str)) {

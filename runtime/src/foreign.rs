@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use forebear_context::context::{Cause, Context, ForeignContext, Table, Ticket};
 use forebear_context::shim::Arc;
+use forebear_context::shim::atomic::{AtomicU64, Ordering};
 
 use crate::header::Header;
 use crate::home::Home;
@@ -33,7 +34,7 @@ thread_local! {
         const { Foreign { strand: Cell::new(ptr::null_mut()), homes: RefCell::new(Vec::new()) } };
 }
 
-static TABLE: Table = Table { prepare, finish, unpark, in_request, name };
+static TABLE: Table = Table { prepare, finish, unpark, in_request, urgency, word, name };
 
 /// The strand this is called on, made if this is a thread that has none. `None` only while the thread's locals are being
 /// destroyed.
@@ -132,6 +133,16 @@ unsafe fn unpark(context: NonNull<Context>, ticket: Ticket, cause: Cause) -> boo
 unsafe fn in_request(context: &Context) -> bool {
     // SAFETY: by the table.
     unsafe { of(context) }.strand.request().is_some()
+}
+
+unsafe fn urgency(context: &Context) -> u64 {
+    // SAFETY: by the table.
+    unsafe { of(context) }.strand.urgency.load(Ordering::Relaxed)
+}
+
+unsafe fn word(context: &Context) -> *const AtomicU64 {
+    // SAFETY: by the table.
+    unsafe { of(context) }.strand.request().map_or(ptr::null(), |request| request.word.as_atomic())
 }
 
 unsafe fn name(context: &Context, with: &mut dyn FnMut(&str)) {

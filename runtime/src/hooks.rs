@@ -34,10 +34,18 @@ pub(crate) fn wrap_panic_hook() {
             let _ = PANICKED_AT.try_with(|at| *at.borrow_mut() = here);
             let carrier = strand::get().filter(|strand| strand.worker().is_some());
             match (carrier, context::current()) {
-                (Some(_), Some(context)) => {
-                    // SAFETY: we are on that context's stack (F2). The hook does not wait; if it panics, the process
-                    // aborts, as it does for any hook.
-                    unsafe { context.as_ref().fiber().on_thread_stack(&mut || inner(info)) };
+                (Some(strand), Some(context)) => {
+                    // SAFETY: the context of this stack is valid.
+                    let context = unsafe { context.as_ref() };
+                    // On the thread's stack nothing can be suspended, and what this strand knows of its stack is not
+                    // true: so the hook can neither wait nor run requests directly.
+                    let home = strand.home.replace(std::ptr::null());
+                    context.no_suspend().set(context.no_suspend().get() + 1);
+                    // SAFETY: we are on that context's stack (F2), and the hook does not wait. If it panics, the
+                    // process aborts, as it does for any hook.
+                    unsafe { context.fiber().on_thread_stack(&mut || inner(info)) };
+                    context.no_suspend().set(context.no_suspend().get() - 1);
+                    strand.home.set(home);
                 }
                 _ => inner(info),
             }

@@ -277,6 +277,14 @@ pub enum BuildError {
         /// The largest that can be had.
         max: usize,
     },
+    /// Fewer stacks than the workers need for themselves.
+    #[non_exhaustive]
+    Stacks {
+        /// How many were asked for.
+        asked: usize,
+        /// How many there must be at least.
+        min: usize,
+    },
     /// The threads could not be started.
     Start(StartError),
     /// There is a default runtime already.
@@ -291,6 +299,9 @@ impl fmt::Display for BuildError {
             }
             BuildError::StackSize { asked, max } => {
                 write!(f, "stacks of {asked} bytes were asked for: ask for at most {max}")
+            }
+            BuildError::Stacks { asked, min } => {
+                write!(f, "at most {asked} stacks were asked for: the workers alone need {min}")
             }
             BuildError::Start(error) => error.fmt(f),
             BuildError::DefaultExists => f.write_str(
@@ -358,7 +369,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// How many stacks there may be at once, suspended and kept ones together.
+    /// How many stacks there may be at once, suspended and kept ones together; at least two per worker. A wait that
+    /// would need one more is answered with a [`StackError`](forebear_context::error::StackError).
     pub fn max_stacks(mut self, stacks: usize) -> Self {
         self.max_stacks = stacks;
         self
@@ -395,6 +407,9 @@ impl RuntimeBuilder {
         };
         if workers == 0 || workers > MAX_WORKERS {
             return Err(BuildError::Workers { asked: workers, max: MAX_WORKERS });
+        }
+        if self.max_stacks < 2 * workers {
+            return Err(BuildError::Stacks { asked: self.max_stacks, min: 2 * workers });
         }
         let need = self.stack_size.unwrap_or(stack::DEFAULT);
         let too_large = || BuildError::StackSize { asked: need, max: stack::MAX };

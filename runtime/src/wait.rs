@@ -24,6 +24,7 @@ use crate::attention::{HUNGRY, OLDER};
 use crate::cell;
 use crate::foreign;
 use crate::header::{ARM, Header, OWN_STACK};
+use crate::hooks;
 use crate::run;
 use crate::strand::Strand;
 use crate::word::{CANCELLED, FAILED, HELD, NEW, PRIVATE, SUBMITTED, WAITERS};
@@ -108,6 +109,13 @@ pub(crate) unsafe fn prepare<'a>(header: NonNull<Header>, node: &'a mut MaybeUni
     let Some(strand) = foreign::strand() else {
         return Step::Refused(WaitError::ShutDown);
     };
+    if strand.context().no_suspend().get() > 0 && !h.word.load().is_terminal() {
+        hooks::die(&format_args!(
+            "request '{}' waits for '{}' inside a panic hook, which runs on the thread's own stack",
+            strand.request().map_or("", Header::name),
+            h.name()
+        ));
+    }
     loop {
         let bits = h.word.load();
         if bits.is_terminal() {

@@ -237,6 +237,11 @@ impl Word {
         Word(AtomicU64::new(bits))
     }
 
+    /// The word for those who only look at its marks.
+    pub fn as_atomic(&self) -> &AtomicU64 {
+        &self.0
+    }
+
     /// The word as it stands, acquired.
     #[inline(always)]
     pub fn load(&self) -> Bits {

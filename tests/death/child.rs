@@ -53,8 +53,9 @@ pub(crate) fn run<F: FnOnce(&str)>(argument: &str, environment: &[(&str, &str)],
     for inherited in ["RUST_LIB_BACKTRACE", "RUST_MIN_STACK", "FOREBEAR_THREADS"] {
         command.env_remove(inherited);
     }
-    // AddressSanitizer would take faults for its own, and a child that exits early has not freed all.
-    command.env("ASAN_OPTIONS", "handle_segv=0:handle_sigbus=0:detect_leaks=0");
+    // AddressSanitizer would take faults for its own and put locals where no stack is; and who exits has not freed all.
+    command
+        .env("ASAN_OPTIONS", "handle_segv=0:handle_sigbus=0:detect_stack_use_after_return=0:detect_leaks=0");
     command.env("RUST_BACKTRACE", "0").envs(environment.iter().copied()).env(ARGUMENT, argument);
     let output = command.output().unwrap();
     let text = |bytes| String::from_utf8(bytes).unwrap();

@@ -52,8 +52,14 @@ fn here() -> usize {
     black_box(&raw const local) as usize
 }
 
+/// A runtime whose requests all run on its workers, whoever waits for them.
 fn workers(workers: usize) -> Runtime {
-    Runtime::builder().workers(workers).build().unwrap()
+    Runtime::builder().workers(workers).foreign_direct(false).build().unwrap()
+}
+
+/// The same, one worker, with stacks of another size.
+fn stacks_of(bytes: usize) -> Runtime {
+    Runtime::builder().workers(1).stack_size(bytes).foreign_direct(false).build().unwrap()
 }
 
 fn named(name: &'static str) -> RequestBuilder {
@@ -71,7 +77,7 @@ fn an_overflow_of_a_default_stack_names_request_size_and_remedy() {
 #[test]
 fn an_overflow_of_the_smallest_stack_says_48_kib() {
     let end = child::run("", &[], |_| {
-        let runtime = Runtime::builder().workers(1).stack_size(48 << 10).build().unwrap();
+        let runtime = stacks_of(48 << 10);
         named("small").on(&runtime).spawn(|| recurse(0)).take().unwrap();
     });
     assert_reported(&end, "small", 48);
@@ -80,7 +86,7 @@ fn an_overflow_of_the_smallest_stack_says_48_kib() {
 #[test]
 fn an_overflow_of_a_larger_stack_asked_for_says_its_size() {
     let end = child::run("", &[], |_| {
-        let runtime = Runtime::builder().workers(1).stack_size(48 << 10).build().unwrap();
+        let runtime = stacks_of(48 << 10);
         named("large").stack_size(600 << 10).on(&runtime).spawn(|| recurse(0)).take().unwrap();
     });
     assert_reported(&end, "large", 1008);
@@ -92,7 +98,7 @@ fn an_overflow_by_one_huge_frame_is_seen_on_every_class() {
         [("49152", 48), ("65536", 240), ("600000", 1008), ("2000000", 4080), ("9000000", 16368)]
     {
         let end = child::run(asked, &[], |asked| {
-            let runtime = Runtime::builder().workers(1).stack_size(asked.parse().unwrap()).build().unwrap();
+            let runtime = stacks_of(asked.parse().unwrap());
             named("huge").on(&runtime).spawn(one_huge_frame).take().unwrap();
         });
         assert_reported(&end, "huge", size);
@@ -271,7 +277,7 @@ fn an_overflow_of_a_plain_thread_is_left_to_std() {
 #[test]
 fn an_overflow_of_a_thread_that_runs_a_request_itself_is_left_to_std() {
     let end = child::run("", &[], |_| {
-        let runtime = workers(1);
+        let runtime = Runtime::builder().workers(1).build().unwrap();
         let foreign = std::thread::Builder::new().name("foreign".into());
         let request = named("direct").on(&runtime).build(|| recurse(0));
         foreign.spawn(move || *request.wait().unwrap()).unwrap().join().unwrap();

@@ -44,7 +44,8 @@ impl Watchdog {
         std::thread::spawn(move || {
             if dog.recv_timeout(patience()) == Err(mpsc::RecvTimeoutError::Timeout) {
                 // Not `eprintln!`, which the harness would capture and lose.
-                let _ = writeln!(std::io::stderr(), "\nwatchdog: {told} has not ended after {:?}", patience());
+                let _ =
+                    writeln!(std::io::stderr(), "\nwatchdog: {told} has not ended after {:?}", patience());
                 std::process::abort();
             }
         });

@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicU8, AtomicU64};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use forebear::{Request, Runtime, join, scope, spawn, yield_now};
 
@@ -34,13 +34,6 @@ impl Forebear {
     pub fn start(workers: usize) -> Forebear {
         let runtime = Runtime::builder().workers(workers).build().expect("forebear's runtime");
         Forebear { runtime, workers }
-    }
-}
-
-impl Drop for Forebear {
-    fn drop(&mut self) {
-        // All loads are over; if a thread does not go, the next runtime in this process is measured beside it.
-        self.runtime.shutdown(Duration::from_secs(10)).expect("forebear's threads go when told to");
     }
 }
 

@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use std::time::Instant;
 
 use super::{Cause, Context, Table, Ticket, current, set_current};
+use crate::shim::atomic::AtomicU64;
 use crate::shim::{Condvar, Mutex};
 
 /// A foreign thread's context, and what it blocks on.
@@ -17,7 +18,7 @@ pub struct ForeignContext {
     settled: Condvar,
 }
 
-static TABLE: Table = Table { prepare, finish, unpark, in_request, name };
+static TABLE: Table = Table { prepare, finish, unpark, in_request, urgency, word, name };
 
 impl ForeignContext {
     /// A context for the calling thread. Its owner keeps it in place and makes it current.
@@ -118,6 +119,14 @@ unsafe fn unpark(context: NonNull<Context>, ticket: Ticket, cause: Cause) -> boo
 
 unsafe fn in_request(_: &Context) -> bool {
     false
+}
+
+unsafe fn urgency(_: &Context) -> u64 {
+    crate::lineage::NO_KEY
+}
+
+unsafe fn word(_: &Context) -> *const AtomicU64 {
+    std::ptr::null()
 }
 
 unsafe fn name(_: &Context, with: &mut dyn FnMut(&str)) {

@@ -33,9 +33,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use forebear_context::context::{
-    Cause, Context, ForeignContext, Reason, Table, Ticket, WaitNode, WaitQueue,
-};
+use forebear_context::context::{Cause, Context, ForeignContext, Reason, Table, Ticket, WaitNode, WaitQueue};
 use forebear_context::shim::{UnsafeCell, thread};
 use forebear_runtime::model::word::{
     Bits, CANCELLED, FINISHED, HELD, HandleDrop, NEW, PRIVATE, SUBMITTED, WAITERS, Word,
@@ -69,7 +67,11 @@ pub fn explore(expected: &[&'static str], model: impl Fn(&Answers) + Send + Sync
     println!("{executions} executions: {answers:?}");
     let mut expected = expected.to_vec();
     expected.sort_unstable();
-    assert_eq!(answers.keys().copied().collect::<Vec<_>>(), expected, "answers given, answers that must occur");
+    assert_eq!(
+        answers.keys().copied().collect::<Vec<_>>(),
+        expected,
+        "answers given, answers that must occur"
+    );
 }
 
 // ---- the request ---------------------------------------------------------------------------------------------------
