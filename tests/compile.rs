@@ -6,9 +6,9 @@
 //! spawn(move || drop(rc)); //~ E0277 `Rc<u32>` cannot be sent between threads safely
 //! ```
 //!
-//! The code must be that, and the message must contain the text after it; an error without a code is written `error`. A
-//! line without the mark must have no error, and one with it must have no other. So a program that is refused for
-//! another reason, a misspelling for instance, is noticed.
+//! The code must be that, and the message must contain the text after it; an error without a code is written `error`, and
+//! `//~^` is about the line above. A line without the mark must have no error, and one with it must have no other. So a
+//! program that is refused for another reason, a misspelling for instance, is noticed.
 //!
 //! # Why not whole messages
 //!
@@ -88,8 +88,13 @@ struct Program {
 impl Program {
     fn parse(path: PathBuf, source: &str) -> Program {
         let marked = |(at, line): (usize, &str)| {
-            let (code, text) = line.split_once("//~ ")?.1.split_once(' ')?;
-            Some(Expected { line: at + 1, code: code.to_owned(), text: text.trim_end().to_owned() })
+            let (place, mark) = line.split_once("//~")?.1.split_once(' ')?;
+            let (code, text) = mark.split_once(' ')?;
+            Some(Expected {
+                line: at + 1 - place.len(),
+                code: code.to_owned(),
+                text: text.trim_end().to_owned(),
+            })
         };
         Program { path, expected: source.lines().enumerate().filter_map(marked).collect() }
     }

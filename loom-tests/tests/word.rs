@@ -10,7 +10,7 @@ use std::sync::Arc;
 use forebear_context::shim::thread;
 use forebear_runtime::model::word::{CLAIMED, HANDLE, LINK, QUEUED, SUBMITTED, WAITERS};
 
-use self::cell::{BLOCKING, How, Job, Left, SPINNING, explore};
+use self::cell::{BLOCKING, How, Job, Left, SPINNING, exhaust, explore};
 
 fn told(how: How) -> &'static str {
     match how {
@@ -25,7 +25,7 @@ fn told(how: How) -> &'static str {
 /// A worker has the entry, a waiter has a handle: one of them runs it.
 #[test]
 fn a_queue_and_a_waiter_run_it_once() {
-    explore(&["over", "ran it", "parked", "queue ran it", "queue found a shell"], |answers| {
+    exhaust(&["over", "ran it", "parked", "queue ran it", "queue found a shell"], |answers| {
         let job = Job::new(QUEUED | SUBMITTED | HANDLE | LINK);
         let queue = {
             let (job, answers) = (Arc::clone(&job), answers.clone());
@@ -44,7 +44,7 @@ fn a_queue_and_a_waiter_run_it_once() {
 #[test]
 fn a_queue_and_two_waiters_run_it_once() {
     explore(&["over", "ran it", "parked", "queue ran it", "queue found a shell"], |answers| {
-        let job = Job::new(QUEUED | SUBMITTED | (2 * HANDLE) | LINK);
+        let job = Job::with_turns(QUEUED | SUBMITTED | (2 * HANDLE) | LINK);
         let queue = {
             let (job, answers) = (Arc::clone(&job), answers.clone());
             thread::spawn(move || {
@@ -74,7 +74,7 @@ fn a_queue_and_two_waiters_run_it_once() {
 /// A waiter that comes while it ends is woken, or sees that it is over. Blocking: what is lost is a deadlock.
 #[test]
 fn a_waiter_that_comes_at_the_end_is_answered() {
-    explore(&["over", "parked"], |answers| {
+    exhaust(&["over", "parked"], |answers| {
         let job = Job::new(CLAIMED | SUBMITTED | HANDLE | LINK);
         let finisher = {
             let job = Arc::clone(&job);
@@ -91,7 +91,7 @@ fn a_waiter_that_comes_at_the_end_is_answered() {
 /// The same with nothing between waker and waiter but the slot: the orders.
 #[test]
 fn a_waiter_sees_what_was_done_before_it_was_woken() {
-    explore(&["over", "parked"], |answers| {
+    exhaust(&["over", "parked"], |answers| {
         let job = Job::new(CLAIMED | SUBMITTED | HANDLE | LINK);
         let finisher = {
             let job = Arc::clone(&job);
@@ -108,7 +108,7 @@ fn a_waiter_sees_what_was_done_before_it_was_woken() {
 #[test]
 fn two_waiters_that_come_at_the_end_are_answered() {
     explore(&["both over", "one parked", "both parked"], |answers| {
-        let job = Job::new(CLAIMED | SUBMITTED | (2 * HANDLE) | LINK);
+        let job = Job::with_turns(CLAIMED | SUBMITTED | (2 * HANDLE) | LINK);
         let finisher = {
             let job = Arc::clone(&job);
             thread::spawn(move || job.execute(true))
@@ -138,7 +138,7 @@ fn two_waiters_that_come_at_the_end_are_answered() {
 /// leaves the word as it was, bit for bit. The finisher must have acquired the second all the same.
 #[test]
 fn a_waiter_that_leaves_the_word_unchanged_is_woken() {
-    explore(&["over", "woken"], |answers| {
+    exhaust(&["over", "woken"], |answers| {
         let job = Job::new(CLAIMED | SUBMITTED | (2 * HANDLE) | LINK);
         let (first, second) = (job.waiter(&SPINNING), job.waiter(&SPINNING));
         assert!(job.stand(&first));
@@ -174,7 +174,7 @@ fn told_left(left: Left) -> &'static str {
 /// The last waiter goes while it ends: its node is taken out by one of the two, and nobody touches it afterwards.
 #[test]
 fn a_leaver_and_the_finisher_part() {
-    explore(&["unlinked", "released", "woken", "over"], |answers| {
+    exhaust(&["unlinked", "released", "woken", "over"], |answers| {
         let job = Job::new(CLAIMED | SUBMITTED | HANDLE | LINK);
         let finisher = {
             let job = Arc::clone(&job);
@@ -195,7 +195,7 @@ fn a_leaver_and_the_finisher_part() {
 /// One goes, one stays: the one that stays is woken whatever becomes of the other's node.
 #[test]
 fn a_leaver_does_not_take_a_stayer_with_it() {
-    explore(&["unlinked", "released", "woken"], |answers| {
+    exhaust(&["unlinked", "released", "woken"], |answers| {
         let job = Job::new(CLAIMED | SUBMITTED | (2 * HANDLE) | LINK);
         let (leaver, stayer) = (job.waiter(&SPINNING), job.waiter(&SPINNING));
         assert!(job.stand(&leaver) && job.stand(&stayer));
@@ -217,7 +217,7 @@ fn a_leaver_does_not_take_a_stayer_with_it() {
 /// that back.
 #[test]
 fn an_unlock_keeps_what_happened_meanwhile() {
-    explore(&["unlinked", "released", "woken"], |answers| {
+    exhaust(&["unlinked", "released", "woken"], |answers| {
         let job = Job::new(QUEUED | SUBMITTED | HANDLE | (2 * LINK));
         let waiter = job.waiter(&SPINNING);
         assert!(job.stand(&waiter));

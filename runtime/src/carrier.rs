@@ -221,3 +221,26 @@ unsafe fn name(context: &Context, with: &mut dyn FnMut(&str)) {
     let carrier = unsafe { Carrier::of(NonNull::from(context)).as_ref() };
     with(carrier.strand.request().map_or("worker", Header::name));
 }
+
+#[cfg(all(test, not(forebear_threads)))]
+mod tests {
+    use crate::{Runtime, spawn, strand};
+
+    /// So that a parked request's stack stays within one page, colour included.
+    #[test]
+    #[cfg_attr(debug_assertions, ignore = "frames are larger without optimisation")]
+    fn the_frames_below_a_parked_request_fit_two_kibibytes() {
+        let runtime = Runtime::builder().workers(1).build().unwrap();
+        let used = runtime.run(|| {
+            let parked = spawn(|| {
+                let strand = strand::get().unwrap();
+                let carrier = std::ptr::from_ref(strand) as usize;
+                (carrier - crate::stack::here(), crate::yield_now()).0
+            });
+            crate::yield_now().unwrap();
+            parked.take().unwrap()
+        });
+        assert!(used + size_of::<super::Carrier>() < 2048, "{used} bytes of frames");
+        println!("{used} bytes of frames, {} of control block", size_of::<super::Carrier>());
+    }
+}

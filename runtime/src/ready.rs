@@ -24,24 +24,20 @@ struct Entry {
     key: u64,
     parent: *const Lineage,
     rank: u32,
-    lineage: *const Lineage,
     strand: NonNull<Strand>,
 }
 
 impl Entry {
     fn new(strand: NonNull<Strand>) -> Entry {
-        // SAFETY: a ready strand is left, so its worker, who calls this, may look at it; its request is alive.
-        unsafe {
-            let s = strand.as_ref();
-            let key = s.urgency.load(Ordering::Relaxed);
-            match s.request() {
-                Some(request) => {
-                    let lineage = &request.lineage;
-                    Entry { key, parent: lineage.parent(), rank: lineage.rank(), lineage, strand }
-                }
-                None => Entry { key, parent: std::ptr::null(), rank: 0, lineage: std::ptr::null(), strand },
-            }
-        }
+        // SAFETY: a ready strand is left, so its worker, who calls this, may look at it.
+        let s = unsafe { strand.as_ref() };
+        let (parent, rank) = s.place.get();
+        Entry { key: s.urgency.load(Ordering::Relaxed), parent, rank, strand }
+    }
+
+    fn lineage(&self) -> Option<&Lineage> {
+        // SAFETY: as above; the request on top is alive.
+        unsafe { self.strand.as_ref() }.request().map(|request| &request.lineage)
     }
 
     fn compare(&self, other: &Entry) -> Order {
@@ -49,8 +45,7 @@ impl Entry {
             if self.parent == other.parent {
                 return self.rank.cmp(&other.rank);
             }
-            // SAFETY: the requests on ready strands are alive.
-            match unsafe { (self.lineage.as_ref(), other.lineage.as_ref()) } {
+            match (self.lineage(), other.lineage()) {
                 (Some(a), Some(b)) => a.compare(b),
                 _ => Order::Equal,
             }
@@ -162,9 +157,12 @@ impl Ready {
         };
         self.picks += 1;
         let entry = if from_heap { self.heap.pop() } else { self.run.pop_front() };
-        // A mass wake-up finds every stack cold: fetch the one after next while this one runs.
-        if let Some(next) = self.run.get(1) {
+        // A mass wake-up finds every stack cold: fetch those that come soon while this one runs.
+        if let Some(next) = self.run.get(4) {
             prefetch(next.strand);
+        }
+        if let Some(later) = self.run.get(8) {
+            prefetch_top(later.strand);
         }
         entry.map(|entry| entry.strand)
     }
@@ -179,19 +177,36 @@ impl Ready {
     }
 }
 
+/// Fetches the strand, what it was left with on its stack, and the request on top.
 #[inline(always)]
 fn prefetch(strand: NonNull<Strand>) {
+    // SAFETY: a ready strand's memory is mapped, and its first line was fetched a few picks ago.
+    let request = unsafe { strand.as_ref() }.request.get().cast::<u8>();
+    let at = strand.as_ptr().cast::<u8>();
+    for line in 0..PARKED_LINES {
+        fetch(at.wrapping_sub(line * 64));
+    }
+    for line in 0..3 {
+        fetch(request.wrapping_add(line * 64));
+    }
+}
+
+#[inline(always)]
+fn prefetch_top(strand: NonNull<Strand>) {
+    fetch(strand.as_ptr().cast());
+}
+
+/// How many lines below its control block a parked carrier has in use.
+const PARKED_LINES: usize = 12;
+
+#[inline(always)]
+fn fetch(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a hint; any address will do.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let at = strand.as_ptr().cast::<i8>();
-        _mm_prefetch::<_MM_HINT_T0>(at);
-        _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(64));
-        for line in 1..8 {
-            _mm_prefetch::<_MM_HINT_T0>(at.wrapping_sub(line * 64));
-        }
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = strand;
+    let _ = at;
 }

@@ -17,7 +17,7 @@ use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
 use forebear_context::context::Context;
-use forebear_context::lineage::NO_KEY;
+use forebear_context::lineage::{Lineage, NO_KEY};
 
 use crate::arms::ArmList;
 use crate::cell::DropQueue;
@@ -41,6 +41,9 @@ pub(crate) struct Strand {
     pub arms: ArmList,
     /// The root key of the most urgent request on this stack.
     pub urgency: AtomicU64,
+    /// What decides this strand's place among siblings, copied when it parks, so that making it ready touches nothing
+    /// but the strand.
+    pub place: Cell<(*const Lineage, u32)>,
     /// Where unstarted requests that are dropped by a destructor are put off to.
     pub dropping: Cell<*const DropQueue>,
     context: *const Context,
@@ -59,6 +62,7 @@ impl Strand {
             limit: Cell::new(limit),
             arms: ArmList::new(),
             urgency: AtomicU64::new(NO_KEY),
+            place: Cell::new((ptr::null(), 0)),
             dropping: Cell::new(ptr::null()),
             context,
             entered: Cell::new(ptr::null()),

@@ -385,6 +385,9 @@ impl Worker {
     #[inline(never)]
     pub(crate) fn leave_parked(&self, strand: &Strand) -> Option<NonNull<Carrier>> {
         self.settle_jobs();
+        if let Some(request) = strand.request() {
+            strand.place.set((request.lineage.parent(), request.lineage.rank()));
+        }
         if !strand.arms.is_empty() {
             self.publish_arms(strand);
         }
@@ -711,6 +714,7 @@ impl Worker {
     /// Leaves word with the others; answers the tick to sleep with while any of them works.
     pub(crate) fn before_sleep(&self) -> Option<Duration> {
         self.note_private();
+        self.shared().slab.trim();
         if let Some(left) = self.patience.left() {
             return Some(left);
         }

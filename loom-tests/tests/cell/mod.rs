@@ -25,19 +25,22 @@
 #![allow(dead_code, reason = "every test binary uses a part of it")]
 #![allow(unreachable_pub, reason = "shared by several test binaries")]
 
+mod waiter;
+
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::ptr::{self, NonNull};
+use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
-use forebear_context::context::{Cause, Context, ForeignContext, Reason, Table, Ticket, WaitNode, WaitQueue};
-use forebear_context::shim::{UnsafeCell, thread};
+use forebear_context::context::{Cause, Table, WaitQueue};
+use forebear_context::shim::{self, UnsafeCell};
 use forebear_runtime::model::word::{
-    Bits, CANCELLED, FINISHED, HELD, HandleDrop, NEW, PRIVATE, SUBMITTED, WAITERS, Word,
+    Bits, CANCELLED, FINISHED, HELD, HandleDrop, NEW, PRIVATE, SPAWNED, SUBMITTED, WAITERS, Word,
 };
+
+pub use self::waiter::{BLOCKING, SPINNING, Waiter};
 
 // ---- answers -------------------------------------------------------------------------------------------------------
 
@@ -52,14 +55,30 @@ impl Answers {
     }
 }
 
-/// Explores `model`, and fails if one of `expected` was not answered in any execution, or if something else was.
+/// Explores `model` within the bound that the environment sets, and fails if one of `expected` was not answered in any
+/// execution, or if something else was. For three threads and more.
 ///
 /// Loom remembers only the last access of an object, and so may leave out executions that matter; a model in which an
 /// answer never occurs has not asked its question.
 pub fn explore(expected: &[&'static str], model: impl Fn(&Answers) + Send + Sync + 'static) {
+    check(&loom::model::Builder::new(), expected, model);
+}
+
+/// The same without a bound. For two threads, where there is no need of one.
+pub fn exhaust(expected: &[&'static str], model: impl Fn(&Answers) + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = None;
+    check(&builder, expected, model);
+}
+
+fn check(
+    builder: &loom::model::Builder,
+    expected: &[&'static str],
+    model: impl Fn(&Answers) + Send + Sync + 'static,
+) {
     let (answers, executions) = (Answers::default(), Arc::new(AtomicU32::new(0)));
     let given = (answers.clone(), Arc::clone(&executions));
-    loom::model(move || {
+    builder.check(move || {
         executions.fetch_add(1, Relaxed);
         model(&answers);
     });
@@ -85,6 +104,8 @@ pub struct Job {
     value: UnsafeCell<Option<u32>>,
     /// Whether it is there.
     header: UnsafeCell<bool>,
+    /// Where waiters take turns, if they do.
+    turns: Option<shim::Mutex<()>>,
     notes: Notes,
     kept: Mutex<Vec<Arc<Waiter>>>,
 }
@@ -110,19 +131,25 @@ unsafe impl Sync for Job {}
 impl Job {
     /// A request that has not been run, with the word `bits`.
     pub fn new(bits: u64) -> Arc<Job> {
-        Job::with(bits, None)
+        Job::with(bits, None, None)
+    }
+
+    /// The same, whose waiters take turns for the lock bit, so that only the finisher ever spins for it: two spinning
+    /// threads may be scheduled for ever without the third. For models of three threads.
+    pub fn with_turns(bits: u64) -> Arc<Job> {
+        Job::with(bits, None, Some(shim::Mutex::new(())))
     }
 
     /// A request that has finished with a value; `bits` says so.
     pub fn finished(bits: u64) -> Arc<Job> {
-        let job = Job::with(bits, Some(7));
+        let job = Job::with(bits, Some(7), None);
         for note in [&job.notes.ran, &job.notes.made, &job.notes.terminal] {
             note.store(1, Relaxed);
         }
         job
     }
 
-    fn with(bits: u64, value: Option<u32>) -> Arc<Job> {
+    fn with(bits: u64, value: Option<u32>, turns: Option<shim::Mutex<()>>) -> Arc<Job> {
         Arc::new(Job {
             word: Word::new(bits),
             waiters: WaitQueue::new(),
@@ -130,6 +157,7 @@ impl Job {
             callable: UnsafeCell::new(value.is_none()),
             value: UnsafeCell::new(value),
             header: UnsafeCell::new(true),
+            turns,
             notes: Notes::default(),
             kept: Mutex::default(),
         })
@@ -189,7 +217,15 @@ impl Job {
         self.touch();
         let value = self.call();
         self.put_value(value);
-        self.finish(FINISHED, runner_link);
+        self.touch();
+        if runner_link && self.word.is_popped_sole() {
+            // `run::end_sole`.
+            self.drop_value();
+            self.notes.alone.fetch_add(1, Relaxed);
+            self.end();
+        } else {
+            self.finish(FINISHED, runner_link);
+        }
     }
 
     /// `cell::end_claimed`: by the claimer, who holds the runner's link.
@@ -262,6 +298,14 @@ impl Job {
     /// The drop of a handle.
     pub fn drop_handle(&self) -> HandleDrop {
         self.touch();
+        let bits = self.word.load();
+        if bits.life() == FINISHED && bits.is_sole_handle() {
+            // `end_alone`.
+            self.drop_value();
+            self.end();
+            return HandleDrop::TerminalAlone;
+        }
+        self.touch();
         let answer = self.word.drop_handle();
         match answer {
             HandleDrop::NotLast | HandleDrop::Running => {}
@@ -279,6 +323,17 @@ impl Job {
         answer
     }
 
+    /// The drop of a handle by the worker in whose private list the request stands, or stood. True: it was let go by a
+    /// plain store.
+    pub fn drop_own_handle(&self) -> bool {
+        self.touch();
+        if self.word.load().0 == SPAWNED && self.word.drop_sole() {
+            return true;
+        }
+        self.drop_handle();
+        false
+    }
+
     /// `Request::get`, of a request that is known to have finished.
     pub fn read(&self) {
         self.touch();
@@ -291,11 +346,7 @@ impl Job {
 
     /// A waiter for this request.
     pub fn waiter(&self, table: &'static Table) -> Arc<Waiter> {
-        let waiter = Arc::new(Waiter {
-            foreign: ForeignContext::with_table(table),
-            frame: UnsafeCell::new(false),
-            node: std::cell::UnsafeCell::new(None),
-        });
+        let waiter = Waiter::new(table);
         self.kept.lock().unwrap().push(Arc::clone(&waiter));
         waiter
     }
@@ -339,6 +390,7 @@ impl Job {
     /// Begins a wait and stands in the list. False: it is over.
     pub fn stand(&self, waiter: &Waiter) -> bool {
         waiter.begin();
+        let _turn = self.turns.as_ref().map(|turns| turns.lock().unwrap());
         self.touch();
         if self.word.lock().is_err() {
             waiter.leave_frame();
@@ -359,13 +411,14 @@ impl Job {
             waiter.leave_frame();
             return Left::Woken;
         }
+        let _turn = self.turns.as_ref().map(|turns| turns.lock().unwrap());
         self.touch();
         let left = if self.word.lock().is_ok() {
             // SAFETY: Q1: the lock is ours; Q2: it stands in the list.
             self.list.with_mut(|_| unsafe { self.waiters.unlink(waiter.node()) });
             self.touch();
             self.word.unlock(|bits| {
-                // SAFETY-free look: the lock is still ours.
+                // The lock is still ours.
                 if self.waiters.is_empty() { Bits(bits.0 & !WAITERS) } else { bits }
             });
             Left::Unlinked
@@ -462,106 +515,4 @@ pub enum Took {
     Value,
     /// There were other handles.
     Shared,
-}
-
-// ---- the waiter ----------------------------------------------------------------------------------------------------
-
-/// One thread that waits: the shipped context and node, and the frame in which the node lies.
-#[repr(C)]
-pub struct Waiter {
-    foreign: ForeignContext,
-    /// Whether the frame is there.
-    frame: UnsafeCell<bool>,
-    node: std::cell::UnsafeCell<Option<(WaitNode, Ticket)>>,
-}
-
-// SAFETY: J1, J2.
-unsafe impl Send for Waiter {}
-// SAFETY: as above.
-unsafe impl Sync for Waiter {}
-
-/// Parks as foreign threads do, under lock and condition: what is not woken is a deadlock.
-pub static BLOCKING: Table = Table { prepare: block, finish, unpark: release, in_request, name };
-/// Parks by looking at the slot: nothing but the slot's own orders stands between waker and waiter.
-pub static SPINNING: Table = Table { prepare: spin, finish, unpark: settle, in_request, name };
-
-impl Waiter {
-    /// The context proper.
-    pub fn context(&self) -> &Context {
-        self.foreign.context()
-    }
-
-    fn begin(&self) {
-        let ticket = self.context().begin(Reason::Request, ptr::null_mut());
-        // SAFETY: J1.
-        self.frame.with_mut(|there| unsafe { *there = true });
-        // SAFETY: J1, J2: the node is in no list.
-        unsafe { *self.node.get() = Some((WaitNode::new(self.context(), ticket), ticket)) };
-    }
-
-    /// The owner goes on; whatever comes to lie where the node was.
-    fn leave_frame(&self) {
-        // SAFETY: J1.
-        self.frame.with_mut(|there| unsafe { *there = false });
-        // A node that stands nowhere: who reads on in it finds no next.
-        // SAFETY: J1, J2.
-        unsafe { *self.node.get() = Some((WaitNode::new(self.context(), self.ticket()), self.ticket())) };
-    }
-
-    fn node(&self) -> &WaitNode {
-        // SAFETY: J1, J2.
-        unsafe { &(*self.node.get()).as_ref().unwrap().0 }
-    }
-
-    fn ticket(&self) -> Ticket {
-        // SAFETY: J1, J2.
-        unsafe { (*self.node.get()).as_ref().unwrap().1 }
-    }
-
-    /// Called by the waker, who has the node in hand.
-    fn touched(context: NonNull<Context>) {
-        // SAFETY: both tables are given to waiters only; `repr(C)`; J1.
-        let this = unsafe { context.cast::<Waiter>().as_ref() };
-        // SAFETY: J1.
-        this.frame.with(|there| assert!(unsafe { *there }, "a node touched after its owner had gone"));
-    }
-}
-
-impl fmt::Debug for Waiter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Waiter").finish_non_exhaustive()
-    }
-}
-
-unsafe fn block(context: &Context, deadline: Option<Instant>) -> Option<NonNull<Context>> {
-    // SAFETY: the table is given to waiters only, which begin with a foreign context.
-    unsafe { ForeignContext::block(context, deadline) };
-    None
-}
-
-unsafe fn release(context: NonNull<Context>, ticket: Ticket, cause: Cause) -> bool {
-    Waiter::touched(context);
-    // SAFETY: as above; J1.
-    unsafe { ForeignContext::release(context, ticket, cause) }
-}
-
-unsafe fn spin(_: &Context, _: Option<Instant>) -> Option<NonNull<Context>> {
-    thread::yield_now();
-    None
-}
-
-unsafe fn settle(context: NonNull<Context>, ticket: Ticket, cause: Cause) -> bool {
-    Waiter::touched(context);
-    // SAFETY: J1.
-    unsafe { context.as_ref() }.settle(ticket, cause)
-}
-
-unsafe fn finish(_: &Context) {}
-
-unsafe fn in_request(_: &Context) -> bool {
-    false
-}
-
-unsafe fn name(_: &Context, with: &mut dyn FnMut(&str)) {
-    with("a waiter");
 }

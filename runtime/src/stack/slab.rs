@@ -17,6 +17,8 @@ use std::sync::PoisonError;
 use forebear_context::shim::Mutex;
 
 use forebear_context::error::StackError;
+use forebear_context::shim::atomic::AtomicUsize;
+use forebear_context::shim::atomic::Ordering::Relaxed;
 
 use super::{Class, GUARD, SLOTS};
 
@@ -26,6 +28,8 @@ const GUARD_INSTALL: libc::c_int = 102;
 const PROTECTED_LIMIT: usize = 30_000;
 const FIRST_CHUNK: usize = 16 << 20;
 const LARGEST_CHUNK: usize = 1 << 30;
+/// Fewer free slots than this keep their memory: it will be wanted again.
+const TRIM_ABOVE: usize = 256;
 
 /// One slot, handed out.
 #[derive(Debug)]
@@ -81,7 +85,9 @@ enum Guarding {
 pub(crate) struct Slab {
     pools: [Mutex<Pool>; SLOTS.len()],
     /// Slots handed out, all classes together.
-    live: forebear_context::shim::atomic::AtomicUsize,
+    live: AtomicUsize,
+    /// Slots given back since the last trimming.
+    untrimmed: AtomicUsize,
     limit: usize,
     guarding: Guarding,
 }
@@ -91,12 +97,18 @@ impl Slab {
     pub(crate) fn new(limit: usize) -> Slab {
         let guarding = probe();
         let limit = if guarding == Guarding::Protect { limit.min(PROTECTED_LIMIT) } else { limit };
-        Slab { pools: Default::default(), live: 0.into(), limit, guarding }
+        Slab {
+            pools: Default::default(),
+            live: AtomicUsize::new(0),
+            untrimmed: AtomicUsize::new(0),
+            limit,
+            guarding,
+        }
     }
 
     /// How many stacks are handed out.
     pub(crate) fn live(&self) -> usize {
-        self.live.load(forebear_context::shim::atomic::Ordering::Relaxed)
+        self.live.load(Relaxed)
     }
 
     /// Hands out a slot of `class`.
@@ -105,7 +117,6 @@ impl Slab {
     ///
     /// [`StackError::Exhausted`] when the limit is reached or the system gives no more memory or mappings.
     pub(crate) fn take(&self, class: Class) -> Result<Slot, StackError> {
-        use forebear_context::shim::atomic::Ordering::Relaxed;
         let live = self.live.fetch_add(1, Relaxed);
         let taken = if live >= self.limit { Err(None) } else { self.cut(class).map_err(Some) };
         taken.map_err(|why| {
@@ -157,17 +168,37 @@ impl Slab {
         }
     }
 
-    /// Takes back slots whose frames are dead, and gives their memory below the top page back to the system.
+    /// Takes back slots whose frames are dead. Their memory stays for now; see [`trim`](Self::trim).
     pub(crate) fn give_back(&self, slots: impl IntoIterator<Item = Slot>) {
+        let mut count = 0;
         for slot in slots {
-            let (from, to) = (slot.limit(), (slot.top() - 1) & !(PAGE - 1));
-            if to > from {
-                // SAFETY: S1: the slot is not in use. The guard lies below `from` and is not touched.
-                unsafe { libc::madvise(from as *mut _, to - from, libc::MADV_DONTNEED) };
-            }
-            self.live.fetch_sub(1, forebear_context::shim::atomic::Ordering::Relaxed);
             let pool = &self.pools[usize::from(slot.class)];
             pool.lock().unwrap_or_else(PoisonError::into_inner).free.push(slot);
+            count += 1;
+        }
+        self.live.fetch_sub(count, Relaxed);
+        self.untrimmed.fetch_add(count, Relaxed);
+    }
+
+    /// Gives the memory of slots that lie free back to the system, neighbours in one call, if there are many of them.
+    /// For a worker that has nothing to do.
+    pub(crate) fn trim(&self) {
+        if self.untrimmed.load(Relaxed) < TRIM_ABOVE || self.untrimmed.swap(0, Relaxed) == 0 {
+            return;
+        }
+        for (class, pool) in self.pools.iter().enumerate() {
+            let mut free = std::mem::take(&mut pool.lock().unwrap_or_else(PoisonError::into_inner).free);
+            free.sort_unstable_by_key(|slot| std::cmp::Reverse(slot.low));
+            let size = SLOTS[class];
+            for run in free.chunk_by(|a, b| a.low - b.low == size) {
+                let low = run[run.len() - 1].low;
+                // SAFETY: S1: the slots are ours while they are not in the list. Guards survive this call.
+                unsafe { libc::madvise(low as *mut _, run.len() * size, libc::MADV_DONTNEED) };
+            }
+            // Lowest address last, so that it is handed out first.
+            let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
+            free.append(&mut pool.free);
+            pool.free = free;
         }
     }
 }
@@ -201,8 +232,6 @@ impl Drop for Slab {
         unsafe { self.unmap() };
     }
 }
-
-const PAGE: usize = 4 << 10;
 
 fn map(bytes: usize) -> io::Result<usize> {
     // SAFETY: a fresh anonymous mapping wherever the system likes.
@@ -258,10 +287,28 @@ mod tests {
     }
 
     #[test]
+    fn what_was_trimmed_is_empty_and_guarded_and_can_be_used_again() {
+        let slab = Slab::new(1000);
+        let slots: Vec<_> = (0..TRIM_ABOVE).map(|_| slab.take(0).unwrap()).collect();
+        for slot in &slots {
+            // SAFETY: S2.
+            unsafe { ((slot.top() - 8) as *mut u64).write(7) };
+        }
+        slab.give_back(slots);
+        slab.trim();
+        for _ in 0..TRIM_ABOVE {
+            let slot = slab.take(0).unwrap();
+            // SAFETY: S2.
+            assert_eq!(unsafe { ((slot.top() - 8) as *const u64).read() }, 0);
+        }
+        assert_eq!(slab.live(), TRIM_ABOVE);
+    }
+
+    #[test]
     fn tops_of_neighbours_differ_in_colour() {
         let slab = Slab::new(100);
         let tops: std::collections::BTreeSet<_> =
-            (0..super::super::COLOURS).map(|_| slab.take(1).unwrap().top() % PAGE).collect();
+            (0..super::super::COLOURS).map(|_| slab.take(1).unwrap().top() % (4 << 10)).collect();
         assert_eq!(tops.len(), super::super::COLOURS);
     }
 

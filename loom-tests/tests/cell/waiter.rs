@@ -1,0 +1,129 @@
+//! One who waits in a model: the shipped context and node, and a frame for them to lie in.
+
+use std::fmt;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::time::Instant;
+
+use forebear_context::context::{Cause, Context, ForeignContext, Reason, Table, Ticket, WaitNode};
+use forebear_context::lineage::NO_KEY;
+use forebear_context::shim::atomic::AtomicU64;
+use forebear_context::shim::{UnsafeCell, thread};
+
+/// One thread that waits: the shipped context and node, and the frame in which the node lies.
+#[repr(C)]
+pub struct Waiter {
+    foreign: ForeignContext,
+    /// Whether the frame is there.
+    frame: UnsafeCell<bool>,
+    node: std::cell::UnsafeCell<Option<(WaitNode, Ticket)>>,
+}
+
+// SAFETY: J1, J2.
+unsafe impl Send for Waiter {}
+// SAFETY: as above.
+unsafe impl Sync for Waiter {}
+
+/// Parks as foreign threads do, under lock and condition: what is not woken is a deadlock.
+pub static BLOCKING: Table =
+    Table { prepare: block, finish, unpark: release, in_request, urgency, word, name };
+/// Parks by looking at the slot: nothing but the slot's own orders stands between waker and waiter.
+pub static SPINNING: Table = Table { prepare: spin, finish, unpark: settle, in_request, urgency, word, name };
+
+impl Waiter {
+    /// A waiter that has begun nothing.
+    pub(super) fn new(table: &'static Table) -> Arc<Waiter> {
+        Arc::new(Waiter {
+            foreign: ForeignContext::with_table(table),
+            frame: UnsafeCell::new(false),
+            node: std::cell::UnsafeCell::new(None),
+        })
+    }
+
+    /// The context proper.
+    pub fn context(&self) -> &Context {
+        self.foreign.context()
+    }
+
+    pub(super) fn begin(&self) {
+        let ticket = self.context().begin(Reason::Request, ptr::null_mut());
+        // SAFETY: J1.
+        self.frame.with_mut(|there| unsafe { *there = true });
+        // SAFETY: J1, J2: the node is in no list.
+        unsafe { *self.node.get() = Some((WaitNode::new(self.context(), ticket), ticket)) };
+    }
+
+    /// The owner goes on; whatever comes to lie where the node was.
+    pub(super) fn leave_frame(&self) {
+        // SAFETY: J1.
+        self.frame.with_mut(|there| unsafe { *there = false });
+        // A node that stands nowhere: who reads on in it finds no next.
+        // SAFETY: J1, J2.
+        unsafe { *self.node.get() = Some((WaitNode::new(self.context(), self.ticket()), self.ticket())) };
+    }
+
+    pub(super) fn node(&self) -> &WaitNode {
+        // SAFETY: J1, J2.
+        unsafe { &(*self.node.get()).as_ref().unwrap().0 }
+    }
+
+    pub(super) fn ticket(&self) -> Ticket {
+        // SAFETY: J1, J2.
+        unsafe { (*self.node.get()).as_ref().unwrap().1 }
+    }
+
+    /// Called by the waker, who has the node in hand.
+    fn touched(context: NonNull<Context>) {
+        // SAFETY: both tables are given to waiters only; `repr(C)`; J1.
+        let this = unsafe { context.cast::<Waiter>().as_ref() };
+        // SAFETY: J1.
+        this.frame.with(|there| assert!(unsafe { *there }, "a node touched after its owner had gone"));
+    }
+}
+
+impl fmt::Debug for Waiter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiter").finish_non_exhaustive()
+    }
+}
+
+unsafe fn block(context: &Context, deadline: Option<Instant>) -> Option<NonNull<Context>> {
+    // SAFETY: the table is given to waiters only, which begin with a foreign context.
+    unsafe { ForeignContext::block(context, deadline) };
+    None
+}
+
+unsafe fn release(context: NonNull<Context>, ticket: Ticket, cause: Cause) -> bool {
+    Waiter::touched(context);
+    // SAFETY: as above; J1.
+    unsafe { ForeignContext::release(context, ticket, cause) }
+}
+
+unsafe fn spin(_: &Context, _: Option<Instant>) -> Option<NonNull<Context>> {
+    thread::yield_now();
+    None
+}
+
+unsafe fn settle(context: NonNull<Context>, ticket: Ticket, cause: Cause) -> bool {
+    Waiter::touched(context);
+    // SAFETY: J1.
+    unsafe { context.as_ref() }.settle(ticket, cause)
+}
+
+unsafe fn finish(_: &Context) {}
+
+unsafe fn in_request(_: &Context) -> bool {
+    false
+}
+
+unsafe fn name(_: &Context, with: &mut dyn FnMut(&str)) {
+    with("a waiter");
+}
+
+unsafe fn urgency(_: &Context) -> u64 {
+    NO_KEY
+}
+
+unsafe fn word(_: &Context) -> *const AtomicU64 {
+    ptr::null()
+}
