@@ -261,14 +261,21 @@ pub(crate) struct DropQueue {
 ///
 /// W1; the callable is `'static`.
 pub(crate) unsafe fn end_unstarted(header: NonNull<Header>) {
-    let Some(strand) = strand::get() else {
+    // A thread that the runtime has not met, or whose locals are being destroyed, has a place for this too.
+    match strand::get() {
         // SAFETY: by contract.
-        unsafe { end_claimed(header) };
-        return;
-    };
-    let request = strand.request.get();
-    // SAFETY: a queue lies in a frame below this one on the same strand.
-    if let Some(queue) = unsafe { strand.dropping.get().as_ref() }
+        Some(strand) => unsafe { end_in_turn(header, &strand.dropping, strand.request.get()) },
+        None => DROPPING.with(|dropping| unsafe { end_in_turn(header, dropping, ptr::null()) }),
+    }
+}
+
+thread_local! {
+    static DROPPING: Cell<*const DropQueue> = const { Cell::new(ptr::null()) };
+}
+
+unsafe fn end_in_turn(header: NonNull<Header>, dropping: &Cell<*const DropQueue>, request: *const Header) {
+    // SAFETY: a queue lies in a frame below this one on the same stack.
+    if let Some(queue) = unsafe { dropping.get().as_ref() }
         && ptr::eq(queue.request, request)
     {
         // SAFETY: W1; it stands in no list.
@@ -276,8 +283,8 @@ pub(crate) unsafe fn end_unstarted(header: NonNull<Header>) {
         queue.head.set(header.as_ptr());
         return;
     }
-    let queue = DropQueue { request, head: Cell::new(ptr::null()), prev: strand.dropping.get() };
-    strand.dropping.set(&queue);
+    let queue = DropQueue { request, head: Cell::new(ptr::null()), prev: dropping.get() };
+    dropping.set(&queue);
     let mut next = Some(header);
     while let Some(header) = next {
         // SAFETY: by contract; what was put off is as this one. Panics are contained, so the loop gets to its end.
@@ -289,7 +296,7 @@ pub(crate) unsafe fn end_unstarted(header: NonNull<Header>) {
             }
         }
     }
-    strand.dropping.set(queue.prev);
+    dropping.set(queue.prev);
 }
 
 /// Ends an unstarted request on the spot: callable dropped, waiters told.

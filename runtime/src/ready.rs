@@ -76,14 +76,59 @@ impl Ord for Entry {
 pub(crate) struct Ready {
     run: VecDeque<Entry>,
     heap: BinaryHeap<Entry>,
-    yielded: VecDeque<(NonNull<Strand>, u64)>,
+    yielded: Yielded,
     picks: u64,
+}
+
+/// Those that yielded, linked through themselves: a yield is to cost a few stores.
+#[derive(Default)]
+struct Yielded {
+    first: Option<NonNull<Strand>>,
+    last: Option<NonNull<Strand>>,
+    len: usize,
+}
+
+impl Yielded {
+    #[inline(always)]
+    fn push(&mut self, strand: NonNull<Strand>, due: u64) {
+        // SAFETY: strands stay where they are while they are ready, and this is their worker.
+        unsafe {
+            strand.as_ref().due.set(due);
+            strand.as_ref().next_yielded.set(std::ptr::null());
+            match self.last {
+                Some(last) => last.as_ref().next_yielded.set(strand.as_ptr()),
+                None => self.first = Some(strand),
+            }
+        }
+        self.last = Some(strand);
+        self.len += 1;
+    }
+
+    #[inline(always)]
+    fn pop(&mut self) -> Option<NonNull<Strand>> {
+        let first = self.first?;
+        // SAFETY: as above.
+        self.first = NonNull::new(unsafe { first.as_ref() }.next_yielded.get().cast_mut());
+        if self.first.is_none() {
+            self.last = None;
+        }
+        self.len -= 1;
+        Some(first)
+    }
+
+    /// Whether the first is due, and its key.
+    #[inline(always)]
+    fn due(&self, picks: u64) -> Option<u64> {
+        // SAFETY: as above.
+        let first = unsafe { self.first?.as_ref() };
+        (first.due.get() <= picks).then(|| first.urgency.load(Ordering::Relaxed))
+    }
 }
 
 impl Ready {
     /// How many may go on, those that yielded included.
     pub(crate) fn len(&self) -> usize {
-        self.run.len() + self.heap.len() + self.yielded.len()
+        self.run.len() + self.heap.len() + self.yielded.len
     }
 
     /// Whether nothing but yielders could go on.
@@ -111,7 +156,7 @@ impl Ready {
     #[inline(always)]
     pub(crate) fn push_yielded(&mut self, strand: NonNull<Strand>, unstarted: u64) {
         let ahead = (self.run.len() + self.heap.len()) as u64 + unstarted;
-        self.yielded.push_back((strand, self.picks + ahead));
+        self.yielded.push(strand, self.picks + ahead);
     }
 
     /// The most urgent one's key, and whether it is a yielder that is due.
@@ -121,12 +166,8 @@ impl Ready {
             (Some(one), None) | (None, Some(one)) => one.key,
             (None, None) => NO_KEY,
         };
-        match self.yielded.front() {
-            Some(&(strand, due)) if due <= self.picks => {
-                // SAFETY: a strand that yielded is left, and this is its worker.
-                let key = unsafe { strand.as_ref() }.urgency.load(Ordering::Relaxed);
-                if key <= woken { (key, true) } else { (woken, false) }
-            }
+        match self.yielded.due(self.picks) {
+            Some(key) if key <= woken => (key, true),
             _ => (woken, false),
         }
     }
@@ -147,7 +188,7 @@ impl Ready {
         let (key, due) = self.best();
         if due || (key == NO_KEY && yielded_too && self.only_yielded()) {
             self.picks += 1;
-            return self.yielded.pop_front().map(|(strand, _)| strand);
+            return self.yielded.pop();
         }
         let from_heap = match (self.run.front(), self.heap.peek()) {
             (Some(a), Some(b)) => b.compare(a) == Order::Less,
@@ -170,9 +211,9 @@ impl Ready {
     /// Takes the yielder at the head if nothing else may go on: the fast way of a yield.
     #[inline(always)]
     pub(crate) fn rotate_yielded(&mut self, strand: NonNull<Strand>) -> Option<NonNull<Strand>> {
-        let next = self.yielded.pop_front()?.0;
+        let next = self.yielded.pop()?;
         self.picks += 1;
-        self.yielded.push_back((strand, self.picks));
+        self.yielded.push(strand, self.picks);
         Some(next)
     }
 }

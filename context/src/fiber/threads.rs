@@ -19,11 +19,15 @@
 //!
 //! # A fiber that is over
 //!
-//! A fiber that was started never ends (F3): its frames must be neither returned through nor unwound, nor may its thread
-//! end beneath them. So it stays parked for ever, a thread that is leaked as a stack that was not unwound is. It touches
-//! neither the context nor the stack memory any more, only the token, which it holds a count of.
+//! A fiber whose frames are not needed any more (F3) is forgotten in production: its memory is used for another. A thread
+//! cannot be forgotten, and thousands that stay would be too many, so here it ends: [`Fiber::leave`] unwinds with a
+//! payload of its own, which no panic hook sees, through the frames below up to the start of the thread. Those that call
+//! [`Fiber::reset`] make sure that these frames are a loop's alone, which has nothing to drop. The thread touches neither
+//! the context nor the stack memory any more, since both may be gone, only the token, which it holds a count of. Where
+//! panics abort it stays parked instead.
 
 use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 use std::sync::PoisonError;
 
@@ -84,6 +88,9 @@ impl Hand {
     }
 }
 
+/// What the thread of a fiber that is over unwinds with.
+struct Ended;
+
 /// One OS thread that runs only while it is its turn.
 #[derive(Default)]
 pub struct Fiber {
@@ -132,8 +139,15 @@ impl Fiber {
                 drop(theirs);
                 // SAFETY: F3: the context outlives the fiber, and this thread is the fiber.
                 unsafe { context::set_current(Some(context)) };
-                // SAFETY: the body is given the context it was started with.
-                unsafe { body(context) }
+                // SAFETY: the body is given the context it was started with. It does not return.
+                let Err(payload) = catch_unwind(AssertUnwindSafe(|| unsafe { body(context) }));
+                if !payload.is::<Ended>() {
+                    // A body does not unwind, as it could not out of a coroutine of its own.
+                    eprintln!("forebear: a fiber's body panicked; the process ends");
+                    std::process::abort();
+                }
+                // SAFETY: no context is always valid.
+                unsafe { context::set_current(None) };
             });
         if let Err(error) = spawned {
             eprintln!("forebear: no thread for a fiber: {error}");
@@ -163,11 +177,8 @@ impl Fiber {
         let hand = self.hand();
         hand.pass(Turn::Thread, next);
         if hand.await_turn(Turn::Fiber).is_err() {
-            // See the module head.
             drop(hand);
-            loop {
-                thread::park();
-            }
+            end_thread();
         }
     }
 
@@ -180,7 +191,7 @@ impl Fiber {
         f();
     }
 
-    /// Ends the thread if it never ran; otherwise leaves it parked for ever.
+    /// Lets the thread end; see the module head.
     ///
     /// # Safety
     ///
@@ -191,6 +202,16 @@ impl Fiber {
             let hand = unsafe { Arc::from_raw(hand.as_ptr()) };
             hand.pass(Turn::Over, None);
         }
+    }
+}
+
+/// See the module head, at the end.
+fn end_thread() -> ! {
+    if cfg!(panic = "unwind") {
+        resume_unwind(Box::new(Ended));
+    }
+    loop {
+        thread::park();
     }
 }
 

@@ -56,6 +56,11 @@ impl Parker {
 
     /// Blocks the calling thread until there is a token, `tick` has passed, or for no reason; consumes the token.
     pub(super) fn park(&self, tick: Option<Duration>) {
+        if cfg!(forebear_threads) {
+            // A worker's loop may be on another fiber than last time, and there every fiber is a thread of its own. Before
+            // the exchange, so that whoever reads `SLEEPING` finds the right one.
+            self.enter();
+        }
         #[cfg(not(mutant = "park_ignores_token"))]
         let may_block = self.state.compare_exchange(EMPTY, SLEEPING, AcqRel, Acquire).is_ok();
         #[cfg(mutant = "park_ignores_token")]
