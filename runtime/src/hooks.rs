@@ -53,7 +53,8 @@ pub(crate) fn wrap_panic_hook() {
     });
 }
 
-/// Reports a failure that nobody looked at.
+/// Reports a failure that nobody looked at: to the runtime's hook, else to `tracing` if that feature is on, else in one
+/// line on standard error.
 #[cold]
 pub(crate) fn unseen_failure(shared: Option<&Shared>, failure: &Failure) {
     match shared.and_then(|shared| shared.on_unseen_failure.as_ref()) {
@@ -61,7 +62,12 @@ pub(crate) fn unseen_failure(shared: Option<&Shared>, failure: &Failure) {
             // A hook that panics has had its say through the panic hook.
             let _ = panic::catch_unwind(AssertUnwindSafe(|| hook(failure)));
         }
-        None => eprintln!("forebear: nobody looked at a failure: {failure:#}"),
+        None => {
+            #[cfg(feature = "tracing")]
+            tracing::error!(request = failure.request(), "nobody looked at a failure: {failure:#}");
+            #[cfg(not(feature = "tracing"))]
+            eprintln!("forebear: nobody looked at a failure: {failure:#}");
+        }
     }
 }
 

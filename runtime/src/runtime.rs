@@ -3,7 +3,7 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
-use std::sync::OnceLock;
+use std::sync::{OnceLock, Weak};
 
 use forebear_context::error::{Error, Failure, WaitError};
 use forebear_context::shim::Arc;
@@ -26,7 +26,8 @@ use crate::strand::Strand;
 ///
 /// Several can live in one process. A request belongs to the runtime that is current where it was made; free functions
 /// such as [`spawn`](crate::spawn) mean the current request's runtime, else the entered one, else a default, which is made
-/// on first use with as many workers as the machine has cores, or as the environment variable `FOREBEAR_THREADS` says.
+/// on first use with as many workers as the machine has cores, or as the environment variable `FOREBEAR_THREADS` says (a
+/// number from 1 to 1024; anything else is a panic that says so).
 ///
 /// ```
 /// use forebear_runtime::{Runtime, spawn};
@@ -39,7 +40,7 @@ use crate::strand::Strand;
 #[derive(Clone)]
 pub struct Runtime(Arc<Handle>);
 
-struct Handle {
+pub(crate) struct Handle {
     shared: Arc<Shared>,
     /// `None` once it is being taken down.
     engine: Option<Engine<Shared>>,
@@ -178,10 +179,29 @@ impl Runtime {
         f()
     }
 
-    /// The runtime that is current here; the default one is made if need be. `None` if the current one is being taken
-    /// down.
-    pub fn current_workers() -> usize {
-        crate::request::parallelism().get()
+    /// The runtime that free functions mean here: the one entered, else the current request's, else the default one,
+    /// which is made if need be.
+    ///
+    /// # Panics
+    ///
+    /// If its last handle has gone and it is only letting its work end; if the default one cannot be built.
+    ///
+    /// ```
+    /// # use forebear_runtime::Runtime;
+    /// let runtime = Runtime::builder().workers(3).build()?;
+    /// assert_eq!(runtime.enter(|| Runtime::current().workers()), 3);
+    /// # Ok::<(), forebear_runtime::BuildError>(())
+    /// ```
+    #[track_caller]
+    pub fn current() -> Runtime {
+        let shared = match foreign::strand() {
+            Some(strand) => origin::current_runtime(strand),
+            None => default_shared(),
+        };
+        match shared.handle.get().and_then(Weak::upgrade) {
+            Some(handle) => Runtime(handle),
+            None => panic!("forebear: the last handle of the current runtime has gone; it takes no more"),
+        }
     }
 
     /// How many workers there are.
@@ -436,7 +456,10 @@ impl RuntimeBuilder {
             worker.supply().workers()[worker.index()].drive(worker);
         })
         .map_err(BuildError::Start)?;
-        Ok(Runtime(Arc::new(Handle { shared, engine: Some(engine) })))
+        let handle = Arc::new(Handle { shared, engine: Some(engine) });
+        // Just made: nobody else can have set it.
+        let _ = handle.shared.handle.set(Arc::downgrade(&handle));
+        Ok(Runtime(handle))
     }
 
     /// Builds the default runtime of the process, for the free functions.
@@ -473,16 +496,19 @@ static DEFAULT: OnceLock<Runtime> = OnceLock::new();
 ///
 /// # Panics
 ///
-/// If it cannot be built.
+/// If it cannot be built, or if `FOREBEAR_THREADS` is not a number of workers.
 pub(crate) fn default_shared() -> Arc<Shared> {
     DEFAULT
         .get_or_init(|| {
-            let asked = std::env::var("FOREBEAR_THREADS").ok().and_then(|text| text.trim().parse().ok());
-            let builder = Runtime::builder();
-            let builder = match asked {
-                Some(workers) => builder.workers(usize::clamp(workers, 1, MAX_WORKERS)),
-                None => builder,
-            };
+            let mut builder = Runtime::builder();
+            if let Ok(text) = std::env::var("FOREBEAR_THREADS") {
+                match text.trim().parse() {
+                    Ok(workers @ 1..=MAX_WORKERS) => builder = builder.workers(workers),
+                    _ => panic!(
+                        "forebear: FOREBEAR_THREADS is '{text}': give a number from 1 to {MAX_WORKERS}"
+                    ),
+                }
+            }
             match builder.build() {
                 Ok(runtime) => runtime,
                 Err(error) => panic!("forebear: the default runtime cannot be built: {error}"),

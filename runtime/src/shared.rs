@@ -4,7 +4,7 @@
 //! hold a count. The stacks go earlier: when the last handle has gone and the threads are joined.
 
 use std::ptr;
-use std::sync::OnceLock;
+use std::sync::{OnceLock, Weak};
 use std::time::Duration;
 
 use forebear_context::error::Failure;
@@ -16,6 +16,7 @@ use forebear_pool::{Signals, Supply};
 use crate::attention::OLDER;
 use crate::header::Header;
 use crate::home::Depot;
+use crate::runtime::Handle;
 use crate::shelf::{Entry, Pushed, Roots};
 use crate::stack::Class;
 use crate::stack::slab::Slab;
@@ -44,6 +45,8 @@ pub(crate) struct Shared {
     /// Requests that ran directly on foreign threads.
     pub foreign_direct_count: AtomicU64,
     pub on_unseen_failure: Option<UnseenHook>,
+    /// The handle that users hold, so that the current runtime can be asked for.
+    pub handle: OnceLock<Weak<Handle>>,
 }
 
 /// Whether work is chosen by order. The bench `order` alone builds without, to show what order costs.
@@ -100,6 +103,7 @@ impl Shared {
             foreign_direct: settings.foreign_direct,
             foreign_direct_count: AtomicU64::new(0),
             on_unseen_failure: settings.on_unseen_failure,
+            handle: OnceLock::new(),
         });
         let workers = (0..settings.workers).map(|index| Worker::new(index, &shared)).collect();
         // Just made: nobody else can have set it.

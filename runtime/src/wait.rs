@@ -155,7 +155,17 @@ pub(crate) unsafe fn prepare<'a>(header: NonNull<Header>, node: &'a mut MaybeUni
         // SAFETY: W3: the lock is ours; the node stays until the strand is woken.
         unsafe { h.waiters.push(node) };
         h.word.unlock(|bits| crate::word::Bits(bits.0 | WAITERS));
-        raise(h, strand.urgency.load(Ordering::Relaxed));
+        let key = strand.urgency.load(Ordering::Relaxed);
+        if raise(h, key)
+            && let Some(worker) = strand.worker()
+            && h.word.load().is_unstarted()
+        {
+            // It stands somewhere among the less urgent: a second entry, here, by its waiter's key. Whoever comes to the
+            // first one finds a shell.
+            h.word.add_link();
+            worker.post.shelf.push(key, header);
+            worker.shared().signals.notify_any();
+        }
         return Step::Park(strand);
     }
 }
@@ -284,12 +294,13 @@ pub(crate) unsafe fn push_root(header: NonNull<Header>) {
     }
 }
 
-/// Somebody of root key `key` waits for the target: it is as urgent now.
-fn raise(target: &Header, key: u64) {
-    if target.urgency.load(Ordering::Relaxed) <= key {
-        return;
+/// Somebody of root key `key` waits for the target: it is as urgent now. Answers whether that is more than before.
+fn raise(target: &Header, key: u64) -> bool {
+    if target.urgency.load(Ordering::Relaxed) <= key
+        || target.urgency.fetch_min(key, Ordering::Relaxed) <= key
+    {
+        return false;
     }
-    target.urgency.fetch_min(key, Ordering::Relaxed);
     let strand = target.strand.load(Ordering::Relaxed);
     let ran_on = target.ran_on.load(Ordering::Relaxed);
     // SAFETY: a home that a request ran on stays while the request does (M3); a carrier's strand stays (K3), and if it
@@ -299,6 +310,7 @@ fn raise(target: &Header, key: u64) {
             (*strand).urgency.fetch_min(key, Ordering::Relaxed);
         }
     }
+    true
 }
 
 /// What a terminal request answers to who waits for it.
