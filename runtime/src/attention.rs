@@ -36,12 +36,26 @@ impl Attention {
         if self.0.load(Ordering::Relaxed) & bits == bits {
             return false;
         }
-        self.0.fetch_or(bits, Ordering::AcqRel) & bits != bits
+        #[cfg(mutant = "raise_by_store")]
+        {
+            let up = self.0.load(Ordering::Acquire);
+            self.0.store(up | bits, Ordering::Release);
+            return up & bits != bits;
+        }
+        #[cfg(not(mutant = "raise_by_store"))]
+        return self.0.fetch_or(bits, Ordering::AcqRel) & bits != bits;
     }
 
     /// Takes `bits` down; the worker then looks at what they stood for. Answers whether any was up.
     #[inline]
     pub fn clear(&self, bits: u32) -> bool {
-        self.0.fetch_and(!bits, Ordering::AcqRel) & bits != 0
+        #[cfg(mutant = "clear_by_store")]
+        {
+            let up = self.0.load(Ordering::Acquire);
+            self.0.store(up & !bits, Ordering::Release);
+            return up & bits != 0;
+        }
+        #[cfg(not(mutant = "clear_by_store"))]
+        return self.0.fetch_and(!bits, Ordering::AcqRel) & bits != 0;
     }
 }

@@ -263,8 +263,13 @@ impl<T> Request<T> {
             strand.context().shield().set(shield);
             strand.request.set(below);
             if ending.is_none() && h.word.is_still_sole() && h.children.get() == 0 {
+                let scope = h.scope.get();
                 // SAFETY: still nobody else knows of it: the header is ours to end, on the home it was made and ran on.
                 unsafe { home::end_child(worker.home(), header) };
+                // SAFETY: a scope waits for its jobs, and this one is over now.
+                if let Some(scope) = unsafe { scope.as_ref() } {
+                    scope.job_taken();
+                }
                 // SAFETY: no ending, so there is a value.
                 return Ok(unsafe { value.assume_init() });
             }

@@ -87,6 +87,17 @@ impl ScopeCore {
         }
     }
 
+    /// A job was taken by value, and its value with it.
+    #[inline]
+    pub(crate) fn job_taken(&self) {
+        if ptr::eq(crate::strand::current(), self.strand) {
+            // On the scope's own strand: as if it had never been counted.
+            self.spawned_here.set(self.spawned_here.get() - 1);
+        } else {
+            self.jobs_done(1);
+        }
+    }
+
     #[cold]
     fn wake(&self) {
         // SAFETY: Z4: the count is down, and the scope waits for this wake-up; the slot was written before.

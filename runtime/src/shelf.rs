@@ -94,6 +94,14 @@ impl<E> Shelf<E> {
         }
         let mut entries = lock(&self.entries);
         let entry = entries.pop_front();
+        #[cfg(mutant = "shelf_key_after_unlock")]
+        {
+            // What was pushed in between is hidden by the key of an empty shelf.
+            let key = entries.front().map_or(NO_KEY, |first| first.0);
+            drop(entries);
+            self.best.store(key, Ordering::Release);
+        }
+        #[cfg(not(mutant = "shelf_key_after_unlock"))]
         self.publish(&entries);
         entry.map(|(_, entry)| entry)
     }
@@ -212,7 +220,11 @@ impl<E: Entry> Roots<E> {
                 return Pushed::Closed;
             }
             link.store(seen, Ordering::Relaxed);
-            match self.inbox.compare_exchange(seen, entry.as_ptr(), Ordering::AcqRel, Ordering::Relaxed) {
+            #[cfg(not(mutant = "root_push_relaxed"))]
+            let order = Ordering::AcqRel;
+            #[cfg(mutant = "root_push_relaxed")]
+            let order = Ordering::Relaxed;
+            match self.inbox.compare_exchange(seen, entry.as_ptr(), order, Ordering::Relaxed) {
                 // From here on the entry may be gone.
                 Ok(_) => return if seen.is_null() { Pushed::First } else { Pushed::Behind },
                 Err(now) => seen = now,
@@ -239,7 +251,14 @@ impl<E: Entry> Roots<E> {
     #[cold]
     fn sort_in(&self, ordered: &mut Ordered<E>) {
         if self.has_mail() {
+            #[cfg(not(mutant = "inbox_taken_in_two_steps"))]
             let mut at = self.inbox.swap(ptr::null_mut(), Ordering::AcqRel);
+            #[cfg(mutant = "inbox_taken_in_two_steps")]
+            let mut at = {
+                let head = self.inbox.load(Ordering::Acquire);
+                self.inbox.store(ptr::null_mut(), Ordering::Release);
+                head
+            };
             // Last in, first out: turn it round.
             let mut turned: *mut E = ptr::null_mut();
             // SAFETY: E1: popped whole, so the links are ours.
@@ -284,6 +303,12 @@ impl<E: Entry> Roots<E> {
         let ordered = lock(&self.ordered);
         if ordered.best().0 != NO_KEY {
             return false;
+        }
+        #[cfg(mutant = "close_by_store")]
+        if self.inbox.load(Ordering::Acquire).is_null() {
+            // A root that comes in between is overwritten.
+            self.inbox.store(Self::closed(), Ordering::Release);
+            return true;
         }
         let closed =
             self.inbox.compare_exchange(ptr::null_mut(), Self::closed(), Ordering::AcqRel, Ordering::Acquire);

@@ -245,6 +245,9 @@ impl Word {
     /// The word as it stands, acquired.
     #[inline(always)]
     pub fn load(&self) -> Bits {
+        #[cfg(mutant = "load_relaxed")]
+        return Bits(self.0.load(Ordering::Relaxed));
+        #[cfg(not(mutant = "load_relaxed"))]
         Bits(self.0.load(Ordering::Acquire))
     }
 
@@ -357,7 +360,10 @@ impl Word {
     /// that nobody else knows of. False: nothing was done.
     #[inline(always)]
     pub fn drop_sole(&self) -> bool {
-        if self.load().0 != SPAWNED {
+        let bits = self.load().0;
+        #[cfg(mutant = "sole_drop_ignores_links")]
+        let bits = bits & (LINK - 1) | LINK;
+        if bits != SPAWNED {
             return false;
         }
         // W8: by value, and the list's link is in the caller's own list.
@@ -369,7 +375,10 @@ impl Word {
     /// that it need not go terminal at all.
     #[inline(always)]
     pub fn is_popped_sole(&self) -> bool {
-        self.load().0 == POPPED_SOLE
+        #[cfg(mutant = "popped_sole_by_handles")]
+        return self.load().handles() == 0;
+        #[cfg(not(mutant = "popped_sole_by_handles"))]
+        return self.load().0 == POPPED_SOLE;
     }
 
     /// After the run of a request claimed by [`claim_sole`](Self::claim_sole): whether still nobody else knows of it.
@@ -390,7 +399,8 @@ impl Word {
             self.0.store(b.0 & !PRIVATE, Ordering::Release);
             return;
         }
-        #[cfg(not(mutant = "publish_by_store"))]
+        // Nothing would tell the shelf from the private list.
+        #[cfg(not(any(mutant = "publish_by_store", mutant = "publish_keeps_private")))]
         self.0.fetch_and(!PRIVATE, Ordering::AcqRel);
     }
 
@@ -414,7 +424,15 @@ impl Word {
             let life = before(seen);
             let ended = seen.with_life(life).0 & !(WAITERS | LENT | VETOED | PRIVATE);
             let next = Bits(if runner_link { ended - LINK } else { ended });
-            match self.swap_if(seen, next) {
+            #[cfg(not(mutant = "terminal_release_only"))]
+            let swapped = self.swap_if(seen, next);
+            #[cfg(mutant = "terminal_release_only")]
+            let swapped = self
+                .0
+                .compare_exchange(seen.0, next.0, Ordering::Release, Ordering::Acquire)
+                .map(drop)
+                .map_err(Bits);
+            match swapped {
                 Ok(()) => return (seen, next),
                 Err(now) => seen = now,
             }
@@ -520,6 +538,7 @@ impl Word {
                 } else if seen.links() == 0 {
                     // Nobody else can reach the word, so it need not change; but what the others did before they let
                     // go must be seen (W7).
+                    #[cfg(not(mutant = "last_look_relaxed"))]
                     let _ = self.load();
                     return HandleDrop::TerminalAlone;
                 } else {
@@ -529,7 +548,15 @@ impl Word {
                     HandleDrop::Unstarted | HandleDrop::Terminal => next + LINK,
                     _ => next,
                 };
-                match self.swap_if(seen, Bits(next)) {
+                #[cfg(not(mutant = "handle_down_relaxed"))]
+                let swapped = self.swap_if(seen, Bits(next));
+                #[cfg(mutant = "handle_down_relaxed")]
+                let swapped = self
+                    .0
+                    .compare_exchange(seen.0, next, Ordering::Relaxed, Ordering::Relaxed)
+                    .map(drop)
+                    .map_err(Bits);
+                match swapped {
                     Ok(()) => return answer,
                     Err(now) => seen = now,
                 }
@@ -540,7 +567,11 @@ impl Word {
     /// Gives a link back. True: it was the last of both kinds, and the header is the caller's to end (W4, W7).
     #[inline]
     pub fn release_link(&self) -> bool {
-        Bits(self.0.fetch_sub(LINK, Ordering::AcqRel).wrapping_sub(LINK)).is_forgotten()
+        #[cfg(not(mutant = "link_down_relaxed"))]
+        let order = Ordering::AcqRel;
+        #[cfg(mutant = "link_down_relaxed")]
+        let order = Ordering::Relaxed;
+        Bits(self.0.fetch_sub(LINK, order).wrapping_sub(LINK)).is_forgotten()
     }
 
     /// Remembers that somebody looked at the failure.
