@@ -95,6 +95,9 @@ impl Reason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(u64);
 
+/// Calls back with a name, which need not outlive the call.
+pub type NameFn = unsafe fn(&Context, &mut dyn FnMut(&str));
+
 /// What the owner of a context does for it. One static table per kind of owner.
 pub struct Table {
     /// Called by [`Context::park`] on the context's own stack, which has something to wait for. A carrier's owner
@@ -111,7 +114,7 @@ pub struct Table {
     /// The word of the request on top, which a cancel marks; null outside any request.
     pub word: unsafe fn(&Context) -> *const AtomicU64,
     /// The name of what runs on this context right now.
-    pub name: unsafe fn(&Context, &mut dyn FnMut(&str)),
+    pub name: NameFn,
 }
 
 /// One stack's record. See the module head.
@@ -209,14 +212,13 @@ impl Context {
             self.slot.store(ticket.0 | cause as u64, Ordering::Release);
             return open;
         }
+        #[cfg(not(mutant = "settle_relaxed"))]
+        let order = Ordering::AcqRel;
+        #[cfg(mutant = "settle_relaxed")]
+        let order = Ordering::Relaxed;
         #[cfg(not(mutant = "settle_by_store"))]
         self.slot
-            .compare_exchange(
-                ticket.0 | WAITING,
-                ticket.0 | cause as u64,
-                Ordering::AcqRel,
-                Ordering::Relaxed,
-            )
+            .compare_exchange(ticket.0 | WAITING, ticket.0 | cause as u64, order, Ordering::Relaxed)
             .is_ok()
     }
 

@@ -198,12 +198,14 @@ impl Lineage {
             at = node.parent.get();
         }
         for node in path.into_iter().rev() {
+            // SAFETY: L1.
             let jump = match unsafe { node.parent.get().as_ref() } {
                 // A root's jump is itself, so that nobody has to ask for null.
                 None => ptr::from_ref(node),
                 Some(parent) => {
                     // SAFETY: L1; the parent's jump is known, it is next on the way down or ended the way up.
                     let far = unsafe { &*parent.jump.load(Ordering::Acquire) };
+                    // SAFETY: L1; an ancestor's jump is known as well.
                     let farther = unsafe { &*far.jump.load(Ordering::Acquire) };
                     let first = parent.depth.get() - far.depth.get();
                     let second = far.depth.get() - farther.depth.get();
@@ -286,6 +288,7 @@ mod tests {
     }
 
     /// A tree in which every new node hangs below a pseudo-random earlier one; `spine` makes it deep.
+    #[allow(clippy::vec_box, reason = "lineages are pointed at")]
     fn tree(seed: u64, nodes: usize, spine: u64) -> Vec<Box<Lineage>> {
         let mut state = seed * 2 + 1;
         let mut random = move || {

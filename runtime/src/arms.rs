@@ -161,7 +161,7 @@ pub(crate) unsafe fn make_node(home: &Home, arm: &Arm, need_pages: u16) -> (u64,
         }
     };
     let key = lineage.key();
-    let birth = Birth { word: QUEUED | SUBMITTED | 2 * LINK, lineage, need_pages };
+    let birth = Birth { word: QUEUED | SUBMITTED | (2 * LINK), lineage, need_pages };
     // SAFETY: M1; the arm outlives the node's run (A1).
     let node = unsafe { cell::make::<_, ()>(home, birth, RunArm(arm)) };
     // SAFETY: just made.

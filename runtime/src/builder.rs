@@ -176,8 +176,8 @@ unsafe fn make<T, C: Callable<T>>(
     };
     let birth = Birth { word: NEW | HANDLE, lineage: origin.lineage(builder.rank), need_pages };
     let too_large = builder.stack_size.filter(|&bytes| bytes > stack::MAX);
-    // SAFETY: M1: the home is this thread's.
     let header = match too_large {
+        // SAFETY: M1: the home is this thread's.
         None => unsafe { cell::make(origin.home, birth, callable) },
         Some(asked) => {
             drop(callable);

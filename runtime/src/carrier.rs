@@ -174,8 +174,9 @@ unsafe fn prepare(context: &Context, _deadline: Option<Instant>) -> Option<NonNu
 unsafe fn finish(_: &Context) {}
 
 unsafe fn unpark(context: NonNull<Context>, ticket: Ticket, cause: Cause) -> bool {
-    // SAFETY: K3: carriers' memory stays, so even a late ticket may look.
+    // SAFETY: this table is given to carriers only.
     let carrier = unsafe { Carrier::of(context) };
+    // SAFETY: K3: carriers' memory stays, so even a late ticket may look.
     let this = unsafe { carrier.as_ref() };
     if !this.context.settle(ticket, cause) {
         return false;

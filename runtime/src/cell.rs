@@ -265,6 +265,7 @@ pub(crate) unsafe fn end_unstarted(header: NonNull<Header>) {
     match strand::get() {
         // SAFETY: by contract.
         Some(strand) => unsafe { end_in_turn(header, &strand.dropping, strand.request.get()) },
+        // SAFETY: by contract.
         None => DROPPING.with(|dropping| unsafe { end_in_turn(header, dropping, ptr::null()) }),
     }
 }

@@ -504,8 +504,8 @@ impl Depot {
             state.closing = true;
             let spare = state.spare.pop();
             drop(state);
-            // SAFETY: a spare home has no owner but the lock it was popped under.
             match spare {
+                // SAFETY: a spare home has no owner but the lock it was popped under.
                 Some(home) => unsafe { self.close(home) },
                 None => return,
             }

@@ -63,6 +63,7 @@ impl PrivateList {
             None => self.last_older(header),
         };
         header.prev.set(before);
+        // SAFETY: P2.
         let after = match unsafe { before.as_ref() } {
             Some(before) => {
                 let after = before.next.load(Ordering::Relaxed).cast_const();
@@ -72,6 +73,7 @@ impl PrivateList {
             None => self.front.replace(header),
         };
         header.next.store(after.cast_mut(), Ordering::Relaxed);
+        // SAFETY: P2.
         if let Some(after) = unsafe { after.as_ref() } {
             after.prev.set(header);
         }

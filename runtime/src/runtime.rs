@@ -1,7 +1,7 @@
 //! [`Runtime`]: a set of workers and everything they share; and the default one.
 
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
 use std::sync::{OnceLock, Weak};
 
@@ -230,6 +230,10 @@ impl Runtime {
         metrics
     }
 }
+
+// A panic in a request leaves nothing of a runtime half done: it is caught before it reaches any of it.
+impl UnwindSafe for Runtime {}
+impl RefUnwindSafe for Runtime {}
 
 impl fmt::Debug for Runtime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

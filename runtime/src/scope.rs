@@ -23,7 +23,7 @@
 use std::cell::{Cell, UnsafeCell};
 use std::fmt;
 use std::marker::PhantomData;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::{self, NonNull};
 use std::sync::PoisonError;
 
@@ -201,6 +201,10 @@ impl<'scope> Scope<'scope, '_> {
         unsafe { crate::builder::spawn_in(builder, callable, &self.core) }
     }
 }
+
+// The count is kept whatever unwinds.
+impl UnwindSafe for Scope<'_, '_> {}
+impl RefUnwindSafe for Scope<'_, '_> {}
 
 impl fmt::Debug for Scope<'_, '_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,7 +1,9 @@
 //! Shelves: unstarted requests that anybody may take.
 //!
 //! There is one per worker, for what it has published, and one per runtime, for roots. Entries are links: a request that
-//! was claimed elsewhere meanwhile is a *shell*, whose link the taker releases.
+//! was claimed elsewhere meanwhile is a *shell*, whose link the taker releases. The roots' shelf drops its shells when
+//! they may outnumber the live: a thread that submits and then runs what it waits for, beside busy workers, would fill it
+//! with them.
 //!
 //! # The roots' shelf
 //!
@@ -134,6 +136,9 @@ impl<E> std::fmt::Debug for Shelf<E> {
     }
 }
 
+/// Fewer shells than this are not worth a look.
+const SHELLS: u64 = 1024;
+
 struct Ordered<E> {
     /// By the key's upper bits: priority, and whether there is a deadline.
     segments: BTreeMap<u16, VecDeque<(u64, NonNull<E>)>>,
@@ -150,6 +155,10 @@ impl<E> Ordered<E> {
             self.late_count += 1;
             self.late.push(Reverse((key, self.late_count, entry)));
         }
+    }
+
+    fn len(&self) -> usize {
+        self.segments.values().map(VecDeque::len).sum::<usize>() + self.late.len()
     }
 
     fn best(&self) -> (u64, bool) {
@@ -176,6 +185,8 @@ impl<E> Ordered<E> {
 pub struct Roots<E: Entry> {
     inbox: AtomicPtr<E>,
     best: AtomicU64,
+    /// About how many entries were claimed elsewhere since the last purge.
+    shells: AtomicU64,
     ordered: Mutex<Ordered<E>>,
 }
 
@@ -202,6 +213,7 @@ impl<E: Entry> Roots<E> {
         Roots {
             inbox: AtomicPtr::new(ptr::null_mut()),
             best: AtomicU64::new(NO_KEY),
+            shells: AtomicU64::new(0),
             ordered: Mutex::new(ordered),
         }
     }
@@ -268,8 +280,8 @@ impl<E: Entry> Roots<E> {
                 turned = at;
                 at = next;
             }
-            // SAFETY: as above.
             while let Some(entry) = NonNull::new(turned) {
+                // SAFETY: as above.
                 let (key, next) =
                     unsafe { (entry.as_ref().key(), entry.as_ref().link().load(Ordering::Relaxed)) };
                 ordered.put(key, entry);
@@ -296,6 +308,36 @@ impl<E: Entry> Roots<E> {
         let entry = ordered.take();
         self.publish(&ordered);
         entry
+    }
+
+    /// An entry that may stand here was claimed by somebody who did not come for it. When such shells may outnumber what
+    /// lives, everything `is_shell` is taken out and given to `drop_shell`: while all workers are busy nobody else would.
+    pub fn note_shell(&self, is_shell: impl Fn(&E) -> bool, mut drop_shell: impl FnMut(NonNull<E>)) {
+        if self.shells.fetch_add(1, Ordering::Relaxed) < SHELLS {
+            return;
+        }
+        let mut shells = Vec::new();
+        let mut ordered = lock(&self.ordered);
+        if self.shells.load(Ordering::Relaxed) < SHELLS.max(ordered.len() as u64 / 2) {
+            return;
+        }
+        self.shells.store(0, Ordering::Relaxed);
+        self.sort_in(&mut ordered);
+        // SAFETY: E1, in both.
+        let mut keep = |entry: NonNull<E>| {
+            let shell = is_shell(unsafe { entry.as_ref() });
+            if shell {
+                shells.push(entry);
+            }
+            !shell
+        };
+        for segment in ordered.segments.values_mut() {
+            segment.retain(|listed| keep(listed.1));
+        }
+        ordered.late.retain(|Reverse((_, _, entry))| keep(*entry));
+        self.publish(&ordered);
+        drop(ordered);
+        shells.into_iter().for_each(&mut drop_shell);
     }
 
     /// Closes the inbox if nothing is left; false if there is still work.

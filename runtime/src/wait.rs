@@ -127,8 +127,10 @@ pub(crate) unsafe fn prepare<'a>(header: NonNull<Header>, node: &'a mut MaybeUni
         if bits.is_unstarted() && bits.life() != HELD && may_lend(strand, h) {
             let own = strand.worker().filter(|w| bits.has(PRIVATE) && ptr::eq(h.home.get(), w.home()));
             if h.word.claim_by_waiter(own.is_some()).is_ok() {
-                if let Some(worker) = own {
-                    worker.list.remove(h);
+                match own {
+                    Some(worker) => worker.list.remove(h),
+                    None if bits.life() != NEW => leave_shell(h),
+                    None => {}
                 }
                 // SAFETY: just claimed as lent; the caller's count is held.
                 unsafe { run_here(strand, header) };
@@ -167,6 +169,25 @@ pub(crate) unsafe fn prepare<'a>(header: NonNull<Header>, node: &'a mut MaybeUni
             worker.shared().signals.notify_any();
         }
         return Step::Park(strand);
+    }
+}
+
+/// The target was queued somewhere, and is a shell there now.
+#[cold]
+fn leave_shell(h: &Header) {
+    // SAFETY: M3.
+    if let Some(home) = unsafe { h.home.get().as_ref() } {
+        home.shared().roots.note_shell(
+            |entry| !entry.word.load().is_unstarted(),
+            |shell| {
+                // SAFETY: E1: the entry's link; W4.
+                unsafe {
+                    if shell.as_ref().word.release_link() {
+                        crate::home::end(shell);
+                    }
+                }
+            },
+        );
     }
 }
 

@@ -310,10 +310,10 @@ impl Worker {
             } else {
                 shared.roots.pop()
             };
-            if let Some(header) = taken {
-                if self.claim(header, private == best) {
-                    return Some(self.begin(header, best));
-                }
+            if let Some(header) = taken
+                && self.claim(header, private == best)
+            {
+                return Some(self.begin(header, best));
             }
         }
     }

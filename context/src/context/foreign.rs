@@ -1,7 +1,9 @@
 //! The context of a thread that is no worker: parking blocks it.
 //!
-//! The slot is settled under a mutex that the waiter looks at the slot under as well, so a waker's last touch is the
-//! unlocking: the waiter may end, thread and all, as soon as it has the lock (C1).
+//! The slot is settled under a mutex, so a waker's last touch is the unlocking: the waiter may end, thread and all, as
+//! soon as it has had the lock since (C1). A waiter that blocked has it when it looks at the slot again. One that was
+//! settled before it came to block never asks for it, and may go while its waker still stands between settling and
+//! unlocking: hence the drop of the context takes the lock once more.
 
 use std::ptr::NonNull;
 use std::time::Instant;
@@ -78,11 +80,22 @@ impl ForeignContext {
         let this = unsafe { context.cast::<ForeignContext>().as_ref() };
         let Ok(guard) = this.lock.lock() else { std::process::abort() };
         let won = this.context.settle(ticket, cause);
+        // Loom switches at its own operations only, and would find nothing between these two.
+        #[cfg(mutant = "thread_goes_unlocked")]
+        crate::shim::thread::yield_now();
         if won {
             this.settled.notify_all();
         }
         drop(guard);
         won
+    }
+}
+
+impl Drop for ForeignContext {
+    fn drop(&mut self) {
+        // C1: whoever settled the last wait has let go of this context when we have had the lock.
+        #[cfg(not(mutant = "thread_goes_unlocked"))]
+        drop(self.lock.lock());
     }
 }
 

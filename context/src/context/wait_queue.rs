@@ -135,8 +135,10 @@ impl WaitQueue {
     /// Q1.
     pub unsafe fn take(&self) -> WaitList {
         let next = self.head.take();
-        // SAFETY: Q1, Q2. The ring is opened at its end, so that the walk ends there.
+        // SAFETY: Q1, Q2.
         if let Some(tail) = next.and_then(|head| unsafe { head.as_ref() }.prev.get()) {
+            // The ring is opened at its end, so that the walk ends there.
+            // SAFETY: Q1, Q2.
             unsafe { tail.as_ref() }.next.set(None);
         }
         WaitList { next }
@@ -167,8 +169,17 @@ impl WaitList {
             self.next = next;
             // SAFETY: C1: the node is still listed.
             if !unsafe { unpark(context, ticket, Cause::Woken) } {
+                #[cfg(not(mutant = "released_relaxed"))]
+                let order = Ordering::Release;
+                #[cfg(mutant = "released_relaxed")]
+                let order = Ordering::Relaxed;
                 // SAFETY: Q3: refused, so the owner is waiting for exactly this store.
-                unsafe { node.as_ref() }.released.store(true, Ordering::Release);
+                unsafe { node.as_ref() }.released.store(true, order);
+            }
+            #[cfg(mutant = "node_read_after_wake")]
+            {
+                // SAFETY: none: its owner may have gone.
+                self.next = unsafe { node.as_ref() }.next.get();
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The names of the shim as std has them.
 //!
-//! With fibers on OS threads (`cfg(forebear_threads)`) the locks are [`instrumented`] ones.
+//! With fibers on OS threads (`cfg(forebear_threads)`) the locks are instrumented ones.
 
 pub use std::sync::Arc;
 pub use std::thread::LocalKey;
