@@ -64,9 +64,8 @@ unsafe fn execute(strand: &Strand, header: NonNull<Header>, runner_link: bool) {
     // SAFETY: claimed by the caller.
     let h = unsafe { header.as_ref() };
     h.ran_on.store(strand.home.get().cast_mut(), Ordering::Relaxed);
-    if !strand.worker.is_null() {
-        h.strand.store(ptr::from_ref(strand).cast_mut(), Ordering::Relaxed);
-    }
+    // A foreign strand may be gone when this is read, so it is compared only; see `ran_on`.
+    h.strand.store(ptr::from_ref(strand).cast_mut(), Ordering::Relaxed);
     let below = strand.request.replace(header.as_ptr());
     let shield = strand.context().shield().replace(0);
     // SAFETY: W1: claimed; the value's place is the callable's, which `call` has moved out by then.

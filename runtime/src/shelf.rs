@@ -323,8 +323,8 @@ impl<E: Entry> Roots<E> {
         }
         self.shells.store(0, Ordering::Relaxed);
         self.sort_in(&mut ordered);
-        // SAFETY: E1, in both.
         let mut keep = |entry: NonNull<E>| {
+            // SAFETY: E1.
             let shell = is_shell(unsafe { entry.as_ref() });
             if shell {
                 shells.push(entry);
