@@ -23,9 +23,11 @@
 //! # The race
 //!
 //! A waker may win before the waiter has parked. Then a carrier is made ready while it still runs; it stands in its own
-//! worker's queue, and that worker is the very thread that runs it: when it comes to park it either sees the slot and
-//! does not leave at all, or leaves and is taken from the queue later. No third state is needed. A foreign thread looks
-//! at the slot under the lock that its waker holds.
+//! worker's queue, or soon will, and that worker is the very thread that runs it. So whoever has begun a wait and linked
+//! its node always parks, also if the slot is settled by then: `prepare` either finds the context at the head of the
+//! queue and does not leave at all, or it leaves and is entered when its turn comes. One settled wait is one place in one
+//! queue, taken once; no third state is needed. A foreign thread looks at the slot under the lock that its waker holds,
+//! and does not block if it is settled.
 //!
 //! # Invariants
 //!
@@ -222,7 +224,8 @@ impl Context {
             .is_ok()
     }
 
-    /// Stops going on until the wait begun last is settled, and answers why.
+    /// Stops going on until the wait begun last is settled, and answers why. To be called exactly once for every wait whose
+    /// ticket was given away, and never for one whose was not.
     ///
     /// The switch is inlined here, and this into the public method that waits (see [`crate::fiber`] for the reason).
     ///
@@ -231,7 +234,9 @@ impl Context {
     /// Called on the context's own stack, after [`begin`](Self::begin).
     #[inline(always)]
     pub unsafe fn park(&self, deadline: Option<Instant>) -> Cause {
-        while self.is_waiting() {
+        loop {
+            // Also if the wait is settled already: a carrier then stands in a queue, or is about to, and must come out of
+            // it by being found there, or by being entered.
             // SAFETY: we are on this context's stack, by this function's contract.
             let next = unsafe { (self.table.prepare)(self, deadline) };
             if let Some(next) = next {
@@ -239,6 +244,9 @@ impl Context {
                 unsafe { self.fiber.leave(Some(next)) };
                 // SAFETY: as above; the stack was entered again.
                 unsafe { (self.table.finish)(self) };
+            }
+            if !self.is_waiting() {
+                break;
             }
         }
         self.reason.store(Reason::None as u8, Ordering::Relaxed);

@@ -1,8 +1,9 @@
 //! What is ready on one worker: suspended strands that may go on, most urgent first; and those that yielded.
 //!
-//! Most wake-ups come in order (the waiters of one request stand in order of their coming), so the queue is a sorted run
-//! with a heap beside it for what comes out of order. Entries carry a copy of what decides between siblings, so that a
-//! mass wake-up compares without touching cold headers.
+//! Most wake-ups come in order (the waiters of one request stand in order of their coming), so the queue is made of sorted
+//! runs, with a heap of their first entries: what comes in order is added to the last run, and anything else begins a new
+//! one. Entries carry a copy of what decides between siblings, so that a mass wake-up compares without touching cold
+//! headers.
 //!
 //! Those that yielded stand apart, first in, first out: a yield goes behind everything that is ready at that moment, and
 //! never by lineage, or an old request that polls would starve the younger one it polls for. Each carries the number of
@@ -10,6 +11,7 @@
 
 use forebear_context::shim::atomic::Ordering;
 use std::cmp::Ordering as Order;
+use std::collections::binary_heap::PeekMut;
 use std::collections::{BinaryHeap, VecDeque};
 use std::ptr::NonNull;
 
@@ -53,29 +55,41 @@ impl Entry {
     }
 }
 
-// The heap gives the largest: so reversed.
-impl PartialEq for Entry {
+/// The first of a run, and which run. The heap gives the largest, so the order is reversed.
+struct Head {
+    entry: Entry,
+    run: u32,
+}
+
+impl PartialEq for Head {
     fn eq(&self, other: &Self) -> bool {
-        self.compare(other) == Order::Equal
+        self.entry.compare(&other.entry) == Order::Equal
     }
 }
-impl Eq for Entry {}
-impl PartialOrd for Entry {
+impl Eq for Head {}
+impl PartialOrd for Head {
     fn partial_cmp(&self, other: &Self) -> Option<Order> {
         Some(self.cmp(other))
     }
 }
-impl Ord for Entry {
+impl Ord for Head {
     fn cmp(&self, other: &Self) -> Order {
-        other.compare(self)
+        other.entry.compare(&self.entry)
     }
 }
 
 /// See the module head. Belongs to one worker.
 #[derive(Default)]
 pub(crate) struct Ready {
-    run: VecDeque<Entry>,
-    heap: BinaryHeap<Entry>,
+    /// The first of each run that has any.
+    heads: BinaryHeap<Head>,
+    /// The rest of each run.
+    runs: Vec<VecDeque<Entry>>,
+    /// Runs that are used up.
+    spare: Vec<u32>,
+    /// The run that was added to last, with its last entry.
+    last: Option<(u32, Entry)>,
+    woken: usize,
     yielded: Yielded,
     picks: u64,
 }
@@ -127,45 +141,46 @@ impl Yielded {
 
 impl Ready {
     /// How many may go on, those that yielded included.
+    #[inline(always)]
     pub(crate) fn len(&self) -> usize {
-        self.run.len() + self.heap.len() + self.yielded.len
+        self.woken + self.yielded.len
     }
 
     /// Whether nothing but yielders could go on.
     #[inline(always)]
     pub(crate) fn only_yielded(&self) -> bool {
-        self.run.is_empty() && self.heap.is_empty()
+        self.woken == 0
     }
 
     /// A strand was woken.
     pub(crate) fn push(&mut self, strand: NonNull<Strand>) {
         let entry = Entry::new(strand);
-        if !ORDERED {
-            self.run.push_back(entry);
+        self.woken += 1;
+        if let Some((run, last)) = &mut self.last
+            && (!ORDERED || last.compare(&entry) != Order::Greater)
+        {
+            *last = entry;
+            self.runs[*run as usize].push_back(entry);
             return;
         }
-        match (self.run.back(), self.run.front()) {
-            (None, _) => self.run.push_back(entry),
-            (Some(back), _) if back.compare(&entry) != Order::Greater => self.run.push_back(entry),
-            (_, Some(front)) if entry.compare(front) == Order::Less => self.run.push_front(entry),
-            _ => self.heap.push(entry),
-        }
+        let run = self.spare.pop().unwrap_or_else(|| {
+            self.runs.push(VecDeque::new());
+            self.runs.len() as u32 - 1
+        });
+        self.last = Some((run, entry));
+        self.heads.push(Head { entry, run });
     }
 
     /// A strand yields: it is due when what is ready now, and `unstarted` others, have gone first.
     #[inline(always)]
     pub(crate) fn push_yielded(&mut self, strand: NonNull<Strand>, unstarted: u64) {
-        let ahead = (self.run.len() + self.heap.len()) as u64 + unstarted;
-        self.yielded.push(strand, self.picks + ahead);
+        self.yielded.push(strand, self.picks + self.woken as u64 + unstarted);
     }
 
     /// The most urgent one's key, and whether it is a yielder that is due.
+    #[inline]
     fn best(&self) -> (u64, bool) {
-        let woken = match (self.run.front(), self.heap.peek()) {
-            (Some(a), Some(b)) => a.key.min(b.key),
-            (Some(one), None) | (None, Some(one)) => one.key,
-            (None, None) => NO_KEY,
-        };
+        let woken = self.heads.peek().map_or(NO_KEY, |head| head.entry.key);
         match self.yielded.due(self.picks) {
             Some(key) if key <= woken => (key, true),
             _ => (woken, false),
@@ -173,6 +188,7 @@ impl Ready {
     }
 
     /// The key of the most urgent; yielders count once they are due.
+    #[inline]
     pub(crate) fn key(&self) -> u64 {
         self.best().0
     }
@@ -186,26 +202,41 @@ impl Ready {
     /// Takes the most urgent; a yielder that is not due only if `yielded_too`.
     pub(crate) fn pop(&mut self, yielded_too: bool) -> Option<NonNull<Strand>> {
         let (key, due) = self.best();
-        if due || (key == NO_KEY && yielded_too && self.only_yielded()) {
+        if due || (key == NO_KEY && yielded_too) {
             self.picks += 1;
             return self.yielded.pop();
         }
-        let from_heap = match (self.run.front(), self.heap.peek()) {
-            (Some(a), Some(b)) => b.compare(a) == Order::Less,
-            (Some(_), None) => false,
-            (None, Some(_)) => true,
-            (None, None) => return None,
-        };
+        let mut head = self.heads.peek_mut()?;
+        let (strand, run) = (head.entry.strand, head.run);
+        let rest = &mut self.runs[run as usize];
+        match rest.pop_front() {
+            Some(next) => {
+                // A mass wake-up finds every stack cold: fetch those that come soon while this one runs.
+                if let Some(soon) = rest.get(3) {
+                    prefetch(soon.strand);
+                }
+                if let Some(later) = rest.get(7) {
+                    prefetch_top(later.strand);
+                }
+                head.entry = next;
+                drop(head);
+            }
+            None => {
+                PeekMut::pop(head);
+                self.spare.push(run);
+                if self.last.is_some_and(|(last, _)| last == run) {
+                    self.last = None;
+                }
+            }
+        }
+        if self.heads.len() > 1
+            && let Some(next) = self.heads.peek()
+        {
+            prefetch(next.entry.strand);
+        }
         self.picks += 1;
-        let entry = if from_heap { self.heap.pop() } else { self.run.pop_front() };
-        // A mass wake-up finds every stack cold: fetch those that come soon while this one runs.
-        if let Some(next) = self.run.get(4) {
-            prefetch(next.strand);
-        }
-        if let Some(later) = self.run.get(8) {
-            prefetch_top(later.strand);
-        }
-        entry.map(|entry| entry.strand)
+        self.woken -= 1;
+        Some(strand)
     }
 
     /// Takes the yielder at the head if nothing else may go on: the fast way of a yield.
