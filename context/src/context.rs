@@ -188,6 +188,13 @@ impl Context {
         Ticket(ticket)
     }
 
+    /// Takes back a wait whose ticket was given to nobody.
+    #[inline]
+    pub fn abandon(&self, ticket: Ticket) {
+        self.reason.store(Reason::None as u8, Ordering::Relaxed);
+        self.slot.store(ticket.0 | Cause::Woken as u64, Ordering::Relaxed);
+    }
+
     /// Whether the wait that was begun is not settled yet.
     #[inline(always)]
     pub fn is_waiting(&self) -> bool {

@@ -181,6 +181,7 @@ unsafe fn await_node(strand: &Strand, node: NonNull<Header>) {
     let ticket = context.begin(Reason::Arm, node.as_ptr().cast());
     let waiter = WaitNode::new(context, ticket);
     if h.word.lock().is_err() {
+        context.abandon(ticket);
         return;
     }
     // SAFETY: W3: the lock is ours; the node lies in this frame, which stays until it is woken.

@@ -124,7 +124,9 @@ impl ScopeCore {
         // SAFETY: nobody reads it before `FAR` goes.
         unsafe { *self.waiter.get() = Some((NonNull::from(context), ticket)) };
         let rest = FAR - self.spawned_here.get();
-        if self.count.fetch_sub(rest, Ordering::AcqRel) != rest {
+        if self.count.fetch_sub(rest, Ordering::AcqRel) == rest {
+            context.abandon(ticket);
+        } else {
             // SAFETY: on the strand's own stack, after `begin`.
             unsafe { context.park(None) };
         }

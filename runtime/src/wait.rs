@@ -152,6 +152,7 @@ pub(crate) unsafe fn prepare<'a>(header: NonNull<Header>, node: &'a mut MaybeUni
         let ticket = context.begin(Reason::Request, header.as_ptr().cast());
         let node = node.write(WaitNode::new(context, ticket));
         if h.word.lock().is_err() {
+            context.abandon(ticket);
             return Step::Over;
         }
         // SAFETY: W3: the lock is ours; the node stays until the strand is woken.

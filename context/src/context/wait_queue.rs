@@ -178,6 +178,7 @@ impl WaitList {
             }
             #[cfg(mutant = "node_read_after_wake")]
             {
+                crate::shim::thread::yield_now();
                 // SAFETY: none: its owner may have gone.
                 self.next = unsafe { node.as_ref() }.next.get();
             }
