@@ -162,6 +162,8 @@ pub(crate) unsafe fn prepare<'a>(header: NonNull<Header>, node: &'a mut MaybeUni
         if raise(h, key)
             && let Some(worker) = strand.worker()
             && h.word.load().is_unstarted()
+            // SAFETY: M3.
+            && unsafe { h.home.get().as_ref() }.is_some_and(|home| ptr::eq(home.shared(), worker.shared()))
         {
             // It stands somewhere among the less urgent: a second entry, here, by its waiter's key. Whoever comes to the
             // first one finds a shell.
