@@ -4,7 +4,7 @@
 //! hungry, the first arm returns, and the second is run as a plain call. If it was published meanwhile, whoever claims its
 //! node runs it: the joiner, if it is still there, or a thief, for whom the joiner waits.
 
-use std::cell::UnsafeCell;
+use std::cell::UnsafeCell; // not modelled: an arm is touched by its one claimer
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;

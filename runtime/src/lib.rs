@@ -5,6 +5,9 @@
 
 #![cfg_attr(loom, allow(dead_code, reason = "a model compiles the words and queues only"))]
 
+#[cfg(not(unix))]
+compile_error!("forebear runs on Unix only so far: its stacks are made with mmap");
+
 #[cfg(not(loom))]
 mod any;
 #[cfg(not(loom))]

@@ -263,7 +263,8 @@ impl Drop for Handle {
             return;
         }
         // A worker cannot wait for itself to end: somebody else does.
-        if let Err(error) = std::thread::Builder::new().name("forebear end".into()).spawn(take_down) {
+        let end = std::thread::Builder::new().name("forebear end".into()); // not modelled: it joins and ends
+        if let Err(error) = end.spawn(take_down) {
             hooks::die(&format_args!("the last handle went inside a request, and {error}"));
         }
     }
