@@ -30,7 +30,7 @@ fn main() {
     let failed =
         runtime.run(|| Request::<()>::try_new(|| Err(std::io::Error::other("no such layer").into())).take());
     match failed {
-        Err(WaitError::Failed(failure)) => assert!(failure.to_string().contains("no such layer")),
+        Err(WaitError::Failed(failure)) => assert!(format!("{failure:#}").contains("no such layer")),
         other => panic!("a failure was expected, not {other:?}"),
     }
 

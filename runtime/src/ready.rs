@@ -6,8 +6,9 @@
 //! headers.
 //!
 //! Those that yielded stand apart, first in, first out: a yield goes behind everything that is ready at that moment, and
-//! never by lineage, or an old request that polls would starve the younger one it polls for. Each carries the number of
-//! picks after which it is *due*; from then on it competes like the rest.
+//! never by lineage, or an old request that polls would starve the younger one it polls for. Each carries after how many
+//! picks it is *due*, and whether something unstarted has to be started first: several that poll by turns must not keep
+//! each other from the root that all of them poll for. From then on it competes like the rest.
 
 use forebear_context::shim::atomic::Ordering;
 use std::cmp::Ordering as Order;
@@ -91,7 +92,9 @@ pub(crate) struct Ready {
     last: Option<(u32, Entry)>,
     woken: usize,
     yielded: Yielded,
+    /// How often something ready was taken, and how often something unstarted.
     picks: u64,
+    starts: u64,
 }
 
 /// Those that yielded, linked through themselves: a yield is to cost a few stores.
@@ -104,7 +107,7 @@ struct Yielded {
 
 impl Yielded {
     #[inline(always)]
-    fn push(&mut self, strand: NonNull<Strand>, due: u64) {
+    fn push(&mut self, strand: NonNull<Strand>, due: (u64, u64)) {
         // SAFETY: strands stay where they are while they are ready, and this is their worker.
         unsafe {
             strand.as_ref().due.set(due);
@@ -132,10 +135,11 @@ impl Yielded {
 
     /// Whether the first is due, and its key.
     #[inline(always)]
-    fn due(&self, picks: u64) -> Option<u64> {
+    fn due(&self, picks: u64, starts: u64) -> Option<u64> {
         // SAFETY: as above.
         let first = unsafe { self.first?.as_ref() };
-        (first.due.get() <= picks).then(|| first.urgency.load(Ordering::Relaxed))
+        let (after_picks, after_starts) = first.due.get();
+        (after_picks <= picks && after_starts <= starts).then(|| first.urgency.load(Ordering::Relaxed))
     }
 }
 
@@ -171,17 +175,18 @@ impl Ready {
         self.heads.push(Head { entry, run });
     }
 
-    /// A strand yields: it is due when what is ready now, and `unstarted` others, have gone first.
+    /// A strand yields: it is due when what is ready now has gone first, and one unstarted request if there are any.
     #[inline(always)]
-    pub(crate) fn push_yielded(&mut self, strand: NonNull<Strand>, unstarted: u64) {
-        self.yielded.push(strand, self.picks + self.woken as u64 + unstarted);
+    pub(crate) fn push_yielded(&mut self, strand: NonNull<Strand>, unstarted: bool) {
+        let due = (self.picks + self.woken as u64, self.starts + u64::from(unstarted));
+        self.yielded.push(strand, due);
     }
 
     /// The most urgent one's key, and whether it is a yielder that is due.
     #[inline]
     fn best(&self) -> (u64, bool) {
         let woken = self.heads.peek().map_or(NO_KEY, |head| head.entry.key);
-        match self.yielded.due(self.picks) {
+        match self.yielded.due(self.picks, self.starts) {
             Some(key) if key <= woken => (key, true),
             _ => (woken, false),
         }
@@ -193,10 +198,10 @@ impl Ready {
         self.best().0
     }
 
-    /// Counts a pick of something unstarted, which moves the yielders forward.
+    /// Counts a start of something unstarted, which moves the yielders forward.
     #[inline(always)]
-    pub(crate) fn count_pick(&mut self) {
-        self.picks += 1;
+    pub(crate) fn count_start(&mut self) {
+        self.starts += 1;
     }
 
     /// Takes the most urgent; a yielder that is not due only if `yielded_too`.
@@ -244,7 +249,7 @@ impl Ready {
     pub(crate) fn rotate_yielded(&mut self, strand: NonNull<Strand>) -> Option<NonNull<Strand>> {
         let next = self.yielded.pop()?;
         self.picks += 1;
-        self.yielded.push(strand, self.picks);
+        self.yielded.push(strand, (self.picks, self.starts));
         Some(next)
     }
 }

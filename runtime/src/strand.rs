@@ -44,9 +44,10 @@ pub(crate) struct Strand {
     /// What decides this strand's place among siblings, copied when it parks, so that making it ready touches nothing
     /// but the strand.
     pub place: Cell<(*const Lineage, u32)>,
-    /// The next of those that yielded, and the pick at which this one is due; the ready queue's while it stands there.
+    /// The next of those that yielded, and after how many picks and starts this one is due; the ready queue's while it
+    /// stands there.
     pub next_yielded: Cell<*const Strand>,
-    pub due: Cell<u64>,
+    pub due: Cell<(u64, u64)>,
     /// Where unstarted requests that are dropped by a destructor are put off to.
     pub dropping: Cell<*const DropQueue>,
     context: *const Context,
@@ -67,7 +68,7 @@ impl Strand {
             urgency: AtomicU64::new(NO_KEY),
             place: Cell::new((ptr::null(), 0)),
             next_yielded: Cell::new(ptr::null()),
-            due: Cell::new(0),
+            due: Cell::new((0, 0)),
             dropping: Cell::new(ptr::null()),
             context,
             entered: Cell::new(ptr::null()),

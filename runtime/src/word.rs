@@ -538,7 +538,6 @@ impl Word {
                 } else if seen.links() == 0 {
                     // Nobody else can reach the word, so it need not change; but what the others did before they let
                     // go must be seen (W7).
-                    #[cfg(not(mutant = "last_look_relaxed"))]
                     let _ = self.load();
                     return HandleDrop::TerminalAlone;
                 } else {

@@ -335,7 +335,7 @@ impl Worker {
     #[inline(always)]
     fn begin(&self, header: NonNull<Header>, key: u64) -> Next {
         self.set_running(key);
-        self.ready().count_pick();
+        self.ready().count_start();
         self.started.count();
         Next::Start(header)
     }
@@ -439,10 +439,10 @@ impl Worker {
         }
         if unstarted {
             let carrier = self.carrier(self.shared().default_class).ok()?;
-            self.ready().push_yielded(NonNull::from(strand), 1);
+            self.ready().push_yielded(NonNull::from(strand), true);
             return Some(carrier);
         }
-        self.ready().push_yielded(NonNull::from(strand), 0);
+        self.ready().push_yielded(NonNull::from(strand), false);
         let next = self.ready().pop(true)?;
         if ptr::eq(next.as_ptr(), strand) {
             return None;
