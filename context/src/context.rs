@@ -232,7 +232,7 @@ impl Context {
     }
 
     /// Stops going on until the wait begun last is settled, and answers why. To be called exactly once for every wait whose
-    /// ticket was given away, and never for one whose was not.
+    /// ticket was given away, unless the waiter has settled it itself; and never for one whose ticket was not.
     ///
     /// The switch is inlined here, and this into the public method that waits (see [`crate::fiber`] for the reason).
     ///
@@ -242,6 +242,10 @@ impl Context {
     #[inline(always)]
     pub unsafe fn park(&self, deadline: Option<Instant>) -> Cause {
         loop {
+            #[cfg(mutant = "settled_skips_prepare")]
+            if !self.is_waiting() {
+                break;
+            }
             // Also if the wait is settled already: a carrier then stands in a queue, or is about to, and must come out of
             // it by being found there, or by being entered.
             // SAFETY: we are on this context's stack, by this function's contract.

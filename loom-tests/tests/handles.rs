@@ -7,7 +7,9 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use forebear_context::shim::thread::{self, JoinHandle};
-use forebear_runtime::model::word::{CLAIMED, FINISHED, HANDLE, HandleDrop, LINK, NEW, SPAWNED, SUBMITTED};
+use forebear_runtime::model::word::{
+    CANCELLED, CLAIMED, FINISHED, HANDLE, HandleDrop, LINK, NEW, SPAWNED, SPAWNED_DETACHED, SUBMITTED,
+};
 
 use self::cell::{BLOCKING, How, Job, Took, exhaust, explore};
 
@@ -57,6 +59,19 @@ fn the_last_handle_goes_while_it_ends() {
 fn the_last_handle_goes_while_a_link_goes() {
     exhaust(&["terminal, a link left", "terminal, alone"], |answers| {
         let job = Job::finished(FINISHED | HANDLE | LINK);
+        let link = with(&job, Job::release_link);
+        thread::yield_now();
+        answers.note(told(job.drop_handle()));
+        link.join().unwrap();
+        job.check();
+    });
+}
+
+/// Without a value there is no short way, and the last look is the one that acquires.
+#[test]
+fn the_last_handle_of_a_cancelled_one_goes_while_a_link_goes() {
+    exhaust(&["terminal, a link left", "terminal, alone"], |answers| {
+        let job = Job::cancelled(CANCELLED | HANDLE | LINK);
         let link = with(&job, Job::release_link);
         thread::yield_now();
         answers.note(told(job.drop_handle()));
@@ -178,14 +193,9 @@ fn a_fused_take_sees_an_untyped_handle_that_only_looks() {
 
 #[test]
 fn a_fused_take_sees_an_untyped_handle_that_waits() {
-    exhaust(&["as the only handle", "alone", "over", "ran it", "parked"], |answers| {
+    exhaust(&["as the only handle", "over", "ran it", "parked"], |answers| {
         let job = Job::new(SPAWNED + LINK);
         let untyped = with(&job, |job| {
-            // It may look before it waits for good.
-            if job.word.load().is_terminal() {
-                job.release_link();
-                return How::Over;
-            }
             let how = job.wait(&job.waiter(&BLOCKING), true, None);
             job.release_link();
             how
@@ -267,12 +277,31 @@ fn a_popped_entry_and_a_handle_that_waits() {
 /// The worker pops the entry while a handle elsewhere goes: if it went first, nobody is left to be told of the end.
 #[test]
 fn a_popped_entry_and_a_handle_that_goes() {
-    exhaust(&["running", "terminal, a link left", "terminal, alone"], |answers| {
+    exhaust(&["nobody was told", "running", "terminal, alone"], |answers| {
         let job = Job::new(SPAWNED);
         let handle = with(&job, Job::drop_handle);
+        thread::yield_now();
         assert!(job.run_popped());
         let dropped = told(handle.join().unwrap());
-        answers.note(dropped);
+        answers.note(if job.ended_alone() { "nobody was told" } else { dropped });
+        job.check();
+    });
+}
+
+/// Nobody knew of it when it was popped, but its callable gives away a handle to itself.
+#[test]
+fn a_popped_entry_that_gives_itself_away() {
+    exhaust(&["nobody was told", "terminal"], |answers| {
+        let job = Job::new(SPAWNED_DETACHED);
+        let mut untyped = None;
+        let ran = job.run_popped_with(|| {
+            job.word.add_link();
+            untyped = Some(with(&job, Job::release_link));
+            thread::yield_now();
+        });
+        assert!(ran);
+        untyped.unwrap().join().unwrap();
+        answers.note(if job.ended_alone() { "nobody was told" } else { "terminal" });
         job.check();
     });
 }

@@ -1,6 +1,32 @@
 //! The request word as it ships: claims, waiters, the leaver.
 //!
-//! The other two files about it are `handles.rs` (counts, taking) and `publication.rs`.
+//! The other files about it are `handles.rs` (counts, taking) and `publication.rs`.
+//!
+//! # Shortcuts that fail
+//!
+//! | shortcut | what happens | mutant |
+//! |---|---|---|
+//! | claim by load and store | both claimers see it queued and run it | `claim_by_store` |
+//! | lock taken after the terminal exchange | the node is pushed where nobody looks any more: it sleeps for ever | `lock_after_terminal` |
+//! | terminal exchange past a lock that is held | the list is taken while a waiter pushes | `finish_ignores_lock` |
+//! | terminal exchange that only releases | an unchanged word hides a waiter that came between | `terminal_release_only` |
+//! | slot settled by load and store | two wakers believe that they won | `settle_by_store` |
+//! | slot settled relaxed | the woken one does not see the value | `settle_relaxed` |
+//! | foreign thread that is settled goes without the lock | its waker unlocks memory that is gone | `settled_skips_prepare` |
+//! | leaver goes at terminal without waiting | the finisher writes into a frame that is gone | `leaver_does_not_wait` |
+//! | node let go of by a relaxed store | its last reads are not over when it is reused | `released_relaxed` |
+//! | node's link read after the wake | it is somebody else's memory by then, and the rest of the list is lost | `node_read_after_wake` |
+//! | unlock by a remembered word | a count or a claim from in between is taken back | `unlock_remembered` |
+//! | last handle by subtraction | a link ends the header under the drop of the value | `last_handle_by_sub` |
+//! | counts down relaxed | the value or header is reused before the others' last reads | `link_down_relaxed`, `handle_down_relaxed` |
+//! | word read relaxed | the same, for who finds itself alone | `load_relaxed` |
+//! | fused take that compares handles only | an untyped handle's claim is overwritten | `sole_ignores_links` |
+//! | fused take without the second look | the header ends under a handle that the callable gave away | `no_closing_compare` |
+//! | end of a popped one by its handles only | the same | `popped_sole_by_handles` |
+//! | plain drop that compares handles only | an untyped handle's link is lost | `sole_drop_ignores_links` |
+//! | plain claim of a popped entry that has a handle | its owner claims by waiting: run twice | `plain_pop_with_handle` |
+//! | publication by load and store | a handle that goes meanwhile comes back | `publish_by_store` |
+//! | publication without a bit in the word | the maker's plain store meets the thief's claim | `publish_keeps_private` |
 #![cfg(loom)]
 
 mod cell;
@@ -8,7 +34,7 @@ mod cell;
 use std::sync::Arc;
 
 use forebear_context::shim::thread;
-use forebear_runtime::model::word::{CLAIMED, HANDLE, LINK, QUEUED, SUBMITTED, WAITERS};
+use forebear_runtime::model::word::{CLAIMED, HANDLE, LINK, QUEUED, SPAWNED, SUBMITTED, WAITERS};
 
 use self::cell::{BLOCKING, How, Job, Left, SPINNING, exhaust, explore};
 
@@ -134,6 +160,24 @@ fn two_waiters_that_come_at_the_end_are_answered() {
     });
 }
 
+/// A thread may go as soon as it is woken: the waker is done with its context by then, however early it was woken.
+#[test]
+fn a_thread_that_is_woken_may_go() {
+    exhaust(&["over", "parked"], |answers| {
+        let job = Job::new(CLAIMED | SUBMITTED | HANDLE | LINK);
+        let finisher = {
+            let job = Arc::clone(&job);
+            thread::spawn(move || job.execute(true))
+        };
+        let waiter = job.waiter(&BLOCKING);
+        answers.note(told(job.wait(&waiter, true, None)));
+        waiter.end();
+        job.drop_handle();
+        finisher.join().unwrap();
+        job.check();
+    });
+}
+
 /// One waiter stands there already, so a second that comes and unlocks between the finisher's look and its exchange
 /// leaves the word as it was, bit for bit. The finisher must have acquired the second all the same.
 #[test]
@@ -157,6 +201,35 @@ fn a_waiter_that_leaves_the_word_unchanged_is_woken() {
         assert!(!first.context().is_waiting());
         job.drop_handle();
         job.drop_handle();
+        job.check();
+    });
+}
+
+/// A waiter more urgent than the target's maker gives it a second entry. One of the two is run, the other is a shell.
+#[test]
+fn a_request_with_two_entries_is_run_once() {
+    exhaust(&["over", "started", "first run", "second run"], |answers| {
+        let job = Job::new(SPAWNED);
+        let first = {
+            let job = Arc::clone(&job);
+            thread::spawn(move || job.run_popped())
+        };
+        let waiter = job.waiter(&SPINNING);
+        if job.stand(&waiter) {
+            if !job.enter_again() {
+                answers.note("started");
+            } else if job.run_entry() {
+                answers.note("second run");
+            } else {
+                answers.note("first run");
+            }
+            job.park(&waiter);
+        } else {
+            answers.note("over");
+        }
+        job.read();
+        job.drop_handle();
+        first.join().unwrap();
         job.check();
     });
 }

@@ -58,4 +58,20 @@ impl Attention {
         #[cfg(not(mutant = "clear_by_store"))]
         return self.0.fetch_and(!bits, Ordering::AcqRel) & bits != 0;
     }
+
+    /// Answers the hungry: takes the bit down, and only then shows what there is. A thief that is hungry again after it
+    /// has taken what was shown raises the bit anew; were it taken down afterwards, that order would be lost.
+    #[inline]
+    pub fn feed(&self, show: impl FnOnce()) {
+        #[cfg(mutant = "hungry_cleared_late")]
+        {
+            show();
+            self.clear(HUNGRY);
+        }
+        #[cfg(not(mutant = "hungry_cleared_late"))]
+        {
+            self.clear(HUNGRY);
+            show();
+        }
+    }
 }

@@ -29,11 +29,17 @@ use std::cell::Cell;
 use std::ptr::{self, NonNull};
 use std::sync::PoisonError;
 
-use forebear_context::shim::{Arc, Mutex};
+use forebear_context::shim::Arc;
 
+mod depot;
+mod end;
+
+pub(crate) use self::depot::Depot;
+pub(crate) use self::end::{end, end_child, take_place};
+
+use self::end::end_on;
 use crate::header::{Header, Side};
 use crate::shared::Shared;
-use crate::strand;
 
 /// Memory comes in steps of this many bytes.
 const STEP: usize = 32;
@@ -70,29 +76,6 @@ pub(crate) struct Home {
 
 #[repr(align(128))]
 struct Returns(AtomicPtr<Header>);
-
-/// What homes of a runtime share: batches of free cells, and the chunks they were cut from.
-#[derive(Default)]
-pub(crate) struct Depot {
-    state: Mutex<DepotState>,
-    /// Held by whoever works for closed homes.
-    closed: Mutex<()>,
-}
-
-#[derive(Default)]
-struct DepotState {
-    chunks: Vec<NonNull<u8>>,
-    batches: Vec<(u8, *mut Free, u32)>,
-    /// Homes whose thread is gone.
-    spare: Vec<NonNull<Home>>,
-    homes: Vec<NonNull<Home>>,
-    /// The runtime is over: homes are closed, not spared.
-    closing: bool,
-}
-
-// SAFETY: the pointers are to memory that belongs to the depot; cells and homes in it are touched by their one owner,
-// and pass through the lock.
-unsafe impl Send for DepotState {}
 
 fn closed_mark() -> *mut Header {
     ptr::dangling_mut::<Header>()
@@ -302,256 +285,5 @@ fn chunk_layout() -> std::alloc::Layout {
     match std::alloc::Layout::from_size_align(CHUNK, 64) {
         Ok(layout) => layout,
         Err(_) => unreachable!("a constant layout"),
-    }
-}
-
-/// The end of a header whose counts are both 0, by whoever brought them there.
-///
-/// # Safety
-///
-/// W4: nobody else knows the header, but its children do.
-pub(crate) unsafe fn end(header: NonNull<Header>) {
-    // SAFETY: by contract.
-    let (home, ran_on) =
-        unsafe { (header.as_ref().home.get(), header.as_ref().ran_on.load(Ordering::Relaxed).cast_const()) };
-    if home.is_null() {
-        // SAFETY: a ready value has neither parent nor children.
-        unsafe {
-            drop_side(header);
-            std::alloc::dealloc(header.as_ptr().cast(), header.as_ref().vtable.layout);
-        }
-        return;
-    }
-    let first = if ran_on.is_null() { home } else { ran_on };
-    // SAFETY: homes live as long as their headers (M3), here and below.
-    unsafe {
-        if first == strand::current_home() {
-            end_on(&*first, header, false);
-        } else {
-            travel(first, header);
-        }
-    }
-}
-
-/// The end of a header without children that was made and run on `here`, by its owner: both stages at once.
-///
-/// # Safety
-///
-/// M1; W4.
-#[inline(always)]
-pub(crate) unsafe fn end_child(here: &Home, header: NonNull<Header>) {
-    // SAFETY: by contract; H1 for the parent.
-    unsafe {
-        let parent = header.as_ref().parent().map(NonNull::from);
-        here.free(header);
-        if let Some(parent) = parent {
-            let left = parent.as_ref().children.get() - 1;
-            parent.as_ref().children.set(left);
-            if left == 0 && parent.as_ref().dead.get() {
-                end_up(here, parent);
-            }
-        }
-    }
-}
-
-#[cold]
-#[inline(never)]
-unsafe fn end_up(here: &Home, header: NonNull<Header>) {
-    // SAFETY: by the caller.
-    unsafe { end_on(here, header, false) };
-}
-
-/// A request about to start whose parent is over, forgotten, and without other children: takes its place, so that a line
-/// of requests, each making the next and ending, needs no memory of its past.
-///
-/// Only if the parent was made on the home it ran on, else its own parent would be counted elsewhere (H1).
-///
-/// # Safety
-///
-/// M1 for the header's home, W8: nobody else can be looking at its lineage; its parent is dead.
-#[cold]
-pub(crate) unsafe fn take_place(header: NonNull<Header>) {
-    // SAFETY: by contract; H1 for the parent.
-    unsafe {
-        let h = header.as_ref();
-        let home = h.home.get();
-        if let Some(parent) = h.parent()
-            && parent.children.get() == 1
-            && ptr::eq(parent.home.get(), home)
-        {
-            let parent = NonNull::from(parent);
-            // The grandparent loses a child and gains one.
-            h.lineage.take_place();
-            (*home).free(parent);
-        }
-    }
-}
-
-/// Both stages as far as `here` can do them; `closed` if the lock of the closed homes is held, when all closed homes are
-/// the caller's.
-///
-/// # Safety
-///
-/// M1 for `here`; the header is the caller's alone, its first stage is on `here` or done.
-unsafe fn end_on(here: &Home, header: NonNull<Header>, closed: bool) {
-    let mut header = header;
-    let mut here = here;
-    loop {
-        // SAFETY: by contract, and for parents by H1.
-        let h = unsafe { header.as_ref() };
-        if h.children.get() > 0 {
-            h.dead.set(true);
-            return;
-        }
-        let home = h.home.get();
-        if !ptr::eq(home, here) {
-            // SAFETY: M3.
-            unsafe {
-                if closed && (*home).returns.0.load(Ordering::Relaxed) == closed_mark() {
-                    here = &*home;
-                } else if closed {
-                    // An open home takes it, or it has been closed this moment: then the lock is ours already.
-                    if (*home).send(header) {
-                        return;
-                    }
-                    here = &*home;
-                } else {
-                    travel(home, header);
-                    return;
-                }
-            }
-        }
-        let parent = h.parent().map(NonNull::from);
-        // SAFETY: M1.
-        unsafe { here.free(header) };
-        let Some(parent) = parent else {
-            release_if_done(here, closed);
-            return;
-        };
-        // SAFETY: H1: the parent ran here, where its children are made.
-        let p = unsafe { parent.as_ref() };
-        p.children.set(p.children.get() - 1);
-        if p.children.get() > 0 || !p.dead.get() {
-            release_if_done(here, closed);
-            return;
-        }
-        release_if_done(here, closed);
-        header = parent;
-    }
-}
-
-/// Sends the header to `to`, or does its work if that home is closed.
-///
-/// # Safety
-///
-/// As [`end_on`], for `to`.
-unsafe fn travel(to: *const Home, header: NonNull<Header>) {
-    // SAFETY: M3: the header keeps its homes' record alive, until it is pushed; after that it is not touched.
-    unsafe {
-        if (*to).send(header) {
-            return;
-        }
-        // Closed: the lock makes us the owner of all closed homes. The record must outlive the lock.
-        let shared = Arc::clone(&*std::mem::ManuallyDrop::new(Arc::from_raw((*to).shared)));
-        let guard = shared.depot.closed.lock().unwrap_or_else(PoisonError::into_inner);
-        end_on(&*to, header, true);
-        drop(guard);
-    }
-}
-
-fn release_if_done(home: &Home, closed: bool) {
-    if closed && home.live.get() == 0 {
-        // SAFETY: M3: the count taken in `Home::new`, given back once: `live` of a closed home only falls. The caller
-        // holds a count of its own.
-        unsafe { drop(Arc::from_raw(home.shared)) };
-    }
-}
-
-impl Depot {
-    /// A home for a foreign thread: a spare one, or a new one.
-    pub(crate) fn open(&self, shared: &Arc<Shared>) -> NonNull<Home> {
-        let spare = self.state.lock().unwrap_or_else(PoisonError::into_inner).spare.pop();
-        spare.unwrap_or_else(|| self.open_for(shared, u32::MAX))
-    }
-
-    /// The home of worker number `worker`.
-    pub(crate) fn open_for(&self, shared: &Arc<Shared>, worker: u32) -> NonNull<Home> {
-        let home = NonNull::from(Box::leak(Box::new(Home::new(shared, worker))));
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).homes.push(home);
-        home
-    }
-
-    /// A foreign thread ends: its home is kept for the next, unless the runtime is over.
-    ///
-    /// # Safety
-    ///
-    /// The caller is the owner, and is not any more afterwards; it holds a count of the record.
-    pub(crate) unsafe fn leave(&self, home: NonNull<Home>) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.closing {
-            drop(state);
-            // SAFETY: by contract.
-            unsafe { self.close(home) };
-        } else {
-            state.spare.push(home);
-        }
-    }
-
-    /// The runtime is over: closes the spare homes, and from now on every home that is left.
-    pub(crate) fn close_spare(&self) {
-        loop {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-            state.closing = true;
-            let spare = state.spare.pop();
-            drop(state);
-            match spare {
-                // SAFETY: a spare home has no owner but the lock it was popped under.
-                Some(home) => unsafe { self.close(home) },
-                None => return,
-            }
-        }
-    }
-
-    /// Whether the runtime is over and its threads are gone.
-    pub(crate) fn is_closing(&self) -> bool {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).closing
-    }
-
-    /// Closes a home: from now on the end of its headers is worked by whoever brings it.
-    ///
-    /// # Safety
-    ///
-    /// The caller is the owner, and holds a count of the runtime's record.
-    pub(crate) unsafe fn close(&self, home: NonNull<Home>) {
-        let guard = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: by contract.
-        let home = unsafe { home.as_ref() };
-        // One header more, so that the home cannot be done while its returns are being worked.
-        home.live.set(home.live.get() + 1);
-        let mut at = home.returns.0.swap(closed_mark(), Ordering::AcqRel);
-        while let Some(header) = NonNull::new(at) {
-            // SAFETY: M2; M1 by the lock.
-            unsafe {
-                at = header.as_ref().next.load(Ordering::Relaxed);
-                end_on(home, header, true);
-            }
-        }
-        home.live.set(home.live.get() - 1);
-        release_if_done(home, true);
-        drop(guard);
-    }
-}
-
-impl Drop for Depot {
-    fn drop(&mut self) {
-        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for home in state.homes.drain(..) {
-            // SAFETY: made by `open`; the record goes only when every home has let go of it.
-            drop(unsafe { Box::from_raw(home.as_ptr()) });
-        }
-        for chunk in state.chunks.drain(..) {
-            // SAFETY: allocated with this layout; all cells are free.
-            unsafe { std::alloc::dealloc(chunk.as_ptr(), chunk_layout()) };
-        }
     }
 }

@@ -55,15 +55,18 @@ mod wait;
 mod word;
 #[cfg(not(loom))]
 mod worker;
+#[cfg(not(loom))]
+mod yielding;
 
 #[cfg(not(loom))]
 pub use self::{
     any::{AnyRequest, RequestId, State},
     builder::RequestBuilder,
     join::{join, try_join},
-    request::{Outcome, Request, parallelism, spawn, try_spawn, yield_now},
-    runtime::{BuildError, Metrics, Runtime, RuntimeBuilder},
+    request::{Outcome, Request, spawn, try_spawn},
+    runtime::{BuildError, Metrics, Runtime, RuntimeBuilder, parallelism},
     scope::{Scope, scope, try_scope},
+    yielding::yield_now,
 };
 pub use forebear_context::error::{
     CancelReason, Cancelled, Cycle, Error, Failure, Result, StackError, TimeoutError, WaitError,
@@ -75,5 +78,16 @@ pub use forebear_context::lineage::Priority;
 /// The words and queues as models see them.
 #[cfg(loom)]
 pub mod model {
-    pub use crate::{attention, shelf, word};
+    /// The attention word.
+    pub mod attention {
+        pub use crate::attention::*;
+    }
+    /// The shelves.
+    pub mod shelf {
+        pub use crate::shelf::*;
+    }
+    /// The request word.
+    pub mod word {
+        pub use crate::word::*;
+    }
 }

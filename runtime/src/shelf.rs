@@ -130,6 +130,12 @@ impl<E> Shelf<E> {
     }
 }
 
+impl<E> Default for Shelf<E> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl<E> std::fmt::Debug for Shelf<E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shelf").field("key", &self.key()).finish_non_exhaustive()
@@ -355,6 +361,12 @@ impl<E: Entry> Roots<E> {
         let closed =
             self.inbox.compare_exchange(ptr::null_mut(), Self::closed(), Ordering::AcqRel, Ordering::Acquire);
         closed.is_ok_and(|_| true) || self.inbox.load(Ordering::Acquire) == Self::closed()
+    }
+}
+
+impl<E: Entry> Default for Roots<E> {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

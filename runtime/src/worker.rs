@@ -38,15 +38,21 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::{self, NonNull};
-use std::time::{Duration, Instant};
 
-use forebear_context::error::StackError;
 use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::{AtomicPtr, AtomicU64, Ordering};
 use forebear_pool::Mailbox;
 
-use crate::attention::{Attention, HUNGRY, OLDER};
+mod carriers;
+mod patience;
+mod publish;
+mod steal;
+mod suspend;
+
+use self::patience::Patience;
+
+use crate::attention::{Attention, HUNGRY};
 use crate::carrier::Carrier;
 use crate::header::Header;
 use crate::home::{self, Home};
@@ -55,7 +61,7 @@ use crate::ready::Ready;
 use crate::scope::ScopeCore;
 use crate::shared::{ORDERED, Shared};
 use crate::shelf::Shelf;
-use crate::stack::{self, Class};
+use crate::stack::Class;
 use crate::strand::{self, Strand};
 
 /// What a worker does next.
@@ -116,11 +122,6 @@ unsafe impl Sync for Worker {}
 // SAFETY: the record moves once, before its thread begins.
 unsafe impl Send for Worker {}
 
-/// How many idle carriers a worker keeps; above, the coldest go back to the slab.
-const KEPT_CARRIERS: usize = 1024;
-const RETIRED_AT_ONCE: usize = 256;
-const LARGEST_BATCH: u32 = 64;
-
 impl Worker {
     /// The record of worker number `index`.
     pub(crate) fn new(index: usize, shared: &Arc<Shared>) -> Worker {
@@ -167,13 +168,10 @@ impl Worker {
 
     #[allow(clippy::mut_from_ref, reason = "V1, and no caller keeps it over another call")]
     #[inline(always)]
-    fn ready(&self) -> &mut Ready {
+    pub(super) fn ready(&self) -> &mut Ready {
         // SAFETY: V1; every use ends before the next begins.
         unsafe { &mut *self.ready.get() }
     }
-
-    // ---- the loop --------------------------------------------------------------------------------------------------
-
     /// The body of the worker's thread: enters carriers until one says that all is over.
     pub(crate) fn drive(&self, engine: &forebear_pool::Worker<Shared>) {
         self.engine.store(ptr::from_ref(engine).cast_mut(), Ordering::Relaxed);
@@ -354,390 +352,6 @@ impl Worker {
             self.post.running.store(key, Ordering::Relaxed);
         }
     }
-
-    // ---- suspending ------------------------------------------------------------------------------------------------
-
-    /// A strand of this worker may go on. On the worker's thread.
-    pub(crate) fn make_ready(&self, strand: NonNull<Strand>) {
-        self.ready().push(strand);
-        // SAFETY: K3.
-        let key = unsafe { strand.as_ref() }.urgency.load(Ordering::Relaxed);
-        if key < self.running.get() {
-            self.post.attention.raise(OLDER);
-        }
-    }
-
-    fn collect_mail(&self) {
-        if !self.post.mailbox.is_empty() {
-            self.collect_mail_now();
-        }
-    }
-
-    #[cold]
-    fn collect_mail_now(&self) {
-        for carrier in self.post.mailbox.take_all() {
-            // SAFETY: K2, K3.
-            self.ready().push(NonNull::from(unsafe { &carrier.as_ref().strand }));
-        }
-    }
-
-    /// Whom to enter when the strand that calls leaves parked. `None`: itself, it is ready and first.
-    #[inline(never)]
-    pub(crate) fn leave_parked(&self, strand: &Strand) -> Option<NonNull<Carrier>> {
-        self.settle_jobs();
-        if let Some(request) = strand.request() {
-            strand.place.set((request.lineage.parent(), request.lineage.rank()));
-        }
-        if !strand.arms.is_empty() {
-            self.publish_arms(strand);
-        }
-        self.collect_mail();
-        let ready = self.ready().key();
-        if ready != NO_KEY && ready <= self.list.key() && ready <= self.shared().roots.key() {
-            let next = self.ready().pop(false);
-            if let Some(next) = next {
-                if ptr::eq(next.as_ptr(), strand) {
-                    return None;
-                }
-                self.resume(next);
-                // SAFETY: ready strands of a worker are carriers'.
-                return Some(unsafe { Carrier::of_strand(next) });
-            }
-        }
-        match self.carrier(self.shared().default_class) {
-            Ok(carrier) => Some(carrier),
-            Err(_) => self.wait_for_ready(strand),
-        }
-    }
-
-    /// No stack for the loop: nothing new can begin, so the thread waits until something that has begun may go on.
-    #[cold]
-    fn wait_for_ready(&self, strand: &Strand) -> Option<NonNull<Carrier>> {
-        loop {
-            self.collect_mail();
-            if let Some(next) = self.ready().pop(true) {
-                // SAFETY: as in `leave_parked`.
-                return (!ptr::eq(next.as_ptr(), strand)).then(|| unsafe { Carrier::of_strand(next) });
-            }
-            std::thread::yield_now();
-        }
-    }
-
-    /// Whom to enter when the strand that calls yields. `None`: nobody else wants to run.
-    #[inline(never)]
-    pub(crate) fn leave_yielding(&self, strand: &Strand) -> Option<NonNull<Carrier>> {
-        self.settle_jobs();
-        if !strand.arms.is_empty() {
-            self.publish_arms(strand);
-        }
-        self.collect_mail();
-        let unstarted = self.list.key() != NO_KEY
-            || self.post.shelf.key() != NO_KEY
-            || self.shared().roots.key() != NO_KEY;
-        if !unstarted && self.ready().len() == 0 {
-            return None;
-        }
-        if unstarted {
-            let carrier = self.carrier(self.shared().default_class).ok()?;
-            self.ready().push_yielded(NonNull::from(strand), true);
-            return Some(carrier);
-        }
-        self.ready().push_yielded(NonNull::from(strand), false);
-        let next = self.ready().pop(true)?;
-        if ptr::eq(next.as_ptr(), strand) {
-            return None;
-        }
-        self.resume(next);
-        // SAFETY: as in `leave_parked`.
-        Some(unsafe { Carrier::of_strand(next) })
-    }
-
-    /// The fast way of a yield: nothing but yielders on this worker. `Err`: look properly.
-    #[inline(always)]
-    pub(crate) fn rotate(&self, strand: &Strand) -> Result<Option<NonNull<Carrier>>, ()> {
-        let quiet = self.post.attention.get() == 0
-            && self.post.mailbox.is_empty()
-            && self.list.front().is_none()
-            && self.ready().only_yielded()
-            && self.post.shelf.key() == NO_KEY
-            && self.shared().roots.key() == NO_KEY
-            && strand.arms.is_empty()
-            && self.jobs.get().0.is_null();
-        if !quiet {
-            return Err(());
-        }
-        Ok(self.ready().rotate_yielded(NonNull::from(strand)).map(|next| {
-            self.resume(next);
-            // SAFETY: as in `leave_parked`.
-            unsafe { Carrier::of_strand(next) }
-        }))
-    }
-
-    // ---- carriers --------------------------------------------------------------------------------------------------
-
-    /// An idle carrier of `class`, or a new one.
-    pub(crate) fn carrier(&self, class: Class) -> Result<NonNull<Carrier>, StackError> {
-        // SAFETY: V1.
-        let idle = unsafe { &mut *self.idle.get() };
-        if let Some(at) = idle.iter().rposition(|entry| entry.0 == class) {
-            self.busy_carriers.set(self.busy_carriers.get() + 1);
-            return Ok(idle.swap_remove(at).1);
-        }
-        let slot = self.shared().slab.take(class)?;
-        self.busy_carriers.set(self.busy_carriers.get() + 1);
-        Ok(Carrier::build(slot, self))
-    }
-
-    /// Makes sure that the next suspension finds a carrier to go on with.
-    pub(crate) fn reserve_carrier(&self) -> Result<(), StackError> {
-        // SAFETY: V1.
-        let idle = unsafe { &*self.idle.get() };
-        let class = self.shared().default_class;
-        if idle.iter().rev().any(|entry| entry.0 == class) {
-            return Ok(());
-        }
-        let carrier = self.carrier(class)?;
-        self.put_idle(carrier);
-        Ok(())
-    }
-
-    /// Runs `header` here, or answers the carrier that has the stack for it; the request is left there as pending.
-    ///
-    /// # Safety
-    ///
-    /// The request is claimed, and the runner's link is the caller's.
-    #[inline(always)]
-    pub(crate) unsafe fn start(&self, header: NonNull<Header>, here: &Carrier) -> Option<NonNull<Carrier>> {
-        // SAFETY: by contract.
-        unsafe {
-            if here.strand.room() < header.as_ref().need() {
-                return self.start_on_larger(header, here);
-            }
-            crate::run::start(&here.strand, header);
-        }
-        None
-    }
-
-    #[cold]
-    unsafe fn start_on_larger(&self, header: NonNull<Header>, here: &Carrier) -> Option<NonNull<Carrier>> {
-        // SAFETY: by contract.
-        let need = unsafe { header.as_ref() }.need();
-        let class = stack::class_for(need).unwrap_or(stack::SLOTS.len() as Class - 1);
-        match self.carrier(class) {
-            Ok(larger) => {
-                // SAFETY: K3.
-                unsafe { larger.as_ref() }.pending.set(header.as_ptr());
-                Some(larger)
-            }
-            Err(error) => {
-                // SAFETY: claimed by us.
-                unsafe { crate::run::fail_unstarted(&here.strand, header, error) };
-                None
-            }
-        }
-    }
-
-    /// A carrier has nothing on top.
-    pub(crate) fn put_idle(&self, carrier: NonNull<Carrier>) {
-        self.busy_carriers.set(self.busy_carriers.get() - 1);
-        // SAFETY: K3.
-        let class = match unsafe { carrier.as_ref() }.slot.take() {
-            Some(slot) => {
-                let class = slot.class();
-                // SAFETY: as above.
-                unsafe { carrier.as_ref() }.slot.set(Some(slot));
-                class
-            }
-            None => 0,
-        };
-        // SAFETY: V1.
-        let idle = unsafe { &mut *self.idle.get() };
-        if idle.len() >= KEPT_CARRIERS {
-            self.retire(RETIRED_AT_ONCE);
-        }
-        // SAFETY: V1.
-        unsafe { &mut *self.idle.get() }.push((class, carrier));
-    }
-
-    /// Gives the coldest idle carriers back to the slab.
-    fn retire(&self, count: usize) {
-        // SAFETY: V1.
-        let idle = unsafe { &mut *self.idle.get() };
-        let count = count.min(idle.len());
-        // SAFETY: K3: idle carriers hold nothing but loop frames; the one that runs is not among them.
-        let slots = idle.drain(..count).filter_map(|(_, carrier)| unsafe { Carrier::dismantle(carrier) });
-        self.shared().slab.give_back(slots);
-    }
-
-    // ---- publication -----------------------------------------------------------------------------------------------
-
-    /// A request of this worker's was put into the private list.
-    #[inline(always)]
-    pub(crate) fn note_inserted(&self, key: u64) {
-        if key < self.private.get() {
-            self.private.set(key);
-            self.post.private.store(key, Ordering::Relaxed);
-        }
-    }
-
-    #[inline(always)]
-    fn note_private(&self) {
-        let key = self.list.key();
-        if self.private.get() != key {
-            self.private.set(key);
-            self.post.private.store(key, Ordering::Relaxed);
-        }
-    }
-
-    /// Does what the attention word asks for.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn attend(&self) {
-        let bits = self.post.attention.get();
-        if bits & HUNGRY != 0 {
-            self.feed();
-        }
-        if bits & OLDER != 0 {
-            self.post.attention.clear(OLDER);
-        }
-    }
-
-    /// Whether something older than what runs is ready here or may be taken. Takes the bit down if not.
-    #[cold]
-    pub(crate) fn older_is_ready(&self) -> bool {
-        self.post.attention.clear(OLDER);
-        self.collect_mail();
-        let mine = self.running.get();
-        let older = self.ready().key() < mine || self.shared().roots.key() < mine;
-        if older {
-            self.post.attention.raise(OLDER);
-        }
-        older
-    }
-
-    /// Publishes for whoever is hungry.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn feed(&self) {
-        let arms = strand::get()
-            .filter(|strand| ptr::eq(strand.worker, self))
-            .and_then(|strand| self.publish_arm(strand));
-        let batch = self.batch.get();
-        let mut published = usize::from(arms.is_some());
-        for _ in 0..batch {
-            let Some(header) = self.list.pop() else { break };
-            // SAFETY: P2.
-            let h = unsafe { header.as_ref() };
-            let key = h.lineage.key();
-            h.word.publish();
-            self.post.shelf.push(key, header);
-            published += 1;
-        }
-        if published == 0 {
-            // The bit stays up: the first fork will find it.
-            self.batch.set(1);
-            return;
-        }
-        self.post.attention.clear(HUNGRY);
-        self.batch.set((batch * 2).min(LARGEST_BATCH));
-        self.note_private();
-        self.shared().signals.notify_any();
-    }
-
-    /// Publishes the strand's outermost arm.
-    fn publish_arm(&self, strand: &Strand) -> Option<()> {
-        let (key, node) = crate::arms::publish_oldest(strand)?;
-        self.post.shelf.push(key, node);
-        Some(())
-    }
-
-    #[cold]
-    fn publish_arms(&self, strand: &Strand) {
-        while self.publish_arm(strand).is_some() {}
-        self.shared().signals.notify_any();
-    }
-
-    // ---- stealing --------------------------------------------------------------------------------------------------
-
-    /// Takes half of what `victim` has published; the first is the answer, the rest goes to the own shelf.
-    fn rob(&self, victim: &Worker) -> Option<NonNull<Header>> {
-        let mut first = None;
-        let mut rest = Vec::new();
-        let (taken, left) = victim.post.shelf.pop_half(|key, header| match first {
-            None => first = Some(header),
-            Some(_) => rest.push((key, header)),
-        });
-        for (key, header) in rest {
-            self.post.shelf.push(key, header);
-        }
-        if taken > 0 && !left {
-            // The next batch is ordered now, so that it is there when this one is used up.
-            victim.post.attention.raise(HUNGRY);
-        }
-        first
-    }
-
-    /// Looks at the other workers' shelves; says that one is hungry if there is nothing, patience permitting.
-    pub(crate) fn steal(&self) -> Option<Next> {
-        self.patience.loot_used_up();
-        let mut best: Option<&Worker> = None;
-        for other in self.shared().others(self.index) {
-            if other.post.shelf.key() < best.map_or(NO_KEY, |b| b.post.shelf.key()) {
-                best = Some(other);
-            }
-        }
-        if let Some(victim) = best {
-            let key = victim.post.shelf.key();
-            if let Some(header) = self.rob(victim) {
-                self.patience.loot_taken();
-                if self.claim(header, false) {
-                    return Some(self.begin(header, key));
-                }
-            }
-            return None;
-        }
-        if self.patience.is_over() {
-            self.say_hungry();
-        }
-        None
-    }
-
-    fn say_hungry(&self) -> bool {
-        let mut busy = false;
-        for other in self.shared().others(self.index) {
-            other.post.attention.raise(HUNGRY);
-            busy |= other.post.running.load(Ordering::Relaxed) != NO_KEY;
-        }
-        busy
-    }
-
-    /// Leaves word with the others; answers the tick to sleep with while any of them works.
-    pub(crate) fn before_sleep(&self) -> Option<Duration> {
-        self.note_private();
-        self.shared().slab.trim();
-        if let Some(left) = self.patience.left() {
-            return Some(left);
-        }
-        self.say_hungry().then(|| self.patience.tick())
-    }
-
-    /// Something was found: ticks begin short again.
-    pub(crate) fn found(&self) {
-        self.patience.ticks.set(0);
-    }
-
-    /// Whether nothing on this worker can go on or be resumed by itself any more.
-    pub(crate) fn is_drained(&self) -> bool {
-        // The loop that asks is on a carrier of its own.
-        self.busy_carriers.get() <= 1 && self.ready().len() == 0 && self.list.front().is_none()
-    }
-
-    /// The best this worker may take, for the engine's search.
-    pub(crate) fn best(&self) -> u64 {
-        let mail = if self.post.mailbox.is_empty() { NO_KEY } else { 0 };
-        let yielded = if self.ready().len() == 0 { NO_KEY } else { 0 };
-        mail.min(yielded).min(self.list.key()).min(self.post.shelf.key()).min(self.shared().roots.key())
-    }
 }
 
 impl std::fmt::Debug for Worker {
@@ -761,60 +375,5 @@ impl Counter {
     /// How many.
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
-    }
-}
-
-/// See *A thief's patience* in the module head.
-#[derive(Default)]
-struct Patience {
-    loot: Cell<Option<Instant>>,
-    pause: Cell<Duration>,
-    until: Cell<Option<Instant>>,
-    ticks: Cell<u32>,
-}
-
-const WORTH_IT: Duration = Duration::from_micros(4);
-const SHORTEST_PAUSE: Duration = Duration::from_micros(25);
-const LONGEST_PAUSE: Duration = Duration::from_micros(400);
-const TICK: Duration = Duration::from_micros(200);
-/// Ticks double up to this: hunger was left behind, so a fork is enough; the tick is for what nobody told.
-const LONGEST_TICK: Duration = Duration::from_millis(5);
-
-impl Patience {
-    fn loot_taken(&self) {
-        self.loot.set(Some(Instant::now()));
-        self.ticks.set(0);
-    }
-
-    fn loot_used_up(&self) {
-        let Some(since) = self.loot.take() else { return };
-        let now = Instant::now();
-        if now - since >= WORTH_IT {
-            self.pause.set(Duration::ZERO);
-            self.until.set(None);
-            return;
-        }
-        let pause = (self.pause.get() * 2).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
-        self.pause.set(pause);
-        self.until.set(Some(now + pause));
-    }
-
-    fn left(&self) -> Option<Duration> {
-        let left = self.until.get()?.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            self.until.set(None);
-            return None;
-        }
-        Some(left)
-    }
-
-    fn is_over(&self) -> bool {
-        self.left().is_none()
-    }
-
-    fn tick(&self) -> Duration {
-        let ticks = self.ticks.get();
-        self.ticks.set(ticks.saturating_add(1));
-        (TICK * (1 << ticks.min(8))).min(LONGEST_TICK)
     }
 }

@@ -1,9 +1,9 @@
 //! The context of a thread that is no worker: parking blocks it.
 //!
 //! The slot is settled under a mutex, so a waker's last touch is the unlocking: the waiter may end, thread and all, as
-//! soon as it has had the lock since (C1). A waiter that blocked has it when it looks at the slot again. One that was
-//! settled before it came to block never asks for it, and may go while its waker still stands between settling and
-//! unlocking: hence the drop of the context takes the lock once more.
+//! soon as it has had the lock since (C1). It has, since a park always goes through [`block`](ForeignContext::block),
+//! also if the slot is settled by then: a waiter that merely saw the slot could go while its waker still stands between
+//! settling and unlocking.
 
 use std::ptr::NonNull;
 use std::time::Instant;
@@ -81,21 +81,13 @@ impl ForeignContext {
         let Ok(guard) = this.lock.lock() else { std::process::abort() };
         let won = this.context.settle(ticket, cause);
         // Loom switches at its own operations only, and would find nothing between these two.
-        #[cfg(mutant = "thread_goes_unlocked")]
+        #[cfg(mutant = "settled_skips_prepare")]
         crate::shim::thread::yield_now();
         if won {
             this.settled.notify_all();
         }
         drop(guard);
         won
-    }
-}
-
-impl Drop for ForeignContext {
-    fn drop(&mut self) {
-        // C1: whoever settled the last wait has let go of this context when we have had the lock.
-        #[cfg(not(mutant = "thread_goes_unlocked"))]
-        drop(self.lock.lock());
     }
 }
 

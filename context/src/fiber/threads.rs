@@ -128,8 +128,10 @@ impl Fiber {
         let hand = Arc::new(Hand { token, passed: Condvar::new() });
         let theirs = hand.clone();
         let sendable = Sendable(context);
+        // Named as the worker that it is a part of.
+        let name = thread::current().name().unwrap_or("forebear fiber").to_owned();
         let spawned = thread::Builder::new()
-            .name("forebear fiber".into())
+            .name(name)
             .stack_size((memory.base - memory.limit).max(LEAST_STACK))
             .spawn(move || {
                 let context = { sendable }.0;

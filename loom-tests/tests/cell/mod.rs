@@ -25,73 +25,25 @@
 #![allow(dead_code, reason = "every test binary uses a part of it")]
 #![allow(unreachable_pub, reason = "shared by several test binaries")]
 
+mod answers;
 mod waiter;
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use forebear_context::context::{Cause, Table, WaitQueue};
 use forebear_context::shim::{self, UnsafeCell};
 use forebear_runtime::model::word::{
-    Bits, CANCELLED, FINISHED, HELD, HandleDrop, NEW, PRIVATE, SPAWNED, SUBMITTED, WAITERS, Word,
+    Bits, CANCELLED, FINISHED, HELD, HandleDrop, NEW, PRIVATE, SUBMITTED, WAITERS, Word,
 };
 
+#[allow(unused_imports, reason = "every test binary uses a part of it")]
+pub use self::answers::{Answers, exhaust, explore};
+#[allow(unused_imports, reason = "every test binary uses a part of it")]
 pub use self::waiter::{BLOCKING, SPINNING, Waiter};
-
-// ---- answers -------------------------------------------------------------------------------------------------------
-
-/// Which answers a model has given, over all its executions. Outside the model: it lives longer than an execution.
-#[derive(Clone, Debug, Default)]
-pub struct Answers(Arc<Mutex<BTreeMap<&'static str, u64>>>);
-
-impl Answers {
-    /// Notes that `answer` was given.
-    pub fn note(&self, answer: &'static str) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(answer).or_default() += 1;
-    }
-}
-
-/// Explores `model` within the bound that the environment sets, and fails if one of `expected` was not answered in any
-/// execution, or if something else was. For three threads and more.
-///
-/// Loom remembers only the last access of an object, and so may leave out executions that matter; a model in which an
-/// answer never occurs has not asked its question.
-pub fn explore(expected: &[&'static str], model: impl Fn(&Answers) + Send + Sync + 'static) {
-    check(&loom::model::Builder::new(), expected, model);
-}
-
-/// The same without a bound. For two threads, where there is no need of one.
-pub fn exhaust(expected: &[&'static str], model: impl Fn(&Answers) + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = None;
-    check(&builder, expected, model);
-}
-
-fn check(
-    builder: &loom::model::Builder,
-    expected: &[&'static str],
-    model: impl Fn(&Answers) + Send + Sync + 'static,
-) {
-    let (answers, executions) = (Answers::default(), Arc::new(AtomicU32::new(0)));
-    let given = (answers.clone(), Arc::clone(&executions));
-    builder.check(move || {
-        executions.fetch_add(1, Relaxed);
-        model(&answers);
-    });
-    let (answers, executions) = (given.0.0.lock().unwrap(), given.1.load(Relaxed));
-    println!("{executions} executions: {answers:?}");
-    let mut expected = expected.to_vec();
-    expected.sort_unstable();
-    assert_eq!(
-        answers.keys().copied().collect::<Vec<_>>(),
-        expected,
-        "answers given, answers that must occur"
-    );
-}
 
 // ---- the request ---------------------------------------------------------------------------------------------------
 
@@ -149,6 +101,17 @@ impl Job {
         job
     }
 
+    /// A request that was cancelled before it ran; `bits` says so.
+    pub fn cancelled(bits: u64) -> Arc<Job> {
+        let job = Job::new(bits);
+        // SAFETY: J1.
+        job.callable.with_mut(|there| unsafe { *there = false });
+        for note in [&job.notes.unrun, &job.notes.terminal] {
+            note.store(1, Relaxed);
+        }
+        job
+    }
+
     fn with(bits: u64, value: Option<u32>, turns: Option<shim::Mutex<()>>) -> Arc<Job> {
         Arc::new(Job {
             word: Word::new(bits),
@@ -174,6 +137,11 @@ impl Job {
         // SAFETY: J1.
         self.header.with_mut(|there| unsafe { *there = false });
         self.notes.ended.fetch_add(1, Relaxed);
+    }
+
+    /// Whether it ended without going terminal, since nobody knew of it.
+    pub fn ended_alone(&self) -> bool {
+        self.notes.alone.load(Relaxed) > 0
     }
 
     /// Checks that everything happened, and once. After all threads are joined.
@@ -214,8 +182,14 @@ impl Job {
 
     /// `run::execute`: by the claimer.
     pub fn execute(&self, runner_link: bool) {
+        self.execute_with(runner_link, || {});
+    }
+
+    /// The same; `during` is the callable's own doing.
+    fn execute_with(&self, runner_link: bool, during: impl FnOnce()) {
         self.touch();
         let value = self.call();
+        during();
         self.put_value(value);
         self.touch();
         if runner_link && self.word.is_popped_sole() {
@@ -276,9 +250,14 @@ impl Job {
 
     /// What a worker does with an entry it popped from its private list. True: it ran it.
     pub fn run_popped(&self) -> bool {
+        self.run_popped_with(|| {})
+    }
+
+    /// The same; `during` is the callable's own doing.
+    pub fn run_popped_with(&self, during: impl FnOnce()) -> bool {
         self.touch();
         if self.word.claim_popped() {
-            self.execute(true);
+            self.execute_with(true, during);
             return true;
         }
         self.release_link();
@@ -324,10 +303,10 @@ impl Job {
     }
 
     /// The drop of a handle by the worker in whose private list the request stands, or stood. True: it was let go by a
-    /// plain store.
+    /// plain store. (The runtime looks at the word before, to save a call; the look in here must do alone.)
     pub fn drop_own_handle(&self) -> bool {
         self.touch();
-        if self.word.load().0 == SPAWNED && self.word.drop_sole() {
+        if self.word.drop_sole() {
             return true;
         }
         self.drop_handle();
@@ -377,14 +356,29 @@ impl Job {
             if !self.stand(waiter) {
                 return how;
             }
-            // SAFETY: on the context's own thread, after `begin`.
-            let cause = unsafe { waiter.context().park(None) };
-            assert_eq!(cause, Cause::Woken);
-            waiter.leave_frame();
-            self.touch();
-            assert!(self.word.load().is_terminal(), "woken before the end");
+            self.park(waiter);
             return How::Parked;
         }
+    }
+
+    /// Parks a waiter that stands in the list, until it is woken.
+    pub fn park(&self, waiter: &Waiter) {
+        // SAFETY: on the context's own thread, after `begin`.
+        assert_eq!(unsafe { waiter.context().park(None) }, Cause::Woken);
+        waiter.leave_frame();
+        self.touch();
+        assert!(self.word.load().is_terminal(), "woken before the end");
+    }
+
+    /// One more entry, for the same request, if it has not started. By a holder of a handle.
+    pub fn enter_again(&self) -> bool {
+        self.touch();
+        let unstarted = self.word.load().is_unstarted();
+        if unstarted {
+            self.touch();
+            self.word.add_link();
+        }
+        unstarted
     }
 
     /// Begins a wait and stands in the list. False: it is over.
@@ -393,6 +387,7 @@ impl Job {
         let _turn = self.turns.as_ref().map(|turns| turns.lock().unwrap());
         self.touch();
         if self.word.lock().is_err() {
+            waiter.context().abandon(waiter.ticket());
             waiter.leave_frame();
             return false;
         }
@@ -406,9 +401,7 @@ impl Job {
     /// A waiter that stands in the list does not want to wait any longer.
     pub fn leave(&self, waiter: &Waiter) -> Left {
         if !waiter.context().settle(waiter.ticket(), Cause::TimedOut) {
-            // SAFETY: on the context's own thread, after `begin`.
-            assert_eq!(unsafe { waiter.context().park(None) }, Cause::Woken);
-            waiter.leave_frame();
+            self.park(waiter);
             return Left::Woken;
         }
         let _turn = self.turns.as_ref().map(|turns| turns.lock().unwrap());

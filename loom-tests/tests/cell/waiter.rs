@@ -1,6 +1,7 @@
 //! One who waits in a model: the shipped context and node, and a frame for them to lie in.
 
 use std::fmt;
+use std::mem::ManuallyDrop;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,12 +9,14 @@ use std::time::Instant;
 use forebear_context::context::{Cause, Context, ForeignContext, Reason, Table, Ticket, WaitNode};
 use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::atomic::AtomicU64;
-use forebear_context::shim::{UnsafeCell, thread};
+use forebear_context::shim::{Mutex, UnsafeCell, thread};
 
 /// One thread that waits: the shipped context and node, and the frame in which the node lies.
 #[repr(C)]
 pub struct Waiter {
-    foreign: ForeignContext,
+    foreign: std::cell::UnsafeCell<ManuallyDrop<ForeignContext>>,
+    /// Held while a waker has the context in hand.
+    in_hand: Mutex<()>,
     /// Whether the frame is there.
     frame: UnsafeCell<bool>,
     node: std::cell::UnsafeCell<Option<(WaitNode, Ticket)>>,
@@ -34,7 +37,8 @@ impl Waiter {
     /// A waiter that has begun nothing.
     pub(super) fn new(table: &'static Table) -> Arc<Waiter> {
         Arc::new(Waiter {
-            foreign: ForeignContext::with_table(table),
+            foreign: std::cell::UnsafeCell::new(ManuallyDrop::new(ForeignContext::with_table(table))),
+            in_hand: Mutex::new(()),
             frame: UnsafeCell::new(false),
             node: std::cell::UnsafeCell::new(None),
         })
@@ -42,7 +46,8 @@ impl Waiter {
 
     /// The context proper.
     pub fn context(&self) -> &Context {
-        self.foreign.context()
+        // SAFETY: J1, J2: nobody has it exclusively while it is used.
+        unsafe { &*self.foreign.get() }.context()
     }
 
     pub(super) fn begin(&self) {
@@ -72,6 +77,13 @@ impl Waiter {
         unsafe { (*self.node.get()).as_ref().unwrap().1 }
     }
 
+    /// The thread goes, and its context with it. By the owner, once.
+    pub fn end(&self) {
+        // SAFETY: J1, J2: dropped once, and its memory stays.
+        unsafe { ManuallyDrop::drop(&mut *self.foreign.get()) };
+        assert!(self.in_hand.try_lock().is_ok(), "a thread has gone while its waker has its context in hand");
+    }
+
     /// Called by the waker, who has the node in hand.
     fn touched(context: NonNull<Context>) {
         // SAFETY: both tables are given to waiters only; `repr(C)`; J1.
@@ -95,7 +107,11 @@ unsafe fn block(context: &Context, deadline: Option<Instant>) -> Option<NonNull<
 
 unsafe fn release(context: NonNull<Context>, ticket: Ticket, cause: Cause) -> bool {
     Waiter::touched(context);
-    // SAFETY: as above; J1.
+    // SAFETY: the table is given to waiters only; `repr(C)`; J1.
+    let this = unsafe { context.cast::<Waiter>().as_ref() };
+    // The last that `release` does is to give up its lock, and loom does not switch between two unlockings.
+    let _in_hand = this.in_hand.lock().unwrap();
+    // SAFETY: as above.
     unsafe { ForeignContext::release(context, ticket, cause) }
 }
 

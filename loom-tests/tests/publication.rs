@@ -1,0 +1,292 @@
+//! Publication as it ships: the private bit that goes before the push, the shelves, and the roots' inbox.
+#![cfg(loom)]
+
+mod cell;
+
+use std::cell::Cell;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebear_context::lineage::NO_KEY;
+use forebear_context::shim::atomic::AtomicPtr;
+use forebear_context::shim::thread::{self, JoinHandle};
+use forebear_context::shim::{self, UnsafeCell};
+use forebear_pool::{Signals, Supply, Worker};
+use forebear_runtime::model::shelf::{Entry, Pushed, Roots, Shelf};
+use forebear_runtime::model::word::{HandleDrop, SPAWNED};
+
+use self::cell::{BLOCKING, Job, Took, exhaust, explore};
+
+/// A thread that does `f` to what is shared.
+fn with<S: 'static, T: 'static>(shared: &Arc<S>, f: impl FnOnce(&S) -> T + 'static) -> JoinHandle<T> {
+    let shared = Arc::clone(shared);
+    thread::spawn(move || f(&shared))
+}
+
+// ---- the private bit -----------------------------------------------------------------------------------------------
+
+/// A request and the shelf of the worker that made it.
+struct Made {
+    job: Arc<Job>,
+    shelf: Shelf<Job>,
+}
+
+impl Made {
+    fn spawned() -> Arc<Made> {
+        Arc::new(Made { job: Job::new(SPAWNED), shelf: Shelf::new() })
+    }
+
+    /// What `Worker::feed` does with one entry.
+    fn publish(&self) {
+        self.job.touch();
+        self.job.word.publish();
+        self.shelf.push(1, NonNull::from(&*self.job));
+    }
+
+    /// What a worker does with the best of the shelf.
+    fn run_published(&self) -> Option<bool> {
+        // SAFETY: J1.
+        self.shelf.pop().map(|entry| unsafe { entry.as_ref() }.run_entry())
+    }
+}
+
+#[test]
+fn a_handle_elsewhere_goes_while_its_request_is_published() {
+    exhaust(&["running", "terminal"], |answers| {
+        let made = Made::spawned();
+        let handle = with(&made, |made| made.job.drop_handle());
+        made.publish();
+        assert_eq!(made.run_published(), Some(true));
+        answers.note(match handle.join().unwrap() {
+            HandleDrop::Running => "running",
+            _ => "terminal",
+        });
+        made.job.check();
+    });
+}
+
+/// Its maker takes it by value, and a thief has it off the shelf: the take must not believe it still private.
+#[test]
+fn a_published_request_is_taken_and_stolen() {
+    exhaust(&["nothing there", "stolen", "a shell"], |answers| {
+        let made = Made::spawned();
+        let thief = with(&made, Made::run_published);
+        made.publish();
+        let listed = Cell::new(false);
+        assert_eq!(made.job.take(&made.job.waiter(&BLOCKING), &listed, || {}), Took::Value);
+        let stolen = thief.join().unwrap();
+        answers.note(match stolen {
+            None => "nothing there",
+            Some(true) => "stolen",
+            Some(false) => "a shell",
+        });
+        if stolen.is_none() {
+            assert_eq!(made.run_published(), Some(false));
+        }
+        made.job.check();
+    });
+}
+
+// ---- the shelves ---------------------------------------------------------------------------------------------------
+
+/// What stands on a shelf: the shipped link and a body that must be seen by whoever takes it.
+struct Item {
+    link: AtomicPtr<Item>,
+    key: u64,
+    body: UnsafeCell<u64>,
+}
+
+impl Item {
+    /// An item without a body.
+    fn new(key: u64) -> Item {
+        Item { link: AtomicPtr::new(ptr::null_mut()), key, body: UnsafeCell::new(0) }
+    }
+
+    /// Gives it one, and the pointer to push.
+    fn filled(&self) -> NonNull<Item> {
+        // SAFETY: nobody else knows of it; loom says if not.
+        self.body.with_mut(|body| unsafe { *body = self.key });
+        NonNull::from(self)
+    }
+
+    /// Takes the body: whoever takes an item has it alone.
+    fn empty(item: NonNull<Item>) -> u64 {
+        // SAFETY: items outlive the execution's threads.
+        let item = unsafe { item.as_ref() };
+        // SAFETY: taken off the shelf, hence ours; loom says if not.
+        let body = item.body.with_mut(|body| unsafe { ptr::replace(body, 0) });
+        assert_eq!(body, item.key, "taken twice, or before it was there");
+        body
+    }
+}
+
+// SAFETY: the link is the shelf's, and the key constant.
+unsafe impl Entry for Item {
+    fn link(&self) -> &AtomicPtr<Item> {
+        &self.link
+    }
+
+    fn key(&self) -> u64 {
+        self.key
+    }
+}
+
+struct Shop {
+    items: [Item; 2],
+    shelf: Shelf<Item>,
+    roots: Roots<Item>,
+}
+
+// SAFETY: items are handed over through the shelves; that is what the models are about.
+unsafe impl Send for Shop {}
+// SAFETY: as above.
+unsafe impl Sync for Shop {}
+
+impl Shop {
+    fn new() -> Arc<Shop> {
+        Arc::new(Shop { items: [Item::new(3), Item::new(5)], shelf: Shelf::new(), roots: Roots::new() })
+    }
+
+    fn put(&self, item: usize) {
+        self.shelf.push(self.items[item].key, self.items[item].filled());
+    }
+
+    fn put_root(&self, item: usize) -> Pushed {
+        self.roots.push(self.items[item].filled())
+    }
+}
+
+/// The owner pushes two while a thief takes one and takes the rest away: both are found, once, the oldest first.
+#[test]
+fn a_shelf_loses_nothing() {
+    exhaust(&["thief none", "thief one", "thief two"], |answers| {
+        let shop = Shop::new();
+        let thief = with(&shop, |shop| {
+            let mut taken = Vec::new();
+            taken.extend(shop.shelf.pop().map(Item::empty));
+            shop.shelf.pop_half(|_, item| taken.push(Item::empty(item)));
+            taken
+        });
+        shop.put(1);
+        shop.put(0);
+        let mut taken = thief.join().unwrap();
+        answers.note(["thief none", "thief one", "thief two"][taken.len()]);
+        let rest: Vec<u64> = std::iter::from_fn(|| shop.shelf.pop().map(Item::empty)).collect();
+        assert!(rest.is_sorted(), "{rest:?}");
+        assert_eq!(shop.shelf.key(), NO_KEY);
+        taken.extend(rest);
+        taken.sort_unstable();
+        assert_eq!(taken, [3, 5]);
+    });
+}
+
+/// Two roots come from different threads while a worker takes: both are found, once, and in order once both are there.
+#[test]
+fn two_roots_at_once_are_both_found() {
+    explore(&["worker none", "worker one", "worker two", "first", "behind"], |answers| {
+        let shop = Shop::new();
+        let pushers = [0, 1].map(|item| with(&shop, move |shop| shop.put_root(item)));
+        let mut taken = Vec::new();
+        for _ in 0..2 {
+            thread::yield_now();
+            taken.extend(shop.roots.pop().map(Item::empty));
+        }
+        answers.note(["worker none", "worker one", "worker two"][taken.len()]);
+        for pusher in pushers {
+            answers.note(match pusher.join().unwrap() {
+                Pushed::First => "first",
+                Pushed::Behind => "behind",
+                Pushed::Closed => "closed",
+            });
+        }
+        let rest: Vec<u64> = std::iter::from_fn(|| shop.roots.pop().map(Item::empty)).collect();
+        assert!(rest.is_sorted(), "{rest:?}");
+        taken.extend(rest);
+        taken.sort_unstable();
+        assert_eq!(taken, [3, 5]);
+        assert!(shop.roots.close_if_empty());
+    });
+}
+
+/// The last worker closes the inbox while a root comes: either it sees the root, or the pusher keeps it.
+#[test]
+fn a_root_that_comes_at_the_close_is_seen_or_kept() {
+    exhaust(&["closed", "in time"], |answers| {
+        let shop = Shop::new();
+        let pusher = with(&shop, |shop| shop.put_root(0));
+        let closed = shop.roots.close_if_empty();
+        let taken = shop.roots.pop().map(Item::empty);
+        let pushed = pusher.join().unwrap();
+        if closed {
+            assert_eq!((pushed, taken), (Pushed::Closed, None), "pushed where nobody will look");
+            answers.note("closed");
+            return;
+        }
+        // Who was refused the close sees why.
+        assert_eq!((pushed, taken), (Pushed::First, Some(3)));
+        answers.note("in time");
+        assert!(shop.roots.close_if_empty());
+        assert_eq!(shop.put_root(1), Pushed::Closed);
+    });
+}
+
+// ---- roots and sleepers --------------------------------------------------------------------------------------------
+
+struct Roof {
+    shop: Arc<Shop>,
+    signals: Signals,
+}
+
+impl Supply for Roof {
+    type Task = u64;
+
+    fn signals(&self) -> &Signals {
+        &self.signals
+    }
+
+    fn take(&self, _: usize) -> Option<u64> {
+        self.shop.roots.pop().map(Item::empty)
+    }
+
+    fn steal(&self, _: usize) -> Option<u64> {
+        None
+    }
+
+    fn best(&self, _: usize) -> u64 {
+        NO_KEY
+    }
+
+    fn before_sleep(&self, _: usize) -> Option<Duration> {
+        None
+    }
+}
+
+/// Only the push into an empty inbox notifies; the one behind it relies on that. The sleeper finds both.
+#[test]
+fn a_root_behind_another_reaches_the_sleeper() {
+    explore(&["first", "behind"], |answers| {
+        let roof = shim::Arc::new(Roof { shop: Shop::new(), signals: Signals::new(1) });
+        let sleeper = {
+            let roof = shim::Arc::clone(&roof);
+            thread::spawn(move || {
+                let worker = Worker::attach(roof, 0);
+                assert_eq!(worker.idle().unwrap() + worker.idle().unwrap(), 8);
+            })
+        };
+        let push = |roof: &Roof, item| {
+            let pushed = roof.shop.put_root(item);
+            if pushed == Pushed::First {
+                roof.signals.notify_any();
+            }
+            if pushed == Pushed::First { "first" } else { "behind" }
+        };
+        let other = {
+            let roof = shim::Arc::clone(&roof);
+            thread::spawn(move || push(&roof, 1))
+        };
+        answers.note(push(&roof, 0));
+        answers.note(other.join().unwrap());
+        sleeper.join().unwrap();
+    });
+}

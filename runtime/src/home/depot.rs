@@ -1,0 +1,123 @@
+//! The depot: what the homes of one runtime share, and what becomes of homes whose threads are gone.
+
+use std::ptr::NonNull;
+use std::sync::PoisonError;
+
+use forebear_context::shim::atomic::Ordering;
+use forebear_context::shim::{Arc, Mutex};
+
+use super::end::{end_on, release_if_done};
+use super::{Free, Home, chunk_layout, closed_mark};
+use crate::shared::Shared;
+
+/// What homes of a runtime share: batches of free cells, and the chunks they were cut from.
+#[derive(Default)]
+pub(crate) struct Depot {
+    pub(super) state: Mutex<DepotState>,
+    /// Held by whoever works for closed homes.
+    pub(super) closed: Mutex<()>,
+}
+
+#[derive(Default)]
+pub(super) struct DepotState {
+    pub(super) chunks: Vec<NonNull<u8>>,
+    pub(super) batches: Vec<(u8, *mut Free, u32)>,
+    /// Homes whose thread is gone.
+    spare: Vec<NonNull<Home>>,
+    homes: Vec<NonNull<Home>>,
+    /// The runtime is over: homes are closed, not spared.
+    closing: bool,
+}
+
+// SAFETY: the pointers are to memory that belongs to the depot; cells and homes in it are touched by their one owner,
+// and pass through the lock.
+unsafe impl Send for DepotState {}
+
+impl Depot {
+    /// A home for a foreign thread: a spare one, or a new one.
+    pub(crate) fn open(&self, shared: &Arc<Shared>) -> NonNull<Home> {
+        let spare = self.state.lock().unwrap_or_else(PoisonError::into_inner).spare.pop();
+        spare.unwrap_or_else(|| self.open_for(shared, u32::MAX))
+    }
+
+    /// The home of worker number `worker`.
+    pub(crate) fn open_for(&self, shared: &Arc<Shared>, worker: u32) -> NonNull<Home> {
+        let home = NonNull::from(Box::leak(Box::new(Home::new(shared, worker))));
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).homes.push(home);
+        home
+    }
+
+    /// A foreign thread ends: its home is kept for the next, unless the runtime is over.
+    ///
+    /// # Safety
+    ///
+    /// The caller is the owner, and is not any more afterwards; it holds a count of the record.
+    pub(crate) unsafe fn leave(&self, home: NonNull<Home>) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.closing {
+            drop(state);
+            // SAFETY: by contract.
+            unsafe { self.close(home) };
+        } else {
+            state.spare.push(home);
+        }
+    }
+
+    /// The runtime is over: closes the spare homes, and from now on every home that is left.
+    pub(crate) fn close_spare(&self) {
+        loop {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.closing = true;
+            let spare = state.spare.pop();
+            drop(state);
+            match spare {
+                // SAFETY: a spare home has no owner but the lock it was popped under.
+                Some(home) => unsafe { self.close(home) },
+                None => return,
+            }
+        }
+    }
+
+    /// Whether the runtime is over and its threads are gone.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).closing
+    }
+
+    /// Closes a home: from now on the end of its headers is worked by whoever brings it.
+    ///
+    /// # Safety
+    ///
+    /// The caller is the owner, and holds a count of the runtime's record.
+    pub(crate) unsafe fn close(&self, home: NonNull<Home>) {
+        let guard = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: by contract.
+        let home = unsafe { home.as_ref() };
+        // One header more, so that the home cannot be done while its returns are being worked.
+        home.live.set(home.live.get() + 1);
+        let mut at = home.returns.0.swap(closed_mark(), Ordering::AcqRel);
+        while let Some(header) = NonNull::new(at) {
+            // SAFETY: M2; M1 by the lock.
+            unsafe {
+                at = header.as_ref().next.load(Ordering::Relaxed);
+                end_on(home, header, true);
+            }
+        }
+        home.live.set(home.live.get() - 1);
+        release_if_done(home, true);
+        drop(guard);
+    }
+}
+
+impl Drop for Depot {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for home in state.homes.drain(..) {
+            // SAFETY: made by `open`; the record goes only when every home has let go of it.
+            drop(unsafe { Box::from_raw(home.as_ptr()) });
+        }
+        for chunk in state.chunks.drain(..) {
+            // SAFETY: allocated with this layout; all cells are free.
+            unsafe { std::alloc::dealloc(chunk.as_ptr(), chunk_layout()) };
+        }
+    }
+}

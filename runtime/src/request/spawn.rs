@@ -1,0 +1,137 @@
+//! Making requests: the fast ways inside a request, and the slow one everywhere else.
+
+use std::ptr;
+
+use forebear_context::error::Error;
+
+use super::Request;
+use crate::attention::HUNGRY;
+use crate::builder::{RequestBuilder, create};
+use crate::cell::{self, BOXED_ABOVE, Birth, Boxed, Callable, Fallible, Plain};
+use crate::origin::{self, Rank};
+use crate::strand;
+use crate::wait;
+use crate::word::{self, HANDLE, SPAWNED};
+
+/// Makes a request and submits it: faster than the two steps, since nobody else has it yet. The handle may be dropped.
+///
+/// Inside a request, what was spawned stays private to the worker until somebody is hungry.
+///
+/// ```
+/// use forebear_runtime::spawn;
+///
+/// fn fib(n: u64) -> u64 {
+///     if n < 2 {
+///         return n;
+///     }
+///     let a = spawn(move || fib(n - 1));
+///     fib(n - 2) + a.take().unwrap()
+/// }
+/// assert_eq!(spawn(|| fib(15)).take().ok(), Some(610));
+/// ```
+#[inline(always)]
+pub fn spawn<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Request<T> {
+    // SAFETY: the callable is `'static`.
+    unsafe { spawn_with(Plain(f), ptr::null()) }
+}
+
+/// As [`spawn`], for a callable that may return an error.
+///
+/// ```
+/// # use forebear_runtime::try_spawn;
+/// let parsed = try_spawn(|| Ok("12".parse::<u32>()?));
+/// assert_eq!(parsed.take().ok(), Some(12));
+/// ```
+#[inline(always)]
+pub fn try_spawn<T: Send + 'static>(f: impl FnOnce() -> Result<T, Error> + Send + 'static) -> Request<T> {
+    // SAFETY: the callable is `'static`.
+    unsafe { spawn_with(Fallible(f), ptr::null()) }
+}
+
+/// The common way of all that spawns.
+///
+/// # Safety
+///
+/// The callable may borrow only what outlives its run or drop: the caller waits.
+#[inline(always)]
+pub(crate) unsafe fn spawn_with<T, C: Callable<T>>(
+    callable: C,
+    scope: *const crate::scope::ScopeCore,
+) -> Request<T> {
+    if const { size_of::<C>() > BOXED_ABOVE || align_of::<C>() > 16 } {
+        // SAFETY: by contract.
+        return unsafe { spawn_small(Boxed(Box::new(callable)), scope) };
+    }
+    // SAFETY: by contract.
+    unsafe { spawn_small(callable, scope) }
+}
+
+/// The common way of all that makes a request without submitting it.
+///
+/// # Safety
+///
+/// The callable is `'static`.
+#[inline]
+pub(super) unsafe fn new_with<T, C: Callable<T> + 'static>(callable: C) -> Request<T> {
+    if const { size_of::<C>() <= BOXED_ABOVE && align_of::<C>() <= 16 }
+        && let Some(strand) = strand::get()
+        && let Some(worker) = strand.worker()
+        && let Some(maker) = strand.request()
+        // SAFETY: M3.
+        && let Some(home) = unsafe { strand.home.get().as_ref() }
+    {
+        let birth = Birth {
+            word: word::NEW | HANDLE,
+            lineage: origin::child_of(maker),
+            need_pages: worker.need_pages,
+        };
+        // SAFETY: M1: this worker's home; the one handle of the word.
+        return unsafe { Request::from_raw(cell::make(home, birth, callable)) };
+    }
+    create(&RequestBuilder::default(), callable, None)
+}
+
+#[inline(always)]
+unsafe fn spawn_small<T, C: Callable<T>>(callable: C, scope: *const crate::scope::ScopeCore) -> Request<T> {
+    if let Some(strand) = strand::get()
+        && let Some(worker) = strand.worker()
+        && let Some(maker) = strand.request()
+        // SAFETY: M3.
+        && let Some(home) = unsafe { strand.home.get().as_ref() }
+    {
+        let lineage = origin::child_of(maker);
+        let key = lineage.key();
+        let birth = Birth { word: SPAWNED, lineage, need_pages: worker.need_pages };
+        // SAFETY: M1: this worker's home.
+        let header = unsafe { cell::make(home, birth, callable) };
+        // SAFETY: just made.
+        let h = unsafe { header.as_ref() };
+        h.scope.set(scope);
+        worker.list.insert(h);
+        worker.note_inserted(key);
+        if worker.post.attention.get() & HUNGRY != 0 {
+            worker.feed();
+        }
+        // SAFETY: the one handle of `SPAWNED`.
+        return unsafe { Request::from_raw(header) };
+    }
+    // SAFETY: by contract.
+    unsafe { spawn_outside(callable, scope) }
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn spawn_outside<T, C: Callable<T>>(callable: C, scope: *const crate::scope::ScopeCore) -> Request<T> {
+    let origin = origin::here(None);
+    let lineage = origin.lineage(Rank::default());
+    let word = word::QUEUED | word::SUBMITTED | HANDLE | word::LINK;
+    let birth = Birth { word, lineage, need_pages: origin.shared.default_need };
+    // SAFETY: M1: the home is this thread's.
+    let header = unsafe { cell::make(origin.home, birth, callable) };
+    // SAFETY: just made; the entry's link is in the word.
+    unsafe {
+        header.as_ref().scope.set(scope);
+        wait::push_root(header);
+        Request::from_raw(header)
+    }
+}

@@ -1,0 +1,141 @@
+//! Taking the value out: the consuming wait, and its fast way without an atomic exchange.
+
+use std::mem::MaybeUninit;
+use std::ptr::{self, NonNull};
+
+use forebear_context::error::WaitError;
+use forebear_context::shim::atomic::Ordering;
+
+use super::Request;
+use crate::attention::OLDER;
+use crate::header::{Ending, Header};
+use crate::home;
+use crate::run;
+use crate::strand;
+use crate::wait;
+use crate::word::FINISHED;
+
+impl<T> Request<T> {
+    /// The value itself, waited for as by [`wait`](Self::wait).
+    ///
+    /// The fastest way to a value: what was spawned and not shared is run right here without a single atomic exchange.
+    ///
+    /// # Errors
+    ///
+    /// As `wait`; and [`Shared`](WaitError::Shared) if other handles exist when the request has ended.
+    ///
+    /// ```
+    /// # use forebear_runtime::{Request, WaitError, spawn};
+    /// assert_eq!(spawn(|| String::from("mine")).take()?, "mine");
+    /// let shared = spawn(|| 1);
+    /// let _other = shared.clone();
+    /// assert!(matches!(shared.take(), Err(WaitError::Shared)));
+    /// # Ok::<(), WaitError>(())
+    /// ```
+    #[inline(always)]
+    pub fn take(self) -> Result<T, WaitError> {
+        let header = self.into_raw();
+        // SAFETY: the handle's count is ours.
+        let h = unsafe { header.as_ref() };
+        if let Some(strand) = strand::get()
+            && ptr::eq(h.home.get(), strand.home.get())
+            && let Some(worker) = strand.worker()
+            && worker.post.attention.get() & OLDER == 0
+            && strand.room() >= h.need()
+            && h.word.claim_sole()
+        {
+            // W8: nobody else knows of it, by the claim.
+            worker.list.remove(h);
+            worker.direct.count();
+            h.ran_on.store(strand.home.get().cast_mut(), Ordering::Relaxed);
+            h.strand.store(ptr::from_ref(strand).cast_mut(), Ordering::Relaxed);
+            let below = strand.request.replace(header.as_ptr());
+            let shield = strand.context().shield().replace(0);
+            let mut value = MaybeUninit::<T>::uninit();
+            // SAFETY: W1; the value goes into this frame.
+            let ending = unsafe { (h.vtable.call)(header, value.as_mut_ptr().cast()) };
+            strand.context().shield().set(shield);
+            strand.request.set(below);
+            if ending.is_none() && h.word.is_still_sole() && h.children.get() == 0 {
+                let scope = h.scope.get();
+                // SAFETY: still nobody else knows of it: the header is ours to end, on the home it was made and ran on.
+                unsafe { home::end_child(worker.home(), header) };
+                // SAFETY: a scope waits for its jobs, and this one is over now.
+                if let Some(scope) = unsafe { scope.as_ref() } {
+                    scope.job_taken();
+                }
+                // SAFETY: no ending, so there is a value.
+                return Ok(unsafe { value.assume_init() });
+            }
+            // SAFETY: claimed by us; the handle's count is ours.
+            return unsafe { finish_taken(header, ending, value) };
+        }
+        // SAFETY: the handle's count is ours.
+        unsafe { take_slowly(header) }
+    }
+}
+
+/// The end of a fused take that was not alone after all, or whose callable did not return a value.
+#[cold]
+#[inline(never)]
+unsafe fn finish_taken<T>(
+    header: NonNull<Header>,
+    ending: Option<Box<Ending>>,
+    value: MaybeUninit<T>,
+) -> Result<T, WaitError> {
+    // SAFETY: W1: claimed by the caller.
+    unsafe {
+        match ending {
+            None => {
+                // The value stays in place until it is known who else may look.
+                Header::value::<T>(header).write(value.assume_init());
+                header.as_ref().has_value.set(true);
+                run::finish(header, FINISHED, false);
+            }
+            Some(ending) => run::fail(header, *ending, false),
+        }
+        take_over(header)
+    }
+}
+
+#[cold]
+#[inline(never)]
+unsafe fn take_slowly<T>(header: NonNull<Header>) -> Result<T, WaitError> {
+    // SAFETY: the caller's handle.
+    if let Err(error) = unsafe { wait::until_over(header) } {
+        // SAFETY: as above; it is given back.
+        drop(unsafe { Request::<T>::from_raw(header) });
+        return Err(error);
+    }
+    // SAFETY: as above.
+    unsafe { take_over(header) }
+}
+
+/// The answer of a take whose target is over.
+unsafe fn take_over<T>(header: NonNull<Header>) -> Result<T, WaitError> {
+    // SAFETY: the caller's handle.
+    let bits = unsafe { header.as_ref() }.word.load();
+    let answer = if bits.life() != FINISHED {
+        // SAFETY: terminal.
+        Err(unsafe { wait::refusal(header) })
+    } else if bits.handles() > 1 {
+        Err(WaitError::Shared)
+    } else {
+        // SAFETY: terminal with a value, and ours is the only handle (acquired: the others' reads are done).
+        return Ok(unsafe { take_value(header) });
+    };
+    // SAFETY: the handle is given back.
+    drop(unsafe { Request::<T>::from_raw(header) });
+    answer
+}
+
+/// Moves the value out and gives the handle back.
+pub(super) unsafe fn take_value<T>(header: NonNull<Header>) -> T {
+    // SAFETY: W2: the only handle, by value.
+    unsafe {
+        header.as_ref().has_value.set(false);
+        let value = Header::value::<T>(header).read();
+        drop(Request::<T>::from_raw(header));
+        value
+    }
+}

@@ -1,0 +1,100 @@
+//! Publication: what a worker shows to others, and when. See the head of [`super`].
+
+use std::ptr;
+
+use forebear_context::shim::atomic::Ordering;
+
+use super::Worker;
+use crate::attention::{HUNGRY, OLDER};
+use crate::strand::{self, Strand};
+
+const LARGEST_BATCH: u32 = 64;
+
+impl Worker {
+    /// A request of this worker's was put into the private list.
+    #[inline(always)]
+    pub(crate) fn note_inserted(&self, key: u64) {
+        if key < self.private.get() {
+            self.private.set(key);
+            self.post.private.store(key, Ordering::Relaxed);
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn note_private(&self) {
+        let key = self.list.key();
+        if self.private.get() != key {
+            self.private.set(key);
+            self.post.private.store(key, Ordering::Relaxed);
+        }
+    }
+
+    /// Does what the attention word asks for.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn attend(&self) {
+        let bits = self.post.attention.get();
+        if bits & HUNGRY != 0 {
+            self.feed();
+        }
+        if bits & OLDER != 0 {
+            self.post.attention.clear(OLDER);
+        }
+    }
+
+    /// Whether something older than what runs is ready here or may be taken. Takes the bit down if not.
+    #[cold]
+    pub(crate) fn older_is_ready(&self) -> bool {
+        self.post.attention.clear(OLDER);
+        self.collect_mail();
+        let mine = self.running.get();
+        let older = self.ready().key() < mine || self.shared().roots.key() < mine;
+        if older {
+            self.post.attention.raise(OLDER);
+        }
+        older
+    }
+
+    /// Publishes for whoever is hungry.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn feed(&self) {
+        let strand = strand::get().filter(|strand| ptr::eq(strand.worker, self));
+        let arms = strand.is_some_and(|strand| !strand.arms.is_empty());
+        if !arms && self.list.front().is_none() {
+            // The bit stays up: the first fork will find it.
+            self.batch.set(1);
+            return;
+        }
+        let batch = self.batch.get();
+        self.post.attention.feed(|| {
+            if let Some(strand) = strand {
+                self.publish_arm(strand);
+            }
+            for _ in 0..batch {
+                let Some(header) = self.list.pop() else { break };
+                // SAFETY: P2.
+                let h = unsafe { header.as_ref() };
+                let key = h.lineage.key();
+                h.word.publish();
+                self.post.shelf.push(key, header);
+            }
+        });
+        self.batch.set((batch * 2).min(LARGEST_BATCH));
+        self.note_private();
+        self.shared().signals.notify_any();
+    }
+
+    /// Publishes the strand's outermost arm.
+    pub(super) fn publish_arm(&self, strand: &Strand) -> Option<()> {
+        let (key, node) = crate::arms::publish_oldest(strand)?;
+        self.post.shelf.push(key, node);
+        Some(())
+    }
+
+    #[cold]
+    pub(super) fn publish_arms(&self, strand: &Strand) {
+        while self.publish_arm(strand).is_some() {}
+        self.shared().signals.notify_any();
+    }
+}

@@ -1,0 +1,93 @@
+//! Stealing, and what a worker does before it sleeps. See the head of [`super`].
+
+use std::ptr::NonNull;
+use std::time::Duration;
+
+use forebear_context::lineage::NO_KEY;
+use forebear_context::shim::atomic::Ordering;
+
+use super::{Next, Worker};
+use crate::attention::HUNGRY;
+use crate::header::Header;
+
+impl Worker {
+    /// Takes half of what `victim` has published; the first is the answer, the rest goes to the own shelf.
+    pub(super) fn rob(&self, victim: &Worker) -> Option<NonNull<Header>> {
+        let mut first = None;
+        let mut rest = Vec::new();
+        let (taken, left) = victim.post.shelf.pop_half(|key, header| match first {
+            None => first = Some(header),
+            Some(_) => rest.push((key, header)),
+        });
+        for (key, header) in rest {
+            self.post.shelf.push(key, header);
+        }
+        if taken > 0 && !left {
+            // The next batch is ordered now, so that it is there when this one is used up.
+            victim.post.attention.raise(HUNGRY);
+        }
+        first
+    }
+
+    /// Looks at the other workers' shelves; says that one is hungry if there is nothing, patience permitting.
+    pub(crate) fn steal(&self) -> Option<Next> {
+        self.patience.loot_used_up();
+        let mut best: Option<&Worker> = None;
+        for other in self.shared().others(self.index) {
+            if other.post.shelf.key() < best.map_or(NO_KEY, |b| b.post.shelf.key()) {
+                best = Some(other);
+            }
+        }
+        if let Some(victim) = best {
+            let key = victim.post.shelf.key();
+            if let Some(header) = self.rob(victim) {
+                self.patience.loot_taken();
+                if self.claim(header, false) {
+                    return Some(self.begin(header, key));
+                }
+            }
+            return None;
+        }
+        if self.patience.is_over() {
+            self.say_hungry();
+        }
+        None
+    }
+
+    pub(super) fn say_hungry(&self) -> bool {
+        let mut busy = false;
+        for other in self.shared().others(self.index) {
+            other.post.attention.raise(HUNGRY);
+            busy |= other.post.running.load(Ordering::Relaxed) != NO_KEY;
+        }
+        busy
+    }
+
+    /// Leaves word with the others; answers the tick to sleep with while any of them works.
+    pub(crate) fn before_sleep(&self) -> Option<Duration> {
+        self.note_private();
+        self.shared().slab.trim();
+        if let Some(left) = self.patience.left() {
+            return Some(left);
+        }
+        self.say_hungry().then(|| self.patience.tick())
+    }
+
+    /// Something was found: ticks begin short again.
+    pub(crate) fn found(&self) {
+        self.patience.ticks.set(0);
+    }
+
+    /// Whether nothing on this worker can go on or be resumed by itself any more.
+    pub(crate) fn is_drained(&self) -> bool {
+        // The loop that asks is on a carrier of its own.
+        self.busy_carriers.get() <= 1 && self.ready().len() == 0 && self.list.front().is_none()
+    }
+
+    /// The best this worker may take, for the engine's search.
+    pub(crate) fn best(&self) -> u64 {
+        let mail = if self.post.mailbox.is_empty() { NO_KEY } else { 0 };
+        let yielded = if self.ready().len() == 0 { NO_KEY } else { 0 };
+        mail.min(yielded).min(self.list.key()).min(self.post.shelf.key()).min(self.shared().roots.key())
+    }
+}

@@ -1,0 +1,37 @@
+//! [`yield_now`]: letting others go first.
+
+use crate::strand;
+
+/// Lets everything else that is ready on this worker go first.
+///
+/// Suspends. In a foreign thread it yields the thread's time slice.
+///
+/// # Errors
+///
+/// [`Cancelled`](forebear_context::error::Cancelled) if the current request was cancelled.
+///
+/// ```
+/// # use forebear_runtime::{spawn, yield_now};
+/// spawn(|| yield_now()).take()??;
+/// # Ok::<(), forebear_runtime::Error>(())
+/// ```
+#[inline(always)]
+pub fn yield_now() -> Result<(), forebear_context::error::Cancelled> {
+    let Some(strand) = strand::get() else {
+        std::thread::yield_now();
+        return Ok(());
+    };
+    let Some(worker) = strand.worker() else {
+        std::thread::yield_now();
+        return Ok(());
+    };
+    let next = match worker.rotate(strand) {
+        Ok(next) => next,
+        Err(()) => worker.leave_yielding(strand),
+    };
+    if let Some(next) = next {
+        // SAFETY: K3; F2: we are on the strand's stack. The yielder stands in the ready queue, and `next` does not.
+        unsafe { strand.context().fiber().leave(Some(next.as_ref().context())) };
+    }
+    Ok(())
+}
