@@ -1,6 +1,7 @@
 //! A panic in a request is shown by the program's own hook, on the thread's own stack, and never kills a worker.
 
 use std::hint::black_box;
+use std::mem::MaybeUninit;
 use std::panic::{self, PanicHookInfo};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -17,11 +18,21 @@ fn a_frame_to_be_found(message: &str) {
     panic!("{}", black_box(message));
 }
 
+/// Calls `f` with most of a small stack used up: what is left is less than a backtrace takes.
+#[inline(never)]
+fn deep_down<R>(f: impl FnOnce() -> R) -> R {
+    let mut used = MaybeUninit::<[u8; 34 << 10]>::uninit();
+    black_box(&mut used);
+    let result = f();
+    black_box(&used);
+    result
+}
+
 #[test]
 fn a_full_backtrace_of_a_panic_on_the_smallest_stack_is_printed() {
     for how in ["started", "resumed", "direct", "arm"] {
         let end = child::run(how, &[("RUST_BACKTRACE", "full")], |how| {
-            let panics = || a_frame_to_be_found("on purpose");
+            let panics = || deep_down(|| a_frame_to_be_found("on purpose"));
             let how = how.to_owned();
             let result = small_stacks().spawn(move || match &*how {
                 "started" => panics(),
@@ -44,7 +55,7 @@ fn a_full_backtrace_of_a_panic_on_the_smallest_stack_is_printed() {
 /// Lowest and highest address of the calling thread's own stack.
 #[cfg(target_os = "linux")]
 fn own_stack() -> std::ops::Range<usize> {
-    let mut attributes = std::mem::MaybeUninit::<libc::pthread_attr_t>::uninit();
+    let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
     let (mut low, mut size) = (std::ptr::null_mut(), 0);
     // SAFETY: the calls fill the records that they are given, the first one those that the others read.
     unsafe {

@@ -69,7 +69,13 @@ pub(crate) fn runtime(workers: usize) -> Runtime {
 /// Runs the test, on the foreign thread that calls this, against runtimes of every size in [`WORKERS`].
 #[track_caller]
 pub(crate) fn on_each(test: impl Fn(&Runtime)) {
-    for workers in WORKERS {
+    on_each_of(&WORKERS, test);
+}
+
+/// As [`on_each`], for other numbers of workers.
+#[track_caller]
+pub(crate) fn on_each_of(sizes: &[usize], test: impl Fn(&Runtime)) {
+    for &workers in sizes {
         let _dog = Watchdog::new(format_args!("{workers} workers"));
         let runtime = runtime(workers);
         test(&runtime);

@@ -96,12 +96,13 @@ struct Ended;
 pub struct Fiber {
     /// A count of the hand from `start` to `reset`.
     hand: Cell<Option<NonNull<Hand>>>,
+    thread: Cell<Option<thread::JoinHandle<()>>>,
 }
 
 impl Fiber {
     /// A fiber without a stack.
     pub const fn none() -> Fiber {
-        Fiber { hand: Cell::new(None) }
+        Fiber { hand: Cell::new(None), thread: Cell::new(None) }
     }
 
     /// The hand, by a count of one's own: the fiber's goes at `reset`, while its thread is still waiting in it.
@@ -151,9 +152,12 @@ impl Fiber {
                 // SAFETY: no context is always valid.
                 unsafe { context::set_current(None) };
             });
-        if let Err(error) = spawned {
-            eprintln!("forebear: no thread for a fiber: {error}");
-            std::process::abort();
+        match spawned {
+            Ok(thread) => self.thread.set(Some(thread)),
+            Err(error) => {
+                eprintln!("forebear: no thread for a fiber: {error}");
+                std::process::abort();
+            }
         }
         self.hand.set(NonNull::new(Arc::into_raw(hand).cast_mut()));
     }
@@ -193,7 +197,7 @@ impl Fiber {
         f();
     }
 
-    /// Lets the thread end; see the module head.
+    /// Lets the thread end, and waits for that; see the module head.
     ///
     /// # Safety
     ///
@@ -203,6 +207,15 @@ impl Fiber {
             // SAFETY: the count taken in `start`.
             let hand = unsafe { Arc::from_raw(hand.as_ptr()) };
             hand.pass(Turn::Over, None);
+        }
+        if let Some(thread) = self.thread.take()
+            && cfg!(panic = "unwind")
+        {
+            // It waits for its turn, which it was just told does not come; nothing else keeps it.
+            if thread.join().is_err() {
+                eprintln!("forebear: the thread of a fiber panicked; the process ends");
+                std::process::abort();
+            }
         }
     }
 }
