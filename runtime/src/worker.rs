@@ -42,7 +42,7 @@ use std::ptr::{self, NonNull};
 use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::{AtomicPtr, AtomicU64, Ordering};
-use forebear_pool::Mailbox;
+use forebear_pool::{Mailbox, WorkerState};
 
 mod carriers;
 mod patience;
@@ -258,7 +258,10 @@ impl Worker {
         }
         self.set_running(NO_KEY);
         // SAFETY: set by `drive`, whose frame is below this one.
-        unsafe { &*self.engine.load(Ordering::Relaxed) }.idle()
+        let engine = unsafe { &*self.engine.load(Ordering::Relaxed) };
+        let next = engine.idle();
+        engine.set_state(WorkerState::Running);
+        next
     }
 
     /// The best there is for this worker, claimed; see the module head.
