@@ -1,8 +1,10 @@
 //! The private list: unstarted requests that only their maker's worker knows of.
 //!
-//! Oldest lineage in front, without comparing: a child goes behind its parent's last listed child, or else to the front,
-//! since its parent was the smallest when it was picked. The list is the depth-first frontier of what this worker has
-//! begun. Only roots are compared, when the front belongs to another one.
+//! Oldest lineage in front, mostly without comparing: a child goes behind its parent's last listed child. A first child goes
+//! to the front, if its parent was the smallest when it was picked by the loop; or to the back, if its parent was taken
+//! out of the list's end by its waiter, which a look at the last entry tells. The list is the depth-first frontier of what
+//! this worker has begun. Lineages are not compared beyond that look, and roots only when the front belongs to another
+//! one; so within one root a resumed request's children may stand before what is older.
 //!
 //! # Invariants
 //!
@@ -22,12 +24,13 @@ use crate::header::{Header, Place};
 /// See the module head.
 pub(crate) struct PrivateList {
     front: Cell<*const Header>,
+    back: Cell<*const Header>,
 }
 
 impl PrivateList {
     /// An empty list.
     pub(crate) fn new() -> PrivateList {
-        PrivateList { front: Cell::new(ptr::null()) }
+        PrivateList { front: Cell::new(ptr::null()), back: Cell::new(ptr::null()) }
     }
 
     /// The oldest.
@@ -52,12 +55,13 @@ impl PrivateList {
         let before: *const Header = match parent {
             Some(parent) => {
                 let last = parent.last_child.replace(header);
-                if !last.is_null() {
-                    last
-                } else if self.front().is_none_or(|front| front.lineage.key() >= header.lineage.key()) {
-                    ptr::null()
-                } else {
-                    self.last_older(header)
+                // SAFETY: P2.
+                match unsafe { self.back.get().as_ref() } {
+                    _ if !last.is_null() => last,
+                    None => ptr::null(),
+                    Some(back) if goes_before(back, parent) => back,
+                    Some(_) if self.key() >= header.lineage.key() => ptr::null(),
+                    Some(_) => self.last_older(header),
                 }
             }
             None => self.last_older(header),
@@ -74,8 +78,9 @@ impl PrivateList {
         };
         header.next.store(after.cast_mut(), Ordering::Relaxed);
         // SAFETY: P2.
-        if let Some(after) = unsafe { after.as_ref() } {
-            after.prev.set(header);
+        match unsafe { after.as_ref() } {
+            Some(after) => after.prev.set(header),
+            None => self.back.set(header),
         }
         before.is_null()
     }
@@ -106,8 +111,9 @@ impl PrivateList {
                 Some(prev) => prev.next.store(next.cast_mut(), Ordering::Relaxed),
                 None => self.front.set(next),
             }
-            if let Some(next) = next.as_ref() {
-                next.prev.set(prev);
+            match next.as_ref() {
+                Some(next) => next.prev.set(prev),
+                None => self.back.set(prev),
             }
         }
         header.place.set(Place::Nowhere);
@@ -128,4 +134,24 @@ impl PrivateList {
         self.remove(front);
         Some(NonNull::from(front))
     }
+}
+
+/// Whether an entry stands before the children of `parent`, as far as a short look can tell: an elder sibling of the
+/// parent, or of a near ancestor.
+#[inline(always)]
+fn goes_before(entry: &Header, parent: &Header) -> bool {
+    /// Those who take what they have just made are this close.
+    const NEAR: usize = 4;
+    let mut ancestor = parent;
+    for _ in 0..NEAR {
+        if ptr::eq(ancestor.lineage.parent(), entry.lineage.parent()) {
+            return entry.lineage.rank() < ancestor.lineage.rank()
+                && entry.lineage.key() == ancestor.lineage.key();
+        }
+        match ancestor.parent() {
+            Some(next) => ancestor = next,
+            None => return false,
+        }
+    }
+    false
 }
