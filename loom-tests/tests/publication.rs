@@ -209,6 +209,23 @@ fn two_roots_at_once_are_both_found() {
     });
 }
 
+/// Two roots stand in the inbox; one worker takes one of them while another looks. The other root is there all the while,
+/// and whoever looks must see it: the look may be its last before it sleeps.
+#[test]
+fn a_root_is_not_hidden_while_another_is_taken() {
+    exhaust(&["looked before", "looked after"], |answers| {
+        let shop = Shop::new();
+        shop.put_root(0);
+        shop.put_root(1);
+        let taker = with(&shop, |shop| shop.roots.pop().map(Item::empty));
+        let key = shop.roots.key();
+        assert_ne!(key, NO_KEY, "a worker that sees this goes to sleep");
+        answers.note(if key == 3 { "looked before" } else { "looked after" });
+        assert_eq!(taker.join().unwrap(), Some(3));
+        assert_eq!(shop.roots.pop().map(Item::empty), Some(5));
+    });
+}
+
 /// The last worker closes the inbox while a root comes: either it sees the root, or the pusher keeps it.
 #[test]
 fn a_root_that_comes_at_the_close_is_seen_or_kept() {

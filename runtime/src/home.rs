@@ -270,13 +270,16 @@ impl Home {
     }
 }
 
+/// Drops what few requests have: a name, a failure with somebody's error in it, whose destructor may do anything.
 #[inline(always)]
 unsafe fn drop_side(header: NonNull<Header>) {
     // SAFETY: the caller has the header alone.
-    let side: *mut Side = unsafe { header.as_ref() }.side.load(Ordering::Relaxed);
-    if !side.is_null() {
-        // SAFETY: made by `side_or_new`, freed once.
-        drop(unsafe { Box::from_raw(side) });
+    let side: &AtomicPtr<Side> = unsafe { &header.as_ref().side };
+    let block = side.load(Ordering::Relaxed);
+    if !block.is_null() {
+        side.store(ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: made by `side_or_new`, freed once: the header does not lead here any more.
+        forebear_context::error::internal::drop_contained(unsafe { Box::from_raw(block) });
     }
 }
 

@@ -16,7 +16,8 @@
 //!
 //! Each shelf publishes the root key of its best in one word, so that looking costs a load. The word is written under
 //! the lock. It may be late, never wrong in a way that loses work: a pusher to a shelf notifies after it has pushed, and
-//! a taker looks under the lock.
+//! a taker looks under the lock. While the inbox is being sorted in the word says so, and a look waits: a worker that
+//! looks for the last time before it sleeps must not see an inbox that is empty already and places that are empty still.
 //!
 //! # Invariants
 //!
@@ -142,6 +143,9 @@ impl<E> std::fmt::Debug for Shelf<E> {
     }
 }
 
+/// Instead of a key: entries are on their way from the inbox to their places; look under the lock. No root has this key.
+const SORTING: u64 = 0;
+
 /// Fewer shells than this are not worth a look.
 const SHELLS: u64 = 1024;
 
@@ -253,7 +257,8 @@ impl<E: Entry> Roots<E> {
     /// Whether there is anything new in the inbox.
     #[inline(always)]
     fn has_mail(&self) -> bool {
-        let head = self.inbox.load(Ordering::Relaxed);
+        // Acquire: who sees that the inbox was taken sees what `best` was set to before.
+        let head = self.inbox.load(Ordering::Acquire);
         !head.is_null() && head != Self::closed()
     }
 
@@ -263,12 +268,24 @@ impl<E: Entry> Roots<E> {
         if self.has_mail() {
             self.sort_in(&mut lock(&self.ordered));
         }
+        match self.best.load(Ordering::Relaxed) {
+            SORTING => self.key_when_sorted(),
+            key => key,
+        }
+    }
+
+    #[cold]
+    fn key_when_sorted(&self) -> u64 {
+        let _sorted = lock(&self.ordered);
         self.best.load(Ordering::Relaxed)
     }
 
     #[cold]
     fn sort_in(&self, ordered: &mut Ordered<E>) {
         if self.has_mail() {
+            // From the next step until the end of this one the entries stand nowhere that can be seen without the lock.
+            #[cfg(not(mutant = "sorting_hides_roots"))]
+            self.best.store(SORTING, Ordering::Release);
             #[cfg(not(mutant = "inbox_taken_in_two_steps"))]
             let mut at = self.inbox.swap(ptr::null_mut(), Ordering::AcqRel);
             #[cfg(mutant = "inbox_taken_in_two_steps")]

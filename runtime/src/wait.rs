@@ -271,8 +271,9 @@ pub(crate) unsafe fn submit(header: NonNull<Header>, marks: u64) -> bool {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
     let own = crate::strand::get().and_then(Strand::worker).filter(|worker| {
-        // Roots never go into a private list: it could hide them behind a request that spins for them.
-        ptr::eq(h.home.get(), worker.home()) && !h.lineage.parent().is_null()
+        // Roots never go into a private list: it could hide them behind a request that spins for them. What wants a stack
+        // of its own is nothing for its maker's waits.
+        !h.is(OWN_STACK) && ptr::eq(h.home.get(), worker.home()) && !h.lineage.parent().is_null()
     });
     match own {
         Some(worker) => {

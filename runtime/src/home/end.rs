@@ -27,6 +27,9 @@ pub(crate) unsafe fn end(header: NonNull<Header>) {
         }
         return;
     }
+    // Now, not when the header comes home: nobody can look any more, and what an error holds may be large or a lock.
+    // SAFETY: by contract.
+    unsafe { drop_side(header) };
     let first = if ran_on.is_null() { home } else { ran_on };
     // SAFETY: homes live as long as their headers (M3), here and below.
     unsafe {

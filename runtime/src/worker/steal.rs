@@ -19,8 +19,13 @@ impl Worker {
             None => first = Some(header),
             Some(_) => rest.push((key, header)),
         });
+        let more = !rest.is_empty();
         for (key, header) in rest {
             self.post.shelf.push(key, header);
+        }
+        if more {
+            // For a moment it stood on no shelf.
+            self.shared().signals.notify_any();
         }
         if taken > 0 && !left {
             // The next batch is ordered now, so that it is there when this one is used up.
