@@ -172,24 +172,29 @@ pub(crate) unsafe fn fail(header: NonNull<Header>, ending: Ending, runner_link: 
     // SAFETY: W1: before the terminal exchange the failure is the claimer's.
     unsafe { *h.side_or_new().failure.get() = Some(failure.clone()) };
     let scope = h.scope.get();
+    // If no handle is left now there will be none (W5), and perhaps nobody to tell. Otherwise nothing of the failure may
+    // stay here: who waits may drop the last of it as soon as it is woken.
+    let alone = h.word.load().handles() == 0 && scope.is_null();
+    let untold = alone.then(|| failure.clone());
     // SAFETY: the scope waits for this job.
     if let Some(scope) = unsafe { scope.as_ref() } {
         // A link, so that the scope can ask whether anybody has looked.
         h.word.add_link();
-        scope.job_failed(failure.clone(), header);
+        scope.job_failed(failure, header);
+    } else {
+        drop(failure);
     }
-    // If no handle is left nobody will look, but for untyped handles that wait already.
     let home = h.home.get();
-    let mut unseen = false;
     // SAFETY: W1, as in `finish`, which this is but for the look at who is there.
     unsafe {
         let (before, after) = h.word.finish(runner_link, |_| FAILED);
-        if before.handles() == 0 && !before.has(WAITERS) && !before.has(SEEN) && scope.is_null() {
-            unseen = true;
-        }
         // The runtime's record may go with the header's home, so the hook comes first.
-        if unseen && !home.is_null() {
-            hooks::unseen_failure(Some((*home).shared()), &failure);
+        if let Some(untold) = untold
+            && !before.has(WAITERS)
+            && !before.has(SEEN)
+            && !home.is_null()
+        {
+            hooks::unseen_failure(Some((*home).shared()), &untold);
         }
         if before.has(WAITERS) {
             h.waiters.take().wake_all();
