@@ -19,7 +19,7 @@ enum Node {
     Leaf(u64),
     /// Waits for an entry of the shared table.
     Shared(usize),
-    Yield(Box<Arc<Node>>),
+    Yield(Arc<Node>),
     Join(Arc<Node>, Arc<Node>),
     /// Spawned, then taken, the newest first or the oldest first.
     Take(Vec<Arc<Node>>, bool),
@@ -53,7 +53,7 @@ fn generate(random: &mut Random, depth: usize, shared: usize) -> Arc<Node> {
     let node = match random.below(15) {
         0 => leaf,
         1 | 2 if shared > 0 => Node::Shared(random.below(shared)),
-        1..=3 => Node::Yield(Box::new(generate(random, depth - 1, shared))),
+        1..=3 => Node::Yield(generate(random, depth - 1, shared)),
         4 | 5 => Node::Join(generate(random, depth - 1, shared), generate(random, depth - 1, shared)),
         6 | 7 => Node::Take(some(random), random.below(2) == 0),
         8 => Node::Wait(some(random), random.next()),
@@ -114,7 +114,8 @@ fn run(node: &Arc<Node>, table: &Table) -> u64 {
     };
     match &**node {
         Node::Leaf(value) => *value,
-        Node::Shared(at) => *table[*at].wait().unwrap(),
+        // By a handle of its own: then a sanitizer sees what orders the last look before the drop.
+        Node::Shared(at) => *table[*at].clone().wait().unwrap(),
         Node::Yield(inner) => {
             yield_now().unwrap();
             run(inner, table)
@@ -290,11 +291,15 @@ fn random_programs_do_not_disturb_each_other() {
                 })
                 .collect();
             std::thread::scope(|threads| {
-                for (main, expected) in &mains[4..] {
-                    let (runtime, table) = (runtime.clone(), &table);
-                    threads.spawn(move || assert_eq!(runtime.enter(|| run(main, table)), *expected));
-                }
+                let others: Vec<_> = mains[4..]
+                    .iter()
+                    .map(|(main, expected)| {
+                        let (runtime, table) = (runtime.clone(), &table);
+                        threads.spawn(move || assert_eq!(runtime.enter(|| run(main, table)), *expected))
+                    })
+                    .collect();
                 drop(runtime);
+                support::join_all(others);
             });
             for request in requests {
                 request.take().unwrap();

@@ -255,7 +255,7 @@ impl Common {
         }
         self.call_hook(&self.options.on_start, index);
         let worker = Worker::new(supply, Arc::clone(&self.states), index, self.options.search_here());
-        let mut guard = AbortOnUnwind { name: self.options.name_of(index), armed: true };
+        let mut guard = AbortOnUnwind { options: &self.options, index, armed: true };
         main(&worker);
         guard.armed = false;
         worker.set_state(WorkerState::Stopped);
@@ -296,16 +296,18 @@ impl Common {
 }
 
 /// Ends the process if it is dropped: a body that unwinds has lost its thread's work and would leave it unserved.
-struct AbortOnUnwind {
-    name: String,
+struct AbortOnUnwind<'a> {
+    options: &'a Options,
+    index: usize,
     armed: bool,
 }
 
-impl Drop for AbortOnUnwind {
+impl Drop for AbortOnUnwind<'_> {
     fn drop(&mut self) {
         // A model reports a failure by a panic; it must come through.
         if self.armed && !cfg!(loom) {
-            eprintln!("forebear: {} panicked outside any task; the process ends", self.name);
+            let name = self.options.name_of(self.index);
+            eprintln!("forebear: {name} panicked outside any task; the process ends");
             std::process::abort();
         }
     }

@@ -6,7 +6,7 @@
 //!
 //! # The end of a header
 //!
-//! Whoever brings both counts to 0 calls [`end`]. Children are counted plainly, on the home where their parent ran (H1),
+//! Whoever brings both counts to 0 calls [`end()`]. Children are counted plainly, on the home where their parent ran (H1),
 //! so the end travels: first to `ran_on`, where it waits until the children are gone; then to `home`, where the parent
 //! loses a child, which may be the parent's own end, and so on up the line: in a loop, never by recursion. To travel
 //! means one push to the other home's list of returns, which is popped whole by its owner.

@@ -228,7 +228,7 @@ impl Worker {
         None
     }
 
-    /// A job of `scope` is over; see the head of [`crate::scope`].
+    /// A job of `scope` is over; see the head of [`mod@crate::scope`].
     #[inline(always)]
     pub(crate) fn job_done(&self, scope: *const ScopeCore) {
         let (of, jobs) = self.jobs.get();
