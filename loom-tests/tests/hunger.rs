@@ -65,7 +65,7 @@ impl Supply for Post {
     /// `Worker::steal` and `rob`.
     fn steal(&self, _: usize) -> Option<NonNull<u8>> {
         let mut first = None;
-        let (taken, left) = self.shelf.pop_half(|_, item| first = Some(item));
+        let (taken, left) = self.shelf.pop_half(NO_KEY, |_, item| first = Some(item));
         // Nothing there: an order. Nothing left: the next one, ahead of need.
         if taken == 0 || !left {
             self.attention.raise(HUNGRY);

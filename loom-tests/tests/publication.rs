@@ -47,7 +47,7 @@ impl Made {
     /// What a worker does with the best of the shelf.
     fn run_published(&self) -> Option<bool> {
         // SAFETY: J1.
-        self.shelf.pop().map(|entry| unsafe { entry.as_ref() }.run_entry())
+        self.shelf.pop(NO_KEY).map(|entry| unsafe { entry.as_ref() }.run_entry())
     }
 }
 
@@ -164,15 +164,15 @@ fn a_shelf_loses_nothing() {
         let shop = Shop::new();
         let thief = with(&shop, |shop| {
             let mut taken = Vec::new();
-            taken.extend(shop.shelf.pop().map(Item::empty));
-            shop.shelf.pop_half(|_, item| taken.push(Item::empty(item)));
+            taken.extend(shop.shelf.pop(NO_KEY).map(Item::empty));
+            shop.shelf.pop_half(NO_KEY, |_, item| taken.push(Item::empty(item)));
             taken
         });
         shop.put(1);
         shop.put(0);
         let mut taken = thief.join().unwrap();
         answers.note(["thief none", "thief one", "thief two"][taken.len()]);
-        let rest: Vec<u64> = std::iter::from_fn(|| shop.shelf.pop().map(Item::empty)).collect();
+        let rest: Vec<u64> = std::iter::from_fn(|| shop.shelf.pop(NO_KEY).map(Item::empty)).collect();
         assert!(rest.is_sorted(), "{rest:?}");
         assert_eq!(shop.shelf.key(), NO_KEY);
         taken.extend(rest);
@@ -190,7 +190,7 @@ fn two_roots_at_once_are_both_found() {
         let mut taken = Vec::new();
         for _ in 0..2 {
             thread::yield_now();
-            taken.extend(shop.roots.pop().map(Item::empty));
+            taken.extend(shop.roots.pop(NO_KEY).map(Item::empty));
         }
         answers.note(["worker none", "worker one", "worker two"][taken.len()]);
         for pusher in pushers {
@@ -200,7 +200,7 @@ fn two_roots_at_once_are_both_found() {
                 Pushed::Closed => "closed",
             });
         }
-        let rest: Vec<u64> = std::iter::from_fn(|| shop.roots.pop().map(Item::empty)).collect();
+        let rest: Vec<u64> = std::iter::from_fn(|| shop.roots.pop(NO_KEY).map(Item::empty)).collect();
         assert!(rest.is_sorted(), "{rest:?}");
         taken.extend(rest);
         taken.sort_unstable();
@@ -217,12 +217,12 @@ fn a_root_is_not_hidden_while_another_is_taken() {
         let shop = Shop::new();
         shop.put_root(0);
         shop.put_root(1);
-        let taker = with(&shop, |shop| shop.roots.pop().map(Item::empty));
+        let taker = with(&shop, |shop| shop.roots.pop(NO_KEY).map(Item::empty));
         let key = shop.roots.key();
         assert_ne!(key, NO_KEY, "a worker that sees this goes to sleep");
         answers.note(if key == 3 { "looked before" } else { "looked after" });
         assert_eq!(taker.join().unwrap(), Some(3));
-        assert_eq!(shop.roots.pop().map(Item::empty), Some(5));
+        assert_eq!(shop.roots.pop(NO_KEY).map(Item::empty), Some(5));
     });
 }
 
@@ -233,7 +233,7 @@ fn a_root_that_comes_at_the_close_is_seen_or_kept() {
         let shop = Shop::new();
         let pusher = with(&shop, |shop| shop.put_root(0));
         let closed = shop.roots.close_if_empty();
-        let taken = shop.roots.pop().map(Item::empty);
+        let taken = shop.roots.pop(NO_KEY).map(Item::empty);
         let pushed = pusher.join().unwrap();
         if closed {
             assert_eq!((pushed, taken), (Pushed::Closed, None), "pushed where nobody will look");
@@ -263,7 +263,7 @@ impl Supply for Roof {
     }
 
     fn take(&self, _: usize) -> Option<u64> {
-        self.shop.roots.pop().map(Item::empty)
+        self.shop.roots.pop(NO_KEY).map(Item::empty)
     }
 
     fn steal(&self, _: usize) -> Option<u64> {

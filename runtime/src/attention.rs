@@ -13,6 +13,9 @@ pub const HUNGRY: u32 = 1;
 /// Something older than what runs here is ready here, or is there to be taken: the next wait queues its target.
 pub const OLDER: u32 = 2;
 
+/// Somebody has left word that a request of this worker is more urgent than it was.
+pub const RAISED: u32 = 4;
+
 /// See the module head.
 #[derive(Debug, Default)]
 pub struct Attention(AtomicU32);

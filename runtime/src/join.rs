@@ -177,6 +177,9 @@ unsafe fn await_node(strand: &Strand, node: NonNull<Header>) {
     if h.word.load().is_terminal() {
         return;
     }
+    if let Some(worker) = strand.worker() {
+        worker.make_room_to_leave(strand);
+    }
     let context = strand.context();
     let ticket = context.begin(Reason::Arm, node.as_ptr().cast());
     let waiter = WaitNode::new(context, ticket);

@@ -51,6 +51,8 @@ mod stack;
 #[cfg(not(loom))]
 mod strand;
 #[cfg(not(loom))]
+mod urgency;
+#[cfg(not(loom))]
 mod wait;
 mod word;
 #[cfg(not(loom))]

@@ -92,7 +92,8 @@ pub(crate) struct Ready {
     last: Option<(u32, Entry)>,
     woken: usize,
     yielded: Yielded,
-    /// How often something ready was taken, and how often something unstarted.
+    /// How often something woken was taken, and how often something unstarted. A yielder's turn counts for neither, or
+    /// several would make each other due and pass over the rest for ever.
     picks: u64,
     starts: u64,
 }
@@ -208,7 +209,6 @@ impl Ready {
     pub(crate) fn pop(&mut self, yielded_too: bool) -> Option<NonNull<Strand>> {
         let (key, due) = self.best();
         if due || (key == NO_KEY && yielded_too) {
-            self.picks += 1;
             return self.yielded.pop();
         }
         let mut head = self.heads.peek_mut()?;
@@ -248,7 +248,6 @@ impl Ready {
     #[inline(always)]
     pub(crate) fn rotate_yielded(&mut self, strand: NonNull<Strand>) -> Option<NonNull<Strand>> {
         let next = self.yielded.pop()?;
-        self.picks += 1;
         self.yielded.push(strand, (self.picks, self.starts));
         Some(next)
     }

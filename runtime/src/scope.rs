@@ -119,6 +119,11 @@ impl ScopeCore {
     fn wait(&self) {
         // SAFETY: the strand that made the scope is the one that ends it.
         let strand = unsafe { &*self.strand };
+        if let Some(worker) = strand.worker()
+            && self.spawned_here.get() != 0
+        {
+            worker.make_room_to_leave(strand);
+        }
         let context = strand.context();
         let ticket = context.begin(Reason::Scope, ptr::null_mut());
         // SAFETY: nobody reads it before `FAR` goes.

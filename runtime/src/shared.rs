@@ -200,6 +200,8 @@ impl Shared {
     pub(crate) unsafe fn close(&self) {
         self.over.store(true, Ordering::Release);
         for worker in self.workers() {
+            // What was left for a worker that had gone: all its requests are over.
+            worker.follow_raises();
             // SAFETY: by contract there is no other owner; homes are open until closed here.
             unsafe { self.depot.close(ptr::NonNull::from(worker.home())) };
         }

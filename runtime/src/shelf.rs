@@ -90,12 +90,16 @@ impl<E> Shelf<E> {
         self.publish(&entries);
     }
 
-    /// Takes the best entry.
-    pub fn pop(&self) -> Option<NonNull<E>> {
+    /// Takes the best entry, if its key is at most `limit`: what the taker saw may have been taken meanwhile, and what is
+    /// left may not be the best that the taker could have elsewhere.
+    pub fn pop(&self, limit: u64) -> Option<NonNull<E>> {
         if self.key() == NO_KEY {
             return None;
         }
         let mut entries = lock(&self.entries);
+        if entries.front()?.0 > limit {
+            return None;
+        }
         let entry = entries.pop_front();
         #[cfg(mutant = "shelf_key_after_unlock")]
         {
@@ -109,12 +113,16 @@ impl<E> Shelf<E> {
         entry.map(|(_, entry)| entry)
     }
 
-    /// Takes half of the entries, at least one, the oldest first. The second answer says whether some are left.
-    pub fn pop_half(&self, mut give: impl FnMut(u64, NonNull<E>)) -> (usize, bool) {
+    /// Takes half of the entries, at least one, the oldest first; nothing if the best one's key is above `limit`. The second
+    /// answer says whether some are left.
+    pub fn pop_half(&self, limit: u64, mut give: impl FnMut(u64, NonNull<E>)) -> (usize, bool) {
         if self.key() == NO_KEY {
             return (0, false);
         }
         let mut entries = lock(&self.entries);
+        if entries.front().is_none_or(|first| first.0 > limit) {
+            return (0, !entries.is_empty());
+        }
         let half = entries.len().div_ceil(2);
         for (key, entry) in entries.drain(..half) {
             give(key, entry);
@@ -321,14 +329,14 @@ impl<E: Entry> Roots<E> {
         }
     }
 
-    /// Takes the best.
-    pub fn pop(&self) -> Option<NonNull<E>> {
+    /// Takes the best, if its key is at most `limit`; see [`Shelf::pop`].
+    pub fn pop(&self, limit: u64) -> Option<NonNull<E>> {
         if self.key() == NO_KEY {
             return None;
         }
         let mut ordered = lock(&self.ordered);
         self.sort_in(&mut ordered);
-        let entry = ordered.take();
+        let entry = if ordered.best().0 <= limit { ordered.take() } else { None };
         self.publish(&ordered);
         entry
     }

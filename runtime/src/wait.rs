@@ -27,6 +27,7 @@ use crate::header::{ARM, Header, OWN_STACK};
 use crate::hooks;
 use crate::run;
 use crate::strand::Strand;
+use crate::urgency;
 use crate::word::{CANCELLED, FAILED, HELD, NEW, PRIVATE, SUBMITTED, WAITERS};
 
 /// What is left to do after [`prepare`].
@@ -158,19 +159,8 @@ pub(crate) unsafe fn prepare<'a>(header: NonNull<Header>, node: &'a mut MaybeUni
         // SAFETY: W3: the lock is ours; the node stays until the strand is woken.
         unsafe { h.waiters.push(node) };
         h.word.unlock(|bits| crate::word::Bits(bits.0 | WAITERS));
-        let key = strand.urgency.load(Ordering::Relaxed);
-        if raise(h, key)
-            && let Some(worker) = strand.worker()
-            && h.word.load().is_unstarted()
-            // SAFETY: M3.
-            && unsafe { h.home.get().as_ref() }.is_some_and(|home| ptr::eq(home.shared(), worker.shared()))
-        {
-            // It stands somewhere among the less urgent: a second entry, here, by its waiter's key. Whoever comes to the
-            // first one finds a shell.
-            h.word.add_link();
-            worker.post.shelf.push(key, header);
-            worker.shared().signals.notify_any();
-        }
+        // SAFETY: U2: the caller's count.
+        unsafe { urgency::raise(strand.worker(), header, strand.urgency.load(Ordering::Relaxed)) };
         return Step::Park(strand);
     }
 }
@@ -317,25 +307,6 @@ pub(crate) unsafe fn push_root(header: NonNull<Header>) {
             unsafe { crate::home::end(header) };
         }
     }
-}
-
-/// Somebody of root key `key` waits for the target: it is as urgent now. Answers whether that is more than before.
-fn raise(target: &Header, key: u64) -> bool {
-    if target.urgency.load(Ordering::Relaxed) <= key
-        || target.urgency.fetch_min(key, Ordering::Relaxed) <= key
-    {
-        return false;
-    }
-    let strand = target.strand.load(Ordering::Relaxed);
-    let ran_on = target.ran_on.load(Ordering::Relaxed);
-    // SAFETY: a home that a request ran on stays while the request does (M3); a carrier's strand stays (K3), and if it
-    // has gone on to another request meanwhile, that one is raised until it ends, which does no harm.
-    unsafe {
-        if !strand.is_null() && ran_on.as_ref().is_some_and(|home| home.worker != u32::MAX) {
-            (*strand).urgency.fetch_min(key, Ordering::Relaxed);
-        }
-    }
-    true
 }
 
 /// What a terminal request answers to who waits for it.

@@ -38,10 +38,11 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::{self, NonNull};
+use std::sync::PoisonError;
 
 use forebear_context::lineage::NO_KEY;
-use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::{AtomicPtr, AtomicU64, Ordering};
+use forebear_context::shim::{Arc, Mutex};
 use forebear_pool::{Mailbox, WorkerState};
 
 mod carriers;
@@ -52,7 +53,7 @@ mod suspend;
 
 use self::patience::Patience;
 
-use crate::attention::{Attention, HUNGRY};
+use crate::attention::{Attention, HUNGRY, RAISED};
 use crate::carrier::Carrier;
 use crate::header::Header;
 use crate::home::{self, Home};
@@ -86,6 +87,21 @@ pub(crate) struct Post {
     pub private: AtomicU64,
     pub mailbox: Mailbox<Carrier>,
     pub shelf: Shelf<Header>,
+    /// Requests that have become more urgent, each with a link, and the key.
+    raises: Mutex<Vec<(NonNull<Header>, u64)>>,
+}
+
+impl Post {
+    /// Leaves word that a request of this worker has become more urgent. The link goes with it.
+    pub(crate) fn leave_raise(&self, target: NonNull<Header>, key: u64) {
+        self.raises.lock().unwrap_or_else(PoisonError::into_inner).push((target, key));
+        self.attention.raise(RAISED);
+    }
+
+    /// Takes what was left.
+    pub(crate) fn take_raises(&self) -> Vec<(NonNull<Header>, u64)> {
+        std::mem::take(&mut *self.raises.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 /// See the module head.
@@ -148,6 +164,7 @@ impl Worker {
                 private: AtomicU64::new(NO_KEY),
                 mailbox: Mailbox::new(),
                 shelf: Shelf::new(),
+                raises: Mutex::default(),
             },
         }
     }
@@ -253,6 +270,8 @@ impl Worker {
     #[inline(never)]
     fn next_of_all(&self) -> Option<Next> {
         self.settle_jobs();
+        // Others send home what they end; a worker that makes nothing itself would never come to fetch it.
+        self.home().drain_returns();
         if let Some(next) = self.pick() {
             return Some(next);
         }
@@ -291,7 +310,7 @@ impl Worker {
                 return Some(self.resume(strand));
             }
             let taken = if let Some(victim) = victim {
-                self.rob(victim)
+                self.rob(victim, best)
             } else if ready == best {
                 match self.ready().pop(false) {
                     Some(strand) => return Some(self.resume(strand)),
@@ -307,9 +326,9 @@ impl Worker {
                     popped => popped,
                 }
             } else if shelf == best {
-                self.post.shelf.pop()
+                self.post.shelf.pop(best)
             } else {
-                shared.roots.pop()
+                shared.roots.pop(best)
             };
             if let Some(header) = taken
                 && self.claim(header, private == best)
@@ -317,6 +336,12 @@ impl Worker {
                 return Some(self.begin(header, best));
             }
         }
+    }
+
+    /// Claims what was taken out of the private list.
+    fn claim_private(&self, header: NonNull<Header>) -> bool {
+        // SAFETY: P2: the list's link.
+        unsafe { header.as_ref() }.word.claim_popped() || self.claim(header, true)
     }
 
     /// Claims what was taken from a shelf (or, with `tried`, was found to be a shell already).

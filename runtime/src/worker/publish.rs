@@ -5,7 +5,7 @@ use std::ptr;
 use forebear_context::shim::atomic::Ordering;
 
 use super::Worker;
-use crate::attention::{HUNGRY, OLDER};
+use crate::attention::{HUNGRY, OLDER, RAISED};
 use crate::strand::{self, Strand};
 
 const LARGEST_BATCH: u32 = 64;
@@ -36,6 +36,9 @@ impl Worker {
         let bits = self.post.attention.get();
         if bits & HUNGRY != 0 {
             self.feed();
+        }
+        if bits & RAISED != 0 {
+            self.follow_raises();
         }
         if bits & OLDER != 0 {
             self.post.attention.clear(OLDER);

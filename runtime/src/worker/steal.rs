@@ -12,10 +12,11 @@ use crate::header::Header;
 
 impl Worker {
     /// Takes half of what `victim` has published; the first is the answer, the rest goes to the own shelf.
-    pub(super) fn rob(&self, victim: &Worker) -> Option<NonNull<Header>> {
+    /// Nothing if the best of it is younger than `limit`.
+    pub(super) fn rob(&self, victim: &Worker, limit: u64) -> Option<NonNull<Header>> {
         let mut first = None;
         let mut rest = Vec::new();
-        let (taken, left) = victim.post.shelf.pop_half(|key, header| match first {
+        let (taken, left) = victim.post.shelf.pop_half(limit, |key, header| match first {
             None => first = Some(header),
             Some(_) => rest.push((key, header)),
         });
@@ -45,7 +46,7 @@ impl Worker {
         }
         if let Some(victim) = best {
             let key = victim.post.shelf.key();
-            if let Some(header) = self.rob(victim) {
+            if let Some(header) = self.rob(victim, key) {
                 self.patience.loot_taken();
                 if self.claim(header, false) {
                     return Some(self.begin(header, key));

@@ -6,7 +6,7 @@ use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::atomic::Ordering;
 
 use super::Worker;
-use crate::attention::OLDER;
+use crate::attention::{OLDER, RAISED};
 use crate::carrier::Carrier;
 use crate::strand::Strand;
 
@@ -46,6 +46,9 @@ impl Worker {
             self.publish_arms(strand);
         }
         self.collect_mail();
+        if self.post.attention.get() & RAISED != 0 {
+            self.follow_raises();
+        }
         let ready = self.ready().key();
         if ready != NO_KEY && ready <= self.list.key() && ready <= self.shared().roots.key() {
             let next = self.ready().pop(false);
@@ -62,6 +65,30 @@ impl Worker {
             Ok(carrier) => Some(carrier),
             Err(_) => self.wait_for_ready(strand),
         }
+    }
+
+    /// Makes sure that `strand` can leave, before it waits for something that unstarted requests may have to do: without a
+    /// stack for the loop nobody would start them, so they are run right here, as by a waiter, until there is one.
+    #[inline]
+    pub(crate) fn make_room_to_leave(&self, strand: &Strand) {
+        while self.reserve_carrier().is_err() && self.run_one_here(strand) {}
+    }
+
+    /// Runs the oldest private request on this strand. False: there is none that has room here.
+    #[cold]
+    fn run_one_here(&self, strand: &Strand) -> bool {
+        let Some(front) = self.list.front().filter(|front| front.need() <= strand.room()) else {
+            return false;
+        };
+        let header = NonNull::from(front);
+        self.list.remove(front);
+        if self.claim_private(header) {
+            let urgency = strand.urgency.load(Ordering::Relaxed);
+            // SAFETY: claimed, with the runner's link.
+            unsafe { crate::run::start(strand, header) };
+            strand.urgency.store(urgency, Ordering::Relaxed);
+        }
+        true
     }
 
     /// No stack for the loop: nothing new can begin, so the thread waits until something that has begun may go on.
@@ -92,7 +119,10 @@ impl Worker {
             return None;
         }
         if unstarted {
-            let carrier = self.carrier(self.shared().default_class).ok()?;
+            let Ok(carrier) = self.carrier(self.shared().default_class) else {
+                self.run_one_here(strand);
+                return None;
+            };
             self.ready().push_yielded(NonNull::from(strand), true);
             return Some(carrier);
         }
