@@ -536,10 +536,9 @@ impl Word {
                 } else if !seen.is_terminal() {
                     (less, HandleDrop::Running)
                 } else if seen.links() == 0 {
-                    // Nobody else can reach the word, so it need not change; but what the others did before they let
-                    // go must be seen (W7).
-                    let _ = self.load();
-                    return HandleDrop::TerminalAlone;
+                    // Exchanged all the same: a child of this one may be asking for its parent at this moment, and must
+                    // find nobody to add a link to.
+                    (less, HandleDrop::TerminalAlone)
                 } else {
                     (less, HandleDrop::Terminal)
                 };

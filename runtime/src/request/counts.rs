@@ -32,8 +32,9 @@ impl<T> Drop for Request<T> {
         if bits.0 == SPAWNED && ptr::eq(strand::current_home(), h.home.get()) && h.word.drop_sole() {
             return;
         }
-        // Finished, and nobody else is left: what others did with it was seen with the load (W7).
-        if bits.life() == FINISHED && bits.is_sole_handle() {
+        // Finished, and nobody else is left: what others did with it was seen with the load (W7). Without children there
+        // is nobody who could ask for it as a parent either.
+        if bits.life() == FINISHED && bits.is_sole_handle() && h.next_rank.get() == 0 {
             // SAFETY: W2, W4: the last count of all is ours.
             unsafe { end_alone::<T>(header) };
             return;

@@ -106,6 +106,11 @@ impl Slab {
         }
     }
 
+    /// How many stacks may be handed out at once.
+    pub(crate) fn limit(&self) -> usize {
+        self.limit
+    }
+
     /// How many stacks are handed out.
     pub(crate) fn live(&self) -> usize {
         self.live.load(Relaxed)

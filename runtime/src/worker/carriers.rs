@@ -91,8 +91,10 @@ impl Worker {
         };
         // SAFETY: V1.
         let idle = unsafe { &mut *self.idle.get() };
-        if idle.len() >= KEPT_CARRIERS {
-            self.retire(RETIRED_AT_ONCE);
+        // Where stacks are few, what lies idle here must not be missing elsewhere.
+        let fair = self.shared().slab.limit() / (2 * self.shared().workers().len());
+        if idle.len() >= KEPT_CARRIERS.min(fair.max(1)) {
+            self.retire(RETIRED_AT_ONCE.min(idle.len()));
         }
         // SAFETY: V1.
         unsafe { &mut *self.idle.get() }.push((class, carrier));

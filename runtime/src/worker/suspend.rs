@@ -80,6 +80,10 @@ impl Worker {
         let Some(front) = self.list.front().filter(|front| front.need() <= strand.room()) else {
             return false;
         };
+        if !ptr::eq(strand.home.get(), self.home()) {
+            // Another runtime is entered here.
+            return false;
+        }
         let header = NonNull::from(front);
         self.list.remove(front);
         if self.claim_private(header) {
