@@ -202,6 +202,7 @@ impl Shared {
         for worker in self.workers() {
             // What was left for a worker that had gone: all its requests are over.
             worker.follow_raises();
+            worker.give_back_first_stack();
             // SAFETY: by contract there is no other owner; homes are open until closed here.
             unsafe { self.depot.close(ptr::NonNull::from(worker.home())) };
         }

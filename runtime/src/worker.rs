@@ -40,6 +40,7 @@ use std::cell::{Cell, UnsafeCell};
 use std::ptr::{self, NonNull};
 use std::sync::PoisonError;
 
+use forebear_context::error::StackError;
 use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::atomic::{AtomicPtr, AtomicU64, Ordering};
 use forebear_context::shim::{Arc, Mutex};
@@ -63,6 +64,7 @@ use crate::scope::ScopeCore;
 use crate::shared::{ORDERED, Shared};
 use crate::shelf::Shelf;
 use crate::stack::Class;
+use crate::stack::slab::Slot;
 use crate::strand::{self, Strand};
 
 /// What a worker does next.
@@ -118,6 +120,8 @@ pub(crate) struct Worker {
     engine: AtomicPtr<forebear_pool::Worker<Shared>>,
     /// Carriers of this worker that are in use: all but the idle ones.
     busy_carriers: Cell<usize>,
+    /// The first carrier's stack, taken before any thread runs, so that none can be without.
+    first: Cell<Option<Slot>>,
     batch: Cell<u32>,
     /// What `post.running` holds.
     running: Cell<u64>,
@@ -151,6 +155,7 @@ impl Worker {
             idle: UnsafeCell::default(),
             engine: AtomicPtr::new(ptr::null_mut()),
             busy_carriers: Cell::new(0),
+            first: Cell::new(None),
             batch: Cell::new(1),
             running: Cell::new(NO_KEY),
             private: Cell::new(NO_KEY),
@@ -167,6 +172,17 @@ impl Worker {
                 raises: Mutex::default(),
             },
         }
+    }
+
+    /// Takes the stack that the worker begins on. Before its thread starts.
+    pub(crate) fn take_first_stack(&self) -> Result<(), StackError> {
+        self.first.set(Some(self.shared().slab.take(self.shared().default_class)?));
+        Ok(())
+    }
+
+    /// Gives it back if the thread never began.
+    pub(crate) fn give_back_first_stack(&self) {
+        self.shared().slab.give_back(self.first.take());
     }
 
     /// The runtime's record.
@@ -192,10 +208,9 @@ impl Worker {
     /// The body of the worker's thread: enters carriers until one says that all is over.
     pub(crate) fn drive(&self, engine: &forebear_pool::Worker<Shared>) {
         self.engine.store(ptr::from_ref(engine).cast_mut(), Ordering::Relaxed);
-        let mut next = match self.carrier(self.shared().default_class) {
-            Ok(carrier) => Some(carrier),
-            Err(error) => crate::hooks::die(&error),
-        };
+        let Some(first) = self.first.take() else { unreachable!("taken when the runtime was built") };
+        self.busy_carriers.set(1);
+        let mut next = Some(Carrier::build(first, self));
         while let Some(carrier) = next {
             // SAFETY: K1, K2: it is current from here on; K3.
             unsafe {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use forebear_context::error::Failure;
+use forebear_context::error::{Failure, StackError};
 use forebear_context::shim::Arc;
 use forebear_pool::{Affinity, Engine, Options, StartError};
 
@@ -10,6 +10,7 @@ use super::{DEFAULT, Handle, Runtime};
 use crate::hooks;
 use crate::shared::{Settings, Shared, UnseenHook};
 use crate::stack::{self, overflow};
+use crate::worker::Worker;
 
 /// A runtime that could not be built.
 #[derive(Debug)]
@@ -39,6 +40,8 @@ pub enum BuildError {
         /// How many there must be at least.
         min: usize,
     },
+    /// The workers could not be given the stacks they begin on.
+    Stack(StackError),
     /// The threads could not be started.
     Start(StartError),
     /// There is a default runtime already.
@@ -57,6 +60,7 @@ impl fmt::Display for BuildError {
             BuildError::Stacks { asked, min } => {
                 write!(f, "at most {asked} stacks were asked for: the workers alone need {min}")
             }
+            BuildError::Stack(error) => error.fmt(f),
             BuildError::Start(error) => error.fmt(f),
             BuildError::DefaultExists => f.write_str(
                 "there is a default runtime already: build the global one before anything uses the default",
@@ -185,11 +189,22 @@ impl RuntimeBuilder {
             .name_prefix(format!("{} #", self.name))
             .affinity(self.affinity)
             .stack_size(1 << 20);
-        let engine = Engine::start(options, shared.clone(), |worker: &forebear_pool::Worker<Shared>| {
-            let _stack = overflow::AlternateStack::new();
-            worker.supply().workers()[worker.index()].drive(worker);
-        })
-        .map_err(BuildError::Start)?;
+        let stacks = shared.workers().iter().try_for_each(Worker::take_first_stack);
+        let started = stacks.map_err(BuildError::Stack).and_then(|()| {
+            Engine::start(options, shared.clone(), |worker: &forebear_pool::Worker<Shared>| {
+                let _stack = overflow::AlternateStack::new();
+                worker.supply().workers()[worker.index()].drive(worker);
+            })
+            .map_err(BuildError::Start)
+        });
+        let engine = match started {
+            Ok(engine) => engine,
+            Err(error) => {
+                // SAFETY: no thread is left that was started for it.
+                unsafe { shared.close() };
+                return Err(error);
+            }
+        };
         let handle = Arc::new(Handle { shared, engine: Some(engine) });
         // Just made: nobody else can have set it.
         let _ = handle.shared.handle.set(Arc::downgrade(&handle));
