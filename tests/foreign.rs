@@ -10,7 +10,7 @@ use std::thread;
 use forebear::{
     AnyRequest, CancelReason, Request, Runtime, State, WaitError, join, parallelism, scope, spawn, yield_now,
 };
-use support::{Count, Flag, Watchdog, hold_workers, in_both_worlds, on_each, runtime, until};
+use support::{Count, Flag, Watchdog, hold_workers, in_both_worlds, join_all, on_each, runtime, until};
 
 fn current_name() -> Option<String> {
     Request::current().map(|me| me.name().to_owned())
@@ -120,7 +120,9 @@ fn a_foreign_thread_may_exit_before_its_children() {
         go.raise();
         done.wait_for(10);
         // What is over and forgotten need not be told, but a name that is told is the right one.
-        assert!(parents.iter().take(10).all(|name| name.is_none_or(|name| name == "outer")));
+        for name in parents.iter().take(10).flatten() {
+            assert_eq!(name, "outer");
+        }
     });
 }
 
@@ -142,14 +144,15 @@ fn a_thread_that_waits_for_what_runs_elsewhere_blocks_and_gets_the_value() {
         };
         let ready = std::sync::Barrier::new(5);
         thread::scope(|threads| {
-            for _ in 0..4 {
+            let waiters = [(); 4].map(|()| {
                 threads.spawn(|| {
                     ready.wait();
                     assert_eq!(request.wait().unwrap(), "value");
-                });
-            }
+                })
+            });
             ready.wait();
             free.raise();
+            join_all(waiters);
         });
     });
 }
@@ -450,14 +453,14 @@ fn handles_may_be_dropped_by_any_thread_at_any_time_of_the_runtimes_end() {
                 parts[n % 3].push(handle);
             }
             thread::scope(|threads| {
-                for part in parts {
+                let droppers = parts.map(|part| {
                     threads.spawn(move || {
                         for handle in part {
                             let _ = format!("{handle:?} {:?}", handle.state());
                         }
-                    });
-                }
-                threads.spawn(move || drop(runtime));
+                    })
+                });
+                join_all(droppers.into_iter().chain([threads.spawn(move || drop(runtime))]));
             });
             assert_eq!(live.get(), 60);
         }
@@ -471,7 +474,7 @@ fn many_threads_and_several_runtimes_share_requests() {
         let runtimes = [one.clone(), runtime(1), runtime(2)];
         let sum = AtomicUsize::new(0);
         thread::scope(|threads| {
-            for t in 0..6 {
+            let makers = [0, 1, 2, 3, 4, 5].map(|t| {
                 let (runtimes, sum) = (&runtimes, &sum);
                 threads.spawn(move || {
                     for round in 0..40 {
@@ -487,8 +490,9 @@ fn many_threads_and_several_runtimes_share_requests() {
                         assert_eq!(other.take().unwrap(), mine);
                         sum.fetch_add(mine, Ordering::Relaxed);
                     }
-                });
-            }
+                })
+            });
+            join_all(makers);
         });
         let expected: usize = (0..6).flat_map(|t| (0..40).map(move |round| 3 * (t + round))).sum();
         assert_eq!(sum.into_inner(), expected);

@@ -336,7 +336,7 @@ impl Worker {
                     // SAFETY: P2: the list's link.
                     Some(header) if unsafe { header.as_ref() }.word.claim_popped() => {
                         self.note_private();
-                        return Some(self.begin(header, best));
+                        return Some(self.begin(header));
                     }
                     popped => popped,
                 }
@@ -348,7 +348,7 @@ impl Worker {
             if let Some(header) = taken
                 && self.claim(header, private == best)
             {
-                return Some(self.begin(header, best));
+                return Some(self.begin(header));
             }
         }
     }
@@ -374,8 +374,10 @@ impl Worker {
     }
 
     #[inline(always)]
-    fn begin(&self, header: NonNull<Header>, key: u64) -> Next {
-        self.set_running(key);
+    fn begin(&self, header: NonNull<Header>) -> Next {
+        // Its own: what was taken may be older than what was judged.
+        // SAFETY: the taker's link.
+        self.set_running(unsafe { header.as_ref() }.urgency.load(Ordering::Relaxed));
         self.ready().count_start();
         self.started.count();
         Next::Start(header)

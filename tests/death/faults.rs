@@ -160,8 +160,9 @@ fn install(handler: usize, flags: libc::c_int) {
     NEXT.store(Box::into_raw(old), Ordering::SeqCst);
 }
 
-const WITH_INFO: (unsafe extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void), libc::c_int) =
-    (handler, libc::SA_SIGINFO);
+fn install_handler() {
+    install(handler as *const () as usize, libc::SA_SIGINFO);
+}
 
 fn faults_in_requests_and_threads(runtime: &Runtime) {
     expect_a_fault(|at| runtime.spawn(move || read(at as *const u8)).take().unwrap());
@@ -173,7 +174,7 @@ fn faults_in_requests_and_threads(runtime: &Runtime) {
 #[test]
 fn a_handler_installed_before_the_runtime_gets_its_faults() {
     let end = child::run("", &[], |_| {
-        install(WITH_INFO.0 as *const () as usize, WITH_INFO.1);
+        install_handler();
         faults_in_requests_and_threads(&runtime());
     });
     end.assert_survived();
@@ -191,7 +192,7 @@ fn a_handler_of_one_argument_installed_before_the_runtime_gets_its_faults() {
 #[test]
 fn an_overflow_is_reported_though_a_handler_was_installed_before() {
     let end = child::run("", &[], |_| {
-        install(WITH_INFO.0 as *const () as usize, WITH_INFO.1);
+        install_handler();
         let runtime = runtime();
         faults_in_requests_and_threads(&runtime);
         overflow_in_a_request(&runtime);
@@ -204,7 +205,7 @@ fn an_overflow_is_reported_though_a_handler_was_installed_before() {
 fn a_handler_installed_after_the_runtime_stays_also_when_another_is_built() {
     let end = child::run("", &[], |_| {
         let first = runtime();
-        install(WITH_INFO.0 as *const () as usize, WITH_INFO.1);
+        install_handler();
         faults_in_requests_and_threads(&first);
         let second = runtime();
         faults_in_requests_and_threads(&second);
@@ -218,7 +219,7 @@ fn a_handler_installed_after_the_runtime_stays_also_when_another_is_built() {
 fn an_overflow_passed_on_by_a_handler_installed_after_is_reported() {
     let end = child::run("", &[], |_| {
         let runtime = runtime();
-        install(WITH_INFO.0 as *const () as usize, WITH_INFO.1);
+        install_handler();
         faults_in_requests_and_threads(&runtime);
         overflow_in_a_request(&runtime);
     });

@@ -116,6 +116,16 @@ pub(crate) fn hold_thread_until(so: impl Fn() -> bool) {
     }
 }
 
+/// Joins threads one by one. `std::thread::scope` waits for its threads by itself, but in a way that ThreadSanitizer cannot
+/// see; it knows joins.
+pub(crate) fn join_all<'scope>(threads: impl IntoIterator<Item = std::thread::ScopedJoinHandle<'scope, ()>>) {
+    for thread in threads {
+        if let Err(payload) = thread.join() {
+            std::panic::resume_unwind(payload);
+        }
+    }
+}
+
 /// Something that happens once. Clones are the same event.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Flag(Arc<AtomicBool>);

@@ -49,7 +49,7 @@ impl Worker {
             if let Some(header) = self.rob(victim, key) {
                 self.patience.loot_taken();
                 if self.claim(header, false) {
-                    return Some(self.begin(header, key));
+                    return Some(self.begin(header));
                 }
             }
             return None;

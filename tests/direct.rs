@@ -1,0 +1,231 @@
+//! Direct execution: who waits for what has not started runs it on its own stack.
+
+mod support;
+
+use std::thread;
+
+use forebear::{Request, Runtime, State, spawn};
+use support::{Count, Flag, Watchdog, hold_workers, inside_each, on_each, runtime};
+
+fn direct(runtime: &Runtime) -> u64 {
+    runtime.metrics().direct
+}
+
+/// The address of a local variable: tells stacks apart.
+fn here() -> usize {
+    let local = 0_u8;
+    (&raw const local).addr()
+}
+
+#[test]
+fn an_unsubmitted_target_runs_on_its_waiters_stack() {
+    on_each(|runtime| {
+        let before = direct(runtime);
+        runtime.run(|| {
+            let waiter = here();
+            let target = Request::new(here);
+            assert!(waiter.abs_diff(*target.wait().unwrap()) < 64 << 10);
+        });
+        assert_eq!(direct(runtime), before + 1);
+    });
+}
+
+#[test]
+fn a_queued_target_runs_on_its_waiters_stack() {
+    let _dog = Watchdog::new("");
+    let runtime = runtime(1);
+    runtime.run(|| {
+        let (spawned, taken) = (spawn(here), spawn(here));
+        assert_eq!(spawned.state(), State::Queued);
+        assert!(here().abs_diff(*spawned.wait().unwrap()) < 64 << 10);
+        assert!(here().abs_diff(taken.take().unwrap()) < 64 << 10);
+    });
+    assert_eq!(direct(&runtime), 2);
+}
+
+#[test]
+fn a_queued_root_is_taken_from_the_shelf_by_its_waiter() {
+    on_each(|runtime| {
+        let held = hold_workers(runtime);
+        let me = thread::current().id();
+        let root = runtime.spawn(move || thread::current().id() == me);
+        let ran = Count::new();
+        let shells: Vec<_> = (0..100)
+            .map(|_| {
+                let ran = ran.clone();
+                runtime.spawn(move || ran.up())
+            })
+            .collect();
+        assert!(*root.wait().unwrap(), "all workers were busy, so it can only have run here");
+        for shell in shells {
+            shell.wait().unwrap();
+        }
+        assert_eq!(ran.get(), 100, "once each, though entries are left on the shelf");
+        held.release();
+        assert_eq!(runtime.run(|| 1), 1, "what is left of them harms nobody");
+        assert_eq!(ran.get(), 100);
+    });
+}
+
+#[test]
+fn a_request_that_asks_for_its_own_stack_gets_it() {
+    on_each(|runtime| {
+        let before = direct(runtime);
+        runtime.run(|| {
+            let waiter = here();
+            for _ in 0..10 {
+                let own = Request::builder().own_stack().build(here);
+                assert!(waiter.abs_diff(*own.wait().unwrap()) > 32 << 10);
+                let own = Request::builder().own_stack().spawn(here);
+                assert!(waiter.abs_diff(own.take().unwrap()) > 32 << 10);
+            }
+        });
+        assert_eq!(direct(runtime), before);
+    });
+}
+
+#[test]
+fn a_stack_size_is_a_guarantee_wherever_it_runs() {
+    /// Uses up about so much stack, for real.
+    #[inline(never)]
+    fn dig(bytes: usize) -> usize {
+        let ballast = std::hint::black_box([1_u8; 1 << 10]);
+        let below = if bytes > 2 << 10 { dig(bytes - size_of_val(&ballast) - 256) } else { 0 };
+        std::hint::black_box(&ballast);
+        below + usize::from(ballast[0])
+    }
+    // Frames are larger without optimisation than what is counted here.
+    let share = if cfg!(debug_assertions) { 2 } else { 1 };
+    inside_each(|| {
+        for kib in [16, 64, 200, 900, 3_000, 12_000] {
+            let described = Request::builder().stack_size(kib << 10);
+            let dug = described.build(move || dig((kib << 10) / 2 / share));
+            assert!(*dug.wait().unwrap() > 0);
+            // And deep down on somebody else's stack.
+            let nested = described.build(move || {
+                let inner =
+                    Request::builder().stack_size(kib << 10).build(move || dig((kib << 10) / 2 / share));
+                dig((kib << 10) / 4 / share) + *inner.wait().unwrap()
+            });
+            assert!(*nested.wait().unwrap() > 0);
+        }
+    });
+}
+
+#[test]
+fn with_too_little_stack_left_the_target_is_queued_and_the_waiter_suspends() {
+    let _dog = Watchdog::new("");
+    let runtime = Runtime::builder().workers(1).stack_size(100 << 10).build().unwrap();
+    runtime.run(|| {
+        let waiter = here();
+        let large = Request::builder().stack_size(4 << 20).build(here);
+        assert!(waiter.abs_diff(*large.wait().unwrap()) > 64 << 10, "it does not fit here");
+        let small = Request::builder().stack_size(16 << 10).build(here);
+        assert!(waiter.abs_diff(*small.wait().unwrap()) < 64 << 10);
+    });
+    assert_eq!(direct(&runtime), 1);
+}
+
+#[test]
+fn a_foreign_thread_runs_what_it_waits_for() {
+    on_each(|runtime| {
+        let before = direct(runtime);
+        let me = thread::current().id();
+        runtime.enter(|| {
+            let target = Request::new(move || {
+                let current = Request::current().unwrap();
+                assert_eq!((current.state(), current.assigned_worker()), (State::Running, None));
+                let child =
+                    Request::new(move || (Request::current().unwrap().parent(), thread::current().id()));
+                let (parent, there) = child.take().unwrap();
+                assert_eq!((parent, there), (Some(current), thread::current().id()));
+                thread::current().id()
+            });
+            assert_eq!(*target.wait().unwrap(), me);
+        });
+        assert_eq!(direct(runtime), before + 2);
+    });
+}
+
+#[test]
+fn foreign_direct_off_keeps_work_away_from_foreign_threads() {
+    for workers in support::WORKERS {
+        let _dog = Watchdog::new(workers);
+        let runtime = Runtime::builder().workers(workers).foreign_direct(false).build().unwrap();
+        let me = thread::current().id();
+        runtime.enter(|| {
+            for _ in 0..10 {
+                let unsubmitted = Request::new(move || thread::current().id());
+                assert_ne!(*unsubmitted.wait().unwrap(), me);
+                assert_ne!(spawn(move || thread::current().id()).take().unwrap(), me);
+                let any = Request::new(move || assert_ne!(thread::current().id(), me));
+                any.any().wait().unwrap();
+                assert!(any.assigned_worker().is_some());
+            }
+        });
+        // Requests lend each other their stacks all the same.
+        let before = direct(&runtime);
+        runtime.run(|| Request::new(|| ()).wait().map(|_| ()).unwrap());
+        assert_eq!(direct(&runtime), before + 1);
+    }
+}
+
+#[test]
+fn what_runs_directly_may_suspend() {
+    inside_each(|| {
+        let flag = Flag::new();
+        let (up, wait) = (flag.clone(), flag.clone());
+        let other = Request::builder().own_stack().spawn(move || wait.wait());
+        let target = Request::new(move || {
+            let helper = spawn(move || up.raise());
+            other.wait().unwrap();
+            helper.take().unwrap();
+            7
+        });
+        assert_eq!(*target.wait().unwrap(), 7);
+    });
+}
+
+/// Others wait for what is being run on a lent stack.
+#[test]
+fn a_target_on_a_lent_stack_wakes_its_other_waiters() {
+    on_each(|runtime| {
+        runtime.run(|| {
+            let free = Flag::new();
+            let target = {
+                let free = free.clone();
+                Request::new(move || {
+                    free.wait();
+                    5
+                })
+            };
+            let waiters: Vec<_> = (0..4)
+                .map(|_| {
+                    let target = target.clone();
+                    spawn(move || *target.wait().unwrap())
+                })
+                .collect();
+            let up = free.clone();
+            let last = spawn(move || up.raise());
+            assert_eq!(*target.wait().unwrap(), 5);
+            for waiter in waiters {
+                assert_eq!(waiter.take().unwrap(), 5);
+            }
+            last.take().unwrap();
+        });
+    });
+}
+
+#[test]
+fn metrics_count_what_was_started() {
+    on_each(|runtime| {
+        let before = runtime.metrics().started;
+        let requests: Vec<_> =
+            (0..10).map(|_| Request::builder().on(runtime).own_stack().spawn(|| ())).collect();
+        for request in requests {
+            request.take().unwrap();
+        }
+        runtime.enter(|| Request::new(|| ()).wait().map(|_| ()).unwrap());
+        assert_eq!(runtime.metrics().started, before + 11);
+    });
+}

@@ -1,0 +1,233 @@
+//! Memory that has to go at a certain moment: values, captured arguments, stacks.
+//!
+//! What is measured of a process is measured in a child in which nothing else runs.
+
+#![cfg(target_os = "linux")]
+
+mod support;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use forebear::{Error, Request, Runtime, spawn};
+use support::{
+    Count, Flag, Watchdog, again_in_child, hold_thread_until, in_both_worlds, is_child, resident, runtime, soaking,
+};
+
+const MIB: usize = 1 << 20;
+
+/// Runs `body` in a child process, once; what it says to have measured is shown by the parent.
+fn alone(test: &str, body: impl FnOnce()) {
+    let _dog = Watchdog::new("");
+    if is_child(test) {
+        return body();
+    }
+    let (ok, told) = again_in_child(test, ("ALONE", "1"), "export MALLOC_ARENA_MAX=1;");
+    assert!(ok, "{told}");
+    // The first such line stands behind what the harness has begun to say.
+    for line in told.lines() {
+        if let Some(at) = line.find("measured: ") {
+            println!("{}", &line[at..]);
+        }
+    }
+}
+
+/// Bytes of address space, and how many mappings there are.
+fn mapped() -> (usize, usize) {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: usize = statm.split_whitespace().next().unwrap().parse().unwrap();
+    (pages * 4096, std::fs::read_to_string("/proc/self/maps").unwrap().lines().count())
+}
+
+// ---- values and arguments ------------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_value_is_dropped_with_the_last_handle_that_reaches_it() {
+    in_both_worlds(|| {
+        let drops = Count::new();
+        let probe = drops.probe();
+        let request = spawn(move || probe);
+        request.wait().unwrap();
+        let (second, any) = (request.clone(), request.any());
+        drop(request);
+        assert_eq!(drops.get(), 0, "one handle is left");
+        drop(second);
+        assert_eq!(drops.get(), 1, "an untyped handle keeps no value");
+        assert!(any.is_done());
+        let probe = drops.probe();
+        let request = spawn(move || probe);
+        request.wait().unwrap();
+        let any = request.clean();
+        assert_eq!((drops.get(), any.is_done()), (2, true), "clean drops it");
+        let probe = drops.probe();
+        let taken = spawn(move || probe).take().unwrap();
+        assert_eq!(drops.get(), 2, "taken is not dropped");
+        drop(taken);
+        assert_eq!(drops.get(), 3);
+    });
+}
+
+#[test]
+fn a_value_that_nobody_can_reach_any_more_is_dropped_when_the_request_ends() {
+    in_both_worlds(|| {
+        let (drops, go) = (Count::new(), Flag::new());
+        let request = {
+            let (probe, go) = (drops.probe(), go.clone());
+            Request::builder().own_stack().spawn(move || {
+                go.wait();
+                probe
+            })
+        };
+        let any = request.clean();
+        assert_eq!(drops.get(), 0, "it does not stop");
+        go.raise();
+        any.wait().unwrap();
+        assert_eq!(drops.get(), 1);
+    });
+}
+
+#[test]
+fn captured_arguments_are_dropped_when_the_callable_is_over_however_it_ended() {
+    in_both_worlds(|| {
+        for own_stack in [false, true] {
+            let builder = || if own_stack { Request::builder().own_stack() } else { Request::builder() };
+            let drops = Count::new();
+            let captured = drops.probe();
+            let finished = builder().build(move || drop(captured));
+            assert_eq!(drops.get(), 0);
+            finished.wait().unwrap();
+            assert_eq!(drops.get(), 1, "returned; the handle is still there");
+            let captured = drops.probe();
+            let failed = builder().try_build(move || -> Result<(), Error> {
+                let _captured = &captured;
+                Err(Error::other("no"))
+            });
+            failed.wait().unwrap_err();
+            assert_eq!(drops.get(), 2, "failed by an error");
+            let captured = drops.probe();
+            let panicked = builder().build(move || {
+                let _captured = &captured;
+                std::panic::resume_unwind(Box::new("no"))
+            });
+            let panicked: Request<()> = panicked;
+            panicked.wait().unwrap_err();
+            assert_eq!(drops.get(), 3, "failed by a panic");
+        }
+    });
+}
+
+// ---- resident memory -----------------------------------------------------------------------------------------------------------
+
+/// In every wave two roots wait for each other first, so both workers are there and take from the rest.
+#[test]
+fn roots_that_land_on_both_workers_need_no_more_memory_in_the_end() {
+    const WAVE: usize = 1_000;
+    alone("roots_that_land_on_both_workers_need_no_more_memory_in_the_end", || {
+        let requests = if soaking() { 100_000_000 } else { 1_000_000 };
+        let runtime = Runtime::builder().workers(2).foreign_direct(false).build().unwrap();
+        static LANDED: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
+        let mut early = 0;
+        for wave in 0..requests / WAVE {
+            if wave == requests / WAVE / 10 {
+                early = resident();
+            }
+            let (met, over) = (Count::new(), Count::new());
+            for n in 0..WAVE {
+                let (met, over) = (met.clone(), over.clone());
+                let root = runtime.spawn(move || {
+                    if n < 2 {
+                        met.up();
+                        hold_thread_until(|| met.get() == 2);
+                    }
+                    let worker = Request::current().unwrap().assigned_worker().unwrap();
+                    LANDED[worker].fetch_add(1, Ordering::Relaxed);
+                    over.up();
+                    n
+                });
+                // Some are dropped before they run, some are waited for.
+                if n % 100 == 99 {
+                    assert_eq!(root.take().unwrap(), n);
+                }
+            }
+            hold_thread_until(|| over.get() == WAVE);
+        }
+        let (late, landed) = (resident(), LANDED.each_ref().map(|n| n.load(Ordering::Relaxed)));
+        println!("measured: {requests} roots, {landed:?} on each worker: {early} bytes after a tenth, {late} at the end");
+        if !soaking() {
+            println!("measured: not run: 10^8 (set FOREBEAR_SOAK=1)");
+        }
+        assert!(landed.iter().all(|&n| n >= requests / WAVE));
+        assert!(late <= early + early / 100 + MIB, "{early} bytes after a tenth, {late} at the end");
+    });
+}
+
+#[test]
+fn stacks_of_a_spike_of_suspended_requests_are_given_back_when_idle() {
+    const SPIKE: usize = 20_000;
+    alone("stacks_of_a_spike_of_suspended_requests_are_given_back_when_idle", || {
+        let runtime = runtime(2);
+        let before = resident();
+        let (go, gates) = (Flag::new(), support::runtime(1));
+        let gate = {
+            let go = go.clone();
+            gates.spawn(move || hold_thread_until(|| go.is_up()))
+        };
+        let (waiting, over) = (Count::new(), Count::new());
+        for _ in 0..SPIKE {
+            let (gate, waiting, over) = (gate.any(), waiting.clone(), over.clone());
+            runtime.spawn(move || {
+                waiting.up();
+                gate.wait().unwrap();
+                over.up();
+            });
+        }
+        hold_thread_until(|| waiting.get() == SPIKE && runtime.metrics().live_stacks >= SPIKE);
+        let spike = resident();
+        assert!(spike - before > SPIKE * 4096, "{before} before, {spike}: each holds a page of stack at least");
+        go.raise();
+        hold_thread_until(|| over.get() == SPIKE);
+        // Each worker keeps up to 1,024 stacks, a tenth of these in all; what else is kept is records.
+        let allowed = before + (spike - before) / 3;
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let mut least = resident();
+        while least > allowed && Instant::now() < deadline {
+            std::thread::park_timeout(Duration::from_millis(1));
+            least = least.min(resident());
+        }
+        println!("measured: {before} bytes before, {spike} with {SPIKE} suspended, {least} when idle");
+        assert!(least <= allowed, "{before} before, {spike} in the spike, still {least}");
+    });
+}
+
+// ---- address space -------------------------------------------------------------------------------------------------------------
+
+#[test]
+fn stacks_are_unmapped_when_the_last_handle_of_a_runtime_goes() {
+    alone("stacks_are_unmapped_when_the_last_handle_of_a_runtime_goes", || {
+        let one = |handles: &mut Vec<Request<usize>>| {
+            let runtime = runtime(2);
+            runtime.run(|| {
+                let gate = Request::builder().own_stack().spawn(|| ());
+                let waiters: Vec<_> = (0..20)
+                    .map(|_| {
+                        let gate = gate.clone();
+                        Request::builder().own_stack().spawn(move || *gate.wait().unwrap())
+                    })
+                    .collect();
+                waiters.iter().for_each(|waiter| waiter.wait().copied().unwrap());
+                assert_eq!(*Request::builder().stack_size(MIB).own_stack().spawn(|| 1).wait().unwrap(), 1);
+            });
+            // A handle that outlives the runtime keeps a record, no stack.
+            handles.push(runtime.spawn(|| 7));
+        };
+        let mut handles = Vec::new();
+        (0..5).for_each(|_| one(&mut handles));
+        let before = mapped();
+        (0..50).for_each(|_| one(&mut handles));
+        let after = mapped();
+        println!("measured: {before:?} bytes and mappings, {after:?} fifty runtimes later");
+        // One chunk of stacks is 16 MiB; two that stay would show.
+        assert!(after.0 <= before.0 + 32 * MIB && after.1 <= before.1 + 16, "{before:?}, then {after:?}");
+        assert!(handles.into_iter().all(|handle| handle.take().unwrap() == 7));
+    });
+}

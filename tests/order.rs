@@ -1,0 +1,692 @@
+//! Order: the oldest ancestor first, and what stands in front of that.
+//!
+//! Most of these tests hold the only worker of a runtime, queue what they want to see ordered, let go, and read the
+//! [`Log`]. Everything has a stack of its own, so that nobody who waits runs it out of turn.
+
+mod support;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use forebear::{AnyRequest, Priority, Request, RequestBuilder, Runtime, State, spawn, yield_now};
+use support::{Count, Flag, Random, Watchdog, hold_thread_until, hold_workers, mix, on_each, runtime, until};
+
+/// What happened, in order.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    fn note(&self, what: impl Into<String>) {
+        self.0.lock().unwrap().push(what.into());
+    }
+
+    fn told(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+
+    /// Checks that this is what happened.
+    #[track_caller]
+    fn check(&self, expected: &[&str]) {
+        assert_eq!(self.told(), expected);
+    }
+}
+
+/// A request to wait for that runs on a foreign thread, and so ends whatever the workers do.
+struct Gate {
+    request: Request<()>,
+    opened: Flag,
+    thread: thread::JoinHandle<()>,
+}
+
+impl Gate {
+    fn new(runtime: &Runtime) -> Gate {
+        let (opened, started) = (Flag::new(), Flag::new());
+        let request = {
+            let (opened, started) = (opened.clone(), started.clone());
+            runtime.enter(|| {
+                Request::new(move || {
+                    started.raise();
+                    opened.wait();
+                })
+            })
+        };
+        let runner = request.clone();
+        let thread = thread::spawn(move || runner.wait().map(|()| ()).unwrap());
+        started.wait();
+        Gate { request, opened, thread }
+    }
+
+    /// Returns when all who wait have been woken.
+    fn open(self) {
+        self.opened.raise();
+        self.thread.join().unwrap();
+    }
+}
+
+fn root(runtime: &Runtime) -> RequestBuilder {
+    Request::builder().on(runtime).own_stack()
+}
+
+/// Runs the test on one worker.
+#[track_caller]
+fn on_one(test: impl FnOnce(&Runtime, Log)) {
+    let _dog = Watchdog::new("one worker");
+    let runtime = runtime(1);
+    test(&runtime, Log::default());
+}
+
+// ---- lineage ---------------------------------------------------------------------------------------------------------------
+
+#[test]
+fn the_oldest_root_goes_first() {
+    on_one(|runtime, log| {
+        let held = hold_workers(runtime);
+        let made: Vec<_> = (0..5)
+            .map(|n| {
+                let log = log.clone();
+                root(runtime).build(move || log.note(n.to_string()))
+            })
+            .collect();
+        // It is the age that counts, not when it was submitted.
+        for n in [3, 0, 4, 2, 1] {
+            made[n].submit();
+        }
+        held.release();
+        for request in &made {
+            request.wait().unwrap();
+        }
+        log.check(&["0", "1", "2", "3", "4"]);
+    });
+}
+
+#[test]
+fn children_go_before_younger_roots_and_grandchildren_before_younger_children() {
+    on_one(|runtime, log| {
+        let held = hold_workers(runtime);
+        let roots: Vec<_> = ["a", "b"]
+            .into_iter()
+            .map(|name| {
+                let log = log.clone();
+                root(runtime).spawn(move || {
+                    log.note(name);
+                    for kid in 1..=2 {
+                        let log = log.clone();
+                        spawn(move || {
+                            log.note(format!("{name}{kid}"));
+                            for grandkid in 1..=2 {
+                                let log = log.clone();
+                                spawn(move || log.note(format!("{name}{kid}.{grandkid}")));
+                            }
+                        });
+                    }
+                })
+            })
+            .collect();
+        held.release();
+        for root in &roots {
+            root.wait().unwrap();
+        }
+        until(|| log.told().len() == 14);
+        log.check(&[
+            "a", "a1", "a1.1", "a1.2", "a2", "a2.1", "a2.2", "b", "b1", "b1.1", "b1.2", "b2", "b2.1", "b2.2",
+        ]);
+    });
+}
+
+#[test]
+fn what_was_woken_and_what_is_fresh_are_ordered_by_age_alike() {
+    on_one(|runtime, log| {
+        let gate = Gate::new(runtime);
+        let note = |name: &'static str| {
+            let log = log.clone();
+            move || log.note(name)
+        };
+        let first = root(runtime).build(note("first"));
+        let second = {
+            let (log, gate) = (log.clone(), gate.request.any());
+            root(runtime).spawn(move || {
+                gate.wait().unwrap();
+                log.note("second, resumed");
+            })
+        };
+        let third = root(runtime).build(note("third"));
+        until(|| second.state() == State::Suspended);
+        let held = hold_workers(runtime);
+        third.submit();
+        first.submit();
+        gate.open();
+        held.release();
+        for request in [&first, &second, &third] {
+            request.wait().unwrap();
+        }
+        log.check(&["first", "second, resumed", "third"]);
+    });
+}
+
+// ---- priorities --------------------------------------------------------------------------------------------------------------
+
+#[test]
+fn smaller_priorities_are_ordered_first() {
+    let (urgent, normal, background) = (Priority::URGENT, Priority::NORMAL, Priority::BACKGROUND);
+    assert!(urgent < normal && normal < background);
+    assert_eq!(Priority::default(), normal);
+    assert_eq!((urgent.level(), normal.level(), background.level()), (-1, 0, 1));
+    let mut all: Vec<_> = [5, -128, 0, 127, -5].map(Priority::new).into();
+    all.sort();
+    assert_eq!(all, [-128, -5, 0, 5, 127].map(Priority::new));
+    assert!(format!("{urgent:?}").contains("-1") || format!("{urgent:?}").to_uppercase().contains("URGENT"));
+}
+
+#[test]
+fn explicit_priorities_stand_before_age_and_equal_ones_go_by_age() {
+    on_one(|runtime, log| {
+        let held = hold_workers(runtime);
+        let levels = [1, 0, -1, 0, 1, -1, 127, -128];
+        let made: Vec<_> = levels
+            .into_iter()
+            .enumerate()
+            .map(|(at, level)| {
+                let log = log.clone();
+                root(runtime).priority(Priority::new(level)).build(move || log.note(format!("{level}.{at}")))
+            })
+            .collect();
+        for request in made.iter().rev() {
+            request.submit();
+        }
+        held.release();
+        for request in &made {
+            request.wait().unwrap();
+        }
+        log.check(&["-128.7", "-1.2", "-1.5", "0.1", "0.3", "1.0", "1.4", "127.6"]);
+    });
+}
+
+#[test]
+fn children_inherit_their_roots_priority() {
+    on_one(|runtime, log| {
+        let held = hold_workers(runtime);
+        let families: Vec<_> =
+            [("late", Priority::BACKGROUND), ("normal", Priority::NORMAL), ("first", Priority::URGENT)]
+                .into_iter()
+                .map(|(name, priority)| {
+                    let log = log.clone();
+                    root(runtime).priority(priority).spawn(move || {
+                        let child = Request::builder().own_stack().spawn({
+                            let log = log.clone();
+                            move || log.note(name)
+                        });
+                        child.wait().unwrap();
+                        log.note(name);
+                    })
+                })
+                .collect();
+        held.release();
+        for family in &families {
+            family.wait().unwrap();
+        }
+        log.check(&["first", "first", "normal", "normal", "late", "late"]);
+    });
+}
+
+#[test]
+fn a_priority_given_inside_a_request_makes_a_root_for_the_order() {
+    on_one(|runtime, log| {
+        let held = hold_workers(runtime);
+        let note = |name: &'static str| {
+            let log = log.clone();
+            move || log.note(name)
+        };
+        let (later, child, more_urgent) = (note("later"), note("child"), note("more urgent"));
+        let older = root(runtime).spawn(move || {
+            Request::builder().priority(Priority::BACKGROUND).spawn(later);
+            Request::builder().spawn(child);
+            Request::builder().priority(Priority::URGENT).spawn(more_urgent);
+        });
+        let younger = root(runtime).spawn(note("younger root"));
+        held.release();
+        older.wait().unwrap();
+        younger.wait().unwrap();
+        until(|| log.told().len() == 4);
+        log.check(&["more urgent", "child", "younger root", "later"]);
+    });
+}
+
+/// Urgent work that comes while the worker is deep in direct runs gets in at the next wait, however deep.
+#[test]
+fn an_urgent_root_gets_in_at_the_next_wait_of_a_worker_deep_in_direct_runs() {
+    for workers in support::WORKERS {
+        let _dog = Watchdog::new(format_args!("{workers} workers"));
+        let runtime = runtime(workers);
+        let (log, deep, pushed, ended) = (Log::default(), Count::new(), Flag::new(), Flag::new());
+        // Every worker goes down a chain of direct runs, and waits at its end until the urgent one is there.
+        fn dive(depth: usize, bottom: &Arc<dyn Fn() + Send + Sync>) {
+            if depth == 0 {
+                bottom();
+            } else {
+                let bottom = bottom.clone();
+                Request::new(move || dive(depth - 1, &bottom)).wait().unwrap();
+            }
+        }
+        let divers: Vec<_> = (0..workers)
+            .map(|_| {
+                let (log, deep, pushed, ended) = (log.clone(), deep.clone(), pushed.clone(), ended.clone());
+                let bottom: Arc<dyn Fn() + Send + Sync> = Arc::new(move || {
+                    deep.up();
+                    hold_thread_until(|| pushed.is_up());
+                    // The next waits, on every worker, until one of them has let the urgent one in.
+                    let mut waits = 0;
+                    while !ended.is_up() {
+                        Request::new(|| ()).wait().unwrap();
+                        waits += 1;
+                        // The worker that was told lets it in at its very next wait; the others run on meanwhile.
+                        assert!(waits < 100_000_000, "it never gets in");
+                    }
+                    log.note("after");
+                });
+                root(&runtime).spawn(move || dive(20, &bottom))
+            })
+            .collect();
+        hold_thread_until(|| deep.get() == workers);
+        let urgent = {
+            let (log, ended) = (log.clone(), ended.clone());
+            root(&runtime).priority(Priority::URGENT).spawn(move || {
+                log.note("urgent");
+                ended.raise();
+            })
+        };
+        pushed.raise();
+        urgent.wait().unwrap();
+        for diver in &divers {
+            diver.wait().unwrap();
+        }
+        assert_eq!(log.told()[0], "urgent");
+    }
+}
+
+/// On one worker, exactly: what the worker was about to run directly is queued instead.
+#[test]
+fn on_one_worker_the_wait_after_an_urgent_push_runs_the_urgent_one_first() {
+    on_one(|runtime, log| {
+        let (there, pushed) = (Flag::new(), Flag::new());
+        let diver = {
+            let (log, there, pushed) = (log.clone(), there.clone(), pushed.clone());
+            root(runtime).spawn(move || {
+                let outer = Request::new(move || {
+                    there.raise();
+                    hold_thread_until(|| pushed.is_up());
+                    let target = Request::new({
+                        let log = log.clone();
+                        move || log.note("target")
+                    });
+                    target.wait().unwrap();
+                    log.note("waiter");
+                });
+                outer.wait().unwrap();
+            })
+        };
+        hold_thread_until(|| there.is_up());
+        let urgent = {
+            let log = log.clone();
+            root(runtime).priority(Priority::URGENT).spawn(move || log.note("urgent"))
+        };
+        let normal = {
+            let log = log.clone();
+            root(runtime).spawn(move || log.note("normal"))
+        };
+        pushed.raise();
+        urgent.wait().unwrap();
+        normal.wait().unwrap();
+        diver.wait().unwrap();
+        log.check(&["urgent", "target", "waiter", "normal"]);
+    });
+}
+
+// ---- several workers -----------------------------------------------------------------------------------------------------------
+
+/// 64 roots are there; every worker picks the oldest. Whoever is picked draws a stamp as the first thing it does, so when
+/// a root draws, an older one that has not drawn yet is on its way on another worker: at most one for each.
+#[test]
+fn of_64_roots_no_younger_one_is_picked_while_an_older_one_is_there() {
+    on_each(|runtime| {
+        for round in 0..20 {
+            let held = hold_workers(runtime);
+            let stamps = Arc::new(Mutex::new(Vec::new()));
+            let mut roots: Vec<_> = (0..64)
+                .map(|n| {
+                    let stamps = stamps.clone();
+                    root(runtime).build(move || {
+                        stamps.lock().unwrap().push(n);
+                        // Work of uneven length.
+                        std::hint::black_box((0..mix(n) % 2_000).fold(0, |sum, k| mix(sum ^ k)));
+                    })
+                })
+                .collect();
+            let mut random = Random::new(round);
+            for at in (1..roots.len()).rev() {
+                roots.swap(at, random.below(at + 1));
+            }
+            for root in &roots {
+                root.submit();
+            }
+            held.release();
+            for root in &roots {
+                root.wait().unwrap();
+            }
+            let stamps = stamps.lock().unwrap();
+            let mut inversions = 0;
+            for (at, root) in stamps.iter().enumerate() {
+                let older_later = stamps[at..].iter().filter(|other| *other < root).count();
+                assert!(older_later < runtime.workers(), "{older_later} older ones after {root}: {stamps:?}");
+                inversions += older_later;
+            }
+            if runtime.workers() == 1 {
+                assert_eq!(inversions, 0);
+            }
+        }
+    });
+}
+
+/// The same with families, whose children are private until somebody is hungry: when a worker draws for a younger family,
+/// what the older ones still have is on its way or private to a worker that is in a request; so it can be at most late by
+/// what the workers hold, never by whole families.
+#[test]
+fn families_end_about_in_the_order_of_their_age() {
+    const CHILDREN: usize = 16;
+    on_each(|runtime| {
+        let held = hold_workers(runtime);
+        let ends = Arc::new(Mutex::new(Vec::new()));
+        let families: Vec<_> = (0..64_usize)
+            .map(|n| {
+                let ends = ends.clone();
+                root(runtime).spawn(move || {
+                    let left = Arc::new(AtomicUsize::new(CHILDREN));
+                    for _ in 0..CHILDREN {
+                        let (left, ends) = (left.clone(), ends.clone());
+                        spawn(move || {
+                            std::hint::black_box((0..2_000).fold(0, |sum, k| mix(sum ^ k)));
+                            if left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                                ends.lock().unwrap().push(n);
+                            }
+                        });
+                    }
+                })
+            })
+            .collect();
+        held.release();
+        for family in &families {
+            family.wait().unwrap();
+        }
+        until(|| ends.lock().unwrap().len() == 64);
+        let ends = ends.lock().unwrap();
+        if runtime.workers() == 1 {
+            assert!(ends.is_sorted(), "{ends:?}");
+        }
+        // With more workers a family may be overtaken while its last child is under way. Taken over all, few are.
+        let overtaken = ends
+            .iter()
+            .enumerate()
+            .map(|(at, n)| ends[at..].iter().filter(|other| *other < n).count())
+            .sum::<usize>();
+        assert!(overtaken <= 64 * (runtime.workers() - 1) * 2, "{overtaken} inversions: {ends:?}");
+    });
+}
+
+// ---- yielding ------------------------------------------------------------------------------------------------------------------
+
+#[test]
+fn those_that_yield_take_turns() {
+    on_one(|runtime, log| {
+        let held = hold_workers(runtime);
+        let players: Vec<_> = ["a", "b", "c"]
+            .into_iter()
+            .map(|name| {
+                let log = log.clone();
+                root(runtime).spawn(move || {
+                    for _ in 0..3 {
+                        log.note(name);
+                        yield_now().unwrap();
+                    }
+                })
+            })
+            .collect();
+        held.release();
+        for player in &players {
+            player.wait().unwrap();
+        }
+        let told = log.told();
+        assert_eq!(told.len(), 9);
+        // Once all have begun, they alternate.
+        let begun = told.iter().position(|name| name == "c").unwrap();
+        for turn in told[begun..].windows(3).filter(|turn| turn.len() == 3) {
+            let distinct: std::collections::HashSet<_> = turn.iter().collect();
+            assert!(distinct.len() >= 2, "{told:?}");
+        }
+        assert_ne!(told[..3], ["a", "a", "a"], "a yield lets others go first");
+    });
+}
+
+#[test]
+fn a_yield_goes_behind_what_is_ready_also_if_that_is_younger_and_unstarted() {
+    on_one(|runtime, log| {
+        let held = hold_workers(runtime);
+        let older = {
+            let log = log.clone();
+            root(runtime).spawn(move || {
+                let child = {
+                    let log = log.clone();
+                    spawn(move || log.note("child"))
+                };
+                yield_now().unwrap();
+                log.note("older");
+                child.wait().unwrap();
+            })
+        };
+        let younger = {
+            let log = log.clone();
+            root(runtime).spawn(move || log.note("younger"))
+        };
+        held.release();
+        older.wait().unwrap();
+        younger.wait().unwrap();
+        let told = log.told();
+        assert_eq!(told[0], "child", "{told:?}");
+    });
+}
+
+/// However many poll, what they poll for comes to run.
+#[test]
+fn those_that_poll_do_not_starve_a_younger_root() {
+    on_each(|runtime| {
+        for pollers in [1, 2, 3, 10] {
+            let flag = Flag::new();
+            let polling: Vec<_> = (0..pollers)
+                .map(|_| {
+                    let flag = flag.clone();
+                    root(runtime).priority(Priority::URGENT).spawn(move || flag.wait())
+                })
+                .collect();
+            let up = flag.clone();
+            let younger = root(runtime).priority(Priority::BACKGROUND).spawn(move || up.raise());
+            younger.wait().unwrap();
+            for poller in &polling {
+                poller.wait().unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn those_that_poll_do_not_starve_one_that_was_woken() {
+    on_each(|runtime| {
+        for pollers in [1, 2, 3, 10] {
+            let (flag, gate) = (Flag::new(), Gate::new(runtime));
+            let woken = {
+                let (flag, gate) = (flag.clone(), gate.request.any());
+                root(runtime).priority(Priority::BACKGROUND).spawn(move || {
+                    gate.wait().unwrap();
+                    flag.raise();
+                })
+            };
+            until(|| woken.state() == State::Suspended);
+            let polling: Vec<_> = (0..pollers)
+                .map(|_| {
+                    let flag = flag.clone();
+                    root(runtime).priority(Priority::URGENT).spawn(move || flag.wait())
+                })
+                .collect();
+            gate.open();
+            woken.wait().unwrap();
+            for poller in &polling {
+                poller.wait().unwrap();
+            }
+        }
+    });
+}
+
+// ---- urgency ---------------------------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_waiters_urgency_reaches_an_unstarted_target() {
+    on_one(|runtime, log| {
+        let held = hold_workers(runtime);
+        let note = |name: &'static str| {
+            let log = log.clone();
+            move || log.note(name)
+        };
+        let target = root(runtime).priority(Priority::BACKGROUND).spawn(note("target"));
+        let others: Vec<_> = (0..3).map(|_| root(runtime).spawn(note("other"))).collect();
+        let waiter = {
+            let (log, target) = (log.clone(), target.clone());
+            root(runtime).priority(Priority::URGENT).spawn(move || {
+                target.wait().unwrap();
+                log.note("waiter");
+            })
+        };
+        held.release();
+        waiter.wait().unwrap();
+        for other in &others {
+            other.wait().unwrap();
+        }
+        log.check(&["target", "waiter", "other", "other", "other"]);
+    });
+}
+
+#[test]
+fn a_waiters_urgency_reaches_a_started_target_when_it_is_woken() {
+    on_one(|runtime, log| {
+        let gate = Gate::new(runtime);
+        let target = {
+            let (log, gate) = (log.clone(), gate.request.any());
+            root(runtime).priority(Priority::BACKGROUND).spawn(move || {
+                gate.wait().unwrap();
+                log.note("target");
+            })
+        };
+        until(|| target.state() == State::Suspended);
+        let waiter = {
+            let (log, target) = (log.clone(), target.clone());
+            root(runtime).priority(Priority::URGENT).spawn(move || {
+                target.wait().unwrap();
+                log.note("waiter");
+            })
+        };
+        until(|| waiter.state() == State::Suspended);
+        let held = hold_workers(runtime);
+        let others: Vec<_> = (0..3)
+            .map(|_| {
+                let log = log.clone();
+                root(runtime).spawn(move || log.note("other"))
+            })
+            .collect();
+        gate.open();
+        held.release();
+        waiter.wait().unwrap();
+        for other in &others {
+            other.wait().unwrap();
+        }
+        log.check(&["target", "waiter", "other", "other", "other"]);
+    });
+}
+
+#[test]
+fn a_waiters_urgency_goes_on_to_what_its_target_waits_for() {
+    on_one(|runtime, log| {
+        let held = hold_workers(runtime);
+        let background = || root(runtime).priority(Priority::BACKGROUND);
+        let first = {
+            let log = log.clone();
+            background().spawn(move || log.note("first"))
+        };
+        let second = {
+            let (log, first) = (log.clone(), first.clone());
+            background().spawn(move || {
+                first.wait().unwrap();
+                log.note("second");
+            })
+        };
+        let others: Vec<_> = (0..3)
+            .map(|_| {
+                let log = log.clone();
+                root(runtime).spawn(move || log.note("other"))
+            })
+            .collect();
+        let waiter = {
+            let (log, second) = (log.clone(), second.clone());
+            root(runtime).priority(Priority::URGENT).spawn(move || {
+                second.wait().unwrap();
+                log.note("waiter");
+            })
+        };
+        held.release();
+        waiter.wait().unwrap();
+        for other in &others {
+            other.wait().unwrap();
+        }
+        log.check(&["first", "second", "waiter", "other", "other", "other"]);
+    });
+}
+
+/// The chain is there and suspended when the urgent one comes.
+#[test]
+fn an_urgency_that_comes_late_goes_along_the_whole_chain() {
+    on_one(|runtime, log| {
+        let gate = Gate::new(runtime);
+        let mut last: AnyRequest = gate.request.any();
+        let chain: Vec<_> = ["first", "second", "third"]
+            .into_iter()
+            .map(|name| {
+                let (log, before) = (log.clone(), last.clone());
+                let link = root(runtime).priority(Priority::BACKGROUND).spawn(move || {
+                    before.wait().unwrap();
+                    log.note(name);
+                });
+                until(|| link.state() == State::Suspended);
+                last = link.any();
+                link
+            })
+            .collect();
+        let waiter = {
+            let log = log.clone();
+            root(runtime).priority(Priority::URGENT).spawn(move || {
+                last.wait().unwrap();
+                log.note("waiter");
+            })
+        };
+        until(|| waiter.state() == State::Suspended);
+        let held = hold_workers(runtime);
+        let others: Vec<_> = (0..3)
+            .map(|_| {
+                let log = log.clone();
+                root(runtime).spawn(move || log.note("other"))
+            })
+            .collect();
+        gate.open();
+        held.release();
+        waiter.wait().unwrap();
+        for request in others.iter().chain(&chain) {
+            request.wait().unwrap();
+        }
+        log.check(&["first", "second", "third", "waiter", "other", "other", "other"]);
+    });
+}

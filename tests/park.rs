@@ -1,0 +1,44 @@
+//! Regression: a waiter that is woken between the moment it can be found and the moment it parks.
+//!
+//! Its carrier then stands in a queue while it still runs. It once went on without taking itself out, and was entered a
+//! second time by the stale entry: two owners of one stack, or a mailbox linked to itself.
+
+mod support;
+
+use std::hint::{black_box, spin_loop};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use forebear::{Request, Runtime};
+use support::Watchdog;
+
+#[test]
+fn a_waiter_that_is_woken_before_it_parks_is_woken_once() {
+    const ROUNDS: u32 = if cfg!(debug_assertions) { 30_000 } else { 200_000 };
+    let _dog = Watchdog::new("");
+    let runtime = Runtime::builder().workers(2).build().unwrap();
+    runtime.run(|| {
+        let mut seed = 1_u64;
+        for n in 0..ROUNDS {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            // How long each side dawdles, so that they meet at every distance.
+            let (mine, theirs) = ((seed >> 40) % 64, (seed >> 50) % 64);
+            let flags = Arc::new((AtomicBool::new(false), AtomicBool::new(false)));
+            let f = flags.clone();
+            let target = Request::builder().detached().own_stack().spawn(move || {
+                f.0.store(true, SeqCst);
+                while !f.1.load(SeqCst) {
+                    spin_loop();
+                }
+                (0..theirs).for_each(|_| _ = black_box(0));
+                n
+            });
+            while !flags.0.load(SeqCst) {
+                spin_loop();
+            }
+            flags.1.store(true, SeqCst);
+            (0..mine).for_each(|_| _ = black_box(0));
+            assert_eq!(*target.wait().unwrap(), n);
+        }
+    });
+}
