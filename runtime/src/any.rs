@@ -109,7 +109,8 @@ impl AnyRequest {
         while parent.is(ARM) {
             parent = parent.parent()?;
         }
-        parent.word.try_add_link().then_some(AnyRequest { header: NonNull::from(parent) })
+        // Lazily: a handle that is made gives its link back when it is dropped.
+        parent.word.try_add_link().then(|| AnyRequest { header: NonNull::from(parent) })
     }
 }
 
