@@ -23,8 +23,9 @@ fn alone(test: &str, body: impl FnOnce()) {
     assert!(ok, "{told}");
 }
 
-/// Checks that `work`, done `times` times, leaves memory where it was when a tenth was done: within one in a hundred, or
-/// what the allocator's own coarseness accounts for in a short run.
+/// Checks that `work`, done `times` times, leaves memory where it was when a tenth was done: within one in a hundred; in a
+/// short run also within what free lists and stacks take at their height, a few megabytes. Whatever stayed of each round
+/// would come to several times that.
 #[track_caller]
 fn stays(times: usize, mut work: impl FnMut()) {
     let warm = (times / 10).max(100).min(times / 2);
@@ -37,7 +38,7 @@ fn stays(times: usize, mut work: impl FnMut()) {
     }
     let late = resident();
     let grown = late.saturating_sub(early);
-    let allowed = (early / 100).max(if soaking() { 256 << 10 } else { 2 << 20 });
+    let allowed = (early / 100).max(if soaking() { 256 << 10 } else { 6 << 20 });
     assert!(grown <= allowed, "{early} bytes when warm, {late} at the end: {grown} more");
 }
 

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use forebear::{Error, Request, Runtime, spawn};
 use support::{
-    Count, Flag, Watchdog, again_in_child, hold_thread_until, in_both_worlds, is_child, resident, runtime, soaking,
+    Count, Flag, Watchdog, again_in_child, hold_thread_until, in_both_worlds, is_child, resident, runtime,
+    soaking,
 };
 
 const MIB: usize = 1 << 20;
@@ -152,7 +153,9 @@ fn roots_that_land_on_both_workers_need_no_more_memory_in_the_end() {
             hold_thread_until(|| over.get() == WAVE);
         }
         let (late, landed) = (resident(), LANDED.each_ref().map(|n| n.load(Ordering::Relaxed)));
-        println!("measured: {requests} roots, {landed:?} on each worker: {early} bytes after a tenth, {late} at the end");
+        println!(
+            "measured: {requests} roots, {landed:?} on each worker: {early} bytes after a tenth, {late} at the end"
+        );
         if !soaking() {
             println!("measured: not run: 10^8 (set FOREBEAR_SOAK=1)");
         }
@@ -183,7 +186,10 @@ fn stacks_of_a_spike_of_suspended_requests_are_given_back_when_idle() {
         }
         hold_thread_until(|| waiting.get() == SPIKE && runtime.metrics().live_stacks >= SPIKE);
         let spike = resident();
-        assert!(spike - before > SPIKE * 4096, "{before} before, {spike}: each holds a page of stack at least");
+        assert!(
+            spike - before > SPIKE * 4096,
+            "{before} before, {spike}: each holds a page of stack at least"
+        );
         go.raise();
         hold_thread_until(|| over.get() == SPIKE);
         // Each worker keeps up to 1,024 stacks, a tenth of these in all; what else is kept is records.

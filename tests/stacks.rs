@@ -8,7 +8,9 @@ use std::hint::black_box;
 use forebear::{
     BuildError, Failure, Request, Runtime, StackError, WaitError, join, parallelism, scope, spawn,
 };
-use support::{Count, Flag, WORKERS, Watchdog, again_in_child, hold_thread_until, is_child, on_each, runtime};
+use support::{
+    Count, Flag, WORKERS, Watchdog, again_in_child, hold_thread_until, is_child, on_each, runtime,
+};
 
 const KIB: usize = 1 << 10;
 
@@ -131,7 +133,8 @@ fn a_stack_size_is_a_guarantee_in_a_chain_of_waits() {
         if left == 0 {
             return 0;
         }
-        let next = Request::builder().stack_size(128 * KIB).build(move || use_stack(100 * KIB, || chain(left - 1)));
+        let next =
+            Request::builder().stack_size(128 * KIB).build(move || use_stack(100 * KIB, || chain(left - 1)));
         *next.wait().unwrap() + 1
     }
     for workers in WORKERS {
@@ -199,9 +202,8 @@ fn forebear_threads_says_how_many_workers_the_default_runtime_has_or_panics_by_n
 #[test]
 fn several_runtimes_live_side_by_side() {
     let _dog = Watchdog::new("");
-    let runtimes: Vec<_> = [1, 2, 3]
-        .map(|n| Runtime::builder().workers(n).name(format!("rt{n}")).build().unwrap())
-        .into();
+    let runtimes: Vec<_> =
+        [1, 2, 3].map(|n| Runtime::builder().workers(n).name(format!("rt{n}")).build().unwrap()).into();
     let met = std::sync::Barrier::new(runtimes.len());
     std::thread::scope(|threads| {
         let handles = runtimes.iter().enumerate().map(|(at, runtime)| {
@@ -215,7 +217,8 @@ fn several_runtimes_live_side_by_side() {
                     assert_eq!(parallelism().get(), at + 1);
                     assert!(Request::current().unwrap().assigned_worker().unwrap() <= at);
                     // Work for another of them, waited for here.
-                    let there = next.spawn(|| (parallelism().get(), spawn(|| parallelism().get()).take().unwrap()));
+                    let there =
+                        next.spawn(|| (parallelism().get(), spawn(|| parallelism().get()).take().unwrap()));
                     assert_eq!(there.take().unwrap(), (next.workers(), next.workers()));
                 });
             })
@@ -248,7 +251,11 @@ fn the_metrics_add_up() {
         let before = runtime.metrics();
         runtime.enter(|| (0..10).for_each(|_| Request::new(|| ()).wait().copied().unwrap()));
         let after = runtime.metrics();
-        assert_eq!((after.started - before.started, after.direct - before.direct), (10, 10), "foreign threads too");
+        assert_eq!(
+            (after.started - before.started, after.direct - before.direct),
+            (10, 10),
+            "foreign threads too"
+        );
         drop(runtime.enter(|| Request::new(|| ())));
         assert_eq!(runtime.metrics(), after, "what never runs is not counted");
         assert_eq!(runtime.run(|| join(|| 1, || 2)), (1, 2));

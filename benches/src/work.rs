@@ -81,6 +81,7 @@ pub fn arm() -> u64 {
 /// The pause before coarse work: long enough for every worker to have gone to sleep.
 pub fn pause() {
     steps_per_ms();
+    #[allow(clippy::disallowed_methods, reason = "the pause is the load: workers are to fall asleep")]
     std::thread::sleep(Duration::from_millis(5));
 }
 
