@@ -114,7 +114,10 @@ fn when_stacks_run_out_the_waits_that_need_one_fail_and_the_runtime_goes_on() {
             let waiters: Vec<_> = (0..40)
                 .map(|_| {
                     let gate = gate.clone();
-                    Request::builder().on(&runtime).own_stack().try_spawn(move || Ok(*gate.wait()?))
+                    Request::builder().on(&runtime).own_stack().try_spawn(move || {
+                        gate.wait()?;
+                        Ok(())
+                    })
                 })
                 .collect();
             until(|| waiters.iter().filter(|waiter| waiter.is_done()).count() >= 30);

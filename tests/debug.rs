@@ -150,7 +150,11 @@ fn numbers_are_unique_and_stay() {
         let one = runtime.enter(|| Request::new(|| ()));
         let seen = std::sync::Mutex::new(HashSet::new());
         thread::scope(|threads| {
-            join_all([(); 4].map(|()| threads.spawn(|| drop(seen.lock().unwrap().insert(one.id())))));
+            join_all([(); 4].map(|()| {
+                threads.spawn(|| {
+                    seen.lock().unwrap().insert(one.id());
+                })
+            }));
         });
         assert_eq!(seen.into_inner().unwrap().len(), 1);
     });

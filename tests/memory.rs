@@ -176,7 +176,7 @@ fn stacks_are_used_again() {
             let waiters: Vec<_> = (0..100)
                 .map(|_| {
                     let gate = gate.clone();
-                    Request::builder().own_stack().spawn(move || gate.wait().map(|()| ()))
+                    Request::builder().own_stack().spawn(move || gate.wait().copied())
                 })
                 .collect();
             flag.raise();

@@ -52,7 +52,9 @@ impl Gate {
             })
         };
         let runner = request.clone();
-        let thread = thread::spawn(move || runner.wait().map(|()| ()).unwrap());
+        let thread = thread::spawn(move || {
+            runner.wait().unwrap();
+        });
         started.wait();
         Gate { request, opened, thread }
     }

@@ -18,7 +18,7 @@ fn yields(n: usize) {
 #[test]
 fn jobs_borrow_and_the_body_gives_the_value() {
     in_both_worlds(|| {
-        let words = vec![String::from("a"), String::from("bb")];
+        let words = [String::from("a"), String::from("bb")];
         let mut lengths = [0; 2];
         let value = scope(|s| {
             for (word, length) in words.iter().zip(&mut lengths) {

@@ -128,7 +128,7 @@ impl RuntimeBuilder {
     }
 
     /// How many stacks there may be at once, suspended and kept ones together; at least two per worker. A wait that
-    /// would need one more is answered with a [`StackError`](forebear_context::error::StackError).
+    /// would need one more is answered with a [`StackError`].
     pub fn max_stacks(mut self, stacks: usize) -> Self {
         self.max_stacks = stacks;
         self
