@@ -5,6 +5,8 @@
 
 #![allow(dead_code, reason = "every test program uses a part of it")]
 
+pub(crate) mod order;
+
 use std::io::Write;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

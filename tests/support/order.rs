@@ -1,0 +1,75 @@
+//! What the tests of order share: a log of what happened, a gate that no worker is needed to open, and one worker.
+
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use forebear::{Request, RequestBuilder, Runtime};
+
+use super::{Flag, Watchdog, runtime};
+
+/// What happened, in order.
+#[derive(Clone, Default)]
+pub(crate) struct Log(Arc<Mutex<Vec<String>>>);
+
+impl Log {
+    pub(crate) fn note(&self, what: impl Into<String>) {
+        self.0.lock().unwrap().push(what.into());
+    }
+
+    pub(crate) fn told(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+
+    /// Checks that this is what happened.
+    #[track_caller]
+    pub(crate) fn check(&self, expected: &[&str]) {
+        assert_eq!(self.told(), expected);
+    }
+}
+
+/// A request to wait for that runs on a foreign thread, and so ends whatever the workers do.
+pub(crate) struct Gate {
+    pub(crate) request: Request<()>,
+    opened: Flag,
+    thread: thread::JoinHandle<()>,
+}
+
+impl Gate {
+    pub(crate) fn new(runtime: &Runtime) -> Gate {
+        let (opened, started) = (Flag::new(), Flag::new());
+        let request = {
+            let (opened, started) = (opened.clone(), started.clone());
+            runtime.enter(|| {
+                Request::new(move || {
+                    started.raise();
+                    opened.wait();
+                })
+            })
+        };
+        let runner = request.clone();
+        let thread = thread::spawn(move || {
+            runner.wait().unwrap();
+        });
+        started.wait();
+        Gate { request, opened, thread }
+    }
+
+    /// Returns when all who wait have been woken.
+    pub(crate) fn open(self) {
+        self.opened.raise();
+        self.thread.join().unwrap();
+    }
+}
+
+/// A description of a root with a stack of its own.
+pub(crate) fn root(runtime: &Runtime) -> RequestBuilder {
+    Request::builder().on(runtime).own_stack()
+}
+
+/// Runs the test on one worker.
+#[track_caller]
+pub(crate) fn on_one(test: impl FnOnce(&Runtime, Log)) {
+    let _dog = Watchdog::new("one worker");
+    let runtime = runtime(1);
+    test(&runtime, Log::default());
+}

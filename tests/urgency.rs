@@ -1,0 +1,268 @@
+//! Yielding and urgency: who goes behind whom, and what becomes urgent because somebody urgent waits for it.
+//!
+//! As in `tests/order.rs`, everything has a stack of its own, and what is to be ordered is queued while the worker is held.
+
+mod support;
+
+use forebear::{AnyRequest, Priority, State, spawn, yield_now};
+use support::order::{Gate, on_one, root};
+use support::{Flag, hold_workers, on_each, until};
+
+// ---- yielding ------------------------------------------------------------------------------------------------------------------
+
+#[test]
+fn those_that_yield_take_turns() {
+    on_one(|runtime, log| {
+        let held = hold_workers(runtime);
+        let players: Vec<_> = ["a", "b", "c"]
+            .into_iter()
+            .map(|name| {
+                let log = log.clone();
+                root(runtime).spawn(move || {
+                    for _ in 0..3 {
+                        log.note(name);
+                        yield_now().unwrap();
+                    }
+                })
+            })
+            .collect();
+        held.release();
+        for player in &players {
+            player.wait().unwrap();
+        }
+        let told = log.told();
+        assert_eq!(told.len(), 9);
+        // Once all have begun, they alternate.
+        let begun = told.iter().position(|name| name == "c").unwrap();
+        for turn in told[begun..].windows(3).filter(|turn| turn.len() == 3) {
+            let distinct: std::collections::HashSet<_> = turn.iter().collect();
+            assert!(distinct.len() >= 2, "{told:?}");
+        }
+        assert_ne!(told[..3], ["a", "a", "a"], "a yield lets others go first");
+    });
+}
+
+#[test]
+fn a_yield_goes_behind_what_is_ready_also_if_that_is_younger_and_unstarted() {
+    on_one(|runtime, log| {
+        let held = hold_workers(runtime);
+        let older = {
+            let log = log.clone();
+            root(runtime).spawn(move || {
+                let child = {
+                    let log = log.clone();
+                    spawn(move || log.note("child"))
+                };
+                yield_now().unwrap();
+                log.note("older");
+                child.wait().unwrap();
+            })
+        };
+        let younger = {
+            let log = log.clone();
+            root(runtime).spawn(move || log.note("younger"))
+        };
+        held.release();
+        older.wait().unwrap();
+        younger.wait().unwrap();
+        let told = log.told();
+        assert_eq!(told[0], "child", "{told:?}");
+    });
+}
+
+/// However many poll, what they poll for comes to run.
+#[test]
+fn those_that_poll_do_not_starve_a_younger_root() {
+    on_each(|runtime| {
+        for pollers in [1, 2, 3, 10] {
+            let flag = Flag::new();
+            let polling: Vec<_> = (0..pollers)
+                .map(|_| {
+                    let flag = flag.clone();
+                    root(runtime).priority(Priority::URGENT).spawn(move || flag.wait())
+                })
+                .collect();
+            let up = flag.clone();
+            let younger = root(runtime).priority(Priority::BACKGROUND).spawn(move || up.raise());
+            younger.wait().unwrap();
+            for poller in &polling {
+                poller.wait().unwrap();
+            }
+        }
+    });
+}
+
+#[test]
+fn those_that_poll_do_not_starve_one_that_was_woken() {
+    on_each(|runtime| {
+        for pollers in [1, 2, 3, 10] {
+            let (flag, gate) = (Flag::new(), Gate::new(runtime));
+            let woken = {
+                let (flag, gate) = (flag.clone(), gate.request.any());
+                root(runtime).priority(Priority::BACKGROUND).spawn(move || {
+                    gate.wait().unwrap();
+                    flag.raise();
+                })
+            };
+            until(|| woken.state() == State::Suspended);
+            let polling: Vec<_> = (0..pollers)
+                .map(|_| {
+                    let flag = flag.clone();
+                    root(runtime).priority(Priority::URGENT).spawn(move || flag.wait())
+                })
+                .collect();
+            gate.open();
+            woken.wait().unwrap();
+            for poller in &polling {
+                poller.wait().unwrap();
+            }
+        }
+    });
+}
+
+// ---- urgency ---------------------------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_waiters_urgency_reaches_an_unstarted_target() {
+    on_one(|runtime, log| {
+        let held = hold_workers(runtime);
+        let note = |name: &'static str| {
+            let log = log.clone();
+            move || log.note(name)
+        };
+        let target = root(runtime).priority(Priority::BACKGROUND).spawn(note("target"));
+        let others: Vec<_> = (0..3).map(|_| root(runtime).spawn(note("other"))).collect();
+        let waiter = {
+            let (log, target) = (log.clone(), target.clone());
+            root(runtime).priority(Priority::URGENT).spawn(move || {
+                target.wait().unwrap();
+                log.note("waiter");
+            })
+        };
+        held.release();
+        waiter.wait().unwrap();
+        for other in &others {
+            other.wait().unwrap();
+        }
+        log.check(&["target", "waiter", "other", "other", "other"]);
+    });
+}
+
+#[test]
+fn a_waiters_urgency_reaches_a_started_target_when_it_is_woken() {
+    on_one(|runtime, log| {
+        let gate = Gate::new(runtime);
+        let target = {
+            let (log, gate) = (log.clone(), gate.request.any());
+            root(runtime).priority(Priority::BACKGROUND).spawn(move || {
+                gate.wait().unwrap();
+                log.note("target");
+            })
+        };
+        until(|| target.state() == State::Suspended);
+        let waiter = {
+            let (log, target) = (log.clone(), target.clone());
+            root(runtime).priority(Priority::URGENT).spawn(move || {
+                target.wait().unwrap();
+                log.note("waiter");
+            })
+        };
+        until(|| waiter.state() == State::Suspended);
+        let held = hold_workers(runtime);
+        let others: Vec<_> = (0..3)
+            .map(|_| {
+                let log = log.clone();
+                root(runtime).spawn(move || log.note("other"))
+            })
+            .collect();
+        gate.open();
+        held.release();
+        waiter.wait().unwrap();
+        for other in &others {
+            other.wait().unwrap();
+        }
+        log.check(&["target", "waiter", "other", "other", "other"]);
+    });
+}
+
+#[test]
+fn a_waiters_urgency_goes_on_to_what_its_target_waits_for() {
+    on_one(|runtime, log| {
+        let held = hold_workers(runtime);
+        let background = || root(runtime).priority(Priority::BACKGROUND);
+        let first = {
+            let log = log.clone();
+            background().spawn(move || log.note("first"))
+        };
+        let second = {
+            let (log, first) = (log.clone(), first.clone());
+            background().spawn(move || {
+                first.wait().unwrap();
+                log.note("second");
+            })
+        };
+        let others: Vec<_> = (0..3)
+            .map(|_| {
+                let log = log.clone();
+                root(runtime).spawn(move || log.note("other"))
+            })
+            .collect();
+        let waiter = {
+            let (log, second) = (log.clone(), second.clone());
+            root(runtime).priority(Priority::URGENT).spawn(move || {
+                second.wait().unwrap();
+                log.note("waiter");
+            })
+        };
+        held.release();
+        waiter.wait().unwrap();
+        for other in &others {
+            other.wait().unwrap();
+        }
+        log.check(&["first", "second", "waiter", "other", "other", "other"]);
+    });
+}
+
+/// The chain is there and suspended when the urgent one comes.
+#[test]
+fn an_urgency_that_comes_late_goes_along_the_whole_chain() {
+    on_one(|runtime, log| {
+        let gate = Gate::new(runtime);
+        let mut last: AnyRequest = gate.request.any();
+        let chain: Vec<_> = ["first", "second", "third"]
+            .into_iter()
+            .map(|name| {
+                let (log, before) = (log.clone(), last.clone());
+                let link = root(runtime).priority(Priority::BACKGROUND).spawn(move || {
+                    before.wait().unwrap();
+                    log.note(name);
+                });
+                until(|| link.state() == State::Suspended);
+                last = link.any();
+                link
+            })
+            .collect();
+        let waiter = {
+            let log = log.clone();
+            root(runtime).priority(Priority::URGENT).spawn(move || {
+                last.wait().unwrap();
+                log.note("waiter");
+            })
+        };
+        until(|| waiter.state() == State::Suspended);
+        let held = hold_workers(runtime);
+        let others: Vec<_> = (0..3)
+            .map(|_| {
+                let log = log.clone();
+                root(runtime).spawn(move || log.note("other"))
+            })
+            .collect();
+        gate.open();
+        held.release();
+        waiter.wait().unwrap();
+        for request in others.iter().chain(&chain) {
+            request.wait().unwrap();
+        }
+        log.check(&["first", "second", "third", "waiter", "other", "other", "other"]);
+    });
+}
