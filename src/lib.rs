@@ -48,6 +48,12 @@
 //! reverse order of their beginning; two requests that wait inside such closures break that, in safe code. Do not wait
 //! inside such a closure.
 //!
+//! # Panic hooks
+//!
+//! A backtrace needs more stack than a small request has, so the first runtime wraps the panic hook it finds and calls it
+//! on the thread's own stack. Set your hook before that; one that is set later replaces the wrapper, runs on the
+//! request's stack, and [`Failure::location`] then knows no panics.
+//!
 //! # `panic = "abort"`
 //!
 //! Supported. `force`, `or_unwind` and `catch` do not exist then, and what `scope` or `run` would unwind aborts.

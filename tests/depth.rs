@@ -8,7 +8,7 @@ mod support;
 
 use std::sync::{Mutex, PoisonError, mpsc};
 
-use forebear::{Request, Runtime, join, scope, spawn};
+use forebear::{Priority, Request, RequestBuilder, Runtime, join, scope, spawn};
 use support::{Watchdog, inside_each, on_each, on_each_of, runtime};
 
 const MILLION: u64 = 1_000_000;
@@ -136,19 +136,24 @@ fn a_line_of_requests_each_spawning_the_next_runs_in_constant_memory() {
         return;
     }
     // Measured inside the line, so that what would be given back at its end is counted.
-    fn line(left: u64, early: usize, ends: mpsc::Sender<(usize, usize)>) {
+    fn line(next: &'static RequestBuilder, left: u64, early: usize, ends: mpsc::Sender<(usize, usize)>) {
         if left == 0 {
             ends.send((early, support::resident())).unwrap();
             return;
         }
         let early = if left == MILLION * 9 / 10 { support::resident() } else { early };
-        drop(spawn(move || line(left - 1, early, ends)));
+        drop(next.spawn(move || line(next, left - 1, early, ends)));
     }
     on_each_of(&[1, 2], |runtime| {
-        let (ends, end) = mpsc::channel();
-        runtime.spawn(move || line(MILLION, 0, ends));
-        let (early, late) = end.recv().unwrap();
-        assert!(late < early + (32 << 20), "{early} bytes early in the line, {late} at its end");
+        // A root for the order is its maker's child all the same.
+        let root = Request::builder().priority(Priority::NORMAL);
+        for next in [Request::builder(), root] {
+            let next: &'static RequestBuilder = Box::leak(Box::new(next));
+            let (ends, end) = mpsc::channel();
+            runtime.spawn(move || line(next, MILLION, 0, ends));
+            let (early, late) = end.recv().unwrap();
+            assert!(late < early + (32 << 20), "{next:?}: {early} bytes early in the line, {late} at its end");
+        }
     });
 }
 

@@ -177,7 +177,11 @@ fn a_priority_given_inside_a_request_makes_a_root_for_the_order() {
         let older = root(runtime).spawn(move || {
             Request::builder().priority(Priority::BACKGROUND).spawn(later);
             Request::builder().spawn(child);
-            Request::builder().priority(Priority::URGENT).spawn(more_urgent);
+            let urgent = Request::builder().priority(Priority::URGENT).build(more_urgent);
+            // For all else it is a child.
+            let parent = Request::builder().priority(Priority::URGENT).build(|| Request::current()?.parent());
+            assert_eq!(parent.take().unwrap(), Request::current());
+            urgent.submit();
         });
         let younger = root(runtime).spawn(note("younger root"));
         held.release();

@@ -140,6 +140,14 @@ impl Lineage {
         }
     }
 
+    /// The lineage of a root for the order that is a child of `parent` for all else: nothing that descends from others
+    /// has its key, so its ancestors never decide a comparison.
+    pub fn rooted_child(parent: &Lineage, rank: u32, key: u64) -> Lineage {
+        let lineage = Lineage::child(parent, rank);
+        lineage.root_key.set(key);
+        lineage
+    }
+
     /// The root's key.
     #[inline(always)]
     pub fn key(&self) -> u64 {
@@ -172,7 +180,7 @@ impl Lineage {
     pub unsafe fn take_place(&self) {
         // SAFETY: L1: the parent is still there.
         let parent = unsafe { &*self.parent.get() };
-        self.root_key.set(parent.root_key.get());
+        // The key is the parent's already, or its own as a root for the order.
         self.rank.set(parent.rank.get());
         self.depth.set(parent.depth.get());
         self.parent.set(parent.parent.get());
@@ -331,6 +339,17 @@ mod tests {
         assert!(keys.iter().all(|&key| key < NO_KEY));
         assert_eq!(priority_of(background), Priority::BACKGROUND);
         assert!(root_key(Priority::new(i8::MAX), 1 << 50) < NO_KEY);
+    }
+
+    #[test]
+    fn a_root_for_the_order_below_others_goes_by_its_own_key_and_before_its_children() {
+        let old = Lineage::root(root_key(Priority::NORMAL, 1), 1);
+        let urgent = Lineage::rooted_child(&old, 5, root_key(Priority::URGENT, 2));
+        let late = Lineage::rooted_child(&old, 6, root_key(Priority::BACKGROUND, 3));
+        let (a, b) = (Lineage::child(&urgent, 0), Lineage::child(&urgent, 1));
+        let mut order = [&late, &b, &a, &old, &urgent];
+        order.sort_by(|x, y| x.compare(y));
+        assert!(order.iter().zip([&urgent, &a, &b, &old, &late]).all(|(x, y)| ptr::eq(*x, y)));
     }
 
     #[test]

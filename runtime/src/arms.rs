@@ -25,6 +25,7 @@ use forebear_context::lineage::Lineage;
 use crate::cell::{self, Birth, Callable};
 use crate::header::{ARM, Header};
 use crate::home::Home;
+use crate::origin;
 use crate::shared;
 use crate::strand::Strand;
 use crate::word::{LINK, QUEUED, SUBMITTED};
@@ -149,12 +150,7 @@ impl Callable<()> for RunArm {
 pub(crate) unsafe fn make_node(home: &Home, arm: &Arm, need_pages: u16) -> (u64, NonNull<Header>) {
     // SAFETY: A3: the maker runs here.
     let lineage = match unsafe { arm.maker.as_ref() } {
-        Some(maker) => {
-            let rank = maker.next_rank.get();
-            maker.next_rank.set(rank.wrapping_add(1));
-            maker.children.set(maker.children.get() + 1);
-            Lineage::child(&maker.lineage, rank)
-        }
+        Some(maker) => origin::child_of(maker),
         None => {
             let number = shared::next_root();
             Lineage::root(forebear_context::lineage::root_key(Default::default(), number), number)

@@ -9,7 +9,7 @@ use forebear_context::lineage::Priority;
 use forebear_context::shim::Arc;
 
 use crate::cell::{self, BOXED_ABOVE, Birth, Boxed, Callable, Fallible, Plain};
-use crate::header::{DETACHED, OWN_STACK};
+use crate::header::{DETACHED, OWN_STACK, ROOT};
 use crate::origin::{self, Rank};
 use crate::request::Request;
 use crate::runtime::Runtime;
@@ -44,7 +44,8 @@ impl RequestBuilder {
         self
     }
 
-    /// How urgent it is. Makes the request a root for the order, also inside another request; smaller goes first.
+    /// How urgent it is; smaller goes first. Inside another request this makes it a root for the order: its own number
+    /// counts, not its ancestors'. For all else it remains a child of the request it is made in.
     pub fn priority(mut self, priority: Priority) -> Self {
         self.rank.priority = Some(priority);
         self
@@ -196,6 +197,9 @@ unsafe fn make<T, C: Callable<T>>(
     }
     if builder.rank.detached {
         flags |= DETACHED;
+    }
+    if builder.rank.priority.is_some() {
+        flags |= ROOT;
     }
     h.flags.set(flags);
     if builder.name.is_some() {

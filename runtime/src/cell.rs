@@ -26,6 +26,7 @@ use forebear_context::lineage::Lineage;
 use crate::header::{Ending, Header, Place, VTable};
 use crate::home::{self, Home};
 use crate::hooks;
+use crate::run;
 use crate::strand;
 use crate::word::{CANCELLED, Word};
 
@@ -312,15 +313,6 @@ pub(crate) unsafe fn end_claimed(header: NonNull<Header>) {
         let scope = h.scope.get();
         drop_callable_contained(header);
         let (before, after) = h.word.finish(true, |_| CANCELLED);
-        if before.has(crate::word::WAITERS) {
-            // W3: terminal, so the list is ours.
-            h.waiters.take().wake_all();
-        }
-        if after.is_forgotten() {
-            home::end(header);
-        }
-        if let Some(scope) = scope.as_ref() {
-            scope.jobs_done(1);
-        }
+        run::told(header, before, after, scope);
     }
 }

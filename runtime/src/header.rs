@@ -109,6 +109,8 @@ pub(crate) const OWN_STACK: u8 = 1;
 pub(crate) const ARM: u8 = 2;
 /// Flag: no parent, and the creator does not concern it.
 pub(crate) const DETACHED: u8 = 4;
+/// Flag: a root for the order, with a key of its own, though it may have a parent for all else.
+pub(crate) const ROOT: u8 = 8;
 
 /// A queued request costs no more than this, its closure aside.
 const _: () = assert!(size_of::<Header>() <= 144);

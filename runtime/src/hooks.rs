@@ -2,7 +2,8 @@
 //!
 //! The panic hook of the process is wrapped once, by the first runtime, around whatever hook was there: a panic inside a
 //! request is shown by the hook that the program chose, but on the thread's own stack, since a backtrace needs more
-//! stack than a small request has.
+//! stack than a small request has. A hook that is set later replaces the wrapper and runs on the request's stack; it
+//! is set before the first runtime, or asks for larger stacks.
 
 use std::cell::RefCell;
 use std::panic::{self, AssertUnwindSafe};

@@ -13,11 +13,11 @@
 //! * **P3** A parent's `last_child` is its last child that stands here, or null. Taking that child out sets it to its
 //!   predecessor if that is a sibling.
 
-use forebear_context::shim::atomic::Ordering;
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
 use forebear_context::lineage::NO_KEY;
+use forebear_context::shim::atomic::Ordering;
 
 use crate::header::{Header, Place};
 
@@ -46,9 +46,9 @@ impl PrivateList {
         self.front().map_or(NO_KEY, |header| header.lineage.key())
     }
 
-    /// Puts in a request whose lineage is set. Answers true if it came to the front.
+    /// Puts in a request whose lineage is set.
     #[inline(always)]
-    pub(crate) fn insert(&self, header: &Header) -> bool {
+    pub(crate) fn insert(&self, header: &Header) {
         header.place.set(Place::Private);
         let parent = header.parent();
         // SAFETY: P2, P3, here and below.
@@ -82,7 +82,6 @@ impl PrivateList {
             Some(after) => after.prev.set(header),
             None => self.back.set(header),
         }
-        before.is_null()
     }
 
     /// The last entry that belongs to an older root than `header`'s.

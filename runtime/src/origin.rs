@@ -79,12 +79,15 @@ pub(crate) struct Rank {
 impl Origin<'_> {
     /// The lineage of a new request, counted with its parent if it gets one.
     pub(crate) fn lineage(&self, rank: Rank) -> Lineage {
-        match self.maker {
-            Some(maker) if !rank.detached && rank.priority.is_none() => child_of(maker),
-            _ => {
-                let number = shared::next_root();
-                Lineage::root(root_key(rank.priority.unwrap_or_default(), number), number)
-            }
+        let maker = self.maker.filter(|_| !rank.detached);
+        if let (Some(maker), None) = (maker, rank.priority) {
+            return child_of(maker);
+        }
+        let number = shared::next_root();
+        let key = root_key(rank.priority.unwrap_or_default(), number);
+        match maker {
+            Some(maker) => Lineage::rooted_child(&maker.lineage, count_child(maker), key),
+            None => Lineage::root(key, number),
         }
     }
 }
@@ -92,8 +95,14 @@ impl Origin<'_> {
 /// The lineage of the next child of `maker`, which runs on this strand; it is counted.
 #[inline(always)]
 pub(crate) fn child_of(maker: &Header) -> Lineage {
+    Lineage::child(&maker.lineage, count_child(maker))
+}
+
+/// Counts one more child of `maker`, and answers its rank.
+#[inline(always)]
+fn count_child(maker: &Header) -> u32 {
     let rank = maker.next_rank.get();
     maker.next_rank.set(rank.wrapping_add(1));
     maker.children.set(maker.children.get() + 1);
-    Lineage::child(&maker.lineage, rank)
+    rank
 }

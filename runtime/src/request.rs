@@ -24,7 +24,7 @@ use crate::cell::{self, Fallible, Plain};
 use crate::header::Header;
 use crate::strand;
 use crate::wait;
-use crate::word::{CANCELLED, FAILED, FINISHED, HANDLE};
+use crate::word::{CANCELLED, FAILED, FINISHED, HANDLE, SUBMITTED};
 
 /// A handle to one computation and, later, its value.
 ///
@@ -169,7 +169,7 @@ impl<T> Request<T> {
     #[inline]
     pub fn submit(&self) -> &Self {
         // SAFETY: this handle.
-        unsafe { wait::submit(self.header, wait::BY_CALL) };
+        unsafe { wait::submit(self.header, SUBMITTED) };
         self
     }
 

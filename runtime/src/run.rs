@@ -14,8 +14,9 @@ use crate::cell;
 use crate::header::{Ending, Header};
 use crate::home;
 use crate::hooks;
+use crate::scope::ScopeCore;
 use crate::strand::Strand;
-use crate::word::{FAILED, FINISHED, SEEN, WAITERS};
+use crate::word::{Bits, FAILED, FINISHED, SEEN, WAITERS};
 
 /// Runs a request from a queue, on a strand that has nothing on top.
 ///
@@ -135,10 +136,22 @@ pub(crate) unsafe fn finish(header: NonNull<Header>, life: u64, runner_link: boo
         }
         life
     });
+    // SAFETY: by the exchange.
+    unsafe { told(header, before, after, scope) };
+}
+
+/// After the terminal exchange, whose bits before and after these are: wakes who waits, ends the header if nobody is left,
+/// and takes the job off its scope's count. The last touch of the request.
+///
+/// # Safety
+///
+/// The caller made the exchange; `scope` was read before it.
+#[inline(always)]
+pub(crate) unsafe fn told(header: NonNull<Header>, before: Bits, after: Bits, scope: *const ScopeCore) {
     if before.has(WAITERS) {
         // SAFETY: W3: terminal, so the list is ours. The waiters hold counts until they are woken; the head is read
         // before the first is.
-        unsafe { h.waiters.take().wake_all() };
+        unsafe { header.as_ref().waiters.take().wake_all() };
     }
     if after.is_forgotten() {
         // SAFETY: W4.
@@ -196,15 +209,7 @@ pub(crate) unsafe fn fail(header: NonNull<Header>, ending: Ending, runner_link: 
         {
             hooks::unseen_failure(Some((*home).shared()), &untold);
         }
-        if before.has(WAITERS) {
-            h.waiters.take().wake_all();
-        }
-        if after.is_forgotten() {
-            home::end(header);
-        }
-        if let Some(scope) = scope.as_ref() {
-            scope.jobs_done(1);
-        }
+        told(header, before, after, scope);
     }
 }
 

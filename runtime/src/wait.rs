@@ -23,12 +23,12 @@ use forebear_context::shim::atomic::Ordering;
 use crate::attention::{HUNGRY, OLDER};
 use crate::cell;
 use crate::foreign;
-use crate::header::{ARM, Header, OWN_STACK};
+use crate::header::{ARM, Header, OWN_STACK, ROOT};
 use crate::hooks;
 use crate::run;
 use crate::strand::Strand;
 use crate::urgency;
-use crate::word::{CANCELLED, FAILED, HELD, NEW, PRIVATE, SUBMITTED, WAITERS};
+use crate::word::{CANCELLED, FAILED, HELD, NEW, PRIVATE, WAITERS};
 
 /// What is left to do after [`prepare`].
 pub(crate) enum Step<'a> {
@@ -217,7 +217,11 @@ fn may_lend(strand: &Strand, h: &Header) -> bool {
             ptr::eq(worker.shared(), home.shared())
                 && (worker.post.attention.get() & OLDER == 0 || !worker.older_is_ready())
         }
-        None => home.shared().foreign_direct && !home.shared().is_over(),
+        // While the thread's locals are being destroyed it has no home to count children on (M1).
+        None => {
+            let shared = home.shared();
+            shared.foreign_direct && !shared.is_over() && foreign::home_for(&shared.arc()).is_some()
+        }
     }
 }
 
@@ -235,14 +239,10 @@ unsafe fn run_here(strand: &Strand, header: NonNull<Header>) {
         None => {
             // SAFETY: the waiter's count keeps header, home and record.
             let shared = unsafe { (*header.as_ref().home.get()).shared() }.arc();
-            let home = match foreign::home_for(&shared) {
-                Some(home) => home.as_ptr().cast_const(),
-                // The thread's locals are gone: count the children where the request was made.
-                // SAFETY: as above.
-                None => unsafe { header.as_ref() }.home.get(),
-            };
+            let Some(home) = foreign::home_for(&shared) else { unreachable!("asked by `may_lend`") };
             shared.foreign_direct_count.fetch_add(1, Ordering::Relaxed);
-            let (home, entered) = (strand.home.replace(home), strand.entered.replace(&*shared));
+            let home = strand.home.replace(home.as_ptr());
+            let entered = strand.entered.replace(&*shared);
             // SAFETY: by contract.
             unsafe { run::lend(strand, header) };
             strand.home.set(home);
@@ -251,24 +251,24 @@ unsafe fn run_here(strand: &Strand, header: NonNull<Header>) {
     }
 }
 
-/// Submits a new request: to the private list of its maker's worker if called there, else to the roots' shelf.
+/// Submits a request, unless that has been done: to the private list of its maker's worker if called there, else to the roots' shelf.
 ///
 /// # Safety
 ///
 /// The caller holds a handle or a link.
 #[inline]
-pub(crate) unsafe fn submit(header: NonNull<Header>, marks: u64) -> bool {
+pub(crate) unsafe fn submit(header: NonNull<Header>, marks: u64) {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
     let own = crate::strand::get().and_then(Strand::worker).filter(|worker| {
         // Roots never go into a private list: it could hide them behind a request that spins for them. What wants a stack
         // of its own is nothing for its maker's waits.
-        !h.is(OWN_STACK) && ptr::eq(h.home.get(), worker.home()) && !h.lineage.parent().is_null()
+        !h.is(OWN_STACK | ROOT) && ptr::eq(h.home.get(), worker.home()) && !h.lineage.parent().is_null()
     });
     match own {
         Some(worker) => {
             if !h.word.submit(marks | PRIVATE) {
-                return false;
+                return;
             }
             worker.list.insert(h);
             worker.note_inserted(h.lineage.key());
@@ -278,13 +278,12 @@ pub(crate) unsafe fn submit(header: NonNull<Header>, marks: u64) -> bool {
         }
         None => {
             if !h.word.submit(marks) {
-                return false;
+                return;
             }
             // SAFETY: the entry's link is ours, and goes with it.
             unsafe { push_root(header) };
         }
     }
-    true
 }
 
 /// Puts a queued request on the roots' shelf; if its runtime is over it ends here and now.
@@ -334,6 +333,3 @@ pub(crate) unsafe fn refusal(header: NonNull<Header>) -> WaitError {
         _ => unreachable!("asked of a request that has a value"),
     }
 }
-
-/// The mark of a submission by a call of `submit` or `spawn`.
-pub(crate) const BY_CALL: u64 = SUBMITTED;

@@ -157,7 +157,8 @@ impl Failure {
         self.panic()?.take()
     }
 
-    /// Where it panicked, if that is known, else where the request was created.
+    /// Where it panicked, if that is known, else where the request was created: which is known of requests that a
+    /// builder has given a name.
     pub fn location(&self) -> Option<&SourceLocation> {
         self.0.origin.location.as_ref()
     }

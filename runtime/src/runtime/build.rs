@@ -58,7 +58,11 @@ impl fmt::Display for BuildError {
                 write!(f, "stacks of {asked} bytes were asked for: ask for at most {max}")
             }
             BuildError::Stacks { asked, min } => {
-                write!(f, "at most {asked} stacks were asked for: the workers alone need {min}")
+                write!(
+                    f,
+                    "at most {asked} stacks were asked for and the workers alone need {min}: raise max_stacks, or ask \
+                     for fewer workers"
+                )
             }
             BuildError::Stack(error) => error.fmt(f),
             BuildError::Start(error) => error.fmt(f),
