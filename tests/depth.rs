@@ -152,7 +152,10 @@ fn a_line_of_requests_each_spawning_the_next_runs_in_constant_memory() {
             let (ends, end) = mpsc::channel();
             runtime.spawn(move || line(next, MILLION, 0, ends));
             let (early, late) = end.recv().unwrap();
-            assert!(late < early + (32 << 20), "{next:?}: {early} bytes early in the line, {late} at its end");
+            assert!(
+                late < early + (32 << 20),
+                "{next:?}: {early} bytes early in the line, {late} at its end"
+            );
         }
     });
 }
