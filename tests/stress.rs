@@ -320,7 +320,7 @@ fn take_is_never_refused_because_of_the_runner_an_untyped_handle_or_a_look() {
         let (send, looked_at) = std::sync::mpsc::sync_channel::<forebear::AnyRequest>(64);
         std::thread::scope(|threads| {
             let over = &over;
-            threads.spawn(move || {
+            let looker = threads.spawn(move || {
                 let mut seen = 0;
                 while let Ok(any) = looked_at.recv() {
                     while !any.is_done() && !over.load(Ordering::Relaxed) {
@@ -348,6 +348,7 @@ fn take_is_never_refused_because_of_the_runner_an_untyped_handle_or_a_look() {
             });
             over.store(true, Ordering::Relaxed);
             drop(send);
+            support::join_all([looker]);
         });
         drop(dog);
     }
