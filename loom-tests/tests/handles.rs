@@ -28,6 +28,7 @@ fn told_take(took: Took) -> &'static str {
         Took::Alone => "alone",
         Took::Value => "as the only handle",
         Took::Shared => "shared",
+        Took::Cancelled => "cancelled",
     }
 }
 
@@ -76,6 +77,20 @@ fn the_last_handle_of_a_cancelled_one_goes_while_a_link_goes() {
         thread::yield_now();
         answers.note(told(job.drop_handle()));
         link.join().unwrap();
+        job.check();
+    });
+}
+
+/// A child asks for its parent while the parent's last handle goes: it gets a link, or it is told that there is nobody; never
+/// a link to a header that is being ended.
+#[test]
+fn the_last_handle_goes_while_a_child_asks_for_its_parent() {
+    exhaust(&["asked in time", "too late to ask", "terminal, a link left", "terminal, alone"], |answers| {
+        let job = Job::finished_parent(FINISHED | HANDLE);
+        let child = with(&job, Job::ask_for_parent);
+        thread::yield_now();
+        answers.note(told(job.drop_handle()));
+        answers.note(if child.join().unwrap() { "asked in time" } else { "too late to ask" });
         job.check();
     });
 }

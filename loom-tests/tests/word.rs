@@ -1,6 +1,7 @@
 //! The request word as it ships: claims, waiters, the leaver.
 //!
-//! The other files about it are `handles.rs` (counts, taking) and `publication.rs`.
+//! The other files about it are `handles.rs` (counts, taking), `publication.rs`, `cancel.rs` and `callbacks.rs`; the last two
+//! have tables of their own.
 //!
 //! # Shortcuts that fail
 //!
@@ -18,6 +19,7 @@
 //! | node's link read after the wake | it is somebody else's memory by then, and the rest of the list is lost | `node_read_after_wake` |
 //! | unlock by a remembered word | a count or a claim from in between is taken back | `unlock_remembered` |
 //! | last handle by subtraction | a link ends the header under the drop of the value | `last_handle_by_sub` |
+//! | end of a terminal one by a look at its counts | a child gets a handle to a parent that is being ended | `alone_by_look` |
 //! | counts down relaxed | the value or header is reused before the others' last reads | `link_down_relaxed`, `handle_down_relaxed` |
 //! | word read relaxed | the same, for who finds itself alone | `load_relaxed` |
 //! | fused take that compares handles only | an untyped handle's claim is overwritten | `sole_ignores_links` |
@@ -33,6 +35,7 @@ mod cell;
 
 use std::sync::Arc;
 
+use forebear_context::context::Cause;
 use forebear_context::shim::thread;
 use forebear_runtime::model::word::{CLAIMED, HANDLE, LINK, QUEUED, SPAWNED, SUBMITTED, WAITERS};
 
@@ -238,7 +241,7 @@ fn a_request_with_two_entries_is_run_once() {
 
 fn told_left(left: Left) -> &'static str {
     match left {
-        Left::Unlinked => "unlinked",
+        Left::Unlinked(_) => "unlinked",
         Left::Released => "released",
         Left::Woken => "woken",
     }
@@ -255,7 +258,7 @@ fn a_leaver_and_the_finisher_part() {
         };
         let waiter = job.waiter(&SPINNING);
         if job.stand(&waiter) {
-            answers.note(told_left(job.leave(&waiter)));
+            answers.note(told_left(job.leave(&waiter, Cause::TimedOut)));
         } else {
             answers.note("over");
         }
@@ -276,7 +279,7 @@ fn a_leaver_does_not_take_a_stayer_with_it() {
             let job = Arc::clone(&job);
             thread::spawn(move || job.execute(true))
         };
-        answers.note(told_left(job.leave(&leaver)));
+        answers.note(told_left(job.leave(&leaver, Cause::TimedOut)));
         job.drop_handle();
         finisher.join().unwrap();
         assert!(!stayer.context().is_waiting(), "a waiter in the list that was not woken");
@@ -301,7 +304,7 @@ fn an_unlock_keeps_what_happened_meanwhile() {
                 assert!(job.run_entry());
             })
         };
-        answers.note(told_left(job.leave(&waiter)));
+        answers.note(told_left(job.leave(&waiter, Cause::TimedOut)));
         assert!(!job.word.load().has(WAITERS));
         job.drop_handle();
         queue.join().unwrap();

@@ -12,6 +12,8 @@
 //! | [`Job::header`], written once, by its end | the header's memory |
 //! | `callable`, `value` | the body of the request's cell |
 //! | `list` | the fields of the queue and of the nodes in it, which are plain cells that loom does not see |
+//! | `standing` | the queue again, for the scan: who stands in it |
+//! | `calls`, `reason` | the list of callbacks and the reason of a cancel, in the side block |
 //! | [`Waiter::frame`], written by its owner | the frame in which the owner's node lies |
 //! | `listed` | the private list of a worker, as far as this one entry goes; its owner's alone |
 //!
@@ -26,24 +28,34 @@
 #![allow(unreachable_pub, reason = "shared by several test binaries")]
 
 mod answers;
+mod calling;
+mod cancelling;
+mod counts;
 mod waiter;
+mod waiting;
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::fmt;
 use std::ptr;
-use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use forebear_context::context::{Cause, Table, WaitQueue};
+use forebear_context::context::WaitQueue;
 use forebear_context::shim::{self, UnsafeCell};
-use forebear_runtime::model::word::{
-    Bits, CANCELLED, FINISHED, HELD, HandleDrop, NEW, PRIVATE, SUBMITTED, WAITERS, Word,
-};
+use forebear_runtime::model::word::{CANCELLED, FINISHED, MARKED, SUBMITTED, WAITERS, Word};
 
 #[allow(unused_imports, reason = "every test binary uses a part of it")]
 pub use self::answers::{Answers, exhaust, explore};
-#[allow(unused_imports, reason = "every test binary uses a part of it")]
+#[allow(unused_imports, reason = "as above")]
+pub use self::calling::Call;
+#[allow(unused_imports, reason = "as above")]
+pub use self::cancelling::Region;
+#[allow(unused_imports, reason = "as above")]
+pub use self::counts::Took;
+#[allow(unused_imports, reason = "as above")]
 pub use self::waiter::{BLOCKING, SPINNING, Waiter};
+#[allow(unused_imports, reason = "as above")]
+pub use self::waiting::{How, Left};
 
 // ---- the request ---------------------------------------------------------------------------------------------------
 
@@ -52,12 +64,18 @@ pub struct Job {
     pub word: Word,
     waiters: WaitQueue,
     list: UnsafeCell<()>,
+    /// Who stands in it, for the scan.
+    standing: RefCell<Vec<*const Waiter>>,
+    calls: UnsafeCell<Vec<Call>>,
+    reason: UnsafeCell<Option<u32>>,
     callable: UnsafeCell<bool>,
     value: UnsafeCell<Option<u32>>,
     /// Whether it is there.
     header: UnsafeCell<bool>,
     /// Where waiters take turns, if they do.
     turns: Option<shim::Mutex<()>>,
+    /// Whether children hold on to the header, and may ask for their parent.
+    children: bool,
     notes: Notes,
     kept: Mutex<Vec<Arc<Waiter>>>,
 }
@@ -73,6 +91,14 @@ struct Notes {
     terminal: AtomicU32,
     alone: AtomicU32,
     ended: AtomicU32,
+    /// The life it ended with.
+    life: AtomicU64,
+    marked: AtomicU32,
+    to_deliver: AtomicU32,
+    delivered: AtomicU32,
+    subscribed: AtomicU32,
+    called_finished: AtomicU32,
+    called_cancelled: AtomicU32,
 }
 
 // SAFETY: J1, J2: that is what the models are about.
@@ -98,6 +124,14 @@ impl Job {
         for note in [&job.notes.ran, &job.notes.made, &job.notes.terminal] {
             note.store(1, Relaxed);
         }
+        job.notes.life.store(FINISHED, Relaxed);
+        job
+    }
+
+    /// The same, with a child that knows the header and outlives it.
+    pub fn finished_parent(bits: u64) -> Arc<Job> {
+        let mut job = Job::finished(bits);
+        Arc::get_mut(&mut job).unwrap().children = true;
         job
     }
 
@@ -106,9 +140,10 @@ impl Job {
         let job = Job::new(bits);
         // SAFETY: J1.
         job.callable.with_mut(|there| unsafe { *there = false });
-        for note in [&job.notes.unrun, &job.notes.terminal] {
+        for note in [&job.notes.unrun, &job.notes.terminal, &job.notes.marked] {
             note.store(1, Relaxed);
         }
+        job.notes.life.store(CANCELLED, Relaxed);
         job
     }
 
@@ -117,13 +152,22 @@ impl Job {
             word: Word::new(bits),
             waiters: WaitQueue::new(),
             list: UnsafeCell::new(()),
+            standing: RefCell::default(),
+            calls: UnsafeCell::new(Vec::new()),
+            reason: UnsafeCell::new(None),
             callable: UnsafeCell::new(value.is_none()),
             value: UnsafeCell::new(value),
             header: UnsafeCell::new(true),
             turns,
+            children: false,
             notes: Notes::default(),
             kept: Mutex::default(),
         })
+    }
+
+    /// Whoever wants the lock bit takes this first.
+    fn turn(&self) -> Option<shim::MutexGuard<'_, ()>> {
+        self.turns.as_ref().map(|turns| turns.lock().unwrap())
     }
 
     /// Reads of the header; before every operation on its word.
@@ -153,6 +197,33 @@ impl Job {
         let (made, dropped, taken) = (n.made.load(Relaxed), n.dropped.load(Relaxed), n.taken.load(Relaxed));
         assert_eq!((made, dropped + taken), (ran, made), "values made; dropped {dropped}, taken {taken}");
         assert_eq!(n.ended.load(Relaxed), 1, "headers ended");
+
+        let marked = n.marked.load(Relaxed);
+        assert!(marked <= 1, "marked {marked} times");
+        if n.terminal.load(Relaxed) == 1 {
+            let life = if marked == 1 { CANCELLED } else { FINISHED };
+            assert_eq!(n.life.load(Relaxed), life, "the outcome, by who was told of the mark");
+        }
+        assert_eq!(n.delivered.load(Relaxed), n.to_deliver.load(Relaxed), "marks delivered");
+        let called = [n.called_cancelled.load(Relaxed), n.called_finished.load(Relaxed)];
+        let subscribed = n.subscribed.load(Relaxed);
+        let expected = if marked == 1 { [subscribed, 0] } else { [0, subscribed] };
+        assert_eq!(called, expected, "callbacks told of a cancel, and of a value");
+    }
+
+    /// How many callbacks have been called.
+    pub fn called(&self) -> u32 {
+        self.notes.called_cancelled.load(Relaxed) + self.notes.called_finished.load(Relaxed)
+    }
+
+    /// Whether a reason was noted. After all threads are joined.
+    pub fn had_reason(&self) -> bool {
+        self.reason().is_some()
+    }
+
+    /// Whether it was marked. After all threads are joined.
+    pub fn was_marked(&self) -> bool {
+        self.notes.marked.load(Relaxed) == 1
     }
 
     // ---- running: `run.rs` and `cell.rs` ---------------------------------------------------------------------------
@@ -186,7 +257,7 @@ impl Job {
     }
 
     /// The same; `during` is the callable's own doing.
-    fn execute_with(&self, runner_link: bool, during: impl FnOnce()) {
+    pub fn execute_with(&self, runner_link: bool, during: impl FnOnce()) {
         self.touch();
         let value = self.call();
         during();
@@ -212,19 +283,30 @@ impl Job {
         self.finish(CANCELLED, true);
     }
 
-    /// `run::finish`.
+    /// `run::finish`; `life` unless it is marked.
     fn finish(&self, life: u64, runner_link: bool) {
-        self.touch();
-        let (before, after) = self.word.finish(runner_link, |bits| {
-            if bits.handles() == 0 {
-                self.drop_value();
-            }
+        let (before, after) = loop {
             self.touch();
-            life
-        });
+            let tried = self.word.try_finish(runner_link, |bits| {
+                if bits.has(MARKED) {
+                    self.reason();
+                }
+                if bits.handles() == 0 || bits.has(MARKED) {
+                    self.drop_value();
+                }
+                self.touch();
+                if bits.has(MARKED) { CANCELLED } else { life }
+            });
+            match tried {
+                Ok(ended) => break ended,
+                Err(_) => self.call_batch(),
+            }
+        };
         self.notes.terminal.fetch_add(1, Relaxed);
+        self.notes.life.store(after.life(), Relaxed);
         if before.has(WAITERS) {
             self.touch();
+            self.standing.borrow_mut().clear();
             // SAFETY: Q1: terminal, so the list is ours.
             let list = self.list.with_mut(|_| unsafe { self.waiters.take() });
             // SAFETY: as above.
@@ -264,204 +346,14 @@ impl Job {
         false
     }
 
-    // ---- counts: `request.rs` and `any.rs` -------------------------------------------------------------------------
-
-    /// The drop of an untyped handle, or of a shell.
-    pub fn release_link(&self) {
+    /// What a pool does with a member that it admits: it goes to a queue, where a worker finds it. True: it was run.
+    pub fn admit(&self) -> bool {
         self.touch();
-        if self.word.release_link() {
-            self.end();
+        if self.word.admit(0) {
+            return self.run_entry();
         }
-    }
-
-    /// The drop of a handle.
-    pub fn drop_handle(&self) -> HandleDrop {
-        self.touch();
-        let bits = self.word.load();
-        if bits.life() == FINISHED && bits.is_sole_handle() {
-            // `end_alone`.
-            self.drop_value();
-            self.end();
-            return HandleDrop::TerminalAlone;
-        }
-        self.touch();
-        let answer = self.word.drop_handle();
-        match answer {
-            HandleDrop::NotLast | HandleDrop::Running => {}
-            HandleDrop::Unstarted => self.end_claimed(),
-            HandleDrop::Terminal | HandleDrop::TerminalAlone => {
-                self.touch();
-                let _ = self.word.load();
-                self.drop_value();
-                self.touch();
-                if answer == HandleDrop::TerminalAlone || self.word.release_link() {
-                    self.end();
-                }
-            }
-        }
-        answer
-    }
-
-    /// The drop of a handle by the worker in whose private list the request stands, or stood. True: it was let go by a
-    /// plain store. (The runtime looks at the word before, to save a call; the look in here must do alone.)
-    pub fn drop_own_handle(&self) -> bool {
-        self.touch();
-        if self.word.drop_sole() {
-            return true;
-        }
-        self.drop_handle();
+        self.release_link();
         false
-    }
-
-    /// `Request::get`, of a request that is known to have finished.
-    pub fn read(&self) {
-        self.touch();
-        assert_eq!(self.word.load().life(), FINISHED);
-        // SAFETY: J1.
-        self.value.with(|value| assert_eq!(unsafe { *value }, Some(7), "a value that is not there"));
-    }
-
-    // ---- waiting: `wait.rs` ----------------------------------------------------------------------------------------
-
-    /// A waiter for this request.
-    pub fn waiter(&self, table: &'static Table) -> Arc<Waiter> {
-        let waiter = Waiter::new(table);
-        self.kept.lock().unwrap().push(Arc::clone(&waiter));
-        waiter
-    }
-
-    /// `wait::until_over`, and how it went. `lends`: the waiter runs what has not started; with `listed`, its own
-    /// worker's private list, it takes the entry out of there.
-    pub fn wait(&self, waiter: &Waiter, lends: bool, listed: Option<&Cell<bool>>) -> How {
-        let mut how = How::Over;
-        loop {
-            self.touch();
-            let bits = self.word.load();
-            if bits.is_terminal() {
-                return how;
-            }
-            if lends && bits.is_unstarted() && bits.life() != HELD {
-                let own = listed.filter(|_| bits.has(PRIVATE));
-                self.touch();
-                if self.word.claim_by_waiter(own.is_some()).is_ok() {
-                    if let Some(listed) = own {
-                        assert!(listed.replace(false), "a private entry that is not in its list");
-                    }
-                    self.execute(false);
-                    how = How::Ran;
-                }
-                continue;
-            }
-            assert_ne!(bits.life(), NEW, "the models that begin with a new one lend");
-            if !self.stand(waiter) {
-                return how;
-            }
-            self.park(waiter);
-            return How::Parked;
-        }
-    }
-
-    /// Parks a waiter that stands in the list, until it is woken.
-    pub fn park(&self, waiter: &Waiter) {
-        // SAFETY: on the context's own thread, after `begin`.
-        assert_eq!(unsafe { waiter.context().park(None) }, Cause::Woken);
-        waiter.leave_frame();
-        self.touch();
-        assert!(self.word.load().is_terminal(), "woken before the end");
-    }
-
-    /// One more entry, for the same request, if it has not started. By a holder of a handle.
-    pub fn enter_again(&self) -> bool {
-        self.touch();
-        let unstarted = self.word.load().is_unstarted();
-        if unstarted {
-            self.touch();
-            self.word.add_link();
-        }
-        unstarted
-    }
-
-    /// Begins a wait and stands in the list. False: it is over.
-    pub fn stand(&self, waiter: &Waiter) -> bool {
-        waiter.begin();
-        let _turn = self.turns.as_ref().map(|turns| turns.lock().unwrap());
-        self.touch();
-        if self.word.lock().is_err() {
-            waiter.context().abandon(waiter.ticket());
-            waiter.leave_frame();
-            return false;
-        }
-        // SAFETY: Q1: the lock is ours; Q2, J1.
-        self.list.with_mut(|_| unsafe { self.waiters.push(waiter.node()) });
-        self.touch();
-        self.word.unlock(|bits| Bits(bits.0 | WAITERS));
-        true
-    }
-
-    /// A waiter that stands in the list does not want to wait any longer.
-    pub fn leave(&self, waiter: &Waiter) -> Left {
-        if !waiter.context().settle(waiter.ticket(), Cause::TimedOut) {
-            self.park(waiter);
-            return Left::Woken;
-        }
-        let _turn = self.turns.as_ref().map(|turns| turns.lock().unwrap());
-        self.touch();
-        let left = if self.word.lock().is_ok() {
-            // SAFETY: Q1: the lock is ours; Q2: it stands in the list.
-            self.list.with_mut(|_| unsafe { self.waiters.unlink(waiter.node()) });
-            self.touch();
-            self.word.unlock(|bits| {
-                // The lock is still ours.
-                if self.waiters.is_empty() { Bits(bits.0 & !WAITERS) } else { bits }
-            });
-            Left::Unlinked
-        } else {
-            waiter.node().await_release();
-            Left::Released
-        };
-        waiter.leave_frame();
-        left
-    }
-
-    // ---- taking: `request.rs` --------------------------------------------------------------------------------------
-
-    /// `Request::take` by the worker in whose private list it is; `during` is the callable's own doing.
-    pub fn take(&self, waiter: &Waiter, listed: &Cell<bool>, during: impl FnOnce()) -> Took {
-        self.touch();
-        if !self.word.claim_sole() {
-            self.wait(waiter, true, Some(listed));
-            return self.take_over();
-        }
-        assert!(listed.replace(false), "a sole entry that is not in its list");
-        let value = self.call();
-        during();
-        self.touch();
-        if self.word.is_still_sole() {
-            self.end();
-            self.notes.alone.fetch_add(1, Relaxed);
-            self.notes.taken.fetch_add(1, Relaxed);
-            return Took::Alone;
-        }
-        self.put_value(value);
-        self.finish(FINISHED, false);
-        self.take_over()
-    }
-
-    /// `take_over`: the end of a take whose target is over.
-    pub fn take_over(&self) -> Took {
-        self.touch();
-        let bits = self.word.load();
-        assert_eq!(bits.life(), FINISHED);
-        if bits.handles() > 1 {
-            self.drop_handle();
-            return Took::Shared;
-        }
-        // SAFETY: J1.
-        let value = self.value.with_mut(|value| unsafe { (*value).take() });
-        assert_eq!(value, Some(7), "a value that is not there");
-        self.notes.taken.fetch_add(1, Relaxed);
-        self.drop_handle();
-        Took::Value
     }
 
     /// `Request::submit`, for a queue that others look into. True: the entry is the caller's to push.
@@ -475,37 +367,4 @@ impl fmt::Debug for Job {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Job").field("notes", &self.notes).finish_non_exhaustive()
     }
-}
-
-/// How a wait went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum How {
-    /// It was over, or was when the waiter wanted to stand in the list.
-    Over,
-    /// The waiter ran it itself.
-    Ran,
-    /// The waiter stood in the list and was woken.
-    Parked,
-}
-
-/// How a waiter left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Left {
-    /// It took its node out.
-    Unlinked,
-    /// The finisher had its node, and let go of it.
-    Released,
-    /// The end came first.
-    Woken,
-}
-
-/// How a take went.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Took {
-    /// Without an exchange, to the end.
-    Alone,
-    /// At the terminal state, as the only handle.
-    Value,
-    /// There were other handles.
-    Shared,
 }

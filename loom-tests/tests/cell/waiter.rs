@@ -8,13 +8,16 @@ use std::time::Instant;
 
 use forebear_context::context::{Cause, Context, ForeignContext, Reason, Table, Ticket, WaitNode};
 use forebear_context::lineage::NO_KEY;
-use forebear_context::shim::atomic::AtomicU64;
+use forebear_context::shim::atomic::{AtomicU64, Ordering};
 use forebear_context::shim::{Mutex, UnsafeCell, thread};
+use forebear_runtime::model::word::{Bits, CLAIMED, HANDLE, LINK, SUBMITTED, Word};
 
 /// One thread that waits: the shipped context and node, and the frame in which the node lies.
 #[repr(C)]
 pub struct Waiter {
     foreign: std::cell::UnsafeCell<ManuallyDrop<ForeignContext>>,
+    /// The word of the request that waits.
+    pub(super) request: Word,
     /// Held while a waker has the context in hand.
     in_hand: Mutex<()>,
     /// Whether the frame is there.
@@ -38,6 +41,7 @@ impl Waiter {
     pub(super) fn new(table: &'static Table) -> Arc<Waiter> {
         Arc::new(Waiter {
             foreign: std::cell::UnsafeCell::new(ManuallyDrop::new(ForeignContext::with_table(table))),
+            request: Word::new(CLAIMED | SUBMITTED | HANDLE | LINK),
             in_hand: Mutex::new(()),
             frame: UnsafeCell::new(false),
             node: std::cell::UnsafeCell::new(None),
@@ -75,6 +79,21 @@ impl Waiter {
     pub(super) fn ticket(&self) -> Ticket {
         // SAFETY: J1, J2.
         unsafe { (*self.node.get()).as_ref().unwrap().1 }
+    }
+
+    /// Whether the waiter is demand, as a scan of the list in which the node stands finds it: through the node.
+    pub(super) fn is_demand(&self) -> bool {
+        Waiter::touched(NonNull::from(self.context()));
+        // SAFETY: the context's own table; J1.
+        let word = unsafe { &*(self.context().table().word)(self.context()) };
+        Bits(word.load(Ordering::Relaxed)).is_demand()
+    }
+
+    /// Wakes it as [`BLOCKING`] does, by one who has no node of it in hand.
+    pub(super) fn wake(&self, cause: Cause) -> bool {
+        let _in_hand = self.in_hand.lock().unwrap();
+        // SAFETY: a waiter begins with a foreign context; J1.
+        unsafe { ForeignContext::release(self.context().into(), self.ticket(), cause) }
     }
 
     /// The thread goes, and its context with it. By the owner, once.
@@ -140,6 +159,7 @@ unsafe fn urgency(_: &Context) -> u64 {
     NO_KEY
 }
 
-unsafe fn word(_: &Context) -> *const AtomicU64 {
-    ptr::null()
+unsafe fn word(context: &Context) -> *const AtomicU64 {
+    // SAFETY: the table is given to waiters only; `repr(C)`; J1.
+    unsafe { &*ptr::from_ref(context).cast::<Waiter>() }.request.as_atomic()
 }

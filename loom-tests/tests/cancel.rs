@@ -1,0 +1,820 @@
+//! Cancelling, by the request word as it ships: marks against claims and ends, demand that leaves, lenders, shields.
+//!
+//! Every model checks, beside what `cell` checks of all: marked at most once, and by the answer of exactly one; `CANCELLED`
+//! in the end if and only if somebody was told that it is marked; each mark delivered once; a reason never read while it
+//! is written. So who was told "marked" never sees a value, and who was told "too late" never sees a cancel.
+//!
+//! # Shortcuts that fail
+//!
+//! | shortcut | what happens | mutant |
+//! |---|---|---|
+//! | outcome taken from a look before the terminal exchange | told "marked", and it ends with a value | `outcome_before_exchange` |
+//! | mark first, then end it if it was queued | a worker claims in between: it runs, and is ended | `mark_then_claim` |
+//! | only the list is demand | a target is cancelled under the live waiter that runs it | `lender_is_no_demand` |
+//! | a scan that looks at marks and not at shields | it is cancelled under a waiter that goes on waiting | `shielded_is_no_demand` |
+//! | demand decided when the lock is taken | the same, if that waiter claims it during the scan | `demand_decided_at_lock` |
+//! | admission by load and store | it is ended, and run | `admit_by_store` |
+//! | a private one cancelled by a store though it has a handle | its owner claims by waiting: run, and ended | `private_cancelled_by_store` |
+//! | fused take that looks at the handles only, or does not look again | an untyped handle's cancel is overwritten | `sole_ignores_links`, `no_closing_compare` |
+//! | veto without the lock | the last waiter goes in between, and the cancel is forgotten | `veto_without_lock` |
+//! | a leaver that does not look at the veto | the same | `leaver_ignores_veto` |
+//! | a cancelled waiter that leaves like any other | its target goes on for nobody | `leaver_does_not_ask` |
+//! | unlock by a remembered word | a claim from in between is taken back | `unlock_remembered` |
+//! | lent taken off without the lock | lender and last waiter each leave it to the other | `lent_off_without_lock` |
+//! | mark while somebody else holds the lock | the reason is read while it is written | `marked_past_the_lock` |
+//! | unlock that does not release | who sees the mark does not see the reason | `unlock_relaxed` |
+//! | reason after the mark | who sees the mark finds none | `reason_after_mark` |
+//! | shield looked at before the mark is set | delivered by both, or by nobody | `shield_seen_before_mark` |
+//! | the end of a region delivers whatever mark it finds | one from before the region is delivered twice | `unshield_delivers_again` |
+#![cfg(loom)]
+
+mod cell;
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use forebear_context::context::Cause;
+use forebear_context::shim::thread::{self, JoinHandle};
+use forebear_runtime::model::word::{
+    CLAIMED, Cancel, HANDLE, HELD, HandleDrop, LENT, LINK, NEW, QUEUED, SPAWNED, SUBMITTED,
+};
+
+use self::cell::{BLOCKING, How, Job, Left, Region, SPINNING, Took, exhaust, explore};
+
+/// A thread that does `f` to the job.
+fn with<T: 'static>(job: &Arc<Job>, f: impl FnOnce(&Job) -> T + 'static) -> JoinHandle<T> {
+    let job = Arc::clone(job);
+    thread::spawn(move || f(&job))
+}
+
+fn told(answer: Cancel) -> &'static str {
+    match answer {
+        Cancel::Ended => "ended",
+        Cancel::Marked => "marked",
+        Cancel::MarkedShielded => "marked, shielded",
+        Cancel::Vetoed => "vetoed",
+        Cancel::AlreadyMarked => "already marked",
+        Cancel::TooLate => "too late",
+        Cancel::Unasked => "unasked",
+    }
+}
+
+fn told_left(left: Left) -> &'static str {
+    match left {
+        Left::Unlinked(Cancel::Ended) => "left, ended it",
+        Left::Unlinked(Cancel::Marked) => "left, marked it",
+        Left::Unlinked(Cancel::MarkedShielded) => "left, marked it, shielded",
+        Left::Unlinked(Cancel::Vetoed) => "left, others stay",
+        Left::Unlinked(Cancel::AlreadyMarked) => "left, already marked",
+        Left::Unlinked(Cancel::TooLate) => "left, too late",
+        Left::Unlinked(Cancel::Unasked) => "left",
+        Left::Released => "released",
+        Left::Woken => "woken",
+    }
+}
+
+// ---- against the end -----------------------------------------------------------------------------------------------
+
+#[test]
+fn a_request_is_cancelled_while_it_ends() {
+    exhaust(&["marked", "too late"], |answers| {
+        let job = Job::new(CLAIMED | SUBMITTED | HANDLE | LINK);
+        let finisher = with(&job, |job| job.execute(true));
+        answers.note(told(job.cancel()));
+        job.drop_handle();
+        finisher.join().unwrap();
+        job.check();
+    });
+}
+
+#[test]
+fn two_cancel_it_while_it_ends() {
+    explore(&["marked", "too late", "already marked"], |answers| {
+        let job = Job::with_turns(CLAIMED | SUBMITTED | HANDLE | (2 * LINK));
+        let finisher = with(&job, |job| job.execute(true));
+        let other = with(&job, |job| {
+            let answer = job.cancel_for(1);
+            job.release_link();
+            answer
+        });
+        answers.note(told(job.cancel()));
+        job.drop_handle();
+        answers.note(told(other.join().unwrap()));
+        finisher.join().unwrap();
+        job.check();
+    });
+}
+
+// ---- against claims ------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_queued_request_is_cancelled_while_a_worker_claims_it() {
+    exhaust(&["ended", "marked", "too late"], |answers| {
+        let job = Job::new(QUEUED | SUBMITTED | HANDLE | LINK);
+        let worker = with(&job, Job::run_entry);
+        let answer = job.cancel();
+        answers.note(told(answer));
+        job.drop_handle();
+        assert_eq!(worker.join().unwrap(), answer != Cancel::Ended, "run or ended");
+        job.check();
+    });
+}
+
+/// A waiter that lends its stack stands in no list, and is demand all the same.
+#[test]
+fn a_queued_request_is_cancelled_while_a_waiter_claims_it() {
+    exhaust(&["ended", "vetoed", "too late"], |answers| {
+        let job = Job::new(QUEUED | SUBMITTED | HANDLE | (2 * LINK));
+        let waiter = with(&job, |job| {
+            let how = job.wait(&job.waiter(&BLOCKING), true, None);
+            job.drop_handle();
+            how
+        });
+        let answer = job.cancel();
+        answers.note(told(answer));
+        job.release_link();
+        let how = waiter.join().unwrap();
+        assert_eq!(how == How::Ran, answer != Cancel::Ended, "run or ended");
+        job.release_link();
+        job.check();
+    });
+}
+
+#[test]
+fn a_queued_request_is_cancelled_while_a_worker_and_a_waiter_want_it() {
+    explore(&["ended", "marked", "vetoed", "too late", "over", "ran it", "parked"], |answers| {
+        let job = Job::with_turns(QUEUED | SUBMITTED | HANDLE | (2 * LINK));
+        let worker = with(&job, Job::run_entry);
+        let waiter = with(&job, |job| {
+            let how = job.wait(&job.waiter(&BLOCKING), true, None);
+            job.drop_handle();
+            how
+        });
+        answers.note(told(job.cancel()));
+        job.release_link();
+        answers.note(match waiter.join().unwrap() {
+            How::Over => "over",
+            How::Ran => "ran it",
+            How::Parked => "parked",
+        });
+        worker.join().unwrap();
+        job.check();
+    });
+}
+
+#[test]
+fn a_new_one_is_cancelled_while_its_last_handle_goes() {
+    exhaust(&["cancelled", "dropped"], |answers| {
+        let job = Job::new(NEW | HANDLE | LINK);
+        let handle = with(&job, Job::drop_handle);
+        let answer = job.cancel();
+        job.release_link();
+        let dropped = handle.join().unwrap();
+        assert_eq!(answer == Cancel::Ended, dropped != HandleDrop::Unstarted, "ended by one of the two");
+        answers.note(if answer == Cancel::Ended { "cancelled" } else { "dropped" });
+        job.check();
+    });
+}
+
+#[test]
+fn a_new_one_is_cancelled_while_it_is_submitted() {
+    exhaust(&["not submitted", "a shell", "marked", "too late"], |answers| {
+        let job = Job::new(NEW | (2 * HANDLE));
+        let submitter = with(&job, |job| {
+            let submitted = job.submit();
+            job.drop_handle();
+            (submitted, submitted && job.run_entry())
+        });
+        let answer = job.cancel();
+        job.drop_handle();
+        answers.note(match (answer, submitter.join().unwrap()) {
+            (Cancel::Ended, (false, _)) => "not submitted",
+            (Cancel::Ended, (true, false)) => "a shell",
+            (answer, (true, true)) => told(answer),
+            _ => "run, or ended, by both or neither",
+        });
+        job.check();
+    });
+}
+
+/// A pool admits what somebody cancels.
+#[test]
+fn a_held_one_is_cancelled_while_it_is_admitted() {
+    exhaust(&["ended", "marked", "too late"], |answers| {
+        let job = Job::new(HELD | SUBMITTED | HANDLE | LINK);
+        let pool = with(&job, Job::admit);
+        let answer = job.cancel();
+        answers.note(told(answer));
+        job.drop_handle();
+        assert_eq!(pool.join().unwrap(), answer != Cancel::Ended, "run or ended");
+        job.check();
+    });
+}
+
+// ---- in the private list -------------------------------------------------------------------------------------------
+
+/// Its maker is cancelled, and so the worker that has it in its list cancels it there.
+fn cancel_listed(job: &Job) -> Cancel {
+    let listed = Cell::new(true);
+    let answer = job.cancel_listed(&listed);
+    if listed.get() {
+        job.run_popped();
+    }
+    answer
+}
+
+#[test]
+fn a_private_one_is_cancelled_while_a_handle_elsewhere_waits() {
+    exhaust(&["ended", "vetoed", "too late"], |answers| {
+        let job = Job::new(SPAWNED);
+        let waiter = with(&job, |job| {
+            let how = job.wait(&job.waiter(&BLOCKING), true, None);
+            job.drop_handle();
+            how
+        });
+        let answer = cancel_listed(&job);
+        answers.note(told(answer));
+        assert_eq!(waiter.join().unwrap() == How::Ran, answer != Cancel::Ended, "run or ended");
+        job.check();
+    });
+}
+
+#[test]
+fn a_private_one_is_cancelled_while_its_handle_elsewhere_goes() {
+    exhaust(&["ended, and a handle left", "ended, alone"], |answers| {
+        let job = Job::new(SPAWNED);
+        let handle = with(&job, Job::drop_handle);
+        thread::yield_now();
+        assert_eq!(cancel_listed(&job), Cancel::Ended);
+        answers.note(match handle.join().unwrap() {
+            HandleDrop::Running if !job.had_reason() => "ended, alone",
+            _ => "ended, and a handle left",
+        });
+        job.check();
+    });
+}
+
+#[test]
+fn a_private_one_is_cancelled_while_an_untyped_handle_cancels_it() {
+    exhaust(&["ended here", "ended there"], |answers| {
+        let job = Job::new(SPAWNED + LINK);
+        let other = with(&job, |job| {
+            let answer = job.cancel();
+            job.release_link();
+            answer
+        });
+        let answer = cancel_listed(&job);
+        let other = other.join().unwrap();
+        assert_eq!(answer == Cancel::Ended, other != Cancel::Ended, "ended by one of the two");
+        answers.note(if other == Cancel::Ended { "ended there" } else { "ended here" });
+        job.drop_handle();
+        job.check();
+    });
+}
+
+/// Takes by value what stands in this thread's private list, and works off the list.
+fn take(job: &Job, during: impl FnOnce()) -> &'static str {
+    let listed = Cell::new(true);
+    let took = job.take(&job.waiter(&BLOCKING), &listed, during);
+    if listed.get() {
+        assert!(!job.run_popped(), "taken, and still to run");
+    }
+    told_take(took)
+}
+
+fn told_take(took: Took) -> &'static str {
+    match took {
+        Took::Alone => "taken alone",
+        Took::Value => "taken",
+        Took::Shared => "shared",
+        Took::Cancelled => "nothing to take",
+    }
+}
+
+/// A plain store may stand for the claim only if nobody can cancel it at that moment.
+#[test]
+fn a_fused_take_sees_an_untyped_handle_that_cancels() {
+    exhaust(&["taken", "nothing to take", "ended", "vetoed", "too late"], |answers| {
+        let job = Job::new(SPAWNED + LINK);
+        let canceller = with(&job, |job| {
+            let answer = job.cancel();
+            job.release_link();
+            answer
+        });
+        answers.note(take(&job, || {}));
+        answers.note(told(canceller.join().unwrap()));
+        job.check();
+    });
+}
+
+/// The callable gives away a handle to itself, and somebody cancels by it: whoever takes it is demand.
+#[test]
+fn a_fused_take_that_gives_itself_away_is_spared() {
+    exhaust(&["taken", "vetoed", "too late"], |answers| {
+        let job = Job::new(SPAWNED);
+        let mut canceller = None;
+        answers.note(take(&job, || {
+            job.word.add_link();
+            canceller = Some(with(&job, |job| {
+                let answer = job.cancel();
+                job.release_link();
+                answer
+            }));
+        }));
+        answers.note(told(canceller.unwrap().join().unwrap()));
+        job.check();
+    });
+}
+
+/// Its maker has published it and takes it by value, a thief has the entry, and somebody cancels.
+#[test]
+fn a_published_one_is_taken_and_stolen_and_cancelled() {
+    let answers = ["taken", "nothing to take", "stolen", "a shell", "ended", "marked", "vetoed", "too late"];
+    explore(&answers, |answers| {
+        let job = Job::with_turns(SPAWNED + LINK);
+        let canceller = with(&job, |job| {
+            let answer = job.cancel();
+            job.release_link();
+            answer
+        });
+        job.touch();
+        job.word.publish();
+        let thief = with(&job, Job::run_entry);
+        answers.note(told_take(job.take(&job.waiter(&BLOCKING), &Cell::new(false), || {})));
+        answers.note(if thief.join().unwrap() { "stolen" } else { "a shell" });
+        answers.note(told(canceller.join().unwrap()));
+        job.check();
+    });
+}
+
+// ---- demand that leaves --------------------------------------------------------------------------------------------
+
+/// The only waiter's time is up while somebody cancels its target. Whoever comes second marks it: a veto is remembered.
+#[test]
+fn the_last_waiter_leaves_while_its_target_is_cancelled() {
+    exhaust(&["marked", "vetoed", "left", "left, marked it"], |answers| {
+        let job = Job::new(CLAIMED | SUBMITTED | HANDLE | (2 * LINK));
+        let waiter = job.waiter(&SPINNING);
+        assert!(job.stand(&waiter));
+        let canceller = with(&job, |job| {
+            let answer = job.cancel();
+            job.release_link();
+            answer
+        });
+        answers.note(told_left(job.leave(&waiter, Cause::TimedOut)));
+        answers.note(told(canceller.join().unwrap()));
+        assert!(job.was_marked(), "a cancel that was vetoed, and forgotten");
+        job.execute(true);
+        job.drop_handle();
+        job.check();
+    });
+}
+
+#[test]
+fn the_last_waiter_leaves_while_its_target_is_cancelled_and_ends() {
+    let answers = ["marked", "vetoed", "too late", "left", "left, marked it", "released", "woken"];
+    explore(&answers, |answers| {
+        let job = Job::with_turns(CLAIMED | SUBMITTED | HANDLE | (2 * LINK));
+        let waiter = job.waiter(&SPINNING);
+        assert!(job.stand(&waiter));
+        let canceller = with(&job, |job| {
+            let answer = job.cancel();
+            job.release_link();
+            answer
+        });
+        let finisher = with(&job, |job| job.execute(true));
+        let left = job.leave(&waiter, Cause::TimedOut);
+        job.drop_handle();
+        let answer = canceller.join().unwrap();
+        finisher.join().unwrap();
+        if answer == Cancel::Vetoed && matches!(left, Left::Unlinked(_)) {
+            assert_eq!(left, Left::Unlinked(Cancel::Marked), "a cancel that was vetoed, and forgotten");
+        }
+        answers.note(told_left(left));
+        answers.note(told(answer));
+        job.check();
+    });
+}
+
+/// A cancel is remembered, the last waiter leaves, and a worker claims: ended or run, and marked in any case.
+#[test]
+fn the_last_waiter_of_a_queued_one_leaves_while_it_is_claimed() {
+    exhaust(&["left, ended it", "left, marked it", "released", "woken"], |answers| {
+        let job = Job::new(QUEUED | SUBMITTED | HANDLE | LINK);
+        let waiter = job.waiter(&SPINNING);
+        assert!(job.stand(&waiter));
+        assert_eq!(job.cancel(), Cancel::Vetoed);
+        let worker = with(&job, Job::run_entry);
+        let left = job.leave(&waiter, Cause::TimedOut);
+        answers.note(told_left(left));
+        job.drop_handle();
+        let ended = left == Left::Unlinked(Cancel::Ended);
+        assert_eq!(worker.join().unwrap(), !ended, "run or ended");
+        job.check();
+    });
+}
+
+#[test]
+fn the_last_waiter_of_a_queued_one_leaves_while_it_is_claimed_and_cancelled() {
+    let answers = [
+        "left",
+        "left, ended it",
+        "left, marked it",
+        "released",
+        "woken",
+        "ended",
+        "marked",
+        "vetoed",
+        "too late",
+    ];
+    explore(&answers, |answers| {
+        let job = Job::with_turns(QUEUED | SUBMITTED | HANDLE | (2 * LINK));
+        let waiter = job.waiter(&SPINNING);
+        assert!(job.stand(&waiter));
+        let worker = with(&job, Job::run_entry);
+        let canceller = with(&job, |job| {
+            let answer = job.cancel();
+            job.release_link();
+            answer
+        });
+        answers.note(told_left(job.leave(&waiter, Cause::TimedOut)));
+        job.drop_handle();
+        answers.note(told(canceller.join().unwrap()));
+        worker.join().unwrap();
+        job.check();
+    });
+}
+
+/// Who waits is cancelled, and takes its target with it.
+#[test]
+fn a_cancelled_waiter_leaves_while_its_target_ends() {
+    exhaust(&["left, marked it", "released", "woken"], |answers| {
+        let job = Job::new(CLAIMED | SUBMITTED | HANDLE | LINK);
+        let waiter = job.waiter(&SPINNING);
+        assert!(job.stand(&waiter));
+        let finisher = with(&job, |job| job.execute(true));
+        waiter.mark();
+        answers.note(told_left(job.leave(&waiter, Cause::Cancelled)));
+        job.drop_handle();
+        finisher.join().unwrap();
+        job.check();
+    });
+}
+
+/// The same of a waiter that is parked: it is marked, then woken, by another thread, while its target ends.
+#[test]
+fn a_parked_waiter_is_cancelled_while_its_target_ends() {
+    explore(&["left, marked it", "released", "woken", "came first", "came late", "over"], |answers| {
+        let job = Job::with_turns(CLAIMED | SUBMITTED | HANDLE | LINK);
+        let waiter = job.waiter(&BLOCKING);
+        let finisher = with(&job, |job| job.execute(true));
+        if job.stand(&waiter) {
+            let canceller = {
+                let waiter = Arc::clone(&waiter);
+                thread::spawn(move || waiter.cancel())
+            };
+            let left = job.park_or_leave(&waiter);
+            answers.note(told_left(left));
+            let came_first = canceller.join().unwrap();
+            assert_eq!(came_first, left != Left::Woken);
+            answers.note(if came_first { "came first" } else { "came late" });
+        } else {
+            answers.note("over");
+        }
+        job.drop_handle();
+        finisher.join().unwrap();
+        job.check();
+    });
+}
+
+/// Its only waiter is cancelled, and so is the target: by the scan, which finds no demand, or by the leaver.
+#[test]
+fn a_cancelled_waiter_leaves_while_its_target_is_cancelled() {
+    let answers = ["marked", "vetoed", "already marked", "left, marked it", "left, already marked"];
+    exhaust(&answers, |answers| {
+        let job = Job::new(CLAIMED | SUBMITTED | HANDLE | (2 * LINK));
+        let waiter = job.waiter(&SPINNING);
+        assert!(job.stand(&waiter));
+        let canceller = with(&job, |job| {
+            let answer = job.cancel();
+            job.release_link();
+            answer
+        });
+        waiter.mark();
+        answers.note(told_left(job.leave(&waiter, Cause::Cancelled)));
+        answers.note(told(canceller.join().unwrap()));
+        assert!(job.was_marked(), "nobody is left who wants it");
+        job.execute(true);
+        job.drop_handle();
+        job.check();
+    });
+}
+
+/// A waiter that is marked within a shielded region waits on, and is demand until it leaves.
+#[test]
+fn a_shielded_waiter_leaves_while_its_target_is_cancelled() {
+    exhaust(&["vetoed: left, marked it", "marked: left"], |answers| {
+        let job = Job::new(CLAIMED | SUBMITTED | HANDLE | (2 * LINK));
+        let waiter = job.waiter(&SPINNING);
+        assert!(job.stand(&waiter));
+        waiter.mark_shielded();
+        let canceller = with(&job, |job| {
+            let answer = job.cancel();
+            job.release_link();
+            answer
+        });
+        let left = job.leave(&waiter, Cause::TimedOut);
+        answers.note(match (canceller.join().unwrap(), left) {
+            (Cancel::Vetoed, Left::Unlinked(Cancel::Marked)) => "vetoed: left, marked it",
+            (Cancel::Marked, Left::Unlinked(Cancel::Unasked)) => "marked: left",
+            _ => "else",
+        });
+        job.execute(true);
+        job.drop_handle();
+        job.check();
+    });
+}
+
+/// One's time is up, one is cancelled, and a cancel is remembered: the last of them fires it.
+#[test]
+fn two_waiters_leave_and_the_last_fires_what_is_remembered() {
+    exhaust(&["first ended it", "second ended it"], |answers| {
+        let job = Job::new(QUEUED | SUBMITTED | (2 * HANDLE) | LINK);
+        let (first, second) = (job.waiter(&SPINNING), job.waiter(&SPINNING));
+        assert!(job.stand(&first) && job.stand(&second));
+        assert_eq!(job.cancel(), Cancel::Vetoed);
+        let other = with(&job, move |job| {
+            let left = job.leave(&second, Cause::TimedOut);
+            job.drop_handle();
+            left
+        });
+        first.mark();
+        let left = job.leave(&first, Cause::Cancelled);
+        job.drop_handle();
+        let ended = Left::Unlinked(Cancel::Ended);
+        answers.note(match (left, other.join().unwrap()) {
+            (first, _) if first == ended => "first ended it",
+            (_, second) if second == ended => "second ended it",
+            _ => "a cancel that was vetoed, and forgotten",
+        });
+        assert!(!job.run_entry(), "ended, and run");
+        job.check();
+    });
+}
+
+/// One waiter is cancelled and has not left yet, another claims the target, while a cancel looks who waits: the one that
+/// stands in the list does not count, the one that has claimed does, though nobody saw it in the list.
+#[test]
+fn a_waiter_claims_while_a_cancel_looks_who_waits() {
+    exhaust(&["ended", "vetoed", "too late"], |answers| {
+        let job = Job::new(QUEUED | SUBMITTED | (2 * HANDLE) | (2 * LINK));
+        let idle = job.waiter(&SPINNING);
+        assert!(job.stand(&idle));
+        idle.mark();
+        let lender = with(&job, |job| {
+            let how = job.wait(&job.waiter(&BLOCKING), true, None);
+            job.drop_handle();
+            how
+        });
+        let answer = job.cancel();
+        answers.note(told(answer));
+        job.release_link();
+        assert_eq!(lender.join().unwrap() == How::Ran, answer != Cancel::Ended, "run or ended");
+        job.drop_handle();
+        job.release_link();
+        job.check();
+    });
+}
+
+/// Two cancels reach the two waiters of one target, which each then asks on its waiter's behalf before the waiters have
+/// left. Whichever comes second finds both marked.
+#[test]
+fn two_waiters_are_cancelled_and_their_target_with_them() {
+    exhaust(&["marked", "vetoed", "already marked"], |answers| {
+        let job = Job::new(CLAIMED | SUBMITTED | (2 * HANDLE) | LINK);
+        let (first, second) = (job.waiter(&SPINNING), job.waiter(&SPINNING));
+        assert!(job.stand(&first) && job.stand(&second));
+        let other = {
+            let (job, second) = (Arc::clone(&job), Arc::clone(&second));
+            thread::spawn(move || {
+                second.mark();
+                job.cancel()
+            })
+        };
+        first.mark();
+        answers.note(told(job.cancel()));
+        answers.note(told(other.join().unwrap()));
+        assert!(job.was_marked(), "both who waited are marked");
+        job.execute(true);
+        job.drop_handle();
+        job.drop_handle();
+        job.check();
+    });
+}
+
+// ---- lenders -------------------------------------------------------------------------------------------------------
+
+/// The request on whose stack it runs is cancelled while somebody cancels it.
+#[test]
+fn a_lender_is_cancelled_while_its_target_is() {
+    exhaust(&["vetoed", "already marked", "too late"], |answers| {
+        let job = Job::new(CLAIMED | SUBMITTED | LENT | HANDLE | LINK);
+        let canceller = with(&job, |job| {
+            let answer = job.cancel();
+            job.release_link();
+            answer
+        });
+        // Until then the lender is demand, so nobody else has marked it.
+        job.execute_with(false, || assert_eq!(job.lender_cancelled(), Cancel::Marked));
+        job.drop_handle();
+        answers.note(told(canceller.join().unwrap()));
+        job.check();
+    });
+}
+
+/// The lender is cancelled while the only other waiter leaves: the later of the two lets the cancel through.
+#[test]
+fn a_lender_is_cancelled_while_the_other_waiter_leaves() {
+    exhaust(&["lender: marked", "lender: vetoed", "left", "left, marked it"], |answers| {
+        let job = Job::new(CLAIMED | SUBMITTED | LENT | (2 * HANDLE));
+        let waiter = job.waiter(&SPINNING);
+        assert!(job.stand(&waiter));
+        let other = with(&job, move |job| {
+            let left = job.leave(&waiter, Cause::TimedOut);
+            job.drop_handle();
+            left
+        });
+        job.execute_with(false, || {
+            answers.note(match job.lender_cancelled() {
+                Cancel::Marked => "lender: marked",
+                Cancel::Vetoed => "lender: vetoed",
+                unexpected => told(unexpected),
+            });
+            answers.note(told_left(other.join().unwrap()));
+            assert!(job.was_marked(), "nobody is left who wants it");
+        });
+        job.drop_handle();
+        job.check();
+    });
+}
+
+#[test]
+fn a_lender_is_cancelled_while_the_other_waiter_leaves_and_somebody_cancels() {
+    let answers = [
+        "lender: marked",
+        "lender: vetoed",
+        "left",
+        "left, others stay",
+        "left, marked it",
+        "released",
+        "woken",
+        "vetoed",
+        "already marked",
+        "too late",
+    ];
+    explore(&answers, |answers| {
+        let job = Job::with_turns(CLAIMED | SUBMITTED | LENT | (2 * HANDLE) | LINK);
+        let waiter = job.waiter(&SPINNING);
+        assert!(job.stand(&waiter));
+        let other = with(&job, move |job| {
+            let left = job.leave(&waiter, Cause::TimedOut);
+            job.drop_handle();
+            left
+        });
+        let canceller = with(&job, |job| {
+            let answer = job.cancel();
+            job.release_link();
+            answer
+        });
+        let mut lender = Cancel::Unasked;
+        job.execute_with(false, || lender = job.lender_cancelled());
+        job.drop_handle();
+        answers.note(match lender {
+            Cancel::Marked => "lender: marked",
+            Cancel::Vetoed => "lender: vetoed",
+            unexpected => told(unexpected),
+        });
+        let left = other.join().unwrap();
+        answers.note(told_left(left));
+        answers.note(told(canceller.join().unwrap()));
+        if matches!(left, Left::Unlinked(_)) {
+            assert!(job.was_marked(), "nobody is left who wants it");
+        }
+        job.check();
+    });
+}
+
+// ---- aborts, reasons, shields --------------------------------------------------------------------------------------
+
+/// An abort and a cancel at once: the reason is there for whoever sees the mark, and is the abort's if the mark is.
+#[test]
+fn the_first_reason_stays() {
+    exhaust(&["abort: marked", "abort: already marked", "marked", "already marked"], |answers| {
+        let job = Job::new(CLAIMED | SUBMITTED | HANDLE | (2 * LINK));
+        let canceller = with(&job, |job| {
+            let answer = job.cancel();
+            let reason = job.reason();
+            job.release_link();
+            (answer, reason)
+        });
+        let answer = job.abort(3);
+        let (other, reason) = canceller.join().unwrap();
+        assert_eq!(reason, (answer == Cancel::Marked).then_some(3));
+        answers.note(told(other));
+        answers.note(if answer == Cancel::Marked { "abort: marked" } else { "abort: already marked" });
+        job.execute(true);
+        job.drop_handle();
+        job.check();
+    });
+}
+
+/// An abort does not ask who waits. Who looks at the mark finds the reason.
+#[test]
+fn an_abort_is_seen_with_its_reason() {
+    exhaust(&["seen", "not seen"], |answers| {
+        let job = Job::new(CLAIMED | SUBMITTED | (2 * HANDLE) | LINK);
+        let waiter = job.waiter(&SPINNING);
+        assert!(job.stand(&waiter));
+        let aborter = with(&job, |job| {
+            assert_eq!(job.abort(3), Cancel::Marked);
+            job.drop_handle();
+        });
+        thread::yield_now();
+        if job.is_marked() {
+            assert_eq!(job.reason(), Some(3));
+            answers.note("seen");
+        } else {
+            answers.note("not seen");
+        }
+        aborter.join().unwrap();
+        job.execute(true);
+        job.drop_handle();
+        job.check();
+    });
+}
+
+fn told_region(region: Region) -> &'static str {
+    match region {
+        Region::Quiet => "region: not marked in it",
+        Region::Before => "region: marked before",
+        Region::Delivers => "region: delivers",
+    }
+}
+
+/// Whoever marks it, the mark is delivered once: by the aborter, or by the end of the region.
+#[test]
+fn an_abort_meets_a_shielded_region() {
+    let answers = [
+        "marked",
+        "marked, shielded",
+        "too late",
+        "region: not marked in it",
+        "region: marked before",
+        "region: delivers",
+    ];
+    exhaust(&answers, |answers| {
+        let job = Job::new(CLAIMED | SUBMITTED | HANDLE | LINK);
+        let aborter = with(&job, |job| {
+            let answer = job.abort(3);
+            job.drop_handle();
+            answer
+        });
+        job.execute_with(true, || {
+            answers.note(told_region(job.shielded(|| {})));
+        });
+        answers.note(told(aborter.join().unwrap()));
+        job.check();
+    });
+}
+
+#[test]
+fn an_abort_and_a_cancel_meet_a_shielded_region() {
+    let answers = [
+        "marked",
+        "marked, shielded",
+        "already marked",
+        "too late",
+        "region: not marked in it",
+        "region: marked before",
+        "region: delivers",
+    ];
+    explore(&answers, |answers| {
+        let job = Job::with_turns(CLAIMED | SUBMITTED | HANDLE | (2 * LINK));
+        let aborter = with(&job, |job| {
+            let answer = job.abort(3);
+            job.drop_handle();
+            answer
+        });
+        let canceller = with(&job, |job| {
+            let answer = job.cancel();
+            job.release_link();
+            answer
+        });
+        job.execute_with(true, || {
+            answers.note(told_region(job.shielded(|| {})));
+        });
+        answers.note(told(aborter.join().unwrap()));
+        answers.note(told(canceller.join().unwrap()));
+        job.check();
+    });
+}

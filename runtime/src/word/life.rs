@@ -1,0 +1,162 @@
+//! From new to claimed.
+//!
+//! A claim is an exchange that moves life to `CLAIMED`; who wins it runs the request, or ends it unrun. Where every count is
+//! in the claimer's own hand a plain store does (W8), so that a request which its maker takes by value, or which nobody
+//! knows of any more, is run without a single exchange. Each of these stores is allowed by a look at the *whole* word.
+//!
+//! A queue entry owns a link. Its claim makes that link the runner's; an entry whose request was claimed elsewhere, by a
+//! waiter or by who cancelled it, is a *shell*, whose link the finder releases. An entry held back by a pool is the
+//! pool's: nobody but a canceller claims it.
+
+use forebear_context::shim::atomic::Ordering;
+
+use super::Word;
+use super::bits::*;
+
+impl Word {
+    /// New to queued, with the link of the queue entry that the caller pushes next, and `marks`: [`SUBMITTED`] unless a
+    /// wait submits, [`PRIVATE`] if the entry goes to the maker's private list. False: it was submitted before.
+    #[inline]
+    pub fn submit(&self, marks: u64) -> bool {
+        self.update(|b| (b.life() == NEW).then(|| Bits((b.with_life(QUEUED).0 | marks) + LINK))).is_ok()
+    }
+
+    /// New to held back by a pool, with the pool's link, and `marks` as in [`submit`](Self::submit). False: it was submitted
+    /// before.
+    #[allow(dead_code, reason = "for pools of requests")]
+    pub fn hold(&self, marks: u64) -> bool {
+        self.update(|b| (b.life() == NEW).then(|| Bits((b.with_life(HELD).0 | marks) + LINK))).is_ok()
+    }
+
+    /// Held to queued, and `marks`: [`PRIVATE`] if the entry that is pushed next goes to the admitting worker's own list, else
+    /// 0. The pool's link is that entry's. False: a shell, cancelled while it was held; the pool releases its link.
+    #[allow(dead_code, reason = "for pools of requests")]
+    pub fn admit(&self, marks: u64) -> bool {
+        #[cfg(mutant = "admit_by_store")]
+        {
+            let b = self.load();
+            if b.life() == HELD {
+                self.0.store(b.with_life(QUEUED).0 | marks, Ordering::Release);
+            }
+            return b.life() == HELD;
+        }
+        #[cfg(not(mutant = "admit_by_store"))]
+        self.update(|b| (b.life() == HELD).then(|| Bits(b.with_life(QUEUED).0 | marks))).is_ok()
+    }
+
+    /// Claim by the holder of a queue entry; its link becomes the runner's. False: a shell, whose link the caller
+    /// releases.
+    #[inline]
+    pub fn claim_by_queue(&self) -> bool {
+        #[cfg(mutant = "claim_by_store")]
+        {
+            // Both claimers see it queued, and both win.
+            let b = self.load();
+            if b.is_unstarted() {
+                self.0.store(b.with_life(CLAIMED).0 & !PRIVATE, Ordering::Release);
+                return true;
+            }
+            return false;
+        }
+        #[cfg(not(mutant = "claim_by_store"))]
+        self.update(|b| b.is_unstarted().then(|| Bits(b.with_life(CLAIMED).0 & !PRIVATE))).is_ok()
+    }
+
+    /// Claim by a waiter that lends its stack; it needs no link, since it borrows a handle. With `fold` the waiter is
+    /// also the owner of the private list that holds the entry, and takes the entry's link off in the same exchange.
+    ///
+    /// Answers the bits before, or `Err` with the bits that forbade it.
+    #[inline]
+    pub fn claim_by_waiter(&self, fold: bool) -> Result<Bits, Bits> {
+        self.update(|b| {
+            // Folding was decided by a look at the private bit; the look must still hold in the exchange.
+            let still = !fold || b.has(PRIVATE);
+            (b.is_unstarted() && b.life() != HELD && still).then(|| {
+                let claimed = b.with_life(CLAIMED).0 & !PRIVATE | LENT;
+                Bits(if fold { claimed - LINK } else { claimed })
+            })
+        })
+        .map(|(before, _)| before)
+    }
+
+    /// Claims an entry that the caller has just taken out of its own private list. False: a shell.
+    #[inline(always)]
+    pub fn claim_popped(&self) -> bool {
+        #[cfg(mutant = "plain_pop_with_handle")]
+        if self.load().0 & !(COUNT << 16) == SPAWNED_DETACHED {
+            // The handle lives elsewhere, and its owner claims by waiting.
+            self.0.store(POPPED_SOLE, Ordering::Relaxed);
+            return true;
+        }
+        if self.load().0 == SPAWNED_DETACHED {
+            // W8: no handle is left, the one link is the list's, and nobody can make another out of nothing.
+            self.0.store(POPPED_SOLE, Ordering::Relaxed);
+            return true;
+        }
+        self.claim_by_queue()
+    }
+
+    /// Claims without an exchange for the holder, by value, of the sole handle, if the entry stands in the caller's own
+    /// private list and nobody else knows of the request. The list's link is folded in.
+    #[inline(always)]
+    pub fn claim_sole(&self) -> bool {
+        // Acquire: an untyped handle that is gone by now did its last reads before this.
+        let bits = self.load().0;
+        #[cfg(mutant = "sole_ignores_links")]
+        let bits = bits & (LINK - 1) | LINK;
+        if bits != SPAWNED {
+            return false;
+        }
+        // W8.
+        self.0.store(TAKEN_SOLE, Ordering::Relaxed);
+        true
+    }
+
+    /// Gives back, without an exchange, the sole handle of a request that stands in the caller's own private list and
+    /// that nobody else knows of. False: nothing was done.
+    #[inline(always)]
+    pub fn drop_sole(&self) -> bool {
+        let bits = self.load().0;
+        #[cfg(mutant = "sole_drop_ignores_links")]
+        let bits = bits & (LINK - 1) | LINK;
+        if bits != SPAWNED {
+            return false;
+        }
+        // W8: by value, and the list's link is in the caller's own list.
+        self.0.store(SPAWNED_DETACHED, Ordering::Relaxed);
+        true
+    }
+
+    /// After the run of a request claimed by [`claim_popped`](Self::claim_popped): whether nobody else knows of it, so
+    /// that it need not go terminal at all.
+    #[inline(always)]
+    pub fn is_popped_sole(&self) -> bool {
+        #[cfg(mutant = "popped_sole_by_handles")]
+        return self.load().handles() == 0;
+        #[cfg(not(mutant = "popped_sole_by_handles"))]
+        return self.load().0 == POPPED_SOLE;
+    }
+
+    /// After the run of a request claimed by [`claim_sole`](Self::claim_sole): whether still nobody else knows of it.
+    #[inline(always)]
+    pub fn is_still_sole(&self) -> bool {
+        #[cfg(mutant = "no_closing_compare")]
+        return true;
+        #[cfg(not(mutant = "no_closing_compare"))]
+        return self.load().0 == TAKEN_SOLE;
+    }
+
+    /// Takes the private bit off before the entry is pushed to a shelf.
+    #[inline]
+    pub fn publish(&self) {
+        #[cfg(mutant = "publish_by_store")]
+        {
+            let b = self.load();
+            self.0.store(b.0 & !PRIVATE, Ordering::Release);
+            return;
+        }
+        // Nothing would tell the shelf from the private list.
+        #[cfg(not(any(mutant = "publish_by_store", mutant = "publish_keeps_private")))]
+        self.0.fetch_and(!PRIVATE, Ordering::AcqRel);
+    }
+}
