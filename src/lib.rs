@@ -38,6 +38,7 @@
 //! * [`join`] and [`scope`]: structure, with borrowed data.
 //! * [`Runtime`]: workers; several in one process, or the default one.
 //! * [`Priority`]: a root's place in the order, before its age.
+//! * [`time`]: the clock of a runtime, which in a test can be moved by hand.
 //! * [`pool`]: plain worker threads with a queue discipline of your choice, without requests.
 //!
 //! # What pinning cannot make sound
@@ -66,6 +67,11 @@ pub use forebear_runtime::{
 };
 #[cfg(panic = "unwind")]
 pub use forebear_runtime::{OrUnwind, catch};
+
+/// The clocks that a runtime's deadlines and time-outs can go by: see [`RuntimeBuilder::clock`].
+pub mod time {
+    pub use forebear_context::clock::{Clock, ManualClock, MonotonicClock, Subscription};
+}
 
 /// What most programs need. It shadows nothing of std's.
 pub mod prelude {

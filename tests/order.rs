@@ -8,9 +8,11 @@ mod support;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use forebear::{Priority, Request, State, spawn};
+use forebear::{Priority, Request, State, join, spawn, yield_now};
 use support::order::{Gate, Log, on_one, root};
-use support::{Count, Flag, Random, Watchdog, hold_thread_until, hold_workers, mix, on_each, runtime, until};
+use support::{
+    Count, Flag, Random, Watchdog, hold_thread_until, hold_workers, mix, on_each, on_each_of, runtime, until,
+};
 
 // ---- lineage ---------------------------------------------------------------------------------------------------------------
 
@@ -288,7 +290,7 @@ fn on_one_worker_the_wait_after_an_urgent_push_runs_the_urgent_one_first() {
 /// a root draws, an older one that has not drawn yet is on its way on another worker: at most one for each.
 #[test]
 fn of_64_roots_no_younger_one_is_picked_while_an_older_one_is_there() {
-    on_each(|runtime| {
+    on_each_of(&[1, 2, 4, 16, 20], |runtime| {
         for round in 0..20 {
             let held = hold_workers(runtime);
             let stamps = Arc::new(Mutex::new(Vec::new()));
@@ -369,5 +371,54 @@ fn families_end_about_in_the_order_of_their_age() {
             .map(|(at, n)| ends[at..].iter().filter(|other| *other < n).count())
             .sum::<usize>();
         assert!(overtaken <= 64 * (runtime.workers() - 1) * 2, "{overtaken} inversions: {ends:?}");
+    });
+}
+
+/// Nobody is ever idle, so nobody is hungry but for the sake of order: the workers pick younger roots, which never end, and
+/// pass over what the worker of the oldest keeps private.
+#[test]
+fn who_keeps_an_older_roots_work_private_is_told_while_others_pick_younger_roots() {
+    fn go_on(until: Flag) {
+        if !until.is_up() {
+            Request::builder().detached().spawn(move || go_on(until));
+        }
+    }
+    on_each_of(&[2, 4, 8, 9, 16, 20], |runtime| {
+        let (found, private, go) = (Flag::new(), Flag::new(), Flag::new());
+        let owner = {
+            let (found, private) = (found.clone(), private.clone());
+            root(runtime).build(move || {
+                // Whatever the others wanted before they were held: this answers it, and leaves nothing on the shelf.
+                join(|| (), || ());
+                yield_now().unwrap();
+                let me = Request::current().unwrap().assigned_worker();
+                let up = found.clone();
+                let child = spawn(move || {
+                    assert_ne!(Request::current().unwrap().assigned_worker(), me);
+                    up.raise();
+                });
+                private.raise();
+                while !found.is_up() {
+                    join(|| (), || ());
+                }
+                child.take().unwrap();
+            })
+        };
+        let held: Vec<_> = (1..runtime.workers())
+            .map(|_| {
+                let go = go.clone();
+                runtime.spawn(move || hold_thread_until(|| go.is_up()))
+            })
+            .collect();
+        hold_thread_until(|| held.iter().all(|request| request.state() == State::Running));
+        owner.submit();
+        hold_thread_until(|| private.is_up());
+        for _ in 0..2 * runtime.workers() {
+            let until = found.clone();
+            runtime.spawn(move || go_on(until));
+        }
+        go.raise();
+        owner.wait().unwrap();
+        held.iter().for_each(|request| request.wait().copied().unwrap());
     });
 }

@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use forebear::{Priority, Request, Runtime, spawn, yield_now};
+use forebear::{Priority, Request, Runtime, State, join, spawn, yield_now};
 use support::{Count, Flag, Random, Watchdog, hold_thread_until, hold_workers, mix};
 
 /// A runtime whose requests are run by its workers only.
@@ -188,7 +188,130 @@ fn two_pollers_let_an_unstarted_root_in_within_two_yields_each() {
     assert!(turns.iter().all(|&turns| turns <= 2), "{turns:?}");
 }
 
+/// Also if the worker could enter the ready one at once: what the strand that leaves has published stands on a shelf.
+#[test]
+fn a_published_arm_of_an_older_root_goes_before_a_younger_one_that_is_ready() {
+    let _dog = Watchdog::new("");
+    let (runtime, log, gates) = (runtime(1), Log::default(), [0; 2].map(|_| Gate::new()));
+    let (started, opened) = (Flag::new(), Flag::new());
+    let older = {
+        let (gate, log) = (gates[0].request.clone(), log.clone());
+        let (started, opened) = (started.clone(), opened.clone());
+        Request::builder().on(&runtime).build(move || {
+            started.raise();
+            hold_thread_until(|| opened.is_up());
+            let (waited, ()) = join(|| gate.wait().copied(), || log.add("arm"));
+            waited.unwrap();
+        })
+    };
+    let younger = {
+        let (gate, log) = (gates[1].request.clone(), log.clone());
+        runtime.spawn(move || {
+            gate.wait().unwrap();
+            log.add("younger");
+        })
+    };
+    settle(&runtime);
+    older.submit();
+    started.wait();
+    gates[1].open();
+    opened.raise();
+    younger.wait().unwrap();
+    gates[0].open();
+    older.wait().unwrap();
+    assert_eq!(log.take(), ["arm", "younger"]);
+}
+
 // ---- several workers -----------------------------------------------------------------------------------------------------------
+
+/// An arm of an older root stands on one worker's shelf, all others are held, and something of a younger root is there for
+/// another worker: ready on it, or on the roots' shelf. What does that worker take first when its request parks?
+fn first_of_arm_and_younger(workers: usize, resumed: bool) -> Vec<String> {
+    let (runtime, log, gates) = (runtime(workers), Log::default(), [0; 3].map(|_| Gate::new()));
+    let [to_end, to_resume, to_park] = &gates;
+    // What the request on each worker is to do next, by the worker's number.
+    const HOLD: u64 = 0;
+    const PUBLISH: u64 = 1;
+    const PARK: u64 = 2;
+    const END: u64 = 3;
+    let orders: Arc<Vec<_>> = Arc::new((0..workers).map(|_| AtomicU64::new(HOLD)).collect());
+    let (started, urgent_started) = (Count::new(), Flag::new());
+    let older: Vec<_> = (0..workers)
+        .map(|_| {
+            let (orders, started, log) = (orders.clone(), started.clone(), log.clone());
+            let (to_end, to_park) = (to_end.request.clone(), to_park.request.clone());
+            Request::builder().on(&runtime).build(move || {
+                let order = &orders[Request::current().unwrap().assigned_worker().unwrap()];
+                started.up();
+                hold_thread_until(|| order.load(Ordering::SeqCst) != HOLD);
+                match order.load(Ordering::SeqCst) {
+                    PUBLISH => join(|| to_end.wait().copied(), || log.add("arm")).0.unwrap(),
+                    PARK => *to_park.wait().unwrap(),
+                    _ => {}
+                }
+            })
+        })
+        .collect();
+    let place = Arc::new(AtomicU64::new(0));
+    let younger = {
+        let (gate, log, place) = (to_resume.request.clone(), log.clone(), place.clone());
+        Request::builder().on(&runtime).build(move || {
+            if resumed {
+                place.store(Request::current().unwrap().assigned_worker().unwrap() as u64, Ordering::SeqCst);
+                gate.wait().unwrap();
+            }
+            log.add("younger");
+        })
+    };
+    if resumed {
+        younger.submit();
+        hold_thread_until(|| younger.state() == State::Suspended);
+    }
+    for request in &older {
+        request.submit();
+    }
+    hold_thread_until(|| started.get() == workers);
+    let parks = place.load(Ordering::SeqCst) as usize;
+    // Far away if there are many, so that they are in different groups.
+    let publishes = (parks + workers / 2) % workers;
+    let urgent = {
+        let (orders, up) = (orders.clone(), urgent_started.clone());
+        Request::builder().on(&runtime).priority(Priority::URGENT).spawn(move || {
+            up.raise();
+            hold_thread_until(|| orders[publishes].load(Ordering::SeqCst) == END);
+        })
+    };
+    // It parks, its arm is published, and its worker goes on with the urgent one.
+    orders[publishes].store(PUBLISH, Ordering::SeqCst);
+    hold_thread_until(|| urgent_started.is_up());
+    if resumed {
+        to_resume.open();
+    } else {
+        younger.submit();
+    }
+    orders[parks].store(PARK, Ordering::SeqCst);
+    younger.wait().unwrap();
+    let order = log.take();
+    orders.iter().for_each(|order| order.store(END, Ordering::SeqCst));
+    to_end.open();
+    to_park.open();
+    urgent.wait().unwrap();
+    wait_all(&older);
+    order
+}
+
+#[test]
+fn an_older_roots_arm_on_another_workers_shelf_goes_first() {
+    for workers in [2, 4, 8, 9, 16, 20] {
+        for round in 0..10 {
+            for resumed in [false, true] {
+                let _dog = Watchdog::new(format_args!("{workers} workers, round {round}, {resumed}"));
+                let order = first_of_arm_and_younger(workers, resumed);
+                assert_eq!(order, ["arm", "younger"], "{workers} workers, round {round}, ready: {resumed}");
+            }
+        }
+    }
+}
 
 /// Numbers from one counter: what has the smaller one came first. Clones are the same counter.
 #[derive(Clone, Debug, Default)]
@@ -323,7 +446,7 @@ fn inversions(picks: &[Pick], rank: impl Fn(usize) -> (Priority, usize)) -> (usi
 #[test]
 fn no_younger_roots_task_is_picked_while_an_older_root_stands_on_the_shelf() {
     const ROOTS: usize = 64;
-    for workers in [2, 4] {
+    for workers in [2, 4, 16, 20] {
         let (mut picked, mut of_roots, mut of_rest) = (0, Vec::new(), 0);
         for round in 0..30 {
             let _dog = Watchdog::new(format_args!("{workers} workers, round {round}"));

@@ -1,13 +1,20 @@
-//! Workers: that work is shared by all of them, that one whose request waits does something else, and that none sleeps
-//! over work.
+//! Workers: that work is shared by all of them, that one whose request waits does something else, that none sleeps over
+//! work, and what they do when there are no more stacks.
 
 mod support;
 
 use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 
-use forebear::{Request, State, parallelism, spawn, yield_now};
-use support::{Count, Flag, hold_workers, in_both_worlds, on_each};
+use forebear::pool::WorkerState;
+use forebear::{
+    Request, Runtime, StackError, State, WaitError, join, parallelism, scope, spawn, try_scope, yield_now,
+};
+use support::{Count, Flag, Watchdog, hold_thread_until, hold_workers, in_both_worlds, on_each, on_each_of};
+
+/// Numbers of workers that are looked at one by one, and by groups.
+const FEW_AND_MANY: [usize; 5] = [1, 2, 4, 16, 20];
 
 #[test]
 fn a_request_waits_inside_a_request_inside_a_request() {
@@ -55,7 +62,7 @@ fn while_requests_wait_their_workers_do_other_work() {
 
 #[test]
 fn requests_made_outside_start_while_all_workers_were_asleep() {
-    on_each(|runtime| {
+    on_each_of(&FEW_AND_MANY, |runtime| {
         for n in 0..200 {
             assert_eq!(Request::builder().on(runtime).own_stack().spawn(move || n).take().unwrap(), n);
         }
@@ -64,7 +71,7 @@ fn requests_made_outside_start_while_all_workers_were_asleep() {
 
 #[test]
 fn queued_work_is_shared_by_all_workers() {
-    on_each(|runtime| {
+    on_each_of(&FEW_AND_MANY, |runtime| {
         // Each keeps its worker until all workers have one.
         let here = Arc::new(Barrier::new(runtime.workers()));
         let requests: Vec<_> = (0..runtime.workers())
@@ -84,7 +91,7 @@ fn queued_work_is_shared_by_all_workers() {
 
 #[test]
 fn children_of_one_request_are_shared_by_all_workers() {
-    on_each(|runtime| {
+    on_each_of(&FEW_AND_MANY, |runtime| {
         let seen = Arc::new(Mutex::new(HashSet::new()));
         runtime.run(|| {
             assert_eq!(parallelism().get(), runtime.workers());
@@ -126,4 +133,309 @@ fn waiting_requests_are_woken_while_the_workers_are_busy_with_nothing_else() {
         }
         assert_eq!(ran.get(), 50);
     });
+}
+
+#[test]
+fn all_that_is_made_is_run_however_many_workers_there_are() {
+    /// A request in so many has something to wait for while its siblings are made.
+    fn grow(depth: usize, made: &Arc<AtomicUsize>) {
+        if made.fetch_add(1, Ordering::Relaxed) % 16 == 7 {
+            yield_now().unwrap();
+        }
+        if depth == 0 {
+            return;
+        }
+        let children: Vec<_> = (0..6)
+            .map(|n| {
+                let made = made.clone();
+                let child = move || grow(depth - 1, &made);
+                if n == 5 { Request::builder().own_stack().spawn(child) } else { spawn(child) }
+            })
+            .collect();
+        join(|| grow(depth - 1, made), || grow(depth - 1, made));
+        for child in children.into_iter().rev() {
+            child.take().unwrap();
+        }
+    }
+    on_each_of(&FEW_AND_MANY, |runtime| {
+        // Between two rounds the workers go to sleep, as far as they come.
+        for _ in 0..10 {
+            let made = Arc::new(AtomicUsize::new(0));
+            runtime.run(|| grow(4, &made));
+            assert_eq!(made.load(Ordering::Relaxed), (0..=4).map(|level| 8_usize.pow(level)).sum::<usize>());
+        }
+    });
+}
+
+// ---- without another stack -------------------------------------------------------------------------------------------------
+
+/// A runtime all of whose stacks are in use: one in each worker's loop, the rest under requests that wait for `go`.
+struct Full {
+    runtime: Runtime,
+    /// Its one worker runs the gate.
+    gates: Runtime,
+    go: Flag,
+    waiters: Vec<Request<()>>,
+    /// On which workers they are.
+    places: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Full {
+    fn new(workers: usize, waiters: usize) -> Full {
+        let runtime = Runtime::builder().workers(workers).max_stacks(workers + waiters).foreign_direct(false);
+        let (runtime, gates, go) = (runtime.build().unwrap(), support::runtime(1), Flag::new());
+        let gate = {
+            let go = go.clone();
+            gates.spawn(move || hold_thread_until(|| go.is_up()))
+        };
+        let places: Arc<Mutex<Vec<_>>> = Arc::default();
+        let waiters: Vec<_> = (0..waiters)
+            .map(|_| {
+                let (gate, places) = (gate.clone(), places.clone());
+                let waiter = runtime.spawn(move || {
+                    places.lock().unwrap().push(Request::current().unwrap().assigned_worker().unwrap());
+                    *gate.wait().unwrap()
+                });
+                hold_thread_until(|| waiter.state() == State::Suspended);
+                waiter
+            })
+            .collect();
+        Full { runtime, gates, go, waiters, places }
+    }
+
+    /// Lets the waiters go on, and says when all is over that was begun.
+    fn end(self) {
+        self.go.raise();
+        for waiter in &self.waiters {
+            waiter.wait().unwrap();
+        }
+        self.gates.run(|| ());
+        assert_eq!(self.runtime.run(|| spawn(|| 7).take().unwrap()), 7, "the runtime goes on");
+    }
+}
+
+impl Drop for Full {
+    fn drop(&mut self) {
+        self.go.raise();
+    }
+}
+
+fn is_out_of_stacks(error: &WaitError) -> bool {
+    let WaitError::Failed(failure) = error else { return false };
+    matches!(failure.downcast_ref(), Some(StackError::Exhausted { .. }))
+}
+
+/// On the worker where a waiter of `full` is parked, a scope ends whose only job runs on the other worker until `go`. Returns
+/// when the first worker's thread sleeps: there is nothing that it could do.
+fn scope_left_without_a_stack(full: &Full, go: &Flag) -> Vec<Request<()>> {
+    let place = full.places.lock().unwrap()[0];
+    let (here, started) = (Count::new(), Flag::new());
+    let roots: Vec<_> = (0..2)
+        .map(|_| {
+            let (here, started, go) = (here.clone(), started.clone(), go.clone());
+            full.runtime.spawn(move || {
+                here.up();
+                hold_thread_until(|| here.get() == 2);
+                if Request::current().unwrap().assigned_worker() != Some(place) {
+                    return;
+                }
+                scope(|s| {
+                    Request::builder().own_stack().spawn_in(s, || {
+                        started.raise();
+                        hold_thread_until(|| go.is_up());
+                    });
+                    hold_thread_until(|| started.is_up());
+                });
+            })
+        })
+        .collect();
+    hold_thread_until(|| started.is_up() && full.runtime.states()[place] == WorkerState::Sleeping);
+    roots
+}
+
+#[test]
+fn a_worker_without_a_stack_for_its_loop_sleeps_until_what_it_waits_for_is_over() {
+    for _ in 0..20 {
+        let _dog = Watchdog::new("");
+        let (full, go) = (Full::new(2, 2), Flag::new());
+        let roots = scope_left_without_a_stack(&full, &go);
+        go.raise();
+        roots.iter().for_each(|root| root.wait().copied().unwrap());
+        full.end();
+    }
+}
+
+/// When what was woken has ended, its stack is the loop's.
+#[test]
+fn a_worker_without_a_stack_for_its_loop_goes_on_with_what_is_woken() {
+    for _ in 0..20 {
+        let _dog = Watchdog::new("");
+        let (full, go) = (Full::new(2, 2), Flag::new());
+        let roots = scope_left_without_a_stack(&full, &go);
+        full.go.raise();
+        // The other worker still holds the job, so it is the first that runs this.
+        assert_eq!(full.runtime.spawn(|| 1).take().unwrap(), 1);
+        assert!(!roots.iter().all(Request::is_done));
+        go.raise();
+        roots.iter().for_each(|root| root.wait().copied().unwrap());
+        full.end();
+    }
+}
+
+#[test]
+fn a_scope_without_another_stack_runs_its_jobs_itself_wherever_they_stand() {
+    for _ in 0..20 {
+        let _dog = Watchdog::new("");
+        let full = Full::new(2, 2);
+        let (held, ended) = (Flag::new(), Flag::new());
+        let scoped = {
+            let (held, ended) = (held.clone(), ended.clone());
+            full.runtime.spawn(move || {
+                hold_thread_until(|| held.is_up());
+                let jobs = Count::new();
+                // The other worker was hungry before it was held. So these are published, and nobody comes for them.
+                scope(|s| {
+                    for _ in 0..10 {
+                        s.spawn(|| jobs.up());
+                    }
+                });
+                ended.raise();
+                jobs.get()
+            })
+        };
+        hold_thread_until(|| scoped.state() != State::Queued);
+        let holder = {
+            let (held, ended) = (held.clone(), ended.clone());
+            full.runtime.spawn(move || {
+                held.raise();
+                hold_thread_until(|| ended.is_up());
+            })
+        };
+        assert_eq!(scoped.take().unwrap(), 10);
+        holder.wait().unwrap();
+        full.end();
+    }
+}
+
+/// Its jobs are what it may wait for. A sibling that waits for it in turn must not be run on top of it.
+#[test]
+fn a_scope_without_another_stack_runs_nothing_that_might_wait_for_it() {
+    let _dog = Watchdog::new("");
+    let full = Full::new(1, 1);
+    let sibling = full.runtime.spawn(|| {
+        let scoped = spawn(|| {
+            let jobs = Count::new();
+            scope(|s| {
+                let probe = jobs.clone();
+                s.spawn(move || probe.up());
+            });
+            jobs.get()
+        });
+        spawn(move || scoped.wait().copied())
+    });
+    assert_eq!(sibling.take().unwrap().take().unwrap().unwrap(), 1);
+    full.end();
+}
+
+#[test]
+fn a_job_that_needs_another_stack_fails_when_there_is_none_and_its_scope_ends() {
+    let _dog = Watchdog::new("");
+    let full = Full::new(1, 1);
+    let builders =
+        [Request::builder().own_stack(), Request::builder().stack_size(8 << 20), Request::builder()];
+    for (n, builder) in builders.into_iter().enumerate() {
+        let (ran, dropped) = (Flag::new(), Count::new());
+        let (up, probe) = (ran.clone(), dropped.probe());
+        let scoped = full.runtime.spawn(move || {
+            try_scope(|s| {
+                builder.spawn_in(s, move || {
+                    let _probe = probe;
+                    up.raise();
+                });
+                Ok(())
+            })
+        });
+        let answer = scoped.take().unwrap();
+        assert_eq!((ran.is_up(), dropped.get()), (n == 2, 1));
+        match answer {
+            Ok(()) => assert_eq!(n, 2),
+            Err(error) => assert!(n < 2 && is_out_of_stacks(&error), "{error:?}"),
+        }
+    }
+    full.end();
+}
+
+#[test]
+fn a_yielder_without_a_stack_for_the_loop_lets_an_unstarted_root_in() {
+    let _dog = Watchdog::new("");
+    let full = Full::new(1, 1);
+    let (flag, polls) = (Flag::new(), Flag::new());
+    let poller = {
+        let (flag, polls) = (flag.clone(), polls.clone());
+        full.runtime.spawn(move || {
+            polls.raise();
+            flag.wait();
+        })
+    };
+    hold_thread_until(|| polls.is_up());
+    let root = full.runtime.spawn(move || flag.raise());
+    poller.wait().unwrap();
+    root.wait().unwrap();
+    full.end();
+}
+
+/// A root that wants a stack of its own can begin nowhere. That must not keep the yielder from giving way to others.
+#[test]
+fn a_yielder_without_a_stack_for_the_loop_gives_way_to_others_beside_a_root_that_cannot_begin() {
+    let _dog = Watchdog::new("");
+    let full = Full::new(1, 2);
+    // To what was woken.
+    let (polls, woken) = (Flag::new(), Flag::new());
+    let poller = {
+        let (polls, woken, waiters) = (polls.clone(), woken.clone(), full.waiters.clone());
+        full.runtime.spawn(move || {
+            polls.raise();
+            hold_thread_until(|| woken.is_up());
+            while !waiters.iter().all(Request::is_done) {
+                yield_now().unwrap();
+            }
+        })
+    };
+    hold_thread_until(|| polls.is_up());
+    let root = Request::builder().on(&full.runtime).own_stack().spawn(|| 3);
+    full.go.raise();
+    full.gates.run(|| ());
+    woken.raise();
+    poller.wait().unwrap();
+    assert_eq!(root.take().unwrap(), 3, "now there is a stack again");
+    full.end();
+    // To another yielder.
+    let runtime = Runtime::builder().workers(1).max_stacks(2).foreign_direct(false).build().unwrap();
+    let (there, turns, ended) = (Flag::new(), Count::new(), Flag::new());
+    let first = {
+        let (turns, ended) = (turns.clone(), ended.clone());
+        runtime.spawn(move || {
+            while !ended.is_up() {
+                turns.up();
+                yield_now().unwrap();
+            }
+        })
+    };
+    let second = {
+        let (there, turns, ended) = (there.clone(), turns.clone(), ended.clone());
+        runtime.spawn(move || {
+            hold_thread_until(|| there.is_up());
+            let before = turns.get();
+            while turns.get() < before + 3 {
+                yield_now().unwrap();
+            }
+            ended.raise();
+        })
+    };
+    hold_thread_until(|| second.state() == State::Running);
+    let root = Request::builder().on(&runtime).own_stack().spawn(|| 4);
+    there.raise();
+    second.wait().unwrap();
+    first.wait().unwrap();
+    assert_eq!(root.take().unwrap(), 4);
 }

@@ -3,7 +3,7 @@
 
 mod cell;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use forebear_context::shim::atomic::AtomicPtr;
 use forebear_context::shim::thread::{self, JoinHandle};
 use forebear_context::shim::{self, UnsafeCell};
 use forebear_pool::{Signals, Supply, Worker};
-use forebear_runtime::model::shelf::{Entry, Pushed, Roots, Shelf};
+use forebear_runtime::model::shelf::{Entry, Group, Pushed, Roots, Shelf};
 use forebear_runtime::model::word::{HandleDrop, SPAWNED};
 
 use self::cell::{BLOCKING, Job, Took, exhaust, explore};
@@ -181,6 +181,88 @@ fn a_shelf_loses_nothing() {
     });
 }
 
+/// Two shelves that share a word. The first item stands on the first of them.
+struct Pair {
+    items: [Item; 2],
+    group: shim::Arc<Group>,
+    shelves: [Shelf<Item>; 2],
+}
+
+// SAFETY: as for `Shop`.
+unsafe impl Send for Pair {}
+// SAFETY: as for `Shop`.
+unsafe impl Sync for Pair {}
+
+impl Pair {
+    fn new() -> Arc<Pair> {
+        let group = shim::Arc::new(Group::new());
+        let shelves = [(), ()].map(|()| Shelf::in_group(shim::Arc::clone(&group)));
+        let pair = Arc::new(Pair { items: [Item::new(3), Item::new(5)], group, shelves });
+        pair.put(0, 0);
+        pair
+    }
+
+    fn put(&self, item: usize, shelf: usize) {
+        self.shelves[shelf].push(self.items[item].key, self.items[item].filled());
+    }
+
+    fn take(&self, shelf: usize) -> u64 {
+        self.shelves[shelf].pop(NO_KEY).map(Item::empty).unwrap()
+    }
+
+    fn least(&self) -> u64 {
+        self.shelves[0].key().min(self.shelves[1].key())
+    }
+
+    /// What `Shared::look_by_groups` does with a group. Answers when the item that comes was seen.
+    fn look(&self) -> &'static str {
+        let readings = RefCell::new(Vec::new());
+        self.group.mend(self.group.key(), || {
+            readings.borrow_mut().push(self.least());
+            *readings.borrow().last().unwrap()
+        });
+        match readings.into_inner()[..] {
+            [5] | [5, 5] => "at once",
+            [NO_KEY, 5] => "after mending",
+            [NO_KEY, NO_KEY] => "not yet",
+            [NO_KEY] => "mended by others",
+            ref other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// The old item is gone, and a picker mends the word while the other shelf publishes: whatever was read on either side,
+/// the word does not hide that one in the end.
+#[test]
+fn a_groups_word_that_is_mended_hides_nothing() {
+    exhaust(&["at once", "after mending", "not yet"], |answers| {
+        let pair = Pair::new();
+        assert_eq!(pair.take(0), 3);
+        let publisher = with(&pair, |pair| pair.put(1, 1));
+        answers.note(pair.look());
+        publisher.join().unwrap();
+        assert!(pair.group.key() <= 5, "hidden");
+    });
+}
+
+/// The same with two pickers.
+#[test]
+fn a_groups_word_that_two_mend_hides_nothing() {
+    explore(&["at once", "after mending", "not yet", "mended by others"], |answers| {
+        let pair = Pair::new();
+        assert_eq!(pair.take(0), 3);
+        let publisher = with(&pair, |pair| pair.put(1, 1));
+        let picker = with(&pair, Pair::look);
+        answers.note(pair.look());
+        publisher.join().unwrap();
+        answers.note(picker.join().unwrap());
+        assert!(pair.group.key() <= 5, "hidden");
+        // A look in vain leaves it right.
+        pair.look();
+        assert_eq!(pair.group.key(), 5);
+    });
+}
+
 /// Two roots come from different threads while a worker takes: both are found, once, and in order once both are there.
 #[test]
 fn two_roots_at_once_are_both_found() {
@@ -305,5 +387,31 @@ fn a_root_behind_another_reaches_the_sleeper() {
         answers.note(push(&roof, 0));
         answers.note(other.join().unwrap());
         sleeper.join().unwrap();
+    });
+}
+
+/// One worker can take up only what is for it by name, and waits for that; the other sleeps. The wake-up for anyone must
+/// reach the other, and the one by name the first.
+#[test]
+fn a_wake_for_anyone_does_not_go_to_who_waits_for_its_name() {
+    explore(&["woke one", "woke nobody"], |answers| {
+        let roof = shim::Arc::new(Roof { shop: Shop::new(), signals: Signals::new(2) });
+        let workers = [0, 1].map(|index| {
+            let roof = shim::Arc::clone(&roof);
+            thread::spawn(move || {
+                let worker = Worker::attach(roof, index);
+                let mail = || worker.supply().shop.shelf.pop(NO_KEY).map(Item::empty);
+                let taken =
+                    if index == 0 { worker.wait_for_wake(|| None, mail) } else { worker.idle().unwrap() };
+                assert_eq!(taken, [3, 5][index]);
+            })
+        });
+        assert_eq!(roof.shop.put_root(1), Pushed::First);
+        answers.note(if roof.signals.notify_any() { "woke one" } else { "woke nobody" });
+        roof.shop.put(0);
+        roof.signals.wake(0);
+        for worker in workers {
+            worker.join().unwrap();
+        }
     });
 }

@@ -20,6 +20,9 @@ mod carrier;
 #[cfg(not(loom))]
 mod cell;
 #[cfg(not(loom))]
+#[cfg_attr(not(test), allow(dead_code, reason = "what waits with time-outs is yet to come"))]
+mod deadlines;
+#[cfg(not(loom))]
 mod foreign;
 #[cfg(not(loom))]
 mod header;

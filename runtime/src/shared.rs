@@ -7,6 +7,7 @@ use std::ptr;
 use std::sync::{OnceLock, Weak};
 use std::time::Duration;
 
+use forebear_context::clock::Clock;
 use forebear_context::error::Failure;
 use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::Arc;
@@ -14,6 +15,7 @@ use forebear_context::shim::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsi
 use forebear_pool::{Signals, Supply};
 
 use crate::attention::OLDER;
+use crate::deadlines::Deadlines;
 use crate::header::Header;
 use crate::home::Depot;
 use crate::runtime::Handle;
@@ -21,6 +23,10 @@ use crate::shelf::{Entry, Pushed, Roots};
 use crate::stack::Class;
 use crate::stack::slab::Slab;
 use crate::worker::{Next, Worker};
+
+mod looks;
+
+pub(crate) use self::looks::{Best, Groups, Looks};
 
 /// What is called for a failure that nobody looked at.
 pub(crate) type UnseenHook = Box<dyn Fn(&Failure) + Send + Sync>;
@@ -31,6 +37,9 @@ pub(crate) struct Shared {
     pub depot: Depot,
     pub signals: Signals,
     pub roots: Roots<Header>,
+    /// The words that the workers' shelves share, if there are many.
+    pub groups: Groups,
+    pub deadlines: Deadlines,
     pub slab: Slab,
     workers: OnceLock<Box<[Worker]>>,
     /// Workers whose loop has not ended.
@@ -84,16 +93,19 @@ pub(crate) struct Settings {
     pub max_stacks: usize,
     pub foreign_direct: bool,
     pub on_unseen_failure: Option<UnseenHook>,
+    pub clock: Arc<dyn Clock>,
 }
 
 impl Shared {
     /// The record of a runtime whose threads have yet to be started.
     pub(crate) fn new(settings: Settings) -> Arc<Shared> {
         let shared = Arc::new(Shared {
+            deadlines: Deadlines::new(settings.clock, &settings.name),
             name: settings.name,
             depot: Depot::default(),
             signals: Signals::new(settings.workers),
             roots: Roots::new(),
+            groups: Groups::new(settings.workers),
             slab: Slab::new(settings.max_stacks),
             workers: OnceLock::new(),
             alive: AtomicUsize::new(settings.workers),
@@ -122,21 +134,6 @@ impl Shared {
     pub(crate) fn others(&self, index: usize) -> impl Iterator<Item = &Worker> {
         let (before, after) = self.workers().split_at(index);
         after.iter().skip(1).chain(before)
-    }
-
-    /// The key of the best that worker `index` could take from the roots or from others.
-    #[inline(always)]
-    pub(crate) fn best_published(&self, index: usize) -> u64 {
-        if !ORDERED {
-            return NO_KEY;
-        }
-        let mut best = self.roots.key();
-        for other in self.workers() {
-            if other.index != index {
-                best = best.min(other.post.shelf.key());
-            }
-        }
-        best
     }
 
     /// Whether no worker will look again.
@@ -199,6 +196,7 @@ impl Shared {
     /// The workers' threads are gone.
     pub(crate) unsafe fn close(&self) {
         self.over.store(true, Ordering::Release);
+        self.deadlines.close();
         for worker in self.workers() {
             // What was left for a worker that had gone: all its requests are over.
             worker.follow_raises();
@@ -248,7 +246,7 @@ impl Supply for Shared {
     }
 
     fn before_sleep(&self, worker: usize) -> Option<Duration> {
-        self.workers()[worker].before_sleep()
+        self.deadlines.before_sleep(self.workers()[worker].before_sleep())
     }
 
     fn may_stop(&self, worker: usize) -> bool {

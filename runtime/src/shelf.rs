@@ -19,6 +19,8 @@
 //! a taker looks under the lock. While the inbox is being sorted in the word says so, and a look waits: a worker that
 //! looks for the last time before it sleeps must not see an inbox that is empty already and places that are empty still.
 //!
+//! Above eight workers, every eight shelves share one more word: a [`Group`].
+//!
 //! # Invariants
 //!
 //! * **E1** An entry owns a link of its request.
@@ -28,12 +30,19 @@
 #![allow(unreachable_pub, reason = "the loom models see this module")]
 
 use std::cmp::Reverse;
+use std::collections::binary_heap::PeekMut;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::ptr::{self, NonNull};
 
 use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::atomic::{AtomicPtr, AtomicU64, Ordering};
-use forebear_context::shim::{Mutex, MutexGuard};
+use forebear_context::shim::{Arc, Mutex, MutexGuard};
+
+// It lies with the runtime's record, which a model does not have.
+#[path = "shared/group.rs"]
+mod group;
+
+pub use self::group::Group;
 
 /// What stands on a shelf. The runtime's are headers; a model has its own.
 ///
@@ -60,6 +69,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct Shelf<E> {
     entries: Mutex<VecDeque<(u64, NonNull<E>)>>,
     best: AtomicU64,
+    group: Option<Arc<Group>>,
 }
 
 // SAFETY: entries are links (E1), which may be used from any thread; the list is under a lock.
@@ -70,7 +80,12 @@ unsafe impl<E> Sync for Shelf<E> {}
 impl<E> Shelf<E> {
     /// An empty shelf.
     pub fn new() -> Shelf<E> {
-        Shelf { entries: Mutex::new(VecDeque::new()), best: AtomicU64::new(NO_KEY) }
+        Shelf { entries: Mutex::new(VecDeque::new()), best: AtomicU64::new(NO_KEY), group: None }
+    }
+
+    /// An empty shelf that shares `group` with others.
+    pub fn in_group(group: Arc<Group>) -> Shelf<E> {
+        Shelf { group: Some(group), ..Shelf::new() }
     }
 
     /// The key of the best entry, or [`NO_KEY`].
@@ -92,12 +107,20 @@ impl<E> Shelf<E> {
 
     /// Takes the best entry, if its key is at most `limit`: what the taker saw may have been taken meanwhile, and what is
     /// left may not be the best that the taker could have elsewhere.
+    #[inline]
     pub fn pop(&self, limit: u64) -> Option<NonNull<E>> {
+        self.pop_if(limit, |_| true)
+    }
+
+    /// As [`pop`](Self::pop), if the best entry is `wanted`.
+    pub fn pop_if(&self, limit: u64, wanted: impl FnOnce(&E) -> bool) -> Option<NonNull<E>> {
         if self.key() == NO_KEY {
             return None;
         }
         let mut entries = lock(&self.entries);
-        if entries.front()?.0 > limit {
+        let &(key, front) = entries.front()?;
+        // SAFETY: E1.
+        if key > limit || !wanted(unsafe { front.as_ref() }) {
             return None;
         }
         let entry = entries.pop_front();
@@ -131,10 +154,29 @@ impl<E> Shelf<E> {
         (half, !entries.is_empty())
     }
 
+    /// Takes the oldest entry that is `wanted`. Looks at all of them: for what is rare.
+    pub fn take_where(&self, wanted: impl Fn(&E) -> bool) -> Option<NonNull<E>> {
+        if self.key() == NO_KEY {
+            return None;
+        }
+        let mut entries = lock(&self.entries);
+        // SAFETY: E1.
+        let at = entries.iter().position(|listed| wanted(unsafe { listed.1.as_ref() }))?;
+        let (_, entry) = entries.remove(at)?;
+        self.publish(&entries);
+        Some(entry)
+    }
+
     fn publish(&self, entries: &VecDeque<(u64, NonNull<E>)>) {
         let key = entries.front().map_or(NO_KEY, |first| first.0);
-        if self.best.load(Ordering::Relaxed) != key {
+        let before = self.best.load(Ordering::Relaxed);
+        if before != key {
             self.best.store(key, Ordering::Release);
+            if key < before
+                && let Some(group) = &self.group
+            {
+                group.lower(key);
+            }
         }
     }
 }
@@ -157,8 +199,12 @@ const SORTING: u64 = 0;
 /// Fewer shells than this are not worth a look.
 const SHELLS: u64 = 1024;
 
+/// The key's upper bits: priority, and whether there is a deadline.
+fn segment_of(key: u64) -> u16 {
+    (key >> 55) as u16
+}
+
 struct Ordered<E> {
-    /// By the key's upper bits: priority, and whether there is a deadline.
     segments: BTreeMap<u16, VecDeque<(u64, NonNull<E>)>>,
     late: BinaryHeap<Reverse<(u64, u64, NonNull<E>)>>,
     late_count: u64,
@@ -166,7 +212,7 @@ struct Ordered<E> {
 
 impl<E> Ordered<E> {
     fn put(&mut self, key: u64, entry: NonNull<E>) {
-        let segment = self.segments.entry((key >> 55) as u16).or_default();
+        let segment = self.segments.entry(segment_of(key)).or_default();
         if segment.back().is_none_or(|last| last.0 <= key) {
             segment.push_back((key, entry));
         } else {
@@ -187,15 +233,47 @@ impl<E> Ordered<E> {
         }
     }
 
-    fn take(&mut self) -> Option<NonNull<E>> {
+    /// Takes the best, if its key is at most `limit` and it is `wanted`.
+    fn take(&mut self, limit: u64, wanted: impl FnOnce(&E) -> bool) -> Option<NonNull<E>> {
         let (key, late) = self.best();
-        if key == NO_KEY {
+        if key == NO_KEY || key > limit {
             return None;
         }
+        // SAFETY: E1.
+        let wanted = |entry: NonNull<E>| wanted(unsafe { entry.as_ref() });
         if late {
-            return self.late.pop().map(|Reverse((_, _, entry))| entry);
+            let best = self.late.peek_mut()?;
+            return wanted(best.0.2).then(|| PeekMut::pop(best).0.2);
         }
-        self.segments.values_mut().find_map(VecDeque::pop_front).map(|(_, entry)| entry)
+        let segment = self.segments.values_mut().find(|segment| !segment.is_empty())?;
+        let best = segment.front()?.1;
+        if !wanted(best) {
+            return None;
+        }
+        segment.pop_front();
+        Some(best)
+    }
+
+    /// Takes an entry of this key that is `wanted`. Looks at all of that key.
+    fn take_of(&mut self, key: u64, wanted: impl Fn(&E) -> bool) -> Option<NonNull<E>> {
+        // SAFETY: E1.
+        let wanted = |entry: NonNull<E>| wanted(unsafe { entry.as_ref() });
+        if let Some(segment) = self.segments.get_mut(&segment_of(key)) {
+            let first = segment.partition_point(|listed| listed.0 < key);
+            let listed = segment.range(first..).take_while(|listed| listed.0 == key);
+            if let Some(at) = listed.into_iter().position(|listed| wanted(listed.1)) {
+                return segment.remove(first + at).map(|(_, entry)| entry);
+            }
+        }
+        let mut found = None;
+        self.late.retain(|&Reverse((late, _, entry))| {
+            if found.is_none() && late == key && wanted(entry) {
+                found = Some(entry);
+                return false;
+            }
+            true
+        });
+        found
     }
 }
 
@@ -331,12 +409,26 @@ impl<E: Entry> Roots<E> {
 
     /// Takes the best, if its key is at most `limit`; see [`Shelf::pop`].
     pub fn pop(&self, limit: u64) -> Option<NonNull<E>> {
+        self.take(|ordered| ordered.take(limit, |_| true))
+    }
+
+    /// As [`pop`](Self::pop), if the best entry is `wanted`.
+    pub fn pop_if(&self, limit: u64, wanted: impl FnOnce(&E) -> bool) -> Option<NonNull<E>> {
+        self.take(|ordered| ordered.take(limit, wanted))
+    }
+
+    /// Takes the oldest entry of this key that is `wanted`. Looks at all of that key: for what is rare.
+    pub fn take_of(&self, key: u64, wanted: impl Fn(&E) -> bool) -> Option<NonNull<E>> {
+        self.take(|ordered| ordered.take_of(key, wanted))
+    }
+
+    fn take(&self, take: impl FnOnce(&mut Ordered<E>) -> Option<NonNull<E>>) -> Option<NonNull<E>> {
         if self.key() == NO_KEY {
             return None;
         }
         let mut ordered = lock(&self.ordered);
         self.sort_in(&mut ordered);
-        let entry = if ordered.best().0 <= limit { ordered.take() } else { None };
+        let entry = take(&mut ordered);
         self.publish(&ordered);
         entry
     }

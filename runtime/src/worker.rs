@@ -14,19 +14,18 @@
 //! [`pick`](Worker::pick) compares root keys, one word each, and takes the smallest: ready, then private, then own shelf,
 //! then roots, then other workers' shelves, in this order when equal. Within one root that leaves unstarted work to idle
 //! workers while there is resumed work here. If an older root's work is private elsewhere, its owner is told to publish.
+//! Where there are many workers, [`shared::looks`](crate::shared) says with whom a pick compares, and what it may miss.
+//!
+//! Two short ways take what is at hand if nothing anywhere is older: the loop takes the front of the private list
+//! (`pop_private`), and a strand that leaves gives way to a ready one (`worker/suspend.rs`).
 //!
 //! # Publication
 //!
 //! Work that its maker will probably run itself stays private. When somebody is hungry the worker, at its next fork or
 //! pick, publishes its oldest arm and a batch of its oldest children; batches double while hunger lasts. A hungry bit is
 //! taken down only by a publication: while there is nothing to publish it stays up, so that the first fork is enough.
-//! What a strand has made as arms is published when the strand suspends, since its arms may be what it waits for.
-//!
-//! # A thief's patience
-//!
-//! Stealing is only worth it when the loot lasts longer than the way. A thief that has used up its loot in under 4 µs
-//! orders nothing for a while, which doubles up to 0.4 ms; it sleeps with a tick meanwhile, so no wake-up depends on its
-//! order. It alone reads the clock.
+//! What a strand has made as arms is published when the strand suspends, since its arms may be what it waits for. How often
+//! a thief says that it is hungry is a matter of its [`patience`].
 //!
 //! # Invariants
 //!
@@ -54,14 +53,14 @@ mod suspend;
 
 use self::patience::Patience;
 
-use crate::attention::{Attention, HUNGRY, RAISED};
+use crate::attention::{Attention, RAISED};
 use crate::carrier::Carrier;
 use crate::header::Header;
 use crate::home::{self, Home};
 use crate::list::PrivateList;
 use crate::ready::Ready;
 use crate::scope::ScopeCore;
-use crate::shared::{ORDERED, Shared};
+use crate::shared::{Best, Looks, Shared};
 use crate::shelf::Shelf;
 use crate::stack::Class;
 use crate::stack::slab::Slot;
@@ -123,6 +122,7 @@ pub(crate) struct Worker {
     /// The first carrier's stack, taken before any thread runs, so that none can be without.
     first: Cell<Option<Slot>>,
     batch: Cell<u32>,
+    looks: Looks,
     /// What `post.running` holds.
     running: Cell<u64>,
     /// What `post.private` holds.
@@ -157,6 +157,7 @@ impl Worker {
             busy_carriers: Cell::new(0),
             first: Cell::new(None),
             batch: Cell::new(1),
+            looks: Looks::default(),
             running: Cell::new(NO_KEY),
             private: Cell::new(NO_KEY),
             direct: Counter::default(),
@@ -168,7 +169,7 @@ impl Worker {
                 running: AtomicU64::new(NO_KEY),
                 private: AtomicU64::new(NO_KEY),
                 mailbox: Mailbox::new(),
-                shelf: Shelf::new(),
+                shelf: shared.groups.shelf(index),
                 raises: Mutex::default(),
             },
         }
@@ -205,6 +206,13 @@ impl Worker {
         // SAFETY: V1; every use ends before the next begins.
         unsafe { &mut *self.ready.get() }
     }
+
+    /// The engine's side of this worker. On its thread.
+    fn engine(&self) -> &forebear_pool::Worker<Shared> {
+        // SAFETY: V1; set by `drive`, whose frame is below all that runs on this thread.
+        unsafe { &*self.engine.load(Ordering::Relaxed) }
+    }
+
     /// The body of the worker's thread: enters carriers until one says that all is over.
     pub(crate) fn drive(&self, engine: &forebear_pool::Worker<Shared>) {
         self.engine.store(ptr::from_ref(engine).cast_mut(), Ordering::Relaxed);
@@ -245,7 +253,7 @@ impl Worker {
             || !self.post.mailbox.is_empty()
             || self.ready().len() != 0
             || self.running.get() != key
-            || self.shared().best_published(self.index) < key
+            || self.shared().best_published(self.index, &self.looks) < key
             || !(self.jobs.get().0.is_null() || ptr::eq(self.jobs.get().0, scope))
         {
             return None;
@@ -291,8 +299,7 @@ impl Worker {
             return Some(next);
         }
         self.set_running(NO_KEY);
-        // SAFETY: set by `drive`, whose frame is below this one.
-        let engine = unsafe { &*self.engine.load(Ordering::Relaxed) };
+        let engine = self.engine();
         let next = engine.idle();
         engine.set_state(WorkerState::Running);
         next
@@ -308,18 +315,9 @@ impl Worker {
             let shared = self.shared();
             let (ready, private) = (self.ready().key(), self.list.key());
             let (shelf, roots) = (self.post.shelf.key(), shared.roots.key());
-            let mut best = ready.min(private).min(shelf).min(roots);
-            let mut victim = None;
-            for other in shared.others(self.index).filter(|_| ORDERED) {
-                let theirs = other.post.shelf.key();
-                if theirs < best {
-                    best = theirs;
-                    victim = Some(other);
-                }
-                if other.post.private.load(Ordering::Relaxed) < best {
-                    other.post.attention.raise(HUNGRY);
-                }
-            }
+            let mut best = Best { key: ready.min(private).min(shelf).min(roots), victim: None };
+            shared.look(self.index, &self.looks, &mut best);
+            let Best { key: best, victim } = best;
             if best == NO_KEY {
                 let strand = self.ready().pop(true)?;
                 return Some(self.resume(strand));

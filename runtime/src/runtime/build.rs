@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use forebear_context::clock::{Clock, MonotonicClock};
 use forebear_context::error::{Failure, StackError};
 use forebear_context::shim::Arc;
 use forebear_pool::{Affinity, Engine, Options, StartError};
@@ -92,6 +93,7 @@ pub struct RuntimeBuilder {
     foreign_direct: bool,
     affinity: Affinity,
     on_unseen_failure: Option<UnseenHook>,
+    clock: Arc<dyn Clock>,
 }
 
 /// More threads than this are a mistake.
@@ -107,6 +109,7 @@ impl Default for RuntimeBuilder {
             foreign_direct: true,
             affinity: Affinity::default(),
             on_unseen_failure: None,
+            clock: Arc::new(MonotonicClock),
         }
     }
 }
@@ -157,6 +160,28 @@ impl RuntimeBuilder {
         self
     }
 
+    /// The clock that deadlines and time-outs of this runtime go by; by default the system's, [`MonotonicClock`].
+    ///
+    /// On a clock that jumps, as [`ManualClock`](forebear_context::clock::ManualClock) does, time passes by its jumps alone:
+    /// whoever moves it wakes all that is due on the spot, so a test need not wait for anything. Its
+    /// [`now`](Clock::now) is called by workers and by the runtime's timer thread; a panic there ends the process.
+    ///
+    /// ```
+    /// use forebear_context::clock::ManualClock;
+    /// use forebear_runtime::Runtime;
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let runtime = Runtime::builder().workers(1).clock(clock.clone()).build()?;
+    /// clock.advance(Duration::from_secs(3600)); // an hour has passed for everything that waits there
+    /// # drop(runtime);
+    /// # Ok::<(), forebear_runtime::BuildError>(())
+    /// ```
+    pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
     /// Starts the workers.
     ///
     /// # Errors
@@ -188,6 +213,7 @@ impl RuntimeBuilder {
             max_stacks: self.max_stacks,
             foreign_direct: self.foreign_direct,
             on_unseen_failure: self.on_unseen_failure,
+            clock: self.clock,
         });
         let options = Options::new(workers)
             .name_prefix(format!("{} #", self.name))
@@ -238,6 +264,7 @@ impl fmt::Debug for RuntimeBuilder {
             .field("name", &self.name)
             .field("workers", &self.workers)
             .field("stack_size", &self.stack_size)
+            .field("clock", &self.clock)
             .finish_non_exhaustive()
     }
 }

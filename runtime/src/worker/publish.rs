@@ -74,18 +74,23 @@ impl Worker {
             if let Some(strand) = strand {
                 self.publish_arm(strand);
             }
-            for _ in 0..batch {
-                let Some(header) = self.list.pop() else { break };
-                // SAFETY: P2.
-                let h = unsafe { header.as_ref() };
-                let key = h.lineage.key();
-                h.word.publish();
-                self.post.shelf.push(key, header);
-            }
+            self.publish_private(batch);
         });
         self.batch.set((batch * 2).min(LARGEST_BATCH));
-        self.note_private();
         self.shared().signals.notify_any();
+    }
+
+    /// Puts up to `most` of the oldest private requests on the shelf. The caller notifies.
+    pub(super) fn publish_private(&self, most: u32) {
+        for _ in 0..most {
+            let Some(header) = self.list.pop() else { break };
+            // SAFETY: P2.
+            let h = unsafe { header.as_ref() };
+            let key = h.lineage.key();
+            h.word.publish();
+            self.post.shelf.push(key, header);
+        }
+        self.note_private();
     }
 
     /// Publishes the strand's outermost arm.

@@ -1,13 +1,38 @@
 //! Suspending: whom a worker enters when a strand leaves, and how strands become ready.
+//!
+//! A strand that parks gives way to the most urgent ready one if nothing is older, on this worker or on a shelf; by the
+//! rule of [`pick`](Worker::pick), so on a tie the ready one goes first. Else to an idle carrier, which goes on as the
+//! loop. One that yields goes behind all that is ready, and lets the loop have a turn if anything is unstarted here.
+//!
+//! # When there is no stack for the loop
+//!
+//! The runtime has as many stacks as it may, and nothing unstarted can begin here until one is free. Then
+//!
+//! * a wait for a request is refused ([`crate::wait`]), since another strand might start its target;
+//! * a scope and a join first run here what they may wait for and what has not begun: the descendants of the request on
+//!   top. What has no room here, or asks for a stack of its own, fails with the [`StackError`]. Nothing else is run here:
+//!   it might wait for what lies below it on this very stack;
+//! * a yield gives way to what is ready. Only when nothing is but yielders, which may all poll for the same, the oldest
+//!   unstarted request here that has room on this stack is run on it. What has no room stays where it is: a yield asks
+//!   for nothing in particular, and must not make anything fail;
+//! * who leaves all the same waits for what is under way elsewhere. The worker shows what it keeps private, and its thread
+//!   sleeps until a strand of this worker is ready, which wakes it by name, or a stack has become free, which nobody
+//!   tells it: hence a tick, if there are other workers. It does not count as asleep: a wake-up for anyone would be lost
+//!   on it.
 
 use std::ptr::{self, NonNull};
 
+use forebear_context::error::StackError;
 use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::atomic::Ordering;
+use std::cmp::Ordering as Order;
 
-use super::Worker;
+use super::{Next, Worker};
 use crate::attention::{OLDER, RAISED};
 use crate::carrier::Carrier;
+use crate::header::{Header, OWN_STACK};
+use crate::run;
+use crate::shared::ORDERED;
 use crate::strand::Strand;
 
 impl Worker {
@@ -49,8 +74,13 @@ impl Worker {
         if self.post.attention.get() & RAISED != 0 {
             self.follow_raises();
         }
-        let ready = self.ready().key();
-        if ready != NO_KEY && ready <= self.list.key() && ready <= self.shared().roots.key() {
+        let (ready, shared) = (self.ready().key(), self.shared());
+        if ready != NO_KEY
+            && ready <= self.list.key()
+            && ready <= self.post.shelf.key()
+            && (ORDERED || ready <= shared.roots.key())
+            && ready <= shared.best_published(self.index, &self.looks)
+        {
             let next = self.ready().pop(false);
             if let Some(next) = next {
                 if ptr::eq(next.as_ptr(), strand) {
@@ -61,51 +91,145 @@ impl Worker {
                 return Some(unsafe { Carrier::of_strand(next) });
             }
         }
-        match self.carrier(self.shared().default_class) {
+        match self.carrier_for_loop() {
             Ok(carrier) => Some(carrier),
             Err(_) => self.wait_for_ready(strand),
         }
     }
 
-    /// Makes sure that `strand` can leave, before it waits for something that unstarted requests may have to do: without a
-    /// stack for the loop nobody would start them, so they are run right here, as by a waiter, until there is one.
+    /// A carrier to go on as the loop.
+    #[inline]
+    fn carrier_for_loop(&self) -> Result<NonNull<Carrier>, StackError> {
+        let class = self.shared().default_class;
+        self.carrier(class).or_else(|_| {
+            // Idle carriers of other classes hold stacks, too.
+            self.retire(usize::MAX);
+            self.carrier(class)
+        })
+    }
+
+    /// Makes sure that `strand` can leave, before it waits for something that unstarted requests may have to do; see the
+    /// module head.
     #[inline]
     pub(crate) fn make_room_to_leave(&self, strand: &Strand) {
-        while self.reserve_carrier().is_err() && self.run_one_here(strand) {}
+        if self.reserve_carrier().is_err() {
+            self.run_descendants_here(strand);
+        }
     }
 
-    /// Runs the oldest private request on this strand. False: there is none that has room here.
     #[cold]
-    fn run_one_here(&self, strand: &Strand) -> bool {
-        let Some(front) = self.list.front().filter(|front| front.need() <= strand.room()) else {
-            return false;
-        };
-        if !ptr::eq(strand.home.get(), self.home()) {
-            // Another runtime is entered here.
-            return false;
-        }
-        let header = NonNull::from(front);
-        self.list.remove(front);
-        if self.claim_private(header) {
-            let urgency = strand.urgency.load(Ordering::Relaxed);
-            // SAFETY: claimed, with the runner's link.
-            unsafe { crate::run::start(strand, header) };
-            strand.urgency.store(urgency, Ordering::Relaxed);
-        }
-        true
-    }
-
-    /// No stack for the loop: nothing new can begin, so the thread waits until something that has begun may go on.
-    #[cold]
-    pub(super) fn wait_for_ready(&self, strand: &Strand) -> Option<NonNull<Carrier>> {
+    fn run_descendants_here(&self, strand: &Strand) {
         loop {
-            self.collect_mail();
-            if let Some(next) = self.ready().pop(true) {
-                // SAFETY: as in `leave_parked`.
-                return (!ptr::eq(next.as_ptr(), strand)).then(|| unsafe { Carrier::of_strand(next) });
+            let error = match self.carrier_for_loop() {
+                Ok(carrier) => return self.put_idle(carrier),
+                Err(error) => error,
+            };
+            let Some(header) = strand.request().and_then(|top| self.claim_descendant(top)) else { return };
+            // SAFETY: claimed, with the runner's link.
+            unsafe {
+                if has_room(strand, header.as_ref()) {
+                    self.on_strand(strand, || self.run_here(strand, header));
+                } else {
+                    self.on_strand(strand, || run::fail_unstarted(strand, header, error));
+                }
             }
-            std::thread::yield_now();
         }
+    }
+
+    /// Claims an unstarted descendant of `top`, wherever it stands.
+    fn claim_descendant(&self, top: &Header) -> Option<NonNull<Header>> {
+        let (shared, wanted) = (self.shared(), |header: &Header| descends(header, top));
+        // While a descendant has a header, the child that it descends by has one.
+        while top.children.get() != 0 {
+            if let Some(listed) = self.private_descendant(top) {
+                let header = NonNull::from(listed);
+                self.list.remove(listed);
+                if self.claim_private(header) {
+                    return Some(header);
+                }
+                continue;
+            }
+            let shelves = std::iter::once(self).chain(shared.others(self.index));
+            let taken = shelves
+                .map(|worker| &worker.post.shelf)
+                .find_map(|shelf| shelf.take_where(wanted))
+                // Those that want a stack of their own stand there.
+                .or_else(|| shared.roots.take_of(top.lineage.key(), wanted));
+            let header = taken?;
+            if self.claim(header, false) {
+                return Some(header);
+            }
+        }
+        None
+    }
+
+    /// The oldest descendant of `top` in the private list: the list stands in order, as good as always.
+    fn private_descendant(&self, top: &Header) -> Option<&Header> {
+        let mut at = self.list.front();
+        while let Some(listed) = at {
+            if descends(listed, top) {
+                return Some(listed);
+            }
+            if listed.lineage.compare(&top.lineage) == Order::Greater {
+                break;
+            }
+            // SAFETY: P2.
+            at = unsafe { listed.next.load(Ordering::Relaxed).as_ref() };
+        }
+        // SAFETY: P2, P3.
+        unsafe { top.last_child.get().as_ref() }
+    }
+
+    /// Calls `f`, which runs or ends a request of this runtime on top of what stands on `strand`.
+    fn on_strand(&self, strand: &Strand, f: impl FnOnce()) {
+        let (home, entered) = (strand.home.replace(self.home()), strand.entered.replace(ptr::null()));
+        f();
+        strand.home.set(home);
+        strand.entered.set(entered);
+    }
+
+    /// Runs a request on top of what stands on `strand`.
+    ///
+    /// # Safety
+    ///
+    /// It is claimed, and the runner's link is the caller's.
+    unsafe fn run_here(&self, strand: &Strand, header: NonNull<Header>) {
+        let (before, running) = (strand.urgency.load(Ordering::Relaxed), self.running.get());
+        let Next::Start(header) = self.begin(header) else { unreachable!("what begins is started") };
+        // SAFETY: by contract.
+        unsafe { run::start(strand, header) };
+        // What lies below may have become more urgent meanwhile.
+        let below = strand.request().map_or(NO_KEY, |below| below.urgency.load(Ordering::Relaxed));
+        strand.urgency.store(before.min(below), Ordering::Relaxed);
+        self.set_running(running);
+    }
+
+    /// No stack for the loop: the thread sleeps until something that has begun may go on, or a stack is free.
+    #[cold]
+    fn wait_for_ready(&self, strand: &Strand) -> Option<NonNull<Carrier>> {
+        let shared = self.shared();
+        let alone = shared.workers().len() == 1;
+        if !alone && self.list.front().is_some() {
+            self.publish_private(u32::MAX);
+            shared.signals.notify_any();
+        }
+        let next = self.engine().wait_for_wake(
+            || shared.deadlines.before_sleep((!alone).then(|| self.patience.tick())),
+            || {
+                self.collect_mail();
+                if self.post.attention.get() & RAISED != 0 {
+                    self.follow_raises();
+                }
+                let Some(ready) = self.ready().pop(true) else {
+                    return self.carrier_for_loop().ok().map(Some);
+                };
+                self.resume(ready);
+                // SAFETY: as in `leave_parked`.
+                Some((!ptr::eq(ready.as_ptr(), strand)).then(|| unsafe { Carrier::of_strand(ready) }))
+            },
+        );
+        self.found();
+        next
     }
 
     /// Whom to enter when the strand that calls yields. `None`: nobody else wants to run.
@@ -123,12 +247,13 @@ impl Worker {
             return None;
         }
         if unstarted {
-            let Ok(carrier) = self.carrier(self.shared().default_class) else {
-                self.run_one_here(strand);
+            if let Ok(carrier) = self.carrier_for_loop() {
+                self.ready().push_yielded(NonNull::from(strand), true);
+                return Some(carrier);
+            }
+            if self.ready().only_yielded() && self.run_oldest_here(strand) {
                 return None;
-            };
-            self.ready().push_yielded(NonNull::from(strand), true);
-            return Some(carrier);
+            }
         }
         self.ready().push_yielded(NonNull::from(strand), false);
         let next = self.ready().pop(true)?;
@@ -138,6 +263,33 @@ impl Worker {
         self.resume(next);
         // SAFETY: as in `leave_parked`.
         Some(unsafe { Carrier::of_strand(next) })
+    }
+
+    /// Runs the oldest unstarted request of this worker or of the roots that has room on this strand. False: none has.
+    #[cold]
+    fn run_oldest_here(&self, strand: &Strand) -> bool {
+        let shared = self.shared();
+        // A shell is taken in any case, or it would stand in front of what is not.
+        let wanted = |header: &Header| !header.word.load().is_unstarted() || has_room(strand, header);
+        let mut keys = [(self.list.key(), 0), (self.post.shelf.key(), 1), (shared.roots.key(), 2)];
+        keys.sort_unstable();
+        for (key, place) in keys.into_iter().filter(|&(key, _)| key != NO_KEY) {
+            let taken = match place {
+                0 => self.list.front().filter(|front| has_room(strand, front)).map(|front| {
+                    self.list.remove(front);
+                    NonNull::from(front)
+                }),
+                1 => self.post.shelf.pop_if(key, wanted),
+                _ => shared.roots.pop_if(key, wanted),
+            };
+            let Some(header) = taken else { continue };
+            if if place == 0 { self.claim_private(header) } else { self.claim(header, false) } {
+                // SAFETY: claimed, with the runner's link.
+                self.on_strand(strand, || unsafe { self.run_here(strand, header) });
+            }
+            return true;
+        }
+        false
     }
 
     /// The fast way of a yield: nothing but yielders on this worker. `Err`: look properly.
@@ -160,4 +312,23 @@ impl Worker {
             unsafe { Carrier::of_strand(next) }
         }))
     }
+}
+
+/// Whether `header` may run on top of what stands on `strand`.
+fn has_room(strand: &Strand, header: &Header) -> bool {
+    !header.is(OWN_STACK) && header.need() <= strand.room()
+}
+
+/// Whether `header` descends from `top`.
+fn descends(header: &Header, top: &Header) -> bool {
+    let mut at = header.parent();
+    while let Some(ancestor) = at
+        && ancestor.lineage.depth() >= top.lineage.depth()
+    {
+        if ptr::eq(ancestor, top) {
+            return true;
+        }
+        at = ancestor.parent();
+    }
+    false
 }
