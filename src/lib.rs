@@ -61,9 +61,10 @@
 
 pub use forebear_pool as pool;
 pub use forebear_runtime::{
-    AnyRequest, BuildError, CancelReason, Cancelled, Cycle, Error, Failure, Metrics, Outcome, Priority,
-    Request, RequestBuilder, RequestId, Result, Runtime, RuntimeBuilder, Scope, StackError, State,
-    TimeoutError, WaitError, join, parallelism, scope, spawn, try_join, try_scope, try_spawn, yield_now,
+    AnyRequest, BuildError, CancelOnDrop, CancelReason, Cancellation, Cancelled, Canceller, Cycle, Error,
+    Failure, Metrics, Outcome, Priority, Request, RequestBuilder, RequestId, RequestPool, Result, Runtime,
+    RuntimeBuilder, Scope, StackError, State, TimeoutError, WaitError, check_cancelled, is_cancelled, join,
+    no_suspend, parallelism, scope, shield, spawn, try_join, try_scope, try_spawn, yield_now,
 };
 #[cfg(panic = "unwind")]
 pub use forebear_runtime::{OrUnwind, catch};
@@ -78,7 +79,7 @@ pub mod prelude {
     #[cfg(panic = "unwind")]
     pub use crate::OrUnwind;
     pub use crate::{
-        AnyRequest, Cancelled, Outcome, Request, Runtime, WaitError, join, scope, spawn, try_join, try_scope,
-        try_spawn,
+        AnyRequest, Cancelled, Outcome, Request, RequestPool, Runtime, WaitError, join, scope, spawn,
+        try_join, try_scope, try_spawn,
     };
 }

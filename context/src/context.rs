@@ -82,11 +82,19 @@ pub enum Reason {
     Scope = 3,
     /// It let others go first.
     Yield = 4,
+    /// For a member of a pool to end.
+    Pool = 5,
 }
 
 impl Reason {
+    /// Whether a cancel ends such a wait. Who waits for an arm or a scope waits for what borrows from its frame. What a pool's
+    /// members borrow is waited for by the scope they run in, afterwards.
+    pub fn is_cancellable(self) -> bool {
+        matches!(self, Reason::Request | Reason::Pool)
+    }
+
     fn from_u8(value: u8) -> Reason {
-        [Reason::None, Reason::Request, Reason::Arm, Reason::Scope, Reason::Yield]
+        [Reason::None, Reason::Request, Reason::Arm, Reason::Scope, Reason::Yield, Reason::Pool]
             .get(usize::from(value))
             .copied()
             .unwrap_or_default()
@@ -126,10 +134,10 @@ pub struct Context {
     slot: AtomicU64,
     table: &'static Table,
     fiber: Fiber,
-    /// How many shielded regions are open; saved and zeroed by a direct run.
-    shield: Cell<u32>,
     /// How many `no_suspend` regions are open; the stack's, not the request's.
     no_suspend: Cell<u32>,
+    /// An error travels on this stack as an unwind, and nobody has caught it.
+    unwinding: Cell<bool>,
     /// The owner edge: what this context waits for, and whom that concerns.
     reason: AtomicU8,
     target: AtomicPtr<()>,
@@ -142,8 +150,8 @@ impl Context {
             slot: AtomicU64::new(0),
             table,
             fiber: Fiber::none(),
-            shield: Cell::new(0),
             no_suspend: Cell::new(0),
+            unwinding: Cell::new(false),
             reason: AtomicU8::new(Reason::None as u8),
             target: AtomicPtr::new(std::ptr::null_mut()),
         }
@@ -161,14 +169,14 @@ impl Context {
         self.table
     }
 
-    /// How many shielded regions are open on what runs here.
-    pub fn shield(&self) -> &Cell<u32> {
-        &self.shield
-    }
-
     /// How many `no_suspend` regions are open on this stack.
     pub fn no_suspend(&self) -> &Cell<u32> {
         &self.no_suspend
+    }
+
+    /// Whether an error travels on this stack as an unwind ([`crate::error::internal::unwind_with`]).
+    pub fn unwinding(&self) -> &Cell<bool> {
+        &self.unwinding
     }
 
     /// What this context waits for, for dumps: the reason and the address of the target.
@@ -193,6 +201,18 @@ impl Context {
     pub fn abandon(&self, ticket: Ticket) {
         self.reason.store(Reason::None as u8, Ordering::Relaxed);
         self.slot.store(ticket.0 | Cause::Woken as u64, Ordering::Relaxed);
+    }
+
+    /// Ends the wait that goes on here, if it is one that a cancel may end. On the thread of this stack's owner, by its
+    /// owner, while the stack is left or about to be: nobody begins another wait here meanwhile. True: the owner makes the
+    /// context runnable.
+    pub fn cancel_wait(&self) -> bool {
+        let (reason, _) = self.waits_for();
+        if !reason.is_cancellable() {
+            return false;
+        }
+        let slot = self.slot.load(Ordering::Relaxed);
+        slot & STATE == WAITING && self.settle(Ticket(slot & !STATE), Cause::Cancelled)
     }
 
     /// Whether the wait that was begun is not settled yet.

@@ -245,6 +245,12 @@ impl Lineage {
         at
     }
 
+    /// Whether `other` is among its ancestors.
+    pub fn descends_from(&self, other: &Lineage) -> bool {
+        let depth = other.depth.get();
+        self.depth.get() > depth && ptr::eq(self.at_depth(depth), other)
+    }
+
     /// Who goes first. Equal only for the same lineage.
     #[inline]
     pub fn compare(&self, other: &Lineage) -> Order {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ptr::NonNull;
+use std::time::Duration;
 
 use forebear_context::error::WaitError;
 use forebear_context::shim::atomic::{AtomicU64, Ordering};
@@ -10,7 +11,7 @@ use forebear_context::shim::atomic::{AtomicU64, Ordering};
 use crate::header::{ARM, Header};
 use crate::home;
 use crate::request::Request;
-use crate::wait;
+use crate::wait::{self, Terms};
 use crate::word::{self, CANCELLED, FAILED, FINISHED};
 
 /// An untyped handle. It keeps the request's record, never its value and never unstarted work: when the last
@@ -48,6 +49,11 @@ impl AnyRequest {
         AnyRequest { header }
     }
 
+    /// The header that this handle's link keeps.
+    pub(crate) fn raw(&self) -> NonNull<Header> {
+        self.header
+    }
+
     fn header(&self) -> &Header {
         // SAFETY: this handle's link (W4).
         unsafe { self.header.as_ref() }
@@ -62,6 +68,34 @@ impl AnyRequest {
     pub fn wait(&self) -> Result<(), WaitError> {
         // SAFETY: this handle's link.
         unsafe { wait::until_over(self.header)? };
+        self.answer()
+    }
+
+    /// As [`wait`](Self::wait), for `timeout` at most, by the clock of the request's runtime. Never runs the request here.
+    ///
+    /// # Errors
+    ///
+    /// As `wait`; and [`TimedOut`](WaitError::TimedOut).
+    #[inline]
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<(), WaitError> {
+        // SAFETY: this handle's link.
+        unsafe { wait::until_over_on(self.header, Terms::within(self.header(), timeout))? };
+        self.answer()
+    }
+
+    /// As [`wait`](Self::wait), without wanting it: a [`cancel`](Self::cancel) does not spare the request for the sake of one
+    /// who watches. Never runs it here.
+    ///
+    /// # Errors
+    ///
+    /// As `wait`.
+    pub fn watch(&self) -> Result<(), WaitError> {
+        // SAFETY: this handle's link.
+        unsafe { wait::until_over_on(self.header, Terms { deadline: None, watches: true })? };
+        self.answer()
+    }
+
+    fn answer(&self) -> Result<(), WaitError> {
         if self.header().word.load().life() == FINISHED {
             return Ok(());
         }
@@ -94,7 +128,8 @@ impl AnyRequest {
         worker_of(self.header())
     }
 
-    /// The request that created this one; `None` for a root, or when that one is over and forgotten.
+    /// The request that created this one; when that is over and nobody holds it, perhaps the nearest ancestor that is not.
+    /// `None` for a root.
     ///
     /// ```
     /// # use forebear_runtime::{Request, spawn};

@@ -22,13 +22,15 @@ use std::ptr::{self, NonNull};
 use forebear_context::error::Error;
 use forebear_context::lineage::Lineage;
 
+use crate::cancel;
 use crate::cell::{self, Birth, Callable};
-use crate::header::{ARM, Header};
+use crate::header::{ARM, Header, SHELTERED};
 use crate::home::Home;
+use crate::kin;
 use crate::origin;
 use crate::shared;
 use crate::strand::Strand;
-use crate::word::{LINK, QUEUED, SUBMITTED};
+use crate::word::{LINK, QUEUED, SHIELDED, SUBMITTED};
 
 /// The part of an arm that does not depend on types.
 #[repr(C)]
@@ -136,6 +138,7 @@ unsafe impl Send for RunArm {}
 
 impl Callable<()> for RunArm {
     fn call(self) -> Result<(), Error> {
+        cancel::arm_begins();
         // SAFETY: A1: claimed, so it is run once.
         unsafe { ((*self.0).run)(self.0) };
         Ok(())
@@ -161,7 +164,10 @@ pub(crate) unsafe fn make_node(home: &Home, arm: &Arm, need_pages: u16) -> (u64,
     // SAFETY: M1; the arm outlives the node's run (A1).
     let node = unsafe { cell::make::<_, ()>(home, birth, RunArm(arm)) };
     // SAFETY: just made.
-    unsafe { node.as_ref() }.flags.set(ARM);
+    let h = unsafe { node.as_ref() };
+    let sheltered = h.parent().is_some_and(|maker| maker.identity().word.load().has(SHIELDED));
+    h.flags.set(if sheltered { ARM | SHELTERED } else { ARM });
+    kin::link(h);
     arm.node.set(node.as_ptr());
     (key, node)
 }

@@ -12,9 +12,12 @@ use forebear_context::shim::atomic::{AtomicU32, Ordering};
 pub const HUNGRY: u32 = 1;
 /// Something older than what runs here is ready here, or is there to be taken: the next wait queues its target.
 pub const OLDER: u32 = 2;
-
 /// Somebody has left word that a request of this worker is more urgent than it was.
 pub const RAISED: u32 = 4;
+/// Somebody has left word of a cancelled request, or requests that are cancelled have yet to be ended here.
+pub const NOTICE: u32 = 8;
+/// A cancelled request that has started here is not over: what it makes is born cancelled, its waits are refused.
+pub const MARKS: u32 = 16;
 
 /// See the module head.
 #[derive(Debug, Default)]

@@ -8,6 +8,7 @@ use forebear_context::error::{Error, StackError};
 use forebear_context::lineage::Priority;
 use forebear_context::shim::Arc;
 
+use crate::cancel;
 use crate::cell::{self, BOXED_ABOVE, Birth, Boxed, Callable, Fallible, Plain};
 use crate::header::{DETACHED, OWN_STACK, ROOT};
 use crate::origin::{self, Rank};
@@ -207,6 +208,11 @@ unsafe fn make<T, C: Callable<T>>(
         side.name.clone_from(&builder.name);
         side.location = location;
         h.side.store(Box::into_raw(side), forebear_context::shim::atomic::Ordering::Release);
+    }
+    if cancel::is_orphaned_by_cancel(h) {
+        // Made by a cancelled request.
+        // SAFETY: the one handle of the word.
+        unsafe { cancel::cancel_orphan(header) };
     }
     // SAFETY: the one handle of the word.
     unsafe { Request::from_raw(header) }

@@ -151,6 +151,11 @@ unsafe fn body(context: NonNull<Context>) -> ! {
                     Some(larger) => Some(larger),
                 }
             }
+            Some(Next::End(header)) => {
+                // SAFETY: claimed, with the runner's link.
+                unsafe { crate::cell::end_claimed(header) };
+                continue;
+            }
             // SAFETY: a ready strand of a worker is a carrier's.
             Some(Next::Resume(strand)) => Some(unsafe { Carrier::of_strand(strand) }),
             None => None,
@@ -171,7 +176,15 @@ unsafe fn prepare(context: &Context, _deadline: Option<Instant>) -> Option<NonNu
     Some(unsafe { next.as_ref() }.context())
 }
 
-unsafe fn finish(_: &Context) {}
+unsafe fn finish(context: &Context) {
+    // SAFETY: as in `prepare`.
+    let strand = unsafe { &Carrier::of(NonNull::from(context)).as_ref().strand };
+    if strand.left_unwinding.get()
+        && let Some(worker) = strand.worker()
+    {
+        worker.back_unwinding(strand);
+    }
+}
 
 unsafe fn unpark(context: NonNull<Context>, ticket: Ticket, cause: Cause) -> bool {
     // SAFETY: this table is given to carriers only.
@@ -214,7 +227,7 @@ unsafe fn word(context: &Context) -> *const AtomicU64 {
     unsafe { Carrier::of(NonNull::from(context)).as_ref() }
         .strand
         .request()
-        .map_or(ptr::null(), |request| request.word.as_atomic())
+        .map_or(ptr::null(), |request| request.identity().word.as_atomic())
 }
 
 unsafe fn name(context: &Context, with: &mut dyn FnMut(&str)) {

@@ -10,7 +10,7 @@
 //! them off in a loop. Only callables of unsubmitted requests are put off: they are `'static`, so it does no harm if
 //! they go a little later; a value may borrow.
 
-use forebear_context::shim::atomic::{AtomicPtr, AtomicU64, Ordering};
+use forebear_context::shim::atomic::AtomicPtr;
 use std::alloc::Layout;
 use std::any::type_name;
 use std::cell::{Cell, UnsafeCell};
@@ -188,7 +188,6 @@ unsafe fn write_header(
     home: *const Home,
     class: u8,
 ) {
-    let key = birth.lineage.key();
     // SAFETY: the caller's fresh memory.
     unsafe {
         at.write(Header {
@@ -206,12 +205,13 @@ unsafe fn write_header(
             side: AtomicPtr::new(ptr::null_mut()),
             scope: Cell::new(ptr::null()),
             strand: AtomicPtr::new(ptr::null_mut()),
-            urgency: AtomicU64::new(key),
+            lender: Cell::new(ptr::null()),
             memory_class: Cell::new(class),
             flags: Cell::new(0),
             place: Cell::new(Place::Nowhere),
-            dead: Cell::new(false),
+            family: Cell::new(false),
             has_value: Cell::new(false),
+            state: Cell::new(0),
             need_pages: Cell::new(birth.need_pages),
         });
     }
@@ -245,7 +245,7 @@ pub(crate) unsafe fn drop_callable_contained(header: NonNull<Header>) {
 
 fn contained(header: &Header, f: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
-        hooks::destructor_panicked(header, payload);
+        hooks::aside_panicked(header, payload);
     }
 }
 
@@ -280,8 +280,8 @@ unsafe fn end_in_turn(header: NonNull<Header>, dropping: &Cell<*const DropQueue>
     if let Some(queue) = unsafe { dropping.get().as_ref() }
         && ptr::eq(queue.request, request)
     {
-        // SAFETY: W1; it stands in no list.
-        unsafe { header.as_ref() }.next.store(queue.head.get().cast_mut(), Ordering::Relaxed);
+        // SAFETY: W1; it has not started, so it is on no strand.
+        unsafe { header.as_ref() }.set_next_return(queue.head.get().cast_mut());
         queue.head.set(header.as_ptr());
         return;
     }
@@ -294,14 +294,15 @@ unsafe fn end_in_turn(header: NonNull<Header>, dropping: &Cell<*const DropQueue>
             end_claimed(header);
             next = NonNull::new(queue.head.get().cast_mut());
             if let Some(header) = next {
-                queue.head.set(header.as_ref().next.load(Ordering::Relaxed));
+                queue.head.set(header.as_ref().next_return());
+                header.as_ref().set_next_return(ptr::null_mut());
             }
         }
     }
     dropping.set(queue.prev);
 }
 
-/// Ends an unstarted request on the spot: callable dropped, waiters told.
+/// Ends an unstarted request on the spot, as cancelled: callable dropped, callbacks called, waiters told.
 ///
 /// # Safety
 ///
@@ -309,10 +310,7 @@ unsafe fn end_in_turn(header: NonNull<Header>, dropping: &Cell<*const DropQueue>
 pub(crate) unsafe fn end_claimed(header: NonNull<Header>) {
     // SAFETY: by the caller's contract.
     unsafe {
-        let h = header.as_ref();
-        let scope = h.scope.get();
         drop_callable_contained(header);
-        let (before, after) = h.word.finish(true, |_| CANCELLED);
-        run::told(header, before, after, scope);
+        run::conclude(header, CANCELLED, true, true);
     }
 }

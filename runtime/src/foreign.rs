@@ -12,6 +12,7 @@ use forebear_context::context::{Cause, Context, ForeignContext, Table, Ticket};
 use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::{AtomicU64, Ordering};
 
+use crate::cancel;
 use crate::header::Header;
 use crate::home::Home;
 use crate::shared::Shared;
@@ -118,6 +119,9 @@ unsafe fn of(context: &Context) -> &ForeignStrand {
 }
 
 unsafe fn prepare(context: &Context, deadline: Option<Instant>) -> Option<NonNull<Context>> {
+    // Also after a nudge: this is called until the wait is over.
+    // SAFETY: by the table.
+    cancel::attend(unsafe { &of(context).strand });
     // SAFETY: `ForeignContext` is the first field, and this is its thread.
     unsafe { ForeignContext::block(context, deadline) };
     None
@@ -142,7 +146,7 @@ unsafe fn urgency(context: &Context) -> u64 {
 
 unsafe fn word(context: &Context) -> *const AtomicU64 {
     // SAFETY: by the table.
-    unsafe { of(context) }.strand.request().map_or(ptr::null(), |request| request.word.as_atomic())
+    unsafe { of(context) }.strand.request().map_or(ptr::null(), |request| request.identity().word.as_atomic())
 }
 
 unsafe fn name(context: &Context, with: &mut dyn FnMut(&str)) {

@@ -10,19 +10,21 @@
 //! | `word` | anybody who holds a handle, a link or a borrow of one (W1 to W9, [`crate::word`]) |
 //! | `lineage` | written at birth; read by whoever compares (L1, L2) |
 //! | `home` | written at birth |
-//! | `ran_on`, `strand` | written by the claimer before it runs the callable; read by whoever ends the header, and as a hint |
-//! | `children`, `dead` | the owner of `ran_on` (of `home`, if it never ran) |
-//! | `next_rank`, `last_child` | the request's own stack, and the worker it runs on |
-//! | `next`, `prev`, `place` | the owner of the list it stands in |
+//! | `ran_on`, `strand` | written by the claimer before it runs the callable; read by whoever delivers a cancel, and as a hint. From the end on `strand` links the header into a list of returns |
+//! | `children`, `family`, `settled`, `delivered` | the owner of `ran_on` |
+//! | `lender` | written by the claimer before it runs the callable; read by its worker, and under the word's lock while the request is lent |
+//! | `next_rank`, `last_child`, the side's `kin` | the request's own stack, and the worker it runs on |
+//! | `next`, `prev`, `place` | the owner of the list it stands in: of `home`, but for the roots' inbox |
 //! | `waiters` | holder of the word's lock bit; the finisher from terminal on (W3) |
-//! | `side` | made at birth by the builder, or by the claimer when it fails; the failure in it is written before terminal, read after |
+//! | `side` | made by whoever needs it first; its fields say more |
 //!
 //! # Invariants
 //!
 //! * **H1** Children of a request are made, counted, listed and freed on the worker (or foreign thread) that it runs on,
-//!   hence `children` is a plain count. A header lives until its children's headers are gone.
-//! * **H2** A header's end has two stages: on `ran_on`, wait until `children` is 0; on `home`, take one off the parent's
-//!   count and give the memory back. Each stage happens on its home's owner, or under the lock of the closed homes.
+//!   hence `children` is a plain count. A request that ends before its children leaves them a link, which goes with the
+//!   last of them: so a header lives until its children's headers are gone.
+//! * **H2** A header ends on `home`: by its owner, or under the lock of the closed homes. There it leaves its family's list,
+//!   one is taken off the parent's count, and the memory is given back.
 //! * **H3** `place` says which list the header stands in, and that list's owner alone changes it.
 
 use forebear_context::shim::atomic::{AtomicPtr, AtomicU64, Ordering};
@@ -32,13 +34,15 @@ use std::panic::Location;
 use std::ptr::{self, NonNull};
 
 use forebear_context::context::WaitQueue;
-use forebear_context::error::{CancelReason, Failure};
-use forebear_context::lineage::Lineage;
+use forebear_context::error::internal::payload_into_error;
+use forebear_context::error::{CancelReason, Failure, WaitError};
+use forebear_context::lineage::{Lineage, NO_KEY};
 
+use crate::callbacks::Callbacks;
 use crate::home::Home;
 use crate::scope::ScopeCore;
 use crate::strand::Strand;
-use crate::word::Word;
+use crate::word::{MARKED, Word};
 
 /// How the callable ended, if not with a value.
 pub(crate) enum Ending {
@@ -46,6 +50,27 @@ pub(crate) enum Ending {
     Error(forebear_context::error::Error),
     /// It panicked.
     Panic(Box<dyn std::any::Any + Send>),
+}
+
+impl Ending {
+    /// Whether it is the answer to a wait for something that was cancelled with its parent.
+    pub(crate) fn is_of_a_cancelled_family(&self) -> bool {
+        let Ending::Error(error) = self else { return false };
+        matches!(error.downcast_ref(), Some(WaitError::TargetCancelled(CancelReason::Parent)))
+    }
+
+    /// The same with an error that travelled as an unwind for what it is; and whether it means a cancellation.
+    pub(crate) fn looked_into(self) -> (Ending, bool) {
+        let ending = match self {
+            Ending::Panic(payload) => match payload_into_error(payload) {
+                Ok(error) => Ending::Error(error),
+                Err(payload) => Ending::Panic(payload),
+            },
+            error => error,
+        };
+        let of_cancel = matches!(&ending, Ending::Error(error) if error.is_cancelled());
+        (ending, of_cancel)
+    }
 }
 
 /// What is specific to a request's types.
@@ -73,6 +98,8 @@ pub(crate) enum Place {
     Nowhere,
     /// The private list of the worker whose home is the header's.
     Private,
+    /// The list of its parent's children that others may know of ([`crate::kin`]).
+    Kin,
 }
 
 /// See the module head.
@@ -84,7 +111,10 @@ pub(crate) struct Header {
     pub home: Cell<*const Home>,
     pub ran_on: AtomicPtr<Home>,
     pub children: Cell<u32>,
-    pub next_rank: Cell<u32>,
+    /// The stack it is guaranteed, in pages of 4 KiB.
+    pub need_pages: Cell<u16>,
+    pub memory_class: Cell<u8>,
+    pub flags: Cell<u8>,
     pub next: AtomicPtr<Header>,
     pub prev: Cell<*const Header>,
     pub last_child: Cell<*const Header>,
@@ -92,15 +122,17 @@ pub(crate) struct Header {
     pub side: AtomicPtr<Side>,
     pub scope: Cell<*const ScopeCore>,
     pub strand: AtomicPtr<Strand>,
-    /// The root key of the most urgent that waits for this one, or its own.
-    pub urgency: AtomicU64,
-    pub memory_class: Cell<u8>,
-    pub flags: Cell<u8>,
+    /// The request below it on the same stack, if it runs on a stack that was lent.
+    pub lender: Cell<*const Header>,
+    /// Apart from `children`: both are counted up at a birth, which the compiler would do in one access of eight bytes, and
+    /// an end counts one down; the next birth would have to wait for that store.
+    pub next_rank: Cell<u32>,
     pub place: Cell<Place>,
-    pub dead: Cell<bool>,
+    /// It ended before its children, and a link is theirs.
+    pub family: Cell<bool>,
     pub has_value: Cell<bool>,
-    /// The stack it is guaranteed, in pages of 4 KiB.
-    pub need_pages: Cell<u16>,
+    /// What its worker has done about it: [`SETTLED`], [`DELIVERED`].
+    pub state: Cell<u8>,
 }
 
 /// Flag: it must not run on a waiter's stack.
@@ -111,6 +143,13 @@ pub(crate) const ARM: u8 = 2;
 pub(crate) const DETACHED: u8 = 4;
 /// Flag: a root for the order, with a key of its own, though it may have a parent for all else.
 pub(crate) const ROOT: u8 = 8;
+/// Flag: an arm that was made while its maker was in a shielded region.
+pub(crate) const SHELTERED: u8 = 16;
+
+/// State: it and all below it on its stack stand in their families' lists.
+pub(crate) const SETTLED: u8 = 1;
+/// State: its mark has been delivered, and its worker counts it.
+pub(crate) const DELIVERED: u8 = 2;
 
 /// A queued request costs no more than this, its closure aside.
 const _: () = assert!(size_of::<Header>() <= 144);
@@ -126,6 +165,50 @@ impl Header {
     #[inline(always)]
     pub(crate) fn need(&self) -> usize {
         usize::from(self.need_pages.get()) << 12
+    }
+
+    /// The root key of the most urgent that waits for this one, or its own.
+    #[inline(always)]
+    pub(crate) fn urgency(&self) -> u64 {
+        match self.side() {
+            None => self.lineage.key(),
+            Some(side) => side.urgency.load(Ordering::Relaxed).min(self.lineage.key()),
+        }
+    }
+
+    /// Makes it at least as urgent as `key`. False: it was.
+    pub(crate) fn raise_urgency(&self, key: u64) -> bool {
+        self.urgency() > key && self.side_or_new().urgency.fetch_min(key, Ordering::Relaxed) > key
+    }
+
+    /// Whether it is a job of a scope and cancelled, which the scope wants to know.
+    #[inline(always)]
+    pub(crate) fn is_marked_job(&self) -> bool {
+        !self.scope.get().is_null() && self.word.load().has(MARKED)
+    }
+
+    /// The request that this is: itself, or for a published arm of a join the one that called it.
+    #[inline]
+    pub(crate) fn identity(&self) -> &Header {
+        let mut this = self;
+        while this.is(ARM)
+            && let Some(maker) = this.parent()
+        {
+            this = maker;
+        }
+        this
+    }
+
+    /// The next in a list of returns, or of drops put off; `next` and `prev` are its family's until it is home.
+    #[inline(always)]
+    pub(crate) fn next_return(&self) -> *mut Header {
+        self.strand.load(Ordering::Relaxed).cast()
+    }
+
+    /// Links it into a list of returns. By whoever has it alone.
+    #[inline(always)]
+    pub(crate) fn set_next_return(&self, next: *mut Header) {
+        self.strand.store(next.cast(), Ordering::Relaxed);
     }
 
     /// The parent's header, if any. It is there (H1).
@@ -177,10 +260,8 @@ impl Header {
     pub(crate) fn name(&self) -> &str {
         match self.side().and_then(|side| side.name.as_deref()) {
             Some(name) => name,
-            None => match self.parent() {
-                Some(maker) if self.is(ARM) => maker.name(),
-                _ => (self.vtable.type_name)(),
-            },
+            None if self.is(ARM) && self.parent().is_some() => self.identity().name(),
+            None => (self.vtable.type_name)(),
         }
     }
 
@@ -192,13 +273,37 @@ impl Header {
 }
 
 /// What few requests have.
-#[derive(Default)]
 pub(crate) struct Side {
+    /// Written before anybody else knows the header.
     pub name: Option<Cow<'static, str>>,
+    /// As `name`.
     pub location: Option<&'static Location<'static>>,
+    /// Written by the finisher before terminal, constant after.
     pub failure: UnsafeCell<Option<Failure>>,
     /// The number by which this request is known, if anybody asked.
     pub id: AtomicU64,
-    /// Why it was cancelled. Written by the claimer before terminal.
+    /// Why it was cancelled, if not because somebody asked. Written under the word's lock before the mark, or by the claimer
+    /// of an unstarted one; read by who has seen the mark or the end.
     pub reason: Cell<Option<CancelReason>>,
+    /// The root key of the most urgent that has waited for it.
+    pub urgency: AtomicU64,
+    /// The first of its children that stand in its family's list.
+    pub kin: Cell<*const Header>,
+    /// What is to be called at the end; see [`crate::callbacks`].
+    pub callbacks: Callbacks,
+}
+
+impl Default for Side {
+    fn default() -> Side {
+        Side {
+            name: None,
+            location: None,
+            failure: UnsafeCell::new(None),
+            id: AtomicU64::new(0),
+            reason: Cell::new(None),
+            urgency: AtomicU64::new(NO_KEY),
+            kin: Cell::new(ptr::null()),
+            callbacks: Callbacks::default(),
+        }
+    }
 }

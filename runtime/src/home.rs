@@ -6,10 +6,10 @@
 //!
 //! # The end of a header
 //!
-//! Whoever brings both counts to 0 calls [`end()`]. Children are counted plainly, on the home where their parent ran (H1),
-//! so the end travels: first to `ran_on`, where it waits until the children are gone; then to `home`, where the parent
-//! loses a child, which may be the parent's own end, and so on up the line: in a loop, never by recursion. To travel
-//! means one push to the other home's list of returns, which is popped whole by its owner.
+//! Whoever brings both counts to 0 calls [`end()`]. By then the children are gone, since together they hold a link of a
+//! parent that is over (H1). The end travels to `home`, where the parent loses a child; the last one gives the parent's link
+//! back, which may be the parent's own end, and so on up the line: in a loop, never by recursion. To travel means one push to
+//! the other home's list of returns, which is popped whole by its owner.
 //!
 //! # Closed homes
 //!
@@ -29,16 +29,17 @@ use std::cell::Cell;
 use std::ptr::{self, NonNull};
 use std::sync::PoisonError;
 
-use forebear_context::shim::Arc;
+use forebear_context::shim::{Arc, Mutex, MutexGuard};
 
 mod depot;
 mod end;
 
 pub(crate) use self::depot::Depot;
-pub(crate) use self::end::{end, end_child, take_place};
+pub(crate) use self::end::{end, end_child, release, take_place};
 
 use self::end::end_on;
 use crate::header::{Header, Side};
+use crate::notice::Desk;
 use crate::shared::Shared;
 
 /// Memory comes in steps of this many bytes.
@@ -71,6 +72,10 @@ pub(crate) struct Home {
     shared: *const Shared,
     /// The number of the worker it belongs to; `u32::MAX` for a foreign thread's.
     pub worker: u32,
+    /// What others have left for the owner to do.
+    pub desk: Desk,
+    /// Guards the lists of kin on a foreign thread's home (N1).
+    families: Mutex<()>,
     returns: Returns,
 }
 
@@ -94,8 +99,21 @@ impl Home {
             live: Cell::new(0),
             shared: Arc::into_raw(shared.clone()),
             worker,
+            desk: Desk::default(),
+            families: Mutex::new(()),
             returns: Returns(AtomicPtr::new(ptr::null_mut())),
         }
+    }
+
+    /// Whether it belongs to no worker.
+    #[inline(always)]
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.worker == u32::MAX
+    }
+
+    /// The lock of its families, if it is a foreign thread's.
+    pub(crate) fn lock_families(&self) -> Option<MutexGuard<'_, ()>> {
+        self.is_foreign().then(|| self.families.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The runtime it is a part of. Valid while the home has an owner or headers (M3).
@@ -217,7 +235,7 @@ impl Home {
         while let Some(header) = NonNull::new(at) {
             // SAFETY: M2: popped whole, so ours.
             unsafe {
-                at = header.as_ref().next.load(Ordering::Relaxed);
+                at = header.as_ref().next_return();
                 last_class = header.as_ref().memory_class.get();
                 end_on(self, header, false);
             }
@@ -235,7 +253,7 @@ impl Home {
                 return false;
             }
             // SAFETY: M2: the header is the sender's alone.
-            unsafe { header.as_ref() }.next.store(seen, Ordering::Relaxed);
+            unsafe { header.as_ref() }.set_next_return(seen);
             match self.returns.0.compare_exchange_weak(
                 seen,
                 header.as_ptr(),
@@ -260,11 +278,12 @@ impl Home {
         unsafe {
             drop_side(header);
             let class = header.as_ref().memory_class.get();
-            if class == LARGE {
+            // One comparison for both: what does not come from here, and an index that is in range.
+            if usize::from(class) < CLASSES {
+                self.push_free(class, header.as_ptr().cast());
+            } else {
                 let layout = header.as_ref().vtable.layout;
                 std::alloc::dealloc(header.as_ptr().cast(), layout);
-            } else {
-                self.push_free(class, header.as_ptr().cast());
             }
         }
     }
@@ -275,7 +294,8 @@ impl Home {
 unsafe fn drop_side(header: NonNull<Header>) {
     // SAFETY: the caller has the header alone.
     let side: &AtomicPtr<Side> = unsafe { &header.as_ref().side };
-    let block = side.load(Ordering::Relaxed);
+    // Acquire: whoever looked for children may have made it for one that was over, which nothing else orders.
+    let block = side.load(Ordering::Acquire);
     if !block.is_null() {
         side.store(ptr::null_mut(), Ordering::Relaxed);
         // SAFETY: made by `side_or_new`, freed once: the header does not lead here any more.

@@ -54,6 +54,13 @@ pub(crate) fn wrap_panic_hook() {
     });
 }
 
+/// Calls a hook of the user's, whose panic is nobody's affair any more.
+fn contained(hook: impl FnOnce()) {
+    if let Err(payload) = panic::catch_unwind(AssertUnwindSafe(hook)) {
+        forebear_context::error::internal::drop_contained(payload);
+    }
+}
+
 /// Reports a failure that nobody looked at: to the runtime's hook, else to `tracing` if that feature is on, else in one
 /// line on standard error.
 #[cold]
@@ -61,7 +68,7 @@ pub(crate) fn unseen_failure(shared: Option<&Shared>, failure: &Failure) {
     match shared.and_then(|shared| shared.on_unseen_failure.as_ref()) {
         Some(hook) => {
             // A hook that panics has had its say through the panic hook.
-            let _ = panic::catch_unwind(AssertUnwindSafe(|| hook(failure)));
+            contained(|| hook(failure));
         }
         None => {
             #[cfg(feature = "tracing")]
@@ -72,13 +79,31 @@ pub(crate) fn unseen_failure(shared: Option<&Shared>, failure: &Failure) {
     }
 }
 
-/// A destructor of a request's value or captures has panicked: reported like a failure that nobody looked at.
+/// A destructor of a request's value or captures, or a callback that cannot change the outcome, has panicked: reported like
+/// a failure that nobody looked at.
 #[cold]
-pub(crate) fn destructor_panicked(header: &Header, payload: Box<dyn std::any::Any + Send>) {
+pub(crate) fn aside_panicked(header: &Header, payload: Box<dyn std::any::Any + Send>) {
     let failure = Failure::from_panic(payload, header.name().to_owned(), take_location());
     // SAFETY: the header is alive, hence the record of its home (M3).
     let shared = unsafe { header.home.get().as_ref() }.map(|home| home.shared());
     unseen_failure(shared, &failure);
+}
+
+/// Says what a user ought to know: to the runtime's hook, else to `tracing` if that feature is on, else in one line on
+/// standard error.
+#[cold]
+pub(crate) fn warn(shared: &Shared, what: &str) {
+    match &shared.on_warning {
+        Some(hook) => {
+            contained(|| hook(what));
+        }
+        None => {
+            #[cfg(feature = "tracing")]
+            tracing::warn!("{what}");
+            #[cfg(not(feature = "tracing"))]
+            eprintln!("forebear: {what}");
+        }
+    }
 }
 
 /// A worker cannot do its work at all.

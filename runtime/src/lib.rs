@@ -16,11 +16,14 @@ mod attention;
 #[cfg(not(loom))]
 mod builder;
 #[cfg(not(loom))]
+mod callbacks;
+#[cfg(not(loom))]
+mod cancel;
+#[cfg(not(loom))]
 mod carrier;
 #[cfg(not(loom))]
 mod cell;
 #[cfg(not(loom))]
-#[cfg_attr(not(test), allow(dead_code, reason = "what waits with time-outs is yet to come"))]
 mod deadlines;
 #[cfg(not(loom))]
 mod foreign;
@@ -33,13 +36,21 @@ mod hooks;
 #[cfg(not(loom))]
 mod join;
 #[cfg(not(loom))]
+mod kin;
+#[cfg(not(loom))]
 mod list;
+#[cfg(not(loom))]
+mod no_suspend;
+#[cfg(not(loom))]
+mod notice;
 #[cfg(not(loom))]
 mod origin;
 #[cfg(not(loom))]
 mod ready;
 #[cfg(not(loom))]
 mod request;
+#[cfg(not(loom))]
+mod request_pool;
 #[cfg(not(loom))]
 mod run;
 #[cfg(not(loom))]
@@ -49,6 +60,8 @@ mod scope;
 #[cfg(not(loom))]
 mod shared;
 mod shelf;
+#[cfg(not(loom))]
+mod shield;
 #[cfg(not(loom))]
 mod stack;
 #[cfg(not(loom))]
@@ -67,10 +80,14 @@ mod yielding;
 pub use self::{
     any::{AnyRequest, RequestId, State},
     builder::RequestBuilder,
+    cancel::Cancellation,
     join::{join, try_join},
-    request::{Outcome, Request, spawn, try_spawn},
+    no_suspend::no_suspend,
+    request::{CancelOnDrop, Outcome, Request, spawn, try_spawn},
+    request_pool::{Canceller, RequestPool},
     runtime::{BuildError, Metrics, Runtime, RuntimeBuilder, parallelism},
     scope::{Scope, scope, try_scope},
+    shield::{check_cancelled, is_cancelled, shield},
     yielding::yield_now,
 };
 pub use forebear_context::error::{

@@ -5,14 +5,17 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
+use std::time::Duration;
 
 use forebear_context::error::{CancelReason, Error, Failure, WaitError};
 use forebear_context::lineage::Lineage;
 
 mod counts;
+mod ending;
 mod spawn;
 mod take;
 
+pub use self::ending::CancelOnDrop;
 pub(crate) use self::spawn::spawn_with;
 pub use self::spawn::{spawn, try_spawn};
 
@@ -20,10 +23,11 @@ use self::spawn::new_with;
 use self::take::take_value;
 use crate::any::{AnyRequest, RequestId, State};
 use crate::builder::RequestBuilder;
+use crate::cancel;
 use crate::cell::{self, Fallible, Plain};
 use crate::header::Header;
 use crate::strand;
-use crate::wait;
+use crate::wait::{self, Terms};
 use crate::word::{CANCELLED, FAILED, FINISHED, HANDLE, SUBMITTED};
 
 /// A handle to one computation and, later, its value.
@@ -180,6 +184,7 @@ impl<T> Request<T> {
     ///
     /// # Errors
     ///
+    /// [`Cancelled`](WaitError::Cancelled) if the *caller* was cancelled, whatever the target is;
     /// [`Failed`](WaitError::Failed) with the target's failure; [`TargetCancelled`](WaitError::TargetCancelled);
     /// [`CircularWait`](WaitError::CircularWait) if the target is the caller itself, or waits for it on the same stack.
     /// If there is no stack to go on with meanwhile, `Failed` with a [`StackError`](forebear_context::error::StackError).
@@ -193,6 +198,56 @@ impl<T> Request<T> {
     pub fn wait(&self) -> Result<&T, WaitError> {
         // SAFETY: this handle lasts as long as the borrow.
         unsafe { wait::until_over(self.header)? };
+        self.answer()
+    }
+
+    /// As [`wait`](Self::wait), for `timeout` at most, by the clock of the request's runtime. A wait that timed out leaves no
+    /// trace. Never runs the request here.
+    ///
+    /// # Errors
+    ///
+    /// As `wait`; and [`TimedOut`](WaitError::TimedOut) if the request was not over by then.
+    ///
+    /// ```
+    /// # use forebear_runtime::{Request, WaitError};
+    /// # use std::time::Duration;
+    /// let (send, go) = std::sync::mpsc::channel();
+    /// let late = Request::new(move || go.recv().unwrap());
+    /// assert!(matches!(late.wait_timeout(Duration::from_millis(1)), Err(WaitError::TimedOut)));
+    /// send.send(7).unwrap();
+    /// assert_eq!(late.wait_timeout(Duration::from_secs(60))?, &7);
+    /// # Ok::<(), WaitError>(())
+    /// ```
+    #[inline]
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<&T, WaitError> {
+        // SAFETY: this handle lasts as long as the borrow.
+        unsafe { wait::until_over_on(self.header, Terms::within(self.header(), timeout))? };
+        self.answer()
+    }
+
+    /// As [`wait`](Self::wait), without wanting the value: a [`cancel`](Self::cancel) does not spare the request for the
+    /// sake of one who watches. Never runs it here.
+    ///
+    /// # Errors
+    ///
+    /// As `wait`.
+    ///
+    /// ```
+    /// # use forebear_runtime::{Request, WaitError, spawn};
+    /// let never = Request::new(|| ());
+    /// never.cancel();
+    /// let told = spawn(move || never.watch().is_err());
+    /// assert!(told.take()?);
+    /// # Ok::<(), WaitError>(())
+    /// ```
+    pub fn watch(&self) -> Result<&T, WaitError> {
+        // SAFETY: this handle lasts as long as the borrow.
+        unsafe { wait::until_over_on(self.header, Terms { deadline: None, watches: true })? };
+        self.answer()
+    }
+
+    #[inline]
+    fn answer(&self) -> Result<&T, WaitError> {
         self.get().ok_or_else(|| {
             // SAFETY: terminal, and this handle.
             unsafe { wait::refusal(self.header) }
@@ -265,10 +320,7 @@ impl<T> Request<T> {
                 h.word.mark_seen();
                 h.failure().map(Outcome::Failed)
             }
-            CANCELLED => {
-                let reason = h.side().and_then(|side| side.reason.get());
-                Some(Outcome::Cancelled(reason.unwrap_or(CancelReason::Asked)))
-            }
+            CANCELLED => Some(Outcome::Cancelled(cancel::reason(h))),
             _ => None,
         }
     }

@@ -7,16 +7,20 @@
 use std::borrow::Cow;
 use std::ptr::{self, NonNull};
 
-use forebear_context::error::{Error, Failure, SourceLocation, StackError};
+use forebear_context::error::{CancelReason, Error, Failure, SourceLocation, StackError};
 use forebear_context::shim::atomic::Ordering;
 
+use crate::callbacks;
+use crate::cancel;
 use crate::cell;
-use crate::header::{Ending, Header};
-use crate::home;
+use crate::foreign;
+use crate::header::{DELIVERED, Ending, Header};
+use crate::home::{self, Home};
 use crate::hooks;
+use crate::kin;
 use crate::scope::ScopeCore;
-use crate::strand::Strand;
-use crate::word::{Bits, FAILED, FINISHED, SEEN, WAITERS};
+use crate::strand::{self, Strand};
+use crate::word::{Bits, CANCELLED, FAILED, FINISHED, MARKED, SEEN, WAITERS};
 
 /// Runs a request from a queue, on a strand that has nothing on top.
 ///
@@ -29,12 +33,12 @@ pub(crate) unsafe fn start(strand: &Strand, header: NonNull<Header>) {
     let h = unsafe { header.as_ref() };
     if ptr::eq(h.home.get(), strand.home.get())
         && h.word.is_popped_sole()
-        && h.parent().is_some_and(|parent| parent.dead.get())
+        && h.parent().is_some_and(|parent| parent.family.get())
     {
         // SAFETY: popped by us from our own list, and nobody else knows of it.
         unsafe { home::take_place(header) };
     }
-    strand.urgency.store(h.urgency.load(Ordering::Relaxed), Ordering::Relaxed);
+    strand.urgency.store(h.urgency(), Ordering::Relaxed);
     // SAFETY: by contract.
     unsafe { execute(strand, header, true) };
 }
@@ -47,7 +51,7 @@ pub(crate) unsafe fn start(strand: &Strand, header: NonNull<Header>) {
 #[inline]
 pub(crate) unsafe fn lend(strand: &Strand, header: NonNull<Header>) {
     // SAFETY: the waiter's handle.
-    let key = unsafe { header.as_ref() }.urgency.load(Ordering::Relaxed);
+    let key = unsafe { header.as_ref() }.urgency();
     let before = strand.urgency.load(Ordering::Relaxed);
     if key < before {
         // The stack is as urgent as the most urgent request on it.
@@ -68,20 +72,23 @@ unsafe fn execute(strand: &Strand, header: NonNull<Header>, runner_link: bool) {
     // A foreign strand may be gone when this is read, so it is compared only; see `ran_on`.
     h.strand.store(ptr::from_ref(strand).cast_mut(), Ordering::Relaxed);
     let below = strand.request.replace(header.as_ptr());
-    let shield = strand.context().shield().replace(0);
+    h.lender.set(below);
     // SAFETY: W1: claimed; the value's place is the callable's, which `call` has moved out by then.
     let ending = unsafe { (h.vtable.call)(header, Header::value::<()>(header).as_ptr()) };
-    strand.context().shield().set(shield);
     strand.request.set(below);
     // SAFETY: W1.
     unsafe {
         match ending {
             None => {
                 h.has_value.set(true);
-                if runner_link && h.word.is_popped_sole() && h.children.get() == 0 {
+                if runner_link
+                    && h.word.is_popped_sole()
+                    && h.children.get() == 0
+                    && ptr::eq(h.home.get(), strand.home.get())
+                {
                     end_sole(strand, header);
                 } else {
-                    finish(header, FINISHED, runner_link);
+                    finish(header, runner_link);
                 }
             }
             Some(ending) => fail(header, *ending, runner_link),
@@ -94,50 +101,177 @@ unsafe fn execute(strand: &Strand, header: NonNull<Header>, runner_link: bool) {
 ///
 /// # Safety
 ///
-/// W1, W8; it has no children.
+/// W1, W8; it has no children, and was made here.
 #[inline(always)]
 unsafe fn end_sole(strand: &Strand, header: NonNull<Header>) {
-    // SAFETY: by contract: no count but the runner's link, no child: value and header are ours alone.
-    unsafe {
-        let scope = header.as_ref().scope.get();
-        cell::drop_value_contained(header);
-        match (strand.worker(), strand.home.get().as_ref()) {
-            (Some(worker), Some(home)) if ptr::eq(home, header.as_ref().home.get()) => {
-                home::end_child(home, header);
-                if !scope.is_null() {
-                    worker.job_done(scope);
-                }
-            }
-            _ => {
-                home::end(header);
-                if let Some(scope) = scope.as_ref() {
-                    scope.jobs_done(1);
-                }
-            }
+    // SAFETY: by contract: no count but the runner's link, and no child.
+    let h = unsafe { header.as_ref() };
+    let scope = h.scope.get();
+    // SAFETY: W2: there is no handle.
+    unsafe { cell::drop_value_contained(header) };
+    // What its destructor did may have let others know, or suspended, so that its family was looked at.
+    if let (Some(worker), true) = (strand.worker(), h.word.is_popped_sole() && h.children.get() == 0) {
+        // SAFETY: W8 still: value and header are ours alone, and so is the home.
+        unsafe { home::end_child(worker.home(), header) };
+        if !scope.is_null() {
+            worker.job_done(scope);
         }
+        return;
     }
+    // SAFETY: W1.
+    unsafe { finish(header, true) };
 }
 
-/// Goes terminal. Value or failure is in place.
+/// Goes terminal with the value that is in place, or cancelled if it is marked.
 ///
 /// # Safety
 ///
 /// W1.
 #[inline(always)]
-pub(crate) unsafe fn finish(header: NonNull<Header>, life: u64, runner_link: bool) {
+pub(crate) unsafe fn finish(header: NonNull<Header>, runner_link: bool) {
     // SAFETY: W1.
     let h = unsafe { header.as_ref() };
-    // Read now: after the exchange the header may be gone.
-    let scope = h.scope.get();
-    let (before, after) = h.word.finish(runner_link, |bits| {
-        if bits.handles() == 0 && h.has_value.get() {
-            // SAFETY: W2: no handle is left, and none can come (W5).
-            unsafe { cell::drop_value_contained(header) };
+    if h.children.get() == 0 && h.state.get() & DELIVERED == 0 && !h.is_marked_job() {
+        // Read now: after the exchange the header may be gone.
+        let scope = h.scope.get();
+        let finished = h.word.try_finish(runner_link, |bits| {
+            let marked = bits.has(MARKED);
+            if marked || bits.handles() == 0 {
+                // SAFETY: W2: whatever a cancelled request returned, nobody gets it; and if no handle is left, none can
+                // come (W5).
+                unsafe { cell::drop_value_contained(header) };
+            }
+            if marked { CANCELLED } else { FINISHED }
+        });
+        if let Ok((before, after)) = finished {
+            // SAFETY: by the exchange.
+            unsafe { told(header, before, after, scope) };
+            return;
         }
-        life
-    });
-    // SAFETY: by the exchange.
-    unsafe { told(header, before, after, scope) };
+    }
+    // SAFETY: W1.
+    unsafe { conclude(header, FINISHED, false, runner_link) };
+}
+
+/// The end of a claimed request that has children, callbacks, a mark that was delivered, or no value. `life` is what its
+/// callable came to; of a mark that turns it into [`CANCELLED`] if it is finished or (`of_cancel`) failed by the error that
+/// a cancel gives.
+///
+/// # Safety
+///
+/// W1; value or failure is in place.
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn conclude(header: NonNull<Header>, life: u64, of_cancel: bool, runner_link: bool) {
+    // SAFETY: W1.
+    let h = unsafe { header.as_ref() };
+    let decide = |bits: Bits| match life {
+        FINISHED | FAILED if bits.has(MARKED) && (of_cancel || life == FINISHED) => CANCELLED,
+        life => life,
+    };
+    let (scope, home) = (h.scope.get(), h.home.get());
+    let mut fixed = None;
+    let mut noted = false;
+    let mut untold = None;
+    loop {
+        let expected = fixed.unwrap_or_else(|| decide(h.word.load()));
+        // SAFETY: W1: the callable ran here, if it ran.
+        unsafe { before_end(header, expected) };
+        if expected == CANCELLED
+            && !matches!(cancel::reason(h), CancelReason::Asked | CancelReason::Aborted | CancelReason::Other(_))
+            // SAFETY: the scope waits for this job.
+            && let Some(scope) = unsafe { scope.as_ref() }
+        {
+            scope.job_skipped();
+        }
+        if expected == FAILED && !noted {
+            noted = true;
+            // SAFETY: W1; the failure is in place.
+            unsafe { tell_scope(header) };
+        }
+        let finished = h.word.try_finish(runner_link, |bits| {
+            let life = fixed.unwrap_or_else(|| decide(bits));
+            if life == CANCELLED || bits.handles() == 0 {
+                // SAFETY: W2, as in `finish`.
+                unsafe { cell::drop_value_contained(header) };
+            }
+            if life == FAILED && bits.handles() == 0 && scope.is_null() && untold.is_none() {
+                // No handle is left and none can come (W5), so perhaps there is nobody to tell. Otherwise nothing of the
+                // failure may stay here: who waits may drop the last of it as soon as it is woken.
+                untold = h.failure().cloned();
+            }
+            life
+        });
+        match finished {
+            Ok((before, after)) => {
+                // The runtime's record may go with the header's home, so the hook comes first.
+                if let Some(failure) = untold
+                    && !before.has(WAITERS)
+                    && !before.has(SEEN)
+                {
+                    // SAFETY: M3: the finisher's home keeps the record, and this one is the header's.
+                    hooks::unseen_failure(unsafe { home.as_ref() }.map(Home::shared), &failure);
+                }
+                // SAFETY: by the exchange.
+                unsafe { told(header, before, after, scope) };
+                return;
+            }
+            Err(_) => {
+                // SAFETY: W1.
+                fixed = Some(unsafe {
+                    callbacks::run(header, &mut |bits| fixed.unwrap_or_else(|| decide(bits)))
+                });
+            }
+        }
+    }
+}
+
+/// Before the end: the children that are left get a link to keep the header by (H1), and hear of it if it is no success.
+///
+/// # Safety
+///
+/// W1.
+unsafe fn before_end(header: NonNull<Header>, life: u64) {
+    // SAFETY: W1.
+    let h = unsafe { header.as_ref() };
+    if h.state.get() & DELIVERED != 0 {
+        h.state.set(h.state.get() & !DELIVERED);
+        if let Some(worker) = strand::get().and_then(Strand::worker) {
+            worker.count_marked(-1);
+        }
+    }
+    if h.children.get() == 0 {
+        return;
+    }
+    if !h.family.replace(true) {
+        // A link besides the runner's, which goes in the terminal exchange: nobody may find the header forgotten before.
+        h.word.add_link();
+        if ptr::eq(h.home.get(), h.ran_on.load(Ordering::Relaxed)) {
+            // Its parent finds its children through it.
+            kin::link(h);
+        }
+    }
+    // They pass to the nearest unfinished ancestor: if that is cancelled and only this request was spared, they are asked.
+    if life != FINISHED || cancel::is_orphaned_by_cancel(h) {
+        // SAFETY: this is the thread it ran on.
+        unsafe { cancel::spread_at_end(header, (life == FAILED).then_some(CancelReason::ParentFailed)) };
+    }
+}
+
+/// A failure is about to be told: the scope hears of it first, if the request is a job of one.
+///
+/// # Safety
+///
+/// W1; the failure is in place.
+unsafe fn tell_scope(header: NonNull<Header>) {
+    // SAFETY: W1.
+    let h = unsafe { header.as_ref() };
+    // SAFETY: the scope waits for this job.
+    if let (Some(scope), Some(failure)) = (unsafe { h.scope.get().as_ref() }, h.failure()) {
+        // A link, so that the scope can ask whether anybody has looked.
+        h.word.add_link();
+        scope.job_failed(failure.clone(), header);
+    }
 }
 
 /// After the terminal exchange, whose bits before and after these are: wakes who waits, ends the header if nobody is left,
@@ -163,7 +297,7 @@ pub(crate) unsafe fn told(header: NonNull<Header>, before: Bits, after: Bits, sc
     }
 }
 
-/// Ends a claimed request with a failure.
+/// Ends a claimed request whose callable came to no value.
 ///
 /// # Safety
 ///
@@ -173,6 +307,32 @@ pub(crate) unsafe fn told(header: NonNull<Header>, before: Bits, after: Bits, sc
 pub(crate) unsafe fn fail(header: NonNull<Header>, ending: Ending, runner_link: bool) {
     // SAFETY: W1.
     let h = unsafe { header.as_ref() };
+    let (ending, mut of_cancel) = ending.looked_into();
+    if ending.is_of_a_cancelled_family() && cancel::is_orphaned_by_cancel(h) {
+        // What it waited for has heard of an ancestor's cancel before this one did: they end alike.
+        // SAFETY: W1: it is there.
+        unsafe { cancel::cancel_orphan(header) };
+        of_cancel = true;
+    }
+    if of_cancel && h.identity().word.load().has(MARKED) {
+        forebear_context::error::internal::drop_contained(ending);
+        // SAFETY: W1; a mark stays, so nobody will ask for the failure.
+        unsafe { conclude(header, CANCELLED, true, runner_link) };
+        return;
+    }
+    // SAFETY: W1.
+    unsafe {
+        set_failure(h, ending);
+        conclude(header, FAILED, of_cancel, runner_link);
+    }
+}
+
+/// Puts the failure in place.
+///
+/// # Safety
+///
+/// W1: before the terminal exchange the failure is the claimer's.
+pub(crate) unsafe fn set_failure(h: &Header, ending: Ending) {
     let name = match h.side().and_then(|side| side.name.clone()) {
         Some(name) => name,
         None => Cow::Owned(h.name().to_owned()),
@@ -182,35 +342,42 @@ pub(crate) unsafe fn fail(header: NonNull<Header>, ending: Ending, runner_link: 
         Ending::Error(error) => Failure::from_error(error, name, born_at),
         Ending::Panic(payload) => Failure::from_panic(payload, name, hooks::take_location().or(born_at)),
     };
-    // SAFETY: W1: before the terminal exchange the failure is the claimer's.
-    unsafe { *h.side_or_new().failure.get() = Some(failure.clone()) };
-    let scope = h.scope.get();
-    // If no handle is left now there will be none (W5), and perhaps nobody to tell. Otherwise nothing of the failure may
-    // stay here: who waits may drop the last of it as soon as it is woken.
-    let alone = h.word.load().handles() == 0 && scope.is_null();
-    let untold = alone.then(|| failure.clone());
-    // SAFETY: the scope waits for this job.
-    if let Some(scope) = unsafe { scope.as_ref() } {
-        // A link, so that the scope can ask whether anybody has looked.
-        h.word.add_link();
-        scope.job_failed(failure, header);
-    } else {
-        drop(failure);
+    // SAFETY: by contract.
+    unsafe { *h.side_or_new().failure.get() = Some(failure) };
+}
+
+/// Calls `f` with the request on top of this thread's strand, for what runs in its name beside its callable.
+pub(crate) fn on_top(header: NonNull<Header>, f: impl FnOnce()) {
+    // SAFETY: by the caller, who has claimed it.
+    let h = unsafe { header.as_ref() };
+    // SAFETY: M3.
+    let of = unsafe { h.home.get().as_ref() };
+    let (Some(strand), Some(of)) = (foreign::strand(), of) else { return f() };
+    let shared = of.shared().arc();
+    let worker = strand.worker().filter(|worker| ptr::eq(worker.shared(), &*shared));
+    let home: *const Home = match worker {
+        Some(worker) => worker.home(),
+        // On a worker of another runtime too this thread's own.
+        None => match foreign::home_for(&shared) {
+            Some(home) => home.as_ptr(),
+            None => return f(),
+        },
+    };
+    if h.ran_on.load(Ordering::Relaxed).is_null() {
+        // It never ran: what it makes now is made here.
+        h.ran_on.store(home.cast_mut(), Ordering::Relaxed);
+        h.lender.set(strand.request.get());
     }
-    let home = h.home.get();
-    // SAFETY: W1, as in `finish`, which this is but for the look at who is there.
-    unsafe {
-        let (before, after) = h.word.finish(runner_link, |_| FAILED);
-        // The runtime's record may go with the header's home, so the hook comes first.
-        if let Some(untold) = untold
-            && !before.has(WAITERS)
-            && !before.has(SEEN)
-            && !home.is_null()
-        {
-            hooks::unseen_failure(Some((*home).shared()), &untold);
-        }
-        told(header, before, after, scope);
-    }
+    h.strand.store(ptr::from_ref(strand).cast_mut(), Ordering::Relaxed);
+    let below = strand.request.replace(header.as_ptr());
+    // There the fast ways, which take a home for the worker's, must be off.
+    let keeps = worker.is_some() || strand.worker().is_none();
+    let home = strand.home.replace(if keeps { home } else { ptr::null() });
+    let entered = strand.entered.replace(if worker.is_some() { ptr::null() } else { &*shared });
+    f();
+    strand.entered.set(entered);
+    strand.home.set(home);
+    strand.request.set(below);
 }
 
 /// Ends a claimed request that could not be given a stack: its callable is dropped unrun.

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind, resu
 use std::ptr;
 use std::sync::{OnceLock, Weak};
 
-use forebear_context::error::{Error, WaitError};
+use forebear_context::error::{CancelReason, Error, WaitError};
 use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::Ordering;
 use forebear_pool::Engine;
@@ -23,6 +23,7 @@ use crate::origin;
 use crate::request::Request;
 use crate::scope::into_wait_error;
 use crate::shared::Shared;
+use crate::shield::shield;
 use crate::strand::Strand;
 
 /// A handle to a set of workers. Clone it to share it; when the last handle goes, the work that was submitted ends, the
@@ -134,14 +135,21 @@ impl Runtime {
             }
         };
         request.submit();
+        let mut answer = request.wait().copied();
         // However often the wait is refused, the borrow lasts until the request is over.
-        loop {
-            match request.wait() {
-                Ok(()) => return Ok(()),
-                Err(error) if request.is_done() => return Err(error),
-                Err(_) => std::thread::yield_now(),
+        while !request.is_done() {
+            if matches!(answer, Err(WaitError::Cancelled)) {
+                // Nobody else wants it.
+                request.abort(CancelReason::Parent);
+            } else {
+                std::thread::yield_now();
+            }
+            let end = shield(|| request.wait().copied());
+            if !matches!(answer, Err(WaitError::Cancelled)) {
+                answer = end;
             }
         }
+        answer
     }
 
     /// Makes a request of this runtime and submits it. A child of the current request if that is of this runtime too,

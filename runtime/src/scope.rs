@@ -19,6 +19,14 @@
 //! counter begins far above what it could fall to, and the end of the body takes the difference off. A worker that works
 //! off jobs of one scope in a row takes them off together, before it does anything else: until then the scope cannot be
 //! over, so nobody waits longer for it.
+//!
+//! # Stopping
+//!
+//! A scope is *stopped* when its body unwinds or returns an error, when its body is over and a failure has not been looked
+//! at, and by [`Scope::cancel`]. Then its jobs are aborted, and what is spawned into it from then on is cancelled at birth.
+//! The jobs that the body spawned are children of the request that the scope is in, and its worker finds them there; a
+//! stop that comes from elsewhere is left as a notice. What jobs spawned in their turn is reached from them. In a foreign
+//! thread outside any request the jobs are roots, and the scope keeps a handle of each.
 
 use std::cell::{Cell, UnsafeCell};
 use std::fmt;
@@ -27,32 +35,51 @@ use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind, resu
 use std::ptr::{self, NonNull};
 use std::sync::PoisonError;
 
-use forebear_context::shim::Mutex;
-
 use forebear_context::context::{Cause, Context, Reason, Ticket, unpark};
-use forebear_context::error::{Error, Failure, WaitError};
-use forebear_context::shim::atomic::{AtomicI64, Ordering};
+use forebear_context::error::{CancelReason, Cancelled, Error, Failure, TimeoutError, WaitError};
+use forebear_context::shim::atomic::{AtomicBool, AtomicI64, AtomicPtr, AtomicU8, Ordering};
+use forebear_context::shim::{Mutex, MutexGuard};
 
+use crate::any::AnyRequest;
+use crate::cancel;
 use crate::cell::{Fallible, Plain};
 use crate::foreign;
 use crate::header::Header;
 use crate::home;
 use crate::request::{Request, spawn_with};
 use crate::strand::Strand;
-use crate::word::SEEN;
+use crate::word::{FAILED, SEEN};
 
 const FAR: i64 = 1 << 40;
+
+/// Why a scope may be stopped.
+const STOPS: [CancelReason; 3] =
+    [CancelReason::Asked, CancelReason::ScopeUnwound, CancelReason::SiblingFailed];
 
 /// What a job knows of its scope.
 pub(crate) struct ScopeCore {
     /// `FAR`, plus spawns from elsewhere, minus jobs ended; at the end of the body `FAR` goes and the plain count comes.
     count: AtomicI64,
-    /// Spawns from the scope's own strand.
+    /// Spawns from the scope's own strand, while `fast` names it.
     spawned_here: Cell<i64>,
     strand: *const Strand,
+    /// The strand, until the scope is stopped: whoever spawns by the fast way need not ask.
+    fast: AtomicPtr<Strand>,
+    /// The request that the scope is in; null in a foreign thread outside any.
+    owner: *const Header,
+    /// The next older scope on the same strand.
+    older: *const ScopeCore,
+    /// Why it was stopped: 0, or the reason's place in [`STOPS`], from 1.
+    stop: AtomicU8,
+    /// The body is over.
+    ended: AtomicBool,
+    /// The jobs of a scope outside any request.
+    roots: Mutex<Vec<AnyRequest>>,
     /// Whom the last job wakes. Written before `FAR` goes.
     waiter: UnsafeCell<Option<(NonNull<Context>, Ticket)>>,
     failures: Mutex<Vec<(Failure, NonNull<Header>)>>,
+    /// A job was cancelled.
+    skipped: AtomicBool,
 }
 
 // SAFETY: `spawned_here` is touched by the scope's own strand only; `waiter` is written before the exchange that lets
@@ -65,18 +92,32 @@ impl ScopeCore {
             count: AtomicI64::new(FAR),
             spawned_here: Cell::new(0),
             strand,
+            // Outside any request the jobs are roots, which are kept.
+            fast: AtomicPtr::new(match strand.request() {
+                Some(_) => ptr::from_ref(strand).cast_mut(),
+                None => ptr::null_mut(),
+            }),
+            owner: strand.request.get(),
+            older: strand.scopes.get(),
+            stop: AtomicU8::new(0),
+            ended: AtomicBool::new(false),
+            roots: Mutex::new(Vec::new()),
             waiter: UnsafeCell::new(None),
             failures: Mutex::new(Vec::new()),
+            skipped: AtomicBool::new(false),
         }
     }
 
+    /// Counts a job that is about to be spawned. False: the spawn is to be looked after, by `spawned`.
     #[inline(always)]
-    fn count_spawn(&self) {
-        if ptr::eq(crate::strand::current(), self.strand) {
+    fn count_spawn(&self) -> bool {
+        let fast = ptr::eq(crate::strand::current(), self.fast.load(Ordering::Relaxed));
+        if fast {
             self.spawned_here.set(self.spawned_here.get() + 1);
         } else {
             self.count.fetch_add(1, Ordering::Relaxed);
         }
+        fast
     }
 
     /// So many jobs are over, and nothing of them is left that may borrow.
@@ -112,6 +153,92 @@ impl ScopeCore {
     #[cold]
     pub(crate) fn job_failed(&self, failure: Failure, header: NonNull<Header>) {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).push((failure, header));
+        if self.ended.load(Ordering::Acquire) {
+            // The body has had its chance to look; the rest would be for nothing.
+            self.stop(CancelReason::SiblingFailed);
+        }
+    }
+
+    /// The body is over: whether a failure of a job has not been looked at.
+    fn has_unseen(&self) -> bool {
+        self.ended.store(true, Ordering::Release);
+        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the link that came with it.
+        failures.iter().any(|(_, header)| !unsafe { header.as_ref() }.word.load().has(SEEN))
+    }
+
+    /// A job is over, cancelled, and not because somebody asked for just that.
+    #[cold]
+    pub(crate) fn job_skipped(&self) {
+        self.skipped.store(true, Ordering::Relaxed);
+    }
+
+    /// After a spawn by the slow way: a root is kept, and what was spawned into a stopped scope is cancelled.
+    #[cold]
+    #[inline(never)]
+    fn spawned(&self, job: &AnyRequest) {
+        if self.owner.is_null() {
+            let mut roots = self.lock_roots();
+            // Now and then those that are over go, so that a long scope keeps no more than twice what lives.
+            if roots.len() >= 64 && roots.len().is_power_of_two() {
+                roots.retain(|job| !job.is_done());
+            }
+            roots.push(job.clone());
+        }
+        if let Some(reason) = self.stopped() {
+            job.abort(reason);
+        }
+    }
+
+    fn lock_roots(&self) -> MutexGuard<'_, Vec<AnyRequest>> {
+        self.roots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why the scope was stopped, if it was.
+    fn stopped(&self) -> Option<CancelReason> {
+        STOPS.get(usize::from(self.stop.load(Ordering::Acquire)).wrapping_sub(1)).copied()
+    }
+
+    /// Stops the scope: aborts its jobs. From anywhere, while the scope is there.
+    #[cold]
+    pub(crate) fn stop(&self, reason: CancelReason) {
+        let code = STOPS.iter().position(|stop| *stop == reason).map_or(1, |at| at as u8 + 1);
+        if self.stop.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            return;
+        }
+        self.fast.store(ptr::null_mut(), Ordering::Relaxed);
+        match NonNull::new(self.owner.cast_mut()) {
+            // SAFETY: the owner is not over while a scope is in it.
+            Some(owner) => unsafe { cancel::stop_scopes(owner) },
+            None => {
+                let jobs = std::mem::take(&mut *self.lock_roots());
+                for job in jobs {
+                    job.abort(reason);
+                }
+            }
+        }
+    }
+
+    /// Calls `with` for each stopped scope of `owner` on `strand`.
+    ///
+    /// # Safety
+    ///
+    /// By the strand's own thread.
+    pub(crate) unsafe fn each_stopped(
+        strand: &Strand,
+        owner: &Header,
+        mut with: impl FnMut(*const ScopeCore, CancelReason),
+    ) {
+        let mut at = strand.scopes.get();
+        // SAFETY: a scope in the chain is in a frame of this stack.
+        while let Some(scope) = unsafe { at.as_ref() } {
+            if ptr::eq(scope.owner, owner)
+                && let Some(reason) = scope.stopped()
+            {
+                with(at, reason);
+            }
+            at = scope.older;
+        }
     }
 
     /// Waits until all jobs are over.
@@ -137,6 +264,15 @@ impl ScopeCore {
         }
     }
 
+    /// Why the body's value may not be returned: a failure that nobody has looked at, or work that was skipped.
+    fn why_not(&self) -> Option<WaitError> {
+        match self.unseen() {
+            Some(failure) => Some(WaitError::Failed(failure)),
+            None if self.skipped.load(Ordering::Relaxed) => Some(WaitError::Cancelled),
+            None => None,
+        }
+    }
+
     /// The first failure nobody has looked at. All links are given back.
     fn unseen(&self) -> Option<Failure> {
         let failures = std::mem::take(&mut *self.failures.lock().unwrap_or_else(PoisonError::into_inner));
@@ -145,7 +281,9 @@ impl ScopeCore {
             // SAFETY: the link that came with it.
             unsafe {
                 let word = &header.as_ref().word;
-                if !word.load().has(SEEN) {
+                let bits = word.load();
+                // It may have been cancelled after all.
+                if bits.life() == FAILED && !bits.has(SEEN) {
                     word.mark_seen();
                     first = first.or(Some(failure));
                 }
@@ -182,9 +320,13 @@ impl<'scope> Scope<'scope, '_> {
     /// ```
     #[inline(always)]
     pub fn spawn<T: Send + 'scope>(&'scope self, f: impl FnOnce() -> T + Send + 'scope) -> Request<T> {
-        self.core.count_spawn();
+        let fast = self.core.count_spawn();
         // SAFETY: Z1, Z2, Z4.
-        unsafe { spawn_with(Plain(f), &self.core) }
+        let job = unsafe { spawn_with(Plain(f), &self.core) };
+        if !fast {
+            self.core.spawned(&job.any());
+        }
+        job
     }
 
     /// As [`spawn`](Self::spawn), for a callable that may return an error.
@@ -193,9 +335,13 @@ impl<'scope> Scope<'scope, '_> {
         &'scope self,
         f: impl FnOnce() -> Result<T, Error> + Send + 'scope,
     ) -> Request<T> {
-        self.core.count_spawn();
+        let fast = self.core.count_spawn();
         // SAFETY: Z1, Z2, Z4.
-        unsafe { spawn_with(Fallible(f), &self.core) }
+        let job = unsafe { spawn_with(Fallible(f), &self.core) };
+        if !fast {
+            self.core.spawned(&job.any());
+        }
+        job
     }
 
     pub(crate) fn spawn_built<T: Send + 'scope, C: crate::cell::Callable<T>>(
@@ -203,9 +349,31 @@ impl<'scope> Scope<'scope, '_> {
         builder: &crate::builder::RequestBuilder,
         callable: C,
     ) -> Request<T> {
-        self.core.count_spawn();
+        let fast = self.core.count_spawn();
         // SAFETY: Z1, Z2, Z4.
-        unsafe { crate::builder::spawn_in(builder, callable, &self.core) }
+        let job = unsafe { crate::builder::spawn_in(builder, callable, &self.core) };
+        if !fast {
+            self.core.spawned(&job.any());
+        }
+        job
+    }
+
+    /// Cancels all jobs of the scope, whoever waits for them, and what is spawned into it from now on. From anywhere.
+    /// Does not suspend; the scope still returns when all are over.
+    ///
+    /// ```
+    /// # use forebear_runtime::{Runtime, scope, spawn, yield_now};
+    /// let found = scope(|s| {
+    ///     for _ in 0..3 {
+    ///         s.spawn(|| while yield_now().is_ok() {});
+    ///     }
+    ///     s.cancel();
+    ///     7
+    /// });
+    /// assert_eq!(found, 7);
+    /// ```
+    pub fn cancel(&self) {
+        self.core.stop(CancelReason::Asked);
     }
 }
 
@@ -227,8 +395,9 @@ impl fmt::Debug for Scope<'_, '_> {
 /// # Panics
 ///
 /// Unwinds with the body's panic, else with the first failure of a job that nobody looked at (the others count as
-/// reported). In both cases all jobs are over by then. Inside a request the failure travels as an error, seen by no
-/// panic hook.
+/// reported), else with [`Cancelled`] if the current request was cancelled and that stopped a job. All jobs are over by
+/// then: when the body unwinds, or a failure has not been looked at, those that are left are aborted. Inside a request the
+/// failure travels as an error, seen by no panic hook.
 ///
 /// ```
 /// use forebear_runtime::scope;
@@ -244,22 +413,24 @@ impl fmt::Debug for Scope<'_, '_> {
 #[inline]
 #[track_caller]
 pub fn scope<'env, R>(f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R) -> R {
-    let (result, failure) = run(f);
-    match (result, failure) {
+    let (result, error) = run(f, |_| false);
+    match (result, error) {
         (Err(payload), _) => resume_unwind(payload),
-        (Ok(_), Some(failure)) => forebear_context::error::internal::unwind_with(
-            WaitError::Failed(failure).into(),
+        (Ok(_), Some(error)) => forebear_context::error::internal::unwind_with(
+            error.into(),
             forebear_context::context::in_request(),
         ),
         (Ok(value), None) => value,
     }
 }
 
-/// As [`scope`], for a body that may return an error.
+/// As [`scope`], for a body that may return an error. Then the jobs that are left are aborted.
 ///
 /// # Errors
 ///
-/// The body's error, else the first failure of a job that nobody looked at. All jobs are over by then.
+/// The body's error, else the first failure of a job that nobody looked at, else
+/// [`Cancelled`](WaitError::Cancelled) if the current request was cancelled and that stopped a job. All jobs are over by
+/// then.
 ///
 /// # Panics
 ///
@@ -276,11 +447,11 @@ pub fn scope<'env, R>(f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) ->
 pub fn try_scope<'env, R>(
     f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> Result<R, Error>,
 ) -> Result<R, WaitError> {
-    let (result, failure) = run(f);
+    let (result, error) = run(f, Result::is_err);
     match result {
         Err(payload) => resume_unwind(payload),
         Ok(Err(error)) => Err(into_wait_error(error)),
-        Ok(Ok(value)) => failure.map_or(Ok(value), |failure| Err(WaitError::Failed(failure))),
+        Ok(Ok(value)) => error.map_or(Ok(value), Err),
     }
 }
 
@@ -288,6 +459,9 @@ pub fn try_scope<'env, R>(
 pub(crate) fn into_wait_error(error: Error) -> WaitError {
     match error.downcast::<WaitError>() {
         Ok(error) => error,
+        Err(error) if error.is::<Cancelled>() || error.is::<TimeoutError>() && error.is_cancelled() => {
+            WaitError::Cancelled
+        }
         Err(error) => {
             let name = crate::strand::get().and_then(Strand::request).map_or("foreign thread", Header::name);
             WaitError::Failed(Failure::from_error(error, name.to_owned(), None))
@@ -295,16 +469,27 @@ pub(crate) fn into_wait_error(error: Error) -> WaitError {
     }
 }
 
+/// Runs a scope. Answers what its body came to, and why its value may not be returned; `failed` tells whether the value is a
+/// failure, after which the jobs are for nothing.
 #[inline(always)]
 fn run<'env, R>(
     f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
-) -> (std::thread::Result<R>, Option<Failure>) {
+    failed: fn(&R) -> bool,
+) -> (std::thread::Result<R>, Option<WaitError>) {
     let Some(strand) = foreign::strand() else {
         panic!("forebear: no scope while the thread's locals are being destroyed")
     };
     let scope = Scope { core: ScopeCore::new(strand), scope: PhantomData, env: PhantomData };
+    strand.scopes.set(&scope.core);
     let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
+    match &result {
+        Err(_) => scope.core.stop(CancelReason::ScopeUnwound),
+        Ok(value) if failed(value) => scope.core.stop(CancelReason::ScopeUnwound),
+        Ok(_) if scope.core.has_unseen() => scope.core.stop(CancelReason::SiblingFailed),
+        Ok(_) => {}
+    }
     // Z4: not before this.
     scope.core.wait();
-    (result, scope.core.unseen())
+    strand.scopes.set(scope.core.older);
+    (result, scope.core.why_not())
 }

@@ -31,6 +31,9 @@ pub(crate) use self::looks::{Best, Groups, Looks};
 /// What is called for a failure that nobody looked at.
 pub(crate) type UnseenHook = Box<dyn Fn(&Failure) + Send + Sync>;
 
+/// What is called with what a user ought to know, and no error carries.
+pub(crate) type WarningHook = Box<dyn Fn(&str) + Send + Sync>;
+
 /// See the module head.
 pub(crate) struct Shared {
     pub name: String,
@@ -54,6 +57,9 @@ pub(crate) struct Shared {
     /// Requests that ran directly on foreign threads.
     pub foreign_direct_count: AtomicU64,
     pub on_unseen_failure: Option<UnseenHook>,
+    pub on_warning: Option<WarningHook>,
+    /// Whether it has been said what a wait in an unwind may do.
+    pub warned_of_unwind: AtomicBool,
     /// The handle that users hold, so that the current runtime can be asked for.
     pub handle: OnceLock<Weak<Handle>>,
 }
@@ -93,6 +99,7 @@ pub(crate) struct Settings {
     pub max_stacks: usize,
     pub foreign_direct: bool,
     pub on_unseen_failure: Option<UnseenHook>,
+    pub on_warning: Option<WarningHook>,
     pub clock: Arc<dyn Clock>,
 }
 
@@ -115,6 +122,8 @@ impl Shared {
             foreign_direct: settings.foreign_direct,
             foreign_direct_count: AtomicU64::new(0),
             on_unseen_failure: settings.on_unseen_failure,
+            on_warning: settings.on_warning,
+            warned_of_unwind: AtomicBool::new(false),
             handle: OnceLock::new(),
         });
         let workers = (0..settings.workers).map(|index| Worker::new(index, &shared)).collect();
@@ -147,8 +156,14 @@ impl Shared {
     #[must_use]
     pub(crate) fn push_root(&self, header: ptr::NonNull<Header>) -> bool {
         // SAFETY: the caller's link.
-        let key = unsafe { header.as_ref() }.lineage.key();
-        let pushed = self.roots.push(header);
+        let lineage = &unsafe { header.as_ref() }.lineage;
+        let key = lineage.key();
+        let pushed = if lineage.parent().is_null() {
+            self.roots.push(header)
+        } else {
+            // Its links are its family's.
+            self.roots.push_past_inbox(header)
+        };
         if pushed == Pushed::Closed {
             return false;
         }

@@ -340,6 +340,20 @@ impl<E: Entry> Roots<E> {
         }
     }
 
+    /// Pushes an entry whose link is in use elsewhere: past the inbox, under the lock.
+    pub fn push_past_inbox(&self, entry: NonNull<E>) -> Pushed {
+        let mut ordered = lock(&self.ordered);
+        // Whoever closes does so under the lock.
+        if self.inbox.load(Ordering::Acquire) == Self::closed() {
+            return Pushed::Closed;
+        }
+        self.sort_in(&mut ordered);
+        // SAFETY: E1.
+        ordered.put(unsafe { entry.as_ref() }.key(), entry);
+        self.publish(&ordered);
+        Pushed::First
+    }
+
     /// Whether there is anything new in the inbox.
     #[inline(always)]
     fn has_mail(&self) -> bool {

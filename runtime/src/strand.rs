@@ -23,6 +23,7 @@ use crate::arms::ArmList;
 use crate::cell::DropQueue;
 use crate::header::Header;
 use crate::home::Home;
+use crate::scope::ScopeCore;
 use crate::shared::Shared;
 use crate::worker::Worker;
 
@@ -50,6 +51,12 @@ pub(crate) struct Strand {
     pub due: Cell<(u64, u64)>,
     /// Where unstarted requests that are dropped by a destructor are put off to.
     pub dropping: Cell<*const DropQueue>,
+    /// It was left in the middle of an unwind; see [`crate::worker`].
+    pub left_unwinding: Cell<bool>,
+    /// The name of the innermost region that must not suspend; see [`mod@crate::no_suspend`].
+    pub no_suspend: Cell<Option<NonNull<str>>>,
+    /// The innermost scope that was opened on this stack and has not returned.
+    pub scopes: Cell<*const ScopeCore>,
     context: *const Context,
     /// The runtime that free functions mean here, if it is not the worker's own: set by `enter`, and while a foreign
     /// thread runs a request. On a worker `home` is null meanwhile, which keeps the fast ways off.
@@ -70,6 +77,9 @@ impl Strand {
             next_yielded: Cell::new(ptr::null()),
             due: Cell::new((0, 0)),
             dropping: Cell::new(ptr::null()),
+            left_unwinding: Cell::new(false),
+            no_suspend: Cell::new(None),
+            scopes: Cell::new(ptr::null()),
             context,
             entered: Cell::new(ptr::null()),
         }

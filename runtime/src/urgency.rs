@@ -33,7 +33,7 @@ const LONGEST: usize = 64;
 pub(crate) unsafe fn raise(here: Option<&Worker>, target: NonNull<Header>, key: u64) {
     // SAFETY: U2.
     let h = unsafe { target.as_ref() };
-    if h.urgency.load(Ordering::Relaxed) <= key || h.urgency.fetch_min(key, Ordering::Relaxed) <= key {
+    if !h.raise_urgency(key) {
         // Whoever raised it so far has followed the chain, and a wait that began since then has passed it on.
         return;
     }
@@ -85,7 +85,7 @@ pub(crate) unsafe fn follow(here: Option<&Worker>, target: NonNull<Header>, key:
         let Some(next) = NonNull::new(next.cast::<Header>()) else { return };
         // SAFETY: U2: the strand waits for it, so it holds a count.
         let n = unsafe { next.as_ref() };
-        if n.urgency.load(Ordering::Relaxed) <= key || n.urgency.fetch_min(key, Ordering::Relaxed) <= key {
+        if !n.raise_urgency(key) {
             return;
         }
         target = next;

@@ -1,8 +1,13 @@
 //! Waiting for a request, in three parts.
 //!
 //! [`prepare`] is the cold part: it runs the target right here if that may be done, or sees to it that somebody will, and
-//! stands in the target's list. The switch is inlined into the public method that waits. Nothing is left to finish: who
-//! was woken was woken by the target's end.
+//! stands in the target's list. The switch is inlined into the public method that waits. Who was woken by the target's end
+//! has nothing left to finish; who was woken otherwise (its time was up, it was cancelled) leaves the list first, and
+//! learns there whether the target was over after all.
+//!
+//! # What is answered
+//!
+//! A cancelled request is refused, whatever its target is; then comes the target's outcome; then the time-out.
 //!
 //! # Direct execution
 //!
@@ -11,31 +16,56 @@
 //! * it asks for a stack of its own, or more stack than is left here (then it is queued, and the waiter suspends: so a
 //!   chain of a million nested waits completes);
 //! * something older is ready on this worker;
-//! * it belongs to another runtime.
+//! * it belongs to another runtime;
+//! * the wait has a limit, or only watches.
 
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
+use std::time::{Duration, Instant};
 
-use forebear_context::context::{Reason, WaitNode};
+use forebear_context::context::{Cause, Reason, Ticket, WaitNode};
 use forebear_context::error::{CancelReason, Cycle, Error, Failure, WaitError};
 use forebear_context::shim::atomic::Ordering;
 
-use crate::attention::{HUNGRY, OLDER};
+use crate::attention::{HUNGRY, MARKS, NOTICE, OLDER};
+use crate::cancel;
 use crate::cell;
+use crate::deadlines::{Deadlines, park_until};
 use crate::foreign;
-use crate::header::{ARM, Header, OWN_STACK, ROOT};
-use crate::hooks;
+use crate::header::{ARM, DETACHED, Header, OWN_STACK, ROOT};
+use crate::kin;
+use crate::no_suspend;
+use crate::notice::{self, Notice};
 use crate::run;
 use crate::strand::Strand;
 use crate::urgency;
 use crate::word::{CANCELLED, FAILED, HELD, NEW, PRIVATE, WAITERS};
+use crate::worker::is_unwinding;
+
+/// How to wait.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Terms {
+    /// Until then at most.
+    pub deadline: Option<Instant>,
+    /// Only watching: no demand, and the target is never run here.
+    pub watches: bool,
+}
+
+impl Terms {
+    /// For `timeout` from now, by the clock of the target's runtime.
+    pub(crate) fn within(h: &Header, timeout: Duration) -> Terms {
+        // SAFETY: M3. A ready value has no runtime, and nobody waits for it.
+        let after = unsafe { h.home.get().as_ref() }.map(|home| home.shared().deadlines.after(timeout));
+        Terms { deadline: after.flatten(), watches: false }
+    }
+}
 
 /// What is left to do after [`prepare`].
 pub(crate) enum Step<'a> {
     /// The target is over.
     Over,
     /// Park this strand; the target's end wakes it.
-    Park(&'a Strand),
+    Park(&'a Strand, Ticket, &'a Deadlines),
     /// The wait is refused.
     Refused(WaitError),
 }
@@ -47,24 +77,78 @@ pub(crate) enum Step<'a> {
 /// The caller holds a handle or a link of `header` all the while.
 #[inline(always)]
 pub(crate) unsafe fn until_over(header: NonNull<Header>) -> Result<(), WaitError> {
+    let here = crate::strand::get();
+    if here.is_some_and(cancel::refuses) {
+        return Err(WaitError::Cancelled);
+    }
     // SAFETY: by contract.
     if unsafe { header.as_ref() }.word.load().is_terminal() {
         return Ok(());
     }
     // SAFETY: by contract.
     if unsafe { run_own(header) } {
-        return Ok(());
+        return if here.is_some_and(cancel::refuses) { Err(WaitError::Cancelled) } else { Ok(()) };
     }
-    let mut node = MaybeUninit::uninit();
-    // SAFETY: by contract; the node lies in this frame, which is not left before it is let go of.
-    match unsafe { prepare(header, &mut node) } {
-        Step::Over => Ok(()),
-        Step::Refused(error) => Err(error),
-        Step::Park(strand) => {
-            // SAFETY: on the strand's own stack, after `begin`.
-            unsafe { strand.context().park(None) };
-            Ok(())
+    // SAFETY: by contract.
+    unsafe { until_over_on(header, Terms::default()) }
+}
+
+/// The same on other terms.
+///
+/// # Safety
+///
+/// As [`until_over`].
+#[inline(always)]
+pub(crate) unsafe fn until_over_on(header: NonNull<Header>, terms: Terms) -> Result<(), WaitError> {
+    loop {
+        let mut node = MaybeUninit::uninit();
+        // SAFETY: by contract; the node lies in this frame, which is not left before it is let go of.
+        let (strand, ticket, deadlines) = match unsafe { prepare(header, &mut node, terms) } {
+            Step::Over => return Ok(()),
+            Step::Refused(error) => return Err(error),
+            Step::Park(strand, ticket, deadlines) => (strand, ticket, deadlines),
+        };
+        // SAFETY: on the strand's own stack, after `begin`.
+        let cause = unsafe { park_until(deadlines, strand.context(), ticket, terms.deadline) };
+        if cause == Cause::Woken && !cancel::concerns(strand) {
+            return Ok(());
         }
+        // SAFETY: the node was written, and is this frame's.
+        if let Some(answer) = unsafe { left(strand, header, node.assume_init_ref(), cause) } {
+            return answer;
+        }
+        // Woken for the sake of a notice that does not concern this wait.
+    }
+}
+
+/// After a wait that ended otherwise than by its target, or of somebody whom a cancel may concern.
+///
+/// # Safety
+///
+/// As [`cancel::leave`], unless the cause is [`Cause::Woken`].
+#[cold]
+#[inline(never)]
+unsafe fn left(
+    strand: &Strand,
+    header: NonNull<Header>,
+    node: &WaitNode,
+    cause: Cause,
+) -> Option<Result<(), WaitError>> {
+    cancel::attend(strand);
+    let cancelled = cancel::is_cancelled_here(strand) && !is_unwinding(strand);
+    if cause == Cause::Woken {
+        // The target was over first, but that is not what is told first.
+        return Some(if cancelled { Err(WaitError::Cancelled) } else { Ok(()) });
+    }
+    // SAFETY: by contract.
+    let asks = cancelled && cancel::asks(strand.request(), unsafe { header.as_ref() });
+    // SAFETY: by contract.
+    let over = unsafe { cancel::leave(header, node, asks) }.is_err();
+    match cause {
+        _ if cancelled => Some(Err(WaitError::Cancelled)),
+        _ if over => Some(Ok(())),
+        Cause::TimedOut => Some(Err(WaitError::TimedOut)),
+        _ => None,
     }
 }
 
@@ -83,7 +167,7 @@ unsafe fn run_own(header: NonNull<Header>) -> bool {
         return false;
     }
     let Some(worker) = strand.worker() else { return false };
-    if worker.post.attention.get() & OLDER != 0
+    if worker.post.attention.get() & (OLDER | NOTICE | MARKS) != 0
         || h.is(OWN_STACK)
         || strand.room() < h.need()
         || h.word.claim_by_waiter(true).is_err()
@@ -104,20 +188,20 @@ unsafe fn run_own(header: NonNull<Header>) -> bool {
 /// As [`until_over`]; `node` stays where it is until the strand is woken.
 #[cold]
 #[inline(never)]
-pub(crate) unsafe fn prepare<'a>(header: NonNull<Header>, node: &'a mut MaybeUninit<WaitNode>) -> Step<'a> {
-    // SAFETY: by contract.
-    let h = unsafe { header.as_ref() };
+pub(crate) unsafe fn prepare<'a>(
+    header: NonNull<Header>,
+    node: &mut MaybeUninit<WaitNode>,
+    terms: Terms,
+) -> Step<'a> {
+    // SAFETY: by contract; the caller's count lasts longer than the step that is answered.
+    let h: &'a Header = unsafe { header.as_ref() };
     let Some(strand) = foreign::strand() else {
         return Step::Refused(WaitError::ShutDown);
     };
-    if strand.context().no_suspend().get() > 0 && !h.word.load().is_terminal() {
-        hooks::die(&format_args!(
-            "request '{}' waits for '{}' inside a panic hook, which runs on the thread's own stack",
-            strand.request().map_or("", Header::name),
-            h.name()
-        ));
-    }
     loop {
+        if cancel::refuses(strand) {
+            return Step::Refused(WaitError::Cancelled);
+        }
         let bits = h.word.load();
         if bits.is_terminal() {
             return Step::Over;
@@ -125,13 +209,24 @@ pub(crate) unsafe fn prepare<'a>(header: NonNull<Header>, node: &'a mut MaybeUni
         if let Some(cycle) = waits_for_itself(strand, h) {
             return Step::Refused(WaitError::CircularWait(cycle));
         }
-        if bits.is_unstarted() && bits.life() != HELD && may_lend(strand, h) {
+        if bits.life() == NEW && cancel::is_orphaned_by_cancel(h) {
+            // Its maker, or whose it has become, was cancelled before it was submitted: nobody runs it.
+            // SAFETY: the caller's count.
+            unsafe { cancel::cancel_orphan(header) };
+            continue;
+        }
+        let lends = terms.deadline.is_none() && !terms.watches;
+        if lends && bits.is_unstarted() && bits.life() != HELD && may_lend(strand, h) {
             let own = strand.worker().filter(|w| bits.has(PRIVATE) && ptr::eq(h.home.get(), w.home()));
             if h.word.claim_by_waiter(own.is_some()).is_ok() {
                 match own {
                     Some(worker) => worker.list.remove(h),
                     None if bits.life() != NEW => leave_shell(h),
                     None => {}
+                }
+                if bits.life() == NEW || bits.has(PRIVATE) {
+                    // SAFETY: the caller's count.
+                    unsafe { tell_family(header) };
                 }
                 // SAFETY: just claimed as lent; the caller's count is held.
                 unsafe { run_here(strand, header) };
@@ -143,6 +238,11 @@ pub(crate) unsafe fn prepare<'a>(header: NonNull<Header>, node: &'a mut MaybeUni
             unsafe { submit(header, 0) };
             continue;
         }
+        // SAFETY: M3: what is not over has a home, and the caller's count keeps it.
+        let deadlines = unsafe { &(*h.home.get()).shared().deadlines };
+        if strand.context().no_suspend().get() != 0 {
+            no_suspend::refuse(strand, h.name(), true);
+        }
         if let Some(worker) = strand.worker()
             && let Err(error) = worker.reserve_carrier()
         {
@@ -151,7 +251,10 @@ pub(crate) unsafe fn prepare<'a>(header: NonNull<Header>, node: &'a mut MaybeUni
         }
         let context = strand.context();
         let ticket = context.begin(Reason::Request, header.as_ptr().cast());
-        let node = node.write(WaitNode::new(context, ticket));
+        let node = node.write(match terms.watches {
+            false => WaitNode::new(context, ticket),
+            true => WaitNode::watching(context, ticket),
+        });
         if h.word.lock().is_err() {
             context.abandon(ticket);
             return Step::Over;
@@ -159,9 +262,40 @@ pub(crate) unsafe fn prepare<'a>(header: NonNull<Header>, node: &'a mut MaybeUni
         // SAFETY: W3: the lock is ours; the node stays until the strand is woken.
         unsafe { h.waiters.push(node) };
         h.word.unlock(|bits| crate::word::Bits(bits.0 | WAITERS));
-        // SAFETY: U2: the caller's count.
-        unsafe { urgency::raise(strand.worker(), header, strand.urgency.load(Ordering::Relaxed)) };
-        return Step::Park(strand);
+        if !terms.watches {
+            // SAFETY: U2: the caller's count.
+            unsafe { urgency::raise(strand.worker(), header, strand.urgency.load(Ordering::Relaxed)) };
+        }
+        return Step::Park(strand, ticket, deadlines);
+    }
+}
+
+/// A request made elsewhere is claimed or submitted here, for the first time: the owner of its family learns of it.
+///
+/// # Safety
+///
+/// The caller has a count of the request.
+unsafe fn tell_family(header: NonNull<Header>) {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    if h.lineage.parent().is_null() || h.is(DETACHED) {
+        return;
+    }
+    // SAFETY: M3.
+    let Some(home) = (unsafe { h.home.get().as_ref() }) else { return };
+    if cancel::own_home(crate::strand::get()) == h.home.get() {
+        return;
+    }
+    if home.is_foreign() {
+        // Its owner may be gone; but the list has a lock.
+        kin::link(h);
+        return;
+    }
+    h.word.add_link();
+    // SAFETY: the link just made.
+    if !unsafe { notice::leave(home, Notice::Kin(header)) } {
+        // SAFETY: as above.
+        unsafe { crate::home::release(header) };
     }
 }
 
@@ -241,10 +375,26 @@ unsafe fn run_here(strand: &Strand, header: NonNull<Header>) {
             let shared = unsafe { (*header.as_ref().home.get()).shared() }.arc();
             let Some(home) = foreign::home_for(&shared) else { unreachable!("asked by `may_lend`") };
             shared.foreign_direct_count.fetch_add(1, Ordering::Relaxed);
+            let own = home.as_ptr();
+            // SAFETY: M3; O2: taken back below.
+            let (desk, before) = unsafe {
+                let desk = &home.as_ref().desk;
+                (desk, desk.runs(Some(NonNull::from(strand.context()))))
+            };
             let home = strand.home.replace(home.as_ptr());
             let entered = strand.entered.replace(&*shared);
             // SAFETY: by contract.
             unsafe { run::lend(strand, header) };
+            loop {
+                if !desk.is_empty() {
+                    // SAFETY: M3.
+                    cancel::attend_home(unsafe { &*own });
+                }
+                // SAFETY: O2: as it was.
+                if unsafe { desk.rests(before) } {
+                    break;
+                }
+            }
             strand.home.set(home);
             strand.entered.set(entered);
         }
@@ -260,6 +410,12 @@ unsafe fn run_here(strand: &Strand, header: NonNull<Header>) {
 pub(crate) unsafe fn submit(header: NonNull<Header>, marks: u64) {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
+    if h.word.load().life() == NEW && cancel::is_orphaned_by_cancel(h) {
+        // Its maker, or whose it has become, was cancelled before it was submitted.
+        // SAFETY: by contract.
+        unsafe { cancel::cancel_orphan(header) };
+        return;
+    }
     let own = crate::strand::get().and_then(Strand::worker).filter(|worker| {
         // Roots never go into a private list: it could hide them behind a request that spins for them. What wants a stack
         // of its own is nothing for its maker's waits.
@@ -280,6 +436,12 @@ pub(crate) unsafe fn submit(header: NonNull<Header>, marks: u64) {
             if !h.word.submit(marks) {
                 return;
             }
+            if cancel::own_home(crate::strand::get()) == h.home.get() {
+                kin::link(h);
+            } else {
+                // SAFETY: by contract.
+                unsafe { tell_family(header) };
+            }
             // SAFETY: the entry's link is ours, and goes with it.
             unsafe { push_root(header) };
         }
@@ -299,7 +461,7 @@ pub(crate) unsafe fn push_root(header: NonNull<Header>) {
     if !shared.push_root(header) {
         if h.word.claim_by_queue() {
             h.side_or_new().reason.set(Some(CancelReason::Shutdown));
-            // SAFETY: W1. Its callable may borrow, hence not put off.
+            // SAFETY: W1. Its callable may borrow, hence is not put off.
             unsafe { cell::end_claimed(header) };
         } else if h.word.release_link() {
             // SAFETY: W4.
@@ -327,9 +489,7 @@ pub(crate) unsafe fn refusal(header: NonNull<Header>) -> WaitError {
                 None => unreachable!("a failed request has a failure"),
             }
         }
-        CANCELLED => WaitError::TargetCancelled(
-            h.side().and_then(|side| side.reason.get()).unwrap_or(CancelReason::Asked),
-        ),
+        CANCELLED => WaitError::TargetCancelled(cancel::reason(h)),
         _ => unreachable!("asked of a request that has a value"),
     }
 }

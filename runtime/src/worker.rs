@@ -46,17 +46,21 @@ use forebear_context::shim::{Arc, Mutex};
 use forebear_pool::{Mailbox, WorkerState};
 
 mod carriers;
+mod marks;
 mod patience;
 mod publish;
 mod steal;
 mod suspend;
+mod unwinding;
 
 use self::patience::Patience;
+pub(crate) use self::unwinding::is_unwinding;
 
 use crate::attention::{Attention, RAISED};
 use crate::carrier::Carrier;
 use crate::header::Header;
 use crate::home::{self, Home};
+use crate::kin;
 use crate::list::PrivateList;
 use crate::ready::Ready;
 use crate::scope::ScopeCore;
@@ -73,6 +77,8 @@ pub(crate) enum Next {
     Start(NonNull<Header>),
     /// Go on with this strand, which is no longer ready.
     Resume(NonNull<Strand>),
+    /// End this request as cancelled: it is claimed unstarted, and the runner's link is the taker's.
+    End(NonNull<Header>),
 }
 
 // SAFETY: a step is taken and carried out on one worker's thread; it passes through the engine's types only.
@@ -132,6 +138,12 @@ pub(crate) struct Worker {
     /// Requests that the loop started.
     pub started: Counter,
     patience: Patience,
+    /// Claimed in spreading a cancel; for the loop to end.
+    aside: UnsafeCell<Vec<NonNull<Header>>>,
+    /// Cancelled requests that have started here and are not over.
+    marked: Cell<usize>,
+    /// Strands that stand still in the middle of an unwind.
+    left_unwinding: Cell<usize>,
     /// Jobs of one scope that are over and not taken off its count yet.
     jobs: Cell<(*const ScopeCore, i64)>,
     pub post: Post,
@@ -163,6 +175,9 @@ impl Worker {
             direct: Counter::default(),
             started: Counter::default(),
             patience: Patience::default(),
+            aside: UnsafeCell::default(),
+            marked: Cell::new(0),
+            left_unwinding: Cell::new(0),
             jobs: Cell::new((ptr::null(), 0)),
             post: Post {
                 attention: Attention::new(),
@@ -311,6 +326,9 @@ impl Worker {
             self.collect_mail();
             if self.post.attention.get() != 0 {
                 self.attend();
+                if let Some(end) = self.next_put_aside() {
+                    return Some(end);
+                }
             }
             let shared = self.shared();
             let (ready, private) = (self.ready().key(), self.list.key());
@@ -364,6 +382,12 @@ impl Worker {
         if !tried && word.claim_by_queue() {
             return true;
         }
+        // SAFETY: as above.
+        let h = unsafe { header.as_ref() };
+        if std::ptr::eq(h.home.get(), self.home()) {
+            // Claimed elsewhere while it was private here: now it can stand among its parent's kin.
+            kin::link(h);
+        }
         if word.release_link() {
             // SAFETY: W4.
             unsafe { home::end(header) };
@@ -375,7 +399,7 @@ impl Worker {
     fn begin(&self, header: NonNull<Header>) -> Next {
         // Its own: what was taken may be older than what was judged.
         // SAFETY: the taker's link.
-        self.set_running(unsafe { header.as_ref() }.urgency.load(Ordering::Relaxed));
+        self.set_running(unsafe { header.as_ref() }.urgency());
         self.ready().count_start();
         self.started.count();
         Next::Start(header)

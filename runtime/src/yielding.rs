@@ -1,5 +1,9 @@
 //! [`yield_now`]: letting others go first.
 
+use forebear_context::error::Cancelled;
+
+use crate::cancel;
+use crate::no_suspend;
 use crate::strand;
 
 /// Lets everything else that is ready on this worker go first.
@@ -8,7 +12,7 @@ use crate::strand;
 ///
 /// # Errors
 ///
-/// [`Cancelled`](forebear_context::error::Cancelled) if the current request was cancelled.
+/// [`Cancelled`] if the current request was cancelled.
 ///
 /// ```
 /// # use forebear_runtime::{spawn, yield_now};
@@ -16,22 +20,32 @@ use crate::strand;
 /// # Ok::<(), forebear_runtime::Error>(())
 /// ```
 #[inline(always)]
-pub fn yield_now() -> Result<(), forebear_context::error::Cancelled> {
+pub fn yield_now() -> Result<(), Cancelled> {
     let Some(strand) = strand::get() else {
         std::thread::yield_now();
         return Ok(());
     };
     let Some(worker) = strand.worker() else {
+        if cancel::refuses(strand) {
+            return Err(Cancelled::new());
+        }
         std::thread::yield_now();
         return Ok(());
     };
+    if strand.context().no_suspend().get() != 0 {
+        no_suspend::refuse(strand, "the others", true);
+    }
     let next = match worker.rotate(strand) {
         Ok(next) => next,
+        Err(()) if cancel::refuses(strand) => return Err(Cancelled::new()),
         Err(()) => worker.leave_yielding(strand),
     };
     if let Some(next) = next {
         // SAFETY: K3; F2: we are on the strand's stack. The yielder stands in the ready queue, and `next` does not.
         unsafe { strand.context().fiber().leave(Some(next.as_ref().context())) };
+        if cancel::refuses(strand) {
+            return Err(Cancelled::new());
+        }
     }
     Ok(())
 }

@@ -16,7 +16,8 @@ use crate::shim::{Condvar, Mutex};
 #[repr(C)]
 pub struct ForeignContext {
     context: Context,
-    lock: Mutex<()>,
+    /// Whether the owner was nudged since it last looked.
+    lock: Mutex<bool>,
     settled: Condvar,
 }
 
@@ -31,7 +32,7 @@ impl ForeignContext {
     /// The same for an owner that runs requests on foreign threads, whose table borrows
     /// [`block`](Self::block) and [`release`](Self::release).
     pub fn with_table(table: &'static Table) -> ForeignContext {
-        ForeignContext { context: Context::new(table), lock: Mutex::new(()), settled: Condvar::new() }
+        ForeignContext { context: Context::new(table), lock: Mutex::new(false), settled: Condvar::new() }
     }
 
     /// The context proper. It is the first field, so a pointer to one is a pointer to the other.
@@ -39,7 +40,7 @@ impl ForeignContext {
         &self.context
     }
 
-    /// Blocks the thread until the wait is settled, or its deadline settles it.
+    /// Blocks the thread until the wait is settled, or its deadline settles it, or it is [nudged](Self::nudge).
     ///
     /// # Safety
     ///
@@ -48,7 +49,7 @@ impl ForeignContext {
         // SAFETY: by contract and `repr(C)`.
         let this = unsafe { &*std::ptr::from_ref(context).cast::<ForeignContext>() };
         let Ok(mut guard) = this.lock.lock() else { std::process::abort() };
-        while context.is_waiting() {
+        while context.is_waiting() && !std::mem::take(&mut *guard) {
             match deadline {
                 None => match this.settled.wait(guard) {
                     Ok(again) => guard = again,
@@ -68,6 +69,20 @@ impl ForeignContext {
                 }
             }
         }
+    }
+
+    /// Has the thread return from [`block`](Self::block), now or when it next comes there, though its wait goes on: the owner
+    /// has something else to look at.
+    ///
+    /// # Safety
+    ///
+    /// `context` is the first field of a `ForeignContext` that is there.
+    pub unsafe fn nudge(context: NonNull<Context>) {
+        // SAFETY: by contract; `repr(C)`.
+        let this = unsafe { context.cast::<ForeignContext>().as_ref() };
+        let Ok(mut guard) = this.lock.lock() else { std::process::abort() };
+        *guard = true;
+        this.settled.notify_all();
     }
 
     /// Settles the wait and wakes the thread, or refuses.

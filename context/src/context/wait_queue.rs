@@ -29,6 +29,8 @@ pub struct WaitNode {
     ahead: Cell<*const WaitNode>,
     context: NonNull<Context>,
     ticket: Ticket,
+    /// It only watches: who asks whether anybody wants the thing waited for does not count it.
+    watches: bool,
     released: AtomicBool,
 }
 
@@ -41,8 +43,29 @@ impl WaitNode {
             ahead: Cell::new(std::ptr::null()),
             context: NonNull::from(context),
             ticket,
+            watches: false,
             released: AtomicBool::new(false),
         }
+    }
+
+    /// The same for one that waits without wanting: it is told, and demands nothing.
+    pub fn watching(context: &Context, ticket: Ticket) -> WaitNode {
+        WaitNode { watches: true, ..WaitNode::new(context, ticket) }
+    }
+
+    /// Whether it only watches.
+    pub fn watches(&self) -> bool {
+        self.watches
+    }
+
+    /// Whose place this is.
+    ///
+    /// # Safety
+    ///
+    /// Q1, Q2: the caller holds the lock of the list that the node stands in.
+    pub unsafe fn context(&self) -> &Context {
+        // SAFETY: C1: the node is listed.
+        unsafe { self.context.as_ref() }
     }
 
     /// Waits until the taker of the whole list has let go of this node. Called by an owner whose wait ended otherwise
@@ -102,6 +125,34 @@ impl WaitQueue {
                 behind.as_ref().ahead.set(node);
             }
         }
+    }
+
+    /// Looks for a node of which `with` says true, first come first, and puts it in front. False: there is none.
+    ///
+    /// # Safety
+    ///
+    /// Q1. `with` does not touch the list.
+    pub unsafe fn find_to_front(&self, mut with: impl FnMut(&WaitNode) -> bool) -> bool {
+        let head = self.head.get();
+        let mut at = head;
+        while let Some(found) = at {
+            // SAFETY: Q1, Q2.
+            let node = unsafe { found.as_ref() };
+            if with(node) {
+                if at != head {
+                    // In a ring that is: the last, with the head moved to it.
+                    // SAFETY: Q1, Q2: it stands here.
+                    unsafe {
+                        self.unlink(node);
+                        self.push(node);
+                    }
+                    self.head.set(at);
+                }
+                return true;
+            }
+            at = node.next.get().filter(|next| Some(*next) != head);
+        }
+        false
     }
 
     /// Takes `node` out.

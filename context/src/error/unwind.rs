@@ -14,6 +14,7 @@ use std::panic::resume_unwind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::Error;
+use crate::context::current;
 #[cfg(panic = "unwind")]
 use crate::context::in_request;
 
@@ -36,13 +37,28 @@ impl fmt::Debug for Unwound {
 #[cold]
 #[track_caller]
 pub fn unwind_with(error: Error, in_request: bool) -> ! {
-    if in_request { resume_unwind(Box::new(Unwound(error))) } else { panic!("{error:#}") }
+    if in_request {
+        note(true);
+        resume_unwind(Box::new(Unwound(error)))
+    }
+    panic!("{error:#}")
 }
 
 /// The error that an unwind carried, or the payload back if it was somebody else's.
 #[doc(hidden)]
 pub fn payload_into_error(payload: Box<dyn Any + Send>) -> Result<Error, Box<dyn Any + Send>> {
-    payload.downcast::<Unwound>().map(|unwound| unwound.0)
+    payload.downcast::<Unwound>().map(|unwound| {
+        note(false);
+        unwound.0
+    })
+}
+
+/// Notes on the current stack whether an error travels there.
+fn note(travels: bool) {
+    if let Some(context) = current() {
+        // SAFETY: the current context is valid, by the contract of `set_current`, and we are on its stack.
+        unsafe { context.as_ref() }.unwinding().set(travels);
+    }
 }
 
 /// Returns the value, or unwinds with the error: `?` for code that has no `Result` to return.

@@ -56,7 +56,7 @@ impl Job {
     pub fn lender_cancelled(&self) -> Cancel {
         let turn = self.turn();
         self.touch();
-        let answer = self.word.lender_cancelled(|| self.demand());
+        let answer = self.word.lender_cancelled(true, || self.demand());
         drop(turn);
         self.act(answer)
     }

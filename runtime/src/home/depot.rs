@@ -98,7 +98,7 @@ impl Depot {
         while let Some(header) = NonNull::new(at) {
             // SAFETY: M2; M1 by the lock.
             unsafe {
-                at = header.as_ref().next.load(Ordering::Relaxed);
+                at = header.as_ref().next_return();
                 end_on(home, header, true);
             }
         }

@@ -7,18 +7,18 @@ use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::Ordering;
 
 use super::{Home, closed_mark, drop_side};
-use crate::header::Header;
+use crate::header::{Header, Place};
+use crate::kin;
 use crate::strand;
 
 /// The end of a header whose counts are both 0, by whoever brought them there.
 ///
 /// # Safety
 ///
-/// W4: nobody else knows the header, but its children do.
+/// W4: nobody else knows the header.
 pub(crate) unsafe fn end(header: NonNull<Header>) {
     // SAFETY: by contract.
-    let (home, ran_on) =
-        unsafe { (header.as_ref().home.get(), header.as_ref().ran_on.load(Ordering::Relaxed).cast_const()) };
+    let home = unsafe { header.as_ref() }.home.get();
     if home.is_null() {
         // SAFETY: a ready value has neither parent nor children.
         unsafe {
@@ -30,18 +30,31 @@ pub(crate) unsafe fn end(header: NonNull<Header>) {
     // Now, not when the header comes home: nobody can look any more, and what an error holds may be large or a lock.
     // SAFETY: by contract.
     unsafe { drop_side(header) };
-    let first = if ran_on.is_null() { home } else { ran_on };
     // SAFETY: homes live as long as their headers (M3), here and below.
     unsafe {
-        if first == strand::current_home() {
-            end_on(&*first, header, false);
+        if home == strand::current_home() {
+            end_on(&*home, header, false);
         } else {
-            travel(first, header);
+            travel(home, header);
         }
     }
 }
 
-/// The end of a header without children that was made and run on `here`, by its owner: both stages at once.
+/// Gives a link back, and ends the header if it was the last count.
+///
+/// # Safety
+///
+/// The link is the caller's.
+pub(crate) unsafe fn release(header: NonNull<Header>) {
+    // SAFETY: the caller's link; W4.
+    unsafe {
+        if header.as_ref().word.release_link() {
+            end(header);
+        }
+    }
+}
+
+/// The end of a header that was made and run on `here`, by its owner.
 ///
 /// # Safety
 ///
@@ -50,23 +63,33 @@ pub(crate) unsafe fn end(header: NonNull<Header>) {
 pub(crate) unsafe fn end_child(here: &Home, header: NonNull<Header>) {
     // SAFETY: by contract; H1 for the parent.
     unsafe {
-        let parent = header.as_ref().parent().map(NonNull::from);
+        let h = header.as_ref();
+        let parent = h.parent();
+        if h.place.get() == Place::Kin {
+            kin::unlink(h);
+        }
         here.free(header);
         if let Some(parent) = parent {
-            let left = parent.as_ref().children.get() - 1;
-            parent.as_ref().children.set(left);
-            if left == 0 && parent.as_ref().dead.get() {
-                end_up(here, parent);
+            let left = parent.children.get() - 1;
+            parent.children.set(left);
+            if left == 0 && parent.family.replace(false) {
+                end_up(here, NonNull::from(parent));
             }
         }
     }
 }
 
+/// The last child of a parent that is over has gone.
 #[cold]
 #[inline(never)]
-unsafe fn end_up(here: &Home, header: NonNull<Header>) {
-    // SAFETY: by the caller.
-    unsafe { end_on(here, header, false) };
+unsafe fn end_up(here: &Home, parent: NonNull<Header>) {
+    // SAFETY: by the caller: the children's link, and nobody else if it was the last.
+    unsafe {
+        if parent.as_ref().word.release_link() {
+            drop_side(parent);
+            end_on(here, parent, false);
+        }
+    }
 }
 
 /// A request about to start whose parent is over, forgotten, and without other children: takes its place, so that a line
@@ -76,7 +99,8 @@ unsafe fn end_up(here: &Home, header: NonNull<Header>) {
 ///
 /// # Safety
 ///
-/// M1 for the header's home, W8: nobody else can be looking at its lineage; its parent is dead.
+/// M1 for the header's home, W8: nobody else can be looking at its lineage; its parent is over and has its family's link
+/// only.
 #[cold]
 pub(crate) unsafe fn take_place(header: NonNull<Header>) {
     // SAFETY: by contract; H1 for the parent.
@@ -85,32 +109,39 @@ pub(crate) unsafe fn take_place(header: NonNull<Header>) {
         let home = h.home.get();
         if let Some(parent) = h.parent()
             && parent.children.get() == 1
+            && parent.word.load().is_family_only()
             && ptr::eq(parent.home.get(), home)
         {
+            // The grandparent loses a child and gains one, in its list of kin too.
+            if h.place.get() == Place::Kin {
+                kin::unlink(h);
+            }
+            let was_kin = parent.place.get() == Place::Kin;
+            if was_kin {
+                kin::unlink(parent);
+            }
             let parent = NonNull::from(parent);
-            // The grandparent loses a child and gains one.
             h.lineage.take_place();
+            if was_kin {
+                kin::link(h);
+            }
             (*home).free(parent);
         }
     }
 }
 
-/// Both stages as far as `here` can do them; `closed` if the lock of the closed homes is held, when all closed homes are
-/// the caller's.
+/// The end as far as `here` can do it; `closed` if the lock of the closed homes is held, when all closed homes are the
+/// caller's.
 ///
 /// # Safety
 ///
-/// M1 for `here`; the header is the caller's alone, its first stage is on `here` or done.
+/// M1 for `here`; the header is the caller's alone.
 pub(super) unsafe fn end_on(here: &Home, header: NonNull<Header>, closed: bool) {
     let mut header = header;
     let mut here = here;
     loop {
         // SAFETY: by contract, and for parents by H1.
         let h = unsafe { header.as_ref() };
-        if h.children.get() > 0 {
-            h.dead.set(true);
-            return;
-        }
         let home = h.home.get();
         if !ptr::eq(home, here) {
             // SAFETY: M3.
@@ -129,21 +160,24 @@ pub(super) unsafe fn end_on(here: &Home, header: NonNull<Header>, closed: bool) 
                 }
             }
         }
+        if h.place.get() == Place::Kin {
+            // SAFETY: M1: its family's list is this home's.
+            unsafe { kin::unlink(h) };
+        }
         let parent = h.parent().map(NonNull::from);
         // SAFETY: M1.
         unsafe { here.free(header) };
-        let Some(parent) = parent else {
-            release_if_done(here, closed);
-            return;
-        };
-        // SAFETY: H1: the parent ran here, where its children are made.
-        let p = unsafe { parent.as_ref() };
-        p.children.set(p.children.get() - 1);
-        if p.children.get() > 0 || !p.dead.get() {
-            release_if_done(here, closed);
-            return;
-        }
+        let last = parent.filter(|parent| {
+            // SAFETY: H1: the parent ran here, where its children are made.
+            let p = unsafe { parent.as_ref() };
+            p.children.set(p.children.get() - 1);
+            // It may be ending still, and make more children in its callbacks: then these get a link of their own.
+            p.children.get() == 0 && p.family.replace(false) && p.word.release_link()
+        });
         release_if_done(here, closed);
+        let Some(parent) = last else { return };
+        // SAFETY: the last count is gone.
+        unsafe { drop_side(parent) };
         header = parent;
     }
 }

@@ -3,15 +3,13 @@
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
-use forebear_context::shim::atomic::Ordering;
-
 use super::Request;
 use crate::cell;
 use crate::header::Header;
 use crate::home;
 use crate::hooks;
 use crate::strand;
-use crate::word::{FAILED, FINISHED, HandleDrop, SEEN, SPAWNED};
+use crate::word::{Bits, FAILED, FINISHED, HandleDrop, SEEN, SPAWNED};
 
 impl<T> Clone for Request<T> {
     #[inline]
@@ -22,9 +20,8 @@ impl<T> Clone for Request<T> {
 }
 
 impl<T> Drop for Request<T> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
-        let header = self.header;
         let h = self.header();
         let bits = h.word.load();
         // Spawned and let go: nobody else knows of it yet, so a plain store will do (W8), if the private list it stands
@@ -32,9 +29,22 @@ impl<T> Drop for Request<T> {
         if bits.0 == SPAWNED && ptr::eq(strand::current_home(), h.home.get()) && h.word.drop_sole() {
             return;
         }
-        // Finished, and nobody else is left: what others did with it was seen with the load (W7). Without children there
-        // is nobody who could ask for it as a parent either.
-        if bits.life() == FINISHED && bits.is_sole_handle() && h.next_rank.get() == 0 {
+        self.drop_counted(bits);
+    }
+}
+
+impl<T> Request<T> {
+    /// The drop of a handle of whose request others may know.
+    #[inline(never)]
+    fn drop_counted(&self, bits: Bits) {
+        let (header, h) = (self.header, self.header());
+        // Finished, and nobody else is left: what others did with it was seen with the load (W7). It never had children,
+        // who could ask for it as their parent; and whoever may find it from its own parent is this thread.
+        if bits.life() == FINISHED
+            && bits.is_sole_handle()
+            && h.next_rank.get() == 0
+            && ptr::eq(strand::current_home(), h.home.get())
+        {
             // SAFETY: W2, W4: the last count of all is ours.
             unsafe { end_alone::<T>(header) };
             return;
@@ -47,11 +57,11 @@ impl<T> Drop for Request<T> {
     }
 }
 
-/// The end of a finished request that nobody else knows of.
+/// The end of a finished request that nobody else knows of, on its home.
 ///
 /// # Safety
 ///
-/// W2, W4.
+/// W2, W4; M1 for its home, if it has one.
 #[inline(always)]
 unsafe fn end_alone<T>(header: NonNull<Header>) {
     // SAFETY: by contract.
@@ -60,16 +70,9 @@ unsafe fn end_alone<T>(header: NonNull<Header>) {
         if const { std::mem::needs_drop::<T>() } {
             cell::drop_value_contained(header);
         }
-        let home = h.home.get();
-        let ran_on = h.ran_on.load(Ordering::Relaxed).cast_const();
-        if ptr::eq(strand::current_home(), home)
-            && ptr::eq(ran_on, home)
-            && h.children.get() == 0
-            && !home.is_null()
-        {
-            home::end_child(&*home, header);
-        } else {
-            home::end(header);
+        match h.home.get().as_ref() {
+            Some(home) => home::end_child(home, header),
+            None => home::end(header),
         }
     }
 }

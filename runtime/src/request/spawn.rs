@@ -5,7 +5,7 @@ use std::ptr;
 use forebear_context::error::Error;
 
 use super::Request;
-use crate::attention::HUNGRY;
+use crate::attention::{HUNGRY, MARKS, NOTICE};
 use crate::builder::{RequestBuilder, create};
 use crate::cell::{self, BOXED_ABOVE, Birth, Boxed, Callable, Fallible, Plain};
 use crate::origin::{self, Rank};
@@ -77,6 +77,7 @@ pub(super) unsafe fn new_with<T, C: Callable<T> + 'static>(callable: C) -> Reque
         && let Some(strand) = strand::get()
         && let Some(worker) = strand.worker()
         && let Some(maker) = strand.request()
+        && worker.post.attention.get() & (NOTICE | MARKS) == 0
         // SAFETY: M3.
         && let Some(home) = unsafe { strand.home.get().as_ref() }
     {
@@ -109,8 +110,8 @@ unsafe fn spawn_small<T, C: Callable<T>>(callable: C, scope: *const crate::scope
         h.scope.set(scope);
         worker.list.insert(h);
         worker.note_inserted(key);
-        if worker.post.attention.get() & HUNGRY != 0 {
-            worker.feed();
+        if worker.post.attention.get() & (HUNGRY | NOTICE | MARKS) != 0 {
+            worker.attend_spawn(header);
         }
         // SAFETY: the one handle of `SPAWNED`.
         return unsafe { Request::from_raw(header) };
@@ -124,14 +125,20 @@ unsafe fn spawn_small<T, C: Callable<T>>(callable: C, scope: *const crate::scope
 unsafe fn spawn_outside<T, C: Callable<T>>(callable: C, scope: *const crate::scope::ScopeCore) -> Request<T> {
     let origin = origin::here(None);
     let lineage = origin.lineage(Rank::default());
-    let word = word::QUEUED | word::SUBMITTED | HANDLE | word::LINK;
+    let root = lineage.parent().is_null();
+    let word = if root { word::QUEUED | word::SUBMITTED | HANDLE | word::LINK } else { word::NEW | HANDLE };
     let birth = Birth { word, lineage, need_pages: origin.shared.default_need };
     // SAFETY: M1: the home is this thread's.
     let header = unsafe { cell::make(origin.home, birth, callable) };
     // SAFETY: just made; the entry's link is in the word.
     unsafe {
         header.as_ref().scope.set(scope);
-        wait::push_root(header);
+        if root {
+            wait::push_root(header);
+        } else {
+            // It has a family to be put into, which may be cancelled.
+            wait::submit(header, word::SUBMITTED);
+        }
         Request::from_raw(header)
     }
 }

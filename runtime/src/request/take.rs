@@ -7,7 +7,8 @@ use forebear_context::error::WaitError;
 use forebear_context::shim::atomic::Ordering;
 
 use super::Request;
-use crate::attention::OLDER;
+use crate::attention::{MARKS, NOTICE, OLDER};
+use crate::cancel;
 use crate::header::{Ending, Header};
 use crate::home;
 use crate::run;
@@ -40,7 +41,7 @@ impl<T> Request<T> {
         if let Some(strand) = strand::get()
             && ptr::eq(h.home.get(), strand.home.get())
             && let Some(worker) = strand.worker()
-            && worker.post.attention.get() & OLDER == 0
+            && worker.post.attention.get() & (OLDER | NOTICE | MARKS) == 0
             && strand.room() >= h.need()
             && h.word.claim_sole()
         {
@@ -50,13 +51,16 @@ impl<T> Request<T> {
             h.ran_on.store(strand.home.get().cast_mut(), Ordering::Relaxed);
             h.strand.store(ptr::from_ref(strand).cast_mut(), Ordering::Relaxed);
             let below = strand.request.replace(header.as_ptr());
-            let shield = strand.context().shield().replace(0);
+            h.lender.set(below);
             let mut value = MaybeUninit::<T>::uninit();
             // SAFETY: W1; the value goes into this frame.
             let ending = unsafe { (h.vtable.call)(header, value.as_mut_ptr().cast()) };
-            strand.context().shield().set(shield);
             strand.request.set(below);
-            if ending.is_none() && h.word.is_still_sole() && h.children.get() == 0 {
+            if ending.is_none()
+                && h.word.is_still_sole()
+                && h.children.get() == 0
+                && worker.post.attention.get() & (NOTICE | MARKS) == 0
+            {
                 let scope = h.scope.get();
                 // SAFETY: still nobody else knows of it: the header is ours to end, on the home it was made and ran on.
                 unsafe { home::end_child(worker.home(), header) };
@@ -90,7 +94,7 @@ unsafe fn finish_taken<T>(
                 // The value stays in place until it is known who else may look.
                 Header::value::<T>(header).write(value.assume_init());
                 header.as_ref().has_value.set(true);
-                run::finish(header, FINISHED, false);
+                run::finish(header, false);
             }
             Some(ending) => run::fail(header, *ending, false),
         }
@@ -115,7 +119,9 @@ unsafe fn take_slowly<T>(header: NonNull<Header>) -> Result<T, WaitError> {
 unsafe fn take_over<T>(header: NonNull<Header>) -> Result<T, WaitError> {
     // SAFETY: the caller's handle.
     let bits = unsafe { header.as_ref() }.word.load();
-    let answer = if bits.life() != FINISHED {
+    let answer = if strand::get().is_some_and(cancel::refuses) {
+        Err(WaitError::Cancelled)
+    } else if bits.life() != FINISHED {
         // SAFETY: terminal.
         Err(unsafe { wait::refusal(header) })
     } else if bits.handles() > 1 {

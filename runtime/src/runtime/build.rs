@@ -9,7 +9,7 @@ use forebear_pool::{Affinity, Engine, Options, StartError};
 
 use super::{DEFAULT, Handle, Runtime};
 use crate::hooks;
-use crate::shared::{Settings, Shared, UnseenHook};
+use crate::shared::{Settings, Shared, UnseenHook, WarningHook};
 use crate::stack::{self, overflow};
 use crate::worker::Worker;
 
@@ -93,6 +93,7 @@ pub struct RuntimeBuilder {
     foreign_direct: bool,
     affinity: Affinity,
     on_unseen_failure: Option<UnseenHook>,
+    on_warning: Option<WarningHook>,
     clock: Arc<dyn Clock>,
 }
 
@@ -109,6 +110,7 @@ impl Default for RuntimeBuilder {
             foreign_direct: true,
             affinity: Affinity::default(),
             on_unseen_failure: None,
+            on_warning: None,
             clock: Arc::new(MonotonicClock),
         }
     }
@@ -182,6 +184,13 @@ impl RuntimeBuilder {
         self
     }
 
+    /// Called with what a user ought to know and no error carries: that a destructor waits while an error unwinds its
+    /// request, for one. By default one line on standard error. Each kind of thing is said once.
+    pub fn on_warning(mut self, hook: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.on_warning = Some(Box::new(hook));
+        self
+    }
+
     /// Starts the workers.
     ///
     /// # Errors
@@ -213,6 +222,7 @@ impl RuntimeBuilder {
             max_stacks: self.max_stacks,
             foreign_direct: self.foreign_direct,
             on_unseen_failure: self.on_unseen_failure,
+            on_warning: self.on_warning,
             clock: self.clock,
         });
         let options = Options::new(workers)

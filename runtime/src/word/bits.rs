@@ -116,6 +116,12 @@ impl Bits {
         self.0 >> 16 == 1
     }
 
+    /// Over, and known to nobody but its children, who hold one link together.
+    #[inline(always)]
+    pub fn is_family_only(self) -> bool {
+        self.is_terminal() && self.0 >> 16 == LINK >> 16
+    }
+
     /// No handle and no link.
     #[inline(always)]
     pub fn is_forgotten(self) -> bool {

@@ -247,9 +247,10 @@ impl Word {
         answer
     }
 
-    /// The request on whose stack this one runs is marked: it is no demand any more, and asks. On the thread of that stack,
-    /// while this one is there. `demand` scans and may note the reason, unless the cancel is refused.
-    pub fn lender_cancelled(&self, demand: impl FnOnce() -> Demand) -> Cancel {
+    /// The request on whose stack this one runs is marked: it is no demand any more, and if it `asks`, or a cancel is
+    /// remembered, this one is cancelled unless there is other demand. On the thread of that stack, while this one is there.
+    /// `demand` scans and may note the reason, unless the cancel is refused.
+    pub fn lender_cancelled(&self, asks: bool, demand: impl FnOnce() -> Demand) -> Cancel {
         #[cfg(mutant = "lent_off_without_lock")]
         {
             let before = Bits(self.0.fetch_and(!LENT, Ordering::AcqRel));
@@ -260,7 +261,7 @@ impl Word {
             let Ok(locked) = self.lock() else { return Cancel::TooLate };
             // What refuses now refuses to the end of the lock, and then there is no reason to note.
             let demand = if Cancel::refusal(locked).is_some() { Demand::Nobody } else { demand() };
-            self.unlock_asking(LENT, true, demand)
+            self.unlock_asking(LENT, asks, demand)
         }
     }
 

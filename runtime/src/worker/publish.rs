@@ -5,7 +5,8 @@ use std::ptr;
 use forebear_context::shim::atomic::Ordering;
 
 use super::Worker;
-use crate::attention::{HUNGRY, OLDER, RAISED};
+use crate::attention::{HUNGRY, NOTICE, OLDER, RAISED};
+use crate::kin;
 use crate::strand::{self, Strand};
 
 const LARGEST_BATCH: u32 = 64;
@@ -39,6 +40,9 @@ impl Worker {
         }
         if bits & RAISED != 0 {
             self.follow_raises();
+        }
+        if bits & NOTICE != 0 {
+            self.attend_notices();
         }
         if bits & OLDER != 0 {
             self.post.attention.clear(OLDER);
@@ -87,6 +91,7 @@ impl Worker {
             // SAFETY: P2.
             let h = unsafe { header.as_ref() };
             let key = h.lineage.key();
+            kin::link(h);
             h.word.publish();
             self.post.shelf.push(key, header);
         }

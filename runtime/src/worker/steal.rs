@@ -7,7 +7,7 @@ use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::atomic::Ordering;
 
 use super::{Next, Worker};
-use crate::attention::HUNGRY;
+use crate::attention::{HUNGRY, NOTICE};
 use crate::header::Header;
 
 impl Worker {
@@ -87,13 +87,21 @@ impl Worker {
     /// Whether nothing on this worker can go on or be resumed by itself any more.
     pub(crate) fn is_drained(&self) -> bool {
         // The loop that asks is on a carrier of its own.
-        self.busy_carriers.get() <= 1 && self.ready().len() == 0 && self.list.front().is_none()
+        self.busy_carriers.get() <= 1
+            && !self.has_put_aside()
+            && self.ready().len() == 0
+            && self.list.front().is_none()
     }
 
     /// The best this worker may take, for the engine's search.
     pub(crate) fn best(&self) -> u64 {
         let mail = if self.post.mailbox.is_empty() { NO_KEY } else { 0 };
         let yielded = if self.ready().len() == 0 { NO_KEY } else { 0 };
-        mail.min(yielded).min(self.list.key()).min(self.post.shelf.key()).min(self.shared().roots.key())
+        let notice = if self.post.attention.get() & NOTICE == 0 { NO_KEY } else { 0 };
+        mail.min(yielded)
+            .min(notice)
+            .min(self.list.key())
+            .min(self.post.shelf.key())
+            .min(self.shared().roots.key())
     }
 }

@@ -27,10 +27,12 @@ use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::atomic::Ordering;
 use std::cmp::Ordering as Order;
 
-use super::{Next, Worker};
-use crate::attention::{OLDER, RAISED};
+use super::{Next, Worker, is_unwinding};
+use crate::attention::{NOTICE, OLDER, RAISED};
 use crate::carrier::Carrier;
 use crate::header::{Header, OWN_STACK};
+use crate::kin;
+use crate::no_suspend;
 use crate::run;
 use crate::shared::ORDERED;
 use crate::strand::Strand;
@@ -63,6 +65,10 @@ impl Worker {
     /// Whom to enter when the strand that calls leaves parked. `None`: itself, it is ready and first.
     #[inline(never)]
     pub(crate) fn leave_parked(&self, strand: &Strand) -> Option<NonNull<Carrier>> {
+        if strand.context().no_suspend().get() != 0 {
+            // A wait for a request has panicked before it came here.
+            no_suspend::refuse(strand, "what others do in its scope or join", false);
+        }
         self.settle_jobs();
         if let Some(request) = strand.request() {
             strand.place.set((request.lineage.parent(), request.lineage.rank()));
@@ -71,11 +77,19 @@ impl Worker {
             self.publish_arms(strand);
         }
         self.collect_mail();
-        if self.post.attention.get() & RAISED != 0 {
-            self.follow_raises();
+        kin::settle(strand, self.home());
+        if self.post.attention.get() & (RAISED | NOTICE) != 0 {
+            self.attend();
+        }
+        if std::thread::panicking()
+            && is_unwinding(strand)
+            && let Ok(next) = self.leave_unwinding(strand)
+        {
+            return next;
         }
         let (ready, shared) = (self.ready().key(), self.shared());
         if ready != NO_KEY
+            && !self.has_put_aside()
             && ready <= self.list.key()
             && ready <= self.post.shelf.key()
             && (ORDERED || ready <= shared.roots.key())
@@ -199,7 +213,7 @@ impl Worker {
         // SAFETY: by contract.
         unsafe { run::start(strand, header) };
         // What lies below may have become more urgent meanwhile.
-        let below = strand.request().map_or(NO_KEY, |below| below.urgency.load(Ordering::Relaxed));
+        let below = strand.request().map_or(NO_KEY, Header::urgency);
         strand.urgency.store(before.min(below), Ordering::Relaxed);
         self.set_running(running);
     }
@@ -217,8 +231,8 @@ impl Worker {
             || shared.deadlines.before_sleep((!alone).then(|| self.patience.tick())),
             || {
                 self.collect_mail();
-                if self.post.attention.get() & RAISED != 0 {
-                    self.follow_raises();
+                if self.post.attention.get() & (RAISED | NOTICE) != 0 {
+                    self.attend();
                 }
                 let Some(ready) = self.ready().pop(true) else {
                     return self.carrier_for_loop().ok().map(Some);
@@ -240,6 +254,7 @@ impl Worker {
             self.publish_arms(strand);
         }
         self.collect_mail();
+        kin::settle(strand, self.home());
         let unstarted = self.list.key() != NO_KEY
             || self.post.shelf.key() != NO_KEY
             || self.shared().roots.key() != NO_KEY;
@@ -307,6 +322,7 @@ impl Worker {
             return Err(());
         }
         Ok(self.ready().rotate_yielded(NonNull::from(strand)).map(|next| {
+            kin::settle(strand, self.home());
             self.resume(next);
             // SAFETY: as in `leave_parked`.
             unsafe { Carrier::of_strand(next) }

@@ -1,0 +1,804 @@
+//! Cancellation: who is asked, who is spared, and how a mark becomes an end.
+//!
+//! # Steps
+//!
+//! 1. A *mark* is set in the word, by [`cancel`] (which honours demand) or [`abort`] (which does not). Mark and claim are one
+//!    exchange: what had not started belongs to the canceller, who *ends* it.
+//! 2. What had started has the mark *delivered* on the thread that it runs on: a stack that waits in it goes on at once and
+//!    is refused, whom it lent its stack to is asked in turn, and from now on what it makes is born cancelled.
+//! 3. From there it *spreads*, as by `cancel`, to the request's children, by a loop. Those that started on this thread are
+//!    delivered in the same loop, others by a notice to theirs ([`crate::notice`]).
+//! 4. What a cancelled request waited for is asked when the waiter leaves: by the waiter itself ([`crate::wait`]).
+//!
+//! # Demand
+//!
+//! A request is spared while somebody who wants it waits: a foreign thread, or a request that is not cancelled (or is in a
+//! shielded region), does not descend from it, and does not merely watch. The one that lent it a stack waits too. Who is
+//! spared remembers: the last such waiter that leaves makes up for it.
+//!
+//! # Who is found
+//!
+//! The children of a request are its worker's to find: those it has in its private list are one piece of it, before and
+//! including the parent's last; others stand in the list of kin ([`crate::kin`]) or run on the stack that is current, which
+//! is settled into the lists first. A request that is over passes the cancel through to its children. What was made and not
+//! submitted is asked when it is submitted ([`is_orphaned_by_cancel`]).
+//!
+//! # What runs where
+//!
+//! A worker may learn of a cancel in the middle of leaving a stack, when no user code may run. So what it has claimed in
+//! spreading it puts aside, and its loop ends it: drops the callable, calls back, goes terminal.
+
+use std::ptr::{self, NonNull};
+
+use forebear_context::context::{Context, WaitNode};
+use forebear_context::error::CancelReason;
+use forebear_context::shim::atomic::Ordering;
+
+use crate::attention::{MARKS, NOTICE};
+use crate::cell;
+use crate::header::{ARM, DELIVERED, DETACHED, Header, SHELTERED};
+use crate::home::{self, Home};
+use crate::kin;
+use crate::notice::{self, Notice};
+use crate::scope::ScopeCore;
+use crate::strand::{self, Strand};
+use crate::word::{Cancel, Demand, LENT, MARKED, SHIELDED, SUBMITTED, Word};
+use crate::worker::{Worker, is_unwinding};
+
+/// What came of a cancel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cancellation {
+    /// The request is cancelled: it ends as such, if it has not already.
+    Marked,
+    /// Somebody who is not cancelled waits for it. It is spared, and cancelled when the last of them goes.
+    Vetoed,
+    /// It was over, or as good as: its callbacks run.
+    AlreadyDone,
+}
+
+/// Cancels, unless somebody wants it.
+///
+/// # Safety
+///
+/// The caller has a count of the request.
+pub(crate) unsafe fn cancel(header: NonNull<Header>) -> Cancellation {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    let came = h.word.cancel(|| demand(h));
+    // SAFETY: by contract, and by the answer.
+    unsafe { carry_out(header, came) }
+}
+
+/// Cancels, whoever wants it.
+///
+/// # Safety
+///
+/// As [`cancel`].
+pub(crate) unsafe fn abort(header: NonNull<Header>, reason: CancelReason) -> Cancellation {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    // Before the lock is taken: no allocation under it.
+    let side = h.side_or_new();
+    let came = h.word.abort(|| side.reason.set(Some(reason)));
+    // SAFETY: by contract, and by the answer.
+    unsafe { carry_out(header, came) }
+}
+
+/// Does what a transition has left to do.
+///
+/// # Safety
+///
+/// The answer is fresh, and the caller's; the caller has a count of the request.
+pub(crate) unsafe fn carry_out(header: NonNull<Header>, came: Cancel) -> Cancellation {
+    match came {
+        Cancel::Ended => {
+            // SAFETY: claimed by the caller, with the runner's link. A job of a scope may borrow, so it is not put off.
+            unsafe {
+                if header.as_ref().scope.get().is_null() {
+                    cell::end_unstarted(header);
+                } else {
+                    cell::end_claimed(header);
+                }
+            }
+            Cancellation::Marked
+        }
+        Cancel::Marked => {
+            // SAFETY: by contract.
+            unsafe { deliver(header) };
+            Cancellation::Marked
+        }
+        Cancel::MarkedShielded | Cancel::AlreadyMarked => Cancellation::Marked,
+        Cancel::Vetoed => Cancellation::Vetoed,
+        Cancel::TooLate | Cancel::Unasked => Cancellation::AlreadyDone,
+    }
+}
+
+/// Why a request was cancelled: the reason of the first mark.
+pub(crate) fn reason(h: &Header) -> CancelReason {
+    h.side().and_then(|side| side.reason.get()).unwrap_or(CancelReason::Asked)
+}
+
+/// Cancels a request because an ancestor was cancelled before it was submitted.
+///
+/// # Safety
+///
+/// As [`cancel`].
+pub(crate) unsafe fn cancel_orphan(header: NonNull<Header>) {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    let side = h.side_or_new();
+    let came = h.word.cancel_locked(|| {
+        side.reason.set(Some(CancelReason::Parent));
+        demand(h)
+    });
+    // SAFETY: by contract, and by the answer.
+    unsafe { carry_out(header, came) };
+}
+
+/// Whether the request that runs on `strand` has been cancelled, and is in no shielded region.
+#[inline]
+pub(crate) fn is_cancelled_here(strand: &Strand) -> bool {
+    strand.request().is_some_and(is_cancelled)
+}
+
+/// Whether the request (an arm's: its maker) is cancelled, and neither is in a shielded region.
+#[inline]
+pub(crate) fn is_cancelled(h: &Header) -> bool {
+    if h.is(ARM) {
+        return arm_is_cancelled(h);
+    }
+    let bits = h.word.load();
+    bits.has(MARKED) && !bits.has(SHIELDED)
+}
+
+#[cold]
+fn arm_is_cancelled(h: &Header) -> bool {
+    let identity = h.identity();
+    let bits = identity.word.load();
+    // A region of the maker's that was open before the join shelters both arms, one that an arm opens only that arm.
+    bits.has(MARKED) && !(h.is(SHELTERED) && bits.has(SHIELDED)) && !h.word.load().has(SHIELDED)
+}
+
+/// Whether a wait or yield on this strand is to be refused. The fast part: nothing of the sort concerns its worker.
+#[inline(always)]
+pub(crate) fn refuses(strand: &Strand) -> bool {
+    concerns(strand) && refuses_slowly(strand)
+}
+
+/// Whether a cancel may concern what runs on this strand.
+#[inline(always)]
+pub(crate) fn concerns(strand: &Strand) -> bool {
+    match strand.worker() {
+        Some(worker) => worker.post.attention.get() & (NOTICE | MARKS) != 0,
+        None => !strand.request.get().is_null(),
+    }
+}
+
+/// Attends, and looks whether the request on top is cancelled.
+#[cold]
+#[inline(never)]
+pub(crate) fn looks(strand: &Strand) -> bool {
+    attend(strand);
+    is_cancelled_here(strand)
+}
+
+#[cold]
+#[inline(never)]
+fn refuses_slowly(strand: &Strand) -> bool {
+    attend(strand);
+    // What a destructor waits for while an unwind runs it, it waits for to clean up.
+    is_cancelled_here(strand) && !is_unwinding(strand)
+}
+
+/// Does what others have left for this thread. Runs no user code.
+pub(crate) fn attend(strand: &Strand) {
+    match strand.worker() {
+        Some(worker) => worker.attend_notices(),
+        None => {
+            let mut at = strand.request();
+            while let Some(frame) = at {
+                // SAFETY: homes stay while headers of them do (M3).
+                if let Some(home) = unsafe { frame.ran_on.load(Ordering::Relaxed).as_ref() }
+                    && !home.desk.is_empty()
+                {
+                    attend_home(home);
+                }
+                // SAFETY: what is below another on a stack is not over.
+                at = unsafe { frame.lender.get().as_ref() };
+            }
+        }
+    }
+}
+
+/// Whether a request that is about to be submitted or started has been reached by a cancel of an ancestor meanwhile, and so is
+/// cancelled itself. Its ancestors that are over pass it through.
+pub(crate) fn is_orphaned_by_cancel(h: &Header) -> bool {
+    let mut at = h;
+    while let Some(parent) = at.parent().filter(|_| !at.is(DETACHED)) {
+        let bits = parent.identity().word.load();
+        if bits.has(MARKED) {
+            return is_cancelled(parent);
+        }
+        if !bits.is_terminal() {
+            return false;
+        }
+        at = parent;
+    }
+    false
+}
+
+/// Who in the list of waiters wants `h`. Under its word's lock. A lender the word knows itself.
+fn demand(h: &Header) -> Demand {
+    if h.word.load().has(LENT) {
+        // The word knows that itself.
+        return Demand::Live;
+    }
+    list_demand(h)
+}
+
+/// The same whoever lends.
+fn list_demand(h: &Header) -> Demand {
+    // Whoever is found comes first in the next scan: of many that leave, each would have to pass the rest.
+    // SAFETY: Q1: the lock.
+    match unsafe { h.waiters.find_to_front(|node| node_wants(node, h)) } {
+        true => Demand::Live,
+        false if h.waiters.is_empty() => Demand::Nobody,
+        false => Demand::Idle,
+    }
+}
+
+fn node_wants(node: &WaitNode, h: &Header) -> bool {
+    if node.watches() {
+        return false;
+    }
+    // SAFETY: the node is listed, and its list's lock is held.
+    match waiter(unsafe { node.context() }) {
+        Some(waiter) => wants(waiter, h),
+        // A foreign thread, on nobody's behalf.
+        None => true,
+    }
+}
+
+/// The request on whose behalf a context waits.
+fn waiter(context: &Context) -> Option<&Header> {
+    // SAFETY: a context in a list of waiters is valid; its stack is left, or about to be, so the answer stays true.
+    let word = unsafe { (context.table().word)(context) }.cast::<Word>();
+    const { assert!(std::mem::offset_of!(Header, word) == 0) };
+    // SAFETY: words of contexts are those of headers, at their beginning; a request that waits is not over.
+    unsafe { word.cast::<Header>().as_ref() }
+}
+
+fn wants(waiter: &Header, target: &Header) -> bool {
+    !is_cancelled(waiter) && !waiter.lineage.descends_from(&target.lineage)
+}
+
+/// Whether a cancelled `waiter` that leaves `target` asks for its cancellation: not if that is another's affair, whose
+/// creator lives and which somebody has submitted who did not wait.
+pub(crate) fn asks(waiter: Option<&Header>, target: &Header) -> bool {
+    let creator = target.parent().filter(|_| !target.is(DETACHED)).map(Header::identity);
+    if let (Some(waiter), Some(creator)) = (waiter, creator)
+        && ptr::eq(waiter.identity(), creator)
+    {
+        return true;
+    }
+    let lives = creator.is_none_or(|creator| {
+        let bits = creator.word.load();
+        !bits.is_terminal() && !bits.has(MARKED)
+    });
+    !(lives && target.word.load().has(SUBMITTED))
+}
+
+/// What a target is told that is cancelled because its waiter is.
+fn reason_of_waiter(strand: Option<&Strand>, target: &Header) -> CancelReason {
+    let waiter = strand.and_then(Strand::request).map(Header::identity);
+    match (waiter, target.parent().map(Header::identity)) {
+        (Some(waiter), Some(parent)) if ptr::eq(waiter, parent) => CancelReason::Parent,
+        _ => CancelReason::Asked,
+    }
+}
+
+/// Leaves the target's list for another reason than its end: a time-out, or (`asks`) the waiter's own cancel. `Err`: the
+/// target is over, and its finisher has let go of the node.
+///
+/// # Safety
+///
+/// The node stands in the target's list, and its wait is settled by another cause; the caller has a count of the target.
+pub(crate) unsafe fn leave(header: NonNull<Header>, node: &WaitNode, asks: bool) -> Result<(), ()> {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    let reason = asks.then(|| (h.side_or_new(), reason_of_waiter(strand::get(), h)));
+    let left = h.word.leave(asks, |scan| {
+        // SAFETY: Q1, Q2: under the lock; the node stands here.
+        unsafe { h.waiters.unlink(node) };
+        match scan {
+            true => {
+                if let Some((side, reason)) = reason
+                    && side.reason.get().is_none()
+                {
+                    // A cancel that is remembered has its own.
+                    side.reason.set(Some(reason));
+                }
+                demand(h)
+            }
+            false if h.waiters.is_empty() => Demand::Nobody,
+            false => Demand::Idle,
+        }
+    });
+    match left {
+        Ok(came) => {
+            // SAFETY: by contract, and by the answer.
+            unsafe { carry_out(header, came) };
+            Ok(())
+        }
+        Err(_) => {
+            node.await_release();
+            Err(())
+        }
+    }
+}
+
+/// The mark of a started request goes to the thread it runs on.
+///
+/// # Safety
+///
+/// The caller has a count of the request.
+pub(crate) unsafe fn deliver(header: NonNull<Header>) {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    let here = strand::get();
+    let own = own_home(here);
+    let ran_on = h.ran_on.load(Ordering::Relaxed).cast_const();
+    // SAFETY: M3: homes stay while headers of them do.
+    match unsafe { ran_on.as_ref() } {
+        Some(home) if ptr::eq(home, own) => {
+            let mut spread = Spread::on(home);
+            spread.from(header);
+            spread.put_aside();
+        }
+        Some(home) => {
+            let mut spread = Spread::beside(home);
+            spread.pass_on(home, header);
+            spread.work_off();
+            spread.put_aside();
+        }
+        None => {
+            // It has just been claimed, and where is not known yet: whoever it is will know when the notice is read.
+            // SAFETY: M3.
+            let Some(home) = (unsafe { h.home.get().as_ref() }) else { return };
+            let mut spread = Spread::beside(home);
+            home.shared().workers().iter().for_each(|worker| spread.pass_on(worker.home(), header));
+            spread.put_aside();
+        }
+    }
+}
+
+/// Does what has been left at a foreign thread's home, whose owner this is. Runs no user code.
+pub(crate) fn attend_home(home: &Home) {
+    let mut spread = Spread::on(home);
+    spread.notices();
+    spread.put_aside();
+}
+
+/// An arm that was taken elsewhere begins on this strand: its maker may have been cancelled before.
+pub(crate) fn arm_begins() {
+    if let Some(node) = strand::get().and_then(Strand::request)
+        && is_cancelled(node)
+    {
+        // SAFETY: it runs here.
+        unsafe { deliver(NonNull::from(node)) };
+    }
+}
+
+/// The children of a request that ends: failed, or cancelled and not delivered yet. By the thread it ran on.
+///
+/// # Safety
+///
+/// The caller is the owner of `ran_on`, and has a count of the request.
+pub(crate) unsafe fn spread_at_end(header: NonNull<Header>, reason: Option<CancelReason>) {
+    // SAFETY: by contract.
+    let Some(home) = (unsafe { header.as_ref().ran_on.load(Ordering::Relaxed).as_ref() }) else { return };
+    let mut spread = Spread::on(home);
+    spread.reason = reason;
+    spread.children(header);
+    spread.reason = None;
+    spread.work_off();
+    spread.put_aside();
+}
+
+/// Aborts the jobs of the stopped scopes in `owner`: here, or by a notice to the thread that it runs on.
+///
+/// # Safety
+///
+/// The request runs, and is not over before this returns.
+pub(crate) unsafe fn stop_scopes(owner: NonNull<Header>) {
+    // SAFETY: by contract.
+    let ran_on = unsafe { owner.as_ref() }.ran_on.load(Ordering::Relaxed);
+    let here = strand::get();
+    // SAFETY: M3; what runs has a home.
+    let Some(home) = (unsafe { ran_on.as_ref() }) else { return };
+    if ptr::eq(home, own_home(here)) {
+        let mut spread = Spread::on(home);
+        spread.scopes(owner);
+        spread.put_aside();
+    } else {
+        // SAFETY: by contract.
+        unsafe { owner.as_ref() }.word.add_link();
+        // SAFETY: the link just made.
+        if !unsafe { notice::leave(home, Notice::Scope(owner)) } {
+            // SAFETY: as above.
+            unsafe { home::release(owner) };
+        }
+    }
+}
+
+/// The home whose owner this thread is, as far as what runs on top of it goes.
+pub(crate) fn own_home(here: Option<&Strand>) -> *const Home {
+    match here {
+        Some(strand) => strand.worker().map_or(strand.home.get(), |worker| ptr::from_ref(worker.home())),
+        None => ptr::null(),
+    }
+}
+
+/// One spreading, by the owner of one home. See the module head.
+struct Spread<'a> {
+    home: &'a Home,
+    /// Whether this thread owns the home. Then what ran there is gone on from here.
+    owned: bool,
+    /// The worker whose home it is, if it is owned.
+    worker: Option<&'a Worker>,
+    /// What those that are asked next are told, if not that their parent is cancelled.
+    reason: Option<CancelReason>,
+    /// If it is to abort the jobs of this scope only.
+    of_scope: *const ScopeCore,
+    /// Started here (or over): to be gone on from.
+    work: Vec<NonNull<Header>>,
+    /// Claimed by us, with the runner's link: to be ended.
+    ended: Vec<NonNull<Header>>,
+    /// Held by a link until this is over.
+    held: Vec<NonNull<Header>>,
+}
+
+impl<'a> Spread<'a> {
+    fn on(home: &'a Home) -> Spread<'a> {
+        let worker = home.shared().workers().get(home.worker as usize);
+        if let Some(strand) = strand::get() {
+            kin::settle(strand, home);
+        }
+        Spread { owned: true, worker, ..Spread::beside(home) }
+    }
+
+    /// By a thread that does not own the home.
+    fn beside(home: &'a Home) -> Spread<'a> {
+        Spread {
+            home,
+            owned: false,
+            worker: None,
+            reason: None,
+            of_scope: ptr::null(),
+            work: Vec::new(),
+            ended: Vec::new(),
+            held: Vec::new(),
+        }
+    }
+
+    /// Works off what others have left.
+    fn notices(&mut self) {
+        for notice in self.home.desk.take() {
+            let header = notice.header();
+            // SAFETY: O1.
+            let h = unsafe { header.as_ref() };
+            match notice {
+                Notice::Cancelled(_) if ptr::eq(h.ran_on.load(Ordering::Relaxed), self.home) => {
+                    self.from(header)
+                }
+                // It was left with everybody, and started elsewhere.
+                Notice::Cancelled(_) => {}
+                Notice::Scope(_) => self.scopes(header),
+                Notice::End(_) => {
+                    // The link is the runner's.
+                    self.ended.push(header);
+                    continue;
+                }
+                Notice::Kin(_) => {
+                    kin::link(h);
+                    if is_orphaned_by_cancel(h) {
+                        self.visit(h);
+                        self.work_off();
+                    }
+                }
+            }
+            // SAFETY: O1.
+            unsafe { home::release(header) };
+        }
+    }
+
+    /// A request that started here is cancelled, or its parent is and it is over.
+    fn from(&mut self, header: NonNull<Header>) {
+        self.work.push(header);
+        self.work_off();
+    }
+
+    fn work_off(&mut self) {
+        while let Some(header) = self.work.pop() {
+            // SAFETY: the caller's count, or it stands in a list of ours, which it leaves only by us.
+            let h = unsafe { header.as_ref() };
+            if h.word.load().is_terminal() || self.deliver(h) {
+                self.children(header);
+            }
+        }
+    }
+
+    /// The mark of one that runs here: wakes its stack, asks whom it lent to. False: it is in a shielded region, whose end
+    /// delivers.
+    fn deliver(&mut self, h: &Header) -> bool {
+        if !is_cancelled(h) {
+            return false;
+        }
+        if h.state.get() & DELIVERED == 0 {
+            h.state.set(h.state.get() | DELIVERED);
+            if let Some(worker) = self.worker {
+                worker.count_marked(1);
+            }
+        }
+        self.wake(h);
+        true
+    }
+
+    fn wake(&mut self, h: &Header) {
+        // SAFETY: a carrier's strand stays (K3); a foreign one is this thread's.
+        let Some(strand) = (unsafe { h.strand.load(Ordering::Relaxed).as_ref() }) else { return };
+        let Some(top) = strand.request() else { return };
+        if ptr::eq(top, h) {
+            // A foreign thread is awake: it is the one that does this.
+            if strand.context().cancel_wait()
+                && let Some(worker) = self.worker
+            {
+                worker.make_ready(NonNull::from(strand));
+            }
+            return;
+        }
+        // Lent: whoever stands above it is asked.
+        let mut above = top;
+        // SAFETY: what is below another on a stack is not over.
+        while let Some(below) = unsafe { above.lender.get().as_ref() } {
+            if ptr::eq(below, h) {
+                let asks = asks(Some(h), above);
+                let own = above.parent().is_some_and(|parent| ptr::eq(parent.identity(), h.identity()));
+                let side = (asks && own).then(|| above.side_or_new());
+                let came = above.word.lender_cancelled(asks, || {
+                    if let Some(side) = side.filter(|side| side.reason.get().is_none()) {
+                        side.reason.set(Some(CancelReason::Parent));
+                    }
+                    list_demand(above)
+                });
+                self.came(above, came);
+                return;
+            }
+            above = below;
+        }
+    }
+
+    /// Asks all children of a request that ran here.
+    fn children(&mut self, header: NonNull<Header>) {
+        // SAFETY: as in `work_off`.
+        let parent = unsafe { header.as_ref() };
+        if parent.children.get() == 0 {
+            return;
+        }
+        if self.worker.is_some() {
+            self.private(parent);
+        }
+        if self.home.is_foreign() {
+            // Others may put children in.
+            self.foreign_family(self.home, parent);
+            return;
+        }
+        // SAFETY: N1: this home's owner.
+        unsafe { kin::each(parent, |child| self.visit(child)) };
+    }
+
+    /// Aborts the jobs of the stopped scopes in a request that runs here.
+    fn scopes(&mut self, owner: NonNull<Header>) {
+        // SAFETY: the caller's count.
+        let h = unsafe { owner.as_ref() };
+        // SAFETY: as in `deliver`.
+        let Some(strand) = (unsafe { h.strand.load(Ordering::Relaxed).as_ref() }) else { return };
+        if h.word.load().is_terminal() {
+            return;
+        }
+        // SAFETY: this home's owner.
+        unsafe {
+            ScopeCore::each_stopped(strand, h, |scope, reason| {
+                self.of_scope = scope;
+                self.reason = Some(reason);
+                self.children(owner);
+            });
+        }
+        (self.of_scope, self.reason) = (ptr::null(), None);
+        self.work_off();
+    }
+
+    /// Those in the private list: the piece of it that ends with the parent's last.
+    fn private(&mut self, parent: &Header) {
+        let Some(worker) = self.worker else { return };
+        let mut at = parent.last_child.get();
+        loop {
+            // SAFETY: P2, P3.
+            let Some(child) = (unsafe { at.as_ref() }) else { return };
+            if !ptr::eq(child.lineage.parent(), &parent.lineage) {
+                return;
+            }
+            at = child.prev.get();
+            if !self.of_scope.is_null() {
+                if ptr::eq(child.scope.get(), self.of_scope) {
+                    self.visit(child);
+                }
+                continue;
+            }
+            // Of one that nobody knows nobody can ask, but for the scope of a job.
+            let bits = child.word.load();
+            let known = bits.handles() > 0 || bits.links() > 1 || !child.scope.get().is_null();
+            let side = known.then(|| (child.side_or_new(), self.reason_told()));
+            let came = child.word.cancel_private(|| {
+                if let Some((side, reason)) = side {
+                    side.reason.set(Some(reason));
+                }
+                demand(child)
+            });
+            match came {
+                Cancel::Ended => {
+                    if let Some((side, reason)) = side {
+                        // The exchange may not have asked for it: of a job that its maker has let go of only its scope knows.
+                        side.reason.set(Some(reason));
+                    }
+                    worker.list.remove(child);
+                    self.ended.push(NonNull::from(child));
+                }
+                came => self.came(child, came),
+            }
+        }
+    }
+
+    /// Asks one child that others may know of.
+    fn visit(&mut self, child: &Header) {
+        if child.is(DETACHED) {
+            return;
+        }
+        if !self.of_scope.is_null() {
+            if let Some(reason) = self.reason.filter(|_| ptr::eq(child.scope.get(), self.of_scope)) {
+                let side = child.side_or_new();
+                let came = child.word.abort(|| side.reason.set(Some(reason)));
+                self.came(child, came);
+            }
+            return;
+        }
+        if child.is(ARM) {
+            // The same request: nobody is asked, and both arms run. One that has not started looks at its maker's mark when
+            // it does. That it has not is judged after an exchange on the word that its claim goes through: either the
+            // claim sees the mark, or this sees the claim.
+            if child.word.try_add_link() {
+                self.held.push(NonNull::from(child));
+                self.go_on(child);
+            }
+            return;
+        }
+        if child.word.load().is_terminal() {
+            self.came(child, Cancel::TooLate);
+            return;
+        }
+        let (side, reason) = (child.side_or_new(), self.reason_told());
+        let came = child.word.cancel_locked(|| {
+            side.reason.set(Some(reason));
+            demand(child)
+        });
+        self.came(child, came);
+    }
+
+    fn reason_told(&self) -> CancelReason {
+        self.reason.unwrap_or(CancelReason::Parent)
+    }
+
+    fn came(&mut self, child: &Header, came: Cancel) {
+        match came {
+            Cancel::Ended => self.ended.push(NonNull::from(child)),
+            Cancel::Marked => self.go_on(child),
+            // Over, perhaps before its children.
+            Cancel::TooLate if child.word.load().is_terminal() => self.go_on(child),
+            Cancel::TooLate
+            | Cancel::MarkedShielded
+            | Cancel::AlreadyMarked
+            | Cancel::Vetoed
+            | Cancel::Unasked => {}
+        }
+    }
+
+    /// Goes on from one that has started: here, or by a notice.
+    fn go_on(&mut self, child: &Header) {
+        let header = NonNull::from(child);
+        // SAFETY: M3.
+        match unsafe { child.ran_on.load(Ordering::Relaxed).as_ref() } {
+            Some(home) if self.owned && ptr::eq(home, self.home) => self.work.push(header),
+            Some(home) => self.pass_on(home, header),
+            None if child.word.load().is_unstarted() => {}
+            None => {
+                let workers = self.home.shared().workers();
+                workers.iter().for_each(|worker| self.pass_on(worker.home(), header));
+            }
+        }
+    }
+
+    /// A cancel goes on from `header` elsewhere. One that is forgotten has no children left (H1), and nothing to be told.
+    fn pass_on(&mut self, home: &Home, header: NonNull<Header>) {
+        // SAFETY: it stands in a list of the caller's, or he has a count.
+        let h = unsafe { header.as_ref() };
+        if !h.word.try_add_link() {
+            return;
+        }
+        // SAFETY: the link just made.
+        if !unsafe { notice::leave(home, Notice::Cancelled(header)) } {
+            self.held.push(header);
+            if home.is_foreign() {
+                self.foreign_family(home, h);
+            }
+        }
+    }
+
+    /// Leaves what was claimed to a worker's loop: this thread may be about to leave its stack.
+    fn put_aside(self) {
+        match self.worker {
+            Some(worker) => worker.put_aside(self.ended),
+            None => {
+                for header in self.ended {
+                    let worker = self.home.shared().workers().first();
+                    // SAFETY: claimed by us, with the runner's link; if nobody reads it any more, it ends here.
+                    unsafe {
+                        if !worker.is_some_and(|worker| notice::leave(worker.home(), Notice::End(header))) {
+                            cell::end_claimed(header);
+                        }
+                    }
+                }
+            }
+        }
+        for header in self.held {
+            // SAFETY: the link taken in `foreign_family`.
+            unsafe { home::release(header) };
+        }
+    }
+
+    /// The children of one that ran in a foreign thread and is over: nobody there looks after them any more.
+    fn foreign_family(&mut self, home: &Home, parent: &Header) {
+        let mut children = Vec::new();
+        let lock = home.lock_families();
+        // SAFETY: N1: the lock.
+        unsafe {
+            kin::each(parent, |child| {
+                if child.word.try_add_link() {
+                    children.push(NonNull::from(child));
+                }
+            });
+        }
+        drop(lock);
+        for child in children {
+            self.held.push(child);
+            // SAFETY: the link just taken.
+            self.visit(unsafe { child.as_ref() });
+        }
+    }
+}
+
+impl Worker {
+    /// Does what others have left here. Runs no user code.
+    #[cold]
+    pub(crate) fn attend_notices(&self) {
+        self.post.attention.clear(NOTICE);
+        if !self.home().desk.is_empty() {
+            let mut spread = Spread::on(self.home());
+            spread.notices();
+            spread.put_aside();
+        }
+        if self.has_put_aside() {
+            // The loop has yet to come to them.
+            self.post.attention.raise(NOTICE);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The wait for a pool: spawns lanes, hands results on, sleeps, and stops. By the waiter alone.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr;
+
+use forebear_context::context::Reason;
+use forebear_context::error::{CancelReason, Cycle, Error, WaitError};
+use forebear_context::shim::atomic::Ordering;
+
+use super::board::Why;
+use super::lane::Lane;
+use super::run::{Came, Run, Step, Values};
+use super::{Kept, RequestPool};
+use crate::any::{AnyRequest, State};
+use crate::cancel;
+use crate::foreign;
+use crate::no_suspend;
+use crate::request::Request;
+use crate::runtime::parallelism;
+use crate::scope::{Scope, into_wait_error, try_scope};
+use crate::strand::Strand;
+
+/// Whom results are handed to.
+type Sink<'a, T> = dyn FnMut(usize, T) -> Result<(), Error> + 'a;
+
+/// Runs the pool to its end.
+pub(super) fn run<'env, T: Send + 'env>(
+    pool: RequestPool<'env, T>,
+    values: Values,
+    sink: &mut Sink<'_, T>,
+) -> Result<(), WaitError> {
+    let Some(strand) = foreign::strand() else { return Err(WaitError::ShutDown) };
+    if cancel::refuses(strand) {
+        return Err(WaitError::Cancelled);
+    }
+    let RequestPool { held, kept, mut limits, board, .. } = pool;
+    if held.is_empty() {
+        return Ok(());
+    }
+    if strand.context().no_suspend().get() > 0 {
+        no_suspend::refuse(strand, "a pool", true);
+    }
+    if let Some(cycle) = kept.iter().flatten().find_map(|kept| waits_for_itself(strand, &kept.request)) {
+        return Err(WaitError::CircularWait(cycle));
+    }
+    if limits.active == 0 {
+        limits.active = parallelism().get();
+    }
+    let run = Run::new(board, values, limits, held);
+    let mut waiter = Waiter { strand, run: &run, kept, lanes: Vec::new(), handed_on: None };
+    let (mut ended, mut aborted) = (Ok(()), Vec::new());
+    let jobs = try_scope(|scope| {
+        ended = waiter.go(scope, sink);
+        if let Err(end) = &ended {
+            aborted = waiter.stop(end);
+        }
+        Ok(())
+    });
+    // All lanes are over, and their members; now what was included, which they need not have waited for.
+    for request in aborted {
+        if matches!(request.wait(), Err(WaitError::Cancelled)) {
+            break;
+        }
+    }
+    let stopped = run.board.close();
+    if let Err(End::Unwound(payload)) = ended {
+        resume_unwind(payload);
+    }
+    if cancel::refuses(strand) {
+        return Err(WaitError::Cancelled);
+    }
+    match (ended, stopped) {
+        (Err(_), Some((_, Some(answer)))) => Err(answer),
+        (Err(_), Some((Why::Waiter, None))) => Err(WaitError::Cancelled),
+        (Err(_), Some((why, None))) => Err(WaitError::TargetCancelled(why.reason())),
+        (Err(_), None) => unreachable!("a wait that ends early has stopped its pool"),
+        (Ok(()), _) => jobs,
+    }
+}
+
+/// The cycle, if an included request is the waiter, or lies below it on its own stack.
+fn waits_for_itself(strand: &Strand, request: &AnyRequest) -> Option<Cycle> {
+    // SAFETY: the handle's link.
+    let h = unsafe { request.raw().as_ref() };
+    let current = Request::current();
+    let here = ptr::eq(h.strand.load(Ordering::Relaxed), strand) || current.as_ref() == Some(request);
+    if h.word.load().is_terminal() || !here {
+        return None;
+    }
+    let current = current.filter(|current| current != request).map(|current| current.name().to_owned());
+    Some(Cycle::new(current.into_iter().chain([h.name().to_owned()])))
+}
+
+/// Why a wait does not go on.
+enum End {
+    /// The board says so.
+    Stopped,
+    /// A lane is cancelled.
+    Lost,
+    /// The waiter is cancelled.
+    Cancelled,
+    /// The receiver of the results has failed with this.
+    Failed(WaitError),
+    /// The receiver of the results has unwound.
+    Unwound(Box<dyn std::any::Any + Send>),
+}
+
+struct Waiter<'a, 'env, T> {
+    strand: &'a Strand,
+    run: &'a Run<'env, T>,
+    /// The included requests that are not over.
+    kept: Vec<Option<Kept<'env>>>,
+    /// The lanes, and perhaps some that are over.
+    lanes: Vec<AnyRequest>,
+    /// What the member had declared whose value was taken last, if its place has not been given back.
+    handed_on: Option<u64>,
+}
+
+impl<'a, 'env: 'a, T: Send + 'env> Waiter<'a, 'env, T> {
+    /// To the end of the last member.
+    fn go<'scope>(&mut self, scope: &'scope Scope<'scope, 'a>, sink: &mut Sink<'_, T>) -> Result<(), End> {
+        loop {
+            if cancel::refuses(self.strand) {
+                return Err(End::Cancelled);
+            }
+            match self.run.step(self.handed_on.take()) {
+                Step::Over => break,
+                Step::Stopped => return Err(End::Stopped),
+                Step::Lost => return Err(End::Lost),
+                Step::Spawn(lanes) => (0..lanes).for_each(|_| self.spawn_lane(scope)),
+                Step::Came(Came::Included { kept }) => self.kept[kept] = None,
+                Step::Came(Came::Value { index, value, bytes }) => {
+                    self.handed_on = Some(bytes);
+                    hand_on(sink, index, value)?;
+                }
+                Step::Wait => sleep(self.strand, self.run),
+            }
+        }
+        self.run.take_kept().into_iter().try_for_each(|(index, value)| hand_on(sink, index, value))
+    }
+
+    fn spawn_lane<'scope>(&mut self, scope: &'scope Scope<'scope, 'a>) {
+        // Now and then those that are over go, so that no more are kept than twice what lives.
+        if self.lanes.len() >= 64 && self.lanes.len().is_power_of_two() {
+            self.lanes.retain(|lane| !lane.is_done());
+        }
+        self.lanes.push(Lane::spawn(self.run, scope));
+    }
+
+    /// Stops the pool, if it has not stopped by itself; what is held never begins. Answers the included requests, aborted.
+    fn stop(&mut self, end: &End) -> Vec<AnyRequest> {
+        let board = &self.run.board;
+        match end {
+            End::Stopped => {}
+            End::Lost => board.stop(Why::Lane(self.why_lost())),
+            End::Cancelled => board.stop(Why::Waiter),
+            End::Failed(error) => board.stop_with(Why::Failed, error.clone()),
+            End::Unwound(_) => board.stop(Why::Unwound),
+        }
+        let Some(why) = board.why() else { return Vec::new() };
+        let mut included: Vec<_> = self.kept.iter().flatten().map(|kept| kept.request.clone()).collect();
+        match why.concerns_included() {
+            true => included.iter().for_each(|request| _ = request.abort(why.reason())),
+            false => included.clear(),
+        }
+        // Their members know already. Where one of them has a failure to tell, only those are aborted that have not begun;
+        // otherwise also those that wait for an included request which goes on.
+        for lane in &self.lanes {
+            if !matches!(why, Why::Member(_)) || matches!(lane.state(), State::Queued) {
+                lane.abort(why.reason());
+            }
+        }
+        // Now, since what has begun may wait for what these hold.
+        drop(self.run.give_up(self.handed_on.take()));
+        self.kept.clear();
+        // So that the failure is told: the scope, which would wait for them too, would abort the lane that has it.
+        while !self.run.is_quiet() {
+            sleep(self.strand, self.run);
+        }
+        included
+    }
+
+    /// Why a lane was cancelled, before the pool has stopped.
+    fn why_lost(&self) -> CancelReason {
+        let lost = self.lanes.iter().find(|lane| lane.is_cancelled());
+        // SAFETY: the handle's link.
+        lost.map_or(CancelReason::Aborted, |lane| cancel::reason(unsafe { lane.raw().as_ref() }))
+    }
+}
+
+/// Hands a result on.
+fn hand_on<T>(sink: &mut Sink<'_, T>, index: usize, value: T) -> Result<(), End> {
+    match catch_unwind(AssertUnwindSafe(|| sink(index, value))) {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(End::Failed(into_wait_error(error))),
+        Err(payload) => Err(End::Unwound(payload)),
+    }
+}
+
+/// Sleeps until a lane has something for the waiter, or the waiter is cancelled.
+fn sleep<T>(strand: &Strand, run: &Run<'_, T>) {
+    if let Some(worker) = strand.worker() {
+        worker.make_room_to_leave(strand);
+    }
+    let context = strand.context();
+    let ticket = context.begin(Reason::Pool, ptr::null_mut());
+    // SAFETY: G1: this strand has opened the scope.
+    if unsafe { run.wait(context, ticket) } {
+        // SAFETY: on the strand's own stack, after `begin`.
+        unsafe { context.park(None) };
+    } else {
+        context.abandon(ticket);
+    }
+}

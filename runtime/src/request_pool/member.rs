@@ -1,0 +1,97 @@
+//! What a pool's members are before they are admitted.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+use forebear_context::error::Error;
+
+use super::board::{Board, Why};
+use crate::any::AnyRequest;
+use crate::cell::Callable;
+use crate::request::Request;
+use crate::scope::Scope;
+use crate::shield::is_cancelled;
+
+/// A member that has not been admitted.
+pub(super) struct Held<'env, T> {
+    /// What it has declared.
+    pub bytes: u64,
+    pub work: Work<'env, T>,
+}
+
+/// What a member is to do.
+pub(super) enum Work<'env, T> {
+    /// A callable of its own. `index` says which of the values it yields.
+    Own { index: usize, job: Box<dyn Job<'env, T> + 'env> },
+    /// A request of the user's, the pool's `kept`-th.
+    Included { kept: usize, request: AnyRequest },
+}
+
+/// A callable of any type. It is spawned where its type is known, so that the request has its name.
+pub(super) trait Job<'env, T>: Send {
+    /// Runs it as a job of `scope`.
+    fn spawn<'scope, 'run>(
+        self: Box<Self>,
+        scope: &'scope Scope<'scope, 'run>,
+        alarm: Alarm<'run>,
+    ) -> Request<T>
+    where
+        'env: 'run;
+
+    /// The same for a value that nobody wants: it is dropped as a part of the job.
+    fn spawn_and_drop<'scope, 'run>(
+        self: Box<Self>,
+        scope: &'scope Scope<'scope, 'run>,
+        alarm: Alarm<'run>,
+    ) -> Request<()>
+    where
+        'env: 'run;
+}
+
+impl<'env, T: Send + 'env, C: Callable<T> + 'env> Job<'env, T> for C {
+    fn spawn<'scope, 'run>(
+        self: Box<Self>,
+        scope: &'scope Scope<'scope, 'run>,
+        alarm: Alarm<'run>,
+    ) -> Request<T>
+    where
+        'env: 'run,
+    {
+        scope.try_spawn(move || alarm.watch(|| (*self).call()))
+    }
+
+    fn spawn_and_drop<'scope, 'run>(
+        self: Box<Self>,
+        scope: &'scope Scope<'scope, 'run>,
+        alarm: Alarm<'run>,
+    ) -> Request<()>
+    where
+        'env: 'run,
+    {
+        scope.try_spawn(move || alarm.watch(|| (*self).call().map(drop)))
+    }
+}
+
+/// Stops the pool when the member of this lane fails: at once, since its lane may be stuck behind others on its worker. The
+/// lane has the failure, when the member is over.
+pub(super) struct Alarm<'run> {
+    pub board: &'run Board,
+    pub lane: usize,
+}
+
+impl Alarm<'_> {
+    /// Calls `f`. What an unwind goes through has been told by the time it goes on, so that aborting others, which may drop
+    /// what they have captured, never happens in the middle of one.
+    fn watch<T>(self, f: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+        let came = catch_unwind(AssertUnwindSafe(f));
+        // One that is cancelled may have failed of that.
+        if !matches!(came, Ok(Ok(_))) && !is_cancelled() {
+            self.board.stop(Why::Member(self.lane));
+        }
+        came.unwrap_or_else(|payload| resume_unwind(payload))
+    }
+}
+
+/// A typed handle of any type.
+pub(super) trait Handle {}
+
+impl<U> Handle for Request<U> {}

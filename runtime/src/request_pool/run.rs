@@ -1,0 +1,338 @@
+//! What the waiter and the lanes of one wait share: who is held, who is admitted, what has come of it. One lock.
+//!
+//! # Lanes
+//!
+//! A lane is a request that runs members, one at a time: a job of the waiter's scope. It is *spare* until it has looked for
+//! its first member. Lanes look in any order and at any time, and find a member if there is room for the first that is held;
+//! so members begin in order of adding whatever becomes of lanes, and a lane too many does no harm. When the last spare lane
+//! is gone and there is still room, the waiter spawns more: lanes are its children, which only it can make. So a member that
+//! ends lets the next begin on the spot, though the waiter may be stuck behind others on its worker.
+//!
+//! A lane has a number from when it begins until it ends, under which its member is known to the board.
+//!
+//! # Room
+//!
+//! A member takes its place when it is taken out of the queue. If its value is to be handed on it keeps the place until that
+//! is done; otherwise until it is over.
+//!
+//! # The race
+//!
+//! Something for the waiter to do may come up between its last look and its sleep. Both sides decide under the lock: the
+//! waiter leaves its ticket only if there is nothing, and whoever makes that false takes the ticket. A stop alone wakes nobody:
+//! the waiter sleeps only while there are members admitted or lanes spare, and each of them comes by here once more.
+//!
+//! # Invariants
+//!
+//! * **G1** `waiting` is a wait of the strand that has opened the scope in which all lanes are jobs, begun inside it. So a
+//!   lane that has taken it may wake it without the lock: the strand does not leave the scope before the lane is over. A wait
+//!   that has ended otherwise is left standing here; its ticket is refused.
+
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::sync::PoisonError;
+
+use forebear_context::context::{Cause, Context, Ticket, unpark};
+use forebear_context::shim::{Arc, Mutex, MutexGuard};
+
+use super::Limits;
+use super::board::Board;
+use super::member::Held;
+
+/// Lanes are spawned so many at a time, at most.
+const LANES_AT_ONCE: usize = 64;
+
+/// What is done with the values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Values {
+    /// Dropped where they came to be.
+    Dropped,
+    /// Kept for the end.
+    Kept,
+    /// Handed on one by one; until then they keep their member's place.
+    HandedOn,
+}
+
+/// What a member has come to, if the waiter has to do with it.
+pub(super) enum Came<T> {
+    /// This value, of the `index`-th member that yields one, which has declared so much.
+    Value { index: usize, value: T, bytes: u64 },
+    /// An included request is over: the pool's `kept`-th handle is not needed any more.
+    Included { kept: usize },
+}
+
+/// What the waiter is to do next.
+pub(super) enum Step<T> {
+    /// Spawn so many lanes.
+    Spawn(usize),
+    /// Take this.
+    Came(Came<T>),
+    /// Nothing: all members have come to what they should, and it has been taken.
+    Over,
+    /// Nothing: the pool has stopped.
+    Stopped,
+    /// Stop the pool: a lane was cancelled.
+    Lost,
+    /// Wait.
+    Wait,
+}
+
+/// What a lane does after a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum After {
+    /// Takes the next, if there is room.
+    GoOn,
+    /// Lets others go first; spare meanwhile.
+    Pause,
+    /// Ends.
+    End,
+}
+
+/// See the module head.
+pub(super) struct Run<'env, T> {
+    pub board: Arc<Board>,
+    pub values: Values,
+    state: Mutex<State<'env, T>>,
+}
+
+struct State<'env, T> {
+    limits: Limits,
+    held: VecDeque<Held<'env, T>>,
+    /// How many are admitted, and what they have declared together.
+    active: usize,
+    bytes: u64,
+    /// Lanes that have been spawned, or are about to be, or pause.
+    spare: usize,
+    /// Numbers that no lane has now, and the first that none has had.
+    free: Vec<usize>,
+    numbers: usize,
+    came: VecDeque<Came<T>>,
+    kept: Vec<(usize, T)>,
+    /// A member has not come to what it should, or a lane was cancelled.
+    failed: bool,
+    /// The waiter has given up: it waits for the members that are left.
+    given_up: bool,
+    waiting: Option<Waiting>,
+}
+
+struct Waiting(NonNull<Context>, Ticket);
+
+// SAFETY: G1: it is there to be woken from anywhere.
+unsafe impl Send for Waiting {}
+
+impl<'env, T> State<'env, T> {
+    /// Whether there is room for the first that is held. There is if nobody is admitted.
+    fn fits(&self) -> bool {
+        self.held.front().is_some_and(|first| {
+            let sum = self.bytes.saturating_add(first.bytes);
+            self.active == 0 || self.active < self.limits.active && sum <= self.limits.memory
+        })
+    }
+
+    fn release(&mut self, bytes: u64) {
+        self.active -= 1;
+        self.bytes -= bytes;
+    }
+
+    fn is_over(&self) -> bool {
+        self.active == 0 && self.held.is_empty() && self.came.is_empty() && !self.failed
+    }
+}
+
+impl<'env, T> Run<'env, T> {
+    pub(super) fn new(
+        board: Arc<Board>,
+        values: Values,
+        limits: Limits,
+        held: VecDeque<Held<'env, T>>,
+    ) -> Self {
+        let state = State {
+            limits,
+            held,
+            active: 0,
+            bytes: 0,
+            spare: 0,
+            free: Vec::new(),
+            numbers: 0,
+            came: VecDeque::new(),
+            kept: Vec::new(),
+            failed: false,
+            given_up: false,
+            waiting: None,
+        };
+        Run { board, values, state: Mutex::new(state) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<'env, T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there is something for the waiter to do.
+    fn has_news(&self, state: &State<'env, T>) -> bool {
+        if state.given_up {
+            return state.active == 0;
+        }
+        !state.came.is_empty()
+            || state.spare == 0 && state.fits()
+            || state.is_over()
+            || state.failed
+            || self.board.is_stopped()
+    }
+
+    /// Unlocks, and wakes the waiter if it waits and there is something to do. By a lane.
+    fn unlock_and_tell(&self, mut state: MutexGuard<'_, State<'env, T>>) {
+        let waiting = match state.waiting {
+            Some(_) if self.has_news(&state) => state.waiting.take(),
+            _ => None,
+        };
+        drop(state);
+        if let Some(Waiting(context, ticket)) = waiting {
+            // SAFETY: G1.
+            unsafe { unpark(context, ticket, Cause::Woken) };
+        }
+    }
+
+    /// Takes the first that is held, if there is room for it and the pool has not stopped; else lane `number` ends.
+    fn admit(&self, state: &mut State<'env, T>, number: usize) -> Option<Held<'env, T>> {
+        if !(self.board.is_stopped() || state.failed)
+            && state.fits()
+            && let Some(first) = state.held.pop_front()
+        {
+            state.active += 1;
+            state.bytes = state.bytes.saturating_add(first.bytes);
+            return Some(first);
+        }
+        state.free.push(number);
+        None
+    }
+
+    /// A spare lane begins: its number, and its first member.
+    pub(super) fn begin(&self) -> (usize, Option<Held<'env, T>>) {
+        let mut state = self.lock();
+        state.spare -= 1;
+        let number = state.free.pop().unwrap_or_else(|| {
+            state.numbers += 1;
+            state.numbers - 1
+        });
+        let first = self.admit(&mut state, number);
+        self.unlock_and_tell(state);
+        (number, first)
+    }
+
+    /// A spare lane will never begin.
+    pub(super) fn lost(&self) {
+        let mut state = self.lock();
+        state.spare -= 1;
+        state.failed = true;
+        self.unlock_and_tell(state);
+    }
+
+    /// The member that lane `number` ran, and that has declared `bytes`, is over; this has come of it, `Err` if not what
+    /// should. Answers the lane's next.
+    pub(super) fn member_over(
+        &self,
+        number: usize,
+        bytes: u64,
+        came: Result<Option<Came<T>>, ()>,
+        after: After,
+    ) -> Option<Held<'env, T>> {
+        let mut state = self.lock();
+        // What nobody gets is dropped without the lock.
+        let mut unwanted = None;
+        if self.values == Values::HandedOn && !state.given_up && matches!(came, Ok(Some(Came::Value { .. })))
+        {
+            state.came.extend(came.ok().flatten());
+        } else {
+            state.release(bytes);
+            match came {
+                Err(()) => state.failed = true,
+                Ok(came) if state.given_up => unwanted = came,
+                Ok(Some(Came::Value { index, value, .. })) => state.kept.push((index, value)),
+                Ok(came) => state.came.extend(came),
+            }
+        }
+        let next = match after {
+            After::GoOn => self.admit(&mut state, number),
+            After::Pause => {
+                state.spare += 1;
+                None
+            }
+            After::End => {
+                state.free.push(number);
+                None
+            }
+        };
+        self.unlock_and_tell(state);
+        drop(unwanted);
+        next
+    }
+
+    /// The next member of a lane that has paused.
+    pub(super) fn after_pause(&self, number: usize) -> Option<Held<'env, T>> {
+        let mut state = self.lock();
+        state.spare -= 1;
+        let next = self.admit(&mut state, number);
+        self.unlock_and_tell(state);
+        next
+    }
+
+    /// What to do next. By the waiter; `handed_on`: it has taken a value, of a member that had declared so much.
+    pub(super) fn step(&self, handed_on: Option<u64>) -> Step<T> {
+        let mut state = self.lock();
+        if let Some(bytes) = handed_on {
+            state.release(bytes);
+        }
+        if state.is_over() {
+            return Step::Over;
+        }
+        if self.board.is_stopped() {
+            return Step::Stopped;
+        }
+        if state.failed {
+            return Step::Lost;
+        }
+        if state.spare == 0 && state.fits() {
+            let room = state.limits.active.saturating_sub(state.active).max(1);
+            state.spare = room.min(state.held.len()).min(LANES_AT_ONCE);
+            return Step::Spawn(state.spare);
+        }
+        state.came.pop_front().map_or(Step::Wait, Step::Came)
+    }
+
+    /// The waiter is about to sleep: from now on a lane that has something for it wakes it. False: there is something.
+    ///
+    /// # Safety
+    ///
+    /// G1.
+    pub(super) unsafe fn wait(&self, context: &Context, ticket: Ticket) -> bool {
+        let mut state = self.lock();
+        if self.has_news(&state) {
+            return false;
+        }
+        state.waiting = Some(Waiting(NonNull::from(context), ticket));
+        true
+    }
+
+    /// The pool has stopped: takes what is held, and what nobody gets; `handed_on` as in [`step`](Self::step). From now on the waiter is woken when the members that
+    /// have begun are over.
+    pub(super) fn give_up(&self, handed_on: Option<u64>) -> (VecDeque<Held<'env, T>>, VecDeque<Came<T>>) {
+        let mut state = self.lock();
+        state.given_up = true;
+        let came = std::mem::take(&mut state.came);
+        let unwanted = came.iter().filter_map(|came| match came {
+            Came::Value { bytes, .. } => Some(*bytes),
+            Came::Included { .. } => None,
+        });
+        handed_on.into_iter().chain(unwanted).for_each(|bytes| state.release(bytes));
+        (std::mem::take(&mut state.held), came)
+    }
+
+    /// Whether the members that have begun are over, after the waiter has given up.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.lock().active == 0
+    }
+
+    /// Takes the values that were kept, with their numbers.
+    pub(super) fn take_kept(&self) -> Vec<(usize, T)> {
+        std::mem::take(&mut self.lock().kept)
+    }
+}

@@ -1,0 +1,81 @@
+//! What a worker keeps about cancelled requests: how many that have started here are not over, and those that it has
+//! claimed in spreading and that its loop is to end.
+//!
+//! While the count is not 0 the attention word says so by `MARKS`, and every fork and wait on this worker looks whether it
+//! is its own request that is cancelled. While there are requests to end, `NOTICE` is up, so that the loop does not take its
+//! fast way past them.
+
+use std::ptr::NonNull;
+
+use forebear_context::error::CancelReason;
+
+use super::{Next, Worker};
+use crate::attention::{HUNGRY, MARKS, NOTICE};
+use crate::cancel;
+use crate::cell;
+use crate::header::Header;
+use crate::word::{Cancel, Demand};
+
+impl Worker {
+    /// So many more cancelled requests run here.
+    pub(crate) fn count_marked(&self, more: isize) {
+        let marked = self.marked.get().wrapping_add_signed(more);
+        self.marked.set(marked);
+        if marked == 0 {
+            self.post.attention.clear(MARKS);
+        } else if more > 0 {
+            self.post.attention.raise(MARKS);
+        }
+    }
+
+    /// The loop is to end these: each claimed, with the runner's link.
+    pub(crate) fn put_aside(&self, requests: Vec<NonNull<Header>>) {
+        if requests.is_empty() {
+            return;
+        }
+        // SAFETY: V1.
+        unsafe { &mut *self.aside.get() }.extend(requests);
+        self.post.attention.raise(NOTICE);
+    }
+
+    /// Whether the loop has requests to end.
+    pub(crate) fn has_put_aside(&self) -> bool {
+        // SAFETY: V1.
+        !unsafe { &*self.aside.get() }.is_empty()
+    }
+
+    /// The next that the loop is to end.
+    pub(super) fn next_put_aside(&self) -> Option<Next> {
+        // SAFETY: V1.
+        unsafe { &mut *self.aside.get() }.pop().map(Next::End)
+    }
+
+    /// A request was spawned here, stands in the private list, and the worker has something to attend to.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn attend_spawn(&self, header: NonNull<Header>) {
+        let bits = self.post.attention.get();
+        if bits & NOTICE != 0 {
+            self.attend_notices();
+        }
+        // SAFETY: the maker's handle.
+        let h = unsafe { header.as_ref() };
+        if bits & (MARKS | NOTICE) != 0 && cancel::is_orphaned_by_cancel(h) {
+            let side = h.side_or_new();
+            let came = h.word.cancel_private(|| {
+                side.reason.set(Some(CancelReason::Parent));
+                Demand::Nobody
+            });
+            if came != Cancel::Ended {
+                return;
+            }
+            self.list.remove(h);
+            // SAFETY: claimed by us, with the entry's link for the runner's.
+            unsafe { cell::end_claimed(header) };
+            return;
+        }
+        if self.post.attention.get() & HUNGRY != 0 {
+            self.feed();
+        }
+    }
+}
