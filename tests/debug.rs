@@ -223,10 +223,9 @@ fn a_handle_to_a_forgotten_parent_is_none_or_stays_good_after_the_children() {
                 }
             }
             if let Some(parent) = parent {
-                assert_eq!(
-                    (parent.name(), parent.state(), parent.parent()),
-                    ("parent", State::Finished, None)
-                );
+                // One that nobody holds may have given its place to its child, which then tells of the nearest ancestor.
+                assert!(parent.name() == "parent" || !held);
+                assert_eq!(parent.state(), State::Finished);
                 parent.wait().unwrap();
             }
         }

@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use forebear::{
-    Error, Failure, OrUnwind, Outcome, Request, Runtime, State, WaitError, catch, spawn, try_spawn,
+    CancelReason, Error, Failure, OrUnwind, Outcome, Request, Runtime, State, WaitError, catch, spawn,
+    try_spawn, yield_now,
 };
 use support::{Count, Flag, Watchdog, in_both_worlds, inside_each, join_all, on_each, until};
 
@@ -175,25 +176,50 @@ fn a_waiter_may_handle_the_error_and_succeed() {
 }
 
 #[test]
-fn a_failure_does_not_touch_the_requests_other_children() {
+fn a_failure_cancels_the_children_that_nobody_else_waits_for() {
     inside_each(|| {
-        let (go, done) = (Flag::new(), Flag::new());
-        let (may, up) = (go.clone(), done.clone());
-        let bad = spawn(move || -> u32 {
-            let child = spawn(move || {
-                may.wait();
-                up.raise();
+        let (go, begun) = (Flag::new(), Flag::new());
+        let (may, up) = (go.clone(), begun.clone());
+        let bad = try_spawn(move || -> Result<(), Error> {
+            // Neither can go on before this request has failed.
+            let never = Request::builder().name("never").build(|| {
+                loop {
+                    yield_now().or_unwind();
+                }
             });
-            // Somebody else waits for it, or it would be nobody's.
-            let other = child.clone();
-            spawn(move || drop(other.wait()));
-            resume_unwind(Box::new("boo"))
+            never.submit();
+            let wanted = spawn(move || may.wait());
+            let other = wanted.clone();
+            let waiter = Request::builder().detached().spawn(move || {
+                up.raise();
+                other.wait().copied()
+            });
+            begun.wait();
+            Err(Error::other(Kept { never, waiter }))
         });
-        assert!(bad.take().is_err());
+        let error = bad.wait().unwrap_err();
+        let kept: &Kept = error.downcast_ref().unwrap();
+        let told = kept.never.wait().unwrap_err();
+        assert!(matches!(told, WaitError::TargetCancelled(CancelReason::ParentFailed)), "{told:?}");
         go.raise();
-        done.wait();
+        assert!(kept.waiter.wait().unwrap().is_ok(), "somebody waits for it");
     });
 }
+
+/// What the failing request leaves behind.
+#[derive(Debug)]
+struct Kept {
+    never: Request<()>,
+    waiter: Request<Result<(), WaitError>>,
+}
+
+impl std::fmt::Display for Kept {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("failed on purpose")
+    }
+}
+
+impl std::error::Error for Kept {}
 
 // ---- unwinding and catching -------------------------------------------------------------------------------------------------
 

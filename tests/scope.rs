@@ -6,8 +6,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use forebear::{AnyRequest, Error, Request, WaitError, catch, join, scope, spawn, try_scope, yield_now};
-use support::{Count, Flag, in_both_worlds, inside_each, on_each};
+use forebear::{
+    AnyRequest, CancelReason, Error, Request, WaitError, catch, join, scope, spawn, try_scope, try_spawn,
+    yield_now,
+};
+use support::{Count, Flag, in_both_worlds, inside_each, on_each, until};
 
 fn yields(n: usize) {
     for _ in 0..n {
@@ -50,18 +53,27 @@ fn scope_does_not_return_before_its_jobs_are_over() {
 }
 
 #[test]
-fn an_unwinding_body_waits_for_the_jobs_first() {
+fn an_unwinding_body_aborts_the_jobs_and_waits_for_them_first() {
     in_both_worlds(|| {
-        let over = AtomicUsize::new(0);
+        let (begun, over) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        struct Count<'a>(&'a AtomicUsize);
+        impl Drop for Count<'_> {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, Ordering::Relaxed);
+            }
+        }
         let unwound = catch_unwind(AssertUnwindSafe(|| {
             scope(|s| {
-                for n in 0..10 {
-                    let over = &over;
+                for _ in 0..10 {
+                    let (begun, count) = (&begun, Count(&over));
+                    // Each would go on for ever.
                     s.spawn(move || {
-                        yields(n);
-                        over.fetch_add(1, Ordering::Relaxed);
+                        let _count = count;
+                        begun.fetch_add(1, Ordering::Relaxed);
+                        while yield_now().is_ok() {}
                     });
                 }
+                until(|| begun.load(Ordering::Relaxed) > 0);
                 resume_unwind(Box::new("body"))
             })
         }));
@@ -170,22 +182,81 @@ fn the_bodys_error_goes_before_a_jobs_and_a_panic_before_both() {
 }
 
 #[test]
-fn a_failing_job_does_not_touch_the_others() {
+fn a_failing_job_does_not_touch_the_others_while_the_body_goes_on() {
     in_both_worlds(|| {
         let over = AtomicUsize::new(0);
         let result = try_scope(|s| {
-            for n in 0..20 {
-                let over = &over;
-                s.try_spawn(move || {
-                    yields(n % 3);
-                    over.fetch_add(1, Ordering::Relaxed);
-                    if n % 4 == 0 { Err(Error::other("no")) } else { Ok(()) }
-                });
-            }
+            let jobs: Vec<_> = (0..20)
+                .map(|n| {
+                    let over = &over;
+                    s.try_spawn(move || {
+                        yields(n % 3);
+                        over.fetch_add(1, Ordering::Relaxed);
+                        if n % 4 == 0 { Err(Error::other("no")) } else { Ok(()) }
+                    })
+                })
+                .collect();
+            // Without looking at any.
+            until(|| jobs.iter().all(Request::is_done));
             Ok(())
         });
         assert!(result.is_err());
         assert_eq!(over.into_inner(), 20);
+    });
+}
+
+#[test]
+fn when_the_body_is_over_an_unseen_failure_aborts_the_rest() {
+    in_both_worlds(|| {
+        let result = try_scope(|s| {
+            s.try_spawn(|| Err::<(), _>(Error::other("no")));
+            for _ in 0..10 {
+                s.spawn(|| while yield_now().is_ok() {});
+            }
+            Ok(())
+        });
+        assert!(matches!(result, Err(WaitError::Failed(_))), "{result:?}");
+    });
+}
+
+#[test]
+fn a_cancelled_request_gets_no_value_over_jobs_that_were_skipped() {
+    inside_each(|| {
+        let job = try_spawn(|| {
+            let me = Request::current().unwrap();
+            let told = try_scope(|s| {
+                s.spawn(|| while yield_now().is_ok() {});
+                me.abort(CancelReason::Asked);
+                s.spawn(|| unreachable!("born cancelled"));
+                Ok(7)
+            });
+            assert!(matches!(told, Err(WaitError::Cancelled)), "{told:?}");
+            told.map_err(Error::from)
+        });
+        assert!(matches!(job.wait(), Err(WaitError::TargetCancelled(CancelReason::Asked))));
+    });
+}
+
+#[test]
+fn a_scope_may_be_cancelled_from_anywhere_and_returns_when_its_jobs_are_over() {
+    in_both_worlds(|| {
+        for from_a_job in [false, true] {
+            let seven = scope(|s| {
+                for n in 0..10 {
+                    s.spawn(move || {
+                        if n == 5 && from_a_job {
+                            s.cancel();
+                        }
+                        while yield_now().is_ok() {}
+                    });
+                }
+                if !from_a_job {
+                    s.cancel();
+                }
+                7
+            });
+            assert_eq!(seven, 7, "it was asked for, so nothing was skipped");
+        }
     });
 }
 

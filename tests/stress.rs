@@ -185,13 +185,15 @@ fn run(node: &Arc<Node>, table: &Table) -> u64 {
             let mut second = 0;
             let result = try_scope(|s| {
                 s.spawn(|| throw(run(a, table)));
-                s.spawn(|| second = run(b, table));
+                // Waited for, or the failure would end it.
+                s.spawn(|| second = run(b, table)).wait()?;
                 Ok(())
             });
             fold([caught(&result.unwrap_err()), second], 8)
         }
         Node::Forget(a, b) => {
-            spawn(job(a));
+            // Nobody's child: if a request above fails, this one and what it alone waits for are to go on.
+            Request::builder().detached().spawn(job(a));
             run(b, table)
         }
         Node::OwnStack(inner, kib) => {

@@ -11,3 +11,4 @@ mod child;
 mod faults;
 mod overflow;
 mod panics;
+mod unwinding;

@@ -1,0 +1,321 @@
+//! Every operation that waits, in one table: a cancel ends each of them at once. And nothing public waits that is not in it.
+
+#![allow(clippy::unit_arg, clippy::type_complexity, reason = "a table of ways to wait is read as a column")]
+
+#[path = "support/cancelling.rs"]
+mod cancelling;
+mod support;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use cancelling::{Gate, asleep, ends_cancelled};
+use forebear::{
+    Cancellation, Error, OrUnwind, Request, RequestPool, Runtime, State, WaitError, catch, check_cancelled,
+    is_cancelled, join, scope, spawn, try_join, try_scope, yield_now,
+};
+use support::order::root;
+use support::{on_each, until};
+
+/// Waits by one operation for a gate that stays shut, until it is cancelled: with the error that says so.
+type Way = fn(&Request<()>) -> Result<(), Error>;
+
+/// What waits for something, suspended: by the name that the sources give it.
+const WAITING: &[(&str, Way)] = &[
+    ("Request::wait", |gate| Ok(*gate.wait()?)),
+    ("Request::take", |gate| Ok(gate.clone().take()?)),
+    ("Request::wait_timeout", |gate| Ok(*gate.wait_timeout(Duration::MAX)?)),
+    ("Request::watch", |gate| Ok(*gate.watch()?)),
+    ("Request::force", |gate| catch(|| *gate.force())),
+    ("AnyRequest::wait", |gate| Ok(gate.any().wait()?)),
+    ("AnyRequest::wait_timeout", |gate| Ok(gate.any().wait_timeout(Duration::MAX)?)),
+    ("AnyRequest::watch", |gate| Ok(gate.any().watch()?)),
+    // These wait for what they have begun: that is told, and they answer when it has ended.
+    ("scope", |gate| catch(|| scope(|s| drop(s.spawn(|| gate.wait().copied()))))),
+    ("try_scope", |gate| {
+        Ok(try_scope(|s| {
+            s.spawn(|| gate.wait().copied());
+            Ok(())
+        })?)
+    }),
+    ("join", |gate| {
+        let (first, second) = join(|| gate.wait().copied(), || gate.wait().copied());
+        first.and(second).map_err(Error::from)
+    }),
+    ("try_join", |gate| Ok(try_join(|| Ok(*gate.wait()?), || Ok(*gate.wait()?)).map(drop)?)),
+    ("RequestPool::wait", |gate| Ok(pool(gate).wait()?)),
+    ("RequestPool::wait_each", |gate| Ok(pool(gate).wait_each(|_, _| unreachable!("the gate is shut"))?)),
+    ("RequestPool::try_wait_each", |gate| Ok(pool(gate).try_wait_each(|_, _| Ok(()))?)),
+    ("RequestPool::collect", |gate| Ok(pool(gate).collect().map(drop)?)),
+    ("Runtime::run", |gate| catch(|| Runtime::current().run(|| gate.wait().copied())).map(drop)),
+    ("Runtime::try_run", |gate| Ok(Runtime::current().try_run(|| Ok(*gate.wait()?))?)),
+];
+
+/// More members than may be active at once, each waiting for the gate.
+fn pool(gate: &Request<()>) -> RequestPool<'_, Result<(), WaitError>> {
+    let mut pool = RequestPool::new().max_active(2);
+    (0..4).for_each(|_| _ = pool.add(|| gate.wait().copied()));
+    pool
+}
+
+/// What looks, and lets go for a moment at most.
+const LOOKING: &[(&str, fn() -> Result<(), Error>)] =
+    &[("yield_now", || Ok(yield_now()?)), ("check_cancelled", || Ok(check_cancelled()?))];
+
+// ---- the table ----------------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_cancel_ends_each_of_them_at_once() {
+    on_each(|runtime| {
+        for &(name, way) in WAITING {
+            let gate = Gate::new(runtime);
+            let closed = gate.request();
+            let (tell, told) = mpsc::channel();
+            let request = root(runtime).name(name).try_spawn(move || {
+                let answer = way(&closed);
+                tell.send(answer.as_ref().err().map(Error::is_cancelled)).unwrap();
+                answer
+            });
+            asleep(&request);
+            assert_eq!(request.cancel(), Cancellation::Marked, "{name}");
+            // The gate is shut all the while.
+            assert_eq!(told.recv().unwrap(), Some(true), "{name}");
+            ends_cancelled(&request);
+        }
+    });
+}
+
+#[test]
+fn in_a_cancelled_request_each_of_them_answers_without_waiting() {
+    on_each(|runtime| {
+        for &(name, way) in WAITING {
+            let gate = Gate::new(runtime);
+            let closed = gate.request();
+            let request = root(runtime).name(name).spawn(move || {
+                Request::current().unwrap().abort(forebear::CancelReason::Asked);
+                for _ in 0..3 {
+                    let answer = way(&closed);
+                    assert!(answer.is_err_and(|error| error.is_cancelled()), "{name}");
+                }
+            });
+            ends_cancelled(&request);
+        }
+    });
+}
+
+#[test]
+fn each_of_them_ends_at_once_in_a_foreign_thread_that_runs_the_request() {
+    on_each(|runtime| {
+        for &(name, way) in WAITING {
+            let gate = Gate::new(runtime);
+            let closed = gate.request();
+            let (tell, told) = mpsc::channel();
+            let request = Request::builder().name(name).on(runtime).try_build(move || {
+                tell.send(()).unwrap();
+                way(&closed)
+            });
+            let runs = request.clone();
+            let thread = std::thread::spawn(move || drop(runs.wait().copied()));
+            told.recv().unwrap();
+            assert_eq!(request.abort(forebear::CancelReason::Asked), Cancellation::Marked, "{name}");
+            thread.join().unwrap();
+            ends_cancelled(&request);
+        }
+    });
+}
+
+#[test]
+fn what_only_looks_finds_a_cancel_too() {
+    on_each(|runtime| {
+        for &(name, look) in LOOKING {
+            let request = root(runtime).name(name).try_spawn(move || -> Result<(), Error> {
+                loop {
+                    look()?;
+                }
+            });
+            until(|| request.state() != State::Queued);
+            assert_eq!(request.cancel(), Cancellation::Marked, "{name}");
+            ends_cancelled(&request);
+        }
+    });
+}
+
+/// And with an unwind, for code that has no `Result` to return.
+#[test]
+fn each_of_them_may_unwind() {
+    on_each(|runtime| {
+        for &(name, way) in WAITING {
+            let gate = Gate::new(runtime);
+            let closed = gate.request();
+            let request = root(runtime).name(name).spawn(move || way(&closed).or_unwind());
+            asleep(&request);
+            request.cancel();
+            ends_cancelled(&request);
+        }
+    });
+}
+
+// ---- nothing is missing -------------------------------------------------------------------------------------------------
+
+/// What a public function of the sources is called, and whether it says that it waits.
+fn public_functions(source: &str, mut with: impl FnMut(String, bool)) {
+    let (mut owner, mut docs) = (String::new(), String::new());
+    let mut lines = source.lines();
+    while let Some(line) = lines.next() {
+        let code = line.trim_start();
+        if let Some(rest) = line.strip_prefix("impl") {
+            // `impl<'a, T: Bound> Type<'a, T> {`: the word before its parameters.
+            let rest = rest.trim_start();
+            let rest = if rest.starts_with('<') { after_parameters(rest) } else { rest };
+            owner = word(rest).to_owned();
+        } else if code.starts_with("///") {
+            docs += code;
+            docs.push('\n');
+            continue;
+        } else if let Some(rest) = code.strip_prefix("pub fn ") {
+            let mut signature = rest.to_owned();
+            while !signature.contains('{') {
+                let Some(more) = lines.next() else { break };
+                signature += more;
+            }
+            let name = match line.starts_with(' ') {
+                true => format!("{owner}::{}", word(rest)),
+                false => word(rest).to_owned(),
+            };
+            let signature = signature.split("where").next().unwrap_or_default();
+            let answers = signature.rsplit_once("->").map_or("", |(_, answer)| answer);
+            let waits =
+                ["WaitError", "Cancelled>", "TimeoutError"].iter().any(|error| answers.contains(error))
+                    || ["Suspends", "ancellation point", "that `wait` would return"]
+                        .iter()
+                        .any(|say| docs.contains(say));
+            with(name, waits);
+        } else if code.starts_with("#[") {
+            continue;
+        }
+        docs.clear();
+    }
+}
+
+fn word(text: &str) -> &str {
+    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(text.len());
+    &text[..end]
+}
+
+fn after_parameters(text: &str) -> &str {
+    let mut depth = 0;
+    let end = text.char_indices().find(|&(_, c)| {
+        depth += i32::from(c == '<') - i32::from(c == '>');
+        depth == 0
+    });
+    end.map_or("", |(at, _)| text[at + 1..].trim_start())
+}
+
+fn sources(folder: &Path, with: &mut impl FnMut(&str)) {
+    for entry in std::fs::read_dir(folder).expect("the sources can be read") {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, with);
+        } else if path.extension().is_some_and(|ending| ending == "rs") && !path.ends_with("tests.rs") {
+            with(&std::fs::read_to_string(&path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn every_public_function_that_waits_is_in_the_table() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("runtime/src");
+    if !folder.exists() {
+        // The published package has no other crates' sources beside it.
+        return;
+    }
+    let (mut all, mut waiting) = (0, BTreeSet::new());
+    sources(&folder, &mut |source| {
+        public_functions(source, |name, waits| {
+            all += 1;
+            if waits {
+                waiting.insert(name);
+            }
+        });
+    });
+    assert!(all > 50, "the look at the sources finds {all} public functions");
+    let table: BTreeSet<String> = WAITING
+        .iter()
+        .map(|(name, _)| *name)
+        .chain(LOOKING.iter().map(|(name, _)| *name))
+        .map(str::to_owned)
+        .collect();
+    let missing: Vec<_> = waiting.difference(&table).collect();
+    assert!(missing.is_empty(), "waits, or says so, and is not in the table: {missing:?}");
+    let gone: Vec<_> = table.difference(&waiting).collect();
+    assert!(gone.is_empty(), "in the table, and not found in the sources as waiting: {gone:?}");
+}
+
+#[test]
+fn the_look_at_the_sources_sees_what_it_should() {
+    let source = "
+impl<'a, T: Into<X<'a>>> Owner<'a, T> {
+    /// Plain.
+    pub fn plain(&self) -> usize {
+    }
+    /// Waits.
+    #[inline]
+    pub fn answers(
+        &self,
+        f: impl Fn() -> u32,
+    ) -> Result<(), WaitError>
+    where
+        T: Fn() -> u32,
+    {
+    }
+    /// Suspends, or blocks.
+    pub fn says_so(&self) {
+    }
+    /// Takes what a wait may answer.
+    pub fn takes(&self, error: WaitError) -> u32 {
+    }
+}
+/// A cancellation point.
+pub fn free() {
+}
+pub(crate) fn hidden() -> Result<(), WaitError> {
+}
+";
+    let mut found = Vec::new();
+    public_functions(source, |name, waits| found.push((name, waits)));
+    let expected = [
+        ("Owner::plain", false),
+        ("Owner::answers", true),
+        ("Owner::says_so", true),
+        ("Owner::takes", false),
+        ("free", true),
+    ];
+    assert_eq!(found, expected.map(|(name, waits)| (name.to_owned(), waits)));
+}
+
+/// A wait for what has not begun, on every way: what is born cancelled is waited for by nobody.
+#[test]
+fn none_of_them_lets_a_target_begin_in_a_cancelled_request() {
+    let ways: &[fn(Request<()>) -> Option<WaitError>] = &[
+        |target| target.wait().err(),
+        |target| target.take().err(),
+        |target| target.wait_timeout(Duration::MAX).err(),
+        |target| target.watch().err(),
+        |target| target.any().wait().err(),
+    ];
+    on_each(|runtime| {
+        for way in ways {
+            let request = root(runtime).spawn(move || {
+                let early = Request::new(|| unreachable!("nobody waits for it"));
+                let queued = spawn(|| ());
+                drop(queued);
+                Request::current().unwrap().abort(forebear::CancelReason::Asked);
+                assert!(is_cancelled());
+                assert!(matches!(way(early), Some(WaitError::Cancelled)));
+            });
+            ends_cancelled(&request);
+        }
+    });
+}
