@@ -19,6 +19,9 @@
 //! The same picture is then computed again by `plain.rs`, on one thread and without a request in sight. The two must
 //! agree in every bit; if they do not, nothing is written and the exit code is 1.
 //!
+//! Ctrl-C cancels one request, the one that orders all the others. They are cancelled with it, whether they compute, wait or
+//! have not begun, since nobody else wants them; and the program says how far it came and leaves no file behind.
+//!
 //! | file | what it knows |
 //! |---|---|
 //! | `cli.rs` | the arguments, and what is wrong with them |
@@ -27,11 +30,14 @@
 //! | `smooth.rs` | the kernel, and smoothing one padded tile |
 //! | `plain.rs` | the whole picture on one thread |
 //! | `pipeline.rs` | the requests |
+//! | `interrupt.rs` | Ctrl-C |
 //!
-//! Exit codes: 0 done, 1 it could not be done (one line on stderr says why), 2 the arguments are wrong (likewise).
+//! Exit codes: 0 done, 1 it could not be done (one line on stderr says why), 2 the arguments are wrong (likewise), 130 it
+//! was interrupted.
 
 mod blocks;
 mod cli;
+mod interrupt;
 mod picture;
 mod pipeline;
 mod plain;
@@ -47,6 +53,7 @@ use blocks::Grid;
 use cli::Options;
 use forebear::prelude::*;
 use indicatif::{ProgressBar, ProgressStyle};
+use interrupt::{Interrupts, Written};
 use picture::{Output, Source};
 use pipeline::Job;
 
@@ -55,8 +62,9 @@ fn main() -> ExitCode {
         Ok(options) => options,
         Err(code) => return code,
     };
-    match run(&options) {
-        Ok(report) => print(&report),
+    let interrupts = Interrupts::listen().context("cannot listen for Ctrl-C");
+    match interrupts.and_then(|interrupts| run(&options, &interrupts)) {
+        Ok(code) => code,
         Err(error) => {
             eprintln!("error: {}", one_line(&error));
             ExitCode::FAILURE
@@ -77,10 +85,10 @@ fn one_line(error: &anyhow::Error) -> String {
     line
 }
 
-/// Everything between the arguments and the report.
-fn run(options: &Options) -> anyhow::Result<String> {
+/// Everything after the arguments.
+fn run(options: &Options, interrupts: &Interrupts) -> anyhow::Result<ExitCode> {
     // The cheap ways to fail come first: nobody wants to learn after a minute that the output cannot be written.
-    let output = Output::prepare(&options.output)?;
+    let output = interrupts.undisturbed(|_| Output::prepare(&options.output))?;
     let source = Arc::new(Source::open(options.input.as_deref(), options.scale)?);
     check_memory(source.width(), source.height())?;
     let kernels = options.kernels().map(Arc::new);
@@ -90,31 +98,61 @@ fn run(options: &Options) -> anyhow::Result<String> {
         .build()
         .with_context(|| format!("cannot start {} threads", options.threads))?;
 
+    let job = Job::new(source.clone(), grid, kernels.clone(), rt.workers());
+    let bar = progress_bar(grid.len());
+    interrupts.begin(grid.len());
+    let began = Instant::now();
+    let one_more = || {
+        bar.inc(1);
+        interrupts.count_block();
+    };
+    let values = interrupts.compute(&rt, || Ok(job.run(one_more)?));
+    let time = began.elapsed();
+    bar.finish_and_clear();
+    let Some(values) = values.context("the computation failed")? else { return Ok(interrupted(interrupts)) };
+    let counts = Counts::of(&rt);
+
     let spinner = ProgressBar::new_spinner().with_message("on one thread, for comparison");
     spinner.tick();
     let began = Instant::now();
-    let expected = plain::difference(&source, &kernels[0], &kernels[1]);
+    let expected = interrupts.compute(&rt, || Ok(plain::difference(&source, &kernels[0], &kernels[1])?));
     let one_thread = began.elapsed();
     spinner.finish_and_clear();
-
-    let job = Job::new(source, grid, kernels, rt.workers());
-    let bar = progress_bar(grid.len());
-    let began = Instant::now();
-    let values = rt.run(|| job.run(|| bar.inc(1)));
-    let time = began.elapsed();
-    bar.finish_and_clear();
-    let values = values.context("the computation failed")?;
+    let Some(expected) = expected.context("the comparison failed")? else {
+        return Ok(interrupted(interrupts));
+    };
 
     if let Some(at) = plain::first_difference(&values, &expected) {
         let (x, y) = (at % grid.width, at / grid.width);
         bail!("at ({x}, {y}) the blocks give {}, the plain computation {}", values[at], expected[at]);
     }
-    output.save(&picture::grey(&values, grid.width, grid.height))?;
-    Ok(report(options, &job, &rt, time, one_thread))
+    let png = picture::encode(&picture::grey(&values, grid.width, grid.height))?;
+    write(&output, &png, interrupts)?;
+    Ok(print(&report(options, &job, &counts, [time, one_thread])))
 }
 
-/// What the plain version holds at its worst: the input, one half-smoothed and two smoothed pictures of `f32`, and a
-/// little for the rest.
+/// Writes the picture, so that Ctrl-C finds it whole or not there. What is no file may block, and is written as it comes.
+fn write(output: &Output, png: &[u8], interrupts: &Interrupts) -> anyhow::Result<()> {
+    if output.is_device() {
+        interrupts.undisturbed(|written| *written = Written::Part);
+        output.write(png)?;
+        interrupts.undisturbed(|written| *written = Written::All);
+        return Ok(());
+    }
+    interrupts.undisturbed(|written| {
+        output.write(png)?;
+        *written = Written::All;
+        Ok(())
+    })
+}
+
+fn interrupted(interrupts: &Interrupts) -> ExitCode {
+    interrupts.tell();
+    ExitCode::from(interrupt::EXIT_CODE)
+}
+
+/// What is held at the worst, in pictures of `f32`: the result, and of the plain version the input, one half-smoothed and
+/// two smoothed.
 const BYTES_PER_PIXEL: u64 = 20;
 
 /// Refuses pictures that would not fit, in words; otherwise the system would end the process without any.
@@ -147,24 +185,33 @@ fn progress_bar(blocks: usize) -> ProgressBar {
     bar
 }
 
-/// How many requests have run on `rt`, and how many of them ran directly, on the stack of the one who waited.
-fn request_counts(rt: &Runtime) -> (u64, u64) {
-    let metrics = rt.metrics();
-    (metrics.started, metrics.direct)
+/// What the report tells of the runtime.
+#[derive(Debug)]
+struct Counts {
+    threads: usize,
+    /// How many requests have run, and how many of them on the stack of the one who waited.
+    requests: u64,
+    direct: u64,
 }
 
-fn report(options: &Options, job: &Job, rt: &Runtime, time: Duration, one_thread: Duration) -> String {
+impl Counts {
+    fn of(rt: &Runtime) -> Counts {
+        let metrics = rt.metrics();
+        Counts { threads: rt.workers(), requests: metrics.started, direct: metrics.direct }
+    }
+}
+
+fn report(options: &Options, job: &Job, counts: &Counts, [time, one_thread]: [Duration; 2]) -> String {
     let (grid, live) = (job.grid(), job.live());
-    let (requests, direct) = request_counts(rt);
     let speed_up = one_thread.as_secs_f64() / time.as_secs_f64().max(f64::MIN_POSITIVE);
     let lines = [
         format!("picture           {} x {} pixels, {} blocks", grid.width, grid.height, grid.len()),
-        format!("threads           {}", rt.workers()),
+        format!("threads           {}", counts.threads),
         format!("time              {time:.1?}"),
         format!("one thread        {one_thread:.1?}, plain, with the same result in every bit"),
         format!("speed-up          {speed_up:.2}"),
-        format!("requests          {requests}"),
-        format!("ran directly      {direct}"),
+        format!("requests          {}", counts.requests),
+        format!("ran directly      {}", counts.direct),
         format!("peak live blocks  {} (of {}, bound {})", live.peak(), live.made(), job.bound()),
         format!("written           {}", options.output.display()),
     ];

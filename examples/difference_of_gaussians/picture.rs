@@ -4,11 +4,12 @@
 //! Whatever goes wrong before the rename leaves an older picture as it was, and nothing new in the directory.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufReader, Cursor, Seek, Write};
+use std::io::{self, Cursor, Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use image::{GrayImage, ImageFormat, ImageReader, RgbImage};
+use forebear::{Cancelled, check_cancelled};
+use image::{GrayImage, ImageFormat, RgbImage};
 
 use crate::blocks::Rect;
 
@@ -29,10 +30,10 @@ impl Source {
     /// channels are cut to 8 bits.
     pub(crate) fn open(path: Option<&Path>, scale: u32) -> anyhow::Result<Source> {
         let rgb = match path {
-            None => decode(Cursor::new(HUBBLE)).context("cannot read the bundled picture")?,
+            None => decode(HUBBLE).context("cannot read the bundled picture")?,
             Some(path) => File::open(path)
                 .map_err(anyhow::Error::from)
-                .and_then(|file| decode(BufReader::new(file)))
+                .and_then(decode)
                 .with_context(|| format!("cannot read {path:?}"))?,
         };
         Ok(Source::new(rgb, scale))
@@ -55,11 +56,12 @@ impl Source {
         self.rgb.height() as usize * self.scale
     }
 
-    /// The luminance, from 0 to 1, of the pixels of `rect`, row by row.
-    pub(crate) fn luminance(&self, rect: Rect) -> Vec<f32> {
+    /// The luminance, from 0 to 1, of the pixels of `rect`, row by row. Stops if the request that asks is cancelled.
+    pub(crate) fn luminance(&self, rect: Rect) -> Result<Vec<f32>, Cancelled> {
         let (width, height) = (self.rgb.width() as usize, self.rgb.height() as usize);
         let mut out = Vec::with_capacity(rect.len());
         for y in rect.y..rect.bottom() {
+            check_cancelled()?;
             let row = &self.rgb.as_raw()[y % height * width * 3..][..width * 3];
             let pixels = row.chunks_exact(3).cycle().skip(rect.x % width).take(rect.width);
             out.extend(pixels.map(|p| {
@@ -67,14 +69,19 @@ impl Source {
                 0.2126 * r + 0.7152 * g + 0.0722 * b
             }));
         }
-        out
+        Ok(out)
     }
 }
 
-fn decode(input: impl io::BufRead + Seek) -> anyhow::Result<RgbImage> {
-    let reader = ImageReader::new(input).with_guessed_format()?;
-    match reader.format() {
-        Some(ImageFormat::Png | ImageFormat::Jpeg) => Ok(reader.decode()?.into_rgb8()),
+/// Reads a picture from anything that can be read, a pipe too. What is no picture is known by its first bytes.
+fn decode(mut input: impl Read) -> anyhow::Result<RgbImage> {
+    let mut bytes = Vec::new();
+    input.by_ref().take(16).read_to_end(&mut bytes)?;
+    match image::guess_format(&bytes) {
+        Ok(format @ (ImageFormat::Png | ImageFormat::Jpeg)) => {
+            input.read_to_end(&mut bytes)?;
+            Ok(image::load_from_memory_with_format(&bytes, format)?.into_rgb8())
+        }
         _ => bail!("this is neither a PNG nor a JPEG picture"),
     }
 }
@@ -88,6 +95,13 @@ pub(crate) fn grey(values: &[f32], width: usize, height: usize) -> GrayImage {
     GrayImage::from_fn(width as u32, height as u32, |x, y| {
         image::Luma([level(values[y as usize * width + x as usize])])
     })
+}
+
+/// The picture as a PNG.
+pub(crate) fn encode(picture: &GrayImage) -> anyhow::Result<Vec<u8>> {
+    let mut png = Vec::new();
+    picture.write_to(&mut Cursor::new(&mut png), ImageFormat::Png).context("cannot encode the picture")?;
+    Ok(png)
 }
 
 /// A place where a picture can be written.
@@ -136,16 +150,17 @@ impl Output {
         Ok(Place::File { target, dir, older })
     }
 
-    /// Writes `picture` as a PNG.
-    pub(crate) fn save(&self, picture: &GrayImage) -> anyhow::Result<()> {
-        let mut png = Vec::new();
-        picture
-            .write_to(&mut Cursor::new(&mut png), ImageFormat::Png)
-            .context("cannot encode the picture")?;
-        self.write(&png).with_context(|| format!("cannot write {:?}", self.path))
+    /// Whether a write may take as long as whoever reads, and cannot be taken back.
+    pub(crate) fn is_device(&self) -> bool {
+        matches!(self.place, Place::Device)
     }
 
-    fn write(&self, bytes: &[u8]) -> io::Result<()> {
+    /// Writes an encoded picture.
+    pub(crate) fn write(&self, png: &[u8]) -> anyhow::Result<()> {
+        self.put(png).with_context(|| format!("cannot write {:?}", self.path))
+    }
+
+    fn put(&self, bytes: &[u8]) -> io::Result<()> {
         match &self.place {
             Place::Device => OpenOptions::new().write(true).open(&self.path)?.write_all(bytes),
             Place::File { target, dir, older } => {

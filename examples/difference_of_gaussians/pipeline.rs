@@ -92,7 +92,9 @@ impl Job {
     /// Decodes one block: colour to linear light, normalised. Runs once, for whoever waits first.
     fn input(&self, column: usize, row: usize) -> Request<Block> {
         let (source, live, rect) = (self.source.clone(), self.live.clone(), self.grid.rect(column, row));
-        Request::builder().name("input").build(move || Block::new(rect, source.luminance(rect), &live))
+        Request::builder()
+            .name("input")
+            .try_build(move || Ok(Block::new(rect, source.luminance(rect)?, &live)))
     }
 
     /// Smooths one block, for which it waits for all inputs within the kernel's radius.
@@ -106,7 +108,7 @@ impl Job {
                 // The neighbours wait for the same requests. Each handle goes as soon as it has served.
                 tile.paste(input.wait()?);
             }
-            Ok(Block::new(rect, tile.smoothed(), &live))
+            Ok(Block::new(rect, tile.smoothed()?, &live))
         })
     }
 

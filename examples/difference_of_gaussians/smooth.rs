@@ -4,6 +4,8 @@
 //! Beyond the edge of the picture the nearest pixel is repeated. Every result is the sum `0 + w₀·p₀ + w₁·p₁ + …` in this
 //! order, in `f32`, wherever it is computed: this, and nothing else, is why blocks and the whole picture agree in every bit.
 
+use forebear::{Cancelled, check_cancelled};
+
 use crate::blocks::{Block, Rect};
 
 /// A normalised Gaussian, cut off at three standard deviations.
@@ -87,19 +89,22 @@ impl<'a> Tile<'a> {
         }
     }
 
-    /// The smoothed rectangle. Every pixel of the picture that it needs must have been pasted.
-    pub(crate) fn smoothed(mut self) -> Vec<f32> {
+    /// The smoothed rectangle. Every pixel of the picture that it needs must have been pasted. Stops, between two rows, if
+    /// the request that asks is cancelled.
+    pub(crate) fn smoothed(mut self) -> Result<Vec<f32>, Cancelled> {
         self.repeat_edges();
         let (width, radius) = (self.rect.width, self.kernel.radius());
         let mut half = vec![0.0; width * (self.rect.height + 2 * radius)];
         for (padded, out) in self.pixels.chunks_exact(self.width()).zip(half.chunks_exact_mut(width)) {
+            check_cancelled()?;
             self.kernel.along_row(padded, out);
         }
         let mut smoothed = vec![0.0; self.rect.len()];
         for (y, out) in smoothed.chunks_exact_mut(width).enumerate() {
+            check_cancelled()?;
             self.kernel.across_rows(|k| &half[(y + k) * width..][..width], out);
         }
-        smoothed
+        Ok(smoothed)
     }
 
     /// Fills what lies outside the picture with the nearest pixel inside: first along the rows, then whole rows.
