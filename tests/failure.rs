@@ -179,7 +179,7 @@ fn a_waiter_may_handle_the_error_and_succeed() {
 fn a_failure_cancels_the_children_that_nobody_else_waits_for() {
     inside_each(|| {
         let (go, begun) = (Flag::new(), Flag::new());
-        let (may, up) = (go.clone(), begun.clone());
+        let may = go.clone();
         let bad = try_spawn(move || -> Result<(), Error> {
             // Neither can go on before this request has failed.
             let never = Request::builder().name("never").build(|| {
@@ -188,13 +188,15 @@ fn a_failure_cancels_the_children_that_nobody_else_waits_for() {
                 }
             });
             never.submit();
-            let wanted = spawn(move || may.wait());
-            let other = wanted.clone();
-            let waiter = Request::builder().detached().spawn(move || {
+            let up = begun.clone();
+            let wanted = spawn(move || {
                 up.raise();
-                other.wait().copied()
+                may.wait();
             });
+            // It runs elsewhere, so that who waits for it sleeps.
             begun.wait();
+            let waiter = Request::builder().detached().spawn(move || wanted.wait().copied());
+            until(|| waiter.state() == State::Suspended);
             Err(Error::other(Kept { never, waiter }))
         });
         let error = bad.wait().unwrap_err();

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use forebear::{Request, Runtime, spawn, yield_now};
+use forebear::{Request, Runtime, shield, spawn, yield_now};
 
 /// The numbers of workers that promises are tested with.
 pub(crate) const WORKERS: [usize; 3] = [1, 2, 4];
@@ -104,10 +104,12 @@ pub(crate) fn in_both_worlds(test: impl Fn() + Sync) {
     inside_each(test);
 }
 
-/// Yields until `so` is true.
+/// Yields until `so` is true, also in a request that was cancelled: it would keep its worker from the others otherwise.
 pub(crate) fn until(so: impl Fn() -> bool) {
     while !so() {
-        let _ = yield_now();
+        if yield_now().is_err() {
+            let _ = shield(yield_now);
+        }
     }
 }
 
