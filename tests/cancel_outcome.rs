@@ -15,7 +15,7 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, mpsc};
+use std::sync::{Arc, Mutex, mpsc};
 
 use cancelling::{Gate, asleep, ends_cancelled};
 use forebear::{
@@ -251,10 +251,11 @@ fn the_answer_that_a_target_was_cancelled_is_an_error_like_any_other() {
 fn cancelled_out_of_a_request_that_was_not_is_a_failure() {
     inside_each(|| {
         // From a request that was cancelled, as a keepsake.
-        let kept: &'static Mutex<Option<Cancelled>> = Box::leak(Box::default());
-        let source = Request::builder().own_stack().spawn(|| {
+        let kept = Arc::new(Mutex::new(None::<Cancelled>));
+        let keep = kept.clone();
+        let source = Request::builder().own_stack().spawn(move || {
             Request::current().unwrap().abort(CancelReason::Asked);
-            *kept.lock().unwrap() = check_cancelled().err();
+            *keep.lock().unwrap() = check_cancelled().err();
         });
         ends_cancelled(&source);
         let keepsake = kept.lock().unwrap().take().expect("it was cancelled");
@@ -293,7 +294,8 @@ fn cancelled_is_told_apart_from_what_targets_answer() {
     on_each(|runtime| {
         let gate = Gate::new(runtime);
         let closed = gate.request();
-        let failures: &'static Mutex<Vec<WaitError>> = Box::leak(Box::default());
+        let failures = Arc::new(Mutex::new(Vec::<WaitError>::new()));
+        let notes = failures.clone();
         let rounds = root(runtime).spawn(move || {
             for _ in 0..10 {
                 let bad = spawn(|| -> () { panic!("bad") });
@@ -302,7 +304,7 @@ fn cancelled_is_told_apart_from_what_targets_answer() {
                     if error.is_cancelled() {
                         return;
                     }
-                    failures.lock().unwrap().push(error);
+                    notes.lock().unwrap().push(error);
                 }
             }
         });

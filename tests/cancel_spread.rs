@@ -4,6 +4,7 @@
 mod cancelling;
 mod support;
 
+use std::cell::RefCell;
 use std::sync::mpsc;
 use std::thread;
 
@@ -13,7 +14,7 @@ use forebear::{
     is_cancelled, join, scope, spawn, yield_now,
 };
 use support::order::root;
-use support::{Count, Flag, hold_thread_until, on_each, on_each_of, until};
+use support::{Count, Flag, Watchdog, hold_thread_until, on_each, on_each_of, runtime, until};
 
 /// A wait as long as the gate is shut.
 type Sleep = Request<Result<(), WaitError>>;
@@ -344,6 +345,50 @@ fn through_a_long_line_of_parents_that_are_over() {
         ends_cancelled(&parent);
         assert!(was_cancelled(&last) == CancelReason::Parent);
     });
+}
+
+/// A runtime whose last handle has gone lets its work end; a worker with nothing left goes at once, and leaves families behind.
+#[test]
+fn through_a_parent_that_was_over_before_its_worker_went() {
+    thread_local! {
+        static GONE: RefCell<Option<mpsc::Sender<()>>> = const { RefCell::new(None) };
+    }
+    let _dog = Watchdog::new("two workers, of which one goes");
+    let runtime = runtime(2);
+    let mut gate = Gate::new(&runtime);
+    let (closed, (give, given)) = (gate.request(), mpsc::channel());
+    let (gone, is_gone) = mpsc::channel();
+    let first = root(&runtime).spawn(move || {
+        let (begun, on_a) = (Flag::new(), Flag::new());
+        let (start, up, inner) = (begun.clone(), on_a.clone(), closed.clone());
+        let parent = spawn(move || {
+            // The sender goes with the thread.
+            GONE.with(|keep| keep.replace(Some(gone)));
+            up.raise();
+            let child = spawn(move || {
+                start.raise();
+                inner.wait().copied()
+            });
+            // Each spawn looks whether the other worker is hungry.
+            while !begun.is_up() {
+                drop(spawn(|| ()));
+            }
+            give.send(child).unwrap();
+        });
+        hold_thread_until(|| on_a.is_up());
+        drop(parent);
+        closed.wait().copied()
+    });
+    let child = given.recv().unwrap();
+    asleep(&child);
+    asleep(&first);
+    let dropper = thread::spawn(move || drop(runtime));
+    assert!(is_gone.recv().is_err(), "nothing is sent; the thread has gone");
+    assert_eq!(first.cancel(), Cancellation::Marked);
+    assert_eq!(ends_cancelled(&child), CancelReason::Parent);
+    ends_cancelled(&first);
+    gate.open();
+    dropper.join().unwrap();
 }
 
 /// A spared child is not told; but what it leaves behind when it ends passes to an ancestor that is cancelled.

@@ -492,9 +492,11 @@ fn very_many_generations_that_are_over_are_gone_through() {
         ends_cancelled(&first);
         let last = kept.last().unwrap();
         assert!(matches!(last.watch(), Err(WaitError::TargetCancelled(_))), "{last:?}");
-        assert!(
-            kept[..depth].iter().all(|member| matches!(member.state(), State::Finished | State::Cancelled))
-        );
+        // Some may still be on their way out.
+        assert!(kept[..depth].iter().all(|member| match member.watch() {
+            Ok(()) => member.state() == State::Finished,
+            Err(_) => member.state() == State::Cancelled,
+        }));
     });
 }
 

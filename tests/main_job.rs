@@ -140,6 +140,8 @@ impl Place {
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(program());
         command.args(arguments).current_dir(&self.0).stdin(Stdio::null());
+        #[cfg(unix)]
+        heed_interrupts(&mut command);
         command
     }
 
@@ -163,6 +165,20 @@ impl Place {
 
     fn picture(&self, name: &str) -> GrayImage {
         image::open(self.path(name)).unwrap().into_luma8()
+    }
+}
+
+/// Has the program begin as if from a terminal: these tests may themselves run with interrupts ignored, as a shell's `&` has
+/// it, which a child inherits.
+#[cfg(unix)]
+fn heed_interrupts(command: &mut Command) {
+    use std::os::unix::process::CommandExt;
+    // SAFETY: between fork and exec one system call is made, which is safe in a signal handler.
+    unsafe {
+        command.pre_exec(|| match libc::signal(libc::SIGINT, libc::SIG_DFL) {
+            libc::SIG_ERR => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        });
     }
 }
 

@@ -379,6 +379,20 @@ pub(crate) fn attend_home(home: &Home) {
     spread.put_aside();
 }
 
+/// Works off what a worker's home was left when nobody was there to read it: all that ran is over, so only what is to be ended
+/// is left to do. By whoever closes the home.
+pub(crate) fn close_desk(home: &Home) {
+    for notice in home.desk.close() {
+        // SAFETY: O1; what is to be ended was claimed, and its link is the runner's.
+        unsafe {
+            match notice {
+                Notice::End(header) => cell::end_claimed(header),
+                told => home::release(told.header()),
+            }
+        }
+    }
+}
+
 /// An arm that was taken elsewhere begins on this strand: its maker may have been cancelled before.
 pub(crate) fn arm_begins() {
     if let Some(node) = strand::get().and_then(Strand::request)
@@ -737,7 +751,7 @@ impl<'a> Spread<'a> {
         // SAFETY: the link just made.
         if !unsafe { notice::leave(home, Notice::Cancelled(header)) } {
             self.held.push(header);
-            if home.is_foreign() {
+            if home.is_unattended() {
                 self.foreign_family(home, h);
             }
         }
@@ -765,7 +779,8 @@ impl<'a> Spread<'a> {
         }
     }
 
-    /// The children of one that ran in a foreign thread and is over: nobody there looks after them any more.
+    /// The children of one that ran in a foreign thread, or on a worker that has gone, and is over: nobody there looks after
+    /// them any more.
     fn foreign_family(&mut self, home: &Home, parent: &Header) {
         let mut children = Vec::new();
         let lock = home.lock_families();

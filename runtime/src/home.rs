@@ -74,7 +74,7 @@ pub(crate) struct Home {
     pub worker: u32,
     /// What others have left for the owner to do.
     pub desk: Desk,
-    /// Guards the lists of kin on a foreign thread's home (N1).
+    /// Guards the lists of kin where others may touch them (N1).
     families: Mutex<()>,
     returns: Returns,
 }
@@ -111,9 +111,14 @@ impl Home {
         self.worker == u32::MAX
     }
 
-    /// The lock of its families, if it is a foreign thread's.
+    /// Whether it may be without an owner that looks after it: a foreign thread's, or one of a worker that has gone.
+    pub(crate) fn is_unattended(&self) -> bool {
+        self.is_foreign() || self.desk.is_left()
+    }
+
+    /// The lock of its families, if others may touch them.
     pub(crate) fn lock_families(&self) -> Option<MutexGuard<'_, ()>> {
-        self.is_foreign().then(|| self.families.lock().unwrap_or_else(PoisonError::into_inner))
+        self.is_unattended().then(|| self.families.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The runtime it is a part of. Valid while the home has an owner or headers (M3).

@@ -4,13 +4,16 @@
 //! has them. A worker is told by its attention word, and is woken if it sleeps. A foreign thread that runs a request looks
 //! before it blocks, and is nudged if it blocks already: it looks, and blocks again if its wait goes on. It looks for the
 //! last time when the request is over; whoever comes later finds nobody, and goes on from the request himself
-//! ([`crate::kin`], N1).
+//! ([`crate::kin`], N1). So it is with a worker that has gone because the runtime ends: others may still have requests
+//! whose families are its.
 //!
 //! # Invariants
 //!
 //! * **O1** A notice has a link of its request.
 //! * **O2** `runs` names the context of the thread that owns the home, while that runs a request there. Its owner takes it
 //!   back under the lock.
+//! * **O3** A worker goes with no notice left, and from then on none is taken; what came before the runtime was over and is
+//!   found when it is closed is worked off by whoever closes it.
 
 use std::ptr::NonNull;
 use std::sync::PoisonError;
@@ -53,6 +56,8 @@ pub(crate) struct Desk {
     list: Mutex<Left>,
     /// Whether there are any: a look without the lock.
     any: AtomicBool,
+    /// Whether its worker has gone. Set under the lock, and never taken back.
+    left: AtomicBool,
 }
 
 #[derive(Default)]
@@ -72,6 +77,28 @@ impl Desk {
     /// Whether there may be notices. By the owner.
     pub(crate) fn is_empty(&self) -> bool {
         !self.any.load(Ordering::Relaxed)
+    }
+
+    /// Whether this is a worker's, and it has gone.
+    pub(crate) fn is_left(&self) -> bool {
+        self.left.load(Ordering::Relaxed)
+    }
+
+    /// A worker goes for good. False: there are notices to read first. By the owner (O3).
+    pub(crate) fn go(&self) -> bool {
+        let left = self.lock();
+        let may = left.notices.is_empty();
+        if may {
+            self.left.store(true, Ordering::Relaxed);
+        }
+        may
+    }
+
+    /// The worker's thread has gone: takes what is left, and nothing comes any more (O3). The links are the caller's.
+    pub(crate) fn close(&self) -> Vec<Notice> {
+        let mut left = self.lock();
+        self.left.store(true, Ordering::Relaxed);
+        std::mem::take(&mut left.notices)
     }
 
     /// Takes all notices; their links are the caller's (O1). By the owner.
@@ -106,7 +133,7 @@ impl Desk {
 }
 
 /// Leaves a notice with the owner of `home`. Answers whether somebody will read it: a foreign thread that runs nothing there
-/// will not, and then what ran there is over.
+/// will not, nor will a worker that has gone, and then what ran there is over.
 ///
 /// # Safety
 ///
@@ -119,7 +146,7 @@ pub(crate) unsafe fn leave(home: &Home, notice: Notice) -> bool {
         return false;
     }
     let mut left = home.desk.lock();
-    if home.is_foreign() && left.runs.is_none() {
+    if (home.is_foreign() && left.runs.is_none()) || home.desk.is_left() {
         return false;
     }
     left.notices.push(notice);

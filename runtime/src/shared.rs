@@ -15,6 +15,7 @@ use forebear_context::shim::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsi
 use forebear_pool::{Signals, Supply};
 
 use crate::attention::OLDER;
+use crate::cancel;
 use crate::deadlines::Deadlines;
 use crate::header::Header;
 use crate::home::Depot;
@@ -215,6 +216,7 @@ impl Shared {
         for worker in self.workers() {
             // What was left for a worker that had gone: all its requests are over.
             worker.follow_raises();
+            cancel::close_desk(worker.home());
             worker.give_back_first_stack();
             // SAFETY: by contract there is no other owner; homes are open until closed here.
             unsafe { self.depot.close(ptr::NonNull::from(worker.home())) };
@@ -274,6 +276,12 @@ impl Supply for Shared {
             let mut alive = self.alive.load(Ordering::Acquire);
             while alive > 1 {
                 match self.alive.compare_exchange(alive, alive - 1, Ordering::AcqRel, Ordering::Acquire) {
+                    // Nobody can go on to what is left behind here but by the notices.
+                    Ok(_) if !self.workers()[worker].home().desk.go() => {
+                        // If the last has gone meanwhile, all is over, and nothing can come of them.
+                        self.alive.fetch_add(1, Ordering::AcqRel);
+                        return false;
+                    }
                     Ok(_) => return true,
                     Err(now) => alive = now,
                 }

@@ -286,16 +286,18 @@ unsafe fn tell_family(header: NonNull<Header>) {
     if cancel::own_home(crate::strand::get()) == h.home.get() {
         return;
     }
-    if home.is_foreign() {
-        // Its owner may be gone; but the list has a lock.
-        kin::link(h);
-        return;
-    }
-    h.word.add_link();
-    // SAFETY: the link just made.
-    if !unsafe { notice::leave(home, Notice::Kin(header)) } {
+    if !home.is_unattended() {
+        h.word.add_link();
+        // SAFETY: the link just made.
+        if unsafe { notice::leave(home, Notice::Kin(header)) } {
+            return;
+        }
         // SAFETY: as above.
         unsafe { crate::home::release(header) };
+    }
+    if home.is_unattended() {
+        // Its owner may be gone; but the list has a lock.
+        kin::link(h);
     }
 }
 
