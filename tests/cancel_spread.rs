@@ -369,13 +369,15 @@ fn through_a_parent_that_was_over_before_its_worker_went() {
                 start.raise();
                 inner.wait().copied()
             });
-            // Each spawn looks whether the other worker is hungry.
+            // Each spawn looks whether the other worker is hungry; nothing else is given up.
             while !begun.is_up() {
                 drop(spawn(|| ()));
             }
             give.send(child).unwrap();
         });
-        hold_thread_until(|| on_a.is_up());
+        while !on_a.is_up() {
+            drop(spawn(|| ()));
+        }
         drop(parent);
         closed.wait().copied()
     });
