@@ -5,7 +5,7 @@ mod support;
 use std::error::Error as StdError;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
 use forebear::{
@@ -180,6 +180,7 @@ fn a_failure_cancels_the_children_that_nobody_else_waits_for() {
     inside_each(|| {
         let (go, begun) = (Flag::new(), Flag::new());
         let may = go.clone();
+        let (give, given) = mpsc::channel();
         let bad = try_spawn(move || -> Result<(), Error> {
             // Neither can go on before this request has failed.
             let never = Request::builder().name("never").build(|| {
@@ -197,31 +198,17 @@ fn a_failure_cancels_the_children_that_nobody_else_waits_for() {
             begun.wait();
             let waiter = Request::builder().detached().spawn(move || wanted.wait().copied());
             until(|| waiter.state() == State::Suspended);
-            Err(Error::other(Kept { never, waiter }))
+            give.send((never, waiter)).unwrap();
+            Err(Error::other("failed on purpose"))
         });
-        let error = bad.wait().unwrap_err();
-        let kept: &Kept = error.downcast_ref().unwrap();
-        let told = kept.never.wait().unwrap_err();
+        assert!(matches!(bad.wait(), Err(WaitError::Failed(_))));
+        let (never, waiter) = given.recv().unwrap();
+        let told = never.wait().unwrap_err();
         assert!(matches!(told, WaitError::TargetCancelled(CancelReason::ParentFailed)), "{told:?}");
         go.raise();
-        assert!(kept.waiter.wait().unwrap().is_ok(), "somebody waits for it");
+        assert!(waiter.wait().unwrap().is_ok(), "somebody waits for it");
     });
 }
-
-/// What the failing request leaves behind.
-#[derive(Debug)]
-struct Kept {
-    never: Request<()>,
-    waiter: Request<Result<(), WaitError>>,
-}
-
-impl std::fmt::Display for Kept {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("failed on purpose")
-    }
-}
-
-impl std::error::Error for Kept {}
 
 // ---- unwinding and catching -------------------------------------------------------------------------------------------------
 

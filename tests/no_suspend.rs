@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex};
 
 use forebear::{CancelReason, Request, Runtime, WaitError, join, no_suspend, scope, spawn, yield_now};
-use support::{Flag, Watchdog, hold_thread_until, in_both_worlds, inside_each, until};
+use support::{Count, Flag, Watchdog, hold_thread_until, in_both_worlds, inside_each, until};
 
 /// What a body that panics says.
 fn said(f: impl FnOnce()) -> String {
@@ -35,6 +35,23 @@ fn a_wait_inside_that_would_suspend_panics_by_name() {
         said(|| no_suspend("untyped", || drop(any.wait())));
         go.raise();
         assert_eq!(target.take().unwrap(), 7);
+    });
+}
+
+#[test]
+fn a_take_that_is_refused_gives_its_handle_back() {
+    in_both_worlds(|| {
+        let (go, drops) = (Flag::new(), Count::new());
+        let (free, probe) = (go.clone(), drops.probe());
+        let target = Request::builder().own_stack().build(move || {
+            free.wait();
+            probe
+        });
+        let over = target.any();
+        said(|| no_suspend("by value", || drop(target.take())));
+        go.raise();
+        over.wait().unwrap();
+        drops.wait_for(1);
     });
 }
 

@@ -37,6 +37,9 @@ pub fn spawn<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Reque
 
 /// As [`spawn`], for a callable that may return an error.
 ///
+/// The error lives as long as anybody can ask for it, descendants included. One that holds a handle of its own request or of a
+/// descendant keeps both for ever, as a cycle of `Arc`s would.
+///
 /// ```
 /// # use forebear_runtime::try_spawn;
 /// let parsed = try_spawn(|| Ok("12".parse::<u32>()?));

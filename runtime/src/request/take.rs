@@ -1,6 +1,6 @@
 //! Taking the value out: the consuming wait, and its fast way without an atomic exchange.
 
-use std::mem::MaybeUninit;
+use std::mem::{self, MaybeUninit};
 use std::ptr::{self, NonNull};
 
 use forebear_context::error::WaitError;
@@ -105,12 +105,11 @@ unsafe fn finish_taken<T>(
 #[cold]
 #[inline(never)]
 unsafe fn take_slowly<T>(header: NonNull<Header>) -> Result<T, WaitError> {
-    // SAFETY: the caller's handle.
-    if let Err(error) = unsafe { wait::until_over(header) } {
-        // SAFETY: as above; it is given back.
-        drop(unsafe { Request::<T>::from_raw(header) });
-        return Err(error);
-    }
+    // SAFETY: the caller's handle: given back if the wait is refused, by an error or, where it must not suspend, by a panic.
+    let handle = unsafe { Request::<T>::from_raw(header) };
+    // SAFETY: as above.
+    unsafe { wait::until_over(header) }?;
+    mem::forget(handle);
     // SAFETY: as above.
     unsafe { take_over(header) }
 }
