@@ -85,6 +85,7 @@ impl<C: Callable<T>, T> Of<C, T> {
     const VTABLE: &'static VTable = &VTable {
         call: call::<C, T>,
         drop_callable: drop_callable::<C, T>,
+        value_needs_drop: std::mem::needs_drop::<T>(),
         drop_value: drop_value::<C, T>,
         value_offset: offset_of!(RequestCell<C, T>, body),
         layout: Layout::new::<RequestCell<C, T>>(),

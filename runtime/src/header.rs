@@ -42,7 +42,7 @@ use crate::callbacks::Callbacks;
 use crate::home::Home;
 use crate::scope::ScopeCore;
 use crate::strand::Strand;
-use crate::word::{MARKED, Word};
+use crate::word::Word;
 
 /// How the callable ended, if not with a value.
 pub(crate) enum Ending {
@@ -81,6 +81,8 @@ pub(crate) struct VTable {
     pub call: unsafe fn(NonNull<Header>, *mut ()) -> Option<Box<Ending>>,
     /// Drops the callable unrun. By the claimer only (W1), instead of `call`.
     pub drop_callable: unsafe fn(NonNull<Header>),
+    /// Whether a value has anything to drop. Where it has not, that need not be asked for by a call.
+    pub value_needs_drop: bool,
     /// Drops the value in its place (W2).
     pub drop_value: unsafe fn(NonNull<Header>),
     /// Where the value lies, from the header's address.
@@ -179,12 +181,6 @@ impl Header {
     /// Makes it at least as urgent as `key`. False: it was.
     pub(crate) fn raise_urgency(&self, key: u64) -> bool {
         self.urgency() > key && self.side_or_new().urgency.fetch_min(key, Ordering::Relaxed) > key
-    }
-
-    /// Whether it is a job of a scope and cancelled, which the scope wants to know.
-    #[inline(always)]
-    pub(crate) fn is_marked_job(&self) -> bool {
-        !self.scope.get().is_null() && self.word.load().has(MARKED)
     }
 
     /// The request that this is: itself, or for a published arm of a join the one that called it.

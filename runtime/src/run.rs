@@ -107,10 +107,14 @@ unsafe fn end_sole(strand: &Strand, header: NonNull<Header>) {
     // SAFETY: by contract: no count but the runner's link, and no child.
     let h = unsafe { header.as_ref() };
     let scope = h.scope.get();
-    // SAFETY: W2: there is no handle.
-    unsafe { cell::drop_value_contained(header) };
-    // What its destructor did may have let others know, or suspended, so that its family was looked at.
-    if let (Some(worker), true) = (strand.worker(), h.word.is_popped_sole() && h.children.get() == 0) {
+    let mut sole = true;
+    if h.vtable.value_needs_drop {
+        // SAFETY: W2: there is no handle.
+        unsafe { cell::drop_value_contained(header) };
+        // What its destructor did may have let others know, or suspended, so that its family was looked at.
+        sole = h.word.is_popped_sole() && h.children.get() == 0;
+    }
+    if let (Some(worker), true) = (strand.worker(), sole) {
         // SAFETY: W8 still: value and header are ours alone, and so is the home.
         unsafe { home::end_child(worker.home(), header) };
         if !scope.is_null() {
@@ -131,21 +135,22 @@ unsafe fn end_sole(strand: &Strand, header: NonNull<Header>) {
 pub(crate) unsafe fn finish(header: NonNull<Header>, runner_link: bool) {
     // SAFETY: W1.
     let h = unsafe { header.as_ref() };
-    if h.children.get() == 0 && h.state.get() & DELIVERED == 0 && !h.is_marked_job() {
+    if h.children.get() == 0 && h.state.get() & DELIVERED == 0 {
         // Read now: after the exchange the header may be gone.
         let scope = h.scope.get();
         let finished = h.word.try_finish(runner_link, |bits| {
-            let marked = bits.has(MARKED);
-            if marked || bits.handles() == 0 {
-                // SAFETY: W2: whatever a cancelled request returned, nobody gets it; and if no handle is left, none can
-                // come (W5).
+            if bits.has(MARKED) {
+                return None;
+            }
+            if bits.handles() == 0 {
+                // SAFETY: W2: if no handle is left, none can come (W5).
                 unsafe { cell::drop_value_contained(header) };
             }
-            if marked { CANCELLED } else { FINISHED }
+            Some(FINISHED)
         });
         if let Ok((before, after)) = finished {
             // SAFETY: by the exchange.
-            unsafe { told(header, before, after, scope) };
+            unsafe { told(header, before, runner_link && after.is_forgotten(), scope) };
             return;
         }
     }
@@ -153,7 +158,7 @@ pub(crate) unsafe fn finish(header: NonNull<Header>, runner_link: bool) {
     unsafe { conclude(header, FINISHED, false, runner_link) };
 }
 
-/// The end of a claimed request that has children, callbacks, a mark that was delivered, or no value. `life` is what its
+/// The end of a claimed request that has children, callbacks, a mark (an arm: its maker's), or no value. `life` is what its
 /// callable came to; of a mark that turns it into [`CANCELLED`] if it is finished or (`of_cancel`) failed by the error that
 /// a cancel gives.
 ///
@@ -200,7 +205,7 @@ pub(crate) unsafe fn conclude(header: NonNull<Header>, life: u64, of_cancel: boo
                 // failure may stay here: who waits may drop the last of it as soon as it is woken.
                 untold = h.failure().cloned();
             }
-            life
+            Some(life)
         });
         match finished {
             Ok((before, after)) => {
@@ -213,7 +218,7 @@ pub(crate) unsafe fn conclude(header: NonNull<Header>, life: u64, of_cancel: boo
                     hooks::unseen_failure(unsafe { home.as_ref() }.map(Home::shared), &failure);
                 }
                 // SAFETY: by the exchange.
-                unsafe { told(header, before, after, scope) };
+                unsafe { told(header, before, after.is_forgotten(), scope) };
                 return;
             }
             Err(_) => {
@@ -274,20 +279,21 @@ unsafe fn tell_scope(header: NonNull<Header>) {
     }
 }
 
-/// After the terminal exchange, whose bits before and after these are: wakes who waits, ends the header if nobody is left,
-/// and takes the job off its scope's count. The last touch of the request.
+/// After the terminal exchange of these bits: wakes who waits, ends the header if it is forgotten by the exchange, and takes
+/// the job off its scope's count. The last touch of the request. What ran without a runner's link is never forgotten: who
+/// lent it a stack has a count.
 ///
 /// # Safety
 ///
 /// The caller made the exchange; `scope` was read before it.
 #[inline(always)]
-pub(crate) unsafe fn told(header: NonNull<Header>, before: Bits, after: Bits, scope: *const ScopeCore) {
+pub(crate) unsafe fn told(header: NonNull<Header>, before: Bits, forgotten: bool, scope: *const ScopeCore) {
     if before.has(WAITERS) {
         // SAFETY: W3: terminal, so the list is ours. The waiters hold counts until they are woken; the head is read
         // before the first is.
         unsafe { header.as_ref().waiters.take().wake_all() };
     }
-    if after.is_forgotten() {
+    if forgotten {
         // SAFETY: W4.
         unsafe { home::end(header) };
     }

@@ -40,7 +40,7 @@ use crate::run;
 use crate::strand::Strand;
 use crate::urgency;
 use crate::word::{CANCELLED, FAILED, HELD, NEW, PRIVATE, WAITERS};
-use crate::worker::is_unwinding;
+use crate::worker::{Worker, is_unwinding};
 
 /// How to wait.
 #[derive(Clone, Copy, Debug, Default)]
@@ -77,17 +77,17 @@ pub(crate) enum Step<'a> {
 /// The caller holds a handle or a link of `header` all the while.
 #[inline(always)]
 pub(crate) unsafe fn until_over(header: NonNull<Header>) -> Result<(), WaitError> {
-    let here = crate::strand::get();
-    if here.is_some_and(cancel::refuses) {
+    // SAFETY: by contract.
+    if !unsafe { header.as_ref() }.word.load().is_terminal() && unsafe { run_own(header) } {
+        return Ok(());
+    }
+    // A cancelled request is refused before anything is told of its target, also of one that has run on its stack.
+    if crate::strand::get().is_some_and(cancel::refuses) {
         return Err(WaitError::Cancelled);
     }
     // SAFETY: by contract.
     if unsafe { header.as_ref() }.word.load().is_terminal() {
         return Ok(());
-    }
-    // SAFETY: by contract.
-    if unsafe { run_own(header) } {
-        return if here.is_some_and(cancel::refuses) { Err(WaitError::Cancelled) } else { Ok(()) };
     }
     // SAFETY: by contract.
     unsafe { until_over_on(header, Terms::default()) }
@@ -153,7 +153,7 @@ unsafe fn left(
 }
 
 /// The commonest case of a wait: the target stands in this worker's own private list, and nothing speaks against running
-/// it here.
+/// it here. False: it was not run, or something concerns the waiter now; the long way tells what to answer.
 ///
 /// # Safety
 ///
@@ -178,7 +178,7 @@ unsafe fn run_own(header: NonNull<Header>) -> bool {
     worker.direct.count();
     // SAFETY: claimed as lent; the caller's count is held.
     unsafe { run::lend(strand, header) };
-    true
+    worker.post.attention.get() & (NOTICE | MARKS) == 0
 }
 
 /// The cold part of a wait; see the module head.
@@ -412,42 +412,74 @@ unsafe fn run_here(strand: &Strand, header: NonNull<Header>) {
 pub(crate) unsafe fn submit(header: NonNull<Header>, marks: u64) {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
+    // The commonest case: by its maker, whom no cancel concerns: one that comes later finds it in the list.
+    if let Some(strand) = crate::strand::get()
+        && let Some(worker) = strand.worker()
+        && let Some(top) = strand.request()
+        && ptr::eq(h.lineage.parent(), &top.lineage)
+        && goes_to_own_list(worker, h)
+    {
+        let attention = worker.post.attention.get();
+        if attention & (NOTICE | MARKS) == 0 {
+            submit_to(worker, h, marks, attention);
+            return;
+        }
+    }
+    // SAFETY: by contract.
+    unsafe { submit_slowly(header, marks) };
+}
+
+/// Whether the request, submitted on this worker, may stand in its private list.
+#[inline(always)]
+fn goes_to_own_list(worker: &Worker, h: &Header) -> bool {
+    // Roots never go into a private list: it could hide them behind a request that spins for them. What wants a stack of
+    // its own is nothing for its maker's waits.
+    !h.is(OWN_STACK | ROOT) && ptr::eq(h.home.get(), worker.home())
+}
+
+#[inline(always)]
+fn submit_to(worker: &Worker, h: &Header, marks: u64, attention: u32) {
+    if !h.word.submit(marks | PRIVATE) {
+        return;
+    }
+    worker.list.insert(h);
+    worker.note_inserted(h.lineage.key());
+    if attention & HUNGRY != 0 {
+        worker.feed();
+    }
+}
+
+/// # Safety
+///
+/// As [`submit`].
+#[cold]
+#[inline(never)]
+unsafe fn submit_slowly(header: NonNull<Header>, marks: u64) {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
     if h.word.load().life() == NEW && cancel::is_orphaned_by_cancel(h) {
         // Its maker, or whose it has become, was cancelled before it was submitted.
         // SAFETY: by contract.
         unsafe { cancel::cancel_orphan(header) };
         return;
     }
-    let own = crate::strand::get().and_then(Strand::worker).filter(|worker| {
-        // Roots never go into a private list: it could hide them behind a request that spins for them. What wants a stack
-        // of its own is nothing for its maker's waits.
-        !h.is(OWN_STACK | ROOT) && ptr::eq(h.home.get(), worker.home()) && !h.lineage.parent().is_null()
-    });
-    match own {
-        Some(worker) => {
-            if !h.word.submit(marks | PRIVATE) {
-                return;
-            }
-            worker.list.insert(h);
-            worker.note_inserted(h.lineage.key());
-            if worker.post.attention.get() & HUNGRY != 0 {
-                worker.feed();
-            }
-        }
-        None => {
-            if !h.word.submit(marks) {
-                return;
-            }
-            if cancel::own_home(crate::strand::get()) == h.home.get() {
-                kin::link(h);
-            } else {
-                // SAFETY: by contract.
-                unsafe { tell_family(header) };
-            }
-            // SAFETY: the entry's link is ours, and goes with it.
-            unsafe { push_root(header) };
-        }
+    let worker = crate::strand::get().and_then(Strand::worker);
+    let own = worker.filter(|worker| goes_to_own_list(worker, h) && !h.lineage.parent().is_null());
+    if let Some(worker) = own {
+        submit_to(worker, h, marks, worker.post.attention.get());
+        return;
     }
+    if !h.word.submit(marks) {
+        return;
+    }
+    if cancel::own_home(crate::strand::get()) == h.home.get() {
+        kin::link(h);
+    } else {
+        // SAFETY: by contract.
+        unsafe { tell_family(header) };
+    }
+    // SAFETY: the entry's link is ours, and goes with it.
+    unsafe { push_root(header) };
 }
 
 /// Puts a queued request on the roots' shelf; if its runtime is over it ends here and now.

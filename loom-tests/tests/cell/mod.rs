@@ -295,7 +295,7 @@ impl Job {
                     self.drop_value();
                 }
                 self.touch();
-                if bits.has(MARKED) { CANCELLED } else { life }
+                Some(if bits.has(MARKED) { CANCELLED } else { life })
             });
             match tried {
                 Ok(ended) => break ended,

@@ -33,7 +33,7 @@ pub(crate) unsafe fn end(header: NonNull<Header>) {
     // SAFETY: homes live as long as their headers (M3), here and below.
     unsafe {
         if home == strand::current_home() {
-            end_on(&*home, header, false);
+            end_child(&*home, header);
         } else {
             travel(home, header);
         }

@@ -22,21 +22,21 @@ use super::bits::*;
 
 impl Word {
     /// Goes terminal, folding in the runner's link if the finisher holds one. `Err`: there are callbacks; the caller calls
-    /// them, having taken them by [`complete`](Self::complete), and tries again.
+    /// them, having taken them by [`complete`](Self::complete), and tries again. Or `before` declined.
     ///
     /// Before each attempt `before` is called with what is about to be exchanged: it drops the value if nobody can reach
     /// it any more (handles are 0, or the request is marked; neither is ever undone), and says as which life the request
-    /// ends, *by these bits* (W11). It may be called several times. Answers the bits before and after; the caller then
+    /// ends, *by these bits* (W11), or `None` if by these it is not to end here. It may be called several times. Answers the bits before and after; the caller then
     /// owns the list of waiters if `WAITERS` was set.
-    #[inline]
+    #[inline(always)]
     pub fn try_finish(
         &self,
         runner_link: bool,
-        mut before: impl FnMut(Bits) -> u64,
+        mut before: impl FnMut(Bits) -> Option<u64>,
     ) -> Result<(Bits, Bits), Bits> {
         let mut seen = self.load();
         #[cfg(mutant = "outcome_before_exchange")]
-        let first = before(seen);
+        let Some(first) = before(seen) else { return Err(seen) };
         loop {
             #[cfg(mutant = "finish_ignores_lock")]
             let busy = seen.0 & CALLBACKS;
@@ -59,7 +59,7 @@ impl Word {
                 seen = self.load();
                 continue;
             }
-            let life = before(seen);
+            let Some(life) = before(seen) else { return Err(seen) };
             #[cfg(mutant = "outcome_before_exchange")]
             let life = if life == first { life } else { first };
             let ended = seen.with_life(life).0 & !(WAITERS | LENT | VETOED | PRIVATE);
@@ -83,8 +83,8 @@ impl Word {
 
     /// [`try_finish`](Self::try_finish) of a request that nobody can subscribe to.
     #[inline]
-    pub fn finish(&self, runner_link: bool, before: impl FnMut(Bits) -> u64) -> (Bits, Bits) {
-        match self.try_finish(runner_link, before) {
+    pub fn finish(&self, runner_link: bool, mut before: impl FnMut(Bits) -> u64) -> (Bits, Bits) {
+        match self.try_finish(runner_link, |bits| Some(before(bits))) {
             Ok(ended) => ended,
             Err(bits) => subscribed(bits),
         }
