@@ -204,10 +204,10 @@ unsafe fn make<T, C: Callable<T>>(
     }
     h.flags.set(flags);
     if builder.name.is_some() {
-        let mut side = Box::<crate::header::Side>::default();
+        let mut side = Box::<crate::side::Side>::default();
         side.name.clone_from(&builder.name);
         side.location = location;
-        h.side.store(Box::into_raw(side), forebear_context::shim::atomic::Ordering::Release);
+        h.side.put(side);
     }
     if cancel::is_orphaned_by_cancel(h) {
         // Made by a cancelled request.

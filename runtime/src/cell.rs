@@ -27,6 +27,7 @@ use crate::header::{Ending, Header, Place, VTable};
 use crate::home::{self, Home};
 use crate::hooks;
 use crate::run;
+use crate::side::SideSlot;
 use crate::strand;
 use crate::word::{CANCELLED, Word};
 
@@ -203,7 +204,7 @@ unsafe fn write_header(
             prev: Cell::new(ptr::null()),
             last_child: Cell::new(ptr::null()),
             waiters: WaitQueue::new(),
-            side: AtomicPtr::new(ptr::null_mut()),
+            side: SideSlot::new(),
             scope: Cell::new(ptr::null()),
             strand: AtomicPtr::new(ptr::null_mut()),
             lender: Cell::new(ptr::null()),

@@ -1,7 +1,7 @@
 //! The header: what the runtime knows of a request, whatever its type.
 //!
 //! One allocation holds the header, then the callable, then the value in its place (see [`crate::cell`]). What few
-//! requests have (a name, a stack size, a failure) stands in the optional [`Side`] block.
+//! requests have (a name, a failure, callbacks) stands in the optional [`Side`] block.
 //!
 //! # Who may touch what
 //!
@@ -13,10 +13,10 @@
 //! | `ran_on`, `strand` | written by the claimer before it runs the callable; read by whoever delivers a cancel, and as a hint. From the end on `strand` links the header into a list of returns |
 //! | `children`, `family`, `settled`, `delivered` | the owner of `ran_on` |
 //! | `lender` | written by the claimer before it runs the callable; read by its worker, and under the word's lock while the request is lent |
-//! | `next_rank`, `last_child`, the side's `kin` | the request's own stack, and the worker it runs on |
+//! | `next_rank`, `last_child` | the request's own stack, and the worker it runs on |
 //! | `next`, `prev`, `place` | the owner of the list it stands in: of `home`, but for the roots' inbox |
 //! | `waiters` | holder of the word's lock bit; the finisher from terminal on (W3) |
-//! | `side` | made by whoever needs it first; its fields say more |
+//! | `side` | [`crate::slot`] |
 //!
 //! # Invariants
 //!
@@ -27,20 +27,18 @@
 //!   one is taken off the parent's count, and the memory is given back.
 //! * **H3** `place` says which list the header stands in, and that list's owner alone changes it.
 
-use forebear_context::shim::atomic::{AtomicPtr, AtomicU64, Ordering};
-use std::borrow::Cow;
-use std::cell::{Cell, UnsafeCell};
-use std::panic::Location;
-use std::ptr::{self, NonNull};
+use forebear_context::shim::atomic::{AtomicPtr, Ordering};
+use std::cell::Cell;
+use std::ptr::NonNull;
 
 use forebear_context::context::WaitQueue;
 use forebear_context::error::internal::payload_into_error;
 use forebear_context::error::{CancelReason, Failure, WaitError};
-use forebear_context::lineage::{Lineage, NO_KEY};
+use forebear_context::lineage::Lineage;
 
-use crate::callbacks::Callbacks;
 use crate::home::Home;
 use crate::scope::ScopeCore;
+use crate::side::{Side, SideSlot};
 use crate::strand::Strand;
 use crate::word::Word;
 
@@ -121,7 +119,7 @@ pub(crate) struct Header {
     pub prev: Cell<*const Header>,
     pub last_child: Cell<*const Header>,
     pub waiters: WaitQueue,
-    pub side: AtomicPtr<Side>,
+    pub side: SideSlot,
     pub scope: Cell<*const ScopeCore>,
     pub strand: AtomicPtr<Strand>,
     /// The request below it on the same stack, if it runs on a stack that was lent.
@@ -220,29 +218,14 @@ impl Header {
     }
 
     /// The side block, if there is one.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn side(&self) -> Option<&Side> {
-        // SAFETY: set once, freed with the header.
-        unsafe { self.side.load(Ordering::Acquire).as_ref() }
+        self.side.get()
     }
 
-    /// The side block, made if need be. By the maker before anybody else knows the header, or by the claimer.
+    /// The side block, made if need be.
     pub(crate) fn side_or_new(&self) -> &Side {
-        if let Some(side) = self.side() {
-            return side;
-        }
-        let made = Box::into_raw(Box::<Side>::default());
-        match self.side.compare_exchange(ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
-            // SAFETY: just made, freed with the header.
-            Ok(_) => unsafe { &*made },
-            Err(other) => {
-                // SAFETY: `made` was not shared; `other` is freed with the header.
-                unsafe {
-                    drop(Box::from_raw(made));
-                    &*other
-                }
-            }
-        }
+        self.side.get_or_new()
     }
 
     /// Where the value lies.
@@ -265,41 +248,5 @@ impl Header {
     pub(crate) fn failure(&self) -> Option<&Failure> {
         // SAFETY: written by the finisher before the terminal exchange, constant after (W1).
         self.side().and_then(|side| unsafe { &*side.failure.get() }.as_ref())
-    }
-}
-
-/// What few requests have.
-pub(crate) struct Side {
-    /// Written before anybody else knows the header.
-    pub name: Option<Cow<'static, str>>,
-    /// As `name`.
-    pub location: Option<&'static Location<'static>>,
-    /// Written by the finisher before terminal, constant after.
-    pub failure: UnsafeCell<Option<Failure>>,
-    /// The number by which this request is known, if anybody asked.
-    pub id: AtomicU64,
-    /// Why it was cancelled, if not because somebody asked. Written under the word's lock before the mark, or by the claimer
-    /// of an unstarted one; read by who has seen the mark or the end.
-    pub reason: Cell<Option<CancelReason>>,
-    /// The root key of the most urgent that has waited for it.
-    pub urgency: AtomicU64,
-    /// The first of its children that stand in its family's list.
-    pub kin: Cell<*const Header>,
-    /// What is to be called at the end; see [`crate::callbacks`].
-    pub callbacks: Callbacks,
-}
-
-impl Default for Side {
-    fn default() -> Side {
-        Side {
-            name: None,
-            location: None,
-            failure: UnsafeCell::new(None),
-            id: AtomicU64::new(0),
-            reason: Cell::new(None),
-            urgency: AtomicU64::new(NO_KEY),
-            kin: Cell::new(ptr::null()),
-            callbacks: Callbacks::default(),
-        }
     }
 }

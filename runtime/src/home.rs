@@ -38,7 +38,7 @@ pub(crate) use self::depot::Depot;
 pub(crate) use self::end::{end, end_child, release, take_place};
 
 use self::end::end_on;
-use crate::header::{Header, Side};
+use crate::header::Header;
 use crate::notice::Desk;
 use crate::shared::Shared;
 
@@ -297,14 +297,9 @@ impl Home {
 /// Drops what few requests have: a name, a failure with somebody's error in it, whose destructor may do anything.
 #[inline(always)]
 unsafe fn drop_side(header: NonNull<Header>) {
-    // SAFETY: the caller has the header alone.
-    let side: &AtomicPtr<Side> = unsafe { &header.as_ref().side };
-    // Acquire: whoever looked for children may have made it for one that was over, which nothing else orders.
-    let block = side.load(Ordering::Acquire);
-    if !block.is_null() {
-        side.store(ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: made by `side_or_new`, freed once: the header does not lead here any more.
-        forebear_context::error::internal::drop_contained(unsafe { Box::from_raw(block) });
+    // SAFETY: the caller has the header alone; without children it has no kin.
+    if let Some(side) = unsafe { header.as_ref().side.take() } {
+        forebear_context::error::internal::drop_contained(side);
     }
 }
 

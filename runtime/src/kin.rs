@@ -6,7 +6,7 @@
 //! and those that ended before their own children. The rest are where the worker finds them: in one piece of its private
 //! list, or on the stack that runs.
 //!
-//! The list begins in the parent's side block and goes through the children's `next` and `prev`, which are free once they
+//! The list begins in the parent's header ([`crate::slot`]) and goes through the children's `next` and `prev`, which are free once they
 //! have left the private list. A child leaves it when its header ends.
 //!
 //! # Invariants
@@ -14,7 +14,7 @@
 //! * **N1** The list belongs to the owner of the parent's `ran_on`, which is the children's `home` (H1). If that is a foreign
 //!   thread's, which comes and goes, the list has a lock besides, and whoever holds it may walk. So has a worker's from the
 //!   moment that it has gone for good.
-//! * **N2** A header stands in it iff its `place` is `Kin`; then its parent's side block is there.
+//! * **N2** A header stands in it iff its `place` is `Kin`.
 //! * **N3** A request whose state says `SETTLED` stands in its parent's list, or will by a notice that is on its way, and
 //!   so does all below it on its stack.
 
@@ -34,7 +34,10 @@ pub(crate) fn link(h: &Header) {
     let Some(parent) = h.parent() else { return };
     // SAFETY: M3.
     let _lock = unsafe { h.home.get().as_ref() }.and_then(Home::lock_families);
-    let first = parent.side_or_new().kin.replace(h);
+    // SAFETY: N1.
+    let first = unsafe { parent.side.first_kin() };
+    // SAFETY: N1.
+    unsafe { parent.side.set_first_kin(h) };
     h.prev.set(ptr::null());
     h.next.store(first.cast_mut(), Ordering::Relaxed);
     // SAFETY: N2: listed headers are alive.
@@ -59,8 +62,8 @@ pub(crate) unsafe fn unlink(h: &Header) {
         match prev.as_ref() {
             Some(prev) => prev.next.store(next, Ordering::Relaxed),
             None => {
-                if let Some(side) = h.parent().and_then(Header::side) {
-                    side.kin.set(next);
+                if let Some(parent) = h.parent() {
+                    parent.side.set_first_kin(next);
                 }
             }
         }
@@ -77,7 +80,8 @@ pub(crate) unsafe fn unlink(h: &Header) {
 ///
 /// N1: the caller is the owner, or holds the lock.
 pub(crate) unsafe fn each(parent: &Header, mut with: impl FnMut(&Header)) {
-    let mut at = parent.side().map_or(ptr::null(), |side| side.kin.get());
+    // SAFETY: N1.
+    let mut at = unsafe { parent.side.first_kin() };
     // SAFETY: N1, N2.
     while let Some(child) = unsafe { at.as_ref() } {
         at = child.next.load(Ordering::Relaxed);

@@ -63,6 +63,9 @@ mod shelf;
 #[cfg(not(loom))]
 mod shield;
 #[cfg(not(loom))]
+mod side;
+mod slot;
+#[cfg(not(loom))]
 mod stack;
 #[cfg(not(loom))]
 mod strand;
@@ -107,6 +110,10 @@ pub mod model {
     /// The shelves.
     pub mod shelf {
         pub use crate::shelf::*;
+    }
+    /// The word that leads to a side block.
+    pub mod slot {
+        pub use crate::slot::*;
     }
     /// The request word.
     pub mod word {

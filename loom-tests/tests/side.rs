@@ -1,0 +1,95 @@
+//! A side block is made while the owner of the list of kin moves its head; both are one word.
+//!
+//! Shipped: `Slot`. The block here has nothing but the head.
+#![cfg(loom)]
+
+mod cell;
+
+use std::cell::Cell;
+use std::ptr;
+
+use forebear_context::shim::Arc;
+use forebear_context::shim::thread;
+use forebear_runtime::model::slot::{Block, Slot};
+
+use self::cell::exhaust;
+
+/// The head of the list, and who made the block.
+struct Side(Cell<*const u64>, &'static str);
+
+impl Side {
+    fn by(maker: &'static str) -> Box<Side> {
+        Box::new(Side(Cell::new(ptr::null()), maker))
+    }
+}
+
+impl Default for Side {
+    fn default() -> Side {
+        *Side::by("nobody in particular")
+    }
+}
+
+impl Block for Side {
+    type Kin = u64;
+
+    fn first_kin(&self) -> &Cell<*const u64> {
+        &self.0
+    }
+}
+
+static KIN: [u64; 2] = [0, 1];
+
+struct Shared(Slot<Side>);
+
+// SAFETY: the head is touched by one thread alone, which is what the model is about.
+unsafe impl Sync for Shared {}
+// SAFETY: as above.
+unsafe impl Send for Shared {}
+
+#[test]
+fn a_block_is_made_while_the_head_moves() {
+    exhaust(&["before", "after"], |answers| {
+        let shared = Arc::new(Shared(Slot::new()));
+        let maker = {
+            let shared = shared.clone();
+            thread::spawn(move || ptr::from_ref(shared.0.get_or_new()) as usize)
+        };
+        // SAFETY: this thread is the list's owner.
+        unsafe {
+            shared.0.set_first_kin(&KIN[0]);
+            shared.0.set_first_kin(&KIN[1]);
+            answers.note(if shared.0.get().is_some() { "before" } else { "after" });
+            assert!(ptr::eq(shared.0.first_kin(), &KIN[1]), "the owner's last word is what it finds");
+        }
+        let made = maker.join().unwrap();
+        let found = shared.0.get().map(|side| ptr::from_ref(side) as usize);
+        assert_eq!(found, Some(made), "the block that was answered stays");
+        // SAFETY: as above; the maker is over.
+        unsafe {
+            assert!(ptr::eq(shared.0.first_kin(), &KIN[1]), "the block has the last head");
+            shared.0.set_first_kin(ptr::null());
+            drop(shared.0.take());
+        }
+    });
+}
+
+#[test]
+fn two_make_a_block() {
+    exhaust(&["mine", "theirs"], |answers| {
+        let shared = Arc::new(Shared(Slot::new()));
+        // SAFETY: this thread is the list's owner.
+        unsafe { shared.0.set_first_kin(&KIN[0]) };
+        let other = {
+            let shared = shared.clone();
+            thread::spawn(move || shared.0.put(Side::by("theirs")).1)
+        };
+        let made = shared.0.put(Side::by("mine")).1;
+        assert_eq!(other.join().unwrap(), made, "both are answered the same block");
+        answers.note(made);
+        // SAFETY: as above.
+        unsafe {
+            assert!(ptr::eq(shared.0.first_kin(), &KIN[0]));
+            drop(shared.0.take());
+        }
+    });
+}

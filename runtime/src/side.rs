@@ -1,0 +1,61 @@
+//! The side block: what few requests have. See [`crate::slot`] for how the header leads to it.
+
+use std::borrow::Cow;
+use std::cell::{Cell, UnsafeCell};
+use std::panic::Location;
+use std::ptr;
+
+use forebear_context::error::{CancelReason, Failure};
+use forebear_context::lineage::NO_KEY;
+use forebear_context::shim::atomic::AtomicU64;
+
+use crate::callbacks::Callbacks;
+use crate::header::Header;
+use crate::slot::{Block, Slot};
+
+/// The header's word for it.
+pub(crate) type SideSlot = Slot<Side>;
+
+impl Block for Side {
+    type Kin = Header;
+
+    fn first_kin(&self) -> &Cell<*const Header> {
+        &self.kin
+    }
+}
+
+/// What few requests have.
+pub(crate) struct Side {
+    /// Written before anybody else knows the header.
+    pub name: Option<Cow<'static, str>>,
+    /// As `name`.
+    pub location: Option<&'static Location<'static>>,
+    /// Written by the finisher before terminal, constant after.
+    pub failure: UnsafeCell<Option<Failure>>,
+    /// The number by which this request is known, if anybody asked.
+    pub id: AtomicU64,
+    /// Why it was cancelled, if not because somebody asked. Written under the word's lock before the mark, or by the claimer
+    /// of an unstarted one; read by who has seen the mark or the end.
+    pub reason: Cell<Option<CancelReason>>,
+    /// The root key of the most urgent that has waited for it.
+    pub urgency: AtomicU64,
+    /// What is to be called at the end; see [`crate::callbacks`].
+    pub callbacks: Callbacks,
+    /// The first of its children that stand in its family's list.
+    kin: Cell<*const Header>,
+}
+
+impl Default for Side {
+    fn default() -> Side {
+        Side {
+            name: None,
+            location: None,
+            failure: UnsafeCell::new(None),
+            id: AtomicU64::new(0),
+            reason: Cell::new(None),
+            urgency: AtomicU64::new(NO_KEY),
+            callbacks: Callbacks::default(),
+            kin: Cell::new(ptr::null()),
+        }
+    }
+}
