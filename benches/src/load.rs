@@ -83,6 +83,27 @@ pub enum Load {
         /// How many levels.
         levels: u64,
     },
+    /// One task cancels what it has made: so many that wait, and so many that have not begun. An operation is one of these.
+    Cancel {
+        /// How many wait.
+        suspended: u64,
+        /// How many were made just before, and have not begun.
+        queued: u64,
+    },
+    /// Of many that wait, some are cancelled one after the other. An operation is one of these, until it is over.
+    CancelSome {
+        /// How many wait.
+        among: u64,
+        /// How many are cancelled.
+        victims: u64,
+    },
+    /// `n` tasks, each made, given callbacks, and waited for before the next is made. An operation is a task.
+    Callbacks {
+        /// How many tasks.
+        n: u64,
+        /// How many callbacks each.
+        each: u64,
+    },
     /// `roots` tasks from outside, each with `children` children that yield once. An operation is a child.
     Roots {
         /// How many.
@@ -109,6 +130,9 @@ impl Load {
             Load::Coarse { .. } | Load::TreeDog { .. } => 1,
             Load::Suspended { n, .. } => n,
             Load::Depth { levels } => levels,
+            Load::Cancel { suspended, queued } => suspended + queued,
+            Load::CancelSome { victims, .. } => victims,
+            Load::Callbacks { n, .. } => n,
             Load::Roots { roots, children } => roots * children,
         }
     }
@@ -121,6 +145,7 @@ impl Load {
             Load::Skynet { leaves } => leaves * (leaves - 1) / 2,
             Load::Coarse { arms } => arms,
             Load::TreeDog { tasks } => work::image::digest(tasks),
+            Load::Callbacks { n, each } => n * (1 + each),
             _ => self.ops(),
         }
     }
@@ -138,6 +163,13 @@ impl Load {
             Load::SpawnWaitOne { n, how } => Load::SpawnWaitOne { n: n.min(2_000), how },
             Load::Skynet { leaves } => Load::Skynet { leaves: leaves.min(10_000) },
             Load::Suspended { n, scattered } => Load::Suspended { n: n.min(20_000), scattered },
+            Load::Cancel { suspended, queued } => {
+                Load::Cancel { suspended: suspended / 20, queued: queued / 20 }
+            }
+            Load::CancelSome { among, victims } => {
+                Load::CancelSome { among: among / 20, victims: victims / 20 }
+            }
+            Load::Callbacks { n, each } => Load::Callbacks { n: n.min(2_000), each },
             Load::Roots { roots, children } => Load::Roots { roots, children: (children / 8).max(1) },
             Load::TreeDog { tasks } => Load::TreeDog { tasks: tasks.min(48) },
             whole @ (Load::Coarse { .. } | Load::Depth { .. }) => whole,

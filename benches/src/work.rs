@@ -1,8 +1,8 @@
 //! The work inside the tasks, and the looks at the process: everything that is the same for all runtimes.
 
 use std::hint::black_box;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 pub mod image;
@@ -76,6 +76,35 @@ pub fn spin(steps: u64) -> u64 {
 pub fn arm() -> u64 {
     spin(steps_per_ms());
     1
+}
+
+/// Counts the tasks that were cancelled: held by each, and dropped with it, whether it ran or not.
+#[derive(Debug)]
+pub struct Over(Arc<AtomicU64>);
+
+impl Over {
+    /// Where they are counted.
+    #[must_use]
+    pub fn counter() -> Arc<AtomicU64> {
+        Arc::default()
+    }
+
+    /// For one task.
+    #[must_use]
+    pub fn new(counter: &Arc<AtomicU64>) -> Over {
+        Over(counter.clone())
+    }
+
+    /// The task came to its end by itself, and is not counted.
+    pub fn forget(self) {
+        self.0.fetch_sub(1, Relaxed);
+    }
+}
+
+impl Drop for Over {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Relaxed);
+    }
 }
 
 /// The pause before coarse work: long enough for every worker to have gone to sleep.

@@ -80,6 +80,30 @@ const COUNTS: &[Count] = &[
         runtimes: &["forebear", "chili", "forte", "rayon", "smol", "tokio"],
     },
     Count {
+        name: "cancel-suspended",
+        load: |n| (Load::Cancel { suspended: n, queued: 0 }, 1),
+        size: 5_000,
+        runtimes: &["forebear", "tokio"],
+    },
+    Count {
+        name: "cancel-queued",
+        load: |n| (Load::Cancel { suspended: 0, queued: n }, 1),
+        size: 5_000,
+        runtimes: &["forebear", "tokio"],
+    },
+    Count {
+        name: "callbacks-one",
+        load: |n| (Load::Callbacks { n, each: 1 }, 1),
+        size: 5_000,
+        runtimes: &["forebear", "tokio"],
+    },
+    Count {
+        name: "callbacks-eight",
+        load: |n| (Load::Callbacks { n, each: 8 }, 1),
+        size: 5_000,
+        runtimes: &["forebear", "tokio"],
+    },
+    Count {
         name: "depth",
         load: |n| (Load::Depth { levels: n }, 1),
         size: 5_000,

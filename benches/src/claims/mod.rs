@@ -2,6 +2,8 @@
 
 use crate::claim::Claim;
 
+pub mod callbacks;
+pub mod cancel;
 pub mod coarse;
 pub mod depth;
 pub mod fib;
@@ -25,6 +27,8 @@ pub const ALL: &[&Claim] = &[
     &coarse::CLAIM,
     &suspended::CLAIM,
     &depth::CLAIM,
+    &cancel::CLAIM,
+    &callbacks::CLAIM,
     &order::CLAIM,
     &tree_dog::CLAIM,
 ];

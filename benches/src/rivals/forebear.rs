@@ -14,6 +14,8 @@ use forebear::{Request, Runtime, join, scope, spawn, yield_now};
 use crate::load::{How, Load, Rival, Run};
 use crate::work::{self, Memory};
 
+mod ending;
+
 /// What a request of the suspended million asks for: the smallest size class.
 const SMALL_STACK: usize = 48 * 1024;
 
@@ -274,6 +276,15 @@ impl Rival for Forebear {
                 small.expect("forebear's runtime").run(|| suspend(n, scattered))
             }
             Load::Depth { levels } => rt.run(|| Run::timed(|| nested(levels))),
+            Load::Cancel { suspended, queued } => {
+                let small = Runtime::builder().workers(self.workers).stack_size(SMALL_STACK).build();
+                small.expect("forebear's runtime").run(|| ending::cancel_all(suspended, queued))
+            }
+            Load::CancelSome { among, victims } => {
+                let small = Runtime::builder().workers(self.workers).stack_size(SMALL_STACK).build();
+                small.expect("forebear's runtime").run(|| ending::cancel_some(among, victims))
+            }
+            Load::Callbacks { n, each } => rt.run(|| ending::callbacks(n, each)),
             Load::Roots { roots, children } => {
                 Run::timed(|| sum((0..roots).map(|_| rt.spawn(move || root(children))).collect()))
             }

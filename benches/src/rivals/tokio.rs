@@ -13,6 +13,8 @@ use tokio::task::{JoinHandle, spawn, yield_now};
 use crate::load::{How, Load, Rival, Run};
 use crate::work::{self, Memory};
 
+mod ending;
+
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// A runtime without its drivers for sockets and time.
@@ -158,6 +160,9 @@ impl Rival for Tokio {
                 }))
             }
             Load::Suspended { n, scattered } => self.inside(suspend(n, scattered)),
+            Load::Cancel { suspended, queued } => self.inside(ending::cancel_all(suspended, queued)),
+            Load::CancelSome { among, victims } => self.inside(ending::cancel_some(among, victims)),
+            Load::Callbacks { n, each } => self.inside(ending::callbacks(n, each)),
             Load::Depth { levels } => self.inside(Run::timed_async(nested(levels))),
             Load::TreeDog { tasks } => self.inside(Run::timed_async(async move {
                 sum((0..tasks).map(|index| spawn(async move { work::image::task(index) })).collect()).await
