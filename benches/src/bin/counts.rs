@@ -92,6 +92,13 @@ const COUNTS: &[Count] = &[
         runtimes: &["forebear", "tokio"],
     },
     Count {
+        // As many stand there in both runs: what is left of the difference is a cancel and its wait, less an end in order.
+        name: "cancel-one",
+        load: |n| (Load::CancelSome { among: n.max(1_000), victims: n }, 1),
+        size: 500,
+        runtimes: &["forebear", "tokio"],
+    },
+    Count {
         name: "callbacks-one",
         load: |n| (Load::Callbacks { n, each: 1 }, 1),
         size: 5_000,
