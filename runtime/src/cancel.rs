@@ -526,19 +526,23 @@ impl<'a> Spread<'a> {
         }
     }
 
-    /// A request that started here is cancelled, or its parent is and it is over.
+    /// A request that started here is cancelled, or its parent is and it is over. Most have nobody to go on to, and cost no
+    /// allocation.
     fn from(&mut self, header: NonNull<Header>) {
-        self.work.push(header);
-        self.work_off();
-    }
-
-    fn work_off(&mut self) {
-        while let Some(header) = self.work.pop() {
+        let mut next = Some(header);
+        while let Some(header) = next {
             // SAFETY: the caller's count, or it stands in a list of ours, which it leaves only by us.
             let h = unsafe { header.as_ref() };
             if h.word.load().is_terminal() || self.deliver(h) {
                 self.children(header);
             }
+            next = self.work.pop();
+        }
+    }
+
+    fn work_off(&mut self) {
+        if let Some(header) = self.work.pop() {
+            self.from(header);
         }
     }
 
@@ -594,7 +598,7 @@ impl<'a> Spread<'a> {
 
     /// Asks all children of a request that ran here.
     fn children(&mut self, header: NonNull<Header>) {
-        // SAFETY: as in `work_off`.
+        // SAFETY: as in `from`.
         let parent = unsafe { header.as_ref() };
         if parent.children.get() == 0 {
             return;
