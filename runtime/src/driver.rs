@@ -292,7 +292,6 @@ pub(crate) unsafe fn root_comes(shared: &Arc<Shared>, header: NonNull<Header>) -
     let seeded = shared.driven.as_ref().is_some_and(|driven| driven.seed.is_some());
     let worker = match strand.worker() {
         Some(worker) => Some(worker).filter(|worker| ptr::eq(worker.shared(), &**shared)),
-        None if seeded => foreign::seat_taken(shared).map(|index| &shared.workers()[index]),
         None => foreign::seat(shared).map(|index| &shared.workers()[index]),
     };
     let Some(worker) = worker.filter(|_| !shared.is_over()) else { return false };

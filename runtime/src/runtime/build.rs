@@ -167,8 +167,8 @@ impl RuntimeBuilder {
     /// step by step; other seeds are other interleavings.
     ///
     /// At every wait, yield, submit and end it is drawn who goes on. So requests do *not* go in the order of their
-    /// ancestors here, and none that can go on is passed over for ever. The runtime belongs to the thread that first waits
-    /// in it, enters or runs it, until that exits; requests run when that thread waits or yields. Other threads may use it
+    /// ancestors here, and none that can go on is passed over for ever. The runtime belongs to the thread that first
+    /// submits to it, waits in it, enters or runs it, until that exits; requests run when that thread waits or yields. Other threads may use it
     /// as they may use any, but then what happens depends on them, too. Time is virtual: when nothing can go on the clock
     /// jumps to the next deadline, so an hour's time-out passes at once; [`Runtime::now`] tells it. Goes with neither
     /// [`workers`](Self::workers) above 1 nor [`clock`](Self::clock).

@@ -276,7 +276,12 @@ impl Worker {
     pub(super) fn yield_to_driver(&self, strand: &Strand) -> Option<NonNull<Carrier>> {
         match &self.driver().chance {
             Some(chance) => chance.put_yielded(NonNull::from(strand)),
-            None => self.ready().push_yielded(NonNull::from(strand), false),
+            None => {
+                let unstarted = self.list.key() != NO_KEY
+                    || self.post.shelf.key() != NO_KEY
+                    || self.shared().roots.key() != NO_KEY;
+                self.ready().push_yielded(NonNull::from(strand), unstarted);
+            }
         }
         self.driver().door()
     }
