@@ -17,14 +17,14 @@ fn failure<T>(result: Result<T, WaitError>) -> Failure {
 
 #[test]
 fn a_number_of_workers_that_cannot_be_is_refused_with_the_number() {
-    for asked in [0, 1_025, usize::MAX] {
+    for asked in [1_025, usize::MAX] {
         match Runtime::builder().workers(asked).build() {
             Err(BuildError::Workers { asked: told, max, .. }) => assert_eq!((told, max), (asked, 1_024)),
             other => panic!("{other:?}"),
         }
     }
-    let error = Runtime::builder().workers(0).build().unwrap_err();
-    assert!(error.to_string().contains("0 workers") && error.to_string().contains("1024"), "{error}");
+    let error = Runtime::builder().workers(2_000).build().unwrap_err();
+    assert!(error.to_string().contains("2000 workers") && error.to_string().contains("1024"), "{error}");
     assert!(error.source().is_none());
 }
 

@@ -13,7 +13,9 @@ use forebear::{
     try_spawn, yield_now,
 };
 use support::order::root;
-use support::{Count, Flag, hold_thread_until, hold_workers, in_both_worlds, inside_each, on_each, until};
+use support::{
+    Come, Count, Flag, hold_thread_until, hold_workers, in_both_worlds, inside_each, on_each, until,
+};
 
 // ---- before it has started ----------------------------------------------------------------------------------------------
 
@@ -421,7 +423,7 @@ fn the_reason_stays_though_the_parent_is_cancelled_later() {
             give.send(child).unwrap();
             closed.wait().copied()
         });
-        let child = given.recv().unwrap();
+        let child = given.come().unwrap();
         asleep(&parent);
         assert_eq!(ends_cancelled(&child), CancelReason::Asked);
         parent.cancel();

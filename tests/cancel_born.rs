@@ -13,7 +13,7 @@ use forebear::{
     try_scope, try_spawn,
 };
 use support::order::root;
-use support::{Count, in_both_worlds, on_each, until};
+use support::{Come, Count, in_both_worlds, on_each, until};
 
 /// What must not run.
 fn never() -> u32 {
@@ -36,7 +36,7 @@ fn born_cancelled(make: fn(&Runtime) -> AnyRequest) {
                 give.send(make(&runtime)).unwrap();
             })
         });
-        let made = given.recv().unwrap();
+        let made = given.come().unwrap();
         ends_cancelled(&request);
         assert_eq!(was_cancelled(&made), CancelReason::Parent);
         assert_eq!((made.state(), made.assigned_worker()), (State::Cancelled, None), "it never ran");
@@ -78,7 +78,7 @@ fn by_new() {
             cancel_me();
             give.send(early.submit().any()).unwrap();
         });
-        was_cancelled(&given.recv().unwrap());
+        was_cancelled(&given.come().unwrap());
         ends_cancelled(&request);
     });
 }
@@ -141,7 +141,7 @@ fn in_a_callback() {
         request.on_cancelled(move || give.send(spawn(never).any()).unwrap());
         request.submit();
         ends_cancelled(&request);
-        was_cancelled(&given.recv().unwrap());
+        was_cancelled(&given.come().unwrap());
     });
 }
 
@@ -211,7 +211,7 @@ fn not_what_belongs_to_another_runtime() {
             cancel_me();
             give.send(theirs.spawn(|| 7)).unwrap();
         });
-        assert_eq!(given.recv().unwrap().take().unwrap(), 7, "a root there");
+        assert_eq!(given.come().unwrap().take().unwrap(), 7, "a root there");
         ends_cancelled(&request);
     });
 }
@@ -232,7 +232,7 @@ fn not_what_a_spared_child_makes() {
             give.send(child).unwrap();
             closed.wait().copied()
         });
-        let child = given.recv().unwrap();
+        let child = given.come().unwrap();
         let keeper = cancelling::waiter(runtime, &child);
         parent.cancel();
         ends_cancelled(&parent);

@@ -13,7 +13,7 @@ use forebear::{
     CancelReason, Cancellation, Request, State, WaitError, check_cancelled, is_cancelled, spawn, yield_now,
 };
 use support::order::root;
-use support::{Count, Flag, Watchdog, hold_thread_until, hold_workers, on_each, until};
+use support::{Come, Count, Flag, Watchdog, hold_thread_until, hold_workers, on_each, until};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -88,7 +88,7 @@ fn who_lends_its_stack_spares_it() {
             give.send(child.clone()).unwrap();
             child.wait().cloned()
         });
-        let child = given.recv().unwrap();
+        let child = given.come().unwrap();
         asleep(&child);
         assert_eq!(child.cancel(), Cancellation::Vetoed);
         gate.open();
@@ -156,7 +156,7 @@ fn a_waiter_that_descends_from_it_does_not_spare_it() {
             give.send((child, grandchild)).unwrap();
             closed.wait().copied()
         });
-        let (child, grandchild) = given.recv().unwrap();
+        let (child, grandchild) = given.come().unwrap();
         asleep(&target);
         assert_eq!(target.cancel(), Cancellation::Marked);
         ends_cancelled(&target);
@@ -287,7 +287,7 @@ fn a_vetoed_request_is_cancelled_when_its_lender_is() {
             give.send(lent.clone()).unwrap();
             lent.wait().cloned()
         });
-        let lent = given.recv().unwrap();
+        let lent = given.come().unwrap();
         asleep(&lent);
         assert_eq!(lent.cancel(), Cancellation::Vetoed);
         assert_eq!(lender.cancel(), Cancellation::Marked);
@@ -362,7 +362,7 @@ fn a_cancelled_waiter_cancels_its_target_that_nobody_else_wants() {
             give.send(child.clone()).unwrap();
             child.wait().cloned()
         });
-        let child = given.recv().unwrap();
+        let child = given.come().unwrap();
         asleep(&child);
         asleep(&waiter);
         waiter.cancel();
@@ -382,7 +382,7 @@ fn a_shared_target_is_spared_while_another_live_request_waits_for_it() {
             give.send(shared.clone()).unwrap();
             shared.wait().cloned()
         });
-        let shared = given.recv().unwrap();
+        let shared = given.come().unwrap();
         asleep(&first);
         let second = waiter(runtime, &shared);
         first.cancel();
@@ -438,7 +438,7 @@ fn another_ones_target_is_spared_if_somebody_submitted_it_and_its_creator_lives(
             give.send(child).unwrap();
             stays.wait().copied()
         });
-        let child = given.recv().unwrap();
+        let child = given.come().unwrap();
         let waiter = cancelling::waiter(runtime, &child);
         waiter.cancel();
         ends_cancelled(&waiter);
@@ -498,7 +498,7 @@ fn a_cancelled_lender_waits_for_its_frame_and_is_then_told_cancelled() {
             tell.send(lent.wait().cloned()).unwrap();
             assert!(is_cancelled() && check_cancelled().is_err());
         });
-        let lent = given.recv().unwrap();
+        let lent = given.come().unwrap();
         asleep(&lent);
         let second = waiter(runtime, &lent);
         assert_eq!(lender.cancel(), Cancellation::Marked);
@@ -510,7 +510,7 @@ fn a_cancelled_lender_waits_for_its_frame_and_is_then_told_cancelled() {
         assert!(!lent.is_cancelled() && !lent.is_done());
         gate.open();
         assert!(second.take().unwrap().is_ok());
-        let answer = told.recv().unwrap();
+        let answer = told.come().unwrap();
         assert!(matches!(answer, Err(WaitError::Cancelled)), "{answer:?}");
         ends_cancelled(&lender);
     });
@@ -531,7 +531,7 @@ fn cancelled_while_a_child_runs_on_its_stack_both_are_told_at_their_next_waits()
                 give.send(child.clone()).unwrap();
                 tell.send(("parent", child.wait().copied())).unwrap();
             });
-            let child = given.recv().unwrap();
+            let child = given.come().unwrap();
             asleep(&child);
             parent.cancel();
             ends_cancelled(&parent);
@@ -562,11 +562,11 @@ fn cancelled_is_told_before_the_value_though_the_target_ended_first() {
             give.send(waiter).unwrap();
         });
         target.wait().unwrap();
-        let waiter = given.recv().unwrap();
+        let waiter = given.come().unwrap();
         assert_eq!(waiter.cancel(), Cancellation::Marked);
         ends_cancelled(&waiter);
     });
-    let answer = told.recv().unwrap();
+    let answer = told.come().unwrap();
     assert!(matches!(answer, Err(WaitError::Cancelled)), "{answer:?}");
 }
 
@@ -589,7 +589,7 @@ fn cancelled_is_told_before_the_value_of_a_child_taken_by_value() {
         assert_eq!(taker.cancel(), Cancellation::Marked);
         out.raise();
         ends_cancelled(&taker);
-        let answer = told.recv().unwrap();
+        let answer = told.come().unwrap();
         assert!(matches!(answer, Err(WaitError::Cancelled)), "{answer:?}");
     });
 }

@@ -10,7 +10,7 @@ use std::sync::mpsc;
 use cancelling::{Gate, asleep, ends_cancelled, waiter, was_cancelled};
 use forebear::{AnyRequest, CancelReason, Error, Priority, Request, State, WaitError, spawn};
 use support::order::root;
-use support::{Count, on_each, until};
+use support::{Come, Count, on_each, until};
 
 type Sleep = Request<Result<(), WaitError>>;
 
@@ -30,7 +30,7 @@ fn failing<C: Send + 'static>(
                     false => Err::<(), _>(Error::other("failed")),
                 }
             });
-            let made = given.recv().unwrap();
+            let made = given.come().unwrap();
             assert!(matches!(parent.watch(), Err(WaitError::Failed(_))));
             then(made, runtime, &mut gate);
             assert!(matches!(parent.watch(), Err(WaitError::Failed(_))));
@@ -83,7 +83,7 @@ fn and_what_those_have_made() {
                 (sleep.1)()
             });
             asleep(&child);
-            (child, given.recv().unwrap())
+            (child, given.come().unwrap())
         },
         |(child, grandchild), _, _| {
             assert_eq!(ends_cancelled(&child), CancelReason::ParentFailed);
@@ -109,7 +109,7 @@ fn not_those_that_somebody_else_waits_for() {
             may.wait().unwrap();
             resume_unwind(Box::new("failed"))
         });
-        let [kept, dropped] = given.recv().unwrap();
+        let [kept, dropped] = given.come().unwrap();
         let (keeper, dropper) = (waiter(runtime, &kept), waiter(runtime, &dropped));
         drop(go);
         let answer: Result<&(), _> = parent.watch();
@@ -198,7 +198,7 @@ fn a_failed_childs_siblings_go_with_their_parent_only() {
                 let answer = bad.take().map(drop);
                 if handed_on { Ok(answer?) } else { Ok(()) }
             });
-            let sibling = given.recv().unwrap();
+            let sibling = given.come().unwrap();
             assert_eq!(parent.watch().is_err(), handed_on);
             match handed_on {
                 true => assert_eq!(ends_cancelled(&sibling), CancelReason::ParentFailed),
@@ -226,7 +226,7 @@ fn also_when_it_fails_by_a_callback() {
         });
         parent.on_finished(|()| resume_unwind(Box::new("too bad")));
         parent.submit();
-        let child = given.recv().unwrap();
+        let child = given.come().unwrap();
         assert!(matches!(parent.watch(), Err(WaitError::Failed(_))));
         assert_eq!(ends_cancelled(&child), CancelReason::ParentFailed);
     });

@@ -13,7 +13,7 @@ use forebear::{
     is_cancelled, join, scope, spawn, yield_now,
 };
 use support::order::root;
-use support::{Flag, hold_thread_until, on_each, until};
+use support::{Come, Flag, hold_thread_until, on_each, until};
 
 /// Has a thread of its own run a request directly. Returns when that has begun.
 fn run_elsewhere<T: Send + Sync + 'static>(
@@ -62,7 +62,7 @@ fn its_wait_is_ended_at_once() {
             // Who runs it wants it.
             assert_eq!(request.cancel(), Cancellation::Vetoed);
             assert_eq!(request.abort(CancelReason::Other(1)), Cancellation::Marked);
-            assert!(matches!(told.recv().unwrap(), Err(WaitError::Cancelled)));
+            assert!(matches!(told.come().unwrap(), Err(WaitError::Cancelled)));
             assert_eq!(ends_cancelled(&request), CancelReason::Other(1));
             thread.join().unwrap();
         });
@@ -99,7 +99,7 @@ fn what_it_lent_its_stack_to_is_asked_in_turn() {
             give.send(child.clone()).unwrap();
             assert!(matches!(child.wait(), Err(WaitError::Cancelled)));
         });
-        let child = given.recv().unwrap();
+        let child = given.come().unwrap();
         request.abort(CancelReason::Asked);
         ends_cancelled(&request);
         ends_cancelled(&child);
@@ -125,7 +125,7 @@ fn what_it_lent_its_stack_to_may_be_of_another_runtime() {
             let _ = guest.wait();
             assert!(is_cancelled());
         });
-        let (guest, child) = given.recv().unwrap();
+        let (guest, child) = given.come().unwrap();
         request.abort(CancelReason::Asked);
         ends_cancelled(&request);
         was_cancelled(&guest);
@@ -156,7 +156,7 @@ fn children_end_while_it(then: impl Fn(&Request<()>) + Send + Copy + 'static) {
             drop((child, queued));
             then(&closed);
         });
-        let children = given.recv().unwrap();
+        let children = given.come().unwrap();
         request.abort(CancelReason::Asked);
         children.iter().for_each(|child| _ = was_cancelled(child));
         ends_cancelled(&request);
@@ -229,7 +229,7 @@ fn in_a_shielded_region_they_are_not_reached_before_its_end() {
             });
             assert!(matches!(closed.wait(), Err(WaitError::Cancelled)));
         });
-        let child = given.recv().unwrap();
+        let child = given.come().unwrap();
         request.abort(CancelReason::Asked);
         for _ in 0..10 {
             runtime.run(|| yield_now().unwrap());
@@ -260,7 +260,7 @@ fn orphans(runtime: &Runtime, gate: &Gate, exits: bool) -> (Request<Result<(), W
         give.send(parent).unwrap();
         stays.wait().copied()
     });
-    let parent = given.recv().unwrap();
+    let parent = given.come().unwrap();
     asleep(&grandparent);
     let children = match exits {
         true => thread::spawn(move || parent.wait().unwrap().clone()).join().unwrap(),
@@ -308,7 +308,7 @@ fn orphans_of_a_cancelled_request_are_reached_when_it_ends() {
             give.send(child.any()).unwrap();
             hold_thread_until(|| me.is_cancelled());
         });
-        let child = given.recv().unwrap();
+        let child = given.come().unwrap();
         request.abort(CancelReason::Asked);
         was_cancelled(&child);
         ends_cancelled(&request);
@@ -357,7 +357,7 @@ fn a_storm_of_threads_that_run_children_of_a_cancelled_request() {
                 give.send(children).unwrap();
                 closed.wait().copied()
             });
-            let children = given.recv().unwrap();
+            let children = given.come().unwrap();
             asleep(&parent);
             let threads: Vec<_> = children
                 .iter()

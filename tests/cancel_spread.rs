@@ -14,7 +14,7 @@ use forebear::{
     is_cancelled, join, scope, spawn, yield_now,
 };
 use support::order::root;
-use support::{Count, Flag, Watchdog, hold_thread_until, on_each, on_each_of, runtime, until};
+use support::{Come, Count, Flag, Watchdog, hold_thread_until, on_each, on_each_of, runtime, until};
 
 /// A wait as long as the gate is shut.
 type Sleep = Request<Result<(), WaitError>>;
@@ -34,7 +34,7 @@ fn spreads_to(make: impl Fn(&Request<()>) -> AnyRequest + Send + Copy + 'static)
             give.send(make(&closed)).unwrap();
             closed.wait().copied()
         });
-        let made = given.recv().unwrap();
+        let made = given.come().unwrap();
         asleep(&parent);
         assert_eq!(parent.cancel(), Cancellation::Marked);
         assert_eq!(was_cancelled(&made), CancelReason::Parent);
@@ -104,7 +104,7 @@ fn to_a_child_on_another_worker() {
             give.send(child).unwrap();
             closed.wait().copied()
         });
-        let child = given.recv().unwrap();
+        let child = given.come().unwrap();
         asleep(&child);
         asleep(&parent);
         assert_ne!(child.assigned_worker(), parent.assigned_worker());
@@ -132,7 +132,7 @@ fn to_a_child_that_another_request_runs_when_that_goes() {
             hold_thread_until(|| started.is_up());
             closed.wait().copied()
         });
-        let child = given.recv().unwrap();
+        let child = given.come().unwrap();
         let other = cancelling::waiter(runtime, &child);
         asleep(&child);
         asleep(&parent);
@@ -155,7 +155,7 @@ fn to_a_child_that_runs_on_its_stack() {
             give.send(child.clone()).unwrap();
             child.wait().cloned()
         });
-        let child = given.recv().unwrap();
+        let child = given.come().unwrap();
         asleep(&child);
         parent.cancel();
         assert_eq!(ends_cancelled(&child), CancelReason::Parent);
@@ -174,7 +174,7 @@ fn to_a_child_that_computes_and_asks() {
             give.send(child).unwrap();
             closed.wait().copied()
         });
-        let child = given.recv().unwrap();
+        let child = given.come().unwrap();
         until(|| child.state() == State::Running);
         assert_eq!(parent.cancel(), Cancellation::Marked);
         ends_cancelled(&child);
@@ -226,7 +226,7 @@ fn to_both_arms_of_a_join_and_what_they_made() {
                 },
             );
         });
-        let made: Vec<_> = [(); 2].map(|()| given.recv().unwrap()).into();
+        let made: Vec<_> = [(); 2].map(|()| given.come().unwrap()).into();
         asleep(&parent);
         parent.cancel();
         ends_cancelled(&parent);
@@ -255,7 +255,7 @@ fn to_the_jobs_of_a_scope() {
                 }
             });
         });
-        let jobs: Vec<_> = [(); 3].map(|()| given.recv().unwrap()).into();
+        let jobs: Vec<_> = [(); 3].map(|()| given.come().unwrap()).into();
         asleep(&parent);
         parent.cancel();
         jobs.iter().flatten().for_each(|job| _ = was_cancelled(job));
@@ -339,7 +339,7 @@ fn through_a_long_line_of_parents_that_are_over() {
             drop(spawn(move || next(line, 1_000, give)));
             closed.wait().copied()
         });
-        let last = given.recv().unwrap();
+        let last = given.come().unwrap();
         assert!(!last.is_cancelled());
         parent.cancel();
         ends_cancelled(&parent);
@@ -413,7 +413,7 @@ fn to_the_orphans_of_a_spared_child_when_it_ends() {
             // The others have the rest. Cancelled, and not over.
             hold_thread_until(|| may.is_up());
         });
-        let (child, orphan) = (given.recv().unwrap(), told.recv().unwrap());
+        let (child, orphan) = (given.come().unwrap(), told.come().unwrap());
         let keeper = cancelling::waiter(runtime, &child);
         assert_eq!(parent.cancel(), Cancellation::Marked);
         assert!(!orphan.is_cancelled());
@@ -438,7 +438,7 @@ fn to_what_a_callback_made() {
             child.wait().unwrap();
             closed.wait().copied()
         });
-        let made = given.recv().unwrap();
+        let made = given.come().unwrap();
         asleep(&parent);
         parent.cancel();
         was_cancelled(&made);
@@ -456,7 +456,7 @@ fn to_a_child_that_is_submitted_later() {
                 give.send(Request::new(|| -> u32 { unreachable!() })).unwrap();
                 closed.wait().copied()
             });
-            let child = given.recv().unwrap();
+            let child = given.come().unwrap();
             asleep(&parent);
             parent.cancel();
             if way % 2 == 0 {
@@ -488,7 +488,7 @@ fn to_a_child_that_is_submitted_later_through_parents_that_are_over() {
             give.send(child.take().unwrap()).unwrap();
             closed.wait().copied()
         });
-        let child = given.recv().unwrap();
+        let child = given.come().unwrap();
         asleep(&grandparent);
         grandparent.cancel();
         ends_cancelled(&grandparent);
@@ -515,7 +515,7 @@ fn not_to_what_is_detached() {
             give.send((detached, Request::builder().detached().build(later))).unwrap();
             closed.wait().copied()
         });
-        let (detached, later) = given.recv().unwrap();
+        let (detached, later) = given.come().unwrap();
         parent.cancel();
         ends_cancelled(&parent);
         later.submit();
@@ -540,7 +540,7 @@ fn not_to_a_child_that_somebody_else_waits_for_until_they_go() {
             give.send(shared).unwrap();
             closed.wait().copied()
         });
-        let [kept, dropped] = given.recv().unwrap();
+        let [kept, dropped] = given.come().unwrap();
         let keeper = cancelling::waiter(runtime, &kept);
         let dropper = cancelling::waiter(runtime, &dropped);
         asleep(&parent);
@@ -568,7 +568,7 @@ fn not_to_a_child_that_a_foreign_thread_waits_for() {
             give.send(child).unwrap();
             closed.wait().copied()
         });
-        let child = given.recv().unwrap();
+        let child = given.come().unwrap();
         asleep(&parent);
         let wants = child.clone();
         let waiter = thread::spawn(move || wants.wait().cloned());
@@ -601,7 +601,7 @@ fn not_from_a_child_to_its_parent_and_siblings() {
             give.send(children).unwrap();
             closed.wait().copied()
         });
-        let [a, b, c] = given.recv().unwrap();
+        let [a, b, c] = given.come().unwrap();
         asleep(&parent);
         // On its own, while its parent lives: which the original refused.
         assert_eq!(b.cancel(), Cancellation::Marked);

@@ -19,7 +19,7 @@ use forebear::{
     WaitError, check_cancelled, is_cancelled, join, shield, spawn, try_scope, yield_now,
 };
 use support::order::root;
-use support::{Count, Flag, Random, WORKERS, Watchdog, hold_thread_until, on_each, soaking, until};
+use support::{Come, Count, Flag, Random, Watchdog, hold_thread_until, kinds, on_each, soaking, until};
 
 // ---- random families ----------------------------------------------------------------------------------------------------
 
@@ -301,11 +301,11 @@ fn run_program(runtime: &Runtime, gate: &Gate, seed: u64) {
 #[test]
 fn in_the_middle_of_everything_every_request_ends_once_as_it_was_told() {
     let seeds = if soaking() { 100_000 } else { 1_000 };
-    for workers in WORKERS {
-        let runtime = Runtime::builder().workers(workers).on_unseen_failure(|_| ()).build().unwrap();
+    for kind in kinds() {
+        let runtime = kind.builder().on_unseen_failure(|_| ()).build().unwrap();
         let gate = Gate::new(&runtime);
         for seed in 0..seeds {
-            let _dog = Watchdog::new(format_args!("{workers} workers, seed {seed}"));
+            let _dog = Watchdog::new(format_args!("{kind:?}, seed {seed}"));
             run_program(&runtime, &gate, seed);
         }
     }
@@ -459,7 +459,7 @@ fn very_many_generations_are_cancelled_with_the_first() {
         let gate = Gate::new(runtime);
         let (closed, (tell, told)) = (gate.request(), mpsc::channel());
         let first = root(runtime).spawn(move || generation(depth, closed, tell));
-        told.recv().unwrap();
+        told.come().unwrap();
         asleep(&first);
         assert_eq!(first.cancel(), Cancellation::Marked);
         ends_cancelled(&first);

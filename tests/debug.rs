@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::thread;
 
 use forebear::{AnyRequest, Request, RequestId, Runtime, State, scope, spawn};
-use support::{Count, Flag, hold_workers, in_both_worlds, join_all, on_each, until};
+use support::{Come, Count, Flag, hold_workers, in_both_worlds, join_all, on_each, until};
 
 #[test]
 fn the_states_of_a_request_that_suspends_and_finishes() {
@@ -211,7 +211,7 @@ fn a_handle_to_a_forgotten_parent_is_none_or_stays_good_after_the_children() {
                 runtime.run(move || make(go, tell))
             };
             go.raise();
-            let parent = told.1.recv().unwrap();
+            let parent = told.1.come().unwrap();
             assert!(parent.is_some() || !held, "who holds it can be told of it");
             drop(kept);
             // Records that have been given back would be used again by these.
@@ -243,7 +243,7 @@ fn looking_disturbs_nobody() {
             let looker = {
                 let over = over.clone();
                 threads.spawn(move || {
-                    while let Ok(any) = receive.recv() {
+                    while let Ok(any) = receive.come() {
                         while !any.is_done() && !over.is_up() {
                             let _ = (format!("{any:?}"), any.state(), any.assigned_worker(), any.parent());
                         }

@@ -9,7 +9,7 @@ mod support;
 use std::sync::{Mutex, PoisonError, mpsc};
 
 use forebear::{Priority, Request, RequestBuilder, Runtime, join, scope, spawn};
-use support::{Watchdog, inside_each, on_each, on_each_of, runtime};
+use support::{Come, Watchdog, inside_each, on_each, on_each_of, runtime};
 
 const MILLION: u64 = 1_000_000;
 
@@ -151,7 +151,7 @@ fn a_line_of_requests_each_spawning_the_next_runs_in_constant_memory() {
             let next: &'static RequestBuilder = Box::leak(Box::new(next));
             let (ends, end) = mpsc::channel();
             runtime.spawn(move || line(next, MILLION, 0, ends));
-            let (early, late) = end.recv().unwrap();
+            let (early, late) = end.come().unwrap();
             assert!(
                 late < early + (32 << 20),
                 "{next:?}: {early} bytes early in the line, {late} at its end"

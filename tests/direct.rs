@@ -149,9 +149,9 @@ fn a_foreign_thread_runs_what_it_waits_for() {
 
 #[test]
 fn foreign_direct_off_keeps_work_away_from_foreign_threads() {
-    for workers in support::WORKERS {
-        let _dog = Watchdog::new(workers);
-        let runtime = Runtime::builder().workers(workers).foreign_direct(false).build().unwrap();
+    for kind in support::kinds() {
+        let _dog = Watchdog::new(format_args!("{kind:?}"));
+        let runtime = kind.builder().foreign_direct(false).build().unwrap();
         let me = thread::current().id();
         runtime.enter(|| {
             for _ in 0..10 {

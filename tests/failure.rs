@@ -231,9 +231,9 @@ fn the_panic_hook_sees_panics_in_requests_and_no_travelling_errors() {
         }));
     }
     let count = || std::mem::take(&mut *seen.lock().unwrap()).len();
-    for workers in support::WORKERS {
+    for kind in support::kinds() {
         // Built after the hook was set, and before: the runtime calls whichever there is.
-        let runtime = support::runtime(workers);
+        let runtime = kind.build();
         runtime.run(|| {
             let bad = spawn(|| -> u32 { panic!("hooked") });
             let through = Request::new(move || *bad.force());
@@ -274,12 +274,12 @@ fn in_a_foreign_thread_the_unwinding_form_is_a_panic_with_the_whole_story() {
 /// Runs the test with a runtime that counts what its hook is told, for every size.
 #[track_caller]
 fn with_hook(test: impl Fn(&Runtime, &Arc<Mutex<Vec<String>>>)) {
-    for workers in support::WORKERS {
-        let _dog = Watchdog::new(workers);
+    for kind in support::kinds() {
+        let _dog = Watchdog::new(format_args!("{kind:?}"));
         let told = Arc::new(Mutex::new(Vec::new()));
         let hook = told.clone();
-        let runtime = Runtime::builder()
-            .workers(workers)
+        let runtime = kind
+            .builder()
             .on_unseen_failure(move |failure| {
                 // The text of a panic, or that of an error.
                 hook.lock().unwrap().push(failure.error().to_string());
@@ -361,13 +361,9 @@ fn a_failure_somebody_looked_at_is_not_told_to_the_hook() {
 /// A panic in the hook itself is contained.
 #[test]
 fn a_hook_that_panics_harms_nobody() {
-    for workers in support::WORKERS {
-        let _dog = Watchdog::new(workers);
-        let runtime = Runtime::builder()
-            .workers(workers)
-            .on_unseen_failure(|_| resume_unwind(Box::new("hook")))
-            .build()
-            .unwrap();
+    for kind in support::kinds() {
+        let _dog = Watchdog::new(format_args!("{kind:?}"));
+        let runtime = kind.builder().on_unseen_failure(|_| resume_unwind(Box::new("hook"))).build().unwrap();
         for _ in 0..5 {
             drop(runtime.spawn(boo));
         }

@@ -13,7 +13,7 @@ use forebear::{
     yield_now,
 };
 use support::order::{Gate, Log, root};
-use support::{Count, Flag, Probe, WORKERS, Watchdog, in_both_worlds, join_all, on_each, until};
+use support::{Come, Count, Flag, Probe, Watchdog, in_both_worlds, join_all, kinds, on_each, until};
 
 // ---- all ways to end, at all times of a cancel ------------------------------------------------------------------------------
 
@@ -124,11 +124,11 @@ impl Case {
 }
 
 fn each_case(test: impl Fn(&Runtime, How, When, &Hook)) {
-    for workers in WORKERS {
+    for kind in kinds() {
         for (how, when) in HOWS.into_iter().flat_map(|how| WHENS.map(|when| (how, when))) {
-            let _dog = Watchdog::new(format_args!("{workers} workers, {how:?}, cancelled {when:?}"));
+            let _dog = Watchdog::new(format_args!("{kind:?}, {how:?}, cancelled {when:?}"));
             let hook = Hook::default();
-            let runtime = hook.runtime(workers);
+            let runtime = hook.runtime(kind);
             test(&runtime, how, when, &hook);
         }
     }
@@ -330,10 +330,10 @@ fn a_request_that_cancels_itself_may_still_fail() {
 /// The parent is cancelled, and its child with it; the child has something else to say.
 #[test]
 fn the_failure_of_a_child_is_not_hidden_by_the_cancel_that_reached_it() {
-    for workers in WORKERS {
-        let _dog = Watchdog::new(workers);
+    for kind in kinds() {
+        let _dog = Watchdog::new(format_args!("{kind:?}"));
         let hook = Hook::default();
-        let runtime = hook.runtime(workers);
+        let runtime = hook.runtime(kind);
         let gate = Gate::new(&runtime);
         let (send, child) = channel();
         let closed = gate.request.clone();
@@ -347,7 +347,7 @@ fn the_failure_of_a_child_is_not_hidden_by_the_cancel_that_reached_it() {
             child.wait()?;
             Ok(())
         });
-        let child = child.recv().unwrap();
+        let child = child.come().unwrap();
         until(|| parent.state() == State::Suspended);
         parent.cancel();
         assert!(matches!(parent.watch(), Err(WaitError::TargetCancelled(CancelReason::Asked))));
@@ -486,10 +486,9 @@ fn d24_a_child_that_was_never_submitted_is_dropped_with_its_handle() {
 struct Hook(Arc<Mutex<Vec<String>>>);
 
 impl Hook {
-    fn runtime(&self, workers: usize) -> Runtime {
+    fn runtime(&self, kind: support::Kind) -> Runtime {
         let hook = self.clone();
-        Runtime::builder()
-            .workers(workers)
+        kind.builder()
             .on_unseen_failure(move |failure| hook.0.lock().unwrap().push(failure.error().to_string()))
             .build()
             .unwrap()

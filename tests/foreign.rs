@@ -317,11 +317,11 @@ fn threads_named(prefix: &str) -> usize {
 #[cfg(target_os = "linux")]
 #[test]
 fn the_last_handle_lets_submitted_work_end_and_joins_the_threads() {
-    for workers in support::WORKERS {
-        let _dog = Watchdog::new(workers);
-        let runtime = Runtime::builder().workers(workers).name("ending").build().unwrap();
+    for kind in support::kinds() {
+        let _dog = Watchdog::new(format_args!("{kind:?}"));
+        let runtime = kind.builder().name("ending").build().unwrap();
         let (done, holding) = (Count::new(), hold_workers(&runtime));
-        assert_eq!(threads_named("ending"), workers);
+        assert_eq!(threads_named("ending"), runtime.workers());
         let handles: Vec<_> = (0..20)
             .map(|n| {
                 let done = done.clone();
@@ -340,7 +340,7 @@ fn the_last_handle_lets_submitted_work_end_and_joins_the_threads() {
             .collect();
         let second = runtime.clone();
         drop(runtime);
-        assert_eq!(threads_named("ending"), workers, "there is another handle");
+        assert_eq!(threads_named("ending"), second.workers(), "there is another handle");
         assert_eq!(done.get(), 0);
         let dropper = thread::spawn(move || drop(second));
         holding.release();
@@ -357,9 +357,9 @@ fn the_last_handle_lets_submitted_work_end_and_joins_the_threads() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_runtime_may_be_dropped_inside_its_own_request() {
-    for workers in support::WORKERS {
-        let _dog = Watchdog::new(workers);
-        let runtime = Runtime::builder().workers(workers).name("inside").build().unwrap();
+    for kind in support::kinds() {
+        let _dog = Watchdog::new(format_args!("{kind:?}"));
+        let runtime = kind.builder().name("inside").build().unwrap();
         let (done, go) = (Count::new(), Flag::new());
         let (after, may) = (done.clone(), go.clone());
         let owned = runtime.clone();
@@ -381,9 +381,9 @@ fn a_runtime_may_be_dropped_inside_its_own_request() {
 
 #[test]
 fn handles_outlive_their_runtime() {
-    for workers in support::WORKERS {
-        let _dog = Watchdog::new(workers);
-        let runtime = runtime(workers);
+    for kind in support::kinds() {
+        let _dog = Watchdog::new(format_args!("{kind:?}"));
+        let runtime = kind.build();
         let drops = Count::new();
         let finished = {
             let value = drops.probe();
@@ -414,9 +414,9 @@ fn handles_outlive_their_runtime() {
 
 #[test]
 fn an_unsubmitted_request_may_be_dropped_after_its_runtime() {
-    for workers in support::WORKERS {
-        let _dog = Watchdog::new(workers);
-        let runtime = runtime(workers);
+    for kind in support::kinds() {
+        let _dog = Watchdog::new(format_args!("{kind:?}"));
+        let runtime = kind.build();
         let drops = Count::new();
         let made_inside = {
             let probe = drops.probe();

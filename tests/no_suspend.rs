@@ -118,12 +118,12 @@ impl Drop for WaitsInDrop {
 
 #[test]
 fn a_destructor_that_an_error_unwinds_may_wait_and_the_runtime_warns_once() {
-    for workers in support::WORKERS {
-        let _dog = Watchdog::new(format_args!("{workers} workers"));
+    for kind in support::kinds() {
+        let _dog = Watchdog::new(format_args!("{kind:?}"));
         let warnings = Arc::new(Mutex::new(Vec::new()));
         let told = warnings.clone();
-        let runtime = Runtime::builder()
-            .workers(workers)
+        let runtime = kind
+            .builder()
             .on_warning(move |what| told.lock().unwrap().push(what.to_owned()))
             .build()
             .unwrap();

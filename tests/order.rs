@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use forebear::{Priority, Request, State, join, spawn, yield_now};
 use support::order::{Gate, Log, on_one, root};
 use support::{
-    Count, Flag, Random, Watchdog, hold_thread_until, hold_workers, mix, on_each, on_each_of, runtime, until,
+    Count, Flag, Random, Watchdog, hold_thread_until, hold_workers, mix, on_each, on_each_of, until,
 };
 
 // ---- lineage ---------------------------------------------------------------------------------------------------------------
@@ -197,9 +197,9 @@ fn a_priority_given_inside_a_request_makes_a_root_for_the_order() {
 /// Urgent work that comes while the worker is deep in direct runs gets in at the next wait, however deep.
 #[test]
 fn an_urgent_root_gets_in_at_the_next_wait_of_a_worker_deep_in_direct_runs() {
-    for workers in support::WORKERS {
-        let _dog = Watchdog::new(format_args!("{workers} workers"));
-        let runtime = runtime(workers);
+    for kind in support::kinds() {
+        let _dog = Watchdog::new(format_args!("{kind:?}"));
+        let runtime = kind.build();
         let (log, deep, pushed, ended) = (Log::default(), Count::new(), Flag::new(), Flag::new());
         // Every worker goes down a chain of direct runs, and waits at its end until the urgent one is there.
         fn dive(depth: usize, bottom: &Arc<dyn Fn() + Send + Sync>) {
@@ -210,7 +210,7 @@ fn an_urgent_root_gets_in_at_the_next_wait_of_a_worker_deep_in_direct_runs() {
                 Request::new(move || dive(depth - 1, &bottom)).wait().unwrap();
             }
         }
-        let divers: Vec<_> = (0..workers)
+        let divers: Vec<_> = (0..runtime.workers())
             .map(|_| {
                 let (log, deep, pushed, ended) = (log.clone(), deep.clone(), pushed.clone(), ended.clone());
                 let bottom: Arc<dyn Fn() + Send + Sync> = Arc::new(move || {
@@ -229,7 +229,7 @@ fn an_urgent_root_gets_in_at_the_next_wait_of_a_worker_deep_in_direct_runs() {
                 root(&runtime).spawn(move || dive(20, &bottom))
             })
             .collect();
-        hold_thread_until(|| deep.get() == workers);
+        hold_thread_until(|| deep.get() == runtime.workers());
         let urgent = {
             let (log, ended) = (log.clone(), ended.clone());
             root(&runtime).priority(Priority::URGENT).spawn(move || {

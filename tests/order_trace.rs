@@ -335,16 +335,16 @@ fn deep(levels: usize, bottom: Box<dyn FnOnce() -> u64 + Send>) -> u64 {
 /// let go alone, must not go on before that root has started.
 fn gets_in_at_the_next_wait(priority: Priority) {
     const LEVELS: usize = 20;
-    for workers in support::WORKERS {
+    for kind in support::kinds() {
         for round in 0..10 {
-            let _dog = Watchdog::new(format_args!("{workers} workers, round {round}"));
-            let (runtime, stamps, down) = (runtime(workers), Stamps::default(), Count::new());
+            let _dog = Watchdog::new(format_args!("{kind:?}, round {round}"));
+            let (runtime, stamps, down) = (kind.build(), Stamps::default(), Count::new());
             let late = {
                 let stamps = stamps.clone();
                 // The oldest, if it is not urgent.
                 Request::builder().on(&runtime).priority(priority).build(move || stamps.next())
             };
-            let go: Vec<_> = (0..workers).map(|_| Flag::new()).collect();
+            let go: Vec<_> = (0..runtime.workers()).map(|_| Flag::new()).collect();
             let chains: Vec<_> = go
                 .iter()
                 .map(|go| {
@@ -357,16 +357,16 @@ fn gets_in_at_the_next_wait(priority: Priority) {
                     runtime.spawn(move || deep(LEVELS, Box::new(bottom)))
                 })
                 .collect();
-            down.wait_for(workers);
-            assert_eq!(runtime.metrics().direct as usize, LEVELS * workers, "all run directly");
+            down.wait_for(runtime.workers());
+            assert_eq!(runtime.metrics().direct as usize, LEVELS * runtime.workers(), "all run directly");
             late.submit();
-            go[workers - 1].raise();
-            let went_on = *chains[workers - 1].wait().unwrap();
+            go[runtime.workers() - 1].raise();
+            let went_on = *chains[runtime.workers() - 1].wait().unwrap();
             let came_in = late.get().copied();
             // Before any assertion can leave workers held.
             go.iter().for_each(Flag::raise);
             wait_all(&chains);
-            assert!(came_in.is_some_and(|at| at < went_on), "{workers} workers: {came_in:?}, {went_on}");
+            assert!(came_in.is_some_and(|at| at < went_on), "{kind:?}: {came_in:?}, {went_on}");
         }
     }
 }

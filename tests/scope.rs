@@ -263,12 +263,12 @@ fn a_scope_may_be_cancelled_from_anywhere_and_returns_when_its_jobs_are_over() {
 /// The hook is for failures that nobody will ever be told of.
 #[test]
 fn a_jobs_failure_is_the_scopes_affair_and_not_the_hooks() {
-    for workers in support::WORKERS {
-        let _dog = support::Watchdog::new(workers);
+    for kind in support::kinds() {
+        let _dog = support::Watchdog::new(format_args!("{kind:?}"));
         let told = Count::new();
         let hook = told.clone();
-        let runtime = forebear::Runtime::builder()
-            .workers(workers)
+        let runtime = kind
+            .builder()
             .on_unseen_failure(move |_| {
                 hook.up();
             })
@@ -369,12 +369,12 @@ fn a_destructor_that_panics_does_not_keep_the_scope_from_ending() {
             }
         }
     }
-    for workers in support::WORKERS {
-        let _dog = support::Watchdog::new(workers);
+    for kind in support::kinds() {
+        let _dog = support::Watchdog::new(format_args!("{kind:?}"));
         let told = Count::new();
         let hook = told.clone();
-        let runtime = forebear::Runtime::builder()
-            .workers(workers)
+        let runtime = kind
+            .builder()
             .on_unseen_failure(move |_| {
                 hook.up();
             })

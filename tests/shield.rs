@@ -15,7 +15,7 @@ use forebear::{
     spawn, yield_now,
 };
 use support::order::root;
-use support::{Count, Flag, hold_thread_until, in_both_worlds, on_each, on_each_of, until};
+use support::{Come, Count, Flag, hold_thread_until, in_both_worlds, on_each, on_each_of, until};
 
 fn cancel_me() {
     assert_eq!(Request::current().unwrap().abort(CancelReason::Asked), Cancellation::Marked);
@@ -78,8 +78,8 @@ fn a_cancel_that_comes_from_elsewhere_ends_no_wait_inside() {
         assert_eq!(request.state(), State::Suspended);
         assert!(told.try_recv().is_err());
         first.open();
-        assert!(told.recv().unwrap().is_ok());
-        assert!(matches!(told.recv().unwrap(), Err(WaitError::Cancelled)));
+        assert!(told.come().unwrap().is_ok());
+        assert!(matches!(told.come().unwrap(), Err(WaitError::Cancelled)));
         ends_cancelled(&request);
     });
 }
@@ -102,7 +102,7 @@ fn children_and_targets_are_not_told_before_it_ends() {
             });
             let _ = closed.wait();
         });
-        let (child, born_inside) = given.recv().unwrap();
+        let (child, born_inside) = given.come().unwrap();
         asleep(&request);
         request.cancel();
         for _ in 0..10 {
@@ -134,7 +134,7 @@ fn what_is_made_inside_is_not_born_cancelled() {
             assert!(kept.submit().is_cancelled());
         });
         ends_cancelled(&request);
-        assert_eq!(told.recv().unwrap(), "all ran");
+        assert_eq!(told.come().unwrap(), "all ran");
     });
 }
 
@@ -159,7 +159,7 @@ fn a_region_that_opens_after_the_mark_shelters_its_children() {
             started.wait();
             assert_eq!(request.cancel(), Cancellation::Marked);
             marked.raise();
-            let answer = told.recv().unwrap();
+            let answer = told.come().unwrap();
             assert!(matches!(answer, Ok(7)), "{answer:?}, way {way}");
             ends_cancelled(&request);
         }
@@ -184,7 +184,7 @@ fn the_end_of_the_region_delivers_to_children_from_before_it() {
             // Marked already, and not told: this region is the first thing that happens.
             shield(|| yield_now().unwrap());
         });
-        let child = given.recv().unwrap();
+        let child = given.come().unwrap();
         started.wait();
         request.cancel();
         marked.raise();
@@ -278,7 +278,7 @@ fn a_lender_in_a_region_is_told_when_it_ends() {
             answer.unwrap();
             assert!(is_cancelled());
         });
-        let lent = given.recv().unwrap();
+        let lent = given.come().unwrap();
         asleep(&lent);
         assert_eq!(lender.cancel(), Cancellation::Marked);
         for _ in 0..10 {
@@ -384,7 +384,7 @@ fn what_an_arm_makes_in_its_own_region_is_not_born_cancelled() {
         });
         until(|| started.is_up());
         request.cancel();
-        let born = told.recv().unwrap();
+        let born = told.come().unwrap();
         assert!(matches!(born, [Ok(7), Ok(7)]), "{born:?}");
         ends_cancelled(&request);
     });
@@ -506,7 +506,7 @@ fn a_storm_of_regions_and_cancels_loses_no_cancel() {
             }
             assert_eq!(request.cancel(), Cancellation::Marked);
             ends_cancelled(&request);
-            was_cancelled(&given.recv().unwrap());
+            was_cancelled(&given.come().unwrap());
         }
     });
 }

@@ -8,9 +8,7 @@ use std::hint::black_box;
 use forebear::{
     BuildError, Failure, Request, Runtime, StackError, WaitError, join, parallelism, scope, spawn,
 };
-use support::{
-    Count, Flag, WORKERS, Watchdog, again_in_child, hold_thread_until, is_child, on_each, runtime,
-};
+use support::{Count, Flag, Watchdog, again_in_child, hold_thread_until, is_child, kinds, on_each, runtime};
 
 const KIB: usize = 1 << 10;
 
@@ -103,11 +101,11 @@ fn waits_beyond_the_last_stack_name_the_remedy_and_the_runtime_goes_on() {
 
 #[test]
 fn a_stack_size_is_a_guarantee_also_when_the_waiters_stack_is_nearly_full() {
-    for workers in WORKERS {
-        let _dog = Watchdog::new(format_args!("{workers} workers"));
+    for kind in kinds() {
+        let _dog = Watchdog::new(format_args!("{kind:?}"));
         // Without optimisation the frames around these are large.
         let default = 256 * KIB;
-        let runtime = Runtime::builder().workers(workers).stack_size(default).build().unwrap();
+        let runtime = kind.builder().stack_size(default).build().unwrap();
         for used in [0, 64, 128, 200, 220] {
             let deep = runtime.run(|| {
                 use_stack(used * KIB, || {
@@ -137,8 +135,8 @@ fn a_stack_size_is_a_guarantee_in_a_chain_of_waits() {
             Request::builder().stack_size(128 * KIB).build(move || use_stack(100 * KIB, || chain(left - 1)));
         *next.wait().unwrap() + 1
     }
-    for workers in WORKERS {
-        assert_eq!(runtime(workers).run(|| chain(200)), 200);
+    for kind in kinds() {
+        assert_eq!(kind.build().run(|| chain(200)), 200);
     }
     // In a thread too small for even one of them, all run on the workers.
     let small = std::thread::Builder::new().stack_size(100 * KIB);

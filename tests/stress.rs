@@ -10,8 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use forebear::{Request, Runtime, WaitError, join, scope, spawn, try_scope, yield_now};
-use support::{Random, WORKERS, Watchdog, mix, on_each, runtime};
+use forebear::{Request, WaitError, join, scope, spawn, try_scope, yield_now};
+use support::{Come, Random, Watchdog, kinds, mix, on_each, runtime};
 
 /// A part of a random program.
 #[derive(Debug)]
@@ -235,13 +235,13 @@ fn programs() -> u64 {
 
 #[test]
 fn random_programs_come_to_what_they_come_to_sequentially() {
-    for workers in WORKERS {
-        let dog = Watchdog::new(format_args!("{workers} workers"));
-        let runtime = Runtime::builder().workers(workers).on_unseen_failure(|_| ()).build().unwrap();
+    for kind in kinds() {
+        let dog = Watchdog::new(format_args!("{kind:?}"));
+        let runtime = kind.builder().on_unseen_failure(|_| ()).build().unwrap();
         for seed in 0..programs() {
             let (parts, main, expected) = program(seed);
             let got = runtime.run(|| run(&main, &table_of(parts)));
-            assert_eq!(got, expected, "program {seed} on {workers} workers");
+            assert_eq!(got, expected, "program {seed} on {kind:?}");
         }
         drop(runtime);
         drop(dog);
@@ -251,13 +251,13 @@ fn random_programs_come_to_what_they_come_to_sequentially() {
 /// The same, driven by a foreign thread: it joins, opens scopes and runs requests itself.
 #[test]
 fn random_programs_come_to_the_same_in_foreign_threads() {
-    for workers in WORKERS {
-        let dog = Watchdog::new(format_args!("{workers} workers"));
-        let runtime = Runtime::builder().workers(workers).on_unseen_failure(|_| ()).build().unwrap();
+    for kind in kinds() {
+        let dog = Watchdog::new(format_args!("{kind:?}"));
+        let runtime = kind.builder().on_unseen_failure(|_| ()).build().unwrap();
         for seed in 0..programs() / 2 {
             let (parts, main, expected) = program(seed);
             let got = runtime.enter(|| run(&main, &table_of(parts)));
-            assert_eq!(got, expected, "program {seed} on {workers} workers");
+            assert_eq!(got, expected, "program {seed} on {kind:?}");
         }
         drop(runtime);
         drop(dog);
@@ -268,10 +268,10 @@ fn random_programs_come_to_the_same_in_foreign_threads() {
 /// before they are done.
 #[test]
 fn random_programs_do_not_disturb_each_other() {
-    for workers in WORKERS {
-        let dog = Watchdog::new(format_args!("{workers} workers"));
+    for kind in kinds() {
+        let dog = Watchdog::new(format_args!("{kind:?}"));
         for round in 0..programs() / 20 {
-            let runtime = Runtime::builder().workers(workers).on_unseen_failure(|_| ()).build().unwrap();
+            let runtime = kind.builder().on_unseen_failure(|_| ()).build().unwrap();
             let (parts, _, _) = program(round);
             let mut values = Vec::new();
             for part in &parts {
@@ -315,16 +315,16 @@ fn random_programs_do_not_disturb_each_other() {
 #[test]
 fn take_is_never_refused_because_of_the_runner_an_untyped_handle_or_a_look() {
     let takes = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
-    for workers in WORKERS {
-        let dog = Watchdog::new(format_args!("{workers} workers"));
-        let runtime = runtime(workers);
+    for kind in kinds() {
+        let dog = Watchdog::new(format_args!("{kind:?}"));
+        let runtime = kind.build();
         let over = AtomicBool::new(false);
         let (send, looked_at) = std::sync::mpsc::sync_channel::<forebear::AnyRequest>(64);
         std::thread::scope(|threads| {
             let over = &over;
             let looker = threads.spawn(move || {
                 let mut seen = 0;
-                while let Ok(any) = looked_at.recv() {
+                while let Ok(any) = looked_at.come() {
                     while !any.is_done() && !over.load(Ordering::Relaxed) {
                         seen += format!("{any:?}").len();
                     }

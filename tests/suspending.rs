@@ -17,7 +17,7 @@ use forebear::{
     is_cancelled, join, scope, spawn, try_join, try_scope, yield_now,
 };
 use support::order::root;
-use support::{on_each, until};
+use support::{Come, on_each, until};
 
 /// Waits by one operation for a gate that stays shut, until it is cancelled: with the error that says so.
 type Way = fn(&Request<()>) -> Result<(), Error>;
@@ -81,7 +81,7 @@ fn a_cancel_ends_each_of_them_at_once() {
             asleep(&request);
             assert_eq!(request.cancel(), Cancellation::Marked, "{name}");
             // The gate is shut all the while.
-            assert_eq!(told.recv().unwrap(), Some(true), "{name}");
+            assert_eq!(told.come().unwrap(), Some(true), "{name}");
             ends_cancelled(&request);
         }
     });
@@ -118,7 +118,7 @@ fn each_of_them_ends_at_once_in_a_foreign_thread_that_runs_the_request() {
             });
             let runs = request.clone();
             let thread = std::thread::spawn(move || drop(runs.wait().copied()));
-            told.recv().unwrap();
+            told.come().unwrap();
             assert_eq!(request.abort(forebear::CancelReason::Asked), Cancellation::Marked, "{name}");
             thread.join().unwrap();
             ends_cancelled(&request);

@@ -14,7 +14,7 @@ use forebear::{
     AnyRequest, Cancellation, Request, Runtime, State, WaitError, join, shield, spawn, yield_now,
 };
 use support::order::root;
-use support::{Flag, Random, hold_workers, in_both_worlds, on_each, until};
+use support::{Come, Flag, Random, hold_workers, in_both_worlds, on_each, until};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -260,9 +260,9 @@ fn the_time_of_a_wait_that_ended_otherwise_means_nothing_to_the_next() {
             request
         });
         by_cancel.cancel();
-        told.recv().unwrap();
+        told.come().unwrap();
         first.open();
-        told.recv().unwrap();
+        told.come().unwrap();
         asleep(&by_target);
         asleep(&by_cancel);
         clock.advance(100 * SECOND);

@@ -64,6 +64,8 @@ pub enum Cause {
     TimedOut = 3,
     /// The request on it was cancelled.
     Cancelled = 4,
+    /// It would have waited for ever: what it waited for waits for it.
+    Circular = 5,
 }
 
 /// What a parked context is waiting for; shown in dumps.
@@ -215,6 +217,13 @@ impl Context {
         slot & STATE == WAITING && self.settle(Ticket(slot & !STATE), Cause::Cancelled)
     }
 
+    /// Ends the wait that goes on here, whatever it is for, because nothing else can. By the thread that this context waits
+    /// on. True: the owner makes the context runnable.
+    pub fn end_circular_wait(&self) -> bool {
+        let slot = self.slot.load(Ordering::Relaxed);
+        slot & STATE == WAITING && self.settle(Ticket(slot & !STATE), Cause::Circular)
+    }
+
     /// Whether the wait that was begun is not settled yet.
     #[inline(always)]
     pub fn is_waiting(&self) -> bool {
@@ -227,6 +236,7 @@ impl Context {
         match self.slot.load(Ordering::Acquire) & STATE {
             3 => Cause::TimedOut,
             4 => Cause::Cancelled,
+            5 => Cause::Circular,
             _ => Cause::Woken,
         }
     }

@@ -18,6 +18,9 @@ pub const RAISED: u32 = 4;
 pub const NOTICE: u32 = 8;
 /// A cancelled request that has started here is not over: what it makes is born cancelled, its waits are refused.
 pub const MARKS: u32 = 16;
+/// There is no loop of its own: a thread of the user's drives this worker ([`crate::driver`]), and every scheduling point
+/// is its affair. Up for life.
+pub const DRIVEN: u32 = 32;
 
 /// See the module head.
 #[derive(Debug, Default)]

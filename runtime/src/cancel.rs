@@ -767,7 +767,7 @@ impl<'a> Spread<'a> {
             Some(worker) => worker.put_aside(self.ended),
             None => {
                 for header in self.ended {
-                    let worker = self.home.shared().workers().first();
+                    let worker = self.home.shared().any_worker();
                     // SAFETY: claimed by us, with the runner's link; if nobody reads it any more, it ends here.
                     unsafe {
                         if !worker.is_some_and(|worker| notice::leave(worker.home(), Notice::End(header))) {

@@ -202,7 +202,7 @@ unsafe fn unpark(context: NonNull<Context>, ticket: Ticket, cause: Cause) -> boo
         let key = this.strand.urgency.load(Ordering::Relaxed);
         // SAFETY: K2: settled by us, so it is in no queue.
         if unsafe { worker.post.mailbox.push(carrier) } {
-            worker.shared().signals.wake(worker.index);
+            worker.shared().wake(worker.index);
         }
         if key < worker.post.running.load(Ordering::Relaxed) {
             worker.post.attention.raise(OLDER);

@@ -12,7 +12,7 @@ use forebear_context::context::{Cause, Context, ForeignContext, Table, Ticket};
 use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::{AtomicU64, Ordering};
 
-use crate::cancel;
+use crate::driver::{self, Seat};
 use crate::header::Header;
 use crate::home::Home;
 use crate::shared::Shared;
@@ -28,11 +28,18 @@ struct ForeignStrand {
 struct Foreign {
     strand: Cell<*mut ForeignStrand>,
     homes: RefCell<Vec<(Arc<Shared>, NonNull<Home>)>>,
+    seats: RefCell<Vec<Seat>>,
 }
 
 thread_local! {
     static FOREIGN: Foreign =
-        const { Foreign { strand: Cell::new(ptr::null_mut()), homes: RefCell::new(Vec::new()) } };
+        const {
+            Foreign {
+                strand: Cell::new(ptr::null_mut()),
+                homes: RefCell::new(Vec::new()),
+                seats: RefCell::new(Vec::new()),
+            }
+        };
 }
 
 static TABLE: Table = Table { prepare, finish, unpark, in_request, urgency, word, name };
@@ -91,9 +98,70 @@ pub(crate) fn home_for(shared: &Arc<Shared>) -> Option<NonNull<Home>> {
         .ok()
 }
 
+/// This thread's seat in a runtime without threads, if it has one.
+pub(crate) fn seat_taken(shared: &Arc<Shared>) -> Option<usize> {
+    let find = |foreign: &Foreign| {
+        let seats = foreign.seats.borrow();
+        seats.iter().find(|seat| Arc::ptr_eq(&seat.shared, shared)).map(|seat| seat.index)
+    };
+    FOREIGN.try_with(find).ok().flatten()
+}
+
+/// The same; takes one if there is one to be had. On the thread's own strand.
+pub(crate) fn seat(shared: &Arc<Shared>) -> Option<usize> {
+    if let Some(index) = seat_taken(shared) {
+        return Some(index);
+    }
+    let driven = shared.driven.as_ref()?;
+    FOREIGN
+        .try_with(|foreign| {
+            // SAFETY: made by `strand`, freed with the thread.
+            let strand = &unsafe { foreign.strand.get().as_ref() }?.strand;
+            // SAFETY: D3: the seats are given back before the strand goes.
+            let index = unsafe { driven.take(NonNull::from(strand.context())) }?;
+            if shared.workers()[index].sit_down().is_err() {
+                driven.give_back(index);
+                return None;
+            }
+            foreign.seats.borrow_mut().push(Seat { shared: shared.clone(), index });
+            Some(index)
+        })
+        .ok()
+        .flatten()
+}
+
+/// This thread's seats, in all runtimes that have no threads and that it deals with; and one in which it has none.
+pub(crate) fn seats() -> (Vec<Seat>, Option<Arc<Shared>>) {
+    let driven = FOREIGN.try_with(|foreign| {
+        let homes = foreign.homes.borrow();
+        let driven = homes.iter().filter(|(of, _)| of.driven.is_some() && !of.is_over());
+        driven.map(|(of, _)| of.clone()).collect::<Vec<_>>()
+    });
+    let mut lacking = None;
+    for shared in driven.unwrap_or_default() {
+        if seat(&shared).is_none() {
+            lacking = Some(shared);
+        }
+    }
+    (FOREIGN.try_with(|foreign| foreign.seats.borrow().clone()).unwrap_or_default(), lacking)
+}
+
+/// The seat is about to be given back.
+pub(crate) fn forget_seat(shared: &Arc<Shared>) {
+    let _ = FOREIGN
+        .try_with(|foreign| foreign.seats.borrow_mut().retain(|seat| !Arc::ptr_eq(&seat.shared, shared)));
+}
+
 impl Drop for Foreign {
     fn drop(&mut self) {
         let at = self.strand.get();
+        for seat in self.seats.take() {
+            // SAFETY: whoever has a seat has a strand; it is there until below.
+            unsafe {
+                strand::enter(&raw const (*at).strand);
+                seat.leave(&(*at).strand);
+            }
+        }
         if !at.is_null() {
             // SAFETY: no strand is always valid; nothing runs on this one any more.
             unsafe {
@@ -119,11 +187,8 @@ unsafe fn of(context: &Context) -> &ForeignStrand {
 }
 
 unsafe fn prepare(context: &Context, deadline: Option<Instant>) -> Option<NonNull<Context>> {
-    // Also after a nudge: this is called until the wait is over.
-    // SAFETY: by the table.
-    cancel::attend(unsafe { &of(context).strand });
-    // SAFETY: `ForeignContext` is the first field, and this is its thread.
-    unsafe { ForeignContext::block(context, deadline) };
+    // SAFETY: by the table: `ForeignContext` is the first field, and this is its thread.
+    unsafe { driver::wait(&of(context).strand, deadline) };
     None
 }
 

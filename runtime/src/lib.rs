@@ -26,6 +26,8 @@ mod cell;
 #[cfg(not(loom))]
 mod deadlines;
 #[cfg(not(loom))]
+mod driver;
+#[cfg(not(loom))]
 mod foreign;
 #[cfg(not(loom))]
 mod header;

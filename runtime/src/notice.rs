@@ -145,6 +145,14 @@ pub(crate) unsafe fn leave(home: &Home, notice: Notice) -> bool {
         // Everything is over; there is nothing to go on to.
         return false;
     }
+    if shared
+        .driven
+        .as_ref()
+        .is_some_and(|driven| !home.is_foreign() && !driven.is_taken(home.worker as usize))
+    {
+        // Nothing runs on a seat that nobody has.
+        return false;
+    }
     let mut left = home.desk.lock();
     if (home.is_foreign() && left.runs.is_none()) || home.desk.is_left() {
         return false;
@@ -159,7 +167,7 @@ pub(crate) unsafe fn leave(home: &Home, notice: Notice) -> bool {
     drop(left);
     if let Some(worker) = shared.workers().get(home.worker as usize) {
         worker.post.attention.raise(NOTICE);
-        shared.signals.wake(worker.index);
+        shared.wake(worker.index);
     }
     true
 }

@@ -16,6 +16,7 @@ pub use self::build::{BuildError, RuntimeBuilder};
 
 use self::build::MAX_WORKERS;
 use crate::cell::{Callable, Fallible, Plain};
+use crate::driver;
 use crate::foreign;
 use crate::header::OWN_STACK;
 use crate::hooks;
@@ -32,7 +33,7 @@ use crate::strand::Strand;
 /// Several can live in one process. A request belongs to the runtime that is current where it was made; free functions
 /// such as [`spawn`](crate::spawn) mean the current request's runtime, else the entered one, else a default, which is made
 /// on first use with as many workers as the machine has cores, or as the environment variable `FOREBEAR_THREADS` says (a
-/// number from 1 to 1024; anything else is a panic that says so).
+/// number from 0 to 1024, where 0 is the synchronous mode; anything else is a panic that says so).
 ///
 /// ```
 /// use forebear_runtime::{Runtime, spawn};
@@ -185,6 +186,7 @@ impl Runtime {
             }
         }
         let Some(strand) = foreign::strand() else { return f() };
+        driver::enter(self.shared(), strand);
         let entered = strand.entered.replace(&*self.0.shared);
         // The fast ways of spawn and take go by the home; without one they leave the matter to the slow ones.
         let _back = Back(strand, entered, strand.home.replace(ptr::null()));
@@ -216,9 +218,21 @@ impl Runtime {
         }
     }
 
-    /// How many workers there are.
+    /// How many workers there are; 0 in the synchronous and in the seeded mode.
     pub fn workers(&self) -> usize {
-        self.0.shared.workers().len()
+        self.0.shared.threads()
+    }
+
+    /// The time on the runtime's clock: what its deadlines and time-outs go by. Virtual in the seeded mode.
+    ///
+    /// ```
+    /// # use forebear_runtime::Runtime;
+    /// let runtime = Runtime::builder().seeded(1).build()?;
+    /// assert_eq!(runtime.now(), runtime.now()); // nothing waits, so no time passes
+    /// # Ok::<(), forebear_runtime::BuildError>(())
+    /// ```
+    pub fn now(&self) -> std::time::Instant {
+        self.0.shared.deadlines.now()
     }
 
     /// What the workers are doing, by number: a snapshot.
@@ -259,6 +273,9 @@ impl fmt::Debug for Runtime {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        if self.shared.driven.is_some() {
+            return driver::handle_gone(&self.shared);
+        }
         let Some(engine) = self.engine.take() else { return };
         self.shared.signals.stop();
         let shared = self.shared.clone();
@@ -301,7 +318,7 @@ pub struct Metrics {
 /// ```
 pub fn parallelism() -> std::num::NonZero<usize> {
     let workers = match foreign::strand() {
-        Some(strand) => origin::current_runtime(strand).workers().len(),
+        Some(strand) => origin::current_runtime(strand).threads(),
         None => 1,
     };
     std::num::NonZero::new(workers).unwrap_or(std::num::NonZero::<usize>::MIN)
@@ -321,9 +338,9 @@ pub(crate) fn default_shared() -> Arc<Shared> {
             let mut builder = Runtime::builder();
             if let Ok(text) = std::env::var("FOREBEAR_THREADS") {
                 match text.trim().parse() {
-                    Ok(workers @ 1..=MAX_WORKERS) => builder = builder.workers(workers),
+                    Ok(workers @ 0..=MAX_WORKERS) => builder = builder.workers(workers),
                     _ => panic!(
-                        "forebear: FOREBEAR_THREADS is '{text}': give a number from 1 to {MAX_WORKERS}"
+                        "forebear: FOREBEAR_THREADS is '{text}': give a number from 0 to {MAX_WORKERS}"
                     ),
                 }
             }

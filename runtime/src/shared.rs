@@ -17,6 +17,7 @@ use forebear_pool::{Signals, Supply};
 use crate::attention::OLDER;
 use crate::cancel;
 use crate::deadlines::Deadlines;
+use crate::driver::Driven;
 use crate::header::Header;
 use crate::home::Depot;
 use crate::runtime::Handle;
@@ -46,6 +47,8 @@ pub(crate) struct Shared {
     pub deadlines: Deadlines,
     pub slab: Slab,
     workers: OnceLock<Box<[Worker]>>,
+    /// There are no worker threads: other threads drive its workers, which are seats then.
+    pub driven: Option<Driven>,
     /// Workers whose loop has not ended.
     alive: AtomicUsize,
     /// No worker will look again.
@@ -102,6 +105,7 @@ pub(crate) struct Settings {
     pub on_unseen_failure: Option<UnseenHook>,
     pub on_warning: Option<WarningHook>,
     pub clock: Arc<dyn Clock>,
+    pub driven: Option<Driven>,
 }
 
 impl Shared {
@@ -116,6 +120,7 @@ impl Shared {
             groups: Groups::new(settings.workers),
             slab: Slab::new(settings.max_stacks),
             workers: OnceLock::new(),
+            driven: settings.driven,
             alive: AtomicUsize::new(settings.workers),
             over: AtomicBool::new(false),
             default_class: settings.default_class,
@@ -137,6 +142,26 @@ impl Shared {
     #[inline(always)]
     pub(crate) fn workers(&self) -> &[Worker] {
         self.workers.get().map_or(&[], |workers| workers)
+    }
+
+    /// How many threads of its own it has.
+    pub(crate) fn threads(&self) -> usize {
+        if self.driven.is_some() { 0 } else { self.workers().len() }
+    }
+
+    /// Somebody who reads notices.
+    pub(crate) fn any_worker(&self) -> Option<&Worker> {
+        let index = self.driven.as_ref().map_or(Some(0), Driven::first_taken)?;
+        self.workers().get(index)
+    }
+
+    /// Says that there is something for worker number `index`. After it is visible.
+    #[inline]
+    pub(crate) fn wake(&self, index: usize) {
+        match &self.driven {
+            None => self.signals.wake(index),
+            Some(driven) => driven.nudge(index),
+        }
     }
 
     /// All workers but number `index`.
@@ -168,6 +193,10 @@ impl Shared {
         if pushed == Pushed::Closed {
             return false;
         }
+        if let Some(driven) = &self.driven {
+            driven.nudge_all();
+            return true;
+        }
         if pushed == Pushed::First {
             if !self.signals.notify_any() {
                 self.raise_older(key);
@@ -194,6 +223,15 @@ impl Shared {
         if let Some((_, worker)) = youngest {
             worker.post.attention.raise(OLDER);
         }
+    }
+
+    /// The end of a runtime without threads, whose work is over: false if a root has come meanwhile.
+    pub(crate) fn end_driven(&self) -> bool {
+        let closed = self.roots.close_if_empty();
+        if closed {
+            self.over.store(true, Ordering::Release);
+        }
+        closed
     }
 
     /// A count of this record.

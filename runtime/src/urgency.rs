@@ -74,7 +74,7 @@ pub(crate) unsafe fn follow(here: Option<&Worker>, target: NonNull<Header>, key:
         if !here.is_some_and(|here| ptr::eq(here, worker)) {
             h.word.add_link();
             worker.post.leave_raise(target, key);
-            home.shared().signals.wake(worker.index);
+            home.shared().wake(worker.index);
             return;
         }
         if crate::strand::get().is_some_and(|current| ptr::eq(current, strand)) {

@@ -27,10 +27,11 @@ use forebear_context::context::{Cause, Reason, Ticket, WaitNode};
 use forebear_context::error::{CancelReason, Cycle, Error, Failure, WaitError};
 use forebear_context::shim::atomic::Ordering;
 
-use crate::attention::{HUNGRY, MARKS, NOTICE, OLDER};
+use crate::attention::{DRIVEN, HUNGRY, MARKS, NOTICE, OLDER};
 use crate::cancel;
 use crate::cell;
 use crate::deadlines::{Deadlines, park_until};
+use crate::driver;
 use crate::foreign;
 use crate::header::{ARM, DETACHED, Header, OWN_STACK, ROOT};
 use crate::kin;
@@ -148,6 +149,8 @@ unsafe fn left(
         _ if cancelled => Some(Err(WaitError::Cancelled)),
         _ if over => Some(Ok(())),
         Cause::TimedOut => Some(Err(WaitError::TimedOut)),
+        // SAFETY: by contract.
+        Cause::Circular => Some(Err(WaitError::CircularWait(unsafe { driver::cycle_of(strand, header) }))),
         _ => None,
     }
 }
@@ -167,7 +170,7 @@ unsafe fn run_own(header: NonNull<Header>) -> bool {
         return false;
     }
     let Some(worker) = strand.worker() else { return false };
-    if worker.post.attention.get() & (OLDER | NOTICE | MARKS) != 0
+    if worker.post.attention.get() & (OLDER | NOTICE | MARKS | DRIVEN) != 0
         || h.is(OWN_STACK)
         || strand.room() < h.need()
         || h.word.claim_by_waiter(true).is_err()
@@ -214,6 +217,10 @@ pub(crate) unsafe fn prepare<'a>(
             // SAFETY: the caller's count.
             unsafe { cancel::cancel_orphan(header) };
             continue;
+        }
+        if strand.worker().is_none() {
+            // SAFETY: the caller's count.
+            unsafe { driver::meet(h) };
         }
         let lends = terms.deadline.is_none() && !terms.watches;
         if lends && bits.is_unstarted() && bits.life() != HELD && may_lend(strand, h) {
@@ -351,6 +358,7 @@ fn may_lend(strand: &Strand, h: &Header) -> bool {
     match strand.worker() {
         Some(worker) => {
             ptr::eq(worker.shared(), home.shared())
+                && !worker.driver.as_ref().is_some_and(|driver| driver.would_rather_queue())
                 && (worker.post.attention.get() & OLDER == 0 || !worker.older_is_ready())
         }
         // While the thread's locals are being destroyed it has no home to count children on (M1).
@@ -377,6 +385,7 @@ unsafe fn run_here(strand: &Strand, header: NonNull<Header>) {
             let shared = unsafe { (*header.as_ref().home.get()).shared() }.arc();
             let Some(home) = foreign::home_for(&shared) else { unreachable!("asked by `may_lend`") };
             shared.foreign_direct_count.fetch_add(1, Ordering::Relaxed);
+            let _guest = driver::Guest::of(&shared);
             let own = home.as_ptr();
             // SAFETY: M3; O2: taken back below.
             let (desk, before) = unsafe {
@@ -444,8 +453,14 @@ fn submit_to(worker: &Worker, h: &Header, marks: u64, attention: u32) {
     }
     worker.list.insert(h);
     worker.note_inserted(h.lineage.key());
-    if attention & HUNGRY != 0 {
-        worker.feed();
+    if attention & (HUNGRY | DRIVEN) != 0 {
+        if attention & HUNGRY != 0 {
+            worker.feed();
+        }
+        if attention & DRIVEN != 0 {
+            // SAFETY: the caller has a count of the request.
+            unsafe { worker.queued_here(NonNull::from(h)) };
+        }
     }
 }
 
@@ -492,6 +507,12 @@ pub(crate) unsafe fn push_root(header: NonNull<Header>) {
     let h = unsafe { header.as_ref() };
     // SAFETY: M3; the record may go with the header, so a count is held over the push.
     let shared = unsafe { (*h.home.get()).shared() }.arc();
+    if shared.driven.is_some() {
+        // SAFETY: the link.
+        if unsafe { driver::root_comes(&shared, header) } {
+            return;
+        }
+    }
     if !shared.push_root(header) {
         if h.word.claim_by_queue() {
             h.side_or_new().reason.set(Some(CancelReason::Shutdown));

@@ -46,6 +46,7 @@ use forebear_context::shim::{Arc, Mutex};
 use forebear_pool::{Mailbox, WorkerState};
 
 mod carriers;
+mod driven;
 mod marks;
 mod patience;
 mod publish;
@@ -53,10 +54,11 @@ mod steal;
 mod suspend;
 mod unwinding;
 
+pub(crate) use self::driven::{Driver, settle_circle};
 use self::patience::Patience;
 pub(crate) use self::unwinding::is_unwinding;
 
-use crate::attention::{Attention, RAISED};
+use crate::attention::{Attention, DRIVEN, RAISED};
 use crate::carrier::Carrier;
 use crate::header::Header;
 use crate::home::{self, Home};
@@ -146,6 +148,8 @@ pub(crate) struct Worker {
     left_unwinding: Cell<usize>,
     /// Jobs of one scope that are over and not taken off its count yet.
     jobs: Cell<(*const ScopeCore, i64)>,
+    /// Who drives it, if it has no thread of its own.
+    pub driver: Option<Box<Driver>>,
     pub post: Post,
 }
 
@@ -157,6 +161,10 @@ unsafe impl Send for Worker {}
 impl Worker {
     /// The record of worker number `index`.
     pub(crate) fn new(index: usize, shared: &Arc<Shared>) -> Worker {
+        let attention = Attention::new();
+        if shared.driven.is_some() {
+            attention.raise(DRIVEN);
+        }
         Worker {
             index,
             need_pages: shared.default_need,
@@ -179,8 +187,9 @@ impl Worker {
             marked: Cell::new(0),
             left_unwinding: Cell::new(0),
             jobs: Cell::new((ptr::null(), 0)),
+            driver: shared.driven.as_ref().map(|driven| Box::new(Driver::new(driven))),
             post: Post {
-                attention: Attention::new(),
+                attention,
                 running: AtomicU64::new(NO_KEY),
                 private: AtomicU64::new(NO_KEY),
                 mailbox: Mailbox::new(),
@@ -307,6 +316,10 @@ impl Worker {
 
     #[inline(never)]
     fn next_of_all(&self) -> Option<Next> {
+        if let Some(driver) = &self.driver {
+            // Whoever drives has chosen; if not, it is to come back.
+            return driver.take_order();
+        }
         self.settle_jobs();
         // Others send home what they end; a worker that makes nothing itself would never come to fetch it.
         self.home().drain_returns();
@@ -334,7 +347,10 @@ impl Worker {
             let (ready, private) = (self.ready().key(), self.list.key());
             let (shelf, roots) = (self.post.shelf.key(), shared.roots.key());
             let mut best = Best { key: ready.min(private).min(shelf).min(roots), victim: None };
-            shared.look(self.index, &self.looks, &mut best);
+            if self.driver.is_none() {
+                // What a thread submits is run by that thread.
+                shared.look(self.index, &self.looks, &mut best);
+            }
             let Best { key: best, victim } = best;
             if best == NO_KEY {
                 let strand = self.ready().pop(true)?;

@@ -3,6 +3,7 @@
 use forebear_context::error::Cancelled;
 
 use crate::cancel;
+use crate::driver;
 use crate::no_suspend;
 use crate::strand;
 
@@ -28,6 +29,9 @@ pub fn yield_now() -> Result<(), Cancelled> {
     let Some(worker) = strand.worker() else {
         if cancel::refuses(strand) {
             return Err(Cancelled::new());
+        }
+        if driver::drive_some(strand) {
+            return if cancel::refuses(strand) { Err(Cancelled::new()) } else { Ok(()) };
         }
         std::thread::yield_now();
         return Ok(());

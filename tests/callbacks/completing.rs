@@ -8,7 +8,7 @@ use forebear::{
 };
 
 use crate::support::order::{Gate, Log, root};
-use crate::support::{Count, Flag, in_both_worlds, on_each, until};
+use crate::support::{Come, Count, Flag, in_both_worlds, on_each, until};
 use crate::{at_each_end, boo, note_all, told};
 
 /// Whether it looks unfinished in every way that there is.
@@ -134,7 +134,7 @@ fn to_wait_in_a_callback_for_the_lender_of_the_stack_is_a_circular_wait() {
             inner.take().unwrap()
         });
         assert_eq!(outer.wait().unwrap(), &7);
-        assert!(matches!(answer.recv().unwrap(), Err(WaitError::CircularWait(_))));
+        assert!(matches!(answer.come().unwrap(), Err(WaitError::CircularWait(_))));
     });
 }
 

@@ -158,12 +158,12 @@ fn told<T: std::fmt::Debug>(how: Outcome<'_, T>) -> String {
 /// Runs the test against runtimes of every size that put down what their hook is told.
 #[track_caller]
 fn with_hook(test: impl Fn(&Runtime, &Hook)) {
-    for workers in support::WORKERS {
-        let _dog = Watchdog::new(format_args!("{workers} workers"));
+    for kind in support::kinds() {
+        let _dog = Watchdog::new(format_args!("{kind:?}"));
         let told = Hook::default();
         let hook = told.clone();
-        let runtime = Runtime::builder()
-            .workers(workers)
+        let runtime = kind
+            .builder()
             .on_unseen_failure(move |failure| hook.0.lock().unwrap().push(failure.error().to_string()))
             .build()
             .unwrap();

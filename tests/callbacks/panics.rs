@@ -5,9 +5,7 @@ use std::panic::resume_unwind;
 use std::sync::mpsc::channel;
 use std::thread;
 
-use forebear::{
-    Cancellation, OrUnwind, Outcome, Request, Runtime, State, WaitError, spawn, try_spawn, yield_now,
-};
+use forebear::{Cancellation, OrUnwind, Outcome, Request, State, WaitError, spawn, try_spawn, yield_now};
 
 use crate::support::order::{Log, root};
 use crate::support::{Count, Flag, Watchdog, hold_workers, in_both_worlds, join_all, on_each, until};
@@ -271,11 +269,10 @@ fn a_success_callback_that_panics_when_the_end_was_told_changes_nothing() {
 #[test]
 fn d9_a_callback_that_panics_leaves_no_waiter_hanging() {
     let bursts: [fn(); 3] = [|| burst("callback"), burst_twice, || drop(Fragile(Count::new()))];
-    for workers in crate::support::WORKERS {
-        let _dog = Watchdog::new(workers);
+    for kind in crate::support::kinds() {
+        let _dog = Watchdog::new(format_args!("{kind:?}"));
         // The hook does no better.
-        let runtime =
-            Runtime::builder().workers(workers).on_unseen_failure(|_| burst_twice()).build().unwrap();
+        let runtime = kind.builder().on_unseen_failure(|_| burst_twice()).build().unwrap();
         for (round, burst) in (0..3).flat_map(|round| bursts.map(|burst| (round, burst))) {
             let begun = Count::new();
             let all = begun.clone();

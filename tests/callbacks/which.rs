@@ -7,7 +7,7 @@ use std::time::Duration;
 use forebear::{AnyRequest, CancelReason, Outcome, Request, is_cancelled, spawn, yield_now};
 
 use crate::support::order::{Log, root};
-use crate::support::{Count, Flag, hold_thread_until, in_both_worlds, join_all, on_each, until};
+use crate::support::{Come, Count, Flag, hold_thread_until, in_both_worlds, join_all, on_each, until};
 use crate::{at_each_end, boo, note_all, told};
 
 #[test]
@@ -154,7 +154,7 @@ fn of_a_request_that_a_foreign_thread_runs_they_run_there() {
             request.on_done(move |_| send.send(thread::current().id()).unwrap());
             request.wait().unwrap();
         });
-        assert_eq!(ran_on.recv().unwrap(), thread::current().id());
+        assert_eq!(ran_on.come().unwrap(), thread::current().id());
     });
 }
 
@@ -176,7 +176,7 @@ fn the_request_is_the_current_one_in_them_and_what_they_make_is_its_child() {
             .on_done(move |_| send.send(here()).unwrap());
         bring(request);
         for _ in 0..2 {
-            assert_eq!(found.recv().unwrap(), (Some(any.clone()), Some(any.clone())));
+            assert_eq!(found.come().unwrap(), (Some(any.clone()), Some(any.clone())));
         }
         assert_eq!(Request::current(), me, "and not after them");
         assert_eq!(any.parent(), me);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
-use crate::support::{Count, Flag, hold_thread_until, in_both_worlds, on_each, on_each_of, until};
+use crate::support::{Come, Count, Flag, hold_thread_until, in_both_worlds, on_each, on_each_of, until};
 use crate::{Gauge, endless, is_stopped_by, until_cancelled};
 use forebear::{
     CancelReason, Cancellation, Canceller, Error, Request, RequestPool, State, WaitError, is_cancelled, join,
@@ -122,7 +122,7 @@ fn a_cancel_reaches_a_member_that_never_waits_though_it_keeps_the_only_worker() 
             });
             pool.wait()
         });
-        let canceller = canceller.recv().unwrap();
+        let canceller = canceller.come().unwrap();
         hold_thread_until(|| computing.is_up());
         canceller.cancel();
         is_stopped_by(&job.take().unwrap(), CancelReason::PoolCancelled);
@@ -235,7 +235,7 @@ fn a_cancelled_waiter_waits_for_members_that_somebody_else_wants() {
             })
         });
         operator.submit();
-        let member = member.recv().unwrap();
+        let member = member.come().unwrap();
         let wants = member.clone();
         // It is wanted by a request that lives; a cancel would spare it, the pool aborts it.
         let live = runtime.spawn(move || wants.wait());

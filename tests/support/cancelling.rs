@@ -10,7 +10,7 @@ use forebear::time::ManualClock;
 use forebear::{AnyRequest, CancelReason, Outcome, Request, Runtime, State, WaitError};
 
 use super::support::order::root;
-use super::support::{Flag, WORKERS, Watchdog, until};
+use super::support::{Come, Flag, Kind, Watchdog, kinds, until};
 
 /// A request to wait for that runs on a foreign thread, blocked, and ends when it is opened. No worker can run it, and no
 /// cancel ends it: its runner wants it. Opened when it is dropped.
@@ -27,7 +27,7 @@ impl Gate {
         let up = started.clone();
         let request = Request::builder().name("gate").detached().on(runtime).build(move || {
             up.raise();
-            let _ = opened.recv();
+            let _ = opened.come();
         });
         let runner = request.clone();
         let thread = thread::spawn(move || runner.wait().copied().unwrap());
@@ -99,13 +99,13 @@ pub(crate) fn was_cancelled(request: &AnyRequest) -> CancelReason {
     }
 }
 
-/// Runs the test against runtimes of every size whose time stands still.
+/// Runs the test against runtimes of every kind whose time stands still; a seeded one's moves by itself.
 #[track_caller]
 pub(crate) fn on_each_clocked(test: impl Fn(&Runtime, &ManualClock)) {
-    for workers in WORKERS {
-        let _dog = Watchdog::new(format_args!("{workers} workers, manual clock"));
+    for kind in kinds().filter(|kind| !matches!(kind, Kind::Seeded(_))) {
+        let _dog = Watchdog::new(format_args!("{kind:?}, manual clock"));
         let clock = ManualClock::new();
-        let runtime = Runtime::builder().workers(workers).clock(clock.clone()).build().unwrap();
+        let runtime = kind.builder().clock(clock.clone()).build().unwrap();
         test(&runtime, &clock);
     }
 }

@@ -1,4 +1,4 @@
-//! What the behaviour suite shares: runtimes of several sizes, a watchdog, and ways to wait that need no sleep.
+//! What the behaviour suite shares: runtimes of several kinds, a watchdog, and ways to wait that need no sleep.
 //!
 //! Nothing here is ordered by time. What must be so before a test goes on is waited for: by a channel, a barrier, or
 //! [`until`], which yields. A lost wake-up shows as a hang, so every body runs under a [`Watchdog`].
@@ -7,16 +7,105 @@
 
 pub(crate) mod order;
 
+use std::cell::Cell;
 use std::io::Write;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
-use forebear::{Request, Runtime, shield, spawn, yield_now};
+use forebear::{Request, Runtime, RuntimeBuilder, shield, spawn, yield_now};
 
-/// The numbers of workers that promises are tested with.
-pub(crate) const WORKERS: [usize; 3] = [1, 2, 4];
+/// A kind of runtime that promises are tested with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// So many worker threads.
+    Workers(usize),
+    /// None: the synchronous mode.
+    Synchronous,
+    /// The seeded mode.
+    Seeded(u64),
+}
+
+const KINDS: [Kind; 6] = [
+    Kind::Workers(1),
+    Kind::Workers(2),
+    Kind::Workers(4),
+    Kind::Synchronous,
+    Kind::Seeded(1),
+    Kind::Seeded(0x5eed),
+];
+
+impl Kind {
+    /// A description of a runtime of this kind.
+    pub(crate) fn builder(self) -> RuntimeBuilder {
+        let builder = Runtime::builder().name("test");
+        match self {
+            Kind::Workers(workers) => builder.workers(workers),
+            Kind::Synchronous => builder.workers(0),
+            Kind::Seeded(seed) => builder.seeded(seed),
+        }
+    }
+
+    /// Such a runtime.
+    pub(crate) fn build(self) -> Runtime {
+        let runtime = self.builder().build().expect("a small runtime can be built");
+        if let Kind::Seeded(_) = self {
+            // It belongs to this thread, and not to one that the test starts and that exits.
+            runtime.enter(|| ());
+        }
+        runtime
+    }
+
+    fn is(self, modes: Modes) -> bool {
+        match self {
+            Kind::Workers(_) => false,
+            Kind::Synchronous => modes != Modes::Seeded,
+            Kind::Seeded(_) => modes != Modes::Synchronous,
+        }
+    }
+}
+
+/// The modes without worker threads, of which some tests are nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Modes {
+    Synchronous,
+    Seeded,
+    Both,
+}
+
+thread_local! {
+    /// Requests of this thread run while it waits or yields, and only then.
+    static DRIVES: Cell<bool> = const { Cell::new(false) };
+    static EXCLUDED: Cell<Option<Modes>> = const { Cell::new(None) };
+}
+
+/// While this is held, tests on this thread leave a mode out.
+#[must_use = "it is over when this is dropped"]
+pub(crate) struct NotOn(Option<Modes>);
+
+/// The test does not hold in these modes, for this reason. To be held until its end.
+pub(crate) fn not_on(modes: Modes, reason: &str) -> NotOn {
+    println!("not on {modes:?}: {reason}");
+    NotOn(EXCLUDED.replace(Some(modes)))
+}
+
+impl Drop for NotOn {
+    fn drop(&mut self) {
+        EXCLUDED.set(self.0);
+    }
+}
+
+/// The kinds of runtimes that the calling test is for. `FOREBEAR_KIND` leaves only those whose name it begins, to look for
+/// what fails.
+pub(crate) fn kinds() -> impl Iterator<Item = Kind> {
+    let only = std::env::var("FOREBEAR_KIND").unwrap_or_default();
+    let excluded = EXCLUDED.get();
+    let kinds = KINDS.into_iter().filter(move |kind| {
+        format!("{kind:?}").starts_with(&only) && !excluded.is_some_and(|modes| kind.is(modes))
+    });
+    kinds.inspect(|kind| DRIVES.set(!matches!(kind, Kind::Workers(_))))
+}
 
 /// How long a test body may take: far above what the slowest needs on a busy machine.
 fn patience() -> Duration {
@@ -68,13 +157,17 @@ pub(crate) fn runtime(workers: usize) -> Runtime {
     Runtime::builder().workers(workers).name("test").build().expect("a small runtime can be built")
 }
 
-/// Runs the test, on the foreign thread that calls this, against runtimes of every size in [`WORKERS`].
+/// Runs the test, on the foreign thread that calls this, against runtimes of every [`Kind`].
 #[track_caller]
 pub(crate) fn on_each(test: impl Fn(&Runtime)) {
-    on_each_of(&WORKERS, test);
+    for kind in kinds() {
+        let _dog = Watchdog::new(format_args!("{kind:?}"));
+        let runtime = kind.build();
+        test(&runtime);
+    }
 }
 
-/// As [`on_each`], for other numbers of workers.
+/// As [`on_each`], for what is about so many worker threads.
 #[track_caller]
 pub(crate) fn on_each_of(sizes: &[usize], test: impl Fn(&Runtime)) {
     for &workers in sizes {
@@ -84,22 +177,22 @@ pub(crate) fn on_each_of(sizes: &[usize], test: impl Fn(&Runtime)) {
     }
 }
 
-/// Runs the test as a request of runtimes of every size in [`WORKERS`].
+/// Runs the test as a request of runtimes of every [`Kind`].
 #[track_caller]
 pub(crate) fn inside_each(test: impl Fn() + Sync) {
-    for workers in WORKERS {
-        let _dog = Watchdog::new(format_args!("inside, {workers} workers"));
-        runtime(workers).run(&test);
+    for kind in kinds() {
+        let _dog = Watchdog::new(format_args!("inside, {kind:?}"));
+        kind.build().run(&test);
     }
 }
 
-/// Runs the test twice against runtimes of every size: on a foreign thread that has entered the runtime, and as a
+/// Runs the test twice against runtimes of every kind: on a foreign thread that has entered the runtime, and as a
 /// request of it. For what must be the same in both worlds.
 #[track_caller]
 pub(crate) fn in_both_worlds(test: impl Fn() + Sync) {
-    for workers in WORKERS {
-        let _dog = Watchdog::new(format_args!("foreign, {workers} workers"));
-        runtime(workers).enter(&test);
+    for kind in kinds() {
+        let _dog = Watchdog::new(format_args!("foreign, {kind:?}"));
+        kind.build().enter(&test);
     }
     inside_each(test);
 }
@@ -107,23 +200,53 @@ pub(crate) fn in_both_worlds(test: impl Fn() + Sync) {
 /// Yields until `so` is true, also in a request that was cancelled: it would keep its worker from the others otherwise.
 pub(crate) fn until(so: impl Fn() -> bool) {
     while !so() {
-        if yield_now().is_err() {
-            let _ = shield(yield_now);
-        }
+        let_others();
+    }
+}
+
+fn let_others() {
+    if yield_now().is_err() {
+        let _ = shield(yield_now);
     }
 }
 
 /// Keeps this thread, worker or not, and gives nothing else on it a chance until `so` is true.
 pub(crate) fn hold_thread_until(so: impl Fn() -> bool) {
     while !so() {
+        assert!(!DRIVES.get(), "this thread is held, which alone could go on: the test is not for this kind");
         std::thread::yield_now();
     }
 }
 
-/// Joins threads one by one. `std::thread::scope` waits for its threads by itself, but in a way that ThreadSanitizer cannot
+/// Receiving where the requests of this thread may have to go on first.
+pub(crate) trait Come<T> {
+    /// As `recv`; yields meanwhile if this thread is to drive.
+    fn come(&self) -> Result<T, mpsc::RecvError>;
+}
+
+impl<T> Come<T> for mpsc::Receiver<T> {
+    fn come(&self) -> Result<T, mpsc::RecvError> {
+        if !DRIVES.get() {
+            return self.recv();
+        }
+        loop {
+            match self.try_recv() {
+                Ok(value) => return Ok(value),
+                Err(mpsc::TryRecvError::Disconnected) => return Err(mpsc::RecvError),
+                Err(mpsc::TryRecvError::Empty) => let_others(),
+            }
+        }
+    }
+}
+
+/// Joins threads one by one, and has the requests of this thread go on meanwhile, if it is to drive them. `std::thread::scope` waits for its threads by itself, but in a way that ThreadSanitizer cannot
 /// see; it knows joins.
 pub(crate) fn join_all<'scope>(threads: impl IntoIterator<Item = std::thread::ScopedJoinHandle<'scope, ()>>) {
+    let threads: Vec<_> = threads.into_iter().collect();
     for thread in threads {
+        if DRIVES.get() {
+            until(|| thread.is_finished());
+        }
         if let Err(payload) = thread.join() {
             std::panic::resume_unwind(payload);
         }
@@ -200,6 +323,7 @@ pub(crate) struct Held {
 
 /// Keeps all workers of `runtime` busy. Returns when they are.
 pub(crate) fn hold_workers(runtime: &Runtime) -> Held {
+    assert!(runtime.workers() > 0, "there is nothing to be held: the test is not for this kind");
     let (free, started) = (Flag::new(), Count::new());
     let holders = (0..runtime.workers())
         .map(|_| {

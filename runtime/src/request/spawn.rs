@@ -5,7 +5,7 @@ use std::ptr;
 use forebear_context::error::Error;
 
 use super::Request;
-use crate::attention::{HUNGRY, MARKS, NOTICE};
+use crate::attention::{DRIVEN, HUNGRY, MARKS, NOTICE};
 use crate::builder::{RequestBuilder, create};
 use crate::cell::{self, BOXED_ABOVE, Birth, Boxed, Callable, Fallible, Plain};
 use crate::origin::{self, Rank};
@@ -113,7 +113,7 @@ unsafe fn spawn_small<T, C: Callable<T>>(callable: C, scope: *const crate::scope
         h.scope.set(scope);
         worker.list.insert(h);
         worker.note_inserted(key);
-        if worker.post.attention.get() & (HUNGRY | NOTICE | MARKS) != 0 {
+        if worker.post.attention.get() & (HUNGRY | NOTICE | MARKS | DRIVEN) != 0 {
             worker.attend_spawn(header);
         }
         // SAFETY: the one handle of `SPAWNED`.

@@ -2,12 +2,13 @@
 
 use std::fmt;
 
-use forebear_context::clock::{Clock, MonotonicClock};
+use forebear_context::clock::{Clock, ManualClock, MonotonicClock};
 use forebear_context::error::{Failure, StackError};
 use forebear_context::shim::Arc;
 use forebear_pool::{Affinity, Engine, Options, StartError};
 
 use super::{DEFAULT, Handle, Runtime};
+use crate::driver::Driven;
 use crate::hooks;
 use crate::shared::{Settings, Shared, UnseenHook, WarningHook};
 use crate::stack::{self, overflow};
@@ -17,7 +18,7 @@ use crate::worker::Worker;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {
-    /// No workers, or more than can be.
+    /// More workers than can be.
     #[non_exhaustive]
     Workers {
         /// How many were asked for.
@@ -41,6 +42,12 @@ pub enum BuildError {
         /// How many there must be at least.
         min: usize,
     },
+    /// A seeded runtime has one thread, the caller's, and a clock of its own.
+    #[non_exhaustive]
+    Seeded {
+        /// The setting that does not go with a seed.
+        with: &'static str,
+    },
     /// The workers could not be given the stacks they begin on.
     Stack(StackError),
     /// The threads could not be started.
@@ -53,7 +60,7 @@ impl fmt::Display for BuildError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             BuildError::Workers { asked, max } => {
-                write!(f, "a runtime of {asked} workers was asked for: ask for 1 to {max}")
+                write!(f, "a runtime of {asked} workers was asked for: ask for at most {max}")
             }
             BuildError::StackSize { asked, max } => {
                 write!(f, "stacks of {asked} bytes were asked for: ask for at most {max}")
@@ -65,6 +72,10 @@ impl fmt::Display for BuildError {
                      for fewer workers"
                 )
             }
+            BuildError::Seeded { with } => write!(
+                f,
+                "a seeded runtime runs everything on the thread that uses it, under a clock of its own: leave `{with}` out"
+            ),
             BuildError::Stack(error) => error.fmt(f),
             BuildError::Start(error) => error.fmt(f),
             BuildError::DefaultExists => f.write_str(
@@ -94,7 +105,8 @@ pub struct RuntimeBuilder {
     affinity: Affinity,
     on_unseen_failure: Option<UnseenHook>,
     on_warning: Option<WarningHook>,
-    clock: Arc<dyn Clock>,
+    clock: Option<Arc<dyn Clock>>,
+    seed: Option<u64>,
 }
 
 /// More threads than this are a mistake.
@@ -111,7 +123,8 @@ impl Default for RuntimeBuilder {
             affinity: Affinity::default(),
             on_unseen_failure: None,
             on_warning: None,
-            clock: Arc::new(MonotonicClock),
+            clock: None,
+            seed: None,
         }
     }
 }
@@ -124,8 +137,68 @@ impl RuntimeBuilder {
     }
 
     /// How many workers; by default as many as the machine has cores for this process.
+    ///
+    /// With 0 there is no worker thread: this is the *synchronous mode*, for debugging and for tests that want no
+    /// surprises. The promises are the same. [`submit`](crate::Request::submit) and all that spawns run the request on the
+    /// calling thread until it ends or suspends, before they return; what is suspended goes on whenever that thread waits,
+    /// yields or drops the last handle of the runtime. A wait that nothing can end is answered
+    /// [`CircularWait`](crate::WaitError::CircularWait). Several threads may use such a runtime (up to 32 at a time; more
+    /// wait for their turn), each runs what it submits. A thread that exits aborts what it has suspended, and drives it to
+    /// its end. Not run at once is what is submitted inside [`no_suspend`](crate::no_suspend()), or in an unwind: it is
+    /// queued.
+    ///
+    /// ```
+    /// use forebear_runtime::{Runtime, spawn};
+    /// use std::sync::atomic::{AtomicBool, Ordering};
+    ///
+    /// static RAN: AtomicBool = AtomicBool::new(false);
+    /// let debug = Runtime::builder().workers(0).build()?;
+    /// let request = debug.spawn(|| RAN.store(true, Ordering::Relaxed));
+    /// assert!(RAN.load(Ordering::Relaxed) && request.is_done());
+    /// # Ok::<(), forebear_runtime::BuildError>(())
+    /// ```
     pub fn workers(mut self, workers: usize) -> Self {
         self.workers = Some(workers);
+        self
+    }
+
+    /// The *seeded mode*: everything runs on one thread, in an order that `seed` decides, under a virtual clock. A program
+    /// all of whose contexts are requests of this runtime (and the thread that runs them) does the same for the same seed,
+    /// step by step; other seeds are other interleavings.
+    ///
+    /// At every wait, yield, submit and end it is drawn who goes on. So requests do *not* go in the order of their
+    /// ancestors here, and none that can go on is passed over for ever. The runtime belongs to the thread that first
+    /// submits to it, waits in it, enters or runs it, until that exits; requests run when that thread waits or yields. Other threads may use it
+    /// as they may use any, but then what happens depends on them, too. Time is virtual: when nothing can go on the clock
+    /// jumps to the next deadline, so an hour's time-out passes at once; [`Runtime::now`] tells it. Goes with neither
+    /// [`workers`](Self::workers) above 1 nor [`clock`](Self::clock).
+    ///
+    /// ```
+    /// use forebear_runtime::{Runtime, scope, yield_now};
+    /// use std::sync::Mutex;
+    ///
+    /// let trace = |seed| {
+    ///     let order = Mutex::new(Vec::new());
+    ///     let runtime = Runtime::builder().seeded(seed).build().unwrap();
+    ///     runtime.run(|| {
+    ///         scope(|s| {
+    ///             for name in ["a", "b", "c"] {
+    ///                 let order = &order;
+    ///                 s.spawn(move || {
+    ///                     order.lock().unwrap().push(name);
+    ///                     yield_now().unwrap();
+    ///                     order.lock().unwrap().push(name);
+    ///                 });
+    ///             }
+    ///         })
+    ///     });
+    ///     order.into_inner().unwrap()
+    /// };
+    /// assert_eq!(trace(7), trace(7));
+    /// assert!((1..50).any(|seed| trace(seed) != trace(0)));
+    /// ```
+    pub fn seeded(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
         self
     }
 
@@ -180,7 +253,7 @@ impl RuntimeBuilder {
     /// # Ok::<(), forebear_runtime::BuildError>(())
     /// ```
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
-        self.clock = Arc::new(clock);
+        self.clock = Some(Arc::new(clock));
         self
     }
 
@@ -201,11 +274,29 @@ impl RuntimeBuilder {
             Some(workers) => workers,
             None => std::thread::available_parallelism().map_or(1, |n| n.get()),
         };
-        if workers == 0 || workers > MAX_WORKERS {
+        if workers > MAX_WORKERS {
             return Err(BuildError::Workers { asked: workers, max: MAX_WORKERS });
         }
-        if self.max_stacks < 2 * workers {
-            return Err(BuildError::Stacks { asked: self.max_stacks, min: 2 * workers });
+        if self.seed.is_some() && self.workers.is_some_and(|workers| workers > 1) {
+            return Err(BuildError::Seeded { with: "workers" });
+        }
+        if self.seed.is_some() && self.clock.is_some() {
+            return Err(BuildError::Seeded { with: "clock" });
+        }
+        let (driven, clock): (_, Arc<dyn Clock>) = match (self.seed, self.clock) {
+            (Some(seed), _) => {
+                let clock = ManualClock::new();
+                (Some(Driven::new(Some((seed, clock.clone())))), Arc::new(clock))
+            }
+            (None, clock) => {
+                ((workers == 0).then(|| Driven::new(None)), clock.unwrap_or_else(|| Arc::new(MonotonicClock)))
+            }
+        };
+        // The records; what drives them is another matter.
+        let workers = driven.as_ref().map_or(workers, Driven::seats);
+        let threads = if driven.is_some() { 1 } else { workers };
+        if self.max_stacks < 2 * threads {
+            return Err(BuildError::Stacks { asked: self.max_stacks, min: 2 * threads });
         }
         let need = self.stack_size.unwrap_or(stack::DEFAULT);
         let too_large = || BuildError::StackSize { asked: need, max: stack::MAX };
@@ -223,8 +314,12 @@ impl RuntimeBuilder {
             foreign_direct: self.foreign_direct,
             on_unseen_failure: self.on_unseen_failure,
             on_warning: self.on_warning,
-            clock: self.clock,
+            clock,
+            driven,
         });
+        if shared.driven.is_some() {
+            return Ok(Self::finished(Handle { shared, engine: None }));
+        }
         let options = Options::new(workers)
             .name_prefix(format!("{} #", self.name))
             .affinity(self.affinity)
@@ -245,10 +340,14 @@ impl RuntimeBuilder {
                 return Err(error);
             }
         };
-        let handle = Arc::new(Handle { shared, engine: Some(engine) });
+        Ok(Self::finished(Handle { shared, engine: Some(engine) }))
+    }
+
+    fn finished(handle: Handle) -> Runtime {
+        let handle = Arc::new(handle);
         // Just made: nobody else can have set it.
         let _ = handle.shared.handle.set(Arc::downgrade(&handle));
-        Ok(Runtime(handle))
+        Runtime(handle)
     }
 
     /// Builds the default runtime of the process, for the free functions.

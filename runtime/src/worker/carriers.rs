@@ -24,7 +24,11 @@ impl Worker {
         }
         let slot = self.shared().slab.take(class)?;
         self.busy_carriers.set(self.busy_carriers.get() + 1);
-        Ok(Carrier::build(slot, self))
+        let carrier = Carrier::build(slot, self);
+        if let Some(driver) = &self.driver {
+            driver.built(carrier);
+        }
+        Ok(carrier)
     }
 
     /// Makes sure that the next suspension finds a carrier to go on with.
@@ -78,6 +82,9 @@ impl Worker {
 
     /// A carrier has nothing on top.
     pub(crate) fn put_idle(&self, carrier: NonNull<Carrier>) {
+        if self.driver.as_ref().is_some_and(|driver| driver.is_door(carrier)) {
+            return;
+        }
         self.busy_carriers.set(self.busy_carriers.get() - 1);
         // SAFETY: K3.
         let class = match unsafe { carrier.as_ref() }.slot.take() {
@@ -106,6 +113,9 @@ impl Worker {
         let idle = unsafe { &mut *self.idle.get() };
         let count = count.min(idle.len());
         // SAFETY: K3: idle carriers hold nothing but loop frames; the one that runs is not among them.
+        if let Some(driver) = &self.driver {
+            driver.retired(idle[..count].iter().map(|entry| entry.1));
+        }
         let slots = idle.drain(..count).filter_map(|(_, carrier)| unsafe { Carrier::dismantle(carrier) });
         self.shared().slab.give_back(slots);
     }

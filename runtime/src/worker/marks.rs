@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 use forebear_context::error::CancelReason;
 
 use super::{Next, Worker};
-use crate::attention::{HUNGRY, MARKS, NOTICE};
+use crate::attention::{DRIVEN, HUNGRY, MARKS, NOTICE};
 use crate::cancel;
 use crate::cell;
 use crate::header::Header;
@@ -66,16 +66,22 @@ impl Worker {
                 side.reason.set(Some(CancelReason::Parent));
                 Demand::Nobody
             });
-            if came != Cancel::Ended {
+            if came == Cancel::Ended {
+                self.list.remove(h);
+                // SAFETY: claimed by us, with the entry's link for the runner's.
+                unsafe { cell::end_claimed(header) };
                 return;
             }
-            self.list.remove(h);
-            // SAFETY: claimed by us, with the entry's link for the runner's.
-            unsafe { cell::end_claimed(header) };
-            return;
+            if bits & DRIVEN == 0 {
+                return;
+            }
         }
         if self.post.attention.get() & HUNGRY != 0 {
             self.feed();
+        }
+        if bits & DRIVEN != 0 {
+            // SAFETY: the maker's handle.
+            unsafe { self.queued_here(header) };
         }
     }
 }

@@ -96,7 +96,8 @@ impl Worker {
     /// The best this worker may take, for the engine's search.
     pub(crate) fn best(&self) -> u64 {
         let mail = if self.post.mailbox.is_empty() { NO_KEY } else { 0 };
-        let yielded = if self.ready().len() == 0 { NO_KEY } else { 0 };
+        let pooled = self.driver.as_ref().is_some_and(|driver| driver.has_ready());
+        let yielded = if self.ready().len() == 0 && !pooled { NO_KEY } else { 0 };
         let notice = if self.post.attention.get() & NOTICE == 0 { NO_KEY } else { 0 };
         mail.min(yielded)
             .min(notice)

@@ -28,7 +28,7 @@ use forebear_context::shim::atomic::Ordering;
 use std::cmp::Ordering as Order;
 
 use super::{Next, Worker, is_unwinding};
-use crate::attention::{NOTICE, OLDER, RAISED};
+use crate::attention::{DRIVEN, NOTICE, OLDER, RAISED};
 use crate::carrier::Carrier;
 use crate::header::{Header, OWN_STACK};
 use crate::kin;
@@ -78,7 +78,8 @@ impl Worker {
         }
         self.collect_mail();
         kin::settle(strand, self.home());
-        if self.post.attention.get() & (RAISED | NOTICE) != 0 {
+        let bits = self.post.attention.get() & (RAISED | NOTICE | DRIVEN);
+        if bits & (RAISED | NOTICE) != 0 {
             self.attend();
         }
         if std::thread::panicking()
@@ -86,6 +87,9 @@ impl Worker {
             && let Ok(next) = self.leave_unwinding(strand)
         {
             return next;
+        }
+        if bits & DRIVEN != 0 {
+            return self.leave_to_driver(strand);
         }
         let (ready, shared) = (self.ready().key(), self.shared());
         if ready != NO_KEY
@@ -113,7 +117,7 @@ impl Worker {
 
     /// A carrier to go on as the loop.
     #[inline]
-    fn carrier_for_loop(&self) -> Result<NonNull<Carrier>, StackError> {
+    pub(super) fn carrier_for_loop(&self) -> Result<NonNull<Carrier>, StackError> {
         let class = self.shared().default_class;
         self.carrier(class).or_else(|_| {
             // Idle carriers of other classes hold stacks, too.
@@ -255,6 +259,9 @@ impl Worker {
         }
         self.collect_mail();
         kin::settle(strand, self.home());
+        if self.post.attention.get() & DRIVEN != 0 {
+            return self.yield_to_driver(strand);
+        }
         let unstarted = self.list.key() != NO_KEY
             || self.post.shelf.key() != NO_KEY
             || self.shared().roots.key() != NO_KEY;

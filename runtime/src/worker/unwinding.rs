@@ -42,18 +42,18 @@ impl Worker {
             && self.post.shelf.key() == NO_KEY
             && shared.roots.key() == NO_KEY
             && !self.has_put_aside();
-        if alone {
+        if alone && self.driver.is_none() {
             return Ok(self.block(strand));
         }
         let name = strand.request().map_or("", Header::name);
-        if !strand.context().unwinding().get() {
+        if !alone && !strand.context().unwinding().get() {
             hooks::die(&format_args!(
                 "a destructor waits in request '{name}' while a panic unwinds it, and other requests of this worker would \
                  have to run meanwhile: std cannot tell whose panic it is; do not wait in destructors, or catch the panic \
                  first"
             ));
         }
-        if !shared.warned_of_unwind.swap(true, Ordering::Relaxed) {
+        if !alone && !shared.warned_of_unwind.swap(true, Ordering::Relaxed) {
             hooks::warn(
                 shared,
                 &format!(

@@ -1,0 +1,501 @@
+//! Runtimes without worker threads: the synchronous and the seeded mode.
+//!
+//! # Vocabulary
+//!
+//! * **seat**: a worker's record that no thread of the runtime's belongs to. A thread of the user's *takes* it when it first
+//!   deals with the runtime, and gives it back when it exits. Carriers never change their thread, so every thread has a seat
+//!   of its own; in the seeded mode there is one.
+//! * **driver**: the thread that has a seat, while it lets what stands on the seat run: inside a wait, a yield or a submit,
+//!   on the frame of that call. It is the loop at the bottom of the seat's carriers, as `Worker::drive` is elsewhere.
+//! * **host**: the driver's own strand, on which its code goes on afterwards.
+//! * **door**: a carrier that is always at hand, whose loop does nothing but leave to the driver.
+//! * **submitter**: a strand that has submitted and waits until what it has submitted ends or suspends.
+//! * **guest**: a thread without a seat that runs a request directly.
+//!
+//! # How it goes
+//!
+//! Carriers do not choose. Whoever parks or yields leaves by the door; a request that has ended leaves its carrier's loop,
+//! which finds no order and leaves, too. So every scheduling point is in one place, [`Worker::step`](crate::worker): the
+//! driver chooses, enters a carrier, and is back when that leaves. What the two modes differ in is the choice
+//! (`worker/driven/`): the synchronous one takes what a worker would, the seeded one draws.
+//!
+//! In the synchronous mode what is submitted runs at once. A strand that submits stands in a last in, first out list of
+//! submitters and leaves for a carrier with the order to run it; the list goes before all choice. A host that submits is its
+//! bottom: it goes on when the list is empty.
+//!
+//! # When nothing can go on
+//!
+//! A driver blocks if somebody else may still end a wait: the timer, a thread with another seat, a guest, another runtime.
+//! On a virtual clock it moves the clock to the next deadline instead. If there is nobody, the innermost wait for a request
+//! is answered with its circle ([`stuck`](crate::worker)).
+//!
+//! # The race to prevent
+//!
+//! Something is made ready by another thread between the driver's look and its sleep. The driver sleeps in its own context's
+//! `block`, and whoever leaves something on a seat *nudges* that context afterwards; a nudge that comes before the sleep
+//! keeps it from sleeping.
+//!
+//! # Invariants
+//!
+//! * **D1** What stands on a seat is touched by the thread that has the seat. Taking and giving back goes through the lock of
+//!   the seats, which orders one owner's doings before the next one's.
+//! * **D2** A seat that is given back has no carrier: idle ones and the door are dismantled, since their frames may have
+//!   cached what belongs to the thread.
+//! * **D3** The context that a seat names is there while it does: a thread gives its seats back before its strand goes.
+//! * **D4** While user code runs on the host the list of submitters is empty and no order is left.
+
+use std::ptr;
+use std::ptr::NonNull;
+use std::sync::PoisonError;
+use std::time::Instant;
+
+use forebear_context::clock::ManualClock;
+use forebear_context::context::{Context, ForeignContext, Reason};
+use forebear_context::error::{CancelReason, Cycle};
+use forebear_context::lineage::NO_KEY;
+use forebear_context::shim::atomic::{AtomicUsize, Ordering};
+use forebear_context::shim::{Arc, Mutex, MutexGuard};
+
+use crate::cancel;
+use crate::cell;
+use crate::foreign;
+use crate::header::Header;
+use crate::home;
+use crate::hooks;
+use crate::shared::Shared;
+use crate::strand::Strand;
+use crate::worker::Worker;
+
+/// How many threads can use a synchronous runtime at a time; more wait for a seat.
+pub(crate) const SEATS: usize = 32;
+
+/// What a runtime without threads shares.
+pub(crate) struct Driven {
+    /// The seed of the seeded mode.
+    pub seed: Option<u64>,
+    /// The clock that drivers move.
+    clock: Option<ManualClock>,
+    seats: Mutex<Seats>,
+    guests: AtomicUsize,
+    /// Circles found, for the strands whose waits they ended.
+    circles: Mutex<Vec<(usize, Cycle)>>,
+}
+
+struct Seats {
+    taken: Vec<Option<Host>>,
+    /// Threads that block because no seat is free.
+    waiting: Vec<Host>,
+    ended: bool,
+}
+
+/// The context of a driver's thread.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Host(NonNull<Context>);
+
+// SAFETY: it is nudged only, under the lock (D3).
+unsafe impl Send for Host {}
+
+impl Driven {
+    /// For the synchronous mode, or for a seed and the clock that goes with it.
+    pub(crate) fn new(seeded: Option<(u64, ManualClock)>) -> Driven {
+        let seats = if seeded.is_some() { 1 } else { SEATS };
+        let (seed, clock) = seeded.unzip();
+        Driven {
+            seed,
+            clock,
+            seats: Mutex::new(Seats { taken: vec![None; seats], waiting: Vec::new(), ended: false }),
+            guests: AtomicUsize::new(0),
+            circles: Mutex::default(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Seats> {
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many seats there are.
+    pub(crate) fn seats(&self) -> usize {
+        self.lock().taken.len()
+    }
+
+    /// Takes a free seat for the thread whose context this is.
+    ///
+    /// # Safety
+    ///
+    /// D3: it is a `ForeignContext`'s, and the seat is given back before it goes.
+    pub(crate) unsafe fn take(&self, context: NonNull<Context>) -> Option<usize> {
+        let mut seats = self.lock();
+        if seats.ended {
+            return None;
+        }
+        let free = seats.taken.iter().position(Option::is_none)?;
+        seats.taken[free] = Some(Host(context));
+        Some(free)
+    }
+
+    /// Gives a seat back, and lets those know who wait for one.
+    pub(crate) fn give_back(&self, index: usize) {
+        let mut seats = self.lock();
+        seats.taken[index] = None;
+        for host in seats.waiting.iter().chain(seats.taken.iter().flatten()) {
+            host.nudge();
+        }
+    }
+
+    /// Whether somebody has the seat.
+    pub(crate) fn is_taken(&self, index: usize) -> bool {
+        self.lock().taken.get(index).is_some_and(Option::is_some)
+    }
+
+    /// A seat that somebody has.
+    pub(crate) fn first_taken(&self) -> Option<usize> {
+        self.lock().taken.iter().position(Option::is_some)
+    }
+
+    /// Whether another thread may do something for this runtime.
+    pub(crate) fn has_others(&self, index: usize) -> bool {
+        let others = self.lock().taken.iter().enumerate().any(|(at, host)| at != index && host.is_some());
+        others || self.guests.load(Ordering::Acquire) != 0
+    }
+
+    /// There is something on the seat: its driver is to look again.
+    pub(crate) fn nudge(&self, index: usize) {
+        if let Some(host) = self.lock().taken[index] {
+            host.nudge();
+        }
+    }
+
+    /// There is something for any of them.
+    pub(crate) fn nudge_all(&self) {
+        self.lock().taken.iter().flatten().for_each(|host| host.nudge());
+    }
+
+    /// Whether this is the end: nobody has a seat, and nobody will.
+    fn ends(&self) -> bool {
+        let mut seats = self.lock();
+        let ends = !seats.ended && seats.taken.iter().all(Option::is_none);
+        seats.ended |= ends;
+        ends
+    }
+
+    /// Blocks until a seat may be free, the wait of `context` is over, or it is nudged otherwise.
+    ///
+    /// # Safety
+    ///
+    /// As [`ForeignContext::block`].
+    unsafe fn block_for_seat(&self, context: &Context, deadline: Option<Instant>) {
+        let host = Host(NonNull::from(context));
+        let mut seats = self.lock();
+        if seats.taken.iter().all(Option::is_some) {
+            seats.waiting.push(host);
+            drop(seats);
+            // SAFETY: by contract.
+            unsafe { ForeignContext::block(context, deadline) };
+            self.lock().waiting.retain(|waiting| *waiting != host);
+        }
+    }
+
+    /// Moves a virtual clock to the next deadline; false if there is neither.
+    pub(crate) fn pass_time(&self, shared: &Shared) -> bool {
+        let (Some(clock), Some(at)) = (&self.clock, shared.deadlines.next()) else { return false };
+        clock.set(at);
+        true
+    }
+
+    /// The wait on this strand ends because of this circle.
+    pub(crate) fn note_circle(&self, strand: &Strand, cycle: Cycle) {
+        let at = ptr::from_ref(strand).addr();
+        self.circles.lock().unwrap_or_else(PoisonError::into_inner).push((at, cycle));
+    }
+}
+
+impl Host {
+    fn nudge(&self) {
+        // SAFETY: D3, under the lock of the seats.
+        unsafe { ForeignContext::nudge(self.0) };
+    }
+}
+
+/// Counts a thread that runs a request directly and has no seat.
+pub(crate) struct Guest<'a>(Option<&'a Driven>);
+
+impl<'a> Guest<'a> {
+    /// For as long as it is held, on this thread.
+    pub(crate) fn of(shared: &'a Arc<Shared>) -> Guest<'a> {
+        let guest = shared.driven.as_ref().filter(|_| foreign::seat(shared).is_none());
+        if let Some(driven) = guest {
+            driven.guests.fetch_add(1, Ordering::AcqRel);
+        }
+        Guest(guest)
+    }
+}
+
+impl Drop for Guest<'_> {
+    fn drop(&mut self) {
+        if let Some(driven) = self.0 {
+            driven.guests.fetch_sub(1, Ordering::AcqRel);
+            // Who relied on it looks again.
+            driven.nudge_all();
+        }
+    }
+}
+
+/// The circle that ended the wait of `strand` for the request.
+///
+/// # Safety
+///
+/// The caller has a count of the request.
+pub(crate) unsafe fn cycle_of(strand: &Strand, header: NonNull<Header>) -> Cycle {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    // SAFETY: M3.
+    let driven = unsafe { h.home.get().as_ref() }.and_then(|home| home.shared().driven.as_ref());
+    let at = ptr::from_ref(strand).addr();
+    let noted = driven.and_then(|driven| {
+        let mut circles = driven.circles.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = circles.iter().position(|circle| circle.0 == at)?;
+        Some(circles.swap_remove(place).1)
+    });
+    noted.unwrap_or_else(|| Cycle::new([h.name().to_owned()]))
+}
+
+/// A foreign thread is about to deal with the request: if its runtime has no threads of its own, the thread will drive it.
+///
+/// # Safety
+///
+/// The caller has a count of the request.
+pub(crate) unsafe fn meet(h: &Header) {
+    // SAFETY: M3.
+    if let Some(shared) = unsafe { h.home.get().as_ref() }.map(crate::home::Home::shared)
+        && shared.driven.is_some()
+        && !shared.is_over()
+    {
+        foreign::home_for(&shared.arc());
+    }
+}
+
+/// A foreign thread enters the runtime.
+pub(crate) fn enter(shared: &Arc<Shared>, strand: &Strand) {
+    if shared.driven.is_some() && strand.worker().is_none() {
+        foreign::home_for(shared);
+        foreign::seat(shared);
+    }
+}
+
+/// A root is about to be pushed, with the entry's link. True: that is done, or it has run.
+///
+/// # Safety
+///
+/// The link is given away if the answer is true.
+pub(crate) unsafe fn root_comes(shared: &Arc<Shared>, header: NonNull<Header>) -> bool {
+    let Some(strand) = foreign::strand() else { return false };
+    let seeded = shared.driven.as_ref().is_some_and(|driven| driven.seed.is_some());
+    let worker = match strand.worker() {
+        Some(worker) => Some(worker).filter(|worker| ptr::eq(worker.shared(), &**shared)),
+        None => foreign::seat(shared).map(|index| &shared.workers()[index]),
+    };
+    let Some(worker) = worker.filter(|_| !shared.is_over()) else { return false };
+    if seeded {
+        if !shared.push_root(header) {
+            return false;
+        }
+        worker.pause_after_submit(strand);
+        return true;
+    }
+    // SAFETY: by contract.
+    unsafe { worker.root_comes(strand, header) }
+}
+
+/// Whether the thread may be used for other requests now, on top of what stands on `strand`.
+pub(crate) fn may_leave(strand: &Strand) -> bool {
+    strand.context().no_suspend().get() == 0 && !std::thread::panicking()
+}
+
+/// The wait of a foreign thread: drives until it is over or, as any block, perhaps earlier.
+///
+/// # Safety
+///
+/// As [`ForeignContext::block`]; `strand` is the thread's, and the context its.
+pub(crate) unsafe fn wait(strand: &Strand, deadline: Option<Instant>) {
+    let context = strand.context();
+    let (seats, lacking) = foreign::seats();
+    // Also after a nudge: this is called until the wait is over.
+    cancel::attend(strand);
+    if !seats.is_empty() {
+        loop {
+            cancel::attend(strand);
+            let over = !context.is_waiting() || deadline.is_some_and(|at| at <= Instant::now());
+            // A stack that stands still in an unwind makes this thread look as if it panicked.
+            if over && !seats.iter().any(|seat| seat.worker().has_left_unwinding()) {
+                break;
+            }
+            if seats.iter().fold(false, |ran, seat| seat.worker().step(strand) || ran)
+                || seats.iter().any(Seat::pass_time)
+            {
+                continue;
+            }
+            if over {
+                break;
+            }
+            if lacking.is_none() && crate::worker::settle_circle(&seats, strand) {
+                continue;
+            }
+            seats.iter().for_each(|seat| seat.shared.slab.trim());
+            // SAFETY: by contract.
+            unsafe { ForeignContext::block(context, deadline) };
+        }
+    } else if let Some(driven) = lacking.as_ref().and_then(|shared| shared.driven.as_ref()) {
+        // SAFETY: by contract.
+        unsafe { driven.block_for_seat(context, deadline) };
+        return;
+    }
+    // Also if it is settled: its waker may still hold the lock (C1).
+    // SAFETY: by contract.
+    unsafe { ForeignContext::block(context, deadline) };
+    for seat in &seats {
+        if seat.shared.signals.is_stopping() {
+            while seat.worker().step(strand) {}
+            if seat.worker().is_done() {
+                foreign::forget_seat(&seat.shared);
+                seat.give_back();
+            }
+        }
+    }
+}
+
+/// A yield of a foreign thread: lets what is ready run once. False: there is nothing.
+pub(crate) fn drive_some(strand: &Strand) -> bool {
+    if !may_leave(strand) {
+        return false;
+    }
+    let (seats, _) = foreign::seats();
+    let mut ran = false;
+    for seat in &seats {
+        let some = seat.worker().ready_now() + 16;
+        ran |= (0..some).take_while(|_| seat.worker().step(strand)).count() > 0;
+    }
+    ran || seats.iter().any(Seat::pass_time)
+}
+
+/// A thread's seat in a runtime.
+#[derive(Clone)]
+pub(crate) struct Seat {
+    pub shared: Arc<Shared>,
+    pub index: usize,
+}
+
+impl Seat {
+    /// What stands on it.
+    pub(crate) fn worker(&self) -> &Worker {
+        &self.shared.workers()[self.index]
+    }
+
+    fn pass_time(&self) -> bool {
+        self.shared.driven.as_ref().is_some_and(|driven| driven.pass_time(&self.shared))
+    }
+
+    /// Drives until nothing is left. `strand` is the thread's own, and not in a wait.
+    fn drain(&self, strand: &Strand) {
+        let context = strand.context();
+        loop {
+            while self.worker().step(strand) {}
+            if self.worker().is_done() {
+                return;
+            }
+            if self.pass_time() || crate::worker::settle_circle(std::slice::from_ref(self), strand) {
+                continue;
+            }
+            let ticket = context.begin(Reason::None, ptr::null_mut());
+            // SAFETY: the thread's own strand is foreign, and this is its thread. It returns when it is nudged.
+            unsafe { ForeignContext::block(context, None) };
+            context.abandon(ticket);
+        }
+    }
+
+    /// Gives it back; nothing stands on it. If nobody has a handle any more and nobody a seat, that is the end.
+    fn give_back(&self) {
+        self.worker().stand_up();
+        let Some(driven) = &self.shared.driven else { return };
+        driven.give_back(self.index);
+        end_if_done(&self.shared);
+    }
+
+    /// The thread exits: what has begun here is aborted, and driven to its end.
+    pub(crate) fn leave(&self, strand: &Strand) {
+        self.worker().abort_begun();
+        self.drain(strand);
+        self.give_back();
+    }
+}
+
+/// Whether this thread is inside the driver, which runs no user code itself.
+fn is_driving(shared: &Shared, index: usize) -> bool {
+    shared.workers()[index].driver.as_ref().is_some_and(|driver| driver.is_driving())
+}
+
+/// The last handle has gone: what was submitted ends here, if this thread may drive; else where it stands.
+pub(crate) fn handle_gone(shared: &Arc<Shared>) {
+    shared.signals.stop();
+    let Some(driven) = &shared.driven else { return };
+    if let Some(strand) = foreign::strand()
+        && strand.worker().is_none()
+        && let Some(index) = foreign::seat(shared)
+    {
+        if !is_driving(shared, index) {
+            let seat = Seat { shared: shared.clone(), index };
+            seat.drain(strand);
+            foreign::forget_seat(shared);
+            seat.give_back();
+        }
+        return;
+    }
+    if driven.first_taken().is_some() {
+        // They find that it stops when they have done what they are at.
+        driven.nudge_all();
+        return;
+    }
+    let theirs = shared.clone();
+    let end = std::thread::Builder::new().name("forebear end".into()); // not modelled: it drives and ends
+    let drive = move || {
+        if let Some(strand) = foreign::strand()
+            && let Some(index) = foreign::seat(&theirs)
+        {
+            let seat = Seat { shared: theirs.clone(), index };
+            seat.drain(strand);
+            foreign::forget_seat(&theirs);
+            seat.give_back();
+        }
+    };
+    if let Err(error) = end.spawn(drive) {
+        hooks::die(&format_args!("the last handle went where nobody drives, and {error}"));
+    }
+}
+
+/// Takes the runtime down when its last handle has gone, and nobody has a seat.
+fn end_if_done(shared: &Arc<Shared>) {
+    if shared.signals.is_stopping() && shared.driven.as_ref().is_some_and(Driven::ends) {
+        while !shared.end_driven() {
+            // A root has come since: nobody will run it.
+            cancel_roots(shared);
+        }
+        // SAFETY: nobody has a seat, and nobody takes one.
+        unsafe { shared.close() };
+    }
+}
+
+/// Ends what has been pushed and will not be run.
+fn cancel_roots(shared: &Shared) {
+    while shared.roots.key() != NO_KEY
+        && let Some(header) = shared.roots.pop(NO_KEY)
+    {
+        // SAFETY: E1: the entry's link; W1 if it is claimed.
+        unsafe {
+            if header.as_ref().word.claim_by_queue() {
+                header.as_ref().side_or_new().reason.set(Some(CancelReason::Shutdown));
+                cell::end_claimed(header);
+            } else {
+                home::release(header);
+            }
+        }
+    }
+}
