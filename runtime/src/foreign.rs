@@ -13,6 +13,7 @@ use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::{AtomicU64, Ordering};
 
 use crate::cancel;
+use crate::cycle;
 use crate::header::Header;
 use crate::home::Home;
 use crate::shared::Shared;
@@ -35,6 +36,8 @@ thread_local! {
         const { Foreign { strand: Cell::new(ptr::null_mut()), homes: RefCell::new(Vec::new()) } };
 }
 
+const _: () = assert!(std::mem::offset_of!(ForeignStrand, strand) == strand::BEHIND_CONTEXT);
+
 static TABLE: Table = Table { prepare, finish, unpark, in_request, urgency, word, name };
 
 /// The strand this is called on, made if this is a thread that has none. `None` only while the thread's locals are being
@@ -56,6 +59,7 @@ pub(crate) fn strand() -> Option<&'static Strand> {
                     (*at).strand =
                         Strand::new((*at).context.context(), ptr::null(), (*at).strand.limit.get());
                     (*at).strand.arms.init();
+                    cycle::enrol_thread((*at).context.context());
                 }
                 foreign.strand.set(at);
             }
@@ -100,6 +104,7 @@ impl Drop for Foreign {
                 if ptr::eq(strand::current(), &raw const (*at).strand) {
                     strand::enter(ptr::null());
                 }
+                cycle::dismiss_thread((*at).context.context());
                 drop(Box::from_raw(at));
             }
         }

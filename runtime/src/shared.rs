@@ -15,6 +15,7 @@ use forebear_context::shim::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsi
 use forebear_pool::{Signals, Supply};
 
 use crate::attention::OLDER;
+use crate::cycle::{self, Survey};
 use crate::deadlines::Deadlines;
 use crate::header::Header;
 use crate::home::Depot;
@@ -44,6 +45,7 @@ pub(crate) struct Shared {
     pub groups: Groups,
     pub deadlines: Deadlines,
     pub slab: Slab,
+    pub survey: Survey,
     workers: OnceLock<Box<[Worker]>>,
     /// Workers whose loop has not ended.
     alive: AtomicUsize,
@@ -114,6 +116,7 @@ impl Shared {
             roots: Roots::new(),
             groups: Groups::new(settings.workers),
             slab: Slab::new(settings.max_stacks),
+            survey: Survey::default(),
             workers: OnceLock::new(),
             alive: AtomicUsize::new(settings.workers),
             over: AtomicBool::new(false),
@@ -129,6 +132,7 @@ impl Shared {
         let workers = (0..settings.workers).map(|index| Worker::new(index, &shared)).collect();
         // Just made: nobody else can have set it.
         let _ = shared.workers.set(workers);
+        cycle::enrol_runtime(&shared);
         shared
     }
 
@@ -220,6 +224,7 @@ impl Shared {
             unsafe { self.depot.close(ptr::NonNull::from(worker.home())) };
         }
         self.depot.close_spare();
+        cycle::dismiss_runtime(self);
         // SAFETY: by contract no worker is left, and stacks are theirs.
         unsafe { self.slab.unmap() };
     }
