@@ -9,6 +9,7 @@
 //! * **unpark**: somebody lets it go on. It may be *refused*: only the first of several gets through.
 //! * **ticket**: names one wait of one context. A late unpark carries an old ticket and is refused.
 //! * **cause**: why it goes on.
+//! * **edge**: from a context that waits without a limit to the one it waits for ([`edge`]).
 //!
 //! # A wait in steps
 //!
@@ -45,6 +46,7 @@ use std::time::Instant;
 use crate::fiber::Fiber;
 use crate::shim::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
+pub mod edge;
 mod foreign;
 mod wait_queue;
 
@@ -53,6 +55,8 @@ pub use self::wait_queue::{WaitNode, WaitQueue};
 
 const STATE: u64 = 0b111;
 const WAITING: u64 = 1;
+/// Waiting, and held by somebody who looks at it; see [`edge`].
+const HELD: u64 = 7;
 
 /// Why a parked context goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +68,7 @@ pub enum Cause {
     TimedOut = 3,
     /// The request on it was cancelled.
     Cancelled = 4,
-    /// It would have waited for ever: what it waited for waits for it.
+    /// It was one of a circle of waits, which nothing else would have ended.
     Circular = 5,
 }
 
@@ -140,9 +144,12 @@ pub struct Context {
     no_suspend: Cell<u32>,
     /// An error travels on this stack as an unwind, and nobody has caught it.
     unwinding: Cell<bool>,
-    /// The owner edge: what this context waits for, and whom that concerns.
+    /// What this context waits for.
     reason: AtomicU8,
     target: AtomicPtr<()>,
+    /// The ticket that was bound last, and where that wait leads; see [`edge`].
+    edge: AtomicU64,
+    ahead: AtomicPtr<()>,
 }
 
 impl Context {
@@ -156,6 +163,26 @@ impl Context {
             unwinding: Cell::new(false),
             reason: AtomicU8::new(Reason::None as u8),
             target: AtomicPtr::new(std::ptr::null_mut()),
+            edge: AtomicU64::new(0),
+            ahead: AtomicPtr::new(std::ptr::null_mut()),
+        }
+    }
+
+    /// Makes a context in a place where contexts have always been made, or that is filled with zeros. What others may read
+    /// there at any time, since they have come by it before, is left as it is, so that tickets go on.
+    ///
+    /// # Safety
+    ///
+    /// The place is valid, aligned, and the caller's, but for such readers; it has been filled as said.
+    pub unsafe fn renew(at: NonNull<Context>, table: &'static Table) {
+        let at = at.as_ptr();
+        // SAFETY: by contract; all zeros are a context that does not wait. Nobody reads these fields of a context that does not
+        // wait but its owner.
+        unsafe {
+            (&raw mut (*at).table).write(table);
+            (&raw mut (*at).fiber).write(Fiber::none());
+            (&raw mut (*at).no_suspend).write(Cell::new(0));
+            (&raw mut (*at).unwinding).write(Cell::new(false));
         }
     }
 
@@ -214,20 +241,20 @@ impl Context {
             return false;
         }
         let slot = self.slot.load(Ordering::Relaxed);
-        slot & STATE == WAITING && self.settle(Ticket(slot & !STATE), Cause::Cancelled)
+        matches!(slot & STATE, WAITING | HELD) && self.settle(Ticket(slot & !STATE), Cause::Cancelled)
     }
 
     /// Ends the wait that goes on here, whatever it is for, because nothing else can. By the thread that this context waits
     /// on. True: the owner makes the context runnable.
     pub fn end_circular_wait(&self) -> bool {
         let slot = self.slot.load(Ordering::Relaxed);
-        slot & STATE == WAITING && self.settle(Ticket(slot & !STATE), Cause::Circular)
+        matches!(slot & STATE, WAITING | HELD) && self.settle(Ticket(slot & !STATE), Cause::Circular)
     }
 
     /// Whether the wait that was begun is not settled yet.
     #[inline(always)]
     pub fn is_waiting(&self) -> bool {
-        self.slot.load(Ordering::Acquire) & STATE == WAITING
+        matches!(self.slot.load(Ordering::Acquire) & STATE, WAITING | HELD)
     }
 
     /// Why the last wait ended. Meaningful only when it has.
@@ -256,9 +283,18 @@ impl Context {
         #[cfg(mutant = "settle_relaxed")]
         let order = Ordering::Relaxed;
         #[cfg(not(mutant = "settle_by_store"))]
-        self.slot
-            .compare_exchange(ticket.0 | WAITING, ticket.0 | cause as u64, order, Ordering::Relaxed)
-            .is_ok()
+        match self.slot.compare_exchange(
+            ticket.0 | WAITING,
+            ticket.0 | cause as u64,
+            order,
+            Ordering::Relaxed,
+        ) {
+            Ok(_) => true,
+            #[cfg(mutant = "settle_ignores_hold")]
+            Err(_) => false,
+            #[cfg(not(mutant = "settle_ignores_hold"))]
+            Err(seen) => seen == ticket.0 | HELD && self.settle_held(ticket, cause),
+        }
     }
 
     /// Stops going on until the wait begun last is settled, and answers why. To be called exactly once for every wait whose

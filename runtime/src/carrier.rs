@@ -18,9 +18,11 @@
 //!   having nothing on top).
 //! * **K3** Its memory stays until the slab is unmapped; a cached carrier's slot may be given back, when its frames are
 //!   the loop's alone and are forgotten.
+//! * **K4** The context lies at one place in every slot, and whoever walks along waits may read it as one as long as the slab is
+//!   mapped: before the first carrier it is all zeros, and later ones leave there what others read ([`Context::renew`]).
 
 use std::cell::Cell;
-use std::mem;
+use std::mem::{self, MaybeUninit};
 use std::ptr::{self, NonNull};
 use std::time::Instant;
 
@@ -32,13 +34,15 @@ use forebear_pool::Linked;
 use crate::attention::OLDER;
 use crate::header::Header;
 use crate::stack::slab::Slot;
-use crate::strand::{self, Strand};
+use crate::strand::{self, BEHIND_CONTEXT, Strand};
 use crate::worker::{Next, Worker};
 
 /// See the module head.
 #[repr(C)]
 pub(crate) struct Carrier {
     context: Context,
+    /// So that every strand lies as far behind its context.
+    _apart: [MaybeUninit<u8>; BEHIND_CONTEXT - size_of::<Context>()],
     /// What the runtime knows of this stack.
     pub strand: Strand,
     link: AtomicPtr<Carrier>,
@@ -56,23 +60,23 @@ unsafe impl Linked for Carrier {
     }
 }
 
+const _: () = assert!(mem::offset_of!(Carrier, strand) == BEHIND_CONTEXT);
+
 static TABLE: Table = Table { prepare, finish, unpark, in_request, urgency, word, name };
 
 impl Carrier {
     /// Builds a carrier at the top of `slot`, its loop not yet begun.
     pub(crate) fn build(slot: Slot, worker: &Worker) -> NonNull<Carrier> {
-        let at = (slot.top() - size_of::<Carrier>()) & !63;
-        let limit = slot.limit();
-        let carrier = ptr::with_exposed_provenance_mut::<Carrier>(at);
-        // SAFETY: the top of a fresh slot (S1, S2), aligned.
+        let context = Self::context_in(slot.top());
+        let (at, limit) = (context.addr().get(), slot.limit());
+        let carrier = context.as_ptr().cast::<Carrier>();
+        // SAFETY: the top of a fresh slot (S1, S2), aligned. K4 for the context.
         unsafe {
-            carrier.write(Carrier {
-                context: Context::new(&TABLE),
-                strand: Strand::new(&raw const (*carrier).context, worker, limit),
-                link: AtomicPtr::new(ptr::null_mut()),
-                pending: Cell::new(ptr::null()),
-                slot: Cell::new(Some(slot)),
-            });
+            Context::renew(context, &TABLE);
+            (&raw mut (*carrier).strand).write(Strand::new(context.as_ptr(), worker, limit));
+            (&raw mut (*carrier).link).write(AtomicPtr::new(ptr::null_mut()));
+            (&raw mut (*carrier).pending).write(Cell::new(ptr::null()));
+            (&raw mut (*carrier).slot).write(Cell::new(Some(slot)));
             let this = &*carrier;
             this.strand.arms.init();
             this.strand.home.set(worker.home());
@@ -80,6 +84,14 @@ impl Carrier {
             this.context.fiber().start(memory, body, NonNull::from(&this.context));
             NonNull::new_unchecked(carrier)
         }
+    }
+
+    /// Where the context of a carrier lies in a slot with this top.
+    pub(crate) fn context_in(top: usize) -> NonNull<Context> {
+        let at = (top - size_of::<Carrier>()) & !63;
+        let context = ptr::with_exposed_provenance_mut::<Context>(at);
+        // SAFETY: inside a slot.
+        unsafe { NonNull::new_unchecked(context) }
     }
 
     /// The carrier whose context this is.

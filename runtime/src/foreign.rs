@@ -12,6 +12,7 @@ use forebear_context::context::{Cause, Context, ForeignContext, Table, Ticket};
 use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::{AtomicU64, Ordering};
 
+use crate::cycle;
 use crate::driver::{self, Seat};
 use crate::header::Header;
 use crate::home::Home;
@@ -42,6 +43,8 @@ thread_local! {
         };
 }
 
+const _: () = assert!(std::mem::offset_of!(ForeignStrand, strand) == strand::BEHIND_CONTEXT);
+
 static TABLE: Table = Table { prepare, finish, unpark, in_request, urgency, word, name };
 
 /// The strand this is called on, made if this is a thread that has none. `None` only while the thread's locals are being
@@ -63,6 +66,7 @@ pub(crate) fn strand() -> Option<&'static Strand> {
                     (*at).strand =
                         Strand::new((*at).context.context(), ptr::null(), (*at).strand.limit.get());
                     (*at).strand.arms.init();
+                    cycle::enrol_thread((*at).context.context());
                 }
                 foreign.strand.set(at);
             }
@@ -168,6 +172,7 @@ impl Drop for Foreign {
                 if ptr::eq(strand::current(), &raw const (*at).strand) {
                     strand::enter(ptr::null());
                 }
+                cycle::dismiss_thread((*at).context.context());
                 drop(Box::from_raw(at));
             }
         }

@@ -10,7 +10,7 @@
 //! | `word` | anybody who holds a handle, a link or a borrow of one (W1 to W9, [`crate::word`]) |
 //! | `lineage` | written at birth; read by whoever compares (L1, L2) |
 //! | `home` | written at birth |
-//! | `ran_on`, `strand` | written by the claimer before it runs the callable; read by whoever delivers a cancel, and as a hint. From the end on `strand` links the header into a list of returns |
+//! | `ran_on`, `strand` | written by the claimer, in this order, before it runs the callable; read in this order by whoever waits for it, by whoever delivers a cancel, and as a hint. While `ran_on` is null, and from the end on, `strand` links the header into a list |
 //! | `children`, `family`, `settled`, `delivered` | the owner of `ran_on` |
 //! | `lender` | written by the claimer before it runs the callable; read by its worker, and under the word's lock while the request is lent |
 //! | `next_rank`, `last_child` | the request's own stack, and the worker it runs on |
@@ -131,7 +131,7 @@ pub(crate) struct Header {
     /// It ended before its children, and a link is theirs.
     pub family: Cell<bool>,
     pub has_value: Cell<bool>,
-    /// What its worker has done about it: [`SETTLED`], [`DELIVERED`].
+    /// What its worker has done about it: [`SETTLED`], [`DELIVERED`], [`KNOWN`].
     pub state: Cell<u8>,
 }
 
@@ -150,6 +150,8 @@ pub(crate) const SHELTERED: u8 = 16;
 pub(crate) const SETTLED: u8 = 1;
 /// State: its mark has been delivered, and its worker counts it.
 pub(crate) const DELIVERED: u8 = 2;
+/// State: who waited for it before it started knows where it stands ([`crate::cycle`]).
+pub(crate) const KNOWN: u8 = 4;
 
 /// A queued request costs no more than this, its closure aside.
 const _: () = assert!(size_of::<Header>() <= 144);

@@ -9,11 +9,13 @@ use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 
+use forebear_context::context::edge::Ahead;
 use forebear_context::context::{Reason, WaitNode};
 use forebear_context::error::{Error, WaitError};
 
 use crate::arms::{self, Arm};
 use crate::attention::HUNGRY;
+use crate::cycle;
 use crate::foreign;
 use crate::header::Header;
 use crate::home;
@@ -182,6 +184,7 @@ unsafe fn await_node(strand: &Strand, node: NonNull<Header>) {
     }
     let context = strand.context();
     let ticket = context.begin(Reason::Arm, node.as_ptr().cast());
+    context.lead(Ahead::Unknown);
     let waiter = WaitNode::new(context, ticket);
     if h.word.lock().is_err() {
         context.abandon(ticket);
@@ -189,9 +192,12 @@ unsafe fn await_node(strand: &Strand, node: NonNull<Header>) {
     }
     // SAFETY: W3: the lock is ours; the node lies in this frame, which stays until it is woken.
     unsafe { h.waiters.push(&waiter) };
-    h.word.unlock(|bits| Bits(bits.0 | WAITERS));
-    // SAFETY: on the strand's own stack, after `begin`.
-    unsafe { context.park(None) };
+    let bits = h.word.unlock(|bits| Bits(bits.0 | WAITERS));
+    // SAFETY: on the strand's own stack, after `begin`; the joiner's link.
+    unsafe {
+        cycle::bind_to_arm(strand, ticket, h, bits);
+        context.park(None);
+    }
 }
 
 /// In a foreign thread there is no list that anybody would come to: the second arm is published at once.

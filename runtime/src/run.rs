@@ -68,9 +68,9 @@ pub(crate) unsafe fn lend(strand: &Strand, header: NonNull<Header>) {
 unsafe fn execute(strand: &Strand, header: NonNull<Header>, runner_link: bool) {
     // SAFETY: claimed by the caller.
     let h = unsafe { header.as_ref() };
-    h.ran_on.store(strand.home.get().cast_mut(), Ordering::Relaxed);
-    // A foreign strand may be gone when this is read, so it is compared only; see `ran_on`.
-    h.strand.store(ptr::from_ref(strand).cast_mut(), Ordering::Relaxed);
+    h.ran_on.store(strand.home.get().cast_mut(), Ordering::Release);
+    // A foreign strand may be gone when this is read, so it is named only; see `ran_on`.
+    h.strand.store(ptr::from_ref(strand).cast_mut(), Ordering::Release);
     let below = strand.request.replace(header.as_ptr());
     h.lender.set(below);
     // SAFETY: W1: claimed; the value's place is the callable's, which `call` has moved out by then.
@@ -371,10 +371,10 @@ pub(crate) fn on_top(header: NonNull<Header>, f: impl FnOnce()) {
     };
     if h.ran_on.load(Ordering::Relaxed).is_null() {
         // It never ran: what it makes now is made here.
-        h.ran_on.store(home.cast_mut(), Ordering::Relaxed);
+        h.ran_on.store(home.cast_mut(), Ordering::Release);
         h.lender.set(strand.request.get());
     }
-    h.strand.store(ptr::from_ref(strand).cast_mut(), Ordering::Relaxed);
+    h.strand.store(ptr::from_ref(strand).cast_mut(), Ordering::Release);
     let below = strand.request.replace(header.as_ptr());
     // There the fast ways, which take a home for the worker's, must be off.
     let keeps = worker.is_some() || strand.worker().is_none();

@@ -43,6 +43,7 @@ use forebear_context::shim::{Mutex, MutexGuard};
 use crate::any::AnyRequest;
 use crate::cancel;
 use crate::cell::{Fallible, Plain};
+use crate::cycle;
 use crate::foreign;
 use crate::header::Header;
 use crate::home;
@@ -260,8 +261,16 @@ impl ScopeCore {
             context.abandon(ticket);
         } else {
             // SAFETY: on the strand's own stack, after `begin`.
-            unsafe { context.park(None) };
+            unsafe {
+                cycle::bind_to_all(strand, ticket, NonNull::from(self));
+                context.park(None);
+            }
         }
+    }
+
+    /// Whether it was opened on this strand.
+    pub(crate) fn is_on(&self, strand: &Strand) -> bool {
+        ptr::eq(self.strand, strand)
     }
 
     /// Why the body's value may not be returned: a failure that nobody has looked at, or work that was skipped.

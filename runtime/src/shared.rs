@@ -16,6 +16,7 @@ use forebear_pool::{Signals, Supply};
 
 use crate::attention::OLDER;
 use crate::cancel;
+use crate::cycle::{self, Survey};
 use crate::deadlines::Deadlines;
 use crate::driver::Driven;
 use crate::header::Header;
@@ -46,6 +47,7 @@ pub(crate) struct Shared {
     pub groups: Groups,
     pub deadlines: Deadlines,
     pub slab: Slab,
+    pub survey: Survey,
     workers: OnceLock<Box<[Worker]>>,
     /// There are no worker threads: other threads drive its workers, which are seats then.
     pub driven: Option<Driven>,
@@ -119,6 +121,7 @@ impl Shared {
             roots: Roots::new(),
             groups: Groups::new(settings.workers),
             slab: Slab::new(settings.max_stacks),
+            survey: Survey::default(),
             workers: OnceLock::new(),
             driven: settings.driven,
             alive: AtomicUsize::new(settings.workers),
@@ -135,6 +138,7 @@ impl Shared {
         let workers = (0..settings.workers).map(|index| Worker::new(index, &shared)).collect();
         // Just made: nobody else can have set it.
         let _ = shared.workers.set(workers);
+        cycle::enrol_runtime(&shared);
         shared
     }
 
@@ -260,6 +264,7 @@ impl Shared {
             unsafe { self.depot.close(ptr::NonNull::from(worker.home())) };
         }
         self.depot.close_spare();
+        cycle::dismiss_runtime(self);
         // SAFETY: by contract no worker is left, and stacks are theirs.
         unsafe { self.slab.unmap() };
     }

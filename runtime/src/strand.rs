@@ -16,7 +16,7 @@ use forebear_context::shim::atomic::AtomicU64;
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
-use forebear_context::context::Context;
+use forebear_context::context::{Context, ForeignContext};
 use forebear_context::lineage::{Lineage, NO_KEY};
 
 use crate::arms::ArmList;
@@ -63,7 +63,29 @@ pub(crate) struct Strand {
     pub entered: Cell<*const Shared>,
 }
 
+/// How far behind its context a strand lies, whoever owns it.
+pub(crate) const BEHIND_CONTEXT: usize = size_of::<ForeignContext>().next_multiple_of(align_of::<Strand>());
+
 impl Strand {
+    /// The context of the strand that lies, or lay, at `at`.
+    #[inline(always)]
+    pub(crate) fn context_at(at: NonNull<Strand>) -> NonNull<Context> {
+        let context = at.as_ptr().cast::<u8>().wrapping_sub(BEHIND_CONTEXT).cast::<Context>();
+        // SAFETY: a strand lies behind its context.
+        unsafe { NonNull::new_unchecked(context) }
+    }
+
+    /// The strand whose context this is.
+    ///
+    /// # Safety
+    ///
+    /// It is a strand's.
+    #[inline(always)]
+    pub(crate) unsafe fn of(context: &Context) -> &Strand {
+        // SAFETY: by contract.
+        unsafe { &*ptr::from_ref(context).byte_add(BEHIND_CONTEXT).cast::<Strand>() }
+    }
+
     /// A strand for `context`, which outlives it and stays in place.
     pub(crate) fn new(context: *const Context, worker: *const Worker, limit: usize) -> Strand {
         Strand {

@@ -23,17 +23,19 @@ use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::time::{Duration, Instant};
 
+use forebear_context::context::edge::Ahead;
 use forebear_context::context::{Cause, Reason, Ticket, WaitNode};
-use forebear_context::error::{CancelReason, Cycle, Error, Failure, WaitError};
+use forebear_context::error::{CancelReason, Error, Failure, WaitError};
 use forebear_context::shim::atomic::Ordering;
 
 use crate::attention::{DRIVEN, HUNGRY, MARKS, NOTICE, OLDER};
 use crate::cancel;
 use crate::cell;
+use crate::cycle;
 use crate::deadlines::{Deadlines, park_until};
 use crate::driver;
 use crate::foreign;
-use crate::header::{ARM, DETACHED, Header, OWN_STACK, ROOT};
+use crate::header::{DETACHED, Header, OWN_STACK, ROOT};
 use crate::kin;
 use crate::no_suspend;
 use crate::notice::{self, Notice};
@@ -115,7 +117,7 @@ pub(crate) unsafe fn until_over_on(header: NonNull<Header>, terms: Terms) -> Res
             return Ok(());
         }
         // SAFETY: the node was written, and is this frame's.
-        if let Some(answer) = unsafe { left(strand, header, node.assume_init_ref(), cause) } {
+        if let Some(answer) = unsafe { left(strand, header, node.assume_init_ref(), ticket, cause) } {
             return answer;
         }
         // Woken for the sake of a notice that does not concern this wait.
@@ -133,9 +135,11 @@ unsafe fn left(
     strand: &Strand,
     header: NonNull<Header>,
     node: &WaitNode,
+    ticket: Ticket,
     cause: Cause,
 ) -> Option<Result<(), WaitError>> {
     cancel::attend(strand);
+    let cycle = if cause == Cause::Circular { cycle::verdict(strand.context(), ticket) } else { None };
     let cancelled = cancel::is_cancelled_here(strand) && !is_unwinding(strand);
     if cause == Cause::Woken {
         // The target was over first, but that is not what is told first.
@@ -149,8 +153,11 @@ unsafe fn left(
         _ if cancelled => Some(Err(WaitError::Cancelled)),
         _ if over => Some(Ok(())),
         Cause::TimedOut => Some(Err(WaitError::TimedOut)),
-        // SAFETY: by contract.
-        Cause::Circular => Some(Err(WaitError::CircularWait(unsafe { driver::cycle_of(strand, header) }))),
+        Cause::Circular => {
+            // SAFETY: by contract.
+            let cycle = cycle.unwrap_or_else(|| unsafe { driver::cycle_of(strand, header) });
+            Some(Err(WaitError::CircularWait(cycle)))
+        }
         _ => None,
     }
 }
@@ -209,7 +216,7 @@ pub(crate) unsafe fn prepare<'a>(
         if bits.is_terminal() {
             return Step::Over;
         }
-        if let Some(cycle) = waits_for_itself(strand, h) {
+        if let Some(cycle) = cycle::of_itself(strand, h) {
             return Step::Refused(WaitError::CircularWait(cycle));
         }
         if bits.life() == NEW && cancel::is_orphaned_by_cancel(h) {
@@ -258,6 +265,7 @@ pub(crate) unsafe fn prepare<'a>(
         }
         let context = strand.context();
         let ticket = context.begin(Reason::Request, header.as_ptr().cast());
+        context.lead(Ahead::Unknown);
         let node = node.write(match terms.watches {
             false => WaitNode::new(context, ticket),
             true => WaitNode::watching(context, ticket),
@@ -268,7 +276,17 @@ pub(crate) unsafe fn prepare<'a>(
         }
         // SAFETY: W3: the lock is ours; the node stays until the strand is woken.
         unsafe { h.waiters.push(node) };
-        h.word.unlock(|bits| crate::word::Bits(bits.0 | WAITERS));
+        let bits = h.word.unlock(|bits| crate::word::Bits(bits.0 | WAITERS));
+        if terms.deadline.is_none()
+            // SAFETY: on the strand's own stack; the caller's count.
+            && let Some(cycle) = unsafe { cycle::bind(strand, ticket, h, bits) }
+        {
+            // SAFETY: the node stands in the list, and its wait is settled.
+            return match unsafe { cancel::leave(header, node, false) } {
+                Ok(()) => Step::Refused(WaitError::CircularWait(cycle)),
+                Err(()) => Step::Over,
+            };
+        }
         if !terms.watches {
             // SAFETY: U2: the caller's count.
             unsafe { urgency::raise(strand.worker(), header, strand.urgency.load(Ordering::Relaxed)) };
@@ -325,27 +343,6 @@ fn leave_shell(h: &Header) {
             },
         );
     }
-}
-
-/// The cycle, if the target lies below the waiter on its own stack, or is what the waiter is an arm of.
-fn waits_for_itself(strand: &Strand, target: &Header) -> Option<Cycle> {
-    if ptr::eq(target.strand.load(Ordering::Relaxed), strand) {
-        let top = strand.request().map_or("", Header::name);
-        let names = if strand.request().is_some_and(|top| ptr::eq(top, target)) {
-            vec![target.name().to_owned()]
-        } else {
-            vec![top.to_owned(), target.name().to_owned()]
-        };
-        return Some(Cycle::new(names));
-    }
-    let mut top = strand.request()?;
-    while top.is(ARM) {
-        top = top.parent()?;
-        if ptr::eq(top, target) {
-            return Some(Cycle::new([target.name().to_owned()]));
-        }
-    }
-    None
 }
 
 /// Whether the strand may run the target itself.

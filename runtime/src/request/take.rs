@@ -48,8 +48,8 @@ impl<T> Request<T> {
             // W8: nobody else knows of it, by the claim.
             worker.list.remove(h);
             worker.direct.count();
-            h.ran_on.store(strand.home.get().cast_mut(), Ordering::Relaxed);
-            h.strand.store(ptr::from_ref(strand).cast_mut(), Ordering::Relaxed);
+            h.ran_on.store(strand.home.get().cast_mut(), Ordering::Release);
+            h.strand.store(ptr::from_ref(strand).cast_mut(), Ordering::Release);
             let below = strand.request.replace(header.as_ptr());
             h.lender.set(below);
             let mut value = MaybeUninit::<T>::uninit();

@@ -1,7 +1,7 @@
 //! The wait for a pool: spawns lanes, hands results on, sleeps, and stops. By the waiter alone.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::ptr;
+use std::ptr::{self, NonNull};
 
 use forebear_context::context::Reason;
 use forebear_context::error::{CancelReason, Cycle, Error, WaitError};
@@ -13,6 +13,7 @@ use super::run::{Came, Run, Step, Values};
 use super::{Kept, RequestPool};
 use crate::any::{AnyRequest, State};
 use crate::cancel;
+use crate::cycle;
 use crate::foreign;
 use crate::no_suspend;
 use crate::request::Request;
@@ -206,8 +207,13 @@ fn sleep<T>(strand: &Strand, run: &Run<'_, T>) {
     let ticket = context.begin(Reason::Pool, ptr::null_mut());
     // SAFETY: G1: this strand has opened the scope.
     if unsafe { run.wait(context, ticket) } {
-        // SAFETY: on the strand's own stack, after `begin`.
-        unsafe { context.park(None) };
+        // SAFETY: on the strand's own stack, after `begin`. The innermost scope is the pool's.
+        unsafe {
+            if let Some(scope) = NonNull::new(strand.scopes.get().cast_mut()) {
+                cycle::bind_to_all(strand, ticket, scope);
+            }
+            context.park(None);
+        }
     } else {
         context.abandon(ticket);
     }

@@ -70,7 +70,8 @@ struct Pool {
     /// Handed out before, guard in place.
     free: Vec<Slot>,
     next_chunk: usize,
-    colour: u8,
+    /// How many slots have been cut.
+    cut: usize,
 }
 
 /// How guards are made on this machine.
@@ -146,8 +147,8 @@ impl Slab {
         let low = pool.fresh.start;
         self.guard(low)?;
         pool.fresh.start += size;
-        pool.colour = (pool.colour + 1) % super::COLOURS as u8;
-        Ok(Slot { low, class, colour: pool.colour })
+        pool.cut += 1;
+        Ok(Slot { low, class, colour: colour_of(pool.cut - 1) })
     }
 
     fn guard(&self, low: usize) -> io::Result<()> {
@@ -209,6 +210,28 @@ impl Slab {
 }
 
 impl Slab {
+    /// Calls `with` for the top of each slot that has ever been handed out, until it answers false. They may be in use.
+    pub(crate) fn each_top(&self, mut with: impl FnMut(usize) -> bool) {
+        for (class, pool) in self.pools.iter().enumerate() {
+            let (chunks, fresh) = {
+                let pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
+                let chunks: Vec<_> =
+                    pool.chunks.iter().map(|chunk| chunk.at..chunk.at + chunk.bytes).collect();
+                (chunks, pool.fresh.clone())
+            };
+            let size = SLOTS[class];
+            let lows = chunks
+                .into_iter()
+                .flat_map(|chunk| chunk.step_by(size).take_while(|low| !fresh.contains(low)));
+            for (number, low) in lows.enumerate() {
+                let slot = Slot { low, class: class as Class, colour: colour_of(number) };
+                if !with(slot.top()) {
+                    return;
+                }
+            }
+        }
+    }
+
     /// Gives all memory back to the system, unless a stack is in use: then its frames may be borrowed from for ever, and
     /// everything is leaked.
     ///
@@ -236,6 +259,11 @@ impl Drop for Slab {
         // SAFETY: nobody else has it.
         unsafe { self.unmap() };
     }
+}
+
+/// The colour of the slot that was cut as the `number`th of its class.
+fn colour_of(number: usize) -> u8 {
+    ((number + 1) % super::COLOURS) as u8
 }
 
 fn map(bytes: usize) -> io::Result<usize> {

@@ -73,10 +73,18 @@ impl Worker {
     pub(crate) fn before_sleep(&self) -> Option<Duration> {
         self.note_private();
         self.shared().slab.trim();
-        if let Some(left) = self.patience.left() {
-            return Some(left);
-        }
-        self.say_hungry().then(|| self.patience.tick())
+        let tick = self.patience.left().or_else(|| self.say_hungry().then(|| self.patience.tick()));
+        self.before_sleep_in(tick)
+    }
+
+    /// How long to sleep at most, for what nobody tells.
+    pub(crate) fn tick(&self) -> Duration {
+        self.patience.tick()
+    }
+
+    /// Whether it has slept for a tick since it last found something.
+    pub(crate) fn has_ticked(&self) -> bool {
+        self.patience.ticks.get() > 1
     }
 
     /// Something was found: ticks begin short again.

@@ -232,7 +232,10 @@ impl Worker {
             shared.signals.notify_any();
         }
         let next = self.engine().wait_for_wake(
-            || shared.deadlines.before_sleep((!alone).then(|| self.patience.tick())),
+            || {
+                let tick = self.before_sleep_in((!alone).then(|| self.patience.tick()));
+                shared.deadlines.before_sleep(tick)
+            },
             || {
                 self.collect_mail();
                 if self.post.attention.get() & (RAISED | NOTICE) != 0 {

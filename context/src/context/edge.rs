@@ -1,0 +1,316 @@
+//! Edges: who waits for whom, so that a circle of waits is found by the wait that closes it.
+//!
+//! A wait without a limit is an *edge* from the waiter's context to the one whose stack it waits for. It is made in steps:
+//!
+//! 1. After [`begin`](Context::begin), and before its node is put into a list, the waiter *leads* the edge nowhere
+//!    ([`Ahead::Unknown`]); when the node stands there, to where the target has started, if it has ([`Context::lead`]).
+//! 2. It *binds* the wait ([`Context::bind`]): from now on a walk sees the edge.
+//! 3. It *looks* whether anybody waits for what is on its own stack. If nobody does, it is done: a chain made from its far end
+//!    is not walked at all.
+//! 4. It *walks* from edge to edge ([`walk`]). If it comes back, there is a circle.
+//!
+//! An edge to what has not started is *completed* by the stack that starts it, under the lock of the list in which the waiter
+//! stands, before that stack looks and walks itself ([`Context::complete`]).
+//!
+//! # Why the last to close a circle finds it
+//!
+//! The word `edge` of a context holds the ticket that was bound last. It is written by read-modify-writes only, and every walk
+//! that ends at a context, since that does not wait or its edge leads nowhere, ends with one on that word. So of a walk that
+//! ends at a context, and a bind or a completion there, one comes first. If the bind (or completion) does, the walk is told and
+//! goes on. If the walk's end does, the binder acquires all that the walker knew: that somebody waits for its stack, and every
+//! edge that led there. It walks after that. So no two waits of a circle can each have ended at the other; among those that
+//! close a circle at once there is one that none of the others has ended before, and it sees all of it.
+//!
+//! What has to be known for a look is known in the same way: who stands in a list has written so before it binds.
+//!
+//! # What a walk reads
+//!
+//! Contexts only, never a target. A context may be on to its next wait at any time; so the slot is read before and after
+//! `ahead`, and tickets do not come again. That all edges of a circle have stood *at one moment* the walk does not show. Whoever
+//! finds one makes sure of it by *holding* each wait ([`Context::hold`]): while it is held it cannot end, and so the waiter's
+//! stack does not change, and what it waits for is not gone. Wakers of a held wait spin; nothing may be waited for
+//! meanwhile, and only one thread at a time holds waits at all.
+//!
+//! # Invariants
+//!
+//! * **X1** A context that an edge leads to stays readable as long as the wait that the edge stands for goes on, and so does its
+//!   memory as a context for whoever walks: the walker's owner sees to that (`runtime/src/cycle.rs`).
+//! * **X2** `edge` is changed by read-modify-writes only.
+//! * **X3** `ahead` is written by the context's own stack between `begin` and `bind`, or, once and from unknown to known, under the
+//!   lock of the list that the waiter's node stands in, or while the wait is held.
+//! * **X4** Only a wait that goes on is held, and only its holder changes a slot that says so.
+
+use std::ptr::NonNull;
+
+use super::{Cause, Context, HELD, Reason, STATE, Ticket, WAITING};
+use crate::shim::atomic::Ordering;
+use crate::shim::hint;
+
+/// In `ahead`: the context is a stray.
+const STRAY: usize = 1;
+/// In `ahead`: no context, but the address of what is waited for all parts of.
+const ALL: usize = 2;
+
+/// Where an edge leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ahead {
+    /// To what has not started, or so it seemed.
+    Unknown,
+    /// To the stack that what is waited for stands on.
+    Stack {
+        /// Its context.
+        context: NonNull<Context>,
+        /// Whether it may be freed while others of the waiter's runtime walk; to be kept from that before it is read.
+        stray: bool,
+    },
+    /// To many: to all that belong to what has this address.
+    All(NonNull<()>),
+}
+
+/// An edge, as a walk sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Edge {
+    /// The wait that it stands for.
+    pub ticket: Ticket,
+    /// Where it leads.
+    pub ahead: Ahead,
+}
+
+impl Context {
+    /// Says where the wait leads that was begun last, or is about to be. By the context's own stack (X3).
+    #[inline]
+    pub fn lead(&self, ahead: Ahead) {
+        let raw = match ahead {
+            Ahead::Unknown => std::ptr::null_mut(),
+            Ahead::Stack { context, stray } => {
+                context.as_ptr().cast::<()>().map_addr(|at| at | if stray { STRAY } else { 0 })
+            }
+            Ahead::All(whole) => whole.as_ptr().map_addr(|at| at | ALL),
+        };
+        // Release: who reads it sees that the wait before is over.
+        self.ahead.store(raw, Ordering::Release);
+    }
+
+    /// Makes the wait that `ticket` names an edge.
+    #[inline]
+    pub fn bind(&self, ticket: Ticket) {
+        #[cfg(mutant = "edge_by_store")]
+        self.edge.store(ticket.0, Ordering::Release);
+        #[cfg(not(mutant = "edge_by_store"))]
+        self.edge.swap(ticket.0, Ordering::AcqRel);
+    }
+
+    /// Binds the wait, and if then somebody is waiting for this stack, by the answer of `is_waited_for`, walks.
+    ///
+    /// # Safety
+    ///
+    /// As [`walk`]; on the context's own stack, before it parks.
+    #[inline]
+    pub unsafe fn bind_and_walk(
+        &self,
+        ticket: Ticket,
+        is_waited_for: impl FnOnce() -> bool,
+        limit: u32,
+        keep_strays: &mut dyn FnMut() -> bool,
+    ) -> Way {
+        #[cfg(mutant = "look_before_edge")]
+        let waited = is_waited_for();
+        #[cfg(mutant = "walk_before_edge")]
+        let way = match self.ahead() {
+            // SAFETY: by contract.
+            Ahead::Stack { context, .. } => unsafe { walk_to(context, self.into(), limit, keep_strays) },
+            _ => Way::End,
+        };
+        self.bind(ticket);
+        #[cfg(not(mutant = "look_before_edge"))]
+        let waited = is_waited_for();
+        if !waited {
+            return Way::End;
+        }
+        #[cfg(mutant = "walk_before_edge")]
+        return way;
+        #[cfg(not(mutant = "walk_before_edge"))]
+        // SAFETY: by contract.
+        unsafe {
+            walk(NonNull::from(self), limit, keep_strays)
+        }
+    }
+
+    /// What this context waits for has started: completes its edge, if the wait is one, now or when it is bound. Under the lock
+    /// of the list that the waiter's node stands in, or while its wait is held (X3).
+    pub fn complete(&self, ahead: Ahead) {
+        self.lead(ahead);
+        // A walk that ended here before has left what it knew.
+        #[cfg(not(mutant = "edge_completed_by_store"))]
+        self.edge.fetch_or(0, Ordering::AcqRel);
+    }
+
+    /// The edge from here, if the wait goes on and has been bound. `None` is certain: a wait that is bound later is bound by
+    /// somebody who knows all that the caller knows; and so is [`Ahead::Unknown`].
+    pub fn edge(&self) -> Option<Edge> {
+        let mut ticket = Ticket(self.edge.load(Ordering::Acquire));
+        loop {
+            if let Some(edge) = self.edge_of(ticket).filter(|edge| edge.ahead != Ahead::Unknown) {
+                return Some(edge);
+            }
+            #[cfg(mutant = "walk_ends_by_load")]
+            let now = Ticket(self.edge.load(Ordering::Acquire));
+            #[cfg(not(mutant = "walk_ends_by_load"))]
+            let now = Ticket(self.edge.fetch_or(0, Ordering::AcqRel));
+            if now == ticket {
+                return self.edge_of(ticket);
+            }
+            ticket = now;
+        }
+    }
+
+    fn edge_of(&self, ticket: Ticket) -> Option<Edge> {
+        if !self.goes_on(ticket) {
+            return None;
+        }
+        let ahead = self.ahead();
+        #[cfg(mutant = "edge_without_second_look")]
+        return Some(Edge { ticket, ahead });
+        #[cfg(not(mutant = "edge_without_second_look"))]
+        self.goes_on(ticket).then_some(Edge { ticket, ahead })
+    }
+
+    fn ahead(&self) -> Ahead {
+        let raw = self.ahead.load(Ordering::Acquire);
+        let bits = raw.addr() & (STRAY | ALL);
+        match NonNull::new(raw.map_addr(|at| at & !(STRAY | ALL))) {
+            None => Ahead::Unknown,
+            Some(whole) if bits & ALL != 0 => Ahead::All(whole),
+            Some(context) => Ahead::Stack { context: context.cast(), stray: bits & STRAY != 0 },
+        }
+    }
+
+    fn goes_on(&self, ticket: Ticket) -> bool {
+        let slot = self.slot.load(Ordering::Acquire);
+        slot == ticket.0 | WAITING || slot == ticket.0 | HELD
+    }
+
+    /// Holds the wait, so that it does not end; `None` if it has. See the module head for what is not to be done meanwhile.
+    pub fn hold(&self, ticket: Ticket) -> Option<Held<'_>> {
+        let (from, to) = (ticket.0 | WAITING, ticket.0 | HELD);
+        self.slot
+            .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+            .then_some(Held { context: self, ticket })
+    }
+
+    /// [`settle`](Context::settle) of a wait that was held just now.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn settle_held(&self, ticket: Ticket, cause: Cause) -> bool {
+        loop {
+            let (from, to) = (ticket.0 | WAITING, ticket.0 | cause as u64);
+            match self.slot.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(seen) if seen != ticket.0 | HELD => return false,
+                Err(_) => {
+                    hint::spin_loop();
+                    #[cfg(not(loom))]
+                    std::thread::yield_now();
+                }
+            }
+        }
+    }
+}
+
+/// A wait that is held; let go of when this is dropped.
+#[derive(Debug)]
+pub struct Held<'a> {
+    context: &'a Context,
+    ticket: Ticket,
+}
+
+impl<'a> Held<'a> {
+    /// Who waits.
+    pub fn context(&self) -> &'a Context {
+        self.context
+    }
+
+    /// Which wait it is.
+    pub fn ticket(&self) -> Ticket {
+        self.ticket
+    }
+
+    /// Where it leads; nowhere if it is no edge.
+    pub fn ahead(&self) -> Ahead {
+        // While it is held nobody else is bound here.
+        match self.context.edge.load(Ordering::Acquire) == self.ticket.0 {
+            true => self.context.ahead(),
+            false => Ahead::Unknown,
+        }
+    }
+
+    /// What it waits for, and why. While it is held that is there.
+    pub fn waits_for(&self) -> (Reason, *mut ()) {
+        self.context.waits_for()
+    }
+
+    /// Ends the wait. By the context's own stack, which does not park then: nobody is to make it ready.
+    pub fn end(self, cause: Cause) {
+        self.context.reason.store(Reason::None as u8, Ordering::Relaxed);
+        self.context.slot.store(self.ticket.0 | cause as u64, Ordering::Release);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        debug_assert_eq!(self.context.slot.load(Ordering::Relaxed) & STATE, HELD, "X4");
+        self.context.slot.store(self.ticket.0 | WAITING, Ordering::Release);
+    }
+}
+
+/// Where a walk has come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// To an end: what stands there does not wait, or for what has not started, or with a limit.
+    End,
+    /// Round.
+    Round,
+    /// To a context that waits for all parts of something.
+    All(NonNull<Context>),
+    /// To the limit.
+    Cut,
+}
+
+/// Walks from `start` from edge to edge, `limit` of them at most, until it is back or cannot go on. It allocates nothing.
+///
+/// Before the first stray is read `keep_strays` is called: from when it has returned no stray that an edge leads to is freed. It
+/// answers whether that is new, and what the walk has seen so far to be looked at again.
+///
+/// # Safety
+///
+/// X1 for `start`; for every context that an edge leads to and that is no stray; and for strays while they are kept.
+pub unsafe fn walk(start: NonNull<Context>, limit: u32, keep_strays: &mut dyn FnMut() -> bool) -> Way {
+    // SAFETY: by contract.
+    unsafe { walk_to(start, start, limit, keep_strays) }
+}
+
+unsafe fn walk_to(
+    mut at: NonNull<Context>,
+    goal: NonNull<Context>,
+    limit: u32,
+    keep_strays: &mut dyn FnMut() -> bool,
+) -> Way {
+    for _ in 0..limit {
+        // SAFETY: by contract.
+        let context = unsafe { at.as_ref() };
+        let Some(edge) = context.edge() else { return Way::End };
+        let Ahead::Stack { context: next, stray } = edge.ahead else {
+            return if edge.ahead == Ahead::Unknown { Way::End } else { Way::All(at) };
+        };
+        if stray && keep_strays() && context.edge() != Some(edge) {
+            continue;
+        }
+        if next == goal {
+            return Way::Round;
+        }
+        at = next;
+    }
+    Way::Cut
+}

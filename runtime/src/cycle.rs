@@ -1,0 +1,412 @@
+//! Circles of waits: found as they close, and named.
+//!
+//! Nothing would end a circle of untimed waits. So whoever is about to park without a limit makes its wait an edge, looks whether
+//! anybody waits for what is on its own stack, and if so walks along the edges. How, and why none is missed, is told in
+//! [`forebear_context::context::edge`]. If the walk comes back, the wait that closed the circle answers
+//! [`CircularWait`](forebear_context::error::WaitError::CircularWait) with the names; the others in it go on as for any failure.
+//!
+//! # What is an edge
+//!
+//! From the waiter's stack to the stack that its target stands on, whatever else stands there: a lent stack is blocked as a
+//! whole. The wait of a join for a stolen arm leads to whoever runs it. A scope waits for *all* its jobs, and so does a pool: it
+//! may go on for a while when one of its members is over, but what waits for *its* request will not be answered before all are.
+//! A wait that only watches is as long as any other, so it is an edge too. These lead nowhere: a wait with a limit, which ends
+//! by itself, and one for a request that has not started; whoever starts that completes the edge, when it waits in its turn.
+//!
+//! # Who is told
+//!
+//! The one whose wait closed the circle. If that is the end of a join, a scope or a pool, which cannot give up since others
+//! borrow from its frame, a wait for a request in the circle is ended in its stead; likewise if [`survey`] finds it. If several
+//! close a circle at once, one of them is told: circles are confirmed one at a time.
+//!
+//! # What is left to a survey
+//!
+//! A walk is cut after [`LONGEST`] edges. It ends at a scope: if it began on one of the scope's jobs, that is a circle; if not,
+//! another job may lead back here. Then it leaves word, and the next worker that has had nothing to do for a tick looks at all.
+//!
+//! # Cost
+//!
+//! A wait that suspends nothing knows nothing of this. One that does has a read-modify-write on its own context more, and looks
+//! at the words of the requests on its own stack. Only if somebody waits for one of them it walks.
+//!
+//! # Invariants
+//!
+//! * **Y1** Contexts of carriers lie at one place in every slot, and are contexts until their runtime's stacks are unmapped
+//!   ([`Context::renew`]): the workers of that runtime, who are gone by then, read them at any time.
+//! * **Y2** All others are *strays* for the reader: contexts of foreign threads, and of other runtimes. They are read under the
+//!   lock of the strays only, and after the edge that led there has been seen under it (or it was found enrolled). A foreign
+//!   thread that goes, and a runtime that unmaps its stacks, takes that lock before. While the edge stood its target was not
+//!   over and told, so the stack it stands on was in the middle of that.
+//! * **Y3** Waits are held under the lock of the strays only, so by one thread at a time. While one is held its waiter's stack is
+//!   not changed, and what the strand, its requests and their lenders say of each other was written before the wait was bound.
+//! * **Y4** `KNOWN` is set on a request when the edges of all who waited for it before it started have been completed; and then
+//!   on all below it on its stack. It is its own stack's to set.
+
+use std::ptr::{self, NonNull};
+use std::sync::PoisonError;
+
+use forebear_context::context::edge::{Ahead, Held, Way, walk};
+use forebear_context::context::{Cause, Context, Reason, Ticket, unpark};
+use forebear_context::error::Cycle;
+use forebear_context::shim::atomic::Ordering;
+use forebear_context::shim::{Mutex, MutexGuard};
+
+mod names;
+mod survey;
+
+use self::names::{is_job, name, of_own_stack, on_stack};
+pub(crate) use self::survey::Survey;
+
+use crate::header::{ARM, Header, KNOWN};
+use crate::home::Home;
+use crate::scope::ScopeCore;
+use crate::shared::Shared;
+use crate::strand::Strand;
+use crate::word::{Bits, WAITERS};
+
+/// How many edges a waiter follows before it goes to sleep.
+const LONGEST: u32 = 64;
+/// So many requests on the waiter's stack are looked at on each wait; if there are more, somebody is assumed to be waiting.
+const LOOKS: u32 = 4;
+
+/// A circle that has gone each time when it was to be confirmed is left to a survey after so many times.
+const ATTEMPTS: u32 = 8;
+
+/// The lock of the strays (Y2), and those that no edge may lead to: threads that run requests, and runtimes.
+static STRAYS: Mutex<Strays> = Mutex::new(Strays { threads: Vec::new(), runtimes: Vec::new() });
+
+struct Strays {
+    threads: Vec<NonNull<Context>>,
+    runtimes: Vec<NonNull<Shared>>,
+}
+
+// SAFETY: addresses of what is made to be read by other threads, Y2.
+unsafe impl Send for Strays {}
+
+/// What the waits were told that ended as [`Cause::Circular`] and have not looked yet.
+static VERDICTS: Mutex<Vec<(usize, Ticket, Cycle)>> = Mutex::new(Vec::new());
+
+fn lock_strays() -> MutexGuard<'static, Strays> {
+    STRAYS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A thread has a context now.
+pub(crate) fn enrol_thread(context: &Context) {
+    lock_strays().threads.push(NonNull::from(context));
+}
+
+/// It is about to free it. Returns when nobody reads it any more.
+pub(crate) fn dismiss_thread(context: &Context) {
+    lock_strays().threads.retain(|thread| !ptr::eq(thread.as_ptr(), context));
+}
+
+/// A runtime is about to start.
+pub(crate) fn enrol_runtime(shared: &Shared) {
+    lock_strays().runtimes.push(NonNull::from(shared));
+}
+
+/// It is about to unmap its stacks. Returns when nobody reads them any more.
+pub(crate) fn dismiss_runtime(shared: &Shared) {
+    lock_strays().runtimes.retain(|runtime| !ptr::eq(runtime.as_ptr(), shared));
+}
+
+/// The lock of the strays, from when it is needed on.
+#[derive(Default)]
+struct Kept(Option<MutexGuard<'static, Strays>>);
+
+impl Kept {
+    /// Whether they were not kept before.
+    fn keep(&mut self) -> bool {
+        let is_new = self.0.is_none();
+        self.0.get_or_insert_with(lock_strays);
+        is_new
+    }
+}
+
+/// The wait of `strand` for `target` under `ticket` has no limit, and the strand stands in the target's list; the word was `bits`
+/// when it had got there. Answers the circle that it closes, if it does; the wait is settled then, and the caller leaves the list
+/// instead of parking.
+///
+/// # Safety
+///
+/// On the strand's own stack, before it parks; it has led the edge nowhere before it went into the list; the caller has a count of
+/// the target.
+pub(crate) unsafe fn bind(strand: &Strand, ticket: Ticket, target: &Header, bits: Bits) -> Option<Cycle> {
+    strand.request()?;
+    lead_to(strand, target, bits);
+    // SAFETY: by contract.
+    unsafe {
+        bind_to(strand, ticket, |mut ring| {
+            let names = name(&ring)?;
+            ring.swap_remove(0).end(Cause::Circular);
+            Some(Cycle::new(names))
+        })
+    }
+}
+
+/// The same for the wait of a join for its arm, which cannot be taken back: another wait in the circle is ended.
+///
+/// # Safety
+///
+/// As [`bind`].
+pub(crate) unsafe fn bind_to_arm(strand: &Strand, ticket: Ticket, target: &Header, bits: Bits) {
+    if strand.request().is_some() {
+        lead_to(strand, target, bits);
+        // SAFETY: by contract.
+        unsafe { bind_to(strand, ticket, break_open) };
+    }
+}
+
+/// The same for the wait of a scope for its jobs.
+///
+/// # Safety
+///
+/// As [`bind`].
+pub(crate) unsafe fn bind_to_all(strand: &Strand, ticket: Ticket, scope: NonNull<ScopeCore>) {
+    if strand.request().is_some() {
+        strand.context().lead(Ahead::All(scope.cast()));
+        // SAFETY: by contract.
+        unsafe { bind_to(strand, ticket, break_open) };
+    }
+}
+
+/// Leads the edge to where the target stands. If it had not started when the waiter came into the list, whoever started it sees
+/// the waiter there.
+fn lead_to(strand: &Strand, target: &Header, bits: Bits) {
+    if bits.is_unstarted() {
+        return;
+    }
+    match ahead(strand, target) {
+        Some(ahead) => strand.context().lead(ahead),
+        // Claimed a moment ago, or ended by somebody who has not come to its callbacks.
+        None => note(strand),
+    }
+}
+
+/// The circle, if the target stands on the waiter's own stack, or is what the waiter is an arm of.
+pub(crate) fn of_itself(strand: &Strand, target: &Header) -> Option<Cycle> {
+    if ptr::eq(target.strand.load(Ordering::Relaxed), strand) {
+        // If it is not on the stack any more, it is being ended there.
+        let names = of_own_stack(strand, target).unwrap_or_else(|| vec![target.name().to_owned()]);
+        return Some(Cycle::new(names));
+    }
+    let mut top = strand.request()?;
+    while top.is(ARM) {
+        top = top.parent()?;
+        if ptr::eq(top, target) {
+            return Some(Cycle::new([target.name().to_owned()]));
+        }
+    }
+    None
+}
+
+/// On which stack the target stands, if on any, as seen from `waiter`. The target is kept by the caller, its strand is named only.
+fn ahead(waiter: &Strand, target: &Header) -> Option<Ahead> {
+    // In this order: while there is none, `strand` may be the link of a list.
+    let home = target.ran_on.load(Ordering::Acquire);
+    // SAFETY: M3.
+    let home = unsafe { home.as_ref() }?;
+    let context = Strand::context_at(NonNull::new(target.strand.load(Ordering::Acquire))?);
+    let is_own = |home: &Home| waiter.worker().is_some_and(|worker| ptr::eq(worker.shared(), home.shared()));
+    Some(Ahead::Stack { context, stray: home.is_foreign() || !is_own(home) })
+}
+
+/// Binds the wait. `told` is called with the waits of the circle that it closes, if it does, its own first.
+///
+/// # Safety
+///
+/// As [`bind`].
+unsafe fn bind_to<R>(
+    strand: &Strand,
+    ticket: Ticket,
+    told: impl Fn(Vec<Held<'_>>) -> Option<R>,
+) -> Option<R> {
+    let context = strand.context();
+    let (start, mut kept) = (NonNull::from(context), Kept::default());
+    let look = || is_waited_for(strand);
+    // SAFETY: X1 by Y1 and Y2: a foreign thread's own edges lead to strays all.
+    let mut way = unsafe { context.bind_and_walk(ticket, look, LONGEST, &mut || kept.keep()) };
+    for _ in 0..ATTEMPTS {
+        match way {
+            Way::End => return None,
+            Way::Round => {}
+            // SAFETY: the walk has come there, and goes on keeping strays.
+            Way::All(at) if unsafe { is_job_of_scope_at(strand, at) } => {}
+            Way::All(_) if !is_waited_for_in_turn(strand) => return None,
+            Way::All(_) | Way::Cut => {
+                note(strand);
+                return None;
+            }
+        }
+        kept.keep();
+        // SAFETY: as above, Y3.
+        if let Some(ring) = unsafe { collect(start) }
+            && let Some(told) = told(ring)
+        {
+            return Some(told);
+        }
+        // It was none any more when it was looked at again.
+        if !context.is_waiting() {
+            return None;
+        }
+        // SAFETY: as above.
+        way = unsafe { walk(start, LONGEST, &mut || kept.keep()) };
+    }
+    note(strand);
+    None
+}
+
+/// Whether anybody waits for a request on this stack. Completes the edges of those who came before it started.
+fn is_waited_for(strand: &Strand) -> bool {
+    let (mut wanted, mut depth) = (false, 0);
+    for h in on_stack(strand) {
+        let is_known = h.state.get() & KNOWN != 0;
+        if is_known && (wanted || depth >= LOOKS) {
+            // Y4: nothing is left to do further down.
+            return true;
+        }
+        let has_waiters = h.word.load().has(WAITERS);
+        wanted |= has_waiters || is_wanted_by_scope(h, strand);
+        if !is_known {
+            if has_waiters {
+                complete(h, strand);
+            }
+            h.state.set(h.state.get() | KNOWN);
+        }
+        depth += 1;
+    }
+    wanted
+}
+
+/// Whether a scope on another stack waits for it, or will.
+fn is_wanted_by_scope(h: &Header, strand: &Strand) -> bool {
+    // SAFETY: a scope waits for its jobs, and this one is not over.
+    unsafe { h.scope.get().as_ref() }.is_some_and(|scope| !scope.is_on(strand))
+}
+
+/// Completes the edges of those who wait for a request on this stack.
+#[cold]
+fn complete(h: &Header, strand: &Strand) {
+    if h.word.lock().is_err() {
+        return;
+    }
+    let complete = |waiter: &Context| {
+        // SAFETY: who stands in a list of waiters is a strand's context, which does not change meanwhile.
+        let is_own = strand
+            .worker()
+            .zip(unsafe { Strand::of(waiter) }.worker())
+            .is_some_and(|(here, there)| ptr::eq(here.shared(), there.shared()));
+        waiter.complete(Ahead::Stack { context: NonNull::from(strand.context()), stray: !is_own });
+    };
+    // SAFETY: Q1, Q2: the lock; the list stays as it is.
+    unsafe {
+        h.waiters.find_to_front(|node| {
+            complete(node.context());
+            false
+        });
+    }
+    h.word.unlock(|bits| bits);
+}
+
+/// Whether somebody waits for a request on this stack who can be waited for himself: not just threads outside any request.
+#[cold]
+fn is_waited_for_in_turn(strand: &Strand) -> bool {
+    on_stack(strand).any(|h| {
+        if is_wanted_by_scope(h, strand) {
+            return true;
+        }
+        if !h.word.load().has(WAITERS) || h.word.lock().is_err() {
+            return false;
+        }
+        // SAFETY: Q1, Q2: the lock; whoever stands in the list does not go on meanwhile.
+        let found = unsafe {
+            h.waiters.find_to_front(|node| {
+                let waiter = node.context();
+                (waiter.table().in_request)(waiter)
+            })
+        };
+        h.word.unlock(|bits| bits);
+        found
+    })
+}
+
+/// Whether something on `strand` is a job of the scope that is waited for at `at`.
+///
+/// # Safety
+///
+/// Y1 or Y2 for `at`.
+unsafe fn is_job_of_scope_at(strand: &Strand, at: NonNull<Context>) -> bool {
+    // SAFETY: by contract.
+    let edge = unsafe { at.as_ref() }.edge();
+    matches!(edge, Some(edge) if matches!(edge.ahead, Ahead::All(scope) if is_job_here(strand, scope)))
+}
+
+fn is_job_here(strand: &Strand, scope: NonNull<()>) -> bool {
+    on_stack(strand).any(|h| is_job(h, scope))
+}
+
+/// Holds the waits from `start` until one that leads back there. `None`: there is no such way any more.
+///
+/// # Safety
+///
+/// Strays are kept; the caller has walked along here.
+unsafe fn collect<'a>(start: NonNull<Context>) -> Option<Vec<Held<'a>>> {
+    let mut ring = Vec::new();
+    let mut at = start;
+    for _ in 0..LONGEST {
+        // SAFETY: Y1, Y2: `start`, or where an edge leads whose wait is held.
+        let context = unsafe { at.as_ref() };
+        let held = context.hold(context.edge()?.ticket)?;
+        let ahead = held.ahead();
+        ring.push(held);
+        match ahead {
+            Ahead::Stack { context, .. } if context == start => return Some(ring),
+            Ahead::Stack { context, .. } => at = context,
+            // SAFETY: a context with an edge is a strand's, and `start` is held.
+            Ahead::All(scope) => {
+                return is_job_here(unsafe { Strand::of(start.as_ref()) }, scope).then_some(ring);
+            }
+            Ahead::Unknown => return None,
+        }
+    }
+    None
+}
+
+/// Ends one wait for a request in the circle, the first there is.
+fn break_open(mut ring: Vec<Held<'_>>) -> Option<()> {
+    let place = ring.iter().position(|held| held.waits_for().0 == Reason::Request)?;
+    ring.rotate_left(place);
+    let names = name(&ring)?;
+    let (context, ticket) = (NonNull::from(ring[0].context()), ring[0].ticket());
+    // It is not ended while it is held.
+    drop(ring);
+    // Until the verdict is there its reader waits.
+    let mut verdicts = VERDICTS.lock().unwrap_or_else(PoisonError::into_inner);
+    // SAFETY: C1: strays are kept.
+    let told = unsafe { unpark(context, ticket, Cause::Circular) };
+    if told {
+        verdicts.push((context.as_ptr().addr(), ticket, Cycle::new(names)));
+    }
+    told.then_some(())
+}
+
+/// The circle for which the wait that `ticket` names was ended, which is over and was this context's.
+#[cold]
+pub(crate) fn verdict(context: &Context, ticket: Ticket) -> Option<Cycle> {
+    let mut verdicts = VERDICTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let address = ptr::from_ref(context).addr();
+    let at = verdicts.iter().position(|verdict| verdict.0 == address && verdict.1 == ticket)?;
+    Some(verdicts.swap_remove(at).2)
+}
+
+/// Leaves word that a worker is to look at all waits.
+#[cold]
+fn note(strand: &Strand) {
+    // SAFETY: M3.
+    if let Some(home) = strand.request().and_then(|top| unsafe { top.home.get().as_ref() }) {
+        let shared = home.shared();
+        if shared.survey.note() {
+            shared.signals.notify_any();
+        }
+    }
+}

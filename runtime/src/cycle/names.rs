@@ -1,0 +1,95 @@
+//! The names round a circle.
+
+use std::ptr::{self, NonNull};
+
+use forebear_context::context::Reason;
+use forebear_context::context::edge::{Ahead, Held};
+
+use crate::header::Header;
+use crate::strand::Strand;
+
+/// The requests on a stack, from the top. By the stack itself, or while its wait is held (Y3).
+pub(super) fn on_stack(strand: &Strand) -> impl Iterator<Item = &Header> {
+    // SAFETY: what is below another on a stack is not over.
+    std::iter::successors(strand.request(), |h| unsafe { h.lender.get().as_ref() })
+}
+
+/// Whether a request is a job of the scope that has this address.
+pub(super) fn is_job(h: &Header, scope: NonNull<()>) -> bool {
+    ptr::addr_eq(h.scope.get(), scope.as_ptr())
+}
+
+/// How one comes to a stack.
+#[derive(Clone, Copy)]
+enum Entry {
+    /// By a wait for this request.
+    Target(*const Header),
+    /// By a scope's, for this one among others.
+    JobOf(NonNull<()>),
+}
+
+impl Entry {
+    fn of(held: &Held<'_>) -> Option<Entry> {
+        match (held.ahead(), held.waits_for()) {
+            (Ahead::All(scope), _) => Some(Entry::JobOf(scope)),
+            (_, (Reason::Request | Reason::Arm, target)) => Some(Entry::Target(target.cast())),
+            _ => None,
+        }
+    }
+
+    fn leads_to(self, h: &Header) -> bool {
+        match self {
+            Entry::Target(target) => ptr::eq(h, target),
+            Entry::JobOf(scope) => is_job(h, scope),
+        }
+    }
+}
+
+/// The names round the circle, from the request that waits in the first member: each waits for the next, or has lent it its
+/// stack. `None`: it is no circle.
+pub(super) fn name(ring: &[Held<'_>]) -> Option<Vec<String>> {
+    let mut came = Entry::of(ring.last()?)?;
+    let mut names: Vec<(*const Header, String)> = Vec::new();
+    let mut below_first = 0;
+    for held in ring {
+        // SAFETY: a context with an edge is a strand's.
+        let strand = unsafe { Strand::of(held.context()) };
+        let from = names.len();
+        // From the top, which waits, down to the one that is waited for.
+        let depth = on_stack(strand).position(|h| came.leads_to(h))?;
+        names.extend(
+            on_stack(strand)
+                .take(depth + 1)
+                .map(Header::identity)
+                .map(|h| (ptr::from_ref(h), h.name().to_owned())),
+        );
+        names[from..].reverse();
+        if from == 0 {
+            below_first = depth;
+        }
+        came = Entry::of(held)?;
+    }
+    names.rotate_left(below_first);
+    Some(distinct(names))
+}
+
+/// The names round the circle that the wait of `strand` for something on its own stack would be; `None` if `target` is not there.
+pub(super) fn of_own_stack(strand: &Strand, target: &Header) -> Option<Vec<String>> {
+    let depth = on_stack(strand).position(|h| ptr::eq(h, target))?;
+    let mut names: Vec<_> = on_stack(strand)
+        .take(depth + 1)
+        .map(Header::identity)
+        .map(|h| (ptr::from_ref(h), h.name().to_owned()))
+        .collect();
+    names[1..].reverse();
+    Some(distinct(names))
+}
+
+/// An arm of a join goes by its maker's name, who waits for it; that is said once.
+fn distinct(mut names: Vec<(*const Header, String)>) -> Vec<String> {
+    names.dedup_by_key(|name| name.0);
+    if names.len() > 1 && names.first().map(|name| name.0) == names.last().map(|name| name.0) {
+        names.pop();
+    }
+    names.into_iter().map(|name| name.1).collect()
+}
