@@ -54,9 +54,9 @@ fn left<W>(
     }
     go(clock, waiter);
     if runtime.workers() == 1 {
-        // The next thing that the only worker does after what it has ready.
+        // What the only worker does next, after what it has ready; this thread does not run it itself.
         let seen = target.any();
-        assert!(runtime.spawn(move || seen.is_done()).take().unwrap(), "over by the next scheduling point");
+        assert!(root(runtime).spawn(move || seen.is_done()).take().unwrap(), "over by then");
     }
     assert_eq!(target.watch().is_err(), life == State::Cancelled);
     assert_eq!(target.state(), life);
