@@ -193,6 +193,36 @@ fn the_end_of_the_region_delivers_to_children_from_before_it() {
     });
 }
 
+/// A cancelled waiter takes its target with it unless the target's creator lives, and one in a region does.
+#[test]
+fn what_was_made_by_one_in_a_region_is_not_told_by_a_waiter_of_its() {
+    on_each(|runtime| {
+        let (mut gate, never) = (Gate::new(runtime), Gate::new(runtime));
+        let (closed, shut, (give, given)) = (gate.request(), never.request(), mpsc::channel());
+        let parent = root(runtime).name("parent").spawn(move || {
+            let (tell, told) = mpsc::channel();
+            let maker = Request::builder().own_stack().spawn(move || {
+                let made = Request::builder().own_stack().spawn(move || shut.wait().copied());
+                asleep(&made);
+                tell.send(made).unwrap();
+                shield(|| closed.wait().copied())
+            });
+            asleep(&maker);
+            let made = told.recv().unwrap();
+            give.send((maker, made.clone())).unwrap();
+            made.wait().map(drop)
+        });
+        let (maker, made) = given.recv().unwrap();
+        asleep(&parent);
+        assert_eq!(parent.cancel(), Cancellation::Marked);
+        ends_cancelled(&parent);
+        assert!(maker.is_cancelled() && !made.is_cancelled(), "held back until the region ends");
+        gate.open();
+        ends_cancelled(&maker);
+        ends_cancelled(&made);
+    });
+}
+
 #[test]
 fn regions_nest_and_the_outermost_counts() {
     on_each(|runtime| {

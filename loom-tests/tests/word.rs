@@ -1,7 +1,7 @@
 //! The request word as it ships: claims, waiters, the leaver.
 //!
-//! The other files about it are `handles.rs` (counts, taking), `publication.rs`, `cancel.rs` and `callbacks.rs`; the last two
-//! have tables of their own.
+//! The other files about it are `handles.rs` (counts, taking), `publication.rs`, `cancel.rs`, `demand.rs` and
+//! `callbacks.rs`; the last three have tables of their own.
 //!
 //! # Shortcuts that fail
 //!

@@ -281,10 +281,8 @@ pub(crate) fn asks(waiter: Option<&Header>, target: &Header) -> bool {
     {
         return true;
     }
-    let lives = creator.is_none_or(|creator| {
-        let bits = creator.word.load();
-        !bits.is_terminal() && !bits.has(MARKED)
-    });
+    // One that is shielded lives on: its region's end asks this target, as its child.
+    let lives = creator.is_none_or(|creator| !creator.word.load().is_terminal() && !is_cancelled(creator));
     !(lives && target.word.load().has(SUBMITTED))
 }
 

@@ -87,7 +87,7 @@
 //! A waiter's own mark is read relaxed by a scan: the locks of the target order what matters (see [`cancel`]). No fence,
 //! no sequential consistency.
 //!
-//! The shortcuts that fail are listed, with the mutant that plants each, in `loom-tests/tests/{word,cancel,callbacks}.rs`.
+//! The shortcuts that fail are listed, with the mutant that plants each, in `loom-tests/tests/{word,cancel,demand,callbacks}.rs`.
 
 #![allow(unreachable_pub, reason = "the loom models see this module")]
 

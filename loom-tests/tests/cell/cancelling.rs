@@ -53,10 +53,10 @@ impl Job {
     }
 
     /// The request on whose stack this one runs is cancelled.
-    pub fn lender_cancelled(&self) -> Cancel {
+    pub fn lender_cancelled(&self, asks: bool) -> Cancel {
         let turn = self.turn();
         self.touch();
-        let answer = self.word.lender_cancelled(true, || self.demand());
+        let answer = self.word.lender_cancelled(asks, || self.demand());
         drop(turn);
         self.act(answer)
     }
@@ -154,4 +154,17 @@ pub enum Region {
     Before,
     /// Marked within: its end delivered.
     Delivers,
+}
+
+/// A name for what a cancel came to.
+pub fn told(answer: Cancel) -> &'static str {
+    match answer {
+        Cancel::Ended => "ended",
+        Cancel::Marked => "marked",
+        Cancel::MarkedShielded => "marked, shielded",
+        Cancel::Vetoed => "vetoed",
+        Cancel::AlreadyMarked => "already marked",
+        Cancel::TooLate => "too late",
+        Cancel::Unasked => "unasked",
+    }
 }

@@ -12,7 +12,6 @@
 //! | [`Job::header`], written once, by its end | the header's memory |
 //! | `callable`, `value` | the body of the request's cell |
 //! | `list` | the fields of the queue and of the nodes in it, which are plain cells that loom does not see |
-//! | `standing` | the queue again, for the scan: who stands in it |
 //! | `calls`, `reason` | the list of callbacks and the reason of a cancel, in the side block |
 //! | [`Waiter::frame`], written by its owner | the frame in which the owner's node lies |
 //! | `listed` | the private list of a worker, as far as this one entry goes; its owner's alone |
@@ -34,7 +33,6 @@ mod counts;
 mod waiter;
 mod waiting;
 
-use std::cell::RefCell;
 use std::fmt;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -49,13 +47,13 @@ pub use self::answers::{Answers, exhaust, explore};
 #[allow(unused_imports, reason = "as above")]
 pub use self::calling::Call;
 #[allow(unused_imports, reason = "as above")]
-pub use self::cancelling::Region;
+pub use self::cancelling::{Region, told};
 #[allow(unused_imports, reason = "as above")]
 pub use self::counts::Took;
 #[allow(unused_imports, reason = "as above")]
 pub use self::waiter::{BLOCKING, SPINNING, Waiter};
 #[allow(unused_imports, reason = "as above")]
-pub use self::waiting::{How, Left};
+pub use self::waiting::{How, Left, told_left};
 
 // ---- the request ---------------------------------------------------------------------------------------------------
 
@@ -64,8 +62,6 @@ pub struct Job {
     pub word: Word,
     waiters: WaitQueue,
     list: UnsafeCell<()>,
-    /// Who stands in it, for the scan.
-    standing: RefCell<Vec<*const Waiter>>,
     calls: UnsafeCell<Vec<Call>>,
     reason: UnsafeCell<Option<u32>>,
     callable: UnsafeCell<bool>,
@@ -152,7 +148,6 @@ impl Job {
             word: Word::new(bits),
             waiters: WaitQueue::new(),
             list: UnsafeCell::new(()),
-            standing: RefCell::default(),
             calls: UnsafeCell::new(Vec::new()),
             reason: UnsafeCell::new(None),
             callable: UnsafeCell::new(value.is_none()),
@@ -306,7 +301,6 @@ impl Job {
         self.notes.life.store(after.life(), Relaxed);
         if before.has(WAITERS) {
             self.touch();
-            self.standing.borrow_mut().clear();
             // SAFETY: Q1: terminal, so the list is ours.
             let list = self.list.with_mut(|_| unsafe { self.waiters.take() });
             // SAFETY: as above.

@@ -81,6 +81,12 @@ impl Waiter {
         unsafe { (*self.node.get()).as_ref().unwrap().1 }
     }
 
+    /// Whose context it is.
+    pub(super) fn of(context: &Context) -> &Waiter {
+        // SAFETY: all contexts of a model are waiters'; `repr(C)`; J1.
+        unsafe { &*ptr::from_ref(context).cast::<Waiter>() }
+    }
+
     /// Whether the waiter is demand, as a scan of the list in which the node stands finds it: through the node.
     pub(super) fn is_demand(&self) -> bool {
         Waiter::touched(NonNull::from(self.context()));
@@ -160,6 +166,5 @@ unsafe fn urgency(_: &Context) -> u64 {
 }
 
 unsafe fn word(context: &Context) -> *const AtomicU64 {
-    // SAFETY: the table is given to waiters only; `repr(C)`; J1.
-    unsafe { &*ptr::from_ref(context).cast::<Waiter>() }.request.as_atomic()
+    Waiter::of(context).request.as_atomic()
 }

@@ -1,7 +1,6 @@
 //! Waiting for a request in a model, and leaving: `wait.rs`.
 
 use std::cell::Cell;
-use std::ptr;
 use std::sync::Arc;
 
 use forebear_context::context::{Cause, Table};
@@ -90,7 +89,6 @@ impl Job {
         }
         // SAFETY: Q1: the lock is ours; Q2, J1.
         self.list.with_mut(|_| unsafe { self.waiters.push(waiter.node()) });
-        self.standing.borrow_mut().push(waiter);
         self.touch();
         self.word.unlock(|bits| Bits(bits.0 | WAITERS));
         true
@@ -112,7 +110,6 @@ impl Job {
             self.touch();
             // SAFETY: Q1: the lock is ours; Q2: it stands in the list.
             self.list.with_mut(|_| unsafe { self.waiters.unlink(waiter.node()) });
-            self.standing.borrow_mut().retain(|other| !ptr::eq(*other, waiter));
             if scan || self.waiters.is_empty() { self.demand() } else { Demand::Live }
         });
         drop(turn);
@@ -129,14 +126,13 @@ impl Job {
 
     /// What stands in the list. By the holder of the lock.
     pub(super) fn demand(&self) -> Demand {
-        // SAFETY: Q1.
-        let standing = self.list.with(|_| self.standing.borrow().clone());
-        if standing.is_empty() {
-            return Demand::Nobody;
-        }
-        // SAFETY: J1.
-        match standing.into_iter().any(|waiter| unsafe { &*waiter }.is_demand()) {
+        // SAFETY: Q1: the lock is ours; Q2: whoever stands in the list is there.
+        let wanted = self.list.with_mut(|_| unsafe {
+            self.waiters.find_to_front(|node| Waiter::of(node.context()).is_demand())
+        });
+        match wanted {
             true => Demand::Live,
+            false if self.waiters.is_empty() => Demand::Nobody,
             false => Demand::Idle,
         }
     }
@@ -170,4 +166,19 @@ pub enum Left {
     Released,
     /// The end came first.
     Woken,
+}
+
+/// A name for how a waiter left, and what its leaving came to.
+pub fn told_left(left: Left) -> &'static str {
+    match left {
+        Left::Unlinked(Cancel::Ended) => "left, ended it",
+        Left::Unlinked(Cancel::Marked) => "left, marked it",
+        Left::Unlinked(Cancel::MarkedShielded) => "left, marked it, shielded",
+        Left::Unlinked(Cancel::Vetoed) => "left, others stay",
+        Left::Unlinked(Cancel::AlreadyMarked) => "left, already marked",
+        Left::Unlinked(Cancel::TooLate) => "left, too late",
+        Left::Unlinked(Cancel::Unasked) => "left",
+        Left::Released => "released",
+        Left::Woken => "woken",
+    }
 }

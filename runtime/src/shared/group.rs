@@ -48,15 +48,36 @@ impl Group {
 
     /// A member has stored `key`, which is older than what it had.
     pub(super) fn lower(&self, key: u64) {
-        self.0.fetch_min(key, Ordering::AcqRel);
+        #[cfg(mutant = "group_lowered_by_look")]
+        if self.key() <= key {
+            return;
+        }
+        #[cfg(not(mutant = "group_lowered_relaxed"))]
+        let order = Ordering::AcqRel;
+        #[cfg(mutant = "group_lowered_relaxed")]
+        let order = Ordering::Relaxed;
+        self.0.fetch_min(key, order);
     }
 
     /// Raises the word to the `least` of the members' keys, if it still is what was `seen` and nobody has that.
     pub fn mend(&self, seen: u64, least: impl Fn() -> u64) {
+        #[cfg(not(mutant = "mended_relaxed"))]
+        let order = Ordering::AcqRel;
+        #[cfg(mutant = "mended_relaxed")]
+        let order = Ordering::Relaxed;
         let now = least();
-        if now <= seen || self.0.compare_exchange(seen, now, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        if now <= seen || self.0.compare_exchange(seen, now, order, Ordering::Relaxed).is_err() {
             return;
         }
+        #[cfg(mutant = "mended_by_one_look")]
+        return;
+        #[cfg(not(mutant = "mended_by_one_look"))]
+        self.look_again(now, least);
+    }
+
+    /// Lowers it again to what came while it was raised.
+    #[cfg_attr(mutant = "mended_by_one_look", expect(dead_code))]
+    fn look_again(&self, now: u64, least: impl Fn() -> u64) {
         let again = least();
         if again < now {
             self.lower(again);
