@@ -197,7 +197,7 @@ fn the_environment_says_how_many_workers_the_default_runtime_has() {
         let (ok, told) = again_in_child(NAME, ("EXPECTED", expected), &set);
         assert!(ok, "FOREBEAR_THREADS={threads:?}: {told}");
     }
-    for threads in ["0", "1025", "many"] {
+    for threads in ["-1", "1025", "many"] {
         let set = format!("export FOREBEAR_THREADS='{threads}';");
         let (ok, told) = again_in_child(NAME, ("EXPECTED", "1"), &set);
         assert!(!ok && told.contains("FOREBEAR_THREADS"), "what cannot be is refused by name: {told}");

@@ -14,7 +14,7 @@ use forebear::{
 };
 use support::order::root;
 use support::{
-    Come, Count, Flag, hold_thread_until, hold_workers, in_both_worlds, inside_each, on_each, until,
+    Come, Count, Flag, Joined, hold_thread_until, hold_workers, in_both_worlds, inside_each, on_each, until,
 };
 
 // ---- before it has started ----------------------------------------------------------------------------------------------
@@ -36,6 +36,7 @@ fn cancelled_before_it_is_submitted_it_ends_there_and_then() {
 
 #[test]
 fn cancelled_while_queued_it_ends_there_and_then() {
+    let _not = support::not_on(support::Modes::Both, "it holds its workers");
     on_each(|runtime| {
         let held = hold_workers(runtime);
         let drops = Count::new();
@@ -165,6 +166,7 @@ fn d4_a_suspended_request_is_cancelled_though_it_sleeps_deep_down_on_a_busy_work
 
 #[test]
 fn one_that_never_waits_runs_to_its_end_and_its_value_is_dropped() {
+    let _not = support::not_on(support::Modes::Both, "its requests hold the thread, which alone could go on");
     on_each(|runtime| {
         let (drops, started, free) = (Count::new(), Flag::new(), Flag::new());
         let probe = drops.probe();
@@ -186,6 +188,7 @@ fn one_that_never_waits_runs_to_its_end_and_its_value_is_dropped() {
 
 #[test]
 fn one_that_computes_can_ask_and_so_stop() {
+    let _not = support::not_on(support::Modes::Both, "its requests hold the thread, which alone could go on");
     on_each(|runtime| {
         let started = Flag::new();
         let up = started.clone();
@@ -301,6 +304,7 @@ fn d11_cancel_after_the_end_changes_nothing_and_says_so() {
 /// In the original a second cancel that met a veto took the first one back.
 #[test]
 fn d11_a_cancelled_request_is_never_un_cancelled() {
+    let _not = support::not_on(support::Modes::Both, "its requests hold the thread, which alone could go on");
     on_each(|runtime| {
         let (started, free) = (Flag::new(), Flag::new());
         let (up, may) = (started.clone(), free.clone());
@@ -323,9 +327,9 @@ fn d11_a_cancelled_request_is_never_un_cancelled() {
                     assert!(asked.is_cancelled());
                 }
             });
-            late.join().unwrap();
+            late.joined().unwrap();
             free.raise();
-            let told = waiter.join().unwrap();
+            let told = waiter.joined().unwrap();
             assert!(matches!(told, Err(WaitError::TargetCancelled(CancelReason::Asked))), "{told:?}");
         });
         ends_cancelled(&request);
@@ -374,13 +378,14 @@ fn abort_marks_whoever_waits_and_they_are_told_why() {
             assert!(matches!(answer, Err(WaitError::TargetCancelled(CancelReason::Other(3)))), "{answer:?}");
         };
         waiters.into_iter().for_each(|waiter| told(waiter.take().unwrap()));
-        told(foreign.join().unwrap());
+        told(foreign.joined().unwrap());
         ends_cancelled(&target);
     });
 }
 
 #[test]
 fn the_reason_of_the_first_mark_stays() {
+    let _not = support::not_on(support::Modes::Both, "its requests hold the thread, which alone could go on");
     on_each(|runtime| {
         let (started, free) = (Flag::new(), Flag::new());
         let busy = |started: &Flag, free: &Flag| {
@@ -536,7 +541,7 @@ fn a_race_of_many_cancels_with_the_end_has_one_outcome() {
             });
             let answers = thread::scope(|threads| {
                 let cancellers = [(); 3].map(|()| threads.spawn(|| request.cancel()));
-                cancellers.map(|canceller| canceller.join().unwrap())
+                cancellers.map(|canceller| canceller.joined().unwrap())
             });
             until(|| request.is_done());
             match request.state() {

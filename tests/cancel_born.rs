@@ -194,7 +194,7 @@ fn not_what_is_detached() {
             give.send(Request::builder().detached().spawn(|| spawn(|| 7).take().unwrap())).unwrap();
             give.send(Request::builder().detached().build(|| 7)).unwrap();
         });
-        for made in given {
+        for made in given.all() {
             assert_eq!(made.take().unwrap(), 7);
         }
         ends_cancelled(&request);

@@ -13,7 +13,7 @@ use forebear::{
     CancelReason, Cancellation, Request, State, WaitError, check_cancelled, is_cancelled, spawn, yield_now,
 };
 use support::order::root;
-use support::{Come, Count, Flag, Watchdog, hold_thread_until, hold_workers, on_each, until};
+use support::{Come, Count, Flag, Joined, Watchdog, hold_thread_until, hold_workers, on_each, until};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -47,7 +47,7 @@ fn a_foreign_thread_that_waits_spares_it() {
             (0..turns).for_each(|_| thread::yield_now());
             let came = target.cancel();
             gate.open();
-            let answer = waiter.join().unwrap();
+            let answer = waiter.joined().unwrap();
             if came == Cancellation::Vetoed {
                 answer.unwrap().unwrap();
                 assert_eq!(target.state(), State::Finished);
@@ -71,7 +71,7 @@ fn d17_a_foreign_thread_counts_only_while_it_waits() {
             clock.advance(SECOND);
             waiter.is_finished()
         });
-        assert!(matches!(waiter.join().unwrap(), Err(WaitError::TimedOut)));
+        assert!(matches!(waiter.joined().unwrap(), Err(WaitError::TimedOut)));
         assert_eq!(target.cancel(), Cancellation::Marked);
         ends_cancelled(&target);
     });
@@ -122,7 +122,7 @@ fn who_only_watches_does_not_spare_it() {
         assert_eq!(target.cancel(), Cancellation::Marked);
         let told = |answer| assert!(matches!(answer, Err(WaitError::TargetCancelled(_))));
         watchers.into_iter().for_each(|watcher| told(watcher.take().unwrap().map(drop)));
-        told(foreign.join().unwrap());
+        told(foreign.joined().unwrap());
         ends_cancelled(&target);
     });
 }
@@ -174,6 +174,7 @@ fn a_waiter_that_descends_from_it_does_not_spare_it() {
 /// Though it stands in the list of waiters until its worker comes to it.
 #[test]
 fn a_waiter_that_is_cancelled_itself_does_not_spare_it() {
+    let _not = support::not_on(support::Modes::Both, "it holds its workers");
     on_each(|runtime| {
         let gate = Gate::new(runtime);
         let target = sleeper(runtime, &gate);
@@ -243,10 +244,10 @@ fn a_vetoed_request_is_cancelled_when_the_foreign_thread_goes() {
         until(|| target.cancel() == Cancellation::Vetoed || target.is_cancelled());
         if !target.is_cancelled() {
             clock.advance(SECOND);
-            assert!(matches!(waiter.join().unwrap(), Err(WaitError::TimedOut)));
+            assert!(matches!(waiter.joined().unwrap(), Err(WaitError::TimedOut)));
             assert!(target.is_cancelled());
         } else {
-            drop(waiter.join().unwrap());
+            drop(waiter.joined().unwrap());
         }
         ends_cancelled(&target);
     });
@@ -298,6 +299,7 @@ fn a_vetoed_request_is_cancelled_when_its_lender_is() {
 
 #[test]
 fn a_vetoed_request_that_has_not_started_ends_there_and_then_with_its_last_waiter() {
+    let _not = support::not_on(support::Modes::Synchronous, "it holds its workers");
     on_each_clocked(|runtime, clock| {
         let drops = Count::new();
         let probe = drops.probe();
@@ -311,7 +313,7 @@ fn a_vetoed_request_that_has_not_started_ends_there_and_then_with_its_last_waite
             clock.advance(SECOND);
             waiter.is_finished()
         });
-        let answer = waiter.join().unwrap();
+        let answer = waiter.joined().unwrap();
         assert!(matches!(answer, Err(WaitError::TimedOut | WaitError::TargetCancelled(_))), "{answer:?}");
         assert_eq!((target.state(), drops.get()), (State::Cancelled, 1), "though no worker is free");
         held.release();
@@ -573,6 +575,7 @@ fn cancelled_is_told_before_the_value_though_the_target_ended_first() {
 /// A child that is taken by value runs without a single exchange; its taker is told all the same.
 #[test]
 fn cancelled_is_told_before_the_value_of_a_child_taken_by_value() {
+    let _not = support::not_on(support::Modes::Both, "its requests hold the thread, which alone could go on");
     on_each(|runtime| {
         let (inside, out) = (Flag::new(), Flag::new());
         let (up, may) = (inside.clone(), out.clone());

@@ -13,7 +13,7 @@ use forebear::{
     is_cancelled, join, scope, spawn, yield_now,
 };
 use support::order::root;
-use support::{Come, Flag, hold_thread_until, on_each, until};
+use support::{Come, Flag, Joined, hold_thread_until, on_each, until};
 
 /// Has a thread of its own run a request directly. Returns when that has begun.
 fn run_elsewhere<T: Send + Sync + 'static>(
@@ -28,7 +28,7 @@ fn run_elsewhere<T: Send + Sync + 'static>(
     });
     let runs = request.clone();
     let thread = thread::spawn(move || _ = runs.wait());
-    hold_thread_until(|| started.is_up());
+    until(|| started.is_up());
     assert_eq!(request.assigned_worker(), None);
     (request, thread)
 }
@@ -64,7 +64,7 @@ fn its_wait_is_ended_at_once() {
             assert_eq!(request.abort(CancelReason::Other(1)), Cancellation::Marked);
             assert!(matches!(told.come().unwrap(), Err(WaitError::Cancelled)));
             assert_eq!(ends_cancelled(&request), CancelReason::Other(1));
-            thread.join().unwrap();
+            thread.joined().unwrap();
         });
     }
 }
@@ -78,8 +78,8 @@ fn it_learns_while_it_computes_or_yields() {
             request.abort(CancelReason::Asked);
             ends_cancelled(request);
         }
-        one.join().unwrap();
-        two.join().unwrap();
+        one.joined().unwrap();
+        two.joined().unwrap();
     });
 }
 
@@ -103,7 +103,7 @@ fn what_it_lent_its_stack_to_is_asked_in_turn() {
         request.abort(CancelReason::Asked);
         ends_cancelled(&request);
         ends_cancelled(&child);
-        thread.join().unwrap();
+        thread.joined().unwrap();
     });
 }
 
@@ -130,7 +130,7 @@ fn what_it_lent_its_stack_to_may_be_of_another_runtime() {
         ends_cancelled(&request);
         was_cancelled(&guest);
         was_cancelled(&child);
-        thread.join().unwrap();
+        thread.joined().unwrap();
     });
 }
 
@@ -160,7 +160,7 @@ fn children_end_while_it(then: impl Fn(&Request<()>) + Send + Copy + 'static) {
         request.abort(CancelReason::Asked);
         children.iter().for_each(|child| _ = was_cancelled(child));
         ends_cancelled(&request);
-        thread.join().unwrap();
+        thread.joined().unwrap();
     });
 }
 
@@ -238,7 +238,7 @@ fn in_a_shielded_region_they_are_not_reached_before_its_end() {
         gate.open();
         ends_cancelled(&request);
         ends_cancelled(&child);
-        thread.join().unwrap();
+        thread.joined().unwrap();
     });
 }
 
@@ -263,7 +263,7 @@ fn orphans(runtime: &Runtime, gate: &Gate, exits: bool) -> (Request<Result<(), W
     let parent = given.come().unwrap();
     asleep(&grandparent);
     let children = match exits {
-        true => thread::spawn(move || parent.wait().unwrap().clone()).join().unwrap(),
+        true => thread::spawn(move || parent.wait().unwrap().clone()).joined().unwrap(),
         false => parent.wait().unwrap().clone(),
     };
     (grandparent, children)
@@ -271,6 +271,7 @@ fn orphans(runtime: &Runtime, gate: &Gate, exits: bool) -> (Request<Result<(), W
 
 #[test]
 fn orphans_of_a_thread_that_does_something_else_are_reached() {
+    let _not = support::not_on(support::Modes::Both, "its requests hold the thread, which alone could go on");
     on_each(|runtime| {
         let gate = Gate::new(runtime);
         let (grandparent, children) = orphans(runtime, &gate, false);
@@ -284,6 +285,8 @@ fn orphans_of_a_thread_that_does_something_else_are_reached() {
 
 #[test]
 fn orphans_of_a_thread_that_has_gone_are_reached() {
+    let _not =
+        support::not_on(support::Modes::Seeded, "its requests hold the thread, which alone could go on");
     on_each(|runtime| {
         let gate = Gate::new(runtime);
         let (grandparent, children) = orphans(runtime, &gate, true);
@@ -312,12 +315,13 @@ fn orphans_of_a_cancelled_request_are_reached_when_it_ends() {
         request.abort(CancelReason::Asked);
         was_cancelled(&child);
         ends_cancelled(&request);
-        thread.join().unwrap();
+        thread.joined().unwrap();
     });
 }
 
 #[test]
 fn who_cancels_runs_no_more_than_it_must() {
+    let _not = support::not_on(support::Modes::Both, "the thread that waits is the worker");
     on_each(|runtime| {
         // A foreign thread cancels what sleeps on workers: their code runs there.
         let gate = Gate::new(runtime);
@@ -377,7 +381,7 @@ fn a_storm_of_threads_that_run_children_of_a_cancelled_request() {
                 was_cancelled(child.wait().unwrap());
             }
             for thread in threads {
-                thread.join().unwrap();
+                thread.joined().unwrap();
             }
             for child in children {
                 if let Ok(orphan) = child.watch() {

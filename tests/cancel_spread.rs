@@ -14,7 +14,7 @@ use forebear::{
     is_cancelled, join, scope, spawn, yield_now,
 };
 use support::order::root;
-use support::{Come, Count, Flag, Watchdog, hold_thread_until, on_each, on_each_of, runtime, until};
+use support::{Come, Count, Flag, Joined, Watchdog, hold_thread_until, on_each, on_each_of, runtime, until};
 
 /// A wait as long as the gate is shut.
 type Sleep = Request<Result<(), WaitError>>;
@@ -166,6 +166,7 @@ fn to_a_child_that_runs_on_its_stack() {
 /// A parent that sleeps on the worker that its child computes on: the child asks in vain unless asking looks.
 #[test]
 fn to_a_child_that_computes_and_asks() {
+    let _not = support::not_on(support::Modes::Both, "its requests hold the thread, which alone could go on");
     on_each(|runtime| {
         let gate = Gate::new(runtime);
         let (closed, (give, given)) = (gate.request(), mpsc::channel());
@@ -184,6 +185,7 @@ fn to_a_child_that_computes_and_asks() {
 
 #[test]
 fn to_a_child_that_computes_on_its_stack_and_asks() {
+    let _not = support::not_on(support::Modes::Both, "its requests hold the thread, which alone could go on");
     on_each(|runtime| {
         let started = Flag::new();
         let up = started.clone();
@@ -287,7 +289,7 @@ fn to_grandchildren() {
         let gate = Gate::new(runtime);
         let (closed, (give, given)) = (gate.request(), mpsc::channel());
         let top = root(runtime).spawn(move || family(closed, 3, give));
-        let family: Vec<_> = given.iter().collect();
+        let family: Vec<_> = given.all().collect();
         assert_eq!(family.len(), 3 + 9 + 27);
         top.cancel();
         ends_cancelled(&top);
@@ -579,10 +581,10 @@ fn not_to_a_child_that_a_foreign_thread_waits_for() {
             ends_cancelled(&parent);
             assert!(!child.is_cancelled());
             gate.open();
-            assert!(waiter.join().unwrap().unwrap().is_ok());
+            assert!(waiter.joined().unwrap().unwrap().is_ok());
             assert_eq!(child.state(), State::Finished);
         } else {
-            drop(waiter.join());
+            drop(waiter.joined());
         }
     });
 }
@@ -650,6 +652,8 @@ fn not_to_strangers_on_the_same_worker() {
 /// The original let a cancelled parent see a child whose lock did not exist yet.
 #[test]
 fn d28_a_child_that_is_made_while_its_parent_is_cancelled_is_reached_or_born_so() {
+    let _not =
+        support::not_on(support::Modes::Synchronous, "its requests hold the thread, which alone could go on");
     on_each(|runtime| {
         let gate = Gate::new(runtime);
         let (made, ended) = (Count::new(), Count::new());

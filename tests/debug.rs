@@ -10,6 +10,7 @@ use support::{Come, Count, Flag, hold_workers, in_both_worlds, join_all, on_each
 
 #[test]
 fn the_states_of_a_request_that_suspends_and_finishes() {
+    let _not = support::not_on(support::Modes::Both, "it holds its workers");
     on_each(|runtime| {
         let (suspend, open, end) = (Flag::new(), Flag::new(), Flag::new());
         let gate = {

@@ -9,7 +9,7 @@ mod support;
 use std::sync::{Mutex, PoisonError, mpsc};
 
 use forebear::{Priority, Request, RequestBuilder, Runtime, join, scope, spawn};
-use support::{Come, Watchdog, inside_each, on_each, on_each_of, runtime};
+use support::{Come, Joined, Watchdog, inside_each, on_each, on_each_of, runtime};
 
 const MILLION: u64 = 1_000_000;
 
@@ -63,7 +63,7 @@ fn a_million_nested_waits_complete_in_a_plain_foreign_thread() {
                 assert_eq!(nested(MILLION), MILLION);
             })
         });
-        thread.unwrap().join().unwrap();
+        thread.unwrap().joined().unwrap();
     });
 }
 
@@ -73,7 +73,7 @@ fn a_chain_of_a_million_unsubmitted_requests_is_dropped_without_recursion() {
         runtime.run(|| drop(chain(MILLION)));
         let small = std::thread::Builder::new().stack_size(256 << 10);
         let runtime = runtime.clone();
-        small.spawn(move || runtime.enter(|| drop(chain(MILLION)))).unwrap().join().unwrap();
+        small.spawn(move || runtime.enter(|| drop(chain(MILLION)))).unwrap().joined().unwrap();
     });
 }
 
@@ -83,7 +83,7 @@ fn a_chain_of_a_million_is_dropped_by_a_thread_that_never_met_the_runtime() {
     on_each(|runtime| {
         let made = runtime.run(|| chain(MILLION));
         let small = std::thread::Builder::new().stack_size(256 << 10);
-        small.spawn(move || drop(made)).unwrap().join().unwrap();
+        small.spawn(move || drop(made)).unwrap().joined().unwrap();
     });
 }
 

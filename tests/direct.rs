@@ -45,6 +45,7 @@ fn a_queued_target_runs_on_its_waiters_stack() {
 
 #[test]
 fn a_queued_root_is_taken_from_the_shelf_by_its_waiter() {
+    let _not = support::not_on(support::Modes::Both, "it holds its workers");
     on_each(|runtime| {
         let held = hold_workers(runtime);
         let me = thread::current().id();
@@ -149,6 +150,7 @@ fn a_foreign_thread_runs_what_it_waits_for() {
 
 #[test]
 fn foreign_direct_off_keeps_work_away_from_foreign_threads() {
+    let _not = support::not_on(support::Modes::Both, "the thread that waits is the worker");
     for kind in support::kinds() {
         let _dog = Watchdog::new(format_args!("{kind:?}"));
         let runtime = kind.builder().foreign_direct(false).build().unwrap();

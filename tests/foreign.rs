@@ -10,7 +10,9 @@ use std::thread;
 use forebear::{
     AnyRequest, CancelReason, Request, Runtime, State, WaitError, join, parallelism, scope, spawn, yield_now,
 };
-use support::{Count, Flag, Watchdog, hold_workers, in_both_worlds, join_all, on_each, runtime, until};
+use support::{
+    Count, Flag, Joined, Watchdog, hold_workers, in_both_worlds, join_all, on_each, runtime, until,
+};
 
 fn current_name() -> Option<String> {
     Request::current().map(|me| me.name().to_owned())
@@ -93,6 +95,10 @@ fn an_arm_of_a_foreign_join_knows_its_maker_and_outside_it_has_none() {
 
 #[test]
 fn a_foreign_thread_may_exit_before_its_children() {
+    let _not = support::not_on(
+        support::Modes::Synchronous,
+        "what it has begun polls on in spite of the cancel, and its thread would have to drive that to its end",
+    );
     on_each(|runtime| {
         let (go, done) = (Flag::new(), Count::new());
         let (send, parents) = mpsc::channel();
@@ -116,7 +122,7 @@ fn a_foreign_thread_may_exit_before_its_children() {
                 });
             })
         };
-        thread.join().unwrap();
+        thread.joined().unwrap();
         go.raise();
         done.wait_for(10);
         // What is over and forgotten need not be told, but a name that is told is the right one.
@@ -234,6 +240,7 @@ fn enter_says_what_free_functions_mean_and_takes_it_back() {
 
 #[test]
 fn inside_a_request_enter_makes_requests_of_the_other_runtime() {
+    let _not = support::not_on(support::Modes::Both, "the thread that waits is the worker");
     on_each(|one| {
         let two = Runtime::builder().workers(2).name("two").build().unwrap();
         one.run(|| {
@@ -317,6 +324,7 @@ fn threads_named(prefix: &str) -> usize {
 #[cfg(target_os = "linux")]
 #[test]
 fn the_last_handle_lets_submitted_work_end_and_joins_the_threads() {
+    let _not = support::not_on(support::Modes::Both, "it holds its workers");
     for kind in support::kinds() {
         let _dog = Watchdog::new(format_args!("{kind:?}"));
         let runtime = kind.builder().name("ending").build().unwrap();
@@ -344,7 +352,7 @@ fn the_last_handle_lets_submitted_work_end_and_joins_the_threads() {
         assert_eq!(done.get(), 0);
         let dropper = thread::spawn(move || drop(second));
         holding.release();
-        dropper.join().unwrap();
+        dropper.joined().unwrap();
         assert_eq!(done.get(), 40, "all that was submitted has ended, and what that submitted too");
         // A joined thread may be seen for a moment after.
         until(|| threads_named("ending") == 0);
@@ -427,7 +435,7 @@ fn an_unsubmitted_request_may_be_dropped_after_its_runtime() {
             runtime.enter(|| Request::new(move || drop(probe)))
         };
         drop(runtime);
-        thread::spawn(move || drop(made_inside)).join().unwrap();
+        thread::spawn(move || drop(made_inside)).joined().unwrap();
         drop(made_outside);
         assert_eq!(drops.get(), 2);
     }

@@ -9,7 +9,7 @@ mod support;
 use std::thread;
 
 use forebear::{Request, Runtime, spawn};
-use support::{Watchdog, again_in_child, is_child, resident, runtime, soaking};
+use support::{Joined, Watchdog, again_in_child, is_child, resident, runtime, soaking};
 
 /// Runs `body` in a child process, once.
 fn alone(test: &str, body: impl FnOnce()) {
@@ -133,7 +133,7 @@ fn many_short_lived_foreign_threads_that_make_requests_take_bounded_memory() {
                 })
             });
             // What it made is waited for and dropped by yet another.
-            let made = made.join().unwrap();
+            let made = made.joined().unwrap();
             thread::spawn(move || {
                 other.enter(|| {
                     for request in &made {
@@ -141,7 +141,7 @@ fn many_short_lived_foreign_threads_that_make_requests_take_bounded_memory() {
                     }
                 });
             })
-            .join()
+            .joined()
             .unwrap();
         });
     });

@@ -105,6 +105,7 @@ fn a_wake_up_from_elsewhere_resumes_it_at_home() {
 
 #[test]
 fn the_assigned_worker_is_known_from_the_start_and_stays() {
+    let _not = support::not_on(support::Modes::Both, "it counts workers");
     on_each(|runtime| {
         let free = Flag::new();
         let seen = Arc::new(Mutex::new(None));

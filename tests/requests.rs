@@ -8,7 +8,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use forebear::{AnyRequest, CancelReason, Outcome, Request, State, WaitError, spawn, yield_now};
-use support::{Count, Flag, in_both_worlds, inside_each, join_all, on_each, until};
+use support::{Count, Flag, Joined, in_both_worlds, inside_each, join_all, on_each, until};
 
 // ---- when it runs -------------------------------------------------------------------------------------------------------
 
@@ -251,7 +251,7 @@ fn a_ready_request_is_finished_and_never_scheduled() {
         assert_eq!(drops.get(), 1);
         assert_eq!(Request::ready(3).take().unwrap(), 3);
         // Also in a thread that no runtime knows.
-        assert_eq!(thread::spawn(|| *Request::ready(4).wait().unwrap()).join().unwrap(), 4);
+        assert_eq!(thread::spawn(|| *Request::ready(4).wait().unwrap()).joined().unwrap(), 4);
     });
 }
 

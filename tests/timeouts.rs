@@ -14,7 +14,7 @@ use forebear::{
     AnyRequest, Cancellation, Request, Runtime, State, WaitError, join, shield, spawn, yield_now,
 };
 use support::order::root;
-use support::{Come, Flag, Random, hold_workers, in_both_worlds, on_each, until};
+use support::{Come, Flag, Joined, Random, hold_workers, in_both_worlds, on_each, until};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -70,7 +70,7 @@ fn a_foreign_threads_wait_times_out() {
             clock.advance(SECOND);
             waiter.is_finished()
         });
-        assert!(matches!(waiter.join().unwrap(), Err(WaitError::TimedOut)));
+        assert!(matches!(waiter.joined().unwrap(), Err(WaitError::TimedOut)));
     });
 }
 
@@ -99,7 +99,7 @@ fn a_target_that_ends_in_time_is_told_as_by_wait() {
         clock.advance(SECOND / 2);
         gate.open();
         waiters.into_iter().for_each(|waiter| waiter.take().unwrap().unwrap());
-        foreign.join().unwrap().unwrap();
+        foreign.joined().unwrap().unwrap();
         // Failures and cancellations likewise.
         let bad = root(runtime).build(|| -> () { std::panic::resume_unwind(Box::new(1)) });
         assert!(matches!(bad.wait_timeout(SECOND), Err(WaitError::Failed(failure)) if failure.is_panic()));
@@ -114,6 +114,7 @@ fn a_target_that_ends_in_time_is_told_as_by_wait() {
 
 #[test]
 fn without_any_time_it_submits_and_answers_what_there_is() {
+    let _not = support::not_on(support::Modes::Synchronous, "it holds its workers");
     on_each_clocked(|runtime, _| {
         let held = hold_workers(runtime);
         let request = runtime.enter(|| Request::new(|| 7));
@@ -149,6 +150,7 @@ fn for_ever_is_no_limit() {
 
 #[test]
 fn a_wait_with_a_limit_never_runs_its_target_here() {
+    let _not = support::not_on(support::Modes::Synchronous, "a submit runs the target first");
     on_each_clocked(|runtime, _| {
         let target = root(runtime).spawn(|| {
             let target = Request::new(Request::current);
@@ -168,6 +170,7 @@ fn a_wait_with_a_limit_never_runs_its_target_here() {
 /// If several apply: the waiter's own cancel, then the target's outcome, then the time.
 #[test]
 fn of_several_answers_the_cancel_is_told_first_then_the_outcome_then_the_time() {
+    let _not = support::not_on(support::Modes::Synchronous, "it holds its workers");
     on_each_clocked(|runtime, clock| {
         let mut gate = Gate::new(runtime);
         let target = gate.request();
@@ -208,7 +211,7 @@ fn a_wait_that_timed_out_leaves_no_trace() {
             for waiter in waiters {
                 assert!(matches!(waiter.take().unwrap(), Err(WaitError::TimedOut)));
             }
-            assert!(matches!(foreign.join().unwrap(), Err(WaitError::TimedOut)));
+            assert!(matches!(foreign.joined().unwrap(), Err(WaitError::TimedOut)));
             assert_eq!(counts(&any), before, "round {round}");
             assert!(!target.is_cancelled());
         }
@@ -235,7 +238,7 @@ fn what_a_wait_gave_up_can_be_cancelled() {
             outside.is_finished()
         });
         assert!(matches!(inside.take().unwrap(), Err(WaitError::TimedOut)));
-        assert!(outside.join().unwrap().is_err());
+        assert!(outside.joined().unwrap().is_err());
         assert_eq!(target.cancel(), Cancellation::Marked);
         ends_cancelled(&target);
     });
@@ -370,6 +373,7 @@ fn many_sleepers_wake_each_at_its_time() {
 /// The runtime of the clock goes while a foreign thread waits by it.
 #[test]
 fn runtimes_with_clocks_of_their_own_do_not_disturb_each_other() {
+    let _not = support::not_on(support::Modes::Both, "it holds its workers");
     on_each(|runtime| {
         let clock = ManualClock::new();
         let other = Runtime::builder().workers(1).clock(clock.clone()).build().unwrap();

@@ -91,6 +91,7 @@ fn queued_work_is_shared_by_all_workers() {
 
 #[test]
 fn children_of_one_request_are_shared_by_all_workers() {
+    let _not = support::not_on(support::Modes::Both, "the thread that waits is the worker");
     on_each(|runtime| {
         let seen = Arc::new(Mutex::new(HashSet::new()));
         runtime.run(|| {
@@ -116,6 +117,7 @@ fn children_of_one_request_are_shared_by_all_workers() {
 
 #[test]
 fn waiting_requests_are_woken_while_the_workers_are_busy_with_nothing_else() {
+    let _not = support::not_on(support::Modes::Both, "it holds its workers");
     on_each(|runtime| {
         let held = hold_workers(runtime);
         let ran = Count::new();

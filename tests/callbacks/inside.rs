@@ -8,7 +8,7 @@ use forebear::{
 };
 
 use crate::support::order::{Gate, Log, root};
-use crate::support::{Count, Flag, in_both_worlds, on_each, until};
+use crate::support::{Count, Flag, Joined, in_both_worlds, on_each, until};
 use crate::{at_each_end, boo, note_all};
 
 /// Waits in every way that there is.
@@ -275,7 +275,7 @@ fn what_is_ended_from_another_runtime_calls_there_as_itself() {
         });
         assert_eq!(found.try_recv().unwrap(), (true, 36));
         let (request, found) = make();
-        std::thread::spawn(move || request.cancel()).join().unwrap();
+        std::thread::spawn(move || request.cancel()).joined().unwrap();
         assert_eq!(found.try_recv().unwrap(), (true, 36));
     });
 }

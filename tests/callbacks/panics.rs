@@ -222,6 +222,7 @@ fn a_panic_in_any_other_callback_goes_to_the_hook_and_changes_nothing() {
 /// The canceller, or whoever drops the last handle, is not to suffer for it.
 #[test]
 fn a_panic_in_a_callback_of_an_unstarted_request_does_not_reach_whom_ends_it() {
+    let _not = crate::support::not_on(crate::support::Modes::Both, "it holds its workers");
     with_hook(|runtime, hook| {
         let each = || {
             let make = || {

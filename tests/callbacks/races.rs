@@ -88,6 +88,10 @@ fn ending(runtime: &Runtime, start: &Arc<Barrier>, how: usize) -> Request<u32> {
 
 #[test]
 fn subscribers_that_race_with_the_end_are_called_exactly_once() {
+    let _not = crate::support::not_on(
+        crate::support::Modes::Both,
+        "its requests hold the thread, which alone could go on",
+    );
     on_each(|runtime| {
         for seed in 0..rounds() {
             let mut random = Random::new(seed);
@@ -164,6 +168,10 @@ fn requests_and_callbacks_that_subscribe_while_it_ends_are_called_exactly_once()
 /// A cancel that answers that it has marked the request is believed by everybody, and one that says it is over too.
 #[test]
 fn d11_cancels_that_race_with_the_end_agree_with_what_callbacks_are_told() {
+    let _not = crate::support::not_on(
+        crate::support::Modes::Both,
+        "its requests hold the thread, which alone could go on",
+    );
     on_each(|runtime| {
         for seed in 0..rounds() {
             let mut random = Random::new(seed);
@@ -242,6 +250,10 @@ fn cancels_that_race_with_the_start_agree_with_what_callbacks_are_told() {
 /// The last handles go while callbacks run: the value is dropped once, and every callback is called.
 #[test]
 fn handles_that_go_while_it_ends_leave_every_callback_called() {
+    let _not = crate::support::not_on(
+        crate::support::Modes::Both,
+        "its requests hold the thread, which alone could go on",
+    );
     on_each(|runtime| {
         for seed in 0..rounds() {
             let mut random = Random::new(seed);

@@ -67,6 +67,10 @@ fn they_are_called_once_however_many_wait() {
 /// Every kind of wait, of requests and foreign threads; and the looks that do not wait.
 #[test]
 fn they_have_all_returned_before_any_wait_does() {
+    let _not = crate::support::not_on(
+        crate::support::Modes::Seeded,
+        "virtual time passes while its requests only poll",
+    );
     const WAYS: [fn(Request<u32>); 6] = [
         |request| assert_eq!(request.wait().unwrap(), &7),
         |request| request.any().wait().unwrap(),
@@ -125,6 +129,7 @@ fn they_have_all_returned_before_a_direct_run_does() {
 
 #[test]
 fn they_run_on_the_worker_that_ran_the_request() {
+    let _not = crate::support::not_on(crate::support::Modes::Both, "the thread that waits is the worker");
     on_each(|runtime| {
         for fails in [false, true] {
             let (send, ran_on) = channel();
@@ -212,6 +217,10 @@ fn of_one_that_never_started_they_run_in_whom_ends_it_and_as_itself() {
 /// All workers but one are kept busy, so that nobody takes the children away from their parent's worker.
 #[test]
 fn of_those_that_a_cancel_reaches_before_they_started_they_run_on_the_worker() {
+    let _not = crate::support::not_on(
+        crate::support::Modes::Both,
+        "its requests hold the thread, which alone could go on",
+    );
     on_each(|runtime| {
         let (free, held) = (Flag::new(), Count::new());
         let holders: Vec<_> = (1..runtime.workers())

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use crate::support;
-use crate::support::{Count, Random, hold_thread_until, in_both_worlds};
+use crate::support::{Count, Joined, Random, hold_thread_until, in_both_worlds};
 use crate::{Gauge, endless, is_stopped_by, yields};
 use forebear::{
     CancelReason, Canceller, Error, Request, RequestPool, WaitError, check_cancelled, join, scope,
@@ -62,7 +62,7 @@ fn a_cancel_goes_through_nested_pools() {
         });
         is_stopped_by(&outer.wait(), CancelReason::PoolCancelled);
         assert_eq!(running.now(), 0);
-        thread.join().unwrap();
+        thread.joined().unwrap();
     });
 }
 

@@ -10,7 +10,7 @@ use forebear::time::ManualClock;
 use forebear::{AnyRequest, CancelReason, Outcome, Request, Runtime, State, WaitError};
 
 use super::support::order::root;
-use super::support::{Come, Flag, Kind, Watchdog, kinds, until};
+use super::support::{Come, Flag, Joined, Kind, Watchdog, kinds, until};
 
 /// A request to wait for that runs on a foreign thread, blocked, and ends when it is opened. No worker can run it, and no
 /// cancel ends it: its runner wants it. Opened when it is dropped.
@@ -44,7 +44,7 @@ impl Gate {
     pub(crate) fn open(&mut self) {
         drop(self.open.take());
         if let Some(thread) = self.thread.take() {
-            thread.join().unwrap();
+            thread.joined().unwrap();
         }
     }
 }

@@ -222,6 +222,11 @@ pub(crate) fn hold_thread_until(so: impl Fn() -> bool) {
 pub(crate) trait Come<T> {
     /// As `recv`; yields meanwhile if this thread is to drive.
     fn come(&self) -> Result<T, mpsc::RecvError>;
+
+    /// As `iter`, in the same way.
+    fn all(&self) -> impl Iterator<Item = T> {
+        std::iter::from_fn(|| self.come().ok())
+    }
 }
 
 impl<T> Come<T> for mpsc::Receiver<T> {
@@ -239,15 +244,36 @@ impl<T> Come<T> for mpsc::Receiver<T> {
     }
 }
 
+/// Joining where the requests of this thread may have to go on first.
+pub(crate) trait Joined<T>: Sized {
+    /// As `join`; yields meanwhile if this thread is to drive.
+    fn joined(self) -> std::thread::Result<T>;
+}
+
+impl<T> Joined<T> for std::thread::JoinHandle<T> {
+    fn joined(self) -> std::thread::Result<T> {
+        if DRIVES.get() {
+            until(|| self.is_finished());
+        }
+        self.join()
+    }
+}
+
+impl<T> Joined<T> for std::thread::ScopedJoinHandle<'_, T> {
+    fn joined(self) -> std::thread::Result<T> {
+        if DRIVES.get() {
+            until(|| self.is_finished());
+        }
+        self.join()
+    }
+}
+
 /// Joins threads one by one, and has the requests of this thread go on meanwhile, if it is to drive them. `std::thread::scope` waits for its threads by itself, but in a way that ThreadSanitizer cannot
 /// see; it knows joins.
 pub(crate) fn join_all<'scope>(threads: impl IntoIterator<Item = std::thread::ScopedJoinHandle<'scope, ()>>) {
     let threads: Vec<_> = threads.into_iter().collect();
     for thread in threads {
-        if DRIVES.get() {
-            until(|| thread.is_finished());
-        }
-        if let Err(payload) = thread.join() {
+        if let Err(payload) = thread.joined() {
             std::panic::resume_unwind(payload);
         }
     }

@@ -5,7 +5,7 @@ use std::thread;
 
 use forebear::{Request, RequestBuilder, Runtime};
 
-use super::{Flag, Watchdog, runtime};
+use super::{Flag, Joined, Watchdog, runtime};
 
 /// What happened, in order.
 #[derive(Clone, Default)]
@@ -57,7 +57,7 @@ impl Gate {
     /// Returns when all who wait have been woken.
     pub(crate) fn open(self) {
         self.opened.raise();
-        self.thread.join().unwrap();
+        self.thread.joined().unwrap();
     }
 }
 
