@@ -236,6 +236,65 @@ fn a_target_that_starts_meanwhile_closes_the_circle() {
     });
 }
 
+/// Both have come into the other's list already, and each has seen so: only the edges are left, and the ends of the walks.
+#[test]
+fn two_that_wait_for_each_other_already_are_not_both_lost() {
+    exhaust(&["first", "second", "both"], |answers| {
+        let house = House::new(2, &[]);
+        let tickets = [0, 1].map(|me| house.context(me).begin(Reason::Request, std::ptr::null_mut()));
+        let bind = |house: &House, me: usize, ticket| {
+            let context = house.context(me);
+            context.lead(house.leads_to(1 - me));
+            // SAFETY: J1.
+            unsafe { context.bind_and_walk(ticket, || true, 4, &mut || unreachable!()) == Way::Round }
+        };
+        let other = {
+            let house = Arc::clone(&house);
+            thread::spawn(move || bind(&house, 1, tickets[1]))
+        };
+        let first = bind(&house, 0, tickets[0]);
+        answers.note(match (first, other.join().unwrap()) {
+            (true, false) => "first",
+            (false, true) => "second",
+            (true, true) => "both",
+            (false, false) => panic!("nobody has come round"),
+        });
+    });
+}
+
+/// The first waits for what the second starts, the second for what the third starts, and the third for the first.
+#[test]
+fn of_two_that_start_what_is_waited_for_one_comes_round() {
+    explore(&["round"], |answers| {
+        let house = House::new(3, &[]);
+        let tickets = [0, 1, 2].map(|me| house.context(me).begin(Reason::Request, std::ptr::null_mut()));
+        [0, 1].iter().for_each(|me| house.context(*me).lead(Ahead::Unknown));
+        house.context(2).lead(house.leads_to(0));
+        let bind = move |house: &House, me: usize| {
+            let look = || {
+                if me > 0 {
+                    house.context(me - 1).complete(house.leads_to(me));
+                }
+                true
+            };
+            // SAFETY: J1.
+            unsafe {
+                house.context(me).bind_and_walk(tickets[me], look, 4, &mut || unreachable!()) == Way::Round
+            }
+        };
+        let others = [1, 2].map(|me| {
+            let house = Arc::clone(&house);
+            thread::spawn(move || bind(&house, me))
+        });
+        let mut round = bind(&house, 0);
+        for other in others {
+            round |= other.join().unwrap();
+        }
+        assert!(round, "nobody has come round");
+        answers.note("round");
+    });
+}
+
 // ---- certainty -------------------------------------------------------------------------------------------------------
 
 /// Whoever reads an edge while its context goes on to the next wait sees the one or the other, and no mixture.
