@@ -12,6 +12,9 @@ use forebear::{AnyRequest, Cycle, Request, RequestPool, Runtime, State, WaitErro
 
 use support::{Count, Flag, Random, Watchdog, on_each, on_each_of, runtime, until};
 
+/// For tests whose requests wait for each other to come to a point: without worker threads nothing else runs meanwhile.
+const WORKERS: [usize; 3] = [1, 2, 4];
+
 /// What a wait was told, if it was told of a circle; anything else goes on.
 fn circle<T>(answer: Result<T, WaitError>) -> Option<Cycle> {
     match answer {
@@ -144,7 +147,7 @@ fn if_two_close_a_circle_at_once_one_of_them_is_told() {
 /// `low` runs `high` on its own stack, and `other` waits for `low`.
 #[test]
 fn a_lent_stack_is_blocked_as_a_whole() {
-    on_each(|runtime| {
+    on_each_of(&WORKERS, |runtime| {
         let (known, waits) = (Known::new(), Flag::new());
         let (told, answers) = channel();
         let other = make(runtime, "other", {
@@ -247,7 +250,7 @@ fn a_circle_through_a_stolen_arm_is_found_whoever_closes_it() {
 /// `last` says whose wait comes last.
 #[test]
 fn a_circle_through_a_scope_is_found_whoever_closes_it() {
-    on_each(|runtime| {
+    on_each_of(&WORKERS, |runtime| {
         for last in ["opener", "job", "other"] {
             let (known, job) = (Known::new(), Arc::new(OnceLock::<AnyRequest>::new()));
             let (told, answers) = channel();
@@ -332,7 +335,7 @@ fn a_circle_through_two_scopes_is_found() {
 /// No wait for a pool returns before its members are over, so none of them may wait for who waits for the pool.
 #[test]
 fn a_member_of_a_pool_that_waits_for_the_pools_waiter_is_told() {
-    on_each(|runtime| {
+    on_each_of(&WORKERS, |runtime| {
         for through in [false, true] {
             let (known, begun) = (Known::new(), Flag::new());
             let helper = make(runtime, "helper", {
@@ -375,7 +378,7 @@ fn a_member_of_a_pool_that_waits_for_the_pools_waiter_is_told() {
 /// One request is run by a foreign thread, which blocks; the other by a worker.
 #[test]
 fn a_circle_through_a_foreign_thread_is_found_whoever_closes_it() {
-    on_each(|runtime| {
+    on_each_of(&WORKERS, |runtime| {
         for thread_last in [true, false] {
             let (known, ready) = (Known::new(), Count::new());
             let (told, answers) = channel();
@@ -411,7 +414,7 @@ fn a_circle_through_a_foreign_thread_is_found_whoever_closes_it() {
 /// Three of them, each run by a thread that waits for the next.
 #[test]
 fn a_circle_of_foreign_threads_only_is_found() {
-    on_each(|runtime| {
+    on_each_of(&WORKERS, |runtime| {
         for _ in 0..50 {
             let (known, barrier, n) = (Known::new(), Arc::new(Barrier::new(3)), 3);
             let (told, answers) = channel();
@@ -443,7 +446,7 @@ fn a_circle_of_foreign_threads_only_is_found() {
 
 #[test]
 fn a_circle_through_two_runtimes_is_found() {
-    on_each(|one| {
+    on_each_of(&WORKERS, |one| {
         let two = runtime(one.workers());
         for round in 0..200 {
             let (known, ready) = (Known::new(), Count::new());
@@ -629,50 +632,57 @@ impl Storm {
 
 #[test]
 fn in_a_storm_of_waits_each_circle_is_told_of_and_nothing_else() {
-    on_each(|runtime| {
-        for seed in 0..if support::soaking() { 10_000 } else { 300 } {
-            let mut random = Random::new(seed);
-            let storm = Arc::new(Storm::draw(&mut random));
-            let requests: Vec<_> = (0..storm.waits.len())
-                .map(|i| {
-                    let builder = Request::builder().name(i.to_string());
-                    let builder = if random.below(3) == 0 { builder.own_stack() } else { builder };
-                    let storm = storm.clone();
-                    runtime.enter(|| builder.build(move || storm.run(i)))
-                })
-                .collect();
-            storm.known.set(&requests);
-            thread::scope(|threads| {
-                let (mut workers, mut of_threads) = (Vec::new(), Vec::new());
-                for request in &requests {
-                    match random.below(8) {
-                        0 => of_threads.push(request),
-                        _ => workers.push(request),
-                    }
+    on_each(|runtime| storms(runtime, false));
+}
+
+/// A thread without a loop of workers behind it takes its requests with it when it exits, so these are for workers.
+#[test]
+fn in_a_storm_of_waits_in_threads_too_each_circle_is_told_of_and_nothing_else() {
+    on_each_of(&WORKERS, |runtime| storms(runtime, true));
+}
+
+fn storms(runtime: &Runtime, with_threads: bool) {
+    for seed in 0..if support::soaking() { 10_000 } else { 300 } {
+        let mut random = Random::new(seed);
+        let storm = Arc::new(Storm::draw(&mut random));
+        let requests: Vec<_> = (0..storm.waits.len())
+            .map(|i| {
+                let builder = Request::builder().name(i.to_string());
+                let builder = if random.below(3) == 0 { builder.own_stack() } else { builder };
+                let storm = storm.clone();
+                runtime.enter(|| builder.build(move || storm.run(i)))
+            })
+            .collect();
+        storm.known.set(&requests);
+        thread::scope(|threads| {
+            let (mut workers, mut of_threads) = (Vec::new(), Vec::new());
+            for request in &requests {
+                match random.below(8) {
+                    0 if with_threads => of_threads.push(request),
+                    _ => workers.push(request),
                 }
-                let mut started = Vec::new();
-                for request in of_threads {
-                    started.push(threads.spawn(move || request.wait().map(drop).unwrap()));
-                }
-                while !workers.is_empty() {
-                    workers.swap_remove(random.below(workers.len())).submit();
-                }
-                support::join_all(started);
-            });
-            requests.iter().for_each(|request| _ = request.wait().unwrap());
-            let told = storm.told.lock().unwrap();
-            for (me, cycle) in &*told {
-                let ring =
-                    storm.waits[*me].1.unwrap_or_else(|| panic!("seed {seed}: {me} is told of {cycle}"));
-                let ring: Vec<_> = storm.rings[ring].iter().map(usize::to_string).collect();
-                assert_goes_round(cycle, &ring.iter().map(String::as_str).collect::<Vec<_>>());
             }
-            let mut rings: Vec<_> = told.iter().filter_map(|(me, _)| storm.waits[*me].1).collect();
-            rings.sort_unstable();
-            rings.dedup();
-            assert_eq!(rings.len(), storm.rings.len(), "seed {seed}: {told:?}");
+            let mut started = Vec::new();
+            for request in of_threads {
+                started.push(threads.spawn(move || request.wait().map(drop).unwrap()));
+            }
+            while !workers.is_empty() {
+                workers.swap_remove(random.below(workers.len())).submit();
+            }
+            support::join_all(started);
+        });
+        requests.iter().for_each(|request| _ = request.wait().unwrap());
+        let told = storm.told.lock().unwrap();
+        for (me, cycle) in &*told {
+            let ring = storm.waits[*me].1.unwrap_or_else(|| panic!("seed {seed}: {me} is told of {cycle}"));
+            let ring: Vec<_> = storm.rings[ring].iter().map(usize::to_string).collect();
+            assert_goes_round(cycle, &ring.iter().map(String::as_str).collect::<Vec<_>>());
         }
-    });
+        let mut rings: Vec<_> = told.iter().filter_map(|(me, _)| storm.waits[*me].1).collect();
+        rings.sort_unstable();
+        rings.dedup();
+        assert_eq!(rings.len(), storm.rings.len(), "seed {seed}: {told:?}");
+    }
 }
 
 // ---- chains -------------------------------------------------------------------------------------------------------------

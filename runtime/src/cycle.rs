@@ -26,8 +26,8 @@
 //!
 //! # Cost
 //!
-//! A wait that suspends nothing knows nothing of this. One that does has a read-modify-write on its own context more, and looks
-//! at the words of the requests on its own stack. Only if somebody waits for one of them it walks.
+//! A wait that suspends nothing knows nothing of this. One that does has a read-modify-write on its own context more, and one on
+//! the word of each request on its own stack that others know of and nobody is seen to wait for. Only if somebody does it walks.
 //!
 //! # Invariants
 //!
@@ -265,7 +265,7 @@ fn is_waited_for(strand: &Strand) -> bool {
             // Y4: nothing is left to do further down.
             return true;
         }
-        let has_waiters = h.word.load().has(WAITERS);
+        let has_waiters = h.word.is_waited_for();
         wanted |= has_waiters || is_wanted_by_scope(h, strand);
         if !is_known {
             if has_waiters {

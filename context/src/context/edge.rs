@@ -21,7 +21,8 @@
 //! edge that led there. It walks after that. So no two waits of a circle can each have ended at the other; among those that
 //! close a circle at once there is one that none of the others has ended before, and it sees all of it.
 //!
-//! What has to be known for a look is known in the same way: who stands in a list has written so before it binds.
+//! A look is one on the word in which a waiter says, by one too, that it has come: if the waiter does first, it is seen. If the look
+//! does, the waiter acquires the edge that was bound before, and all that was known there; it binds and looks after that.
 //!
 //! # What a walk reads
 //!
@@ -193,10 +194,10 @@ impl Context {
     /// Holds the wait, so that it does not end; `None` if it has. See the module head for what is not to be done meanwhile.
     pub fn hold(&self, ticket: Ticket) -> Option<Held<'_>> {
         let (from, to) = (ticket.0 | WAITING, ticket.0 | HELD);
-        self.slot
-            .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
-            .is_ok()
-            .then_some(Held { context: self, ticket })
+        match self.slot.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(_) => Some(Held { context: self, ticket }),
+            Err(_) => None,
+        }
     }
 
     /// [`settle`](Context::settle) of a wait that was held just now.

@@ -47,6 +47,14 @@ impl Survey {
     }
 }
 
+impl Survey {
+    /// The survey that is due, if one is, by a thread that has nothing else to do and holds no lock. Whether somebody was told.
+    pub(crate) fn make_now(&self) -> bool {
+        // SAFETY: by contract.
+        self.noted.swap(false, Ordering::AcqRel) && unsafe { look_at_all(&|| false) } == Came::Told
+    }
+}
+
 /// A wait that was found.
 struct Node {
     context: NonNull<Context>,

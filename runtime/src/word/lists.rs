@@ -45,6 +45,25 @@ impl Word {
         }
     }
 
+    /// Whether anybody waits, by a read-modify-write: of this and a waiter that comes, one is first, and the other knows all that
+    /// it knew. See [`forebear_context::context::edge`].
+    #[inline]
+    pub fn is_waited_for(&self) -> bool {
+        let seen = self.load();
+        if seen.has(WAITERS) {
+            return true;
+        }
+        #[cfg(mutant = "waiters_by_load")]
+        return false;
+        #[cfg(not(mutant = "waiters_by_load"))]
+        if seen.0 >> 16 == LINK >> 16 {
+            // Nobody else knows of it, and nobody can come to who has not been told here.
+            return false;
+        }
+        #[cfg(not(mutant = "waiters_by_load"))]
+        Bits(self.0.fetch_or(0, forebear_context::shim::atomic::Ordering::AcqRel)).has(WAITERS)
+    }
+
     /// Clears the lock bit, together with what `decide` makes of the fresh word (W9).
     #[inline]
     pub fn unlock(&self, mut decide: impl FnMut(Bits) -> Bits) -> Bits {

@@ -32,6 +32,10 @@ enum Edge {
 ///
 /// On the thread whose seats these are, in its driver, with nothing ready. `host` is its own strand.
 pub(crate) fn settle_circle(seats: &[Seat], host: &Strand) -> bool {
+    // What a single walk could not see as it closed; see `cycle`.
+    if seats.iter().any(|seat| seat.shared.survey.make_now()) {
+        return true;
+    }
     if seats.iter().any(|seat| seat.shared.deadlines.next().is_some()) {
         return false;
     }
