@@ -7,11 +7,12 @@
 //!
 //! | shortcut | what happens | mutant |
 //! |---|---|---|
+//! | a bit that is left as it is if it is up | the worker takes it down, and does not see the notice yet | `notice_raised_by_look` |
 //! | a worker that takes its bit down after it has looked | a notice lies there and no bit says so | `notice_cleared_late` |
 //! | the flag taken down after the lock is let go | the same | `desk_emptied_after_unlock` |
 //! | a nudge before the notice is there | the thread looks, finds nothing, and blocks for good | `nudged_before_it_is_left` |
 //! | a notice left though nobody runs there | nobody reads it, and nobody is told | `left_for_nobody` |
-//! | a thread that goes without a last look | the same | `rests_without_a_look` |
+//! | a thread, or a worker, that goes without a last look | the same | `rests_without_a_look`, `goes_without_a_look` |
 #![cfg(loom)]
 
 mod cell;
@@ -49,7 +50,7 @@ impl Post {
 
     fn leave(&self, notice: u8) {
         assert!(self.desk.leave(notice, false).is_ok());
-        self.attention.raise(NOTICE);
+        self.attention.insist(NOTICE);
     }
 
     /// What a worker does at a scheduling point.
@@ -77,6 +78,20 @@ fn a_notice_left_while_a_worker_looks_is_read_then_or_at_the_next_look() {
         let mut all = [first, rest].concat();
         all.sort_unstable();
         assert_eq!(all, [1, 2], "a notice that nobody reads");
+    });
+}
+
+/// The bit is still up for the sake of a notice that was read with another, and goes down while the next one is left.
+#[test]
+fn a_notice_left_as_the_bit_goes_down_is_read_then_or_at_the_next_look() {
+    exhaust(&["at once", "later"], |answers| {
+        let post = Post::new();
+        post.attention.raise(NOTICE);
+        let maker = with(&post, |post| post.leave(1));
+        let first = post.attend();
+        maker.join().unwrap();
+        answers.note(if first.is_empty() { "later" } else { "at once" });
+        assert_eq!([first, post.attend()].concat(), [1], "a notice that nobody reads");
     });
 }
 
@@ -210,7 +225,7 @@ impl Family {
 
     fn leave(&self, note: Note) {
         assert!(self.desk.leave(note, false).is_ok());
-        self.attention.raise(NOTICE);
+        self.attention.insist(NOTICE);
     }
 
     /// The parent is cancelled from elsewhere.

@@ -73,7 +73,7 @@ pub(crate) unsafe fn leave(home: &Home, notice: Notice) -> bool {
         return false;
     }
     if let Some(worker) = shared.workers().get(home.worker as usize) {
-        worker.post.attention.raise(NOTICE);
+        worker.post.attention.insist(NOTICE);
         shared.wake(worker.index);
     }
     true
