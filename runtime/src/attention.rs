@@ -55,6 +55,17 @@ impl Attention {
         return self.0.fetch_or(bits, Ordering::AcqRel) & bits != bits;
     }
 
+    /// The same, by an exchange though they are up, for what must not be missed: who finds them up by a mere look may have
+    /// looked before the worker takes them down, and the worker, when it looks, see nothing yet. Of two exchanges one is the
+    /// later: the worker's has acquired what was made visible, or this one leaves the bits up.
+    #[inline]
+    pub fn insist(&self, bits: u32) {
+        #[cfg(mutant = "notice_raised_by_look")]
+        self.raise(bits);
+        #[cfg(not(mutant = "notice_raised_by_look"))]
+        self.0.fetch_or(bits, Ordering::AcqRel);
+    }
+
     /// Takes `bits` down; the worker then looks at what they stood for. Answers whether any was up.
     #[inline]
     pub fn clear(&self, bits: u32) -> bool {

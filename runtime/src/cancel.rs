@@ -807,8 +807,7 @@ impl Worker {
     /// Does what others have left here. Runs no user code.
     #[cold]
     pub(crate) fn attend_notices(&self) {
-        self.post.attention.clear(NOTICE);
-        if !self.home().desk.is_empty() {
+        if !self.home().desk.is_cleared(&self.post.attention) {
             let mut spread = Spread::on(self.home());
             spread.notices();
             spread.put_aside();

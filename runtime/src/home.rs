@@ -38,8 +38,9 @@ pub(crate) use self::depot::Depot;
 pub(crate) use self::end::{end, end_child, release, take_place};
 
 use self::end::end_on;
+use crate::desk::Desk;
 use crate::header::Header;
-use crate::notice::Desk;
+use crate::notice::Notice;
 use crate::shared::Shared;
 
 /// Memory comes in steps of this many bytes.
@@ -73,7 +74,7 @@ pub(crate) struct Home {
     /// The number of the worker it belongs to; `u32::MAX` for a foreign thread's.
     pub worker: u32,
     /// What others have left for the owner to do.
-    pub desk: Desk,
+    pub desk: Desk<Notice>,
     /// Guards the lists of kin where others may touch them (N1).
     families: Mutex<()>,
     returns: Returns,

@@ -27,6 +27,7 @@ mod cell;
 mod cycle;
 #[cfg(not(loom))]
 mod deadlines;
+mod desk;
 #[cfg(not(loom))]
 mod driver;
 #[cfg(not(loom))]
@@ -110,6 +111,10 @@ pub mod model {
     /// The attention word.
     pub mod attention {
         pub use crate::attention::*;
+    }
+    /// Where notices lie.
+    pub mod desk {
+        pub use crate::desk::*;
     }
     /// The shelves.
     pub mod shelf {

@@ -5,7 +5,7 @@
 //! before it blocks, and is nudged if it blocks already: it looks, and blocks again if its wait goes on. It looks for the
 //! last time when the request is over; whoever comes later finds nobody, and goes on from the request himself
 //! ([`crate::kin`], N1). So it is with a worker that has gone because the runtime ends: others may still have requests
-//! whose families are its.
+//! whose families are its. The hand-over itself is in [`crate::desk`].
 //!
 //! # Invariants
 //!
@@ -16,11 +16,6 @@
 //!   found when it is closed is worked off by whoever closes it.
 
 use std::ptr::NonNull;
-use std::sync::PoisonError;
-
-use forebear_context::context::{Context, ForeignContext};
-use forebear_context::shim::atomic::{AtomicBool, Ordering};
-use forebear_context::shim::{Mutex, MutexGuard};
 
 use crate::attention::NOTICE;
 use crate::header::Header;
@@ -50,87 +45,8 @@ impl Notice {
     }
 }
 
-/// One home's notices.
-#[derive(Default)]
-pub(crate) struct Desk {
-    list: Mutex<Left>,
-    /// Whether there are any: a look without the lock.
-    any: AtomicBool,
-    /// Whether its worker has gone. Set under the lock, and never taken back.
-    left: AtomicBool,
-}
-
-#[derive(Default)]
-struct Left {
-    notices: Vec<Notice>,
-    runs: Option<NonNull<Context>>,
-}
-
-// SAFETY: notices are links, which any thread may use; the context is nudged only, under the lock (O2).
-unsafe impl Send for Left {}
-
-impl Desk {
-    fn lock(&self) -> MutexGuard<'_, Left> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether there may be notices. By the owner.
-    pub(crate) fn is_empty(&self) -> bool {
-        !self.any.load(Ordering::Relaxed)
-    }
-
-    /// Whether this is a worker's, and it has gone.
-    pub(crate) fn is_left(&self) -> bool {
-        self.left.load(Ordering::Relaxed)
-    }
-
-    /// A worker goes for good. False: there are notices to read first. By the owner (O3).
-    pub(crate) fn go(&self) -> bool {
-        let left = self.lock();
-        let may = left.notices.is_empty();
-        if may {
-            self.left.store(true, Ordering::Relaxed);
-        }
-        may
-    }
-
-    /// The worker's thread has gone: takes what is left, and nothing comes any more (O3). The links are the caller's.
-    pub(crate) fn close(&self) -> Vec<Notice> {
-        let mut left = self.lock();
-        self.left.store(true, Ordering::Relaxed);
-        std::mem::take(&mut left.notices)
-    }
-
-    /// Takes all notices; their links are the caller's (O1). By the owner.
-    pub(crate) fn take(&self) -> Vec<Notice> {
-        let mut left = self.lock();
-        self.any.store(false, Ordering::Relaxed);
-        std::mem::take(&mut left.notices)
-    }
-
-    /// A foreign thread begins to run a request here: from now on a notice nudges it. Answers whom it nudged before.
-    ///
-    /// # Safety
-    ///
-    /// O2: `context` is a `ForeignContext`'s, and the caller takes this back, by another call, before it goes.
-    pub(crate) unsafe fn runs(&self, context: Option<NonNull<Context>>) -> Option<NonNull<Context>> {
-        std::mem::replace(&mut self.lock().runs, context)
-    }
-
-    /// It has done: from now on a notice nudges whom it did before. False: there are notices to read first.
-    ///
-    /// # Safety
-    ///
-    /// As [`runs`](Self::runs).
-    pub(crate) unsafe fn rests(&self, before: Option<NonNull<Context>>) -> bool {
-        let mut left = self.lock();
-        if !left.notices.is_empty() {
-            return false;
-        }
-        left.runs = before;
-        true
-    }
-}
+// SAFETY: a notice is a link, which any thread may use (O1).
+unsafe impl Send for Notice {}
 
 /// Leaves a notice with the owner of `home`. Answers whether somebody will read it: a foreign thread that runs nothing there
 /// will not, nor will a worker that has gone, and then what ran there is over.
@@ -153,20 +69,11 @@ pub(crate) unsafe fn leave(home: &Home, notice: Notice) -> bool {
         // Nothing runs on a seat that nobody has.
         return false;
     }
-    let mut left = home.desk.lock();
-    if (home.is_foreign() && left.runs.is_none()) || home.desk.is_left() {
+    if home.desk.leave(notice, home.is_foreign()).is_err() {
         return false;
     }
-    left.notices.push(notice);
-    home.desk.any.store(true, Ordering::Relaxed);
-    // Afterwards: it looks without the lock.
-    if let Some(context) = left.runs {
-        // SAFETY: O2.
-        unsafe { ForeignContext::nudge(context) };
-    }
-    drop(left);
     if let Some(worker) = shared.workers().get(home.worker as usize) {
-        worker.post.attention.raise(NOTICE);
+        worker.post.attention.insist(NOTICE);
         shared.wake(worker.index);
     }
     true

@@ -61,13 +61,16 @@ pub(crate) fn compare(program: &[Step], workers: usize) -> Result<(), String> {
     }
     let rested = rest();
     came = came.and(rested);
-    if came.is_ok()
-        || (world.all().iter().all(|one| one.is_done()) && threads.iter().all(|t| t.is_finished()))
-    {
+    // By a thread of its own, which stays behind if the runtime does not come to its end.
+    let last = thread::spawn(move || {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
+        drop(world);
+    });
+    let rested = rest();
+    if last.is_finished() {
+        last.join().unwrap();
     } else {
-        // What hangs would hang this too.
-        std::mem::forget(world);
+        came = came.and(rested).and(Err("    the runtime does not come to its end".to_owned()));
     }
     if std::env::var_os("FOREBEAR_MODEL_STORIES").is_some() {
         eprintln!("on {workers} workers:\n{story}");

@@ -29,7 +29,7 @@ fn random_programs_do_what_the_reference_says() {
         let _dog = Watchdog::new(format_args!("{workers} workers"));
         let mut seed = [0; 32];
         seed[..8].copy_from_slice(&number("FOREBEAR_MODEL_SEED").unwrap_or(workers as u64).to_le_bytes());
-        let cases = number("FOREBEAR_MODEL_CASES").and_then(|n| n.try_into().ok()).unwrap_or(40);
+        let cases = number("FOREBEAR_MODEL_CASES").and_then(|n| n.try_into().ok()).unwrap_or(100);
         let config =
             Config { cases, failure_persistence: None, max_shrink_iters: 2_000, ..Config::default() };
         let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed);

@@ -1,0 +1,297 @@
+//! How a cancel comes to the thread that has a family: desks and notices as they ship, with the shipped words.
+//!
+//! Transcribed, because a model has no homes: the few lines of `wait.rs`, `cancel.rs` and `notice.rs` that use them. A family
+//! is a list that its owner alone touches; loom says if not.
+//!
+//! # Shortcuts that fail
+//!
+//! | shortcut | what happens | mutant |
+//! |---|---|---|
+//! | a bit that is left as it is if it is up | the worker takes it down, and does not see the notice yet | `notice_raised_by_look` |
+//! | a worker that takes its bit down after it has looked | a notice lies there and no bit says so | `notice_cleared_late` |
+//! | the flag taken down after the lock is let go | the same | `desk_emptied_after_unlock` |
+//! | a nudge before the notice is there | the thread looks, finds nothing, and blocks for good | `nudged_before_it_is_left` |
+//! | a notice left though nobody runs there | nobody reads it, and nobody is told | `left_for_nobody` |
+//! | a thread, or a worker, that goes without a last look | the same | `rests_without_a_look`, `goes_without_a_look` |
+#![cfg(loom)]
+
+mod cell;
+
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use forebear_context::context::{Cause, ForeignContext, Reason};
+use forebear_context::shim::UnsafeCell;
+use forebear_context::shim::thread::{self, JoinHandle};
+use forebear_runtime::model::attention::{Attention, NOTICE};
+use forebear_runtime::model::desk::Desk;
+use forebear_runtime::model::word::{CLAIMED, Cancel, Demand, HANDLE, LINK, MARKED, NEW, SUBMITTED, Word};
+
+use self::cell::{exhaust, explore};
+
+/// A thread that does `f` to what is shared.
+fn with<S: 'static, T: 'static>(shared: &Arc<S>, f: impl FnOnce(&S) -> T + 'static) -> JoinHandle<T> {
+    let shared = Arc::clone(shared);
+    thread::spawn(move || f(&shared))
+}
+
+// ---- the desk ------------------------------------------------------------------------------------------------------
+
+/// A worker's desk and its attention word.
+struct Post {
+    desk: Desk<u8>,
+    attention: Attention,
+}
+
+impl Post {
+    fn new() -> Arc<Post> {
+        Arc::new(Post { desk: Desk::default(), attention: Attention::new() })
+    }
+
+    fn leave(&self, notice: u8) {
+        assert!(self.desk.leave(notice, false).is_ok());
+        self.attention.insist(NOTICE);
+    }
+
+    /// What a worker does at a scheduling point.
+    fn attend(&self) -> Vec<u8> {
+        if self.attention.get() & NOTICE == 0 || self.desk.is_cleared(&self.attention) {
+            return Vec::new();
+        }
+        self.desk.take()
+    }
+}
+
+/// A worker looks while notices are left: what it has not read by then its bit tells of, so the next look does.
+#[test]
+fn a_notice_left_while_a_worker_looks_is_read_then_or_at_the_next_look() {
+    explore(&["at once", "in two", "later"], |answers| {
+        let post = Post::new();
+        let makers = [1, 2].map(|notice| with(&post, move |post| post.leave(notice)));
+        thread::yield_now();
+        let first = post.attend();
+        for maker in makers {
+            maker.join().unwrap();
+        }
+        let rest = post.attend();
+        answers.note(["later", "in two", "at once"][first.len()]);
+        let mut all = [first, rest].concat();
+        all.sort_unstable();
+        assert_eq!(all, [1, 2], "a notice that nobody reads");
+    });
+}
+
+/// The bit is still up for the sake of a notice that was read with another, and goes down while the next one is left.
+#[test]
+fn a_notice_left_as_the_bit_goes_down_is_read_then_or_at_the_next_look() {
+    exhaust(&["at once", "later"], |answers| {
+        let post = Post::new();
+        post.attention.raise(NOTICE);
+        let maker = with(&post, |post| post.leave(1));
+        let first = post.attend();
+        maker.join().unwrap();
+        answers.note(if first.is_empty() { "later" } else { "at once" });
+        assert_eq!([first, post.attend()].concat(), [1], "a notice that nobody reads");
+    });
+}
+
+/// A foreign thread's desk, and the context in which it blocks.
+struct Elsewhere {
+    desk: Desk<u8>,
+    context: ForeignContext,
+}
+
+// SAFETY: a context's slot is atomic; the rest of it is the owner's.
+unsafe impl Send for Elsewhere {}
+// SAFETY: as above.
+unsafe impl Sync for Elsewhere {}
+
+impl Elsewhere {
+    fn new() -> Arc<Elsewhere> {
+        Arc::new(Elsewhere { desk: Desk::default(), context: ForeignContext::new() })
+    }
+
+    fn context(&self) -> NonNull<forebear_context::context::Context> {
+        NonNull::from(self.context.context())
+    }
+}
+
+/// The request that runs in a foreign thread ends while a notice is left for it: read there, or given back.
+#[test]
+fn a_notice_left_as_its_reader_goes_is_read_or_given_back() {
+    exhaust(&["read", "given back"], |answers| {
+        let there = Elsewhere::new();
+        // SAFETY: O2: taken back below.
+        let before = unsafe { there.desk.runs(Some(there.context())) };
+        let maker = with(&there, |there| there.desk.leave(1, true));
+        let mut read = Vec::new();
+        loop {
+            if !there.desk.is_empty() {
+                read.extend(there.desk.take());
+            }
+            // SAFETY: O2: as it was.
+            if unsafe { there.desk.rests(before) } {
+                break;
+            }
+        }
+        answers.note(match maker.join().unwrap() {
+            Ok(()) => {
+                assert_eq!(read, [1], "a notice that nobody reads");
+                "read"
+            }
+            Err(_) => {
+                assert!(read.is_empty(), "read, and given back");
+                "given back"
+            }
+        });
+    });
+}
+
+/// A worker goes for good while a notice is left for it: read there, or given back.
+#[test]
+fn a_notice_left_as_its_worker_goes_is_read_or_given_back() {
+    exhaust(&["read", "given back"], |answers| {
+        let post = Post::new();
+        let maker = with(&post, |post| post.desk.leave(1, false));
+        let mut read = Vec::new();
+        while !post.desk.go() {
+            read.extend(post.desk.take());
+        }
+        let given_back = maker.join().unwrap().is_err();
+        assert_ne!(read == [1], given_back, "a notice that nobody reads, or two do");
+        answers.note(if given_back { "given back" } else { "read" });
+    });
+}
+
+/// A foreign thread blocks while a notice is left for it that ends its wait: it looks, and goes on.
+#[test]
+fn a_notice_reaches_a_thread_that_blocks() {
+    exhaust(&["before it blocked", "while it blocked"], |answers| {
+        let there = Elsewhere::new();
+        // SAFETY: O2: taken back below.
+        unsafe { there.desk.runs(Some(there.context())) };
+        let maker = with(&there, |there| there.desk.leave(1, true).is_ok());
+        let context = there.context.context();
+        let ticket = context.begin(Reason::Request, ptr::null_mut());
+        let mut looks = 0;
+        while context.is_waiting() {
+            if !there.desk.is_empty() && there.desk.take() == [1] {
+                context.settle(ticket, Cause::Cancelled);
+            }
+            looks += 1;
+            // SAFETY: this is its thread.
+            unsafe { ForeignContext::block(context, None) };
+        }
+        assert!(maker.join().unwrap());
+        // SAFETY: O2.
+        unsafe { there.desk.runs(None) };
+        answers.note(if looks == 1 { "before it blocked" } else { "while it blocked" });
+    });
+}
+
+// ---- families ------------------------------------------------------------------------------------------------------
+
+/// A parent that runs on a worker, and a child of its that another thread submits.
+struct Family {
+    parent: Word,
+    child: Word,
+    desk: Desk<Note>,
+    attention: Attention,
+    /// The parent's list of kin: whether the child stands in it.
+    kin: UnsafeCell<bool>,
+}
+
+// SAFETY: the list is the owner's; loom says if not.
+unsafe impl Send for Family {}
+// SAFETY: as above.
+unsafe impl Sync for Family {}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Note {
+    Cancelled,
+    Kin,
+}
+
+impl Family {
+    fn new() -> Arc<Family> {
+        Arc::new(Family {
+            parent: Word::new(CLAIMED | SUBMITTED | HANDLE | LINK),
+            child: Word::new(NEW | HANDLE | LINK),
+            desk: Desk::default(),
+            attention: Attention::new(),
+            kin: UnsafeCell::new(false),
+        })
+    }
+
+    fn leave(&self, note: Note) {
+        assert!(self.desk.leave(note, false).is_ok());
+        self.attention.insist(NOTICE);
+    }
+
+    /// The parent is cancelled from elsewhere.
+    fn cancel(&self) {
+        assert_eq!(self.parent.cancel(|| Demand::Nobody), Cancel::Marked);
+        self.leave(Note::Cancelled);
+    }
+
+    /// The child is submitted elsewhere, and its family told. False: its parent was cancelled before, and so is it.
+    fn submit(&self) -> bool {
+        if self.parent.load().has(MARKED) {
+            self.ask();
+            return false;
+        }
+        assert!(self.child.submit(SUBMITTED));
+        self.leave(Note::Kin);
+        true
+    }
+
+    fn ask(&self) {
+        let _ = self.child.cancel(|| Demand::Nobody);
+    }
+
+    /// What the owner does at a scheduling point.
+    fn attend(&self) {
+        if self.attention.get() & NOTICE == 0 || self.desk.is_cleared(&self.attention) {
+            return;
+        }
+        for note in self.desk.take() {
+            match note {
+                Note::Kin => {
+                    // SAFETY: the owner's.
+                    self.kin.with_mut(|listed| unsafe { *listed = true });
+                    if self.parent.load().has(MARKED) {
+                        self.ask();
+                    }
+                }
+                Note::Cancelled => {
+                    // SAFETY: the owner's.
+                    if self.kin.with(|listed| unsafe { *listed }) {
+                        self.ask();
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A child is submitted in one thread while its parent is cancelled in another: whoever comes second finds the first.
+#[test]
+fn a_child_that_is_submitted_while_its_parent_is_cancelled_is_reached() {
+    explore(&["born so", "reached at once", "reached later"], |answers| {
+        let family = Family::new();
+        let canceller = with(&family, Family::cancel);
+        let submitter = with(&family, Family::submit);
+        thread::yield_now();
+        family.attend();
+        let at_once = family.child.load().has(MARKED);
+        canceller.join().unwrap();
+        let submitted = submitter.join().unwrap();
+        family.attend();
+        assert!(family.child.load().has(MARKED), "a child that no cancel reaches");
+        answers.note(match (submitted, at_once) {
+            (false, _) => "born so",
+            (true, true) => "reached at once",
+            (true, false) => "reached later",
+        });
+    });
+}
