@@ -1,16 +1,16 @@
 //! A pool's board: whether it has stopped, and whom a stop concerns.
 //!
-//! It knows nothing of the members' types or borrows, so that a [`Canceller`](super::Canceller) may share it and come at any
-//! time, also when the pool is long gone.
+//! It knows nothing of the members' types or borrows, so that a [`Canceller`](super::Canceller) may share it and come
+//! at any time, also when the pool is long gone.
 //!
 //! # Stopping
 //!
-//! The first reason stays. Who sets it takes the names of all that is *listed*, in the same moment, and aborts them without
-//! the lock: what is ended there drops what it has captured. What is listed later is aborted by who lists it. So everything
-//! that has been admitted is aborted, by whoever comes second.
+//! The first reason stays. Who sets it takes the names of all that is *listed*, in the same moment, and aborts them
+//! without the lock: what is ended there drops what it has captured. What is listed later is aborted by who lists it.
+//! So everything that has been admitted is aborted, by whoever comes second.
 //!
-//! A member is listed under the number of its lane, before it is waited for, and is forgotten when the lane lists its next.
-//! To abort one that is over does nothing.
+//! A member is listed under the number of its lane, before it is waited for, and is forgotten when the lane lists its
+//! next. To abort one that is over does nothing.
 
 use std::fmt;
 use std::sync::PoisonError;
@@ -50,8 +50,8 @@ impl Why {
         }
     }
 
-    /// Whether included requests are aborted too. If only the waiter is cancelled they are left as by any wait: the lane that
-    /// waits for them is cancelled, and asks.
+    /// Whether included requests are aborted too. If only the waiter is cancelled they are left as by any wait: the
+    /// lane that waits for them is cancelled, and asks.
     pub(super) fn concerns_included(self) -> bool {
         self != Why::Waiter
     }

@@ -47,7 +47,7 @@ pub(super) fn run<'env, T: Send + 'env>(
         limits.active = parallelism().get();
     }
     let run = Run::new(board, values, limits, held);
-    let mut waiter = Waiter { strand, run: &run, kept, lanes: Vec::new(), handed_on: None };
+    let mut waiter = Waiter { strand, run: &run, kept, lanes: Vec::new(), taken: None };
     let (mut ended, mut aborted) = (Ok(()), Vec::new());
     let jobs = try_scope(|scope| {
         ended = waiter.go(scope, sink);
@@ -112,8 +112,8 @@ struct Waiter<'a, 'env, T> {
     kept: Vec<Option<Kept<'env>>>,
     /// The lanes, and perhaps some that are over.
     lanes: Vec<AnyRequest>,
-    /// What the member had declared whose value was taken last, if its place has not been given back.
-    handed_on: Option<u64>,
+    /// What the member had declared that was taken last, if its place has not been given back.
+    taken: Option<u64>,
 }
 
 impl<'a, 'env: 'a, T: Send + 'env> Waiter<'a, 'env, T> {
@@ -123,15 +123,17 @@ impl<'a, 'env: 'a, T: Send + 'env> Waiter<'a, 'env, T> {
             if cancel::refuses(self.strand) {
                 return Err(End::Cancelled);
             }
-            match self.run.step(self.handed_on.take()) {
+            match self.run.step(self.taken.take()) {
                 Step::Over => break,
                 Step::Stopped => return Err(End::Stopped),
                 Step::Lost => return Err(End::Lost),
                 Step::Spawn(lanes) => (0..lanes).for_each(|_| self.spawn_lane(scope)),
-                Step::Came(Came::Included { kept }) => self.kept[kept] = None,
-                Step::Came(Came::Value { index, value, bytes }) => {
-                    self.handed_on = Some(bytes);
-                    hand_on(sink, index, value)?;
+                Step::Came(came) => {
+                    self.taken = Some(came.bytes());
+                    match came {
+                        Came::Value { index, value, .. } => hand_on(sink, index, value)?,
+                        Came::Included { kept } => self.kept[kept] = None,
+                    }
                 }
                 Step::Wait => sleep(self.strand, self.run),
             }
@@ -147,7 +149,8 @@ impl<'a, 'env: 'a, T: Send + 'env> Waiter<'a, 'env, T> {
         self.lanes.push(Lane::spawn(self.run, scope));
     }
 
-    /// Stops the pool, if it has not stopped by itself; what is held never begins. Answers the included requests, aborted.
+    /// Stops the pool, if it has not stopped by itself; what is held never begins. Answers the included requests,
+    /// aborted.
     fn stop(&mut self, end: &End) -> Vec<AnyRequest> {
         let board = &self.run.board;
         match end {
@@ -163,15 +166,15 @@ impl<'a, 'env: 'a, T: Send + 'env> Waiter<'a, 'env, T> {
             true => included.iter().for_each(|request| _ = request.abort(why.reason())),
             false => included.clear(),
         }
-        // Their members know already. Where one of them has a failure to tell, only those are aborted that have not begun;
-        // otherwise also those that wait for an included request which goes on.
+        // Their members know already. Where one of them has a failure to tell, only those are aborted that have not
+        // begun; otherwise also those that wait for an included request which goes on.
         for lane in &self.lanes {
             if !matches!(why, Why::Member(_)) || matches!(lane.state(), State::Queued) {
                 lane.abort(why.reason());
             }
         }
         // Now, since what has begun may wait for what these hold.
-        drop(self.run.give_up(self.handed_on.take()));
+        drop(self.run.give_up(self.taken.take()));
         self.kept.clear();
         // So that the failure is told: the scope, which would wait for them too, would abort the lane that has it.
         while !self.run.is_quiet() {

@@ -1,10 +1,12 @@
 //! A lane: a request that runs members of a pool, one after the other. See [`super::run`].
 //!
-//! Each member is a request of its own, made by the lane and run on the lane's stack if nothing speaks against it. The lane has
-//! nothing else to do meanwhile: the next member is another lane's, and to stop the pool is nobody's in particular.
+//! Each member is a request of its own, made by the lane and run on the lane's stack if nothing speaks against it. The
+//! lane has nothing else to do meanwhile: the next member is another lane's, and to stop the pool is nobody's in
+//! particular.
 //!
-//! A lane whose members' values are handed on runs one member only: the value keeps the place, and the waiter is to come to
-//! it soon. Otherwise it goes on, and lets go first what is ready on its worker: members that have begun, and the waiter.
+//! A lane whose members' values are handed on runs one member only: the value keeps the place, and the waiter is to
+//! come to it soon. Otherwise it goes on, and lets go first what is ready on its worker: members that have begun, and
+//! the waiter.
 
 use forebear_context::error::WaitError;
 
@@ -78,8 +80,8 @@ impl<'scope, 'run, 'env: 'run, T: Send + 'env> Lane<'scope, 'run, 'env, T> {
     }
 }
 
-/// If other workers are hungry they get lanes: if they took the member, it would be run there and its lane would wait here,
-/// perhaps behind the next.
+/// If other workers are hungry they get lanes: if they took the member, it would be run there and its lane would wait
+/// here, perhaps behind the next.
 fn share_lanes() {
     if let Some(worker) = strand::get().and_then(Strand::worker)
         && worker.post.attention.get() & HUNGRY != 0

@@ -71,16 +71,16 @@ impl<'env, T: Send + 'env, C: Callable<T> + 'env> Job<'env, T> for C {
     }
 }
 
-/// Stops the pool when the member of this lane fails: at once, since its lane may be stuck behind others on its worker. The
-/// lane has the failure, when the member is over.
+/// Stops the pool when the member of this lane fails: at once, since its lane may be stuck behind others on its worker.
+/// The lane has the failure, when the member is over.
 pub(super) struct Alarm<'run> {
     pub board: &'run Board,
     pub lane: usize,
 }
 
 impl Alarm<'_> {
-    /// Calls `f`. What an unwind goes through has been told by the time it goes on, so that aborting others, which may drop
-    /// what they have captured, never happens in the middle of one.
+    /// Calls `f`. What an unwind goes through has been told by the time it goes on, so that aborting others, which may
+    /// drop what they have captured, never happens in the middle of one.
     fn watch<T>(self, f: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let came = catch_unwind(AssertUnwindSafe(f));
         // One that is cancelled may have failed of that.

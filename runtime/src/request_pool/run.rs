@@ -2,30 +2,33 @@
 //!
 //! # Lanes
 //!
-//! A lane is a request that runs members, one at a time: a job of the waiter's scope. It is *spare* until it has looked for
-//! its first member. Lanes look in any order and at any time, and find a member if there is room for the first that is held;
-//! so members begin in order of adding whatever becomes of lanes, and a lane too many does no harm. When the last spare lane
-//! is gone and there is still room, the waiter spawns more: lanes are its children, which only it can make. So a member that
-//! ends lets the next begin on the spot, though the waiter may be stuck behind others on its worker.
+//! A lane is a request that runs members, one at a time: a job of the waiter's scope. It is *spare* until it has looked
+//! for its first member. Lanes look in any order and at any time, and find a member if there is room for the first that
+//! is held; so members begin in order of adding whatever becomes of lanes, and a lane too many does no harm. When the
+//! last spare lane is gone and there is still room, the waiter spawns more: lanes are its children, which only it can
+//! make. So a member that ends lets the next begin on the spot, though the waiter may be stuck behind others on its
+//! worker.
 //!
 //! A lane has a number from when it begins until it ends, under which its member is known to the board.
 //!
 //! # Room
 //!
-//! A member takes its place when it is taken out of the queue. If its value is to be handed on it keeps the place until that
-//! is done; otherwise until it is over.
+//! A member takes its place when it is taken out of the queue. If the waiter has something to do about it, to hand on the
+//! value or to drop the handle of an included request, and its value with it, it keeps the place until that is done;
+//! otherwise until it is over.
 //!
 //! # The race
 //!
-//! Something for the waiter to do may come up between its last look and its sleep. Both sides decide under the lock: the
-//! waiter leaves its ticket only if there is nothing, and whoever makes that false takes the ticket. A stop alone wakes nobody:
-//! the waiter sleeps only while there are members admitted or lanes spare, and each of them comes by here once more.
+//! Something for the waiter to do may come up between its last look and its sleep. Both sides decide under the lock:
+//! the waiter leaves its ticket only if there is nothing, and whoever makes that false takes the ticket. A stop alone
+//! wakes nobody: the waiter sleeps only while there are members admitted or lanes spare, and each of them comes by here
+//! once more.
 //!
 //! # Invariants
 //!
-//! * **G1** `waiting` is a wait of the strand that has opened the scope in which all lanes are jobs, begun inside it. So a
-//!   lane that has taken it may wake it without the lock: the strand does not leave the scope before the lane is over. A wait
-//!   that has ended otherwise is left standing here; its ticket is refused.
+//! * **G1** `waiting` is a wait of the strand that has opened the scope in which all lanes are jobs, begun inside it.
+//!   So a lane that has taken it may wake it without the lock: the strand does not leave the scope before the lane is
+//!   over. A wait that has ended otherwise is left standing here; its ticket is refused.
 
 use std::collections::VecDeque;
 use std::ptr::NonNull;
@@ -56,7 +59,7 @@ pub(super) enum Values {
 pub(super) enum Came<T> {
     /// This value, of the `index`-th member that yields one, which has declared so much.
     Value { index: usize, value: T, bytes: u64 },
-    /// An included request is over: the pool's `kept`-th handle is not needed any more.
+    /// An included request is over: the pool's `kept`-th handle is to go. It has declared nothing.
     Included { kept: usize },
 }
 
@@ -99,7 +102,7 @@ struct State<'env, T> {
     held: VecDeque<Held<'env, T>>,
     /// How many are admitted, and what they have declared together.
     active: usize,
-    bytes: u64,
+    bytes: u128,
     /// Lanes that have been spawned, or are about to be, or pause.
     spare: usize,
     /// Numbers that no lane has now, and the first that none has had.
@@ -119,18 +122,29 @@ struct Waiting(NonNull<Context>, Ticket);
 // SAFETY: G1: it is there to be woken from anywhere.
 unsafe impl Send for Waiting {}
 
+impl<T> Came<T> {
+    /// What the member had declared.
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Came::Value { bytes, .. } => *bytes,
+            Came::Included { .. } => 0,
+        }
+    }
+}
+
 impl<'env, T> State<'env, T> {
     /// Whether there is room for the first that is held. There is if nobody is admitted.
     fn fits(&self) -> bool {
         self.held.front().is_some_and(|first| {
-            let sum = self.bytes.saturating_add(first.bytes);
-            self.active == 0 || self.active < self.limits.active && sum <= self.limits.memory
+            let sum = self.bytes + u128::from(first.bytes);
+            let within = self.limits.memory.is_none_or(|most| sum <= u128::from(most));
+            self.active == 0 || self.active < self.limits.active && within
         })
     }
 
     fn release(&mut self, bytes: u64) {
         self.active -= 1;
-        self.bytes -= bytes;
+        self.bytes -= u128::from(bytes);
     }
 
     fn is_over(&self) -> bool {
@@ -198,7 +212,7 @@ impl<'env, T> Run<'env, T> {
             && let Some(first) = state.held.pop_front()
         {
             state.active += 1;
-            state.bytes = state.bytes.saturating_add(first.bytes);
+            state.bytes += u128::from(first.bytes);
             return Some(first);
         }
         state.free.push(number);
@@ -238,17 +252,21 @@ impl<'env, T> Run<'env, T> {
         let mut state = self.lock();
         // What nobody gets is dropped without the lock.
         let mut unwanted = None;
-        if self.values == Values::HandedOn && !state.given_up && matches!(came, Ok(Some(Came::Value { .. })))
-        {
-            state.came.extend(came.ok().flatten());
-        } else {
-            state.release(bytes);
-            match came {
-                Err(()) => state.failed = true,
-                Ok(came) if state.given_up => unwanted = came,
-                Ok(Some(Came::Value { index, value, .. })) => state.kept.push((index, value)),
-                Ok(came) => state.came.extend(came),
+        match came {
+            Err(()) => {
+                state.failed = true;
+                state.release(bytes);
             }
+            Ok(came) if state.given_up => {
+                unwanted = came;
+                state.release(bytes);
+            }
+            Ok(Some(Came::Value { index, value, .. })) if self.values == Values::Kept => {
+                state.kept.push((index, value));
+                state.release(bytes);
+            }
+            Ok(Some(came)) => state.came.push_back(came),
+            Ok(None) => state.release(bytes),
         }
         let next = match after {
             After::GoOn => self.admit(&mut state, number),
@@ -275,10 +293,10 @@ impl<'env, T> Run<'env, T> {
         next
     }
 
-    /// What to do next. By the waiter; `handed_on`: it has taken a value, of a member that had declared so much.
-    pub(super) fn step(&self, handed_on: Option<u64>) -> Step<T> {
+    /// What to do next. By the waiter, which is done with what it took before, of a member that had declared so much.
+    pub(super) fn step(&self, done: Option<u64>) -> Step<T> {
         let mut state = self.lock();
-        if let Some(bytes) = handed_on {
+        if let Some(bytes) = done {
             state.release(bytes);
         }
         if state.is_over() {
@@ -312,17 +330,13 @@ impl<'env, T> Run<'env, T> {
         true
     }
 
-    /// The pool has stopped: takes what is held, and what nobody gets; `handed_on` as in [`step`](Self::step). From now on the waiter is woken when the members that
-    /// have begun are over.
-    pub(super) fn give_up(&self, handed_on: Option<u64>) -> (VecDeque<Held<'env, T>>, VecDeque<Came<T>>) {
+    /// The pool has stopped: takes what is held, and what nobody gets; `done` as in [`step`](Self::step). From now on
+    /// the waiter is woken when the members that have begun are over.
+    pub(super) fn give_up(&self, done: Option<u64>) -> (VecDeque<Held<'env, T>>, VecDeque<Came<T>>) {
         let mut state = self.lock();
         state.given_up = true;
         let came = std::mem::take(&mut state.came);
-        let unwanted = came.iter().filter_map(|came| match came {
-            Came::Value { bytes, .. } => Some(*bytes),
-            Came::Included { .. } => None,
-        });
-        handed_on.into_iter().chain(unwanted).for_each(|bytes| state.release(bytes));
+        done.into_iter().chain(came.iter().map(Came::bytes)).for_each(|bytes| state.release(bytes));
         (std::mem::take(&mut state.held), came)
     }
 
