@@ -15,6 +15,7 @@ use forebear_context::shim::atomic::{AtomicU64, Ordering};
 use crate::cancel;
 use crate::header::Header;
 use crate::home::Home;
+use crate::request_pool;
 use crate::shared::Shared;
 use crate::strand::{self, Strand};
 
@@ -122,6 +123,7 @@ unsafe fn prepare(context: &Context, deadline: Option<Instant>) -> Option<NonNul
     // Also after a nudge: this is called until the wait is over.
     // SAFETY: by the table.
     cancel::attend(unsafe { &of(context).strand });
+    request_pool::unstick();
     // SAFETY: `ForeignContext` is the first field, and this is its thread.
     unsafe { ForeignContext::block(context, deadline) };
     None

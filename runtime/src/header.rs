@@ -27,6 +27,7 @@
 //!   one is taken off the parent's count, and the memory is given back.
 //! * **H3** `place` says which list the header stands in, and that list's owner alone changes it.
 
+use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::borrow::Cow;
 use std::cell::{Cell, UnsafeCell};
@@ -40,6 +41,7 @@ use forebear_context::lineage::{Lineage, NO_KEY};
 
 use crate::callbacks::Callbacks;
 use crate::home::Home;
+use crate::request_pool::Board;
 use crate::scope::ScopeCore;
 use crate::strand::Strand;
 use crate::word::{MARKED, Word};
@@ -291,6 +293,9 @@ pub(crate) struct Side {
     pub kin: Cell<*const Header>,
     /// What is to be called at the end; see [`crate::callbacks`].
     pub callbacks: Callbacks,
+    /// The pool that holds it back, or has. Written under the word's lock while it is new, read under the lock while it is
+    /// held (W15).
+    pub held_by: UnsafeCell<Option<Arc<Board>>>,
 }
 
 impl Default for Side {
@@ -304,6 +309,7 @@ impl Default for Side {
             urgency: AtomicU64::new(NO_KEY),
             kin: Cell::new(ptr::null()),
             callbacks: Callbacks::default(),
+            held_by: UnsafeCell::new(None),
         }
     }
 }

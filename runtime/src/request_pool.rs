@@ -41,11 +41,15 @@ use forebear_context::shim::Arc;
 
 mod board;
 mod drive;
+mod gate;
 mod lane;
 mod member;
 mod run;
 
-use self::board::{Board, Why};
+pub(crate) use self::board::Board;
+use self::board::Why;
+pub(crate) use self::drive::Lanes;
+pub(crate) use self::gate::{holder, unstick, want};
 use self::member::{Handle, Held, Work};
 use self::run::Values;
 use crate::any::AnyRequest;
@@ -264,9 +268,8 @@ impl<'env, T: Send + 'env> RequestPool<'env, T> {
     /// # Ok::<(), forebear_runtime::WaitError>(())
     /// ```
     pub fn include<U: 'env>(&mut self, request: Request<U>) -> &mut Self {
-        let (kept, any) = (self.kept.len(), request.any());
-        self.held.push_back(Held { bytes: 0, work: Work::Included { kept, request: any.clone() } });
-        self.kept.push(Some(Kept { request: any, _handle: Box::new(request) }));
+        self.held.push_back(Held { bytes: 0, work: Work::Included { kept: self.kept.len() } });
+        self.kept.push(Some(Kept { request: request.any(), _handle: Box::new(request) }));
         self
     }
 

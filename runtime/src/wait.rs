@@ -36,11 +36,12 @@ use crate::header::{ARM, DETACHED, Header, OWN_STACK, ROOT};
 use crate::kin;
 use crate::no_suspend;
 use crate::notice::{self, Notice};
+use crate::request_pool;
 use crate::run;
 use crate::strand::Strand;
 use crate::urgency;
 use crate::word::{CANCELLED, FAILED, HELD, NEW, PRIVATE, WAITERS};
-use crate::worker::is_unwinding;
+use crate::worker::{Worker, is_unwinding};
 
 /// How to wait.
 #[derive(Clone, Copy, Debug, Default)]
@@ -198,6 +199,8 @@ pub(crate) unsafe fn prepare<'a>(
     let Some(strand) = foreign::strand() else {
         return Step::Refused(WaitError::ShutDown);
     };
+    // The pool that has been asked for it.
+    let mut asked: *const request_pool::Board = ptr::null();
     loop {
         if cancel::refuses(strand) {
             return Step::Refused(WaitError::Cancelled);
@@ -213,6 +216,12 @@ pub(crate) unsafe fn prepare<'a>(
             // Its maker, or whose it has become, was cancelled before it was submitted: nobody runs it.
             // SAFETY: the caller's count.
             unsafe { cancel::cancel_orphan(header) };
+            continue;
+        }
+        if bits.life() == HELD && asked.is_null() {
+            // A pool holds it back, and may let it run now.
+            // SAFETY: the caller's count.
+            asked = unsafe { request_pool::want(strand, header) };
             continue;
         }
         let lends = terms.deadline.is_none() && !terms.watches;
@@ -255,9 +264,17 @@ pub(crate) unsafe fn prepare<'a>(
             false => WaitNode::new(context, ticket),
             true => WaitNode::watching(context, ticket),
         });
-        if h.word.lock().is_err() {
+        let Ok(locked) = h.word.lock() else {
             context.abandon(ticket);
             return Step::Over;
+        };
+        // SAFETY: W15: the lock is ours.
+        if locked.life() == NEW || locked.life() == HELD && unsafe { request_pool::holder(h) } != asked {
+            // The pool that was asked has let go of it.
+            h.word.unlock(|bits| bits);
+            context.abandon(ticket);
+            asked = ptr::null();
+            continue;
         }
         // SAFETY: W3: the lock is ours; the node stays until the strand is woken.
         unsafe { h.waiters.push(node) };
@@ -416,16 +433,63 @@ pub(crate) unsafe fn submit(header: NonNull<Header>, marks: u64) {
         unsafe { cancel::cancel_orphan(header) };
         return;
     }
-    let own = crate::strand::get().and_then(Strand::worker).filter(|worker| {
+    let own = own_worker(h);
+    if h.word.submit(marks | if own.is_some() { PRIVATE } else { 0 }) {
+        // SAFETY: by contract; the entry's link is ours.
+        unsafe { enter(own, header) };
+    }
+}
+
+/// Submits a request that a pool has held back; once, by who admits it, with the pool's link.
+///
+/// # Safety
+///
+/// The pool's link is the caller's, and goes with this; the caller has another count.
+#[cold]
+pub(crate) unsafe fn admit(header: NonNull<Header>) {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    if cancel::is_orphaned_by_cancel(h) {
+        // SAFETY: by contract.
+        unsafe { cancel::cancel_orphan(header) };
+    }
+    let own = own_worker(h);
+    if !h.word.admit(if own.is_some() { PRIVATE } else { 0 }) {
+        // Cancelled meanwhile.
+        h.word.release_link();
+        return;
+    }
+    // SAFETY: by contract.
+    unsafe { enter(own, header) };
+    let (key, here) = (h.urgency(), crate::strand::get().and_then(Strand::worker));
+    if key < h.lineage.key() {
+        // Those who waited meanwhile raised it, which nobody could see.
+        // SAFETY: U2: the caller's count.
+        unsafe { urgency::follow(here, header, key) };
+    }
+}
+
+/// The worker whose private list a request goes to that is submitted here.
+#[inline]
+fn own_worker(h: &Header) -> Option<&'static Worker> {
+    crate::strand::get().and_then(Strand::worker).filter(|worker| {
         // Roots never go into a private list: it could hide them behind a request that spins for them. What wants a stack
         // of its own is nothing for its maker's waits.
         !h.is(OWN_STACK | ROOT) && ptr::eq(h.home.get(), worker.home()) && !h.lineage.parent().is_null()
-    });
+    })
+}
+
+/// Puts a request that has just been queued where it belongs: into the list of `own`, or on the roots' shelf.
+///
+/// # Safety
+///
+/// The entry's link is the caller's, and goes with it; the caller has another count.
+#[inline]
+unsafe fn enter(own: Option<&Worker>, header: NonNull<Header>) {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
     match own {
         Some(worker) => {
-            if !h.word.submit(marks | PRIVATE) {
-                return;
-            }
             worker.list.insert(h);
             worker.note_inserted(h.lineage.key());
             if worker.post.attention.get() & HUNGRY != 0 {
@@ -433,9 +497,6 @@ pub(crate) unsafe fn submit(header: NonNull<Header>, marks: u64) {
             }
         }
         None => {
-            if !h.word.submit(marks) {
-                return;
-            }
             if cancel::own_home(crate::strand::get()) == h.home.get() {
                 kin::link(h);
             } else {

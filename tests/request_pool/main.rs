@@ -1,5 +1,6 @@
 //! `RequestPool`: many requests, a bound on how many are active, one wait.
 
+mod admission;
 mod bounds;
 mod cancelling;
 mod failures;

@@ -19,6 +19,7 @@ use forebear_context::error::{CancelReason, WaitError};
 use forebear_context::shim::atomic::{AtomicBool, Ordering};
 use forebear_context::shim::{Mutex, MutexGuard};
 
+use super::gate::{self, Gate};
 use crate::any::AnyRequest;
 
 /// Why a pool has stopped.
@@ -73,10 +74,14 @@ impl Name {
 }
 
 /// See the module head.
-pub(super) struct Board {
+pub(crate) struct Board {
     state: Mutex<State>,
     /// Whether there is a reason: a look without the lock.
     stopped: AtomicBool,
+    /// Open while the pool is waited for.
+    gate: Mutex<Option<Gate>>,
+    /// It stands on the list of pools that were asked for a member; see [`super::gate`].
+    asked: AtomicBool,
 }
 
 #[derive(Default)]
@@ -90,7 +95,12 @@ struct State {
 
 impl Board {
     pub(super) fn new() -> Board {
-        Board { state: Mutex::default(), stopped: AtomicBool::new(false) }
+        Board {
+            state: Mutex::default(),
+            stopped: AtomicBool::new(false),
+            gate: Mutex::new(None),
+            asked: AtomicBool::new(false),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -150,6 +160,44 @@ impl Board {
         // The last count of a header does not go under the lock.
         drop(state);
         drop(unlisted);
+    }
+
+    /// How many of the listed are not over, and cannot go on by themselves.
+    pub(super) fn standing(&self) -> usize {
+        let state = self.lock();
+        let stands = |name: &&Name| match name {
+            Name::Own(request) | Name::Included(request) => !request.is_done() && !gate::goes_on(request),
+        };
+        state.names.iter().flatten().filter(stands).count()
+    }
+
+    /// The included requests that are listed.
+    pub(super) fn included(&self) -> Vec<AnyRequest> {
+        let of = |name: &Name| match name {
+            Name::Own(_) => None,
+            Name::Included(request) => Some(request.clone()),
+        };
+        self.lock().names.iter().flatten().filter_map(of).collect()
+    }
+
+    /// Calls `with` unless the gate is closed; it stays open meanwhile.
+    pub(super) fn with_gate<R>(&self, with: impl FnOnce(&Gate) -> R) -> Option<R> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(with)
+    }
+
+    /// Opens or closes the gate.
+    pub(super) fn set_gate(&self, gate: Option<Gate>) {
+        *self.gate.lock().unwrap_or_else(PoisonError::into_inner) = gate;
+    }
+
+    /// Whether it stands on the list of those that were asked.
+    pub(super) fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// Says so. True: that is a change.
+    pub(super) fn set_asked(&self, asked: bool) -> bool {
+        self.asked.swap(asked, Ordering::Relaxed) != asked
     }
 
     /// Why the pool has stopped, and what there is to answer. Forgets all names: the wait is over.

@@ -11,12 +11,13 @@
 use forebear_context::error::WaitError;
 
 use super::board::{Name, Why};
-use super::member::{Alarm, Held, Work};
+use super::member::{Admitted, Alarm, Turn};
 use super::run::{After, Came, Run, Values};
 use crate::any::AnyRequest;
 use crate::attention::HUNGRY;
 use crate::scope::Scope;
 use crate::strand::{self, Strand};
+use crate::wait;
 use crate::yielding::yield_now;
 
 /// A lane that has been spawned. If it never begins, it tells when it is dropped.
@@ -36,7 +37,7 @@ impl<'scope, 'run, 'env: 'run, T: Send + 'env> Lane<'scope, 'run, 'env, T> {
     fn go(mut self) {
         self.begun = true;
         let (number, mut next) = self.run.begin();
-        while let Some(Held { bytes, work }) = next {
+        while let Some(Admitted { bytes, work }) = next {
             let came = self.member(number, bytes, work).map_err(|error| match error {
                 // This lane is cancelled, most likely because the waiter is, who knows.
                 WaitError::Cancelled => {}
@@ -57,23 +58,27 @@ impl<'scope, 'run, 'env: 'run, T: Send + 'env> Lane<'scope, 'run, 'env, T> {
     }
 
     /// Runs a member to its end.
-    fn member(&self, number: usize, bytes: u64, work: Work<'env, T>) -> Result<Option<Came<T>>, WaitError> {
+    fn member(&self, number: usize, bytes: u64, work: Turn<'env, T>) -> Result<Option<Came<T>>, WaitError> {
         let board = &*self.run.board;
         let alarm = Alarm { board, lane: number };
         share_lanes();
         match work {
-            Work::Own { job, .. } if self.run.values == Values::Dropped => {
+            Turn::Own { job, .. } if self.run.values == Values::Dropped => {
                 let request = job.spawn_and_drop(self.scope, alarm);
                 board.list(number, Name::Own(request.any()));
                 request.take().map(|()| None)
             }
-            Work::Own { index, job } => {
+            Turn::Own { index, job } => {
                 let request = job.spawn(self.scope, alarm);
                 board.list(number, Name::Own(request.any()));
                 request.take().map(|value| Some(Came::Value { index, value, bytes }))
             }
-            Work::Included { kept, request } => {
+            Turn::Included { kept, request, held } => {
                 board.list(number, Name::Included(request.clone()));
+                if held {
+                    // SAFETY: G3: it was taken out of the run by this lane; the handle has a link of its own.
+                    unsafe { wait::admit(request.raw()) };
+                }
                 request.wait().map(|()| Some(Came::Included { kept }))
             }
         }

@@ -30,16 +30,22 @@
 //!   So a lane that has taken it may wake it without the lock: the strand does not leave the scope before the lane is
 //!   over. A wait that has ended otherwise is left standing here; its ticket is refused.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ptr::NonNull;
 use std::sync::PoisonError;
 
 use forebear_context::context::{Cause, Context, Ticket, unpark};
+use forebear_context::shim::atomic::Ordering;
 use forebear_context::shim::{Arc, Mutex, MutexGuard};
 
 use super::Limits;
 use super::board::Board;
-use super::member::Held;
+use super::gate::{self, Gate, Waited};
+use super::member::{Admitted, Held, Turn, Work};
+use crate::any::AnyRequest;
+use crate::header::Header;
+use crate::strand::Strand;
+use crate::word::{CLAIMED, COMPLETING, QUEUED};
 
 /// Lanes are spawned so many at a time, at most.
 const LANES_AT_ONCE: usize = 64;
@@ -79,6 +85,13 @@ pub(super) enum Step<T> {
     Wait,
 }
 
+/// What is left of a pool that has stopped.
+pub(super) struct Left<'env, T> {
+    pub held: VecDeque<Held<'env, T>>,
+    pub included: Vec<Option<Included>>,
+    pub came: VecDeque<Came<T>>,
+}
+
 /// What a lane does after a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum After {
@@ -99,7 +112,16 @@ pub(super) struct Run<'env, T> {
 
 struct State<'env, T> {
     limits: Limits,
+    /// Its first is no included request that has been admitted out of its turn.
     held: VecDeque<Held<'env, T>>,
+    /// The included requests that are not admitted, by number.
+    included: Vec<Option<Included>>,
+    /// The numbers of those that are held back, by address.
+    by_header: HashMap<usize, usize>,
+    /// Admitted, and no lane has come to them yet.
+    waited: VecDeque<(usize, AnyRequest)>,
+    /// How many have come to something that the waiter has not done with.
+    to_take: usize,
     /// How many are admitted, and what they have declared together.
     active: usize,
     bytes: u128,
@@ -115,6 +137,15 @@ struct State<'env, T> {
     /// The waiter has given up: it waits for the members that are left.
     given_up: bool,
     waiting: Option<Waiting>,
+}
+
+/// An included request that is not admitted.
+pub(super) struct Included {
+    pub request: AnyRequest,
+    /// It is held back, for this run: G3.
+    pub held: bool,
+    /// Somebody has asked for it, and it stands in front.
+    asked: bool,
 }
 
 struct Waiting(NonNull<Context>, Ticket);
@@ -142,6 +173,58 @@ impl<'env, T> State<'env, T> {
         })
     }
 
+    /// Whether lanes are to be spawned.
+    fn lacks_lanes(&self) -> bool {
+        self.spare == 0 && (self.fits() || self.may_wait_for_more())
+    }
+
+    /// Whether a lane is to be spawned for those that run without one. Not for all: a lane costs a stack, and each that ends
+    /// lets the next one be looked at.
+    fn may_wait_for_more(&self) -> bool {
+        !self.waited.is_empty() && self.lanes() < self.limits.active
+    }
+
+    /// How many lanes have a number.
+    fn lanes(&self) -> usize {
+        self.numbers - self.free.len()
+    }
+
+    /// Takes out of the order what has been admitted out of its turn, if it stands in front.
+    fn tidy(&mut self) {
+        while let Some(Held { work: Work::Included { kept }, .. }) = self.held.front()
+            && self.included.get(*kept).is_some_and(Option::is_none)
+        {
+            self.held.pop_front();
+        }
+    }
+
+    /// Admits the first that is held.
+    fn admit_first(&mut self) -> Option<Admitted<'env, T>> {
+        let Held { bytes, work } = self.held.pop_front()?;
+        self.active += 1;
+        self.bytes += u128::from(bytes);
+        let work = match work {
+            Work::Own { index, job } => Turn::Own { index, job },
+            Work::Included { kept } => {
+                let Some(Included { request, held, .. }) = self.included[kept].take() else {
+                    unreachable!("the first that is held has not been admitted")
+                };
+                Turn::Included { kept, request, held }
+            }
+        };
+        self.tidy();
+        Some(Admitted { bytes, work })
+    }
+
+    /// Admits an included request without a lane.
+    fn admit_alone(&mut self, kept: usize) -> Option<AnyRequest> {
+        let Included { request, .. } = self.included[kept].take()?;
+        self.active += 1;
+        self.waited.push_back((kept, request.clone()));
+        self.tidy();
+        Some(request)
+    }
+
     fn release(&mut self, bytes: u64) {
         self.active -= 1;
         self.bytes -= u128::from(bytes);
@@ -162,6 +245,10 @@ impl<'env, T> Run<'env, T> {
         let state = State {
             limits,
             held,
+            included: Vec::new(),
+            by_header: HashMap::new(),
+            waited: VecDeque::new(),
+            to_take: 0,
             active: 0,
             bytes: 0,
             spare: 0,
@@ -186,7 +273,7 @@ impl<'env, T> Run<'env, T> {
             return state.active == 0;
         }
         !state.came.is_empty()
-            || state.spare == 0 && state.fits()
+            || state.lacks_lanes()
             || state.is_over()
             || state.failed
             || self.board.is_stopped()
@@ -206,21 +293,21 @@ impl<'env, T> Run<'env, T> {
     }
 
     /// Takes the first that is held, if there is room for it and the pool has not stopped; else lane `number` ends.
-    fn admit(&self, state: &mut State<'env, T>, number: usize) -> Option<Held<'env, T>> {
-        if !(self.board.is_stopped() || state.failed)
-            && state.fits()
-            && let Some(first) = state.held.pop_front()
-        {
-            state.active += 1;
-            state.bytes += u128::from(first.bytes);
-            return Some(first);
+    fn admit(&self, state: &mut State<'env, T>, number: usize) -> Option<Admitted<'env, T>> {
+        if !(self.board.is_stopped() || state.failed) {
+            if let Some((kept, request)) = state.waited.pop_front() {
+                return Some(Admitted { bytes: 0, work: Turn::Included { kept, request, held: false } });
+            }
+            if state.fits() {
+                return state.admit_first();
+            }
         }
         state.free.push(number);
         None
     }
 
     /// A spare lane begins: its number, and its first member.
-    pub(super) fn begin(&self) -> (usize, Option<Held<'env, T>>) {
+    pub(super) fn begin(&self) -> (usize, Option<Admitted<'env, T>>) {
         let mut state = self.lock();
         state.spare -= 1;
         let number = state.free.pop().unwrap_or_else(|| {
@@ -248,7 +335,7 @@ impl<'env, T> Run<'env, T> {
         bytes: u64,
         came: Result<Option<Came<T>>, ()>,
         after: After,
-    ) -> Option<Held<'env, T>> {
+    ) -> Option<Admitted<'env, T>> {
         let mut state = self.lock();
         // What nobody gets is dropped without the lock.
         let mut unwanted = None;
@@ -265,7 +352,10 @@ impl<'env, T> Run<'env, T> {
                 state.kept.push((index, value));
                 state.release(bytes);
             }
-            Ok(Some(came)) => state.came.push_back(came),
+            Ok(Some(came)) => {
+                state.to_take += 1;
+                state.came.push_back(came);
+            }
             Ok(None) => state.release(bytes),
         }
         let next = match after {
@@ -285,7 +375,7 @@ impl<'env, T> Run<'env, T> {
     }
 
     /// The next member of a lane that has paused.
-    pub(super) fn after_pause(&self, number: usize) -> Option<Held<'env, T>> {
+    pub(super) fn after_pause(&self, number: usize) -> Option<Admitted<'env, T>> {
         let mut state = self.lock();
         state.spare -= 1;
         let next = self.admit(&mut state, number);
@@ -297,6 +387,7 @@ impl<'env, T> Run<'env, T> {
     pub(super) fn step(&self, done: Option<u64>) -> Step<T> {
         let mut state = self.lock();
         if let Some(bytes) = done {
+            state.to_take -= 1;
             state.release(bytes);
         }
         if state.is_over() {
@@ -308,9 +399,10 @@ impl<'env, T> Run<'env, T> {
         if state.failed {
             return Step::Lost;
         }
-        if state.spare == 0 && state.fits() {
-            let room = state.limits.active.saturating_sub(state.active).max(1);
-            state.spare = room.min(state.held.len()).min(LANES_AT_ONCE);
+        if state.lacks_lanes() {
+            let room = if state.fits() { state.limits.active.saturating_sub(state.active).max(1) } else { 0 };
+            let more = state.limits.active.saturating_sub(state.lanes()).min(state.waited.len());
+            state.spare = (room.min(state.held.len()) + more).min(LANES_AT_ONCE);
             return Step::Spawn(state.spare);
         }
         state.came.pop_front().map_or(Step::Wait, Step::Came)
@@ -332,12 +424,17 @@ impl<'env, T> Run<'env, T> {
 
     /// The pool has stopped: takes what is held, and what nobody gets; `done` as in [`step`](Self::step). From now on
     /// the waiter is woken when the members that have begun are over.
-    pub(super) fn give_up(&self, done: Option<u64>) -> (VecDeque<Held<'env, T>>, VecDeque<Came<T>>) {
+    pub(super) fn give_up(&self, done: Option<u64>) -> Left<'env, T> {
         let mut state = self.lock();
         state.given_up = true;
         let came = std::mem::take(&mut state.came);
+        state.to_take = 0;
         done.into_iter().chain(came.iter().map(Came::bytes)).for_each(|bytes| state.release(bytes));
-        (std::mem::take(&mut state.held), came)
+        // They run, or will: no lane is to see to their end any more.
+        let waited = std::mem::take(&mut state.waited);
+        state.active -= waited.len();
+        let included = std::mem::take(&mut state.included);
+        Left { held: std::mem::take(&mut state.held), included, came }
     }
 
     /// Whether the members that have begun are over, after the waiter has given up.
@@ -348,5 +445,99 @@ impl<'env, T> Run<'env, T> {
     /// Takes the values that were kept, with their numbers.
     pub(super) fn take_kept(&self) -> Vec<(usize, T)> {
         std::mem::take(&mut self.lock().kept)
+    }
+
+    /// Before the first lane, when the gate is open: holds back what is included and new. What runs already takes its place
+    /// at once.
+    pub(super) fn hold(&self, included: impl Iterator<Item = AnyRequest>) {
+        let mut running = HashSet::new();
+        let mut state = self.lock();
+        for (kept, request) in included.enumerate() {
+            let header = request.raw();
+            // SAFETY: the handle's link.
+            let h = unsafe { header.as_ref() };
+            // Before the lock is taken: no allocation under it.
+            let side = h.side_or_new();
+            let board = self.board.clone();
+            // SAFETY: W15: called under the word's lock, while it is new.
+            let held =
+                h.word.hold(|| drop(std::mem::replace(unsafe { &mut *side.held_by.get() }, Some(board))));
+            let bits = h.word.load();
+            state.included.push(Some(Included { request, held, asked: false }));
+            if held {
+                state.by_header.insert(header.addr().get(), kept);
+            } else if matches!(bits.life(), QUEUED | CLAIMED | COMPLETING) && running.insert(header) {
+                state.admit_alone(kept);
+            }
+        }
+        state.tidy();
+    }
+}
+
+impl<T> Waited for Run<'_, T> {
+    fn ask(&self, gate: &Gate, asker: &Strand, request: NonNull<Header>) -> Option<AnyRequest> {
+        let mut state = self.lock();
+        let kept = *state.by_header.get(&request.addr().get())?;
+        let asked = state.included.get_mut(kept)?.as_mut()?;
+        if !std::mem::replace(&mut asked.asked, true) {
+            state.held.push_front(Held { bytes: 0, work: Work::Included { kept } });
+        }
+        if self.board.is_stopped() || state.failed {
+            return None;
+        }
+        let fits = state.fits();
+        if !fits && !gate.has_share(asker, &self.placed(&state)) && !self.is_stuck(gate, &state) {
+            return None;
+        }
+        let admitted = state.admit_alone(kept).inspect(|request| {
+            if !fits {
+                count_over(request)
+            }
+        });
+        self.unlock_and_tell(state);
+        admitted
+    }
+
+    fn unstick(&self, gate: &Gate) -> Option<AnyRequest> {
+        let mut state = self.lock();
+        let &Held { work: Work::Included { kept }, .. } = state.held.front()? else { return None };
+        let asked = state.included[kept].as_ref().is_some_and(|included| included.asked);
+        if !asked || self.board.is_stopped() || state.failed || !self.is_stuck(gate, &state) {
+            return None;
+        }
+        let fits = state.fits();
+        let admitted = state.admit_alone(kept).inspect(|request| {
+            if !fits {
+                count_over(request)
+            }
+        });
+        self.unlock_and_tell(state);
+        admitted
+    }
+}
+
+/// Counts one that is admitted over the bound, with its runtime.
+fn count_over(request: &AnyRequest) {
+    // SAFETY: the handle's link; M3: what is not over has a home.
+    let shared = unsafe { request.raw().as_ref().home.get().as_ref() }.map(|home| home.shared());
+    if let Some(shared) = shared {
+        shared.over_bound.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl<T> Run<'_, T> {
+    /// The included requests that have a place.
+    fn placed(&self, state: &State<'_, T>) -> Vec<AnyRequest> {
+        let mut placed = self.board.included();
+        placed.extend(state.waited.iter().map(|(_, request)| request.clone()));
+        placed
+    }
+
+    /// Whether nobody who has a place can go on.
+    fn is_stuck(&self, gate: &Gate, state: &State<'_, T>) -> bool {
+        let members = state.active - state.to_take - state.waited.len();
+        self.board.standing() >= members
+            && state.waited.iter().all(|(_, request)| request.is_done() || !gate::goes_on(request))
+            && (state.to_take == 0 || gate.waiter_stands())
     }
 }
