@@ -23,6 +23,7 @@ impl Word {
     pub fn submit(&self, marks: u64) -> bool {
         let came = self.update(|b| match b.life() {
             NEW => Some(Bits((b.with_life(QUEUED).0 | marks) + LINK)),
+            #[cfg(not(mutant = "held_submit_forgotten"))]
             HELD if !b.has(SUBMITTED) && marks & SUBMITTED != 0 => Some(Bits(b.0 | SUBMITTED)),
             _ => None,
         });
@@ -38,7 +39,11 @@ impl Word {
         note();
         let mut held = false;
         self.unlock(|b| {
-            held = b.life() == NEW;
+            #[cfg(mutant = "hold_after_claim")]
+            let claimed = false;
+            #[cfg(not(mutant = "hold_after_claim"))]
+            let claimed = b.life() != NEW;
+            held = !claimed;
             if held { Bits(b.with_life(HELD).0 + LINK) } else { b }
         });
         held
@@ -65,7 +70,11 @@ impl Word {
     pub fn let_go(&self) -> bool {
         let mut seen = self.load();
         loop {
-            if seen.life() != HELD || seen.0 & (WAITERS | SUBMITTED) != 0 {
+            #[cfg(mutant = "let_go_of_the_wanted")]
+            let wanted = SUBMITTED;
+            #[cfg(not(mutant = "let_go_of_the_wanted"))]
+            let wanted = SUBMITTED | WAITERS;
+            if seen.life() != HELD || seen.0 & wanted != 0 {
                 return false;
             }
             // Who has the lock may be putting itself into the list, in the belief that a pool will see to it.
@@ -109,7 +118,11 @@ impl Word {
         self.update(|b| {
             // Folding was decided by a look at the private bit; the look must still hold in the exchange.
             let still = !fold || b.has(PRIVATE);
-            (b.is_unstarted() && b.life() != HELD && still).then(|| {
+            #[cfg(mutant = "waiter_claims_held")]
+            let held = false;
+            #[cfg(not(mutant = "waiter_claims_held"))]
+            let held = b.life() == HELD;
+            (b.is_unstarted() && !held && still).then(|| {
                 let claimed = b.with_life(CLAIMED).0 & !PRIVATE | LENT;
                 Bits(if fold { claimed - LINK } else { claimed })
             })

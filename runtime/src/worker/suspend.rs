@@ -33,6 +33,7 @@ use crate::carrier::Carrier;
 use crate::header::{Header, OWN_STACK};
 use crate::kin;
 use crate::no_suspend;
+use crate::request_pool;
 use crate::run;
 use crate::shared::ORDERED;
 use crate::strand::Strand;
@@ -228,7 +229,10 @@ impl Worker {
             shared.signals.notify_any();
         }
         let next = self.engine().wait_for_wake(
-            || shared.deadlines.before_sleep((!alone).then(|| self.patience.tick())),
+            || {
+                request_pool::unstick();
+                shared.deadlines.before_sleep((!alone).then(|| self.patience.tick()))
+            },
             || {
                 self.collect_mail();
                 if self.post.attention.get() & (RAISED | NOTICE) != 0 {
