@@ -3,8 +3,9 @@
 //! # Vocabulary
 //!
 //! * **member**: what was added. Its own callable, or a request that somebody made and *included*.
-//! * **held**: not begun. A held member is a boxed callable in a queue and no request at all, so nobody can claim, wait
-//!   for or cancel it, and a pool that is forgotten leaks callables that never ran. See `docs/decisions/0008`.
+//! * **held**: not begun. A held callable is boxed in a queue and no request at all, so nobody can claim, wait for or cancel
+//!   it, and a pool that is forgotten leaks callables that never ran. An included request that is new when the wait begins is
+//!   *held back* by its word; who wants it meanwhile comes to the pool's [`gate`]. See `docs/decisions/0008`.
 //! * **admitted**: out of the queue, and keeps its place: begun, and not over; or over, and its value not yet handed
 //!   on. At most so many are, and their declared memory comes to so much. Order of adding is order of admission: a
 //!   member for which there is no room is not overtaken.
@@ -252,11 +253,18 @@ impl<'env, T: Send + 'env> RequestPool<'env, T> {
     /// Makes an existing request a member: it is run if it is not yet, waited for, and its failure is the pool's. It
     /// yields no value; keep a clone to read that.
     ///
-    /// Its place in the order and in the bound is that of any member: until its turn comes it is not submitted *by the
-    /// pool*. But it is not the pool's alone. Whoever else waits for it may run it before, without regard to the bound,
-    /// and it may be running or over already, or stand here twice. And as a member it is aborted when the pool stops,
-    /// whoever else waits for it; if only the pool's *waiter* is cancelled, it is spared like any request that others
-    /// want. To spare it always, wait for it in a member.
+    /// From the beginning of the wait for the pool it is held back until its turn comes: nobody runs it, also if it is
+    /// submitted or waited for, but it can be cancelled. Who waits for it moves it to the front. If there is no room it is
+    /// admitted over the bound where it would else be waited for for ever: if who waits for it is a member, was made by
+    /// one, or receives the results; or while all members that are active are suspended, or run on threads that are no
+    /// workers. It takes a place all the same, so nothing else begins for as long, and
+    /// [`Metrics::over_bound`](crate::Metrics::over_bound) counts it. If the wait for the pool ends early because the
+    /// *waiter* is cancelled, it is let go of, as if it had not been included.
+    ///
+    /// One that has been submitted before the wait takes its place at once. It may be over already, or stand here twice, or
+    /// in two pools: the one that begins first holds it back, and the other comes to it in its turn. As a member it is
+    /// aborted when the pool stops, whoever else waits for it; if only the pool's *waiter* is cancelled, it is spared like any
+    /// request that others want. To spare it always, wait for it in a member.
     ///
     /// ```
     /// # use forebear_runtime::{Request, RequestPool};
