@@ -93,6 +93,7 @@ fn one_is_let_go_of_while_it_is_submitted() {
 fn one_is_admitted_while_a_waiter_comes() {
     exhaust(&["the waiter ran it", "the pool ran it"], |answers| {
         let job = Job::new(HELD | (2 * HANDLE) | LINK);
+        assert!(!job.run_here(), "it is held back");
         let waiter = with(&job, waits);
         let admitted = job.admit();
         job.drop_handle();

@@ -240,3 +240,21 @@ fn while_one_member_keeps_its_worker_the_others_are_run_elsewhere() {
         });
     });
 }
+
+#[test]
+fn the_bound_on_memory_is_met_to_the_byte() {
+    in_both_worlds(|| {
+        for (more, together) in [(0, 2), (1, 1)] {
+            let gauge = Gauge::default();
+            let mut pool = RequestPool::new().max_active(8).memory(10);
+            for n in 0..8 {
+                pool.add_sized(5 + n % 2 * more, || {
+                    let _inside = gauge.enter();
+                    yields(10);
+                });
+            }
+            pool.wait().unwrap();
+            assert!(gauge.most() <= together, "{} at a time", gauge.most());
+        }
+    });
+}

@@ -293,3 +293,34 @@ fn a_waiter_that_is_cancelled_is_told_that_before_all_else() {
         is_stopped_by(&job.watch().copied(), CancelReason::Asked);
     });
 }
+
+#[test]
+fn the_first_reason_stays_whatever_members_come_to_after_it() {
+    in_both_worlds(|| {
+        let mut pool = RequestPool::<()>::new().max_active(1);
+        let canceller = pool.canceller();
+        pool.try_add(move || {
+            canceller.cancel();
+            Err(Error::other("late"))
+        });
+        is_stopped_by(&pool.wait(), CancelReason::PoolCancelled);
+    });
+}
+
+/// The failure comes at any moment of the other's beginning.
+#[test]
+fn a_member_that_begins_while_the_pool_stops_hears_of_it() {
+    on_each_of(&[2, 4], |runtime| {
+        runtime.enter(|| {
+            for round in 0..400 {
+                let mut pool = RequestPool::new().max_active(2);
+                pool.try_add(move || {
+                    (0..round).for_each(|_| std::hint::spin_loop());
+                    Err(Error::other("no"))
+                });
+                pool.try_add(until_cancelled).try_add(until_cancelled);
+                assert!(matches!(pool.wait(), Err(WaitError::Failed(_))));
+            }
+        });
+    });
+}
