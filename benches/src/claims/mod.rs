@@ -6,6 +6,7 @@ pub mod coarse;
 pub mod depth;
 pub mod fib;
 pub mod order;
+pub mod pool_member;
 pub mod skynet;
 pub mod spawn_in;
 pub mod spawn_out;
@@ -26,5 +27,6 @@ pub const ALL: &[&Claim] = &[
     &suspended::CLAIM,
     &depth::CLAIM,
     &order::CLAIM,
+    &pool_member::CLAIM,
     &tree_dog::CLAIM,
 ];
