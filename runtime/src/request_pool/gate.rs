@@ -146,8 +146,8 @@ pub(crate) unsafe fn want(asker: &Strand, header: NonNull<Header>) -> *const Boa
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
     let Ok(locked) = h.word.lock() else { return ptr::null() };
-    // SAFETY: W15: the lock is ours.
     let board = match h.side() {
+        // SAFETY: W15: the lock is ours.
         Some(side) if locked.life() == HELD => unsafe { &*side.held_by.get() }.clone(),
         _ => None,
     };

@@ -459,9 +459,11 @@ impl<'env, T> Run<'env, T> {
             // Before the lock is taken: no allocation under it.
             let side = h.side_or_new();
             let board = self.board.clone();
+            // The pool that held it back before: not dropped under the lock.
+            let mut before = None;
             // SAFETY: W15: called under the word's lock, while it is new.
-            let held =
-                h.word.hold(|| drop(std::mem::replace(unsafe { &mut *side.held_by.get() }, Some(board))));
+            let held = h.word.hold(|| before = unsafe { &mut *side.held_by.get() }.replace(board));
+            drop(before);
             let bits = h.word.load();
             state.included.push(Some(Included { request, held, asked: false }));
             if held {
