@@ -4,7 +4,7 @@
 
 mod support;
 
-use forebear::{AnyRequest, Priority, State, spawn, yield_now};
+use forebear::{AnyRequest, Priority, RequestPool, State, spawn, yield_now};
 use support::order::{Gate, on_one, root};
 use support::{Flag, hold_workers, on_each, until};
 
@@ -265,4 +265,51 @@ fn an_urgency_that_comes_late_goes_along_the_whole_chain() {
         }
         log.check(&["first", "second", "third", "waiter", "other", "other", "other"]);
     });
+}
+
+/// Through a wait for a pool to its members: those that have begun, and those that will.
+#[test]
+fn an_urgency_goes_through_a_pool_to_its_members() {
+    for bound in [1, 2] {
+        on_one(|runtime, log| {
+            let gate = Gate::new(runtime);
+            let user = {
+                let (log, gate) = (log.clone(), gate.request.any());
+                root(runtime).priority(Priority::BACKGROUND).spawn(move || {
+                    let mut pool = RequestPool::new().max_active(bound);
+                    for name in ["first", "second", "third"] {
+                        let (log, gate) = (&log, &gate);
+                        pool.add(move || {
+                            gate.wait().unwrap();
+                            log.note(name);
+                        });
+                    }
+                    pool.wait_each(|_, ()| ()).unwrap();
+                })
+            };
+            until(|| user.state() == State::Suspended);
+            let waiter = {
+                let (log, user) = (log.clone(), user.clone());
+                root(runtime).priority(Priority::URGENT).spawn(move || {
+                    user.wait().unwrap();
+                    log.note("waiter");
+                })
+            };
+            until(|| waiter.state() == State::Suspended);
+            let held = hold_workers(runtime);
+            let others: Vec<_> = (0..3)
+                .map(|_| {
+                    let log = log.clone();
+                    root(runtime).spawn(move || log.note("other"))
+                })
+                .collect();
+            gate.open();
+            held.release();
+            for request in others.iter().chain([&waiter]) {
+                request.wait().unwrap();
+            }
+            let told = log.told();
+            assert_eq!(told[3..], ["waiter", "other", "other", "other"], "{told:?}");
+        });
+    }
 }

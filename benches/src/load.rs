@@ -111,6 +111,16 @@ pub enum Load {
         /// How many each.
         children: u64,
     },
+    /// `n` tasks that mark a byte, added to a collection at once and run with at most `bound` at a time; each value is handed
+    /// on as it comes. An operation is a task.
+    PoolMember {
+        /// How many tasks.
+        n: u64,
+        /// How many at a time.
+        bound: usize,
+        /// By a task of the runtime's; else by a thread that is not.
+        inside: bool,
+    },
     /// Tiles of an image, smoothed at several scales, about a quarter millisecond each. One operation.
     TreeDog {
         /// How many tiles.
@@ -128,7 +138,7 @@ impl Load {
             Load::SpawnIn { n, .. } | Load::SpawnOut { n, .. } | Load::SpawnWaitOne { n, .. } => n,
             Load::Skynet { leaves } => (10 * leaves - 1) / 9,
             Load::Coarse { .. } | Load::TreeDog { .. } => 1,
-            Load::Suspended { n, .. } => n,
+            Load::Suspended { n, .. } | Load::PoolMember { n, .. } => n,
             Load::Depth { levels } => levels,
             Load::Cancel { suspended, queued } => suspended + queued,
             Load::CancelSome { victims, .. } => victims,
@@ -160,6 +170,7 @@ impl Load {
             Load::Fib { n, how } => Load::Fib { n: n.min(20), how },
             Load::SpawnIn { n, how } => Load::SpawnIn { n: n.min(10_000), how },
             Load::SpawnOut { n, how } => Load::SpawnOut { n: n.min(10_000), how },
+            Load::PoolMember { n, bound, inside } => Load::PoolMember { n: n.min(10_000), bound, inside },
             Load::SpawnWaitOne { n, how } => Load::SpawnWaitOne { n: n.min(2_000), how },
             Load::Skynet { leaves } => Load::Skynet { leaves: leaves.min(10_000) },
             Load::Suspended { n, scattered } => Load::Suspended { n: n.min(20_000), scattered },

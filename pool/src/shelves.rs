@@ -18,14 +18,13 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
-use std::time::Duration;
 
 use forebear_context::shim::atomic::{AtomicUsize, Ordering::Relaxed};
 use forebear_context::shim::{Mutex, MutexGuard};
 
 use crate::engine::{contain, discard};
 use crate::task::PoolMark;
-use crate::{Queue, Signals, Stopped, Supply, Task, TaskPanic, Worker, WorkerState};
+use crate::{Queue, Signals, Stopped, Supply, Task, TaskPanic};
 
 /// A worker takes from its own shelf first, but one time in so many from the shared one: tasks with a home that wake
 /// themselves must not keep all others waiting for ever.
@@ -323,34 +322,5 @@ where
 
     fn more(&self, _: usize) -> bool {
         self.lock().shared_count > 0
-    }
-}
-
-impl<S: Supply> Worker<S> {
-    /// Blocks the thread until `look` finds something: for a worker that can take up nothing but what is for it by name.
-    ///
-    /// `look` is called at once, and again after every [`Signals::wake`] for this worker, after every `tick`, and perhaps
-    /// for no reason. `tick` is asked before each look; without one the worker sleeps until it is woken. Unlike in
-    /// [`idle`](Worker::idle) the worker does not count as asleep, so no [`Signals::notify_any`] chooses it: that wake-up
-    /// would be lost to the others. Sets the worker's state: sleeping, running.
-    ///
-    /// No wake-up is lost: a token is consumed only in front of a look, so whoever leaves one after the look keeps the
-    /// thread from blocking.
-    pub fn wait_for_wake<T>(
-        &self,
-        mut tick: impl FnMut() -> Option<Duration>,
-        mut look: impl FnMut() -> Option<T>,
-    ) -> T {
-        let signals = self.supply().signals();
-        loop {
-            signals.clear(self.index());
-            let tick = tick();
-            if let Some(found) = look() {
-                self.set_state(WorkerState::Running);
-                return found;
-            }
-            self.set_state(WorkerState::Sleeping);
-            signals.park(self.index(), tick);
-        }
     }
 }

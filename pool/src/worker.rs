@@ -143,6 +143,33 @@ impl<S: Supply> Worker<S> {
         }
     }
 
+    /// Blocks the thread until `look` finds something: for a worker that can take up nothing but what is for it by name.
+    ///
+    /// `look` is called at once, and again after every [`Signals::wake`] for this worker, after every `tick`, and perhaps
+    /// for no reason. `tick` is asked before each look; without one the worker sleeps until it is woken. Unlike in
+    /// [`idle`](Self::idle) the worker does not count as asleep, so no [`Signals::notify_any`] chooses it: that wake-up
+    /// would be lost to the others. Sets the worker's state: sleeping, running.
+    ///
+    /// No wake-up is lost: a token is consumed only in front of a look, so whoever leaves one after the look keeps the
+    /// thread from blocking.
+    pub fn wait_for_wake<T>(
+        &self,
+        mut tick: impl FnMut() -> Option<Duration>,
+        mut look: impl FnMut() -> Option<T>,
+    ) -> T {
+        let signals = self.supply.signals();
+        loop {
+            signals.clear(self.index);
+            let tick = tick();
+            if let Some(found) = look() {
+                self.set_state(WorkerState::Running);
+                return found;
+            }
+            self.set_state(WorkerState::Sleeping);
+            signals.park(self.index, tick);
+        }
+    }
+
     /// One look at everything.
     fn look(&self) -> Option<S::Task> {
         self.supply.take(self.index).or_else(|| self.supply.steal(self.index))

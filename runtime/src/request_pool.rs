@@ -3,30 +3,32 @@
 //! # Vocabulary
 //!
 //! * **member**: what was added. Its own callable, or a request that somebody made and *included*.
-//! * **held**: not begun. A held member is a boxed callable in a queue and no request at all, so nobody can claim, wait for
-//!   or cancel it, and a pool that is forgotten leaks callables that never ran. See `docs/decisions/0008`.
-//! * **admitted**: out of the queue, and keeps its place: begun, and not over; or over, and its value not yet handed on. At
-//!   most so many are, and their declared memory comes to so much. Order of adding is order of admission: a member for which
-//!   there is no room is not overtaken.
+//! * **held**: not begun. A held callable is boxed in a queue and no request at all, so nobody can claim, wait for or cancel
+//!   it, and a pool that is forgotten leaks callables that never ran. An included request that is new when the wait begins is
+//!   *held back* by its word; who wants it meanwhile comes to the pool's [`gate`]. See `docs/decisions/0008`.
+//! * **admitted**: out of the queue, and keeps its place: begun, and not over; or over, and its value not yet handed
+//!   on. At most so many are, and their declared memory comes to so much. Order of adding is order of admission: a
+//!   member for which there is no room is not overtaken.
 //! * **waiter**: who called [`wait`](RequestPool::wait) or one of its kin.
 //! * **lane**: a request of the waiter's that takes members out of the queue and runs them, one at a time ([`lane`]).
 //!
 //! # The walk of a member
 //!
-//! 1. The waiter opens a [`scope`](mod@crate::scope) and spawns lanes in it ([`drive`]). A lane admits the first that is held
-//!    ([`run`]) and spawns it in the same scope. So borrowing is the scope's affair, by its invariants, and none of it is
-//!    here: no wait for a pool returns, or unwinds, before all that was admitted is over.
+//! 1. The waiter opens a [`scope`](mod@crate::scope) and spawns lanes in it ([`drive`]). A lane admits the first that
+//!    is held ([`run`]) and spawns it in the same scope. So borrowing is the scope's affair, by its invariants, and
+//!    none of it is here: no wait for a pool returns, or unwinds, before all that was admitted is over.
 //! 2. The lane lists the member on the pool's board ([`board`]), where whoever stops the pool finds it, and waits for it,
 //!    mostly by running it.
-//! 3. When the member is over, callbacks and all, the lane leaves the value to the waiter, which is woken; or it goes on with
-//!    the next by itself, if values are not handed on one by one.
+//! 3. When the member is over, callbacks and all, the lane leaves the value to the waiter, which is woken; or it goes
+//!    on with the next by itself, if values are not handed on one by one.
 //!
 //! # How it stops
 //!
-//! A pool stops once, for the first of several reasons: a member did not come to a value, somebody cancelled the pool, the
-//! waiter was cancelled, the receiver of the results failed. Whoever stops it aborts what has been admitted, there and
-//! then, on its own thread: the waiter's worker may be busy with a member that looks whether it is cancelled, and the waiter
-//! with a result. What is held is dropped by the waiter. Then it waits for the rest, whatever happens meanwhile.
+//! A pool stops once, for the first of several reasons: a member did not come to a value, somebody cancelled the pool,
+//! the waiter was cancelled, the receiver of the results failed. Whoever stops it aborts what has been admitted, there
+//! and then, on its own thread: the waiter's worker may be busy with a member that looks whether it is cancelled, and
+//! the waiter with a result. What is held is dropped by the waiter. Then it waits for the rest, whatever happens
+//! meanwhile.
 //!
 //! # What it does not do
 //!
@@ -40,33 +42,38 @@ use forebear_context::shim::Arc;
 
 mod board;
 mod drive;
+mod gate;
 mod lane;
 mod member;
 mod run;
 
-use self::board::{Board, Why};
+pub(crate) use self::board::Board;
+use self::board::Why;
+pub(crate) use self::drive::Lanes;
+pub(crate) use self::gate::{holder, unstick, want};
 use self::member::{Handle, Held, Work};
 use self::run::Values;
 use crate::any::AnyRequest;
 use crate::cell::{Fallible, Plain};
 use crate::request::Request;
 
-/// Collects callables and requests, and runs them with a bound on how many are active at a time. Nothing runs before a wait.
+/// Collects callables and requests, and runs them with a bound on how many are active at a time. Nothing runs before a
+/// wait.
 ///
-/// * At most [`max_active`](Self::max_active) members are started and not over; suspended ones count. By default, and for 0,
-///   as many as the runtime has workers. Each that is over lets the next begin, in order of adding.
-/// * Results are handed on as they come, on the thread of whoever waits, and forgotten at once: there are never more of them
-///   alive than the bound ([`wait_each`](Self::wait_each)).
-/// * The first failure stops the pool: the rest is aborted with [`CancelReason::SiblingFailed`] and waited for, what has not
-///   begun never does, and the failure comes out of the wait.
+/// * At most [`max_active`](Self::max_active) members are started and not over; suspended ones count. By default, and
+///   for 0, as many as the runtime has workers. Each that is over lets the next begin, in order of adding.
+/// * Results are handed on as they come, on the thread of whoever waits, and forgotten at once: there are never more of
+///   them alive than the bound ([`wait_each`](Self::wait_each)).
+/// * The first failure stops the pool: the rest is aborted with [`CancelReason::SiblingFailed`] and waited for, what
+///   has not begun never does, and the failure comes out of the wait.
 /// * A [`Canceller`] stops it from anywhere.
 ///
-/// Members may borrow: what outlives the pool, and of a buffer disjoint `&mut` pieces. They are requests of their own that
-/// descend from the one that waits (through another of the pool's), and may use pools themselves, to any depth and on one
-/// worker; every pool has a bound of its own.
+/// Members may borrow: what outlives the pool, and of a buffer disjoint `&mut` pieces. They are requests of their own
+/// that descend from the one that waits (through another of the pool's), and may use pools themselves, to any depth and
+/// on one worker; every pool has a bound of its own.
 ///
-/// A pool that is dropped, or unwound past, before a wait drops its members unrun; one that is forgotten leaks them. A pool
-/// waits once, and takes no members after that, which the compiler sees to.
+/// A pool that is dropped, or unwound past, before a wait drops its members unrun; one that is forgotten leaks them. A
+/// pool waits once, and takes no members after that, which the compiler sees to.
 ///
 /// ```
 /// use forebear_runtime::{RequestPool, WaitError};
@@ -144,7 +151,7 @@ struct Limits {
     /// 0: as many as there are workers.
     active: usize,
     /// Of the declared sum, in bytes.
-    memory: u64,
+    memory: Option<u64>,
 }
 
 impl<'env, T: Send + 'env> RequestPool<'env, T> {
@@ -162,13 +169,13 @@ impl<'env, T: Send + 'env> RequestPool<'env, T> {
             held: VecDeque::new(),
             kept: Vec::new(),
             values: 0,
-            limits: Limits { active: 0, memory: u64::MAX },
+            limits: Limits { active: 0, memory: None },
             board: Arc::new(Board::new()),
         }
     }
 
-    /// At most `n` members are active at a time: started, and not over, or their results not yet handed on. 0, as when this is
-    /// not called, means the number of workers of the runtime that is current where the pool is waited for.
+    /// At most `n` members are active at a time: started, and not over, or their results not yet handed on. 0, as when
+    /// this is not called, means the number of workers of the runtime that is current where the pool is waited for.
     ///
     /// ```
     /// # use forebear_runtime::RequestPool;
@@ -188,8 +195,8 @@ impl<'env, T: Send + 'env> RequestPool<'env, T> {
         self
     }
 
-    /// The active members have declared `bytes` together at most ([`add_sized`](Self::add_sized)). One that declares more runs
-    /// alone. No bound if this is not called.
+    /// The active members have declared `bytes` together at most ([`add_sized`](Self::add_sized)). One that declares
+    /// more runs alone. No bound if this is not called.
     ///
     /// A member for which there is no room is waited for; later ones do not overtake it.
     ///
@@ -203,7 +210,7 @@ impl<'env, T: Send + 'env> RequestPool<'env, T> {
     /// # Ok::<(), forebear_runtime::WaitError>(())
     /// ```
     pub fn memory(mut self, bytes: u64) -> Self {
-        self.limits.memory = bytes;
+        self.limits.memory = Some(bytes);
         self
     }
 
@@ -243,14 +250,21 @@ impl<'env, T: Send + 'env> RequestPool<'env, T> {
         self.hold(bytes, |index| Work::Own { index, job: Box::new(Fallible(f)) })
     }
 
-    /// Makes an existing request a member: it is run if it is not yet, waited for, and its failure is the pool's. It yields no
-    /// value; keep a clone to read that.
+    /// Makes an existing request a member: it is run if it is not yet, waited for, and its failure is the pool's. It
+    /// yields no value; keep a clone to read that.
     ///
-    /// Its place in the order and in the bound is that of any member: until its turn comes it is not submitted *by the pool*.
-    /// But it is not the pool's alone. Whoever else waits for it may run it before, without regard to the bound, and it
-    /// may be running or over already, or stand here twice. And as a member it is aborted when the pool stops, whoever else
-    /// waits for it; if only the pool's *waiter* is cancelled, it is spared like any request that others want. To spare it always,
-    /// wait for it in a member.
+    /// From the beginning of the wait for the pool it is held back until its turn comes: nobody runs it, also if it is
+    /// submitted or waited for, but it can be cancelled. Who waits for it moves it to the front. If there is no room it is
+    /// admitted over the bound where it would else be waited for for ever: if who waits for it is a member, was made by
+    /// one, or receives the results; or while all members that are active are suspended, or run on threads that are no
+    /// workers. It takes a place all the same, so nothing else begins for as long, and
+    /// [`Metrics::over_bound`](crate::Metrics::over_bound) counts it. If the wait for the pool ends early because the
+    /// *waiter* is cancelled, it is let go of, as if it had not been included.
+    ///
+    /// One that has been submitted before the wait takes its place at once. It may be over already, or stand here twice, or
+    /// in two pools: the one that begins first holds it back, and the other comes to it in its turn. As a member it is
+    /// aborted when the pool stops, whoever else waits for it; if only the pool's *waiter* is cancelled, it is spared like any
+    /// request that others want. To spare it always, wait for it in a member.
     ///
     /// ```
     /// # use forebear_runtime::{Request, RequestPool};
@@ -262,9 +276,8 @@ impl<'env, T: Send + 'env> RequestPool<'env, T> {
     /// # Ok::<(), forebear_runtime::WaitError>(())
     /// ```
     pub fn include<U: 'env>(&mut self, request: Request<U>) -> &mut Self {
-        let (kept, any) = (self.kept.len(), request.any());
-        self.held.push_back(Held { bytes: 0, work: Work::Included { kept, request: any.clone() } });
-        self.kept.push(Some(Kept { request: any, _handle: Box::new(request) }));
+        self.held.push_back(Held { bytes: 0, work: Work::Included { kept: self.kept.len() } });
+        self.kept.push(Some(Kept { request: request.any(), _handle: Box::new(request) }));
         self
     }
 
@@ -305,8 +318,8 @@ impl<'env, T: Send + 'env> RequestPool<'env, T> {
 
     /// Runs all members and waits for them. Their values are dropped where they come to be, as a part of the member.
     ///
-    /// Suspends, or blocks a foreign thread; returns at once if there are no members. A cancellation point. When it returns,
-    /// however, all that has begun is over, callbacks included.
+    /// Suspends, or blocks a foreign thread; returns at once if there are no members. A cancellation point. When it
+    /// returns, however, all that has begun is over, callbacks included.
     ///
     /// # Errors
     ///
@@ -314,11 +327,10 @@ impl<'env, T: Send + 'env> RequestPool<'env, T> {
     ///
     /// * [`Cancelled`](WaitError::Cancelled) if the *caller* was cancelled, whatever else there is to tell;
     /// * [`Failed`](WaitError::Failed) with the first failure of a member;
-    /// * [`TargetCancelled`](WaitError::TargetCancelled) with
-    ///   [`PoolCancelled`](crate::CancelReason::PoolCancelled) if a [`Canceller`] stopped the pool, or with the reason why a
-    ///   member was cancelled by others;
-    /// * [`CircularWait`](WaitError::CircularWait) if an included request is the caller itself, or waits for it on the same
-    ///   stack; then nothing has begun.
+    /// * [`TargetCancelled`](WaitError::TargetCancelled) with [`PoolCancelled`](crate::CancelReason::PoolCancelled) if
+    ///   a [`Canceller`] stopped the pool, or with the reason why a member was cancelled by others;
+    /// * [`CircularWait`](WaitError::CircularWait) if an included request is the caller itself, or waits for it on the
+    ///   same stack; then nothing has begun.
     ///
     /// # Panics
     ///
@@ -338,12 +350,13 @@ impl<'env, T: Send + 'env> RequestPool<'env, T> {
         drive::run(self, Values::Dropped, &mut |_, _| Ok(()))
     }
 
-    /// As [`wait`](Self::wait), and calls `f` with each value as it comes, on the caller's thread and as a part of its request.
-    /// The first argument says which of the values it is, in order of adding, from 0; included requests have none.
+    /// As [`wait`](Self::wait), and calls `f` with each value as it comes, on the caller's thread and as a part of its
+    /// request. The first argument says which of the values it is, in order of adding, from 0; included requests have
+    /// none.
     ///
-    /// A member is active until `f` has returned. So when the bound is as small as the number of workers one of these may have
-    /// nothing to do until the caller comes to a result: allow for a few more. `f` may wait. A pool that is stopped meanwhile
-    /// hands nothing on after that.
+    /// A member is active until `f` has returned. So when the bound is as small as the number of workers one of these
+    /// may have nothing to do until the caller comes to a result: allow for a few more. `f` may wait. A pool that is
+    /// stopped meanwhile hands nothing on after that.
     ///
     /// # Errors
     ///
@@ -438,8 +451,8 @@ impl<T> fmt::Debug for RequestPool<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut out = f.debug_struct("RequestPool");
         out.field("members", &self.held.len()).field("max_active", &self.limits.active);
-        if self.limits.memory != u64::MAX {
-            out.field("memory", &self.limits.memory);
+        if let Some(memory) = self.limits.memory {
+            out.field("memory", &memory);
         }
         out.field("stopped", &self.board.is_stopped()).finish()
     }
@@ -462,11 +475,12 @@ pub struct Canceller {
 impl Canceller {
     /// Cancels the pool: what has not begun never does, what has is aborted with
     /// [`PoolCancelled`](crate::CancelReason::PoolCancelled), and the wait, when it has been waited for, answers
-    /// [`TargetCancelled`](WaitError::TargetCancelled) with this reason. Nothing if the pool has stopped before, or if all
-    /// members are over and their results have been handed on.
+    /// [`TargetCancelled`](WaitError::TargetCancelled) with this reason. Nothing if the pool has stopped before, or if
+    /// all members are over and their results have been handed on.
     ///
-    /// Does not wait for the members to end, and does not suspend. May be called by anybody: by a member, by the receiver of
-    /// the results, before the wait and after it. What had not started is ended, its captures dropped, here and now.
+    /// Does not wait for the members to end, and does not suspend. May be called by anybody: by a member, by the
+    /// receiver of the results, before the wait and after it. What had not started is ended, its captures dropped, here
+    /// and now.
     pub fn cancel(&self) {
         self.board.stop(Why::Cancelled);
     }

@@ -247,6 +247,7 @@ impl Runtime {
             direct: shared.foreign_direct_count.load(Ordering::Relaxed),
             started: shared.foreign_direct_count.load(Ordering::Relaxed),
             live_stacks: shared.slab.live(),
+            over_bound: shared.over_bound.load(Ordering::Relaxed),
         };
         for worker in shared.workers() {
             let direct = worker.direct.get();
@@ -309,6 +310,9 @@ pub struct Metrics {
     pub direct: u64,
     /// Stacks in use or kept for use.
     pub live_stacks: usize,
+    /// Requests of this runtime that a [`RequestPool`](crate::RequestPool) has admitted over its bound, since somebody waited
+    /// for them who would else have waited for ever.
+    pub over_bound: u64,
 }
 
 /// How many requests can run at once: the number of workers of the current runtime. A sizing hint.

@@ -316,6 +316,11 @@ pub struct Scope<'scope, 'env: 'scope> {
 }
 
 impl<'scope> Scope<'scope, '_> {
+    /// What its jobs know it by.
+    pub(crate) fn core(&self) -> *const ScopeCore {
+        &self.core
+    }
+
     /// Runs `f` as a request of its own, a child of the *caller*. It may borrow whatever outlives the scope.
     ///
     /// The handle may be dropped, or leave the scope if its value does not borrow from inside. Does not suspend.

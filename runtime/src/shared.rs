@@ -62,6 +62,8 @@ pub(crate) struct Shared {
     pub foreign_direct: bool,
     /// Requests that ran directly on foreign threads.
     pub foreign_direct_count: AtomicU64,
+    /// Included requests that pools have admitted over their bounds.
+    pub over_bound: AtomicU64,
     pub on_unseen_failure: Option<UnseenHook>,
     pub on_warning: Option<WarningHook>,
     /// Whether it has been said what a wait in an unwind may do.
@@ -130,6 +132,7 @@ impl Shared {
             default_need: settings.default_need,
             foreign_direct: settings.foreign_direct,
             foreign_direct_count: AtomicU64::new(0),
+            over_bound: AtomicU64::new(0),
             on_unseen_failure: settings.on_unseen_failure,
             on_warning: settings.on_warning,
             warned_of_unwind: AtomicBool::new(false),

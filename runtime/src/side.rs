@@ -7,10 +7,12 @@ use std::ptr;
 
 use forebear_context::error::{CancelReason, Failure};
 use forebear_context::lineage::NO_KEY;
+use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::AtomicU64;
 
 use crate::callbacks::Callbacks;
 use crate::header::Header;
+use crate::request_pool::Board;
 use crate::slot::{Block, Slot};
 
 /// The header's word for it.
@@ -41,6 +43,9 @@ pub(crate) struct Side {
     pub urgency: AtomicU64,
     /// What is to be called at the end; see [`crate::callbacks`].
     pub callbacks: Callbacks,
+    /// The pool that holds it back, or has. Written under the word's lock while it is new, read under the lock while it is
+    /// held (W15).
+    pub held_by: UnsafeCell<Option<Arc<Board>>>,
     /// The first of its children that stand in its family's list.
     kin: Cell<*const Header>,
 }
@@ -55,6 +60,7 @@ impl Default for Side {
             reason: Cell::new(None),
             urgency: AtomicU64::new(NO_KEY),
             callbacks: Callbacks::default(),
+            held_by: UnsafeCell::new(None),
             kin: Cell::new(ptr::null()),
         }
     }

@@ -39,6 +39,7 @@ use crate::header::{DETACHED, Header, OWN_STACK, ROOT};
 use crate::kin;
 use crate::no_suspend;
 use crate::notice::{self, Notice};
+use crate::request_pool;
 use crate::run;
 use crate::strand::Strand;
 use crate::urgency;
@@ -208,6 +209,8 @@ pub(crate) unsafe fn prepare<'a>(
     let Some(strand) = foreign::strand() else {
         return Step::Refused(WaitError::ShutDown);
     };
+    // The pool that has been asked for it.
+    let mut asked: *const request_pool::Board = ptr::null();
     loop {
         if cancel::refuses(strand) {
             return Step::Refused(WaitError::Cancelled);
@@ -228,6 +231,12 @@ pub(crate) unsafe fn prepare<'a>(
         if strand.worker().is_none() {
             // SAFETY: the caller's count.
             unsafe { driver::meet(h) };
+        }
+        if bits.life() == HELD && asked.is_null() {
+            // A pool holds it back, and may let it run now.
+            // SAFETY: the caller's count.
+            asked = unsafe { request_pool::want(strand, header) };
+            continue;
         }
         let lends = terms.deadline.is_none() && !terms.watches;
         if lends && bits.is_unstarted() && bits.life() != HELD && may_lend(strand, h) {
@@ -270,9 +279,17 @@ pub(crate) unsafe fn prepare<'a>(
             false => WaitNode::new(context, ticket),
             true => WaitNode::watching(context, ticket),
         });
-        if h.word.lock().is_err() {
+        let Ok(locked) = h.word.lock() else {
             context.abandon(ticket);
             return Step::Over;
+        };
+        // SAFETY: W15: the lock is ours.
+        if locked.life() == NEW || locked.life() == HELD && unsafe { request_pool::holder(h) } != asked {
+            // The pool that was asked has let go of it.
+            h.word.unlock(|bits| bits);
+            context.abandon(ticket);
+            asked = ptr::null();
+            continue;
         }
         // SAFETY: W3: the lock is ours; the node stays until the strand is woken.
         unsafe { h.waiters.push(node) };
@@ -445,9 +462,15 @@ fn goes_to_own_list(worker: &Worker, h: &Header) -> bool {
 
 #[inline(always)]
 fn submit_to(worker: &Worker, h: &Header, marks: u64, attention: u32) {
-    if !h.word.submit(marks | PRIVATE) {
-        return;
+    if h.word.submit(marks | PRIVATE) {
+        enter_list(worker, h, attention);
     }
+}
+
+/// Puts a request that has just been queued into the worker's private list. The entry's link goes with it; the caller has
+/// another count.
+#[inline(always)]
+fn enter_list(worker: &Worker, h: &Header, attention: u32) {
     worker.list.insert(h);
     worker.note_inserted(h.lineage.key());
     if attention & (HUNGRY | DRIVEN) != 0 {
@@ -461,6 +484,30 @@ fn submit_to(worker: &Worker, h: &Header, marks: u64, attention: u32) {
     }
 }
 
+/// Puts a request that has just been queued on the roots' shelf, and sees to it that its family knows of it.
+///
+/// # Safety
+///
+/// The entry's link is the caller's, and goes with it; the caller has another count.
+unsafe fn enter_roots(header: NonNull<Header>) {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    if cancel::own_home(crate::strand::get()) == h.home.get() {
+        kin::link(h);
+    } else {
+        // SAFETY: by contract.
+        unsafe { tell_family(header) };
+    }
+    // SAFETY: by contract.
+    unsafe { push_root(header) };
+}
+
+/// The worker whose private list a request goes to that is queued here.
+fn own_worker(h: &Header) -> Option<&'static Worker> {
+    let worker = crate::strand::get().and_then(Strand::worker);
+    worker.filter(|worker| goes_to_own_list(worker, h) && !h.lineage.parent().is_null())
+}
+
 /// # Safety
 ///
 /// As [`submit`].
@@ -470,28 +517,51 @@ unsafe fn submit_slowly(header: NonNull<Header>, marks: u64) {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
     if h.word.load().life() == NEW && cancel::is_orphaned_by_cancel(h) {
-        // Its maker, or whose it has become, was cancelled before it was submitted.
         // SAFETY: by contract.
         unsafe { cancel::cancel_orphan(header) };
         return;
     }
-    let worker = crate::strand::get().and_then(Strand::worker);
-    let own = worker.filter(|worker| goes_to_own_list(worker, h) && !h.lineage.parent().is_null());
-    if let Some(worker) = own {
-        submit_to(worker, h, marks, worker.post.attention.get());
-        return;
+    match own_worker(h) {
+        Some(worker) => submit_to(worker, h, marks, worker.post.attention.get()),
+        None => {
+            if h.word.submit(marks) {
+                // SAFETY: by contract; the entry's link is ours.
+                unsafe { enter_roots(header) };
+            }
+        }
     }
-    if !h.word.submit(marks) {
-        return;
-    }
-    if cancel::own_home(crate::strand::get()) == h.home.get() {
-        kin::link(h);
-    } else {
+}
+
+/// Submits a request that a pool has held back; once, by who admits it, with the pool's link.
+///
+/// # Safety
+///
+/// The pool's link is the caller's, and goes with this; the caller has another count.
+#[cold]
+pub(crate) unsafe fn admit(header: NonNull<Header>) {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    if cancel::is_orphaned_by_cancel(h) {
         // SAFETY: by contract.
-        unsafe { tell_family(header) };
+        unsafe { cancel::cancel_orphan(header) };
     }
-    // SAFETY: the entry's link is ours, and goes with it.
-    unsafe { push_root(header) };
+    let own = own_worker(h);
+    if !h.word.admit(if own.is_some() { PRIVATE } else { 0 }) {
+        // Cancelled meanwhile.
+        h.word.release_link();
+        return;
+    }
+    match own {
+        Some(worker) => enter_list(worker, h, worker.post.attention.get()),
+        // SAFETY: by contract; the entry's link is ours.
+        None => unsafe { enter_roots(header) },
+    }
+    let (key, here) = (h.urgency(), crate::strand::get().and_then(Strand::worker));
+    if key < h.lineage.key() {
+        // Those who waited meanwhile raised it, which nobody could see.
+        // SAFETY: U2: the caller's count.
+        unsafe { urgency::follow(here, header, key) };
+    }
 }
 
 /// Puts a queued request on the roots' shelf; if its runtime is over it ends here and now.

@@ -13,7 +13,7 @@
 //!
 //! | bits | field | meaning | written by |
 //! |---|---|---|---|
-//! | 0–2 | life | `NEW` 0, `HELD` 1 (by a pool), `QUEUED` 2, `CLAIMED` 3, `COMPLETING` 4, `FINISHED` 5, `FAILED` 6, `CANCELLED` 7. They ascend: unstarted is ≤ 2, terminal is ≥ 5 | up to 2 whoever wins, from 3 on the claimer |
+//! | 0–2 | life | `NEW` 0, `HELD` 1 (back by a pool), `QUEUED` 2, `CLAIMED` 3, `COMPLETING` 4, `FINISHED` 5, `FAILED` 6, `CANCELLED` 7. They ascend, but that a pool may let go of what it held: unstarted is ≤ 2, terminal is ≥ 5 | up to 2 whoever wins, from 3 on the claimer |
 //! | 3 | marked | cancelled | see W10 |
 //! | 4 | vetoed | a cancel was refused by demand and is remembered | holder of the lock; off with the mark, and at terminal |
 //! | 5 | shielded | the outermost shielded region is open | the request itself |
@@ -46,7 +46,7 @@
 //! unless the request fails on its own; one that comes later is refused. Demand may refuse it too: then the request is
 //! *vetoed*, and the mark comes when the last demand goes.
 //!
-//! # Invariants (cited as *W1* … *W14* by everything that touches a header)
+//! # Invariants (cited as *W1* … *W15* by everything that touches a header)
 //!
 //! * **W1** Whoever moves life to `CLAIMED` is the only one who may touch the callable, and the only one who may write
 //!   the value. Every such move is one compare-exchange (or a plain store where W8 holds), so there is one claimer.
@@ -78,6 +78,8 @@
 //!   list, under the list's lock.
 //! * **W14** Nobody cancels who has no count. A request that is spreading its cancel has none of its private children's,
 //!   and their owner may be storing plainly into them (W8): it sends that owner a message that names the *parent*.
+//! * **W15** Which pool holds a request back is written by the holder of the lock bit while the request is new, and read by
+//!   the holder of the lock bit while it is held.
 //!
 //! # Orders
 //!

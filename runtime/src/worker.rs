@@ -65,6 +65,7 @@ use crate::home::{self, Home};
 use crate::kin;
 use crate::list::PrivateList;
 use crate::ready::Ready;
+use crate::request_pool;
 use crate::scope::ScopeCore;
 use crate::shared::{Best, Looks, Shared};
 use crate::shelf::Shelf;
@@ -327,6 +328,7 @@ impl Worker {
             return Some(next);
         }
         self.set_running(NO_KEY);
+        request_pool::unstick();
         let engine = self.engine();
         let next = engine.idle();
         engine.set_state(WorkerState::Running);

@@ -9,7 +9,7 @@ use crate::support::order::Log;
 use crate::support::{
     Count, Flag, Random, Watchdog, hold_thread_until, in_both_worlds, on_each_of, runtime, until,
 };
-use crate::{Gauge, Inside, yields};
+use crate::{Gauge, yields};
 use forebear::{Request, RequestPool, join, parallelism};
 
 #[test]
@@ -90,31 +90,19 @@ fn one_at_a_time_runs_them_in_the_order_of_adding() {
 /// Values, and what the members have captured.
 #[test]
 fn d5_never_more_are_alive_than_the_bound_and_none_afterwards() {
-    struct Value(Arc<Gauge>);
-    impl Value {
-        fn new(gauge: &Arc<Gauge>) -> Value {
-            std::mem::forget(gauge.enter());
-            Value(gauge.clone())
-        }
-    }
-    impl Drop for Value {
-        fn drop(&mut self) {
-            drop(Inside(&self.0));
-        }
-    }
     in_both_worlds(|| {
         let gauge = Arc::new(Gauge::default());
         let fill = |bound: usize| {
             let mut pool = RequestPool::new().max_active(bound);
             for _ in 0..300 {
                 let gauge = gauge.clone();
-                pool.add(move || Value::new(&gauge));
+                pool.add(move || gauge.probe());
             }
             pool
         };
         for bound in [1, 3, 10] {
             fill(bound).wait().unwrap();
-            fill(bound).wait_each(|_, value| assert!(value.0.now() <= bound)).unwrap();
+            fill(bound).wait_each(|_, _value| assert!(gauge.now() <= bound)).unwrap();
             assert_eq!(gauge.now(), 0);
             assert!(gauge.most() <= bound, "{} of {bound}", gauge.most());
         }
@@ -164,6 +152,21 @@ fn the_declared_memory_is_used_up_to_the_bound() {
         }
         pool.wait().unwrap();
         assert_eq!(began.get(), 7);
+    });
+}
+
+#[test]
+fn without_a_bound_on_memory_what_is_declared_does_not_matter() {
+    in_both_worlds(|| {
+        let began = Count::new();
+        let mut pool = RequestPool::new().max_active(3);
+        for _ in 0..3 {
+            pool.add_sized(u64::MAX, || {
+                began.up();
+                began.wait_for(3);
+            });
+        }
+        pool.wait().unwrap();
     });
 }
 
@@ -235,5 +238,23 @@ fn while_one_member_keeps_its_worker_the_others_are_run_elsewhere() {
             }
             pool.wait().unwrap();
         });
+    });
+}
+
+#[test]
+fn the_bound_on_memory_is_met_to_the_byte() {
+    in_both_worlds(|| {
+        for (more, together) in [(0, 2), (1, 1)] {
+            let gauge = Gauge::default();
+            let mut pool = RequestPool::new().max_active(8).memory(10);
+            for n in 0..8 {
+                pool.add_sized(5 + n % 2 * more, || {
+                    let _inside = gauge.enter();
+                    yields(10);
+                });
+            }
+            pool.wait().unwrap();
+            assert!(gauge.most() <= together, "{} at a time", gauge.most());
+        }
     });
 }

@@ -135,8 +135,8 @@ fn a_cancel_reaches_a_member_that_never_waits_though_it_keeps_the_only_worker() 
     });
 }
 
-/// Two members on two workers: one fails, the other computes and asks. Which worker takes which is not ours to say, so they
-/// try until it has happened.
+/// Two members on two workers: one fails, the other computes and asks. Which worker takes which is not ours to say, so
+/// they try until it has happened.
 #[test]
 fn a_failure_reaches_a_sibling_that_never_waits() {
     on_each_of(&[2, 4], |runtime| {
@@ -279,5 +279,54 @@ fn a_cancel_that_comes_when_all_has_been_handed_on_changes_nothing() {
         pool.add(|| 1);
         pool.wait_each(|_, _| canceller.cancel()).unwrap();
         canceller.cancel();
+    });
+}
+
+#[test]
+fn a_waiter_that_is_cancelled_is_told_that_before_all_else() {
+    on_each(|runtime| {
+        let job = runtime.spawn(|| {
+            let me = Request::current().unwrap();
+            let mut pool = RequestPool::new();
+            let canceller = pool.canceller();
+            pool.add(move || {
+                canceller.cancel();
+                me.abort(CancelReason::Asked);
+            });
+            let answer = pool.wait();
+            assert!(matches!(answer, Err(WaitError::Cancelled)), "{answer:?}");
+        });
+        is_stopped_by(&job.watch().copied(), CancelReason::Asked);
+    });
+}
+
+#[test]
+fn the_first_reason_stays_whatever_members_come_to_after_it() {
+    in_both_worlds(|| {
+        let mut pool = RequestPool::<()>::new().max_active(1);
+        let canceller = pool.canceller();
+        pool.try_add(move || {
+            canceller.cancel();
+            Err(Error::other("late"))
+        });
+        is_stopped_by(&pool.wait(), CancelReason::PoolCancelled);
+    });
+}
+
+/// The failure comes at any moment of the other's beginning.
+#[test]
+fn a_member_that_begins_while_the_pool_stops_hears_of_it() {
+    on_each_of(&[2, 4], |runtime| {
+        runtime.enter(|| {
+            for round in 0..400 {
+                let mut pool = RequestPool::new().max_active(2);
+                pool.try_add(move || {
+                    (0..round).for_each(|_| std::hint::spin_loop());
+                    Err(Error::other("no"))
+                });
+                pool.try_add(until_cancelled).try_add(until_cancelled);
+                assert!(matches!(pool.wait(), Err(WaitError::Failed(_))));
+            }
+        });
     });
 }

@@ -1,12 +1,14 @@
 //! What fails stops the pool: members, receivers, unwinds.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::support::{Count, in_both_worlds};
 use crate::{Gauge, is_stopped_by, until_cancelled, yields};
-use forebear::{CancelReason, Cancellation, Error, Request, RequestPool, WaitError, shield, try_scope};
+use forebear::{
+    CancelReason, Cancellation, Error, Outcome, Request, RequestPool, TimeoutError, WaitError, shield,
+    try_scope,
+};
 
 #[test]
 fn d27_the_first_failure_comes_out_when_the_rest_has_been_aborted_and_is_over() {
@@ -21,10 +23,7 @@ fn d27_the_first_failure_comes_out_when_the_rest_has_been_aborted_and_is_over() 
                 let _inside = running.enter();
                 began.up();
                 Request::current().unwrap().on_done(move |how| {
-                    assert!(
-                        matches!(how, forebear::Outcome::Cancelled(CancelReason::SiblingFailed)),
-                        "{how:?}"
-                    );
+                    assert!(matches!(how, Outcome::Cancelled(CancelReason::SiblingFailed)), "{how:?}");
                     cancelled.up();
                 });
                 let ended = until_cancelled();
@@ -130,11 +129,17 @@ fn a_pool_may_be_forgotten() {
 #[test]
 fn a_receiver_that_unwinds_has_the_rest_aborted_and_waited_for_first() {
     in_both_worlds(|| {
-        let (began, running, drops) = (Count::new(), Gauge::default(), Count::new());
+        let (began, running, drops, told) = (Count::new(), Gauge::default(), Count::new(), Count::new());
         let mut pool = RequestPool::new().max_active(3);
         for _ in 0..2 {
             pool.try_add(|| {
                 let _inside = running.enter();
+                let told = told.clone();
+                Request::current().unwrap().on_done(move |how| {
+                    if matches!(how, Outcome::Cancelled(CancelReason::ScopeUnwound)) {
+                        told.up();
+                    }
+                });
                 began.up();
                 until_cancelled()
             });
@@ -149,7 +154,7 @@ fn a_receiver_that_unwinds_has_the_rest_aborted_and_waited_for_first() {
             });
         }));
         assert_eq!(*unwound.unwrap_err().downcast::<&str>().unwrap(), "receiver");
-        assert_eq!((running.now(), drops.get()), (0, 1));
+        assert_eq!((running.now(), drops.get(), told.get()), (0, 1, 2));
     });
 }
 
@@ -206,5 +211,15 @@ fn a_value_whose_destructor_panics_is_a_failure_of_its_member() {
         pool.add(|| Bomb);
         let Err(WaitError::Failed(failure)) = pool.wait() else { panic!("it has failed") };
         assert_eq!(failure.panic_message(), Some("destructor"));
+    });
+}
+
+#[test]
+fn an_error_that_tells_of_somebody_elses_cancel_is_a_failure() {
+    in_both_worlds(|| {
+        let mut pool = RequestPool::<()>::new();
+        pool.try_add(|| Err(TimeoutError::Cancelled.into()));
+        let answer = pool.wait();
+        assert!(matches!(answer, Err(WaitError::Failed(_))), "{answer:?}");
     });
 }

@@ -1,11 +1,12 @@
 //! Existing requests as members.
 
 use std::sync::{Arc, Mutex};
+use std::thread;
 
 use crate::support;
 use crate::support::{Count, Flag, in_both_worlds, inside_each, on_each, until};
-use crate::{is_stopped_by, until_cancelled};
-use forebear::{CancelReason, Cancellation, Error, Request, RequestPool, State, WaitError};
+use crate::{Gauge, is_stopped_by, until_cancelled, yields};
+use forebear::{CancelReason, Cancellation, Error, Request, RequestPool, State, WaitError, shield, spawn};
 
 #[test]
 fn requests_that_are_new_running_or_ready_may_be_included_also_twice() {
@@ -121,5 +122,44 @@ fn to_include_the_waiter_itself_is_a_circular_wait() {
         });
         *itself.lock().unwrap() = Some(circle.clone());
         circle.wait().unwrap();
+    });
+}
+
+#[test]
+fn the_value_of_an_included_request_goes_when_it_is_over_if_nobody_keeps_it() {
+    in_both_worlds(|| {
+        let gauge = Arc::new(Gauge::default());
+        let mut pool = RequestPool::new().max_active(3);
+        for _ in 0..100 {
+            let gauge = gauge.clone();
+            pool.include(Request::new(move || gauge.probe()));
+        }
+        pool.add(|| ());
+        pool.wait().unwrap();
+        assert_eq!(gauge.now(), 0);
+        assert!(gauge.most() <= 3, "{} of 100", gauge.most());
+    });
+}
+
+#[test]
+fn an_included_request_that_is_aborted_is_waited_for() {
+    in_both_worlds(|| {
+        let (began, over) = (Flag::new(), Count::new());
+        let (up, ended) = (began.clone(), over.clone());
+        let endless = spawn(move || {
+            up.raise();
+            let _ = until_cancelled();
+            shield(|| yields(50));
+            ended.up();
+        });
+        began.wait();
+        let mut pool = RequestPool::<()>::new();
+        pool.include(endless);
+        let canceller = pool.canceller();
+        pool.try_add(until_cancelled);
+        let thread = thread::spawn(move || canceller.cancel());
+        is_stopped_by(&pool.wait(), CancelReason::PoolCancelled);
+        assert_eq!(over.get(), 1);
+        thread.join().unwrap();
     });
 }

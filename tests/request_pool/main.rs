@@ -1,5 +1,6 @@
 //! `RequestPool`: many requests, a bound on how many are active, one wait.
 
+mod admission;
 mod bounds;
 mod cancelling;
 mod failures;
@@ -9,6 +10,7 @@ mod running;
 #[path = "../support/mod.rs"]
 mod support;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use forebear::{CancelReason, Error, RequestPool, WaitError, yield_now};
@@ -28,6 +30,11 @@ impl Gauge {
         Inside(self)
     }
 
+    pub(crate) fn probe(self: &Arc<Gauge>) -> Probe {
+        std::mem::forget(self.enter());
+        Probe(self.clone())
+    }
+
     pub(crate) fn now(&self) -> usize {
         self.now.load(Ordering::Acquire)
     }
@@ -37,11 +44,20 @@ impl Gauge {
     }
 }
 
-pub(crate) struct Inside<'a>(pub(crate) &'a Gauge);
+pub(crate) struct Inside<'a>(&'a Gauge);
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
         self.0.now.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// As [`Inside`], to be passed around.
+pub(crate) struct Probe(Arc<Gauge>);
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        drop(Inside(&self.0));
     }
 }
 

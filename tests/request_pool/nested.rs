@@ -94,8 +94,8 @@ fn a_pool_waits_in_joins_scopes_callbacks_and_receivers() {
     });
 }
 
-/// Random pools in pools, some of whose members fail, are cancelled, or cancel. Whatever the answer, nothing is left running,
-/// nothing runs twice, and a pool that is well has run all.
+/// Random pools in pools, some of whose members fail, are cancelled, or cancel. Whatever the answer, nothing is left
+/// running, nothing runs twice, and a pool that is well has run all.
 #[test]
 fn whatever_becomes_of_a_pool_nothing_is_left_of_it() {
     fn one(seed: u64, depth: usize, canceller: Option<&Canceller>) -> Result<usize, WaitError> {

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 
-use crate::support::{Count, Flag, in_both_worlds, inside_each};
+use crate::support::{Count, Flag, in_both_worlds, inside_each, on_each};
 use crate::yields;
 use forebear::{Request, RequestPool, State, no_suspend, spawn};
 
@@ -155,5 +155,20 @@ fn in_a_region_that_must_not_suspend_a_pool_panics_and_runs_nothing() {
         let message = refused.unwrap_err().downcast::<String>().unwrap();
         assert!(message.contains("a pool") && message.contains("gl context"), "{message}");
         no_suspend("gl context", || RequestPool::<()>::new().wait()).unwrap();
+    });
+}
+
+/// Each value comes about when the waiter, which has taken the one before, goes to sleep.
+#[test]
+fn no_result_is_missed_between_a_look_and_a_sleep() {
+    on_each(|runtime| {
+        runtime.enter(|| {
+            let (mut pool, mut sum) = (RequestPool::new().max_active(1), 0);
+            for n in 0..10_000 {
+                pool.add(move || n);
+            }
+            pool.wait_each(|_, n| sum += n).unwrap();
+            assert_eq!(sum, 49_995_000);
+        });
     });
 }

@@ -8,6 +8,7 @@ pub mod coarse;
 pub mod depth;
 pub mod fib;
 pub mod order;
+pub mod pool_member;
 pub mod skynet;
 pub mod spawn_in;
 pub mod spawn_out;
@@ -30,5 +31,6 @@ pub const ALL: &[&Claim] = &[
     &cancel::CLAIM,
     &callbacks::CLAIM,
     &order::CLAIM,
+    &pool_member::CLAIM,
     &tree_dog::CLAIM,
 ];

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicU8, AtomicU64};
 use std::time::Instant;
 
-use forebear::{Request, Runtime, join, scope, spawn, yield_now};
+use forebear::{Request, RequestPool, Runtime, join, scope, spawn, yield_now};
 
 use crate::load::{How, Load, Rival, Run};
 use crate::work::{self, Memory};
@@ -233,6 +233,20 @@ impl Rival for Forebear {
                 });
                 run.value = work::marked(marks);
                 run
+            }
+            Load::PoolMember { n, bound, inside } => {
+                let members = || {
+                    Run::timed(|| {
+                        let mut pool = RequestPool::new().max_active(bound);
+                        for _ in 0..n {
+                            pool.add(|| 1_u64);
+                        }
+                        let mut sum = 0;
+                        pool.wait_each(|_, one| sum += one).expect("no failure");
+                        sum
+                    })
+                };
+                if inside { rt.run(members) } else { rt.enter(members) }
             }
             Load::SpawnOut { n, how } => {
                 let marks = work::marks(n);

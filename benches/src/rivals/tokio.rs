@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
-use tokio::task::{JoinHandle, spawn, yield_now};
+use tokio::task::{JoinHandle, JoinSet, spawn, yield_now};
 
 use crate::load::{How, Load, Rival, Run};
 use crate::work::{self, Memory};
@@ -81,6 +81,21 @@ fn nested(levels: u64) -> Boxed<u64> {
     })
 }
 
+/// The bound is kept by the loop: tokio has none to give.
+async fn members(n: u64, bound: usize) -> u64 {
+    let (mut set, mut begun, mut sum) = (JoinSet::new(), 0, 0);
+    loop {
+        while begun < n && set.len() < bound {
+            set.spawn(async { 1_u64 });
+            begun += 1;
+        }
+        match set.join_next().await {
+            Some(one) => sum += one.expect("a task panicked"),
+            None => return sum,
+        }
+    }
+}
+
 async fn mark(it: &'static AtomicU8) -> u64 {
     it.store(1, Relaxed);
     0
@@ -135,6 +150,10 @@ impl Rival for Tokio {
                 }));
                 run.value = work::marked(marks);
                 run
+            }
+            Load::PoolMember { n, bound, inside } => {
+                let members = Run::timed_async(members(n, bound));
+                if inside { self.inside(members) } else { self.runtime.block_on(members) }
             }
             Load::SpawnOut { n, .. } => {
                 let marks = work::marks(n);

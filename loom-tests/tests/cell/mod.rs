@@ -350,6 +350,28 @@ impl Job {
         false
     }
 
+    /// What a waiter does that may lend its stack, as long as it need not park. True: it ran it.
+    pub fn run_here(&self) -> bool {
+        self.touch();
+        let claimed = self.word.claim_by_waiter(false).is_ok();
+        if claimed {
+            self.execute(false);
+        }
+        claimed
+    }
+
+    /// What a pool does at first with a request that is included: it holds it back, if it is new.
+    pub fn hold(&self) -> bool {
+        self.touch();
+        self.word.hold(|| self.touch())
+    }
+
+    /// What a pool does with one that it has held back and will not run. True: somebody wanted it, so it was run.
+    pub fn let_go(&self) -> bool {
+        self.touch();
+        !self.word.let_go() && self.admit()
+    }
+
     /// `Request::submit`, for a queue that others look into. True: the entry is the caller's to push.
     pub fn submit(&self) -> bool {
         self.touch();

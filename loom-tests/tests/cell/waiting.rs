@@ -40,7 +40,7 @@ impl Job {
             }
             assert_ne!(bits.life(), NEW, "the models that begin with a new one lend");
             if !self.stand(waiter) {
-                return how;
+                continue;
             }
             self.park(waiter);
             return How::Parked;
@@ -82,7 +82,12 @@ impl Job {
         waiter.begin();
         let _turn = self.turn();
         self.touch();
-        if self.word.lock().is_err() {
+        let locked = self.word.lock();
+        if locked.is_ok_and(|bits| bits.life() == NEW) {
+            // A pool that held it back has let go of it.
+            self.word.unlock(|bits| bits);
+        }
+        if locked.map_or(true, |bits| bits.life() == NEW) {
             waiter.context().abandon(waiter.ticket());
             waiter.leave_frame();
             return false;

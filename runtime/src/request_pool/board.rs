@@ -1,16 +1,16 @@
 //! A pool's board: whether it has stopped, and whom a stop concerns.
 //!
-//! It knows nothing of the members' types or borrows, so that a [`Canceller`](super::Canceller) may share it and come at any
-//! time, also when the pool is long gone.
+//! It knows nothing of the members' types or borrows, so that a [`Canceller`](super::Canceller) may share it and come
+//! at any time, also when the pool is long gone.
 //!
 //! # Stopping
 //!
-//! The first reason stays. Who sets it takes the names of all that is *listed*, in the same moment, and aborts them without
-//! the lock: what is ended there drops what it has captured. What is listed later is aborted by who lists it. So everything
-//! that has been admitted is aborted, by whoever comes second.
+//! The first reason stays. Who sets it takes the names of all that is *listed*, in the same moment, and aborts them
+//! without the lock: what is ended there drops what it has captured. What is listed later is aborted by who lists it.
+//! So everything that has been admitted is aborted, by whoever comes second.
 //!
-//! A member is listed under the number of its lane, before it is waited for, and is forgotten when the lane lists its next.
-//! To abort one that is over does nothing.
+//! A member is listed under the number of its lane, before it is waited for, and is forgotten when the lane lists its
+//! next. To abort one that is over does nothing.
 
 use std::fmt;
 use std::sync::PoisonError;
@@ -19,6 +19,7 @@ use forebear_context::error::{CancelReason, WaitError};
 use forebear_context::shim::atomic::{AtomicBool, Ordering};
 use forebear_context::shim::{Mutex, MutexGuard};
 
+use super::gate::{self, Gate};
 use crate::any::AnyRequest;
 
 /// Why a pool has stopped.
@@ -50,8 +51,8 @@ impl Why {
         }
     }
 
-    /// Whether included requests are aborted too. If only the waiter is cancelled they are left as by any wait: the lane that
-    /// waits for them is cancelled, and asks.
+    /// Whether included requests are aborted too. If only the waiter is cancelled they are left as by any wait: the
+    /// lane that waits for them is cancelled, and asks.
     pub(super) fn concerns_included(self) -> bool {
         self != Why::Waiter
     }
@@ -73,10 +74,14 @@ impl Name {
 }
 
 /// See the module head.
-pub(super) struct Board {
+pub(crate) struct Board {
     state: Mutex<State>,
     /// Whether there is a reason: a look without the lock.
     stopped: AtomicBool,
+    /// Open while the pool is waited for.
+    gate: Mutex<Option<Gate>>,
+    /// It stands on the list of pools that were asked for a member; see [`super::gate`].
+    asked: AtomicBool,
 }
 
 #[derive(Default)]
@@ -90,7 +95,12 @@ struct State {
 
 impl Board {
     pub(super) fn new() -> Board {
-        Board { state: Mutex::default(), stopped: AtomicBool::new(false) }
+        Board {
+            state: Mutex::default(),
+            stopped: AtomicBool::new(false),
+            gate: Mutex::new(None),
+            asked: AtomicBool::new(false),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -150,6 +160,44 @@ impl Board {
         // The last count of a header does not go under the lock.
         drop(state);
         drop(unlisted);
+    }
+
+    /// How many of the listed are not over, and cannot go on by themselves.
+    pub(super) fn standing(&self) -> usize {
+        let state = self.lock();
+        let stands = |name: &&Name| match name {
+            Name::Own(request) | Name::Included(request) => !request.is_done() && !gate::goes_on(request),
+        };
+        state.names.iter().flatten().filter(stands).count()
+    }
+
+    /// The included requests that are listed.
+    pub(super) fn included(&self) -> Vec<AnyRequest> {
+        let of = |name: &Name| match name {
+            Name::Own(_) => None,
+            Name::Included(request) => Some(request.clone()),
+        };
+        self.lock().names.iter().flatten().filter_map(of).collect()
+    }
+
+    /// Calls `with` unless the gate is closed; it stays open meanwhile.
+    pub(super) fn with_gate<R>(&self, with: impl FnOnce(&Gate) -> R) -> Option<R> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(with)
+    }
+
+    /// Opens or closes the gate.
+    pub(super) fn set_gate(&self, gate: Option<Gate>) {
+        *self.gate.lock().unwrap_or_else(PoisonError::into_inner) = gate;
+    }
+
+    /// Whether it stands on the list of those that were asked.
+    pub(super) fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// Says so. True: that is a change.
+    pub(super) fn set_asked(&self, asked: bool) -> bool {
+        self.asked.swap(asked, Ordering::Relaxed) != asked
     }
 
     /// Why the pool has stopped, and what there is to answer. Forgets all names: the wait is over.

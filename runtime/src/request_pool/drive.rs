@@ -5,11 +5,13 @@ use std::ptr::{self, NonNull};
 
 use forebear_context::context::Reason;
 use forebear_context::error::{CancelReason, Cycle, Error, WaitError};
+use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::Ordering;
 
-use super::board::Why;
+use super::board::{Board, Why};
+use super::gate::{self, Gate, Waited};
 use super::lane::Lane;
-use super::run::{Came, Run, Step, Values};
+use super::run::{Came, Included, Left, Run, Step, Values};
 use super::{Kept, RequestPool};
 use crate::any::{AnyRequest, State};
 use crate::cancel;
@@ -20,6 +22,11 @@ use crate::request::Request;
 use crate::runtime::parallelism;
 use crate::scope::{Scope, into_wait_error, try_scope};
 use crate::strand::Strand;
+use crate::urgency;
+use crate::wait;
+
+/// The lanes that a waiter has spawned, and perhaps some that are over: what its wait, [`Reason::Pool`], points at.
+pub(crate) type Lanes = Vec<AnyRequest>;
 
 /// Whom results are handed to.
 type Sink<'a, T> = dyn FnMut(usize, T) -> Result<(), Error> + 'a;
@@ -48,15 +55,18 @@ pub(super) fn run<'env, T: Send + 'env>(
         limits.active = parallelism().get();
     }
     let run = Run::new(board, values, limits, held);
-    let mut waiter = Waiter { strand, run: &run, kept, lanes: Vec::new(), handed_on: None };
+    let open = Open(&run.board);
+    let mut waiter = Waiter { strand, run: &run, kept, lanes: Vec::new(), taken: None };
     let (mut ended, mut aborted) = (Ok(()), Vec::new());
     let jobs = try_scope(|scope| {
+        waiter.open(scope);
         ended = waiter.go(scope, sink);
         if let Err(end) = &ended {
             aborted = waiter.stop(end);
         }
         Ok(())
     });
+    drop(open);
     // All lanes are over, and their members; now what was included, which they need not have waited for.
     for request in aborted {
         if matches!(request.wait(), Err(WaitError::Cancelled)) {
@@ -76,6 +86,15 @@ pub(super) fn run<'env, T: Send + 'env>(
         (Err(_), Some((why, None))) => Err(WaitError::TargetCancelled(why.reason())),
         (Err(_), None) => unreachable!("a wait that ends early has stopped its pool"),
         (Ok(()), _) => jobs,
+    }
+}
+
+/// Closes the gate, if it is open, before the run goes (G2).
+struct Open<'a>(&'a Arc<Board>);
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        gate::close(self.0);
     }
 }
 
@@ -112,29 +131,44 @@ struct Waiter<'a, 'env, T> {
     /// The included requests that are not over.
     kept: Vec<Option<Kept<'env>>>,
     /// The lanes, and perhaps some that are over.
-    lanes: Vec<AnyRequest>,
-    /// What the member had declared whose value was taken last, if its place has not been given back.
-    handed_on: Option<u64>,
+    lanes: Lanes,
+    /// What the member had declared that was taken last, if its place has not been given back.
+    taken: Option<u64>,
 }
 
 impl<'a, 'env: 'a, T: Send + 'env> Waiter<'a, 'env, T> {
+    /// Opens the gate, and holds back what is included.
+    fn open<'scope>(&mut self, scope: &'scope Scope<'scope, 'a>) {
+        if self.kept.is_empty() {
+            return;
+        }
+        let run: NonNull<dyn Waited + '_> = NonNull::from(self.run);
+        // SAFETY: only the lifetime is left out; G2 stands for it.
+        let run: NonNull<dyn Waited> = unsafe { std::mem::transmute(run) };
+        let waiter = NonNull::from(self.strand.context());
+        self.run.board.set_gate(Some(Gate { run, scope: scope.core(), waiter }));
+        self.run.hold(self.kept.iter().flatten().map(|kept| kept.request.clone()));
+    }
+
     /// To the end of the last member.
     fn go<'scope>(&mut self, scope: &'scope Scope<'scope, 'a>, sink: &mut Sink<'_, T>) -> Result<(), End> {
         loop {
             if cancel::refuses(self.strand) {
                 return Err(End::Cancelled);
             }
-            match self.run.step(self.handed_on.take()) {
+            match self.run.step(self.taken.take()) {
                 Step::Over => break,
                 Step::Stopped => return Err(End::Stopped),
                 Step::Lost => return Err(End::Lost),
                 Step::Spawn(lanes) => (0..lanes).for_each(|_| self.spawn_lane(scope)),
-                Step::Came(Came::Included { kept }) => self.kept[kept] = None,
-                Step::Came(Came::Value { index, value, bytes }) => {
-                    self.handed_on = Some(bytes);
-                    hand_on(sink, index, value)?;
+                Step::Came(came) => {
+                    self.taken = Some(came.bytes());
+                    match came {
+                        Came::Value { index, value, .. } => hand_on(sink, index, value)?,
+                        Came::Included { kept } => self.kept[kept] = None,
+                    }
                 }
-                Step::Wait => sleep(self.strand, self.run),
+                Step::Wait => self.sleep(),
             }
         }
         self.run.take_kept().into_iter().try_for_each(|(index, value)| hand_on(sink, index, value))
@@ -145,10 +179,16 @@ impl<'a, 'env: 'a, T: Send + 'env> Waiter<'a, 'env, T> {
         if self.lanes.len() >= 64 && self.lanes.len().is_power_of_two() {
             self.lanes.retain(|lane| !lane.is_done());
         }
-        self.lanes.push(Lane::spawn(self.run, scope));
+        let lane = Lane::spawn(self.run, scope);
+        // SAFETY: U2: the handle's link.
+        unsafe {
+            urgency::raise(self.strand.worker(), lane.raw(), self.strand.urgency.load(Ordering::Relaxed))
+        };
+        self.lanes.push(lane);
     }
 
-    /// Stops the pool, if it has not stopped by itself; what is held never begins. Answers the included requests, aborted.
+    /// Stops the pool, if it has not stopped by itself; what is held never begins. Answers the included requests,
+    /// aborted.
     fn stop(&mut self, end: &End) -> Vec<AnyRequest> {
         let board = &self.run.board;
         match end {
@@ -164,21 +204,53 @@ impl<'a, 'env: 'a, T: Send + 'env> Waiter<'a, 'env, T> {
             true => included.iter().for_each(|request| _ = request.abort(why.reason())),
             false => included.clear(),
         }
-        // Their members know already. Where one of them has a failure to tell, only those are aborted that have not begun;
-        // otherwise also those that wait for an included request which goes on.
+        // Their members know already. Where one of them has a failure to tell, only those are aborted that have not
+        // begun; otherwise also those that wait for an included request which goes on.
         for lane in &self.lanes {
             if !matches!(why, Why::Member(_)) || matches!(lane.state(), State::Queued) {
                 lane.abort(why.reason());
             }
         }
         // Now, since what has begun may wait for what these hold.
-        drop(self.run.give_up(self.handed_on.take()));
+        let Left { held, included: back, came } = self.run.give_up(self.taken.take());
+        for Included { request, .. } in back.into_iter().flatten().filter(|included| included.held) {
+            // SAFETY: G3: it was taken out of the run here; the handle has a link of its own.
+            unsafe {
+                if !request.raw().as_ref().word.let_go() {
+                    wait::admit(request.raw());
+                }
+            }
+        }
+        drop((held, came));
         self.kept.clear();
         // So that the failure is told: the scope, which would wait for them too, would abort the lane that has it.
         while !self.run.is_quiet() {
-            sleep(self.strand, self.run);
+            self.sleep();
         }
         included
+    }
+
+    /// Sleeps until a lane has something for the waiter, or the waiter is cancelled.
+    fn sleep(&self) {
+        if let Some(worker) = self.strand.worker() {
+            worker.make_room_to_leave(self.strand);
+        }
+        let context = self.strand.context();
+        // What it waits for is the lanes; see `urgency`.
+        let lanes: *const Lanes = &self.lanes;
+        let ticket = context.begin(Reason::Pool, lanes.cast_mut().cast());
+        // SAFETY: G1: this strand has opened the scope.
+        if unsafe { self.run.wait(context, ticket) } {
+            // SAFETY: on the strand's own stack, after `begin`. The innermost scope is the pool's.
+            unsafe {
+                if let Some(scope) = NonNull::new(self.strand.scopes.get().cast_mut()) {
+                    cycle::bind_to_all(self.strand, ticket, scope);
+                }
+                context.park(None);
+            }
+        } else {
+            context.abandon(ticket);
+        }
     }
 
     /// Why a lane was cancelled, before the pool has stopped.
@@ -195,26 +267,5 @@ fn hand_on<T>(sink: &mut Sink<'_, T>, index: usize, value: T) -> Result<(), End>
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(End::Failed(into_wait_error(error))),
         Err(payload) => Err(End::Unwound(payload)),
-    }
-}
-
-/// Sleeps until a lane has something for the waiter, or the waiter is cancelled.
-fn sleep<T>(strand: &Strand, run: &Run<'_, T>) {
-    if let Some(worker) = strand.worker() {
-        worker.make_room_to_leave(strand);
-    }
-    let context = strand.context();
-    let ticket = context.begin(Reason::Pool, ptr::null_mut());
-    // SAFETY: G1: this strand has opened the scope.
-    if unsafe { run.wait(context, ticket) } {
-        // SAFETY: on the strand's own stack, after `begin`. The innermost scope is the pool's.
-        unsafe {
-            if let Some(scope) = NonNull::new(strand.scopes.get().cast_mut()) {
-                cycle::bind_to_all(strand, ticket, scope);
-            }
-            context.park(None);
-        }
-    } else {
-        context.abandon(ticket);
     }
 }

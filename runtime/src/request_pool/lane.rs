@@ -1,20 +1,23 @@
 //! A lane: a request that runs members of a pool, one after the other. See [`super::run`].
 //!
-//! Each member is a request of its own, made by the lane and run on the lane's stack if nothing speaks against it. The lane has
-//! nothing else to do meanwhile: the next member is another lane's, and to stop the pool is nobody's in particular.
+//! Each member is a request of its own, made by the lane and run on the lane's stack if nothing speaks against it. The
+//! lane has nothing else to do meanwhile: the next member is another lane's, and to stop the pool is nobody's in
+//! particular.
 //!
-//! A lane whose members' values are handed on runs one member only: the value keeps the place, and the waiter is to come to
-//! it soon. Otherwise it goes on, and lets go first what is ready on its worker: members that have begun, and the waiter.
+//! A lane whose members' values are handed on runs one member only: the value keeps the place, and the waiter is to
+//! come to it soon. Otherwise it goes on, and lets go first what is ready on its worker: members that have begun, and
+//! the waiter.
 
 use forebear_context::error::WaitError;
 
 use super::board::{Name, Why};
-use super::member::{Alarm, Held, Work};
+use super::member::{Admitted, Alarm, Turn};
 use super::run::{After, Came, Run, Values};
 use crate::any::AnyRequest;
 use crate::attention::HUNGRY;
 use crate::scope::Scope;
 use crate::strand::{self, Strand};
+use crate::wait;
 use crate::yielding::yield_now;
 
 /// A lane that has been spawned. If it never begins, it tells when it is dropped.
@@ -34,7 +37,7 @@ impl<'scope, 'run, 'env: 'run, T: Send + 'env> Lane<'scope, 'run, 'env, T> {
     fn go(mut self) {
         self.begun = true;
         let (number, mut next) = self.run.begin();
-        while let Some(Held { bytes, work }) = next {
+        while let Some(Admitted { bytes, work }) = next {
             let came = self.member(number, bytes, work).map_err(|error| match error {
                 // This lane is cancelled, most likely because the waiter is, who knows.
                 WaitError::Cancelled => {}
@@ -55,31 +58,35 @@ impl<'scope, 'run, 'env: 'run, T: Send + 'env> Lane<'scope, 'run, 'env, T> {
     }
 
     /// Runs a member to its end.
-    fn member(&self, number: usize, bytes: u64, work: Work<'env, T>) -> Result<Option<Came<T>>, WaitError> {
+    fn member(&self, number: usize, bytes: u64, work: Turn<'env, T>) -> Result<Option<Came<T>>, WaitError> {
         let board = &*self.run.board;
         let alarm = Alarm { board, lane: number };
         share_lanes();
         match work {
-            Work::Own { job, .. } if self.run.values == Values::Dropped => {
+            Turn::Own { job, .. } if self.run.values == Values::Dropped => {
                 let request = job.spawn_and_drop(self.scope, alarm);
                 board.list(number, Name::Own(request.any()));
                 request.take().map(|()| None)
             }
-            Work::Own { index, job } => {
+            Turn::Own { index, job } => {
                 let request = job.spawn(self.scope, alarm);
                 board.list(number, Name::Own(request.any()));
                 request.take().map(|value| Some(Came::Value { index, value, bytes }))
             }
-            Work::Included { kept, request } => {
+            Turn::Included { kept, request, held } => {
                 board.list(number, Name::Included(request.clone()));
+                if held {
+                    // SAFETY: G3: it was taken out of the run by this lane; the handle has a link of its own.
+                    unsafe { wait::admit(request.raw()) };
+                }
                 request.wait().map(|()| Some(Came::Included { kept }))
             }
         }
     }
 }
 
-/// If other workers are hungry they get lanes: if they took the member, it would be run there and its lane would wait here,
-/// perhaps behind the next.
+/// If other workers are hungry they get lanes: if they took the member, it would be run there and its lane would wait
+/// here, perhaps behind the next.
 fn share_lanes() {
     if let Some(worker) = strand::get().and_then(Strand::worker)
         && worker.post.attention.get() & HUNGRY != 0

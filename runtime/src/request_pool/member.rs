@@ -22,8 +22,23 @@ pub(super) struct Held<'env, T> {
 pub(super) enum Work<'env, T> {
     /// A callable of its own. `index` says which of the values it yields.
     Own { index: usize, job: Box<dyn Job<'env, T> + 'env> },
-    /// A request of the user's, the pool's `kept`-th.
-    Included { kept: usize, request: AnyRequest },
+    /// A request of the user's, the pool's `kept`-th. It may have been admitted out of its turn; then this means nothing.
+    Included { kept: usize },
+}
+
+/// A member that is admitted: a lane is to see it to its end.
+pub(super) struct Admitted<'env, T> {
+    /// What it has declared.
+    pub bytes: u64,
+    pub work: Turn<'env, T>,
+}
+
+/// What a lane is to do.
+pub(super) enum Turn<'env, T> {
+    /// Run it; see [`Work::Own`].
+    Own { index: usize, job: Box<dyn Job<'env, T> + 'env> },
+    /// Wait for a request of the user's; first let it run, if it was `held` back for the pool.
+    Included { kept: usize, request: AnyRequest, held: bool },
 }
 
 /// A callable of any type. It is spawned where its type is known, so that the request has its name.
@@ -71,16 +86,16 @@ impl<'env, T: Send + 'env, C: Callable<T> + 'env> Job<'env, T> for C {
     }
 }
 
-/// Stops the pool when the member of this lane fails: at once, since its lane may be stuck behind others on its worker. The
-/// lane has the failure, when the member is over.
+/// Stops the pool when the member of this lane fails: at once, since its lane may be stuck behind others on its worker.
+/// The lane has the failure, when the member is over.
 pub(super) struct Alarm<'run> {
     pub board: &'run Board,
     pub lane: usize,
 }
 
 impl Alarm<'_> {
-    /// Calls `f`. What an unwind goes through has been told by the time it goes on, so that aborting others, which may drop
-    /// what they have captured, never happens in the middle of one.
+    /// Calls `f`. What an unwind goes through has been told by the time it goes on, so that aborting others, which may
+    /// drop what they have captured, never happens in the middle of one.
     fn watch<T>(self, f: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         let came = catch_unwind(AssertUnwindSafe(f));
         // One that is cancelled may have failed of that.

@@ -2,41 +2,50 @@
 //!
 //! # Lanes
 //!
-//! A lane is a request that runs members, one at a time: a job of the waiter's scope. It is *spare* until it has looked for
-//! its first member. Lanes look in any order and at any time, and find a member if there is room for the first that is held;
-//! so members begin in order of adding whatever becomes of lanes, and a lane too many does no harm. When the last spare lane
-//! is gone and there is still room, the waiter spawns more: lanes are its children, which only it can make. So a member that
-//! ends lets the next begin on the spot, though the waiter may be stuck behind others on its worker.
+//! A lane is a request that runs members, one at a time: a job of the waiter's scope. It is *spare* until it has looked
+//! for its first member. Lanes look in any order and at any time, and find a member if there is room for the first that
+//! is held; so members begin in order of adding whatever becomes of lanes, and a lane too many does no harm. When the
+//! last spare lane is gone and there is still room, the waiter spawns more: lanes are its children, which only it can
+//! make. So a member that ends lets the next begin on the spot, though the waiter may be stuck behind others on its
+//! worker.
 //!
 //! A lane has a number from when it begins until it ends, under which its member is known to the board.
 //!
 //! # Room
 //!
-//! A member takes its place when it is taken out of the queue. If its value is to be handed on it keeps the place until that
-//! is done; otherwise until it is over.
+//! A member takes its place when it is taken out of the queue. If the waiter has something to do about it, to hand on the
+//! value or to drop the handle of an included request, and its value with it, it keeps the place until that is done;
+//! otherwise until it is over.
 //!
 //! # The race
 //!
-//! Something for the waiter to do may come up between its last look and its sleep. Both sides decide under the lock: the
-//! waiter leaves its ticket only if there is nothing, and whoever makes that false takes the ticket. A stop alone wakes nobody:
-//! the waiter sleeps only while there are members admitted or lanes spare, and each of them comes by here once more.
+//! Something for the waiter to do may come up between its last look and its sleep. Both sides decide under the lock:
+//! the waiter leaves its ticket only if there is nothing, and whoever makes that false takes the ticket. A stop alone
+//! wakes nobody: the waiter sleeps only while there are members admitted or lanes spare, and each of them comes by here
+//! once more.
 //!
 //! # Invariants
 //!
-//! * **G1** `waiting` is a wait of the strand that has opened the scope in which all lanes are jobs, begun inside it. So a
-//!   lane that has taken it may wake it without the lock: the strand does not leave the scope before the lane is over. A wait
-//!   that has ended otherwise is left standing here; its ticket is refused.
+//! * **G1** `waiting` is a wait of the strand that has opened the scope in which all lanes are jobs, begun inside it.
+//!   So a lane that has taken it may wake it without the lock: the strand does not leave the scope before the lane is
+//!   over. A wait that has ended otherwise is left standing here; its ticket is refused.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ptr::NonNull;
 use std::sync::PoisonError;
 
 use forebear_context::context::{Cause, Context, Ticket, unpark};
+use forebear_context::shim::atomic::Ordering;
 use forebear_context::shim::{Arc, Mutex, MutexGuard};
 
 use super::Limits;
 use super::board::Board;
-use super::member::Held;
+use super::gate::{self, Gate, Waited};
+use super::member::{Admitted, Held, Turn, Work};
+use crate::any::AnyRequest;
+use crate::header::Header;
+use crate::strand::Strand;
+use crate::word::{CLAIMED, COMPLETING, QUEUED};
 
 /// Lanes are spawned so many at a time, at most.
 const LANES_AT_ONCE: usize = 64;
@@ -56,7 +65,7 @@ pub(super) enum Values {
 pub(super) enum Came<T> {
     /// This value, of the `index`-th member that yields one, which has declared so much.
     Value { index: usize, value: T, bytes: u64 },
-    /// An included request is over: the pool's `kept`-th handle is not needed any more.
+    /// An included request is over: the pool's `kept`-th handle is to go. It has declared nothing.
     Included { kept: usize },
 }
 
@@ -74,6 +83,13 @@ pub(super) enum Step<T> {
     Lost,
     /// Wait.
     Wait,
+}
+
+/// What is left of a pool that has stopped.
+pub(super) struct Left<'env, T> {
+    pub held: VecDeque<Held<'env, T>>,
+    pub included: Vec<Option<Included>>,
+    pub came: VecDeque<Came<T>>,
 }
 
 /// What a lane does after a member.
@@ -96,10 +112,19 @@ pub(super) struct Run<'env, T> {
 
 struct State<'env, T> {
     limits: Limits,
+    /// Its first is no included request that has been admitted out of its turn.
     held: VecDeque<Held<'env, T>>,
+    /// The included requests that are not admitted, by number.
+    included: Vec<Option<Included>>,
+    /// The numbers of those that are held back, by address.
+    by_header: HashMap<usize, usize>,
+    /// Admitted, and no lane has come to them yet.
+    waited: VecDeque<(usize, AnyRequest)>,
+    /// How many have come to something that the waiter has not done with.
+    to_take: usize,
     /// How many are admitted, and what they have declared together.
     active: usize,
-    bytes: u64,
+    bytes: u128,
     /// Lanes that have been spawned, or are about to be, or pause.
     spare: usize,
     /// Numbers that no lane has now, and the first that none has had.
@@ -114,23 +139,95 @@ struct State<'env, T> {
     waiting: Option<Waiting>,
 }
 
+/// An included request that is not admitted.
+pub(super) struct Included {
+    pub request: AnyRequest,
+    /// It is held back, for this run: G3.
+    pub held: bool,
+    /// Somebody has asked for it, and it stands in front.
+    asked: bool,
+}
+
 struct Waiting(NonNull<Context>, Ticket);
 
 // SAFETY: G1: it is there to be woken from anywhere.
 unsafe impl Send for Waiting {}
 
+impl<T> Came<T> {
+    /// What the member had declared.
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Came::Value { bytes, .. } => *bytes,
+            Came::Included { .. } => 0,
+        }
+    }
+}
+
 impl<'env, T> State<'env, T> {
     /// Whether there is room for the first that is held. There is if nobody is admitted.
     fn fits(&self) -> bool {
         self.held.front().is_some_and(|first| {
-            let sum = self.bytes.saturating_add(first.bytes);
-            self.active == 0 || self.active < self.limits.active && sum <= self.limits.memory
+            let sum = self.bytes + u128::from(first.bytes);
+            let within = self.limits.memory.is_none_or(|most| sum <= u128::from(most));
+            self.active == 0 || self.active < self.limits.active && within
         })
+    }
+
+    /// Whether lanes are to be spawned.
+    fn lacks_lanes(&self) -> bool {
+        self.spare == 0 && (self.fits() || self.may_wait_for_more())
+    }
+
+    /// Whether a lane is to be spawned for those that run without one. Not for all: a lane costs a stack, and each that ends
+    /// lets the next one be looked at.
+    fn may_wait_for_more(&self) -> bool {
+        !self.waited.is_empty() && self.lanes() < self.limits.active
+    }
+
+    /// How many lanes have a number.
+    fn lanes(&self) -> usize {
+        self.numbers - self.free.len()
+    }
+
+    /// Takes out of the order what has been admitted out of its turn, if it stands in front.
+    fn tidy(&mut self) {
+        while let Some(Held { work: Work::Included { kept }, .. }) = self.held.front()
+            && self.included.get(*kept).is_some_and(Option::is_none)
+        {
+            self.held.pop_front();
+        }
+    }
+
+    /// Admits the first that is held.
+    fn admit_first(&mut self) -> Option<Admitted<'env, T>> {
+        let Held { bytes, work } = self.held.pop_front()?;
+        self.active += 1;
+        self.bytes += u128::from(bytes);
+        let work = match work {
+            Work::Own { index, job } => Turn::Own { index, job },
+            Work::Included { kept } => {
+                let Some(Included { request, held, .. }) = self.included[kept].take() else {
+                    unreachable!("the first that is held has not been admitted")
+                };
+                Turn::Included { kept, request, held }
+            }
+        };
+        self.tidy();
+        Some(Admitted { bytes, work })
+    }
+
+    /// Admits an included request without a lane.
+    fn admit_alone(&mut self, kept: usize) -> Option<AnyRequest> {
+        let Included { request, .. } = self.included[kept].take()?;
+        self.active += 1;
+        self.waited.push_back((kept, request.clone()));
+        self.tidy();
+        Some(request)
     }
 
     fn release(&mut self, bytes: u64) {
         self.active -= 1;
-        self.bytes -= bytes;
+        self.bytes -= u128::from(bytes);
     }
 
     fn is_over(&self) -> bool {
@@ -148,6 +245,10 @@ impl<'env, T> Run<'env, T> {
         let state = State {
             limits,
             held,
+            included: Vec::new(),
+            by_header: HashMap::new(),
+            waited: VecDeque::new(),
+            to_take: 0,
             active: 0,
             bytes: 0,
             spare: 0,
@@ -172,7 +273,7 @@ impl<'env, T> Run<'env, T> {
             return state.active == 0;
         }
         !state.came.is_empty()
-            || state.spare == 0 && state.fits()
+            || state.lacks_lanes()
             || state.is_over()
             || state.failed
             || self.board.is_stopped()
@@ -192,21 +293,21 @@ impl<'env, T> Run<'env, T> {
     }
 
     /// Takes the first that is held, if there is room for it and the pool has not stopped; else lane `number` ends.
-    fn admit(&self, state: &mut State<'env, T>, number: usize) -> Option<Held<'env, T>> {
-        if !(self.board.is_stopped() || state.failed)
-            && state.fits()
-            && let Some(first) = state.held.pop_front()
-        {
-            state.active += 1;
-            state.bytes = state.bytes.saturating_add(first.bytes);
-            return Some(first);
+    fn admit(&self, state: &mut State<'env, T>, number: usize) -> Option<Admitted<'env, T>> {
+        if !(self.board.is_stopped() || state.failed) {
+            if let Some((kept, request)) = state.waited.pop_front() {
+                return Some(Admitted { bytes: 0, work: Turn::Included { kept, request, held: false } });
+            }
+            if state.fits() {
+                return state.admit_first();
+            }
         }
         state.free.push(number);
         None
     }
 
     /// A spare lane begins: its number, and its first member.
-    pub(super) fn begin(&self) -> (usize, Option<Held<'env, T>>) {
+    pub(super) fn begin(&self) -> (usize, Option<Admitted<'env, T>>) {
         let mut state = self.lock();
         state.spare -= 1;
         let number = state.free.pop().unwrap_or_else(|| {
@@ -234,21 +335,28 @@ impl<'env, T> Run<'env, T> {
         bytes: u64,
         came: Result<Option<Came<T>>, ()>,
         after: After,
-    ) -> Option<Held<'env, T>> {
+    ) -> Option<Admitted<'env, T>> {
         let mut state = self.lock();
         // What nobody gets is dropped without the lock.
         let mut unwanted = None;
-        if self.values == Values::HandedOn && !state.given_up && matches!(came, Ok(Some(Came::Value { .. })))
-        {
-            state.came.extend(came.ok().flatten());
-        } else {
-            state.release(bytes);
-            match came {
-                Err(()) => state.failed = true,
-                Ok(came) if state.given_up => unwanted = came,
-                Ok(Some(Came::Value { index, value, .. })) => state.kept.push((index, value)),
-                Ok(came) => state.came.extend(came),
+        match came {
+            Err(()) => {
+                state.failed = true;
+                state.release(bytes);
             }
+            Ok(came) if state.given_up => {
+                unwanted = came;
+                state.release(bytes);
+            }
+            Ok(Some(Came::Value { index, value, .. })) if self.values == Values::Kept => {
+                state.kept.push((index, value));
+                state.release(bytes);
+            }
+            Ok(Some(came)) => {
+                state.to_take += 1;
+                state.came.push_back(came);
+            }
+            Ok(None) => state.release(bytes),
         }
         let next = match after {
             After::GoOn => self.admit(&mut state, number),
@@ -267,7 +375,7 @@ impl<'env, T> Run<'env, T> {
     }
 
     /// The next member of a lane that has paused.
-    pub(super) fn after_pause(&self, number: usize) -> Option<Held<'env, T>> {
+    pub(super) fn after_pause(&self, number: usize) -> Option<Admitted<'env, T>> {
         let mut state = self.lock();
         state.spare -= 1;
         let next = self.admit(&mut state, number);
@@ -275,10 +383,11 @@ impl<'env, T> Run<'env, T> {
         next
     }
 
-    /// What to do next. By the waiter; `handed_on`: it has taken a value, of a member that had declared so much.
-    pub(super) fn step(&self, handed_on: Option<u64>) -> Step<T> {
+    /// What to do next. By the waiter, which is done with what it took before, of a member that had declared so much.
+    pub(super) fn step(&self, done: Option<u64>) -> Step<T> {
         let mut state = self.lock();
-        if let Some(bytes) = handed_on {
+        if let Some(bytes) = done {
+            state.to_take -= 1;
             state.release(bytes);
         }
         if state.is_over() {
@@ -290,9 +399,10 @@ impl<'env, T> Run<'env, T> {
         if state.failed {
             return Step::Lost;
         }
-        if state.spare == 0 && state.fits() {
-            let room = state.limits.active.saturating_sub(state.active).max(1);
-            state.spare = room.min(state.held.len()).min(LANES_AT_ONCE);
+        if state.lacks_lanes() {
+            let room = if state.fits() { state.limits.active.saturating_sub(state.active).max(1) } else { 0 };
+            let more = state.limits.active.saturating_sub(state.lanes()).min(state.waited.len());
+            state.spare = (room.min(state.held.len()) + more).min(LANES_AT_ONCE);
             return Step::Spawn(state.spare);
         }
         state.came.pop_front().map_or(Step::Wait, Step::Came)
@@ -312,18 +422,19 @@ impl<'env, T> Run<'env, T> {
         true
     }
 
-    /// The pool has stopped: takes what is held, and what nobody gets; `handed_on` as in [`step`](Self::step). From now on the waiter is woken when the members that
-    /// have begun are over.
-    pub(super) fn give_up(&self, handed_on: Option<u64>) -> (VecDeque<Held<'env, T>>, VecDeque<Came<T>>) {
+    /// The pool has stopped: takes what is held, and what nobody gets; `done` as in [`step`](Self::step). From now on
+    /// the waiter is woken when the members that have begun are over.
+    pub(super) fn give_up(&self, done: Option<u64>) -> Left<'env, T> {
         let mut state = self.lock();
         state.given_up = true;
         let came = std::mem::take(&mut state.came);
-        let unwanted = came.iter().filter_map(|came| match came {
-            Came::Value { bytes, .. } => Some(*bytes),
-            Came::Included { .. } => None,
-        });
-        handed_on.into_iter().chain(unwanted).for_each(|bytes| state.release(bytes));
-        (std::mem::take(&mut state.held), came)
+        state.to_take = 0;
+        done.into_iter().chain(came.iter().map(Came::bytes)).for_each(|bytes| state.release(bytes));
+        // They run, or will: no lane is to see to their end any more.
+        let waited = std::mem::take(&mut state.waited);
+        state.active -= waited.len();
+        let included = std::mem::take(&mut state.included);
+        Left { held: std::mem::take(&mut state.held), included, came }
     }
 
     /// Whether the members that have begun are over, after the waiter has given up.
@@ -334,5 +445,101 @@ impl<'env, T> Run<'env, T> {
     /// Takes the values that were kept, with their numbers.
     pub(super) fn take_kept(&self) -> Vec<(usize, T)> {
         std::mem::take(&mut self.lock().kept)
+    }
+
+    /// Before the first lane, when the gate is open: holds back what is included and new. What runs already takes its place
+    /// at once.
+    pub(super) fn hold(&self, included: impl Iterator<Item = AnyRequest>) {
+        let mut running = HashSet::new();
+        let mut state = self.lock();
+        for (kept, request) in included.enumerate() {
+            let header = request.raw();
+            // SAFETY: the handle's link.
+            let h = unsafe { header.as_ref() };
+            // Before the lock is taken: no allocation under it.
+            let side = h.side_or_new();
+            let board = self.board.clone();
+            // The pool that held it back before: not dropped under the lock.
+            let mut before = None;
+            // SAFETY: W15: called under the word's lock, while it is new.
+            let held = h.word.hold(|| before = unsafe { &mut *side.held_by.get() }.replace(board));
+            drop(before);
+            let bits = h.word.load();
+            state.included.push(Some(Included { request, held, asked: false }));
+            if held {
+                state.by_header.insert(header.addr().get(), kept);
+            } else if matches!(bits.life(), QUEUED | CLAIMED | COMPLETING) && running.insert(header) {
+                state.admit_alone(kept);
+            }
+        }
+        state.tidy();
+    }
+}
+
+impl<T> Waited for Run<'_, T> {
+    fn ask(&self, gate: &Gate, asker: &Strand, request: NonNull<Header>) -> Option<AnyRequest> {
+        let mut state = self.lock();
+        let kept = *state.by_header.get(&request.addr().get())?;
+        let asked = state.included.get_mut(kept)?.as_mut()?;
+        if !std::mem::replace(&mut asked.asked, true) {
+            state.held.push_front(Held { bytes: 0, work: Work::Included { kept } });
+        }
+        if self.board.is_stopped() || state.failed {
+            return None;
+        }
+        let fits = state.fits();
+        if !fits && !gate.has_share(asker, &self.placed(&state)) && !self.is_stuck(gate, &state) {
+            return None;
+        }
+        let admitted = state.admit_alone(kept).inspect(|request| {
+            if !fits {
+                count_over(request)
+            }
+        });
+        self.unlock_and_tell(state);
+        admitted
+    }
+
+    fn unstick(&self, gate: &Gate) -> Option<AnyRequest> {
+        let mut state = self.lock();
+        let &Held { work: Work::Included { kept }, .. } = state.held.front()? else { return None };
+        let asked = state.included[kept].as_ref().is_some_and(|included| included.asked);
+        if !asked || self.board.is_stopped() || state.failed || !self.is_stuck(gate, &state) {
+            return None;
+        }
+        let fits = state.fits();
+        let admitted = state.admit_alone(kept).inspect(|request| {
+            if !fits {
+                count_over(request)
+            }
+        });
+        self.unlock_and_tell(state);
+        admitted
+    }
+}
+
+/// Counts one that is admitted over the bound, with its runtime.
+fn count_over(request: &AnyRequest) {
+    // SAFETY: the handle's link; M3: what is not over has a home.
+    let shared = unsafe { request.raw().as_ref().home.get().as_ref() }.map(|home| home.shared());
+    if let Some(shared) = shared {
+        shared.over_bound.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl<T> Run<'_, T> {
+    /// The included requests that have a place.
+    fn placed(&self, state: &State<'_, T>) -> Vec<AnyRequest> {
+        let mut placed = self.board.included();
+        placed.extend(state.waited.iter().map(|(_, request)| request.clone()));
+        placed
+    }
+
+    /// Whether nobody who has a place can go on.
+    fn is_stuck(&self, gate: &Gate, state: &State<'_, T>) -> bool {
+        let members = state.active - state.to_take - state.waited.len();
+        self.board.standing() >= members
+            && state.waited.iter().all(|(_, request)| request.is_done() || !gate::goes_on(request))
+            && (state.to_take == 0 || gate.waiter_stands())
     }
 }

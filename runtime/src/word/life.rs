@@ -5,8 +5,10 @@
 //! knows of any more, is run without a single exchange. Each of these stores is allowed by a look at the *whole* word.
 //!
 //! A queue entry owns a link. Its claim makes that link the runner's; an entry whose request was claimed elsewhere, by a
-//! waiter or by who cancelled it, is a *shell*, whose link the finder releases. An entry held back by a pool is the
-//! pool's: nobody but a canceller claims it.
+//! waiter or by who cancelled it, is a *shell*, whose link the finder releases.
+//!
+//! A request held back by a pool has no entry: it is the pool's, and nobody but a canceller claims it. Who waits for it asks
+//! the pool, and stands in its list; the pool admits it, or lets go of it, when it may be new again.
 
 use forebear_context::shim::atomic::Ordering;
 
@@ -15,22 +17,40 @@ use super::bits::*;
 
 impl Word {
     /// New to queued, with the link of the queue entry that the caller pushes next, and `marks`: [`SUBMITTED`] unless a
-    /// wait submits, [`PRIVATE`] if the entry goes to the maker's private list. False: it was submitted before.
+    /// wait submits, [`PRIVATE`] if the entry goes to the maker's private list. False: it was submitted before, or a pool
+    /// holds it back, which is told that it was submitted.
     #[inline]
     pub fn submit(&self, marks: u64) -> bool {
-        self.update(|b| (b.life() == NEW).then(|| Bits((b.with_life(QUEUED).0 | marks) + LINK))).is_ok()
+        let came = self.update(|b| match b.life() {
+            NEW => Some(Bits((b.with_life(QUEUED).0 | marks) + LINK)),
+            #[cfg(not(mutant = "held_submit_forgotten"))]
+            HELD if !b.has(SUBMITTED) && marks & SUBMITTED != 0 => Some(Bits(b.0 | SUBMITTED)),
+            _ => None,
+        });
+        came.is_ok_and(|(before, _)| before.life() == NEW)
     }
 
-    /// New to held back by a pool, with the pool's link, and `marks` as in [`submit`](Self::submit). False: it was submitted
-    /// before.
-    #[allow(dead_code, reason = "for pools of requests")]
-    pub fn hold(&self, marks: u64) -> bool {
-        self.update(|b| (b.life() == NEW).then(|| Bits((b.with_life(HELD).0 | marks) + LINK))).is_ok()
+    /// New to held back by a pool, with the pool's link. `note` says under the lock whose it is (W15). False: it was
+    /// submitted before, or is another's.
+    pub fn hold(&self, note: impl FnOnce()) -> bool {
+        if self.lock_unless(|b| (b.life() != NEW).then_some(())).is_err() {
+            return false;
+        }
+        note();
+        let mut held = false;
+        self.unlock(|b| {
+            #[cfg(mutant = "hold_after_claim")]
+            let claimed = false;
+            #[cfg(not(mutant = "hold_after_claim"))]
+            let claimed = b.life() != NEW;
+            held = !claimed;
+            if held { Bits(b.with_life(HELD).0 + LINK) } else { b }
+        });
+        held
     }
 
-    /// Held to queued, and `marks`: [`PRIVATE`] if the entry that is pushed next goes to the admitting worker's own list, else
-    /// 0. The pool's link is that entry's. False: a shell, cancelled while it was held; the pool releases its link.
-    #[allow(dead_code, reason = "for pools of requests")]
+    /// Held to queued, and `marks`: [`PRIVATE`] if the entry that is pushed next goes to the admitting worker's own list,
+    /// else 0. The pool's link is that entry's. False: a shell, cancelled while it was held; the caller releases the link.
     pub fn admit(&self, marks: u64) -> bool {
         #[cfg(mutant = "admit_by_store")]
         {
@@ -42,6 +62,33 @@ impl Word {
         }
         #[cfg(not(mutant = "admit_by_store"))]
         self.update(|b| (b.life() == HELD).then(|| Bits(b.with_life(QUEUED).0 | marks))).is_ok()
+    }
+
+    /// The pool lets go of a request that it has held back and will not run: it is new again, and the pool's link is gone,
+    /// which is not the last count. False: somebody waits for it or has submitted it, so it is to be admitted; or it is a
+    /// shell.
+    pub fn let_go(&self) -> bool {
+        let mut seen = self.load();
+        loop {
+            #[cfg(mutant = "let_go_of_the_wanted")]
+            let wanted = SUBMITTED;
+            #[cfg(not(mutant = "let_go_of_the_wanted"))]
+            let wanted = SUBMITTED | WAITERS;
+            if seen.life() != HELD || seen.0 & wanted != 0 {
+                return false;
+            }
+            // Who has the lock may be putting itself into the list, in the belief that a pool will see to it.
+            #[cfg(not(mutant = "let_go_past_the_lock"))]
+            if seen.has(LOCK) {
+                forebear_context::shim::hint::spin_loop();
+                seen = self.load();
+                continue;
+            }
+            match self.swap_if(seen, Bits(seen.with_life(NEW).0 - LINK)) {
+                Ok(()) => return true,
+                Err(now) => seen = now,
+            }
+        }
     }
 
     /// Claim by the holder of a queue entry; its link becomes the runner's. False: a shell, whose link the caller
@@ -71,7 +118,11 @@ impl Word {
         self.update(|b| {
             // Folding was decided by a look at the private bit; the look must still hold in the exchange.
             let still = !fold || b.has(PRIVATE);
-            (b.is_unstarted() && b.life() != HELD && still).then(|| {
+            #[cfg(mutant = "waiter_claims_held")]
+            let held = false;
+            #[cfg(not(mutant = "waiter_claims_held"))]
+            let held = b.life() == HELD;
+            (b.is_unstarted() && !held && still).then(|| {
                 let claimed = b.with_life(CLAIMED).0 & !PRIVATE | LENT;
                 Bits(if fold { claimed - LINK } else { claimed })
             })

@@ -33,6 +33,7 @@ use crate::carrier::Carrier;
 use crate::header::{Header, OWN_STACK};
 use crate::kin;
 use crate::no_suspend;
+use crate::request_pool;
 use crate::run;
 use crate::shared::ORDERED;
 use crate::strand::Strand;
@@ -233,6 +234,7 @@ impl Worker {
         }
         let next = self.engine().wait_for_wake(
             || {
+                request_pool::unstick();
                 let tick = self.before_sleep_in((!alone).then(|| self.patience.tick()));
                 shared.deadlines.before_sleep(tick)
             },

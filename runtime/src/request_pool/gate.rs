@@ -1,0 +1,211 @@
+//! The gate of a pool: how those reach it who want an included request that it holds back.
+//!
+//! # Vocabulary
+//!
+//! * **held back**: an included request that was new when the wait for its pool began. Its word says so (`HELD`): nobody
+//!   claims it but the pool, when its turn comes, and who cancels it. Who submits it meanwhile has that remembered.
+//! * **to ask for it**: to wait for a request that is held back. That moves it to the front of its pool's order.
+//! * **share**: a place within the bound. A member has one, and with it whatever stands on its stack or descends from it;
+//!   so does who waits for the pool, which hands values on.
+//! * **over the bound**: admitted though there is no room. It takes a place, so nothing else begins for as long.
+//!
+//! # Who is admitted over the bound
+//!
+//! What is asked for *by one that has a share*: the place will not become free before it has what it asks for. And what
+//! is asked for by anybody while *none of those that have a place can go on*: each is suspended (or runs on a foreign
+//! thread, of whose waits nothing is known here), perhaps for the sake of who asked. For an edge from a member to who asks
+//! may lead through other requests, locks, channels and threads, and may be made after the asking.
+//!
+//! # The race
+//!
+//! Whether the others can go on is looked at by who asks, and by each worker that finds nothing to do, and each foreign
+//! thread that blocks, after the stack that it has left says that it waits. Both touch [`ASKED`] by a read-modify-write
+//! in between: who asks first puts its pool on the list and counts it, then looks at the members; who runs out of work
+//! first parks, then looks at the count. So the later of the two sees the earlier.
+//!
+//! # Locks
+//!
+//! That of the list, then a gate's, then the run's, then the board's. None is held while a request is submitted, or
+//! ended.
+//!
+//! # Invariants
+//!
+//! * **G2** A gate is open only while its run and the strand that waits are there: its lock is taken to close it before
+//!   [`super::drive::run`] is left.
+//! * **G3** Who takes an included request out of the run's `included` owes its admission, and the pool's link if it was held
+//!   back. It has a link of its own.
+
+use std::ptr::{self, NonNull};
+use std::sync::PoisonError;
+
+use forebear_context::context::Context;
+use forebear_context::shim::atomic::{AtomicUsize, Ordering};
+use forebear_context::shim::{Arc, Mutex, MutexGuard};
+
+use super::board::Board;
+use crate::any::AnyRequest;
+use crate::header::Header;
+use crate::scope::ScopeCore;
+use crate::strand::Strand;
+use crate::wait;
+use crate::word::{self, HELD};
+
+/// The pools that somebody has asked for a member, and that were full.
+static POOLS: Mutex<Vec<Arc<Board>>> = Mutex::new(Vec::new());
+/// How many those are.
+static ASKED: AtomicUsize = AtomicUsize::new(0);
+
+/// What a gate leads to: a pool's run, whatever its types.
+pub(super) trait Waited {
+    /// Somebody asks for `request`. Answers it if it is admitted now; the caller sees to that (G3).
+    fn ask(&self, gate: &Gate, asker: &Strand, request: NonNull<Header>) -> Option<AnyRequest>;
+
+    /// Admits one that was asked for if nobody who has a place can go on. As [`ask`](Self::ask).
+    fn unstick(&self, gate: &Gate) -> Option<AnyRequest>;
+}
+
+/// See the module head.
+pub(super) struct Gate {
+    /// G2.
+    pub run: NonNull<dyn Waited>,
+    /// The scope that members are jobs of. Only compared.
+    pub scope: *const ScopeCore,
+    /// Who waits for the pool. G2.
+    pub waiter: NonNull<Context>,
+}
+
+// SAFETY: G2: what it leads to is made for sharing (the run is shared with lanes on other workers).
+unsafe impl Send for Gate {}
+
+impl Gate {
+    /// Whether the one that waits for the pool stands still.
+    pub(super) fn waiter_stands(&self) -> bool {
+        // SAFETY: G2.
+        unsafe { self.waiter.as_ref() }.is_waiting()
+    }
+
+    /// Whether `asker` has a share; `active` are the included requests that have a place.
+    pub(super) fn has_share(&self, asker: &Strand, active: &[AnyRequest]) -> bool {
+        if ptr::eq(asker.context(), self.waiter.as_ptr()) {
+            return true;
+        }
+        let mut below = asker.request.get();
+        // SAFETY: what stands on the asker's stack, and the ancestors of that, are there (H1), and this is its thread.
+        while let Some(on_stack) = unsafe { below.as_ref() } {
+            let mut at = Some(on_stack);
+            while let Some(h) = at {
+                if ptr::eq(h.scope.get(), self.scope) || active.iter().any(|a| ptr::eq(a.raw().as_ptr(), h)) {
+                    return true;
+                }
+                at = h.parent();
+            }
+            below = on_stack.lender.get();
+        }
+        false
+    }
+}
+
+/// Whether a request that has a place will go on by itself, and so come to an end.
+pub(super) fn goes_on(request: &AnyRequest) -> bool {
+    // SAFETY: the handle's link.
+    let h = unsafe { request.raw().as_ref() };
+    match h.word.load().life() {
+        // Another pool's.
+        HELD => false,
+        word::CLAIMED | word::COMPLETING => {
+            // SAFETY: a home stays while a header that ran on it does (M3).
+            let Some(home) = (unsafe { h.ran_on.load(Ordering::Relaxed).as_ref() }) else { return true };
+            let strand = h.strand.load(Ordering::Relaxed);
+            // SAFETY: a carrier's stack stays while a request of its runtime is unfinished (K3).
+            home.worker != u32::MAX && (strand.is_null() || !unsafe { (*strand).context() }.is_waiting())
+        }
+        _ => true,
+    }
+}
+
+/// Which pool holds `h` back.
+///
+/// # Safety
+///
+/// W15: the caller has the word's lock, and it is held back.
+pub(crate) unsafe fn holder(h: &Header) -> *const Board {
+    // SAFETY: by contract.
+    h.side()
+        .map_or(ptr::null(), |side| unsafe { &*side.held_by.get() }.as_ref().map_or(ptr::null(), Arc::as_ptr))
+}
+
+/// `asker`, which this is called on, is about to wait for a request that a pool holds back. Answers the pool that was
+/// asked, as by [`holder`].
+///
+/// # Safety
+///
+/// The caller has a count of the request.
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn want(asker: &Strand, header: NonNull<Header>) -> *const Board {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    let Ok(locked) = h.word.lock() else { return ptr::null() };
+    let board = match h.side() {
+        // SAFETY: W15: the lock is ours.
+        Some(side) if locked.life() == HELD => unsafe { &*side.held_by.get() }.clone(),
+        _ => None,
+    };
+    h.word.unlock(|bits| bits);
+    let Some(board) = board else { return ptr::null() };
+    let listed = board.with_gate(|_| board.is_asked());
+    if listed == Some(false) {
+        let mut pools = lock_pools();
+        // Under the gate's lock, so that it is not closed, and taken off the list, before it is on it.
+        board.with_gate(|_| {
+            if board.set_asked(true) {
+                pools.push(board.clone());
+                ASKED.fetch_add(1, Ordering::AcqRel);
+            }
+        });
+    } else {
+        ASKED.fetch_add(0, Ordering::AcqRel);
+    }
+    // SAFETY: G2: by `with_gate`.
+    let admitted = board.with_gate(|gate| unsafe { gate.run.as_ref() }.ask(gate, asker, header)).flatten();
+    if let Some(request) = admitted {
+        // SAFETY: G3.
+        unsafe { wait::admit(request.raw()) };
+    }
+    Arc::as_ptr(&board)
+}
+
+/// Nothing more goes on here: a worker has found nothing to do, or a foreign thread is about to block.
+#[inline]
+pub(crate) fn unstick() {
+    if ASKED.fetch_add(0, Ordering::AcqRel) != 0 {
+        unstick_all();
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn unstick_all() {
+    let pools = lock_pools().clone();
+    for board in pools {
+        // SAFETY: G2: by `with_gate`.
+        let admitted = board.with_gate(|gate| unsafe { gate.run.as_ref() }.unstick(gate)).flatten();
+        if let Some(request) = admitted {
+            // SAFETY: G3.
+            unsafe { wait::admit(request.raw()) };
+        }
+    }
+}
+
+/// Closes the gate of `board`: its run is about to go.
+pub(super) fn close(board: &Arc<Board>) {
+    board.set_gate(None);
+    if board.set_asked(false) {
+        lock_pools().retain(|pool| !Arc::ptr_eq(pool, board));
+        ASKED.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn lock_pools() -> MutexGuard<'static, Vec<Arc<Board>>> {
+    POOLS.lock().unwrap_or_else(PoisonError::into_inner)
+}
