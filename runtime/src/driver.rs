@@ -62,6 +62,7 @@ use crate::foreign;
 use crate::header::Header;
 use crate::home;
 use crate::hooks;
+use crate::request_pool;
 use crate::shared::Shared;
 use crate::strand::Strand;
 use crate::worker::Worker;
@@ -330,6 +331,7 @@ pub(crate) unsafe fn wait(strand: &Strand, deadline: Option<Instant>) {
                 break;
             }
             if seats.iter().fold(false, |ran, seat| seat.worker().step(strand) || ran)
+                || request_pool::unstick()
                 || seats.iter().any(Seat::pass_time)
             {
                 continue;
@@ -344,10 +346,13 @@ pub(crate) unsafe fn wait(strand: &Strand, deadline: Option<Instant>) {
             // SAFETY: by contract.
             unsafe { ForeignContext::block(context, deadline) };
         }
-    } else if let Some(driven) = lacking.as_ref().and_then(|shared| shared.driven.as_ref()) {
-        // SAFETY: by contract.
-        unsafe { driven.block_for_seat(context, deadline) };
-        return;
+    } else {
+        request_pool::unstick();
+        if let Some(driven) = lacking.as_ref().and_then(|shared| shared.driven.as_ref()) {
+            // SAFETY: by contract.
+            unsafe { driven.block_for_seat(context, deadline) };
+            return;
+        }
     }
     // Also if it is settled: its waker may still hold the lock (C1).
     // SAFETY: by contract.
@@ -402,7 +407,10 @@ impl Seat {
             if self.worker().is_done() {
                 return;
             }
-            if self.pass_time() || crate::worker::settle_circle(std::slice::from_ref(self), strand) {
+            if request_pool::unstick()
+                || self.pass_time()
+                || crate::worker::settle_circle(std::slice::from_ref(self), strand)
+            {
                 continue;
             }
             let ticket = context.begin(Reason::None, ptr::null_mut());

@@ -16,7 +16,6 @@ use crate::cycle;
 use crate::driver::{self, Seat};
 use crate::header::Header;
 use crate::home::Home;
-use crate::request_pool;
 use crate::shared::Shared;
 use crate::strand::{self, Strand};
 
@@ -193,7 +192,6 @@ unsafe fn of(context: &Context) -> &ForeignStrand {
 }
 
 unsafe fn prepare(context: &Context, deadline: Option<Instant>) -> Option<NonNull<Context>> {
-    request_pool::unstick();
     // SAFETY: by the table: `ForeignContext` is the first field, and this is its thread.
     unsafe { driver::wait(&of(context).strand, deadline) };
     None

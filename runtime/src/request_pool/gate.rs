@@ -175,26 +175,28 @@ pub(crate) unsafe fn want(asker: &Strand, header: NonNull<Header>) -> *const Boa
     Arc::as_ptr(&board)
 }
 
-/// Nothing more goes on here: a worker has found nothing to do, or a foreign thread is about to block.
+/// Nothing more goes on here: a worker has found nothing to do, or a foreign thread is about to block. True: something has
+/// been admitted.
 #[inline]
-pub(crate) fn unstick() {
-    if ASKED.fetch_add(0, Ordering::AcqRel) != 0 {
-        unstick_all();
-    }
+pub(crate) fn unstick() -> bool {
+    ASKED.fetch_add(0, Ordering::AcqRel) != 0 && unstick_all()
 }
 
 #[cold]
 #[inline(never)]
-fn unstick_all() {
+fn unstick_all() -> bool {
+    let mut any = false;
     let pools = lock_pools().clone();
     for board in pools {
         // SAFETY: G2: by `with_gate`.
         let admitted = board.with_gate(|gate| unsafe { gate.run.as_ref() }.unstick(gate)).flatten();
         if let Some(request) = admitted {
+            any = true;
             // SAFETY: G3.
             unsafe { wait::admit(request.raw()) };
         }
     }
+    any
 }
 
 /// Closes the gate of `board`: its run is about to go.
