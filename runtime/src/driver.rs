@@ -358,7 +358,8 @@ pub(crate) unsafe fn wait(strand: &Strand, deadline: Option<Instant>) {
             if over && !seats.iter().any(|seat| seat.worker().has_left_unwinding()) {
                 break;
             }
-            if seats.iter().fold(false, |ran, seat| seat.worker().step(strand) || ran)
+            // A step of each, by turns.
+            if seats.iter().filter(|seat| seat.worker().step(strand)).count() > 0
                 || seats.iter().any(Seat::pass_time)
             {
                 continue;
