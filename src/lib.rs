@@ -36,7 +36,9 @@
 //! * [`Request`]: one computation and, later, its value. [`spawn`], [`Request::new`], [`Request::wait`],
 //!   [`Request::take`], [`Request::builder`].
 //! * [`join`] and [`scope`]: structure, with borrowed data.
-//! * [`Runtime`]: workers; several in one process, or the default one.
+//! * [`Runtime`]: workers; several in one process, or the default one. Without workers it is for debugging: everything on
+//!   the calling thread ([`workers(0)`](RuntimeBuilder::workers)), or in an order that a seed replays
+//!   ([`seeded`](RuntimeBuilder::seeded)).
 //! * [`Priority`]: a root's place in the order, before its age.
 //! * [`time`]: the clock of a runtime, which in a test can be moved by hand.
 //! * [`pool`]: plain worker threads with a queue discipline of your choice, without requests.

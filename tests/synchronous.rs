@@ -218,9 +218,12 @@ fn time_outs_go_by_the_clock() {
 
 // ---- what nothing can end -----------------------------------------------------------------------------------------------
 
+/// What a wait was answered.
+type Told = Request<Result<(), WaitError>>;
+
 /// Two requests that wait for each other, the second of which is told.
-fn circle() -> (Request<Result<(), WaitError>>, Request<Result<(), WaitError>>) {
-    let (to_a, for_a) = std::sync::mpsc::channel::<Request<Result<(), WaitError>>>();
+fn circle() -> (Told, Told) {
+    let (to_a, for_a) = std::sync::mpsc::channel::<Told>();
     let b = Request::builder().name("b").build(move || for_a.recv().unwrap().wait().map(drop));
     let waits = b.clone();
     let go = Flag::new();

@@ -36,6 +36,7 @@ use forebear_context::shim::atomic::Ordering;
 
 use crate::attention::{MARKS, NOTICE};
 use crate::cell;
+use crate::driver;
 use crate::header::{ARM, DELIVERED, DETACHED, Header, SHELTERED};
 use crate::home::{self, Home};
 use crate::kin;
@@ -760,12 +761,16 @@ impl<'a> Spread<'a> {
     }
 
     /// Leaves what was claimed to a worker's loop: this thread may be about to leave its stack.
-    fn put_aside(self) {
+    fn put_aside(mut self) {
         match self.worker {
             Some(worker) => worker.put_aside(self.ended),
             None => {
-                for header in self.ended {
-                    let worker = self.home.shared().any_worker();
+                let shared = self.home.shared();
+                if shared.driven.is_some() {
+                    driver::put_aside(shared, std::mem::take(&mut self.ended));
+                }
+                for header in std::mem::take(&mut self.ended) {
+                    let worker = shared.workers().first();
                     // SAFETY: claimed by us, with the runner's link; if nobody reads it any more, it ends here.
                     unsafe {
                         if !worker.is_some_and(|worker| notice::leave(worker.home(), Notice::End(header))) {

@@ -10,7 +10,7 @@
 //! * **host**: the driver's own strand, on which its code goes on afterwards.
 //! * **door**: a carrier that is always at hand, whose loop does nothing but leave to the driver.
 //! * **submitter**: a strand that has submitted and waits until what it has submitted ends or suspends.
-//! * **guest**: a thread without a seat that runs a request directly.
+//! * **guest**: a thread that runs a request directly, on its own stack; with a seat or without.
 //!
 //! # How it goes
 //!
@@ -44,6 +44,7 @@
 //! * **D3** The context that a seat names is there while it does: a thread gives its seats back before its strand goes.
 //! * **D4** While user code runs on the host the list of submitters is empty and no order is left.
 
+use std::cell::RefCell;
 use std::ptr;
 use std::ptr::NonNull;
 use std::sync::PoisonError;
@@ -78,6 +79,8 @@ pub(crate) struct Driven {
     clock: Option<ManualClock>,
     seats: Mutex<Seats>,
     guests: AtomicUsize,
+    /// Claimed by threads that must not run user code where they stand; for any driver to end.
+    aside: Mutex<Vec<Aside>>,
     /// Circles found, for the strands whose waits they ended.
     circles: Mutex<Vec<(usize, Cycle)>>,
 }
@@ -96,6 +99,17 @@ struct Host(NonNull<Context>);
 // SAFETY: it is nudged only, under the lock (D3).
 unsafe impl Send for Host {}
 
+/// A claimed request, with the runner's link.
+struct Aside(NonNull<Header>);
+
+// SAFETY: a claim and its link may be carried out by any thread.
+unsafe impl Send for Aside {}
+
+thread_local! {
+    /// The runtimes whose requests this thread runs directly, once for each.
+    static GUEST_OF: RefCell<Vec<*const Driven>> = const { RefCell::new(Vec::new()) };
+}
+
 impl Driven {
     /// For the synchronous mode, or for a seed and the clock that goes with it.
     pub(crate) fn new(seeded: Option<(u64, ManualClock)>) -> Driven {
@@ -106,6 +120,7 @@ impl Driven {
             clock,
             seats: Mutex::new(Seats { taken: vec![None; seats], waiting: Vec::new(), ended: false }),
             guests: AtomicUsize::new(0),
+            aside: Mutex::default(),
             circles: Mutex::default(),
         }
     }
@@ -148,15 +163,27 @@ impl Driven {
         self.lock().taken.get(index).is_some_and(Option::is_some)
     }
 
-    /// A seat that somebody has.
-    pub(crate) fn first_taken(&self) -> Option<usize> {
-        self.lock().taken.iter().position(Option::is_some)
+    /// Whether somebody has a seat.
+    fn any_taken(&self) -> bool {
+        self.lock().taken.iter().any(Option::is_some)
     }
 
     /// Whether another thread may do something for this runtime.
     pub(crate) fn has_others(&self, index: usize) -> bool {
         let others = self.lock().taken.iter().enumerate().any(|(at, host)| at != index && host.is_some());
-        others || self.guests.load(Ordering::Acquire) != 0
+        let this: *const Driven = self;
+        let own = GUEST_OF.try_with(|of| of.borrow().iter().filter(|of| **of == this).count()).unwrap_or(0);
+        others || self.guests.load(Ordering::Acquire) > own
+    }
+
+    /// One of them.
+    pub(crate) fn take_aside(&self) -> Option<NonNull<Header>> {
+        Some(self.aside.lock().unwrap_or_else(PoisonError::into_inner).pop()?.0)
+    }
+
+    /// Whether there are any.
+    pub(crate) fn has_aside(&self) -> bool {
+        !self.aside.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 
     /// There is something on the seat: its driver is to look again.
@@ -217,14 +244,15 @@ impl Host {
     }
 }
 
-/// Counts a thread that runs a request directly and has no seat.
+/// Counts a thread that runs a request directly.
 pub(crate) struct Guest<'a>(Option<&'a Driven>);
 
 impl<'a> Guest<'a> {
     /// For as long as it is held, on this thread.
     pub(crate) fn of(shared: &'a Arc<Shared>) -> Guest<'a> {
-        let guest = shared.driven.as_ref().filter(|_| foreign::seat(shared).is_none());
+        let guest = shared.driven.as_ref();
         if let Some(driven) = guest {
+            let _ = GUEST_OF.try_with(|of| of.borrow_mut().push(driven));
             driven.guests.fetch_add(1, Ordering::AcqRel);
         }
         Guest(guest)
@@ -234,6 +262,7 @@ impl<'a> Guest<'a> {
 impl Drop for Guest<'_> {
     fn drop(&mut self) {
         if let Some(driven) = self.0 {
+            let _ = GUEST_OF.try_with(|of| of.borrow_mut().pop());
             driven.guests.fetch_sub(1, Ordering::AcqRel);
             // Who relied on it looks again.
             driven.nudge_all();
@@ -330,7 +359,8 @@ pub(crate) unsafe fn wait(strand: &Strand, deadline: Option<Instant>) {
             if over && !seats.iter().any(|seat| seat.worker().has_left_unwinding()) {
                 break;
             }
-            if seats.iter().fold(false, |ran, seat| seat.worker().step(strand) || ran)
+            // A step of each, by turns.
+            if seats.iter().filter(|seat| seat.worker().step(strand)).count() > 0
                 || request_pool::unstick()
                 || seats.iter().any(Seat::pass_time)
             {
@@ -457,7 +487,7 @@ pub(crate) fn handle_gone(shared: &Arc<Shared>) {
         }
         return;
     }
-    if driven.first_taken().is_some() {
+    if driven.any_taken() {
         // They find that it stops when they have done what they are at.
         driven.nudge_all();
         return;
@@ -486,13 +516,33 @@ fn end_if_done(shared: &Arc<Shared>) {
             // A root has come since: nobody will run it.
             cancel_roots(shared);
         }
+        end_aside(shared);
         // SAFETY: nobody has a seat, and nobody takes one.
         unsafe { shared.close() };
     }
 }
 
+/// These are claimed, with the runner's link, and are to be ended by a driver.
+pub(crate) fn put_aside(shared: &Shared, ended: Vec<NonNull<Header>>) {
+    let Some(driven) = shared.driven.as_ref().filter(|_| !ended.is_empty()) else { return };
+    driven.aside.lock().unwrap_or_else(PoisonError::into_inner).extend(ended.into_iter().map(Aside));
+    driven.nudge_all();
+    if shared.is_over() {
+        end_aside(shared);
+    }
+}
+
+/// Ends what others have put aside, here.
+fn end_aside(shared: &Shared) {
+    while let Some(header) = shared.driven.as_ref().and_then(Driven::take_aside) {
+        // SAFETY: claimed, with the runner's link.
+        unsafe { cell::end_claimed(header) };
+    }
+}
+
 /// Ends what has been pushed and will not be run.
 fn cancel_roots(shared: &Shared) {
+    end_aside(shared);
     while shared.roots.key() != NO_KEY
         && let Some(header) = shared.roots.pop(NO_KEY)
     {

@@ -156,12 +156,6 @@ impl Shared {
         if self.driven.is_some() { 0 } else { self.workers().len() }
     }
 
-    /// Somebody who reads notices.
-    pub(crate) fn any_worker(&self) -> Option<&Worker> {
-        let index = self.driven.as_ref().map_or(Some(0), Driven::first_taken)?;
-        self.workers().get(index)
-    }
-
     /// Says that there is something for worker number `index`. After it is visible.
     #[inline]
     pub(crate) fn wake(&self, index: usize) {

@@ -112,10 +112,10 @@ impl Worker {
         // SAFETY: V1.
         let idle = unsafe { &mut *self.idle.get() };
         let count = count.min(idle.len());
-        // SAFETY: K3: idle carriers hold nothing but loop frames; the one that runs is not among them.
         if let Some(driver) = &self.driver {
             driver.retired(idle[..count].iter().map(|entry| entry.1));
         }
+        // SAFETY: K3: idle carriers hold nothing but loop frames; the one that runs is not among them.
         let slots = idle.drain(..count).filter_map(|(_, carrier)| unsafe { Carrier::dismantle(carrier) });
         self.shared().slab.give_back(slots);
     }

@@ -153,6 +153,7 @@ impl Worker {
             && self.shared().roots.key() == NO_KEY
             && self.post.mailbox.is_empty()
             && driver.chance.as_ref().is_none_or(Chance::is_empty)
+            && !self.shared().driven.as_ref().is_some_and(Driven::has_aside)
     }
 
     /// Whether a stack of this seat stands still in an unwind.
@@ -202,6 +203,9 @@ impl Worker {
     fn choose(&self) -> Option<Next> {
         self.settle_jobs();
         self.home().drain_returns();
+        if let Some(header) = self.shared().driven.as_ref().and_then(Driven::take_aside) {
+            return Some(Next::End(header));
+        }
         let next = match &self.driver().chance {
             Some(chance) => self.draw(chance),
             None => self.pick(),

@@ -141,8 +141,8 @@ fn settle(seats: &[Seat], host: &Strand, path: &[&Strand], closed: bool) -> bool
         names.push(on.request().map_or("the calling thread", Header::name).to_owned());
         let (reason, target) = on.context().waits_for();
         // What it waits for may stand below what runs on that stack.
-        // SAFETY: as in `edge`.
         if reason == Reason::Request
+            // SAFETY: as in `edge`.
             && let Some(target) = unsafe { target.cast::<Header>().as_ref() }
         {
             let next = path.get((at + step + 1) % path.len());
