@@ -16,7 +16,7 @@ use super::program::{Order, Step, THREADS};
 use super::reference::Reference;
 
 /// The sizes of runtimes that programs run on.
-// Runtimes without workers, and seeded ones, join here when they exist.
+// Not without workers, nor seeded: there the threads that wait for orders would have to drive the requests.
 pub(crate) const WORKERS: [usize; 3] = [1, 2, 4];
 
 /// Runs the program to its end. `Err`: what went on, and where the two part.
