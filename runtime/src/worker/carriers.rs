@@ -125,10 +125,10 @@ impl Worker {
             }
         });
         drop(listed);
-        // SAFETY: K3: idle carriers hold nothing but loop frames; the one that runs is not among them.
         if let Some(driver) = &self.driver {
             driver.retired(idle[..count].iter().map(|entry| entry.1));
         }
+        // SAFETY: K3: idle carriers hold nothing but loop frames; the one that runs is not among them.
         let slots = idle.drain(..count).filter_map(|(_, carrier)| unsafe { Carrier::dismantle(carrier) });
         self.shared().slab.give_back(slots);
     }
