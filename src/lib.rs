@@ -72,9 +72,10 @@
 pub use forebear_pool as pool;
 pub use forebear_runtime::{
     AnyRequest, BuildError, CancelOnDrop, CancelReason, Cancellation, Cancelled, Canceller, Cycle, Error,
-    Failure, Metrics, Outcome, Priority, Request, RequestBuilder, RequestId, RequestPool, Result, Runtime,
-    RuntimeBuilder, Scope, StackError, State, TimeoutError, WaitError, check_cancelled, is_cancelled, join,
-    no_suspend, parallelism, scope, shield, spawn, try_join, try_scope, try_spawn, yield_now,
+    Failure, Laggard, Metrics, Outcome, Priority, Request, RequestBuilder, RequestId, RequestPool, Result,
+    Runtime, RuntimeBuilder, Scope, ShutdownError, StackError, State, TimeoutError, WaitError,
+    check_cancelled, is_cancelled, join, no_suspend, parallelism, scope, shield, spawn, try_join, try_scope,
+    try_spawn, yield_now,
 };
 #[cfg(panic = "unwind")]
 pub use forebear_runtime::{OrUnwind, catch};

@@ -4,8 +4,10 @@ mod support;
 
 use std::error::Error as _;
 
-use forebear::{BuildError, Failure, Request, Runtime, StackError, WaitError, parallelism, spawn};
-use support::{Flag, Watchdog, again_in_child, inside_each, is_child, until};
+use forebear::{
+    BuildError, CancelReason, Failure, Request, Runtime, StackError, WaitError, parallelism, spawn,
+};
+use support::{Flag, Watchdog, again_in_child, inside_each, is_child, spawn_running, until};
 
 fn failure<T>(result: Result<T, WaitError>) -> Failure {
     match result {
@@ -205,8 +207,8 @@ fn the_environment_says_how_many_workers_the_default_runtime_has() {
 }
 
 #[test]
-fn the_default_runtime_is_built_once() {
-    const NAME: &str = "the_default_runtime_is_built_once";
+fn the_default_runtime_is_replaced_unless_it_has_work() {
+    const NAME: &str = "the_default_runtime_is_replaced_unless_it_has_work";
     let _dog = Watchdog::new("");
     if !is_child(NAME) {
         for first in ["build", "use"] {
@@ -222,7 +224,21 @@ fn the_default_runtime_is_built_once() {
     } else {
         assert!(parallelism().get() >= 1);
     }
+    let before = Runtime::current();
+    let (unsubmitted, free) = (Request::new(|| 1), Flag::new());
+    let running = spawn_running(&free);
     let error = Runtime::builder().workers(1).build_global().unwrap_err();
-    assert!(matches!(error, BuildError::DefaultExists), "{error:?}");
+    assert!(matches!(error, BuildError::DefaultBusy), "{error:?}");
+    assert_eq!(Runtime::current().workers(), before.workers(), "it is still the same");
+    free.raise();
+    running.wait().unwrap();
+    for workers in [2, 1] {
+        Runtime::builder().workers(workers).build_global().unwrap();
+        assert_eq!(parallelism().get(), workers);
+        assert_eq!(spawn(|| 2).take().unwrap(), 2);
+    }
+    for late in [unsubmitted, before.spawn(|| 1)] {
+        assert!(matches!(late.wait(), Err(WaitError::TargetCancelled(CancelReason::Shutdown))), "{late:?}");
+    }
     assert!(error.to_string().contains("default"));
 }

@@ -90,6 +90,8 @@ pub enum Reason {
     Yield = 4,
     /// For a member of a pool to end.
     Pool = 5,
+    /// For a runtime to end.
+    Runtime = 6,
 }
 
 impl Reason {
@@ -100,10 +102,16 @@ impl Reason {
     }
 
     fn from_u8(value: u8) -> Reason {
-        [Reason::None, Reason::Request, Reason::Arm, Reason::Scope, Reason::Yield, Reason::Pool]
-            .get(usize::from(value))
-            .copied()
-            .unwrap_or_default()
+        const ALL: [Reason; 7] = [
+            Reason::None,
+            Reason::Request,
+            Reason::Arm,
+            Reason::Scope,
+            Reason::Yield,
+            Reason::Pool,
+            Reason::Runtime,
+        ];
+        ALL.get(usize::from(value)).copied().unwrap_or_default()
     }
 }
 
@@ -249,6 +257,11 @@ impl Context {
     pub fn end_circular_wait(&self) -> bool {
         let slot = self.slot.load(Ordering::Relaxed);
         matches!(slot & STATE, WAITING | HELD) && self.settle(Ticket(slot & !STATE), Cause::Circular)
+    }
+
+    /// The ticket of the wait that was begun last. By the stack's own code.
+    pub fn ticket(&self) -> Ticket {
+        Ticket(self.slot.load(Ordering::Relaxed) & !STATE)
     }
 
     /// Whether the wait that was begun is not settled yet.

@@ -65,7 +65,8 @@ pub struct Engine<S: Supply> {
     supply: Arc<S>,
     common: Arc<Common>,
     threads: Vec<Thread>,
-    handles: Mutex<Vec<JoinHandle<()>>>,
+    /// By number; `None` once joined.
+    handles: Mutex<Vec<Option<JoinHandle<()>>>>,
 }
 
 /// What an engine and its threads share.
@@ -141,7 +142,7 @@ impl<S: Supply> Engine<S> {
             }
         })?;
         self.threads.push(handle.thread().clone());
-        lock(&self.handles).push(handle);
+        lock(&self.handles).push(Some(handle));
         Ok(())
     }
 
@@ -188,6 +189,18 @@ impl<S: Supply> Engine<S> {
         }
     }
 
+    /// Waits until those workers have ended whose numbers are `wanted`, and leaves the others alone. Not to be called on a
+    /// worker's own thread. Blocks the thread.
+    pub fn join_some(&self, wanted: impl Fn(usize) -> bool) {
+        self.common.wait_for_some(&wanted);
+        for (_, handle) in lock(&self.handles).iter_mut().enumerate().filter(|(index, _)| wanted(*index)) {
+            if let Some(handle) = handle.take() {
+                // As in `join_handles`.
+                let _ = handle.join();
+            }
+        }
+    }
+
     /// Tells the workers to stop and waits for them as [`join`](Engine::join) does.
     pub fn stop_and_join(&self) {
         self.supply.signals().stop();
@@ -196,7 +209,7 @@ impl<S: Supply> Engine<S> {
 
     fn join_handles(&self) {
         // Under the lock, so that whoever comes second waits too. No worker takes this lock.
-        for handle in lock(&self.handles).drain(..) {
+        for handle in lock(&self.handles).iter_mut().filter_map(Option::take) {
             // A worker's thread never panics: its body aborts, its hooks are contained.
             let _ = handle.join();
         }
@@ -273,6 +286,13 @@ impl Common {
     fn set_stage(&self, worker: usize, stage: Stage) {
         lock(&self.stages)[worker] = stage;
         self.stage_moved.notify_all();
+    }
+
+    fn wait_for_some(&self, wanted: &dyn Fn(usize) -> bool) {
+        let mut stages = lock(&self.stages);
+        while stages.iter().enumerate().any(|(index, stage)| wanted(index) && *stage != Stage::Gone) {
+            stages = self.stage_moved.wait(stages).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// Waits for all, or, on the thread of worker `me`, for all others that do not wait here themselves.

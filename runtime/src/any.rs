@@ -215,6 +215,14 @@ pub enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId(u64);
 
+impl RequestId {
+    /// One that nothing has yet.
+    pub(crate) fn next() -> RequestId {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        RequestId(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
 impl fmt::Display for RequestId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "#{}", self.0)
@@ -246,13 +254,12 @@ pub(crate) fn worker_of(h: &Header) -> Option<usize> {
 }
 
 pub(crate) fn id_of(h: &Header) -> RequestId {
-    static NEXT: AtomicU64 = AtomicU64::new(1);
     let id = &h.side_or_new().id;
     let known = id.load(Ordering::Relaxed);
     if known != 0 {
         return RequestId(known);
     }
-    let drawn = NEXT.fetch_add(1, Ordering::Relaxed);
+    let RequestId(drawn) = RequestId::next();
     match id.compare_exchange(0, drawn, Ordering::Relaxed, Ordering::Relaxed) {
         Ok(_) => RequestId(drawn),
         Err(other) => RequestId(other),

@@ -21,6 +21,9 @@ pub const MARKS: u32 = 16;
 /// There is no loop of its own: a thread of the user's drives this worker ([`crate::driver`]), and every scheduling point
 /// is its affair. Up for life.
 pub const DRIVEN: u32 = 32;
+/// The runtime is being shut down, and this worker has aborted what was on it: what is made or submitted here from now on
+/// is refused, but below a shielded region. Never taken down.
+pub const SHUT: u32 = 64;
 
 /// See the module head.
 #[derive(Debug, Default)]

@@ -46,6 +46,10 @@ use crate::strand::{self, Strand};
 use crate::word::{Cancel, Demand, LENT, MARKED, SHIELDED, SUBMITTED, Word};
 use crate::worker::{Worker, is_unwinding};
 
+mod sweep;
+
+pub(crate) use self::sweep::{abort_unstarted, is_in_shut, may_still, refuse, refused, take_unstarted};
+
 /// What came of a cancel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cancellation {
@@ -496,6 +500,7 @@ impl<'a> Spread<'a> {
 
     /// Works off what others have left.
     fn notices(&mut self) {
+        self.sweep_if_due();
         for notice in self.home.desk.take() {
             let header = notice.header();
             // SAFETY: O1.
@@ -660,7 +665,8 @@ impl<'a> Spread<'a> {
                 if let Some((side, reason)) = side {
                     side.reason.set(Some(reason));
                 }
-                demand(child)
+                // In a runtime that is shut nobody's wait counts.
+                if self.is_shut() { Demand::Nobody } else { demand(child) }
             });
             match came {
                 Cancel::Ended => {
@@ -704,15 +710,20 @@ impl<'a> Spread<'a> {
             return;
         }
         let (side, reason) = (child.side_or_new(), self.reason_told());
-        let came = child.word.cancel_locked(|| {
-            side.reason.set(Some(reason));
-            demand(child)
-        });
+        let came = if self.is_shut() {
+            child.word.abort(|| side.reason.set(Some(reason)))
+        } else {
+            child.word.cancel_locked(|| {
+                side.reason.set(Some(reason));
+                demand(child)
+            })
+        };
         self.came(child, came);
     }
 
     fn reason_told(&self) -> CancelReason {
-        self.reason.unwrap_or(CancelReason::Parent)
+        let spread = if self.is_shut() { CancelReason::Shutdown } else { CancelReason::Parent };
+        self.reason.unwrap_or(spread)
     }
 
     fn came(&mut self, child: &Header, came: Cancel) {
@@ -770,10 +781,11 @@ impl<'a> Spread<'a> {
                     driver::put_aside(shared, std::mem::take(&mut self.ended));
                 }
                 for header in std::mem::take(&mut self.ended) {
-                    let worker = shared.workers().first();
-                    // SAFETY: claimed by us, with the runner's link; if nobody reads it any more, it ends here.
+                    let mut workers = shared.workers().iter();
+                    // SAFETY: claimed by us, with the runner's link; if nobody reads it any more, it ends here. While a
+                    // foreign thread runs requests somebody does.
                     unsafe {
-                        if !worker.is_some_and(|worker| notice::leave(worker.home(), Notice::End(header))) {
+                        if !workers.any(|worker| notice::leave(worker.home(), Notice::End(header))) {
                             cell::end_claimed(header);
                         }
                     }
@@ -812,7 +824,7 @@ impl Worker {
     /// Does what others have left here. Runs no user code.
     #[cold]
     pub(crate) fn attend_notices(&self) {
-        if !self.home().desk.is_cleared(&self.post.attention) {
+        if !self.home().desk.is_cleared(&self.post.attention) || self.is_to_sweep() {
             let mut spread = Spread::on(self.home());
             spread.notices();
             spread.put_aside();

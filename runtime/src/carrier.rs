@@ -20,6 +20,8 @@
 //!   the loop's alone and are forgotten.
 //! * **K4** The context lies at one place in every slot, and whoever walks along waits may read it as one as long as the slab is
 //!   mapped: before the first carrier it is all zeros, and later ones leave there what others read ([`Context::renew`]).
+//! * **K5** From being built to being dismantled it stands in its worker's list of carriers, under a lock. Whoever holds that
+//!   may read what is atomic of it.
 
 use std::cell::Cell;
 use std::mem::{self, MaybeUninit};
@@ -33,8 +35,9 @@ use forebear_pool::Linked;
 
 use crate::attention::OLDER;
 use crate::header::Header;
+use crate::parked;
 use crate::stack::slab::Slot;
-use crate::strand::{self, BEHIND_CONTEXT, Strand};
+use crate::strand::{self, BEHIND_CONTEXT, LEFT_PARKED, LEFT_UNWINDING, Strand};
 use crate::worker::{Next, Worker};
 
 /// See the module head.
@@ -50,6 +53,8 @@ pub(crate) struct Carrier {
     pub pending: Cell<*const Header>,
     /// The memory it lies in. Taken out when it is given back.
     pub slot: Cell<Option<Slot>>,
+    /// Its place in its worker's list of carriers.
+    pub listed: Cell<usize>,
 }
 
 // SAFETY: `link` is the mailbox's while the carrier is in it (K2).
@@ -77,12 +82,15 @@ impl Carrier {
             (&raw mut (*carrier).link).write(AtomicPtr::new(ptr::null_mut()));
             (&raw mut (*carrier).pending).write(Cell::new(ptr::null()));
             (&raw mut (*carrier).slot).write(Cell::new(Some(slot)));
+            (&raw mut (*carrier).listed).write(Cell::new(0));
             let this = &*carrier;
             this.strand.arms.init();
             this.strand.home.set(worker.home());
             let memory = StackMemory { base: at, limit };
             this.context.fiber().start(memory, body, NonNull::from(&this.context));
-            NonNull::new_unchecked(carrier)
+            let carrier = NonNull::new_unchecked(carrier);
+            worker.post.list_carrier(carrier);
+            carrier
         }
     }
 
@@ -183,18 +191,38 @@ unsafe fn prepare(context: &Context, _deadline: Option<Instant>) -> Option<NonNu
     let carrier = unsafe { Carrier::of(NonNull::from(context)).as_ref() };
     // SAFETY: K1.
     let worker = unsafe { &*carrier.strand.worker };
-    let next = worker.leave_parked(&carrier.strand)?;
-    // SAFETY: K3.
-    Some(unsafe { next.as_ref() }.context())
+    match worker.leave_parked(&carrier.strand) {
+        // SAFETY: K3.
+        Some(next) => Some(unsafe { next.as_ref() }.context()),
+        None => {
+            if carrier.strand.left.get() != 0 {
+                back(&carrier.strand);
+            }
+            None
+        }
+    }
 }
 
 unsafe fn finish(context: &Context) {
     // SAFETY: as in `prepare`.
     let strand = unsafe { &Carrier::of(NonNull::from(context)).as_ref().strand };
-    if strand.left_unwinding.get()
+    if strand.left.get() != 0 {
+        back(strand);
+    }
+}
+
+/// A strand was entered again that had left something to see to.
+#[cold]
+#[inline(never)]
+fn back(strand: &Strand) {
+    if strand.left.get() & LEFT_UNWINDING != 0
         && let Some(worker) = strand.worker()
     {
         worker.back_unwinding(strand);
+    }
+    if strand.left.get() & LEFT_PARKED != 0 {
+        strand.left.set(strand.left.get() & !LEFT_PARKED);
+        parked::leave(strand.context());
     }
 }
 

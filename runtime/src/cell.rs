@@ -28,7 +28,7 @@ use crate::home::{self, Home};
 use crate::hooks;
 use crate::run;
 use crate::side::SideSlot;
-use crate::strand;
+use crate::strand::{self, Shown};
 use crate::word::{CANCELLED, Word};
 
 /// Callables above this size are boxed, so that cells stay within the free lists.
@@ -207,7 +207,7 @@ unsafe fn write_header(
             side: SideSlot::new(),
             scope: Cell::new(ptr::null()),
             strand: AtomicPtr::new(ptr::null_mut()),
-            lender: Cell::new(ptr::null()),
+            lender: Shown::none(),
             memory_class: Cell::new(class),
             flags: Cell::new(0),
             place: Cell::new(Place::Nowhere),

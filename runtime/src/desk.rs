@@ -150,6 +150,25 @@ impl<N> Desk<N> {
         mem::replace(&mut self.lock().runs, context)
     }
 
+    /// Has the owner look at everything, as soon as it looks at all; nudges it if it is a foreign thread that runs a request.
+    pub fn stir(&self) {
+        let left = self.lock();
+        self.any.store(true, Ordering::Relaxed);
+        if let Some(context) = left.runs {
+            // SAFETY: O2.
+            unsafe { ForeignContext::nudge(context) };
+        }
+    }
+
+    /// Calls `with` with the context of the foreign thread that runs a request here, if one does. It does not stop running
+    /// requests here before `with` has returned.
+    pub fn look(&self, with: impl FnOnce(NonNull<Context>)) {
+        let left = self.lock();
+        if let Some(context) = left.runs {
+            with(context);
+        }
+    }
+
     /// It has done: from now on a notice nudges whom it did before. False: there are notices to read first.
     ///
     /// # Safety

@@ -319,6 +319,10 @@ pub(crate) fn enter(shared: &Arc<Shared>, strand: &Strand) {
 /// The link is given away if the answer is true.
 pub(crate) unsafe fn root_comes(shared: &Arc<Shared>, header: NonNull<Header>) -> bool {
     let Some(strand) = foreign::strand() else { return false };
+    // SAFETY: the link. The shelf refuses it, too.
+    if cancel::refused(unsafe { header.as_ref() }) {
+        return false;
+    }
     let seeded = shared.driven.as_ref().is_some_and(|driven| driven.seed.is_some());
     let worker = match strand.worker() {
         Some(worker) => Some(worker).filter(|worker| ptr::eq(worker.shared(), &**shared)),

@@ -16,6 +16,7 @@ use crate::cycle;
 use crate::driver::{self, Seat};
 use crate::header::Header;
 use crate::home::Home;
+use crate::parked;
 use crate::shared::Shared;
 use crate::strand::{self, Strand};
 
@@ -88,7 +89,7 @@ pub(crate) fn home_for(shared: &Arc<Shared>) -> Option<NonNull<Home>> {
                 return *home;
             }
             homes.retain(|(of, home)| {
-                let over = of.is_over() && of.depot.is_closing();
+                let over = !of.is_inherited() && of.is_over() && of.depot.is_closing();
                 if over {
                     // SAFETY: we are the owner.
                     unsafe { of.depot.leave(*home) };
@@ -177,6 +178,10 @@ impl Drop for Foreign {
             }
         }
         for (shared, home) in self.homes.get_mut().drain(..) {
+            if shared.is_inherited() {
+                // Its locks may be held by threads that are not here.
+                continue;
+            }
             // SAFETY: we are the owner.
             unsafe {
                 home.as_ref().drain_returns();
@@ -191,9 +196,24 @@ unsafe fn of(context: &Context) -> &ForeignStrand {
     unsafe { &*ptr::from_ref(context).cast::<ForeignStrand>() }
 }
 
+/// The strand of a foreign thread's context.
+///
+/// # Safety
+///
+/// The context is a foreign thread's, of this table, and is there.
+pub(crate) unsafe fn of_context<'a>(context: NonNull<Context>) -> &'a Strand {
+    // SAFETY: by contract.
+    unsafe { &context.cast::<ForeignStrand>().as_ref().strand }
+}
+
 unsafe fn prepare(context: &Context, deadline: Option<Instant>) -> Option<NonNull<Context>> {
+    // SAFETY: by the table.
+    let strand = unsafe { &of(context).strand };
+    // If its wait is ended here it does not block.
+    parked::enter(strand);
     // SAFETY: by the table: `ForeignContext` is the first field, and this is its thread.
-    unsafe { driver::wait(&of(context).strand, deadline) };
+    unsafe { driver::wait(strand, deadline) };
+    parked::leave(context);
     None
 }
 

@@ -39,7 +39,7 @@ use forebear_context::lineage::Lineage;
 use crate::home::Home;
 use crate::scope::ScopeCore;
 use crate::side::{Side, SideSlot};
-use crate::strand::Strand;
+use crate::strand::{Shown, Strand};
 use crate::word::Word;
 
 /// How the callable ended, if not with a value.
@@ -123,7 +123,7 @@ pub(crate) struct Header {
     pub scope: Cell<*const ScopeCore>,
     pub strand: AtomicPtr<Strand>,
     /// The request below it on the same stack, if it runs on a stack that was lent.
-    pub lender: Cell<*const Header>,
+    pub lender: Shown,
     /// Apart from `children`: both are counted up at a birth, which the compiler would do in one access of eight bytes, and
     /// an end counts one down; the next birth would have to wait for that store.
     pub next_rank: Cell<u32>,

@@ -39,6 +39,7 @@ pub(crate) use self::end::{end, end_child, release, take_place};
 
 use self::end::end_on;
 use crate::desk::Desk;
+use crate::graves;
 use crate::header::Header;
 use crate::notice::Notice;
 use crate::shared::Shared;
@@ -289,7 +290,7 @@ impl Home {
                 self.push_free(class, header.as_ptr().cast());
             } else {
                 let layout = header.as_ref().vtable.layout;
-                std::alloc::dealloc(header.as_ptr().cast(), layout);
+                graves::free_cell(header.cast(), layout);
             }
         }
     }
@@ -300,7 +301,7 @@ impl Home {
 unsafe fn drop_side(header: NonNull<Header>) {
     // SAFETY: the caller has the header alone; without children it has no kin.
     if let Some(side) = unsafe { header.as_ref().side.take() } {
-        forebear_context::error::internal::drop_contained(side);
+        graves::free_side(side);
     }
 }
 

@@ -31,7 +31,13 @@ mod desk;
 #[cfg(not(loom))]
 mod driver;
 #[cfg(not(loom))]
+mod ending;
+#[cfg(not(loom))]
 mod foreign;
+#[cfg(not(loom))]
+mod fork;
+#[cfg(not(loom))]
+mod graves;
 #[cfg(not(loom))]
 mod header;
 #[cfg(not(loom))]
@@ -50,6 +56,8 @@ mod no_suspend;
 mod notice;
 #[cfg(not(loom))]
 mod origin;
+#[cfg(not(loom))]
+mod parked;
 #[cfg(not(loom))]
 mod ready;
 #[cfg(not(loom))]
@@ -93,7 +101,7 @@ pub use self::{
     no_suspend::no_suspend,
     request::{CancelOnDrop, Outcome, Request, spawn, try_spawn},
     request_pool::{Canceller, RequestPool},
-    runtime::{BuildError, Metrics, Runtime, RuntimeBuilder, parallelism},
+    runtime::{BuildError, Laggard, Metrics, Runtime, RuntimeBuilder, ShutdownError, parallelism},
     scope::{Scope, scope, try_scope},
     shield::{check_cancelled, is_cancelled, shield},
     yielding::yield_now,

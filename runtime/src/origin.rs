@@ -52,6 +52,7 @@ pub(crate) fn here<'a>(of: Option<&Arc<Shared>>) -> Origin<'a> {
     };
     let home: *const Home = match strand.worker() {
         Some(worker) if ptr::eq(worker.shared(), &*shared) => worker.home(),
+        _ if shared.is_inherited() => refuse_inherited(&shared),
         _ => match foreign::home_for(&shared) {
             Some(home) => home.as_ptr(),
             None => {
@@ -67,6 +68,13 @@ pub(crate) fn here<'a>(of: Option<&Arc<Shared>>) -> Origin<'a> {
         ptr::eq(ran_on, home)
     });
     Origin { strand, shared, home, maker }
+}
+
+#[cold]
+#[track_caller]
+fn refuse_inherited(shared: &Shared) -> ! {
+    shared.check_process();
+    unreachable!("asked of one that is inherited")
 }
 
 /// What the builder may ask of a new request's place in the order.

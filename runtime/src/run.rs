@@ -257,7 +257,8 @@ unsafe fn before_end(header: NonNull<Header>, life: u64) {
         }
     }
     // They pass to the nearest unfinished ancestor: if that is cancelled and only this request was spared, they are asked.
-    if life != FINISHED || cancel::is_orphaned_by_cancel(h) {
+    // In a runtime that is shut they may have been spared for its sake alone.
+    if life != FINISHED || cancel::is_orphaned_by_cancel(h) || cancel::is_in_shut(h) {
         // SAFETY: this is the thread it ran on.
         unsafe { cancel::spread_at_end(header, (life == FAILED).then_some(CancelReason::ParentFailed)) };
     }

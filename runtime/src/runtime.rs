@@ -3,7 +3,7 @@
 use std::fmt;
 use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind, resume_unwind};
 use std::ptr;
-use std::sync::{OnceLock, Weak};
+use std::sync::Weak;
 
 use forebear_context::error::{CancelReason, Error, WaitError};
 use forebear_context::shim::Arc;
@@ -11,12 +11,17 @@ use forebear_context::shim::atomic::Ordering;
 use forebear_pool::Engine;
 
 mod build;
+pub(crate) mod default;
+mod finish;
+mod laggards;
 
 pub use self::build::{BuildError, RuntimeBuilder};
+pub use self::finish::{Laggard, ShutdownError};
 
 use self::build::MAX_WORKERS;
 use crate::cell::{Callable, Fallible, Plain};
 use crate::driver;
+use crate::ending::Stage;
 use crate::foreign;
 use crate::header::OWN_STACK;
 use crate::hooks;
@@ -278,16 +283,26 @@ impl Drop for Handle {
             return driver::handle_gone(&self.shared);
         }
         let Some(engine) = self.engine.take() else { return };
+        if self.shared.is_inherited() {
+            // The threads are in the parent; so may be those that hold its locks.
+            std::mem::forget(engine);
+            return;
+        }
+        self.shared.ending.begin();
         self.shared.signals.stop();
         let shared = self.shared.clone();
         let take_down = move || {
-            engine.join();
-            // SAFETY: the threads are gone.
-            unsafe { shared.close() };
+            shared.ending.close_once(|| {
+                // After a shutdown those that have not ended may never do: then all that is left stays.
+                if !shared.ending.is(Stage::GivenUp) || shared.ending.is_quiet() {
+                    engine.join();
+                    // SAFETY: the threads are gone.
+                    unsafe { shared.close() };
+                }
+                true
+            });
         };
-        let inside = crate::strand::get()
-            .and_then(Strand::worker)
-            .is_some_and(|worker| ptr::eq(worker.shared(), &*self.shared));
+        let inside = crate::strand::get().is_some_and(|strand| finish::is_inside(strand, &self.shared));
         if !inside {
             take_down();
             return;
@@ -328,31 +343,24 @@ pub fn parallelism() -> std::num::NonZero<usize> {
     std::num::NonZero::new(workers).unwrap_or(std::num::NonZero::<usize>::MIN)
 }
 
-/// Never taken down: it does not hold up the end of the process.
-static DEFAULT: OnceLock<Runtime> = OnceLock::new();
-
 /// The default runtime, made on first use.
 ///
 /// # Panics
 ///
 /// If it cannot be built, or if `FOREBEAR_THREADS` is not a number of workers.
 pub(crate) fn default_shared() -> Arc<Shared> {
-    DEFAULT
-        .get_or_init(|| {
-            let mut builder = Runtime::builder();
-            if let Ok(text) = std::env::var("FOREBEAR_THREADS") {
-                match text.trim().parse() {
-                    Ok(workers @ 0..=MAX_WORKERS) => builder = builder.workers(workers),
-                    _ => panic!(
-                        "forebear: FOREBEAR_THREADS is '{text}': give a number from 0 to {MAX_WORKERS}"
-                    ),
-                }
+    let shared = default::get_or_make(|| {
+        let mut builder = Runtime::builder();
+        if let Ok(text) = std::env::var("FOREBEAR_THREADS") {
+            match text.trim().parse() {
+                Ok(workers @ 0..=MAX_WORKERS) => builder = builder.workers(workers),
+                _ => panic!("forebear: FOREBEAR_THREADS is '{text}': give a number from 0 to {MAX_WORKERS}"),
             }
-            match builder.build() {
-                Ok(runtime) => runtime,
-                Err(error) => panic!("forebear: the default runtime cannot be built: {error}"),
-            }
-        })
-        .shared()
-        .clone()
+        }
+        match builder.build() {
+            Ok(runtime) => runtime,
+            Err(error) => panic!("forebear: the default runtime cannot be built: {error}"),
+        }
+    });
+    shared.clone()
 }

@@ -253,7 +253,7 @@ impl ScopeCore {
             worker.make_room_to_leave(strand);
         }
         let context = strand.context();
-        let ticket = context.begin(Reason::Scope, ptr::null_mut());
+        let ticket = context.begin(Reason::Scope, ptr::from_ref(self).cast_mut().cast());
         // SAFETY: nobody reads it before `FAR` goes.
         unsafe { *self.waiter.get() = Some((NonNull::from(context), ticket)) };
         let rest = FAR - self.spawned_here.get();

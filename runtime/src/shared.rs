@@ -19,6 +19,8 @@ use crate::cancel;
 use crate::cycle::{self, Survey};
 use crate::deadlines::Deadlines;
 use crate::driver::Driven;
+use crate::ending::Ending;
+use crate::fork::Generation;
 use crate::header::Header;
 use crate::home::Depot;
 use crate::runtime::Handle;
@@ -46,6 +48,9 @@ pub(crate) struct Shared {
     /// The words that the workers' shelves share, if there are many.
     pub groups: Groups,
     pub deadlines: Deadlines,
+    pub ending: Ending,
+    /// Which process made it; see [`crate::fork`].
+    pub born: Generation,
     pub slab: Slab,
     pub survey: Survey,
     workers: OnceLock<Box<[Worker]>>,
@@ -118,6 +123,8 @@ impl Shared {
         let shared = Arc::new(Shared {
             deadlines: Deadlines::new(settings.clock, &settings.name),
             name: settings.name,
+            ending: Ending::new(if settings.driven.is_some() { 0 } else { settings.workers }),
+            born: Generation::now(),
             depot: Depot::default(),
             signals: Signals::new(settings.workers),
             roots: Roots::new(),
@@ -189,7 +196,8 @@ impl Shared {
             self.roots.push(header)
         } else {
             // Its links are its family's.
-            self.roots.push_past_inbox(header)
+            // SAFETY: the caller's link.
+            self.roots.push_past_inbox(header, || cancel::may_still(unsafe { header.as_ref() }))
         };
         if pushed == Pushed::Closed {
             return false;
@@ -242,6 +250,26 @@ impl Shared {
             Arc::increment_strong_count(self);
             Arc::from_raw(self)
         }
+    }
+
+    /// Whether something has not ended that was submitted: a snapshot.
+    pub(crate) fn has_work(&self) -> bool {
+        // What a worker runs it takes down after it has told how many carriers are in use.
+        let busy = |worker: &Worker| {
+            let running = worker.post.running.load(Ordering::Acquire) != NO_KEY;
+            running || worker.post.busy.load(Ordering::Relaxed) > 1 || !worker.post.mailbox.is_empty()
+        };
+        self.ending.has_foreign() || self.has_unstarted() || self.workers().iter().any(busy)
+    }
+
+    /// Whether something has not started that was submitted: a snapshot.
+    pub(crate) fn has_unstarted(&self) -> bool {
+        // What was claimed elsewhere may stand there still.
+        let unstarted = |header: &Header| header.word.load().is_unstarted();
+        let shown = |worker: &Worker| {
+            worker.post.shelf.any(unstarted) || worker.post.private.load(Ordering::Relaxed) != NO_KEY
+        };
+        self.roots.any(unstarted) || self.workers().iter().any(shown)
     }
 
     /// Closes everything that threads leave behind. By whoever has joined them, with a count of the record.
@@ -326,6 +354,10 @@ impl Supply for Shared {
                     Err(now) => alive = now,
                 }
             }
+        }
+        // What a foreign thread runs may make more, and cancels are left with those who are here.
+        if self.ending.has_foreign() {
+            return false;
         }
         if self.roots.close_if_empty() {
             self.over.store(true, Ordering::Release);

@@ -26,6 +26,10 @@
 //! * **E1** An entry owns a link of its request.
 //! * **E2** The inbox holds either a list of entries or the mark that says *closed*; once closed it stays so, and who
 //!   finds the mark keeps its entry.
+//! * **E3** Whoever closes the inbox takes what is in it by the same exchange. So an entry is pushed before, and is among
+//!   what the closer sorts in and takes out, or its pusher finds the mark.
+//! * **E4** What goes past the inbox is put in, and the shelf is closed and ended, under the lock. A closed shelf still
+//!   takes what its pusher answers for; one that has *ended* takes nothing: nobody looks any more.
 
 #![allow(unreachable_pub, reason = "the loom models see this module")]
 
@@ -167,6 +171,12 @@ impl<E> Shelf<E> {
         Some(entry)
     }
 
+    /// Whether one stands here that is `wanted`. Looks at all of them: for what is rare.
+    pub fn any(&self, wanted: impl Fn(&E) -> bool) -> bool {
+        // SAFETY: E1.
+        self.key() != NO_KEY && lock(&self.entries).iter().any(|listed| wanted(unsafe { listed.1.as_ref() }))
+    }
+
     fn publish(&self, entries: &VecDeque<(u64, NonNull<E>)>) {
         let key = entries.front().map_or(NO_KEY, |first| first.0);
         let before = self.best.load(Ordering::Relaxed);
@@ -208,6 +218,8 @@ struct Ordered<E> {
     segments: BTreeMap<u16, VecDeque<(u64, NonNull<E>)>>,
     late: BinaryHeap<Reverse<(u64, u64, NonNull<E>)>>,
     late_count: u64,
+    /// E4.
+    ended: bool,
 }
 
 impl<E> Ordered<E> {
@@ -305,7 +317,8 @@ pub enum Pushed {
 impl<E: Entry> Roots<E> {
     /// An empty shelf.
     pub fn new() -> Roots<E> {
-        let ordered = Ordered { segments: BTreeMap::new(), late: BinaryHeap::new(), late_count: 0 };
+        let ordered =
+            Ordered { segments: BTreeMap::new(), late: BinaryHeap::new(), late_count: 0, ended: false };
         Roots {
             inbox: AtomicPtr::new(ptr::null_mut()),
             best: AtomicU64::new(NO_KEY),
@@ -340,13 +353,16 @@ impl<E: Entry> Roots<E> {
         }
     }
 
-    /// Pushes an entry whose link is in use elsewhere: past the inbox, under the lock.
-    pub fn push_past_inbox(&self, entry: NonNull<E>) -> Pushed {
+    /// Pushes an entry whose link is in use elsewhere: past the inbox, under the lock. If the shelf is closed, but has not
+    /// ended, `may_still` answers for the entry.
+    pub fn push_past_inbox(&self, entry: NonNull<E>, may_still: impl FnOnce() -> bool) -> Pushed {
         let mut ordered = lock(&self.ordered);
-        // Whoever closes does so under the lock.
-        if self.inbox.load(Ordering::Acquire) == Self::closed() {
+        #[cfg(not(mutant = "pushed_past_the_close"))]
+        if ordered.ended || self.inbox.load(Ordering::Acquire) == Self::closed() && !may_still() {
             return Pushed::Closed;
         }
+        #[cfg(mutant = "pushed_past_the_close")]
+        let _ = may_still;
         self.sort_in(&mut ordered);
         // SAFETY: E1.
         ordered.put(unsafe { entry.as_ref() }.key(), entry);
@@ -386,32 +402,39 @@ impl<E: Entry> Roots<E> {
             // From the next step until the end of this one the entries stand nowhere that can be seen without the lock.
             #[cfg(not(mutant = "sorting_hides_roots"))]
             self.best.store(SORTING, Ordering::Release);
+            // Closing is under the lock, which is held.
             #[cfg(not(mutant = "inbox_taken_in_two_steps"))]
-            let mut at = self.inbox.swap(ptr::null_mut(), Ordering::AcqRel);
+            let head = self.inbox.swap(ptr::null_mut(), Ordering::AcqRel);
             #[cfg(mutant = "inbox_taken_in_two_steps")]
-            let mut at = {
+            let head = {
                 let head = self.inbox.load(Ordering::Acquire);
                 self.inbox.store(ptr::null_mut(), Ordering::Release);
                 head
             };
-            // Last in, first out: turn it round.
-            let mut turned: *mut E = ptr::null_mut();
-            // SAFETY: E1: popped whole, so the links are ours.
-            while let Some(entry) = unsafe { at.as_ref() } {
-                let next = entry.link().load(Ordering::Relaxed);
-                entry.link().store(turned, Ordering::Relaxed);
-                turned = at;
-                at = next;
-            }
-            while let Some(entry) = NonNull::new(turned) {
-                // SAFETY: as above.
-                let (key, next) =
-                    unsafe { (entry.as_ref().key(), entry.as_ref().link().load(Ordering::Relaxed)) };
-                ordered.put(key, entry);
-                turned = next;
-            }
+            Self::put_all(ordered, head);
         }
         self.publish(ordered);
+    }
+
+    /// Puts what the inbox held into order.
+    fn put_all(ordered: &mut Ordered<E>, head: *mut E) {
+        let mut at = head;
+        // Last in, first out: turn it round.
+        let mut turned: *mut E = ptr::null_mut();
+        // SAFETY: E1: popped whole, so the links are ours.
+        while let Some(entry) = unsafe { at.as_ref() } {
+            let next = entry.link().load(Ordering::Relaxed);
+            entry.link().store(turned, Ordering::Relaxed);
+            turned = at;
+            at = next;
+        }
+        while let Some(entry) = NonNull::new(turned) {
+            // SAFETY: as above.
+            let (key, next) =
+                unsafe { (entry.as_ref().key(), entry.as_ref().link().load(Ordering::Relaxed)) };
+            ordered.put(key, entry);
+            turned = next;
+        }
     }
 
     fn publish(&self, ordered: &Ordered<E>) {
@@ -434,6 +457,19 @@ impl<E: Entry> Roots<E> {
     /// Takes the oldest entry of this key that is `wanted`. Looks at all of that key: for what is rare.
     pub fn take_of(&self, key: u64, wanted: impl Fn(&E) -> bool) -> Option<NonNull<E>> {
         self.take(|ordered| ordered.take_of(key, wanted))
+    }
+
+    /// Whether one stands here that is `wanted`. Looks at all of them: for what is rare.
+    pub fn any(&self, wanted: impl Fn(&E) -> bool) -> bool {
+        if self.key() == NO_KEY {
+            return false;
+        }
+        let ordered = lock(&self.ordered);
+        // SAFETY: E1.
+        let wanted = |entry: NonNull<E>| wanted(unsafe { entry.as_ref() });
+        let mut timely = ordered.segments.values().flatten();
+        timely.any(|listed| wanted(listed.1))
+            || ordered.late.iter().any(|Reverse((_, _, late))| wanted(*late))
     }
 
     fn take(&self, take: impl FnOnce(&mut Ordered<E>) -> Option<NonNull<E>>) -> Option<NonNull<E>> {
@@ -477,9 +513,45 @@ impl<E: Entry> Roots<E> {
         shells.into_iter().for_each(&mut drop_shell);
     }
 
-    /// Closes the inbox if nothing is left; false if there is still work.
+    /// Closes the inbox, and takes out all there is that `stays` does not want to keep. Nothing comes any more but what
+    /// goes past the inbox and is answered for.
+    pub fn close(&self, stays: impl Fn(&E) -> bool) -> Vec<NonNull<E>> {
+        let mut taken = Vec::new();
+        let mut ordered = lock(&self.ordered);
+        // As in `sort_in`: for a moment the entries stand nowhere.
+        self.best.store(SORTING, Ordering::Release);
+        #[cfg(mutant = "close_forgets_the_inbox")]
+        {
+            self.sort_in(&mut ordered);
+            self.inbox.store(Self::closed(), Ordering::Release);
+        }
+        #[cfg(not(mutant = "close_forgets_the_inbox"))]
+        {
+            // E3.
+            let head = self.inbox.swap(Self::closed(), Ordering::AcqRel);
+            if head != Self::closed() {
+                Self::put_all(&mut ordered, head);
+            }
+        }
+        let mut keep = |entry: NonNull<E>| {
+            // SAFETY: E1.
+            let stays = stays(unsafe { entry.as_ref() });
+            if !stays {
+                taken.push(entry);
+            }
+            stays
+        };
+        for segment in ordered.segments.values_mut() {
+            segment.retain(|listed| keep(listed.1));
+        }
+        ordered.late.retain(|Reverse((_, _, entry))| keep(*entry));
+        self.publish(&ordered);
+        taken
+    }
+
+    /// Closes the inbox, and ends the shelf, if nothing is left; false if there is still work.
     pub fn close_if_empty(&self) -> bool {
-        let ordered = lock(&self.ordered);
+        let mut ordered = lock(&self.ordered);
         if ordered.best().0 != NO_KEY {
             return false;
         }
@@ -487,11 +559,13 @@ impl<E: Entry> Roots<E> {
         if self.inbox.load(Ordering::Acquire).is_null() {
             // A root that comes in between is overwritten.
             self.inbox.store(Self::closed(), Ordering::Release);
+            ordered.ended = true;
             return true;
         }
         let closed =
             self.inbox.compare_exchange(ptr::null_mut(), Self::closed(), Ordering::AcqRel, Ordering::Acquire);
-        closed.is_ok_and(|_| true) || self.inbox.load(Ordering::Acquire) == Self::closed()
+        ordered.ended = closed.is_ok() || self.inbox.load(Ordering::Acquire) == Self::closed();
+        ordered.ended
     }
 }
 

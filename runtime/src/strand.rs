@@ -12,7 +12,7 @@
 //! A strand never changes its thread. So both it and its worker may be cached over a suspension, and the thread-local
 //! below is read once per operation.
 
-use forebear_context::shim::atomic::AtomicU64;
+use forebear_context::shim::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
@@ -27,11 +27,48 @@ use crate::scope::ScopeCore;
 use crate::shared::Shared;
 use crate::worker::Worker;
 
+/// A pointer to a request that its owner writes and that somebody else may look at meanwhile, to tell what a stack is
+/// about ([`crate::runtime`]). To its owner it is a plain cell: relaxed loads and stores are plain instructions.
+#[derive(Debug)]
+pub(crate) struct Shown(AtomicPtr<Header>);
+
+impl Shown {
+    /// None yet.
+    pub(crate) fn none() -> Shown {
+        Shown(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    /// What it is now.
+    #[inline(always)]
+    pub(crate) fn get(&self) -> *const Header {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// By the owner.
+    #[inline(always)]
+    pub(crate) fn set(&self, header: *const Header) {
+        self.0.store(header.cast_mut(), Ordering::Relaxed);
+    }
+
+    /// By the owner: there is one writer.
+    #[inline(always)]
+    pub(crate) fn replace(&self, header: *const Header) -> *const Header {
+        let before = self.get();
+        self.set(header);
+        before
+    }
+}
+
+/// It was left in the middle of an unwind; see [`crate::worker`].
+pub(crate) const LEFT_UNWINDING: u8 = 1;
+/// It waits for a request of another runtime, which [`crate::parked`] knows.
+pub(crate) const LEFT_PARKED: u8 = 2;
+
 /// See the module head.
 #[repr(C)]
 pub(crate) struct Strand {
     /// The request on top; null in a foreign thread that runs none, and in a worker's loop.
-    pub request: Cell<*const Header>,
+    pub request: Shown,
     /// Where requests made here are counted and their memory comes from; null until a foreign thread needs one.
     pub home: Cell<*const Home>,
     /// The worker; null in a foreign thread.
@@ -51,8 +88,8 @@ pub(crate) struct Strand {
     pub due: Cell<(u64, u64)>,
     /// Where unstarted requests that are dropped by a destructor are put off to.
     pub dropping: Cell<*const DropQueue>,
-    /// It was left in the middle of an unwind; see [`crate::worker`].
-    pub left_unwinding: Cell<bool>,
+    /// What is to be seen to when it is entered again: [`LEFT_UNWINDING`], [`LEFT_PARKED`].
+    pub left: Cell<u8>,
     /// The name of the innermost region that must not suspend; see [`mod@crate::no_suspend`].
     pub no_suspend: Cell<Option<NonNull<str>>>,
     /// The innermost scope that was opened on this stack and has not returned.
@@ -89,7 +126,7 @@ impl Strand {
     /// A strand for `context`, which outlives it and stays in place.
     pub(crate) fn new(context: *const Context, worker: *const Worker, limit: usize) -> Strand {
         Strand {
-            request: Cell::new(ptr::null()),
+            request: Shown::none(),
             home: Cell::new(ptr::null()),
             worker,
             limit: Cell::new(limit),
@@ -99,7 +136,7 @@ impl Strand {
             next_yielded: Cell::new(ptr::null()),
             due: Cell::new((0, 0)),
             dropping: Cell::new(ptr::null()),
-            left_unwinding: Cell::new(false),
+            left: Cell::new(0),
             no_suspend: Cell::new(None),
             scopes: Cell::new(ptr::null()),
             context,

@@ -28,20 +28,22 @@ use forebear_context::context::{Cause, Reason, Ticket, WaitNode};
 use forebear_context::error::{CancelReason, Error, Failure, WaitError};
 use forebear_context::shim::atomic::Ordering;
 
-use crate::attention::{DRIVEN, HUNGRY, MARKS, NOTICE, OLDER};
+use crate::attention::{DRIVEN, HUNGRY, MARKS, NOTICE, OLDER, SHUT};
 use crate::cancel;
 use crate::cell;
 use crate::cycle;
 use crate::deadlines::{Deadlines, park_until};
 use crate::driver;
+use crate::ending::Stage;
 use crate::foreign;
 use crate::header::{DETACHED, Header, OWN_STACK, ROOT};
 use crate::kin;
 use crate::no_suspend;
 use crate::notice::{self, Notice};
+use crate::parked;
 use crate::request_pool;
 use crate::run;
-use crate::strand::Strand;
+use crate::strand::{LEFT_PARKED, Strand};
 use crate::urgency;
 use crate::word::{CANCELLED, FAILED, HELD, NEW, PRIVATE, WAITERS};
 use crate::worker::{Worker, is_unwinding};
@@ -228,6 +230,20 @@ pub(crate) unsafe fn prepare<'a>(
             unsafe { cancel::cancel_orphan(header) };
             continue;
         }
+        // SAFETY: M3: what is not over has a home, and the caller's count keeps it.
+        let shared = unsafe { (*h.home.get()).shared() };
+        if bits.life() == NEW && cancel::refused(h) {
+            // SAFETY: the caller's count.
+            unsafe { cancel::refuse(header) };
+            continue;
+        }
+        let outside = strand.worker().is_none_or(|worker| !ptr::eq(worker.shared(), shared));
+        if outside {
+            shared.check_process();
+            if shared.ending.is(Stage::GivenUp) {
+                return Step::Refused(WaitError::ShutDown);
+            }
+        }
         if strand.worker().is_none() {
             // SAFETY: the caller's count.
             unsafe { driver::meet(h) };
@@ -261,8 +277,7 @@ pub(crate) unsafe fn prepare<'a>(
             unsafe { submit(header, 0) };
             continue;
         }
-        // SAFETY: M3: what is not over has a home, and the caller's count keeps it.
-        let deadlines = unsafe { &(*h.home.get()).shared().deadlines };
+        let deadlines = &shared.deadlines;
         if strand.context().no_suspend().get() != 0 {
             no_suspend::refuse(strand, h.name(), true);
         }
@@ -307,6 +322,13 @@ pub(crate) unsafe fn prepare<'a>(
         if !terms.watches {
             // SAFETY: U2: the caller's count.
             unsafe { urgency::raise(strand.worker(), header, strand.urgency.load(Ordering::Relaxed)) };
+        }
+        if outside && let Some(worker) = strand.worker() {
+            // A foreign thread does this when it blocks.
+            strand.left.set(strand.left.get() | LEFT_PARKED);
+            if parked::enter(strand) {
+                worker.make_ready(NonNull::from(strand));
+            }
         }
         return Step::Park(strand, ticket, deadlines);
     }
@@ -378,7 +400,10 @@ fn may_lend(strand: &Strand, h: &Header) -> bool {
         // While the thread's locals are being destroyed it has no home to count children on (M1).
         None => {
             let shared = home.shared();
-            shared.foreign_direct && !shared.is_over() && foreign::home_for(&shared.arc()).is_some()
+            shared.foreign_direct
+                && !shared.ending.is_shut()
+                && !shared.is_over()
+                && foreign::home_for(&shared.arc()).is_some()
         }
     }
 }
@@ -401,11 +426,16 @@ unsafe fn run_here(strand: &Strand, header: NonNull<Header>) {
             shared.foreign_direct_count.fetch_add(1, Ordering::Relaxed);
             let _guest = driver::Guest::of(&shared);
             let own = home.as_ptr();
+            shared.ending.foreign_begins();
             // SAFETY: M3; O2: taken back below.
             let (desk, before) = unsafe {
                 let desk = &home.as_ref().desk;
                 (desk, desk.runs(Some(NonNull::from(strand.context()))))
             };
+            if shared.ending.is(Stage::Swept) {
+                // It may have been stirred before it was known that something runs here.
+                desk.stir();
+            }
             let home = strand.home.replace(home.as_ptr());
             let entered = strand.entered.replace(&*shared);
             // SAFETY: by contract.
@@ -419,6 +449,9 @@ unsafe fn run_here(strand: &Strand, header: NonNull<Header>) {
                 if unsafe { desk.rests(before) } {
                     break;
                 }
+            }
+            if shared.ending.foreign_ends() {
+                shared.workers().iter().for_each(|worker| shared.wake(worker.index));
             }
             strand.home.set(home);
             strand.entered.set(entered);
@@ -473,7 +506,10 @@ fn submit_to(worker: &Worker, h: &Header, marks: u64, attention: u32) {
 fn enter_list(worker: &Worker, h: &Header, attention: u32) {
     worker.list.insert(h);
     worker.note_inserted(h.lineage.key());
-    if attention & (HUNGRY | DRIVEN) != 0 {
+    if attention & (HUNGRY | DRIVEN | SHUT) != 0 {
+        if attention & SHUT != 0 && worker.refuse_spawned(h) {
+            return;
+        }
         if attention & HUNGRY != 0 {
             worker.feed();
         }
@@ -574,6 +610,9 @@ pub(crate) unsafe fn push_root(header: NonNull<Header>) {
     let h = unsafe { header.as_ref() };
     // SAFETY: M3; the record may go with the header, so a count is held over the push.
     let shared = unsafe { (*h.home.get()).shared() }.arc();
+    if crate::strand::get().is_none_or(|strand| strand.worker().is_none()) {
+        shared.check_process();
+    }
     if shared.driven.is_some() {
         // SAFETY: the link.
         if unsafe { driver::root_comes(&shared, header) } {

@@ -41,8 +41,8 @@ use std::sync::PoisonError;
 
 use forebear_context::error::StackError;
 use forebear_context::lineage::NO_KEY;
-use forebear_context::shim::atomic::{AtomicPtr, AtomicU64, Ordering};
-use forebear_context::shim::{Arc, Mutex};
+use forebear_context::shim::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
+use forebear_context::shim::{Arc, Mutex, MutexGuard};
 use forebear_pool::{Mailbox, WorkerState};
 
 mod carriers;
@@ -99,6 +99,10 @@ pub(crate) struct Post {
     pub shelf: Shelf<Header>,
     /// Requests that have become more urgent, each with a link, and the key.
     raises: Mutex<Vec<(NonNull<Header>, u64)>>,
+    /// All carriers of this worker (K5).
+    carriers: Mutex<Vec<NonNull<Carrier>>>,
+    /// How many of them were in use when the worker last found nothing to do.
+    pub busy: AtomicUsize,
 }
 
 impl Post {
@@ -106,6 +110,23 @@ impl Post {
     pub(crate) fn leave_raise(&self, target: NonNull<Header>, key: u64) {
         self.raises.lock().unwrap_or_else(PoisonError::into_inner).push((target, key));
         self.attention.raise(RAISED);
+    }
+
+    fn lock_carriers(&self) -> MutexGuard<'_, Vec<NonNull<Carrier>>> {
+        self.carriers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A carrier was built (K5).
+    pub(crate) fn list_carrier(&self, carrier: NonNull<Carrier>) {
+        let mut carriers = self.lock_carriers();
+        // SAFETY: just built by the caller, the worker.
+        unsafe { carrier.as_ref() }.listed.set(carriers.len());
+        carriers.push(carrier);
+    }
+
+    /// Calls `with` for each carrier. None is dismantled meanwhile.
+    pub(crate) fn each_carrier(&self, mut with: impl FnMut(NonNull<Carrier>)) {
+        self.lock_carriers().iter().for_each(|carrier| with(*carrier));
     }
 
     /// Takes what was left.
@@ -147,6 +168,8 @@ pub(crate) struct Worker {
     marked: Cell<usize>,
     /// Strands that stand still in the middle of an unwind.
     left_unwinding: Cell<usize>,
+    /// It has aborted what is on it, since the runtime is shut down.
+    swept: Cell<bool>,
     /// Jobs of one scope that are over and not taken off its count yet.
     jobs: Cell<(*const ScopeCore, i64)>,
     /// Who drives it, if it has no thread of its own.
@@ -187,6 +210,7 @@ impl Worker {
             aside: UnsafeCell::default(),
             marked: Cell::new(0),
             left_unwinding: Cell::new(0),
+            swept: Cell::new(false),
             jobs: Cell::new((ptr::null(), 0)),
             driver: shared.driven.as_ref().map(|driven| Box::new(Driver::new(driven))),
             post: Post {
@@ -196,6 +220,8 @@ impl Worker {
                 mailbox: Mailbox::new(),
                 shelf: shared.groups.shelf(index),
                 raises: Mutex::default(),
+                carriers: Mutex::default(),
+                busy: AtomicUsize::new(0),
             },
         }
     }
@@ -256,6 +282,7 @@ impl Worker {
         unsafe { strand::enter(ptr::null()) };
         self.set_running(NO_KEY);
         self.retire(usize::MAX);
+        self.shared().ending.worker_goes(self.index);
     }
 
     /// What to do next; sleeps while there is nothing. `None`: the runtime is over.
@@ -327,6 +354,9 @@ impl Worker {
         if let Some(next) = self.pick() {
             return Some(next);
         }
+        self.post.busy.store(self.busy_carriers.get(), Ordering::Relaxed);
+        self.note_private();
+        fence(Ordering::Release);
         self.set_running(NO_KEY);
         request_pool::unstick();
         let engine = self.engine();

@@ -9,6 +9,7 @@
 
 mod child;
 mod faults;
+mod fork;
 mod overflow;
 mod panics;
 mod unwinding;

@@ -211,7 +211,7 @@ fn let_others() {
 }
 
 /// Keeps this thread, worker or not, and gives nothing else on it a chance until `so` is true.
-pub(crate) fn hold_thread_until(so: impl Fn() -> bool) {
+pub(crate) fn hold_thread_until(mut so: impl FnMut() -> bool) {
     while !so() {
         assert!(!DRIVES.get(), "this thread is held, which alone could go on: the test is not for this kind");
         std::thread::yield_now();

@@ -78,6 +78,13 @@ impl Depot {
         }
     }
 
+    /// The homes of foreign threads, spare ones too. Valid as long as the record.
+    pub(crate) fn foreign(&self) -> Vec<NonNull<Home>> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: made by `open_for`, freed with the depot.
+        state.homes.iter().copied().filter(|home| unsafe { home.as_ref() }.is_foreign()).collect()
+    }
+
     /// Whether the runtime is over and its threads are gone.
     pub(crate) fn is_closing(&self) -> bool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).closing

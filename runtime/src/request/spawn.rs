@@ -5,7 +5,7 @@ use std::ptr;
 use forebear_context::error::Error;
 
 use super::Request;
-use crate::attention::{DRIVEN, HUNGRY, MARKS, NOTICE};
+use crate::attention::{DRIVEN, HUNGRY, MARKS, NOTICE, SHUT};
 use crate::builder::{RequestBuilder, create};
 use crate::cell::{self, BOXED_ABOVE, Birth, Boxed, Callable, Fallible, Plain};
 use crate::origin::{self, Rank};
@@ -113,7 +113,7 @@ unsafe fn spawn_small<T, C: Callable<T>>(callable: C, scope: *const crate::scope
         h.scope.set(scope);
         worker.list.insert(h);
         worker.note_inserted(key);
-        if worker.post.attention.get() & (HUNGRY | NOTICE | MARKS | DRIVEN) != 0 {
+        if worker.post.attention.get() & (HUNGRY | NOTICE | MARKS | DRIVEN | SHUT) != 0 {
             worker.attend_spawn(header);
         }
         // SAFETY: the one handle of `SPAWNED`.
@@ -126,7 +126,9 @@ unsafe fn spawn_small<T, C: Callable<T>>(callable: C, scope: *const crate::scope
 #[cold]
 #[inline(never)]
 unsafe fn spawn_outside<T, C: Callable<T>>(callable: C, scope: *const crate::scope::ScopeCore) -> Request<T> {
+    let counted = Counted(scope);
     let origin = origin::here(None);
+    std::mem::forget(counted);
     let lineage = origin.lineage(Rank::default());
     let root = lineage.parent().is_null();
     let word = if root { word::QUEUED | word::SUBMITTED | HANDLE | word::LINK } else { word::NEW | HANDLE };
@@ -143,5 +145,17 @@ unsafe fn spawn_outside<T, C: Callable<T>>(callable: C, scope: *const crate::sco
             wait::submit(header, word::SUBMITTED);
         }
         Request::from_raw(header)
+    }
+}
+
+/// A job that its scope has counted: taken back if there is nowhere to make it, which is a panic.
+struct Counted(*const crate::scope::ScopeCore);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        // SAFETY: the caller's scope is in a frame below this one.
+        if let Some(scope) = unsafe { self.0.as_ref() } {
+            scope.job_taken();
+        }
     }
 }

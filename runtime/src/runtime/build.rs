@@ -7,8 +7,9 @@ use forebear_context::error::{Failure, StackError};
 use forebear_context::shim::Arc;
 use forebear_pool::{Affinity, Engine, Options, StartError};
 
-use super::{DEFAULT, Handle, Runtime};
+use super::{Handle, Runtime, default};
 use crate::driver::Driven;
+use crate::fork;
 use crate::hooks;
 use crate::shared::{Settings, Shared, UnseenHook, WarningHook};
 use crate::stack::{self, overflow};
@@ -52,8 +53,8 @@ pub enum BuildError {
     Stack(StackError),
     /// The threads could not be started.
     Start(StartError),
-    /// There is a default runtime already.
-    DefaultExists,
+    /// The present default runtime has work.
+    DefaultBusy,
 }
 
 impl fmt::Display for BuildError {
@@ -78,8 +79,8 @@ impl fmt::Display for BuildError {
             ),
             BuildError::Stack(error) => error.fmt(f),
             BuildError::Start(error) => error.fmt(f),
-            BuildError::DefaultExists => f.write_str(
-                "there is a default runtime already: build the global one before anything uses the default",
+            BuildError::DefaultBusy => f.write_str(
+                "the present default runtime has work: let that end, or shut it down, before another takes its place",
             ),
         }
     }
@@ -305,6 +306,7 @@ impl RuntimeBuilder {
         let default_class = stack::class_for(need).ok_or_else(too_large)?;
         hooks::wrap_panic_hook();
         overflow::install();
+        fork::install();
         let shared = Shared::new(Settings {
             name: self.name.clone(),
             workers,
@@ -352,18 +354,23 @@ impl RuntimeBuilder {
 
     /// Builds the default runtime of the process, for the free functions.
     ///
+    /// If there is one already that has nothing to do, this one takes its place, and that one is ended: what was made there
+    /// and not submitted is cancelled when it is, with [`CancelReason::Shutdown`](crate::CancelReason::Shutdown).
+    ///
     /// # Errors
     ///
-    /// As [`build`](Self::build); [`BuildError::DefaultExists`] if there is one.
+    /// As [`build`](Self::build); [`BuildError::DefaultBusy`] if the present one has work: something that was submitted and
+    /// has not ended.
+    ///
+    /// ```
+    /// use forebear_runtime::{Runtime, parallelism, spawn};
+    ///
+    /// Runtime::builder().workers(2).build_global()?;
+    /// assert_eq!(spawn(|| parallelism().get()).take().ok(), Some(2));
+    /// # Ok::<(), forebear_runtime::BuildError>(())
+    /// ```
     pub fn build_global(self) -> Result<Runtime, BuildError> {
-        if DEFAULT.get().is_some() {
-            return Err(BuildError::DefaultExists);
-        }
-        let runtime = self.build()?;
-        match DEFAULT.set(runtime.clone()) {
-            Ok(()) => Ok(runtime),
-            Err(_) => Err(BuildError::DefaultExists),
-        }
+        default::replace(self)
     }
 }
 

@@ -189,7 +189,14 @@ impl Slab {
     /// Gives the memory of slots that lie free back to the system, neighbours in one call, if there are many of them.
     /// For a worker that has nothing to do.
     pub(crate) fn trim(&self) {
-        if self.untrimmed.load(Relaxed) < TRIM_ABOVE || self.untrimmed.swap(0, Relaxed) == 0 {
+        if self.untrimmed.load(Relaxed) >= TRIM_ABOVE {
+            self.trim_all();
+        }
+    }
+
+    /// The same however few there are.
+    pub(crate) fn trim_all(&self) {
+        if self.untrimmed.swap(0, Relaxed) == 0 {
             return;
         }
         for (class, pool) in self.pools.iter().enumerate() {

@@ -112,6 +112,19 @@ impl Worker {
         // SAFETY: V1.
         let idle = unsafe { &mut *self.idle.get() };
         let count = count.min(idle.len());
+        if count == 0 {
+            return;
+        }
+        let mut listed = self.post.lock_carriers();
+        // SAFETY: K5, here and below: listed carriers are there.
+        idle[..count].iter().for_each(|(_, carrier)| unsafe {
+            let at = carrier.as_ref().listed.get();
+            listed.swap_remove(at);
+            if let Some(moved) = listed.get(at) {
+                moved.as_ref().listed.set(at);
+            }
+        });
+        drop(listed);
         if let Some(driver) = &self.driver {
             driver.retired(idle[..count].iter().map(|entry| entry.1));
         }

@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 use forebear_context::error::CancelReason;
 
 use super::{Next, Worker};
-use crate::attention::{DRIVEN, HUNGRY, MARKS, NOTICE};
+use crate::attention::{DRIVEN, HUNGRY, MARKS, NOTICE, SHUT};
 use crate::cancel;
 use crate::cell;
 use crate::header::Header;
@@ -38,6 +38,17 @@ impl Worker {
         self.post.attention.raise(NOTICE);
     }
 
+    /// The worker aborts what is on it, now; false if it has done so. From now on it refuses new work.
+    pub(crate) fn begins_sweep(&self) -> bool {
+        self.post.attention.raise(SHUT);
+        !self.swept.replace(true)
+    }
+
+    /// Whether it has done so.
+    pub(crate) fn has_swept(&self) -> bool {
+        self.swept.get()
+    }
+
     /// Whether the loop has requests to end.
     pub(crate) fn has_put_aside(&self) -> bool {
         // SAFETY: V1.
@@ -60,6 +71,9 @@ impl Worker {
         }
         // SAFETY: the maker's handle.
         let h = unsafe { header.as_ref() };
+        if self.refuse_spawned(h) {
+            return;
+        }
         if bits & (MARKS | NOTICE) != 0 && cancel::is_orphaned_by_cancel(h) {
             let side = h.side_or_new();
             let came = h.word.cancel_private(|| {

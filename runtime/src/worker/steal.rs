@@ -20,6 +20,13 @@ impl Worker {
             None => first = Some(header),
             Some(_) => rest.push((key, header)),
         });
+        if self.has_swept() {
+            let loot = first.into_iter().chain(rest.drain(..).map(|(_, header)| header)).collect();
+            let mut kept = self.refuse_loot(loot).into_iter();
+            first = kept.next();
+            // SAFETY: E1.
+            rest.extend(kept.map(|header| (unsafe { header.as_ref() }.lineage.key(), header)));
+        }
         let more = !rest.is_empty();
         for (key, header) in rest {
             self.post.shelf.push(key, header);
@@ -71,6 +78,11 @@ impl Worker {
 
     /// Leaves word with the others; answers the tick to sleep with while any of them works.
     pub(crate) fn before_sleep(&self) -> Option<Duration> {
+        if self.shared().is_inherited() {
+            crate::hooks::die(
+                &"it was forked inside a request, and the other workers are in the parent process: exec or _exit there",
+            );
+        }
         self.note_private();
         self.shared().slab.trim();
         let tick = self.patience.left().or_else(|| self.say_hungry().then(|| self.patience.tick()));

@@ -22,7 +22,7 @@ use crate::attention::{NOTICE, RAISED};
 use crate::carrier::Carrier;
 use crate::header::Header;
 use crate::hooks;
-use crate::strand::Strand;
+use crate::strand::{LEFT_UNWINDING, Strand};
 
 /// Whether what runs on the strand is called by an unwind.
 #[inline]
@@ -63,14 +63,14 @@ impl Worker {
             );
         }
         self.left_unwinding.set(self.left_unwinding.get() + 1);
-        strand.left_unwinding.set(true);
+        strand.left.set(strand.left.get() | LEFT_UNWINDING);
         Err(())
     }
 
     /// The strand was entered again.
     #[cold]
     pub(crate) fn back_unwinding(&self, strand: &Strand) {
-        strand.left_unwinding.set(false);
+        strand.left.set(strand.left.get() & !LEFT_UNWINDING);
         self.left_unwinding.set(self.left_unwinding.get() - 1);
     }
 

@@ -24,7 +24,7 @@ fn others(reason: CancelReason, build: BuildError, stack: StackError) {
     match build {
         //~^ E0004 non-exhaustive patterns: `_` not covered
         BuildError::Workers { .. } | BuildError::StackSize { .. } => (),
-        BuildError::Start(_) | BuildError::DefaultExists => (),
+        BuildError::Start(_) | BuildError::DefaultBusy => (),
     }
     match stack {
         //~^ E0004 non-exhaustive patterns: `_` not covered

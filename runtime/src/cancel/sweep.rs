@@ -1,0 +1,262 @@
+//! Aborting everything, for a runtime that is shut down. The protocol is told in `runtime/finish.rs`.
+//!
+//! A *sweep* aborts what the owner of one home has, by himself: a worker its private list, its shelf and what stands on its
+//! carriers; a foreign thread what it runs. It is done once, in one go.
+//!
+//! *Sheltered* is what has a shielded region above it: a request in whose line some ancestor that is not over is in such a
+//! region. A sweep spares it, new work below it is taken on, and the end of the region, or of the request that was in it,
+//! aborts it after all.
+
+use std::ptr::{self, NonNull};
+
+use forebear_context::error::CancelReason;
+use forebear_context::shim::atomic::Ordering;
+
+use super::{Spread, carry_out, deliver};
+use crate::attention::{NOTICE, SHUT};
+use crate::cell;
+use crate::ending::Stage;
+use crate::header::{ARM, DETACHED, Header};
+use crate::home;
+use crate::shared::Shared;
+use crate::strand;
+use crate::word::{Cancel, Demand, SHIELDED};
+use crate::worker::Worker;
+
+/// Whether a request that has not started has a shielded region above it.
+fn is_sheltered(h: &Header) -> bool {
+    let mut at = h;
+    while let Some(parent) = at.parent().filter(|_| !at.is(DETACHED)) {
+        let bits = parent.word.load();
+        // An arm has a word of its own, for regions that it has opened.
+        if !bits.is_terminal() && bits.has(SHIELDED) {
+            return true;
+        }
+        at = parent;
+    }
+    false
+}
+
+/// Whether a request may still be put onto the shelf of a runtime that is shut.
+pub(crate) fn may_still(h: &Header) -> bool {
+    h.is(ARM) || is_sheltered(h)
+}
+
+/// Whether its runtime is shut.
+#[inline]
+pub(crate) fn is_in_shut(h: &Header) -> bool {
+    // SAFETY: M3.
+    unsafe { h.home.get().as_ref() }.is_some_and(|home| home.shared().ending.is_shut())
+}
+
+/// Whether a request that is about to be submitted or run for the first time is refused, since its runtime is shut.
+#[inline]
+pub(crate) fn refused(h: &Header) -> bool {
+    is_in_shut(h) && !may_still(h)
+}
+
+/// Cancels a request because its runtime is shut.
+///
+/// # Safety
+///
+/// The caller has a count of it.
+#[cold]
+pub(crate) unsafe fn refuse(header: NonNull<Header>) {
+    // SAFETY: by contract, and by the answer.
+    unsafe { carry_out(header, mark(header.as_ref())) };
+}
+
+/// Sets the mark, and says why.
+fn mark(h: &Header) -> Cancel {
+    let side = h.side_or_new();
+    h.word.abort(|| side.reason.set(Some(CancelReason::Shutdown)))
+}
+
+/// What was taken from the shelves of a runtime that is shut: entries, with their links.
+#[must_use]
+pub(crate) struct Unstarted(Vec<NonNull<Header>>);
+
+/// Closes the roots' shelf, and takes out what stands there and on the workers' shelves.
+pub(crate) fn take_unstarted(shared: &Shared) -> Unstarted {
+    let mut taken = shared.roots.close(may_still);
+    for worker in shared.workers() {
+        take_from_shelf(worker, &mut taken);
+    }
+    // What was put back stood nowhere for a moment.
+    shared.signals.notify_any();
+    Unstarted(taken)
+}
+
+fn take_from_shelf(worker: &Worker, taken: &mut Vec<NonNull<Header>>) {
+    let mut stays = Vec::new();
+    while let Some(entry) = worker.post.shelf.pop(u64::MAX) {
+        // SAFETY: E1.
+        if may_still(unsafe { entry.as_ref() }) { stays.push(entry) } else { taken.push(entry) }
+    }
+    for entry in stays {
+        // SAFETY: E1.
+        let key = unsafe { entry.as_ref() }.lineage.key();
+        worker.post.shelf.push(key, entry);
+    }
+}
+
+/// Aborts them and ends them here: callables are dropped, callbacks called.
+pub(crate) fn abort_unstarted(unstarted: Unstarted) {
+    // All are marked before the first of them ends: what one drops or calls finds the others gone.
+    let mut claimed = Vec::new();
+    let mut shells = Vec::new();
+    for header in unstarted.0 {
+        // SAFETY: E1.
+        match mark(unsafe { header.as_ref() }) {
+            Cancel::Ended => claimed.push(header),
+            // SAFETY: E1.
+            Cancel::Marked => unsafe { deliver(header) },
+            _ => {}
+        }
+        shells.push(header);
+    }
+    for header in claimed {
+        // SAFETY: claimed by us, with the runner's link.
+        unsafe { cell::end_claimed(header) };
+    }
+    for header in shells {
+        // SAFETY: E1: the entry's link.
+        unsafe { home::release(header) };
+    }
+}
+
+impl Spread<'_> {
+    /// Whether the runtime is shut.
+    pub(super) fn is_shut(&self) -> bool {
+        self.home.shared().ending.is_shut()
+    }
+
+    /// Sweeps if it is time. By the owner.
+    pub(super) fn sweep_if_due(&mut self) {
+        if !self.home.shared().ending.is(Stage::Swept) {
+            return;
+        }
+        match self.worker {
+            Some(worker) if worker.begins_sweep() => self.sweep_worker(worker),
+            Some(_) => {}
+            None => {
+                if let Some(strand) = strand::get() {
+                    self.sweep_stack(strand);
+                }
+            }
+        }
+        self.work_off();
+    }
+
+    fn sweep_worker(&mut self, worker: &Worker) {
+        worker.post.each_carrier(|carrier| {
+            // SAFETY: K5; by their worker.
+            self.sweep_stack(unsafe { &carrier.as_ref().strand });
+        });
+        let mut at = worker.list.front();
+        while let Some(listed) = at {
+            // SAFETY: P2.
+            at = unsafe { listed.next.load(Ordering::Relaxed).as_ref() };
+            if !is_sheltered(listed) {
+                self.refuse_private(worker, listed);
+            }
+        }
+        let mut taken = Vec::new();
+        take_from_shelf(worker, &mut taken);
+        taken.into_iter().for_each(|entry| self.refuse_entry(entry));
+    }
+
+    /// Aborts one that stands in the private list.
+    fn refuse_private(&mut self, worker: &Worker, listed: &Header) {
+        let bits = listed.word.load();
+        let known = bits.handles() > 0 || bits.links() > 1 || !listed.scope.get().is_null();
+        let side = known.then(|| listed.side_or_new());
+        let note = || {
+            if let Some(side) = side {
+                side.reason.set(Some(CancelReason::Shutdown));
+            }
+        };
+        let came = listed.word.cancel_private(|| {
+            note();
+            Demand::Nobody
+        });
+        match came {
+            Cancel::Ended => {
+                // Of a job that its maker has let go of only its scope knows.
+                note();
+                worker.list.remove(listed);
+                self.ended.push(NonNull::from(listed));
+            }
+            came => self.came(listed, came),
+        }
+    }
+
+    /// Aborts one that was taken from a shelf, whose link is the caller's.
+    fn refuse_entry(&mut self, entry: NonNull<Header>) {
+        // SAFETY: E1.
+        let h = unsafe { entry.as_ref() };
+        self.held.push(entry);
+        let came = mark(h);
+        self.came(h, came);
+    }
+
+    /// Aborts what stands on one stack.
+    fn sweep_stack(&mut self, strand: &strand::Strand) {
+        let mut at = strand.request();
+        while let Some(frame) = at {
+            // An arm goes with its maker, and what belongs to another runtime is none of this one's business.
+            let ours = ptr::eq(frame.ran_on.load(Ordering::Relaxed), self.home);
+            if ours && !frame.is(ARM) && !is_sheltered(frame) {
+                let came = mark(frame);
+                self.came(frame, came);
+            }
+            // SAFETY: what is below another on a stack is not over.
+            at = unsafe { frame.lender.get().as_ref() };
+        }
+    }
+}
+
+impl Worker {
+    /// Has the worker look whether it is to sweep. By anybody.
+    pub(crate) fn stir_up(&self) {
+        self.post.attention.raise(NOTICE);
+    }
+
+    /// Whether it has yet to sweep.
+    pub(super) fn is_to_sweep(&self) -> bool {
+        !self.has_swept() && self.shared().ending.is(Stage::Swept)
+    }
+
+    /// Aborts what was stolen after the sweep. Answers what may be kept.
+    #[cold]
+    pub(crate) fn refuse_loot(&self, loot: Vec<NonNull<Header>>) -> Vec<NonNull<Header>> {
+        let mut spread = Spread::on(self.home());
+        let mut kept = Vec::new();
+        for entry in loot {
+            // SAFETY: E1.
+            if may_still(unsafe { entry.as_ref() }) { kept.push(entry) } else { spread.refuse_entry(entry) }
+        }
+        spread.work_off();
+        spread.put_aside();
+        kept
+    }
+
+    /// A request was spawned or submitted here, stands in the private list, and is refused. Answers whether it has been ended.
+    pub(crate) fn refuse_spawned(&self, h: &Header) -> bool {
+        if self.post.attention.get() & SHUT == 0 || is_sheltered(h) {
+            return false;
+        }
+        let side = h.side_or_new();
+        let came = h.word.cancel_private(|| {
+            side.reason.set(Some(CancelReason::Shutdown));
+            Demand::Nobody
+        });
+        if came != Cancel::Ended {
+            return false;
+        }
+        self.list.remove(h);
+        // SAFETY: claimed by us, with the entry's link for the runner's.
+        unsafe { cell::end_claimed(NonNull::from(h)) };
+        true
+    }
+}

@@ -1,0 +1,106 @@
+//! Graves: memory of requests that ended while somebody looked at the stacks of threads that go on.
+//!
+//! Who names laggards ([`crate::runtime`]) reads requests that may end under his eyes. While anybody looks, the memory of what
+//! ends is not given back: a header of the free lists stays a header in any case, since a cell never changes its class; large
+//! ones, and side blocks, are buried until the last look is over. So a reader may see what is out of date, never what is
+//! gone.
+//!
+//! # Invariants
+//!
+//! * **X2** Who looks says so, then passes a fence, then reads the first pointer. Who frees has taken the request off its
+//!   stack, then passes a fence, then asks whether anybody looks. So one of them sees the other: what is freed was off its
+//!   stack when the look began.
+
+use std::alloc::Layout;
+use std::ptr::NonNull;
+use std::sync::PoisonError;
+
+use forebear_context::error::internal::drop_contained;
+use forebear_context::shim::atomic::{AtomicUsize, Ordering, fence};
+use forebear_context::shim::{Mutex, MutexGuard};
+
+use crate::side::Side;
+
+/// How many look, in all runtimes: a stack may hold requests of several.
+static LOOKS: AtomicUsize = AtomicUsize::new(0);
+static GRAVES: Mutex<Graves> = Mutex::new(Graves { sides: Vec::new(), cells: Vec::new() });
+
+#[derive(Default)]
+struct Graves {
+    #[allow(clippy::vec_box, reason = "they must stay where they are")]
+    sides: Vec<Box<Side>>,
+    cells: Vec<(NonNull<u8>, Layout)>,
+}
+
+// SAFETY: what is buried belongs to nobody else.
+unsafe impl Send for Graves {}
+
+impl Drop for Graves {
+    fn drop(&mut self) {
+        for (cell, layout) in self.cells.drain(..) {
+            // SAFETY: buried with this layout, by its last owner.
+            unsafe { std::alloc::dealloc(cell.as_ptr(), layout) };
+        }
+    }
+}
+
+fn lock() -> MutexGuard<'static, Graves> {
+    GRAVES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Calls `look`; no memory of requests is given back meanwhile.
+pub(crate) fn look<R>(look: impl FnOnce() -> R) -> R {
+    struct Over;
+    impl Drop for Over {
+        fn drop(&mut self) {
+            let mut graves = lock();
+            // Under the lock: who buries looks again there.
+            if LOOKS.fetch_sub(1, Ordering::AcqRel) == 1 {
+                let graves_now = std::mem::take(&mut *graves);
+                drop(graves);
+                drop(graves_now);
+            }
+        }
+    }
+    LOOKS.fetch_add(1, Ordering::AcqRel);
+    let _over = Over;
+    // X2.
+    fence(Ordering::SeqCst);
+    look()
+}
+
+fn anybody_looks() -> bool {
+    // X2.
+    fence(Ordering::SeqCst);
+    LOOKS.load(Ordering::Acquire) > 0
+}
+
+/// In a forked child nobody looks.
+pub(crate) fn forget() {
+    LOOKS.store(0, Ordering::Relaxed);
+}
+
+/// Frees a side block that nobody needs any more, at once or later. What others own in it goes now.
+pub(crate) fn free_side(mut side: Box<Side>) {
+    if !anybody_looks() {
+        drop_contained(side);
+        return;
+    }
+    let owned = (side.failure.get_mut().take(), std::mem::take(&mut side.callbacks));
+    lock().sides.push(side);
+    drop_contained(owned);
+}
+
+/// Frees a large cell, at once or later.
+///
+/// # Safety
+///
+/// It was allocated with this layout, and is the caller's.
+pub(crate) unsafe fn free_cell(cell: NonNull<u8>, layout: Layout) {
+    if anybody_looks() {
+        lock().cells.push((cell, layout));
+    } else {
+        // SAFETY: by contract.
+        unsafe { std::alloc::dealloc(cell.as_ptr(), layout) };
+    }
+}

@@ -1,0 +1,169 @@
+//! Who has started and not ended: found by a look at the stacks of all workers, while they go on.
+//!
+//! A worker that is stuck in somebody's loop answers nothing. So whoever wants to know looks at its carriers himself. What he
+//! reads may change under his eyes, but the memory that he reads is there: carriers while their list is locked (K5), the
+//! strand of a foreign thread while its desk is, requests because none is given back while anybody looks ([`crate::graves`]). That what he has read belongs together he finds out afterwards: the request on top is still the same,
+//! no request has been started on that worker meanwhile, and each one read says that it runs on that stack. Otherwise he
+//! looks again.
+
+use std::ptr;
+
+use forebear_context::context::Reason;
+use forebear_context::shim::atomic::{Ordering, fence};
+use forebear_context::shim::thread;
+
+use super::finish::Laggard;
+use crate::any::{self, RequestId, State};
+use crate::foreign;
+use crate::graves;
+use crate::header::{ARM, Header};
+use crate::home::Home;
+use crate::scope::ScopeCore;
+use crate::shared::Shared;
+use crate::strand::Strand;
+
+/// How often a stack is looked at that changes all the while: then it is on the move, and so no stuck one.
+const LOOKS: usize = 100;
+/// No stack holds more requests than this.
+const DEEPEST: usize = 1 << 20;
+
+/// One that was found.
+struct Found {
+    laggard: Laggard,
+    header: *const Header,
+    /// What it waits for, if that is a request.
+    target: *const Header,
+    scope: *const ScopeCore,
+}
+
+/// All that have started and are not over, by worker and from the top of each stack down; then scopes in foreign threads that
+/// wait for one of them.
+pub(super) fn find(shared: &Shared) -> Vec<Laggard> {
+    let mut found = Vec::new();
+    graves::look(|| {
+        for worker in shared.workers() {
+            let count = || worker.started.get() + worker.direct.get();
+            worker.post.each_carrier(|carrier| {
+                // SAFETY: K5: the list is locked.
+                let strand = unsafe { &carrier.as_ref().strand };
+                look(strand, worker.home(), Some(worker.index), &count, &mut found);
+            });
+        }
+        for home in shared.depot.foreign() {
+            // SAFETY: homes stay as long as the record.
+            let home = unsafe { home.as_ref() };
+            let count = || shared.foreign_direct_count.load(Ordering::Relaxed);
+            home.desk.look(|context| {
+                // SAFETY: what a desk names is a foreign strand's, which stays while the desk is locked.
+                let strand = unsafe { foreign::of_context(context) };
+                look(strand, home, None, &count, &mut found);
+            });
+        }
+        name_targets(&mut found);
+    });
+    let scopes = scopes(&found);
+    found.into_iter().map(|found| found.laggard).chain(scopes).collect()
+}
+
+/// Looks at one stack, which may change meanwhile.
+fn look(
+    strand: &Strand,
+    home: &Home,
+    worker: Option<usize>,
+    count: &dyn Fn() -> u64,
+    found: &mut Vec<Found>,
+) {
+    for _ in 0..LOOKS {
+        let before = count();
+        fence(Ordering::Acquire);
+        let top = strand.request.get();
+        let here = frames(strand, top, home, worker);
+        fence(Ordering::Acquire);
+        let same = ptr::eq(top, strand.request.get()) && before == count();
+        if let Some(here) = here.filter(|_| same) {
+            found.extend(here);
+            return;
+        }
+        thread::yield_now();
+    }
+}
+
+/// The requests on a stack from `top` down, those that belong to `home`. `None`: they do not belong together.
+fn frames(strand: &Strand, top: *const Header, home: &Home, worker: Option<usize>) -> Option<Vec<Found>> {
+    let mut frames = Vec::new();
+    let (mut at, mut above): (_, Option<String>) = (top, None);
+    // SAFETY: it was on the stack after the look began, so its memory stays until that is over; and what is or was a header
+    // has nothing but headers below it.
+    while let Some(h) = unsafe { at.as_ref() } {
+        let here = ptr::eq(h.strand.load(Ordering::Relaxed), strand);
+        let ran_here = ptr::eq(h.ran_on.load(Ordering::Relaxed), home);
+        let below = h.lender.get();
+        if here && ran_here && !h.word.load().is_terminal() {
+            let name = if h.is(ARM) { h.identity().name() } else { h.name() }.to_owned();
+            let context = strand.context();
+            let (reason, target) = context.waits_for();
+            let on_top = above.is_none();
+            let waits = on_top && context.is_waiting() && reason != Reason::None;
+            let waits_for = match (&above, reason) {
+                (Some(above), _) => Some(format!("request '{above}', on the same stack")),
+                _ if !waits => None,
+                (_, Reason::Request) => Some("a request".to_owned()),
+                (_, Reason::Arm) => Some("the other arm of its join".to_owned()),
+                (_, Reason::Scope) => Some("the jobs of its scope".to_owned()),
+                (_, Reason::Pool) => Some("the members of its pool".to_owned()),
+                (_, Reason::Runtime) => Some("the end of a runtime".to_owned()),
+                _ => None,
+            };
+            let parked = !on_top || waits;
+            frames.push(Found {
+                laggard: Laggard {
+                    id: any::id_of(h),
+                    name: name.clone(),
+                    state: if parked { State::Suspended } else { State::Running },
+                    worker,
+                    waits_for,
+                },
+                header: at,
+                target: if waits && reason == Reason::Request { target.cast() } else { ptr::null() },
+                scope: h.scope.get(),
+            });
+            above = Some(name);
+        } else if !here {
+            return None;
+        }
+        at = below;
+        if frames.len() > DEEPEST {
+            return None;
+        }
+    }
+    Some(frames)
+}
+
+/// What waits for one that was found is told so by name.
+fn name_targets(found: &mut [Found]) {
+    for n in 0..found.len() {
+        let target = found[n].target;
+        if !target.is_null()
+            && let Some(at) = found.iter().position(|other| ptr::eq(other.header, target))
+        {
+            found[n].laggard.waits_for = Some(format!("request '{}'", found[at].laggard.name));
+        }
+    }
+}
+
+/// Scopes in foreign threads that wait for one that was found.
+fn scopes(found: &[Found]) -> Vec<Laggard> {
+    let mut scopes = Vec::new();
+    crate::parked::each_scope(|thread, scope| {
+        if let Some(job) = found.iter().find(|found| ptr::eq(found.scope, scope)) {
+            scopes.push(Laggard {
+                id: RequestId::next(),
+                name: format!("a scope in thread '{thread}'"),
+                state: State::Suspended,
+                worker: None,
+                waits_for: Some(format!("request '{}'", job.laggard.name)),
+            });
+        }
+    });
+    scopes
+}
