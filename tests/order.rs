@@ -197,6 +197,7 @@ fn a_priority_given_inside_a_request_makes_a_root_for_the_order() {
 /// Urgent work that comes while the worker is deep in direct runs gets in at the next wait, however deep.
 #[test]
 fn an_urgent_root_gets_in_at_the_next_wait_of_a_worker_deep_in_direct_runs() {
+    let _not = support::not_on(support::Modes::Both, "it holds its workers");
     for kind in support::kinds() {
         let _dog = Watchdog::new(format_args!("{kind:?}"));
         let runtime = kind.build();
@@ -334,6 +335,7 @@ fn of_64_roots_no_younger_one_is_picked_while_an_older_one_is_there() {
 /// what the workers hold, never by whole families.
 #[test]
 fn families_end_about_in_the_order_of_their_age() {
+    let _not = support::not_on(support::Modes::Both, "it holds its workers");
     const CHILDREN: usize = 16;
     on_each(|runtime| {
         let held = hold_workers(runtime);

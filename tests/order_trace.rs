@@ -373,11 +373,13 @@ fn gets_in_at_the_next_wait(priority: Priority) {
 
 #[test]
 fn an_urgent_root_gets_in_at_the_next_wait_of_the_worker_that_runs_the_youngest() {
+    let _not = support::not_on(support::Modes::Both, "it holds its workers");
     gets_in_at_the_next_wait(Priority::URGENT);
 }
 
 #[test]
 fn an_older_root_gets_in_at_the_next_wait_of_the_worker_that_runs_the_youngest() {
+    let _not = support::not_on(support::Modes::Both, "it holds its workers");
     gets_in_at_the_next_wait(Priority::NORMAL);
 }
 
