@@ -362,9 +362,10 @@ unsafe fn collect<'a>(start: NonNull<Context>) -> Option<Vec<Held<'a>>> {
         match ahead {
             Ahead::Stack { context, .. } if context == start => return Some(ring),
             Ahead::Stack { context, .. } => at = context,
-            // SAFETY: a context with an edge is a strand's, and `start` is held.
             Ahead::All(scope) => {
-                return is_job_here(unsafe { Strand::of(start.as_ref()) }, scope).then_some(ring);
+                // SAFETY: a context with an edge is a strand's, and `start` is held.
+                let strand = unsafe { Strand::of(start.as_ref()) };
+                return is_job_here(strand, scope).then_some(ring);
             }
             Ahead::Unknown => return None,
         }

@@ -186,7 +186,8 @@ impl<T> Request<T> {
     ///
     /// [`Cancelled`](WaitError::Cancelled) if the *caller* was cancelled, whatever the target is;
     /// [`Failed`](WaitError::Failed) with the target's failure; [`TargetCancelled`](WaitError::TargetCancelled);
-    /// [`CircularWait`](WaitError::CircularWait) if the target is the caller itself, or waits for it on the same stack.
+    /// [`CircularWait`](WaitError::CircularWait) if the target is the caller itself, or waits for it in its turn, directly or through
+    /// others; mostly it is the wait that closes the circle which is told.
     /// If there is no stack to go on with meanwhile, `Failed` with a [`StackError`](forebear_context::error::StackError).
     ///
     /// ```

@@ -122,7 +122,7 @@ fn to_wait_for_the_request_in_its_own_callback_is_a_circular_wait() {
     });
 }
 
-/// It runs on the stack of the one it waits for.
+/// It runs on the stack of the one it waits for. Where it does not, it is the last of the two waits that is told.
 #[test]
 fn to_wait_in_a_callback_for_the_lender_of_the_stack_is_a_circular_wait() {
     let _not = crate::support::not_on(
@@ -135,10 +135,13 @@ fn to_wait_in_a_callback_for_the_lender_of_the_stack_is_a_circular_wait() {
             let me = Request::current().unwrap();
             let inner = Request::new(|| 7);
             inner.on_done(move |_| send.send(me.wait()).unwrap());
-            inner.take().unwrap()
+            inner.take()
         });
-        assert_eq!(outer.wait().unwrap(), &7);
-        assert!(matches!(answer.come().unwrap(), Err(WaitError::CircularWait(_))));
+        let is_circular = |answer: &WaitError| matches!(answer, WaitError::CircularWait(_));
+        let taken = outer.wait().unwrap();
+        let told = answer.come().unwrap();
+        assert_ne!(taken.as_ref().is_err_and(is_circular), told.as_ref().is_err_and(is_circular));
+        assert!(matches!(taken, Ok(7)) || told.is_ok(), "{taken:?}, {told:?}");
     });
 }
 

@@ -33,7 +33,9 @@ pub enum WaitError {
     TimedOut,
     /// The request failed. Everybody who waits gets the same.
     Failed(Failure),
-    /// The wait would have closed a circle in which everybody waits for the next.
+    /// The wait has closed a circle in which everybody waits for the next, with the names. If the end of a `join`, a `scope` or a
+    /// pool closed it, or it is very long, another wait in the circle is told. The others in it go on when the one that is told
+    /// returns or fails.
     CircularWait(Cycle),
     /// Other handles exist, so the value cannot be moved out. Only from `take`.
     Shared,
