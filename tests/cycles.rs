@@ -218,7 +218,7 @@ fn a_circle_through_a_stolen_arm_is_found_whoever_closes_it() {
                         || {
                             // Until it is stolen, and then to the end of the join, sooner or later.
                             while !stolen.is_up() {
-                                join(|| thread::yield_now(), || ());
+                                join(thread::yield_now, || ());
                             }
                             if maker_last {
                                 until(|| asked.is_up() && known.get(1).state() == State::Suspended);
