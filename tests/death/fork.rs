@@ -60,7 +60,7 @@ fn any_use_of_an_inherited_runtime_is_a_clear_panic() {
         let unsubmitted = runtime.enter(|| Request::new(|| 1));
         let (open, opened) = std::sync::mpsc::channel::<()>();
         let suspended = runtime.spawn(move || opened.recv());
-        let mut working = Some(runtime.spawn(|| forebear::yield_now()));
+        let mut working = Some(runtime.spawn(forebear::yield_now));
         ended_well(fork(|| {
             refused("spawn", || runtime.spawn(|| 1));
             refused("run", || runtime.run(|| 1));
@@ -100,7 +100,7 @@ fn any_use_of_an_inherited_runtime_is_a_clear_panic() {
 fn a_new_runtime_works_in_the_child_and_so_does_the_default() {
     let end = child::run("", &[], |_| {
         assert_eq!(spawn(|| 1).take().unwrap(), 1);
-        let _busy = spawn(|| std::thread::sleep(Duration::from_secs(3_600)));
+        let _busy = spawn(std::thread::park);
         ended_well(fork(|| {
             let runtime = Runtime::builder().workers(2).build().unwrap();
             assert_eq!(runtime.run(|| (0..10).map(|n| spawn(move || n).take().unwrap()).sum::<i32>()), 45);
@@ -136,7 +136,7 @@ fn forks_while_other_threads_use_runtimes_hang_nobody() {
             for _ in 0..3 {
                 threads.spawn(|| {
                     while !over.load(std::sync::atomic::Ordering::Acquire) {
-                        _ = runtime.spawn(|| forebear::yield_now()).wait();
+                        _ = runtime.spawn(forebear::yield_now).wait();
                         runtime.run(|| spawn(|| 1).take()).unwrap();
                         spawn(|| 1).wait_timeout(Duration::from_secs(60)).unwrap();
                     }
