@@ -44,6 +44,10 @@
 //! * **D3** The context that a seat names is there while it does: a thread gives its seats back before its strand goes.
 //! * **D4** While user code runs on the host the list of submitters is empty and no order is left.
 
+mod seat;
+
+pub(crate) use self::seat::{Seat, handle_gone, put_aside};
+
 use std::cell::RefCell;
 use std::ptr;
 use std::ptr::NonNull;
@@ -51,22 +55,17 @@ use std::sync::PoisonError;
 use std::time::Instant;
 
 use forebear_context::clock::ManualClock;
-use forebear_context::context::{Context, ForeignContext, Reason};
-use forebear_context::error::{CancelReason, Cycle};
-use forebear_context::lineage::NO_KEY;
+use forebear_context::context::{Context, ForeignContext};
+use forebear_context::error::Cycle;
 use forebear_context::shim::atomic::{AtomicUsize, Ordering};
 use forebear_context::shim::{Arc, Mutex, MutexGuard};
 
 use crate::cancel;
-use crate::cell;
 use crate::foreign;
 use crate::header::Header;
-use crate::home;
-use crate::hooks;
 use crate::request_pool;
 use crate::shared::Shared;
 use crate::strand::Strand;
-use crate::worker::Worker;
 
 /// How many threads can use a synchronous runtime at a time; more wait for a seat.
 pub(crate) const SEATS: usize = 32;
@@ -414,150 +413,4 @@ pub(crate) fn drive_some(strand: &Strand) -> bool {
         ran |= (0..some).take_while(|_| seat.worker().step(strand)).count() > 0;
     }
     ran || seats.iter().any(Seat::pass_time)
-}
-
-/// A thread's seat in a runtime.
-#[derive(Clone)]
-pub(crate) struct Seat {
-    pub shared: Arc<Shared>,
-    pub index: usize,
-}
-
-impl Seat {
-    /// What stands on it.
-    pub(crate) fn worker(&self) -> &Worker {
-        &self.shared.workers()[self.index]
-    }
-
-    fn pass_time(&self) -> bool {
-        self.shared.driven.as_ref().is_some_and(|driven| driven.pass_time(&self.shared))
-    }
-
-    /// Drives until nothing is left. `strand` is the thread's own, and not in a wait.
-    fn drain(&self, strand: &Strand) {
-        let context = strand.context();
-        loop {
-            while self.worker().step(strand) {}
-            if self.worker().is_done() {
-                return;
-            }
-            if request_pool::unstick()
-                || self.pass_time()
-                || crate::worker::settle_circle(std::slice::from_ref(self), strand)
-            {
-                continue;
-            }
-            let ticket = context.begin(Reason::None, ptr::null_mut());
-            // SAFETY: the thread's own strand is foreign, and this is its thread. It returns when it is nudged.
-            unsafe { ForeignContext::block(context, None) };
-            context.abandon(ticket);
-        }
-    }
-
-    /// Gives it back; nothing stands on it. If nobody has a handle any more and nobody a seat, that is the end.
-    fn give_back(&self) {
-        self.worker().stand_up();
-        let Some(driven) = &self.shared.driven else { return };
-        driven.give_back(self.index);
-        end_if_done(&self.shared);
-    }
-
-    /// The thread exits: what has begun here is aborted, and driven to its end.
-    pub(crate) fn leave(&self, strand: &Strand) {
-        self.worker().abort_begun();
-        self.drain(strand);
-        self.give_back();
-    }
-}
-
-/// Whether this thread is inside the driver, which runs no user code itself.
-fn is_driving(shared: &Shared, index: usize) -> bool {
-    shared.workers()[index].driver.as_ref().is_some_and(|driver| driver.is_driving())
-}
-
-/// The last handle has gone: what was submitted ends here, if this thread may drive; else where it stands.
-pub(crate) fn handle_gone(shared: &Arc<Shared>) {
-    shared.signals.stop();
-    let Some(driven) = &shared.driven else { return };
-    if let Some(strand) = foreign::strand()
-        && strand.worker().is_none()
-        && let Some(index) = foreign::seat(shared)
-    {
-        if !is_driving(shared, index) {
-            let seat = Seat { shared: shared.clone(), index };
-            seat.drain(strand);
-            foreign::forget_seat(shared);
-            seat.give_back();
-        }
-        return;
-    }
-    if driven.any_taken() {
-        // They find that it stops when they have done what they are at.
-        driven.nudge_all();
-        return;
-    }
-    let theirs = shared.clone();
-    let end = std::thread::Builder::new().name("forebear end".into()); // not modelled: it drives and ends
-    let drive = move || {
-        if let Some(strand) = foreign::strand()
-            && let Some(index) = foreign::seat(&theirs)
-        {
-            let seat = Seat { shared: theirs.clone(), index };
-            seat.drain(strand);
-            foreign::forget_seat(&theirs);
-            seat.give_back();
-        }
-    };
-    if let Err(error) = end.spawn(drive) {
-        hooks::die(&format_args!("the last handle went where nobody drives, and {error}"));
-    }
-}
-
-/// Takes the runtime down when its last handle has gone, and nobody has a seat.
-fn end_if_done(shared: &Arc<Shared>) {
-    if shared.signals.is_stopping() && shared.driven.as_ref().is_some_and(Driven::ends) {
-        while !shared.end_driven() {
-            // A root has come since: nobody will run it.
-            cancel_roots(shared);
-        }
-        end_aside(shared);
-        // SAFETY: nobody has a seat, and nobody takes one.
-        unsafe { shared.close() };
-    }
-}
-
-/// These are claimed, with the runner's link, and are to be ended by a driver.
-pub(crate) fn put_aside(shared: &Shared, ended: Vec<NonNull<Header>>) {
-    let Some(driven) = shared.driven.as_ref().filter(|_| !ended.is_empty()) else { return };
-    driven.aside.lock().unwrap_or_else(PoisonError::into_inner).extend(ended.into_iter().map(Aside));
-    driven.nudge_all();
-    if shared.is_over() {
-        end_aside(shared);
-    }
-}
-
-/// Ends what others have put aside, here.
-fn end_aside(shared: &Shared) {
-    while let Some(header) = shared.driven.as_ref().and_then(Driven::take_aside) {
-        // SAFETY: claimed, with the runner's link.
-        unsafe { cell::end_claimed(header) };
-    }
-}
-
-/// Ends what has been pushed and will not be run.
-fn cancel_roots(shared: &Shared) {
-    end_aside(shared);
-    while shared.roots.key() != NO_KEY
-        && let Some(header) = shared.roots.pop(NO_KEY)
-    {
-        // SAFETY: E1: the entry's link; W1 if it is claimed.
-        unsafe {
-            if header.as_ref().word.claim_by_queue() {
-                header.as_ref().side_or_new().reason.set(Some(CancelReason::Shutdown));
-                cell::end_claimed(header);
-            } else {
-                home::release(header);
-            }
-        }
-    }
 }
