@@ -83,6 +83,8 @@ mod stack;
 #[cfg(not(loom))]
 mod strand;
 #[cfg(not(loom))]
+mod submit;
+#[cfg(not(loom))]
 mod urgency;
 #[cfg(not(loom))]
 mod wait;

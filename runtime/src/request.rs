@@ -27,6 +27,7 @@ use crate::cancel;
 use crate::cell::{self, Fallible, Plain};
 use crate::header::Header;
 use crate::strand;
+use crate::submit;
 use crate::wait::{self, Terms};
 use crate::word::{CANCELLED, FAILED, FINISHED, HANDLE, SUBMITTED};
 
@@ -173,7 +174,7 @@ impl<T> Request<T> {
     #[inline]
     pub fn submit(&self) -> &Self {
         // SAFETY: this handle.
-        unsafe { wait::submit(self.header, SUBMITTED) };
+        unsafe { submit::submit(self.header, SUBMITTED) };
         self
     }
 

@@ -25,28 +25,26 @@ use std::time::{Duration, Instant};
 
 use forebear_context::context::edge::Ahead;
 use forebear_context::context::{Cause, Reason, Ticket, WaitNode};
-use forebear_context::error::{CancelReason, Error, Failure, WaitError};
+use forebear_context::error::{Error, Failure, WaitError};
 use forebear_context::shim::atomic::Ordering;
 
-use crate::attention::{DRIVEN, HUNGRY, MARKS, NOTICE, OLDER, SHUT};
+use crate::attention::{DRIVEN, MARKS, NOTICE, OLDER};
 use crate::cancel;
-use crate::cell;
 use crate::cycle;
 use crate::deadlines::{Deadlines, park_until};
 use crate::driver;
 use crate::ending::Stage;
 use crate::foreign;
-use crate::header::{DETACHED, Header, OWN_STACK, ROOT};
-use crate::kin;
+use crate::header::{Header, OWN_STACK};
 use crate::no_suspend;
-use crate::notice::{self, Notice};
 use crate::parked;
 use crate::request_pool;
 use crate::run;
 use crate::strand::{LEFT_PARKED, Strand};
+use crate::submit;
 use crate::urgency;
 use crate::word::{CANCELLED, FAILED, HELD, NEW, PRIVATE, WAITERS};
-use crate::worker::{Worker, is_unwinding};
+use crate::worker::is_unwinding;
 
 /// How to wait.
 #[derive(Clone, Copy, Debug, Default)]
@@ -265,7 +263,7 @@ pub(crate) unsafe fn prepare<'a>(
                 }
                 if bits.life() == NEW || bits.has(PRIVATE) {
                     // SAFETY: the caller's count.
-                    unsafe { tell_family(header) };
+                    unsafe { submit::tell_family(header) };
                 }
                 // SAFETY: just claimed as lent; the caller's count is held.
                 unsafe { run_here(strand, header) };
@@ -274,7 +272,7 @@ pub(crate) unsafe fn prepare<'a>(
         }
         if bits.life() == NEW {
             // SAFETY: the caller's count.
-            unsafe { submit(header, 0) };
+            unsafe { submit::submit(header, 0) };
             continue;
         }
         let deadlines = &shared.deadlines;
@@ -331,37 +329,6 @@ pub(crate) unsafe fn prepare<'a>(
             }
         }
         return Step::Park(strand, ticket, deadlines);
-    }
-}
-
-/// A request made elsewhere is claimed or submitted here, for the first time: the owner of its family learns of it.
-///
-/// # Safety
-///
-/// The caller has a count of the request.
-unsafe fn tell_family(header: NonNull<Header>) {
-    // SAFETY: by contract.
-    let h = unsafe { header.as_ref() };
-    if h.lineage.parent().is_null() || h.is(DETACHED) {
-        return;
-    }
-    // SAFETY: M3.
-    let Some(home) = (unsafe { h.home.get().as_ref() }) else { return };
-    if cancel::own_home(crate::strand::get()) == h.home.get() {
-        return;
-    }
-    if !home.is_unattended() {
-        h.word.add_link();
-        // SAFETY: the link just made.
-        if unsafe { notice::leave(home, Notice::Kin(header)) } {
-            return;
-        }
-        // SAFETY: as above.
-        unsafe { crate::home::release(header) };
-    }
-    if home.is_unattended() {
-        // Its owner may be gone; but the list has a lock.
-        kin::link(h);
     }
 }
 
@@ -455,178 +422,6 @@ unsafe fn run_here(strand: &Strand, header: NonNull<Header>) {
             }
             strand.home.set(home);
             strand.entered.set(entered);
-        }
-    }
-}
-
-/// Submits a request, unless that has been done: to the private list of its maker's worker if called there, else to the roots' shelf.
-///
-/// # Safety
-///
-/// The caller holds a handle or a link.
-#[inline]
-pub(crate) unsafe fn submit(header: NonNull<Header>, marks: u64) {
-    // SAFETY: by contract.
-    let h = unsafe { header.as_ref() };
-    // The commonest case: by its maker, whom no cancel concerns: one that comes later finds it in the list.
-    if let Some(strand) = crate::strand::get()
-        && let Some(worker) = strand.worker()
-        && let Some(top) = strand.request()
-        && ptr::eq(h.lineage.parent(), &top.lineage)
-        && goes_to_own_list(worker, h)
-    {
-        let attention = worker.post.attention.get();
-        if attention & (NOTICE | MARKS) == 0 {
-            submit_to(worker, h, marks, attention);
-            return;
-        }
-    }
-    // SAFETY: by contract.
-    unsafe { submit_slowly(header, marks) };
-}
-
-/// Whether the request, submitted on this worker, may stand in its private list.
-#[inline(always)]
-fn goes_to_own_list(worker: &Worker, h: &Header) -> bool {
-    // Roots never go into a private list: it could hide them behind a request that spins for them. What wants a stack of
-    // its own is nothing for its maker's waits.
-    !h.is(OWN_STACK | ROOT) && ptr::eq(h.home.get(), worker.home())
-}
-
-#[inline(always)]
-fn submit_to(worker: &Worker, h: &Header, marks: u64, attention: u32) {
-    if h.word.submit(marks | PRIVATE) {
-        enter_list(worker, h, attention);
-    }
-}
-
-/// Puts a request that has just been queued into the worker's private list. The entry's link goes with it; the caller has
-/// another count.
-#[inline(always)]
-fn enter_list(worker: &Worker, h: &Header, attention: u32) {
-    worker.list.insert(h);
-    worker.note_inserted(h.lineage.key());
-    if attention & (HUNGRY | DRIVEN | SHUT) != 0 {
-        if attention & SHUT != 0 && worker.refuse_spawned(h) {
-            return;
-        }
-        if attention & HUNGRY != 0 {
-            worker.feed();
-        }
-        if attention & DRIVEN != 0 {
-            // SAFETY: the caller has a count of the request.
-            unsafe { worker.queued_here(NonNull::from(h)) };
-        }
-    }
-}
-
-/// Puts a request that has just been queued on the roots' shelf, and sees to it that its family knows of it.
-///
-/// # Safety
-///
-/// The entry's link is the caller's, and goes with it; the caller has another count.
-unsafe fn enter_roots(header: NonNull<Header>) {
-    // SAFETY: by contract.
-    let h = unsafe { header.as_ref() };
-    if cancel::own_home(crate::strand::get()) == h.home.get() {
-        kin::link(h);
-    } else {
-        // SAFETY: by contract.
-        unsafe { tell_family(header) };
-    }
-    // SAFETY: by contract.
-    unsafe { push_root(header) };
-}
-
-/// The worker whose private list a request goes to that is queued here.
-fn own_worker(h: &Header) -> Option<&'static Worker> {
-    let worker = crate::strand::get().and_then(Strand::worker);
-    worker.filter(|worker| goes_to_own_list(worker, h) && !h.lineage.parent().is_null())
-}
-
-/// # Safety
-///
-/// As [`submit`].
-#[cold]
-#[inline(never)]
-unsafe fn submit_slowly(header: NonNull<Header>, marks: u64) {
-    // SAFETY: by contract.
-    let h = unsafe { header.as_ref() };
-    if h.word.load().life() == NEW && cancel::is_orphaned_by_cancel(h) {
-        // SAFETY: by contract.
-        unsafe { cancel::cancel_orphan(header) };
-        return;
-    }
-    match own_worker(h) {
-        Some(worker) => submit_to(worker, h, marks, worker.post.attention.get()),
-        None => {
-            if h.word.submit(marks) {
-                // SAFETY: by contract; the entry's link is ours.
-                unsafe { enter_roots(header) };
-            }
-        }
-    }
-}
-
-/// Submits a request that a pool has held back; once, by who admits it, with the pool's link.
-///
-/// # Safety
-///
-/// The pool's link is the caller's, and goes with this; the caller has another count.
-#[cold]
-pub(crate) unsafe fn admit(header: NonNull<Header>) {
-    // SAFETY: by contract.
-    let h = unsafe { header.as_ref() };
-    if cancel::is_orphaned_by_cancel(h) {
-        // SAFETY: by contract.
-        unsafe { cancel::cancel_orphan(header) };
-    }
-    let own = own_worker(h);
-    if !h.word.admit(if own.is_some() { PRIVATE } else { 0 }) {
-        // Cancelled meanwhile.
-        h.word.release_link();
-        return;
-    }
-    match own {
-        Some(worker) => enter_list(worker, h, worker.post.attention.get()),
-        // SAFETY: by contract; the entry's link is ours.
-        None => unsafe { enter_roots(header) },
-    }
-    let (key, here) = (h.urgency(), crate::strand::get().and_then(Strand::worker));
-    if key < h.lineage.key() {
-        // Those who waited meanwhile raised it, which nobody could see.
-        // SAFETY: U2: the caller's count.
-        unsafe { urgency::follow(here, header, key) };
-    }
-}
-
-/// Puts a queued request on the roots' shelf; if its runtime is over it ends here and now.
-///
-/// # Safety
-///
-/// The entry's link is the caller's.
-pub(crate) unsafe fn push_root(header: NonNull<Header>) {
-    // SAFETY: the link.
-    let h = unsafe { header.as_ref() };
-    // SAFETY: M3; the record may go with the header, so a count is held over the push.
-    let shared = unsafe { (*h.home.get()).shared() }.arc();
-    if crate::strand::get().is_none_or(|strand| strand.worker().is_none()) {
-        shared.check_process();
-    }
-    if shared.driven.is_some() {
-        // SAFETY: the link.
-        if unsafe { driver::root_comes(&shared, header) } {
-            return;
-        }
-    }
-    if !shared.push_root(header) {
-        if h.word.claim_by_queue() {
-            h.side_or_new().reason.set(Some(CancelReason::Shutdown));
-            // SAFETY: W1. Its callable may borrow, hence is not put off.
-            unsafe { cell::end_claimed(header) };
-        } else if h.word.release_link() {
-            // SAFETY: W4.
-            unsafe { crate::home::end(header) };
         }
     }
 }

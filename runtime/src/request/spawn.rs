@@ -10,7 +10,7 @@ use crate::builder::{RequestBuilder, create};
 use crate::cell::{self, BOXED_ABOVE, Birth, Boxed, Callable, Fallible, Plain};
 use crate::origin::{self, Rank};
 use crate::strand;
-use crate::wait;
+use crate::submit;
 use crate::word::{self, HANDLE, SPAWNED};
 
 /// Makes a request and submits it: faster than the two steps, since nobody else has it yet. The handle may be dropped.
@@ -139,10 +139,10 @@ unsafe fn spawn_outside<T, C: Callable<T>>(callable: C, scope: *const crate::sco
     unsafe {
         header.as_ref().scope.set(scope);
         if root {
-            wait::push_root(header);
+            submit::push_root(header);
         } else {
             // It has a family to be put into, which may be cancelled.
-            wait::submit(header, word::SUBMITTED);
+            submit::submit(header, word::SUBMITTED);
         }
         Request::from_raw(header)
     }

@@ -22,8 +22,8 @@ use crate::request::Request;
 use crate::runtime::parallelism;
 use crate::scope::{Scope, into_wait_error, try_scope};
 use crate::strand::Strand;
+use crate::submit;
 use crate::urgency;
-use crate::wait;
 
 /// The lanes that a waiter has spawned, and perhaps some that are over: what its wait, [`Reason::Pool`], points at.
 pub(crate) type Lanes = Vec<AnyRequest>;
@@ -217,7 +217,7 @@ impl<'a, 'env: 'a, T: Send + 'env> Waiter<'a, 'env, T> {
             // SAFETY: G3: it was taken out of the run here; the handle has a link of its own.
             unsafe {
                 if !request.raw().as_ref().word.let_go() {
-                    wait::admit(request.raw());
+                    submit::admit(request.raw());
                 }
             }
         }

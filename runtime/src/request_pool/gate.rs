@@ -47,7 +47,7 @@ use crate::any::AnyRequest;
 use crate::header::Header;
 use crate::scope::ScopeCore;
 use crate::strand::Strand;
-use crate::wait;
+use crate::submit;
 use crate::word::{self, HELD};
 
 /// The pools that somebody has asked for a member, and that were full.
@@ -170,7 +170,7 @@ pub(crate) unsafe fn want(asker: &Strand, header: NonNull<Header>) -> *const Boa
     let admitted = board.with_gate(|gate| unsafe { gate.run.as_ref() }.ask(gate, asker, header)).flatten();
     if let Some(request) = admitted {
         // SAFETY: G3.
-        unsafe { wait::admit(request.raw()) };
+        unsafe { submit::admit(request.raw()) };
     }
     Arc::as_ptr(&board)
 }
@@ -193,7 +193,7 @@ fn unstick_all() -> bool {
         if let Some(request) = admitted {
             any = true;
             // SAFETY: G3.
-            unsafe { wait::admit(request.raw()) };
+            unsafe { submit::admit(request.raw()) };
         }
     }
     any

@@ -17,7 +17,7 @@ use crate::any::AnyRequest;
 use crate::attention::HUNGRY;
 use crate::scope::Scope;
 use crate::strand::{self, Strand};
-use crate::wait;
+use crate::submit;
 use crate::yielding::yield_now;
 
 /// A lane that has been spawned. If it never begins, it tells when it is dropped.
@@ -77,7 +77,7 @@ impl<'scope, 'run, 'env: 'run, T: Send + 'env> Lane<'scope, 'run, 'env, T> {
                 board.list(number, Name::Included(request.clone()));
                 if held {
                     // SAFETY: G3: it was taken out of the run by this lane; the handle has a link of its own.
-                    unsafe { wait::admit(request.raw()) };
+                    unsafe { submit::admit(request.raw()) };
                 }
                 request.wait().map(|()| Some(Came::Included { kept }))
             }

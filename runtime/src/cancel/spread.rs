@@ -1,0 +1,400 @@
+//! One spreading: how a cancel goes on from a request to what descends from it, by the owner of one home. See the head of
+//! [`super`].
+
+use std::ptr::{self, NonNull};
+
+use forebear_context::error::CancelReason;
+use forebear_context::shim::atomic::Ordering;
+
+use super::{asks, demand, is_cancelled, is_orphaned_by_cancel, list_demand};
+use crate::attention::NOTICE;
+use crate::cell;
+use crate::driver;
+use crate::header::{ARM, DELIVERED, DETACHED, Header};
+use crate::home::{self, Home};
+use crate::kin;
+use crate::notice::{self, Notice};
+use crate::scope::ScopeCore;
+use crate::strand;
+use crate::word::{Cancel, Demand};
+use crate::worker::Worker;
+
+/// One spreading, by the owner of one home. See the module head.
+pub(super) struct Spread<'a> {
+    pub(super) home: &'a Home,
+    /// Whether this thread owns the home. Then what ran there is gone on from here.
+    pub(super) owned: bool,
+    /// The worker whose home it is, if it is owned.
+    pub(super) worker: Option<&'a Worker>,
+    /// What those that are asked next are told, if not that their parent is cancelled.
+    pub(super) reason: Option<CancelReason>,
+    /// If it is to abort the jobs of this scope only.
+    pub(super) of_scope: *const ScopeCore,
+    /// Started here (or over): to be gone on from.
+    pub(super) work: Vec<NonNull<Header>>,
+    /// Claimed by us, with the runner's link: to be ended.
+    pub(super) ended: Vec<NonNull<Header>>,
+    /// Held by a link until this is over.
+    pub(super) held: Vec<NonNull<Header>>,
+}
+
+impl<'a> Spread<'a> {
+    pub(super) fn on(home: &'a Home) -> Spread<'a> {
+        let worker = home.shared().workers().get(home.worker as usize);
+        if let Some(strand) = strand::get() {
+            kin::settle(strand, home);
+        }
+        Spread { owned: true, worker, ..Spread::beside(home) }
+    }
+
+    /// By a thread that does not own the home.
+    pub(super) fn beside(home: &'a Home) -> Spread<'a> {
+        Spread {
+            home,
+            owned: false,
+            worker: None,
+            reason: None,
+            of_scope: ptr::null(),
+            work: Vec::new(),
+            ended: Vec::new(),
+            held: Vec::new(),
+        }
+    }
+
+    /// Works off what others have left.
+    pub(super) fn notices(&mut self) {
+        self.sweep_if_due();
+        for notice in self.home.desk.take() {
+            let header = notice.header();
+            // SAFETY: O1.
+            let h = unsafe { header.as_ref() };
+            match notice {
+                Notice::Cancelled(_) if ptr::eq(h.ran_on.load(Ordering::Relaxed), self.home) => {
+                    self.from(header)
+                }
+                // It was left with everybody, and started elsewhere.
+                Notice::Cancelled(_) => {}
+                Notice::Scope(_) => self.scopes(header),
+                Notice::End(_) => {
+                    // The link is the runner's.
+                    self.ended.push(header);
+                    continue;
+                }
+                Notice::Kin(_) => {
+                    kin::link(h);
+                    if is_orphaned_by_cancel(h) {
+                        self.visit(h);
+                        self.work_off();
+                    }
+                }
+            }
+            // SAFETY: O1.
+            unsafe { home::release(header) };
+        }
+    }
+
+    /// A request that started here is cancelled, or its parent is and it is over. Most have nobody to go on to, and cost no
+    /// allocation.
+    pub(super) fn from(&mut self, header: NonNull<Header>) {
+        let mut next = Some(header);
+        while let Some(header) = next {
+            // SAFETY: the caller's count, or it stands in a list of ours, which it leaves only by us.
+            let h = unsafe { header.as_ref() };
+            if h.word.load().is_terminal() || self.deliver(h) {
+                self.children(header);
+            }
+            next = self.work.pop();
+        }
+    }
+
+    pub(super) fn work_off(&mut self) {
+        if let Some(header) = self.work.pop() {
+            self.from(header);
+        }
+    }
+
+    /// The mark of one that runs here: wakes its stack, asks whom it lent to. False: it is in a shielded region, whose end
+    /// delivers.
+    pub(super) fn deliver(&mut self, h: &Header) -> bool {
+        if !is_cancelled(h) {
+            return false;
+        }
+        if h.state.get() & DELIVERED == 0 {
+            h.state.set(h.state.get() | DELIVERED);
+            if let Some(worker) = self.worker {
+                worker.count_marked(1);
+            }
+        }
+        self.wake(h);
+        true
+    }
+
+    pub(super) fn wake(&mut self, h: &Header) {
+        // SAFETY: a carrier's strand stays (K3); a foreign one is this thread's.
+        let Some(strand) = (unsafe { h.strand.load(Ordering::Relaxed).as_ref() }) else { return };
+        let Some(top) = strand.request() else { return };
+        if ptr::eq(top, h) {
+            // A foreign thread is awake: it is the one that does this.
+            if strand.context().cancel_wait()
+                && let Some(worker) = self.worker
+            {
+                worker.make_ready(NonNull::from(strand));
+            }
+            return;
+        }
+        // Lent: whoever stands above it is asked.
+        let mut above = top;
+        // SAFETY: what is below another on a stack is not over.
+        while let Some(below) = unsafe { above.lender.get().as_ref() } {
+            if ptr::eq(below, h) {
+                let asks = asks(Some(h), above);
+                let own = above.parent().is_some_and(|parent| ptr::eq(parent.identity(), h.identity()));
+                let side = (asks && own).then(|| above.side_or_new());
+                let came = above.word.lender_cancelled(asks, || {
+                    if let Some(side) = side.filter(|side| side.reason.get().is_none()) {
+                        side.reason.set(Some(CancelReason::Parent));
+                    }
+                    list_demand(above)
+                });
+                self.came(above, came);
+                return;
+            }
+            above = below;
+        }
+    }
+
+    /// Asks all children of a request that ran here.
+    pub(super) fn children(&mut self, header: NonNull<Header>) {
+        // SAFETY: as in `from`.
+        let parent = unsafe { header.as_ref() };
+        if parent.children.get() == 0 {
+            return;
+        }
+        if self.worker.is_some() {
+            self.private(parent);
+        }
+        if self.home.is_foreign() {
+            // Others may put children in.
+            self.foreign_family(self.home, parent);
+            return;
+        }
+        // SAFETY: N1: this home's owner.
+        unsafe { kin::each(parent, |child| self.visit(child)) };
+    }
+
+    /// Aborts the jobs of the stopped scopes in a request that runs here.
+    pub(super) fn scopes(&mut self, owner: NonNull<Header>) {
+        // SAFETY: the caller's count.
+        let h = unsafe { owner.as_ref() };
+        // SAFETY: as in `deliver`.
+        let Some(strand) = (unsafe { h.strand.load(Ordering::Relaxed).as_ref() }) else { return };
+        if h.word.load().is_terminal() {
+            return;
+        }
+        // SAFETY: this home's owner.
+        unsafe {
+            ScopeCore::each_stopped(strand, h, |scope, reason| {
+                self.of_scope = scope;
+                self.reason = Some(reason);
+                self.children(owner);
+            });
+        }
+        (self.of_scope, self.reason) = (ptr::null(), None);
+        self.work_off();
+    }
+
+    /// Those in the private list: the piece of it that ends with the parent's last.
+    pub(super) fn private(&mut self, parent: &Header) {
+        let Some(worker) = self.worker else { return };
+        let mut at = parent.last_child.get();
+        loop {
+            // SAFETY: P2, P3.
+            let Some(child) = (unsafe { at.as_ref() }) else { return };
+            if !ptr::eq(child.lineage.parent(), &parent.lineage) {
+                return;
+            }
+            at = child.prev.get();
+            if !self.of_scope.is_null() {
+                if ptr::eq(child.scope.get(), self.of_scope) {
+                    self.visit(child);
+                }
+                continue;
+            }
+            // Of one that nobody knows nobody can ask, but for the scope of a job.
+            let bits = child.word.load();
+            let known = bits.handles() > 0 || bits.links() > 1 || !child.scope.get().is_null();
+            let side = known.then(|| (child.side_or_new(), self.reason_told()));
+            let came = child.word.cancel_private(|| {
+                if let Some((side, reason)) = side {
+                    side.reason.set(Some(reason));
+                }
+                // In a runtime that is shut nobody's wait counts.
+                if self.is_shut() { Demand::Nobody } else { demand(child) }
+            });
+            match came {
+                Cancel::Ended => {
+                    if let Some((side, reason)) = side {
+                        // The exchange may not have asked for it: of a job that its maker has let go of only its scope knows.
+                        side.reason.set(Some(reason));
+                    }
+                    worker.list.remove(child);
+                    self.ended.push(NonNull::from(child));
+                }
+                came => self.came(child, came),
+            }
+        }
+    }
+
+    /// Asks one child that others may know of.
+    pub(super) fn visit(&mut self, child: &Header) {
+        if child.is(DETACHED) {
+            return;
+        }
+        if !self.of_scope.is_null() {
+            if let Some(reason) = self.reason.filter(|_| ptr::eq(child.scope.get(), self.of_scope)) {
+                let side = child.side_or_new();
+                let came = child.word.abort(|| side.reason.set(Some(reason)));
+                self.came(child, came);
+            }
+            return;
+        }
+        if child.is(ARM) {
+            // The same request: nobody is asked, and both arms run. One that has not started looks at its maker's mark when
+            // it does. That it has not is judged after an exchange on the word that its claim goes through: either the
+            // claim sees the mark, or this sees the claim.
+            if child.word.try_add_link() {
+                self.held.push(NonNull::from(child));
+                self.go_on(child);
+            }
+            return;
+        }
+        if child.word.load().is_terminal() {
+            self.came(child, Cancel::TooLate);
+            return;
+        }
+        let (side, reason) = (child.side_or_new(), self.reason_told());
+        let came = if self.is_shut() {
+            child.word.abort(|| side.reason.set(Some(reason)))
+        } else {
+            child.word.cancel_locked(|| {
+                side.reason.set(Some(reason));
+                demand(child)
+            })
+        };
+        self.came(child, came);
+    }
+
+    pub(super) fn reason_told(&self) -> CancelReason {
+        let spread = if self.is_shut() { CancelReason::Shutdown } else { CancelReason::Parent };
+        self.reason.unwrap_or(spread)
+    }
+
+    pub(super) fn came(&mut self, child: &Header, came: Cancel) {
+        match came {
+            Cancel::Ended => self.ended.push(NonNull::from(child)),
+            Cancel::Marked => self.go_on(child),
+            // Over, perhaps before its children.
+            Cancel::TooLate if child.word.load().is_terminal() => self.go_on(child),
+            Cancel::TooLate
+            | Cancel::MarkedShielded
+            | Cancel::AlreadyMarked
+            | Cancel::Vetoed
+            | Cancel::Unasked => {}
+        }
+    }
+
+    /// Goes on from one that has started: here, or by a notice.
+    pub(super) fn go_on(&mut self, child: &Header) {
+        let header = NonNull::from(child);
+        // SAFETY: M3.
+        match unsafe { child.ran_on.load(Ordering::Relaxed).as_ref() } {
+            Some(home) if self.owned && ptr::eq(home, self.home) => self.work.push(header),
+            Some(home) => self.pass_on(home, header),
+            None if child.word.load().is_unstarted() => {}
+            None => {
+                let workers = self.home.shared().workers();
+                workers.iter().for_each(|worker| self.pass_on(worker.home(), header));
+            }
+        }
+    }
+
+    /// A cancel goes on from `header` elsewhere. One that is forgotten has no children left (H1), and nothing to be told.
+    pub(super) fn pass_on(&mut self, home: &Home, header: NonNull<Header>) {
+        // SAFETY: it stands in a list of the caller's, or he has a count.
+        let h = unsafe { header.as_ref() };
+        if !h.word.try_add_link() {
+            return;
+        }
+        // SAFETY: the link just made.
+        if !unsafe { notice::leave(home, Notice::Cancelled(header)) } {
+            self.held.push(header);
+            if home.is_unattended() {
+                self.foreign_family(home, h);
+            }
+        }
+    }
+
+    /// Leaves what was claimed to a worker's loop: this thread may be about to leave its stack.
+    pub(super) fn put_aside(mut self) {
+        match self.worker {
+            Some(worker) => worker.put_aside(self.ended),
+            None => {
+                let shared = self.home.shared();
+                if shared.driven.is_some() {
+                    driver::put_aside(shared, std::mem::take(&mut self.ended));
+                }
+                for header in std::mem::take(&mut self.ended) {
+                    let mut workers = shared.workers().iter();
+                    // SAFETY: claimed by us, with the runner's link; if nobody reads it any more, it ends here. While a
+                    // foreign thread runs requests somebody does.
+                    unsafe {
+                        if !workers.any(|worker| notice::leave(worker.home(), Notice::End(header))) {
+                            cell::end_claimed(header);
+                        }
+                    }
+                }
+            }
+        }
+        for header in self.held {
+            // SAFETY: the link taken in `foreign_family`.
+            unsafe { home::release(header) };
+        }
+    }
+
+    /// The children of one that ran in a foreign thread, or on a worker that has gone, and is over: nobody there looks after
+    /// them any more.
+    pub(super) fn foreign_family(&mut self, home: &Home, parent: &Header) {
+        let mut children = Vec::new();
+        let lock = home.lock_families();
+        // SAFETY: N1: the lock.
+        unsafe {
+            kin::each(parent, |child| {
+                if child.word.try_add_link() {
+                    children.push(NonNull::from(child));
+                }
+            });
+        }
+        drop(lock);
+        for child in children {
+            self.held.push(child);
+            // SAFETY: the link just taken.
+            self.visit(unsafe { child.as_ref() });
+        }
+    }
+}
+
+impl Worker {
+    /// Does what others have left here. Runs no user code.
+    #[cold]
+    pub(crate) fn attend_notices(&self) {
+        if !self.home().desk.is_cleared(&self.post.attention) || self.is_to_sweep() {
+            let mut spread = Spread::on(self.home());
+            spread.notices();
+            spread.put_aside();
+        }
+        if self.has_put_aside() {
+            // The loop has yet to come to them.
+            self.post.attention.raise(NOTICE);
+        }
+    }
+}
