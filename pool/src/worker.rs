@@ -145,10 +145,10 @@ impl<S: Supply> Worker<S> {
 
     /// Blocks the thread until `look` finds something: for a worker that can take up nothing but what is for it by name.
     ///
-    /// `look` is called at once, and again after every [`Signals::wake`] for this worker, after every `tick`, and perhaps
-    /// for no reason. `tick` is asked before each look; without one the worker sleeps until it is woken. Unlike in
-    /// [`idle`](Self::idle) the worker does not count as asleep, so no [`Signals::notify_any`] chooses it: that wake-up
-    /// would be lost to the others. Sets the worker's state: sleeping, running.
+    /// `look` is called at once, and again after every [`wake`](crate::Signals::wake) for this worker, after every `tick`, and
+    /// perhaps for no reason. `tick` is asked before each look; without one the worker sleeps until it is woken. Unlike in
+    /// [`idle`](Self::idle) the worker does not count as asleep, so no [`notify_any`](crate::Signals::notify_any) chooses it:
+    /// that wake-up would be lost to the others. Sets the worker's state: sleeping, running.
     ///
     /// No wake-up is lost: a token is consumed only in front of a look, so whoever leaves one after the look keeps the
     /// thread from blocking.

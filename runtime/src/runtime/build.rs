@@ -238,7 +238,7 @@ impl RuntimeBuilder {
 
     /// The clock that deadlines and time-outs of this runtime go by; by default the system's, [`MonotonicClock`].
     ///
-    /// On a clock that jumps, as [`ManualClock`](forebear_context::clock::ManualClock) does, time passes by its jumps alone:
+    /// On a clock that jumps, as [`ManualClock`] does, time passes by its jumps alone:
     /// whoever moves it wakes all that is due on the spot, so a test need not wait for anything. Its
     /// [`now`](Clock::now) is called by workers and by the runtime's timer thread; a panic there ends the process.
     ///
