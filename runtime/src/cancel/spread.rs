@@ -36,6 +36,10 @@ pub(super) struct Spread<'a> {
     pub(super) ended: Vec<NonNull<Header>>,
     /// Held by a link until this is over.
     pub(super) held: Vec<NonNull<Header>>,
+    /// Held, over, and their children's home has nobody who looks after it: to be gone on from, here, by a loop.
+    left: Vec<NonNull<Header>>,
+    /// Whether that loop runs.
+    is_at_left: bool,
 }
 
 impl<'a> Spread<'a> {
@@ -58,6 +62,8 @@ impl<'a> Spread<'a> {
             work: Vec::new(),
             ended: Vec::new(),
             held: Vec::new(),
+            left: Vec::new(),
+            is_at_left: false,
         }
     }
 
@@ -329,9 +335,30 @@ impl<'a> Spread<'a> {
         if !unsafe { notice::leave(home, Notice::Cancelled(header)) } {
             self.held.push(header);
             if home.is_unattended() {
+                self.left.push(header);
+                self.work_off_left();
+            }
+        }
+    }
+
+    /// Goes on from what nobody else goes on from: a line of such may be of any length.
+    fn work_off_left(&mut self) {
+        if self.is_at_left {
+            return;
+        }
+        self.is_at_left = true;
+        while let Some(header) = self.left.pop() {
+            // SAFETY: held, by `pass_on`.
+            let h = unsafe { header.as_ref() };
+            // One that had just been claimed was left with everybody: who runs it reads that, if he is there.
+            // SAFETY: M3.
+            if let Some(home) = unsafe { h.ran_on.load(Ordering::Relaxed).as_ref() }
+                && home.is_unattended()
+            {
                 self.foreign_family(home, h);
             }
         }
+        self.is_at_left = false;
     }
 
     /// Leaves what was claimed to a worker's loop: this thread may be about to leave its stack.
