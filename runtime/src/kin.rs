@@ -6,8 +6,8 @@
 //! and those that ended before their own children. The rest are where the worker finds them: in one piece of its private
 //! list, or on the stack that runs.
 //!
-//! The list begins in the parent's header ([`crate::slot`]) and goes through the children's `next` and `prev`, which are free once they
-//! have left the private list. A child leaves it when its header ends.
+//! The list begins in the parent's header ([`crate::slot`]) and goes through the children's `next` and `prev`, which are free
+//! once they have left the private list. A child leaves it when its header ends.
 //!
 //! # Invariants
 //!
