@@ -19,7 +19,9 @@ use forebear::{
     WaitError, check_cancelled, is_cancelled, join, shield, spawn, try_scope, yield_now,
 };
 use support::order::root;
-use support::{Come, Count, Flag, Random, Watchdog, hold_thread_until, kinds, on_each, soaking, until};
+use support::{
+    Come, Count, Flag, Random, Watchdog, hold_thread_until, kinds, on_each, on_each_of, soaking, until,
+};
 
 // ---- random families ----------------------------------------------------------------------------------------------------
 
@@ -498,6 +500,44 @@ fn very_many_generations_that_are_over_are_gone_through() {
             Ok(()) => member.state() == State::Finished,
             Err(_) => member.state() == State::Cancelled,
         }));
+    });
+}
+
+/// As above, of generations that a thread without a loop ran one after the other: nobody there goes on from them.
+#[test]
+fn very_many_generations_that_a_thread_ran_are_gone_through() {
+    fn generation(
+        rest: usize,
+        gate: Request<()>,
+        give: mpsc::Sender<Request<()>>,
+        tell: mpsc::Sender<AnyRequest>,
+    ) {
+        if rest == 0 {
+            return tell.send(spawn(move || gate.wait().copied()).any()).unwrap();
+        }
+        let next = give.clone();
+        give.send(Request::new(move || generation(rest - 1, gate, next, tell))).unwrap();
+    }
+    on_each_of(&[1, 2], |runtime| {
+        let gate = Gate::new(runtime);
+        let (closed, (give, given), (tell, told)) = (gate.request(), mpsc::channel(), mpsc::channel());
+        let first = root(runtime).spawn(move || {
+            let line = closed.clone();
+            let next = give.clone();
+            give.send(Request::new(move || generation(MANY / 4, line, next, tell))).unwrap();
+            drop(give);
+            closed.wait().copied()
+        });
+        let runner = thread::spawn(move || {
+            given.iter().inspect(|next: &Request<()>| next.wait().copied().unwrap()).collect::<Vec<_>>()
+        });
+        let kept = runner.join().unwrap();
+        let last = told.recv().unwrap();
+        asleep(&first);
+        first.cancel();
+        ends_cancelled(&first);
+        assert!(matches!(last.watch(), Err(WaitError::TargetCancelled(_))), "{last:?}");
+        drop(kept);
     });
 }
 
