@@ -80,6 +80,8 @@ pub use forebear_runtime::{
 #[cfg(panic = "unwind")]
 pub use forebear_runtime::{OrUnwind, catch};
 
+pub use forebear_sync as sync;
+
 /// The clocks that a runtime's deadlines and time-outs can go by: see [`RuntimeBuilder::clock`].
 pub mod time {
     pub use forebear_context::clock::{Clock, ManualClock, MonotonicClock, Subscription};

@@ -10,6 +10,7 @@
 //! * **ticket**: names one wait of one context. A late unpark carries an old ticket and is refused.
 //! * **cause**: why it goes on.
 //! * **edge**: from a context that waits without a limit to the one it waits for ([`edge`]).
+//! * **choose**: to make sure of a wake-up before it is carried out ([`Context::choose`]).
 //!
 //! # A wait in steps
 //!
@@ -20,6 +21,13 @@
 //!    runnable, exactly once, and touches nothing of the waiter's afterwards. The others are refused, and may be
 //!    holding a pointer to a node that its owner is about to take back: they say so in the node, and the owner waits
 //!    for that.
+//!
+//! # Choosing first, waking later
+//!
+//! Whoever hands something on (a lock, a permit, an item) under a lock of its own wants to be sure that its waiter takes it, and
+//! yet to wake it only after it has let go of everything. So it *chooses*: the slot goes from (ticket, waiting) to (ticket, chosen),
+//! and from then on every other waker, time-out and cancel is refused; but the context does not go on, so its frame stays, and a
+//! node in it may be linked into a list of the chosen. [`ready`] then ends the wait. Who chooses always does that.
 //!
 //! # The race
 //!
@@ -41,20 +49,27 @@
 
 use std::cell::Cell;
 use std::ptr::NonNull;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use crate::clock::deadline_after;
 use crate::fiber::Fiber;
 use crate::shim::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
 pub mod edge;
 mod foreign;
+mod owner;
+mod table;
 mod wait_queue;
 
-pub use self::foreign::{ForeignContext, with_foreign};
+pub use self::foreign::{ForeignContext, provide_foreign, with_foreign};
+pub use self::owner::{Lock, OwnerWait};
+pub use self::table::{Alarm, NameFn, Table};
 pub use self::wait_queue::{WaitNode, WaitQueue};
 
 const STATE: u64 = 0b111;
 const WAITING: u64 = 1;
+/// Waiting, and sure to be woken by whoever has chosen it.
+const CHOSEN: u64 = 6;
 /// Waiting, and held by somebody who looks at it; see [`edge`].
 const HELD: u64 = 7;
 
@@ -92,24 +107,69 @@ pub enum Reason {
     Pool = 5,
     /// For a runtime to end.
     Runtime = 6,
+    /// For a lock, come what may.
+    Lock = 7,
+    /// For a lock, unless it is cancelled.
+    LockOrCancelled = 8,
+    /// For a condition to be notified.
+    Condition = 9,
+    /// For permits of a semaphore.
+    Permits = 10,
+    /// For the others at a barrier.
+    Barrier = 11,
+    /// For an event.
+    Event = 12,
+    /// For a value that somebody else is making.
+    Once = 13,
+    /// For something to come out of a channel.
+    Receive = 14,
+    /// For room in a channel.
+    Send = 15,
+    /// For the first of several.
+    Select = 16,
+    /// For a time to come.
+    Sleep = 17,
 }
 
 impl Reason {
     /// Whether a cancel ends such a wait. Who waits for an arm or a scope waits for what borrows from its frame. What a pool's
-    /// members borrow is waited for by the scope they run in, afterwards.
+    /// members borrow is waited for by the scope they run in, afterwards. A plain lock is had in the end, since its holder lets go
+    /// of it.
     pub fn is_cancellable(self) -> bool {
-        matches!(self, Reason::Request | Reason::Pool)
+        use Reason::*;
+        match self {
+            None | Arm | Scope | Yield | Runtime | Lock | Once => false,
+            Request | Pool | LockOrCancelled | Condition | Permits | Barrier | Event | Receive | Send
+            | Select | Sleep => true,
+        }
+    }
+
+    /// Whether the target of such a wait is an [`OwnerWait`].
+    pub fn has_owner(self) -> bool {
+        matches!(self, Reason::Lock | Reason::LockOrCancelled | Reason::Once)
     }
 
     fn from_u8(value: u8) -> Reason {
-        const ALL: [Reason; 7] = [
-            Reason::None,
-            Reason::Request,
-            Reason::Arm,
-            Reason::Scope,
-            Reason::Yield,
-            Reason::Pool,
-            Reason::Runtime,
+        use Reason::*;
+        const ALL: [Reason; 18] = [
+            None,
+            Request,
+            Arm,
+            Scope,
+            Yield,
+            Pool,
+            Runtime,
+            Lock,
+            LockOrCancelled,
+            Condition,
+            Permits,
+            Barrier,
+            Event,
+            Once,
+            Receive,
+            Send,
+            Select,
+            Sleep,
         ];
         ALL.get(usize::from(value)).copied().unwrap_or_default()
     }
@@ -118,28 +178,6 @@ impl Reason {
 /// Names one wait of one context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(u64);
-
-/// Calls back with a name, which need not outlive the call.
-pub type NameFn = unsafe fn(&Context, &mut dyn FnMut(&str));
-
-/// What the owner of a context does for it. One static table per kind of owner.
-pub struct Table {
-    /// Called by [`Context::park`] on the context's own stack, which has something to wait for. A carrier's owner
-    /// answers whom to switch to, or `None` if the context may go on after all; a foreign thread blocks here.
-    pub prepare: unsafe fn(&Context, Option<Instant>) -> Option<NonNull<Context>>,
-    /// Called right after the context was entered again.
-    pub finish: unsafe fn(&Context),
-    /// Settles the wait and makes the context runnable, or refuses. Called by anybody.
-    pub unpark: unsafe fn(NonNull<Context>, Ticket, Cause) -> bool,
-    /// Whether a request runs on this context right now.
-    pub in_request: unsafe fn(&Context) -> bool,
-    /// The root key of the most urgent that runs on this context, or waits for it; smaller goes first.
-    pub urgency: unsafe fn(&Context) -> u64,
-    /// The word of the request on top, which a cancel marks; null outside any request.
-    pub word: unsafe fn(&Context) -> *const AtomicU64,
-    /// The name of what runs on this context right now.
-    pub name: NameFn,
-}
 
 /// One stack's record. See the module head.
 #[repr(C)]
@@ -152,6 +190,10 @@ pub struct Context {
     no_suspend: Cell<u32>,
     /// An error travels on this stack as an unwind, and nobody has caught it.
     unwinding: Cell<bool>,
+    /// How many locks were taken on this stack and not given back; who holds one may be waited for.
+    locks: Cell<u32>,
+    /// The same for all contexts of one worker; 0 for a thread of its own.
+    place: Cell<usize>,
     /// What this context waits for.
     reason: AtomicU8,
     target: AtomicPtr<()>,
@@ -169,6 +211,8 @@ impl Context {
             fiber: Fiber::none(),
             no_suspend: Cell::new(0),
             unwinding: Cell::new(false),
+            locks: Cell::new(0),
+            place: Cell::new(0),
             reason: AtomicU8::new(Reason::None as u8),
             target: AtomicPtr::new(std::ptr::null_mut()),
             edge: AtomicU64::new(0),
@@ -191,6 +235,8 @@ impl Context {
             (&raw mut (*at).fiber).write(Fiber::none());
             (&raw mut (*at).no_suspend).write(Cell::new(0));
             (&raw mut (*at).unwinding).write(Cell::new(false));
+            (&raw mut (*at).locks).write(Cell::new(0));
+            (&raw mut (*at).place).write(Cell::new(0));
         }
     }
 
@@ -214,6 +260,67 @@ impl Context {
     /// Whether an error travels on this stack as an unwind ([`crate::error::internal::unwind_with`]).
     pub fn unwinding(&self) -> &Cell<bool> {
         &self.unwinding
+    }
+
+    /// How many locks were taken on this stack and not given back. A hint: a guard can be carried to another stack of its thread.
+    #[inline(always)]
+    pub fn locks(&self) -> &Cell<u32> {
+        &self.locks
+    }
+
+    /// Which thread this stack is on: the same number, not 0, for all contexts of one worker; 0 for a thread of its own. The
+    /// owner sets it before anything runs on the stack.
+    #[inline(always)]
+    pub fn place(&self) -> &Cell<usize> {
+        &self.place
+    }
+
+    /// The name of what runs here.
+    pub fn name(&self) -> String {
+        let mut name = String::new();
+        // SAFETY: the table is this context's.
+        unsafe { (self.table.name)(self, &mut |of| name = of.to_owned()) };
+        name
+    }
+
+    /// The root key of the most urgent that runs here, or waits for it; smaller goes first.
+    #[inline]
+    pub fn urgency(&self) -> u64 {
+        // SAFETY: the table is this context's.
+        unsafe { (self.table.urgency)(self) }
+    }
+
+    /// Whether the request on top was cancelled, so that a wait that a cancel can end is to be refused. By the stack's own code.
+    #[inline]
+    pub fn is_cancelled(&self) -> bool {
+        // SAFETY: the table is this context's, and we are on its stack.
+        unsafe { (self.table.is_cancelled)(self) }
+    }
+
+    /// The time on the clock that limits here go by. By the stack's own code.
+    pub fn now(&self) -> Instant {
+        // SAFETY: the table is this context's, and we are on its stack.
+        unsafe { (self.table.now)(self) }
+    }
+
+    /// The instant `timeout` from now; `None` if it is too far off to be told, which means never. By the stack's own code.
+    #[cold]
+    #[inline(never)]
+    pub fn deadline(&self, timeout: Duration) -> Option<Instant> {
+        deadline_after(self.now(), timeout)
+    }
+
+    /// The stack is about to wait for `what`, and nothing has been begun. By the stack's own code.
+    ///
+    /// # Panics
+    ///
+    /// In a region that must not suspend.
+    #[inline]
+    pub fn about_to_wait(&self, what: &str) {
+        if self.no_suspend.get() != 0 {
+            // SAFETY: the table is this context's, and we are on its stack.
+            unsafe { (self.table.refuse_wait)(self, what) }
+        }
     }
 
     /// What this context waits for, for dumps: the reason and the address of the target.
@@ -267,7 +374,7 @@ impl Context {
     /// Whether the wait that was begun is not settled yet.
     #[inline(always)]
     pub fn is_waiting(&self) -> bool {
-        matches!(self.slot.load(Ordering::Acquire) & STATE, WAITING | HELD)
+        matches!(self.slot.load(Ordering::Acquire) & STATE, WAITING | HELD | CHOSEN)
     }
 
     /// Why the last wait ended. Meaningful only when it has.
@@ -306,8 +413,42 @@ impl Context {
             #[cfg(mutant = "settle_ignores_hold")]
             Err(_) => false,
             #[cfg(not(mutant = "settle_ignores_hold"))]
-            Err(seen) => seen == ticket.0 | HELD && self.settle_held(ticket, cause),
+            Err(seen) => seen == ticket.0 | HELD && self.settle_held(ticket, cause as u64),
         }
+    }
+
+    /// Makes sure of the wait that `ticket` names: nobody else ends it any more, and its frame stays until the caller says
+    /// [`ready`]. False: it is over, or somebody else's to end.
+    #[inline]
+    pub fn choose(&self, ticket: Ticket) -> bool {
+        #[cfg(mutant = "choose_by_store")]
+        {
+            let open = self.slot.load(Ordering::Acquire) == ticket.0 | WAITING;
+            self.slot.store(ticket.0 | CHOSEN, Ordering::Release);
+            return open;
+        }
+        #[cfg(not(mutant = "choose_by_store"))]
+        match self.slot.compare_exchange(
+            ticket.0 | WAITING,
+            ticket.0 | CHOSEN,
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        ) {
+            Ok(_) => true,
+            Err(seen) => seen == ticket.0 | HELD && self.settle_held(ticket, CHOSEN),
+        }
+    }
+
+    /// Ends a wait that was chosen. The owner's `ready` calls this, and makes the context runnable.
+    #[inline(always)]
+    pub fn settle_chosen(&self, ticket: Ticket) {
+        debug_assert_eq!(
+            self.slot.load(Ordering::Relaxed),
+            ticket.0 | CHOSEN,
+            "only what was chosen is made ready"
+        );
+        // Nobody else changes a slot that says so.
+        self.slot.store(ticket.0 | Cause::Woken as u64, Ordering::Release);
     }
 
     /// Stops going on until the wait begun last is settled, and answers why. To be called exactly once for every wait whose
@@ -342,18 +483,32 @@ impl Context {
         self.reason.store(Reason::None as u8, Ordering::Relaxed);
         self.cause()
     }
+
+    /// The same, but the wait ends with [`Cause::TimedOut`] at `at` on the clock of this context, if nothing else has ended it
+    /// before. When it returns no timer knows of the wait. Without `at` it is [`park`](Self::park).
+    ///
+    /// # Safety
+    ///
+    /// As [`park`](Self::park); the ticket is of the wait that was begun.
+    #[inline(always)]
+    pub unsafe fn park_until(&self, ticket: Ticket, at: Option<Instant>) -> Cause {
+        // SAFETY: we are on this context's stack, and it is here until the alarm was taken back, below; nothing in between
+        // unwinds.
+        let alarm = at.map(|at| unsafe { (self.table.arm)(self, ticket, at) });
+        // SAFETY: by contract.
+        let cause = unsafe { self.park(alarm.as_ref().and_then(|alarm| alarm.own)) };
+        if let Some(alarm) = alarm {
+            // SAFETY: as above.
+            unsafe { (self.table.disarm)(self, alarm) };
+        }
+        cause
+    }
 }
 
 impl std::fmt::Debug for Context {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (reason, _) = self.waits_for();
         f.debug_struct("Context").field("waits_for", &reason).finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Debug for Table {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Table").finish_non_exhaustive()
     }
 }
 
@@ -369,6 +524,19 @@ pub unsafe fn unpark(context: NonNull<Context>, ticket: Ticket, cause: Cause) ->
     let table = unsafe { context.as_ref() }.table;
     // SAFETY: C1.
     unsafe { (table.unpark)(context, ticket, cause) }
+}
+
+/// Ends a wait that was [chosen](Context::choose), and makes its context runnable. The last touch of anything of the waiter's.
+///
+/// # Safety
+///
+/// The caller has chosen it, and says so once.
+#[inline(always)]
+pub unsafe fn ready(context: NonNull<Context>, ticket: Ticket) {
+    // SAFETY: a context that was chosen does not go on before this.
+    let table = unsafe { context.as_ref() }.table;
+    // SAFETY: as above.
+    unsafe { (table.ready)(context, ticket) }
 }
 
 #[cfg(not(loom))]

@@ -104,6 +104,16 @@ pub fn priority_of(key: u64) -> Priority {
     Priority(((key >> 56) as i16 - 128) as i8)
 }
 
+/// The number of the next root: global to the process, so that requests of several runtimes compare, and with them the threads that
+/// wait for the same locks.
+static NEXT_ROOT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+
+/// Draws a root's number.
+#[inline(always)]
+pub fn next_root() -> u64 {
+    NEXT_ROOT.fetch_add(1, Ordering::Relaxed)
+}
+
 /// A request's place in the order. See the module head.
 #[derive(Debug)]
 #[repr(C)]

@@ -20,7 +20,7 @@ use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
 use forebear_context::error::Error;
-use forebear_context::lineage::Lineage;
+use forebear_context::lineage::{Lineage, next_root};
 
 use crate::cancel;
 use crate::cell::{self, Birth, Callable};
@@ -28,7 +28,6 @@ use crate::header::{ARM, Header, SHELTERED};
 use crate::home::Home;
 use crate::kin;
 use crate::origin;
-use crate::shared;
 use crate::strand::Strand;
 use crate::word::{LINK, QUEUED, SHIELDED, SUBMITTED};
 
@@ -155,7 +154,7 @@ pub(crate) unsafe fn make_node(home: &Home, arm: &Arm, need_pages: u16) -> (u64,
     let lineage = match unsafe { arm.maker.as_ref() } {
         Some(maker) => origin::child_of(maker),
         None => {
-            let number = shared::next_root();
+            let number = next_root();
             Lineage::root(forebear_context::lineage::root_key(Default::default(), number), number)
         }
     };

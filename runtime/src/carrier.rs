@@ -28,13 +28,18 @@ use std::mem::{self, MaybeUninit};
 use std::ptr::{self, NonNull};
 use std::time::Instant;
 
-use forebear_context::context::{Cause, Context, Table, Ticket};
+use forebear_context::context::{Alarm, Cause, Context, OwnerWait, Table, Ticket};
+use forebear_context::error::Cycle;
 use forebear_context::fiber::StackMemory;
 use forebear_context::shim::atomic::{AtomicPtr, AtomicU64, Ordering};
 use forebear_pool::Linked;
 
 use crate::attention::OLDER;
+use crate::cancel;
+use crate::deadlines::Deadlines;
 use crate::header::Header;
+use crate::no_suspend;
+use crate::owner;
 use crate::parked;
 use crate::stack::slab::Slot;
 use crate::strand::{self, BEHIND_CONTEXT, LEFT_PARKED, LEFT_UNWINDING, Strand};
@@ -67,7 +72,24 @@ unsafe impl Linked for Carrier {
 
 const _: () = assert!(mem::offset_of!(Carrier, strand) == BEHIND_CONTEXT);
 
-static TABLE: Table = Table { prepare, finish, unpark, in_request, urgency, word, name };
+static TABLE: Table = Table {
+    prepare,
+    finish,
+    unpark,
+    ready,
+    in_request,
+    urgency,
+    word,
+    name,
+    is_cancelled,
+    refuse_wait,
+    now,
+    arm,
+    disarm,
+    wait_for_owner,
+    verdict,
+    gave_back,
+};
 
 impl Carrier {
     /// Builds a carrier at the top of `slot`, its loop not yet begun.
@@ -78,6 +100,7 @@ impl Carrier {
         // SAFETY: the top of a fresh slot (S1, S2), aligned. K4 for the context.
         unsafe {
             Context::renew(context, &TABLE);
+            context.as_ref().place().set(ptr::from_ref(worker).addr());
             (&raw mut (*carrier).strand).write(Strand::new(context.as_ptr(), worker, limit));
             (&raw mut (*carrier).link).write(AtomicPtr::new(ptr::null_mut()));
             (&raw mut (*carrier).pending).write(Cell::new(ptr::null()));
@@ -227,13 +250,36 @@ fn back(strand: &Strand) {
 }
 
 unsafe fn unpark(context: NonNull<Context>, ticket: Ticket, cause: Cause) -> bool {
-    // SAFETY: this table is given to carriers only.
+    // SAFETY: this table is given to carriers only. K3: carriers' memory stays, so even a late ticket may look.
     let carrier = unsafe { Carrier::of(context) };
-    // SAFETY: K3: carriers' memory stays, so even a late ticket may look.
-    let this = unsafe { carrier.as_ref() };
-    if !this.context.settle(ticket, cause) {
+    // SAFETY: as above.
+    if !unsafe { carrier.as_ref() }.context.settle(ticket, cause) {
         return false;
     }
+    // SAFETY: settled by us.
+    unsafe { let_go_on(carrier) };
+    true
+}
+
+unsafe fn ready(context: NonNull<Context>, ticket: Ticket) {
+    // SAFETY: this table is given to carriers only.
+    let carrier = unsafe { Carrier::of(context) };
+    // SAFETY: K3; chosen by the caller.
+    unsafe {
+        carrier.as_ref().context.settle_chosen(ticket);
+        let_go_on(carrier);
+    }
+}
+
+/// Brings a carrier to its worker, to be entered again.
+///
+/// # Safety
+///
+/// The caller has just settled its wait.
+#[inline]
+unsafe fn let_go_on(carrier: NonNull<Carrier>) {
+    // SAFETY: K3.
+    let this = unsafe { carrier.as_ref() };
     // SAFETY: K1.
     let worker = unsafe { &*this.strand.worker };
     if strand::get().is_some_and(|here| ptr::eq(here.worker, worker)) {
@@ -248,7 +294,67 @@ unsafe fn unpark(context: NonNull<Context>, ticket: Ticket, cause: Cause) -> boo
             worker.post.attention.raise(OLDER);
         }
     }
-    true
+}
+
+/// The strand of a carrier's context.
+///
+/// # Safety
+///
+/// The context is a carrier's.
+unsafe fn strand_of(context: &Context) -> &Strand {
+    // SAFETY: by contract.
+    unsafe { &(*Carrier::of(NonNull::from(context)).as_ptr()).strand }
+}
+
+unsafe fn is_cancelled(context: &Context) -> bool {
+    // SAFETY: by the table.
+    cancel::refuses(unsafe { strand_of(context) })
+}
+
+unsafe fn refuse_wait(context: &Context, what: &str) {
+    // SAFETY: by the table.
+    no_suspend::refuse(unsafe { strand_of(context) }, what, true);
+}
+
+/// The deadlines of the carrier's runtime.
+unsafe fn deadlines(context: &Context) -> &Deadlines {
+    // SAFETY: by the table; K1, and a worker's record is its runtime's.
+    unsafe { &(*strand_of(context).worker).shared().deadlines }
+}
+
+unsafe fn now(context: &Context) -> Instant {
+    // SAFETY: by the table.
+    unsafe { deadlines(context) }.now()
+}
+
+unsafe fn arm(context: &Context, ticket: Ticket, at: Instant) -> Alarm {
+    // SAFETY: by the table: the alarm is taken back before the context goes.
+    unsafe { deadlines(context).keep_for(at, context, ticket) }
+}
+
+unsafe fn disarm(context: &Context, alarm: Alarm) {
+    // SAFETY: by the table.
+    unsafe { deadlines(context) }.disarm(alarm);
+}
+
+unsafe fn wait_for_owner(
+    context: &Context,
+    ticket: Ticket,
+    wait: &OwnerWait,
+    limited: bool,
+) -> Option<Cycle> {
+    // SAFETY: by the table.
+    unsafe { owner::wait_for_owner(strand_of(context), ticket, wait, limited) }
+}
+
+unsafe fn verdict(context: &Context, ticket: Ticket) -> Option<Cycle> {
+    // SAFETY: by the table.
+    owner::verdict(unsafe { strand_of(context) }, ticket)
+}
+
+unsafe fn gave_back(context: &Context) {
+    // SAFETY: by the table.
+    owner::gave_back(unsafe { strand_of(context) });
 }
 
 unsafe fn in_request(context: &Context) -> bool {

@@ -10,7 +10,8 @@
 //! From the waiter's stack to the stack that its target stands on, whatever else stands there: a lent stack is blocked as a
 //! whole. The wait of a join for a stolen arm leads to whoever runs it. A scope waits for *all* its jobs, and so does a pool: it
 //! may go on for a while when one of its members is over, but what waits for *its* request will not be answered before all are.
-//! A wait that only watches is as long as any other, so it is an edge too. These lead nowhere: a wait with a limit, which ends
+//! A wait that only watches is as long as any other, so it is an edge too. A wait for a lock leads to its holder ([`crate::owner`]); a
+//! thread that runs no request may hold one, so it takes part while it does. These lead nowhere: a wait with a limit, which ends
 //! by itself, and one for a request that has not started; whoever starts that completes the edge, when it waits in its turn.
 //!
 //! # Who is told
@@ -45,8 +46,8 @@
 use std::ptr::{self, NonNull};
 use std::sync::PoisonError;
 
-use forebear_context::context::edge::{Ahead, Held, Way, walk};
-use forebear_context::context::{Cause, Context, Reason, Ticket, unpark};
+use forebear_context::context::edge::{Ahead, Guide, Held, Way, walk};
+use forebear_context::context::{Cause, Context, OwnerWait, Reason, Ticket, unpark};
 use forebear_context::error::Cycle;
 use forebear_context::shim::atomic::Ordering;
 use forebear_context::shim::{Mutex, MutexGuard};
@@ -57,12 +58,15 @@ mod survey;
 use self::names::{is_job, name, of_own_stack, on_stack};
 pub(crate) use self::survey::Survey;
 
+use crate::cancel;
+use crate::carrier::Carrier;
 use crate::header::{ARM, Header, KNOWN};
 use crate::home::Home;
 use crate::scope::ScopeCore;
 use crate::shared::Shared;
 use crate::strand::Strand;
 use crate::word::{Bits, WAITERS};
+use crate::worker::Worker;
 
 /// How many edges a waiter follows before it goes to sleep.
 const LONGEST: u32 = 64;
@@ -110,16 +114,57 @@ pub(crate) fn dismiss_runtime(shared: &Shared) {
     lock_strays().runtimes.retain(|runtime| !ptr::eq(runtime.as_ptr(), shared));
 }
 
-/// The lock of the strays, from when it is needed on.
-#[derive(Default)]
-struct Kept(Option<MutexGuard<'static, Strays>>);
+/// What a walk may read: its own runtime's stacks, and strays from when their lock is needed on.
+struct Kept<'a> {
+    own: Option<&'a Shared>,
+    strays: Option<MutexGuard<'static, Strays>>,
+}
 
-impl Kept {
+impl<'a> Kept<'a> {
+    fn by(worker: Option<&'a Worker>) -> Kept<'a> {
+        Kept { own: worker.map(Worker::shared), strays: None }
+    }
+
     /// Whether they were not kept before.
     fn keep(&mut self) -> bool {
-        let is_new = self.0.is_none();
-        self.0.get_or_insert_with(lock_strays);
+        let is_new = self.strays.is_none();
+        self.strays.get_or_insert_with(lock_strays);
         is_new
+    }
+}
+
+impl Guide for Kept<'_> {
+    fn keep_strays(&mut self) -> bool {
+        self.keep()
+    }
+
+    fn admits(&mut self, holder: NonNull<Context>) -> bool {
+        self.own.is_some_and(|own| is_carrier_of(own, holder))
+            || self.strays.as_ref().is_some_and(|strays| strays.have(holder))
+    }
+}
+
+impl Strays {
+    /// Whether this is the context of a thread or of a carrier that is there.
+    fn have(&self, context: NonNull<Context>) -> bool {
+        self.threads.contains(&context)
+            // SAFETY: Y2: a runtime leaves this list before its record goes.
+            || self.runtimes.iter().any(|runtime| is_carrier_of(unsafe { runtime.as_ref() }, context))
+    }
+}
+
+/// Whether this is where a carrier of this runtime has its context.
+pub(crate) fn is_carrier_of(shared: &Shared, context: NonNull<Context>) -> bool {
+    shared.slab.top_around(context.addr().get()).is_some_and(|top| Carrier::context_in(top) == context)
+}
+
+/// Calls `with` if the context, which a lock has named for its holder, is there; it stays there until `with` has returned. `here` is
+/// the worker whose thread this is. If the context is no carrier's of its runtime, `with` is called under the lock of the strays.
+pub(crate) fn with_holder(here: Option<&Worker>, holder: NonNull<Context>, with: impl FnOnce(&Context)) {
+    let mut kept = Kept::by(here);
+    if kept.admits(holder) || kept.keep() && kept.admits(holder) {
+        // SAFETY: Y1, or Y2.
+        with(unsafe { holder.as_ref() });
     }
 }
 
@@ -132,7 +177,9 @@ impl Kept {
 /// On the strand's own stack, before it parks; it has led the edge nowhere before it went into the list; the caller has a count of
 /// the target.
 pub(crate) unsafe fn bind(strand: &Strand, ticket: Ticket, target: &Header, bits: Bits) -> Option<Cycle> {
-    strand.request()?;
+    if !can_be_waited_for(strand) {
+        return None;
+    }
     lead_to(strand, target, bits);
     // SAFETY: by contract.
     unsafe {
@@ -150,7 +197,7 @@ pub(crate) unsafe fn bind(strand: &Strand, ticket: Ticket, target: &Header, bits
 ///
 /// As [`bind`].
 pub(crate) unsafe fn bind_to_arm(strand: &Strand, ticket: Ticket, target: &Header, bits: Bits) {
-    if strand.request().is_some() {
+    if can_be_waited_for(strand) {
         lead_to(strand, target, bits);
         // SAFETY: by contract.
         unsafe { bind_to(strand, ticket, break_open) };
@@ -163,11 +210,42 @@ pub(crate) unsafe fn bind_to_arm(strand: &Strand, ticket: Ticket, target: &Heade
 ///
 /// As [`bind`].
 pub(crate) unsafe fn bind_to_all(strand: &Strand, ticket: Ticket, scope: NonNull<ScopeCore>) {
-    if strand.request().is_some() {
+    if can_be_waited_for(strand) {
         strand.context().lead(Ahead::All(scope.cast()));
         // SAFETY: by contract.
         unsafe { bind_to(strand, ticket, break_open) };
     }
+}
+
+/// The same for a wait for what another context holds, whose waiter has got into the list there. The circle is answered as by
+/// [`bind`].
+///
+/// # Safety
+///
+/// As [`bind`]; the wait's target is `wait`.
+pub(crate) unsafe fn bind_to_owner(strand: &Strand, ticket: Ticket, wait: &OwnerWait) -> Option<Cycle> {
+    if !can_be_waited_for(strand) {
+        return None;
+    }
+    strand.context().lead(Ahead::Owner(NonNull::from(wait)));
+    // SAFETY: by contract.
+    unsafe {
+        bind_to(strand, ticket, |mut ring| {
+            let names = name(&ring)?;
+            ring.swap_remove(0).end(Cause::Circular);
+            Some(Cycle::new(names))
+        })
+    }
+}
+
+/// Whether anybody could wait for what is on this stack.
+fn can_be_waited_for(strand: &Strand) -> bool {
+    strand.request().is_some() || holds_locks(strand)
+}
+
+/// Whether it holds what others may wait for.
+fn holds_locks(strand: &Strand) -> bool {
+    strand.context().locks().get() > 0
 }
 
 /// Leads the edge to where the target stands. If it had not started when the waiter came into the list, whoever started it sees
@@ -222,10 +300,10 @@ unsafe fn bind_to<R>(
     told: impl Fn(Vec<Held<'_>>) -> Option<R>,
 ) -> Option<R> {
     let context = strand.context();
-    let (start, mut kept) = (NonNull::from(context), Kept::default());
+    let (start, mut kept) = (NonNull::from(context), Kept::by(strand.worker()));
     let look = || is_waited_for(strand);
     // SAFETY: X1 by Y1 and Y2: a foreign thread's own edges lead to strays all.
-    let mut way = unsafe { context.bind_and_walk(ticket, look, LONGEST, &mut || kept.keep()) };
+    let mut way = unsafe { context.bind_and_walk(ticket, look, LONGEST, &mut kept) };
     for _ in 0..ATTEMPTS {
         match way {
             Way::End => return None,
@@ -240,7 +318,7 @@ unsafe fn bind_to<R>(
         }
         kept.keep();
         // SAFETY: as above, Y3.
-        if let Some(ring) = unsafe { collect(start) }
+        if let Some(ring) = unsafe { collect(start, &mut kept) }
             && let Some(told) = told(ring)
         {
             return Some(told);
@@ -250,7 +328,7 @@ unsafe fn bind_to<R>(
             return None;
         }
         // SAFETY: as above.
-        way = unsafe { walk(start, LONGEST, &mut || kept.keep()) };
+        way = unsafe { walk(start, LONGEST, &mut kept) };
     }
     note(strand);
     None
@@ -258,7 +336,7 @@ unsafe fn bind_to<R>(
 
 /// Whether anybody waits for a request on this stack. Completes the edges of those who came before it started.
 fn is_waited_for(strand: &Strand) -> bool {
-    let (mut wanted, mut depth) = (false, 0);
+    let (mut wanted, mut depth) = (holds_locks(strand), 0);
     for h in on_stack(strand) {
         let is_known = h.state.get() & KNOWN != 0;
         if is_known && (wanted || depth >= LOOKS) {
@@ -311,23 +389,24 @@ fn complete(h: &Header, strand: &Strand) {
 /// Whether somebody waits for a request on this stack who can be waited for himself: not just threads outside any request.
 #[cold]
 fn is_waited_for_in_turn(strand: &Strand) -> bool {
-    on_stack(strand).any(|h| {
-        if is_wanted_by_scope(h, strand) {
-            return true;
-        }
-        if !h.word.load().has(WAITERS) || h.word.lock().is_err() {
-            return false;
-        }
-        // SAFETY: Q1, Q2: the lock; whoever stands in the list does not go on meanwhile.
-        let found = unsafe {
-            h.waiters.find_to_front(|node| {
-                let waiter = node.context();
-                (waiter.table().in_request)(waiter)
-            })
-        };
-        h.word.unlock(|bits| bits);
-        found
-    })
+    holds_locks(strand)
+        || on_stack(strand).any(|h| {
+            if is_wanted_by_scope(h, strand) {
+                return true;
+            }
+            if !h.word.load().has(WAITERS) || h.word.lock().is_err() {
+                return false;
+            }
+            // SAFETY: Q1, Q2: the lock; whoever stands in the list does not go on meanwhile.
+            let found = unsafe {
+                h.waiters.find_to_front(|node| {
+                    let waiter = node.context();
+                    (waiter.table().in_request)(waiter)
+                })
+            };
+            h.word.unlock(|bits| bits);
+            found
+        })
 }
 
 /// Whether something on `strand` is a job of the scope that is waited for at `at`.
@@ -350,7 +429,7 @@ fn is_job_here(strand: &Strand, scope: NonNull<()>) -> bool {
 /// # Safety
 ///
 /// Strays are kept; the caller has walked along here.
-unsafe fn collect<'a>(start: NonNull<Context>) -> Option<Vec<Held<'a>>> {
+unsafe fn collect<'a>(start: NonNull<Context>, guide: &mut dyn Guide) -> Option<Vec<Held<'a>>> {
     let mut ring = Vec::new();
     let mut at = start;
     for _ in 0..LONGEST {
@@ -358,10 +437,21 @@ unsafe fn collect<'a>(start: NonNull<Context>) -> Option<Vec<Held<'a>>> {
         let context = unsafe { at.as_ref() };
         let held = context.hold(context.edge()?.ticket)?;
         let ahead = held.ahead();
+        if is_ending(&held) {
+            return None;
+        }
         ring.push(held);
         match ahead {
             Ahead::Stack { context, .. } if context == start => return Some(ring),
             Ahead::Stack { context, .. } => at = context,
+            Ahead::Owner(wait) => {
+                // SAFETY: the wait is held.
+                let holder = unsafe { wait.as_ref().owner() }?;
+                if holder == start {
+                    return Some(ring);
+                }
+                at = guide.admits(holder).then_some(holder)?;
+            }
             Ahead::All(scope) => {
                 // SAFETY: a context with an edge is a strand's, and `start` is held.
                 let strand = unsafe { Strand::of(start.as_ref()) };
@@ -373,9 +463,17 @@ unsafe fn collect<'a>(start: NonNull<Context>) -> Option<Vec<Held<'a>>> {
     None
 }
 
-/// Ends one wait for a request in the circle, the first there is.
+/// Whether the wait is about to be ended by a cancel that has been asked for: then it is no part of a circle.
+fn is_ending(held: &Held<'_>) -> bool {
+    // SAFETY: a context with an edge is a strand's; Y3.
+    let top = unsafe { Strand::of(held.context()) }.request();
+    held.waits_for().0.is_cancellable() && top.is_some_and(cancel::is_cancelled)
+}
+
+/// Ends one wait for a request in the circle, the first there is, or else one for a lock.
 fn break_open(mut ring: Vec<Held<'_>>) -> Option<()> {
-    let place = ring.iter().position(|held| held.waits_for().0 == Reason::Request)?;
+    let is_of = |reason: fn(Reason) -> bool| ring.iter().position(|held| reason(held.waits_for().0));
+    let place = is_of(|reason| reason == Reason::Request).or_else(|| is_of(Reason::has_owner))?;
     ring.rotate_left(place);
     let names = name(&ring)?;
     let (context, ticket) = (NonNull::from(ring[0].context()), ring[0].ticket());

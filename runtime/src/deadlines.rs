@@ -66,7 +66,7 @@ use std::sync::{PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use forebear_context::clock::{Clock, Subscription, deadline_after};
-use forebear_context::context::{Cause, Context, Ticket, unpark};
+use forebear_context::context::{Alarm, Cause, Context, Ticket, unpark};
 use forebear_context::shim::atomic::{AtomicBool, Ordering};
 use forebear_context::shim::thread::{Builder, JoinHandle};
 use forebear_context::shim::{Arc, Condvar, Mutex, MutexGuard};
@@ -129,15 +129,6 @@ enum Entry {
 // thread (T4).
 unsafe impl Send for Entry {}
 
-/// An entry that was armed: what it takes to disarm it.
-#[derive(Debug)]
-#[must_use = "a deadline that nobody disarms may fire when its context has gone"]
-pub(crate) struct Armed {
-    at: Instant,
-    /// 0: there is no entry.
-    number: u64,
-}
-
 impl Deadlines {
     /// Nothing armed, on `clock`, for the runtime of that name.
     pub(crate) fn new(clock: Arc<dyn Clock>, runtime: &str) -> Deadlines {
@@ -187,7 +178,7 @@ impl Deadlines {
     /// T2: the context stays valid until the answer was given to [`disarm`](Self::disarm) and that has returned.
     #[cold]
     #[inline(never)]
-    pub(crate) unsafe fn arm(&self, at: Instant, context: NonNull<Context>, ticket: Ticket) -> Armed {
+    pub(crate) unsafe fn arm(&self, at: Instant, context: NonNull<Context>, ticket: Ticket) -> Alarm {
         self.0.arm(at, Entry::Wait(context, ticket))
     }
 
@@ -197,7 +188,7 @@ impl Deadlines {
     ///
     /// T4: the link is given away.
     #[cfg_attr(not(test), allow(dead_code, reason = "requests have no deadlines of their own yet"))]
-    pub(crate) unsafe fn arm_request(&self, at: Instant, header: NonNull<Header>) -> Armed {
+    pub(crate) unsafe fn arm_request(&self, at: Instant, header: NonNull<Header>) -> Alarm {
         self.0.arm(at, Entry::Request(header))
     }
 
@@ -206,9 +197,9 @@ impl Deadlines {
     /// True: it had not fired, and a request's link is the caller's again.
     #[cold]
     #[inline(never)]
-    pub(crate) fn disarm(&self, armed: Armed) -> bool {
+    pub(crate) fn disarm(&self, alarm: Alarm) -> bool {
         // Not even the lock for what never was in the container.
-        armed.number != 0 && self.0.lock().entries.remove(&(armed.at, armed.number)).is_some()
+        alarm.number != 0 && self.0.lock().entries.remove(&(alarm.at, alarm.number)).is_some()
     }
 
     /// Fires all that is due at `now`, in order. On any thread.
@@ -266,14 +257,14 @@ impl Deadlines {
     /// As [`arm`](Self::arm); on the context's own stack.
     #[cold]
     #[inline(never)]
-    unsafe fn keep_for(&self, at: Instant, context: &Context, ticket: Ticket) -> (Armed, Option<Instant>) {
+    pub(crate) unsafe fn keep_for(&self, at: Instant, context: &Context, ticket: Ticket) -> Alarm {
         let foreign = strand::get().and_then(Strand::worker).is_none();
         if foreign && !self.0.jumps {
             let left = at.saturating_duration_since(self.now());
-            (Armed { at, number: 0 }, deadline_after(Instant::now(), left))
+            Alarm { at, number: 0, own: deadline_after(Instant::now(), left) }
         } else {
             // SAFETY: by contract.
-            (unsafe { self.arm(at, NonNull::from(context), ticket) }, None)
+            unsafe { self.arm(at, NonNull::from(context), ticket) }
         }
     }
 }
@@ -311,8 +302,8 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn arm(self: &Arc<Self>, at: Instant, entry: Entry) -> Armed {
-        let gone = Armed { at, number: 0 };
+    fn arm(self: &Arc<Self>, at: Instant, entry: Entry) -> Alarm {
+        let gone = Alarm { at, number: 0, own: None };
         if at <= self.now() {
             fire(entry);
             return gone;
@@ -330,7 +321,7 @@ impl Inner {
             if !self.jumps {
                 self.attend(&mut state, at);
             }
-            Armed { at, number }
+            Alarm { at, number, own: None }
         };
         if self.jumps {
             let now = self.now();
@@ -496,11 +487,10 @@ pub(crate) unsafe fn park_until(
 ) -> Cause {
     // SAFETY: T2: this context is here at least until `disarm` has returned, below; nothing in between unwinds.
     let kept = at.map(|at| unsafe { deadlines.keep_for(at, context, ticket) });
-    let own = kept.as_ref().and_then(|(_, own)| *own);
     // SAFETY: by contract.
-    let cause = unsafe { context.park(own) };
-    if let Some((armed, _)) = kept {
-        deadlines.disarm(armed);
+    let cause = unsafe { context.park(kept.as_ref().and_then(|alarm| alarm.own)) };
+    if let Some(alarm) = kept {
+        deadlines.disarm(alarm);
     }
     cause
 }

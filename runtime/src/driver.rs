@@ -229,6 +229,13 @@ impl Driven {
         true
     }
 
+    fn circle_of(&self, strand: &Strand) -> Option<Cycle> {
+        let at = ptr::from_ref(strand).addr();
+        let mut circles = self.circles.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = circles.iter().position(|circle| circle.0 == at)?;
+        Some(circles.swap_remove(place).1)
+    }
+
     /// The wait on this strand ends because of this circle.
     pub(crate) fn note_circle(&self, strand: &Strand, cycle: Cycle) {
         let at = ptr::from_ref(strand).addr();
@@ -279,13 +286,16 @@ pub(crate) unsafe fn cycle_of(strand: &Strand, header: NonNull<Header>) -> Cycle
     let h = unsafe { header.as_ref() };
     // SAFETY: M3.
     let driven = unsafe { h.home.get().as_ref() }.and_then(|home| home.shared().driven.as_ref());
-    let at = ptr::from_ref(strand).addr();
-    let noted = driven.and_then(|driven| {
-        let mut circles = driven.circles.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = circles.iter().position(|circle| circle.0 == at)?;
-        Some(circles.swap_remove(place).1)
-    });
+    let noted = driven.and_then(|driven| driven.circle_of(strand));
     noted.unwrap_or_else(|| Cycle::new([h.name().to_owned()]))
+}
+
+/// The circle that ended a wait of `strand` for something that is no request.
+pub(crate) fn circle_told_to(strand: &Strand) -> Option<Cycle> {
+    match strand.worker() {
+        Some(worker) => worker.shared().driven.as_ref()?.circle_of(strand),
+        None => foreign::seats().0.iter().find_map(|seat| seat.shared.driven.as_ref()?.circle_of(strand)),
+    }
 }
 
 /// A foreign thread is about to deal with the request: if its runtime has no threads of its own, the thread will drive it.

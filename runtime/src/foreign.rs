@@ -8,14 +8,21 @@ use std::cell::{Cell, RefCell};
 use std::ptr::{self, NonNull};
 use std::time::Instant;
 
-use forebear_context::context::{Cause, Context, ForeignContext, Table, Ticket};
+use forebear_context::context::{
+    Alarm, Cause, Context, ForeignContext, OwnerWait, Table, Ticket, provide_foreign,
+};
+use forebear_context::error::Cycle;
 use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::{AtomicU64, Ordering};
 
+use crate::cancel;
 use crate::cycle;
+use crate::deadlines::Deadlines;
 use crate::driver::{self, Seat};
 use crate::header::Header;
 use crate::home::Home;
+use crate::no_suspend;
+use crate::owner;
 use crate::parked;
 use crate::shared::Shared;
 use crate::strand::{self, Strand};
@@ -46,7 +53,30 @@ thread_local! {
 
 const _: () = assert!(std::mem::offset_of!(ForeignStrand, strand) == strand::BEHIND_CONTEXT);
 
-static TABLE: Table = Table { prepare, finish, unpark, in_request, urgency, word, name };
+static TABLE: Table = Table {
+    prepare,
+    finish,
+    unpark,
+    in_request,
+    urgency,
+    word,
+    name,
+    is_cancelled,
+    refuse_wait,
+    now,
+    arm,
+    disarm,
+    wait_for_owner,
+    verdict,
+    gave_back,
+    ..ForeignContext::TABLE
+};
+
+/// From now on every thread that waits for anything of ours has a strand.
+pub(crate) fn provide() {
+    // SAFETY: a thread's strand is current from when it is made until the thread ends.
+    unsafe { provide_foreign(|| strand().map(|strand| NonNull::from(strand.context()))) }
+}
 
 /// The strand this is called on, made if this is a thread that has none. `None` only while the thread's locals are being
 /// destroyed.
@@ -245,4 +275,67 @@ unsafe fn name(context: &Context, with: &mut dyn FnMut(&str)) {
         Some(name) => with(name),
         None => with(std::thread::current().name().unwrap_or("unnamed thread")),
     }
+}
+
+unsafe fn is_cancelled(context: &Context) -> bool {
+    // SAFETY: by the table.
+    cancel::refuses(&unsafe { of(context) }.strand)
+}
+
+unsafe fn refuse_wait(context: &Context, what: &str) {
+    // SAFETY: by the table.
+    no_suspend::refuse(&unsafe { of(context) }.strand, what, true);
+}
+
+/// The deadlines of the runtime that this thread is in, if it is in one.
+fn with_deadlines<R>(strand: &Strand, f: impl FnOnce(Option<&Deadlines>) -> R) -> R {
+    // SAFETY: while a runtime is entered its record is there.
+    let entered = unsafe { strand.entered.get().as_ref() };
+    f(entered.map(|shared| &shared.deadlines))
+}
+
+unsafe fn now(context: &Context) -> Instant {
+    // SAFETY: by the table.
+    let strand = &unsafe { of(context) }.strand;
+    with_deadlines(strand, |deadlines| deadlines.map_or_else(Instant::now, Deadlines::now))
+}
+
+unsafe fn arm(context: &Context, ticket: Ticket, at: Instant) -> Alarm {
+    // SAFETY: by the table.
+    let strand = &unsafe { of(context) }.strand;
+    with_deadlines(strand, |deadlines| match deadlines {
+        // SAFETY: by the table: the alarm is taken back before the context goes.
+        Some(deadlines) => unsafe { deadlines.keep_for(at, context, ticket) },
+        None => Alarm { at, number: 0, own: Some(at) },
+    })
+}
+
+unsafe fn disarm(context: &Context, alarm: Alarm) {
+    // SAFETY: by the table.
+    let strand = &unsafe { of(context) }.strand;
+    with_deadlines(strand, |deadlines| {
+        if let Some(deadlines) = deadlines {
+            deadlines.disarm(alarm);
+        }
+    });
+}
+
+unsafe fn wait_for_owner(
+    context: &Context,
+    ticket: Ticket,
+    wait: &OwnerWait,
+    limited: bool,
+) -> Option<Cycle> {
+    // SAFETY: by the table.
+    unsafe { owner::wait_for_owner(&of(context).strand, ticket, wait, limited) }
+}
+
+unsafe fn verdict(context: &Context, ticket: Ticket) -> Option<Cycle> {
+    // SAFETY: by the table.
+    owner::verdict(&unsafe { of(context) }.strand, ticket)
+}
+
+unsafe fn gave_back(context: &Context) {
+    // SAFETY: by the table.
+    owner::gave_back(&unsafe { of(context) }.strand);
 }

@@ -57,6 +57,8 @@ mod notice;
 #[cfg(not(loom))]
 mod origin;
 #[cfg(not(loom))]
+mod owner;
+#[cfg(not(loom))]
 mod parked;
 #[cfg(not(loom))]
 mod ready;

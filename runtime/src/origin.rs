@@ -6,14 +6,14 @@
 
 use std::ptr;
 
-use forebear_context::lineage::{Lineage, Priority, root_key};
+use forebear_context::lineage::{Lineage, Priority, next_root, root_key};
 use forebear_context::shim::Arc;
 
 use crate::foreign;
 use crate::header::Header;
 use crate::home::Home;
 use crate::runtime;
-use crate::shared::{self, Shared};
+use crate::shared::Shared;
 use crate::strand::Strand;
 
 /// See the module head.
@@ -91,7 +91,7 @@ impl Origin<'_> {
         if let (Some(maker), None) = (maker, rank.priority) {
             return child_of(maker);
         }
-        let number = shared::next_root();
+        let number = next_root();
         let key = root_key(rank.priority.unwrap_or_default(), number);
         match maker {
             Some(maker) => Lineage::rooted_child(&maker.lineage, count_child(maker), key),

@@ -20,6 +20,7 @@ use crate::cycle::{self, Survey};
 use crate::deadlines::Deadlines;
 use crate::driver::Driven;
 use crate::ending::Ending;
+use crate::foreign;
 use crate::fork::Generation;
 use crate::header::Header;
 use crate::home::Depot;
@@ -79,15 +80,6 @@ pub(crate) struct Shared {
 
 /// Whether work is chosen by order. The bench `order` alone builds without, to show what order costs.
 pub(crate) const ORDERED: bool = !cfg!(forebear_unordered);
-
-/// The number of the next root: global to the process, so that requests of several runtimes compare.
-static NEXT_ROOT: AtomicU64 = AtomicU64::new(1);
-
-/// Draws a root's number.
-#[inline(always)]
-pub(crate) fn next_root() -> u64 {
-    NEXT_ROOT.fetch_add(1, Ordering::Relaxed)
-}
 
 // SAFETY: the link is `next`, which is the shelf's while the header is on its way through the inbox (H3); the root key
 // does not change once the header is shared (L2).
@@ -149,6 +141,7 @@ impl Shared {
         // Just made: nobody else can have set it.
         let _ = shared.workers.set(workers);
         cycle::enrol_runtime(&shared);
+        foreign::provide();
         shared
     }
 

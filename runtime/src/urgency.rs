@@ -7,6 +7,9 @@
 //! What a parked strand waits for may be followed only on its own worker's thread: there it cannot go on meanwhile, so it
 //! keeps its target alive. A chain that leads to another worker goes on there: the raise is left in that worker's post.
 //!
+//! What a strand waits for may be held by another context: then that is raised, and what it waits for; the waiter gets the place in
+//! the list there that goes with its new key.
+//!
 //! # Invariants
 //!
 //! * **U1** A chain is followed on the thread of the worker whose strand is looked into.
@@ -16,14 +19,16 @@
 
 use std::ptr::{self, NonNull};
 
-use forebear_context::context::Reason;
+use forebear_context::context::{Context, Reason};
 use forebear_context::shim::atomic::Ordering;
 
 use crate::any::AnyRequest;
 use crate::attention::RAISED;
+use crate::cycle;
 use crate::header::Header;
 use crate::home;
 use crate::request_pool::Lanes;
+use crate::strand::Strand;
 use crate::word::{HELD, NEW};
 use crate::worker::Worker;
 
@@ -52,31 +57,88 @@ pub(crate) unsafe fn raise(here: Option<&Worker>, target: NonNull<Header>, key: 
 ///
 /// U2.
 pub(crate) unsafe fn follow(here: Option<&Worker>, target: NonNull<Header>, key: u64) {
+    // SAFETY: by contract.
+    unsafe { follow_from(here, Link::Request(target), key) };
+}
+
+/// Somebody of root key `key` waits for what this context holds: its stack becomes as urgent, and what it waits for itself.
+pub(crate) fn raise_holder(here: Option<&Worker>, holder: &Context, key: u64) {
+    // SAFETY: a holder is a strand's context.
+    let strand = unsafe { Strand::of(holder) };
+    if lower(strand, key) {
+        // SAFETY: whoever calls has made sure that it is there; K3 if it is a carrier's.
+        unsafe { follow_from(here, Link::Stack(NonNull::from(strand)), key) };
+    }
+}
+
+/// Whether it was less urgent. If not, whoever raised it so far has followed the chain, and a wait that began since then has
+/// passed it on.
+fn lower(strand: &Strand, key: u64) -> bool {
+    strand.urgency.fetch_min(key, Ordering::Relaxed) > key
+}
+
+/// What a chain leads through, its urgency lowered already.
+#[derive(Clone, Copy)]
+enum Link {
+    Request(NonNull<Header>),
+    /// Which holds what is waited for.
+    Stack(NonNull<Strand>),
+}
+
+/// Follows the chain from `link` on.
+///
+/// # Safety
+///
+/// U2 for a request; a stack is there.
+unsafe fn follow_from(here: Option<&Worker>, link: Link, key: u64) {
     // Further branches of the way: allocated only where there is one.
     let mut rest = Vec::new();
-    let mut target = target;
+    let mut link = link;
     for _ in 0..LONGEST {
         // SAFETY: U2; what a strand on this thread waits for stays as it is while nothing runs here.
-        let next = unsafe { step(here, target, key, &mut rest) };
+        let next = unsafe { step(here, link, key, &mut rest) };
         match next.or_else(|| rest.pop()) {
-            Some(next) => target = next,
+            Some(next) => link = next,
             None => return,
         }
     }
 }
 
-/// Does what follows for the target alone. Answers what it waits for itself, if that has become more urgent by this; more
+/// Does what follows for the link alone. Answers what it waits for itself, if that has become more urgent by this; more
 /// of that goes to `rest`.
 ///
 /// # Safety
 ///
+/// As [`follow_from`].
+unsafe fn step(here: Option<&Worker>, link: Link, key: u64, rest: &mut Vec<Link>) -> Option<Link> {
+    match link {
+        // SAFETY: by contract.
+        Link::Request(target) => unsafe { step_from_request(here, target, key, rest) },
+        Link::Stack(strand) => {
+            // SAFETY: by contract.
+            let strand = unsafe { strand.as_ref() };
+            // On a foreign thread, which has no order.
+            let worker = strand.worker()?;
+            if here.is_some_and(|here| ptr::eq(here, worker)) {
+                // SAFETY: U1.
+                return unsafe { on_from(here, strand, key, rest) };
+            }
+            worker.post.leave_raise_of_stack(NonNull::from(strand), key);
+            worker.shared().wake(worker.index);
+            None
+        }
+    }
+}
+
+/// # Safety
+///
 /// U2.
-unsafe fn step(
+unsafe fn step_from_request(
     here: Option<&Worker>,
     target: NonNull<Header>,
     key: u64,
-    rest: &mut Vec<NonNull<Header>>,
-) -> Option<NonNull<Header>> {
+    rest: &mut Vec<Link>,
+) -> Option<Link> {
     // SAFETY: U2.
     let h = unsafe { target.as_ref() };
     let bits = h.word.load();
@@ -95,7 +157,7 @@ unsafe fn step(
     // SAFETY: a carrier's strand stays (K3); if it has gone on to another request meanwhile, that one is raised until
     // it ends, which does no harm.
     let strand = unsafe { &*strand };
-    strand.urgency.fetch_min(key, Ordering::Relaxed);
+    lower(strand, key);
     let worker = home.shared().workers().get(home.worker as usize)?;
     if !here.is_some_and(|here| ptr::eq(here, worker)) {
         h.word.add_link();
@@ -103,24 +165,57 @@ unsafe fn step(
         home.shared().wake(worker.index);
         return None;
     }
+    // SAFETY: U1.
+    unsafe { on_from(here, strand, key, rest) }
+}
+
+/// Where the chain leads on from a stack of this thread.
+///
+/// # Safety
+///
+/// U1; U2.
+unsafe fn on_from(here: Option<&Worker>, strand: &Strand, key: u64, rest: &mut Vec<Link>) -> Option<Link> {
     if crate::strand::get().is_some_and(|current| ptr::eq(current, strand)) {
         return None;
     }
-    // U1: on this very thread, and not current: it is parked, or was woken and has not gone on.
+    // On this very thread, and not current: it is parked, or was woken and has not gone on.
     match strand.context().waits_for() {
         (Reason::Request, next) => {
             let next = NonNull::new(next.cast::<Header>())?;
             // SAFETY: U2: the strand waits for it, so it holds a count.
-            unsafe { next.as_ref() }.raise_urgency(key).then_some(next)
+            unsafe { next.as_ref() }.raise_urgency(key).then_some(Link::Request(next))
         }
         (Reason::Pool, lanes) => {
             // SAFETY: U3.
             let lanes = unsafe { lanes.cast::<Lanes>().as_ref() }?;
             // SAFETY: U2: the handle's link.
-            rest.extend(
-                lanes.iter().map(AnyRequest::raw).filter(|lane| unsafe { lane.as_ref() }.raise_urgency(key)),
-            );
+            let raised =
+                lanes.iter().map(AnyRequest::raw).filter(|lane| unsafe { lane.as_ref() }.raise_urgency(key));
+            rest.extend(raised.map(Link::Request));
             rest.pop()
+        }
+        (reason, _) if reason.has_owner() && strand.context().is_waiting() => {
+            // SAFETY: U1: the stack is left, and its wait goes on until this thread enters it again.
+            let wait = unsafe { strand.context().owner_wait() }?;
+            // SAFETY: as above.
+            unsafe { wait.promote(key) };
+            // SAFETY: as above.
+            let holder = unsafe { wait.owner() }?;
+            let mut next = None;
+            cycle::with_holder(here, holder, |holder| {
+                // SAFETY: a holder is a strand's context.
+                let strand = unsafe { Strand::of(holder) };
+                if lower(strand, key) {
+                    let link = Link::Stack(NonNull::from(strand));
+                    match strand.worker() {
+                        Some(worker) if here.is_some_and(|here| ptr::eq(here, worker)) => next = Some(link),
+                        // It stays only as long as this.
+                        // SAFETY: as above.
+                        _ => drop(unsafe { step(here, link, key, rest) }),
+                    }
+                }
+            });
+            next
         }
         _ => None,
     }
@@ -150,6 +245,10 @@ impl Worker {
     #[cold]
     pub(crate) fn follow_raises(&self) {
         self.post.attention.clear(RAISED);
+        for (strand, key) in self.post.take_raises_of_stacks() {
+            // SAFETY: K3: a carrier's strand stays.
+            unsafe { follow_from(Some(self), Link::Stack(strand), key) };
+        }
         for (target, key) in self.post.take_raises() {
             // SAFETY: the link that came with it.
             unsafe {

@@ -99,6 +99,8 @@ pub(crate) struct Post {
     pub shelf: Shelf<Header>,
     /// Requests that have become more urgent, each with a link, and the key.
     raises: Mutex<Vec<(NonNull<Header>, u64)>>,
+    /// Stacks of this worker that have become more urgent, and the key.
+    raised_stacks: Mutex<Vec<(NonNull<Strand>, u64)>>,
     /// All carriers of this worker (K5).
     carriers: Mutex<Vec<NonNull<Carrier>>>,
     /// How many of them were in use when the worker last found nothing to do.
@@ -109,6 +111,12 @@ impl Post {
     /// Leaves word that a request of this worker has become more urgent. The link goes with it.
     pub(crate) fn leave_raise(&self, target: NonNull<Header>, key: u64) {
         self.raises.lock().unwrap_or_else(PoisonError::into_inner).push((target, key));
+        self.attention.raise(RAISED);
+    }
+
+    /// Leaves word that a stack of this worker has become more urgent. Stacks stay (K3), so nothing else goes with it.
+    pub(crate) fn leave_raise_of_stack(&self, strand: NonNull<Strand>, key: u64) {
+        self.raised_stacks.lock().unwrap_or_else(PoisonError::into_inner).push((strand, key));
         self.attention.raise(RAISED);
     }
 
@@ -127,6 +135,11 @@ impl Post {
     /// Calls `with` for each carrier. None is dismantled meanwhile.
     pub(crate) fn each_carrier(&self, mut with: impl FnMut(NonNull<Carrier>)) {
         self.lock_carriers().iter().for_each(|carrier| with(*carrier));
+    }
+
+    /// Takes what was left of stacks.
+    pub(crate) fn take_raises_of_stacks(&self) -> Vec<(NonNull<Strand>, u64)> {
+        std::mem::take(&mut *self.raised_stacks.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Takes what was left.
@@ -220,6 +233,7 @@ impl Worker {
                 mailbox: Mailbox::new(),
                 shelf: shared.groups.shelf(index),
                 raises: Mutex::default(),
+                raised_stacks: Mutex::default(),
                 carriers: Mutex::default(),
                 busy: AtomicUsize::new(0),
             },

@@ -9,6 +9,8 @@
 //!    is not walked at all.
 //! 4. It *walks* from edge to edge ([`walk`]). If it comes back, there is a circle.
 //!
+//! A wait for what another context holds (a lock) leads to its holder, whoever that is when a walk comes by ([`super::owner`]).
+//!
 //! An edge to what has not started is *completed* by the stack that starts it, under the lock of the list in which the waiter
 //! stands, before that stack looks and walks itself ([`Context::complete`]).
 //!
@@ -26,11 +28,12 @@
 //!
 //! # What a walk reads
 //!
-//! Contexts only, never a target. A context may be on to its next wait at any time; so the slot is read before and after
+//! Contexts only, never a target; but for the holder of a lock it asks the lock, while it holds the wait for it. A context may be on to its next wait at any time; so the slot is read before and after
 //! `ahead`, and tickets do not come again. That all edges of a circle have stood *at one moment* the walk does not show. Whoever
 //! finds one makes sure of it by *holding* each wait ([`Context::hold`]): while it is held it cannot end, and so the waiter's
 //! stack does not change, and what it waits for is not gone. Wakers of a held wait spin; nothing may be waited for
-//! meanwhile, and only one thread at a time holds waits at all.
+//! meanwhile, and only one thread at a time holds more than one wait. (A walk holds a single one, for as long as it takes to ask a
+//! lock for its holder.)
 //!
 //! # Invariants
 //!
@@ -43,7 +46,7 @@
 
 use std::ptr::NonNull;
 
-use super::{Cause, Context, HELD, Reason, STATE, Ticket, WAITING};
+use super::{Cause, Context, HELD, OwnerWait, Reason, STATE, Ticket, WAITING};
 use crate::shim::atomic::Ordering;
 use crate::shim::hint;
 
@@ -51,6 +54,8 @@ use crate::shim::hint;
 const STRAY: usize = 1;
 /// In `ahead`: no context, but the address of what is waited for all parts of.
 const ALL: usize = 2;
+/// In `ahead`: no context, but the record of a wait for what another context holds.
+const OWNER: usize = STRAY | ALL;
 
 /// Where an edge leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +71,30 @@ pub enum Ahead {
     },
     /// To many: to all that belong to what has this address.
     All(NonNull<()>),
+    /// To whoever holds what is waited for.
+    Owner(NonNull<OwnerWait>),
+}
+
+/// What a walk asks of the owner of the contexts.
+pub trait Guide {
+    /// From when this has returned no stray that an edge leads to is freed. Answers whether that is new, and what the walk has seen
+    /// so far to be looked at again.
+    fn keep_strays(&mut self) -> bool;
+
+    /// Whether the holder that a lock has named is a context that may be read: now, or, if it is a stray, from when strays are kept
+    /// and this has been asked again.
+    fn admits(&mut self, holder: NonNull<Context>) -> bool;
+}
+
+/// For walks that meet no locks.
+impl<F: FnMut() -> bool> Guide for F {
+    fn keep_strays(&mut self) -> bool {
+        self()
+    }
+
+    fn admits(&mut self, _: NonNull<Context>) -> bool {
+        false
+    }
 }
 
 /// An edge, as a walk sees it.
@@ -87,6 +116,7 @@ impl Context {
                 context.as_ptr().cast::<()>().map_addr(|at| at | if stray { STRAY } else { 0 })
             }
             Ahead::All(whole) => whole.as_ptr().map_addr(|at| at | ALL),
+            Ahead::Owner(wait) => wait.as_ptr().cast::<()>().map_addr(|at| at | OWNER),
         };
         // Release: who reads it sees that the wait before is over.
         self.ahead.store(raw, Ordering::Release);
@@ -112,14 +142,14 @@ impl Context {
         ticket: Ticket,
         is_waited_for: impl FnOnce() -> bool,
         limit: u32,
-        keep_strays: &mut dyn FnMut() -> bool,
+        guide: &mut dyn Guide,
     ) -> Way {
         #[cfg(mutant = "look_before_edge")]
         let waited = is_waited_for();
         #[cfg(mutant = "walk_before_edge")]
         let way = match self.ahead() {
             // SAFETY: by contract.
-            Ahead::Stack { context, .. } => unsafe { walk_to(context, self.into(), limit, keep_strays) },
+            Ahead::Stack { context, .. } => unsafe { walk_to(context, self.into(), limit, guide) },
             _ => Way::End,
         };
         self.bind(ticket);
@@ -133,7 +163,7 @@ impl Context {
         #[cfg(not(mutant = "walk_before_edge"))]
         // SAFETY: by contract.
         unsafe {
-            walk(NonNull::from(self), limit, keep_strays)
+            walk(NonNull::from(self), limit, guide)
         }
     }
 
@@ -178,9 +208,10 @@ impl Context {
 
     fn ahead(&self) -> Ahead {
         let raw = self.ahead.load(Ordering::Acquire);
-        let bits = raw.addr() & (STRAY | ALL);
-        match NonNull::new(raw.map_addr(|at| at & !(STRAY | ALL))) {
+        let bits = raw.addr() & OWNER;
+        match NonNull::new(raw.map_addr(|at| at & !OWNER)) {
             None => Ahead::Unknown,
+            Some(wait) if bits == OWNER => Ahead::Owner(wait.cast()),
             Some(whole) if bits & ALL != 0 => Ahead::All(whole),
             Some(context) => Ahead::Stack { context: context.cast(), stray: bits & STRAY != 0 },
         }
@@ -200,12 +231,12 @@ impl Context {
         }
     }
 
-    /// [`settle`](Context::settle) of a wait that was held just now.
+    /// [`settle`](Context::settle), or [`choose`](Context::choose), of a wait that was held just now.
     #[cold]
     #[inline(never)]
-    pub(super) fn settle_held(&self, ticket: Ticket, cause: Cause) -> bool {
+    pub(super) fn settle_held(&self, ticket: Ticket, state: u64) -> bool {
         loop {
-            let (from, to) = (ticket.0 | WAITING, ticket.0 | cause as u64);
+            let (from, to) = (ticket.0 | WAITING, ticket.0 | state);
             match self.slot.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(seen) if seen != ticket.0 | HELD => return false,
@@ -281,37 +312,73 @@ pub enum Way {
 
 /// Walks from `start` from edge to edge, `limit` of them at most, until it is back or cannot go on. It allocates nothing.
 ///
-/// Before the first stray is read `keep_strays` is called: from when it has returned no stray that an edge leads to is freed. It
-/// answers whether that is new, and what the walk has seen so far to be looked at again.
-///
 /// # Safety
 ///
 /// X1 for `start`; for every context that an edge leads to and that is no stray; and for strays while they are kept.
-pub unsafe fn walk(start: NonNull<Context>, limit: u32, keep_strays: &mut dyn FnMut() -> bool) -> Way {
+pub unsafe fn walk(start: NonNull<Context>, limit: u32, guide: &mut dyn Guide) -> Way {
     // SAFETY: by contract.
-    unsafe { walk_to(start, start, limit, keep_strays) }
+    unsafe { walk_to(start, start, limit, guide) }
 }
 
 unsafe fn walk_to(
     mut at: NonNull<Context>,
     goal: NonNull<Context>,
     limit: u32,
-    keep_strays: &mut dyn FnMut() -> bool,
+    guide: &mut dyn Guide,
 ) -> Way {
-    for _ in 0..limit {
+    for hops in 0..limit {
         // SAFETY: by contract.
         let context = unsafe { at.as_ref() };
         let Some(edge) = context.edge() else { return Way::End };
-        let Ahead::Stack { context: next, stray } = edge.ahead else {
-            return if edge.ahead == Ahead::Unknown { Way::End } else { Way::All(at) };
+        let next = match edge.ahead {
+            Ahead::Unknown => return Way::End,
+            Ahead::All(_) => return Way::All(at),
+            Ahead::Stack { stray: true, .. } if guide.keep_strays() && context.edge() != Some(edge) => {
+                continue;
+            }
+            Ahead::Stack { context: next, .. } => next,
+            // SAFETY: by contract; only the first hop is from the walker's own stack.
+            Ahead::Owner(wait) => {
+                match unsafe { holder(context, edge.ticket, wait, hops == 0 && at == goal, guide) } {
+                    Some(next) => next,
+                    // Nobody holds it, or the wait is over; then there may be another.
+                    None if context.edge() == Some(edge) => return Way::End,
+                    None => continue,
+                }
+            }
         };
-        if stray && keep_strays() && context.edge() != Some(edge) {
-            continue;
-        }
         if next == goal {
             return Way::Round;
         }
         at = next;
     }
     Way::Cut
+}
+
+/// Who holds what `context` waits for; `None` if nobody does who may be read, or the wait is over.
+///
+/// # Safety
+///
+/// The wait was `context`'s under that ticket; `own`: this is its stack, before it parks.
+unsafe fn holder(
+    context: &Context,
+    ticket: Ticket,
+    wait: NonNull<OwnerWait>,
+    own: bool,
+    guide: &mut dyn Guide,
+) -> Option<NonNull<Context>> {
+    let ask = |guide: &mut dyn Guide| {
+        let held = if own { None } else { Some(context.hold(ticket)?) };
+        // SAFETY: the wait is the caller's own, or held.
+        let holder = unsafe { wait.as_ref().owner() };
+        drop(held);
+        holder.map(|holder| (holder, guide.admits(holder)))
+    };
+    match ask(guide)? {
+        (holder, true) => Some(holder),
+        (_, false) => {
+            guide.keep_strays();
+            ask(guide).and_then(|(holder, admitted)| admitted.then_some(holder))
+        }
+    }
 }

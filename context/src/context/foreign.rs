@@ -6,9 +6,11 @@
 //! settling and unlocking.
 
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 use std::time::Instant;
 
-use super::{Cause, Context, Table, Ticket, current, set_current};
+use super::{Alarm, Cause, Context, OwnerWait, Table, Ticket, current, set_current};
+use crate::error::Cycle;
 use crate::shim::atomic::AtomicU64;
 use crate::shim::{Condvar, Mutex};
 
@@ -21,9 +23,29 @@ pub struct ForeignContext {
     settled: Condvar,
 }
 
-static TABLE: Table = Table { prepare, finish, unpark, in_request, urgency, word, name };
+static TABLE: Table = ForeignContext::TABLE;
 
 impl ForeignContext {
+    /// The table of a thread that no runtime knows. Its clock is the system's.
+    pub const TABLE: Table = Table {
+        prepare,
+        finish,
+        unpark,
+        ready,
+        in_request,
+        urgency,
+        word,
+        name,
+        is_cancelled,
+        refuse_wait,
+        now,
+        arm,
+        disarm,
+        wait_for_owner,
+        verdict,
+        gave_back,
+    };
+
     /// A context for the calling thread. Its owner keeps it in place and makes it current.
     pub fn new() -> ForeignContext {
         ForeignContext::with_table(&TABLE)
@@ -49,6 +71,7 @@ impl ForeignContext {
         // SAFETY: by contract and `repr(C)`.
         let this = unsafe { &*std::ptr::from_ref(context).cast::<ForeignContext>() };
         let Ok(mut guard) = this.lock.lock() else { std::process::abort() };
+        let mut deadline = deadline;
         while context.is_waiting() && !std::mem::take(&mut *guard) {
             match deadline {
                 None => match this.settled.wait(guard) {
@@ -60,7 +83,9 @@ impl ForeignContext {
                     if left.is_zero() {
                         let ticket = Ticket(context.slot_now() & !super::STATE);
                         context.settle(ticket, Cause::TimedOut);
-                        break;
+                        // If that is refused the wait was chosen, and is about to be ended.
+                        deadline = None;
+                        continue;
                     }
                     match this.settled.wait_timeout(guard, left) {
                         Ok((again, _)) => guard = again,
@@ -104,6 +129,20 @@ impl ForeignContext {
         drop(guard);
         won
     }
+
+    /// Ends a wait that was chosen, and wakes the thread.
+    ///
+    /// # Safety
+    ///
+    /// As [`ready`](super::ready), and `context` is the first field of a `ForeignContext`.
+    pub unsafe fn release_chosen(context: NonNull<Context>, ticket: Ticket) {
+        // SAFETY: what was chosen does not go on before this; `repr(C)`.
+        let this = unsafe { context.cast::<ForeignContext>().as_ref() };
+        let Ok(guard) = this.lock.lock() else { std::process::abort() };
+        this.context.settle_chosen(ticket);
+        this.settled.notify_all();
+        drop(guard);
+    }
 }
 
 impl Default for ForeignContext {
@@ -137,6 +176,37 @@ unsafe fn unpark(context: NonNull<Context>, ticket: Ticket, cause: Cause) -> boo
     unsafe { ForeignContext::release(context, ticket, cause) }
 }
 
+unsafe fn ready(context: NonNull<Context>, ticket: Ticket) {
+    // SAFETY: this table is given to foreign contexts only; by the caller.
+    unsafe { ForeignContext::release_chosen(context, ticket) }
+}
+
+unsafe fn is_cancelled(_: &Context) -> bool {
+    false
+}
+
+unsafe fn refuse_wait(_: &Context, _: &str) {}
+
+unsafe fn now(_: &Context) -> Instant {
+    Instant::now()
+}
+
+unsafe fn arm(_: &Context, _: Ticket, at: Instant) -> Alarm {
+    Alarm { at, number: 0, own: Some(at) }
+}
+
+unsafe fn disarm(_: &Context, _: Alarm) {}
+
+unsafe fn wait_for_owner(_: &Context, _: Ticket, _: &OwnerWait, _: bool) -> Option<Cycle> {
+    None
+}
+
+unsafe fn verdict(_: &Context, _: Ticket) -> Option<Cycle> {
+    None
+}
+
+unsafe fn gave_back(_: &Context) {}
+
 unsafe fn in_request(_: &Context) -> bool {
     false
 }
@@ -156,12 +226,38 @@ unsafe fn name(_: &Context, with: &mut dyn FnMut(&str)) {
     }
 }
 
+/// Makes a context for a thread that has none, and makes it current.
+type Provider = fn() -> Option<NonNull<Context>>;
+
+/// Set by the first runtime, for good: what a thread of the user's waits by is a runtime's to know then.
+static PROVIDER: OnceLock<Provider> = OnceLock::new();
+
+/// From now on a thread that has no context gets its own from `provider`. The first call counts.
+///
+/// # Safety
+///
+/// What it answers is current, and stays so and valid until the thread ends.
+pub unsafe fn provide_foreign(provider: fn() -> Option<NonNull<Context>>) {
+    PROVIDER.get_or_init(|| provider);
+}
+
 /// Calls `f` with the current context, or with one made for the call if this thread has none.
+#[inline(always)]
 pub fn with_foreign<R>(f: impl FnOnce(&Context) -> R) -> R {
-    if let Some(context) = current() {
+    match current().or_else(provided) {
         // SAFETY: the current context is valid, by the contract of `set_current`.
-        return f(unsafe { context.as_ref() });
+        Some(context) => f(unsafe { context.as_ref() }),
+        None => with_made(f),
     }
+}
+
+#[cold]
+fn provided() -> Option<NonNull<Context>> {
+    PROVIDER.get().and_then(|provider| provider())
+}
+
+#[cold]
+fn with_made<R>(f: impl FnOnce(&Context) -> R) -> R {
     let made = ForeignContext::new();
     // SAFETY: it is taken back below, before `made` goes; `f` cannot unwind past the guard.
     unsafe { set_current(Some(NonNull::from(&made.context))) };

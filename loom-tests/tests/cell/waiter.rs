@@ -31,10 +31,19 @@ unsafe impl Send for Waiter {}
 unsafe impl Sync for Waiter {}
 
 /// Parks as foreign threads do, under lock and condition: what is not woken is a deadlock.
-pub static BLOCKING: Table =
-    Table { prepare: block, finish, unpark: release, in_request, urgency, word, name };
+pub static BLOCKING: Table = Table {
+    prepare: block,
+    finish,
+    unpark: release,
+    in_request,
+    urgency,
+    word,
+    name,
+    ..ForeignContext::TABLE
+};
 /// Parks by looking at the slot: nothing but the slot's own orders stands between waker and waiter.
-pub static SPINNING: Table = Table { prepare: spin, finish, unpark: settle, in_request, urgency, word, name };
+pub static SPINNING: Table =
+    Table { prepare: spin, finish, unpark: settle, in_request, urgency, word, name, ..ForeignContext::TABLE };
 
 impl Waiter {
     /// A waiter that has begun nothing.

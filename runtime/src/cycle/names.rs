@@ -26,12 +26,15 @@ enum Entry {
     Target(*const Header),
     /// By a scope's, for this one among others.
     JobOf(NonNull<()>),
+    /// By a wait for what something on it holds; the lock does not know which of its requests.
+    Holder,
 }
 
 impl Entry {
     fn of(held: &Held<'_>) -> Option<Entry> {
         match (held.ahead(), held.waits_for()) {
             (Ahead::All(scope), _) => Some(Entry::JobOf(scope)),
+            (Ahead::Owner(_), _) => Some(Entry::Holder),
             (_, (Reason::Request | Reason::Arm, target)) => Some(Entry::Target(target.cast())),
             _ => None,
         }
@@ -41,6 +44,7 @@ impl Entry {
         match self {
             Entry::Target(target) => ptr::eq(h, target),
             Entry::JobOf(scope) => is_job(h, scope),
+            Entry::Holder => true,
         }
     }
 }
@@ -56,7 +60,14 @@ pub(super) fn name(ring: &[Held<'_>]) -> Option<Vec<String>> {
         let strand = unsafe { Strand::of(held.context()) };
         let from = names.len();
         // From the top, which waits, down to the one that is waited for.
-        let depth = on_stack(strand).position(|h| came.leads_to(h))?;
+        let depth = match on_stack(strand).position(|h| came.leads_to(h)) {
+            None if matches!(came, Entry::Holder) => {
+                // A thread that runs no request.
+                names.push((ptr::null(), held.context().name()));
+                0
+            }
+            found => found?,
+        };
         names.extend(
             on_stack(strand)
                 .take(depth + 1)
@@ -64,6 +75,10 @@ pub(super) fn name(ring: &[Held<'_>]) -> Option<Vec<String>> {
                 .map(|h| (ptr::from_ref(h), h.name().to_owned())),
         );
         names[from..].reverse();
+        // SAFETY: the wait is held.
+        if let Some(wait) = unsafe { held.context().owner_wait() } {
+            names.push((ptr::null(), wait.to_string()));
+        }
         if from == 0 {
             below_first = depth;
         }
@@ -87,8 +102,9 @@ pub(super) fn of_own_stack(strand: &Strand, target: &Header) -> Option<Vec<Strin
 
 /// An arm of a join goes by its maker's name, who waits for it; that is said once.
 fn distinct(mut names: Vec<(*const Header, String)>) -> Vec<String> {
-    names.dedup_by_key(|name| name.0);
-    if names.len() > 1 && names.first().map(|name| name.0) == names.last().map(|name| name.0) {
+    names.dedup_by(|a, b| !a.0.is_null() && a.0 == b.0);
+    let ends = names.first().zip(names.last()).map(|(first, last)| (first.0, last.0));
+    if names.len() > 1 && ends.is_some_and(|(first, last)| !first.is_null() && first == last) {
         names.pop();
     }
     names.into_iter().map(|name| name.1).collect()

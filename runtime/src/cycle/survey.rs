@@ -21,7 +21,7 @@ use forebear_context::shim::Mutex;
 use forebear_context::shim::atomic::{AtomicBool, Ordering};
 
 use super::names::on_stack;
-use super::{ahead, break_open, is_wanted_by_scope, lock_strays};
+use super::{ahead, break_open, is_ending, is_wanted_by_scope, lock_strays};
 use crate::carrier::Carrier;
 use crate::header::Header;
 use crate::strand::Strand;
@@ -177,6 +177,13 @@ impl Graph {
             context.complete(found);
             way = found;
         }
+        if let Ahead::Owner(wait) = way {
+            // SAFETY: the wait is held.
+            way = match unsafe { wait.as_ref().owner() } {
+                Some(context) => Ahead::Stack { context, stray: true },
+                None => Ahead::Unknown,
+            };
+        }
         let index = self.nodes.len();
         for h in on_stack(strand).filter(|h| is_wanted_by_scope(h, strand)) {
             self.jobs.extend(NonNull::new(h.scope.get().cast_mut()).map(|scope| (scope.cast(), index)));
@@ -188,7 +195,7 @@ impl Graph {
     /// The `number`th node that an edge of `node` leads to.
     fn ahead_of(&self, node: usize, number: usize) -> Option<usize> {
         match self.nodes[node].ahead {
-            Ahead::Unknown => None,
+            Ahead::Unknown | Ahead::Owner(_) => None,
             Ahead::Stack { context, .. } => {
                 (number == 0).then(|| self.by_context.get(&context).copied()).flatten()
             }
@@ -238,7 +245,13 @@ impl Graph {
             let node = &self.nodes[node];
             // SAFETY: Y1, Y2, as when it was seen.
             let held = unsafe { node.context.as_ref() }.hold(node.ticket)?;
-            (held.ahead() == node.ahead).then_some(held)
+            let ahead = match held.ahead() {
+                // SAFETY: the wait is held.
+                Ahead::Owner(wait) => unsafe { wait.as_ref().owner() }
+                    .map_or(Ahead::Unknown, |context| Ahead::Stack { context, stray: true }),
+                ahead => ahead,
+            };
+            (ahead == node.ahead && !is_ending(&held)).then_some(held)
         };
         ring.iter().map(hold).collect::<Option<Vec<_>>>().and_then(break_open).is_some()
     }

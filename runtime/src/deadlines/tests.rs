@@ -6,7 +6,7 @@ use std::ptr;
 use std::thread;
 
 use forebear_context::clock::{ManualClock, MonotonicClock};
-use forebear_context::context::{Reason, Table, with_foreign};
+use forebear_context::context::{ForeignContext, Reason, Table, with_foreign};
 use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::atomic::AtomicU64;
 
@@ -50,6 +50,7 @@ static PROBE: Table = Table {
     urgency: |_| NO_KEY,
     word: |_| ptr::null(),
     name: |_, with| with("probe"),
+    ..ForeignContext::TABLE
 };
 
 unsafe fn probed(context: NonNull<Context>, ticket: Ticket, cause: Cause) -> bool {
@@ -83,7 +84,7 @@ impl Log {
 }
 
 impl Probe {
-    fn arm(&self, deadlines: &Deadlines, at: Instant) -> Armed {
+    fn arm(&self, deadlines: &Deadlines, at: Instant) -> Alarm {
         let ticket = self.context.begin(Reason::None, ptr::null_mut());
         // SAFETY: the log keeps its probes until the deadlines are over.
         unsafe { deadlines.arm(at, NonNull::from(self).cast(), ticket) }
@@ -217,7 +218,7 @@ fn a_hundred_thousand_armed_and_disarmed_leave_nothing() {
         let log = Log::default();
         let (probe, start) = (log.probe(0), deadlines.now() + HOUR);
         let ticket = probe.context.begin(Reason::None, ptr::null_mut());
-        let all: Vec<Armed> = (0..100_000_u64)
+        let all: Vec<Alarm> = (0..100_000_u64)
             .map(|n| {
                 let at = start + Duration::from_nanos(n.wrapping_mul(0x9e37_79b9) % 1_000_000);
                 // SAFETY: the log keeps it.

@@ -239,6 +239,24 @@ impl Slab {
         }
     }
 
+    /// The top of the slot that this address lies in, if it lies in one that has ever been handed out.
+    pub(crate) fn top_around(&self, address: usize) -> Option<usize> {
+        self.pools.iter().enumerate().find_map(|(class, pool)| {
+            let pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
+            let (size, mut before) = (SLOTS[class], 0);
+            for chunk in &pool.chunks {
+                if (chunk.at..chunk.at + chunk.bytes).contains(&address) {
+                    let number = (address - chunk.at) / size;
+                    let low = chunk.at + number * size;
+                    let slot = Slot { low, class: class as Class, colour: colour_of(before + number) };
+                    return (!pool.fresh.contains(&low)).then(|| slot.top());
+                }
+                before += chunk.bytes / size;
+            }
+            None
+        })
+    }
+
     /// Gives all memory back to the system, unless a stack is in use: then its frames may be borrowed from for ever, and
     /// everything is leaked.
     ///

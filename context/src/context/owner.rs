@@ -1,0 +1,117 @@
+//! Waits for what one context holds: a lock, a value that is being made.
+//!
+//! A waiter can be told from its wait whom it waits for, so urgency reaches the holder, a dump names it, and a circle of waits that
+//! leads through locks is found ([`edge`](super::edge)). The holder of a lock changes while others wait for it. So the edge of such a
+//! wait does not lead to a context, but to an [`OwnerWait`] in the waiter's frame, which knows how to ask the lock.
+//!
+//! # Who may ask
+//!
+//! The record and the lock are there as long as the wait goes on. Its own stack may ask; so may the thread that its context waits
+//! on, while the stack is left; and anybody while the wait is *held* ([`Context::hold`](super::Context::hold)).
+//!
+//! # What the answer is worth
+//!
+//! A holder is a hint for order, dumps and circles, never for soundness: a guard can be leaked, or be carried to another stack of its
+//! thread. A leaked guard's holder may even be gone, memory and all. So whoever wants to look at the context that is answered makes
+//! sure first that it is one: its runtime is there, or the thread is enrolled.
+//!
+//! # Why no circle is missed
+//!
+//! Who takes a lock becomes its holder in the same exchange, and runs. So an acquisition never closes a circle: a wait does, and whoever
+//! holds any lock walks when it waits. If that walk came to a waiter that was not bound yet, that waiter acquires, when it binds, all that
+//! the walk knew; and walks itself.
+
+use std::fmt;
+use std::panic::Location;
+use std::ptr::NonNull;
+
+use super::{Context, Reason, Ticket};
+
+/// What can be asked of a lock, or whatever else has a holder. A static per type.
+#[derive(Clone, Copy)]
+pub struct Lock {
+    /// What it is called in messages: `Mutex`.
+    pub what: &'static str,
+    /// The context that holds it now; null if nobody does, or it is not known.
+    pub owner: unsafe fn(NonNull<()>) -> *const Context,
+    /// The waiter whose node this is has become more urgent: by the new key. On the thread that the waiter waits on.
+    pub promote: unsafe fn(NonNull<()>, node: NonNull<()>, key: u64),
+}
+
+/// A wait for what another context holds. It lies in the waiter's frame.
+#[derive(Debug)]
+pub struct OwnerWait {
+    lock: NonNull<()>,
+    node: NonNull<()>,
+    of: &'static Lock,
+    /// Where it is waited.
+    at: &'static Location<'static>,
+}
+
+impl OwnerWait {
+    /// A wait for `lock`, in whose list `node` stands for the waiter.
+    ///
+    /// # Safety
+    ///
+    /// `lock` and `node` are what the functions of `of` take, and stay as long as a wait that has this for its target.
+    pub unsafe fn new(
+        lock: NonNull<()>,
+        node: NonNull<()>,
+        of: &'static Lock,
+        at: &'static Location<'static>,
+    ) -> OwnerWait {
+        OwnerWait { lock, node, of, at }
+    }
+
+    /// The context that holds it now, if it is known; to be made sure of before it is read.
+    ///
+    /// # Safety
+    ///
+    /// The caller may ask; see the module head.
+    pub unsafe fn owner(&self) -> Option<NonNull<Context>> {
+        // SAFETY: by the contract of `new`.
+        NonNull::new(unsafe { (self.of.owner)(self.lock) }.cast_mut())
+    }
+
+    /// Gives the waiter the place in the list that goes with a new key.
+    ///
+    /// # Safety
+    ///
+    /// On the waiter's own stack, or by the thread that it waits on while the stack is left.
+    pub unsafe fn promote(&self, key: u64) {
+        // SAFETY: by the contracts of `new` and this.
+        unsafe { (self.of.promote)(self.lock, self.node, key) }
+    }
+}
+
+/// What is waited for, and where: `a Mutex (src/cache.rs:12)`.
+impl fmt::Display for OwnerWait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a {} ({}:{})", self.of.what, self.at.file(), self.at.line())
+    }
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock").field("what", &self.what).finish_non_exhaustive()
+    }
+}
+
+impl Context {
+    /// Begins a wait for what another context holds. See [`begin`](Context::begin).
+    pub fn begin_owned(&self, reason: Reason, wait: &OwnerWait) -> Ticket {
+        debug_assert!(reason.has_owner());
+        self.begin(reason, std::ptr::from_ref(wait).cast_mut().cast())
+    }
+
+    /// What this context waits for, if another context holds it.
+    ///
+    /// # Safety
+    ///
+    /// The caller may ask; see the module head. It keeps the answer no longer than the wait goes on.
+    pub unsafe fn owner_wait<'a>(&self) -> Option<&'a OwnerWait> {
+        let (reason, target) = self.waits_for();
+        // SAFETY: by contract.
+        if reason.has_owner() { unsafe { target.cast::<OwnerWait>().as_ref() } } else { None }
+    }
+}

@@ -1,0 +1,71 @@
+//! What the owner of a context does for it.
+
+use std::fmt;
+use std::ptr::NonNull;
+use std::time::Instant;
+
+use super::{Cause, Context, OwnerWait, Ticket};
+use crate::error::Cycle;
+use crate::shim::atomic::AtomicU64;
+
+/// Calls back with a name, which need not outlive the call.
+pub type NameFn = unsafe fn(&Context, &mut dyn FnMut(&str));
+
+/// What the owner of a context does for it. One static table per kind of owner.
+#[derive(Clone, Copy)]
+pub struct Table {
+    /// Called by [`Context::park`] on the context's own stack, which has something to wait for. A carrier's owner
+    /// answers whom to switch to, or `None` if the context may go on after all; a foreign thread blocks here.
+    pub prepare: unsafe fn(&Context, Option<Instant>) -> Option<NonNull<Context>>,
+    /// Called right after the context was entered again.
+    pub finish: unsafe fn(&Context),
+    /// Settles the wait and makes the context runnable, or refuses. Called by anybody.
+    pub unpark: unsafe fn(NonNull<Context>, Ticket, Cause) -> bool,
+    /// Ends a wait that was chosen ([`Context::choose`]), and makes the context runnable. Called by whoever has chosen it.
+    pub ready: unsafe fn(NonNull<Context>, Ticket),
+    /// Whether a request runs on this context right now.
+    pub in_request: unsafe fn(&Context) -> bool,
+    /// The root key of the most urgent that runs on this context, or waits for it; smaller goes first.
+    pub urgency: unsafe fn(&Context) -> u64,
+    /// The word of the request on top, which a cancel marks; null outside any request.
+    pub word: unsafe fn(&Context) -> *const AtomicU64,
+    /// The name of what runs on this context right now.
+    pub name: NameFn,
+    /// Whether the request on top was cancelled and may be told so. On the context's own stack.
+    pub is_cancelled: unsafe fn(&Context) -> bool,
+    /// A wait for what has this name is about to begin inside a region that must not suspend: panics. On the context's own stack.
+    pub refuse_wait: unsafe fn(&Context, &str),
+    /// The time on the clock that limits go by. On the context's own stack.
+    pub now: unsafe fn(&Context) -> Instant,
+    /// Sees to it that the wait which the ticket names ends with [`Cause::TimedOut`] at that time, or at once if it is past,
+    /// unless it ends otherwise. On the context's own stack.
+    pub arm: unsafe fn(&Context, Ticket, Instant) -> Alarm,
+    /// Takes an alarm back. When it returns no timer touches the context. On the context's own stack.
+    pub disarm: unsafe fn(&Context, Alarm),
+    /// The context waits, under the ticket, for something that another context holds, and its node stands in the list there. The
+    /// holder becomes as urgent; and if the wait has no limit, and closes a circle, the circle is answered: the wait is settled
+    /// then, and is not parked. On the context's own stack.
+    pub wait_for_owner: unsafe fn(&Context, Ticket, &OwnerWait, limited: bool) -> Option<Cycle>,
+    /// The circle for which the wait under the ticket was ended with [`Cause::Circular`]. On the context's own stack, once.
+    pub verdict: unsafe fn(&Context, Ticket) -> Option<Cycle>,
+    /// It has given back what others wait for, and is only as urgent as its requests. On the context's own stack.
+    pub gave_back: unsafe fn(&Context),
+}
+
+/// What it takes to disarm a time-out.
+#[derive(Debug)]
+#[must_use = "what nobody disarms may go off when its context has gone"]
+pub struct Alarm {
+    /// When it goes off.
+    pub at: Instant,
+    /// The owner's name for it; 0: there is no entry anywhere.
+    pub number: u64,
+    /// The thread is to block until then at most, and to end the wait by itself.
+    pub own: Option<Instant>,
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table").finish_non_exhaustive()
+    }
+}

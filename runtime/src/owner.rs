@@ -1,0 +1,62 @@
+//! Waits for what another context holds, as the runtime sees them: urgency goes to the holder, and circles are found.
+//!
+//! How such a wait is told from others, and what may be asked of it, is told in [`forebear_context::context::OwnerWait`]. Whom a lock
+//! names for its holder is read only when it has been made sure that this is a context ([`cycle::with_holder`]).
+//!
+//! Urgency goes from the waiter to the holder's stack, and on to what that waits for ([`urgency`]). It falls when the holder has
+//! given back the last lock that it holds: then it is as urgent as the requests on it, and nothing more.
+
+use forebear_context::context::{OwnerWait, Ticket};
+use forebear_context::error::Cycle;
+use forebear_context::shim::atomic::Ordering;
+
+use crate::cycle;
+use crate::driver;
+use crate::header::Header;
+use crate::strand::Strand;
+use crate::urgency;
+
+/// The strand waits, under the ticket, for something that another holds; its node stands in the list there. Answers the circle that
+/// this closes, if there is no limit.
+///
+/// # Safety
+///
+/// On the strand's own stack, before it parks; the wait's target is `wait`.
+pub(crate) unsafe fn wait_for_owner(
+    strand: &Strand,
+    ticket: Ticket,
+    wait: &OwnerWait,
+    limited: bool,
+) -> Option<Cycle> {
+    // SAFETY: the wait is this stack's own.
+    if let Some(holder) = unsafe { wait.owner() } {
+        let key = strand.urgency.load(Ordering::Relaxed);
+        let here = strand.worker();
+        cycle::with_holder(here, holder, |holder| urgency::raise_holder(here, holder, key));
+    }
+    // SAFETY: by contract.
+    if limited { None } else { unsafe { cycle::bind_to_owner(strand, ticket, wait) } }
+}
+
+/// The circle for which the strand's wait was ended.
+pub(crate) fn verdict(strand: &Strand, ticket: Ticket) -> Option<Cycle> {
+    cycle::verdict(strand.context(), ticket).or_else(|| driver::circle_told_to(strand))
+}
+
+/// The strand has given back what others wait for.
+pub(crate) fn gave_back(strand: &Strand) {
+    if strand.context().locks().get() > 0 {
+        // It may hold something else that is waited for.
+        return;
+    }
+    let mut top = strand.request();
+    let mut key = top.map(Header::urgency);
+    while let Some(h) = top {
+        key = key.min(Some(h.urgency()));
+        // SAFETY: what is below another on a stack is not over.
+        top = unsafe { h.lender.get().as_ref() };
+    }
+    if let Some(key) = key {
+        strand.urgency.store(key, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,53 @@
+//! The lock of a list of waiters: held for a few instructions, never over a wait, never while a foreign word is touched that could
+//! be waited for.
+
+use forebear_context::shim::UnsafeCell;
+use forebear_context::shim::atomic::{AtomicBool, Ordering};
+use forebear_context::shim::hint;
+
+/// So many looks before the thread gives up its time slice: whoever holds it has been preempted.
+const LOOKS: u32 = 64;
+
+/// A value behind a spinning lock.
+#[derive(Debug)]
+pub(crate) struct Guarded<Q> {
+    locked: AtomicBool,
+    value: UnsafeCell<Q>,
+}
+
+// SAFETY: the value is touched under the lock only.
+unsafe impl<Q> Sync for Guarded<Q> {}
+// SAFETY: as above; what is listed there is listed by reference, and those who list themselves may be on any thread.
+unsafe impl<Q> Send for Guarded<Q> {}
+
+impl<Q> Guarded<Q> {
+    #[cfg(not(loom))]
+    pub(crate) const fn new(value: Q) -> Guarded<Q> {
+        Guarded { locked: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    }
+
+    #[cfg(loom)]
+    pub(crate) fn new(value: Q) -> Guarded<Q> {
+        Guarded { locked: AtomicBool::new(false), value: UnsafeCell::new(value) }
+    }
+
+    /// Calls `f` with the value, under the lock. `f` does not panic, and calls nothing that waits.
+    #[inline]
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&Q) -> R) -> R {
+        let mut looks = 0;
+        while self.locked.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            looks += 1;
+            hint::spin_loop();
+            #[cfg(not(loom))]
+            if looks % LOOKS == 0 {
+                std::thread::yield_now();
+            }
+        }
+        let _ = looks;
+        // Its cells are written to.
+        // SAFETY: the lock.
+        let result = self.value.with_mut(|value| f(unsafe { &*value }));
+        self.locked.store(false, Ordering::Release);
+        result
+    }
+}

@@ -1,0 +1,245 @@
+//! Mutual exclusion.
+
+use std::cell::UnsafeCell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::panic::Location;
+use std::time::Duration;
+
+use forebear_context::context::{Reason, with_foreign};
+use forebear_context::error::{Cancelled, Cycle, TimeoutError};
+
+use crate::raw_lock::{RawLock, Refused, Terms};
+
+/// Mutual exclusion for requests and threads: as [`std::sync::Mutex`], but a request that waits for it is suspended, and a guard may
+/// be held across any wait. There is no poisoning.
+///
+/// # Fairness
+///
+/// Whoever waits stands in a [`LockQueue`](crate::LockQueue): the most urgent is woken first, among equals the one that came first.
+/// A release leaves the lock free for whoever runs, so a woken waiter may find it taken; one that has lost twice, with half a
+/// millisecond or more between, reserves the lock for 50 µs, while nobody else gets it. If all who wait are of the worker on which it
+/// is released, the lock is handed over instead.
+///
+/// # Deadlocks
+///
+/// The context that holds a contended lock is known: it becomes as urgent as the most urgent waiter, and so does what it waits for. A
+/// circle of untimed waits through locks and requests is found by the wait that closes it, and named.
+///
+/// ```
+/// use forebear_sync::Mutex;
+///
+/// static LIST: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+/// LIST.lock().push(7);
+/// assert_eq!(*LIST.lock(), [7]);
+/// ```
+#[derive(Default)]
+pub struct Mutex<T: ?Sized> {
+    raw: RawLock,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the value is reached by one guard at a time, or by the only reference.
+unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
+// SAFETY: as above; a guard lends `&mut T` to other threads in turn, hence `Send`.
+unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
+
+/// The right to a [`Mutex`]'s value; given back when this is dropped.
+///
+/// It stays on the thread where it was taken, and may be held across waits.
+#[must_use = "the mutex is unlocked as soon as the guard is dropped"]
+pub struct MutexGuard<'a, T: ?Sized> {
+    mutex: &'a Mutex<T>,
+    /// `!Send`: the holder's name stands in the lock.
+    _stays: PhantomData<*const ()>,
+}
+
+// SAFETY: it lends `&T`, and nothing else, to other threads.
+unsafe impl<T: ?Sized + Sync> Sync for MutexGuard<'_, T> {}
+
+impl<T> Mutex<T> {
+    /// A mutex around `value`.
+    #[cfg(not(loom))]
+    pub const fn new(value: T) -> Mutex<T> {
+        Mutex { raw: RawLock::new(), value: UnsafeCell::new(value) }
+    }
+
+    /// A mutex around `value`.
+    #[cfg(loom)]
+    pub fn new(value: T) -> Mutex<T> {
+        Mutex { raw: RawLock::new(), value: UnsafeCell::new(value) }
+    }
+
+    /// The value, out of the mutex.
+    pub fn into_inner(self) -> T {
+        self.value.into_inner()
+    }
+}
+
+impl<T: ?Sized> Mutex<T> {
+    /// Waits until the value is the caller's alone.
+    ///
+    /// Suspends. Not a cancellation point: whoever holds the lock lets go of it, so a cancelled request gets it, too. See
+    /// [`lock_or_cancelled`](Self::lock_or_cancelled).
+    ///
+    /// # Panics
+    ///
+    /// If it would wait for itself, round a circle of locks and requests, which is named; and in a `no_suspend` region, if it
+    /// would have to wait.
+    #[inline(always)]
+    #[track_caller]
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        if !self.raw.try_fast() {
+            let terms = Terms { reason: Reason::Lock, deadline: None, caller: Location::caller() };
+            if let Err(refused) = with_foreign(|context| self.raw.waiting(context, terms).wait()) {
+                refuse(refused);
+            }
+        }
+        self.guard()
+    }
+
+    /// The same, unless the calling request is cancelled before it has the lock.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`Cancelled`].
+    ///
+    /// # Panics
+    ///
+    /// As [`lock`](Self::lock).
+    #[inline(always)]
+    #[track_caller]
+    pub fn lock_or_cancelled(&self) -> Result<MutexGuard<'_, T>, Cancelled> {
+        let terms = Terms { reason: Reason::LockOrCancelled, deadline: None, caller: Location::caller() };
+        match with_foreign(|context| self.raw.waiting(context, terms).wait()) {
+            Ok(()) => Ok(self.guard()),
+            Err(Refused::Cancelled) => Err(Cancelled::new()),
+            Err(refused) => refuse(refused),
+        }
+    }
+
+    /// The same, for `timeout` at most, on the clock of the runtime.
+    ///
+    /// Suspends. A cancellation point. A timeout of zero looks once.
+    ///
+    /// # Errors
+    ///
+    /// [`TimeoutError::TimedOut`], and the mutex knows nothing of the wait any more; [`TimeoutError::Cancelled`].
+    ///
+    /// # Panics
+    ///
+    /// In a `no_suspend` region, if it would have to wait.
+    #[inline(always)]
+    #[track_caller]
+    pub fn lock_timeout(&self, timeout: Duration) -> Result<MutexGuard<'_, T>, TimeoutError> {
+        let caller = Location::caller();
+        let waited = with_foreign(|context| {
+            let deadline = context.deadline(timeout);
+            let terms = Terms { reason: Reason::LockOrCancelled, deadline, caller };
+            self.raw.waiting(context, terms).wait()
+        });
+        match waited {
+            Ok(()) => Ok(self.guard()),
+            Err(Refused::Cancelled) => Err(TimeoutError::Cancelled),
+            Err(Refused::TimedOut) => Err(TimeoutError::TimedOut),
+            Err(refused) => refuse(refused),
+        }
+    }
+
+    /// The value, if nobody has it. Never waits, and may go before those who do.
+    #[inline]
+    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.raw.try_lock().then(|| self.guard())
+    }
+
+    /// Whether somebody has it at this moment: for dumps and assertions.
+    pub fn is_locked(&self) -> bool {
+        self.raw.is_locked()
+    }
+
+    /// The value, by the only reference.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+
+    /// The guard of the lock that the caller has just taken.
+    #[inline(always)]
+    fn guard(&self) -> MutexGuard<'_, T> {
+        MutexGuard { mutex: self, _stays: PhantomData }
+    }
+}
+
+/// A wait without limit was refused.
+#[cold]
+#[track_caller]
+fn refuse(refused: Refused) -> ! {
+    match refused {
+        Refused::Circular(cycle) => deadlock(&cycle),
+        Refused::TimedOut | Refused::Cancelled => unreachable!("the wait had no limit"),
+    }
+}
+
+/// A circle that only a wait for a lock can be told of.
+#[cold]
+#[track_caller]
+pub(crate) fn deadlock(cycle: &Cycle) -> ! {
+    panic!("forebear: deadlock: {cycle}")
+}
+
+impl<T: ?Sized> Drop for MutexGuard<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: a guard is made when the lock was taken, and dropped once.
+        unsafe { self.mutex.raw.unlock() }
+    }
+}
+
+impl<T: ?Sized> Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: the lock is the guard's.
+        unsafe { &*self.mutex.value.get() }
+    }
+}
+
+impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above, and the guard is borrowed alone.
+        unsafe { &mut *self.mutex.value.get() }
+    }
+}
+
+impl<T> From<T> for Mutex<T> {
+    fn from(value: T) -> Self {
+        Mutex::new(value)
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Mutex");
+        match self.try_lock() {
+            Some(guard) => shown.field("value", &&*guard),
+            None => shown.field("value", &format_args!("<locked>")),
+        };
+        shown.finish_non_exhaustive()
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+impl<T: ?Sized + fmt::Display> fmt::Display for MutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&**self, f)
+    }
+}

@@ -1,0 +1,537 @@
+//! The lock below [`Mutex`](crate::Mutex): a word and a queue.
+//!
+//! # Vocabulary
+//!
+//! * **holder**: the context that has the lock. Its address stands in the word, in the same exchange that takes the lock; it is a hint
+//!   ([`forebear_context::context::OwnerWait`]). None stands there for a thread that no runtime knows, and for the raw form.
+//! * **to barge**: to take a lock that is free while others wait for it.
+//! * **to lose**: to be woken and find the lock taken.
+//! * **hand over**: to give the lock to a waiter instead of leaving it free.
+//!
+//! # The word
+//!
+//! ```text
+//!  holder's address | RESERVED | PARKED | LOCKED
+//! ```
+//!
+//! `PARKED`: somebody stands in the queue. `RESERVED`: a waiter that has lost for too long is about to take the lock, and nobody else
+//! may. All zeros: free, and nobody waits; only from there is the fast way taken.
+//!
+//! # How it goes
+//!
+//! A release wakes the most urgent waiter, and leaves the lock free: whoever runs may barge, since to give the lock to a request that is
+//! pinned behind a busy worker would stop everybody. It hands over only where that can stop nobody: all who wait are of the very worker
+//! that releases. A waiter that loses puts itself back ([`LockQueue::push`]). If it loses again [`PATIENCE`] or more after its first loss
+//! it raises `RESERVED` and looks for the lock while it keeps running, for [`RESERVATION`] at most; a release leaves it the lock then.
+//!
+//! A newcomer looks a few times before it waits, but only while nobody is queued: with others there already the lock is held for long.
+//!
+//! # The races
+//!
+//! *Release against a newcomer.* Both change the word by exchanges. The newcomer sets `PARKED` under the lock of the queue, on a word
+//! that says `LOCKED`; a release that finds it goes through the queue's lock, so it finds the newcomer there.
+//!
+//! *Release against a leaver.* The release chooses under the queue's lock; who has left its wait refuses, and the next is chosen. Who was
+//! chosen goes on with *woken*, and takes the lock or stands in the queue again: so a wake-up is never lost.
+//!
+//! *The lock's memory.* The release touches the lock last when it lets go of the word: whoever has it then may free it. The queue has
+//! been left before, and whoever was chosen is woken after, by its own place, which stays until then (L3).
+//!
+//! # Invariants
+//!
+//! * **R1** `LOCKED` is set by whoever takes the lock and cleared by its release alone.
+//! * **R2** `PARKED` is set and cleared under the queue's lock; set only beside `LOCKED`. While somebody stands in the queue it is set,
+//!   or a chosen waiter is on its way, which sees to the rest.
+//! * **R3** One waiter at a time has raised `RESERVED`; it alone clears it.
+
+use std::cell::Cell;
+use std::mem::MaybeUninit;
+use std::panic::Location;
+use std::ptr::{self, NonNull};
+use std::time::{Duration, Instant};
+
+use forebear_context::context::{Cause, Context, Lock, OwnerWait, Reason, Ticket, current};
+use forebear_context::error::Cycle;
+use forebear_context::shim::atomic::{AtomicPtr, Ordering};
+use forebear_context::shim::hint;
+
+use crate::guarded::Guarded;
+use crate::lock_queue::{LockQueue, Place};
+
+const LOCKED: usize = 1;
+const PARKED: usize = 2;
+const RESERVED: usize = 4;
+const BITS: usize = LOCKED | PARKED | RESERVED;
+
+/// So many looks before a newcomer waits.
+#[cfg(not(loom))]
+const LOOKS: u32 = 40;
+#[cfg(loom)]
+const LOOKS: u32 = 0;
+
+/// A waiter that loses this long after its first loss, or later, reserves the lock.
+pub(crate) const PATIENCE: Duration = Duration::from_micros(500);
+/// For so long it looks for it then.
+pub(crate) const RESERVATION: Duration = Duration::from_micros(50);
+/// And so many times at most, whatever the clock says.
+const RESERVED_LOOKS: u32 = 4096;
+
+/// Whether the lock was handed over with the wake-up. Written by the chooser before it wakes.
+type Handed = Cell<bool>;
+
+/// A lock that says nothing of what it guards.
+#[derive(Debug)]
+pub(crate) struct RawLock {
+    word: AtomicPtr<Context>,
+    queue: Guarded<LockQueue<Handed>>,
+}
+
+impl Default for RawLock {
+    fn default() -> Self {
+        RawLock::new()
+    }
+}
+
+/// How to wait for a lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    /// What for.
+    pub reason: Reason,
+    /// Until then at most.
+    pub deadline: Option<Instant>,
+    /// By whom.
+    pub caller: &'static Location<'static>,
+}
+
+/// Why a lock was not had.
+#[derive(Debug)]
+pub(crate) enum Refused {
+    TimedOut,
+    Cancelled,
+    Circular(Cycle),
+}
+
+/// What is left to do after [`RawLock::prepare`].
+enum Step {
+    Taken,
+    Park(Ticket),
+    Refused(Refused),
+}
+
+/// A wait for a lock. It lies in the waiter's frame.
+pub(crate) struct Waiting<'a> {
+    lock: &'a RawLock,
+    context: &'a Context,
+    /// What stands in the word when it has the lock: the context, or nothing.
+    holder: *mut Context,
+    terms: Terms,
+    place: MaybeUninit<Place<Handed>>,
+    wait: MaybeUninit<OwnerWait>,
+    /// It has been in the queue.
+    came: bool,
+    first_loss: Option<Instant>,
+}
+
+/// The calling context, if it has one, for the word.
+#[inline(always)]
+fn me() -> *mut Context {
+    current().map_or(ptr::null_mut(), NonNull::as_ptr)
+}
+
+#[inline(always)]
+fn with_bits(holder: *mut Context, bits: usize) -> *mut Context {
+    holder.map_addr(|at| at | bits)
+}
+
+#[inline(always)]
+fn bits(word: *mut Context) -> usize {
+    word.addr() & BITS
+}
+
+#[inline(always)]
+fn holder(word: *mut Context) -> *mut Context {
+    word.map_addr(|at| at & !BITS)
+}
+
+const _: () = assert!(align_of::<Context>() > BITS);
+
+/// Counts the locks of a context, so that it is known to be worth waiting for.
+#[inline(always)]
+fn took(context: *mut Context) {
+    // SAFETY: the calling context.
+    if let Some(context) = unsafe { context.as_ref() } {
+        context.locks().set(context.locks().get() + 1);
+    }
+}
+
+/// A guard may have been carried here from another stack.
+#[inline(always)]
+fn gave(context: *mut Context) {
+    // SAFETY: as above.
+    if let Some(context) = unsafe { context.as_ref() } {
+        context.locks().set(context.locks().get().saturating_sub(1));
+    }
+}
+
+impl RawLock {
+    #[cfg(not(loom))]
+    pub(crate) const fn new() -> RawLock {
+        RawLock { word: AtomicPtr::new(ptr::null_mut()), queue: Guarded::new(LockQueue::new()) }
+    }
+
+    #[cfg(loom)]
+    pub(crate) fn new() -> RawLock {
+        RawLock { word: AtomicPtr::new(ptr::null_mut()), queue: Guarded::new(LockQueue::new()) }
+    }
+
+    pub(crate) fn is_locked(&self) -> bool {
+        bits(self.word.load(Ordering::Relaxed)) & LOCKED != 0
+    }
+
+    /// Takes it if it is free and nobody waits.
+    #[inline(always)]
+    pub(crate) fn try_fast(&self) -> bool {
+        let me = me();
+        let taken = self
+            .word
+            .compare_exchange(ptr::null_mut(), with_bits(me, LOCKED), Ordering::Acquire, Ordering::Relaxed)
+            .is_ok();
+        if taken {
+            took(me);
+        }
+        taken
+    }
+
+    /// Takes it if it is free.
+    #[inline]
+    pub(crate) fn try_lock(&self) -> bool {
+        self.try_fast() || self.barge(me())
+    }
+
+    /// Takes it for `me` if it is free, whoever waits.
+    fn barge(&self, me: *mut Context) -> bool {
+        let mut word = self.word.load(Ordering::Relaxed);
+        while bits(word) & (LOCKED | RESERVED) == 0 {
+            let taken = with_bits(me, LOCKED | bits(word));
+            match self.word.compare_exchange_weak(word, taken, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => {
+                    took(me);
+                    return true;
+                }
+                Err(seen) => word = seen,
+            }
+        }
+        false
+    }
+
+    /// A wait for it by `context`, which is the calling one.
+    pub(crate) fn waiting<'a>(&'a self, context: &'a Context, terms: Terms) -> Waiting<'a> {
+        Waiting {
+            lock: self,
+            context,
+            holder: ptr::from_ref(context).cast_mut(),
+            terms,
+            place: MaybeUninit::uninit(),
+            wait: MaybeUninit::uninit(),
+            came: false,
+            first_loss: None,
+        }
+    }
+
+    /// Lets go of it.
+    ///
+    /// # Safety
+    ///
+    /// It was taken, and not let go of since.
+    #[inline(always)]
+    pub(crate) unsafe fn unlock(&self) {
+        let me = me();
+        gave(me);
+        if self
+            .word
+            .compare_exchange(with_bits(me, LOCKED), ptr::null_mut(), Ordering::Release, Ordering::Relaxed)
+            .is_err()
+        {
+            self.unlock_slowly(me);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn unlock_slowly(&self, me: *mut Context) {
+        // SAFETY: the calling context.
+        let here = unsafe { me.as_ref() };
+        let place = here.map_or(0, |here| here.place().get());
+        loop {
+            let word = self.word.load(Ordering::Relaxed);
+            debug_assert!(bits(word) & LOCKED != 0, "R1");
+            if bits(word) & (PARKED | RESERVED) != PARKED {
+                // Nobody to wake; or the lock is left to the one that has reserved it, and is looking.
+                let free = ptr::without_provenance_mut(bits(word) & !LOCKED);
+                match self.word.compare_exchange(word, free, Ordering::Release, Ordering::Relaxed) {
+                    Ok(_) => break,
+                    Err(_) => continue,
+                }
+            }
+            let chosen = self.queue.with(|queue| {
+                let local = queue.is_all_of(place);
+                // SAFETY: L1; it is woken below.
+                let chosen = unsafe { queue.choose() };
+                if queue.is_empty() {
+                    self.change(|word| word.map_addr(|at| at & !PARKED));
+                }
+                chosen.map(|chosen| (chosen, local))
+            });
+            match chosen {
+                None => continue,
+                Some((chosen, true)) => {
+                    // R1: it stays locked.
+                    let to = ptr::from_ref(chosen.context()).cast_mut();
+                    chosen.place().value.set(true);
+                    self.change(|word| with_bits(to, bits(word)));
+                    self.gave_back(here);
+                    chosen.wake();
+                    return;
+                }
+                Some((chosen, false)) => {
+                    self.change(|word| ptr::without_provenance_mut(bits(word) & !LOCKED));
+                    self.gave_back(here);
+                    chosen.wake();
+                    return;
+                }
+            }
+        }
+        self.gave_back(here);
+    }
+
+    fn gave_back(&self, here: Option<&Context>) {
+        if let Some(here) = here {
+            // SAFETY: its own table, on its own stack.
+            unsafe { (here.table().gave_back)(here) };
+        }
+    }
+
+    /// Exchanges the word. Answers what it was.
+    fn change(&self, with: impl Fn(*mut Context) -> *mut Context) -> *mut Context {
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            match self.word.compare_exchange_weak(word, with(word), Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(was) => return was,
+                Err(seen) => word = seen,
+            }
+        }
+    }
+}
+
+impl Waiting<'_> {
+    /// Waits until the lock is the context's. To be inlined into the public method that waits, since the switch is
+    /// (see [`forebear_context::fiber`]).
+    #[inline(always)]
+    pub(crate) fn wait(&mut self) -> Result<(), Refused> {
+        loop {
+            let ticket = match self.prepare() {
+                Step::Taken => return Ok(()),
+                Step::Refused(refused) => return Err(refused),
+                Step::Park(ticket) => ticket,
+            };
+            // SAFETY: on the context's own stack, after `begin`.
+            let cause = unsafe { self.context.park_until(ticket, self.terms.deadline) };
+            if let Some(answer) = self.woken(ticket, cause) {
+                return answer;
+            }
+        }
+    }
+
+    /// Takes the lock, or stands in the queue.
+    #[cold]
+    #[inline(never)]
+    fn prepare(&mut self) -> Step {
+        let (lock, context) = (self.lock, self.context);
+        if self.terms.reason.is_cancellable() && context.is_cancelled() {
+            return Step::Refused(Refused::Cancelled);
+        }
+        if self.came {
+            if self.lost() {
+                return Step::Taken;
+            }
+        } else {
+            for _ in 0..LOOKS {
+                if bits(lock.word.load(Ordering::Relaxed)) & (LOCKED | PARKED) != LOCKED {
+                    break;
+                }
+                hint::spin_loop();
+            }
+        }
+        loop {
+            if lock.barge(self.holder) {
+                return Step::Taken;
+            }
+            context.about_to_wait(LOCK.what);
+            let lock_at = NonNull::from(lock).cast();
+            let node = NonNull::from(&mut self.place).cast();
+            // SAFETY: both stay as long as the wait, which `self` outlives where it is.
+            let wait = self.wait.write(unsafe { OwnerWait::new(lock_at, node, &LOCK, self.terms.caller) });
+            let ticket = context.begin_owned(self.terms.reason, wait);
+            let place = if self.came {
+                // SAFETY: written when it came, and out of the queue since it was woken.
+                let place = unsafe { self.place.assume_init_ref() };
+                place.renew(ticket);
+                place.value.set(false);
+                place
+            } else {
+                self.place.write(Place::new(context, ticket, Cell::new(false)))
+            };
+            if !lock.park(place, self.came) {
+                context.abandon(ticket);
+                continue;
+            }
+            self.came = true;
+            let limited = self.terms.deadline.is_some();
+            // SAFETY: its own table, on its own stack, before it parks.
+            let cycle = unsafe { (context.table().wait_for_owner)(context, ticket, wait, limited) };
+            return match cycle {
+                Some(cycle) => {
+                    lock.leave(place);
+                    Step::Refused(Refused::Circular(cycle))
+                }
+                None => Step::Park(ticket),
+            };
+        }
+    }
+
+    /// Woken, and then too late: whether the lock is to be had all the same.
+    fn lost(&mut self) -> bool {
+        if self.lock.barge(self.holder) {
+            return true;
+        }
+        let now = self.context.now();
+        match self.first_loss {
+            None => {
+                self.first_loss = Some(now);
+                false
+            }
+            Some(first) => now.saturating_duration_since(first) >= PATIENCE && self.reserve(now),
+        }
+    }
+
+    /// Keeps others from barging, and looks for the lock for a while. Whether it was had.
+    fn reserve(&self, now: Instant) -> bool {
+        let lock = self.lock;
+        let was = lock.change(|word| match bits(word) & (LOCKED | RESERVED) {
+            LOCKED => with_bits(word, RESERVED),
+            _ => word,
+        });
+        match bits(was) & (LOCKED | RESERVED) {
+            0 => return lock.barge(self.holder),
+            LOCKED => {}
+            // R3: somebody else is about to have it.
+            _ => return false,
+        }
+        for look in 1..=RESERVED_LOOKS {
+            if self.take_reserved(false) {
+                return true;
+            }
+            hint::spin_loop();
+            if look % 64 == 0 && self.context.now().saturating_duration_since(now) >= RESERVATION {
+                break;
+            }
+        }
+        self.take_reserved(true)
+    }
+
+    /// Takes the lock that it has reserved, if it is free; if not, and `last`, gives up the reservation.
+    fn take_reserved(&self, last: bool) -> bool {
+        let was = self.lock.change(|word| match bits(word) & LOCKED {
+            0 => with_bits(self.holder, LOCKED | bits(word) & PARKED),
+            _ if last => word.map_addr(|at| at & !RESERVED),
+            _ => word,
+        });
+        let taken = bits(was) & LOCKED == 0;
+        if taken {
+            took(self.holder);
+        }
+        taken
+    }
+
+    /// The wait is over: `None` if the waiter has lost.
+    #[cold]
+    #[inline(never)]
+    fn woken(&mut self, ticket: Ticket, cause: Cause) -> Option<Result<(), Refused>> {
+        // SAFETY: it stood in the queue.
+        let place = unsafe { self.place.assume_init_ref() };
+        match cause {
+            Cause::Woken if place.value.get() => {
+                took(self.holder);
+                Some(Ok(()))
+            }
+            Cause::Woken => self.lock.barge(self.holder).then_some(Ok(())),
+            Cause::TimedOut => {
+                self.lock.leave(place);
+                Some(Err(Refused::TimedOut))
+            }
+            Cause::Cancelled => {
+                self.lock.leave(place);
+                Some(Err(Refused::Cancelled))
+            }
+            Cause::Circular => {
+                self.lock.leave(place);
+                // SAFETY: its own table, on its own stack.
+                let cycle = unsafe { (self.context.table().verdict)(self.context, ticket) };
+                Some(Err(Refused::Circular(cycle.unwrap_or_else(|| Cycle::new([self.context.name()])))))
+            }
+        }
+    }
+}
+
+impl RawLock {
+    /// Puts a waiter into the queue; false if the lock is free.
+    fn park(&self, place: &Place<Handed>, came: bool) -> bool {
+        self.queue.with(|queue| {
+            let was = self.change(|word| match bits(word) & (LOCKED | RESERVED) {
+                0 => word,
+                _ => with_bits(word, PARKED),
+            });
+            if bits(was) & (LOCKED | RESERVED) == 0 {
+                return false;
+            }
+            // SAFETY: L1; L2: the place stays in its frame until it is out.
+            unsafe { if came { queue.push(place) } else { queue.enter(place) } };
+            true
+        })
+    }
+
+    /// A waiter goes that was not chosen.
+    fn leave(&self, place: &Place<Handed>) {
+        self.queue.with(|queue| {
+            // SAFETY: L1.
+            unsafe { queue.remove(place) };
+            if queue.is_empty() {
+                self.change(|word| word.map_addr(|at| at & !PARKED));
+            }
+        });
+    }
+}
+
+/// What may be asked of a lock that is waited for.
+static LOCK: Lock = Lock {
+    what: "Mutex",
+    owner: |lock| {
+        // SAFETY: by the contract of `OwnerWait`.
+        let lock = unsafe { lock.cast::<RawLock>().as_ref() };
+        // An exchange, so that a walk that ends here is known to whoever takes the lock next.
+        holder(lock.change(|word| word))
+    },
+    promote: |lock, node, key| {
+        // SAFETY: as above.
+        let (lock, place) =
+            unsafe { (lock.cast::<RawLock>().as_ref(), node.cast::<Place<Handed>>().as_ref()) };
+        // SAFETY: L1.
+        lock.queue.with(|queue| unsafe { queue.promote(place, key) });
+    },
+};
+
+impl std::fmt::Debug for Waiting<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Waiting").field("terms", &self.terms).finish_non_exhaustive()
+    }
+}
