@@ -196,7 +196,10 @@ impl<T> LockQueue<T> {
             let this = unsafe { place.as_ref() };
             this.stands.set(NOWHERE);
             // SAFETY: as above.
-            if unsafe { this.context.as_ref() }.choose(this.ticket.get()) {
+            let sure = unsafe { this.context.as_ref() }.choose(this.ticket.get());
+            #[cfg(mutant = "refused_is_woken")]
+            let sure = sure || true;
+            if sure {
                 return Some(Chosen { place });
             }
         }

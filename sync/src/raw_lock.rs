@@ -63,6 +63,15 @@ const PARKED: usize = 2;
 const RESERVED: usize = 4;
 const BITS: usize = LOCKED | PARKED | RESERVED;
 
+#[cfg(not(mutant = "unlock_lock_relaxed"))]
+const RELEASE: Ordering = Ordering::Release;
+#[cfg(mutant = "unlock_lock_relaxed")]
+const RELEASE: Ordering = Ordering::Relaxed;
+#[cfg(not(mutant = "barge_relaxed"))]
+const ACQUIRE: Ordering = Ordering::Acquire;
+#[cfg(mutant = "barge_relaxed")]
+const ACQUIRE: Ordering = Ordering::Relaxed;
+
 /// So many looks before a newcomer waits.
 #[cfg(not(loom))]
 const LOOKS: u32 = 40;
@@ -74,7 +83,10 @@ pub(crate) const PATIENCE: Duration = Duration::from_micros(500);
 /// For so long it looks for it then.
 pub(crate) const RESERVATION: Duration = Duration::from_micros(50);
 /// And so many times at most, whatever the clock says.
+#[cfg(not(loom))]
 const RESERVED_LOOKS: u32 = 4096;
+#[cfg(loom)]
+const RESERVED_LOOKS: u32 = 0;
 
 /// Whether the lock was handed over with the wake-up. Written by the chooser before it wakes.
 type Handed = Cell<bool>;
@@ -213,7 +225,7 @@ impl RawLock {
         let mut word = self.word.load(Ordering::Relaxed);
         while bits(word) & (LOCKED | RESERVED) == 0 {
             let taken = with_bits(me, LOCKED | bits(word));
-            match self.word.compare_exchange_weak(word, taken, Ordering::Acquire, Ordering::Relaxed) {
+            match self.word.compare_exchange_weak(word, taken, ACQUIRE, Ordering::Relaxed) {
                 Ok(_) => {
                     took(me);
                     return true;
@@ -249,7 +261,7 @@ impl RawLock {
         gave(me);
         if self
             .word
-            .compare_exchange(with_bits(me, LOCKED), ptr::null_mut(), Ordering::Release, Ordering::Relaxed)
+            .compare_exchange(with_bits(me, LOCKED), ptr::null_mut(), RELEASE, Ordering::Relaxed)
             .is_err()
         {
             self.unlock_slowly(me);
@@ -268,7 +280,7 @@ impl RawLock {
             if bits(word) & (PARKED | RESERVED) != PARKED {
                 // Nobody to wake; or the lock is left to the one that has reserved it, and is looking.
                 let free = ptr::without_provenance_mut(bits(word) & !LOCKED);
-                match self.word.compare_exchange(word, free, Ordering::Release, Ordering::Relaxed) {
+                match self.word.compare_exchange(word, free, RELEASE, Ordering::Relaxed) {
                     Ok(_) => break,
                     Err(_) => continue,
                 }
@@ -288,6 +300,9 @@ impl RawLock {
                     // R1: it stays locked.
                     let to = ptr::from_ref(chosen.context()).cast_mut();
                     chosen.place().value.set(true);
+                    #[cfg(mutant = "handed_over_free")]
+                    self.change(|word| ptr::without_provenance_mut(bits(word) & !LOCKED));
+                    #[cfg(not(mutant = "handed_over_free"))]
                     self.change(|word| with_bits(to, bits(word)));
                     self.gave_back(here);
                     chosen.wake();
@@ -443,6 +458,7 @@ impl Waiting<'_> {
     fn take_reserved(&self, last: bool) -> bool {
         let was = self.lock.change(|word| match bits(word) & LOCKED {
             0 => with_bits(self.holder, LOCKED | bits(word) & PARKED),
+            #[cfg(not(mutant = "reservation_stays"))]
             _ if last => word.map_addr(|at| at & !RESERVED),
             _ => word,
         });
@@ -491,6 +507,7 @@ impl RawLock {
                 0 => word,
                 _ => with_bits(word, PARKED),
             });
+            #[cfg(not(mutant = "park_does_not_look"))]
             if bits(was) & (LOCKED | RESERVED) == 0 {
                 return false;
             }

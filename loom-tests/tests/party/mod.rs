@@ -1,0 +1,79 @@
+//! Threads for the models of locks and channels: contexts that block as foreign threads do, and whose waits with a limit others end.
+//!
+//! Time does not pass in a model. A wait with a limit is *armed* with a party; whoever calls [`Party::end_wait`] is its timer, or its
+//! canceller. As with a real timer, disarming waits until that is done with the context. Every look at the clock finds it a
+//! millisecond later.
+
+#![allow(dead_code, reason = "every model uses a part of it")]
+
+use std::cell::Cell;
+use std::ptr::NonNull;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use forebear_context::context::{Alarm, Cause, Context, ForeignContext, Table, Ticket, set_current, unpark};
+use forebear_context::shim::{Arc, Mutex};
+
+/// One thread's context.
+#[repr(C)]
+pub(crate) struct Party {
+    foreign: ForeignContext,
+    armed: Mutex<Option<Ticket>>,
+    looks: Cell<u32>,
+}
+
+// SAFETY: the cells are its own thread's; the rest is behind locks, or made for others to touch.
+unsafe impl Send for Party {}
+// SAFETY: as above.
+unsafe impl Sync for Party {}
+
+static TABLE: Table = Table { now, arm, disarm, ..ForeignContext::TABLE };
+
+impl Party {
+    /// A thread of its own, or (`place` is not 0) one of several stacks that say they are of one worker.
+    pub(crate) fn new(place: usize) -> Arc<Party> {
+        let foreign = ForeignContext::with_table(&TABLE);
+        foreign.context().place().set(place);
+        Arc::new(Party { foreign, armed: Mutex::new(None), looks: Cell::new(0) })
+    }
+
+    /// Calls `f` on the calling thread as on this party's stack.
+    pub(crate) fn on<R>(&self, f: impl FnOnce() -> R) -> R {
+        // SAFETY: it is taken back below, before this can go.
+        unsafe { set_current(Some(NonNull::from(self.foreign.context()))) };
+        let result = f();
+        // SAFETY: no context is always valid.
+        unsafe { set_current(None) };
+        result
+    }
+
+    /// Ends the wait with a limit that goes on here, if one does. Whether it did.
+    pub(crate) fn end_wait(&self, cause: Cause) -> bool {
+        let mut armed = self.armed.lock().unwrap();
+        // SAFETY: C1: the context is there until it has been disarmed, which takes the lock.
+        armed
+            .take()
+            .is_some_and(|ticket| unsafe { unpark(NonNull::from(self.foreign.context()), ticket, cause) })
+    }
+}
+
+fn of(context: &Context) -> &Party {
+    // SAFETY: this table is given to parties only, whose first field begins with the context.
+    unsafe { &*std::ptr::from_ref(context).cast::<Party>() }
+}
+
+unsafe fn now(context: &Context) -> Instant {
+    static BEGIN: OnceLock<Instant> = OnceLock::new();
+    let looks = &of(context).looks;
+    looks.set(looks.get() + 1);
+    *BEGIN.get_or_init(Instant::now) + Duration::from_millis(looks.get().into())
+}
+
+unsafe fn arm(context: &Context, ticket: Ticket, at: Instant) -> Alarm {
+    *of(context).armed.lock().unwrap() = Some(ticket);
+    Alarm { at, number: 0, own: None }
+}
+
+unsafe fn disarm(context: &Context, _: Alarm) {
+    of(context).armed.lock().unwrap().take();
+}

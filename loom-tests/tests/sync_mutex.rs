@@ -1,0 +1,146 @@
+//! The lock below `Mutex`: exclusion, releases against waiters that come and leave, hand-overs, reservations.
+//!
+//! Shipped: `Mutex`, `LockQueue`, `Guarded`, and the seam's *choose* and *ready*.
+#![cfg(loom)]
+
+mod cell;
+mod party;
+
+use std::time::Duration;
+
+use forebear_context::context::Cause;
+use forebear_context::error::TimeoutError;
+use forebear_context::shim::{Arc, UnsafeCell, thread};
+use forebear_sync::Mutex;
+
+use self::cell::explore;
+use self::party::Party;
+
+/// A count that loom watches.
+struct Watched(UnsafeCell<u32>);
+
+impl Watched {
+    fn add(&self) {
+        // SAFETY: none but the lock's, which is what the models are about.
+        self.0.with_mut(|count| unsafe { *count += 1 });
+    }
+
+    fn get(&self) -> u32 {
+        // SAFETY: as above.
+        self.0.with(|count| unsafe { *count })
+    }
+}
+
+// SAFETY: that loom finds nothing is what shows it.
+unsafe impl Send for Watched {}
+
+type Shared = Arc<Mutex<Watched>>;
+
+fn shared() -> Shared {
+    Arc::new(Mutex::new(Watched(UnsafeCell::new(0))))
+}
+
+/// Spawns a party that does `f` with the lock.
+fn party(
+    place: usize,
+    lock: &Shared,
+    f: impl FnOnce(&Shared) + 'static,
+) -> (Arc<Party>, thread::JoinHandle<()>) {
+    let (party, lock) = (Party::new(place), lock.clone());
+    let there = party.clone();
+    (party, thread::spawn(move || there.on(|| f(&lock))))
+}
+
+#[test]
+fn three_threads_exclude_each_other_and_all_go_on() {
+    explore(&[], |_| {
+        let lock = shared();
+        let others = [0; 2].map(|place| party(place, &lock, |lock| lock.lock().add()).1);
+        Party::new(0).on(|| lock.lock().add());
+        for other in others {
+            other.join().unwrap();
+        }
+        assert_eq!(lock.lock().get(), 3);
+        assert!(!lock.is_locked());
+    });
+}
+
+#[test]
+fn threads_that_no_runtime_knows_exclude_each_other() {
+    explore(&[], |_| {
+        let lock = shared();
+        let theirs = lock.clone();
+        let other = thread::spawn(move || {
+            theirs.lock().add();
+            theirs.lock().add();
+        });
+        lock.lock().add();
+        other.join().unwrap();
+        assert_eq!(lock.lock().get(), 3);
+    });
+}
+
+/// The holder lets go while one waiter leaves; another waits behind it.
+fn a_release_meets_a_leaver(place: usize, cause: Cause, left: TimeoutError) {
+    explore(&["had", "left"], move |answers| {
+        let lock = shared();
+        let own = Party::new(place);
+        let held = own.on(|| lock.lock());
+        let answers = answers.clone();
+        let (leaver, leaving) =
+            party(place, &lock, move |lock| match lock.lock_timeout(Duration::from_secs(1)) {
+                Ok(held) => {
+                    held.add();
+                    answers.note("had");
+                }
+                Err(error) => {
+                    assert_eq!(error, left);
+                    answers.note("left");
+                }
+            });
+        let stayer = party(place, &lock, move |lock| {
+            leaver.end_wait(cause);
+            lock.lock().add();
+        });
+        own.on(|| drop(held));
+        leaving.join().unwrap();
+        stayer.1.join().unwrap();
+        assert!(
+            lock.try_lock().is_some_and(|held| held.get() >= 1),
+            "the one that stays has had it, and it is free"
+        );
+    });
+}
+
+#[test]
+fn a_release_meets_a_waiter_whose_time_is_up() {
+    a_release_meets_a_leaver(0, Cause::TimedOut, TimeoutError::TimedOut);
+}
+
+#[test]
+fn a_release_meets_a_waiter_that_is_cancelled() {
+    a_release_meets_a_leaver(0, Cause::Cancelled, TimeoutError::Cancelled);
+}
+
+#[test]
+fn a_hand_over_meets_a_waiter_that_leaves() {
+    a_release_meets_a_leaver(7, Cause::TimedOut, TimeoutError::TimedOut);
+}
+
+#[test]
+fn a_waiter_that_loses_again_and_again_has_it_in_the_end() {
+    explore(&[], |_| {
+        let lock = shared();
+        let loser = party(0, &lock, |lock| lock.lock().add()).1;
+        Party::new(0).on(|| {
+            for _ in 0..4 {
+                let held = lock.lock();
+                // So that the other comes meanwhile, and loses.
+                thread::yield_now();
+                held.add();
+            }
+        });
+        loser.join().unwrap();
+        assert_eq!(lock.lock().get(), 5);
+    });
+}
