@@ -118,11 +118,20 @@ pub(crate) fn dismiss_runtime(shared: &Shared) {
 struct Kept<'a> {
     own: Option<&'a Shared>,
     strays: Option<MutexGuard<'static, Strays>>,
+    /// A carrier of its own runtime that was looked up before.
+    known: Option<NonNull<Context>>,
 }
 
 impl<'a> Kept<'a> {
     fn by(worker: Option<&'a Worker>) -> Kept<'a> {
-        Kept { own: worker.map(Worker::shared), strays: None }
+        Kept { own: worker.map(Worker::shared), strays: None, known: None }
+    }
+
+    fn with_holder(&mut self, holder: NonNull<Context>, with: impl FnOnce(&Context)) {
+        if self.admits(holder) || self.keep() && self.admits(holder) {
+            // SAFETY: Y1, or Y2.
+            with(unsafe { holder.as_ref() });
+        }
     }
 
     /// Whether they were not kept before.
@@ -139,8 +148,14 @@ impl Guide for Kept<'_> {
     }
 
     fn admits(&mut self, holder: NonNull<Context>) -> bool {
-        self.own.is_some_and(|own| is_carrier_of(own, holder))
-            || self.strays.as_ref().is_some_and(|strays| strays.have(holder))
+        if self.known == Some(holder) {
+            return true;
+        }
+        if self.own.is_some_and(|own| is_carrier_of(own, holder)) {
+            self.known = Some(holder);
+            return true;
+        }
+        self.strays.as_ref().is_some_and(|strays| strays.have(holder))
     }
 }
 
@@ -161,11 +176,7 @@ pub(crate) fn is_carrier_of(shared: &Shared, context: NonNull<Context>) -> bool 
 /// Calls `with` if the context, which a lock has named for its holder, is there; it stays there until `with` has returned. `here` is
 /// the worker whose thread this is. If the context is no carrier's of its runtime, `with` is called under the lock of the strays.
 pub(crate) fn with_holder(here: Option<&Worker>, holder: NonNull<Context>, with: impl FnOnce(&Context)) {
-    let mut kept = Kept::by(here);
-    if kept.admits(holder) || kept.keep() && kept.admits(holder) {
-        // SAFETY: Y1, or Y2.
-        with(unsafe { holder.as_ref() });
-    }
+    Kept::by(here).with_holder(holder, with);
 }
 
 /// The wait of `strand` for `target` under `ticket` has no limit, and the strand stands in the target's list; the word was `bits`
@@ -217,20 +228,31 @@ pub(crate) unsafe fn bind_to_all(strand: &Strand, ticket: Ticket, scope: NonNull
     }
 }
 
-/// The same for a wait for what another context holds, whose waiter has got into the list there. The circle is answered as by
-/// [`bind`].
+/// The same for a wait for what another context holds, whose waiter has got into the list there. If it has no limit, the circle is
+/// answered as by [`bind`]. `raise` is called with the holder before, if it is there.
 ///
 /// # Safety
 ///
 /// As [`bind`]; the wait's target is `wait`.
-pub(crate) unsafe fn bind_to_owner(strand: &Strand, ticket: Ticket, wait: &OwnerWait) -> Option<Cycle> {
-    if !can_be_waited_for(strand) {
+pub(crate) unsafe fn bind_to_owner(
+    strand: &Strand,
+    ticket: Ticket,
+    wait: &OwnerWait,
+    limited: bool,
+    raise: impl FnOnce(&Context),
+) -> Option<Cycle> {
+    let mut kept = Kept::by(strand.worker());
+    // SAFETY: the wait is this stack's own.
+    if let Some(holder) = unsafe { wait.owner() } {
+        kept.with_holder(holder, raise);
+    }
+    if limited || !can_be_waited_for(strand) {
         return None;
     }
     strand.context().lead(Ahead::Owner(NonNull::from(wait)));
     // SAFETY: by contract.
     unsafe {
-        bind_to(strand, ticket, |mut ring| {
+        bind_within(kept, strand, ticket, |mut ring| {
             let names = name(&ring)?;
             ring.swap_remove(0).end(Cause::Circular);
             Some(Cycle::new(names))
@@ -299,8 +321,21 @@ unsafe fn bind_to<R>(
     ticket: Ticket,
     told: impl Fn(Vec<Held<'_>>) -> Option<R>,
 ) -> Option<R> {
+    // SAFETY: by contract.
+    unsafe { bind_within(Kept::by(strand.worker()), strand, ticket, told) }
+}
+
+/// # Safety
+///
+/// As [`bind`].
+unsafe fn bind_within<R>(
+    mut kept: Kept<'_>,
+    strand: &Strand,
+    ticket: Ticket,
+    told: impl Fn(Vec<Held<'_>>) -> Option<R>,
+) -> Option<R> {
     let context = strand.context();
-    let (start, mut kept) = (NonNull::from(context), Kept::by(strand.worker()));
+    let start = NonNull::from(context);
     let look = || is_waited_for(strand);
     // SAFETY: X1 by Y1 and Y2: a foreign thread's own edges lead to strays all.
     let mut way = unsafe { context.bind_and_walk(ticket, look, LONGEST, &mut kept) };

@@ -6,7 +6,7 @@
 //! Urgency goes from the waiter to the holder's stack, and on to what that waits for ([`urgency`]). It falls when the holder has
 //! given back the last lock that it holds: then it is as urgent as the requests on it, and nothing more.
 
-use forebear_context::context::{OwnerWait, Ticket};
+use forebear_context::context::{Context, OwnerWait, Ticket};
 use forebear_context::error::Cycle;
 use forebear_context::shim::atomic::Ordering;
 
@@ -28,14 +28,10 @@ pub(crate) unsafe fn wait_for_owner(
     wait: &OwnerWait,
     limited: bool,
 ) -> Option<Cycle> {
-    // SAFETY: the wait is this stack's own.
-    if let Some(holder) = unsafe { wait.owner() } {
-        let key = strand.urgency.load(Ordering::Relaxed);
-        let here = strand.worker();
-        cycle::with_holder(here, holder, |holder| urgency::raise_holder(here, holder, key));
-    }
+    let (here, key) = (strand.worker(), strand.urgency.load(Ordering::Relaxed));
+    let raise = |holder: &Context| urgency::raise_holder(here, holder, key);
     // SAFETY: by contract.
-    if limited { None } else { unsafe { cycle::bind_to_owner(strand, ticket, wait) } }
+    unsafe { cycle::bind_to_owner(strand, ticket, wait, limited, raise) }
 }
 
 /// The circle for which the strand's wait was ended.

@@ -12,7 +12,7 @@
 //!   slab is dropped, which its owner does only when no stack is in use any more.
 
 use std::io;
-use std::sync::PoisonError;
+use std::sync::{OnceLock, PoisonError};
 
 use forebear_context::shim::Mutex;
 
@@ -74,6 +74,29 @@ struct Pool {
     cut: usize,
 }
 
+/// A chunk, for a look without a lock.
+#[derive(Debug)]
+struct Piece {
+    at: usize,
+    bytes: usize,
+    class: Class,
+    /// How many slots of its class lie in earlier chunks.
+    before: usize,
+}
+
+impl Piece {
+    #[inline]
+    fn top_around(&self, address: usize) -> Option<usize> {
+        let offset = address.checked_sub(self.at).filter(|offset| *offset < self.bytes)?;
+        let size = SLOTS[usize::from(self.class)];
+        let (number, low) = (offset / size, self.at + offset / size * size);
+        Some(Slot { low, class: self.class, colour: colour_of(self.before + number) }.top())
+    }
+}
+
+/// So many chunks are found without a lock.
+const PIECES: usize = 16;
+
 /// How guards are made on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Guarding {
@@ -85,6 +108,8 @@ enum Guarding {
 #[derive(Debug)]
 pub(crate) struct Slab {
     pools: [Mutex<Pool>; SLOTS.len()],
+    /// The first chunks, in order of their coming.
+    pieces: [OnceLock<Piece>; PIECES],
     /// Slots handed out, all classes together.
     live: AtomicUsize,
     /// Slots given back since the last trimming.
@@ -100,6 +125,7 @@ impl Slab {
         let limit = if guarding == Guarding::Protect { limit.min(PROTECTED_LIMIT) } else { limit };
         Slab {
             pools: Default::default(),
+            pieces: Default::default(),
             live: AtomicUsize::new(0),
             untrimmed: AtomicUsize::new(0),
             limit,
@@ -142,6 +168,14 @@ impl Slab {
             let at = map(bytes)?;
             pool.next_chunk = (bytes * 2).min(LARGEST_CHUNK);
             pool.chunks.push(Chunk { at, bytes });
+            let mut piece = Some(Piece { at, bytes, class, before: pool.cut });
+            for place in &self.pieces {
+                // Filled in from the front: whoever looks stops at the first that is empty.
+                place.get_or_init(|| piece.take().unwrap_or_else(|| unreachable!("it was empty")));
+                if piece.is_none() {
+                    break;
+                }
+            }
             pool.fresh = at..at + bytes;
         }
         let low = pool.fresh.start;
@@ -239,21 +273,29 @@ impl Slab {
         }
     }
 
-    /// The top of the slot that this address lies in, if it lies in one that has ever been handed out.
+    /// The top of the slot that this address lies in, if it lies in the slab: for whoever has an address that may be anything.
+    #[inline]
     pub(crate) fn top_around(&self, address: usize) -> Option<usize> {
+        for piece in &self.pieces {
+            let Some(piece) = piece.get() else { return None };
+            if let Some(top) = piece.top_around(address) {
+                return Some(top);
+            }
+        }
+        self.top_around_further(address)
+    }
+
+    /// The same for what is not among the first chunks.
+    #[cold]
+    fn top_around_further(&self, address: usize) -> Option<usize> {
         self.pools.iter().enumerate().find_map(|(class, pool)| {
             let pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
-            let (size, mut before) = (SLOTS[class], 0);
-            for chunk in &pool.chunks {
-                if (chunk.at..chunk.at + chunk.bytes).contains(&address) {
-                    let number = (address - chunk.at) / size;
-                    let low = chunk.at + number * size;
-                    let slot = Slot { low, class: class as Class, colour: colour_of(before + number) };
-                    return (!pool.fresh.contains(&low)).then(|| slot.top());
-                }
-                before += chunk.bytes / size;
-            }
-            None
+            let mut before = 0;
+            pool.chunks.iter().find_map(|chunk| {
+                let piece = Piece { at: chunk.at, bytes: chunk.bytes, class: class as Class, before };
+                before += chunk.bytes / SLOTS[class];
+                piece.top_around(address)
+            })
         })
     }
 
