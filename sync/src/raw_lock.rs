@@ -552,3 +552,6 @@ impl std::fmt::Debug for Waiting<'_> {
         f.debug_struct("Waiting").field("terms", &self.terms).finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;
