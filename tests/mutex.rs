@@ -222,6 +222,91 @@ fn urgency_goes_through_a_lock_to_what_its_holder_waits_for() {
     });
 }
 
+/// request → request → lock → request → unstarted request, and back: who holds the lock is as urgent as its most urgent waiter's most
+/// urgent waiter for as long as it holds it, and no longer.
+#[test]
+fn urgency_rises_through_three_and_a_lock_and_falls_when_the_lock_is_given_back() {
+    on_one(|runtime, log| {
+        let mutex = Arc::new(Mutex::new(()));
+        let (first, second) = (Gate::new(runtime), Gate::new(runtime));
+        let holding = Flag::new();
+        let holder = {
+            let (theirs, log, up) = (mutex.clone(), log.clone(), holding.clone());
+            let (first, second) = (first.request.clone(), second.request.clone());
+            root(runtime).priority(Priority::BACKGROUND).spawn(move || {
+                let held = theirs.lock();
+                up.raise();
+                first.wait().unwrap();
+                let below = {
+                    let log = log.clone();
+                    Request::builder().own_stack().spawn(move || log.note("below the holder"))
+                };
+                below.wait().unwrap();
+                log.note("holder, with the lock");
+                drop(held);
+                second.wait().unwrap();
+                log.note("holder, without");
+            })
+        };
+        holding.wait();
+        let near = Flag::new();
+        let middle = {
+            let (theirs, log, up) = (mutex.clone(), log.clone(), near.clone());
+            root(runtime).priority(Priority::BACKGROUND).spawn(move || {
+                up.raise();
+                let _held = theirs.lock();
+                log.note("middle");
+            })
+        };
+        near.wait();
+        let near = Flag::new();
+        let urgent = {
+            let (middle, log, up) = (middle.clone(), log.clone(), near.clone());
+            root(runtime).priority(Priority::URGENT).spawn(move || {
+                up.raise();
+                middle.wait().unwrap();
+                log.note("urgent");
+            })
+        };
+        near.wait();
+        let near = Flag::new();
+        let normal = {
+            let (second, log, up) = (second.request.clone(), log.clone(), near.clone());
+            root(runtime).spawn(move || {
+                up.raise();
+                second.wait().unwrap();
+                log.note("normal, in the way");
+            })
+        };
+        near.wait();
+        runtime.spawn(|| ()).wait().unwrap();
+        let held = hold_workers(runtime);
+        let late = {
+            let log = log.clone();
+            root(runtime).spawn(move || log.note("normal, unstarted"))
+        };
+        first.open();
+        held.release();
+        late.wait().unwrap();
+        urgent.wait().unwrap();
+        let held = hold_workers(runtime);
+        second.open();
+        held.release();
+        for request in [&holder, &middle, &normal] {
+            request.wait().unwrap();
+        }
+        log.check(&[
+            "below the holder",
+            "holder, with the lock",
+            "middle",
+            "urgent",
+            "normal, unstarted",
+            "normal, in the way",
+            "holder, without",
+        ]);
+    });
+}
+
 // ---- circles -------------------------------------------------------------------------------------------------------------------
 
 #[test]
