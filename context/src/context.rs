@@ -372,11 +372,11 @@ pub unsafe fn unpark(context: NonNull<Context>, ticket: Ticket, cause: Cause) ->
 }
 
 #[cfg(not(loom))]
-thread_local! {
+crate::shim::thread_local! {
     static CURRENT: Cell<Option<NonNull<Context>>> = const { Cell::new(None) };
 }
 #[cfg(loom)]
-loom::thread_local! {
+crate::shim::thread_local! {
     static CURRENT: Cell<Option<NonNull<Context>>> = Cell::new(None);
 }
 

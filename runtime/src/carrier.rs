@@ -149,7 +149,7 @@ unsafe fn body(context: NonNull<Context>) -> ! {
     // SAFETY: `build` gives a carrier's context.
     let carrier = unsafe { Carrier::of(context).as_ref() };
     // Only the OS-thread backend needs telling: it has its own thread-locals.
-    #[cfg(forebear_threads)]
+    #[cfg(any(forebear_threads, shuttle))]
     // SAFETY: K3.
     unsafe {
         strand::enter(&carrier.strand);

@@ -69,7 +69,7 @@ use forebear_context::clock::{Clock, Subscription, deadline_after};
 use forebear_context::context::{Cause, Context, Ticket, unpark};
 use forebear_context::shim::atomic::{AtomicBool, Ordering};
 use forebear_context::shim::thread::{Builder, JoinHandle};
-use forebear_context::shim::{Arc, Condvar, Mutex, MutexGuard};
+use forebear_context::shim::{Arc, Condvar, Mutex, MutexGuard, time};
 
 use crate::header::Header;
 use crate::hooks;
@@ -270,7 +270,7 @@ impl Deadlines {
         let foreign = strand::get().and_then(Strand::worker).is_none();
         if foreign && !self.0.jumps {
             let left = at.saturating_duration_since(self.now());
-            (Armed { at, number: 0 }, deadline_after(Instant::now(), left))
+            (Armed { at, number: 0 }, deadline_after(time::now(), left))
         } else {
             // SAFETY: by contract.
             (unsafe { self.arm(at, NonNull::from(context), ticket) }, None)

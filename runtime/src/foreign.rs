@@ -33,7 +33,7 @@ struct Foreign {
     seats: RefCell<Vec<Seat>>,
 }
 
-thread_local! {
+forebear_context::shim::thread_local! {
     static FOREIGN: Foreign =
         const {
             Foreign {

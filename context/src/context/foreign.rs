@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use super::{Cause, Context, Table, Ticket, current, set_current};
 use crate::shim::atomic::AtomicU64;
-use crate::shim::{Condvar, Mutex};
+use crate::shim::{Condvar, Mutex, time};
 
 /// A foreign thread's context, and what it blocks on.
 #[repr(C)]
@@ -56,7 +56,7 @@ impl ForeignContext {
                     Err(_) => std::process::abort(),
                 },
                 Some(at) => {
-                    let left = at.saturating_duration_since(Instant::now());
+                    let left = at.saturating_duration_since(time::now());
                     if left.is_zero() {
                         let ticket = Ticket(context.slot_now() & !super::STATE);
                         context.settle(ticket, Cause::TimedOut);
