@@ -71,6 +71,7 @@ use forebear_context::shim::atomic::{AtomicBool, Ordering};
 use forebear_context::shim::thread::{Builder, JoinHandle};
 use forebear_context::shim::{Arc, Condvar, Mutex, MutexGuard, time};
 
+use crate::driver::Driven;
 use crate::header::Header;
 use crate::hooks;
 use crate::strand::{self, Strand};
@@ -479,7 +480,8 @@ unsafe fn let_go(header: NonNull<Header>) {
 }
 
 /// Parks the context until the wait that `ticket` names is settled, at the latest at `at` on the clock of `deadlines`, and
-/// answers why it goes on. When it returns no timer knows of the wait.
+/// answers why it goes on. When it returns no timer knows of the wait. `driven` is the runtime's record of its drivers, if it
+/// has no threads.
 ///
 /// The one way to wait with a time-out, for requests and for foreign threads. To be inlined into the public method that
 /// waits, as [`Context::park`] is; without `at` it is that and nothing more.
@@ -490,12 +492,19 @@ unsafe fn let_go(header: NonNull<Header>) {
 #[inline(always)]
 pub(crate) unsafe fn park_until(
     deadlines: &Deadlines,
+    driven: Option<&Driven>,
     context: &Context,
     ticket: Ticket,
     at: Option<Instant>,
 ) -> Cause {
-    // SAFETY: T2: this context is here at least until `disarm` has returned, below; nothing in between unwinds.
-    let kept = at.map(|at| unsafe { deadlines.keep_for(at, context, ticket) });
+    let kept = at.map(|at| {
+        // SAFETY: T2: this context is here at least until `disarm` has returned, below; nothing in between unwinds.
+        let kept = unsafe { deadlines.keep_for(at, context, ticket) };
+        if let Some(driven) = driven {
+            driven.deadline_came();
+        }
+        kept
+    });
     let own = kept.as_ref().and_then(|(_, own)| *own);
     // SAFETY: by contract.
     let cause = unsafe { context.park(own) };

@@ -229,6 +229,14 @@ impl Driven {
         true
     }
 
+    /// A deadline is there that was not before. A virtual clock is moved by the driver, which may be asleep.
+    #[cold]
+    pub(crate) fn deadline_came(&self) {
+        if self.clock.is_some() {
+            self.nudge_all();
+        }
+    }
+
     /// The wait on this strand ends because of this circle.
     pub(crate) fn note_circle(&self, strand: &Strand, cycle: Cycle) {
         let at = ptr::from_ref(strand).addr();
