@@ -12,9 +12,10 @@ use std::time::Duration;
 
 use forebear::time::ManualClock;
 use forebear::{
-    BuildError, Request, RequestPool, Runtime, WaitError, join, scope, shield, spawn, try_spawn, yield_now,
+    BuildError, Request, RequestPool, Runtime, State, WaitError, join, scope, shield, spawn, try_spawn,
+    yield_now,
 };
-use support::{Count, Flag, Watchdog};
+use support::{Count, Flag, Watchdog, hold_thread_until};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -256,6 +257,34 @@ fn other_threads_may_submit_and_wait_while_its_own_drives() {
         }
         other.join().unwrap();
     });
+}
+
+/// Its own thread sleeps in a wait that nothing here ends, and nothing goes on.
+#[test]
+fn time_passes_for_another_threads_time_out_while_its_own_sleeps() {
+    let _dog = Watchdog::new("");
+    let runtime = seeded(5);
+    runtime.enter(|| ());
+    let (elsewhere, free) = (support::runtime(1), Flag::new());
+    let waits = Request::builder().own_stack().on(&elsewhere).spawn({
+        let free = free.clone();
+        move || free.wait()
+    });
+    let stands = Request::builder().own_stack().on(&runtime).spawn({
+        let waits = waits.clone();
+        move || _ = waits.watch()
+    });
+    thread::scope(|threads| {
+        let other = threads.spawn(|| {
+            hold_thread_until(|| stands.state() == State::Suspended);
+            let came = stands.wait_timeout(HOUR).copied();
+            free.raise();
+            came
+        });
+        waits.watch().unwrap();
+        assert!(matches!(other.join().unwrap(), Err(WaitError::TimedOut)));
+    });
+    stands.wait().unwrap();
 }
 
 #[test]

@@ -17,7 +17,7 @@ use std::fmt;
 use std::sync::{Arc, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crate::shim::{Mutex, MutexGuard};
+use crate::shim::{Mutex, MutexGuard, time};
 
 /// A source of time.
 ///
@@ -69,7 +69,7 @@ pub struct MonotonicClock;
 impl Clock for MonotonicClock {
     #[inline]
     fn now(&self) -> Instant {
-        Instant::now()
+        time::now()
     }
 }
 
@@ -104,7 +104,7 @@ type Callback = Arc<dyn Fn(Instant) + Send + Sync>;
 impl ManualClock {
     /// A clock that stands at the present time of the system.
     pub fn new() -> Self {
-        ManualClock::starting_at(Instant::now())
+        ManualClock::starting_at(time::now())
     }
 
     /// A clock that stands at `at`.

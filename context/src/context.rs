@@ -540,11 +540,11 @@ pub unsafe fn ready(context: NonNull<Context>, ticket: Ticket) {
 }
 
 #[cfg(not(loom))]
-thread_local! {
+crate::shim::thread_local! {
     static CURRENT: Cell<Option<NonNull<Context>>> = const { Cell::new(None) };
 }
 #[cfg(loom)]
-loom::thread_local! {
+crate::shim::thread_local! {
     static CURRENT: Cell<Option<NonNull<Context>>> = Cell::new(None);
 }
 

@@ -9,7 +9,7 @@
 //! * [`lineage`]: the order, oldest ancestor first;
 //! * [`error`]: the errors that every waiting method shares;
 //! * [`clock`]: monotonic, and by hand for tests;
-//! * [`shim`]: the one door to atomics, cells, locks and threads, so that loom can model what ships.
+//! * [`shim`]: the one door to atomics, cells, locks and threads, so that loom and shuttle can model what ships.
 //!
 //! Users add the crate `forebear`; this one is for those who write a primitive that waits.
 

@@ -325,7 +325,7 @@ struct AbortOnUnwind<'a> {
 impl Drop for AbortOnUnwind<'_> {
     fn drop(&mut self) {
         // A model reports a failure by a panic; it must come through.
-        if self.armed && !cfg!(loom) {
+        if self.armed && !cfg!(any(loom, shuttle)) {
             let name = self.options.name_of(self.index);
             eprintln!("forebear: {name} panicked outside any task; the process ends");
             std::process::abort();

@@ -17,9 +17,9 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use forebear_context::shim::{Arc, hint};
+use forebear_context::shim::{Arc, hint, time};
 
 use crate::state::States;
 use crate::{Supply, WorkerState};
@@ -193,7 +193,7 @@ impl<S: Supply> Worker<S> {
                 return None;
             }
             if rounds.is_multiple_of(ROUNDS_PER_CLOCK) {
-                let now = Instant::now();
+                let now = time::now();
                 if now >= *end.get_or_insert(now + limit) {
                     return None;
                 }

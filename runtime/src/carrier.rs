@@ -36,11 +36,12 @@ use forebear_pool::Linked;
 
 use crate::attention::OLDER;
 use crate::cancel;
-use crate::deadlines::Deadlines;
+use crate::deadlines::keep;
 use crate::header::Header;
 use crate::no_suspend;
 use crate::owner;
 use crate::parked;
+use crate::shared::Shared;
 use crate::stack::slab::Slot;
 use crate::strand::{self, BEHIND_CONTEXT, LEFT_PARKED, LEFT_UNWINDING, Strand};
 use crate::worker::{Next, Worker};
@@ -172,7 +173,7 @@ unsafe fn body(context: NonNull<Context>) -> ! {
     // SAFETY: `build` gives a carrier's context.
     let carrier = unsafe { Carrier::of(context).as_ref() };
     // Only the OS-thread backend needs telling: it has its own thread-locals.
-    #[cfg(forebear_threads)]
+    #[cfg(any(forebear_threads, shuttle))]
     // SAFETY: K3.
     unsafe {
         strand::enter(&carrier.strand);
@@ -316,25 +317,28 @@ unsafe fn refuse_wait(context: &Context, what: &str) {
     no_suspend::refuse(unsafe { strand_of(context) }, what, true);
 }
 
-/// The deadlines of the carrier's runtime.
-unsafe fn deadlines(context: &Context) -> &Deadlines {
+/// The carrier's runtime.
+unsafe fn shared(context: &Context) -> &Shared {
     // SAFETY: by the table; K1, and a worker's record is its runtime's.
-    unsafe { &(*strand_of(context).worker).shared().deadlines }
+    unsafe { (*strand_of(context).worker).shared() }
 }
 
 unsafe fn now(context: &Context) -> Instant {
     // SAFETY: by the table.
-    unsafe { deadlines(context) }.now()
+    unsafe { shared(context) }.deadlines.now()
 }
 
 unsafe fn arm(context: &Context, ticket: Ticket, at: Instant) -> Alarm {
     // SAFETY: by the table: the alarm is taken back before the context goes.
-    unsafe { deadlines(context).keep_for(at, context, ticket) }
+    unsafe {
+        let shared = shared(context);
+        keep(&shared.deadlines, shared.driven.as_ref(), at, context, ticket)
+    }
 }
 
 unsafe fn disarm(context: &Context, alarm: Alarm) {
     // SAFETY: by the table.
-    unsafe { deadlines(context) }.disarm(alarm);
+    unsafe { shared(context) }.deadlines.disarm(alarm);
 }
 
 unsafe fn wait_for_owner(

@@ -273,7 +273,7 @@ pub(crate) unsafe fn end_unstarted(header: NonNull<Header>) {
     }
 }
 
-thread_local! {
+forebear_context::shim::thread_local! {
     static DROPPING: Cell<*const DropQueue> = const { Cell::new(ptr::null()) };
 }
 

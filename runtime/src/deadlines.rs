@@ -69,8 +69,9 @@ use forebear_context::clock::{Clock, Subscription, deadline_after};
 use forebear_context::context::{Alarm, Cause, Context, Ticket, unpark};
 use forebear_context::shim::atomic::{AtomicBool, Ordering};
 use forebear_context::shim::thread::{Builder, JoinHandle};
-use forebear_context::shim::{Arc, Condvar, Mutex, MutexGuard};
+use forebear_context::shim::{Arc, Condvar, Mutex, MutexGuard, time};
 
+use crate::driver::Driven;
 use crate::header::Header;
 use crate::hooks;
 use crate::strand::{self, Strand};
@@ -257,11 +258,11 @@ impl Deadlines {
     /// As [`arm`](Self::arm); on the context's own stack.
     #[cold]
     #[inline(never)]
-    pub(crate) unsafe fn keep_for(&self, at: Instant, context: &Context, ticket: Ticket) -> Alarm {
+    unsafe fn keep_for(&self, at: Instant, context: &Context, ticket: Ticket) -> Alarm {
         let foreign = strand::get().and_then(Strand::worker).is_none();
         if foreign && !self.0.jumps {
             let left = at.saturating_duration_since(self.now());
-            Alarm { at, number: 0, own: deadline_after(Instant::now(), left) }
+            Alarm { at, number: 0, own: deadline_after(time::now(), left) }
         } else {
             // SAFETY: by contract.
             unsafe { self.arm(at, NonNull::from(context), ticket) }
@@ -469,8 +470,30 @@ unsafe fn let_go(header: NonNull<Header>) {
     }
 }
 
+/// Sees to it that the wait ends at `at`, by an entry or by the thread itself, and that a runtime without threads has its time pass.
+///
+/// # Safety
+///
+/// As [`Deadlines::arm`]; on the context's own stack.
+#[cold]
+pub(crate) unsafe fn keep(
+    deadlines: &Deadlines,
+    driven: Option<&Driven>,
+    at: Instant,
+    context: &Context,
+    ticket: Ticket,
+) -> Alarm {
+    // SAFETY: by contract.
+    let kept = unsafe { deadlines.keep_for(at, context, ticket) };
+    if let Some(driven) = driven {
+        driven.deadline_came();
+    }
+    kept
+}
+
 /// Parks the context until the wait that `ticket` names is settled, at the latest at `at` on the clock of `deadlines`, and
-/// answers why it goes on. When it returns no timer knows of the wait.
+/// answers why it goes on. When it returns no timer knows of the wait. `driven` is the runtime's record of its drivers, if it
+/// has no threads.
 ///
 /// The one way to wait with a time-out, for requests and for foreign threads. To be inlined into the public method that
 /// waits, as [`Context::park`] is; without `at` it is that and nothing more.
@@ -481,12 +504,13 @@ unsafe fn let_go(header: NonNull<Header>) {
 #[inline(always)]
 pub(crate) unsafe fn park_until(
     deadlines: &Deadlines,
+    driven: Option<&Driven>,
     context: &Context,
     ticket: Ticket,
     at: Option<Instant>,
 ) -> Cause {
     // SAFETY: T2: this context is here at least until `disarm` has returned, below; nothing in between unwinds.
-    let kept = at.map(|at| unsafe { deadlines.keep_for(at, context, ticket) });
+    let kept = at.map(|at| unsafe { keep(deadlines, driven, at, context, ticket) });
     // SAFETY: by contract.
     let cause = unsafe { context.park(kept.as_ref().and_then(|alarm| alarm.own)) };
     if let Some(alarm) = kept {

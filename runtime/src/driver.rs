@@ -58,7 +58,7 @@ use forebear_context::clock::ManualClock;
 use forebear_context::context::{Context, ForeignContext};
 use forebear_context::error::Cycle;
 use forebear_context::shim::atomic::{AtomicUsize, Ordering};
-use forebear_context::shim::{Arc, Mutex, MutexGuard};
+use forebear_context::shim::{Arc, Mutex, MutexGuard, time};
 
 use crate::cancel;
 use crate::foreign;
@@ -104,7 +104,7 @@ struct Aside(NonNull<Header>);
 // SAFETY: a claim and its link may be carried out by any thread.
 unsafe impl Send for Aside {}
 
-thread_local! {
+forebear_context::shim::thread_local! {
     /// The runtimes whose requests this thread runs directly, once for each.
     static GUEST_OF: RefCell<Vec<*const Driven>> = const { RefCell::new(Vec::new()) };
 }
@@ -234,6 +234,14 @@ impl Driven {
         let mut circles = self.circles.lock().unwrap_or_else(PoisonError::into_inner);
         let place = circles.iter().position(|circle| circle.0 == at)?;
         Some(circles.swap_remove(place).1)
+    }
+
+    /// A deadline is there that was not before. A virtual clock is moved by the driver, which may be asleep.
+    #[cold]
+    pub(crate) fn deadline_came(&self) {
+        if self.clock.is_some() {
+            self.nudge_all();
+        }
     }
 
     /// The wait on this strand ends because of this circle.
@@ -367,7 +375,7 @@ pub(crate) unsafe fn wait(strand: &Strand, deadline: Option<Instant>) {
     if !seats.is_empty() {
         loop {
             cancel::attend(strand);
-            let over = !context.is_waiting() || deadline.is_some_and(|at| at <= Instant::now());
+            let over = !context.is_waiting() || deadline.is_some_and(|at| at <= time::now());
             // A stack that stands still in an unwind makes this thread look as if it panicked.
             if over && !seats.iter().any(|seat| seat.worker().has_left_unwinding()) {
                 break;

@@ -12,12 +12,12 @@ use forebear_context::context::{
     Alarm, Cause, Context, ForeignContext, OwnerWait, Table, Ticket, provide_foreign,
 };
 use forebear_context::error::Cycle;
-use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::{AtomicU64, Ordering};
+use forebear_context::shim::{Arc, time};
 
 use crate::cancel;
 use crate::cycle;
-use crate::deadlines::Deadlines;
+use crate::deadlines::keep;
 use crate::driver::{self, Seat};
 use crate::header::Header;
 use crate::home::Home;
@@ -40,7 +40,7 @@ struct Foreign {
     seats: RefCell<Vec<Seat>>,
 }
 
-thread_local! {
+forebear_context::shim::thread_local! {
     static FOREIGN: Foreign =
         const {
             Foreign {
@@ -287,37 +287,31 @@ unsafe fn refuse_wait(context: &Context, what: &str) {
     no_suspend::refuse(&unsafe { of(context) }.strand, what, true);
 }
 
-/// The deadlines of the runtime that this thread is in, if it is in one.
-fn with_deadlines<R>(strand: &Strand, f: impl FnOnce(Option<&Deadlines>) -> R) -> R {
+/// The runtime that this thread is in, if it is in one.
+fn entered(strand: &Strand) -> Option<&Shared> {
     // SAFETY: while a runtime is entered its record is there.
-    let entered = unsafe { strand.entered.get().as_ref() };
-    f(entered.map(|shared| &shared.deadlines))
+    unsafe { strand.entered.get().as_ref() }
 }
 
 unsafe fn now(context: &Context) -> Instant {
     // SAFETY: by the table.
-    let strand = &unsafe { of(context) }.strand;
-    with_deadlines(strand, |deadlines| deadlines.map_or_else(Instant::now, Deadlines::now))
+    entered(&unsafe { of(context) }.strand).map_or_else(time::now, |shared| shared.deadlines.now())
 }
 
 unsafe fn arm(context: &Context, ticket: Ticket, at: Instant) -> Alarm {
     // SAFETY: by the table.
-    let strand = &unsafe { of(context) }.strand;
-    with_deadlines(strand, |deadlines| match deadlines {
+    match entered(&unsafe { of(context) }.strand) {
         // SAFETY: by the table: the alarm is taken back before the context goes.
-        Some(deadlines) => unsafe { deadlines.keep_for(at, context, ticket) },
+        Some(shared) => unsafe { keep(&shared.deadlines, shared.driven.as_ref(), at, context, ticket) },
         None => Alarm { at, number: 0, own: Some(at) },
-    })
+    }
 }
 
 unsafe fn disarm(context: &Context, alarm: Alarm) {
     // SAFETY: by the table.
-    let strand = &unsafe { of(context) }.strand;
-    with_deadlines(strand, |deadlines| {
-        if let Some(deadlines) = deadlines {
-            deadlines.disarm(alarm);
-        }
-    });
+    if let Some(shared) = entered(&unsafe { of(context) }.strand) {
+        shared.deadlines.disarm(alarm);
+    }
 }
 
 unsafe fn wait_for_owner(

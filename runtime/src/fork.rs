@@ -49,7 +49,7 @@ struct Held {
     default: default::Held,
 }
 
-thread_local! {
+forebear_context::shim::thread_local! {
     static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
 }
 

@@ -16,7 +16,7 @@ use crate::header::Header;
 use crate::shared::Shared;
 use crate::strand;
 
-thread_local! {
+forebear_context::shim::thread_local! {
     static PANICKED_AT: RefCell<Option<SourceLocation>> = const { RefCell::new(None) };
 }
 
@@ -27,6 +27,9 @@ pub(crate) fn take_location() -> Option<SourceLocation> {
 
 /// Wraps the panic hook, once in the life of the process.
 pub(crate) fn wrap_panic_hook() {
+    if cfg!(shuttle) {
+        return; // the hook says in which schedule it was
+    }
     static WRAPPED: Once = Once::new();
     WRAPPED.call_once(|| {
         let inner = panic::take_hook();

@@ -118,7 +118,7 @@ pub use forebear_context::error::{OrUnwind, catch};
 pub use forebear_context::lineage::Priority;
 
 /// The words and queues as models see them.
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 pub mod model {
     /// The attention word.
     pub mod attention {

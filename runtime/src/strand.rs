@@ -172,7 +172,7 @@ impl Strand {
     }
 }
 
-thread_local! {
+forebear_context::shim::thread_local! {
     static STRAND: Cell<*const Strand> = const { Cell::new(ptr::null()) };
 }
 

@@ -31,7 +31,7 @@ use forebear_context::shim::atomic::Ordering;
 use crate::attention::{DRIVEN, MARKS, NOTICE, OLDER};
 use crate::cancel;
 use crate::cycle;
-use crate::deadlines::{Deadlines, park_until};
+use crate::deadlines::park_until;
 use crate::driver;
 use crate::ending::Stage;
 use crate::foreign;
@@ -40,6 +40,7 @@ use crate::no_suspend;
 use crate::parked;
 use crate::request_pool;
 use crate::run;
+use crate::shared::Shared;
 use crate::strand::{LEFT_PARKED, Strand};
 use crate::submit;
 use crate::urgency;
@@ -69,7 +70,7 @@ pub(crate) enum Step<'a> {
     /// The target is over.
     Over,
     /// Park this strand; the target's end wakes it.
-    Park(&'a Strand, Ticket, &'a Deadlines),
+    Park(&'a Strand, Ticket, &'a Shared),
     /// The wait is refused.
     Refused(WaitError),
 }
@@ -107,13 +108,15 @@ pub(crate) unsafe fn until_over_on(header: NonNull<Header>, terms: Terms) -> Res
     loop {
         let mut node = MaybeUninit::uninit();
         // SAFETY: by contract; the node lies in this frame, which is not left before it is let go of.
-        let (strand, ticket, deadlines) = match unsafe { prepare(header, &mut node, terms) } {
+        let (strand, ticket, shared) = match unsafe { prepare(header, &mut node, terms) } {
             Step::Over => return Ok(()),
             Step::Refused(error) => return Err(error),
-            Step::Park(strand, ticket, deadlines) => (strand, ticket, deadlines),
+            Step::Park(strand, ticket, shared) => (strand, ticket, shared),
         };
         // SAFETY: on the strand's own stack, after `begin`.
-        let cause = unsafe { park_until(deadlines, strand.context(), ticket, terms.deadline) };
+        let cause = unsafe {
+            park_until(&shared.deadlines, shared.driven.as_ref(), strand.context(), ticket, terms.deadline)
+        };
         if cause == Cause::Woken && !cancel::concerns(strand) {
             return Ok(());
         }
@@ -275,7 +278,6 @@ pub(crate) unsafe fn prepare<'a>(
             unsafe { submit::submit(header, 0) };
             continue;
         }
-        let deadlines = &shared.deadlines;
         if strand.context().no_suspend().get() != 0 {
             no_suspend::refuse(strand, h.name(), true);
         }
@@ -328,7 +330,7 @@ pub(crate) unsafe fn prepare<'a>(
                 worker.make_ready(NonNull::from(strand));
             }
         }
-        return Step::Park(strand, ticket, deadlines);
+        return Step::Park(strand, ticket, shared);
     }
 }
 

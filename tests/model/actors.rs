@@ -15,6 +15,7 @@ use forebear::{
 };
 
 use super::program::{Call, Ending, How, Id, Leaf, Make, Order, REQUESTS, THREADS};
+use super::support::Kind;
 
 /// From the end of one timed wait to that of the next.
 const A_LONG_TIME: Duration = Duration::from_secs(1_000);
@@ -22,6 +23,8 @@ const A_LONG_TIME: Duration = Duration::from_secs(1_000);
 /// One program's run.
 pub(crate) struct World {
     pub(crate) runtime: Runtime,
+    /// Whether no request runs on a waiter's stack.
+    own_stacks: bool,
     clock: ManualClock,
     /// When the last timed wait ends, and by actor when his last does.
     ends: Mutex<(Instant, Vec<Instant>)>,
@@ -52,16 +55,20 @@ impl Drop for Probe {
 /// The runtime whose workers listen for the requests that are idle.
 fn listeners() -> &'static Runtime {
     static LISTENERS: OnceLock<Runtime> = OnceLock::new();
-    LISTENERS.get_or_init(|| Runtime::builder().workers(REQUESTS).name("listeners").build().unwrap())
+    LISTENERS
+        .get_or_init(|| Runtime::builder().workers(REQUESTS + THREADS).name("listeners").build().unwrap())
 }
 
 impl World {
-    pub(crate) fn new(workers: usize) -> Arc<World> {
+    pub(crate) fn new(kind: Kind, own_stacks: bool) -> Arc<World> {
         let (clock, told) = (ManualClock::new(), Arc::new(Mutex::new(Vec::new())));
         let hook = Arc::clone(&told);
-        let runtime = Runtime::builder()
-            .workers(workers)
-            .clock(clock.clone())
+        let builder = match kind {
+            // It has a clock of its own.
+            Kind::Seeded(_) => kind.builder(),
+            _ => kind.builder().clock(clock.clone()),
+        };
+        let runtime = builder
             .on_unseen_failure(move |failure| {
                 let line = match path(failure).pop() {
                     Some(id) => format!("{id}: its failure is reported"),
@@ -79,6 +86,7 @@ impl World {
             .unzip();
         Arc::new(World {
             runtime,
+            own_stacks,
             ends: Mutex::new((clock.now(), vec![clock.now(); THREADS + REQUESTS])),
             clock,
             told,
@@ -105,7 +113,7 @@ impl World {
         let (last, each) = &mut *self.ends.lock().unwrap();
         *last += A_LONG_TIME;
         each[actor] = *last;
-        last.duration_since(self.clock.now())
+        last.saturating_duration_since(self.runtime.now())
     }
 
     /// Nobody gets another order.
@@ -171,12 +179,9 @@ struct Actor {
 }
 
 impl Actor {
-    /// The next order. `None`: there will be none.
+    /// The next order. `None`: there will be none. A thread listens by waiting as well: it may be one that drives requests.
     fn listen(&self) -> Option<Order> {
         let ear = Arc::clone(&self.world.ears[self.me]);
-        if self.me < THREADS {
-            return ear.lock().unwrap().recv().ok();
-        }
         let listens = Request::builder().detached().on(listeners());
         let heard = listens.spawn(move || ear.lock().unwrap().recv().ok());
         // Not `wait`: a foreign thread might run it itself, and would block where nobody finds it.
@@ -262,12 +267,14 @@ impl Actor {
                 _ => Ok(value()),
             }
         };
-        let builder = Request::builder().name(id.to_string());
-        let request = match make {
-            Make::New | Make::Spawned => builder.try_build(body),
-            Make::OwnStack => builder.own_stack().try_build(body),
-            Make::Detached => builder.detached().try_build(body),
-        };
+        let mut builder = Request::builder().name(id.to_string());
+        if self.world.own_stacks || make == Make::OwnStack {
+            builder = builder.own_stack();
+        }
+        if make == Make::Detached {
+            builder = builder.detached();
+        }
+        let request = builder.try_build(body);
         self.world.looks.lock().unwrap().push(request.any());
         self.world.table.lock().unwrap().push(vec![request.clone()]);
         if make == Make::Spawned {

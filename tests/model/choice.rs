@@ -18,7 +18,12 @@ impl Reference {
             Order::Make(_) if self.requests().len() == REQUESTS => return None,
             Order::Make(_) | Order::Leaf(..) => step.order,
             Order::Submit(id) => Order::Submit(of(id)?),
-            Order::Wait(id, how) => Order::Wait(of(id).filter(|&id| !self.closes_a_circle(actor, id))?, how),
+            Order::Wait(id, how) => {
+                let makes_sense = |id: &Id| {
+                    !self.closes_a_circle(actor, *id) && !(how == How::Take && self.is_being_taken(*id))
+                };
+                Order::Wait(of(id).filter(makes_sense)?, how)
+            }
             Order::Clone(id) => Order::Clone(of(id)?),
             Order::Drop(id) => Order::Drop(of(id)?),
             Order::Cancel(id) => Order::Cancel(of(id)?),
@@ -47,10 +52,16 @@ impl Reference {
     }
 
     /// Lets time pass up to the end of one timed wait: two that end at once would run against each other.
-    fn next_to_time_out(&self) -> Option<Step> {
+    pub(crate) fn next_to_time_out(&self) -> Option<Step> {
         let timed = |id: &Id| matches!(self.all[*id].doing, Doing::Waits(_, How::Timed));
         let first = (0..self.all.len()).filter(timed).min_by_key(|&id| self.all[id].began)?;
         Some(Step { actor: first, order: Order::Pass })
+    }
+
+    /// Who of two that take is the last, and gets the value, depends on who goes on first.
+    fn is_being_taken(&self, target: Id) -> bool {
+        let takes = |doing| matches!(doing, Doing::Waits(of, How::Take) | Doing::Lends(of, How::Take) if of == target);
+        self.all.iter().any(|me| takes(me.doing))
     }
 
     /// A wait that would wait for itself through others. (On its own stack it is refused.)

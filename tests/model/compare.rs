@@ -13,29 +13,26 @@ use forebear::State;
 
 use super::actors::World;
 use super::program::{Order, Step, THREADS};
-use super::reference::Reference;
+use super::reference::{Life, Reference};
+use super::support::Kind;
 
-/// The sizes of runtimes that programs run on.
-// Not without workers, nor seeded: there the threads that wait for orders would have to drive the requests.
-pub(crate) const WORKERS: [usize; 3] = [1, 2, 4];
-
-/// Runs the program to its end. `Err`: what went on, and where the two part.
-pub(crate) fn compare(program: &[Step], workers: usize) -> Result<(), String> {
+/// Runs the program to its end, perhaps with requests that have stacks of their own all. `Err`: what went on, and where the two part.
+pub(crate) fn compare(program: &[Step], kind: Kind, own_stacks: bool) -> Result<(), String> {
     // The threads of another program would look like this one's.
     static ALONE: Mutex<()> = Mutex::new(());
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
 
-    let world = World::new(workers);
-    let threads: Vec<_> = (0..THREADS)
-        .map(|me| {
-            let world = Arc::clone(&world);
-            thread::spawn(move || world.thread(me))
-        })
-        .collect();
-    let mut reference = Reference::new();
+    let world = World::new(kind, own_stacks);
+    let mut threads = Vec::new();
+    for me in 0..THREADS {
+        let world = Arc::clone(&world);
+        threads.push(thread::spawn(move || world.thread(me)));
+        // A seeded runtime belongs to the first.
+        rest()?;
+    }
+    let mut reference = Reference::new(own_stacks);
     let mut story = String::new();
     let mut came = Ok(());
-    rest()?;
     let mut steps = program.iter();
     loop {
         // After the program's steps those that bring it to its end.
@@ -47,7 +44,7 @@ pub(crate) fn compare(program: &[Step], workers: usize) -> Result<(), String> {
             },
         };
         let Some(step) = step else { continue };
-        came = one(&world, &mut reference, &step, &mut story);
+        came = one(&world, kind, &mut reference, &step, &mut story);
         if came.is_err() {
             break;
         }
@@ -73,14 +70,26 @@ pub(crate) fn compare(program: &[Step], workers: usize) -> Result<(), String> {
         came = came.and(rested).and(Err("    the runtime does not come to its end".to_owned()));
     }
     if std::env::var_os("FOREBEAR_MODEL_STORIES").is_some() {
-        eprintln!("on {workers} workers:\n{story}");
+        eprintln!("on {kind:?}:\n{story}");
     }
-    came.map_err(|difference| format!("on {workers} workers:\n{story}{difference}"))
+    came.map_err(|difference| format!("on {kind:?}:\n{story}{difference}"))
 }
 
-fn one(world: &World, reference: &mut Reference, step: &Step, story: &mut String) -> Result<(), String> {
+fn one(
+    world: &World,
+    kind: Kind,
+    reference: &mut Reference,
+    step: &Step,
+    story: &mut String,
+) -> Result<(), String> {
     *story += &format!("  to {}: {:?}\n", step.actor, step.order);
     let mut expected = reference.carry_out(step);
+    if let Kind::Seeded(_) = kind {
+        // Time jumps as soon as nothing else goes on.
+        while let Some(pass) = reference.next_to_time_out() {
+            expected.extend(reference.carry_out(&pass));
+        }
+    }
     match step.order {
         Order::Pass => world.pass(step.actor),
         order => world.order(step.actor, order),
@@ -106,12 +115,22 @@ fn one(world: &World, reference: &mut Reference, step: &Step, story: &mut String
         *story += &format!("      {line}\n");
     }
     for id in reference.requests() {
-        let (expected, is) = (reference.state(id), state(world.look(id).state()));
+        let (expected, is) = (expected_state(&reference.all[id].life), state(world.look(id).state()));
         if expected != is {
             return Err(format!("    {id} should be {expected} and is {is}"));
         }
     }
     Ok(())
+}
+
+fn expected_state(life: &Life) -> &'static str {
+    match life {
+        Life::New => "new",
+        Life::Running => "running",
+        Life::Finished => "finished",
+        Life::Failed(_) => "failed",
+        Life::Cancelled => "cancelled",
+    }
 }
 
 fn state(state: State) -> &'static str {

@@ -2,8 +2,9 @@
 //!
 //! Written from the promises (requests, outcome, waiting, direct execution, cancellation, callbacks), not from the code:
 //! no words, no lists, no threads. It answers what is seen to happen after an order: lines, whose order means nothing (what
-//! must come first says so by a number in the line). What concerns cancelling is in [`super::cancelling`], the choice of
-//! orders that make sense in [`super::choice`].
+//! must come first says so by a number in the line). Here are a request's begin, waits and end; what concerns cancelling is in
+//! [`super::cancelling`], what each order asks for in [`super::orders`], and the choice of those that make sense in
+//! [`super::choice`].
 //!
 //! # Vocabulary
 //!
@@ -11,7 +12,7 @@
 //! that was started by a waiter on its own stack has a *lender*, which waits and hears nothing until it ends. An actor that
 //! learns of its cancel while it is idle *takes shelter*: it listens on in a shielded region until the next order.
 
-use super::program::{Call, Ending, How, Id, Leaf, Make, Order, Step, THREADS};
+use super::program::{Call, Ending, How, Id, THREADS};
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) enum Life {
@@ -34,7 +35,7 @@ pub(crate) enum Doing {
     Lends(Id, How),
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Actor {
     pub(crate) parent: Option<Id>,
     pub(crate) own_stack: bool,
@@ -70,137 +71,29 @@ pub(crate) struct Actor {
 #[derive(Debug, Default)]
 pub(crate) struct Reference {
     pub(crate) all: Vec<Actor>,
-    told: Vec<String>,
+    /// Whether no request runs on a waiter's stack.
+    pub(crate) own_stacks: bool,
+    pub(crate) told: Vec<String>,
     waits: usize,
 }
 
 impl Reference {
-    pub(crate) fn new() -> Reference {
-        let mut reference = Reference::default();
-        (0..THREADS).for_each(|_| reference.add(None, false, Life::Running));
-        reference
-    }
-
-    fn add(&mut self, parent: Option<Id>, own_stack: bool, life: Life) {
-        self.all.push(Actor { parent, own_stack, life, ..Actor::default() });
+    pub(crate) fn new(own_stacks: bool) -> Reference {
+        let thread = Actor { life: Life::Running, ..Actor::default() };
+        Reference { all: vec![thread; THREADS], own_stacks, ..Reference::default() }
     }
 
     pub(crate) fn tell(&mut self, line: String) {
         self.told.push(line);
     }
 
-    /// Whether a request is over, or has not started.
-    pub(crate) fn state(&self, id: Id) -> &'static str {
-        match self.all[id].life {
-            Life::New => "new",
-            Life::Running => "running",
-            Life::Finished => "finished",
-            Life::Failed(_) => "failed",
-            Life::Cancelled => "cancelled",
-        }
-    }
-
     pub(crate) fn requests(&self) -> std::ops::Range<Id> {
         THREADS..self.all.len()
     }
 
-    // ---- orders -----------------------------------------------------------------------------------------------------
+    // ---- the begin ----------------------------------------------------------------------------------------------------
 
-    /// Carries out a step that was resolved; answers what is seen to happen.
-    pub(crate) fn carry_out(&mut self, step: &Step) -> Vec<String> {
-        let me = step.actor;
-        if let Order::Pass = step.order {
-            if let Doing::Waits(target, _) = self.all[me].doing {
-                self.leave(me, target, false);
-                self.answer_with(me, target, "timed out");
-            }
-            return std::mem::take(&mut self.told);
-        }
-        self.all[me].doing = Doing::Acts;
-        self.all[me].sheltered = false;
-        if let Some(held) = self.all[me].holds.take() {
-            self.handle_gone(held);
-        }
-        match step.order {
-            Order::Make(make) => self.make(me, make),
-            Order::Leaf(leaf, ending) => self.leaf(me, leaf, ending),
-            Order::Submit(id) => self.submit(id, true),
-            Order::Wait(id, how) => self.wait(me, id, how),
-            Order::Clone(id) => self.all[id].table += 1,
-            Order::Drop(id) => {
-                self.all[id].table -= 1;
-                self.handle_gone(id);
-            }
-            Order::Cancel(id) => {
-                let came = self.cancel(id);
-                self.tell(format!("{me}: cancel of {id} answers {came}"));
-            }
-            Order::Abort(id, why) => {
-                let over = self.is_over(id);
-                if !over && self.all[id].marked.is_none() {
-                    self.mark(id, Some(why));
-                }
-                self.tell(format!(
-                    "{me}: abort of {id} answers {}",
-                    if over { "AlreadyDone" } else { "Marked" }
-                ));
-            }
-            Order::Subscribe(id, call) if self.is_over(id) => {
-                if self.call(id, call) && call == Call::FinishedPanics {
-                    self.tell(format!("{me}: a callback's panic came out"));
-                }
-            }
-            Order::Subscribe(id, call) => self.all[id].calls.push(call),
-            Order::Look(id) => {
-                let outcome = self.outcome(id);
-                self.tell(format!("{me}: outcome of {id} is {outcome}"));
-                self.all[id].seen |= matches!(self.all[id].life, Life::Failed(_));
-            }
-            Order::Open => self.all[me].region = true,
-            Order::Close => self.close(me),
-            Order::End(ending) => {
-                self.close(me);
-                self.end_by(me, ending);
-            }
-            Order::Pass => {}
-        }
-        if self.all[me].doing == Doing::Acts && !self.is_over(me) {
-            self.idle(me);
-        }
-        std::mem::take(&mut self.told)
-    }
-
-    fn make(&mut self, me: Id, make: Make) {
-        let id = self.all.len();
-        let parent = (me >= THREADS && make != Make::Detached).then_some(me);
-        self.add(parent, make == Make::OwnStack, Life::New);
-        self.all[id].table = 1;
-        if self.is_orphaned(id) {
-            self.mark(id, None); // born cancelled
-        } else if make == Make::Spawned {
-            self.submit(id, true);
-        }
-    }
-
-    /// It cannot be told where a leaf ran, and nobody gets at it.
-    fn leaf(&mut self, me: Id, leaf: Leaf, ending: Ending) {
-        self.tell("a leaf drops what it captured".to_owned());
-        let came = match ending {
-            _ if self.is_cancelled(me) => "cancelled",
-            Ending::Value | Ending::HandOn => "a value",
-            Ending::Error | Ending::Panic => "failed by a leaf",
-        };
-        if leaf != Leaf::Forgotten {
-            self.tell(format!("{me}: wait for a leaf answers {came}"));
-        } else if came == "failed by a leaf" {
-            self.tell("a leaf's failure is reported".to_owned());
-        }
-        if came == "a value" {
-            self.tell("a leaf's value is dropped".to_owned());
-        }
-    }
-
-    fn submit(&mut self, id: Id, by_hand: bool) {
+    pub(crate) fn submit(&mut self, id: Id, by_hand: bool) {
         if self.all[id].life != Life::New {
             return;
         }
@@ -211,7 +104,7 @@ impl Reference {
         self.start(id);
     }
 
-    fn start(&mut self, id: Id) {
+    pub(crate) fn start(&mut self, id: Id) {
         self.all[id].life = Life::Running;
         self.tell(format!("{id} runs"));
         self.idle(id);
@@ -226,7 +119,7 @@ impl Reference {
         }
     }
 
-    fn close(&mut self, me: Id) {
+    pub(crate) fn close(&mut self, me: Id) {
         self.all[me].region = false;
         if self.all[me].marked.is_some() && !self.all[me].delivered {
             self.deliver(me);
@@ -235,7 +128,7 @@ impl Reference {
 
     // ---- waiting ----------------------------------------------------------------------------------------------------
 
-    fn wait(&mut self, me: Id, id: Id, how: How) {
+    pub(crate) fn wait(&mut self, me: Id, id: Id, how: How) {
         match how {
             How::Take => self.all[id].table -= 1, // the very handle
             _ => self.all[me].holds = Some(id),
@@ -313,7 +206,7 @@ impl Reference {
     }
 
     /// One handle less.
-    fn handle_gone(&mut self, id: Id) {
+    pub(crate) fn handle_gone(&mut self, id: Id) {
         if self.handles(id) > 0 {
             return;
         }
@@ -337,7 +230,7 @@ impl Reference {
 
     // ---- the end ----------------------------------------------------------------------------------------------------
 
-    fn end_by(&mut self, me: Id, ending: Ending) {
+    pub(crate) fn end_by(&mut self, me: Id, ending: Ending) {
         let handed_on = self.all[me].answer.take().filter(|_| ending == Ending::HandOn);
         self.tell(format!("{me} drops what it captured"));
         self.all[me].has_value = ending == Ending::Value || (ending == Ending::HandOn && handed_on.is_none());
@@ -381,7 +274,7 @@ impl Reference {
     }
 
     /// Calls, if the outcome is the callback's.
-    fn call(&mut self, id: Id, call: Call) -> bool {
+    pub(crate) fn call(&mut self, id: Id, call: Call) -> bool {
         let fits = match call {
             Call::Finished | Call::FinishedPanics => self.all[id].life == Life::Finished,
             Call::Failed => matches!(self.all[id].life, Life::Failed(_)),
@@ -398,7 +291,7 @@ impl Reference {
         fits
     }
 
-    fn outcome(&self, id: Id) -> String {
+    pub(crate) fn outcome(&self, id: Id) -> String {
         match (&self.all[id].life, self.all[id].marked) {
             (Life::New | Life::Running, _) => "none".to_owned(),
             (Life::Finished, _) => format!("value {id}"),

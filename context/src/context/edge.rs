@@ -242,7 +242,7 @@ impl Context {
                 Err(seen) if seen != ticket.0 | HELD => return false,
                 Err(_) => {
                     hint::spin_loop();
-                    #[cfg(not(loom))]
+                    #[cfg(not(any(loom, shuttle)))]
                     std::thread::yield_now();
                 }
             }

@@ -12,7 +12,7 @@ use std::time::Instant;
 use super::{Alarm, Cause, Context, OwnerWait, Table, Ticket, current, set_current};
 use crate::error::Cycle;
 use crate::shim::atomic::AtomicU64;
-use crate::shim::{Condvar, Mutex};
+use crate::shim::{Condvar, Mutex, time};
 
 /// A foreign thread's context, and what it blocks on.
 #[repr(C)]
@@ -79,7 +79,7 @@ impl ForeignContext {
                     Err(_) => std::process::abort(),
                 },
                 Some(at) => {
-                    let left = at.saturating_duration_since(Instant::now());
+                    let left = at.saturating_duration_since(time::now());
                     if left.is_zero() {
                         let ticket = Ticket(context.slot_now() & !super::STATE);
                         context.settle(ticket, Cause::TimedOut);
@@ -188,7 +188,7 @@ unsafe fn is_cancelled(_: &Context) -> bool {
 unsafe fn refuse_wait(_: &Context, _: &str) {}
 
 unsafe fn now(_: &Context) -> Instant {
-    Instant::now()
+    time::now()
 }
 
 unsafe fn arm(_: &Context, _: Ticket, at: Instant) -> Alarm {

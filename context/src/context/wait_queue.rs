@@ -74,7 +74,7 @@ impl WaitNode {
         #[cfg(not(mutant = "leaver_does_not_wait"))]
         while !self.released.load(Ordering::Acquire) {
             hint::spin_loop();
-            #[cfg(not(loom))]
+            #[cfg(not(any(loom, shuttle)))]
             std::thread::yield_now();
         }
     }
@@ -243,7 +243,7 @@ const AHEAD: usize = 6;
 /// Asks for the node and, roughly, its context, which lies a few lines above it on the same page.
 #[inline(always)]
 fn prefetch(node: *const WaitNode) {
-    #[cfg(all(target_arch = "x86_64", not(loom)))]
+    #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle))))]
     // SAFETY: a hint; any address will do.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
@@ -253,6 +253,6 @@ fn prefetch(node: *const WaitNode) {
             _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(line * 64));
         }
     }
-    #[cfg(not(all(target_arch = "x86_64", not(loom))))]
+    #[cfg(not(all(target_arch = "x86_64", not(any(loom, shuttle)))))]
     let _ = node;
 }

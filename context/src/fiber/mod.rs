@@ -12,7 +12,7 @@
 //! | backend | when | why |
 //! |---|---|---|
 //! | `corosensei` | always, unless | 2 ns a round trip |
-//! | `threads` | `--cfg forebear_threads` | every fiber is an OS thread, and a token is handed over: ThreadSanitizer and debuggers see what they know. Thread-locals of the program are then per fiber |
+//! | `threads` | `--cfg forebear_threads`, `--cfg shuttle` | every fiber is an OS thread, and a token is handed over: ThreadSanitizer and debuggers see what they know. Thread-locals of the program are then per fiber |
 //! | none | `--cfg loom` | a context is a loom thread, and blocks |
 //!
 //! # Invariants
@@ -34,18 +34,18 @@ use std::ptr::NonNull;
 
 use crate::context::Context;
 
-#[cfg(not(any(loom, forebear_threads)))]
+#[cfg(not(any(loom, shuttle, forebear_threads)))]
 mod corosensei;
 #[cfg(loom)]
 mod none;
-#[cfg(all(forebear_threads, not(loom)))]
+#[cfg(all(any(forebear_threads, shuttle), not(loom)))]
 mod threads;
 
-#[cfg(not(any(loom, forebear_threads)))]
+#[cfg(not(any(loom, shuttle, forebear_threads)))]
 pub use self::corosensei::Fiber;
 #[cfg(loom)]
 pub use self::none::Fiber;
-#[cfg(all(forebear_threads, not(loom)))]
+#[cfg(all(any(forebear_threads, shuttle), not(loom)))]
 pub use self::threads::Fiber;
 
 /// The memory of a stack: it grows down from `base` and must not reach `limit`.

@@ -3,6 +3,7 @@
 pub use ::loom::cell::UnsafeCell;
 pub use ::loom::sync::{Arc, Condvar, Mutex, MutexGuard};
 pub use ::loom::thread::LocalKey;
+pub use ::loom::thread_local;
 
 /// Atomic types and orders.
 pub mod atomic {
@@ -24,5 +25,14 @@ pub mod thread {
     /// In a model a time-out may always have passed already.
     pub fn park_timeout(_: std::time::Duration) {
         yield_now();
+    }
+}
+
+/// Time.
+pub mod time {
+    /// What time it is.
+    #[inline(always)]
+    pub fn now() -> std::time::Instant {
+        std::time::Instant::now()
     }
 }

@@ -4,6 +4,7 @@
 
 pub use std::sync::Arc;
 pub use std::thread::LocalKey;
+pub use std::thread_local;
 
 #[cfg(not(forebear_threads))]
 pub use std::sync::{Condvar, Mutex, MutexGuard};
@@ -27,6 +28,15 @@ pub mod hint {
 /// Threads.
 pub mod thread {
     pub use std::thread::{Builder, JoinHandle, Thread, current, park, park_timeout, spawn, yield_now};
+}
+
+/// Time.
+pub mod time {
+    /// What time it is.
+    #[inline(always)]
+    pub fn now() -> std::time::Instant {
+        std::time::Instant::now()
+    }
 }
 
 /// A cell whose every access names its kind, so that loom can check it. Costs nothing here.

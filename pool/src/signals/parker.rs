@@ -56,7 +56,7 @@ impl Parker {
 
     /// Blocks the calling thread until there is a token, `tick` has passed, or for no reason; consumes the token.
     pub(super) fn park(&self, tick: Option<Duration>) {
-        if cfg!(forebear_threads) {
+        if cfg!(any(forebear_threads, shuttle)) {
             // A worker's loop may be on another fiber than last time, and there every fiber is a thread of its own. Before
             // the exchange, so that whoever reads `SLEEPING` finds the right one.
             self.enter();

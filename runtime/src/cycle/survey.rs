@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use forebear_context::context::edge::{Ahead, Held};
 use forebear_context::context::{Context, Reason, Ticket};
 use forebear_context::lineage::NO_KEY;
-use forebear_context::shim::Mutex;
 use forebear_context::shim::atomic::{AtomicBool, Ordering};
+use forebear_context::shim::{Mutex, time};
 
 use super::names::on_stack;
 use super::{ahead, break_open, is_ending, is_wanted_by_scope, lock_strays};
@@ -99,7 +99,7 @@ impl Worker {
             // Another worker is at it.
             Err(TryLockError::WouldBlock) => return Some(self.tick()),
         };
-        let begin = Instant::now();
+        let begin = time::now();
         if let Some(left) =
             next.and_then(|next| next.checked_duration_since(begin)).filter(|left| !left.is_zero())
         {
@@ -108,7 +108,7 @@ impl Worker {
         survey.noted.swap(false, Ordering::AcqRel);
         // SAFETY: in it strays are kept.
         let came = unsafe { look_at_all(&|| self.best() != NO_KEY) };
-        *next = Some(Instant::now() + begin.elapsed() * PAUSE);
+        *next = Some(time::now() + (time::now() - begin) * PAUSE);
         drop(next);
         if came != Came::Clear {
             // Once more: where one circle was another may be, and a survey that was broken off has seen nothing.

@@ -109,7 +109,7 @@ fn wait_until(
     let ticket = context.begin(Reason::None, ptr::null_mut());
     give(NonNull::from(context), ticket);
     // SAFETY: on the context's own stack, after `begin`.
-    unsafe { park_until(deadlines, context, ticket, at) }
+    unsafe { park_until(deadlines, None, context, ticket, at) }
 }
 
 fn to_nobody(_: NonNull<Context>, _: Ticket) {}
@@ -326,11 +326,14 @@ fn a_context_that_no_runtime_knows_is_timed_out_too() {
                 let ticket = context.begin(Reason::None, ptr::null_mut());
                 let at = deadlines.now() + TICK;
                 // SAFETY: on the thread's own context, after `begin`.
-                assert_eq!(unsafe { park_until(&deadlines, context, ticket, Some(at)) }, Cause::TimedOut);
+                assert_eq!(
+                    unsafe { park_until(&deadlines, None, context, ticket, Some(at)) },
+                    Cause::TimedOut
+                );
                 let ticket = context.begin(Reason::None, ptr::null_mut());
                 let at = clock.now() + TICK;
                 // SAFETY: as above.
-                assert_eq!(unsafe { park_until(&manual, context, ticket, Some(at)) }, Cause::TimedOut);
+                assert_eq!(unsafe { park_until(&manual, None, context, ticket, Some(at)) }, Cause::TimedOut);
             });
         });
         eventually(|| manual.next().is_some());

@@ -336,7 +336,7 @@ fn await_quiet(shared: &Shared, grace: Duration) -> bool {
             return true;
         }
         // SAFETY: on the context's own stack, after `begin`; the caller holds the record.
-        let cause = unsafe { park_until(&shared.deadlines, context, ticket, until) };
+        let cause = unsafe { park_until(&shared.deadlines, shared.driven.as_ref(), context, ticket, until) };
         shared.ending.leave(context);
         cause == Cause::Woken || shared.ending.is_quiet()
     })

@@ -74,7 +74,9 @@ pub(crate) fn here() -> usize {
 
 /// The lowest usable address of the calling thread's own stack; 0 if the system will not say, so that everything fits.
 pub(crate) fn thread_limit() -> usize {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
+    #[cfg(shuttle)]
+    return 0;
+    #[cfg(all(not(shuttle), any(target_os = "linux", target_os = "android")))]
     {
         // SAFETY: the attributes are initialised by the call that fills them and destroyed after; the pointers are to
         // locals.

@@ -6,6 +6,8 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
+use forebear_context::shim::time;
+
 /// When this worker last took something, and how long it holds back.
 #[derive(Default)]
 pub(super) struct Patience {
@@ -24,13 +26,13 @@ const LONGEST_TICK: Duration = Duration::from_millis(5);
 
 impl Patience {
     pub(super) fn loot_taken(&self) {
-        self.loot.set(Some(Instant::now()));
+        self.loot.set(Some(time::now()));
         self.ticks.set(0);
     }
 
     pub(super) fn loot_used_up(&self) {
         let Some(since) = self.loot.take() else { return };
-        let now = Instant::now();
+        let now = time::now();
         if now - since >= WORTH_IT {
             self.pause.set(Duration::ZERO);
             self.until.set(None);
@@ -42,7 +44,7 @@ impl Patience {
     }
 
     pub(super) fn left(&self) -> Option<Duration> {
-        let left = self.until.get()?.saturating_duration_since(Instant::now());
+        let left = self.until.get()?.saturating_duration_since(time::now());
         if left.is_zero() {
             self.until.set(None);
             return None;
