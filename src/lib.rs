@@ -81,6 +81,7 @@ pub use forebear_runtime::{
 pub use forebear_runtime::{OrUnwind, catch};
 
 pub use forebear_sync as sync;
+pub use forebear_sync::channel;
 
 /// The clocks that a runtime's deadlines and time-outs can go by: see [`RuntimeBuilder::clock`].
 pub mod time {

@@ -354,7 +354,7 @@ fn a_circle_through_a_lock_and_a_request_is_found_and_named() {
                 drop(again.lock());
             });
             locked.raise();
-            child.wait().map(|()| ())
+            child.wait().copied()
         });
         let Err(error) = holder.wait().unwrap() else { panic!("somebody is told") };
         let text = format!("{error:#}");

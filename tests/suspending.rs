@@ -12,6 +12,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use cancelling::{Gate, asleep, ends_cancelled};
+use forebear::channel::{Receiver, Sender, bounded, latest, oneshot};
 use forebear::{
     Cancellation, Error, OrUnwind, Request, RequestPool, Runtime, State, WaitError, catch, check_cancelled,
     is_cancelled, join, scope, spawn, try_join, try_scope, yield_now,
@@ -49,6 +50,21 @@ const WAITING: &[(&str, Way)] = &[
     ("RequestPool::wait_each", |gate| Ok(pool(gate).wait_each(|_, _| unreachable!("the gate is shut"))?)),
     ("RequestPool::try_wait_each", |gate| Ok(pool(gate).try_wait_each(|_, _| Ok(()))?)),
     ("RequestPool::collect", |gate| Ok(pool(gate).collect().map(drop)?)),
+    ("Sender::send", |_| Ok(full().0.send(())?)),
+    ("Sender::send_timeout", |_| Ok(full().0.send_timeout((), Duration::MAX)?)),
+    ("Receiver::recv", |_| Ok(empty().1.recv()?)),
+    ("Receiver::recv_timeout", |_| Ok(empty().1.recv_timeout(Duration::MAX)?)),
+    ("Receiver::iter", |_| catch(|| empty().1.iter().for_each(drop))),
+    ("oneshot::Receiver::recv", |_| {
+        let (_sender, receiver) = oneshot::channel();
+        Ok(receiver.recv()?)
+    }),
+    ("oneshot::Receiver::recv_timeout", |_| {
+        let (_sender, receiver) = oneshot::channel();
+        Ok(receiver.recv_timeout(Duration::MAX)?)
+    }),
+    ("latest::Receiver::recv", |_| Ok(*latest::channel(()).1.recv()?)),
+    ("latest::Receiver::recv_timeout", |_| Ok(*latest::channel(()).1.recv_timeout(Duration::MAX)?)),
     ("Runtime::run", |gate| catch(|| Runtime::current().run(|| gate.wait().copied())).map(drop)),
     ("Runtime::try_run", |gate| Ok(Runtime::current().try_run(|| Ok(*gate.wait()?))?)),
 ];
@@ -58,6 +74,16 @@ fn pool(gate: &Request<()>) -> RequestPool<'_, Result<(), WaitError>> {
     let mut pool = RequestPool::new().max_active(2);
     (0..4).for_each(|_| _ = pool.add(|| gate.wait().copied()));
     pool
+}
+
+/// A channel that has no room; both its ends.
+fn full() -> (Sender<()>, Receiver<()>) {
+    bounded(0)
+}
+
+/// A channel that has nothing; both its ends.
+fn empty() -> (Sender<()>, Receiver<()>) {
+    bounded(1)
 }
 
 /// What looks, and lets go for a moment at most.
@@ -163,6 +189,9 @@ fn each_of_them_may_unwind() {
 
 // ---- nothing is missing -------------------------------------------------------------------------------------------------
 
+/// What is looked at.
+const SOURCES: [&str; 2] = ["runtime/src", "sync/src/channel"];
+
 /// What a public function of the sources is called, and whether it says that it waits.
 fn public_functions(source: &str, mut with: impl FnMut(String, bool)) {
     let (mut owner, mut docs) = (String::new(), String::new());
@@ -190,11 +219,11 @@ fn public_functions(source: &str, mut with: impl FnMut(String, bool)) {
             };
             let signature = signature.split("where").next().unwrap_or_default();
             let answers = signature.rsplit_once("->").map_or("", |(_, answer)| answer);
-            let waits =
-                ["WaitError", "Cancelled>", "TimeoutError"].iter().any(|error| answers.contains(error))
-                    || ["Suspends", "ancellation point", "that `wait` would return"]
-                        .iter()
-                        .any(|say| docs.contains(say));
+            let waits = answers.contains("Result<")
+                && ["WaitError", "Cancelled>", "TimeoutError"].iter().any(|error| answers.contains(error))
+                || ["Suspends", "ancellation point", "that `wait` would return"]
+                    .iter()
+                    .any(|say| docs.contains(say));
             with(name, waits);
         } else if code.starts_with("#[") {
             continue;
@@ -217,33 +246,42 @@ fn after_parameters(text: &str) -> &str {
     end.map_or("", |(at, _)| text[at + 1..].trim_start())
 }
 
-fn sources(folder: &Path, with: &mut impl FnMut(&str)) {
+/// Modules that users see, whose names say which of several types of one name is meant.
+const NAMED: [&str; 2] = ["latest", "oneshot"];
+
+fn sources(folder: &Path, with: &mut impl FnMut(&str, &str)) {
     for entry in std::fs::read_dir(folder).expect("the sources can be read") {
         let path = entry.unwrap().path();
         if path.is_dir() {
             sources(&path, with);
         } else if path.extension().is_some_and(|ending| ending == "rs") && !path.ends_with("tests.rs") {
-            with(&std::fs::read_to_string(&path).unwrap());
+            let module = NAMED.into_iter().find(|name| path.file_stem().is_some_and(|stem| stem == *name));
+            with(
+                &std::fs::read_to_string(&path).unwrap(),
+                &module.map_or_else(String::new, |name| format!("{name}::")),
+            );
         }
     }
 }
 
 #[test]
 fn every_public_function_that_waits_is_in_the_table() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("runtime/src");
-    if !folder.exists() {
-        // The published package has no other crates' sources beside it.
-        return;
-    }
     let (mut all, mut waiting) = (0, BTreeSet::new());
-    sources(&folder, &mut |source| {
-        public_functions(source, |name, waits| {
-            all += 1;
-            if waits {
-                waiting.insert(name);
-            }
+    for folder in SOURCES {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+        if !folder.exists() {
+            // The published package has no other crates' sources beside it.
+            return;
+        }
+        sources(&folder, &mut |source, module| {
+            public_functions(source, |name, waits| {
+                all += 1;
+                if waits {
+                    waiting.insert(format!("{module}{name}"));
+                }
+            });
         });
-    });
+    }
     assert!(all > 50, "the look at the sources finds {all} public functions");
     let table: BTreeSet<String> = WAITING
         .iter()
@@ -281,6 +319,9 @@ impl<'a, T: Into<X<'a>>> Owner<'a, T> {
     /// Takes what a wait may answer.
     pub fn takes(&self, error: WaitError) -> u32 {
     }
+    /// Makes another of it.
+    pub fn makes(self) -> TimeoutError {
+    }
 }
 /// A cancellation point.
 pub fn free() {
@@ -295,6 +336,7 @@ pub(crate) fn hidden() -> Result<(), WaitError> {
         ("Owner::answers", true),
         ("Owner::says_so", true),
         ("Owner::takes", false),
+        ("Owner::makes", false),
         ("free", true),
     ];
     assert_eq!(found, expected.map(|(name, waits)| (name.to_owned(), waits)));

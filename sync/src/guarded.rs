@@ -34,6 +34,12 @@ impl<Q> Guarded<Q> {
     /// Calls `f` with the value, under the lock. `f` does not panic, and calls nothing that waits.
     #[inline]
     pub(crate) fn with<R>(&self, f: impl FnOnce(&Q) -> R) -> R {
+        self.with_mut(|value| f(value))
+    }
+
+    /// The same for a value that is not made of cells.
+    #[inline]
+    pub(crate) fn with_mut<R>(&self, f: impl FnOnce(&mut Q) -> R) -> R {
         let mut looks = 0;
         while self.locked.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
             looks += 1;
@@ -44,9 +50,8 @@ impl<Q> Guarded<Q> {
             }
         }
         let _ = looks;
-        // Its cells are written to.
         // SAFETY: the lock.
-        let result = self.value.with_mut(|value| f(unsafe { &*value }));
+        let result = self.value.with_mut(|value| f(unsafe { &mut *value }));
         self.locked.store(false, Ordering::Release);
         result
     }

@@ -6,12 +6,14 @@
 //! | to | use |
 //! | --- | --- |
 //! | change something one at a time | [`Mutex`] |
+//! | hand something to somebody else | [`channel`] |
 //!
 //! # How the waiters stand
 //!
 //! In a [`LockQueue`], keyed by urgency: the most urgent goes first, and among equals the one that came first. A place in it lies in the
 //! waiter's own frame, so to wait allocates nothing.
 
+pub mod channel;
 mod guarded;
 mod heap;
 mod lock_queue;

@@ -1,0 +1,435 @@
+//! What lies between the ends: the items that are on their way, and those who wait on either side.
+//!
+//! # Vocabulary
+//!
+//! * **to put**, **to take**: a send and a receive that do not wait.
+//! * **slot**: what a waiter's place in a list holds: the item that a sender brings, or that a receiver is given.
+//! * **to serve** a waiter: to choose it, and take what is in its slot or put what it waits for there.
+//! * **over**: there is nobody left on that side.
+//!
+//! # How it goes
+//!
+//! Everything is decided under one lock that is held for a few instructions. Who finds that it must wait begins its wait and lists
+//! itself in the same breath. Whoever provides what a waiter waits for serves it: a put gives its item to the most urgent receiver that
+//! waits; a take that makes room lets the most urgent sender's item in, and one that finds no room at all takes it straight from
+//! there, which is the whole of a channel of capacity 0. The waiter is woken when the lock has been let go of.
+//!
+//! # The races
+//!
+//! *A waiter that leaves* against one that serves it. Both are decided by the waiter's ticket: a waiter that was chosen goes on with
+//! *woken*, and has been served, also if it has been cancelled meanwhile; one that left otherwise refuses to be chosen, and the next
+//! is tried. So an item is in one place at any time, and nobody is served who does not come for it.
+//!
+//! *The last of one side goes* against one of the other side that is about to wait. Both are under the lock: the latter finds the
+//! side over, or is found listed, and is chosen and told so by its slot being as it was.
+//!
+//! # Invariants
+//!
+//! * **N1** The state is touched under its lock, and a waiter's slot under that lock or by its owner after the wait.
+//! * **N2** While a receiver waits there is no item; while a sender waits there is no room. Listed waiters that have left their wait
+//!   do not count.
+//! * **N3** No item is dropped, and nobody is woken, under the lock.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::time::Duration;
+
+use forebear_context::context::{Cause, Context, Reason, Ticket};
+
+use super::error::{RecvTimeoutError, SendTimeoutError, TryRecvError, TrySendError};
+use crate::guarded::Guarded;
+use crate::lock_queue::{Chosen, ChosenList, LockQueue, Place};
+
+/// No bound on the items.
+pub(super) const UNBOUNDED: usize = usize::MAX;
+
+/// An emptied store with more room than this gives its memory back.
+const KEPT: usize = 1024;
+
+/// Items on their way, first in, first out. Nothing here knows how many there may be.
+pub(crate) trait Store<T>: Default {
+    fn len(&self) -> usize;
+    fn push(&mut self, item: T);
+    fn pop(&mut self) -> Option<T>;
+    /// What is to be freed when the lock has been let go of, if it is worth it.
+    fn spare(&mut self) -> Option<Self> {
+        None
+    }
+}
+
+impl<T> Store<T> for VecDeque<T> {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    #[inline(always)]
+    fn push(&mut self, item: T) {
+        self.push_back(item);
+    }
+
+    #[inline(always)]
+    fn pop(&mut self) -> Option<T> {
+        self.pop_front()
+    }
+
+    #[inline(always)]
+    fn spare(&mut self) -> Option<Self> {
+        (self.is_empty() && self.capacity() > KEPT).then(|| std::mem::take(self))
+    }
+}
+
+/// One item, in place.
+impl<T> Store<T> for Option<T> {
+    fn len(&self) -> usize {
+        usize::from(self.is_some())
+    }
+
+    fn push(&mut self, item: T) {
+        *self = Some(item);
+    }
+
+    fn pop(&mut self) -> Option<T> {
+        self.take()
+    }
+}
+
+/// See the module head.
+pub(crate) type Slot<T> = Cell<Option<T>>;
+
+/// A waiter's place, in its frame.
+pub(crate) type Spot<T> = MaybeUninit<Place<Slot<T>>>;
+
+/// What lies between the ends.
+pub(crate) struct Channel<T, S = VecDeque<T>> {
+    state: Guarded<State<T, S>>,
+    capacity: usize,
+    /// The guard is of no type in particular; what goes through it must be `Send`.
+    _items: PhantomData<*mut T>,
+}
+
+// SAFETY: items go from thread to thread, hence `Send`; one thread at a time has any of them (N1).
+unsafe impl<T: Send, S> Send for Channel<T, S> {}
+// SAFETY: as above: no item is lent.
+unsafe impl<T: Send, S> Sync for Channel<T, S> {}
+
+struct State<T, S> {
+    items: S,
+    senders: LockQueue<Slot<T>>,
+    receivers: LockQueue<Slot<T>>,
+    sending_is_over: bool,
+    receiving_is_over: bool,
+}
+
+/// What is left to do after the cold part of an operation.
+pub(crate) enum Step<R> {
+    Done(R),
+    Park(Ticket),
+}
+
+/// Somebody who was served, to be woken.
+type Served<T> = Option<Chosen<Slot<T>>>;
+
+#[inline(always)]
+fn wake<T>(served: Served<T>) {
+    if let Some(served) = served {
+        served.wake();
+    }
+}
+
+impl<T, S: Store<T>> State<T, S> {
+    #[inline]
+    fn put(&mut self, item: T, capacity: usize) -> Result<Served<T>, TrySendError<T>> {
+        if self.receiving_is_over {
+            return Err(TrySendError::Disconnected(item));
+        }
+        if !self.receivers.is_empty() {
+            // SAFETY: L1; whoever is chosen is woken by the caller.
+            if let Some(receiver) = unsafe { self.receivers.choose() } {
+                receiver.place().value.set(Some(item));
+                return Ok(Some(receiver));
+            }
+        }
+        if self.items.len() < capacity {
+            self.items.push(item);
+            return Ok(None);
+        }
+        Err(TrySendError::Full(item))
+    }
+
+    #[inline]
+    fn take(&mut self) -> Result<(T, Served<T>), TryRecvError> {
+        let item = self.items.pop();
+        let mut served = None;
+        if !self.senders.is_empty() {
+            // SAFETY: as above.
+            served = unsafe { self.senders.choose() };
+        }
+        let brought = served.as_ref().and_then(|sender| sender.place().value.take());
+        match (item, brought) {
+            (Some(item), brought) => {
+                if let Some(brought) = brought {
+                    self.items.push(brought);
+                }
+                Ok((item, served))
+            }
+            (None, Some(brought)) => Ok((brought, served)),
+            (None, None) if self.sending_is_over => Err(TryRecvError::Disconnected),
+            (None, None) => Err(TryRecvError::Empty),
+        }
+    }
+}
+
+impl<T, S: Store<T>> Channel<T, S> {
+    pub(super) fn new(items: S, capacity: usize) -> Channel<T, S> {
+        let state = State {
+            items,
+            senders: LockQueue::new(),
+            receivers: LockQueue::new(),
+            sending_is_over: false,
+            receiving_is_over: false,
+        };
+        Channel { state: Guarded::new(state), capacity, _items: PhantomData }
+    }
+
+    pub(super) fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.state.with(|state| state.items.len())
+    }
+
+    /// Whether nobody receives any more.
+    pub(super) fn receiving_is_over(&self) -> bool {
+        self.state.with(|state| state.receiving_is_over)
+    }
+
+    // ---- without waiting ---------------------------------------------------------------------------------------------------------
+
+    #[inline]
+    pub(super) fn put(&self, item: T) -> Result<(), TrySendError<T>> {
+        let served = self.state.with_mut(|state| state.put(item, self.capacity))?;
+        wake(served);
+        Ok(())
+    }
+
+    /// The same, and there is no other sender.
+    #[inline]
+    pub(super) fn put_last(&self, item: T) -> Result<(), TrySendError<T>> {
+        let put = self.state.with_mut(|state| {
+            state.sending_is_over = true;
+            state.put(item, self.capacity)
+        });
+        wake(put?);
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn take(&self) -> Result<T, TryRecvError> {
+        let (taken, spare) = self.state.with_mut(|state| (state.take(), state.items.spare()));
+        drop(spare);
+        let (item, served) = taken?;
+        wake(served);
+        Ok(item)
+    }
+
+    // ---- with -------------------------------------------------------------------------------------------------------------------
+
+    /// Sends, for so long at most. To be inlined into the public method, since the switch is.
+    #[inline(always)]
+    pub(super) fn send(
+        &self,
+        context: &Context,
+        item: T,
+        timeout: Option<Duration>,
+    ) -> Result<(), SendTimeoutError<T>> {
+        // Before the wait is begun, so that whoever sees it waiting knows that its time runs.
+        let deadline = timeout.and_then(|timeout| context.deadline(timeout));
+        let mut spot = MaybeUninit::uninit();
+        match self.prepare_send(context, item, &mut spot) {
+            Step::Done(answer) => answer,
+            Step::Park(ticket) => {
+                // SAFETY: on the context's own stack, after `begin`.
+                let cause = unsafe { context.park_until(ticket, deadline) };
+                // SAFETY: it was listed.
+                unsafe { self.sent(spot.assume_init_ref(), cause) }
+            }
+        }
+    }
+
+    /// Receives, for so long at most. To be inlined into the public method, since the switch is.
+    #[inline(always)]
+    pub(super) fn receive(
+        &self,
+        context: &Context,
+        timeout: Option<Duration>,
+    ) -> Result<T, RecvTimeoutError> {
+        // Before the wait is begun, so that whoever sees it waiting knows that its time runs.
+        let deadline = timeout.and_then(|timeout| context.deadline(timeout));
+        let mut spot = MaybeUninit::uninit();
+        match self.prepare_receive(context, &mut spot) {
+            Step::Done(answer) => answer,
+            Step::Park(ticket) => {
+                // SAFETY: on the context's own stack, after `begin`.
+                let cause = unsafe { context.park_until(ticket, deadline) };
+                // SAFETY: it was listed.
+                unsafe { self.received(spot.assume_init_ref(), cause) }
+            }
+        }
+    }
+
+    /// Puts, or stands among the senders.
+    #[inline(never)]
+    fn prepare_send(
+        &self,
+        context: &Context,
+        mut item: T,
+        spot: &mut Spot<T>,
+    ) -> Step<Result<(), SendTimeoutError<T>>> {
+        if context.is_cancelled() {
+            return Step::Done(Err(SendTimeoutError::Cancelled(item)));
+        }
+        let mut may_wait = context.no_suspend().get() == 0;
+        loop {
+            let put = self.state.with_mut(|state| match state.put(item, self.capacity) {
+                Err(TrySendError::Full(item)) if may_wait => {
+                    let ticket = context.begin(Reason::Send, self.target());
+                    let place = spot.write(Place::new(context, ticket, Cell::new(Some(item))));
+                    // SAFETY: L1, L2: the place stays in its frame until it is out.
+                    unsafe { state.senders.enter(place) };
+                    Ok(Err(ticket))
+                }
+                put => put.map(Ok),
+            });
+            match put {
+                Ok(Ok(served)) => {
+                    wake(served);
+                    return Step::Done(Ok(()));
+                }
+                Ok(Err(ticket)) => return Step::Park(ticket),
+                Err(TrySendError::Disconnected(item)) => {
+                    return Step::Done(Err(SendTimeoutError::Disconnected(item)));
+                }
+                Err(TrySendError::Full(back)) => {
+                    context.about_to_wait("channel with room");
+                    (item, may_wait) = (back, true);
+                }
+            }
+        }
+    }
+
+    /// Takes, or stands among the receivers.
+    #[inline(never)]
+    fn prepare_receive(&self, context: &Context, spot: &mut Spot<T>) -> Step<Result<T, RecvTimeoutError>> {
+        if context.is_cancelled() {
+            return Step::Done(Err(RecvTimeoutError::Cancelled));
+        }
+        let mut may_wait = context.no_suspend().get() == 0;
+        loop {
+            let (taken, spare) = self.state.with_mut(|state| match state.take() {
+                Err(TryRecvError::Empty) if may_wait => {
+                    let ticket = context.begin(Reason::Receive, self.target());
+                    let place = spot.write(Place::new(context, ticket, Cell::new(None)));
+                    // SAFETY: L1, L2: the place stays in its frame until it is out.
+                    unsafe { state.receivers.enter(place) };
+                    (Ok(Err(ticket)), None)
+                }
+                taken => (taken.map(Ok), state.items.spare()),
+            });
+            drop(spare);
+            match taken {
+                Ok(Ok((item, served))) => {
+                    wake(served);
+                    return Step::Done(Ok(item));
+                }
+                Ok(Err(ticket)) => return Step::Park(ticket),
+                Err(TryRecvError::Disconnected) => {
+                    return Step::Done(Err(RecvTimeoutError::Disconnected));
+                }
+                Err(TryRecvError::Empty) => {
+                    context.about_to_wait("channel with an item");
+                    may_wait = true;
+                }
+            }
+        }
+    }
+
+    /// What those are told to wait for who show it: the address.
+    fn target(&self) -> *mut () {
+        std::ptr::from_ref(self).cast_mut().cast()
+    }
+
+    /// The wait of a sender is over.
+    ///
+    /// # Safety
+    ///
+    /// Its place was listed here for that wait.
+    #[inline(never)]
+    unsafe fn sent(&self, place: &Place<Slot<T>>, cause: Cause) -> Result<(), SendTimeoutError<T>> {
+        if cause != Cause::Woken {
+            // SAFETY: L1.
+            self.state.with(|state| unsafe { state.senders.remove(place) });
+        }
+        match (place.value.take(), cause) {
+            (None, _) => Ok(()),
+            (Some(item), Cause::TimedOut) => Err(SendTimeoutError::TimedOut(item)),
+            (Some(item), Cause::Woken) => Err(SendTimeoutError::Disconnected(item)),
+            // No circle leads through a channel: anybody may come and receive.
+            (Some(item), Cause::Cancelled | Cause::Circular) => Err(SendTimeoutError::Cancelled(item)),
+        }
+    }
+
+    /// The wait of a receiver is over.
+    ///
+    /// # Safety
+    ///
+    /// Its place was listed here for that wait.
+    #[inline(never)]
+    unsafe fn received(&self, place: &Place<Slot<T>>, cause: Cause) -> Result<T, RecvTimeoutError> {
+        if cause != Cause::Woken {
+            // SAFETY: L1.
+            self.state.with(|state| unsafe { state.receivers.remove(place) });
+        }
+        match (place.value.take(), cause) {
+            (Some(item), _) => Ok(item),
+            (None, Cause::TimedOut) => Err(RecvTimeoutError::TimedOut),
+            (None, Cause::Woken) => Err(RecvTimeoutError::Disconnected),
+            // No circle leads through a channel: anybody may come and send.
+            (None, Cause::Cancelled | Cause::Circular) => Err(RecvTimeoutError::Cancelled),
+        }
+    }
+
+    // ---- the ends ---------------------------------------------------------------------------------------------------------------
+
+    /// The last sender goes.
+    pub(super) fn end_sending(&self) {
+        let told = self.state.with_mut(|state| {
+            state.sending_is_over = true;
+            all_of(&state.receivers)
+        });
+        told.wake();
+    }
+
+    /// The last receiver goes. What nobody has received is dropped; what waits to be let in goes back.
+    pub(super) fn end_receiving(&self) {
+        let (told, dropped) = self.state.with_mut(|state| {
+            state.receiving_is_over = true;
+            (all_of(&state.senders), std::mem::take(&mut state.items))
+        });
+        told.wake();
+        drop(dropped);
+    }
+}
+
+/// All who wait there, chosen, their slots as they were.
+fn all_of<T>(waiters: &LockQueue<Slot<T>>) -> ChosenList<Slot<T>> {
+    let mut all = ChosenList::new();
+    // SAFETY: L1: by the callers, who wake them.
+    while let Some(waiter) = unsafe { waiters.choose() } {
+        all.push(waiter);
+    }
+    all
+}

@@ -1,0 +1,273 @@
+//! The ends of a channel of many items.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::time::Duration;
+
+use forebear_context::context::{current, with_foreign};
+use forebear_context::shim::Arc;
+use forebear_context::shim::atomic::{AtomicUsize, Ordering};
+
+use super::core::{Channel, UNBOUNDED};
+use super::error::{RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError};
+
+/// So many items at most are made room for before there are any.
+const AT_FIRST: usize = 1 << 16;
+
+/// A channel that holds `capacity` items at most. With 0 it holds none: a send ends when its item is received.
+///
+/// Its memory is taken at once, up to 65,536 items.
+///
+/// ```
+/// use forebear_sync::channel::{TrySendError, bounded};
+///
+/// let (sender, receiver) = bounded(1);
+/// sender.send("here").unwrap();
+/// assert_eq!(sender.try_send("too many"), Err(TrySendError::Full("too many")));
+/// assert_eq!(receiver.recv(), Ok("here"));
+/// ```
+pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
+    // A bound that memory cannot hold is none.
+    ends(Channel::new(VecDeque::with_capacity(capacity.min(AT_FIRST)), capacity))
+}
+
+/// A channel that holds any number of items, so that a send never waits.
+///
+/// The memory of many items is given back when the channel has run empty.
+///
+/// ```
+/// use forebear_sync::channel::unbounded;
+///
+/// let (sender, receiver) = unbounded();
+/// (0..1000).for_each(|n| sender.send(n).unwrap());
+/// assert_eq!(receiver.try_iter().sum::<u32>(), 499_500);
+/// ```
+pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
+    ends(Channel::new(VecDeque::new(), UNBOUNDED))
+}
+
+fn ends<T>(channel: Channel<T>) -> (Sender<T>, Receiver<T>) {
+    let shared = Arc::new(Shared { channel, senders: AtomicUsize::new(1), receivers: AtomicUsize::new(1) });
+    (Sender { shared: shared.clone() }, Receiver { shared })
+}
+
+struct Shared<T> {
+    channel: Channel<T>,
+    senders: AtomicUsize,
+    receivers: AtomicUsize,
+}
+
+/// The end of a channel that items go in at. Clones are ends of the same channel.
+///
+/// See the [module](super).
+pub struct Sender<T> {
+    shared: Arc<Shared<T>>,
+}
+
+/// The end of a channel that items come out at. Clones are ends of the same channel; each item goes to one of them.
+///
+/// See the [module](super).
+pub struct Receiver<T> {
+    shared: Arc<Shared<T>>,
+}
+
+impl<T> Sender<T> {
+    /// Sends `item`; waits until there is room, or for capacity 0 until it is received.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// With the item: [`SendError::Disconnected`]: nobody receives any more; [`SendError::Cancelled`].
+    ///
+    /// # Panics
+    ///
+    /// In a `no_suspend` region, if it would have to wait.
+    #[inline(always)]
+    pub fn send(&self, item: T) -> Result<(), SendError<T>> {
+        self.send_within(item, None).map_err(SendTimeoutError::untimed)
+    }
+
+    /// The same, for `timeout` at most, on the clock of the runtime.
+    ///
+    /// Suspends. A cancellation point. A timeout of zero looks once.
+    ///
+    /// # Errors
+    ///
+    /// With the item: [`SendTimeoutError::TimedOut`], and the channel knows nothing of it any more; the others as
+    /// [`send`](Self::send).
+    ///
+    /// # Panics
+    ///
+    /// As [`send`](Self::send).
+    #[inline(always)]
+    pub fn send_timeout(&self, item: T, timeout: Duration) -> Result<(), SendTimeoutError<T>> {
+        self.send_within(item, Some(timeout))
+    }
+
+    #[inline(always)]
+    fn send_within(&self, mut item: T, timeout: Option<Duration>) -> Result<(), SendTimeoutError<T>> {
+        let channel = &self.shared.channel;
+        if current().is_none() {
+            // A thread that no runtime knows makes a context only if it must wait.
+            match channel.put(item) {
+                Ok(()) => return Ok(()),
+                Err(TrySendError::Disconnected(item)) => return Err(SendTimeoutError::Disconnected(item)),
+                Err(TrySendError::Full(back)) => item = back,
+            }
+        }
+        with_foreign(|context| channel.send(context, item, timeout))
+    }
+
+    /// Sends `item` if that can be done at once. Never waits, also not in a cancelled request.
+    ///
+    /// # Errors
+    ///
+    /// With the item: [`TrySendError::Full`], [`TrySendError::Disconnected`].
+    #[inline]
+    pub fn try_send(&self, item: T) -> Result<(), TrySendError<T>> {
+        self.shared.channel.put(item)
+    }
+
+    /// Whether nobody receives any more, so that every send is refused.
+    pub fn is_disconnected(&self) -> bool {
+        self.shared.channel.receiving_is_over()
+    }
+}
+
+impl<T> Receiver<T> {
+    /// Receives an item; waits until there is one.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`RecvError::Disconnected`]: nothing is there, and nobody sends any more; [`RecvError::Cancelled`].
+    ///
+    /// # Panics
+    ///
+    /// In a `no_suspend` region, if it would have to wait.
+    #[inline(always)]
+    pub fn recv(&self) -> Result<T, RecvError> {
+        self.receive_within(None).map_err(RecvTimeoutError::untimed)
+    }
+
+    /// The same, for `timeout` at most, on the clock of the runtime.
+    ///
+    /// Suspends. A cancellation point. A timeout of zero looks once.
+    ///
+    /// # Errors
+    ///
+    /// [`RecvTimeoutError::TimedOut`], and the channel knows nothing of the wait any more; the others as [`recv`](Self::recv).
+    ///
+    /// # Panics
+    ///
+    /// As [`recv`](Self::recv).
+    #[inline(always)]
+    pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
+        self.receive_within(Some(timeout))
+    }
+
+    #[inline(always)]
+    fn receive_within(&self, timeout: Option<Duration>) -> Result<T, RecvTimeoutError> {
+        let channel = &self.shared.channel;
+        if current().is_none() {
+            // A thread that no runtime knows makes a context only if it must wait.
+            match channel.take() {
+                Ok(item) => return Ok(item),
+                Err(TryRecvError::Disconnected) => return Err(RecvTimeoutError::Disconnected),
+                Err(TryRecvError::Empty) => {}
+            }
+        }
+        with_foreign(|context| channel.receive(context, timeout))
+    }
+
+    /// An item, if there is one. Never waits, also not in a cancelled request.
+    ///
+    /// # Errors
+    ///
+    /// [`TryRecvError::Empty`], [`TryRecvError::Disconnected`].
+    #[inline]
+    pub fn try_recv(&self) -> Result<T, TryRecvError> {
+        self.shared.channel.take()
+    }
+}
+
+/// What either end knows.
+macro_rules! looks {
+    ($End:ident) => {
+        impl<T> $End<T> {
+            /// How many items are on their way. Those that senders wait to put in do not count.
+            pub fn len(&self) -> usize {
+                self.shared.channel.len()
+            }
+
+            /// Whether no item is on its way; of a channel of capacity 0, always.
+            pub fn is_empty(&self) -> bool {
+                self.len() == 0
+            }
+
+            /// Whether there is no room for another; of a channel of capacity 0, always.
+            pub fn is_full(&self) -> bool {
+                self.len() >= self.shared.channel.capacity()
+            }
+
+            /// How many items it holds at most; `None`: any number.
+            pub fn capacity(&self) -> Option<usize> {
+                Some(self.shared.channel.capacity()).filter(|&capacity| capacity != UNBOUNDED)
+            }
+
+            /// Whether `other` is an end of the same channel.
+            pub fn same_channel(&self, other: &Self) -> bool {
+                Arc::ptr_eq(&self.shared, &other.shared)
+            }
+        }
+
+        impl<T> UnwindSafe for $End<T> {}
+        impl<T> RefUnwindSafe for $End<T> {}
+
+        impl<T> fmt::Debug for $End<T> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($End))
+                    .field("len", &self.len())
+                    .field("capacity", &self.capacity())
+                    .finish_non_exhaustive()
+            }
+        }
+    };
+}
+
+looks!(Sender);
+looks!(Receiver);
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Self {
+        self.shared.senders.fetch_add(1, Ordering::Relaxed);
+        Sender { shared: self.shared.clone() }
+    }
+}
+
+impl<T> Clone for Receiver<T> {
+    fn clone(&self) -> Self {
+        self.shared.receivers.fetch_add(1, Ordering::Relaxed);
+        Receiver { shared: self.shared.clone() }
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        // What the others did here they did under the lock, which is taken below.
+        if self.shared.senders.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.shared.channel.end_sending();
+        }
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        if self.shared.receivers.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.shared.channel.end_receiving();
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Receiving as iteration that waits. It ends by an unwind if it is cancelled, so there is none where nothing unwinds.
+
+use std::iter::FusedIterator;
+
+use forebear_context::context::in_request;
+use forebear_context::error::internal::unwind_with;
+
+use super::{Receiver, RecvError};
+
+/// Items as they come, until nobody sends any more. See [`Receiver::iter`].
+#[derive(Debug)]
+pub struct Iter<'a, T> {
+    receiver: &'a Receiver<T>,
+}
+
+/// The same, with the end itself.
+#[derive(Debug)]
+pub struct IntoIter<T> {
+    receiver: Receiver<T>,
+}
+
+impl<T> Receiver<T> {
+    /// The items as they come. It ends when nothing is there and nobody sends any more.
+    ///
+    /// Suspends. A cancellation point: in a cancelled request the next step unwinds, since to end silently would look like the end
+    /// of the items.
+    ///
+    /// ```
+    /// let (sender, receiver) = forebear_sync::channel::bounded(1);
+    /// std::thread::spawn(move || (1..4).try_for_each(|n| sender.send(n)));
+    /// assert_eq!(receiver.iter().sum::<u32>(), 6);
+    /// ```
+    pub fn iter(&self) -> Iter<'_, T> {
+        Iter { receiver: self }
+    }
+}
+
+#[inline(always)]
+#[track_caller]
+fn next<T>(receiver: &Receiver<T>) -> Option<T> {
+    match receiver.recv() {
+        Ok(item) => Some(item),
+        Err(RecvError::Disconnected) => None,
+        Err(cancelled) => unwind_with(cancelled.into(), in_request()),
+    }
+}
+
+impl<T> Iterator for Iter<'_, T> {
+    type Item = T;
+
+    #[track_caller]
+    fn next(&mut self) -> Option<T> {
+        next(self.receiver)
+    }
+}
+
+impl<T> Iterator for IntoIter<T> {
+    type Item = T;
+
+    #[track_caller]
+    fn next(&mut self) -> Option<T> {
+        next(&self.receiver)
+    }
+}
+
+impl<T> FusedIterator for Iter<'_, T> {}
+impl<T> FusedIterator for IntoIter<T> {}
+
+impl<'a, T> IntoIterator for &'a Receiver<T> {
+    type Item = T;
+    type IntoIter = Iter<'a, T>;
+
+    fn into_iter(self) -> Iter<'a, T> {
+        self.iter()
+    }
+}
+
+impl<T> IntoIterator for Receiver<T> {
+    type Item = T;
+    type IntoIter = IntoIter<T>;
+
+    fn into_iter(self) -> IntoIter<T> {
+        IntoIter { receiver: self }
+    }
+}

@@ -1,0 +1,320 @@
+//! A channel of the newest value only: for settings, positions, states, where what is old is of no use.
+//!
+//! There is always a value. A receiver knows which it has seen, and waits for a newer one; what came and went in between it never
+//! sees. All receivers get the same value, counted.
+//!
+//! ```
+//! use forebear_sync::channel::latest;
+//!
+//! let (sender, mut receiver) = latest::channel("cold");
+//! assert_eq!(*receiver.get(), "cold");
+//! sender.send("warm").unwrap();
+//! sender.send("hot").unwrap();
+//! assert_eq!(*receiver.recv().unwrap(), "hot");
+//! assert!(receiver.try_recv().is_err());
+//! ```
+
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::sync::Arc as Counted;
+use std::time::Duration;
+
+use forebear_context::context::{Cause, Context, Reason, with_foreign};
+use forebear_context::shim::Arc;
+use forebear_context::shim::atomic::{AtomicUsize, Ordering};
+
+use super::core::Step;
+use super::error::{RecvError, RecvTimeoutError, TryRecvError};
+use crate::guarded::Guarded;
+use crate::lock_queue::{ChosenList, LockQueue, Place};
+
+/// A channel whose value is `initial` at first, which the first receiver has seen.
+pub fn channel<T>(initial: T) -> (Sender<T>, Receiver<T>) {
+    let shared = Arc::new(Shared {
+        state: Guarded::new(State {
+            value: Counted::new(initial),
+            version: 0,
+            waiting: LockQueue::new(),
+            is_over: false,
+        }),
+        senders: AtomicUsize::new(1),
+        receivers: AtomicUsize::new(1),
+    });
+    (Sender { shared: shared.clone() }, Receiver { shared, seen: 0 })
+}
+
+struct State<T> {
+    value: Counted<T>,
+    /// How many values there have been before this one.
+    version: u64,
+    waiting: LockQueue,
+    /// Nobody sends any more.
+    is_over: bool,
+}
+
+struct Shared<T> {
+    state: Guarded<State<T>>,
+    senders: AtomicUsize,
+    receivers: AtomicUsize,
+}
+
+// SAFETY: the value is touched under the lock, and lent and dropped by several threads, as by an `Arc`.
+unsafe impl<T: Send + Sync> Send for Sender<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for Sender<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Send for Receiver<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for Receiver<T> {}
+
+/// The end that values go in at. Clones are ends of the same channel.
+pub struct Sender<T> {
+    shared: Arc<Shared<T>>,
+}
+
+/// An end that sees the newest value. A clone has seen what its original has.
+pub struct Receiver<T> {
+    shared: Arc<Shared<T>>,
+    /// The version it has seen.
+    seen: u64,
+}
+
+impl<T> State<T> {
+    /// The value, if it is newer than `seen`.
+    fn newer(&self, seen: &mut u64) -> Result<Counted<T>, TryRecvError> {
+        if self.version != *seen {
+            *seen = self.version;
+            return Ok(self.value.clone());
+        }
+        Err(if self.is_over { TryRecvError::Disconnected } else { TryRecvError::Empty })
+    }
+
+    /// All who wait, to be woken.
+    fn everybody(&self) -> ChosenList {
+        let mut all = ChosenList::new();
+        // SAFETY: L1: by the callers, who wake them.
+        while let Some(waiter) = unsafe { self.waiting.choose() } {
+            all.push(waiter);
+        }
+        all
+    }
+}
+
+impl<T> Sender<T> {
+    /// Replaces the value. Never waits, also not in a cancelled request.
+    ///
+    /// # Errors
+    ///
+    /// The value, if there is no receiver: the one before stays.
+    pub fn send(&self, value: T) -> Result<(), T> {
+        if self.is_disconnected() {
+            return Err(value);
+        }
+        let value = Counted::new(value);
+        let (old, waiting) = self.shared.state.with_mut(|state| {
+            state.version += 1;
+            (std::mem::replace(&mut state.value, value), state.everybody())
+        });
+        waiting.wake();
+        drop(old);
+        Ok(())
+    }
+
+    /// The value as it is now.
+    pub fn get(&self) -> Counted<T> {
+        self.shared.state.with(|state| state.value.clone())
+    }
+
+    /// Another receiver, which has seen the value as it is now.
+    pub fn receiver(&self) -> Receiver<T> {
+        self.shared.receivers.fetch_add(1, Ordering::Relaxed);
+        let seen = self.shared.state.with(|state| state.version);
+        Receiver { shared: self.shared.clone(), seen }
+    }
+
+    /// Whether there is no receiver at the moment.
+    pub fn is_disconnected(&self) -> bool {
+        self.shared.receivers.load(Ordering::Relaxed) == 0
+    }
+}
+
+impl<T> Receiver<T> {
+    /// The value as it is now. Whether it has been seen does not change.
+    pub fn get(&self) -> Counted<T> {
+        self.shared.state.with(|state| state.value.clone())
+    }
+
+    /// Waits for a value newer than the one that was seen last.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`RecvError::Disconnected`]: the newest has been seen, and nobody sends any more; [`RecvError::Cancelled`].
+    ///
+    /// # Panics
+    ///
+    /// In a `no_suspend` region, if it would have to wait.
+    #[inline(always)]
+    pub fn recv(&mut self) -> Result<Counted<T>, RecvError> {
+        self.receive(None).map_err(RecvTimeoutError::untimed)
+    }
+
+    /// The same, for `timeout` at most, on the clock of the runtime.
+    ///
+    /// Suspends. A cancellation point. A timeout of zero looks once.
+    ///
+    /// # Errors
+    ///
+    /// [`RecvTimeoutError::TimedOut`], and the channel knows nothing of the wait any more; the others as [`recv`](Self::recv).
+    ///
+    /// # Panics
+    ///
+    /// As [`recv`](Self::recv).
+    #[inline(always)]
+    pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Counted<T>, RecvTimeoutError> {
+        self.receive(Some(timeout))
+    }
+
+    /// The value, if it is newer than the one that was seen last. Never waits, also not in a cancelled request.
+    ///
+    /// # Errors
+    ///
+    /// [`TryRecvError::Empty`], [`TryRecvError::Disconnected`].
+    pub fn try_recv(&mut self) -> Result<Counted<T>, TryRecvError> {
+        let seen = &mut self.seen;
+        self.shared.state.with(|state| state.newer(seen))
+    }
+
+    /// Whether there is a newer value than the one that was seen last.
+    pub fn has_changed(&self) -> bool {
+        self.shared.state.with(|state| state.version != self.seen)
+    }
+
+    #[inline(always)]
+    fn receive(&mut self, timeout: Option<Duration>) -> Result<Counted<T>, RecvTimeoutError> {
+        with_foreign(|context| {
+            let deadline = timeout.and_then(|timeout| context.deadline(timeout));
+            let mut place = MaybeUninit::uninit();
+            match self.prepare(context, &mut place) {
+                Step::Done(answer) => answer,
+                Step::Park(ticket) => {
+                    // SAFETY: on the context's own stack, after `begin`.
+                    let cause = unsafe { context.park_until(ticket, deadline) };
+                    // SAFETY: it was listed.
+                    self.woken(unsafe { place.assume_init_ref() }, cause)
+                }
+            }
+        })
+    }
+
+    /// Finds something newer, or stands in the list.
+    #[inline(never)]
+    fn prepare(
+        &mut self,
+        context: &Context,
+        place: &mut MaybeUninit<Place>,
+    ) -> Step<Result<Counted<T>, RecvTimeoutError>> {
+        if context.is_cancelled() {
+            return Step::Done(Err(RecvTimeoutError::Cancelled));
+        }
+        let (seen, shared) = (&mut self.seen, &*self.shared);
+        let mut may_wait = context.no_suspend().get() == 0;
+        loop {
+            let found = shared.state.with(|state| match state.newer(seen) {
+                Err(TryRecvError::Empty) if may_wait => {
+                    let ticket = context.begin(Reason::Receive, std::ptr::from_ref(shared).cast_mut().cast());
+                    let place = place.write(Place::new(context, ticket, ()));
+                    // SAFETY: L1, L2: the place stays in its frame until it is out.
+                    unsafe { state.waiting.enter(place) };
+                    Ok(Step::Park(ticket))
+                }
+                found => found.map(|value| Step::Done(Ok(value))),
+            });
+            match found {
+                Ok(step) => return step,
+                Err(TryRecvError::Disconnected) => return Step::Done(Err(RecvTimeoutError::Disconnected)),
+                Err(TryRecvError::Empty) => {
+                    context.about_to_wait("channel with a newer value");
+                    may_wait = true;
+                }
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn woken(&mut self, place: &Place, cause: Cause) -> Result<Counted<T>, RecvTimeoutError> {
+        let seen = &mut self.seen;
+        let found = self.shared.state.with(|state| {
+            if cause != Cause::Woken {
+                // SAFETY: L1.
+                unsafe { state.waiting.remove(place) };
+            }
+            match cause {
+                Cause::Cancelled | Cause::Circular => Err(RecvTimeoutError::Cancelled),
+                Cause::Woken | Cause::TimedOut => state.newer(seen).map_err(|none| match none {
+                    TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
+                    TryRecvError::Empty => RecvTimeoutError::TimedOut,
+                }),
+            }
+        });
+        debug_assert!(
+            cause != Cause::Woken || !matches!(found, Err(RecvTimeoutError::TimedOut)),
+            "who is woken finds something newer, or the end"
+        );
+        found
+    }
+}
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Self {
+        self.shared.senders.fetch_add(1, Ordering::Relaxed);
+        Sender { shared: self.shared.clone() }
+    }
+}
+
+impl<T> Clone for Receiver<T> {
+    fn clone(&self) -> Self {
+        self.shared.receivers.fetch_add(1, Ordering::Relaxed);
+        Receiver { shared: self.shared.clone(), seen: self.seen }
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        if self.shared.senders.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let waiting = self.shared.state.with_mut(|state| {
+                state.is_over = true;
+                state.everybody()
+            });
+            waiting.wake();
+        }
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        self.shared.receivers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl<T> UnwindSafe for Sender<T> {}
+impl<T> RefUnwindSafe for Sender<T> {}
+impl<T> UnwindSafe for Receiver<T> {}
+impl<T> RefUnwindSafe for Receiver<T> {}
+
+impl<T: fmt::Debug> fmt::Debug for Sender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender").field("value", &self.get()).finish_non_exhaustive()
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Receiver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receiver")
+            .field("value", &self.get())
+            .field("has_changed", &self.has_changed())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,138 @@
+//! A channel of one item: for what is done once and awaited elsewhere.
+//!
+//! ```
+//! use forebear_sync::channel::oneshot;
+//!
+//! let (sender, receiver) = oneshot::channel();
+//! std::thread::spawn(move || sender.send(6 * 7));
+//! assert_eq!(receiver.recv(), Ok(42));
+//! ```
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::ptr;
+use std::time::Duration;
+
+use forebear_context::context::with_foreign;
+use forebear_context::shim::Arc;
+
+use super::core::Channel;
+use super::error::{RecvError, RecvTimeoutError, TryRecvError, TrySendError};
+
+/// A channel of one item.
+pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
+    let channel = Arc::new(Channel::new(None, 1));
+    (Sender { channel: channel.clone() }, Receiver { channel })
+}
+
+type One<T> = Channel<T, Option<T>>;
+
+/// The end that the item goes in at. If it is dropped the receiver is told [`RecvError::Disconnected`].
+#[must_use = "who waits for the item is told that there is none as soon as this is dropped"]
+pub struct Sender<T> {
+    channel: Arc<One<T>>,
+}
+
+/// The end that the item comes out at.
+pub struct Receiver<T> {
+    channel: Arc<One<T>>,
+}
+
+impl<T> Sender<T> {
+    /// Sends the item. Never waits, also not in a cancelled request.
+    ///
+    /// # Errors
+    ///
+    /// The item, if nobody receives any more.
+    pub fn send(self, item: T) -> Result<(), T> {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: `this` is not dropped, so the count is this one's.
+        let channel = unsafe { ptr::read(&raw const this.channel) };
+        // Says in the same breath that nothing else comes, which is all that the drop would have done.
+        channel.put_last(item).map_err(TrySendError::into_inner)
+    }
+
+    /// Whether nobody receives any more, so that there is no use in computing the item.
+    pub fn is_disconnected(&self) -> bool {
+        self.channel.receiving_is_over()
+    }
+}
+
+impl<T> Receiver<T> {
+    /// Receives the item; waits until it is there.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`RecvError::Disconnected`]: there is none, and nobody is there to send it; [`RecvError::Cancelled`].
+    ///
+    /// # Panics
+    ///
+    /// In a `no_suspend` region, if it would have to wait.
+    #[inline(always)]
+    pub fn recv(self) -> Result<T, RecvError> {
+        with_foreign(|context| self.channel.receive(context, None)).map_err(RecvTimeoutError::untimed)
+    }
+
+    /// The same, for `timeout` at most, on the clock of the runtime. When the item has been had, it is gone: from then on the answer is
+    /// [`RecvTimeoutError::Disconnected`].
+    ///
+    /// Suspends. A cancellation point. A timeout of zero looks once.
+    ///
+    /// # Errors
+    ///
+    /// [`RecvTimeoutError::TimedOut`]; the others as [`recv`](Self::recv).
+    ///
+    /// # Panics
+    ///
+    /// As [`recv`](Self::recv).
+    #[inline(always)]
+    pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
+        with_foreign(|context| self.channel.receive(context, Some(timeout)))
+    }
+
+    /// The item, if it is there. Never waits, also not in a cancelled request.
+    ///
+    /// # Errors
+    ///
+    /// [`TryRecvError::Empty`], [`TryRecvError::Disconnected`].
+    pub fn try_recv(&self) -> Result<T, TryRecvError> {
+        self.channel.take()
+    }
+
+    /// Whether the item is there.
+    pub fn is_ready(&self) -> bool {
+        self.channel.len() != 0
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        self.channel.end_sending();
+    }
+}
+
+impl<T> Drop for Receiver<T> {
+    fn drop(&mut self) {
+        self.channel.end_receiving();
+    }
+}
+
+impl<T> UnwindSafe for Sender<T> {}
+impl<T> RefUnwindSafe for Sender<T> {}
+impl<T> UnwindSafe for Receiver<T> {}
+impl<T> RefUnwindSafe for Receiver<T> {}
+
+impl<T> fmt::Debug for Sender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender").field("is_disconnected", &self.is_disconnected()).finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for Receiver<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receiver").field("is_ready", &self.is_ready()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,31 @@
+//! What is there, as iteration.
+
+use super::Receiver;
+
+/// What is there, one by one. Never waits. See [`Receiver::try_iter`].
+#[derive(Debug)]
+pub struct TryIter<'a, T> {
+    receiver: &'a Receiver<T>,
+}
+
+impl<T> Receiver<T> {
+    /// The items that are there. It ends when there is none, for the moment or for good.
+    ///
+    /// ```
+    /// let (sender, receiver) = forebear_sync::channel::unbounded();
+    /// (1..4).for_each(|n| sender.send(n).unwrap());
+    /// assert_eq!(receiver.try_iter().collect::<Vec<_>>(), [1, 2, 3]);
+    /// assert_eq!(receiver.try_iter().next(), None);
+    /// ```
+    pub fn try_iter(&self) -> TryIter<'_, T> {
+        TryIter { receiver: self }
+    }
+}
+
+impl<T> Iterator for TryIter<'_, T> {
+    type Item = T;
+
+    fn next(&mut self) -> Option<T> {
+        self.receiver.try_recv().ok()
+    }
+}
