@@ -31,7 +31,7 @@ fn ordered_appenders_of_both_kinds_each_find_their_own_in_order() {
         let requests: Vec<_> = (0..6).map(|who| runtime.spawn(appender(who))).collect();
         let threads: Vec<_> = (6..8).map(|who| thread::spawn(appender(who))).collect();
         threads.into_iter().for_each(|thread| thread.joined().unwrap());
-        requests.iter().for_each(|request| request.wait().map(|()| ()).unwrap());
+        requests.iter().for_each(|request| _ = request.wait().unwrap());
         let list = list.lock();
         for who in 0..8 {
             let own: Vec<_> = list.iter().filter(|(by, _)| *by == who).map(|(_, n)| *n).collect();

@@ -30,6 +30,7 @@
 use std::cell::Cell;
 use std::cmp::Ordering as Order;
 use std::ptr;
+use std::sync::atomic::AtomicU64 as Counter; // not modelled: a counter, in a static, which loom has none of
 
 use crate::shim::atomic::{AtomicPtr, Ordering};
 
@@ -106,7 +107,7 @@ pub fn priority_of(key: u64) -> Priority {
 
 /// The number of the next root: global to the process, so that requests of several runtimes compare, and with them the threads that
 /// wait for the same locks.
-static NEXT_ROOT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+static NEXT_ROOT: Counter = Counter::new(1);
 
 /// Draws a root's number.
 #[inline(always)]

@@ -1,6 +1,6 @@
 //! Mutual exclusion.
 
-use std::cell::UnsafeCell;
+use std::cell::UnsafeCell; // not modelled: models put what they watch inside
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};

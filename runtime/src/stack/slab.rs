@@ -277,8 +277,8 @@ impl Slab {
     #[inline]
     pub(crate) fn top_around(&self, address: usize) -> Option<usize> {
         for piece in &self.pieces {
-            let Some(piece) = piece.get() else { return None };
-            if let Some(top) = piece.top_around(address) {
+            // Filled in from the front: there is none behind an empty place.
+            if let Some(top) = piece.get()?.top_around(address) {
                 return Some(top);
             }
         }
