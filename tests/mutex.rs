@@ -405,3 +405,25 @@ fn threads_that_run_no_request_are_found_in_circles_too() {
         until(|| !mutex.is_locked());
     });
 }
+
+// ---- what others are told -------------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_laggard_in_front_of_a_lock_says_which() {
+    let _dog = Watchdog::new("one worker");
+    let runtime = support::runtime(1);
+    let mutex = Arc::new(Mutex::new(()));
+    let held = mutex.lock();
+    let (near, theirs) = (Flag::new(), mutex.clone());
+    let up = near.clone();
+    let waiter = runtime.spawn(move || {
+        up.raise();
+        drop(theirs.lock());
+    });
+    near.wait();
+    let Err(error) = runtime.shutdown(Duration::from_millis(20)) else { panic!("it cannot end") };
+    let told = format!("{:?}", error.laggards());
+    assert!(told.contains("a Mutex (tests/mutex.rs:"), "{told}");
+    drop(held);
+    let _ = waiter.wait();
+}

@@ -175,6 +175,31 @@ impl Reason {
     }
 }
 
+/// What is waited for, in words: `an event`.
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.pad(match self {
+            Reason::None => "nothing",
+            Reason::Request => "a request",
+            Reason::Arm => "the other arm of its join",
+            Reason::Scope => "the jobs of its scope",
+            Reason::Yield => "its turn",
+            Reason::Pool => "the members of its pool",
+            Reason::Runtime => "the end of a runtime",
+            Reason::Lock | Reason::LockOrCancelled => "a lock",
+            Reason::Condition => "a condition",
+            Reason::Permits => "permits of a semaphore",
+            Reason::Barrier => "the others at a barrier",
+            Reason::Event => "an event",
+            Reason::Once => "a value that somebody else makes",
+            Reason::Receive => "something out of a channel",
+            Reason::Send => "room in a channel",
+            Reason::Select => "the first of several",
+            Reason::Sleep => "a time to come",
+        })
+    }
+}
+
 /// Names one wait of one context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(u64);
@@ -366,7 +391,7 @@ impl Context {
         matches!(slot & STATE, WAITING | HELD) && self.settle(Ticket(slot & !STATE), Cause::Circular)
     }
 
-    /// The ticket of the wait that was begun last. By the stack's own code.
+    /// The ticket of the wait that was begun last. By anybody else it may be of one before, or after.
     pub fn ticket(&self) -> Ticket {
         Ticket(self.slot.load(Ordering::Relaxed) & !STATE)
     }

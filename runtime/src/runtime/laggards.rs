@@ -8,7 +8,7 @@
 
 use std::ptr;
 
-use forebear_context::context::Reason;
+use forebear_context::context::{Context, Reason};
 use forebear_context::shim::atomic::{Ordering, fence};
 use forebear_context::shim::thread;
 
@@ -88,6 +88,15 @@ fn look(
     }
 }
 
+/// What a wait for something that another holds is for: a lock, and where it is waited for.
+fn owned_by_another(context: &Context, reason: Reason) -> String {
+    // It may have ended by now.
+    let held = context.hold(context.ticket());
+    // SAFETY: the wait is held.
+    let wait = held.as_ref().and_then(|held| unsafe { held.context().owner_wait() });
+    wait.map_or_else(|| reason.to_string(), ToString::to_string)
+}
+
 /// The requests on a stack from `top` down, those that belong to `home`. `None`: they do not belong together.
 fn frames(strand: &Strand, top: *const Header, home: &Home, worker: Option<usize>) -> Option<Vec<Found>> {
     let mut frames = Vec::new();
@@ -107,12 +116,9 @@ fn frames(strand: &Strand, top: *const Header, home: &Home, worker: Option<usize
             let waits_for = match (&above, reason) {
                 (Some(above), _) => Some(format!("request '{above}', on the same stack")),
                 _ if !waits => None,
-                (_, Reason::Request) => Some("a request".to_owned()),
-                (_, Reason::Arm) => Some("the other arm of its join".to_owned()),
-                (_, Reason::Scope) => Some("the jobs of its scope".to_owned()),
-                (_, Reason::Pool) => Some("the members of its pool".to_owned()),
-                (_, Reason::Runtime) => Some("the end of a runtime".to_owned()),
-                _ => None,
+                (_, Reason::None | Reason::Yield) => None,
+                (_, reason) if reason.has_owner() => Some(owned_by_another(context, reason)),
+                (_, reason) => Some(reason.to_string()),
             };
             let parked = !on_top || waits;
             frames.push(Found {
