@@ -18,8 +18,10 @@
 //! # Why no circle is missed
 //!
 //! Who takes a lock becomes its holder in the same exchange, and runs. So an acquisition never closes a circle: a wait does, and whoever
-//! holds any lock walks when it waits. If that walk came to a waiter that was not bound yet, that waiter acquires, when it binds, all that
-//! the walk knew; and walks itself.
+//! holds any lock walks when it waits. A walk may ask a lock too early, and be told of a holder before. Then the present holder waits,
+//! too, or there is no circle; and either it bound its wait after the walker had bound its own, and comes round itself; or its walk has
+//! ended, by an exchange, where the walker's path begins, so the walker's bind has acquired all that it knew, and the lock answers no
+//! older holder than that.
 
 use std::fmt;
 use std::panic::Location;

@@ -32,8 +32,14 @@ static TABLE: Table = Table { now, arm, disarm, ..ForeignContext::TABLE };
 impl Party {
     /// A thread of its own, or (`place` is not 0) one of several stacks that say they are of one worker.
     pub(crate) fn new(place: usize) -> Arc<Party> {
-        let foreign = ForeignContext::with_table(&TABLE);
-        foreign.context().place().set(place);
+        let party = Party::with_table(&TABLE);
+        party.foreign.context().place().set(place);
+        party
+    }
+
+    /// One with a table of the model's own.
+    pub(crate) fn with_table(table: &'static Table) -> Arc<Party> {
+        let foreign = ForeignContext::with_table(table);
         Arc::new(Party { foreign, armed: Mutex::new(None), looks: Cell::new(0) })
     }
 
