@@ -8,10 +8,11 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::{Arc, LazyLock, mpsc};
 use std::time::Duration;
 
 use cancelling::{Gate, asleep, ends_cancelled};
+use forebear::sync::{Barrier, Condvar, Event, Latch, Mutex, RawMutex, Semaphore};
 use forebear::{
     Cancellation, Error, OrUnwind, Request, RequestPool, Runtime, State, WaitError, catch, check_cancelled,
     is_cancelled, join, scope, spawn, try_join, try_scope, yield_now,
@@ -60,19 +61,79 @@ fn pool(gate: &Request<()>) -> RequestPool<'_, Result<(), WaitError>> {
     pool
 }
 
+/// What waits in a queue of its own for something that does not happen.
+const QUEUEING: &[(&str, fn() -> Result<(), Error>)] = &[
+    ("Mutex::lock_or_cancelled", || Ok(HELD.lock_or_cancelled().map(drop)?)),
+    ("Mutex::lock_timeout", || Ok(HELD.lock_timeout(LONG).map(drop)?)),
+    ("RawMutex::lock_or_cancelled", || Ok(held_raw().lock_or_cancelled()?)),
+    ("RawMutex::lock_timeout", || Ok(held_raw().lock_timeout(LONG)?)),
+    ("Condvar::wait", || Ok(Condvar::new().wait(&mut Mutex::new(()).lock())?)),
+    ("Condvar::wait_while", || Ok(Condvar::new().wait_while(&mut Mutex::new(()).lock(), |()| true)?)),
+    ("Condvar::wait_timeout", || Ok(Condvar::new().wait_timeout(&mut Mutex::new(()).lock(), LONG)?)),
+    ("Condvar::wait_timeout_while", || {
+        Ok(Condvar::new().wait_timeout_while(&mut Mutex::new(()).lock(), LONG, |()| true)?)
+    }),
+    ("Semaphore::acquire", || Ok(Semaphore::new(0).acquire().map(drop)?)),
+    ("Semaphore::acquire_many", || Ok(Semaphore::new(1).acquire_many(2).map(drop)?)),
+    ("Semaphore::acquire_timeout", || Ok(Semaphore::new(0).acquire_timeout(LONG).map(drop)?)),
+    ("Semaphore::acquire_many_timeout", || Ok(Semaphore::new(1).acquire_many_timeout(2, LONG).map(drop)?)),
+    ("Semaphore::acquire_owned", || Ok(Arc::new(Semaphore::new(0)).acquire_owned().map(drop)?)),
+    ("Semaphore::acquire_many_owned", || Ok(Arc::new(Semaphore::new(1)).acquire_many_owned(2).map(drop)?)),
+    ("Semaphore::acquire_many_owned_timeout", || {
+        Ok(Arc::new(Semaphore::new(1)).acquire_many_owned_timeout(2, LONG).map(drop)?)
+    }),
+    ("Event::wait", || Ok(Event::new().wait()?)),
+    ("Event::wait_timeout", || Ok(Event::new().wait_timeout(LONG)?)),
+    ("Latch::wait", || Ok(Latch::new(1).wait()?)),
+    ("Latch::wait_timeout", || Ok(Latch::new(1).wait_timeout(LONG)?)),
+    ("Barrier::wait", || Ok(Barrier::new(2).wait().map(drop)?)),
+    ("Barrier::wait_timeout", || Ok(Barrier::new(2).wait_timeout(LONG).map(drop)?)),
+];
+
+/// Never: in the seeded mode any other time comes when nobody else can go on.
+const LONG: Duration = Duration::MAX;
+
+/// A mutex that nobody lets go of, and that nobody holds who could be in a circle.
+static HELD: LazyLock<Mutex<()>> = LazyLock::new(|| {
+    let mutex = Mutex::new(());
+    std::thread::scope(|threads| _ = threads.spawn(|| std::mem::forget(mutex.lock())));
+    mutex
+});
+
+fn held_raw() -> RawMutex {
+    let lock = RawMutex::new();
+    lock.lock();
+    lock
+}
+
+/// Both tables.
+fn waiting() -> impl Iterator<Item = (&'static str, impl Fn(&Request<()>) -> Result<(), Error> + Copy)> {
+    let gated = WAITING.iter().map(|&(name, way)| (name, Some(way), None));
+    let queueing = QUEUEING.iter().map(|&(name, way)| (name, None, Some(way)));
+    gated.chain(queueing).map(|(name, gated, queueing)| {
+        let way = move |gate: &Request<()>| match (gated, queueing) {
+            (Some(way), _) => way(gate),
+            (_, Some(way)) => way(),
+            _ => unreachable!("one of the two"),
+        };
+        (name, way)
+    })
+}
+
 /// What looks, and lets go for a moment at most.
 const LOOKING: &[(&str, fn() -> Result<(), Error>)] =
     &[("yield_now", || Ok(yield_now()?)), ("check_cancelled", || Ok(check_cancelled()?))];
 
-/// What waits and is no cancellation point. A runtime's end is waited for to the end of its grace; `tests/shutdown` has them.
-const UNMOVED: &[&str] = &["Runtime::finish", "Runtime::shutdown"];
+/// What waits and is no cancellation point. A runtime's end is waited for to the end of its grace; `tests/shutdown` has them. A
+/// lock is had in the end, since its holder lets go of it.
+const UNMOVED: &[&str] = &["Runtime::finish", "Runtime::shutdown", "Mutex::lock", "RawMutex::lock"];
 
 // ---- the table ----------------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_cancel_ends_each_of_them_at_once() {
     on_each(|runtime| {
-        for &(name, way) in WAITING {
+        for (name, way) in waiting() {
             let gate = Gate::new(runtime);
             let closed = gate.request();
             let (tell, told) = mpsc::channel();
@@ -93,7 +154,7 @@ fn a_cancel_ends_each_of_them_at_once() {
 #[test]
 fn in_a_cancelled_request_each_of_them_answers_without_waiting() {
     on_each(|runtime| {
-        for &(name, way) in WAITING {
+        for (name, way) in waiting() {
             let gate = Gate::new(runtime);
             let closed = gate.request();
             let request = root(runtime).name(name).spawn(move || {
@@ -111,7 +172,7 @@ fn in_a_cancelled_request_each_of_them_answers_without_waiting() {
 #[test]
 fn each_of_them_ends_at_once_in_a_foreign_thread_that_runs_the_request() {
     on_each(|runtime| {
-        for &(name, way) in WAITING {
+        for (name, way) in waiting() {
             let gate = Gate::new(runtime);
             let closed = gate.request();
             let (tell, told) = mpsc::channel();
@@ -150,7 +211,7 @@ fn what_only_looks_finds_a_cancel_too() {
 #[test]
 fn each_of_them_may_unwind() {
     on_each(|runtime| {
-        for &(name, way) in WAITING {
+        for (name, way) in waiting() {
             let gate = Gate::new(runtime);
             let closed = gate.request();
             let request = root(runtime).name(name).spawn(move || way(&closed).or_unwind());
@@ -230,24 +291,29 @@ fn sources(folder: &Path, with: &mut impl FnMut(&str)) {
 
 #[test]
 fn every_public_function_that_waits_is_in_the_table() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("runtime/src");
-    if !folder.exists() {
+    let folders =
+        ["runtime/src", "sync/src"].map(|folder| Path::new(env!("CARGO_MANIFEST_DIR")).join(folder));
+    if !folders[0].exists() {
         // The published package has no other crates' sources beside it.
         return;
     }
-    let (mut all, mut waiting) = (0, BTreeSet::new());
-    sources(&folder, &mut |source| {
-        public_functions(source, |name, waits| {
-            all += 1;
-            if waits {
-                waiting.insert(name);
-            }
+    let mut waiting = BTreeSet::new();
+    for folder in folders {
+        let mut all = 0;
+        sources(&folder, &mut |source| {
+            public_functions(source, |name, waits| {
+                all += 1;
+                if waits {
+                    waiting.insert(name);
+                }
+            });
         });
-    });
-    assert!(all > 50, "the look at the sources finds {all} public functions");
+        assert!(all > 50, "the look at {} finds {all} public functions", folder.display());
+    }
     let table: BTreeSet<String> = WAITING
         .iter()
         .map(|(name, _)| *name)
+        .chain(QUEUEING.iter().map(|(name, _)| *name))
         .chain(LOOKING.iter().map(|(name, _)| *name))
         .chain(UNMOVED.iter().copied())
         .map(str::to_owned)

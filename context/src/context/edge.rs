@@ -337,8 +337,8 @@ unsafe fn walk_to(
                 continue;
             }
             Ahead::Stack { context: next, .. } => next,
-            // SAFETY: by contract; only the first hop is from the walker's own stack.
             Ahead::Owner(wait) => {
+                // SAFETY: by contract; only the first hop is from the walker's own stack.
                 match unsafe { holder(context, edge.ticket, wait, hops == 0 && at == goal, guide) } {
                     Some(next) => next,
                     // Nobody holds it, or the wait is over; then there may be another.
