@@ -8,11 +8,11 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::{Arc, LazyLock, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use cancelling::{Gate, asleep, ends_cancelled};
-use forebear::sync::{Barrier, Condvar, Event, Latch, Mutex, RawMutex, Semaphore};
+use forebear::sync::{Barrier, Condvar, Event, Latch, LazyLock, Mutex, Once, OnceLock, RawMutex, Semaphore};
 use forebear::{
     Cancellation, Error, OrUnwind, Request, RequestPool, Runtime, State, WaitError, catch, check_cancelled,
     is_cancelled, join, scope, spawn, try_join, try_scope, yield_now,
@@ -86,6 +86,10 @@ const QUEUEING: &[(&str, fn() -> Result<(), Error>)] = &[
     ("Event::wait_timeout", || Ok(Event::new().wait_timeout(LONG)?)),
     ("Latch::wait", || Ok(Latch::new(1).wait()?)),
     ("Latch::wait_timeout", || Ok(Latch::new(1).wait_timeout(LONG)?)),
+    ("Once::wait", || Ok(Once::new().wait()?)),
+    ("Once::wait_timeout", || Ok(Once::new().wait_timeout(LONG)?)),
+    ("OnceLock::wait", || Ok(OnceLock::new().wait().copied()?)),
+    ("OnceLock::wait_timeout", || Ok(OnceLock::new().wait_timeout(LONG).copied()?)),
     ("Barrier::wait", || Ok(Barrier::new(2).wait().map(drop)?)),
     ("Barrier::wait_timeout", || Ok(Barrier::new(2).wait_timeout(LONG).map(drop)?)),
 ];
@@ -125,8 +129,18 @@ const LOOKING: &[(&str, fn() -> Result<(), Error>)] =
     &[("yield_now", || Ok(yield_now()?)), ("check_cancelled", || Ok(check_cancelled()?))];
 
 /// What waits and is no cancellation point. A runtime's end is waited for to the end of its grace; `tests/shutdown` has them. A
-/// lock is had in the end, since its holder lets go of it.
-const UNMOVED: &[&str] = &["Runtime::finish", "Runtime::shutdown", "Mutex::lock", "RawMutex::lock"];
+/// lock is had in the end, since its holder lets go of it; and so is what somebody makes.
+const UNMOVED: &[&str] = &[
+    "Runtime::finish",
+    "Runtime::shutdown",
+    "Mutex::lock",
+    "RawMutex::lock",
+    "Once::call_once",
+    "OnceLock::set",
+    "OnceLock::get_or_init",
+    "OnceLock::get_or_try_init",
+    "LazyLock::force",
+];
 
 // ---- the table ----------------------------------------------------------------------------------------------------------
 
@@ -270,9 +284,10 @@ fn word(text: &str) -> &str {
 }
 
 fn after_parameters(text: &str) -> &str {
-    let mut depth = 0;
+    let (mut depth, mut before) = (0, ' ');
     let end = text.char_indices().find(|&(_, c)| {
-        depth += i32::from(c == '<') - i32::from(c == '>');
+        depth += i32::from(c == '<') - i32::from(c == '>' && before != '-');
+        before = c;
         depth == 0
     });
     end.map_or("", |(at, _)| text[at + 1..].trim_start())
@@ -327,7 +342,7 @@ fn every_public_function_that_waits_is_in_the_table() {
 #[test]
 fn the_look_at_the_sources_sees_what_it_should() {
     let source = "
-impl<'a, T: Into<X<'a>>> Owner<'a, T> {
+impl<'a, T: Into<X<'a>>, F: FnOnce() -> T> Owner<'a, T> {
     /// Plain.
     pub fn plain(&self) -> usize {
     }

@@ -10,6 +10,7 @@
 //! | have so many at a time | [`Semaphore`] |
 //! | wait for something to happen | [`Event`]; [`Latch`] if it happens when several have done their part |
 //! | wait for each other | [`Barrier`] |
+//! | do or make something once | [`Once`]; [`OnceLock`], [`LazyLock`] |
 //!
 //! # How the waiters stand
 //!
@@ -23,8 +24,11 @@ mod event;
 mod guarded;
 mod heap;
 mod latch;
+mod lazy_lock;
 mod lock_queue;
 mod mutex;
+mod once;
+mod once_lock;
 mod raw_lock;
 mod raw_mutex;
 mod semaphore;
@@ -34,7 +38,10 @@ pub use self::barrier::{Barrier, BarrierWaitResult};
 pub use self::condvar::Condvar;
 pub use self::event::Event;
 pub use self::latch::Latch;
+pub use self::lazy_lock::LazyLock;
 pub use self::lock_queue::{Chosen, ChosenList, LockQueue, Place};
 pub use self::mutex::{MappedMutexGuard, Mutex, MutexGuard};
+pub use self::once::Once;
+pub use self::once_lock::OnceLock;
 pub use self::raw_mutex::{RawMutex, UnlockError};
 pub use self::semaphore::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
