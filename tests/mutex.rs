@@ -2,13 +2,14 @@
 
 mod support;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use forebear::sync::Mutex;
+use forebear::sync::{MappedMutexGuard, Mutex, MutexGuard};
 use forebear::{CancelReason, Cancellation, Priority, Request, TimeoutError, WaitError, spawn, yield_now};
-use support::order::{Gate, on_one, root};
+use support::order::{BY_URGENCY, Gate, on_one, root, wait_by_urgency};
 use support::{Flag, Joined, Watchdog, hold_workers, in_both_worlds, kinds, on_each, until};
 
 // ---- what it excludes ----------------------------------------------------------------------------------------------------------
@@ -50,6 +51,41 @@ fn it_is_not_reentrant_and_says_so_when_asked() {
         assert!(mutex.is_locked() && mutex.try_lock().is_none());
         drop(held);
         assert!(mutex.try_lock().is_some());
+    });
+}
+
+#[test]
+fn a_guard_of_a_part_keeps_the_whole_locked() {
+    in_both_worlds(|| {
+        let mutex = Mutex::new((1, vec![2, 3]));
+        let mut part = MutexGuard::map(mutex.lock(), |whole| &mut whole.1);
+        part.push(4);
+        assert!(mutex.is_locked() && mutex.try_lock().is_none());
+        let mut slice = MappedMutexGuard::map(part, |list| &mut list[1..]);
+        slice[0] = 30;
+        let Ok(mut last) = MappedMutexGuard::try_map(slice, |slice| slice.last_mut()) else { panic!() };
+        *last = 40;
+        assert_eq!(format!("{last} {last:?}"), "40 40");
+        let Err(last) = MappedMutexGuard::try_map(last, |_| None::<&mut i32>) else { panic!() };
+        assert!(mutex.is_locked());
+        drop(last);
+        let Err(whole) = MutexGuard::try_map(mutex.lock(), |_| None::<&mut i32>) else { panic!() };
+        assert_eq!(*whole, (1, vec![2, 30, 40]));
+        let Ok(first) = MutexGuard::try_map(whole, |whole| Some(&mut whole.0)) else { panic!() };
+        assert!(mutex.is_locked());
+        drop(first);
+        assert!(!mutex.is_locked());
+    });
+}
+
+#[test]
+fn a_panic_in_a_map_lets_go_of_it() {
+    in_both_worlds(|| {
+        let mutex = Mutex::new(());
+        let told = catch_unwind(AssertUnwindSafe(|| {
+            drop(MutexGuard::map(mutex.lock(), |_| -> &mut u32 { panic!("in a map") }));
+        }));
+        assert!(told.is_err() && !mutex.is_locked());
     });
 }
 
@@ -144,33 +180,13 @@ fn the_most_urgent_waiter_gets_it_first_and_equals_by_age() {
     on_one(|runtime, log| {
         let mutex = Arc::new(Mutex::new(()));
         let held = mutex.lock();
-        let waiters: Vec<_> = [
-            ("normal 1", Priority::NORMAL),
-            ("background", Priority::BACKGROUND),
-            ("normal 2", Priority::NORMAL),
-            ("urgent", Priority::URGENT),
-        ]
-        .into_iter()
-        .map(|(name, priority)| {
-            let (theirs, log) = (mutex.clone(), log.clone());
-            let near = Flag::new();
-            let up = near.clone();
-            let waiter = root(runtime).priority(priority).spawn(move || {
-                up.raise();
-                let _held = theirs.lock();
-                log.note(name);
-            });
-            near.wait();
-            waiter
-        })
-        .collect();
-        // The last has come to its wait when something else can run.
-        runtime.spawn(|| ()).wait().unwrap();
+        let theirs = mutex.clone();
+        let waiters = wait_by_urgency(runtime, &log, move || drop(theirs.lock()));
         drop(held);
         for waiter in &waiters {
             waiter.wait().unwrap();
         }
-        log.check(&["urgent", "normal 1", "normal 2", "background"]);
+        log.check(&BY_URGENCY);
     });
 }
 

@@ -8,11 +8,12 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use cancelling::{Gate, asleep, ends_cancelled};
 use forebear::channel::{Receiver, Sender, bounded, latest, oneshot};
+use forebear::sync::{Barrier, Condvar, Event, Latch, LazyLock, Mutex, Once, OnceLock, RawMutex, Semaphore};
 use forebear::{
     Cancellation, Error, OrUnwind, Request, RequestPool, Runtime, State, WaitError, catch, check_cancelled,
     is_cancelled, join, scope, spawn, try_join, try_scope, yield_now,
@@ -50,21 +51,6 @@ const WAITING: &[(&str, Way)] = &[
     ("RequestPool::wait_each", |gate| Ok(pool(gate).wait_each(|_, _| unreachable!("the gate is shut"))?)),
     ("RequestPool::try_wait_each", |gate| Ok(pool(gate).try_wait_each(|_, _| Ok(()))?)),
     ("RequestPool::collect", |gate| Ok(pool(gate).collect().map(drop)?)),
-    ("Sender::send", |_| Ok(full().0.send(())?)),
-    ("Sender::send_timeout", |_| Ok(full().0.send_timeout((), Duration::MAX)?)),
-    ("Receiver::recv", |_| Ok(empty().1.recv()?)),
-    ("Receiver::recv_timeout", |_| Ok(empty().1.recv_timeout(Duration::MAX)?)),
-    ("Receiver::iter", |_| catch(|| empty().1.iter().for_each(drop))),
-    ("oneshot::Receiver::recv", |_| {
-        let (_sender, receiver) = oneshot::channel();
-        Ok(receiver.recv()?)
-    }),
-    ("oneshot::Receiver::recv_timeout", |_| {
-        let (_sender, receiver) = oneshot::channel();
-        Ok(receiver.recv_timeout(Duration::MAX)?)
-    }),
-    ("latest::Receiver::recv", |_| Ok(*latest::channel(()).1.recv()?)),
-    ("latest::Receiver::recv_timeout", |_| Ok(*latest::channel(()).1.recv_timeout(Duration::MAX)?)),
     ("Runtime::run", |gate| catch(|| Runtime::current().run(|| gate.wait().copied())).map(drop)),
     ("Runtime::try_run", |gate| Ok(Runtime::current().try_run(|| Ok(*gate.wait()?))?)),
 ];
@@ -76,6 +62,54 @@ fn pool(gate: &Request<()>) -> RequestPool<'_, Result<(), WaitError>> {
     pool
 }
 
+/// What waits in a queue of its own for something that does not happen.
+const QUEUEING: &[(&str, fn() -> Result<(), Error>)] = &[
+    ("Mutex::lock_or_cancelled", || Ok(HELD.lock_or_cancelled().map(drop)?)),
+    ("Mutex::lock_timeout", || Ok(HELD.lock_timeout(LONG).map(drop)?)),
+    ("RawMutex::lock_or_cancelled", || Ok(held_raw().lock_or_cancelled()?)),
+    ("RawMutex::lock_timeout", || Ok(held_raw().lock_timeout(LONG)?)),
+    ("Condvar::wait", || Ok(Condvar::new().wait(&mut Mutex::new(()).lock())?)),
+    ("Condvar::wait_while", || Ok(Condvar::new().wait_while(&mut Mutex::new(()).lock(), |()| true)?)),
+    ("Condvar::wait_timeout", || Ok(Condvar::new().wait_timeout(&mut Mutex::new(()).lock(), LONG)?)),
+    ("Condvar::wait_timeout_while", || {
+        Ok(Condvar::new().wait_timeout_while(&mut Mutex::new(()).lock(), LONG, |()| true)?)
+    }),
+    ("Semaphore::acquire", || Ok(Semaphore::new(0).acquire().map(drop)?)),
+    ("Semaphore::acquire_many", || Ok(Semaphore::new(1).acquire_many(2).map(drop)?)),
+    ("Semaphore::acquire_timeout", || Ok(Semaphore::new(0).acquire_timeout(LONG).map(drop)?)),
+    ("Semaphore::acquire_many_timeout", || Ok(Semaphore::new(1).acquire_many_timeout(2, LONG).map(drop)?)),
+    ("Semaphore::acquire_owned", || Ok(Arc::new(Semaphore::new(0)).acquire_owned().map(drop)?)),
+    ("Semaphore::acquire_many_owned", || Ok(Arc::new(Semaphore::new(1)).acquire_many_owned(2).map(drop)?)),
+    ("Semaphore::acquire_many_owned_timeout", || {
+        Ok(Arc::new(Semaphore::new(1)).acquire_many_owned_timeout(2, LONG).map(drop)?)
+    }),
+    ("Event::wait", || Ok(Event::new().wait()?)),
+    ("Event::wait_timeout", || Ok(Event::new().wait_timeout(LONG)?)),
+    ("Latch::wait", || Ok(Latch::new(1).wait()?)),
+    ("Latch::wait_timeout", || Ok(Latch::new(1).wait_timeout(LONG)?)),
+    ("Once::wait", || Ok(Once::new().wait()?)),
+    ("Once::wait_timeout", || Ok(Once::new().wait_timeout(LONG)?)),
+    ("OnceLock::wait", || Ok(OnceLock::new().wait().copied()?)),
+    ("OnceLock::wait_timeout", || Ok(OnceLock::new().wait_timeout(LONG).copied()?)),
+    ("Barrier::wait", || Ok(Barrier::new(2).wait().map(drop)?)),
+    ("Barrier::wait_timeout", || Ok(Barrier::new(2).wait_timeout(LONG).map(drop)?)),
+    ("Sender::send", || Ok(full().0.send(())?)),
+    ("Sender::send_timeout", || Ok(full().0.send_timeout((), LONG)?)),
+    ("Receiver::recv", || Ok(empty().1.recv()?)),
+    ("Receiver::recv_timeout", || Ok(empty().1.recv_timeout(LONG)?)),
+    ("Receiver::iter", || catch(|| empty().1.iter().for_each(drop))),
+    ("oneshot::Receiver::recv", || {
+        let (_sender, receiver) = oneshot::channel();
+        Ok(receiver.recv()?)
+    }),
+    ("oneshot::Receiver::recv_timeout", || {
+        let (_sender, receiver) = oneshot::channel();
+        Ok(receiver.recv_timeout(LONG)?)
+    }),
+    ("latest::Receiver::recv", || Ok(*latest::channel(()).1.recv()?)),
+    ("latest::Receiver::recv_timeout", || Ok(*latest::channel(()).1.recv_timeout(LONG)?)),
+];
+
 /// A channel that has no room; both its ends.
 fn full() -> (Sender<()>, Receiver<()>) {
     bounded(0)
@@ -86,19 +120,60 @@ fn empty() -> (Sender<()>, Receiver<()>) {
     bounded(1)
 }
 
+/// Never: in the seeded mode any other time comes when nobody else can go on.
+const LONG: Duration = Duration::MAX;
+
+/// A mutex that nobody lets go of, and that nobody holds who could be in a circle.
+static HELD: LazyLock<Mutex<()>> = LazyLock::new(|| {
+    let mutex = Mutex::new(());
+    std::thread::scope(|threads| _ = threads.spawn(|| std::mem::forget(mutex.lock())));
+    mutex
+});
+
+fn held_raw() -> RawMutex {
+    let lock = RawMutex::new();
+    lock.lock();
+    lock
+}
+
+/// Both tables.
+fn waiting() -> impl Iterator<Item = (&'static str, impl Fn(&Request<()>) -> Result<(), Error> + Copy)> {
+    let gated = WAITING.iter().map(|&(name, way)| (name, Some(way), None));
+    let queueing = QUEUEING.iter().map(|&(name, way)| (name, None, Some(way)));
+    gated.chain(queueing).map(|(name, gated, queueing)| {
+        let way = move |gate: &Request<()>| match (gated, queueing) {
+            (Some(way), _) => way(gate),
+            (_, Some(way)) => way(),
+            _ => unreachable!("one of the two"),
+        };
+        (name, way)
+    })
+}
+
 /// What looks, and lets go for a moment at most.
 const LOOKING: &[(&str, fn() -> Result<(), Error>)] =
     &[("yield_now", || Ok(yield_now()?)), ("check_cancelled", || Ok(check_cancelled()?))];
 
-/// What waits and is no cancellation point. A runtime's end is waited for to the end of its grace; `tests/shutdown` has them.
-const UNMOVED: &[&str] = &["Runtime::finish", "Runtime::shutdown"];
+/// What waits and is no cancellation point. A runtime's end is waited for to the end of its grace; `tests/shutdown` has them. A
+/// lock is had in the end, since its holder lets go of it; and so is what somebody makes.
+const UNMOVED: &[&str] = &[
+    "Runtime::finish",
+    "Runtime::shutdown",
+    "Mutex::lock",
+    "RawMutex::lock",
+    "Once::call_once",
+    "OnceLock::set",
+    "OnceLock::get_or_init",
+    "OnceLock::get_or_try_init",
+    "LazyLock::force",
+];
 
 // ---- the table ----------------------------------------------------------------------------------------------------------
 
 #[test]
 fn a_cancel_ends_each_of_them_at_once() {
     on_each(|runtime| {
-        for &(name, way) in WAITING {
+        for (name, way) in waiting() {
             let gate = Gate::new(runtime);
             let closed = gate.request();
             let (tell, told) = mpsc::channel();
@@ -119,7 +194,7 @@ fn a_cancel_ends_each_of_them_at_once() {
 #[test]
 fn in_a_cancelled_request_each_of_them_answers_without_waiting() {
     on_each(|runtime| {
-        for &(name, way) in WAITING {
+        for (name, way) in waiting() {
             let gate = Gate::new(runtime);
             let closed = gate.request();
             let request = root(runtime).name(name).spawn(move || {
@@ -137,7 +212,7 @@ fn in_a_cancelled_request_each_of_them_answers_without_waiting() {
 #[test]
 fn each_of_them_ends_at_once_in_a_foreign_thread_that_runs_the_request() {
     on_each(|runtime| {
-        for &(name, way) in WAITING {
+        for (name, way) in waiting() {
             let gate = Gate::new(runtime);
             let closed = gate.request();
             let (tell, told) = mpsc::channel();
@@ -176,7 +251,7 @@ fn what_only_looks_finds_a_cancel_too() {
 #[test]
 fn each_of_them_may_unwind() {
     on_each(|runtime| {
-        for &(name, way) in WAITING {
+        for (name, way) in waiting() {
             let gate = Gate::new(runtime);
             let closed = gate.request();
             let request = root(runtime).name(name).spawn(move || way(&closed).or_unwind());
@@ -188,9 +263,6 @@ fn each_of_them_may_unwind() {
 }
 
 // ---- nothing is missing -------------------------------------------------------------------------------------------------
-
-/// What is looked at.
-const SOURCES: [&str; 2] = ["runtime/src", "sync/src/channel"];
 
 /// What a public function of the sources is called, and whether it says that it waits.
 fn public_functions(source: &str, mut with: impl FnMut(String, bool)) {
@@ -219,11 +291,11 @@ fn public_functions(source: &str, mut with: impl FnMut(String, bool)) {
             };
             let signature = signature.split("where").next().unwrap_or_default();
             let answers = signature.rsplit_once("->").map_or("", |(_, answer)| answer);
-            let waits = answers.contains("Result<")
-                && ["WaitError", "Cancelled>", "TimeoutError"].iter().any(|error| answers.contains(error))
-                || ["Suspends", "ancellation point", "that `wait` would return"]
-                    .iter()
-                    .any(|say| docs.contains(say));
+            let waits =
+                ["WaitError", "Cancelled>", "TimeoutError"].iter().any(|error| answers.contains(error))
+                    || ["Suspends", "ancellation point", "that `wait` would return"]
+                        .iter()
+                        .any(|say| docs.contains(say));
             with(name, waits);
         } else if code.starts_with("#[") {
             continue;
@@ -238,9 +310,10 @@ fn word(text: &str) -> &str {
 }
 
 fn after_parameters(text: &str) -> &str {
-    let mut depth = 0;
+    let (mut depth, mut before) = (0, ' ');
     let end = text.char_indices().find(|&(_, c)| {
-        depth += i32::from(c == '<') - i32::from(c == '>');
+        depth += i32::from(c == '<') - i32::from(c == '>' && before != '-');
+        before = c;
         depth == 0
     });
     end.map_or("", |(at, _)| text[at + 1..].trim_start())
@@ -256,23 +329,23 @@ fn sources(folder: &Path, with: &mut impl FnMut(&str, &str)) {
             sources(&path, with);
         } else if path.extension().is_some_and(|ending| ending == "rs") && !path.ends_with("tests.rs") {
             let module = NAMED.into_iter().find(|name| path.file_stem().is_some_and(|stem| stem == *name));
-            with(
-                &std::fs::read_to_string(&path).unwrap(),
-                &module.map_or_else(String::new, |name| format!("{name}::")),
-            );
+            let module = module.map_or_else(String::new, |name| format!("{name}::"));
+            with(&std::fs::read_to_string(&path).unwrap(), &module);
         }
     }
 }
 
 #[test]
 fn every_public_function_that_waits_is_in_the_table() {
-    let (mut all, mut waiting) = (0, BTreeSet::new());
-    for folder in SOURCES {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
-        if !folder.exists() {
-            // The published package has no other crates' sources beside it.
-            return;
-        }
+    let folders =
+        ["runtime/src", "sync/src"].map(|folder| Path::new(env!("CARGO_MANIFEST_DIR")).join(folder));
+    if !folders[0].exists() {
+        // The published package has no other crates' sources beside it.
+        return;
+    }
+    let mut waiting = BTreeSet::new();
+    for folder in folders {
+        let mut all = 0;
         sources(&folder, &mut |source, module| {
             public_functions(source, |name, waits| {
                 all += 1;
@@ -281,11 +354,12 @@ fn every_public_function_that_waits_is_in_the_table() {
                 }
             });
         });
+        assert!(all > 50, "the look at {} finds {all} public functions", folder.display());
     }
-    assert!(all > 50, "the look at the sources finds {all} public functions");
     let table: BTreeSet<String> = WAITING
         .iter()
         .map(|(name, _)| *name)
+        .chain(QUEUEING.iter().map(|(name, _)| *name))
         .chain(LOOKING.iter().map(|(name, _)| *name))
         .chain(UNMOVED.iter().copied())
         .map(str::to_owned)
@@ -299,7 +373,7 @@ fn every_public_function_that_waits_is_in_the_table() {
 #[test]
 fn the_look_at_the_sources_sees_what_it_should() {
     let source = "
-impl<'a, T: Into<X<'a>>> Owner<'a, T> {
+impl<'a, T: Into<X<'a>>, F: FnOnce() -> T> Owner<'a, T> {
     /// Plain.
     pub fn plain(&self) -> usize {
     }
@@ -319,9 +393,6 @@ impl<'a, T: Into<X<'a>>> Owner<'a, T> {
     /// Takes what a wait may answer.
     pub fn takes(&self, error: WaitError) -> u32 {
     }
-    /// Makes another of it.
-    pub fn makes(self) -> TimeoutError {
-    }
 }
 /// A cancellation point.
 pub fn free() {
@@ -336,7 +407,6 @@ pub(crate) fn hidden() -> Result<(), WaitError> {
         ("Owner::answers", true),
         ("Owner::says_so", true),
         ("Owner::takes", false),
-        ("Owner::makes", false),
         ("free", true),
     ];
     assert_eq!(found, expected.map(|(name, waits)| (name.to_owned(), waits)));

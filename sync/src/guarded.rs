@@ -1,6 +1,8 @@
 //! The lock of a list of waiters: held for a few instructions, never over a wait, never while a foreign word is touched that could
 //! be waited for.
 
+use std::panic::{RefUnwindSafe, UnwindSafe};
+
 use forebear_context::shim::UnsafeCell;
 use forebear_context::shim::atomic::{AtomicBool, Ordering};
 use forebear_context::shim::hint;
@@ -19,6 +21,10 @@ pub(crate) struct Guarded<Q> {
 unsafe impl<Q> Sync for Guarded<Q> {}
 // SAFETY: as above; what is listed there is listed by reference, and those who list themselves may be on any thread.
 unsafe impl<Q> Send for Guarded<Q> {}
+
+/// Nothing panics under the lock, so what it guards is never seen half done.
+impl<Q> RefUnwindSafe for Guarded<Q> {}
+impl<Q> UnwindSafe for Guarded<Q> {}
 
 impl<Q> Guarded<Q> {
     #[cfg(not(loom))]

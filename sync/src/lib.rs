@@ -5,7 +5,12 @@
 //!
 //! | to | use |
 //! | --- | --- |
-//! | change something one at a time | [`Mutex`] |
+//! | change something one at a time | [`Mutex`]; [`RawMutex`] without a value and a guard |
+//! | wait until something holds of it | [`Condvar`] |
+//! | have so many at a time | [`Semaphore`] |
+//! | wait for something to happen | [`Event`]; [`Latch`] if it happens when several have done their part |
+//! | wait for each other | [`Barrier`] |
+//! | do or make something once | [`Once`]; [`OnceLock`], [`LazyLock`] |
 //! | hand something to somebody else | [`channel`] |
 //!
 //! # How the waiters stand
@@ -13,12 +18,32 @@
 //! In a [`LockQueue`], keyed by urgency: the most urgent goes first, and among equals the one that came first. A place in it lies in the
 //! waiter's own frame, so to wait allocates nothing.
 
+mod barrier;
 pub mod channel;
+mod condvar;
+mod crowd;
+mod event;
 mod guarded;
 mod heap;
+mod latch;
+mod lazy_lock;
 mod lock_queue;
 mod mutex;
+mod once;
+mod once_lock;
 mod raw_lock;
+mod raw_mutex;
+mod semaphore;
+mod stay;
 
+pub use self::barrier::{Barrier, BarrierWaitResult};
+pub use self::condvar::Condvar;
+pub use self::event::Event;
+pub use self::latch::Latch;
+pub use self::lazy_lock::LazyLock;
 pub use self::lock_queue::{Chosen, ChosenList, LockQueue, Place};
-pub use self::mutex::{Mutex, MutexGuard};
+pub use self::mutex::{MappedMutexGuard, Mutex, MutexGuard};
+pub use self::once::Once;
+pub use self::once_lock::OnceLock;
+pub use self::raw_mutex::{RawMutex, UnlockError};
+pub use self::semaphore::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};

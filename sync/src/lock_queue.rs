@@ -188,9 +188,25 @@ impl<T> LockQueue<T> {
     ///
     /// L1. The answer is woken, after the lock has been let go of or before.
     pub unsafe fn choose(&self) -> Option<Chosen<T>> {
+        // SAFETY: by contract.
+        unsafe { self.choose_if(|_| true) }
+    }
+
+    /// The same, but only if `fits` says so of what the most urgent one wants. Nobody passes it: the next is looked at only if the
+    /// first has left its wait.
+    ///
+    /// # Safety
+    ///
+    /// As [`choose`](Self::choose).
+    pub unsafe fn choose_if(&self, mut fits: impl FnMut(&T) -> bool) -> Option<Chosen<T>> {
         loop {
+            let pops = self.pops();
+            // SAFETY: L1, L2.
+            if !fits(unsafe { &pops.first()?.as_ref().value }) {
+                return None;
+            }
             // SAFETY: L1.
-            let place = unsafe { self.pops().pop() }?;
+            let place = unsafe { pops.pop() }?;
             self.len.set(self.len.get() - 1);
             // SAFETY: L2: its waiter must take the lock before it leaves.
             let this = unsafe { place.as_ref() };

@@ -1,16 +1,22 @@
 //! Mutual exclusion.
 
-use std::cell::UnsafeCell; // not modelled: models put what they watch inside
+use std::cell::UnsafeCell; // not modelled: what is in it; the models put a checked cell there
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 use std::time::Duration;
 
-use forebear_context::context::{Reason, with_foreign};
+use forebear_context::context::{Lock, Reason, with_foreign};
 use forebear_context::error::{Cancelled, Cycle, TimeoutError};
 
-use crate::raw_lock::{RawLock, Refused, Terms};
+use crate::raw_lock::{RawLock, Refused, Terms, called};
+
+mod mapped;
+
+pub use self::mapped::MappedMutexGuard;
+
+static MUTEX: Lock = called("Mutex");
 
 /// Mutual exclusion for requests and threads: as [`std::sync::Mutex`], but a request that waits for it is suspended, and a guard may
 /// be held across any wait. There is no poisoning.
@@ -50,7 +56,8 @@ unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
 /// It stays on the thread where it was taken, and may be held across waits.
 #[must_use = "the mutex is unlocked as soon as the guard is dropped"]
 pub struct MutexGuard<'a, T: ?Sized> {
-    mutex: &'a Mutex<T>,
+    /// None: a [`Condvar`](crate::Condvar) could not give the lock back to it.
+    mutex: Option<&'a Mutex<T>>,
     /// `!Send`: the holder's name stands in the lock.
     _stays: PhantomData<*const ()>,
 }
@@ -91,7 +98,8 @@ impl<T: ?Sized> Mutex<T> {
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         if !self.raw.try_fast() {
-            let terms = Terms { reason: Reason::Lock, deadline: None, caller: Location::caller() };
+            let terms =
+                Terms { reason: Reason::Lock, deadline: None, caller: Location::caller(), of: &MUTEX };
             if let Err(refused) = with_foreign(|context| self.raw.waiting(context, terms).wait()) {
                 refuse(refused);
             }
@@ -113,7 +121,8 @@ impl<T: ?Sized> Mutex<T> {
     #[inline(always)]
     #[track_caller]
     pub fn lock_or_cancelled(&self) -> Result<MutexGuard<'_, T>, Cancelled> {
-        let terms = Terms { reason: Reason::LockOrCancelled, deadline: None, caller: Location::caller() };
+        let caller = Location::caller();
+        let terms = Terms { reason: Reason::LockOrCancelled, deadline: None, caller, of: &MUTEX };
         match with_foreign(|context| self.raw.waiting(context, terms).wait()) {
             Ok(()) => Ok(self.guard()),
             Err(Refused::Cancelled) => Err(Cancelled::new()),
@@ -138,7 +147,7 @@ impl<T: ?Sized> Mutex<T> {
         let caller = Location::caller();
         let waited = with_foreign(|context| {
             let deadline = context.deadline(timeout);
-            let terms = Terms { reason: Reason::LockOrCancelled, deadline, caller };
+            let terms = Terms { reason: Reason::LockOrCancelled, deadline, caller, of: &MUTEX };
             self.raw.waiting(context, terms).wait()
         });
         match waited {
@@ -168,14 +177,43 @@ impl<T: ?Sized> Mutex<T> {
     /// The guard of the lock that the caller has just taken.
     #[inline(always)]
     fn guard(&self) -> MutexGuard<'_, T> {
-        MutexGuard { mutex: self, _stays: PhantomData }
+        MutexGuard { mutex: Some(self), _stays: PhantomData }
     }
+}
+
+impl<'a, T: ?Sized> MutexGuard<'a, T> {
+    /// The mutex itself.
+    #[inline(always)]
+    fn mutex(&self) -> &'a Mutex<T> {
+        match self.mutex {
+            Some(mutex) => mutex,
+            None => lost(),
+        }
+    }
+
+    /// The lock below, to be let go of and taken again while the guard is lent.
+    #[inline(always)]
+    pub(crate) fn raw(&self) -> &'a RawLock {
+        &self.mutex().raw
+    }
+
+    /// The lock could not be taken again: the guard is good for nothing from now on.
+    pub(crate) fn lose(&mut self) {
+        self.mutex = None;
+    }
+}
+
+/// Somebody has caught the panic by which a wait for a condition said that its mutex is part of a deadlock.
+#[cold]
+#[inline(never)]
+fn lost() -> ! {
+    panic!("forebear: this guard has lost its mutex, in a deadlock that its wait for a Condvar was told of")
 }
 
 /// A wait without limit was refused.
 #[cold]
 #[track_caller]
-fn refuse(refused: Refused) -> ! {
+pub(crate) fn refuse(refused: Refused) -> ! {
     match refused {
         Refused::Circular(cycle) => deadlock(&cycle),
         Refused::TimedOut | Refused::Cancelled => unreachable!("the wait had no limit"),
@@ -192,8 +230,10 @@ pub(crate) fn deadlock(cycle: &Cycle) -> ! {
 impl<T: ?Sized> Drop for MutexGuard<'_, T> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: a guard is made when the lock was taken, and dropped once.
-        unsafe { self.mutex.raw.unlock() }
+        if let Some(mutex) = self.mutex {
+            // SAFETY: a guard is made when the lock was taken, and dropped once.
+            unsafe { mutex.raw.unlock() }
+        }
     }
 }
 
@@ -203,7 +243,7 @@ impl<T: ?Sized> Deref for MutexGuard<'_, T> {
     #[inline(always)]
     fn deref(&self) -> &T {
         // SAFETY: the lock is the guard's.
-        unsafe { &*self.mutex.value.get() }
+        unsafe { &*self.mutex().value.get() }
     }
 }
 
@@ -211,7 +251,7 @@ impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
     #[inline(always)]
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as above, and the guard is borrowed alone.
-        unsafe { &mut *self.mutex.value.get() }
+        unsafe { &mut *self.mutex().value.get() }
     }
 }
 

@@ -1,9 +1,10 @@
-//! The lock below [`Mutex`](crate::Mutex): a word and a queue.
+//! The lock below [`Mutex`](crate::Mutex) and its kin: a word and a queue.
 //!
 //! # Vocabulary
 //!
 //! * **holder**: the context that has the lock. Its address stands in the word, in the same exchange that takes the lock; it is a hint
-//!   ([`forebear_context::context::OwnerWait`]). None stands there for a thread that no runtime knows, and for the raw form.
+//!   ([`forebear_context::context::OwnerWait`]). None stands there for a thread that no runtime knows, and for the raw form
+//!   ([`RawMutex`](crate::RawMutex)), which anybody may release.
 //! * **to barge**: to take a lock that is free while others wait for it.
 //! * **to lose**: to be woken and find the lock taken.
 //! * **hand over**: to give the lock to a waiter instead of leaving it free.
@@ -36,6 +37,10 @@
 //!
 //! *The lock's memory.* The release touches the lock last when it lets go of the word: whoever has it then may free it. The queue has
 //! been left before, and whoever was chosen is woken after, by its own place, which stays until then (L3).
+//!
+//! *Release against release.* Only of the raw form can there be two at once. Each of them that clears `LOCKED` in an exchange, or hands
+//! over a lock that is locked, has released it; another finds it free, and has released nothing. Whom that one has chosen in vain
+//! goes on as one that was woken.
 //!
 //! # Invariants
 //!
@@ -113,6 +118,8 @@ pub(crate) struct Terms {
     pub deadline: Option<Instant>,
     /// By whom.
     pub caller: &'static Location<'static>,
+    /// What the lock is called: one that [`called`] has made.
+    pub of: &'static Lock,
 }
 
 /// Why a lock was not had.
@@ -146,7 +153,7 @@ pub(crate) struct Waiting<'a> {
 
 /// The calling context, if it has one, for the word.
 #[inline(always)]
-fn me() -> *mut Context {
+pub(crate) fn me() -> *mut Context {
     current().map_or(ptr::null_mut(), NonNull::as_ptr)
 }
 
@@ -169,7 +176,7 @@ const _: () = assert!(align_of::<Context>() > BITS);
 
 /// Counts the locks of a context, so that it is known to be worth waiting for.
 #[inline(always)]
-fn took(context: *mut Context) {
+pub(crate) fn took(context: *mut Context) {
     // SAFETY: the calling context.
     if let Some(context) = unsafe { context.as_ref() } {
         context.locks().set(context.locks().get() + 1);
@@ -178,10 +185,18 @@ fn took(context: *mut Context) {
 
 /// A guard may have been carried here from another stack.
 #[inline(always)]
-fn gave(context: *mut Context) {
+pub(crate) fn gave(context: *mut Context) {
     // SAFETY: as above.
     if let Some(context) = unsafe { context.as_ref() } {
         context.locks().set(context.locks().get().saturating_sub(1));
+    }
+}
+
+/// The calling context has given back what others wait for.
+pub(crate) fn gave_back(here: Option<&Context>) {
+    if let Some(here) = here {
+        // SAFETY: its own table, on its own stack.
+        unsafe { (here.table().gave_back)(here) };
     }
 }
 
@@ -236,6 +251,14 @@ impl RawLock {
         false
     }
 
+    /// Takes the raw form, in which nobody's name stands, if it is free.
+    #[inline]
+    pub(crate) fn try_lock_unnamed(&self) -> bool {
+        let nobody = ptr::null_mut();
+        self.word.compare_exchange(nobody, with_bits(nobody, LOCKED), ACQUIRE, Ordering::Relaxed).is_ok()
+            || self.barge(nobody)
+    }
+
     /// A wait for it by `context`, which is the calling one.
     pub(crate) fn waiting<'a>(&'a self, context: &'a Context, terms: Terms) -> Waiting<'a> {
         Waiting {
@@ -248,6 +271,11 @@ impl RawLock {
             came: false,
             first_loss: None,
         }
+    }
+
+    /// The same for the raw form.
+    pub(crate) fn waiting_unnamed<'a>(&'a self, context: &'a Context, terms: Terms) -> Waiting<'a> {
+        Waiting { holder: ptr::null_mut(), ..self.waiting(context, terms) }
     }
 
     /// Lets go of it.
@@ -264,19 +292,31 @@ impl RawLock {
             .compare_exchange(with_bits(me, LOCKED), ptr::null_mut(), RELEASE, Ordering::Relaxed)
             .is_err()
         {
-            self.unlock_slowly(me);
+            let released = self.unlock_slowly(true);
+            debug_assert!(released, "R1");
         }
     }
 
+    /// Lets go of the raw form; false if it is free.
+    #[inline]
+    pub(crate) fn unlock_unnamed(&self) -> bool {
+        let nobody = ptr::null_mut();
+        self.word.compare_exchange(with_bits(nobody, LOCKED), nobody, RELEASE, Ordering::Relaxed).is_ok()
+            || self.unlock_slowly(false)
+    }
+
+    /// Answers whether it was locked. `named`: whom it is handed over to is to stand in the word.
     #[cold]
     #[inline(never)]
-    fn unlock_slowly(&self, me: *mut Context) {
+    fn unlock_slowly(&self, named: bool) -> bool {
         // SAFETY: the calling context.
-        let here = unsafe { me.as_ref() };
+        let here = unsafe { me().as_ref() };
         let place = here.map_or(0, |here| here.place().get());
         loop {
             let word = self.word.load(Ordering::Relaxed);
-            debug_assert!(bits(word) & LOCKED != 0, "R1");
+            if bits(word) & LOCKED == 0 {
+                return false;
+            }
             if bits(word) & (PARKED | RESERVED) != PARKED {
                 // Nobody to wake; or the lock is left to the one that has reserved it, and is looking.
                 let free = ptr::without_provenance_mut(bits(word) & !LOCKED);
@@ -294,36 +334,28 @@ impl RawLock {
                 }
                 chosen.map(|chosen| (chosen, local))
             });
-            match chosen {
-                None => continue,
-                Some((chosen, true)) => {
-                    // R1: it stays locked.
-                    let to = ptr::from_ref(chosen.context()).cast_mut();
-                    chosen.place().value.set(true);
-                    #[cfg(mutant = "handed_over_free")]
-                    self.change(|word| ptr::without_provenance_mut(bits(word) & !LOCKED));
-                    #[cfg(not(mutant = "handed_over_free"))]
-                    self.change(|word| with_bits(to, bits(word)));
-                    self.gave_back(here);
-                    chosen.wake();
-                    return;
-                }
-                Some((chosen, false)) => {
-                    self.change(|word| ptr::without_provenance_mut(bits(word) & !LOCKED));
-                    self.gave_back(here);
-                    chosen.wake();
-                    return;
-                }
-            }
+            let Some((chosen, local)) = chosen else { continue };
+            let was = if local {
+                // R1: it stays locked.
+                let to = if named { ptr::from_ref(chosen.context()).cast_mut() } else { ptr::null_mut() };
+                #[cfg(mutant = "handed_over_free")]
+                let was = self.change(|word| ptr::without_provenance_mut(bits(word) & !LOCKED));
+                #[cfg(not(mutant = "handed_over_free"))]
+                let was = self.change(|word| match bits(word) & LOCKED {
+                    0 => word,
+                    _ => with_bits(to, bits(word)),
+                });
+                chosen.place().value.set(bits(was) & LOCKED != 0);
+                was
+            } else {
+                self.change(|word| ptr::without_provenance_mut(bits(word) & !LOCKED))
+            };
+            gave_back(here);
+            chosen.wake();
+            return bits(was) & LOCKED != 0;
         }
-        self.gave_back(here);
-    }
-
-    fn gave_back(&self, here: Option<&Context>) {
-        if let Some(here) = here {
-            // SAFETY: its own table, on its own stack.
-            unsafe { (here.table().gave_back)(here) };
-        }
+        gave_back(here);
+        true
     }
 
     /// Exchanges the word. Answers what it was.
@@ -381,11 +413,12 @@ impl Waiting<'_> {
             if lock.barge(self.holder) {
                 return Step::Taken;
             }
-            context.about_to_wait(LOCK.what);
+            context.about_to_wait(self.terms.of.what);
             let lock_at = NonNull::from(lock).cast();
             let node = NonNull::from(&mut self.place).cast();
             // SAFETY: both stay as long as the wait, which `self` outlives where it is.
-            let wait = self.wait.write(unsafe { OwnerWait::new(lock_at, node, &LOCK, self.terms.caller) });
+            let wait =
+                self.wait.write(unsafe { OwnerWait::new(lock_at, node, self.terms.of, self.terms.caller) });
             let ticket = context.begin_owned(self.terms.reason, wait);
             let place = if self.came {
                 // SAFETY: written when it came, and out of the queue since it was woken.
@@ -529,23 +562,24 @@ impl RawLock {
     }
 }
 
-/// What may be asked of a lock that is waited for.
-static LOCK: Lock = Lock {
-    what: "Mutex",
-    owner: |lock| {
-        // SAFETY: by the contract of `OwnerWait`.
-        let lock = unsafe { lock.cast::<RawLock>().as_ref() };
-        // Old news does no harm: see the argument in `owner`.
-        holder(lock.word.load(Ordering::Relaxed))
-    },
-    promote: |lock, node, key| {
-        // SAFETY: as above.
-        let (lock, place) =
-            unsafe { (lock.cast::<RawLock>().as_ref(), node.cast::<Place<Handed>>().as_ref()) };
-        // SAFETY: L1.
-        lock.queue.with(|queue| unsafe { queue.promote(place, key) });
-    },
-};
+/// What may be asked of a lock that is waited for, which has this name.
+pub(crate) const fn called(what: &'static str) -> Lock {
+    Lock { what, owner, promote }
+}
+
+unsafe fn owner(lock: NonNull<()>) -> *const Context {
+    // SAFETY: by the contract of `OwnerWait`.
+    let lock = unsafe { lock.cast::<RawLock>().as_ref() };
+    // Old news does no harm: see the argument in `forebear_context::context::OwnerWait`'s module.
+    holder(lock.word.load(Ordering::Relaxed))
+}
+
+unsafe fn promote(lock: NonNull<()>, node: NonNull<()>, key: u64) {
+    // SAFETY: as above.
+    let (lock, place) = unsafe { (lock.cast::<RawLock>().as_ref(), node.cast::<Place<Handed>>().as_ref()) };
+    // SAFETY: L1.
+    lock.queue.with(|queue| unsafe { queue.promote(place, key) });
+}
 
 impl std::fmt::Debug for Waiting<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

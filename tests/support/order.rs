@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use forebear::{Request, RequestBuilder, Runtime};
+use forebear::{Priority, Request, RequestBuilder, Runtime, State};
 
-use super::{Flag, Joined, Watchdog, runtime};
+use super::{Flag, Joined, Watchdog, runtime, until};
 
 /// What happened, in order.
 #[derive(Clone, Default)]
@@ -73,3 +73,34 @@ pub(crate) fn on_one(test: impl FnOnce(&Runtime, Log)) {
     let runtime = runtime(1);
     test(&runtime, Log::default());
 }
+
+/// Requests of several priorities that call `wait` one after the other and then note who they are; they sleep there when this
+/// returns. On one worker. In the order in which they should go on they are [`BY_URGENCY`].
+pub(crate) fn wait_by_urgency(
+    runtime: &Runtime,
+    log: &Log,
+    wait: impl FnOnce() + Clone + Send + 'static,
+) -> Vec<Request<()>> {
+    let comers = [
+        ("normal 1", Priority::NORMAL),
+        ("background", Priority::BACKGROUND),
+        ("normal 2", Priority::NORMAL),
+        ("urgent", Priority::URGENT),
+    ];
+    let comer = |(name, priority)| {
+        let (wait, log) = (wait.clone(), log.clone());
+        let request = root(runtime).priority(priority).spawn(move || {
+            wait();
+            log.note(name);
+        });
+        until(|| request.state() == State::Suspended);
+        request
+    };
+    let waiting = comers.into_iter().map(comer).collect();
+    // The last has come to the list when something else can run.
+    runtime.spawn(|| ()).wait().unwrap();
+    waiting
+}
+
+/// See [`wait_by_urgency`].
+pub(crate) const BY_URGENCY: [&str; 4] = ["urgent", "normal 1", "normal 2", "background"];

@@ -18,6 +18,7 @@ struct Actor {
 }
 
 static TABLE: Table = Table { now, ..ForeignContext::TABLE };
+static LOCK: Lock = called("Mutex");
 
 unsafe fn now(context: &Context) -> Instant {
     static BEGIN: OnceLock<Instant> = OnceLock::new();
@@ -44,7 +45,7 @@ impl Actor {
     }
 
     fn wait_for<'a>(&'a self, lock: &'a RawLock) -> Waiting<'a> {
-        let terms = Terms { reason: Reason::Lock, deadline: None, caller: Location::caller() };
+        let terms = Terms { reason: Reason::Lock, deadline: None, caller: Location::caller(), of: &LOCK };
         lock.waiting(self.context(), terms)
     }
 }

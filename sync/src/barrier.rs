@@ -1,0 +1,190 @@
+//! Waiting for each other.
+//!
+//! # The race
+//!
+//! *The last one against a leaver.* Whoever comes last lets all others go, under the lock of the queue. One of them may have been
+//! cancelled a moment ago, or its time may be up, and it has not come to the lock yet to be taken out of the count. Then it is too late:
+//! it has been counted, the generation is over, and it answers as one of it. So each generation has exactly as many as it should.
+
+use std::cell::Cell;
+use std::fmt;
+use std::panic::Location;
+use std::time::Duration;
+
+use forebear_context::context::{Reason, with_foreign};
+use forebear_context::error::{Cancelled, TimeoutError};
+
+use crate::crowd::everybody;
+use crate::guarded::Guarded;
+use crate::lock_queue::{ChosenList, LockQueue, Place};
+use crate::raw_lock::Refused;
+use crate::stay::{Limit, Seat, Terms, stay};
+
+/// Where so many wait for each other, again and again: as [`std::sync::Barrier`], for requests and threads.
+///
+/// # Generations
+///
+/// When as many as were asked for have come, all go on, and the next that comes is the first of the next generation. One that leaves
+/// before, since it was cancelled or its time is up, is taken out of the count again, as if it had not come. If it leaves at the moment
+/// when the last one comes, it has been counted, and its wait answers `Ok`.
+///
+/// # Fairness
+///
+/// All go on at once, the most urgent first.
+///
+/// ```
+/// use forebear_sync::Barrier;
+///
+/// static BOTH: Barrier = Barrier::new(2);
+/// let thread = std::thread::spawn(|| BOTH.wait());
+/// let here = BOTH.wait()?;
+/// let there = thread.join().unwrap()?;
+/// assert!(here.is_leader() != there.is_leader());
+/// # Ok::<(), forebear_context::error::Cancelled>(())
+/// ```
+pub struct Barrier {
+    parties: usize,
+    standing: Guarded<Standing>,
+}
+
+struct Standing {
+    queue: LockQueue,
+    /// How many of this generation have come.
+    came: Cell<usize>,
+}
+
+/// What a [`Barrier`] answers.
+#[derive(Debug)]
+pub struct BarrierWaitResult {
+    is_leader: bool,
+}
+
+impl BarrierWaitResult {
+    /// Whether it was the last that came: exactly one of each generation.
+    #[must_use]
+    pub fn is_leader(&self) -> bool {
+        self.is_leader
+    }
+}
+
+/// One wait.
+struct Arrival<'a> {
+    barrier: &'a Barrier,
+    is_last: Cell<bool>,
+}
+
+impl Barrier {
+    /// A barrier for so many. At one for none, or for one, nobody waits.
+    #[cfg(not(loom))]
+    pub const fn new(parties: usize) -> Barrier {
+        let standing = Standing { queue: LockQueue::new(), came: Cell::new(0) };
+        Barrier { parties, standing: Guarded::new(standing) }
+    }
+
+    /// A barrier for so many. At one for none, or for one, nobody waits.
+    #[cfg(loom)]
+    pub fn new(parties: usize) -> Barrier {
+        let standing = Standing { queue: LockQueue::new(), came: Cell::new(0) };
+        Barrier { parties, standing: Guarded::new(standing) }
+    }
+
+    /// Waits until as many have come as are to come.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`Cancelled`], and it has not come.
+    ///
+    /// # Panics
+    ///
+    /// In a `no_suspend` region, if it would have to wait.
+    #[inline(always)]
+    #[track_caller]
+    pub fn wait(&self) -> Result<BarrierWaitResult, Cancelled> {
+        self.within(Limit::Never, Location::caller()).map_err(Refused::untimed)
+    }
+
+    /// The same, for `timeout` at most, on the clock of the runtime.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`TimeoutError::TimedOut`] or [`TimeoutError::Cancelled`], and it has not come.
+    ///
+    /// # Panics
+    ///
+    /// As [`wait`](Self::wait).
+    #[inline(always)]
+    #[track_caller]
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<BarrierWaitResult, TimeoutError> {
+        self.within(Limit::After(timeout), Location::caller()).map_err(Refused::timed)
+    }
+
+    /// How many are to come.
+    pub fn parties(&self) -> usize {
+        self.parties
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    fn within(&self, limit: Limit, caller: &'static Location<'static>) -> Result<BarrierWaitResult, Refused> {
+        let arrival = Arrival { barrier: self, is_last: Cell::new(false) };
+        let terms = Terms { reason: Reason::Barrier, what: "Barrier", limit, caller };
+        with_foreign(|context| stay(&arrival, context, (), terms))?;
+        Ok(BarrierWaitResult { is_leader: arrival.is_last.get() })
+    }
+}
+
+impl Arrival<'_> {
+    /// Comes: has all go on if it is the last, and else calls `stand`, under the lock. Answers whether it is the last.
+    fn come(&self, stand: impl FnOnce(&Standing)) -> bool {
+        let chosen = self.barrier.standing.with(|standing| {
+            if standing.came.get() + 1 < self.barrier.parties {
+                stand(standing);
+                return None;
+            }
+            standing.came.set(0);
+            Some(everybody(&standing.queue))
+        });
+        self.is_last.set(chosen.is_some());
+        chosen.map(ChosenList::wake).is_some()
+    }
+}
+
+impl Seat<()> for Arrival<'_> {
+    fn at_once(&self, (): &()) -> bool {
+        self.come(|_| ())
+    }
+
+    fn enter(&self, place: &Place) -> bool {
+        // The last but one may have come since.
+        let is_last = self.come(|standing| {
+            standing.came.set(standing.came.get() + 1);
+            // SAFETY: L1; L2: the place stays in its frame until it is out.
+            unsafe { standing.queue.enter(place) };
+        });
+        !is_last
+    }
+
+    fn leave(&self, place: &Place) -> bool {
+        self.barrier.standing.with(|standing| {
+            // SAFETY: L1.
+            let stood = unsafe { standing.queue.remove(place) };
+            #[cfg(mutant = "barrier_leaver_always_leaves")]
+            let stood = stood || standing.came.get() > 0;
+            if stood {
+                standing.came.set(standing.came.get() - 1);
+            }
+            stood
+        })
+    }
+}
+
+impl fmt::Debug for Barrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let came = self.standing.with(|standing| standing.came.get());
+        f.debug_struct("Barrier").field("parties", &self.parties).field("came", &came).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,332 @@
+//! Waiting for a condition on what a mutex guards.
+//!
+//! # How it goes
+//!
+//! A waiter lists itself while it still has the mutex, and lets go of that afterwards. So whoever changes the value under the mutex and
+//! then notifies finds it in the list. It is woken, and not moved to the mutex's queue, since its place there would be another; it takes
+//! the mutex again like any newcomer, on each way out.
+//!
+//! # The races
+//!
+//! *Notification against a leaver.* The notifier chooses under the lock of the list: who has left its wait refuses, and the next is
+//! chosen. Who was chosen answers `Ok`, also if it was cancelled since; so each notification reaches somebody who says so, if anybody
+//! waits.
+//!
+//! # Invariants
+//!
+//! * **V1** While somebody is listed, `mutex` is the lock that all who are listed will take again.
+//! * **V2** `wait` returns with the mutex locked, or not at all: then the guard has lost it, and lets go of nothing.
+
+use std::cell::Cell;
+use std::fmt;
+use std::panic::Location;
+use std::ptr;
+use std::time::Duration;
+
+use forebear_context::context::{Lock, Reason, with_foreign};
+use forebear_context::error::{Cancelled, TimeoutError};
+
+use crate::guarded::Guarded;
+use crate::lock_queue::{ChosenList, LockQueue, Place};
+use crate::mutex::{MutexGuard, deadlock};
+use crate::raw_lock::{RawLock, Refused, Terms as LockTerms, called};
+use crate::stay::{Limit, Seat, Terms, stay};
+
+static MUTEX: Lock = called("Mutex");
+
+/// Waiting for a condition on what a [`Mutex`](crate::Mutex) guards: as [`std::sync::Condvar`], but a request that waits is suspended,
+/// and the guard is lent, not given away. Any number may wait, requests and threads.
+///
+/// Each wait lets go of the mutex and takes it again before it returns, however it ends: also when it was cancelled, and when time is
+/// up. It is not woken without a notification; but somebody else may have had the mutex before it, so look at the condition again,
+/// or have [`wait_while`](Self::wait_while) do it.
+///
+/// A notification that nobody waits for is lost. One that meets a waiter which leaves at that moment goes to the next.
+///
+/// # Fairness
+///
+/// The most urgent waiter is notified first, among equals the one that came first. It then takes the mutex as any other:
+/// see [`Mutex`](crate::Mutex#fairness).
+///
+/// # Deadlocks
+///
+/// Nobody in particular is waited for, so a circle that leads through a wait for a notification is not found. One through the mutex
+/// that is to be taken again is, and panics; the guard has lost the mutex then, and is good for nothing but to be dropped.
+///
+/// ```
+/// use forebear_sync::{Condvar, Mutex};
+///
+/// static READY: Mutex<bool> = Mutex::new(false);
+/// static CHANGED: Condvar = Condvar::new();
+///
+/// let thread = std::thread::spawn(|| {
+///     *READY.lock() = true;
+///     CHANGED.notify_one();
+/// });
+/// let mut ready = READY.lock();
+/// while !*ready {
+///     CHANGED.wait(&mut ready)?;
+/// }
+/// drop(ready);
+/// thread.join().unwrap();
+/// # Ok::<(), forebear_context::error::Cancelled>(())
+/// ```
+pub struct Condvar {
+    waiters: Guarded<Waiters>,
+}
+
+struct Waiters {
+    queue: LockQueue,
+    /// V1.
+    mutex: Cell<*const RawLock>,
+}
+
+/// One wait.
+struct Waiter<'a> {
+    condvar: &'a Condvar,
+    mutex: &'a RawLock,
+    /// It has let go of the mutex.
+    left: Cell<bool>,
+}
+
+impl Condvar {
+    /// A condition that nobody waits for.
+    #[cfg(not(loom))]
+    pub const fn new() -> Condvar {
+        Condvar { waiters: Guarded::new(Waiters { queue: LockQueue::new(), mutex: Cell::new(ptr::null()) }) }
+    }
+
+    /// A condition that nobody waits for.
+    #[cfg(loom)]
+    pub fn new() -> Condvar {
+        Condvar { waiters: Guarded::new(Waiters { queue: LockQueue::new(), mutex: Cell::new(ptr::null()) }) }
+    }
+
+    /// Lets go of the mutex, waits until it is notified, and takes the mutex again.
+    ///
+    /// Suspends. A cancellation point, which takes the mutex again, too.
+    ///
+    /// # Errors
+    ///
+    /// [`Cancelled`]; at once, and without letting go of the mutex, if the request was cancelled before.
+    ///
+    /// # Panics
+    ///
+    /// If others wait at this moment with another mutex; in a `no_suspend` region; and if the mutex cannot be taken again because of a
+    /// circle of locks and requests, which is named.
+    #[inline(always)]
+    #[track_caller]
+    pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) -> Result<(), Cancelled> {
+        self.within(guard, Limit::Never, Location::caller()).map_err(Refused::untimed)
+    }
+
+    /// Waits for as long as `condition` answers true of the value. Asks first; if the answer is false it does not wait.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`Cancelled`]; at once, and without asking, if the request was cancelled before.
+    ///
+    /// # Panics
+    ///
+    /// As [`wait`](Self::wait); and if `condition` does.
+    #[inline(always)]
+    #[track_caller]
+    pub fn wait_while<T: ?Sized>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        mut condition: impl FnMut(&mut T) -> bool,
+    ) -> Result<(), Cancelled> {
+        let caller = Location::caller();
+        if is_cancelled() {
+            return Err(Cancelled::new());
+        }
+        while condition(guard) {
+            self.within(guard, Limit::Never, caller).map_err(Refused::untimed)?;
+        }
+        Ok(())
+    }
+
+    /// As [`wait`](Self::wait), for `timeout` at most, on the clock of the runtime. To take the mutex again may take longer.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`TimeoutError::TimedOut`], and no notification was lost on this wait; [`TimeoutError::Cancelled`].
+    ///
+    /// # Panics
+    ///
+    /// As [`wait`](Self::wait).
+    #[inline(always)]
+    #[track_caller]
+    pub fn wait_timeout<T: ?Sized>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        timeout: Duration,
+    ) -> Result<(), TimeoutError> {
+        self.within(guard, Limit::After(timeout), Location::caller()).map_err(Refused::timed)
+    }
+
+    /// As [`wait_while`](Self::wait_while), for `timeout` at most. When time is up it asks once more.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`TimeoutError::TimedOut`] if time is up and the answer is still true; [`TimeoutError::Cancelled`].
+    ///
+    /// # Panics
+    ///
+    /// As [`wait_while`](Self::wait_while).
+    #[inline(always)]
+    #[track_caller]
+    pub fn wait_timeout_while<T: ?Sized>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        timeout: Duration,
+        mut condition: impl FnMut(&mut T) -> bool,
+    ) -> Result<(), TimeoutError> {
+        let caller = Location::caller();
+        if is_cancelled() {
+            return Err(TimeoutError::Cancelled);
+        }
+        if !condition(guard) {
+            return Ok(());
+        }
+        let limit = Limit::At(with_foreign(|context| context.deadline(timeout)));
+        loop {
+            let answer = self.within(guard, limit, caller).map_err(Refused::timed);
+            match answer {
+                Err(TimeoutError::Cancelled) => return answer,
+                _ if !condition(guard) => return Ok(()),
+                Err(TimeoutError::TimedOut) => return answer,
+                Ok(()) => {}
+            }
+        }
+    }
+
+    /// One wait.
+    #[inline(always)]
+    #[track_caller]
+    fn within<T: ?Sized>(
+        &self,
+        guard: &mut MutexGuard<'_, T>,
+        limit: Limit,
+        caller: &'static Location<'static>,
+    ) -> Result<(), Refused> {
+        let mutex = guard.raw();
+        let waiter = Waiter { condvar: self, mutex, left: Cell::new(false) };
+        let terms = Terms { reason: Reason::Condition, what: "Condvar", limit, caller };
+        let again = LockTerms { reason: Reason::Lock, deadline: None, caller, of: &MUTEX };
+        let (answer, locked) = with_foreign(|context| {
+            let answer = stay(&waiter, context, (), terms);
+            let locked = match waiter.left.get() && !mutex.try_fast() {
+                true => mutex.waiting(context, again).wait(),
+                false => Ok(()),
+            };
+            (answer, locked)
+        });
+        if let Err(refused) = locked {
+            // V2.
+            guard.lose();
+            match refused {
+                Refused::Circular(cycle) => deadlock(&cycle),
+                Refused::TimedOut | Refused::Cancelled => unreachable!("the wait had no limit"),
+            }
+        }
+        if answer.is_ok() && !waiter.left.get() {
+            two_mutexes();
+        }
+        answer
+    }
+
+    /// Has the most urgent waiter go on, if anybody waits. Answers whether. Never waits, and needs no mutex to be held.
+    #[inline]
+    pub fn notify_one(&self) -> bool {
+        self.notify(1) == 1
+    }
+
+    /// Has so many go on at most, the most urgent first. Answers how many. Never waits.
+    #[inline(never)]
+    pub fn notify(&self, n: usize) -> usize {
+        let mut chosen = ChosenList::new();
+        self.waiters.with(|waiters| {
+            for _ in 0..n {
+                // SAFETY: L1; they are woken below.
+                match unsafe { waiters.queue.choose() } {
+                    Some(one) => chosen.push(one),
+                    None => break,
+                }
+            }
+        });
+        chosen.wake()
+    }
+
+    /// Has all go on who wait now. Answers how many. Never waits.
+    #[inline]
+    pub fn notify_all(&self) -> usize {
+        self.notify(usize::MAX)
+    }
+}
+
+/// Whether the calling request was told to stop.
+fn is_cancelled() -> bool {
+    with_foreign(|context| context.is_cancelled())
+}
+
+#[cold]
+#[track_caller]
+fn two_mutexes() -> ! {
+    panic!("forebear: a Condvar was waited on with two mutexes at once")
+}
+
+impl Seat<()> for Waiter<'_> {
+    fn at_once(&self, (): &()) -> bool {
+        false
+    }
+
+    fn enter(&self, place: &Place) -> bool {
+        let mine = ptr::from_ref(self.mutex);
+        let entered = self.condvar.waiters.with(|waiters| {
+            if !waiters.queue.is_empty() && waiters.mutex.get() != mine {
+                return false;
+            }
+            waiters.mutex.set(mine);
+            // SAFETY: L1; L2: the place stays in its frame until it is out.
+            unsafe { waiters.queue.enter(place) };
+            true
+        });
+        if entered {
+            self.left.set(true);
+            // SAFETY: the guard that was lent stands for the lock, and for nothing until the lock is taken again (V2).
+            unsafe { self.mutex.unlock() };
+        }
+        entered
+    }
+
+    fn leave(&self, place: &Place) -> bool {
+        #[cfg(mutant = "condvar_leaver_stays_listed")]
+        return true;
+        #[cfg(not(mutant = "condvar_leaver_stays_listed"))]
+        {
+            // SAFETY: L1.
+            self.condvar.waiters.with(|waiters| unsafe { waiters.queue.remove(place) });
+            true
+        }
+    }
+}
+
+impl Default for Condvar {
+    fn default() -> Self {
+        Condvar::new()
+    }
+}
+
+impl fmt::Debug for Condvar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let waiting = self.waiters.with(|waiters| waiters.queue.len());
+        f.debug_struct("Condvar").field("waiting", &waiting).finish_non_exhaustive()
+    }
+}

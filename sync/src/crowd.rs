@@ -1,0 +1,92 @@
+//! Those who wait for one thing to happen, and all go on when it has: below [`Event`](crate::Event) and [`Latch`](crate::Latch).
+
+use std::panic::Location;
+
+use forebear_context::context::{Reason, with_foreign};
+
+use crate::guarded::Guarded;
+use crate::lock_queue::{ChosenList, LockQueue, Place};
+use crate::raw_lock::Refused;
+use crate::stay::{Limit, Seat, Terms, stay};
+
+/// See the module head.
+#[derive(Debug)]
+pub(crate) struct Crowd {
+    queue: Guarded<LockQueue>,
+}
+
+/// What a crowd waits for.
+struct Outside<'a, F> {
+    crowd: &'a Crowd,
+    has_happened: F,
+}
+
+impl Crowd {
+    #[cfg(not(loom))]
+    pub(crate) const fn new() -> Crowd {
+        Crowd { queue: Guarded::new(LockQueue::new()) }
+    }
+
+    #[cfg(loom)]
+    pub(crate) fn new() -> Crowd {
+        Crowd { queue: Guarded::new(LockQueue::new()) }
+    }
+
+    /// Waits until [`let_go`](Self::let_go) is called, unless it has happened. To be inlined, as [`stay`].
+    #[inline(always)]
+    pub(crate) fn wait(
+        &self,
+        what: &'static str,
+        limit: Limit,
+        caller: &'static Location<'static>,
+        has_happened: impl Fn() -> bool,
+    ) -> Result<(), Refused> {
+        let terms = Terms { reason: Reason::Event, what, limit, caller };
+        with_foreign(|context| stay(&Outside { crowd: self, has_happened }, context, (), terms))
+    }
+
+    /// It has happened, and whoever asks from now on is told so: all who stand here go on.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn let_go(&self) {
+        self.queue.with(everybody).wake();
+    }
+}
+
+/// Chooses all who stand in a queue. Under its lock; they are to be woken.
+pub(crate) fn everybody<T>(queue: &LockQueue<T>) -> ChosenList<T> {
+    let mut chosen = ChosenList::new();
+    // SAFETY: L1, by the caller, who wakes them.
+    while let Some(one) = unsafe { queue.choose() } {
+        chosen.push(one);
+    }
+    chosen
+}
+
+impl<F: Fn() -> bool> Seat<()> for Outside<'_, F> {
+    fn at_once(&self, (): &()) -> bool {
+        (self.has_happened)()
+    }
+
+    fn enter(&self, place: &Place) -> bool {
+        #[cfg(mutant = "crowd_looks_before_the_lock")]
+        let has_happened = (self.has_happened)();
+        self.crowd.queue.with(|queue| {
+            // Who has it happen takes this lock afterwards.
+            #[cfg(not(mutant = "crowd_looks_before_the_lock"))]
+            let has_happened = (self.has_happened)();
+            if has_happened {
+                return false;
+            }
+            // SAFETY: L1; L2: the place stays in its frame until it is out.
+            unsafe { queue.enter(place) };
+            true
+        })
+    }
+
+    fn leave(&self, place: &Place) -> bool {
+        // SAFETY: L1.
+        self.crowd.queue.with(|queue| unsafe { queue.remove(place) });
+        true
+    }
+}

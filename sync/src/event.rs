@@ -1,0 +1,117 @@
+//! Something that has happened, or has not.
+
+use std::fmt;
+use std::panic::Location;
+use std::time::Duration;
+
+use forebear_context::error::{Cancelled, TimeoutError};
+use forebear_context::shim::atomic::{AtomicBool, Ordering};
+
+use crate::crowd::Crowd;
+use crate::raw_lock::Refused;
+use crate::stay::Limit;
+
+/// Something that has happened, or has not: requests and threads wait until it has. It may be taken back.
+///
+/// What was done before [`set`](Self::set) is seen by whoever finds it set.
+///
+/// # Fairness
+///
+/// All who wait go on at once, the most urgent first. Who waits while it is set goes on, also if it is [reset](Self::reset) before it
+/// comes to that.
+///
+/// ```
+/// use forebear_sync::Event;
+///
+/// static LOADED: Event = Event::new();
+/// let thread = std::thread::spawn(|| LOADED.set());
+/// LOADED.wait()?;
+/// assert!(LOADED.is_set());
+/// thread.join().unwrap();
+/// # Ok::<(), forebear_context::error::Cancelled>(())
+/// ```
+pub struct Event {
+    is_set: AtomicBool,
+    crowd: Crowd,
+}
+
+impl Event {
+    /// An event that has not happened.
+    #[cfg(not(loom))]
+    pub const fn new() -> Event {
+        Event { is_set: AtomicBool::new(false), crowd: Crowd::new() }
+    }
+
+    /// An event that has not happened.
+    #[cfg(loom)]
+    pub fn new() -> Event {
+        Event { is_set: AtomicBool::new(false), crowd: Crowd::new() }
+    }
+
+    /// It has happened: all who wait go on. Never waits.
+    pub fn set(&self) {
+        // Who stands there stood there before, or has looked under the lock that is taken now.
+        if !self.is_set.swap(true, Ordering::AcqRel) {
+            self.crowd.let_go();
+        }
+    }
+
+    /// It has not happened any more: who waits from now on waits. Never waits.
+    pub fn reset(&self) {
+        self.is_set.store(false, Ordering::Release);
+    }
+
+    /// Whether it has happened.
+    #[inline]
+    pub fn is_set(&self) -> bool {
+        self.is_set.load(Ordering::Acquire)
+    }
+
+    /// Waits until it has happened.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`Cancelled`].
+    ///
+    /// # Panics
+    ///
+    /// In a `no_suspend` region, if it would have to wait.
+    #[inline(always)]
+    #[track_caller]
+    pub fn wait(&self) -> Result<(), Cancelled> {
+        self.crowd.wait("Event", Limit::Never, Location::caller(), || self.is_set()).map_err(Refused::untimed)
+    }
+
+    /// The same, for `timeout` at most, on the clock of the runtime. A timeout of zero looks once.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`TimeoutError::TimedOut`], and the event knows nothing of the wait any more; [`TimeoutError::Cancelled`].
+    ///
+    /// # Panics
+    ///
+    /// As [`wait`](Self::wait).
+    #[inline(always)]
+    #[track_caller]
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<(), TimeoutError> {
+        self.crowd
+            .wait("Event", Limit::After(timeout), Location::caller(), || self.is_set())
+            .map_err(Refused::timed)
+    }
+}
+
+impl Default for Event {
+    fn default() -> Self {
+        Event::new()
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Event").field("is_set", &self.is_set()).finish_non_exhaustive()
+    }
+}

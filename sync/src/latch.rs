@@ -1,0 +1,111 @@
+//! A count that goes down once.
+
+use std::fmt;
+use std::panic::Location;
+use std::time::Duration;
+
+use forebear_context::error::{Cancelled, TimeoutError};
+use forebear_context::shim::atomic::{AtomicUsize, Ordering};
+
+use crate::crowd::Crowd;
+use crate::raw_lock::Refused;
+use crate::stay::Limit;
+
+/// A count that goes down to zero, once: requests and threads wait until it is there. Unlike those at a [`Barrier`](crate::Barrier), who
+/// counts down does not wait, and may count several times.
+///
+/// What was done before each [`count_down`](Self::count_down) is seen by whoever has waited.
+///
+/// # Fairness
+///
+/// All who wait go on at once, the most urgent first.
+///
+/// ```
+/// use forebear_sync::Latch;
+///
+/// static STARTED: Latch = Latch::new(2);
+/// let threads = [(); 2].map(|()| std::thread::spawn(|| STARTED.count_down()));
+/// STARTED.wait()?;
+/// assert_eq!(STARTED.count(), 0);
+/// threads.map(|thread| thread.join().unwrap());
+/// # Ok::<(), forebear_context::error::Cancelled>(())
+/// ```
+pub struct Latch {
+    count: AtomicUsize,
+    crowd: Crowd,
+}
+
+impl Latch {
+    /// A latch that opens when it has been counted down so many times. One of zero is open.
+    #[cfg(not(loom))]
+    pub const fn new(count: usize) -> Latch {
+        Latch { count: AtomicUsize::new(count), crowd: Crowd::new() }
+    }
+
+    /// A latch that opens when it has been counted down so many times. One of zero is open.
+    #[cfg(loom)]
+    pub fn new(count: usize) -> Latch {
+        Latch { count: AtomicUsize::new(count), crowd: Crowd::new() }
+    }
+
+    /// Counts one down; the last has all go on who wait. At zero it stays. Never waits.
+    pub fn count_down(&self) {
+        let mut count = self.count.load(Ordering::Relaxed);
+        while count > 0 {
+            match self.count.compare_exchange_weak(count, count - 1, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(1) => return self.crowd.let_go(),
+                Ok(_) => return,
+                Err(seen) => count = seen,
+            }
+        }
+    }
+
+    /// How many are still to be counted.
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Waits until the count is zero.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`Cancelled`].
+    ///
+    /// # Panics
+    ///
+    /// In a `no_suspend` region, if it would have to wait.
+    #[inline(always)]
+    #[track_caller]
+    pub fn wait(&self) -> Result<(), Cancelled> {
+        self.crowd
+            .wait("Latch", Limit::Never, Location::caller(), || self.count() == 0)
+            .map_err(Refused::untimed)
+    }
+
+    /// The same, for `timeout` at most, on the clock of the runtime. A timeout of zero looks once.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`TimeoutError::TimedOut`], and the latch knows nothing of the wait any more; [`TimeoutError::Cancelled`].
+    ///
+    /// # Panics
+    ///
+    /// As [`wait`](Self::wait).
+    #[inline(always)]
+    #[track_caller]
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<(), TimeoutError> {
+        self.crowd
+            .wait("Latch", Limit::After(timeout), Location::caller(), || self.count() == 0)
+            .map_err(Refused::timed)
+    }
+}
+
+impl fmt::Debug for Latch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Latch").field("count", &self.count()).finish_non_exhaustive()
+    }
+}

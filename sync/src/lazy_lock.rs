@@ -1,0 +1,119 @@
+//! A value that is made when it is first wanted.
+
+use std::cell::Cell;
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::panic::{RefUnwindSafe, UnwindSafe};
+
+use crate::once_lock::OnceLock;
+
+/// A value that is made when it is first wanted, by whoever wants it: as [`std::sync::LazyLock`], for requests and threads. The others
+/// wait until it is there; see [`OnceLock`].
+///
+/// How to make it can be called once only. So if that panics, every access panics.
+///
+/// ```
+/// use forebear_sync::LazyLock;
+///
+/// static SQUARES: LazyLock<Vec<u32>> = LazyLock::new(|| (0..10).map(|n| n * n).collect());
+/// assert_eq!(SQUARES[7], 49);
+/// ```
+pub struct LazyLock<T, F = fn() -> T> {
+    value: OnceLock<T>,
+    /// Taken by whoever makes the value.
+    make: Cell<Option<F>>,
+}
+
+// SAFETY: `make` is touched by whoever makes the value, one at a time, and may have come from another thread.
+unsafe impl<T: Send + Sync, F: Send> Sync for LazyLock<T, F> {}
+
+/// A panic leaves no value, or the whole of it.
+impl<T: UnwindSafe, F: UnwindSafe> UnwindSafe for LazyLock<T, F> {}
+impl<T: RefUnwindSafe + UnwindSafe, F: UnwindSafe> RefUnwindSafe for LazyLock<T, F> {}
+
+impl<T, F: FnOnce() -> T> LazyLock<T, F> {
+    /// A value that `make` will make.
+    #[cfg(not(loom))]
+    pub const fn new(make: F) -> LazyLock<T, F> {
+        LazyLock { value: OnceLock::new(), make: Cell::new(Some(make)) }
+    }
+
+    /// A value that `make` will make.
+    #[cfg(loom)]
+    pub fn new(make: F) -> LazyLock<T, F> {
+        LazyLock { value: OnceLock::new(), make: Cell::new(Some(make)) }
+    }
+
+    /// The value, made now if it is not there. The same as to dereference it.
+    ///
+    /// Suspends. Not a cancellation point.
+    ///
+    /// # Panics
+    ///
+    /// If making it does, or has; if making it comes back here, itself or by what it waits for: that circle is named; and in a
+    /// `no_suspend` region, if it would have to wait.
+    #[inline(always)]
+    #[track_caller]
+    pub fn force(this: &LazyLock<T, F>) -> &T {
+        this.value.get_or_init(|| match this.make.take() {
+            Some(make) => make(),
+            None => spoilt(),
+        })
+    }
+
+    /// The value, made now if it is not there, by the only reference. Never waits.
+    ///
+    /// # Panics
+    ///
+    /// If making it does, or has.
+    #[track_caller]
+    pub fn force_mut(this: &mut LazyLock<T, F>) -> &mut T {
+        LazyLock::force(this);
+        this.value.get_mut().expect("it has been made")
+    }
+
+    /// The value, if it has been made. Never waits.
+    pub fn get(this: &LazyLock<T, F>) -> Option<&T> {
+        this.value.get()
+    }
+}
+
+#[cold]
+#[track_caller]
+fn spoilt() -> ! {
+    panic!("forebear: the value of this LazyLock could not be made: making it has panicked before")
+}
+
+impl<T, F: FnOnce() -> T> Deref for LazyLock<T, F> {
+    type Target = T;
+
+    #[inline(always)]
+    #[track_caller]
+    fn deref(&self) -> &T {
+        LazyLock::force(self)
+    }
+}
+
+impl<T, F: FnOnce() -> T> DerefMut for LazyLock<T, F> {
+    #[track_caller]
+    fn deref_mut(&mut self) -> &mut T {
+        LazyLock::force_mut(self)
+    }
+}
+
+impl<T: Default> Default for LazyLock<T> {
+    fn default() -> Self {
+        LazyLock::new(T::default)
+    }
+}
+
+impl<T: fmt::Debug, F> fmt::Debug for LazyLock<T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_tuple("LazyLock");
+        match self.value.get() {
+            Some(value) => shown.field(value),
+            None => shown.field(&format_args!("<not made>")),
+        };
+        shown.finish()
+    }
+}

@@ -1,0 +1,354 @@
+//! What is done once.
+//!
+//! # The word
+//!
+//! ```text
+//!  runner's address | DONE | QUEUED | RUNNING
+//! ```
+//!
+//! `RUNNING`: the context whose address stands beside it does it now. It is the holder of what the others wait for
+//! ([`forebear_context::context::OwnerWait`]), as one of a lock is: it becomes as urgent as they are, and if it comes back to this word,
+//! itself or by whoever it waits for, that is a circle. `QUEUED`: somebody stands in the queue. `DONE` stands alone, for good.
+//!
+//! # How it goes
+//!
+//! Whoever finds neither `RUNNING` nor `DONE` raises `RUNNING` and runs. The others stand in the queue. At the end all of them are let
+//! go, under the lock of the queue. If it was not done, since it failed or panicked, each of them looks again: one runs.
+//!
+//! # The races
+//!
+//! *The end against a newcomer.* A newcomer raises `QUEUED` under the lock of the queue, in an exchange on a word that it has to wait
+//! for. An end that finds the bit goes through the lock, and finds the newcomer there.
+//!
+//! # Invariants
+//!
+//! * **O1** `RUNNING` is raised by whoever runs then, and taken away at its end alone, also by an unwind.
+//! * **O2** `DONE` is set by an end that has done it, with everything that was done before it (release), and never changes.
+//! * **O3** `QUEUED` is set while somebody stands in the queue, whenever the lock of the queue is free.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::panic::Location;
+use std::ptr::{self, NonNull};
+use std::time::Duration;
+
+use forebear_context::context::{Context, Lock, Reason, with_foreign};
+use forebear_context::error::{Cancelled, TimeoutError};
+use forebear_context::shim::atomic::{AtomicPtr, Ordering};
+
+use crate::crowd::everybody;
+use crate::guarded::Guarded;
+use crate::lock_queue::{LockQueue, Place};
+use crate::mutex::refuse;
+use crate::raw_lock::{Refused, gave, gave_back, me, took};
+use crate::stay::{Limit, Seat, Terms, stay};
+
+const RUNNING: usize = 1;
+const QUEUED: usize = 2;
+const DONE: usize = 4;
+const BITS: usize = RUNNING | QUEUED | DONE;
+
+const _: () = assert!(align_of::<Context>() > BITS);
+
+/// Something that is done once, by whoever comes first: as [`std::sync::Once`], for requests and threads, without poisoning. The others
+/// wait until it is done.
+///
+/// If it panics, the panic goes to whoever was running it, and the next one tries. Whoever runs it becomes as urgent as the most urgent
+/// that waits.
+///
+/// # Fairness
+///
+/// All who wait go on at once when it is done, the most urgent first.
+///
+/// ```
+/// use forebear_sync::Once;
+///
+/// static START: Once = Once::new();
+/// let mut started = 0;
+/// START.call_once(|| started += 1);
+/// START.call_once(|| started += 1);
+/// assert_eq!(started, 1);
+/// assert!(START.is_completed());
+/// ```
+pub struct Once {
+    word: AtomicPtr<Context>,
+    queue: Guarded<LockQueue>,
+}
+
+/// The right to run it, and the duty to say how it ended.
+#[derive(Debug)]
+struct Run<'a> {
+    once: &'a Once,
+    done: bool,
+}
+
+/// Where those wait who would run it themselves, and those who only want it done.
+struct Outside<'a> {
+    once: &'a Once,
+    would_run: bool,
+}
+
+#[inline(always)]
+fn bits(word: *mut Context) -> usize {
+    word.addr() & BITS
+}
+
+impl Once {
+    /// Nothing is done yet.
+    #[cfg(not(loom))]
+    pub const fn new() -> Once {
+        Once { word: AtomicPtr::new(ptr::null_mut()), queue: Guarded::new(LockQueue::new()) }
+    }
+
+    /// Nothing is done yet.
+    #[cfg(loom)]
+    pub fn new() -> Once {
+        Once { word: AtomicPtr::new(ptr::null_mut()), queue: Guarded::new(LockQueue::new()) }
+    }
+
+    /// Does `f`, unless it has been done; if somebody else is doing it, waits until that is done. When it returns it is done.
+    ///
+    /// Suspends. Not a cancellation point: whoever does it comes to an end.
+    ///
+    /// # Panics
+    ///
+    /// If `f` does; if `f` comes back here, itself or by what it waits for: that circle is named; and in a `no_suspend` region, if it
+    /// would have to wait.
+    #[inline(always)]
+    #[track_caller]
+    pub fn call_once(&self, f: impl FnOnce()) {
+        let Ok(()) = self.try_call(|| {
+            f();
+            Ok::<(), Infallible>(())
+        });
+    }
+
+    /// Whether it has been done. What was done is seen by whoever is told so.
+    #[inline(always)]
+    pub fn is_completed(&self) -> bool {
+        bits(self.word.load(Ordering::Acquire)) == DONE
+    }
+
+    /// Waits until somebody has done it.
+    ///
+    /// Suspends. A cancellation point, since nobody may ever do it.
+    ///
+    /// # Errors
+    ///
+    /// [`Cancelled`].
+    ///
+    /// # Panics
+    ///
+    /// In a `no_suspend` region, if it would have to wait.
+    #[inline(always)]
+    #[track_caller]
+    pub fn wait(&self) -> Result<(), Cancelled> {
+        self.done_within(Limit::Never, Location::caller()).map_err(Refused::untimed)
+    }
+
+    /// The same, for `timeout` at most, on the clock of the runtime. A timeout of zero looks once.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`TimeoutError::TimedOut`], and nothing is known of the wait any more; [`TimeoutError::Cancelled`].
+    ///
+    /// # Panics
+    ///
+    /// As [`wait`](Self::wait).
+    #[inline(always)]
+    #[track_caller]
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<(), TimeoutError> {
+        self.done_within(Limit::After(timeout), Location::caller()).map_err(Refused::timed)
+    }
+
+    #[inline(always)]
+    fn done_within(&self, limit: Limit, caller: &'static Location<'static>) -> Result<(), Refused> {
+        let terms = Terms { reason: Reason::Event, what: "Once", limit, caller };
+        let outside = Outside { once: self, would_run: false };
+        with_foreign(|context| {
+            // Others may try and fail before it is done. What time is left is not counted anew.
+            let limit = match limit {
+                Limit::After(timeout) if !self.is_completed() => Limit::At(context.deadline(timeout)),
+                other => other,
+            };
+            loop {
+                stay(&outside, context, (), Terms { limit, ..terms })?;
+                if self.is_completed() {
+                    return Ok(());
+                }
+            }
+        })
+    }
+
+    /// Has it done by `f`, unless it has been done. If `f` fails it has not, and the next one tries.
+    #[inline(always)]
+    #[track_caller]
+    pub(crate) fn try_call<E>(&self, f: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        if self.is_completed() {
+            return Ok(());
+        }
+        match self.claim(Location::caller()) {
+            None => Ok(()),
+            Some(run) => run.carry_out(f),
+        }
+    }
+
+    /// Waits until it is done, or to be done by the caller.
+    #[inline(always)]
+    fn claim(&self, caller: &'static Location<'static>) -> Option<Run<'_>> {
+        let terms = Terms { reason: Reason::Once, what: "Once", limit: Limit::Never, caller };
+        let outside = Outside { once: self, would_run: true };
+        loop {
+            if self.is_completed() {
+                return None;
+            }
+            if self.begin() {
+                return Some(Run { once: self, done: false });
+            }
+            if let Err(refused) = with_foreign(|context| stay(&outside, context, (), terms)) {
+                refuse(refused);
+            }
+        }
+    }
+
+    /// Raises `RUNNING`, if nobody runs, and it is not done.
+    fn begin(&self) -> bool {
+        let me = me();
+        let mut word = self.word.load(Ordering::Relaxed);
+        while bits(word) & (RUNNING | DONE) == 0 {
+            let running = me.map_addr(|at| at | bits(word) | RUNNING);
+            match self.word.compare_exchange_weak(word, running, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => {
+                    took(me);
+                    return true;
+                }
+                Err(seen) => word = seen,
+            }
+        }
+        false
+    }
+
+    /// Whether somebody who stands outside has something to wait for, by this word.
+    fn is_to_be_waited_for(word: *mut Context, would_run: bool) -> bool {
+        bits(word) & DONE == 0 && (bits(word) & RUNNING != 0 || !would_run)
+    }
+
+    /// Exchanges the word. Answers what it was.
+    fn change(&self, with: impl Fn(*mut Context) -> *mut Context) -> *mut Context {
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            match self.word.compare_exchange_weak(word, with(word), Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(was) => return was,
+                Err(seen) => word = seen,
+            }
+        }
+    }
+}
+
+impl Run<'_> {
+    fn carry_out<E>(mut self, f: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
+        f()?;
+        self.done = true;
+        Ok(())
+    }
+}
+
+/// The end, however it came.
+impl Drop for Run<'_> {
+    fn drop(&mut self) {
+        let (once, me) = (self.once, me());
+        gave(me);
+        #[cfg(mutant = "once_stays_running")]
+        if !self.done {
+            return;
+        }
+        let end = ptr::without_provenance_mut(if self.done { DONE } else { 0 });
+        let word = once.word.load(Ordering::Relaxed);
+        #[cfg(mutant = "once_ends_by_store")]
+        let ended = bits(word) & QUEUED == 0 && {
+            once.word.store(end, Ordering::Release);
+            true
+        };
+        #[cfg(not(mutant = "once_ends_by_store"))]
+        let ended = bits(word) & QUEUED == 0
+            && once.word.compare_exchange(word, end, Ordering::Release, Ordering::Relaxed).is_ok();
+        if ended {
+            return;
+        }
+        // Somebody has come.
+        let chosen = once.queue.with(|queue| {
+            once.word.swap(end, Ordering::AcqRel);
+            everybody(queue)
+        });
+        // SAFETY: the calling context.
+        gave_back(unsafe { me.as_ref() });
+        chosen.wake();
+    }
+}
+
+impl Seat<()> for Outside<'_> {
+    fn at_once(&self, (): &()) -> bool {
+        !Once::is_to_be_waited_for(self.once.word.load(Ordering::Acquire), self.would_run)
+    }
+
+    fn enter(&self, place: &Place) -> bool {
+        self.once.queue.with(|queue| {
+            let was = self.once.change(|word| match Once::is_to_be_waited_for(word, self.would_run) {
+                true => word.map_addr(|at| at | QUEUED),
+                false => word,
+            });
+            let waits = Once::is_to_be_waited_for(was, self.would_run);
+            if waits {
+                // SAFETY: L1; L2: the place stays in its frame until it is out.
+                unsafe { queue.enter(place) };
+            }
+            waits
+        })
+    }
+
+    fn leave(&self, place: &Place) -> bool {
+        self.once.queue.with(|queue| {
+            // SAFETY: L1.
+            unsafe { queue.remove(place) };
+            if queue.is_empty() {
+                self.once.change(|word| word.map_addr(|at| at & !QUEUED));
+            }
+        });
+        true
+    }
+
+    fn lock(&self) -> Option<(&'static Lock, NonNull<()>)> {
+        self.would_run.then(|| (&ONCE, NonNull::from(self.once).cast()))
+    }
+}
+
+/// What may be asked of one that is waited for.
+static ONCE: Lock = Lock {
+    what: "Once",
+    owner: |once| {
+        // SAFETY: by the contract of `OwnerWait`.
+        let once = unsafe { once.cast::<Once>().as_ref() };
+        // An exchange, so that a walk that ends here is known to whoever runs next.
+        once.change(|word| word).map_addr(|at| at & !BITS)
+    },
+    promote: |once, node, key| {
+        // SAFETY: as above.
+        let (once, place) = unsafe { (once.cast::<Once>().as_ref(), node.cast::<Place>().as_ref()) };
+        // SAFETY: L1.
+        once.queue.with(|queue| unsafe { queue.promote(place, key) });
+    },
+};
+
+impl Default for Once {
+    fn default() -> Self {
+        Once::new()
+    }
+}
+
+impl fmt::Debug for Once {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Once").field("is_completed", &self.is_completed()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,169 @@
+//! Mutual exclusion without a value, and without a holder.
+
+use std::error::Error;
+use std::fmt;
+use std::panic::Location;
+use std::time::Duration;
+
+use forebear_context::context::{Lock, Reason, with_foreign};
+use forebear_context::error::{Cancelled, TimeoutError};
+
+use crate::mutex::refuse;
+use crate::raw_lock::{RawLock, Refused, Terms, called};
+
+static RAW_MUTEX: Lock = called("RawMutex");
+
+/// A lock that guards nothing by itself, and that anybody may release: another request or thread than the one that took it.
+///
+/// For hand-overs from one to another, and for what locks and releases in different functions. Where a guard will do, use
+/// [`Mutex`](crate::Mutex).
+///
+/// # Fairness
+///
+/// That of [`Mutex`](crate::Mutex#fairness), with the same numbers.
+///
+/// # Deadlocks
+///
+/// Since it may be released by anybody, nobody is its holder: urgency does not reach whoever has it, and a circle of waits that leads
+/// through it is not found.
+///
+/// ```
+/// use forebear_sync::{RawMutex, UnlockError};
+///
+/// static TURN: RawMutex = RawMutex::new();
+/// TURN.lock();
+/// std::thread::spawn(|| TURN.unlock()).join().unwrap().unwrap();
+/// assert_eq!(TURN.unlock(), Err(UnlockError::NotLocked));
+/// ```
+#[derive(Default)]
+pub struct RawMutex {
+    raw: RawLock,
+}
+
+/// Why a lock was not released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum UnlockError {
+    /// Nobody had it.
+    NotLocked,
+}
+
+impl fmt::Display for UnlockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            UnlockError::NotLocked => f.pad("the lock was not locked"),
+        }
+    }
+}
+
+impl Error for UnlockError {}
+
+impl RawMutex {
+    /// A lock that is free.
+    #[cfg(not(loom))]
+    pub const fn new() -> RawMutex {
+        RawMutex { raw: RawLock::new() }
+    }
+
+    /// A lock that is free.
+    #[cfg(loom)]
+    pub fn new() -> RawMutex {
+        RawMutex { raw: RawLock::new() }
+    }
+
+    /// Waits until the lock is the caller's.
+    ///
+    /// Suspends. Not a cancellation point; see [`lock_or_cancelled`](Self::lock_or_cancelled).
+    ///
+    /// # Panics
+    ///
+    /// In a `no_suspend` region, if it would have to wait.
+    #[inline(always)]
+    #[track_caller]
+    pub fn lock(&self) {
+        if !self.raw.try_lock_unnamed() {
+            let caller = Location::caller();
+            let terms = Terms { reason: Reason::Lock, deadline: None, caller, of: &RAW_MUTEX };
+            if let Err(refused) = with_foreign(|context| self.raw.waiting_unnamed(context, terms).wait()) {
+                refuse(refused);
+            }
+        }
+    }
+
+    /// The same, unless the calling request is cancelled before it has the lock.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`Cancelled`].
+    ///
+    /// # Panics
+    ///
+    /// As [`lock`](Self::lock).
+    #[inline(always)]
+    #[track_caller]
+    pub fn lock_or_cancelled(&self) -> Result<(), Cancelled> {
+        let caller = Location::caller();
+        let terms = Terms { reason: Reason::LockOrCancelled, deadline: None, caller, of: &RAW_MUTEX };
+        match with_foreign(|context| self.raw.waiting_unnamed(context, terms).wait()) {
+            Ok(()) => Ok(()),
+            Err(Refused::Cancelled) => Err(Cancelled::new()),
+            Err(refused) => refuse(refused),
+        }
+    }
+
+    /// The same, for `timeout` at most, on the clock of the runtime.
+    ///
+    /// Suspends. A cancellation point. A timeout of zero looks once.
+    ///
+    /// # Errors
+    ///
+    /// [`TimeoutError::TimedOut`], and the lock knows nothing of the wait any more; [`TimeoutError::Cancelled`].
+    ///
+    /// # Panics
+    ///
+    /// As [`lock`](Self::lock).
+    #[inline(always)]
+    #[track_caller]
+    pub fn lock_timeout(&self, timeout: Duration) -> Result<(), TimeoutError> {
+        let caller = Location::caller();
+        let waited = with_foreign(|context| {
+            let deadline = context.deadline(timeout);
+            let terms = Terms { reason: Reason::LockOrCancelled, deadline, caller, of: &RAW_MUTEX };
+            self.raw.waiting_unnamed(context, terms).wait()
+        });
+        match waited {
+            Ok(()) => Ok(()),
+            Err(Refused::Cancelled) => Err(TimeoutError::Cancelled),
+            Err(Refused::TimedOut) => Err(TimeoutError::TimedOut),
+            Err(refused) => refuse(refused),
+        }
+    }
+
+    /// Takes the lock, if it is free. Never waits, and may go before those who do.
+    #[inline]
+    pub fn try_lock(&self) -> bool {
+        self.raw.try_lock_unnamed()
+    }
+
+    /// Releases the lock, whoever took it. Never waits.
+    ///
+    /// # Errors
+    ///
+    /// [`UnlockError::NotLocked`] if nobody had it; then nothing has changed.
+    #[inline]
+    pub fn unlock(&self) -> Result<(), UnlockError> {
+        if self.raw.unlock_unnamed() { Ok(()) } else { Err(UnlockError::NotLocked) }
+    }
+
+    /// Whether somebody has it at this moment: for dumps and assertions.
+    pub fn is_locked(&self) -> bool {
+        self.raw.is_locked()
+    }
+}
+
+impl fmt::Debug for RawMutex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RawMutex").field("is_locked", &self.is_locked()).finish_non_exhaustive()
+    }
+}

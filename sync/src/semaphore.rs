@@ -1,0 +1,341 @@
+//! Permits, of which there are so many.
+//!
+//! # The word
+//!
+//! ```text
+//!  permits that are free | QUEUED
+//! ```
+//!
+//! `QUEUED`: somebody waits. Without it permits are taken and given back by exchanges of the word. With it they are taken and given
+//! back under the lock of the queue only, and nobody takes any but who is first in it: so a large request gets them all in the end,
+//! and is not starved by small ones that would fit.
+//!
+//! # The races
+//!
+//! *Release against a newcomer.* The newcomer raises `QUEUED` under the lock of the queue, in an exchange on a word with too few
+//! permits. A release that comes before is counted there; one that comes after finds the bit, and goes through the lock.
+//!
+//! *Release against a leaver.* Permits are handed over as their taker is chosen; who has left its wait refuses. A leaver that stood
+//! first may have been too large for what is free, so it hands that on to those behind.
+//!
+//! # Invariants
+//!
+//! * **S1** `QUEUED` is set if and only if somebody stands in the queue, whenever the lock of the queue is free.
+//! * **S2** While it is set, the rest of the word is changed under that lock only.
+
+use std::fmt;
+use std::panic::Location;
+use std::time::Duration;
+
+use forebear_context::context::{Reason, with_foreign};
+use forebear_context::error::{Cancelled, TimeoutError};
+use forebear_context::shim::atomic::{AtomicUsize, Ordering};
+
+use crate::guarded::Guarded;
+use crate::lock_queue::{ChosenList, LockQueue, Place};
+use crate::raw_lock::Refused;
+use crate::stay::{Limit, Seat, Terms, stay};
+
+mod permits;
+
+pub use self::permits::{OwnedSemaphorePermit, SemaphorePermit};
+
+const QUEUED: usize = 1;
+const ONE: usize = 2;
+
+/// Permits, of which there are so many: to limit how many do something at a time. As tokio's, for requests and threads.
+///
+/// A permit is given back when it is dropped, by whoever has it then: it may travel to other requests and threads. There is no
+/// `close`: to end those who wait, cancel them.
+///
+/// # Fairness
+///
+/// The most urgent waiter is first, among equals the one that came first, and nobody passes the first: one that wants 100 permits
+/// gets the next 100 that come free, however many want a single one. Only who is more urgent than all who wait may go before them.
+/// Permits are handed over, so a waiter that is woken has them.
+///
+/// ```
+/// use forebear_sync::Semaphore;
+///
+/// static DOWNLOADS: Semaphore = Semaphore::new(4);
+/// let permit = DOWNLOADS.acquire()?;
+/// assert_eq!(DOWNLOADS.available(), 3);
+/// drop(permit);
+/// assert_eq!(DOWNLOADS.available(), 4);
+/// # Ok::<(), forebear_context::error::Cancelled>(())
+/// ```
+pub struct Semaphore {
+    word: AtomicUsize,
+    queue: Guarded<LockQueue<usize>>,
+}
+
+impl Semaphore {
+    /// The most permits that there may be.
+    pub const MAX_PERMITS: usize = usize::MAX >> 3;
+
+    /// A semaphore with so many permits.
+    ///
+    /// # Panics
+    ///
+    /// If there are more than [`MAX_PERMITS`](Self::MAX_PERMITS).
+    #[cfg(not(loom))]
+    pub const fn new(permits: usize) -> Semaphore {
+        assert!(permits <= Self::MAX_PERMITS, "forebear: too many permits");
+        Semaphore { word: AtomicUsize::new(permits * ONE), queue: Guarded::new(LockQueue::new()) }
+    }
+
+    /// A semaphore with so many permits.
+    ///
+    /// # Panics
+    ///
+    /// If there are more than [`MAX_PERMITS`](Self::MAX_PERMITS).
+    #[cfg(loom)]
+    pub fn new(permits: usize) -> Semaphore {
+        assert!(permits <= Self::MAX_PERMITS, "forebear: too many permits");
+        Semaphore { word: AtomicUsize::new(permits * ONE), queue: Guarded::new(LockQueue::new()) }
+    }
+
+    /// Waits for a permit.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`Cancelled`].
+    ///
+    /// # Panics
+    ///
+    /// In a `no_suspend` region, if it would have to wait.
+    #[inline(always)]
+    #[track_caller]
+    pub fn acquire(&self) -> Result<SemaphorePermit<'_>, Cancelled> {
+        self.acquire_many(1)
+    }
+
+    /// Waits for so many permits at once. None are had without waiting.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`Cancelled`].
+    ///
+    /// # Panics
+    ///
+    /// If `n` is more than [`MAX_PERMITS`](Self::MAX_PERMITS), which there will never be; and as [`acquire`](Self::acquire).
+    #[inline(always)]
+    #[track_caller]
+    pub fn acquire_many(&self, n: usize) -> Result<SemaphorePermit<'_>, Cancelled> {
+        self.within(n, Limit::Never, Location::caller()).map_err(Refused::untimed)?;
+        Ok(SemaphorePermit::new(self, n))
+    }
+
+    /// Waits for a permit, for `timeout` at most, on the clock of the runtime. A timeout of zero looks once.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`TimeoutError::TimedOut`], and the semaphore knows nothing of the wait any more; [`TimeoutError::Cancelled`].
+    ///
+    /// # Panics
+    ///
+    /// As [`acquire`](Self::acquire).
+    #[inline(always)]
+    #[track_caller]
+    pub fn acquire_timeout(&self, timeout: Duration) -> Result<SemaphorePermit<'_>, TimeoutError> {
+        self.acquire_many_timeout(1, timeout)
+    }
+
+    /// Waits for so many permits, for `timeout` at most.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire_timeout`](Self::acquire_timeout).
+    ///
+    /// # Panics
+    ///
+    /// As [`acquire_many`](Self::acquire_many).
+    #[inline(always)]
+    #[track_caller]
+    pub fn acquire_many_timeout(
+        &self,
+        n: usize,
+        timeout: Duration,
+    ) -> Result<SemaphorePermit<'_>, TimeoutError> {
+        self.within(n, Limit::After(timeout), Location::caller()).map_err(Refused::timed)?;
+        Ok(SemaphorePermit::new(self, n))
+    }
+
+    /// A permit, if one is free and nobody waits. Never waits.
+    #[inline]
+    pub fn try_acquire(&self) -> Option<SemaphorePermit<'_>> {
+        self.try_acquire_many(1)
+    }
+
+    /// So many permits, if they are free and nobody waits. Never waits. None are always to be had.
+    #[inline]
+    pub fn try_acquire_many(&self, n: usize) -> Option<SemaphorePermit<'_>> {
+        self.take(n).then(|| SemaphorePermit::new(self, n))
+    }
+
+    /// How many permits are free at this moment. Some may be waited for by somebody who wants more.
+    pub fn available(&self) -> usize {
+        self.word.load(Ordering::Relaxed) / ONE
+    }
+
+    /// Puts more permits in. Never waits.
+    ///
+    /// # Panics
+    ///
+    /// If there would be more than [`MAX_PERMITS`](Self::MAX_PERMITS).
+    pub fn add_permits(&self, n: usize) {
+        assert!(self.release(n), "forebear: too many permits");
+    }
+
+    #[inline(always)]
+    #[track_caller]
+    fn within(&self, n: usize, limit: Limit, caller: &'static Location<'static>) -> Result<(), Refused> {
+        assert!(n <= Self::MAX_PERMITS, "forebear: more permits are wanted than there can ever be");
+        let terms = Terms { reason: Reason::Permits, what: "Semaphore", limit, caller };
+        with_foreign(|context| stay(self, context, n, terms))
+    }
+
+    /// Takes so many by an exchange, if there are, and nobody waits.
+    #[inline]
+    fn take(&self, n: usize) -> bool {
+        if n == 0 {
+            return true;
+        }
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            if word & QUEUED != 0 || word / ONE < n {
+                return false;
+            }
+            match self.word.compare_exchange_weak(word, word - n * ONE, Ordering::Acquire, Ordering::Relaxed)
+            {
+                Ok(_) => return true,
+                Err(seen) => word = seen,
+            }
+        }
+    }
+
+    /// Gives so many back; false if there would be too many.
+    #[inline]
+    fn release(&self, n: usize) -> bool {
+        if n == 0 {
+            return true;
+        }
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            if n > Self::MAX_PERMITS - word / ONE {
+                return false;
+            }
+            if word & QUEUED != 0 {
+                return self.release_slowly(n);
+            }
+            match self.word.compare_exchange_weak(word, word + n * ONE, Ordering::Release, Ordering::Relaxed)
+            {
+                Ok(_) => return true,
+                Err(seen) => word = seen,
+            }
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn release_slowly(&self, n: usize) -> bool {
+        let chosen = self.queue.with(|queue| {
+            let fits = |word: usize| n <= Self::MAX_PERMITS - word / ONE;
+            // Nobody may wait any more, and others take and give by exchanges.
+            self.change(|word| if fits(word) { word + n * ONE } else { word }, fits)
+                .then(|| self.hand_on(queue))
+        });
+        chosen.map(ChosenList::wake).is_some()
+    }
+
+    /// Gives what is free to those who are first, as far as it goes. Under the lock of the queue; they are to be woken.
+    fn hand_on(&self, queue: &LockQueue<usize>) -> ChosenList<usize> {
+        let mut chosen = ChosenList::new();
+        // S2: where there is nobody, nobody is chosen.
+        let mut free = self.word.load(Ordering::Acquire) / ONE;
+        // SAFETY: L1; the caller wakes them.
+        while let Some(one) = unsafe { queue.choose_if(|&wants| wants <= free) } {
+            let wants = one.place().value;
+            free -= wants;
+            self.word.fetch_sub(wants * ONE, Ordering::AcqRel);
+            chosen.push(one);
+        }
+        if queue.is_empty() {
+            self.word.fetch_and(!QUEUED, Ordering::AcqRel);
+        }
+        chosen
+    }
+
+    /// Exchanges the word. Answers whether what it was is as it should be.
+    fn change(&self, with: impl Fn(usize) -> usize, was: impl Fn(usize) -> bool) -> bool {
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            match self.word.compare_exchange_weak(word, with(word), Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(word) => return was(word),
+                Err(seen) => word = seen,
+            }
+        }
+    }
+}
+
+impl Seat<usize> for Semaphore {
+    fn at_once(&self, &n: &usize) -> bool {
+        self.take(n)
+    }
+
+    fn enter(&self, place: &Place<usize>) -> bool {
+        let n = place.value;
+        self.queue.with(|queue| {
+            // SAFETY: L1.
+            let is_first = unsafe { queue.first() }.is_none_or(|first| place.key() < first.key());
+            let takes = |word: usize| is_first && word / ONE >= n;
+            #[cfg(mutant = "permits_queued_by_look")]
+            let taken = {
+                let word = self.word.load(Ordering::Acquire);
+                let change = if takes(word) { n * ONE } else { 0 };
+                self.word.fetch_sub(change, Ordering::AcqRel);
+                self.word.fetch_or(QUEUED, Ordering::AcqRel);
+                takes(word)
+            };
+            #[cfg(not(mutant = "permits_queued_by_look"))]
+            let taken = self.change(|word| if takes(word) { word - n * ONE } else { word | QUEUED }, takes);
+            if !taken {
+                // SAFETY: L1; L2: the place stays in its frame until it is out.
+                unsafe { queue.enter(place) };
+            }
+            !taken
+        })
+    }
+
+    fn leave(&self, place: &Place<usize>) -> bool {
+        let chosen = self.queue.with(|queue| {
+            // SAFETY: L1.
+            unsafe { queue.remove(place) };
+            #[cfg(mutant = "leaver_keeps_permits_back")]
+            if !queue.is_empty() {
+                return ChosenList::new();
+            }
+            self.hand_on(queue)
+        });
+        chosen.wake();
+        true
+    }
+}
+
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let waiting = self.queue.with(LockQueue::len);
+        f.debug_struct("Semaphore")
+            .field("available", &self.available())
+            .field("waiting", &waiting)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,181 @@
+//! A wait in a queue, written once for every primitive but the lock below [`Mutex`](crate::Mutex), which comes back to its queue.
+//!
+//! # How it goes
+//!
+//! *Prepare*, a cold call, begins the wait, and has the primitive list the place, by [`Seat::enter`]. That looks once more, under the
+//! lock of the queue, whether there is anything to wait for. Then the *switch*, inlined into the public method that waits. *Settled*, a
+//! cold call again, says how it ended: who was woken has been chosen, and what was handed over is the waiter's, whatever has happened
+//! to it since; who goes for another reason is taken out by [`Seat::leave`].
+
+use std::mem::MaybeUninit;
+use std::panic::Location;
+use std::ptr::NonNull;
+use std::time::{Duration, Instant};
+
+use forebear_context::context::{Cause, Context, Lock, OwnerWait, Reason, Ticket};
+use forebear_context::error::{Cancelled, Cycle, TimeoutError};
+
+use crate::lock_queue::Place;
+use crate::mutex::deadlock;
+use crate::raw_lock::Refused;
+
+/// How long to wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Limit {
+    /// For as long as it takes.
+    Never,
+    /// For so long from when the wait begins.
+    After(Duration),
+    /// Until then; `None` is never.
+    At(Option<Instant>),
+}
+
+/// How to wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    /// What for.
+    pub reason: Reason,
+    /// What the primitive is called.
+    pub what: &'static str,
+    /// Until when at most.
+    pub limit: Limit,
+    /// By whom.
+    pub caller: &'static Location<'static>,
+}
+
+/// Where one waits.
+pub(crate) trait Seat<V> {
+    /// Takes what is wanted if it is there and nobody is passed by that.
+    fn at_once(&self, value: &V) -> bool;
+
+    /// Lists the place, under the lock of the queue (L2). False: not, there is nothing to wait for any more.
+    fn enter(&self, place: &Place<V>) -> bool;
+
+    /// The waiter, which was not chosen, goes: the place is taken out. False: it goes too late, and has what it wanted.
+    fn leave(&self, place: &Place<V>) -> bool;
+
+    /// What may be asked of the primitive, if one context at a time holds it, and where it is.
+    fn lock(&self) -> Option<(&'static Lock, NonNull<()>)> {
+        None
+    }
+}
+
+/// What lies in the waiter's frame.
+struct Frame<V> {
+    place: MaybeUninit<Place<V>>,
+    wait: MaybeUninit<OwnerWait>,
+}
+
+enum Step {
+    AtOnce,
+    Park(Ticket, Option<Instant>),
+    Refused(Refused),
+}
+
+/// Waits at `seat`. To be inlined into the public method that waits, since the switch is (see [`forebear_context::fiber`]).
+#[inline(always)]
+pub(crate) fn stay<V, S: Seat<V>>(
+    seat: &S,
+    context: &Context,
+    value: V,
+    terms: Terms,
+) -> Result<(), Refused> {
+    let mut frame = Frame { place: MaybeUninit::uninit(), wait: MaybeUninit::uninit() };
+    let (ticket, deadline) = match prepare(seat, context, value, terms, &mut frame) {
+        Step::AtOnce => return Ok(()),
+        Step::Refused(refused) => return Err(refused),
+        Step::Park(ticket, deadline) => (ticket, deadline),
+    };
+    // SAFETY: on the context's own stack, after `begin`.
+    let cause = unsafe { context.park_until(ticket, deadline) };
+    // SAFETY: it stood in the queue.
+    settled(seat, context, ticket, cause, unsafe { frame.place.assume_init_ref() })
+}
+
+/// Has what is wanted, or stands in the queue.
+#[cold]
+#[inline(never)]
+fn prepare<V, S: Seat<V>>(seat: &S, context: &Context, value: V, terms: Terms, frame: &mut Frame<V>) -> Step {
+    if terms.reason.is_cancellable() && context.is_cancelled() {
+        return Step::Refused(Refused::Cancelled);
+    }
+    if seat.at_once(&value) {
+        return Step::AtOnce;
+    }
+    context.about_to_wait(terms.what);
+    let deadline = match terms.limit {
+        Limit::Never => None,
+        Limit::After(timeout) => context.deadline(timeout),
+        Limit::At(deadline) => deadline,
+    };
+    let Some((of, lock)) = seat.lock() else {
+        let ticket = context.begin(terms.reason, std::ptr::from_ref(seat).cast_mut().cast());
+        if seat.enter(frame.place.write(Place::new(context, ticket, value))) {
+            return Step::Park(ticket, deadline);
+        }
+        context.abandon(ticket);
+        return Step::AtOnce;
+    };
+    let node = NonNull::from(&mut frame.place).cast();
+    // SAFETY: both stay as long as the wait, which `frame` outlives where it is.
+    let wait = frame.wait.write(unsafe { OwnerWait::new(lock, node, of, terms.caller) });
+    let ticket = context.begin_owned(terms.reason, wait);
+    let place = frame.place.write(Place::new(context, ticket, value));
+    if !seat.enter(place) {
+        context.abandon(ticket);
+        return Step::AtOnce;
+    }
+    // SAFETY: its own table, on its own stack, before it parks.
+    match unsafe { (context.table().wait_for_owner)(context, ticket, wait, deadline.is_some()) } {
+        Some(cycle) => {
+            seat.leave(place);
+            Step::Refused(Refused::Circular(cycle))
+        }
+        None => Step::Park(ticket, deadline),
+    }
+}
+
+/// The wait is over.
+#[cold]
+#[inline(never)]
+fn settled<V, S: Seat<V>>(
+    seat: &S,
+    context: &Context,
+    ticket: Ticket,
+    cause: Cause,
+    place: &Place<V>,
+) -> Result<(), Refused> {
+    let refused = match cause {
+        Cause::Woken => return Ok(()),
+        Cause::TimedOut => Refused::TimedOut,
+        Cause::Cancelled => Refused::Cancelled,
+        Cause::Circular => {
+            // SAFETY: its own table, on its own stack.
+            let cycle = unsafe { (context.table().verdict)(context, ticket) };
+            Refused::Circular(cycle.unwrap_or_else(|| Cycle::new([context.name()])))
+        }
+    };
+    if seat.leave(place) { Err(refused) } else { Ok(()) }
+}
+
+impl Refused {
+    /// What a wait with a limit answers.
+    #[track_caller]
+    pub(crate) fn timed(self) -> TimeoutError {
+        match self {
+            Refused::TimedOut => TimeoutError::TimedOut,
+            Refused::Cancelled => TimeoutError::Cancelled,
+            Refused::Circular(cycle) => deadlock(&cycle),
+        }
+    }
+
+    /// What a wait without one answers.
+    #[track_caller]
+    pub(crate) fn untimed(self) -> Cancelled {
+        match self {
+            Refused::Cancelled => Cancelled::new(),
+            Refused::TimedOut => unreachable!("the wait had no limit"),
+            Refused::Circular(cycle) => deadlock(&cycle),
+        }
+    }
+}
