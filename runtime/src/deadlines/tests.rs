@@ -326,10 +326,8 @@ fn a_context_that_no_runtime_knows_is_timed_out_too() {
                 let ticket = context.begin(Reason::None, ptr::null_mut());
                 let at = deadlines.now() + TICK;
                 // SAFETY: on the thread's own context, after `begin`.
-                assert_eq!(
-                    unsafe { park_until(&deadlines, None, context, ticket, Some(at)) },
-                    Cause::TimedOut
-                );
+                let cause = unsafe { park_until(&deadlines, None, context, ticket, Some(at)) };
+                assert_eq!(cause, Cause::TimedOut);
                 let ticket = context.begin(Reason::None, ptr::null_mut());
                 let at = clock.now() + TICK;
                 // SAFETY: as above.
