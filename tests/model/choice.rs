@@ -19,10 +19,10 @@ impl Reference {
             Order::Make(_) | Order::Leaf(..) => step.order,
             Order::Submit(id) => Order::Submit(of(id)?),
             Order::Wait(id, how) => {
-                let makes_sense = |id: &Id| {
-                    !self.closes_a_circle(actor, *id) && !(how == How::Take && self.is_being_taken(*id))
+                let makes_no_sense = |id: &Id| {
+                    self.closes_a_circle(actor, *id) || how == How::Take && self.is_being_taken(*id)
                 };
-                Order::Wait(of(id).filter(makes_sense)?, how)
+                Order::Wait(of(id).filter(|id| !makes_no_sense(id))?, how)
             }
             Order::Clone(id) => Order::Clone(of(id)?),
             Order::Drop(id) => Order::Drop(of(id)?),

@@ -67,6 +67,7 @@ struct Origin {
     location: Option<SourceLocation>,
 }
 
+#[cfg_attr(shuttle, allow(clippy::large_enum_variant, reason = "a lock of shuttle's is large"))]
 enum Cause {
     Error(Error),
     Panic(Panicked),

@@ -12,7 +12,7 @@
 //! | backend | when | why |
 //! |---|---|---|
 //! | `corosensei` | always, unless | 2 ns a round trip |
-//! | `threads` | `--cfg forebear_threads`, `--cfg shuttle` | every fiber is an OS thread, and a token is handed over: ThreadSanitizer and debuggers see what they know. Thread-locals of the program are then per fiber |
+//! | `threads` | `--cfg forebear_threads`, `--cfg shuttle` | every fiber is an OS thread (of shuttle's), and a token is handed over: ThreadSanitizer, debuggers and shuttle see what they know. Thread-locals of the program are then per fiber |
 //! | none | `--cfg loom` | a context is a loom thread, and blocks |
 //!
 //! # Invariants

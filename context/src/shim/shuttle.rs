@@ -207,7 +207,9 @@ pub struct LocalKey<T: 'static> {
 
 /// A thread's values without destructors, by key. A label of its thread; threads inherit their labels, hence the first.
 #[derive(Clone, Debug)]
-struct Lasting(::shuttle::current::TaskId, Rc<RefCell<Vec<(usize, Rc<dyn Any>)>>>);
+struct Lasting(current::TaskId, Rc<RefCell<Values>>);
+
+type Values = Vec<(usize, Rc<dyn Any>)>;
 
 impl<T: 'static> LocalKey<T> {
     #[doc(hidden)]

@@ -26,7 +26,6 @@
 #![allow(dead_code, reason = "every test binary uses a part of it")]
 #![allow(unreachable_pub, reason = "shared by several test binaries")]
 
-mod answers;
 mod calling;
 mod cancelling;
 mod counts;
@@ -43,8 +42,6 @@ use forebear_context::shim::{self, UnsafeCell};
 use forebear_runtime::model::word::{CANCELLED, FINISHED, MARKED, SUBMITTED, WAITERS, Word};
 
 #[allow(unused_imports, reason = "every test binary uses a part of it")]
-pub use self::answers::{Answers, exhaust, explore};
-#[allow(unused_imports, reason = "as above")]
 pub use self::calling::Call;
 #[allow(unused_imports, reason = "as above")]
 pub use self::cancelling::{Region, told};
@@ -54,6 +51,8 @@ pub use self::counts::Took;
 pub use self::waiter::{BLOCKING, SPINNING, Waiter};
 #[allow(unused_imports, reason = "as above")]
 pub use self::waiting::{How, Left, told_left};
+#[allow(unused_imports, reason = "as above")]
+pub use forebear_loom_tests::{Answers, exhaust, explore};
 
 // ---- the request ---------------------------------------------------------------------------------------------------
 

@@ -88,6 +88,7 @@ impl<'a> Spread<'a> {
                 }
                 Notice::Kin(_) => {
                     kin::link(h);
+                    #[cfg(not(mutant = "kin_without_a_look"))]
                     if is_orphaned_by_cancel(h) {
                         self.visit(h);
                         self.work_off();
@@ -317,10 +318,13 @@ impl<'a> Spread<'a> {
             Some(home) if self.owned && ptr::eq(home, self.home) => self.work.push(header),
             Some(home) => self.pass_on(home, header),
             None if child.word.load().is_unstarted() => {}
+            #[cfg(not(mutant = "claimed_meanwhile_is_forgotten"))]
             None => {
                 let workers = self.home.shared().workers();
                 workers.iter().for_each(|worker| self.pass_on(worker.home(), header));
             }
+            #[cfg(mutant = "claimed_meanwhile_is_forgotten")]
+            None => {}
         }
     }
 

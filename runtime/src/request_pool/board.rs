@@ -145,7 +145,11 @@ impl Board {
     /// Lists what `lane` runs. If the pool has stopped it is aborted instead.
     pub(super) fn list(&self, lane: usize, name: Name) {
         let mut state = self.lock();
-        let unlisted = match state.why {
+        #[cfg(not(mutant = "listed_past_the_stop"))]
+        let stopped = state.why;
+        #[cfg(mutant = "listed_past_the_stop")]
+        let stopped = None::<Why>;
+        let unlisted = match stopped {
             None => {
                 if state.names.len() <= lane {
                     state.names.resize_with(lane + 1, || None);

@@ -153,7 +153,10 @@ pub(crate) unsafe fn want(asker: &Strand, header: NonNull<Header>) -> *const Boa
     };
     h.word.unlock(|bits| bits);
     let Some(board) = board else { return ptr::null() };
+    #[cfg(not(mutant = "asked_and_not_listed"))]
     let listed = board.with_gate(|_| board.is_asked());
+    #[cfg(mutant = "asked_and_not_listed")]
+    let listed = None::<bool>;
     if listed == Some(false) {
         let mut pools = lock_pools();
         // Under the gate's lock, so that it is not closed, and taken off the list, before it is on it.

@@ -20,6 +20,7 @@ impl Worker {
             None => first = Some(header),
             Some(_) => rest.push((key, header)),
         });
+        #[cfg(not(mutant = "loot_kept_at_the_end"))]
         if self.has_swept() {
             let loot = first.into_iter().chain(rest.drain(..).map(|(_, header)| header)).collect();
             let mut kept = self.refuse_loot(loot).into_iter();

@@ -1,0 +1,175 @@
+//! Pools of many members, with cancels, and others who want what is held back.
+
+use forebear_loom_tests::roam;
+use forebear_runtime::{CancelReason, Outcome, Request, RequestPool, WaitError, yield_now};
+
+use crate::support::{Count, Ledger, draw, finish, pause, runtime, thread, until_cancelled};
+
+/// Eight members, three at a time, while the pool is cancelled from elsewhere: each is run or dropped, the bound holds, and
+/// what is over at the end was handed on, unless the pool was stopped. In half of the executions the last goes on until it is.
+#[test]
+fn eight_members_are_admitted_three_at_a_time_while_the_pool_is_cancelled() {
+    roam(4, &["all", "none", "some"], |answers| {
+        let (runtime, ledger, active) = (runtime(2), Ledger::default(), Count::default());
+        let mut handed_on = 0;
+        let came = runtime.enter(|| {
+            let mut pool = RequestPool::new().max_active(3);
+            let forever = draw(2) * 7;
+            for n in 0..8 {
+                let (captured, probes, active) = (ledger.probe(), ledger.clone(), active.clone());
+                pool.add(move || {
+                    active.up();
+                    // A cancel goes past: it returns a value all the same.
+                    if n > 0 && n == forever {
+                        until_cancelled()
+                    } else {
+                        _ = yield_now()
+                    }
+                    active.down();
+                    drop(captured);
+                    probes.probe()
+                });
+            }
+            let canceller = pool.canceller();
+            let cancels = thread(move || {
+                pause(2_000);
+                canceller.cancel();
+            });
+            let came = pool.wait_each(|_, _value| handed_on += 1);
+            cancels.join().unwrap();
+            came
+        });
+        assert!(active.most() <= 3, "{} at a time", active.most());
+        assert_eq!(active.get(), 0, "members that are not over");
+        assert_eq!(ledger.alive(), 0, "captures and values");
+        match came {
+            Ok(()) => assert_eq!(handed_on, 8),
+            Err(WaitError::TargetCancelled(CancelReason::PoolCancelled)) => {}
+            Err(other) => panic!("{other:?}"),
+        }
+        answers.note(match handed_on {
+            8 => "all",
+            0 => "none",
+            _ => "some",
+        });
+        finish(&runtime);
+    });
+}
+
+/// Requests that somebody made are included; while the pool holds them back, one is waited for, one is cancelled, and one
+/// submitted. Each is run once, or is cancelled.
+#[test]
+fn members_that_are_held_back_are_waited_for_cancelled_and_submitted_meanwhile() {
+    roam(4, &["cancelled", "finished"], |answers| {
+        let (runtime, ledger, ran) = (runtime(2), Ledger::default(), Count::default());
+        let members: Vec<Request<()>> = runtime.enter(|| {
+            (0..6)
+                .map(|_| {
+                    let (captured, ran) = (ledger.probe(), ran.clone());
+                    Request::new(move || {
+                        ran.up();
+                        _ = yield_now();
+                        drop(captured);
+                    })
+                })
+                .collect()
+        });
+        let waits = thread({
+            let wanted = members[3].clone();
+            move || {
+                pause(500);
+                wanted.wait().copied()
+            }
+        });
+        let submits = thread({
+            let wanted = members[5].clone();
+            move || {
+                pause(500);
+                _ = wanted.submit();
+            }
+        });
+        let cancels = thread({
+            let unwanted = members[4].any();
+            move || {
+                pause(1_000);
+                unwanted.cancel();
+            }
+        });
+        let came = runtime.enter(|| {
+            let mut pool = RequestPool::<()>::new().max_active(2);
+            for member in &members {
+                pool.include(member.clone());
+            }
+            pool.wait()
+        });
+        cancels.join().unwrap();
+        submits.join().unwrap();
+        match (waits.join().unwrap(), members[3].outcome()) {
+            (Ok(()), Some(Outcome::Finished(()))) => {}
+            (Err(WaitError::TargetCancelled(_)), Some(Outcome::Cancelled(_))) => {}
+            other => panic!("{other:?}"),
+        }
+        let cancelled = matches!(members[4].outcome(), Some(Outcome::Cancelled(_)));
+        if let Ok(()) = came {
+            assert!(!cancelled, "a member that was cancelled fails the pool");
+            assert_eq!(ran.get(), 6);
+        }
+        answers.note(if cancelled { "cancelled" } else { "finished" });
+        finish(&runtime);
+        // It was submitted, whatever became of the pool.
+        assert!(members[5].is_done(), "nobody has run it");
+        drop(members);
+        assert_eq!(ledger.alive(), 0);
+    });
+}
+
+/// The one member that is admitted waits for a request that waits for one that is held back; so does a foreign thread. None of
+/// them has a place to give, so it is admitted beyond the bound, whoever of them comes last.
+#[test]
+fn what_is_held_back_is_admitted_when_those_inside_wait_for_it() {
+    roam(3, &["asked before", "asked meanwhile"], |answers| {
+        let (runtime, ledger) = (runtime(2), Ledger::default());
+        let probe = ledger.probe();
+        let wanted = runtime.enter(|| {
+            Request::new(move || {
+                drop(probe);
+                7
+            })
+        });
+        let between = runtime.enter(|| {
+            let wanted = wanted.clone();
+            Request::builder().own_stack().build(move || *wanted.wait().unwrap() + 1)
+        });
+        let asks = thread({
+            let between = between.clone();
+            move || {
+                pause(1_000);
+                between.submit();
+            }
+        });
+        let foreign = thread({
+            let wanted = wanted.clone();
+            move || {
+                pause(1_000);
+                wanted.wait().copied()
+            }
+        });
+        let (member, mut begun) = (between.clone(), false);
+        runtime.enter(|| {
+            let mut pool = RequestPool::new().max_active(1);
+            pool.add(|| {
+                begun = !member.is_done();
+                pause(100);
+                assert_eq!(*member.wait().unwrap(), 8);
+            });
+            pool.include(wanted.clone());
+            pool.wait().unwrap();
+        });
+        asks.join().unwrap();
+        assert_eq!(foreign.join().unwrap().unwrap(), 7);
+        answers.note(if begun { "asked meanwhile" } else { "asked before" });
+        drop((wanted, between, member));
+        finish(&runtime);
+        assert_eq!(ledger.alive(), 0);
+    });
+}
