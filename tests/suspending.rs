@@ -291,11 +291,11 @@ fn public_functions(source: &str, mut with: impl FnMut(String, bool)) {
             };
             let signature = signature.split("where").next().unwrap_or_default();
             let answers = signature.rsplit_once("->").map_or("", |(_, answer)| answer);
-            let waits =
-                ["WaitError", "Cancelled>", "TimeoutError"].iter().any(|error| answers.contains(error))
-                    || ["Suspends", "ancellation point", "that `wait` would return"]
-                        .iter()
-                        .any(|say| docs.contains(say));
+            let waits = answers.contains("Result<")
+                && ["WaitError", "Cancelled>", "TimeoutError"].iter().any(|error| answers.contains(error))
+                || ["Suspends", "ancellation point", "that `wait` would return"]
+                    .iter()
+                    .any(|say| docs.contains(say));
             with(name, waits);
         } else if code.starts_with("#[") {
             continue;
@@ -393,6 +393,9 @@ impl<'a, T: Into<X<'a>>, F: FnOnce() -> T> Owner<'a, T> {
     /// Takes what a wait may answer.
     pub fn takes(&self, error: WaitError) -> u32 {
     }
+    /// Makes another of it.
+    pub fn makes(self) -> TimeoutError {
+    }
 }
 /// A cancellation point.
 pub fn free() {
@@ -407,6 +410,7 @@ pub(crate) fn hidden() -> Result<(), WaitError> {
         ("Owner::answers", true),
         ("Owner::says_so", true),
         ("Owner::takes", false),
+        ("Owner::makes", false),
         ("free", true),
     ];
     assert_eq!(found, expected.map(|(name, waits)| (name.to_owned(), waits)));
