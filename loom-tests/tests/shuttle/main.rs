@@ -11,6 +11,7 @@ mod callbacks;
 mod cancelling;
 mod circles;
 mod groups;
+mod locks;
 mod shutdown;
 mod support;
 mod waking;
