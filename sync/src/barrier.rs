@@ -145,6 +145,7 @@ impl Arrival<'_> {
                 stand(standing);
                 return None;
             }
+            #[cfg(not(mutant = "barrier_goes_on_counting"))]
             standing.came.set(0);
             Some(everybody(&standing.queue))
         });
@@ -172,11 +173,12 @@ impl Seat<()> for Arrival<'_> {
         self.barrier.standing.with(|standing| {
             // SAFETY: L1.
             let stood = unsafe { standing.queue.remove(place) };
-            #[cfg(mutant = "barrier_leaver_always_leaves")]
-            let stood = stood || standing.came.get() > 0;
             if stood {
                 standing.came.set(standing.came.get() - 1);
             }
+            #[cfg(mutant = "barrier_leaver_is_never_too_late")]
+            return true;
+            #[cfg(not(mutant = "barrier_leaver_is_never_too_late"))]
             stood
         })
     }

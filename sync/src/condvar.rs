@@ -289,6 +289,11 @@ impl Seat<()> for Waiter<'_> {
 
     fn enter(&self, place: &Place) -> bool {
         let mine = ptr::from_ref(self.mutex);
+        #[cfg(mutant = "condvar_unlocks_before_it_lists")]
+        // SAFETY: none; it is planted.
+        unsafe {
+            self.mutex.unlock();
+        }
         let entered = self.condvar.waiters.with(|waiters| {
             if !waiters.queue.is_empty() && waiters.mutex.get() != mine {
                 return false;
@@ -300,21 +305,19 @@ impl Seat<()> for Waiter<'_> {
         });
         if entered {
             self.left.set(true);
+            #[cfg(not(mutant = "condvar_unlocks_before_it_lists"))]
             // SAFETY: the guard that was lent stands for the lock, and for nothing until the lock is taken again (V2).
-            unsafe { self.mutex.unlock() };
+            unsafe {
+                self.mutex.unlock()
+            };
         }
         entered
     }
 
     fn leave(&self, place: &Place) -> bool {
-        #[cfg(mutant = "condvar_leaver_stays_listed")]
-        return true;
-        #[cfg(not(mutant = "condvar_leaver_stays_listed"))]
-        {
-            // SAFETY: L1.
-            self.condvar.waiters.with(|waiters| unsafe { waiters.queue.remove(place) });
-            true
-        }
+        // SAFETY: L1.
+        self.condvar.waiters.with(|waiters| unsafe { waiters.queue.remove(place) });
+        true
     }
 }
 

@@ -218,6 +218,8 @@ impl<T> LockQueue<T> {
             if sure {
                 return Some(Chosen { place });
             }
+            #[cfg(mutant = "refused_ends_the_choice")]
+            return None;
         }
     }
 

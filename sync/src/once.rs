@@ -126,7 +126,12 @@ impl Once {
     /// Whether it has been done. What was done is seen by whoever is told so.
     #[inline(always)]
     pub fn is_completed(&self) -> bool {
-        bits(self.word.load(Ordering::Acquire)) == DONE
+        #[cfg(mutant = "done_relaxed")]
+        return bits(self.word.load(Ordering::Relaxed)) == DONE;
+        #[cfg(not(mutant = "done_relaxed"))]
+        {
+            bits(self.word.load(Ordering::Acquire)) == DONE
+        }
     }
 
     /// Waits until somebody has done it.
