@@ -40,6 +40,7 @@
 //!   the calling thread ([`workers(0)`](RuntimeBuilder::workers)), or in an order that a seed replays
 //!   ([`seeded`](RuntimeBuilder::seeded)).
 //! * [`Priority`]: a root's place in the order, before its age.
+//! * [`channel`] and [`select!`]: handing something to somebody else; waiting for the first of several.
 //! * [`time`]: the clock of a runtime, which in a test can be moved by hand.
 //! * [`pool`]: plain worker threads with a queue discipline of your choice, without requests.
 //!
@@ -82,10 +83,18 @@ pub use forebear_runtime::{OrUnwind, catch};
 
 pub use forebear_sync as sync;
 pub use forebear_sync::channel;
+// The macro; the module of that name is below.
+pub use forebear_sync::select;
+
+/// What a [`select!`] can wait for, beside what has a module of its own.
+pub mod select {
+    pub use forebear_sync::{CancelledSource, Source, cancelled};
+}
 
 /// The clocks that a runtime's deadlines and time-outs can go by: see [`RuntimeBuilder::clock`].
 pub mod time {
     pub use forebear_context::clock::{Clock, ManualClock, MonotonicClock, Subscription};
+    pub use forebear_sync::{After, after};
 }
 
 /// What most programs need. It shadows nothing of std's.
@@ -96,6 +105,7 @@ pub mod prelude {
         AnyRequest, Cancelled, Outcome, Request, RequestPool, Runtime, WaitError, join, scope, spawn,
         try_join, try_scope, try_spawn,
     };
+    pub use forebear_sync::select;
 }
 
 /// The program on the first page of the repository, run as a test.

@@ -335,6 +335,12 @@ impl Context {
         deadline_after(self.now(), timeout)
     }
 
+    /// A number that differs from one call to the next, for choices that should not always fall out the same. By the stack's own code.
+    pub fn turn(&self) -> u64 {
+        // SAFETY: the table is this context's, and we are on its stack.
+        unsafe { (self.table.turn)(self) }
+    }
+
     /// The stack is about to wait for `what`, and nothing has been begun. By the stack's own code.
     ///
     /// # Panics
@@ -370,6 +376,16 @@ impl Context {
     pub fn abandon(&self, ticket: Ticket) {
         self.reason.store(Reason::None as u8, Ordering::Relaxed);
         self.slot.store(ticket.0 | Cause::Woken as u64, Ordering::Relaxed);
+    }
+
+    /// Takes back a wait whose ticket was given away, unless somebody has ended it, or made sure of it. True: it is over, and is not
+    /// to be parked. By the stack's own code.
+    pub fn withdraw(&self, ticket: Ticket) -> bool {
+        let withdrawn = self.settle(ticket, Cause::Woken);
+        if withdrawn {
+            self.reason.store(Reason::None as u8, Ordering::Relaxed);
+        }
+        withdrawn
     }
 
     /// Ends the wait that goes on here, if it is one that a cancel may end. On the thread of this stack's owner, by its

@@ -9,6 +9,7 @@
 //! * [`lineage`]: the order, oldest ancestor first;
 //! * [`error`]: the errors that every waiting method shares;
 //! * [`clock`]: monotonic, and by hand for tests;
+//! * `source`: what one wait of several can wait for;
 //! * [`shim`]: the one door to atomics, cells, locks and threads, so that loom and shuttle can model what ships.
 //!
 //! Users add the crate `forebear`; this one is for those who write a primitive that waits.
@@ -19,3 +20,5 @@ pub mod error;
 pub mod fiber;
 pub mod lineage;
 pub mod shim;
+#[doc(hidden)]
+pub mod source;

@@ -54,6 +54,11 @@ impl AnyRequest {
         self.header
     }
 
+    /// For the crate: what it holds a count of.
+    pub(crate) fn header_ptr(&self) -> NonNull<Header> {
+        self.header
+    }
+
     fn header(&self) -> &Header {
         // SAFETY: this handle's link (W4).
         unsafe { self.header.as_ref() }
@@ -95,7 +100,7 @@ impl AnyRequest {
         self.answer()
     }
 
-    fn answer(&self) -> Result<(), WaitError> {
+    pub(crate) fn answer(&self) -> Result<(), WaitError> {
         if self.header().word.load().life() == FINISHED {
             return Ok(());
         }

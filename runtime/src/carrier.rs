@@ -90,6 +90,7 @@ static TABLE: Table = Table {
     wait_for_owner,
     verdict,
     gave_back,
+    turn,
 };
 
 impl Carrier {
@@ -359,6 +360,13 @@ unsafe fn verdict(context: &Context, ticket: Ticket) -> Option<Cycle> {
 unsafe fn gave_back(context: &Context) {
     // SAFETY: by the table.
     owner::gave_back(unsafe { strand_of(context) });
+}
+
+/// Counted by the worker, so that a seed replays it.
+unsafe fn turn(context: &Context) -> u64 {
+    // SAFETY: by the table; K1.
+    let turns = unsafe { &(*strand_of(context).worker).turns };
+    turns.replace(turns.get() + 1)
 }
 
 unsafe fn in_request(context: &Context) -> bool {

@@ -69,6 +69,7 @@ static TABLE: Table = Table {
     wait_for_owner,
     verdict,
     gave_back,
+    turn: ForeignContext::TABLE.turn,
     ..ForeignContext::TABLE
 };
 

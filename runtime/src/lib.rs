@@ -24,6 +24,8 @@ mod carrier;
 #[cfg(not(loom))]
 mod cell;
 #[cfg(not(loom))]
+mod chosen;
+#[cfg(not(loom))]
 mod cycle;
 #[cfg(not(loom))]
 mod deadlines;

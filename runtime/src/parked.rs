@@ -105,7 +105,9 @@ pub(crate) fn give_up(shared: &Shared) {
     for parked in lock().values() {
         // SAFETY: Y1.
         unsafe {
-            if awaited(parked.context.as_ref()).is_some_and(|of| ptr::eq(of, shared)) {
+            // Who waits for several looks again, and finds out which of them is not to be had.
+            let several = parked.context.as_ref().waits_for().0 == Reason::Select;
+            if several || awaited(parked.context.as_ref()).is_some_and(|of| ptr::eq(of, shared)) {
                 unpark(parked.context, parked.ticket, Cause::Cancelled);
             }
         }

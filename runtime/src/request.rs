@@ -150,6 +150,11 @@ impl<T> Request<T> {
         Request { header, value: PhantomData }
     }
 
+    /// For the crate: what it holds a count of.
+    pub(crate) fn header_ptr(&self) -> NonNull<Header> {
+        self.header
+    }
+
     #[inline(always)]
     pub(crate) fn header(&self) -> &Header {
         // SAFETY: this handle's count (W4).
@@ -249,7 +254,7 @@ impl<T> Request<T> {
     }
 
     #[inline]
-    fn answer(&self) -> Result<&T, WaitError> {
+    pub(crate) fn answer(&self) -> Result<&T, WaitError> {
         self.get().ok_or_else(|| {
             // SAFETY: terminal, and this handle.
             unsafe { wait::refusal(self.header) }

@@ -212,72 +212,15 @@ pub(crate) unsafe fn prepare<'a>(
     let Some(strand) = foreign::strand() else {
         return Step::Refused(WaitError::ShutDown);
     };
-    // The pool that has been asked for it.
-    let mut asked: *const request_pool::Board = ptr::null();
+    let lends = terms.deadline.is_none() && !terms.watches;
+    let mut asked: Asked = ptr::null();
     loop {
-        if cancel::refuses(strand) {
-            return Step::Refused(WaitError::Cancelled);
-        }
-        let bits = h.word.load();
-        if bits.is_terminal() {
-            return Step::Over;
-        }
-        if let Some(cycle) = cycle::of_itself(strand, h) {
-            return Step::Refused(WaitError::CircularWait(cycle));
-        }
-        if bits.life() == NEW && cancel::is_orphaned_by_cancel(h) {
-            // Its maker, or whose it has become, was cancelled before it was submitted: nobody runs it.
-            // SAFETY: the caller's count.
-            unsafe { cancel::cancel_orphan(header) };
-            continue;
-        }
-        // SAFETY: M3: what is not over has a home, and the caller's count keeps it.
-        let shared = unsafe { (*h.home.get()).shared() };
-        if bits.life() == NEW && cancel::refused(h) {
-            // SAFETY: the caller's count.
-            unsafe { cancel::refuse(header) };
-            continue;
-        }
-        let outside = strand.worker().is_none_or(|worker| !ptr::eq(worker.shared(), shared));
-        if outside {
-            shared.check_process();
-            if shared.ending.is(Stage::GivenUp) {
-                return Step::Refused(WaitError::ShutDown);
-            }
-        }
-        if strand.worker().is_none() {
-            // SAFETY: the caller's count.
-            unsafe { driver::meet(h) };
-        }
-        if bits.life() == HELD && asked.is_null() {
-            // A pool holds it back, and may let it run now.
-            // SAFETY: the caller's count.
-            asked = unsafe { request_pool::want(strand, header) };
-            continue;
-        }
-        let lends = terms.deadline.is_none() && !terms.watches;
-        if lends && bits.is_unstarted() && bits.life() != HELD && may_lend(strand, h) {
-            let own = strand.worker().filter(|w| bits.has(PRIVATE) && ptr::eq(h.home.get(), w.home()));
-            if h.word.claim_by_waiter(own.is_some()).is_ok() {
-                match own {
-                    Some(worker) => worker.list.remove(h),
-                    None if bits.life() != NEW => leave_shell(h),
-                    None => {}
-                }
-                if bits.life() == NEW || bits.has(PRIVATE) {
-                    // SAFETY: the caller's count.
-                    unsafe { submit::tell_family(header) };
-                }
-                // SAFETY: just claimed as lent; the caller's count is held.
-                unsafe { run_here(strand, header) };
-            }
-            continue;
-        }
-        if bits.life() == NEW {
-            // SAFETY: the caller's count.
-            unsafe { submit::submit(header, 0) };
-            continue;
-        }
+        // SAFETY: by contract.
+        let (shared, outside) = match unsafe { approach(strand, header, lends, &mut asked) } {
+            Near::Over => return Step::Over,
+            Near::Refused(error) => return Step::Refused(error),
+            Near::Waits(shared, outside) => (shared, outside),
+        };
         if strand.context().no_suspend().get() != 0 {
             no_suspend::refuse(strand, h.name(), true);
         }
@@ -294,21 +237,18 @@ pub(crate) unsafe fn prepare<'a>(
             false => WaitNode::new(context, ticket),
             true => WaitNode::watching(context, ticket),
         });
-        let Ok(locked) = h.word.lock() else {
-            context.abandon(ticket);
-            return Step::Over;
+        // SAFETY: the node stays until the strand is woken.
+        let bits = match unsafe { list(h, node, asked) } {
+            Ok(bits) => bits,
+            Err(missed) => {
+                context.abandon(ticket);
+                if missed == Missed::Over {
+                    return Step::Over;
+                }
+                asked = ptr::null();
+                continue;
+            }
         };
-        // SAFETY: W15: the lock is ours.
-        if locked.life() == NEW || locked.life() == HELD && unsafe { request_pool::holder(h) } != asked {
-            // The pool that was asked has let go of it.
-            h.word.unlock(|bits| bits);
-            context.abandon(ticket);
-            asked = ptr::null();
-            continue;
-        }
-        // SAFETY: W3: the lock is ours; the node stays until the strand is woken.
-        unsafe { h.waiters.push(node) };
-        let bits = h.word.unlock(|bits| crate::word::Bits(bits.0 | WAITERS));
         if terms.deadline.is_none()
             // SAFETY: on the strand's own stack; the caller's count.
             && let Some(cycle) = unsafe { cycle::bind(strand, ticket, h, bits) }
@@ -332,6 +272,127 @@ pub(crate) unsafe fn prepare<'a>(
         }
         return Step::Park(strand, ticket, shared);
     }
+}
+
+/// The pool that has been asked for what it holds back; it is only compared.
+pub(crate) type Asked = *const request_pool::Board;
+
+/// How near a waiter has come to its target.
+pub(crate) enum Near<'a> {
+    /// The target is over.
+    Over,
+    /// The wait is refused.
+    Refused(WaitError),
+    /// It is to be waited for: the target's runtime, and whether the waiter is none of its workers.
+    Waits(&'a Shared, bool),
+}
+
+/// Comes as near to the target as can be without a wait: runs it right here, if the waiter lends its stack and that may be done, or
+/// sees to it that somebody will.
+///
+/// # Safety
+///
+/// As [`until_over`]; `strand` is the calling one.
+#[inline(always)]
+pub(crate) unsafe fn approach<'a>(
+    strand: &Strand,
+    header: NonNull<Header>,
+    lends: bool,
+    asked: &mut Asked,
+) -> Near<'a> {
+    // SAFETY: by contract.
+    let h: &'a Header = unsafe { header.as_ref() };
+    loop {
+        if cancel::refuses(strand) {
+            return Near::Refused(WaitError::Cancelled);
+        }
+        let bits = h.word.load();
+        if bits.is_terminal() {
+            return Near::Over;
+        }
+        if let Some(cycle) = cycle::of_itself(strand, h) {
+            return Near::Refused(WaitError::CircularWait(cycle));
+        }
+        if bits.life() == NEW && cancel::is_orphaned_by_cancel(h) {
+            // Its maker, or whose it has become, was cancelled before it was submitted: nobody runs it.
+            // SAFETY: the caller's count.
+            unsafe { cancel::cancel_orphan(header) };
+            continue;
+        }
+        // SAFETY: M3: what is not over has a home, and the caller's count keeps it.
+        let shared = unsafe { (*h.home.get()).shared() };
+        if bits.life() == NEW && cancel::refused(h) {
+            // SAFETY: the caller's count.
+            unsafe { cancel::refuse(header) };
+            continue;
+        }
+        let outside = strand.worker().is_none_or(|worker| !ptr::eq(worker.shared(), shared));
+        if outside {
+            shared.check_process();
+            if shared.ending.is(Stage::GivenUp) {
+                return Near::Refused(WaitError::ShutDown);
+            }
+        }
+        if strand.worker().is_none() {
+            // SAFETY: the caller's count.
+            unsafe { driver::meet(h) };
+        }
+        if bits.life() == HELD && asked.is_null() {
+            // A pool holds it back, and may let it run now.
+            // SAFETY: the caller's count.
+            *asked = unsafe { request_pool::want(strand, header) };
+            continue;
+        }
+        if lends && bits.is_unstarted() && bits.life() != HELD && may_lend(strand, h) {
+            let own = strand.worker().filter(|w| bits.has(PRIVATE) && ptr::eq(h.home.get(), w.home()));
+            if h.word.claim_by_waiter(own.is_some()).is_ok() {
+                match own {
+                    Some(worker) => worker.list.remove(h),
+                    None if bits.life() != NEW => leave_shell(h),
+                    None => {}
+                }
+                if bits.life() == NEW || bits.has(PRIVATE) {
+                    // SAFETY: the caller's count.
+                    unsafe { submit::tell_family(header) };
+                }
+                // SAFETY: just claimed as lent; the caller's count is held.
+                unsafe { run_here(strand, header) };
+            }
+            continue;
+        }
+        if bits.life() == NEW {
+            // SAFETY: the caller's count.
+            unsafe { submit::submit(header, 0) };
+            continue;
+        }
+        return Near::Waits(shared, outside);
+    }
+}
+
+/// Why a node was not listed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Missed {
+    /// The target is over.
+    Over,
+    /// The pool that was asked for the target has let go of it: the waiter comes near again, and asks anew.
+    Moved,
+}
+
+/// Puts a waiter's node into its target's list.
+///
+/// # Safety
+///
+/// W3: the node stays until it has left, or its wait is over; the caller has a count of the target.
+pub(crate) unsafe fn list(h: &Header, node: &WaitNode, asked: Asked) -> Result<crate::word::Bits, Missed> {
+    let locked = h.word.lock().map_err(|_| Missed::Over)?;
+    // SAFETY: W15: the lock is ours.
+    if locked.life() == NEW || locked.life() == HELD && unsafe { request_pool::holder(h) } != asked {
+        h.word.unlock(|bits| bits);
+        return Err(Missed::Moved);
+    }
+    // SAFETY: W3: the lock is ours; by contract.
+    unsafe { h.waiters.push(node) };
+    Ok(h.word.unlock(|bits| crate::word::Bits(bits.0 | WAITERS)))
 }
 
 /// The target was queued somewhere, and is a shell there now.

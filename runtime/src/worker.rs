@@ -185,6 +185,8 @@ pub(crate) struct Worker {
     swept: Cell<bool>,
     /// Jobs of one scope that are over and not taken off its count yet.
     jobs: Cell<(*const ScopeCore, i64)>,
+    /// How many choices that should not always fall out the same were made here.
+    pub turns: Cell<u64>,
     /// Who drives it, if it has no thread of its own.
     pub driver: Option<Box<Driver>>,
     pub post: Post,
@@ -218,6 +220,7 @@ impl Worker {
             running: Cell::new(NO_KEY),
             private: Cell::new(NO_KEY),
             direct: Counter::default(),
+            turns: Cell::new(0),
             started: Counter::default(),
             patience: Patience::default(),
             aside: UnsafeCell::default(),

@@ -45,6 +45,37 @@ impl Crowd {
         with_foreign(|context| stay(&Outside { crowd: self, has_happened }, context, (), terms))
     }
 
+    /// Puts a waiter there, unless it has happened.
+    ///
+    /// # Safety
+    ///
+    /// L2: the place stays until it has left.
+    pub(crate) unsafe fn enter(&self, place: &Place, has_happened: impl Fn() -> bool) -> bool {
+        #[cfg(mutant = "crowd_looks_before_the_lock")]
+        let happened = has_happened();
+        self.queue.with(|queue| {
+            // Who has it happen takes this lock afterwards.
+            #[cfg(not(mutant = "crowd_looks_before_the_lock"))]
+            let happened = has_happened();
+            if happened {
+                return false;
+            }
+            // SAFETY: L1; L2: by contract.
+            unsafe { queue.enter(place) };
+            true
+        })
+    }
+
+    /// A waiter leaves. False: whoever had it happen has taken its place out.
+    ///
+    /// # Safety
+    ///
+    /// It was put there.
+    pub(crate) unsafe fn leave(&self, place: &Place) -> bool {
+        // SAFETY: L1.
+        self.queue.with(|queue| unsafe { queue.remove(place) })
+    }
+
     /// It has happened, and whoever asks from now on is told so: all who stand here go on.
     #[cold]
     #[inline(never)]
@@ -69,24 +100,13 @@ impl<F: Fn() -> bool> Seat<()> for Outside<'_, F> {
     }
 
     fn enter(&self, place: &Place) -> bool {
-        #[cfg(mutant = "crowd_looks_before_the_lock")]
-        let has_happened = (self.has_happened)();
-        self.crowd.queue.with(|queue| {
-            // Who has it happen takes this lock afterwards.
-            #[cfg(not(mutant = "crowd_looks_before_the_lock"))]
-            let has_happened = (self.has_happened)();
-            if has_happened {
-                return false;
-            }
-            // SAFETY: L1; L2: the place stays in its frame until it is out.
-            unsafe { queue.enter(place) };
-            true
-        })
+        // SAFETY: L2: the place stays in its frame until it is out.
+        unsafe { self.crowd.enter(place, &self.has_happened) }
     }
 
     fn leave(&self, place: &Place) -> bool {
-        // SAFETY: L1.
-        self.crowd.queue.with(|queue| unsafe { queue.remove(place) });
+        // SAFETY: it stood there.
+        unsafe { self.crowd.leave(place) };
         true
     }
 }

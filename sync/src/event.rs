@@ -8,6 +8,7 @@ use forebear_context::error::{Cancelled, TimeoutError};
 use forebear_context::shim::atomic::{AtomicBool, Ordering};
 
 use crate::crowd::Crowd;
+use crate::lock_queue::Place;
 use crate::raw_lock::Refused;
 use crate::stay::Limit;
 
@@ -101,6 +102,28 @@ impl Event {
         self.crowd
             .wait("Event", Limit::After(timeout), Location::caller(), || self.is_set())
             .map_err(Refused::timed)
+    }
+}
+
+impl Event {
+    /// For a wait of several: stands in the list, unless it has happened.
+    ///
+    /// # Safety
+    ///
+    /// L2: the place stays until it has left; it is of a wait that has been begun by the calling context.
+    pub(crate) unsafe fn enter(&self, place: &Place) -> bool {
+        // SAFETY: by contract.
+        unsafe { self.crowd.enter(place, || self.is_set()) }
+    }
+
+    /// Leaves it. False: it has happened meanwhile.
+    ///
+    /// # Safety
+    ///
+    /// It was listed here.
+    pub(crate) unsafe fn leave(&self, place: &Place) -> bool {
+        // SAFETY: by contract.
+        unsafe { self.crowd.leave(place) }
     }
 }
 

@@ -12,6 +12,7 @@
 //! | wait for each other | [`Barrier`] |
 //! | do or make something once | [`Once`]; [`OnceLock`], [`LazyLock`] |
 //! | hand something to somebody else | [`channel`] |
+//! | wait for the first of several | [`select!`] |
 //!
 //! # How the waiters stand
 //!
@@ -33,6 +34,7 @@ mod once;
 mod once_lock;
 mod raw_lock;
 mod raw_mutex;
+mod select;
 mod semaphore;
 mod stay;
 
@@ -46,4 +48,12 @@ pub use self::mutex::{MappedMutexGuard, Mutex, MutexGuard};
 pub use self::once::Once;
 pub use self::once_lock::OnceLock;
 pub use self::raw_mutex::{RawMutex, UnlockError};
+pub use self::select::{After, CancelledSource, after, cancelled};
 pub use self::semaphore::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+pub use forebear_context::source::Source;
+
+/// What `select!` expands to.
+#[doc(hidden)]
+pub mod __select {
+    pub use crate::select::{End, Picked, Row, Terms, arm, first};
+}

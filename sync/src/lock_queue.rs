@@ -223,6 +223,36 @@ impl<T> LockQueue<T> {
         }
     }
 
+    /// Whether somebody stands here who is not of this context, which may stand here several times.
+    ///
+    /// # Safety
+    ///
+    /// L1.
+    pub(crate) unsafe fn has_others(&self, than: &Context) -> bool {
+        let mut own: Option<NonNull<Place<T>>> = None;
+        let others = loop {
+            let Some(first) = self.pops().first() else { break false };
+            // SAFETY: L2.
+            let place = unsafe { first.as_ref() };
+            if !std::ptr::eq(place.context.as_ptr(), than) {
+                break true;
+            }
+            // SAFETY: L1: it is put back below.
+            unsafe { self.pops().pop() };
+            self.len.set(self.len.get() - 1);
+            place.links.next().set(own);
+            own = Some(first);
+        };
+        while let Some(place) = own {
+            // SAFETY: L2; it keeps its key and its number, and so its turn.
+            unsafe {
+                own = place.as_ref().links.next().get();
+                self.put(place.as_ref(), self.popping.get());
+            }
+        }
+        others
+    }
+
     /// Takes a place out whose waiter leaves; false if it stands nowhere any more.
     ///
     /// # Safety

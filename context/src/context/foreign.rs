@@ -5,6 +5,7 @@
 //! also if the slot is settled by then: a waiter that merely saw the slot could go while its waker still stands between
 //! settling and unlocking.
 
+use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -44,6 +45,7 @@ impl ForeignContext {
         wait_for_owner,
         verdict,
         gave_back,
+        turn,
     };
 
     /// A context for the calling thread. Its owner keeps it in place and makes it current.
@@ -206,6 +208,19 @@ unsafe fn verdict(_: &Context, _: Ticket) -> Option<Cycle> {
 }
 
 unsafe fn gave_back(_: &Context) {}
+
+#[cfg(not(loom))]
+crate::shim::thread_local! {
+    static TURNS: Cell<u64> = const { Cell::new(0) };
+}
+#[cfg(loom)]
+crate::shim::thread_local! {
+    static TURNS: Cell<u64> = Cell::new(0);
+}
+
+unsafe fn turn(_: &Context) -> u64 {
+    TURNS.with(|turns| turns.replace(turns.get() + 1))
+}
 
 unsafe fn in_request(_: &Context) -> bool {
     false

@@ -50,6 +50,9 @@ pub struct Table {
     pub verdict: unsafe fn(&Context, Ticket) -> Option<Cycle>,
     /// It has given back what others wait for, and is only as urgent as its requests. On the context's own stack.
     pub gave_back: unsafe fn(&Context),
+    /// A number that differs from one call to the next, for choices that should not always fall out the same. On the context's own
+    /// stack.
+    pub turn: unsafe fn(&Context) -> u64,
 }
 
 /// What it takes to disarm a time-out.

@@ -10,12 +10,13 @@
 //!   owner does not leave its frame before the node is unlinked, or the taker has let go of it.
 //! * **Q3** The taker reads a node's link, context and ticket before it wakes the context. If it won, the node is never
 //!   touched again. If it was refused, the owner has left its wait for another reason and waits for the taker: the
-//!   taker's last touch is the release store of `released`.
+//!   taker's last touch is the release store of `released`. A node that is one of several is let go of whoever wins, since its owner
+//!   cannot tell: the taker chooses first, lets go, and wakes then what it has chosen.
 
 use std::cell::Cell;
 use std::ptr::NonNull;
 
-use super::{Cause, Context, Ticket, unpark};
+use super::{Cause, Context, Ticket, ready, unpark};
 use crate::shim::atomic::{AtomicBool, Ordering};
 use crate::shim::hint;
 
@@ -31,6 +32,8 @@ pub struct WaitNode {
     ticket: Ticket,
     /// It only watches: who asks whether anybody wants the thing waited for does not count it.
     watches: bool,
+    /// Its wait may be ended from several lists.
+    several: bool,
     released: AtomicBool,
 }
 
@@ -44,6 +47,7 @@ impl WaitNode {
             context: NonNull::from(context),
             ticket,
             watches: false,
+            several: false,
             released: AtomicBool::new(false),
         }
     }
@@ -51,6 +55,11 @@ impl WaitNode {
     /// The same for one that waits without wanting: it is told, and demands nothing.
     pub fn watching(context: &Context, ticket: Ticket) -> WaitNode {
         WaitNode { watches: true, ..WaitNode::new(context, ticket) }
+    }
+
+    /// The same for one that stands in other lists, too, by the same ticket. Whoever takes the list lets go of the node in any case.
+    pub fn one_of_several(context: &Context, ticket: Ticket) -> WaitNode {
+        WaitNode { several: true, ..WaitNode::new(context, ticket) }
     }
 
     /// Whether it only watches.
@@ -218,6 +227,18 @@ impl WaitList {
                 (node.next.get(), node.context, node.ticket)
             };
             self.next = next;
+            // SAFETY: Q3.
+            if unsafe { node.as_ref() }.several {
+                // SAFETY: as above; C1; what was chosen is woken, once.
+                unsafe {
+                    let chosen = context.as_ref().choose(ticket);
+                    node.as_ref().released.store(true, Ordering::Release);
+                    if chosen {
+                        ready(context, ticket);
+                    }
+                }
+                continue;
+            }
             // SAFETY: C1: the node is still listed.
             if !unsafe { unpark(context, ticket, Cause::Woken) } {
                 #[cfg(not(mutant = "released_relaxed"))]

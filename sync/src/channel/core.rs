@@ -402,6 +402,81 @@ impl<T, S: Store<T>> Channel<T, S> {
         }
     }
 
+    // ---- as one of several ------------------------------------------------------------------------------------------------------
+
+    /// Stands among the receivers, unless there may be something to take.
+    ///
+    /// # Safety
+    ///
+    /// The wait of the ticket has been begun by the context, which is the calling one; the spot stays until it has left.
+    pub(super) unsafe fn enter_receivers(
+        &self,
+        context: &Context,
+        ticket: Ticket,
+        spot: &mut Spot<T>,
+    ) -> bool {
+        self.state.with_mut(|state| {
+            // SAFETY: L1.
+            let waits = state.items.len() == 0
+                && !state.sending_is_over
+                && !unsafe { state.senders.has_others(context) };
+            if waits {
+                let place = spot.write(Place::new(context, ticket, Cell::new(None)));
+                // SAFETY: L1, L2: by contract.
+                unsafe { state.receivers.enter(place) };
+            }
+            waits
+        })
+    }
+
+    /// Leaves the receivers. Answers what it was given.
+    ///
+    /// # Safety
+    ///
+    /// The place was listed here, and its wait is over.
+    pub(super) unsafe fn leave_receivers(&self, place: &Place<Slot<T>>) -> Option<T> {
+        // SAFETY: L1.
+        self.state.with(|state| unsafe { state.receivers.remove(place) });
+        place.value.take()
+    }
+
+    /// Stands among the senders with the item, unless there may be room for it, or nobody to want it.
+    ///
+    /// # Safety
+    ///
+    /// As [`enter_receivers`](Self::enter_receivers).
+    pub(super) unsafe fn enter_senders(
+        &self,
+        context: &Context,
+        ticket: Ticket,
+        spot: &mut Spot<T>,
+        item: &mut Option<T>,
+    ) -> bool {
+        self.state.with_mut(|state| {
+            // SAFETY: L1.
+            let waits = state.items.len() >= self.capacity
+                && !state.receiving_is_over
+                && !unsafe { state.receivers.has_others(context) };
+            if waits {
+                let place = spot.write(Place::new(context, ticket, Cell::new(item.take())));
+                // SAFETY: L1, L2: by contract.
+                unsafe { state.senders.enter(place) };
+            }
+            waits
+        })
+    }
+
+    /// Leaves the senders. Answers the item, if nobody has taken it.
+    ///
+    /// # Safety
+    ///
+    /// As [`leave_receivers`](Self::leave_receivers).
+    pub(super) unsafe fn leave_senders(&self, place: &Place<Slot<T>>) -> Option<T> {
+        // SAFETY: L1.
+        self.state.with(|state| unsafe { state.senders.remove(place) });
+        place.value.take()
+    }
+
     // ---- the ends ---------------------------------------------------------------------------------------------------------------
 
     /// The last sender goes.

@@ -194,6 +194,18 @@ impl<T> Receiver<T> {
     }
 }
 
+impl<T> Sender<T> {
+    pub(super) fn channel(&self) -> &Channel<T> {
+        &self.shared.channel
+    }
+}
+
+impl<T> Receiver<T> {
+    pub(super) fn channel(&self) -> &Channel<T> {
+        &self.shared.channel
+    }
+}
+
 /// What either end knows.
 macro_rules! looks {
     ($End:ident) => {

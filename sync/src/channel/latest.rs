@@ -209,6 +209,32 @@ impl<T> Receiver<T> {
         })
     }
 
+    /// Stands in the list, unless there is something newer, or nobody to send it. For a wait of several.
+    ///
+    /// # Safety
+    ///
+    /// L2: the place stays until it has left; it is of a wait that has been begun by the calling context.
+    pub(super) unsafe fn enter(&self, place: &Place) -> bool {
+        self.shared.state.with(|state| {
+            let waits = state.version == self.seen && !state.is_over;
+            if waits {
+                // SAFETY: L1, L2.
+                unsafe { state.waiting.enter(place) };
+            }
+            waits
+        })
+    }
+
+    /// Leaves it.
+    ///
+    /// # Safety
+    ///
+    /// It was listed here.
+    pub(super) unsafe fn leave(&self, place: &Place) {
+        // SAFETY: L1.
+        self.shared.state.with(|state| unsafe { state.waiting.remove(place) });
+    }
+
     /// Finds something newer, or stands in the list.
     #[inline(never)]
     fn prepare(

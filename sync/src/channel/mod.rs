@@ -42,6 +42,7 @@
 //! assert_eq!(receiver.recv(), Err(RecvError::Disconnected));
 //! ```
 
+mod arms;
 mod core;
 mod ends;
 mod error;
@@ -51,6 +52,7 @@ pub mod latest;
 pub mod oneshot;
 mod try_iter;
 
+pub use self::arms::Sending;
 pub use self::ends::{Receiver, Sender, bounded, unbounded};
 pub use self::error::{RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError};
 #[cfg(panic = "unwind")]

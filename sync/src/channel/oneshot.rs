@@ -102,6 +102,10 @@ impl<T> Receiver<T> {
         self.channel.take()
     }
 
+    pub(super) fn channel(&self) -> &One<T> {
+        &self.channel
+    }
+
     /// Whether the item is there.
     pub fn is_ready(&self) -> bool {
         self.channel.len() != 0

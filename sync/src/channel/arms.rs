@@ -1,0 +1,320 @@
+//! Receiving and sending as arms of a `select!`.
+//!
+//! An arm that finds on entering that it need not wait says so, and looks again when the select has taken its wait back. What must not
+//! count then is the select itself: it may stand on both sides of one channel, and nobody hands anything to itself
+//! ([`LockQueue::has_others`](crate::LockQueue)).
+
+use std::borrow::BorrowMut;
+use std::collections::VecDeque;
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::sync::Arc as Counted;
+
+use forebear_context::context::{Cause, Context, Ticket};
+use forebear_context::source::{Arm, Left, Output, Source, Tells};
+
+use super::core::{Channel, Spot, Store};
+use super::error::{RecvError, SendError, TryRecvError, TrySendError};
+use super::{Receiver, Sender, latest, oneshot};
+use crate::lock_queue::Place;
+
+// ---- receiving -------------------------------------------------------------------------------------------------------------------
+
+/// The arm of a receive.
+pub struct ReceiveArm<'a, T, S = VecDeque<T>> {
+    channel: &'a Channel<T, S>,
+    spot: Spot<T>,
+    listed: bool,
+    output: Option<Result<T, RecvError>>,
+}
+
+impl<'a, T, S> ReceiveArm<'a, T, S> {
+    fn new(channel: &'a Channel<T, S>) -> Self {
+        ReceiveArm { channel, spot: MaybeUninit::uninit(), listed: false, output: None }
+    }
+}
+
+impl<'a, T> Source for &'a Receiver<T> {
+    type Output = Result<T, RecvError>;
+    type Arm = ReceiveArm<'a, T>;
+
+    fn into_arm(self) -> Self::Arm {
+        ReceiveArm::new(self.channel())
+    }
+}
+
+impl<'a, T> Source for &'a oneshot::Receiver<T> {
+    type Output = Result<T, RecvError>;
+    type Arm = ReceiveArm<'a, T, Option<T>>;
+
+    fn into_arm(self) -> Self::Arm {
+        ReceiveArm::new(self.channel())
+    }
+}
+
+// SAFETY: the place is out of its list when `leave` returns; items are handed over by a choice.
+unsafe impl<T, S: Store<T>> Arm for ReceiveArm<'_, T, S> {
+    fn look(&mut self, _: &Context) -> bool {
+        self.output = match self.channel.take() {
+            Ok(item) => Some(Ok(item)),
+            Err(TryRecvError::Disconnected) => Some(Err(RecvError::Disconnected)),
+            Err(TryRecvError::Empty) => None,
+        };
+        self.output.is_some()
+    }
+
+    unsafe fn enter(&mut self, context: &Context, ticket: Ticket) -> bool {
+        // SAFETY: by contract.
+        self.listed = unsafe { self.channel.enter_receivers(context, ticket, &mut self.spot) };
+        self.listed
+    }
+
+    unsafe fn leave(&mut self, _: &Context, _: Cause) -> Left {
+        if std::mem::take(&mut self.listed) {
+            // SAFETY: it was listed, and its wait is over.
+            self.output = unsafe { self.channel.leave_receivers(self.spot.assume_init_ref()) }.map(Ok);
+        }
+        left(self.output.is_some())
+    }
+
+    fn tells(&self) -> Tells {
+        Tells::Output
+    }
+
+    fn cancel(&mut self) {
+        self.output = Some(Err(RecvError::Cancelled));
+    }
+}
+
+impl<T, S: Store<T>> Output for ReceiveArm<'_, T, S> {
+    type Output = Result<T, RecvError>;
+
+    fn output(&mut self) -> Self::Output {
+        had(&mut self.output)
+    }
+}
+
+// ---- sending ---------------------------------------------------------------------------------------------------------------------
+
+/// A send that has not begun, for an arm of a `select!`. See [`Sender::sending`].
+#[must_use = "nothing is sent but in a `select!`"]
+pub struct Sending<'a, T> {
+    sender: &'a Sender<T>,
+    item: Option<T>,
+}
+
+impl<T> Sender<T> {
+    /// A send as a source of a [`select!`](crate::select); its output is what [`send`](Self::send) would answer.
+    ///
+    /// Where another arm is taken the item is dropped. To keep it, lend the source, and get it back
+    /// [afterwards](Sending::into_inner):
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use forebear_sync::channel::bounded;
+    /// use forebear_sync::{after, select};
+    ///
+    /// let (sender, _receiver) = bounded(0);
+    /// let mut sending = sender.sending("precious");
+    /// select! {
+    ///     sent = &mut sending => sent.unwrap(),
+    ///     () = after(Duration::from_millis(1)) => (),
+    /// }
+    /// assert_eq!(sending.into_inner(), Some("precious"));
+    /// ```
+    pub fn sending(&self, item: T) -> Sending<'_, T> {
+        Sending { sender: self, item: Some(item) }
+    }
+}
+
+impl<T> Sending<'_, T> {
+    /// The item, unless it was sent, or came back in an error.
+    pub fn into_inner(self) -> Option<T> {
+        self.item
+    }
+}
+
+/// The arm of a send.
+pub struct SendArm<'a, T, I> {
+    sender: &'a Sender<T>,
+    /// While it is not listed.
+    item: I,
+    spot: Spot<T>,
+    listed: bool,
+    output: Option<Result<(), SendError<T>>>,
+}
+
+impl<'a, T, I> SendArm<'a, T, I> {
+    fn new(sender: &'a Sender<T>, item: I) -> Self {
+        SendArm { sender, item, spot: MaybeUninit::uninit(), listed: false, output: None }
+    }
+}
+
+impl<'a, T> Source for Sending<'a, T> {
+    type Output = Result<(), SendError<T>>;
+    type Arm = SendArm<'a, T, Option<T>>;
+
+    fn into_arm(self) -> Self::Arm {
+        SendArm::new(self.sender, self.item)
+    }
+}
+
+/// An item that is gone is not sent again: the arm is never ready.
+impl<'s, 'a: 's, T> Source for &'s mut Sending<'a, T> {
+    type Output = Result<(), SendError<T>>;
+    type Arm = SendArm<'a, T, &'s mut Option<T>>;
+
+    fn into_arm(self) -> Self::Arm {
+        SendArm::new(self.sender, &mut self.item)
+    }
+}
+
+// SAFETY: the place is out of its list when `leave` returns; items are taken by a choice.
+unsafe impl<T, I: BorrowMut<Option<T>>> Arm for SendArm<'_, T, I> {
+    fn look(&mut self, _: &Context) -> bool {
+        let Some(item) = self.item.borrow_mut().take() else { return false };
+        match self.sender.channel().put(item) {
+            Ok(()) => self.output = Some(Ok(())),
+            Err(TrySendError::Disconnected(item)) => {
+                self.output = Some(Err(SendError::Disconnected(item)));
+            }
+            Err(TrySendError::Full(item)) => *self.item.borrow_mut() = Some(item),
+        }
+        self.output.is_some()
+    }
+
+    unsafe fn enter(&mut self, context: &Context, ticket: Ticket) -> bool {
+        let item = self.item.borrow_mut();
+        if item.is_none() {
+            return true;
+        }
+        // SAFETY: by contract.
+        self.listed = unsafe { self.sender.channel().enter_senders(context, ticket, &mut self.spot, item) };
+        self.listed
+    }
+
+    unsafe fn leave(&mut self, _: &Context, _: Cause) -> Left {
+        if std::mem::take(&mut self.listed) {
+            // SAFETY: it was listed, and its wait is over.
+            let back = unsafe { self.sender.channel().leave_senders(self.spot.assume_init_ref()) };
+            if back.is_none() {
+                self.output = Some(Ok(()));
+            }
+            *self.item.borrow_mut() = back;
+        }
+        left(self.output.is_some())
+    }
+
+    fn tells(&self) -> Tells {
+        if self.item.borrow().is_some() { Tells::Output } else { Tells::No }
+    }
+
+    fn cancel(&mut self) {
+        self.output = self.item.borrow_mut().take().map(|item| Err(SendError::Cancelled(item)));
+    }
+}
+
+impl<T, I: BorrowMut<Option<T>>> Output for SendArm<'_, T, I> {
+    type Output = Result<(), SendError<T>>;
+
+    fn output(&mut self) -> Self::Output {
+        had(&mut self.output)
+    }
+}
+
+// ---- the newest value ------------------------------------------------------------------------------------------------------------
+
+/// The arm of a wait for a newer value.
+pub struct LatestArm<'a, T> {
+    receiver: &'a mut latest::Receiver<T>,
+    place: MaybeUninit<Place>,
+    listed: bool,
+    output: Option<Result<Counted<T>, RecvError>>,
+}
+
+impl<'a, T> Source for &'a mut latest::Receiver<T> {
+    type Output = Result<Counted<T>, RecvError>;
+    type Arm = LatestArm<'a, T>;
+
+    fn into_arm(self) -> Self::Arm {
+        LatestArm { receiver: self, place: MaybeUninit::uninit(), listed: false, output: None }
+    }
+}
+
+// SAFETY: the place is out of its list when `leave` returns; nothing is handed over.
+unsafe impl<T> Arm for LatestArm<'_, T> {
+    fn look(&mut self, _: &Context) -> bool {
+        self.output = match self.receiver.try_recv() {
+            Ok(value) => Some(Ok(value)),
+            Err(TryRecvError::Disconnected) => Some(Err(RecvError::Disconnected)),
+            Err(TryRecvError::Empty) => None,
+        };
+        self.output.is_some()
+    }
+
+    unsafe fn enter(&mut self, context: &Context, ticket: Ticket) -> bool {
+        let place = self.place.write(Place::new(context, ticket, ()));
+        // SAFETY: by contract.
+        self.listed = unsafe { self.receiver.enter(place) };
+        self.listed
+    }
+
+    unsafe fn leave(&mut self, _: &Context, _: Cause) -> Left {
+        if std::mem::take(&mut self.listed) {
+            // SAFETY: it was listed.
+            unsafe { self.receiver.leave(self.place.assume_init_ref()) };
+        }
+        Left::Nothing
+    }
+
+    fn tells(&self) -> Tells {
+        Tells::Output
+    }
+
+    fn cancel(&mut self) {
+        self.output = Some(Err(RecvError::Cancelled));
+    }
+}
+
+impl<T> Output for LatestArm<'_, T> {
+    type Output = Result<Counted<T>, RecvError>;
+
+    fn output(&mut self) -> Self::Output {
+        had(&mut self.output)
+    }
+}
+
+fn left(chosen: bool) -> Left {
+    if chosen { Left::Chosen } else { Left::Nothing }
+}
+
+fn had<O>(output: &mut Option<O>) -> O {
+    match output.take() {
+        Some(output) => output,
+        None => unreachable!("A3"),
+    }
+}
+
+impl<T, S> fmt::Debug for ReceiveArm<'_, T, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ReceiveArm").field("listed", &self.listed).finish_non_exhaustive()
+    }
+}
+
+impl<T, I> fmt::Debug for SendArm<'_, T, I> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SendArm").field("listed", &self.listed).finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for LatestArm<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LatestArm").field("listed", &self.listed).finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for Sending<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sending").field("sender", self.sender).finish_non_exhaustive()
+    }
+}

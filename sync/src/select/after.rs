@@ -1,0 +1,82 @@
+//! A time as something to wait for.
+
+use std::time::{Duration, Instant};
+
+use forebear_context::context::{Cause, Context, Ticket, with_foreign};
+use forebear_context::source::{Arm, Left, Output, Source, Tells};
+
+/// A source that is ready when `delay` has passed from this call on, on the clock of the calling context; never, if that is farther
+/// off than can be told.
+///
+/// Lent (`&timer`), it can be waited for again and again, by the same time.
+///
+/// ```
+/// use std::time::Duration;
+/// use forebear_sync::{after, select};
+///
+/// let late = after(Duration::from_millis(1));
+/// for _ in 0..2 {
+///     select! { () = &late => () }
+/// }
+/// ```
+#[must_use = "it is waited for in a `select!`"]
+pub fn after(delay: Duration) -> After {
+    After { at: with_foreign(|context| context.deadline(delay)) }
+}
+
+/// See [`after`].
+#[derive(Clone, Copy, Debug)]
+pub struct After {
+    at: Option<Instant>,
+}
+
+/// The arm of a time.
+#[derive(Debug)]
+pub struct AfterArm(After);
+
+impl Source for After {
+    type Output = ();
+    type Arm = AfterArm;
+
+    fn into_arm(self) -> AfterArm {
+        AfterArm(self)
+    }
+}
+
+impl Source for &After {
+    type Output = ();
+    type Arm = AfterArm;
+
+    fn into_arm(self) -> AfterArm {
+        AfterArm(*self)
+    }
+}
+
+// SAFETY: nobody outside knows of it; the select's wait has the deadline.
+unsafe impl Arm for AfterArm {
+    fn look(&mut self, context: &Context) -> bool {
+        self.0.at.is_some_and(|at| context.now() >= at)
+    }
+
+    unsafe fn enter(&mut self, _: &Context, _: Ticket) -> bool {
+        true
+    }
+
+    unsafe fn leave(&mut self, _: &Context, _: Cause) -> Left {
+        Left::Nothing
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        self.0.at
+    }
+
+    fn tells(&self) -> Tells {
+        Tells::No
+    }
+}
+
+impl Output for AfterArm {
+    type Output = ();
+
+    fn output(&mut self) {}
+}

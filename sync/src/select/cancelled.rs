@@ -1,0 +1,67 @@
+//! The cancellation of the calling request as something to wait for.
+
+use forebear_context::context::{Cause, Context, Ticket};
+use forebear_context::error::Cancelled;
+use forebear_context::source::{Arm, Left, Output, Source, Tells};
+
+/// A source that is ready when the calling request is cancelled. In a thread that runs no request it never is.
+///
+/// ```
+/// use std::time::Duration;
+/// use forebear_sync::{after, cancelled, select};
+///
+/// select! {
+///     _ = cancelled() => unreachable!("this is no request"),
+///     () = after(Duration::from_millis(1)) => (),
+/// }
+/// ```
+#[must_use = "it is waited for in a `select!`"]
+pub fn cancelled() -> CancelledSource {
+    CancelledSource { _private: () }
+}
+
+/// See [`cancelled`].
+#[derive(Clone, Copy, Debug)]
+pub struct CancelledSource {
+    _private: (),
+}
+
+/// The arm of the cancellation.
+#[derive(Debug)]
+pub struct CancelledArm;
+
+impl Source for CancelledSource {
+    type Output = Cancelled;
+    type Arm = CancelledArm;
+
+    fn into_arm(self) -> CancelledArm {
+        CancelledArm
+    }
+}
+
+// SAFETY: nobody outside knows of it; a cancel ends the select's wait.
+unsafe impl Arm for CancelledArm {
+    fn look(&mut self, context: &Context) -> bool {
+        context.is_cancelled()
+    }
+
+    unsafe fn enter(&mut self, _: &Context, _: Ticket) -> bool {
+        true
+    }
+
+    unsafe fn leave(&mut self, _: &Context, _: Cause) -> Left {
+        Left::Nothing
+    }
+
+    fn tells(&self) -> Tells {
+        Tells::Only
+    }
+}
+
+impl Output for CancelledArm {
+    type Output = Cancelled;
+
+    fn output(&mut self) -> Cancelled {
+        Cancelled::new()
+    }
+}

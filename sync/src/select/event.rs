@@ -1,0 +1,78 @@
+//! An event as something to wait for.
+
+use std::fmt;
+use std::mem::MaybeUninit;
+
+use forebear_context::context::{Cause, Context, Ticket};
+use forebear_context::error::Cancelled;
+use forebear_context::source::{Arm, Left, Output, Source, Tells};
+
+use crate::Event;
+use crate::lock_queue::Place;
+
+/// The arm of an event.
+pub struct EventArm<'a> {
+    event: &'a Event,
+    place: MaybeUninit<Place>,
+    listed: bool,
+    output: Option<Result<(), Cancelled>>,
+}
+
+impl<'a> Source for &'a Event {
+    type Output = Result<(), Cancelled>;
+    type Arm = EventArm<'a>;
+
+    fn into_arm(self) -> EventArm<'a> {
+        EventArm { event: self, place: MaybeUninit::uninit(), listed: false, output: None }
+    }
+}
+
+// SAFETY: the place is out of its list when `leave` returns; nothing is handed over.
+unsafe impl Arm for EventArm<'_> {
+    fn look(&mut self, _: &Context) -> bool {
+        self.output = self.event.is_set().then_some(Ok(()));
+        self.output.is_some()
+    }
+
+    unsafe fn enter(&mut self, context: &Context, ticket: Ticket) -> bool {
+        let place = self.place.write(Place::new(context, ticket, ()));
+        // SAFETY: by contract.
+        self.listed = unsafe { self.event.enter(place) };
+        self.listed
+    }
+
+    unsafe fn leave(&mut self, _: &Context, _: Cause) -> Left {
+        // Whoever has taken it out has had the event happen, also if it is taken back by now.
+        // SAFETY: it was listed.
+        if std::mem::take(&mut self.listed) && !unsafe { self.event.leave(self.place.assume_init_ref()) } {
+            self.output = Some(Ok(()));
+            return Left::News;
+        }
+        Left::Nothing
+    }
+
+    fn tells(&self) -> Tells {
+        Tells::Output
+    }
+
+    fn cancel(&mut self) {
+        self.output = Some(Err(Cancelled::new()));
+    }
+}
+
+impl Output for EventArm<'_> {
+    type Output = Result<(), Cancelled>;
+
+    fn output(&mut self) -> Self::Output {
+        match self.output.take() {
+            Some(output) => output,
+            None => unreachable!("A3"),
+        }
+    }
+}
+
+impl fmt::Debug for EventArm<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EventArm").field("listed", &self.listed).finish_non_exhaustive()
+    }
+}
