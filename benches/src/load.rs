@@ -18,6 +18,17 @@ pub enum How {
     Reference,
 }
 
+/// Where the two sides of [`Load::PingPong`] are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Across {
+    /// On one worker.
+    One,
+    /// On a worker each, which has another task that goes round by yields, so that it never sleeps.
+    Awake,
+    /// On a worker each, which goes to sleep between two tokens.
+    Asleep,
+}
+
 /// One piece of work of a known size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -126,6 +137,48 @@ pub enum Load {
         /// How many tiles.
         tasks: u64,
     },
+    /// One task takes a lock that nobody else knows, and adds one under it, `n` times. An operation is a lock and its unlock.
+    Lock {
+        /// How often.
+        n: u64,
+    },
+    /// `tasks` tasks add one to one number under one lock, `each` times each. An operation is a lock and its unlock.
+    LockContended {
+        /// How many tasks.
+        tasks: u64,
+        /// How often each.
+        each: u64,
+    },
+    /// The same, and whoever has the lock yields before it adds: all others wait for it. An operation is a lock, a yield and an unlock.
+    LockYield {
+        /// How many tasks.
+        tasks: u64,
+        /// How often each.
+        each: u64,
+    },
+    /// Two tasks send a token back and forth over two bounded channels of capacity 1. An operation is a round trip.
+    PingPong {
+        /// How many round trips.
+        n: u64,
+        /// Whether they are on one worker.
+        across: Across,
+    },
+    /// `senders` tasks send `each` items each to one task that receives them, over one bounded channel. An operation is an item.
+    Mpsc {
+        /// How many senders.
+        senders: u64,
+        /// How many items each.
+        each: u64,
+        /// How many items there may be in the channel.
+        capacity: usize,
+    },
+    /// `n` one-shot channels, each made, sent into and received from before the next is made. An operation is a channel.
+    Oneshot {
+        /// How many.
+        n: u64,
+        /// By a task made for it; else by the one that receives, just before.
+        spawned: bool,
+    },
 }
 
 impl Load {
@@ -144,6 +197,9 @@ impl Load {
             Load::CancelSome { victims, .. } => victims,
             Load::Callbacks { n, .. } => n,
             Load::Roots { roots, children } => roots * children,
+            Load::Lock { n } | Load::PingPong { n, .. } | Load::Oneshot { n, .. } => n,
+            Load::LockContended { tasks, each } | Load::LockYield { tasks, each } => tasks * each,
+            Load::Mpsc { senders, each, .. } => senders * each,
         }
     }
 
@@ -183,6 +239,12 @@ impl Load {
             Load::Callbacks { n, each } => Load::Callbacks { n: n.min(2_000), each },
             Load::Roots { roots, children } => Load::Roots { roots, children: (children / 8).max(1) },
             Load::TreeDog { tasks } => Load::TreeDog { tasks: tasks.min(48) },
+            Load::Lock { n } => Load::Lock { n: n.min(10_000) },
+            Load::LockContended { tasks, each } => Load::LockContended { tasks, each: (each / 20).max(1) },
+            Load::LockYield { tasks, each } => Load::LockYield { tasks, each: (each / 20).max(1) },
+            Load::PingPong { n, across } => Load::PingPong { n: n.min(100), across },
+            Load::Mpsc { senders, each, capacity } => Load::Mpsc { senders, each: each.min(1_000), capacity },
+            Load::Oneshot { n, spawned } => Load::Oneshot { n: n.min(1_000), spawned },
             whole @ (Load::Coarse { .. } | Load::Depth { .. }) => whole,
         }
     }

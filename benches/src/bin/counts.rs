@@ -8,7 +8,7 @@
 
 use std::process::ExitCode;
 
-use forebear_benches::{How, Load, rivals};
+use forebear_benches::{Across, How, Load, rivals};
 
 /// A workload by name: its load for a given size, a size that is quick enough under callgrind, and who does it.
 struct Count {
@@ -115,6 +115,42 @@ const COUNTS: &[Count] = &[
         load: |n| (Load::Depth { levels: n }, 1),
         size: 5_000,
         runtimes: &["forebear", "tokio"],
+    },
+    Count {
+        name: "lock",
+        load: |n| (Load::Lock { n }, 1),
+        size: 20_000,
+        runtimes: &["forebear", "parking_lot", "threads", "smol", "tokio"],
+    },
+    Count {
+        name: "lock-yield",
+        load: |n| (Load::LockYield { tasks: 64, each: n }, 1),
+        size: 200,
+        runtimes: &["forebear", "smol", "tokio"],
+    },
+    Count {
+        name: "pingpong",
+        load: |n| (Load::PingPong { n, across: Across::One }, 1),
+        size: 5_000,
+        runtimes: &["forebear", "smol", "tokio"],
+    },
+    Count {
+        name: "mpsc",
+        load: |n| (Load::Mpsc { senders: 4, each: n, capacity: 64 }, 1),
+        size: 5_000,
+        runtimes: &["forebear", "smol", "tokio"],
+    },
+    Count {
+        name: "oneshot",
+        load: |n| (Load::Oneshot { n, spawned: true }, 1),
+        size: 5_000,
+        runtimes: &["forebear", "smol", "tokio"],
+    },
+    Count {
+        name: "oneshot-own",
+        load: |n| (Load::Oneshot { n, spawned: false }, 1),
+        size: 5_000,
+        runtimes: &["forebear", "smol", "tokio"],
     },
 ];
 

@@ -7,7 +7,12 @@ pub mod cancel;
 pub mod coarse;
 pub mod depth;
 pub mod fib;
+pub mod mpsc;
+pub mod mutex;
+pub mod mutex_yield;
+pub mod oneshot;
 pub mod order;
+pub mod pingpong;
 pub mod pool_member;
 pub mod skynet;
 pub mod spawn_in;
@@ -26,6 +31,11 @@ pub const ALL: &[&Claim] = &[
     &spawn_wait_one::CLAIM,
     &skynet::CLAIM,
     &coarse::CLAIM,
+    &pingpong::CLAIM,
+    &mutex::CLAIM,
+    &mutex_yield::CLAIM,
+    &mpsc::CLAIM,
+    &oneshot::CLAIM,
     &suspended::CLAIM,
     &depth::CLAIM,
     &cancel::CLAIM,

@@ -11,10 +11,11 @@ use std::time::Instant;
 
 use forebear::{Request, RequestPool, Runtime, join, scope, spawn, yield_now};
 
-use crate::load::{How, Load, Rival, Run};
+use crate::load::{Across, How, Load, Rival, Run};
 use crate::work::{self, Memory};
 
 mod ending;
+mod sync;
 
 /// What a request of the suspended million asks for: the smallest size class.
 const SMALL_STACK: usize = 48 * 1024;
@@ -302,6 +303,13 @@ impl Rival for Forebear {
             Load::Roots { roots, children } => {
                 Run::timed(|| sum((0..roots).map(|_| rt.spawn(move || root(children))).collect()))
             }
+            Load::Lock { n } => rt.run(|| sync::alone(n)),
+            Load::LockContended { tasks, each } => rt.run(|| sync::contended(tasks, each, || ())),
+            Load::LockYield { tasks, each } => rt.run(|| sync::contended(tasks, each, pause)),
+            Load::PingPong { n, across: Across::One } => rt.run(|| sync::ping_pong(n)),
+            Load::PingPong { n, across } => sync::ping_pong_across(rt, n, across),
+            Load::Mpsc { senders, each, capacity } => rt.run(|| sync::mpsc(senders, each, capacity)),
+            Load::Oneshot { n, spawned } => rt.run(|| sync::oneshots(n, spawned)),
             Load::TreeDog { tasks } => rt.run(|| {
                 Run::timed(|| {
                     let sum = AtomicU64::new(0);

@@ -13,8 +13,10 @@ use may::coroutine::{JoinHandle, yield_now};
 use may::go;
 use may::sync::SyncFlag;
 
-use crate::load::{How, Load, Rival, Run};
+use crate::load::{Across, How, Load, Rival, Run};
 use crate::work::{self, Memory};
+
+mod sync;
 
 /// How many coroutines are alive at a time where a load makes more.
 const BATCH: usize = 20_000;
@@ -153,6 +155,12 @@ impl Rival for May {
                 inside(move || Run::timed(|| sum((0..arms).map(|_| go!(work::arm)).collect())))
             }
             Load::Suspended { n, scattered } => suspend(n, scattered),
+            Load::Lock { n } => inside(move || sync::alone(n)),
+            Load::LockContended { tasks, each } => inside(move || sync::contended(tasks, each, false)),
+            Load::LockYield { tasks, each } => inside(move || sync::contended(tasks, each, true)),
+            Load::PingPong { n, across: Across::One } => inside(move || sync::ping_pong(n)),
+            Load::Mpsc { senders, each, .. } => inside(move || sync::mpsc(senders, each)),
+            Load::Oneshot { n, spawned } => inside(move || sync::oneshots(n, spawned)),
             Load::TreeDog { tasks } => inside(move || {
                 Run::timed(|| sum((0..tasks).map(|index| go!(move || work::image::task(index))).collect()))
             }),

@@ -3,11 +3,14 @@
 use crate::load::Rival;
 
 pub mod chili;
+pub mod crossbeam;
+pub mod flume;
 #[cfg(feature = "forebear")]
 pub mod forebear;
 #[cfg(feature = "forte")]
 pub mod forte;
 pub mod may;
+pub mod parking_lot;
 pub mod rayon;
 pub mod single;
 pub mod smol;
@@ -24,7 +27,19 @@ pub fn is_built_in(name: &str) -> bool {
         "forte" => cfg!(feature = "forte"),
         "forebear" => cfg!(all(feature = "forebear", not(forebear_unordered))),
         UNORDERED => cfg!(all(feature = "forebear", forebear_unordered)),
-        _ => matches!(name, "single" | "threads" | "rayon" | "chili" | "tokio" | "smol" | "may"),
+        _ => matches!(
+            name,
+            "single"
+                | "threads"
+                | "rayon"
+                | "chili"
+                | "tokio"
+                | "smol"
+                | "may"
+                | "parking_lot"
+                | "crossbeam-channel"
+                | "flume"
+        ),
     }
 }
 
@@ -43,6 +58,9 @@ pub fn start(name: &str, workers: usize) -> Option<Box<dyn Rival>> {
         "tokio" => Box::new(tokio::Tokio::start(workers)),
         "smol" => Box::new(smol::Smol::start(workers)),
         "may" => Box::new(may::May::start(workers)),
+        "parking_lot" => Box::new(parking_lot::ParkingLot::start(workers)),
+        "crossbeam-channel" => Box::new(crossbeam::Crossbeam::start(workers)),
+        "flume" => Box::new(flume::Flume::start(workers)),
         #[cfg(feature = "forebear")]
         "forebear" if !cfg!(forebear_unordered) => Box::new(forebear::Forebear::start(workers)),
         #[cfg(feature = "forebear")]

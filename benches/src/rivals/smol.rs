@@ -12,8 +12,10 @@ use async_executor::{StaticExecutor, Task};
 use event_listener::{Event, EventListener};
 use futures_lite::future::{block_on, yield_now};
 
-use crate::load::{How, Load, Rival, Run};
+use crate::load::{Across, How, Load, Rival, Run};
 use crate::work::{self, Memory};
+
+mod sync;
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -184,6 +186,13 @@ impl Rival for Smol {
                 }))
             }
             Load::Suspended { n, scattered } => self.inside(suspend(n, scattered)),
+            Load::Lock { n } => self.inside(sync::alone(n)),
+            Load::LockContended { tasks, each } => self.inside(sync::contended(tasks, each, false)),
+            Load::LockYield { tasks, each } => self.inside(sync::contended(tasks, each, true)),
+            Load::PingPong { n, across: Across::One } => self.inside(sync::ping_pong(n)),
+            Load::PingPong { n, across } => sync::ping_pong_across(n, across),
+            Load::Mpsc { senders, each, capacity } => self.inside(sync::mpsc(senders, each, capacity)),
+            Load::Oneshot { n, spawned } => self.inside(sync::oneshots(n, spawned)),
             Load::Depth { levels } => self.inside(Run::timed_async(nested(levels))),
             Load::TreeDog { tasks } => self.inside(Run::timed_async(async move {
                 sum((0..tasks).map(|index| spawn(async move { work::image::task(index) })).collect()).await

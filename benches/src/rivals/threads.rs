@@ -1,11 +1,14 @@
 //! std's threads: one a task where that is bearable, and for image work what one writes by hand, a counter and a thread
 //! a core.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 
-use crate::load::{How, Load, Rival, Run};
+use crate::load::{Across, How, Load, Rival, Run};
 use crate::work;
+
+pub(super) mod sync;
 
 /// Threads, without a pool.
 #[derive(Debug)]
@@ -21,7 +24,7 @@ impl Threads {
     }
 
     /// `workers` threads, the caller being one, take numbers from one counter.
-    fn each(&self, tasks: u64, f: impl Fn(u64) -> u64 + Sync) -> u64 {
+    pub(super) fn each(&self, tasks: u64, f: impl Fn(u64) -> u64 + Sync) -> u64 {
         let next = AtomicU64::new(0);
         let take = || {
             let mut sum = 0;
@@ -63,6 +66,12 @@ impl Rival for Threads {
                 Run::timed(|| self.each(arms, |_| work::arm()))
             }
             Load::TreeDog { tasks } => Run::timed(|| self.each(tasks, work::image::task)),
+            Load::Lock { n } => sync::alone::<Mutex<u64>>(n),
+            Load::LockContended { tasks, each } => sync::contended::<Mutex<u64>>(self, tasks, each),
+            Load::LockYield { tasks, each } => sync::held_across_a_yield(tasks, each),
+            Load::PingPong { n, across: Across::Asleep } => sync::ping_pong::<sync::Std>(n),
+            Load::Mpsc { senders, each, capacity } => sync::mpsc::<sync::Std>(senders, each, capacity),
+            Load::Oneshot { n, spawned: false } => sync::oneshots::<sync::Std>(n),
             _ => return None,
         })
     }

@@ -10,10 +10,11 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet, spawn, yield_now};
 
-use crate::load::{How, Load, Rival, Run};
+use crate::load::{Across, How, Load, Rival, Run};
 use crate::work::{self, Memory};
 
 mod ending;
+mod sync;
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -182,6 +183,13 @@ impl Rival for Tokio {
             Load::Cancel { suspended, queued } => self.inside(ending::cancel_all(suspended, queued)),
             Load::CancelSome { among, victims } => self.inside(ending::cancel_some(among, victims)),
             Load::Callbacks { n, each } => self.inside(ending::callbacks(n, each)),
+            Load::Lock { n } => self.inside(sync::alone(n)),
+            Load::LockContended { tasks, each } => self.inside(sync::contended(tasks, each, false)),
+            Load::LockYield { tasks, each } => self.inside(sync::contended(tasks, each, true)),
+            Load::PingPong { n, across: Across::One } => self.inside(sync::ping_pong(n)),
+            Load::PingPong { n, across } => sync::ping_pong_across(n, across),
+            Load::Mpsc { senders, each, capacity } => self.inside(sync::mpsc(senders, each, capacity)),
+            Load::Oneshot { n, spawned } => self.inside(sync::oneshots(n, spawned)),
             Load::Depth { levels } => self.inside(Run::timed_async(nested(levels))),
             Load::TreeDog { tasks } => self.inside(Run::timed_async(async move {
                 sum((0..tasks).map(|index| spawn(async move { work::image::task(index) })).collect()).await

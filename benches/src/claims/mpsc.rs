@@ -1,0 +1,49 @@
+//! A bounded channel of 64 places: four senders to one receiver, and one to one.
+//!
+//! The design's goal is 0.8 times Go, for which it names 33 ns an item beside tokio's 66. Go is not among the rivals here, so the goal is
+//! judged against tokio by these figures: 0.8 × 33 / 66 = 0.4. may's channels are unbounded, its senders never wait. Whoever has only
+//! threads has one a task, whatever the number of workers.
+
+use crate::claim::{Claim, Goal, Row, runner};
+use crate::load::Load;
+
+const fn items(senders: u64) -> Load {
+    Load::Mpsc { senders, each: 100_000 / senders, capacity: 64 }
+}
+
+/// Four to one, one to one.
+pub const CLAIM: Claim = Claim {
+    name: "mpsc",
+    op: "item",
+    unit: ("ns", 1.0),
+    rows: &[
+        Row {
+            name: "four to one",
+            workers: &[1, 2],
+            runners: &[
+                runner("forebear", items(4)),
+                runner("tokio", items(4)),
+                runner("smol", items(4)),
+                runner("may", items(4)),
+                runner("threads", items(4)),
+                runner("crossbeam-channel", items(4)),
+                runner("flume", items(4)),
+            ],
+            goals: &[Goal::times(0.4, "tokio")],
+        },
+        Row {
+            name: "one to one",
+            workers: &[1, 2],
+            runners: &[
+                runner("forebear", items(1)),
+                runner("tokio", items(1)),
+                runner("smol", items(1)),
+                runner("may", items(1)),
+                runner("threads", items(1)),
+                runner("crossbeam-channel", items(1)),
+                runner("flume", items(1)),
+            ],
+            goals: &[],
+        },
+    ],
+};

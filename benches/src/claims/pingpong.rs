@@ -1,0 +1,59 @@
+//! A token between two tasks, over two channels of capacity 1: on one worker, and across two.
+//!
+//! The design's goals are 0.2 and 1.0 times Go, for which it names 195 ns on one worker and 12 to 47 µs across two, beside tokio's
+//! 216 ns and 38 µs. Go is not among the rivals here, so the goals are judged against tokio by these figures: 0.2 × 195 / 216 = 0.18, and
+//! 1.0.
+//!
+//! Across two, each side stands on a worker of its own: forebear pins what has started; tokio and smol, whose tasks move to whoever
+//! wakes them, get two runtimes of one thread each. May has no such thing. Channels of may are unbounded. Whoever has only threads
+//! has one for each side.
+
+use crate::claim::{Bound, Claim, Goal, Measure, Row, runner};
+use crate::load::{Across, Load};
+
+const fn trips(n: u64, across: Across) -> Load {
+    Load::PingPong { n, across }
+}
+
+const ONE: Load = trips(10_000, Across::One);
+const AWAKE: Load = trips(5_000, Across::Awake);
+const ASLEEP: Load = trips(500, Across::Asleep);
+
+/// One worker, two that are awake, two that sleep.
+pub const CLAIM: Claim = Claim {
+    name: "pingpong",
+    op: "round trip",
+    unit: ("ns", 1.0),
+    rows: &[
+        Row {
+            name: "on one worker",
+            workers: &[1],
+            runners: &[
+                runner("forebear", ONE),
+                runner("tokio", ONE),
+                runner("may", ONE),
+                runner("smol", ONE),
+            ],
+            goals: &[Goal::times(0.18, "tokio")],
+        },
+        Row {
+            name: "across, awake",
+            workers: &[2],
+            runners: &[runner("forebear", AWAKE), runner("tokio", AWAKE), runner("smol", AWAKE)],
+            goals: &[Goal { measure: Measure::PerOp, bound: Bound::AtMost(1000.0) }],
+        },
+        Row {
+            name: "across, asleep",
+            workers: &[2],
+            runners: &[
+                runner("forebear", ASLEEP),
+                runner("tokio", ASLEEP),
+                runner("smol", ASLEEP),
+                runner("threads", ASLEEP),
+                runner("crossbeam-channel", ASLEEP),
+                runner("flume", ASLEEP),
+            ],
+            goals: &[Goal::times(1.0, "tokio")],
+        },
+    ],
+};

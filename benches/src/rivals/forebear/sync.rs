@@ -1,0 +1,156 @@
+//! Locks and channels.
+
+use std::hint::black_box;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use forebear::channel::{Receiver, Sender, bounded, oneshot};
+use forebear::sync::Mutex;
+use forebear::{Request, Runtime, spawn};
+
+use super::{pause, sum, taken};
+use crate::load::{Across, Run};
+
+pub(super) fn alone(n: u64) -> Run {
+    let number = Mutex::new(0);
+    Run::timed(|| {
+        for _ in 0..n {
+            *black_box(&number).lock() += 1;
+        }
+        *number.lock()
+    })
+}
+
+/// `between` is called with the lock.
+pub(super) fn contended(tasks: u64, each: u64, between: impl Fn() + Copy + Send + 'static) -> Run {
+    let number = Arc::new(Mutex::new(0));
+    let add = |number: Arc<Mutex<u64>>| {
+        spawn(move || {
+            for _ in 0..each {
+                let mut number = number.lock();
+                between();
+                *number += 1;
+            }
+            0
+        })
+    };
+    Run::timed(|| {
+        let none = sum((0..tasks).map(|_| add(number.clone())).collect());
+        *number.lock() + none
+    })
+}
+
+fn serve(n: u64, tokens: &Receiver<u64>, back: &Sender<u64>) -> u64 {
+    (0..n).for_each(|_| {
+        let token = tokens.recv().expect("somebody sends");
+        back.send(token).expect("somebody receives");
+    });
+    n
+}
+
+fn play(n: u64, there: &Sender<u64>, back: &Receiver<u64>) -> u64 {
+    let one = |_| {
+        there.send(1).expect("somebody receives");
+        back.recv().expect("somebody sends")
+    };
+    (0..n).map(one).sum()
+}
+
+pub(super) fn ping_pong(n: u64) -> Run {
+    let ((there, tokens), (back, returns)) = (bounded(1), bounded(1));
+    let other = spawn(move || serve(n, &tokens, &back));
+    let run = Run::timed(|| play(n, &there, &returns));
+    taken(other);
+    run
+}
+
+/// Goes round until it is told that all is over.
+fn keep_awake(over: &Arc<AtomicBool>) -> Request<thread::ThreadId> {
+    let over = over.clone();
+    let round = spawn(move || {
+        while !over.load(Relaxed) {
+            pause();
+        }
+        thread::current().id()
+    });
+    // It starts here, and stays.
+    pause();
+    round
+}
+
+/// Two requests that meet while they block their threads are on two workers, and stay there. The caller meets them, too: it must not
+/// lend them its own thread by waiting for them before they have started. While the one makes what is to keep its worker awake, the
+/// other blocks its own, or that would start there.
+pub(super) fn ping_pong_across(rt: &Runtime, n: u64, across: Across) -> Run {
+    let ((there, tokens), (back, returns)) = (bounded(1), bounded(1));
+    let (started, meeting) = (Arc::new(Barrier::new(3)), Arc::new(Barrier::new(2)));
+    let over = Arc::<AtomicBool>::default();
+    let side = |turn: usize, play: Box<dyn FnOnce() -> Run + Send>| {
+        let (started, meeting, over) = (started.clone(), meeting.clone(), over.clone());
+        rt.spawn(move || {
+            let mut awake = None;
+            started.wait();
+            for now in 0..2 {
+                if now == turn && across == Across::Awake {
+                    awake = Some(keep_awake(&over));
+                }
+                meeting.wait();
+            }
+            let run = play();
+            over.store(true, Relaxed);
+            if let Some(awake) = awake {
+                assert_eq!(taken(awake), thread::current().id(), "it was to keep this worker awake");
+            }
+            run
+        })
+    };
+    let other = side(0, Box::new(move || Run::timed(|| serve(n + 1, &tokens, &back))));
+    let run = side(
+        1,
+        Box::new(move || {
+            play(1, &there, &returns);
+            Run::timed(|| play(n, &there, &returns))
+        }),
+    );
+    started.wait();
+    let run = taken(run);
+    taken(other);
+    run
+}
+
+pub(super) fn mpsc(senders: u64, each: u64, capacity: usize) -> Run {
+    let (sender, receiver) = bounded(capacity);
+    Run::timed(|| {
+        let send = |sender: Sender<u64>| {
+            spawn(move || {
+                (0..each).for_each(|_| sender.send(1).expect("somebody receives"));
+                0
+            })
+        };
+        let senders: Vec<_> = (0..senders).map(|_| send(sender.clone())).collect();
+        drop(sender);
+        let mut items = 0;
+        while let Ok(item) = receiver.recv() {
+            items += item;
+        }
+        items + sum(senders)
+    })
+}
+
+pub(super) fn oneshots(n: u64, spawned: bool) -> Run {
+    let one = |_| {
+        let (sender, receiver) = oneshot::channel();
+        if spawned {
+            let other = spawn(move || sender.send(1).expect("somebody receives"));
+            let item = receiver.recv().expect("somebody sends");
+            taken(other);
+            item
+        } else {
+            black_box(sender).send(1).expect("somebody receives");
+            receiver.recv().expect("it is there")
+        }
+    };
+    Run::timed(|| (0..n).map(one).sum())
+}

@@ -1,0 +1,36 @@
+//! parking_lot's lock, on plain threads.
+
+use parking_lot::Mutex;
+
+use super::threads::{Threads, sync};
+use crate::load::{Load, Rival, Run};
+
+/// Threads that lock with it.
+#[derive(Debug)]
+pub struct ParkingLot(Threads);
+
+impl ParkingLot {
+    /// Only remembers how many threads there may be.
+    #[must_use]
+    pub fn start(workers: usize) -> ParkingLot {
+        ParkingLot(Threads::start(workers))
+    }
+}
+
+impl sync::Locked for Mutex<u64> {
+    #[inline(always)]
+    fn with(&self, f: impl FnOnce(&mut u64)) {
+        f(&mut self.lock());
+    }
+}
+
+impl Rival for ParkingLot {
+    fn run(&self, load: Load) -> Option<Run> {
+        Some(match load {
+            Load::Lock { n } => sync::alone::<Mutex<u64>>(n),
+            Load::LockContended { tasks, each } => sync::contended::<Mutex<u64>>(&self.0, tasks, each),
+            Load::Coarse { .. } => return self.0.run(load),
+            _ => return None,
+        })
+    }
+}

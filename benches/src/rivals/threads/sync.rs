@@ -1,0 +1,141 @@
+//! Locks and channels that block threads: the loads for all that have no tasks of their own, and std's own.
+
+use std::hint::black_box;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use super::Threads;
+use crate::load::Run;
+
+/// A number behind a lock.
+pub(in crate::rivals) trait Locked: Default + Send + Sync + 'static {
+    fn with(&self, f: impl FnOnce(&mut u64));
+}
+
+/// A bounded channel.
+pub(in crate::rivals) trait Channel {
+    type Sender: Clone + Send + 'static;
+    type Receiver: Send + 'static;
+    fn bounded(capacity: usize) -> (Self::Sender, Self::Receiver);
+    fn send(sender: &Self::Sender, item: u64);
+    /// None when all senders have gone.
+    fn receive(receiver: &Self::Receiver) -> Option<u64>;
+}
+
+impl Locked for Mutex<u64> {
+    #[inline(always)]
+    fn with(&self, f: impl FnOnce(&mut u64)) {
+        f(&mut self.lock().expect("nobody panics"));
+    }
+}
+
+/// std's.
+#[derive(Debug)]
+pub(super) struct Std;
+
+impl Channel for Std {
+    type Sender = SyncSender<u64>;
+    type Receiver = Receiver<u64>;
+
+    fn bounded(capacity: usize) -> (Self::Sender, Self::Receiver) {
+        sync_channel(capacity)
+    }
+
+    #[inline(always)]
+    fn send(sender: &Self::Sender, item: u64) {
+        sender.send(item).expect("somebody receives");
+    }
+
+    #[inline(always)]
+    fn receive(receiver: &Self::Receiver) -> Option<u64> {
+        receiver.recv().ok()
+    }
+}
+
+fn number<L: Locked>(lock: &L) -> u64 {
+    let mut number = 0;
+    lock.with(|it| number = *it);
+    number
+}
+
+pub(in crate::rivals) fn alone<L: Locked>(n: u64) -> Run {
+    let lock = L::default();
+    Run::timed(|| {
+        for _ in 0..n {
+            black_box(&lock).with(|number| *number += 1);
+        }
+        number(&lock)
+    })
+}
+
+/// The threads do the tasks one after the other.
+pub(in crate::rivals) fn contended<L: Locked>(threads: &Threads, tasks: u64, each: u64) -> Run {
+    let lock = L::default();
+    Run::timed(|| {
+        threads.each(tasks, |_| {
+            for _ in 0..each {
+                lock.with(|number| *number += 1);
+            }
+            0
+        });
+        number(&lock)
+    })
+}
+
+/// A thread a task, which gives up its time slice with the lock.
+pub(super) fn held_across_a_yield(tasks: u64, each: u64) -> Run {
+    let lock = Arc::new(Mutex::new(0));
+    let add = || {
+        for _ in 0..each {
+            lock.with(|number| {
+                thread::yield_now();
+                *number += 1;
+            });
+        }
+    };
+    Run::timed(|| {
+        thread::scope(|scope| (0..tasks).for_each(|_| drop(scope.spawn(add))));
+        number(&*lock)
+    })
+}
+
+/// Two threads; the first round trip is not counted.
+pub(in crate::rivals) fn ping_pong<C: Channel>(n: u64) -> Run {
+    let ((there, tokens), (back, returns)) = (C::bounded(1), C::bounded(1));
+    let other = thread::spawn(move || {
+        while let Some(token) = C::receive(&tokens) {
+            C::send(&back, token);
+        }
+    });
+    let one = |_| {
+        C::send(&there, 1);
+        C::receive(&returns).expect("somebody sends")
+    };
+    one(0);
+    let run = Run::timed(|| (0..n).map(one).sum());
+    drop(there);
+    other.join().expect("a thread panicked");
+    run
+}
+
+pub(in crate::rivals) fn mpsc<C: Channel>(senders: u64, each: u64, capacity: usize) -> Run {
+    let (sender, receiver) = C::bounded(capacity);
+    let send = |sender: C::Sender| {
+        thread::spawn(move || (0..each).for_each(|_| C::send(&sender, 1)));
+    };
+    Run::timed(|| {
+        (0..senders).for_each(|_| send(sender.clone()));
+        drop(sender);
+        std::iter::from_fn(|| C::receive(&receiver)).sum()
+    })
+}
+
+pub(in crate::rivals) fn oneshots<C: Channel>(n: u64) -> Run {
+    let one = |_| {
+        let (sender, receiver) = C::bounded(1);
+        C::send(black_box(&sender), 1);
+        C::receive(&receiver).expect("it is there")
+    };
+    Run::timed(|| (0..n).map(one).sum())
+}
