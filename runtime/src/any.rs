@@ -101,16 +101,16 @@ impl AnyRequest {
     }
 
     pub(crate) fn answer(&self) -> Result<(), WaitError> {
-        if self.header().word.load().life() == FINISHED {
+        if self.header().life_here() == FINISHED {
             return Ok(());
         }
-        // SAFETY: terminal, and this handle's link.
+        // SAFETY: terminal, at least here, and this handle's link.
         Err(unsafe { wait::refusal(self.header) })
     }
 
     /// Whether the request has ended, however.
     pub fn is_done(&self) -> bool {
-        self.header().word.load().is_terminal()
+        is_done(self.header())
     }
 
     /// What the request is doing: a snapshot.
@@ -234,8 +234,12 @@ impl fmt::Display for RequestId {
     }
 }
 
+pub(crate) fn is_done(h: &Header) -> bool {
+    h.life_here() >= FINISHED
+}
+
 pub(crate) fn state_of(h: &Header) -> State {
-    match h.word.load().life() {
+    match h.life_here() {
         word::NEW => State::New,
         word::HELD | word::QUEUED => State::Queued,
         FINISHED => State::Finished,

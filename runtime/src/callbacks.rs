@@ -3,11 +3,15 @@
 //! # From the callable's return to the end
 //!
 //! A request with callbacks is *completing* from its callable's return until the last callback has. It is terminal for
-//! nobody: who waits waits on, who subscribes is appended. The finisher takes what has been subscribed, a batch at a time,
-//! under the word's lock, and calls without it; it goes terminal by an exchange that fails while there is more.
+//! nobody but its own callbacks: who waits waits on, who subscribes is appended. The finisher takes what has been
+//! subscribed, a batch at a time, under the word's lock, and calls without it; it goes terminal by an exchange that fails
+//! while there is more.
 //!
 //! Callbacks run on the finisher's thread with the request on top of the strand, so `Request::current()` is the request,
 //! and they may wait, create and cancel. Whoever subscribes to a request that is over calls on the spot.
+//!
+//! For them, and for nobody else, the request has ended as they are told ([`life_for`]): a wait for it answers at once. What
+//! would have to wait for their own end, a `take`, or a wait by a request that they wait for, is circular.
 //!
 //! # Which are called
 //!
@@ -22,6 +26,8 @@
 //!   terminal exchange on.
 //! * **B2** A callback that takes the value is made by a handle of the value's type, and called only while the outcome is
 //!   *finished*, when the value is in its place.
+//! * **B3** What the callbacks are told belongs to the thread that calls them, while it does. A value that they were lent
+//!   stays for as long as a handle, whatever the outcome is in the end.
 
 use std::cell::{Cell, UnsafeCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -34,7 +40,7 @@ use crate::header::{Ending, Header};
 use crate::hooks;
 use crate::run;
 use crate::strand::{self, Strand};
-use crate::word::{Bits, CANCELLED, FAILED, FINISHED, MARKED};
+use crate::word::{Bits, CANCELLED, COMPLETING, FAILED, FINISHED, MARKED};
 
 /// What a callback takes, and what it is.
 pub(crate) enum Call {
@@ -65,11 +71,18 @@ pub(crate) struct Callbacks {
     tail: Cell<*mut Node>,
     /// The outcome does not change any more: the done-callbacks are being told, or there were none.
     stands: Cell<bool>,
+    /// The life that it ends with, as those are told that are being called (B3).
+    told: Cell<u64>,
 }
 
 impl Default for Callbacks {
     fn default() -> Callbacks {
-        Callbacks { head: UnsafeCell::new(None), tail: Cell::new(ptr::null_mut()), stands: Cell::new(false) }
+        Callbacks {
+            head: UnsafeCell::new(None),
+            tail: Cell::new(ptr::null_mut()),
+            stands: Cell::new(false),
+            told: Cell::new(COMPLETING),
+        }
     }
 }
 
@@ -159,6 +172,17 @@ pub(crate) unsafe fn subscribe(header: NonNull<Header>, call: Call) {
     }
 }
 
+/// The life of a completing request, as the caller is to see it.
+#[cold]
+#[inline(never)]
+pub(crate) fn life_for(h: &Header) -> u64 {
+    // Not if an arm of a callback is on top: that may be on another thread (B3).
+    match strand::get() {
+        Some(strand) if ptr::eq(strand.request.get(), h) => h.side_or_new().callbacks.told.get(),
+        _ => COMPLETING,
+    }
+}
+
 /// Calls it if the outcome is its.
 ///
 /// # Safety
@@ -228,6 +252,7 @@ pub(crate) unsafe fn run(header: NonNull<Header>, decide: &mut dyn FnMut(Bits) -
             // SAFETY: B1: under the lock.
             let bits = h.word.complete(|| batch = unsafe { side.callbacks.take() });
             let life = life.get_or_insert_with(|| decide(bits));
+            side.callbacks.told.set(*life);
             if batch.0.is_none() && done.is_empty() {
                 return;
             }
@@ -241,6 +266,7 @@ pub(crate) unsafe fn run(header: NonNull<Header>, decide: &mut dyn FnMut(Bits) -
                             // SAFETY: W1; the value lives on beside the failure.
                             unsafe { run::set_failure(h, Ending::Panic(payload)) };
                             *life = FAILED;
+                            side.callbacks.told.set(FAILED);
                             std::mem::take(&mut failed).into_iter().for_each(|call| call_aside(call, FAILED));
                         }
                     }

@@ -36,11 +36,12 @@ use forebear_context::error::internal::payload_into_error;
 use forebear_context::error::{CancelReason, Failure, WaitError};
 use forebear_context::lineage::Lineage;
 
+use crate::callbacks;
 use crate::home::Home;
 use crate::scope::ScopeCore;
 use crate::side::{Side, SideSlot};
 use crate::strand::{Shown, Strand};
-use crate::word::Word;
+use crate::word::{COMPLETING, Word};
 
 /// How the callable ended, if not with a value.
 pub(crate) enum Ending {
@@ -247,9 +248,19 @@ impl Header {
         }
     }
 
+    /// Its life, as the caller is to see it: for its own callbacks it is over.
+    #[inline]
+    pub(crate) fn life_here(&self) -> u64 {
+        match self.word.load().life() {
+            COMPLETING => callbacks::life_for(self),
+            life => life,
+        }
+    }
+
     /// The failure. Meaningful once the life is `FAILED`.
     pub(crate) fn failure(&self) -> Option<&Failure> {
-        // SAFETY: written by the finisher before the terminal exchange, constant after (W1).
+        // SAFETY: written by the finisher before the terminal exchange, and before its own callbacks see that life; constant
+        // after (W1).
         self.side().and_then(|side| unsafe { &*side.failure.get() }.as_ref())
     }
 }

@@ -305,8 +305,8 @@ impl<T> Request<T> {
     /// The value if the request has finished. Never waits.
     #[inline]
     pub fn get(&self) -> Option<&T> {
-        if self.header().word.load().life() == FINISHED {
-            // SAFETY: W2: finished, and while this handle is there nobody moves the value out.
+        if self.header().life_here() == FINISHED {
+            // SAFETY: W2: finished, and while this handle is there nobody moves the value out (B3, if it is completing).
             return Some(unsafe { Header::value::<T>(self.header).as_ref() });
         }
         None
@@ -321,7 +321,7 @@ impl<T> Request<T> {
     /// ```
     pub fn outcome(&self) -> Option<Outcome<'_, T>> {
         let h = self.header();
-        match h.word.load().life() {
+        match h.life_here() {
             FINISHED => self.get().map(Outcome::Finished),
             FAILED => {
                 h.word.mark_seen();
@@ -334,7 +334,7 @@ impl<T> Request<T> {
 
     /// Whether the request has ended, however.
     pub fn is_done(&self) -> bool {
-        self.header().word.load().is_terminal()
+        crate::any::is_done(self.header())
     }
 
     /// What the request is doing: a snapshot, out of date as soon as it is there.

@@ -44,7 +44,7 @@ use crate::shared::Shared;
 use crate::strand::{LEFT_PARKED, Strand};
 use crate::submit;
 use crate::urgency;
-use crate::word::{CANCELLED, FAILED, HELD, NEW, PRIVATE, WAITERS};
+use crate::word::{CANCELLED, COMPLETING, FAILED, HELD, NEW, PRIVATE, WAITERS};
 use crate::worker::is_unwinding;
 
 /// How to wait.
@@ -307,7 +307,8 @@ pub(crate) unsafe fn approach<'a>(
             return Near::Refused(WaitError::Cancelled);
         }
         let bits = h.word.load();
-        if bits.is_terminal() {
+        if bits.is_terminal() || bits.life() == COMPLETING && h.life_here() != COMPLETING {
+            // Or this is one of its own callbacks.
             return Near::Over;
         }
         if let Some(cycle) = cycle::of_itself(strand, h) {
@@ -493,14 +494,13 @@ unsafe fn run_here(strand: &Strand, header: NonNull<Header>) {
 ///
 /// # Safety
 ///
-/// It is terminal, and the caller holds a handle or a link.
+/// It is terminal, or this is one of its own callbacks, and the caller holds a handle or a link.
 #[cold]
 #[inline(never)]
 pub(crate) unsafe fn refusal(header: NonNull<Header>) -> WaitError {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
-    let bits = h.word.load();
-    match bits.life() {
+    match h.life_here() {
         FAILED => {
             h.word.mark_seen();
             match h.failure() {

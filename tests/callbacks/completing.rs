@@ -1,4 +1,5 @@
-//! From the callable's return to the end: the request is over for nobody, can be touched by everybody, and its outcome stands.
+//! From the callable's return to the end: the request is over for nobody but its callbacks, can be touched by everybody, and
+//! its outcome stands.
 
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -25,17 +26,18 @@ fn any_is_unfinished(any: &AnyRequest) -> bool {
 }
 
 #[test]
-fn while_they_run_the_request_is_not_over_for_them() {
-    at_each_end(|_, request, bring| {
+fn while_they_run_the_request_is_over_for_them() {
+    at_each_end(|end, request, bring| {
         let (send, found) = channel();
         let ask = || {
             let (send, me) = (send.clone(), request.any());
-            move || send.send((any_is_unfinished(&me), me.state())).unwrap()
+            move || send.send((me.is_done(), me.state())).unwrap()
         };
         let [a, b, c, d] = [ask(), ask(), ask(), ask()];
         request.on_finished(move |_| a()).on_failed(move |_| b()).on_cancelled(c).on_done(move |_| d());
+        let kept = request.any();
         bring(request);
-        assert_eq!(found.try_iter().collect::<Vec<_>>(), [(true, State::Running); 2]);
+        assert_eq!(found.try_iter().collect::<Vec<_>>(), [(true, kept.state()); 2], "{}", end.done);
     });
     in_both_worlds(|| {
         for fails in [false, true] {
@@ -43,12 +45,20 @@ fn while_they_run_the_request_is_not_over_for_them() {
             let request = Request::new(move || if fails { boo() } else { 7 });
             let ask = || {
                 let (send, me) = (send.clone(), request.clone());
-                move || send.send(is_unfinished(&me)).unwrap()
+                move || {
+                    let outcome = me.outcome().map(told);
+                    let value = me.get().copied();
+                    // The others are to be shown it yet.
+                    assert!(me.try_take().is_err());
+                    send.send((outcome, value)).unwrap();
+                }
             };
             let [a, b, c] = [ask(), ask(), ask()];
             request.on_finished(move |_| a()).on_failed(move |_| b()).on_done(move |_| c());
             assert_eq!(request.wait().is_err(), fails);
-            assert_eq!(found.try_iter().collect::<Vec<_>>(), [true; 2]);
+            let expected = if fails { ("failed boo", None) } else { ("finished 7", Some(7)) };
+            let expected = (Some(expected.0.to_owned()), expected.1);
+            assert_eq!(found.try_iter().collect::<Vec<_>>(), [expected.clone(), expected]);
         }
     });
 }
@@ -86,25 +96,18 @@ fn while_they_run_the_request_is_not_over_for_others() {
 }
 
 #[test]
-fn to_wait_for_the_request_in_its_own_callback_is_a_circular_wait() {
+fn b40_in_its_own_callback_a_wait_for_the_request_answers_at_once() {
     type Way = fn(&Request<u32>) -> Result<(), WaitError>;
-    const WAYS: [Way; 6] = [
-        |me| me.wait().map(drop),
+    const WAYS: [Way; 4] = [
+        |me| me.wait().map(|seven| assert_eq!(seven, &7)),
         |me| me.any().wait(),
         |me| me.wait_timeout(Duration::from_secs(3600)).map(drop),
         |me| me.watch().map(drop),
-        |me| me.clone().take().map(drop),
-        // By a child that it runs directly.
-        |me| {
-            let me = me.clone();
-            Request::new(move || me.wait().map(drop)).take()?
-        },
     ];
     in_both_worlds(|| {
         for fails in [false, true] {
             let (send, answers) = channel();
-            let make = Request::builder().name("selfish");
-            let request = make.build(move || if fails { boo() } else { 7 });
+            let request = Request::new(move || if fails { boo() } else { 7 });
             let ask = || {
                 let (send, me) = (send.clone(), request.clone());
                 move || WAYS.iter().for_each(|way| send.send(way(&me)).unwrap())
@@ -115,10 +118,85 @@ fn to_wait_for_the_request_in_its_own_callback_is_a_circular_wait() {
             let answers: Vec<_> = answers.try_iter().collect();
             assert_eq!(answers.len(), 2 * WAYS.len());
             for answer in answers {
-                let Err(WaitError::CircularWait(cycle)) = answer else { panic!("{answer:?}") };
-                assert!(cycle.to_string().contains("selfish"), "{cycle}");
+                match answer {
+                    Ok(()) => assert!(!fails),
+                    Err(WaitError::Failed(failure)) => assert_eq!(failure.panic_message(), Some("boo")),
+                    Err(other) => panic!("{other:?}"),
+                }
             }
         }
+        // Who is cancelled is told that first, and its outcome in a region.
+        let (send, answers) = channel();
+        let request = Request::new(|| 7);
+        let me = request.any();
+        request.on_cancelled(move || {
+            send.send(me.wait()).unwrap();
+            send.send(forebear::shield(|| me.wait())).unwrap();
+        });
+        request.abort(CancelReason::Other(3));
+        assert!(matches!(answers.come().unwrap(), Err(WaitError::Cancelled)));
+        assert!(matches!(answers.come().unwrap(), Err(WaitError::TargetCancelled(CancelReason::Other(3)))));
+    });
+}
+
+/// After the panic it is a failure for them, too, and what they were lent of the value stays.
+#[test]
+fn a_success_callback_that_panics_changes_what_the_later_ones_see() {
+    in_both_worlds(|| {
+        let (send, seen) = channel();
+        let request = Request::new(|| 7);
+        let (me, then) = (request.clone(), request.clone());
+        request.on_finished(move |_| {
+            assert_eq!(me.get(), Some(&7));
+            let seven = me.wait().unwrap();
+            let _ = std::panic::catch_unwind(boo);
+            assert_eq!(seven, &7);
+            boo();
+        });
+        request.on_failed(move |_| {
+            let answer = then.wait().map(drop).unwrap_err();
+            send.send((then.state(), then.get().is_none(), answer.failure().is_some())).unwrap();
+        });
+        assert!(request.wait().is_err());
+        assert_eq!(seen.come().unwrap(), (State::Failed, true, true));
+    });
+}
+
+/// A `take` waits for the last of the callbacks, and so does whoever is not one.
+#[test]
+fn to_wait_in_a_callback_for_its_own_end_is_a_circular_wait() {
+    type Way = fn(&Request<u32>) -> Result<(), WaitError>;
+    const WAYS: [Way; 2] = [
+        |me| me.clone().take().map(drop),
+        // By a child that it runs directly.
+        |me| {
+            let me = me.clone();
+            Request::new(move || me.wait().map(drop)).take()?
+        },
+    ];
+    in_both_worlds(|| {
+        let (send, answers) = channel();
+        let request = Request::builder().name("selfish").build(|| 7);
+        let ask = || {
+            let (send, me) = (send.clone(), request.clone());
+            move || WAYS.iter().for_each(|way| send.send(way(&me)).unwrap())
+        };
+        let (a, b) = (ask(), ask());
+        request.on_finished(move |_| a()).on_done(move |_| b());
+        request.wait().unwrap();
+        let answers: Vec<_> = answers.try_iter().collect();
+        assert_eq!(answers.len(), 2 * WAYS.len());
+        for answer in answers {
+            let Err(WaitError::CircularWait(cycle)) = answer else { panic!("{answer:?}") };
+            assert!(cycle.to_string().contains("selfish"), "{cycle}");
+        }
+        // Of a failure there is nothing to be taken.
+        let (send, answer) = channel();
+        let request = Request::new(boo);
+        let me = request.clone();
+        request.on_failed(move |_| send.send(me.take()).unwrap());
+        assert!(request.wait().is_err());
+        assert!(matches!(answer.come().unwrap(), Err(WaitError::Failed(_))));
     });
 }
 
@@ -353,14 +431,14 @@ fn d9_callbacks_may_touch_their_own_request() {
                 me.on_done(|_| ()).on_done(|_| ());
                 let text = format!("{me:?} {} {} {:?}", me.name(), me.id(), me.assigned_worker());
                 assert!(!text.is_empty() && me.parent() != Some(me.clone()) && copies[0] == me);
-                log.note(format!("touched {:?}", me.state()));
+                log.note(format!("touched {}", me.is_done()));
             }
         };
         let [a, b, c, d] = [touch(), touch(), touch(), touch()];
         request.on_finished(move |_| a()).on_failed(move |_| b()).on_cancelled(c).on_done(move |_| d());
         note_all(&request, &log);
         bring(request);
-        log.check(&["touched Running", end.group, "touched Running", end.done]);
+        log.check(&["touched true", end.group, "touched true", end.done]);
     });
 }
 

@@ -76,7 +76,8 @@ impl<T> Request<T> {
     /// Has `f` called with the value when the request has finished.
     ///
     /// Callbacks run before any wait for the request returns, one after the other in order of subscription, where the
-    /// request ran and as a part of it: it is the current one, and they may wait, create and cancel. If it is over
+    /// request ran and as a part of it: it is the current one, and they may wait, create and cancel. To them, and to nobody
+    /// else yet, the request has ended: a wait for it answers at once, but a `take` is refused as circular. If it is over
     /// already, `f` is called here and now, if this was the outcome. If `f` panics the request has failed: the rest of
     /// these callbacks is left out, and those of failure are called.
     ///

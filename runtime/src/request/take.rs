@@ -3,7 +3,7 @@
 use std::mem::{self, MaybeUninit};
 use std::ptr::{self, NonNull};
 
-use forebear_context::error::WaitError;
+use forebear_context::error::{Cycle, WaitError};
 use forebear_context::shim::atomic::Ordering;
 
 use super::Request;
@@ -121,8 +121,8 @@ unsafe fn take_over<T>(header: NonNull<Header>) -> Result<T, WaitError> {
     let answer = if strand::get().is_some_and(cancel::refuses) {
         Err(WaitError::Cancelled)
     } else if bits.life() != FINISHED {
-        // SAFETY: terminal.
-        Err(unsafe { wait::refusal(header) })
+        // SAFETY: as above.
+        Err(unsafe { refused(header) })
     } else if bits.handles() > 1 {
         Err(WaitError::Shared)
     } else {
@@ -132,6 +132,22 @@ unsafe fn take_over<T>(header: NonNull<Header>) -> Result<T, WaitError> {
     // SAFETY: the handle is given back.
     drop(unsafe { Request::<T>::from_raw(header) });
     answer
+}
+
+/// There is no value to be taken: the request came to none, or this is one of its callbacks, and others may be shown it yet.
+///
+/// # Safety
+///
+/// As `refusal`.
+#[cold]
+unsafe fn refused(header: NonNull<Header>) -> WaitError {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    if h.life_here() == FINISHED {
+        return WaitError::CircularWait(Cycle::new([h.name().to_owned()]));
+    }
+    // SAFETY: by contract.
+    unsafe { wait::refusal(header) }
 }
 
 /// Moves the value out and gives the handle back.
