@@ -166,6 +166,36 @@ fn unwound_by_it_ends_cancelled_and_no_panic_hook_runs() {
     assert_eq!(HOOKED.load(Ordering::Relaxed), 0);
 }
 
+/// A handler of failures is no handler of cancels: they are told apart by type, in both styles.
+#[test]
+fn who_handles_failures_does_not_swallow_a_cancel() {
+    on_each(|runtime| {
+        let rounds = Count::new();
+        let counts = rounds.clone();
+        let by_results = cancelled_in(runtime, move |gate| {
+            for _ in 0..50 {
+                match gate.wait() {
+                    Ok(()) | Err(WaitError::Failed(_) | WaitError::TargetCancelled(_)) => _ = counts.up(),
+                    Err(other) => return Err(other.into()),
+                }
+            }
+            Ok(())
+        });
+        assert_eq!((ends_cancelled(&by_results), rounds.get()), (CancelReason::Asked, 0));
+        let counts = rounds.clone();
+        let by_unwinding = cancelled_in(runtime, move |gate| {
+            for _ in 0..50 {
+                match catch(|| *gate.force()) {
+                    Err(error) if error.is_cancelled() => return Err(error),
+                    _ => _ = counts.up(),
+                }
+            }
+            Ok(())
+        });
+        assert_eq!((ends_cancelled(&by_unwinding), rounds.get()), (CancelReason::Asked, 0));
+    });
+}
+
 #[test]
 fn whatever_it_returns_otherwise_it_is_cancelled() {
     on_each(|runtime| {

@@ -190,6 +190,22 @@ fn a_parent_is_told_while_it_is_there() {
 
 /// Whoever made a request may be over and forgotten, its record kept by its children only: then there is no handle to be
 /// had, or one that keeps the record as any other does.
+/// Making it makes a child of it; waiting for it, submitting or running it does not.
+#[test]
+fn a_parent_is_who_made_it_and_not_who_waits_for_it() {
+    in_both_worlds(|| {
+        let maker = Request::current();
+        let made = Request::builder().name("made").build(|| Request::current().unwrap().parent());
+        let runs = made.clone();
+        let other = Request::builder().name("other").build(move || {
+            assert!(runs.any().parent() != Request::current());
+            runs.submit().wait().unwrap().clone()
+        });
+        assert_eq!(other.wait().unwrap(), &maker);
+        assert_eq!(made.any().parent(), maker);
+    });
+}
+
 #[test]
 fn a_handle_to_a_forgotten_parent_is_none_or_stays_good_after_the_children() {
     on_each(|runtime| {

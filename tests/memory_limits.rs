@@ -87,6 +87,57 @@ fn a_value_that_nobody_can_reach_any_more_is_dropped_when_the_request_ends() {
     });
 }
 
+/// Each step makes its result from the one before it, which goes then: whoever asks for the last, and however.
+#[test]
+fn of_a_chain_of_big_results_two_are_alive_at_once() {
+    type Take = fn(Request<Big>) -> Big;
+    /// A result, counted while it is there.
+    struct Big(Count, Count, u32);
+    impl Big {
+        fn new(made: &Count, gone: &Count, n: u32) -> Big {
+            made.up();
+            assert!(made.get() - gone.get() <= 2, "{} results at once", made.get() - gone.get());
+            Big(made.clone(), gone.clone(), n)
+        }
+    }
+    impl Drop for Big {
+        fn drop(&mut self) {
+            self.1.up();
+        }
+    }
+    fn step(before: Option<Request<Big>>, counts: (Count, Count), take: Take) -> Big {
+        let Some(before) = before else { return Big::new(&counts.0, &counts.1, 1) };
+        let before = take(before);
+        Big::new(&before.0, &before.1, before.2 + 1)
+    }
+    in_both_worlds(|| {
+        let takes: [Take; 2] = [
+            |before| before.take().unwrap(),
+            // Waited for by reference first, and looked at.
+            |before| {
+                assert!(before.wait().unwrap().2 > 0);
+                before.take().unwrap()
+            },
+        ];
+        for take in takes {
+            for submitted in [false, true] {
+                let (made, gone) = (Count::new(), Count::new());
+                let mut last = None;
+                for _ in 0..5 {
+                    let (before, counts) = (last.take(), (made.clone(), gone.clone()));
+                    let next = Request::new(move || step(before, counts, take));
+                    if submitted {
+                        next.submit();
+                    }
+                    last = Some(next);
+                }
+                assert_eq!(last.unwrap().take().unwrap().2, 5);
+                assert_eq!((made.get(), gone.get()), (5, 5));
+            }
+        }
+    });
+}
+
 #[test]
 fn captured_arguments_are_dropped_when_the_callable_is_over_however_it_ended() {
     in_both_worlds(|| {

@@ -73,6 +73,31 @@ fn children_go_before_younger_roots_and_grandchildren_before_younger_children() 
 }
 
 #[test]
+fn a_parent_that_was_woken_goes_before_its_own_children() {
+    on_one(|runtime, log| {
+        let gate = Gate::new(runtime);
+        let parent = {
+            let (log, target) = (log.clone(), gate.request.any());
+            root(runtime).spawn(move || {
+                let (first, second) = (log.clone(), log.clone());
+                // It keeps the worker until its parent has been woken.
+                let opens = Request::builder().own_stack().spawn(move || {
+                    first.note("first child");
+                    gate.open();
+                });
+                let other = Request::builder().own_stack().spawn(move || second.note("second child"));
+                target.wait().unwrap();
+                log.note("parent");
+                opens.wait().unwrap();
+                other.wait().unwrap();
+            })
+        };
+        parent.wait().unwrap();
+        log.check(&["first child", "parent", "second child"]);
+    });
+}
+
+#[test]
 fn what_was_woken_and_what_is_fresh_are_ordered_by_age_alike() {
     on_one(|runtime, log| {
         let gate = Gate::new(runtime);

@@ -132,6 +132,24 @@ fn the_assigned_worker_is_known_from_the_start_and_stays() {
     });
 }
 
+/// Of a direct run, whose worker is its waiter's.
+#[test]
+fn what_runs_on_its_waiters_stack_is_assigned_to_its_waiters_worker() {
+    inside_each(|| {
+        let me = Request::current().unwrap();
+        let mine = || me.assigned_worker();
+        let (unsubmitted, thread) = (Request::new(|| thread::current().id()), thread::current().id());
+        assert_eq!(unsubmitted.wait().unwrap(), &thread);
+        assert_eq!(unsubmitted.assigned_worker(), mine());
+        // Two deep, and when it is over.
+        let outer = Request::new(|| {
+            let inner = Request::new(|| Request::current().unwrap().assigned_worker());
+            (*inner.wait().unwrap(), inner.assigned_worker())
+        });
+        assert_eq!(outer.wait().unwrap(), &(mine(), mine()));
+    });
+}
+
 #[test]
 fn thread_locals_keep_their_values_across_waits() {
     thread_local!(static HERE: Cell<u32> = const { Cell::new(0) });

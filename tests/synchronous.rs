@@ -162,6 +162,26 @@ fn scopes_joins_and_pools_keep_their_promises() {
     runtime.run(body);
 }
 
+/// What is submitted has failed when `submit` returns, which is told as ever: to who waits, else to the hook.
+#[test]
+fn a_submit_of_what_fails_returns_and_who_waits_is_told() {
+    let _dog = Watchdog::new("");
+    let unseen = Count::new();
+    let counts = unseen.clone();
+    let builder = Runtime::builder().workers(0).on_unseen_failure(move |_| _ = counts.up());
+    let runtime = builder.build().unwrap();
+    runtime.enter(|| {
+        let fails = || Request::<u32>::new(|| std::panic::resume_unwind(Box::new("no")));
+        let request = fails();
+        assert_eq!(request.submit().state(), State::Failed);
+        assert!(matches!(request.wait(), Err(WaitError::Failed(_))));
+        drop(request);
+        assert_eq!(unseen.get(), 0);
+        fails().submit();
+        assert_eq!(unseen.get(), 1);
+    });
+}
+
 #[test]
 fn callbacks_run_before_the_submit_returns() {
     let _dog = Watchdog::new("");

@@ -105,6 +105,32 @@ fn names_of<Q: Queue + 'static>(builder: forebear_pool::PoolBuilder<Q>) -> Vec<S
     all
 }
 
+/// What a task holds is dropped before its worker takes the next, or sleeps, also if the task panicked.
+#[test]
+fn a_worker_lets_go_of_a_task_before_it_looks_for_the_next() {
+    let pool = ThreadPool::builder().workers(1).queue(Jobs::new()).on_panic(|_| ()).build().unwrap();
+    let (held, seen) = (Arc::new(()), Notes::new());
+    let gate = Gate::new();
+    let closed = gate.clone();
+    pool.wake_up(Box::new(move || closed.wait())).unwrap();
+    for panics in [false, true] {
+        let (holds, looks, notes) = (Arc::clone(&held), Arc::downgrade(&held), seen.clone());
+        pool.wake_up(Box::new(move || {
+            let _holds = &holds;
+            assert!(!panics, "on purpose");
+        }))
+        .unwrap();
+        pool.wake_up(Box::new(move || notes.add(looks.strong_count()))).unwrap();
+    }
+    gate.open();
+    assert_eq!(seen.wait_for(2), [2, 1], "those that have not run yet hold it, and this test");
+    let holds = Arc::clone(&held);
+    pool.wake_up(Box::new(move || drop(holds))).unwrap();
+    until("it sleeps", || pool.states() == [WorkerState::Sleeping]);
+    assert_eq!(Arc::strong_count(&held), 1);
+    pool.stop();
+}
+
 #[test]
 fn states_show_who_runs_and_who_sleeps() {
     let pool = ThreadPool::new(2, Jobs::new()).unwrap();
