@@ -4,9 +4,11 @@
 
 mod support;
 
-use forebear::{AnyRequest, Priority, RequestPool, State, spawn, yield_now};
-use support::order::{Gate, on_one, root};
-use support::{Flag, hold_workers, on_each, until};
+use std::sync::{Arc, Mutex};
+
+use forebear::{AnyRequest, Cancellation, Priority, Request, RequestPool, State, spawn, yield_now};
+use support::order::{Gate, Log, on_one, root};
+use support::{Flag, Watchdog, hold_thread_until, hold_workers, on_each, until};
 
 // ---- yielding ------------------------------------------------------------------------------------------------------------------
 
@@ -265,6 +267,187 @@ fn an_urgency_that_comes_late_goes_along_the_whole_chain() {
         }
         log.check(&["first", "second", "third", "waiter", "other", "other", "other"]);
     });
+}
+
+/// Somebody urgent waits for a request that waits for a request that waits for one that has not started. It rises along all of
+/// them; when the urgent one gives up, it falls: the unstarted one goes back to its place, and the others, when they are next
+/// made ready, go behind whoever has come meanwhile.
+#[test]
+fn urgency_rises_and_falls_three_deep_down_to_an_unstarted_request() {
+    for gives_up in [false, true] {
+        on_one(|runtime, log| {
+            let held = hold_workers(runtime);
+            let background = || root(runtime).priority(Priority::BACKGROUND);
+            let urgent = Arc::new(Mutex::new(None::<Request<()>>));
+            let late = Arc::new(Mutex::new(None::<Request<()>>));
+            let third = {
+                let (log, late, runtime) = (log.clone(), late.clone(), runtime.clone());
+                background().spawn(move || {
+                    log.note("third");
+                    *late.lock().unwrap() = Some(root(&runtime).spawn(move || log.note("late")));
+                })
+            };
+            let second = {
+                let (log, third, urgent) = (log.clone(), third.clone(), urgent.clone());
+                background().spawn(move || {
+                    if gives_up {
+                        let urgent = urgent.lock().unwrap().take().unwrap();
+                        assert_eq!(urgent.cancel(), Cancellation::Marked);
+                    }
+                    third.wait().unwrap();
+                    log.note("second");
+                })
+            };
+            let first = {
+                let (log, second) = (log.clone(), second.clone());
+                background().spawn(move || {
+                    second.wait().unwrap();
+                    log.note("first");
+                })
+            };
+            let waiter = {
+                let (log, first) = (log.clone(), first.clone());
+                root(runtime).priority(Priority::URGENT).spawn(move || {
+                    let answer = first.wait().map(drop);
+                    assert_eq!(answer.is_err(), gives_up);
+                    log.note(if gives_up { "gives up" } else { "waiter" });
+                })
+            };
+            *urgent.lock().unwrap() = Some(waiter.clone());
+            let others: Vec<_> = (0..3)
+                .map(|_| {
+                    let log = log.clone();
+                    root(runtime).spawn(move || log.note("other"))
+                })
+                .collect();
+            held.release();
+            first.wait().unwrap();
+            for other in others.iter().chain([&late.lock().unwrap().take().unwrap()]) {
+                other.wait().unwrap();
+            }
+            let _ = waiter.watch();
+            match gives_up {
+                false => {
+                    log.check(&["third", "second", "first", "waiter", "other", "other", "other", "late"])
+                }
+                true => {
+                    log.check(&["gives up", "other", "other", "other", "third", "late", "second", "first"])
+                }
+            }
+        });
+    }
+}
+
+/// Of those who wait the most urgent that is left counts.
+#[test]
+fn urgency_falls_to_that_of_the_most_urgent_who_still_waits() {
+    on_one(|runtime, log| {
+        let gate = Gate::new(runtime);
+        let target = {
+            let (log, gate) = (log.clone(), gate.request.any());
+            root(runtime).priority(Priority::new(100)).spawn(move || {
+                gate.wait().unwrap();
+                log.note("target");
+            })
+        };
+        let waiters = [50, 10, -10, 20].map(|priority| {
+            let target = target.clone();
+            let waiter =
+                root(runtime).priority(Priority::new(priority)).spawn(move || target.wait().map(drop));
+            until(|| waiter.state() == State::Suspended);
+            waiter
+        });
+        // Also its watchers count as nobody.
+        let watched = target.clone();
+        let watcher = root(runtime).priority(Priority::new(-100)).spawn(move || watched.watch().map(drop));
+        until(|| watcher.state() == State::Suspended);
+        for gone in [2, 1] {
+            waiters[gone].cancel();
+            let _ = waiters[gone].watch();
+        }
+        let held = hold_workers(runtime);
+        let others = [15, 25].map(|priority| {
+            let log = log.clone();
+            root(runtime).priority(Priority::new(priority)).spawn(move || log.note(priority.to_string()))
+        });
+        gate.open();
+        held.release();
+        for other in &others {
+            other.wait().unwrap();
+        }
+        target.wait().unwrap();
+        log.check(&["15", "target", "25"]);
+    });
+}
+
+/// The chain stands on one worker, and the urgent one comes to it and goes on another.
+#[test]
+fn an_urgency_that_comes_from_another_worker_falls_there_too() {
+    for gives_up in [false, true] {
+        let _dog = Watchdog::new("two workers");
+        let (runtime, log) = (&support::runtime(2), Log::default());
+        // Keeps one worker, and says which.
+        let hold = |free: &Flag| {
+            let (free, at) = (free.clone(), Arc::new(Mutex::new(None)));
+            let says = at.clone();
+            let holder = root(runtime).spawn(move || {
+                *says.lock().unwrap() = Request::current().unwrap().assigned_worker();
+                hold_thread_until(|| free.is_up());
+            });
+            until(|| at.lock().unwrap().is_some());
+            let worker = at.lock().unwrap().unwrap();
+            (holder, worker)
+        };
+        let (gate, [one, two]) = (Gate::new(runtime), [(); 2].map(|()| Flag::new()));
+        let (holder, elsewhere) = hold(&one);
+        let mut last = gate.request.any();
+        let chain = ["first", "second"].map(|name| {
+            let (log, before) = (log.clone(), last.clone());
+            let link = root(runtime).priority(Priority::BACKGROUND).spawn(move || {
+                before.wait().unwrap();
+                log.note(name);
+            });
+            until(|| link.state() == State::Suspended);
+            last = link.any();
+            link
+        });
+        let (other_holder, here) = hold(&two);
+        assert!(here != elsewhere && chain.iter().all(|link| link.assigned_worker() == Some(here)));
+        one.raise();
+        holder.wait().unwrap();
+        let waiter = {
+            let target = chain[1].clone();
+            root(runtime).priority(Priority::URGENT).spawn(move || target.wait().map(drop))
+        };
+        until(|| waiter.state() == State::Suspended);
+        if gives_up {
+            assert_eq!(waiter.cancel(), Cancellation::Marked);
+            assert!(waiter.watch().is_err());
+        }
+        two.raise();
+        other_holder.wait().unwrap();
+        // Whoever begins here has heard of it.
+        let free = [(); 2].map(|()| Flag::new());
+        let holders = free.each_ref().map(hold);
+        let others = [(); 3].map(|()| {
+            let log = log.clone();
+            root(runtime).spawn(move || log.note("other"))
+        });
+        gate.open();
+        let (mine, theirs) = if holders[0].1 == here { (0, 1) } else { (1, 0) };
+        free[mine].raise();
+        for request in others.iter().chain(&chain) {
+            request.wait().unwrap();
+        }
+        free[theirs].raise();
+        for (holder, _) in &holders {
+            holder.wait().unwrap();
+        }
+        match gives_up {
+            false => log.check(&["first", "second", "other", "other", "other"]),
+            true => log.check(&["other", "other", "other", "first", "second"]),
+        }
+    }
 }
 
 /// Through a wait for a pool to its members: those that have begun, and those that will.

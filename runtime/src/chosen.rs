@@ -136,7 +136,11 @@ unsafe impl<H: Copy, A> Arm for RequestArm<H, A> {
         }
         // SAFETY: written when it was listed; its wait is over, whoever has ended it, and this is the handle's count. A node that is
         // one of several is let go of in any case.
-        let _ = unsafe { cancel::leave(header, self.node.assume_init_ref(), asks) };
+        let goes_on = unsafe { cancel::leave(header, self.node.assume_init_ref(), asks) }.is_ok();
+        if let Some(strand) = foreign::strand().filter(|_| goes_on) {
+            // SAFETY: U2: the handle's count.
+            unsafe { urgency::leave(strand.worker(), header, strand.urgency.load(Ordering::Relaxed)) };
+        }
         Left::Nothing
     }
 

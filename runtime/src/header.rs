@@ -185,6 +185,18 @@ impl Header {
         self.urgency() > key && self.side_or_new().urgency.fetch_min(key, Ordering::Relaxed) > key
     }
 
+    /// The key to which others have made it more urgent than it is by itself.
+    pub(crate) fn risen_to(&self) -> Option<u64> {
+        let risen = self.side()?.urgency.load(Ordering::Relaxed);
+        (risen < self.lineage.key()).then_some(risen)
+    }
+
+    /// Makes it as urgent as `key`, if it still is as urgent as `risen`. False: it has changed.
+    pub(crate) fn fall(&self, risen: u64, key: u64) -> bool {
+        let urgency = &self.side_or_new().urgency;
+        urgency.compare_exchange(risen, key, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
     /// The request that this is: itself, or for a published arm of a join the one that called it.
     #[inline]
     pub(crate) fn identity(&self) -> &Header {

@@ -12,7 +12,6 @@ use forebear_context::shim::atomic::Ordering;
 
 use crate::cycle;
 use crate::driver;
-use crate::header::Header;
 use crate::strand::Strand;
 use crate::urgency;
 
@@ -39,20 +38,7 @@ pub(crate) fn verdict(strand: &Strand, ticket: Ticket) -> Option<Cycle> {
     cycle::verdict(strand.context(), ticket).or_else(|| driver::circle_told_to(strand))
 }
 
-/// The strand has given back what others wait for.
+/// The strand has given back what others wait for; perhaps it holds something else.
 pub(crate) fn gave_back(strand: &Strand) {
-    if strand.context().locks().get() > 0 {
-        // It may hold something else that is waited for.
-        return;
-    }
-    let mut top = strand.request();
-    let mut key = top.map(Header::urgency);
-    while let Some(h) = top {
-        key = key.min(Some(h.urgency()));
-        // SAFETY: what is below another on a stack is not over.
-        top = unsafe { h.lender.get().as_ref() };
-    }
-    if let Some(key) = key {
-        strand.urgency.store(key, Ordering::Relaxed);
-    }
+    urgency::fall(strand);
 }

@@ -39,7 +39,7 @@ pub(crate) struct Side {
     /// Why it was cancelled, if not because somebody asked. Written under the word's lock before the mark, or by the claimer
     /// of an unstarted one; read by who has seen the mark or the end.
     pub reason: Cell<Option<CancelReason>>,
-    /// The root key of the most urgent that has waited for it.
+    /// The root key of the most urgent that waits for it; see [`crate::urgency`].
     pub urgency: AtomicU64,
     /// What is to be called at the end; see [`crate::callbacks`].
     pub callbacks: Callbacks,

@@ -4,6 +4,13 @@
 //! in a wait of its own, on to that one's target, and so on, by a loop. A raise of something unstarted is a second entry by
 //! the new key; of something started it lowers its strand's urgency, which decides when the strand is made ready.
 //!
+//! When the most urgent of those who wait gives up, the target *falls* to the most urgent of the others, along the same way: the
+//! strand's urgency is that of the requests on it, whose urgency is that of those who still wait. What stands somewhere
+//! already is not moved: a ready strand is placed by the key that it had when it was made ready, and falls when it is next made
+//! ready; an unstarted request goes back to its own place when somebody comes to the entry by the higher key
+//! ([`is_outdated`]). Of a crowd only the first [`LONGEST`] are asked. A raise that meets a fall may be lost until the next
+//! wait: order is a preference.
+//!
 //! What a parked strand waits for may be followed only on its own worker's thread: there it cannot go on meanwhile, so it
 //! keeps its target alive. A chain that leads to another worker goes on there: the raise is left in that worker's post.
 //!
@@ -20,6 +27,7 @@
 use std::ptr::{self, NonNull};
 
 use forebear_context::context::{Context, Reason};
+use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::atomic::Ordering;
 
 use crate::any::AnyRequest;
@@ -32,6 +40,8 @@ use crate::strand::Strand;
 use crate::word::{HELD, NEW};
 use crate::worker::Worker;
 
+/// In the place of a key: the urgency has fallen. A minimum with it changes nothing.
+const FALLEN: u64 = NO_KEY;
 /// A chain longer than this is cut: order is a preference, and nobody may stop a worker by it.
 const LONGEST: usize = 64;
 
@@ -51,7 +61,68 @@ pub(crate) unsafe fn raise(here: Option<&Worker>, target: NonNull<Header>, key: 
     unsafe { follow(here, target, key) };
 }
 
-/// The target's urgency has been lowered to `key`: does what follows from it.
+/// Who waited with this key has left the target's list, and the target goes on.
+///
+/// # Safety
+///
+/// U2.
+pub(crate) unsafe fn leave(here: Option<&Worker>, target: NonNull<Header>, key: u64) {
+    // SAFETY: U2.
+    let h = unsafe { target.as_ref() };
+    if h.risen_to() == Some(key) && sink(h, NO_KEY) {
+        // SAFETY: U2.
+        unsafe { follow(here, target, FALLEN) };
+    }
+}
+
+/// Makes the request no more urgent than those who wait for it, and than `floor`. False: it is as urgent as before.
+fn sink(h: &Header, floor: u64) -> bool {
+    let Some(risen) = h.risen_to() else { return false };
+    if h.word.lock().is_err() {
+        return false;
+    }
+    let (mut most, mut asked) = (floor, 0);
+    // SAFETY: Q1: the lock; a listed node's context is valid.
+    let stays = unsafe {
+        h.waiters.find_to_front(|node| {
+            asked += 1;
+            let context = node.context();
+            if !node.watches() {
+                most = most.min((context.table().urgency)(context));
+            }
+            most <= risen || asked == LONGEST
+        })
+    };
+    h.word.unlock(|bits| bits);
+    !stays && most > risen && h.fall(risen, most)
+}
+
+/// Makes a stack as urgent as the requests on it, and nothing more, unless it holds what others may wait for: then it is made so
+/// when it has given that back. By the stack's own code, or on its worker's thread while it is left. Whoever has raised it
+/// since has left word there.
+pub(crate) fn fall(strand: &Strand) {
+    if strand.context().locks().get() > 0 {
+        return;
+    }
+    let (mut key, mut at) = (None, strand.request());
+    while let Some(h) = at {
+        key = Some(key.map_or(h.urgency(), |key: u64| key.min(h.urgency())));
+        // SAFETY: what is below another on a stack is not over.
+        at = unsafe { h.lender.get().as_ref() };
+    }
+    if let Some(key) = key {
+        strand.urgency.store(key, Ordering::Relaxed);
+    }
+}
+
+/// Whether an entry by this key is of an unstarted request that has fallen since.
+pub(crate) fn is_outdated(header: NonNull<Header>, key: u64) -> bool {
+    // SAFETY: the entry's link (E1).
+    let h = unsafe { header.as_ref() };
+    h.side().is_some() && h.urgency() > key && h.word.load().is_unstarted()
+}
+
+/// The target's urgency has been lowered to `key`, or is no more what it was ([`FALLEN`]): does what follows from it.
 ///
 /// # Safety
 ///
@@ -146,7 +217,9 @@ unsafe fn step_from_request(
         return None;
     }
     if bits.is_unstarted() {
-        enter_again(here, target, key);
+        if key != FALLEN {
+            enter_again(here, target, key);
+        }
         return None;
     }
     let strand = h.strand.load(Ordering::Relaxed);
@@ -175,26 +248,35 @@ unsafe fn step_from_request(
 ///
 /// U1; U2.
 unsafe fn on_from(here: Option<&Worker>, strand: &Strand, key: u64, rest: &mut Vec<Link>) -> Option<Link> {
+    if key == FALLEN {
+        fall(strand);
+    }
     if crate::strand::get().is_some_and(|current| ptr::eq(current, strand)) {
         return None;
     }
+    let changes = |next: &Header, floor: u64| match key {
+        FALLEN => sink(next, floor),
+        key => next.raise_urgency(key),
+    };
     // On this very thread, and not current: it is parked, or was woken and has not gone on.
     match strand.context().waits_for() {
         (Reason::Request, next) => {
             let next = NonNull::new(next.cast::<Header>())?;
             // SAFETY: U2: the strand waits for it, so it holds a count.
-            unsafe { next.as_ref() }.raise_urgency(key).then_some(Link::Request(next))
+            changes(unsafe { next.as_ref() }, NO_KEY).then_some(Link::Request(next))
         }
         (Reason::Pool, lanes) => {
             // SAFETY: U3.
             let lanes = unsafe { lanes.cast::<Lanes>().as_ref() }?;
+            // Who waits for the pool stands in no lane's list.
+            let floor = strand.urgency.load(Ordering::Relaxed);
             // SAFETY: U2: the handle's link.
-            let raised =
-                lanes.iter().map(AnyRequest::raw).filter(|lane| unsafe { lane.as_ref() }.raise_urgency(key));
-            rest.extend(raised.map(Link::Request));
+            let changed = |lane: &NonNull<Header>| changes(unsafe { lane.as_ref() }, floor);
+            rest.extend(lanes.iter().map(AnyRequest::raw).filter(changed).map(Link::Request));
             rest.pop()
         }
-        (reason, _) if reason.has_owner() && strand.context().is_waiting() => {
+        // Whoever holds it falls when it has given it back.
+        (reason, _) if reason.has_owner() && key != FALLEN && strand.context().is_waiting() => {
             // SAFETY: U1: the stack is left, and its wait goes on until this thread enters it again.
             let wait = unsafe { strand.context().owner_wait() }?;
             // SAFETY: as above.

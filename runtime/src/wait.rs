@@ -153,6 +153,10 @@ unsafe fn left(
     let asks = cancelled && cancel::asks(strand.request(), unsafe { header.as_ref() });
     // SAFETY: by contract.
     let over = unsafe { cancel::leave(header, node, asks) }.is_err();
+    if !over {
+        // SAFETY: U2: the caller's count.
+        unsafe { urgency::leave(strand.worker(), header, strand.urgency.load(Ordering::Relaxed)) };
+    }
     match cause {
         _ if cancelled => Some(Err(WaitError::Cancelled)),
         _ if over => Some(Ok(())),

@@ -72,6 +72,7 @@ use crate::shelf::Shelf;
 use crate::stack::Class;
 use crate::stack::slab::Slot;
 use crate::strand::{self, Strand};
+use crate::urgency;
 
 /// What a worker does next.
 #[derive(Clone, Copy, Debug)]
@@ -405,6 +406,7 @@ impl Worker {
                 let strand = self.ready().pop(true)?;
                 return Some(self.resume(strand));
             }
+            let from_shelf = victim.is_some() || ready != best && private != best && shelf == best;
             let taken = if let Some(victim) = victim {
                 self.rob(victim, best)
             } else if ready == best {
@@ -426,6 +428,13 @@ impl Worker {
             } else {
                 shared.roots.pop(best)
             };
+            if let Some(header) = taken.filter(|_| from_shelf)
+                && urgency::is_outdated(header, best)
+            {
+                // SAFETY: E1: the entry's link, which goes with it.
+                self.post.shelf.push(unsafe { header.as_ref() }.urgency(), header);
+                continue;
+            }
             if let Some(header) = taken
                 && self.claim(header, private == best)
             {
