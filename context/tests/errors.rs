@@ -198,6 +198,7 @@ mod cancellation {
             Expired,
             Stopped,
             Shutdown,
+            ThreadExited,
             Other(1),
             Other(2),
         ];

@@ -97,6 +97,8 @@ pub enum CancelReason {
     Stopped,
     /// Its runtime was shut down.
     Shutdown,
+    /// The thread that it had begun on has exited, in a runtime without worker threads: nobody else could go on with it.
+    ThreadExited,
     /// A reason of the user's own, by number.
     Other(u32),
 }
@@ -115,6 +117,7 @@ impl fmt::Display for CancelReason {
             CancelReason::Expired => "its expiration timer ran out",
             CancelReason::Stopped => "its coordinator was stopped",
             CancelReason::Shutdown => "its runtime was shut down",
+            CancelReason::ThreadExited => "the thread that it had begun on has exited",
             CancelReason::Other(n) => return write!(f, "reason {n}"),
         })
     }

@@ -144,8 +144,8 @@ impl RuntimeBuilder {
     /// calling thread until it ends or suspends, before they return; what is suspended goes on whenever that thread waits,
     /// yields or drops the last handle of the runtime. A wait that nothing can end is answered
     /// [`CircularWait`](crate::WaitError::CircularWait). Several threads may use such a runtime (up to 32 at a time; more
-    /// wait for their turn), each runs what it submits. A thread that exits aborts what it has suspended, and drives it to
-    /// its end. Not run at once is what is submitted inside [`no_suspend`](crate::no_suspend()), or in an unwind: it is
+    /// wait for their turn), each runs what it submits. A thread that exits aborts what it has suspended, whoever waits
+    /// for it, with [`ThreadExited`](crate::CancelReason::ThreadExited), and drives it to its end: wait for it before. Not run at once is what is submitted inside [`no_suspend`](crate::no_suspend()), or in an unwind: it is
     /// queued.
     ///
     /// ```

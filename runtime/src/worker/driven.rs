@@ -166,7 +166,7 @@ impl Worker {
         self.ready().len() + self.driver().chance.as_ref().map_or(0, Chance::len)
     }
 
-    /// Aborts what has begun here.
+    /// The thread exits: aborts what has begun here.
     pub(crate) fn abort_begun(&self) {
         let mut begun = Vec::new();
         self.driver().each_begun(|strand| {
@@ -179,7 +179,7 @@ impl Worker {
         });
         for header in begun {
             // SAFETY: it runs on this thread, which does nothing else meanwhile.
-            unsafe { cancel::abort(header, CancelReason::Shutdown) };
+            unsafe { cancel::abort(header, CancelReason::ThreadExited) };
         }
     }
 
