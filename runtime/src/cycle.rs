@@ -524,6 +524,18 @@ fn break_open(mut ring: Vec<Held<'_>>) -> Option<()> {
     told.then_some(())
 }
 
+/// Ends the wait that goes on here, which nothing else can end, with these names. By the thread that it waits on, which then
+/// makes it ready. False: it was over.
+pub(crate) fn end(context: &Context, names: Vec<String>) -> bool {
+    let ticket = context.ticket();
+    let mut verdicts = VERDICTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let told = context.end_circular_wait();
+    if told {
+        verdicts.push((ptr::from_ref(context).addr(), ticket, Cycle::new(names)));
+    }
+    told
+}
+
 /// The circle for which the wait that `ticket` names was ended, which is over and was this context's.
 #[cold]
 pub(crate) fn verdict(context: &Context, ticket: Ticket) -> Option<Cycle> {

@@ -56,7 +56,6 @@ use std::time::Instant;
 
 use forebear_context::clock::ManualClock;
 use forebear_context::context::{Context, ForeignContext};
-use forebear_context::error::Cycle;
 use forebear_context::shim::atomic::{AtomicUsize, Ordering};
 use forebear_context::shim::{Arc, Mutex, MutexGuard, time};
 
@@ -80,8 +79,6 @@ pub(crate) struct Driven {
     guests: AtomicUsize,
     /// Claimed by threads that must not run user code where they stand; for any driver to end.
     aside: Mutex<Vec<Aside>>,
-    /// Circles found, for the strands whose waits they ended.
-    circles: Mutex<Vec<(usize, Cycle)>>,
 }
 
 struct Seats {
@@ -120,7 +117,6 @@ impl Driven {
             seats: Mutex::new(Seats { taken: vec![None; seats], waiting: Vec::new(), ended: false }),
             guests: AtomicUsize::new(0),
             aside: Mutex::default(),
-            circles: Mutex::default(),
         }
     }
 
@@ -229,25 +225,12 @@ impl Driven {
         true
     }
 
-    fn circle_of(&self, strand: &Strand) -> Option<Cycle> {
-        let at = ptr::from_ref(strand).addr();
-        let mut circles = self.circles.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = circles.iter().position(|circle| circle.0 == at)?;
-        Some(circles.swap_remove(place).1)
-    }
-
     /// A deadline is there that was not before. A virtual clock is moved by the driver, which may be asleep.
     #[cold]
     pub(crate) fn deadline_came(&self) {
         if self.clock.is_some() {
             self.nudge_all();
         }
-    }
-
-    /// The wait on this strand ends because of this circle.
-    pub(crate) fn note_circle(&self, strand: &Strand, cycle: Cycle) {
-        let at = ptr::from_ref(strand).addr();
-        self.circles.lock().unwrap_or_else(PoisonError::into_inner).push((at, cycle));
     }
 }
 
@@ -281,28 +264,6 @@ impl Drop for Guest<'_> {
             // Who relied on it looks again.
             driven.nudge_all();
         }
-    }
-}
-
-/// The circle that ended the wait of `strand` for the request.
-///
-/// # Safety
-///
-/// The caller has a count of the request.
-pub(crate) unsafe fn cycle_of(strand: &Strand, header: NonNull<Header>) -> Cycle {
-    // SAFETY: by contract.
-    let h = unsafe { header.as_ref() };
-    // SAFETY: M3.
-    let driven = unsafe { h.home.get().as_ref() }.and_then(|home| home.shared().driven.as_ref());
-    let noted = driven.and_then(|driven| driven.circle_of(strand));
-    noted.unwrap_or_else(|| Cycle::new([h.name().to_owned()]))
-}
-
-/// The circle that ended a wait of `strand` for something that is no request.
-pub(crate) fn circle_told_to(strand: &Strand) -> Option<Cycle> {
-    match strand.worker() {
-        Some(worker) => worker.shared().driven.as_ref()?.circle_of(strand),
-        None => foreign::seats().0.iter().find_map(|seat| seat.shared.driven.as_ref()?.circle_of(strand)),
     }
 }
 
@@ -390,7 +351,7 @@ pub(crate) unsafe fn wait(strand: &Strand, deadline: Option<Instant>) {
             if over {
                 break;
             }
-            if lacking.is_none() && crate::worker::settle_circle(&seats, strand) {
+            if lacking.is_none() && crate::worker::settle_stuck(&seats, strand) {
                 continue;
             }
             seats.iter().for_each(|seat| seat.shared.slab.trim());

@@ -11,7 +11,6 @@ use forebear_context::error::Cycle;
 use forebear_context::shim::atomic::Ordering;
 
 use crate::cycle;
-use crate::driver;
 use crate::strand::Strand;
 use crate::urgency;
 
@@ -35,7 +34,7 @@ pub(crate) unsafe fn wait_for_owner(
 
 /// The circle for which the strand's wait was ended.
 pub(crate) fn verdict(strand: &Strand, ticket: Ticket) -> Option<Cycle> {
-    cycle::verdict(strand.context(), ticket).or_else(|| driver::circle_told_to(strand))
+    cycle::verdict(strand.context(), ticket)
 }
 
 /// The strand has given back what others wait for; perhaps it holds something else.

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 
 use forebear_context::context::edge::Ahead;
 use forebear_context::context::{Cause, Reason, Ticket, WaitNode};
-use forebear_context::error::{Error, Failure, WaitError};
+use forebear_context::error::{Cycle, Error, Failure, WaitError};
 use forebear_context::shim::atomic::Ordering;
 
 use crate::attention::{DRIVEN, MARKS, NOTICE, OLDER};
@@ -163,8 +163,8 @@ unsafe fn left(
         Cause::TimedOut => Some(Err(WaitError::TimedOut)),
         Cause::Circular => {
             // SAFETY: by contract.
-            let cycle = cycle.unwrap_or_else(|| unsafe { driver::cycle_of(strand, header) });
-            Some(Err(WaitError::CircularWait(cycle)))
+            let name = || unsafe { header.as_ref() }.name().to_owned();
+            Some(Err(WaitError::CircularWait(cycle.unwrap_or_else(|| Cycle::new([name()])))))
         }
         _ => None,
     }

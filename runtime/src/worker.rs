@@ -54,7 +54,7 @@ mod steal;
 mod suspend;
 mod unwinding;
 
-pub(crate) use self::driven::{Driver, settle_circle};
+pub(crate) use self::driven::{Driver, settle_stuck};
 use self::patience::Patience;
 pub(crate) use self::unwinding::is_unwinding;
 

@@ -49,7 +49,7 @@ impl Seat {
             }
             if request_pool::unstick()
                 || self.pass_time()
-                || crate::worker::settle_circle(std::slice::from_ref(self), strand)
+                || crate::worker::settle_stuck(std::slice::from_ref(self), strand)
             {
                 continue;
             }

@@ -7,10 +7,10 @@ use forebear_context::error::{CancelReason, StackError};
 use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::atomic::Ordering;
 
-mod circle;
 mod seeded;
+mod stuck;
 
-pub(crate) use self::circle::settle_circle;
+pub(crate) use self::stuck::settle_stuck;
 
 use self::seeded::Chance;
 use super::{Next, Worker};
