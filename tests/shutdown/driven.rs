@@ -41,3 +41,18 @@ fn finish_lets_it_end() {
         is_shut_down(runtime.spawn(|| 1).wait());
     });
 }
+
+/// Also what the seeded mode has put among those to draw from, and nobody has begun.
+#[test]
+fn what_a_seed_has_not_begun_is_refused_whatever_the_seed() {
+    let _dog = Watchdog::new("");
+    for seed in 0..100 {
+        let runtime = Runtime::builder().seeded(seed).build().unwrap();
+        let requests: Vec<_> = (0..5).map(|_| runtime.spawn(|| while yield_now().is_ok() {})).collect();
+        runtime.enter(|| _ = yield_now());
+        runtime.shutdown(LONG).unwrap();
+        for request in requests {
+            is_shut_down(request.wait());
+        }
+    }
+}

@@ -162,6 +162,7 @@ impl Spread<'_> {
             }
         }
         let mut taken = Vec::new();
+        worker.put_back_drawn();
         take_from_shelf(worker, &mut taken);
         taken.into_iter().for_each(|entry| self.refuse_entry(entry));
     }

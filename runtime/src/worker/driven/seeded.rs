@@ -112,6 +112,19 @@ impl Chance {
         self.add(Candidate::Yielded(strand));
     }
 
+    /// Takes out those that nobody has begun.
+    fn take_requests(&self) -> Vec<NonNull<Header>> {
+        let mut requests = Vec::new();
+        self.pool().retain(|(candidate, _)| match candidate {
+            Candidate::Request(header) => {
+                requests.push(*header);
+                false
+            }
+            _ => true,
+        });
+        requests
+    }
+
     fn draw(&self) -> Option<Candidate> {
         let pool = self.pool();
         if pool.is_empty() {
@@ -176,6 +189,15 @@ impl Worker {
             }
         }
         None
+    }
+
+    /// What nobody has begun stands on the shelf again, where a sweep finds it.
+    pub(crate) fn put_back_drawn(&self) {
+        let Some(chance) = self.driver.as_ref().and_then(|driver| driver.chance.as_ref()) else { return };
+        for header in chance.take_requests() {
+            // SAFETY: E1: the entry's link, which goes with it.
+            self.post.shelf.push(unsafe { header.as_ref() }.lineage.key(), header);
+        }
     }
 
     /// Perhaps the next fork shows what its strand keeps to itself.
