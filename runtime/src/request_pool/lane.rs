@@ -63,15 +63,11 @@ impl<'scope, 'run, 'env: 'run, T: Send + 'env> Lane<'scope, 'run, 'env, T> {
         let alarm = Alarm { board, lane: number };
         share_lanes();
         match work {
-            Turn::Own { job, .. } if self.run.values == Values::Dropped => {
-                let request = job.spawn_and_drop(self.scope, alarm);
-                board.list(number, Name::Own(request.any()));
-                request.take().map(|()| None)
-            }
             Turn::Own { index, job } => {
-                let request = job.spawn(self.scope, alarm);
+                let request = job.spawn(self.scope, alarm, self.run.values != Values::Dropped);
                 board.list(number, Name::Own(request.any()));
-                request.take().map(|value| Some(Came::Value { index, value, bytes }))
+                let value = request.take()?;
+                Ok(value.map(|value| Came::Value { index, value, bytes }))
             }
             Turn::Included { kept, request, held } => {
                 board.list(number, Name::Included(request.clone()));

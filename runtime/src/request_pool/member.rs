@@ -43,21 +43,13 @@ pub(super) enum Turn<'env, T> {
 
 /// A callable of any type. It is spawned where its type is known, so that the request has its name.
 pub(super) trait Job<'env, T>: Send {
-    /// Runs it as a job of `scope`.
+    /// Runs it as a job of `scope`. A value that is not `wanted` is dropped as a part of the job.
     fn spawn<'scope, 'run>(
         self: Box<Self>,
         scope: &'scope Scope<'scope, 'run>,
         alarm: Alarm<'run>,
-    ) -> Request<T>
-    where
-        'env: 'run;
-
-    /// The same for a value that nobody wants: it is dropped as a part of the job.
-    fn spawn_and_drop<'scope, 'run>(
-        self: Box<Self>,
-        scope: &'scope Scope<'scope, 'run>,
-        alarm: Alarm<'run>,
-    ) -> Request<()>
+        wanted: bool,
+    ) -> Request<Option<T>>
     where
         'env: 'run;
 }
@@ -67,22 +59,13 @@ impl<'env, T: Send + 'env, C: Callable<T> + 'env> Job<'env, T> for C {
         self: Box<Self>,
         scope: &'scope Scope<'scope, 'run>,
         alarm: Alarm<'run>,
-    ) -> Request<T>
+        wanted: bool,
+    ) -> Request<Option<T>>
     where
         'env: 'run,
     {
-        scope.try_spawn(move || alarm.watch(|| (*self).call()))
-    }
-
-    fn spawn_and_drop<'scope, 'run>(
-        self: Box<Self>,
-        scope: &'scope Scope<'scope, 'run>,
-        alarm: Alarm<'run>,
-    ) -> Request<()>
-    where
-        'env: 'run,
-    {
-        scope.try_spawn(move || alarm.watch(|| (*self).call().map(drop)))
+        // Dropped under the alarm: its destructor may fail the member.
+        scope.try_spawn(move || alarm.watch(|| (*self).call().map(|value| wanted.then_some(value))))
     }
 }
 
