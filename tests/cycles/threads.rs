@@ -1,0 +1,140 @@
+//! Circles through foreign threads and several runtimes.
+
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use forebear::{Request, State};
+
+use super::support::{Count, Watchdog, on_each_of, runtime, until};
+use super::{Known, WORKERS, assert_goes_round, circle, make};
+
+/// One request is run by a foreign thread, which blocks; the other by a worker.
+#[test]
+fn a_circle_through_a_foreign_thread_is_found_whoever_closes_it() {
+    on_each_of(&WORKERS, |runtime| {
+        for thread_last in [true, false] {
+            let (known, ready) = (Known::new(), Count::new());
+            let (told, answers) = channel();
+            let request = |me: usize| {
+                let (known, told, ready) = (known.clone(), told.clone(), ready.clone());
+                move || {
+                    ready.up();
+                    ready.wait_for(2);
+                    if (me == 0) == thread_last {
+                        until(|| known.get(1 - me).state() == State::Suspended || me == 1);
+                    }
+                    told.send((me, circle(known.get(1 - me).wait()))).unwrap();
+                }
+            };
+            let on_thread = runtime.enter(|| Request::builder().name("on a thread").build(request(0)));
+            let on_worker = make(runtime, "on a worker", request(1));
+            known.set(&[on_thread.clone(), on_worker.clone()]);
+            on_worker.submit();
+            let thread = thread::spawn({
+                let runtime = runtime.clone();
+                move || runtime.enter(|| on_thread.wait().map(drop).unwrap())
+            });
+            on_worker.wait().unwrap();
+            thread.join().unwrap();
+            let told: Vec<_> =
+                answers.iter().take(2).filter_map(|(me, told)| told.map(|told| (me, told))).collect();
+            assert_eq!(told.len(), 1, "{told:?}");
+            assert_goes_round(&told[0].1, &["on a thread", "on a worker"]);
+        }
+    });
+}
+
+/// Three of them, each run by a thread that waits for the next.
+#[test]
+fn a_circle_of_foreign_threads_only_is_found() {
+    on_each_of(&WORKERS, |runtime| {
+        for _ in 0..50 {
+            let (known, barrier, n) = (Known::new(), Arc::new(Barrier::new(3)), 3);
+            let (told, answers) = channel();
+            let requests: Vec<_> = (0..n)
+                .map(|i| {
+                    let (known, barrier, told) = (known.clone(), barrier.clone(), told.clone());
+                    let f = move || {
+                        barrier.wait();
+                        told.send(circle(known.get((i + 1) % n).wait())).unwrap();
+                    };
+                    runtime.enter(|| Request::builder().name(format!("t{i}")).build(f))
+                })
+                .collect();
+            known.set(&requests);
+            let threads: Vec<_> = requests
+                .into_iter()
+                .map(|request| {
+                    let runtime = runtime.clone();
+                    thread::spawn(move || runtime.enter(|| request.wait().map(drop).unwrap()))
+                })
+                .collect();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
+            let told: Vec<_> = answers.iter().take(n).flatten().collect();
+            assert_eq!(told.len(), 1, "{told:?}");
+            assert_goes_round(&told[0], &["t0", "t1", "t2"]);
+        }
+    });
+}
+
+#[test]
+fn a_circle_through_two_runtimes_is_found() {
+    on_each_of(&WORKERS, |one| {
+        let two = runtime(one.workers());
+        for round in 0..200 {
+            let (known, ready) = (Known::new(), Count::new());
+            let (told, answers) = channel();
+            let n = 2 + round % 3;
+            let names: Vec<_> = (0..n).map(|i| format!("r{i}")).collect();
+            let requests: Vec<_> = (0..n)
+                .map(|i| {
+                    let (known, told, ready) = (known.clone(), told.clone(), ready.clone());
+                    make(if i % 2 == 0 { one } else { &two }, &names[i], move || {
+                        ready.up();
+                        ready.wait_for(n);
+                        told.send(circle(known.get((i + 1) % n).wait())).unwrap();
+                    })
+                })
+                .collect();
+            known.set(&requests);
+            requests.iter().for_each(|request| _ = request.submit());
+            requests.iter().for_each(|request| _ = request.wait().unwrap());
+            let told: Vec<_> = answers.iter().take(n).flatten().collect();
+            assert_eq!(told.len(), 1, "{told:?}");
+            assert_goes_round(&told[0], &names.iter().map(String::as_str).collect::<Vec<_>>());
+        }
+    });
+}
+
+/// And a runtime may go as soon as its part in a circle is over.
+#[test]
+fn runtimes_and_threads_come_and_go_while_others_look_for_circles() {
+    let _dog = Watchdog::new("");
+    let lasting = runtime(2);
+    for seed in 0..30 {
+        let passing = runtime(1 + seed % 2);
+        let (known, told) = (Known::new(), Count::new());
+        let requests: Vec<_> = (0..6)
+            .map(|i| {
+                let (known, told) = (known.clone(), told.clone());
+                make(if i % 2 == 0 { &passing } else { &lasting }, "r", move || {
+                    // Some close a circle, some lead to it from outside.
+                    let next = if i < 4 { (i + 1) % 4 } else { i - 4 };
+                    if circle(known.get(next).wait()).is_some() {
+                        told.up();
+                    }
+                })
+            })
+            .collect();
+        known.set(&requests);
+        requests.iter().for_each(|request| _ = request.submit());
+        let threads: Vec<_> = requests
+            .into_iter()
+            .map(|request| thread::spawn(move || request.wait().map(drop).unwrap()))
+            .collect();
+        drop((passing, known));
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(told.get(), 1);
+    }
+}
