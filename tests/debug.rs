@@ -53,6 +53,75 @@ fn the_states_of_a_request_that_suspends_and_finishes() {
 }
 
 #[test]
+fn how_many_have_begun_and_not_ended_can_be_asked() {
+    on_each(|runtime| {
+        assert_eq!(runtime.active(), 0);
+        let (free, begun) = (Flag::new(), Count::new());
+        let waits = |nested: bool| {
+            let (free, begun) = (free.clone(), begun.clone());
+            let body = move || {
+                begun.up();
+                free.wait();
+            };
+            Request::builder().on(runtime).own_stack().spawn(move || match nested {
+                false => body(),
+                // Perhaps on one stack, perhaps on two.
+                true => Request::new(body).take().unwrap(),
+            })
+        };
+        let requests: Vec<_> = (0..10).map(|n| waits(n < 3)).collect();
+        let _unsubmitted = runtime.enter(|| Request::new(|| ()));
+        begun.wait_for(10);
+        assert_eq!(runtime.active(), 13);
+        // As a request, and as one that a foreign thread runs.
+        let asks = runtime.clone();
+        assert_eq!(runtime.run(move || asks.active()), 14);
+        let asks = runtime.clone();
+        let direct = runtime.enter(|| Request::new(move || asks.active()));
+        assert_eq!(direct.take().unwrap(), 14);
+        free.raise();
+        for request in requests {
+            request.wait().unwrap();
+        }
+        assert_eq!(runtime.active(), 0);
+        runtime.shutdown(std::time::Duration::MAX).unwrap();
+        assert_eq!(runtime.active(), 0);
+    });
+}
+
+/// Whoever asks while others run at full speed gets a number, and disturbs nobody.
+#[test]
+fn to_ask_how_many_have_begun_disturbs_nobody() {
+    on_each(|runtime| {
+        let (over, asks) = (Flag::new(), runtime.clone());
+        let enough = over.clone();
+        let asker = thread::spawn(move || {
+            let mut most = 0;
+            while !enough.is_up() {
+                most = most.max(asks.active());
+            }
+            most
+        });
+        for _ in 0..20 {
+            let value = runtime.run(|| {
+                let all: Vec<_> = (0..200)
+                    .map(|n| {
+                        spawn(move || {
+                            let _ = forebear::yield_now();
+                            Request::new(move || n).take().unwrap()
+                        })
+                    })
+                    .collect();
+                all.into_iter().map(|one| one.take().unwrap()).sum::<u32>()
+            });
+            assert_eq!(value, 199 * 100);
+        }
+        over.raise();
+        assert!(asker.join().unwrap() < 1_000);
+    });
+}
+
+#[test]
 fn the_other_two_ends_are_states_too() {
     in_both_worlds(|| {
         let failed = spawn(|| -> u32 { std::panic::resume_unwind(Box::new("no")) });

@@ -245,6 +245,23 @@ impl Runtime {
         self.0.engine.as_ref().map_or_else(Vec::new, Engine::states)
     }
 
+    /// How many requests have begun and not ended, those included that run a pool's members: a snapshot, for a status
+    /// display. The stacks are looked at for it, so it takes the longer the more there are.
+    ///
+    /// ```
+    /// # use forebear_runtime::{Request, Runtime};
+    /// let runtime = Runtime::builder().workers(1).build()?;
+    /// assert_eq!(runtime.active(), 0);
+    /// assert_eq!(runtime.run({
+    ///     let runtime = runtime.clone();
+    ///     move || runtime.active()
+    /// }), 1);
+    /// # Ok::<(), forebear_runtime::BuildError>(())
+    /// ```
+    pub fn active(&self) -> usize {
+        laggards::count(&self.0.shared)
+    }
+
     /// Counters since the runtime was built: a snapshot.
     pub fn metrics(&self) -> Metrics {
         let shared = &self.0.shared;

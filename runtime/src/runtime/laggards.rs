@@ -21,6 +21,7 @@ use crate::home::Home;
 use crate::scope::ScopeCore;
 use crate::shared::Shared;
 use crate::strand::Strand;
+use crate::worker::Worker;
 
 /// How often a stack is looked at that changes all the while: then it is on the move, and so no stuck one.
 const LOOKS: usize = 100;
@@ -41,28 +42,52 @@ struct Found {
 pub(super) fn find(shared: &Shared) -> Vec<Laggard> {
     let mut found = Vec::new();
     graves::look(|| {
-        for worker in shared.workers() {
-            let count = || worker.started.get() + worker.direct.get();
-            worker.post.each_carrier(|carrier| {
-                // SAFETY: K5: the list is locked.
-                let strand = unsafe { &carrier.as_ref().strand };
-                look(strand, worker.home(), Some(worker.index), &count, &mut found);
-            });
-        }
-        for home in shared.depot.foreign() {
-            // SAFETY: homes stay as long as the record.
-            let home = unsafe { home.as_ref() };
-            let count = || shared.foreign_direct_count.load(Ordering::Relaxed);
-            home.desk.look(|context| {
-                // SAFETY: what a desk names is a foreign strand's, which stays while the desk is locked.
-                let strand = unsafe { foreign::of_context(context) };
-                look(strand, home, None, &count, &mut found);
-            });
-        }
+        each_stack(shared, |strand, home, worker| {
+            let count = || match worker {
+                Some(worker) => worker.started.get() + worker.direct.get(),
+                None => shared.foreign_direct_count.load(Ordering::Relaxed),
+            };
+            look(strand, home, worker.map(|worker| worker.index), &count, &mut found);
+        });
         name_targets(&mut found);
     });
     let scopes = scopes(&found);
     found.into_iter().map(|found| found.laggard).chain(scopes).collect()
+}
+
+/// How many have started and are not over. A stack that changes under the look counts as it was read last.
+pub(super) fn count(shared: &Shared) -> usize {
+    let mut all = 0;
+    graves::look(|| {
+        each_stack(shared, |strand, home, _| {
+            let depth = || {
+                let mut depth = 0;
+                let top: *const Header = strand.request.get();
+                walk(strand, top, home, |h| depth += usize::from(!h.is(ARM))).then_some(depth)
+            };
+            all += (0..LOOKS).find_map(|_| depth()).unwrap_or(1);
+        });
+    });
+    all
+}
+
+/// Calls `with` for each stack that a request of the runtime may stand on, its home, and its worker if it has one.
+fn each_stack(shared: &Shared, mut with: impl FnMut(&Strand, &Home, Option<&Worker>)) {
+    for worker in shared.workers() {
+        worker.post.each_carrier(|carrier| {
+            // SAFETY: K5: the list is locked.
+            let strand = unsafe { &carrier.as_ref().strand };
+            with(strand, worker.home(), Some(worker));
+        });
+    }
+    for home in shared.depot.foreign() {
+        // SAFETY: homes stay as long as the record.
+        let home = unsafe { home.as_ref() };
+        home.desk.look(|context| {
+            // SAFETY: what a desk names is a foreign strand's, which stays while the desk is locked.
+            with(unsafe { foreign::of_context(context) }, home, None);
+        });
+    }
 }
 
 /// Looks at one stack, which may change meanwhile.
@@ -100,49 +125,57 @@ fn owned_by_another(context: &Context, reason: Reason) -> String {
 /// The requests on a stack from `top` down, those that belong to `home`. `None`: they do not belong together.
 fn frames(strand: &Strand, top: *const Header, home: &Home, worker: Option<usize>) -> Option<Vec<Found>> {
     let mut frames = Vec::new();
-    let (mut at, mut above): (_, Option<String>) = (top, None);
-    // SAFETY: it was on the stack after the look began, so its memory stays until that is over; and what is or was a header
-    // has nothing but headers below it.
-    while let Some(h) = unsafe { at.as_ref() } {
+    let mut above: Option<String> = None;
+    let belong_together = walk(strand, top, home, |h| {
+        let name = if h.is(ARM) { h.identity().name() } else { h.name() }.to_owned();
+        let context = strand.context();
+        let (reason, target) = context.waits_for();
+        let on_top = above.is_none();
+        let waits = on_top && context.is_waiting() && reason != Reason::None;
+        let waits_for = match (&above, reason) {
+            (Some(above), _) => Some(format!("request '{above}', on the same stack")),
+            _ if !waits => None,
+            (_, Reason::None | Reason::Yield) => None,
+            (_, reason) if reason.has_owner() => Some(owned_by_another(context, reason)),
+            (_, reason) => Some(reason.to_string()),
+        };
+        let parked = !on_top || waits;
+        frames.push(Found {
+            laggard: Laggard {
+                id: any::id_of(h),
+                name: name.clone(),
+                state: if parked { State::Suspended } else { State::Running },
+                worker,
+                waits_for,
+            },
+            header: h,
+            target: if waits && reason == Reason::Request { target.cast() } else { ptr::null() },
+            scope: h.scope.get(),
+        });
+        above = Some(name);
+    });
+    belong_together.then_some(frames)
+}
+
+/// Calls `with` for the requests on a stack from `top` down that belong to `home` and are not over. False: they do not belong
+/// together.
+fn walk(strand: &Strand, top: *const Header, home: &Home, mut with: impl FnMut(&Header)) -> bool {
+    let mut at = top;
+    for _ in 0..DEEPEST {
+        // SAFETY: it was on the stack after the look began, so its memory stays until that is over; and what is or was a header
+        // has nothing but headers below it.
+        let Some(h) = (unsafe { at.as_ref() }) else { return true };
         let here = ptr::eq(h.strand.load(Ordering::Relaxed), strand);
         let ran_here = ptr::eq(h.ran_on.load(Ordering::Relaxed), home);
         let below = h.lender.get();
         if here && ran_here && !h.word.load().is_terminal() {
-            let name = if h.is(ARM) { h.identity().name() } else { h.name() }.to_owned();
-            let context = strand.context();
-            let (reason, target) = context.waits_for();
-            let on_top = above.is_none();
-            let waits = on_top && context.is_waiting() && reason != Reason::None;
-            let waits_for = match (&above, reason) {
-                (Some(above), _) => Some(format!("request '{above}', on the same stack")),
-                _ if !waits => None,
-                (_, Reason::None | Reason::Yield) => None,
-                (_, reason) if reason.has_owner() => Some(owned_by_another(context, reason)),
-                (_, reason) => Some(reason.to_string()),
-            };
-            let parked = !on_top || waits;
-            frames.push(Found {
-                laggard: Laggard {
-                    id: any::id_of(h),
-                    name: name.clone(),
-                    state: if parked { State::Suspended } else { State::Running },
-                    worker,
-                    waits_for,
-                },
-                header: at,
-                target: if waits && reason == Reason::Request { target.cast() } else { ptr::null() },
-                scope: h.scope.get(),
-            });
-            above = Some(name);
+            with(h);
         } else if !here {
-            return None;
+            return false;
         }
         at = below;
-        if frames.len() > DEEPEST {
-            return None;
-        }
     }
-    Some(frames)
+    false
 }
 
 /// What waits for one that was found is told so by name.
