@@ -36,12 +36,14 @@ use forebear_context::shim::atomic::Ordering;
 
 use crate::attention::{MARKS, NOTICE};
 use crate::cell;
+use crate::climb::{self, Climb, Shortcut};
 use crate::header::{ARM, DETACHED, Header, SHELTERED};
 use crate::home::{self, Home};
 use crate::notice::{self, Notice};
+use crate::ready;
 use crate::strand::{self, Strand};
 use crate::word::{Cancel, Demand, LENT, MARKED, SHIELDED, SUBMITTED, Word};
-use crate::worker::is_unwinding;
+use crate::worker::{Worker, is_unwinding};
 
 mod spread;
 mod sweep;
@@ -173,9 +175,15 @@ pub(crate) fn refuses(strand: &Strand) -> bool {
 #[inline(always)]
 pub(crate) fn concerns(strand: &Strand) -> bool {
     match strand.worker() {
-        Some(worker) => worker.post.attention.get() & (NOTICE | MARKS) != 0,
+        Some(worker) => concerns_worker(worker),
         None => !strand.request.get().is_null(),
     }
+}
+
+/// The same of any strand of a worker.
+#[inline(always)]
+pub(crate) fn concerns_worker(worker: &Worker) -> bool {
+    worker.post.attention.get() & (NOTICE | MARKS) != 0
 }
 
 /// Attends, and looks whether the request on top is cancelled.
@@ -192,6 +200,13 @@ fn refuses_slowly(strand: &Strand) -> bool {
     attend(strand);
     // What a destructor waits for while an unwind runs it, it waits for to clean up.
     is_cancelled_here(strand) && !is_unwinding(strand)
+}
+
+/// Whether a wait or yield on the strand that this is called on is to be refused, which a cancel may concern.
+#[cold]
+#[inline(never)]
+pub(crate) fn refuses_here() -> bool {
+    strand::get().is_some_and(refuses_slowly)
 }
 
 /// Does what others have left for this thread. Runs no user code.
@@ -217,18 +232,29 @@ pub(crate) fn attend(strand: &Strand) {
 /// Whether a request that is about to be submitted or started has been reached by a cancel of an ancestor meanwhile, and so is
 /// cancelled itself. Its ancestors that are over pass it through.
 pub(crate) fn is_orphaned_by_cancel(h: &Header) -> bool {
-    let mut at = h;
-    while let Some(parent) = at.parent().filter(|_| !at.is(DETACHED)) {
-        let bits = parent.identity().word.load();
-        if bits.has(MARKED) {
-            return is_cancelled(parent);
-        }
-        if !bits.is_terminal() {
-            return false;
-        }
-        at = parent;
+    climb::first_above(h).is_some_and(is_cancelled)
+}
+
+impl Climb for Header {
+    fn above(&self) -> Option<&Header> {
+        self.parent().filter(|_| !self.is(DETACHED))
     }
-    false
+
+    fn is_passed(&self) -> bool {
+        // W10: a mark that has not come by the end does not come any more.
+        let bits = self.identity().word.load();
+        bits.is_terminal() && !bits.has(MARKED)
+    }
+
+    fn shortcut(&self) -> Option<&Shortcut<Header>> {
+        self.side().map(|side| &side.shortcut)
+    }
+
+    fn shortcut_or_new(&self) -> Option<&Shortcut<Header>> {
+        // An arm goes by its maker, which comes next. What its family alone keeps is forgotten at the next start (decision
+        // 0005), or few; a block for it would outweigh it.
+        (!self.is(ARM) && !self.word.load().is_family_only()).then(|| &self.side_or_new().shortcut)
+    }
 }
 
 /// Who in the list of waiters wants `h`. Under its word's lock. A lender the word knows itself.
@@ -353,6 +379,8 @@ pub(crate) unsafe fn deliver(header: NonNull<Header>) {
     // SAFETY: M3: homes stay while headers of them do.
     match unsafe { ran_on.as_ref() } {
         Some(home) if ptr::eq(home, own) => {
+            // It goes on here before long, and was perhaps left long ago: all its lines at once, not one after the other.
+            ready::prefetch_left(h.strand.load(Ordering::Relaxed));
             let mut spread = Spread::on(home);
             spread.from(header);
             spread.put_aside();

@@ -23,6 +23,7 @@ mod cancel;
 mod carrier;
 #[cfg(not(loom))]
 mod cell;
+mod climb;
 #[cfg(not(loom))]
 mod chosen;
 #[cfg(not(loom))]
@@ -125,6 +126,10 @@ pub mod model {
     /// The attention word.
     pub mod attention {
         pub use crate::attention::*;
+    }
+    /// The way up a line of ancestors.
+    pub mod climb {
+        pub use crate::climb::*;
     }
     /// Where notices lie.
     pub mod desk {
