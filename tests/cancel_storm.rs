@@ -503,9 +503,10 @@ fn very_many_generations_that_are_over_are_gone_through() {
     });
 }
 
-/// As above, of generations that a thread without a loop ran one after the other: nobody there goes on from them.
-#[test]
-fn very_many_generations_that_a_thread_ran_are_gone_through() {
+/// As above, of generations that were run one after the other by somebody else: a thread, which has no loop and goes, so that
+/// nobody there goes on from them, or a request. All are kept. Each asks before it starts whether an ancestor was cancelled:
+/// were it to ask its way past all of them, this would take half an hour.
+fn goes_through_generations(runtime: &Runtime, run: impl FnOnce(Generations) -> Vec<Request<()>>) {
     fn generation(
         rest: usize,
         gate: Request<()>,
@@ -518,26 +519,45 @@ fn very_many_generations_that_a_thread_ran_are_gone_through() {
         let next = give.clone();
         give.send(Request::new(move || generation(rest - 1, gate, next, tell))).unwrap();
     }
+    let gate = Gate::new(runtime);
+    let (closed, (give, given), (tell, told)) = (gate.request(), mpsc::channel(), mpsc::channel());
+    let first = root(runtime).spawn(move || {
+        let line = closed.clone();
+        let next = give.clone();
+        give.send(Request::new(move || generation(MANY * 4, line, next, tell))).unwrap();
+        drop(give);
+        closed.wait().copied()
+    });
+    asleep(&first);
+    let kept = run(Generations(given));
+    let last = told.recv().unwrap();
+    asleep(&first);
+    first.cancel();
+    ends_cancelled(&first);
+    assert!(matches!(last.watch(), Err(WaitError::TargetCancelled(_))), "{last:?}");
+    drop(kept);
+}
+
+/// A line of requests, each of which sends the next.
+struct Generations(mpsc::Receiver<Request<()>>);
+
+impl Generations {
+    fn run(self) -> Vec<Request<()>> {
+        self.0.iter().inspect(|next: &Request<()>| next.wait().copied().unwrap()).collect()
+    }
+}
+
+#[test]
+fn very_many_generations_that_a_thread_ran_are_gone_through() {
     on_each_of(&[1, 2], |runtime| {
-        let gate = Gate::new(runtime);
-        let (closed, (give, given), (tell, told)) = (gate.request(), mpsc::channel(), mpsc::channel());
-        let first = root(runtime).spawn(move || {
-            let line = closed.clone();
-            let next = give.clone();
-            give.send(Request::new(move || generation(MANY / 4, line, next, tell))).unwrap();
-            drop(give);
-            closed.wait().copied()
-        });
-        let runner = thread::spawn(move || {
-            given.iter().inspect(|next: &Request<()>| next.wait().copied().unwrap()).collect::<Vec<_>>()
-        });
-        let kept = runner.join().unwrap();
-        let last = told.recv().unwrap();
-        asleep(&first);
-        first.cancel();
-        ends_cancelled(&first);
-        assert!(matches!(last.watch(), Err(WaitError::TargetCancelled(_))), "{last:?}");
-        drop(kept);
+        goes_through_generations(runtime, |line| thread::spawn(move || line.run()).join().unwrap());
+    });
+}
+
+#[test]
+fn very_many_generations_that_a_request_ran_are_gone_through() {
+    on_each_of(&[1, 2], |runtime| {
+        goes_through_generations(runtime, |line| runtime.run(move || line.run()));
     });
 }
 

@@ -36,6 +36,7 @@ use forebear_context::shim::atomic::Ordering;
 
 use crate::attention::{MARKS, NOTICE};
 use crate::cell;
+use crate::climb::{self, Climb, Shortcut};
 use crate::header::{ARM, DETACHED, Header, SHELTERED};
 use crate::home::{self, Home};
 use crate::notice::{self, Notice};
@@ -217,18 +218,29 @@ pub(crate) fn attend(strand: &Strand) {
 /// Whether a request that is about to be submitted or started has been reached by a cancel of an ancestor meanwhile, and so is
 /// cancelled itself. Its ancestors that are over pass it through.
 pub(crate) fn is_orphaned_by_cancel(h: &Header) -> bool {
-    let mut at = h;
-    while let Some(parent) = at.parent().filter(|_| !at.is(DETACHED)) {
-        let bits = parent.identity().word.load();
-        if bits.has(MARKED) {
-            return is_cancelled(parent);
-        }
-        if !bits.is_terminal() {
-            return false;
-        }
-        at = parent;
+    climb::first_above(h).is_some_and(is_cancelled)
+}
+
+impl Climb for Header {
+    fn above(&self) -> Option<&Header> {
+        self.parent().filter(|_| !self.is(DETACHED))
     }
-    false
+
+    fn is_passed(&self) -> bool {
+        // W10: a mark that has not come by the end does not come any more.
+        let bits = self.identity().word.load();
+        bits.is_terminal() && !bits.has(MARKED)
+    }
+
+    fn shortcut(&self) -> Option<&Shortcut<Header>> {
+        self.side().map(|side| &side.shortcut)
+    }
+
+    fn shortcut_or_new(&self) -> Option<&Shortcut<Header>> {
+        // An arm goes by its maker, which comes next. What its family alone keeps is forgotten at the next start (decision
+        // 0005), or few; a block for it would outweigh it.
+        (!self.is(ARM) && !self.word.load().is_family_only()).then(|| &self.side_or_new().shortcut)
+    }
 }
 
 /// Who in the list of waiters wants `h`. Under its word's lock. A lender the word knows itself.

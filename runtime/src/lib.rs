@@ -25,6 +25,7 @@ mod carrier;
 mod cell;
 #[cfg(not(loom))]
 mod chosen;
+mod climb;
 #[cfg(not(loom))]
 mod cycle;
 #[cfg(not(loom))]
@@ -125,6 +126,10 @@ pub mod model {
     /// The attention word.
     pub mod attention {
         pub use crate::attention::*;
+    }
+    /// The way up a line of ancestors.
+    pub mod climb {
+        pub use crate::climb::*;
     }
     /// Where notices lie.
     pub mod desk {
