@@ -42,7 +42,7 @@ use crate::home::{self, Home};
 use crate::notice::{self, Notice};
 use crate::strand::{self, Strand};
 use crate::word::{Cancel, Demand, LENT, MARKED, SHIELDED, SUBMITTED, Word};
-use crate::worker::is_unwinding;
+use crate::worker::{Worker, is_unwinding};
 
 mod spread;
 mod sweep;
@@ -174,9 +174,15 @@ pub(crate) fn refuses(strand: &Strand) -> bool {
 #[inline(always)]
 pub(crate) fn concerns(strand: &Strand) -> bool {
     match strand.worker() {
-        Some(worker) => worker.post.attention.get() & (NOTICE | MARKS) != 0,
+        Some(worker) => concerns_worker(worker),
         None => !strand.request.get().is_null(),
     }
+}
+
+/// The same of any strand of a worker.
+#[inline(always)]
+pub(crate) fn concerns_worker(worker: &Worker) -> bool {
+    worker.post.attention.get() & (NOTICE | MARKS) != 0
 }
 
 /// Attends, and looks whether the request on top is cancelled.
@@ -193,6 +199,13 @@ fn refuses_slowly(strand: &Strand) -> bool {
     attend(strand);
     // What a destructor waits for while an unwind runs it, it waits for to clean up.
     is_cancelled_here(strand) && !is_unwinding(strand)
+}
+
+/// Whether a wait or yield on the strand that this is called on is to be refused, which a cancel may concern.
+#[cold]
+#[inline(never)]
+pub(crate) fn refuses_here() -> bool {
+    strand::get().is_some_and(refuses_slowly)
 }
 
 /// Does what others have left for this thread. Runs no user code.

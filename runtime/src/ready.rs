@@ -134,6 +134,21 @@ impl Yielded {
         Some(first)
     }
 
+    /// Takes the first, if there is one, and puts `strand` behind the last, which may be the same.
+    #[inline(always)]
+    fn rotate(&mut self, strand: NonNull<Strand>, due: (u64, u64)) -> Option<NonNull<Strand>> {
+        let (first, last) = (self.first?, self.last?);
+        // SAFETY: as above. The next is read last: if there is only one, it is `strand`.
+        unsafe {
+            strand.as_ref().due.set(due);
+            strand.as_ref().next_yielded.set(std::ptr::null());
+            last.as_ref().next_yielded.set(strand.as_ptr());
+            self.first = NonNull::new(first.as_ref().next_yielded.get().cast_mut());
+        }
+        self.last = Some(strand);
+        Some(first)
+    }
+
     /// Whether the first is due, and its key.
     #[inline(always)]
     fn due(&self, picks: u64, starts: u64) -> Option<u64> {
@@ -244,12 +259,12 @@ impl Ready {
         Some(strand)
     }
 
-    /// Takes the yielder at the head if nothing else may go on: the fast way of a yield.
+    /// Takes the yielder at the head, and puts `strand` at the tail: the fast way of a yield, if nothing else may go on. Answers
+    /// nobody, and does nothing, if nobody else has yielded.
     #[inline(always)]
     pub(crate) fn rotate_yielded(&mut self, strand: NonNull<Strand>) -> Option<NonNull<Strand>> {
-        let next = self.yielded.pop()?;
-        self.yielded.push(strand, (self.picks, self.starts));
-        Some(next)
+        let due = (self.picks, self.starts);
+        self.yielded.rotate(strand, due)
     }
 }
 

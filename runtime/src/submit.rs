@@ -31,12 +31,10 @@ pub(crate) unsafe fn submit(header: NonNull<Header>, marks: u64) {
         && let Some(top) = strand.request()
         && ptr::eq(h.lineage.parent(), &top.lineage)
         && goes_to_own_list(worker, h)
+        && worker.post.attention.get() & (NOTICE | MARKS) == 0
     {
-        let attention = worker.post.attention.get();
-        if attention & (NOTICE | MARKS) == 0 {
-            submit_to(worker, h, marks, attention);
-            return;
-        }
+        submit_to(worker, h, marks);
+        return;
     }
     // SAFETY: by contract.
     unsafe { submit_slowly(header, marks) };
@@ -51,29 +49,37 @@ fn goes_to_own_list(worker: &Worker, h: &Header) -> bool {
 }
 
 #[inline(always)]
-fn submit_to(worker: &Worker, h: &Header, marks: u64, attention: u32) {
+fn submit_to(worker: &Worker, h: &Header, marks: u64) {
     if h.word.submit(marks | PRIVATE) {
-        enter_list(worker, h, attention);
+        enter_list(worker, h);
     }
 }
 
 /// Puts a request that has just been queued into the worker's private list. The entry's link goes with it; the caller has
 /// another count.
 #[inline(always)]
-fn enter_list(worker: &Worker, h: &Header, attention: u32) {
+fn enter_list(worker: &Worker, h: &Header) {
     worker.list.insert(h);
     worker.note_inserted(h.lineage.key());
-    if attention & (HUNGRY | DRIVEN | SHUT) != 0 {
-        if attention & SHUT != 0 && worker.refuse_spawned(h) {
-            return;
-        }
-        if attention & HUNGRY != 0 {
-            worker.feed();
-        }
-        if attention & DRIVEN != 0 {
-            // SAFETY: the caller has a count of the request.
-            unsafe { worker.queued_here(NonNull::from(h)) };
-        }
+    if worker.post.attention.get() & (HUNGRY | DRIVEN | SHUT) != 0 {
+        entered(worker, h);
+    }
+}
+
+/// Somebody is to hear of it.
+#[cold]
+#[inline(never)]
+fn entered(worker: &Worker, h: &Header) {
+    let attention = worker.post.attention.get();
+    if attention & SHUT != 0 && worker.refuse_spawned(h) {
+        return;
+    }
+    if attention & HUNGRY != 0 {
+        worker.feed();
+    }
+    if attention & DRIVEN != 0 {
+        // SAFETY: the caller has a count of the request.
+        unsafe { worker.queued_here(NonNull::from(h)) };
     }
 }
 
@@ -115,7 +121,7 @@ unsafe fn submit_slowly(header: NonNull<Header>, marks: u64) {
         return;
     }
     match own_worker(h) {
-        Some(worker) => submit_to(worker, h, marks, worker.post.attention.get()),
+        Some(worker) => submit_to(worker, h, marks),
         None => {
             if h.word.submit(marks) {
                 // SAFETY: by contract; the entry's link is ours.
@@ -145,7 +151,7 @@ pub(crate) unsafe fn admit(header: NonNull<Header>) {
         return;
     }
     match own {
-        Some(worker) => enter_list(worker, h, worker.post.attention.get()),
+        Some(worker) => enter_list(worker, h),
         // SAFETY: by contract; the entry's link is ours.
         None => unsafe { enter_roots(header) },
     }

@@ -28,14 +28,14 @@ use forebear_context::context::{Cause, Reason, Ticket, WaitNode};
 use forebear_context::error::{Error, Failure, WaitError};
 use forebear_context::shim::atomic::Ordering;
 
-use crate::attention::{DRIVEN, MARKS, NOTICE, OLDER};
+use crate::attention::{DRIVEN, MARKS, NOTICE, OLDER, SHUT};
 use crate::cancel;
 use crate::cycle;
 use crate::deadlines::park_until;
 use crate::driver;
 use crate::ending::Stage;
 use crate::foreign;
-use crate::header::{Header, OWN_STACK};
+use crate::header::{DETACHED, Header, OWN_STACK};
 use crate::no_suspend;
 use crate::parked;
 use crate::request_pool;
@@ -166,8 +166,9 @@ unsafe fn left(
     }
 }
 
-/// The commonest case of a wait: the target stands in this worker's own private list, and nothing speaks against running
-/// it here. False: it was not run, or something concerns the waiter now; the long way tells what to answer.
+/// The commonest case of a wait: the target stands in this worker's own private list, or nowhere yet and its maker waits, and
+/// nothing speaks against running it here. False: it was not run, or something concerns the waiter now; the long way tells what
+/// to answer.
 ///
 /// # Safety
 ///
@@ -181,18 +182,26 @@ unsafe fn run_own(header: NonNull<Header>) -> bool {
         return false;
     }
     let Some(worker) = strand.worker() else { return false };
-    if worker.post.attention.get() & (OLDER | NOTICE | MARKS | DRIVEN) != 0
-        || h.is(OWN_STACK)
-        || strand.room() < h.need()
-        || h.word.claim_by_waiter(true).is_err()
-    {
+    let attention = worker.post.attention.get();
+    if attention & (OLDER | NOTICE | MARKS | DRIVEN) != 0 || h.is(OWN_STACK) || strand.room() < h.need() {
         return false;
     }
-    worker.list.remove(h);
+    if h.word.claim_by_waiter(true).is_ok() {
+        worker.list.remove(h);
+    } else if attention & SHUT != 0 || !is_child_of_top(strand, h) || !h.word.claim_new() {
+        return false;
+    }
     worker.direct.count();
     // SAFETY: claimed as lent; the caller's count is held.
     unsafe { run::lend(strand, header) };
     worker.post.attention.get() & (NOTICE | MARKS) == 0
+}
+
+/// Whether the request on top has made it. Then no other ancestor can have been cancelled that it would have to hear of but by
+/// the one on top.
+#[inline(always)]
+fn is_child_of_top(strand: &Strand, h: &Header) -> bool {
+    !h.is(DETACHED) && strand.request().is_some_and(|top| ptr::eq(h.lineage.parent(), &top.lineage))
 }
 
 /// The cold part of a wait; see the module head.

@@ -47,7 +47,8 @@ pub fn yield_now() -> Result<(), Cancelled> {
     if let Some(next) = next {
         // SAFETY: K3; F2: we are on the strand's stack. The yielder stands in the ready queue, and `next` does not.
         unsafe { strand.context().fiber().leave(Some(next.as_ref().context())) };
-        if cancel::refuses(strand) {
+        // The worker is all that has to be known still: a strand never changes it.
+        if cancel::concerns_worker(worker) && cancel::refuses_here() {
             return Err(Cancelled::new());
         }
     }

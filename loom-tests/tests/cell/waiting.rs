@@ -29,7 +29,11 @@ impl Job {
             if lends && bits.is_unstarted() && bits.life() != HELD {
                 let own = listed.filter(|_| bits.has(PRIVATE));
                 self.touch();
-                if self.word.claim_by_waiter(own.is_some()).is_ok() {
+                let claimed = match bits.life() {
+                    NEW => self.word.claim_new(),
+                    _ => self.word.claim_by_waiter(own.is_some()).is_ok(),
+                };
+                if claimed {
                     if let Some(listed) = own {
                         assert!(listed.replace(false), "a private entry that is not in its list");
                     }

@@ -130,6 +130,21 @@ impl Word {
         .map(|(before, _)| before)
     }
 
+    /// The same, of one that stands nowhere yet: it is new. False: it is not.
+    #[inline]
+    pub fn claim_new(&self) -> bool {
+        #[cfg(mutant = "new_claimed_by_store")]
+        {
+            let b = self.load();
+            if b.life() == NEW {
+                self.0.store(b.with_life(CLAIMED).0 | LENT, Ordering::Release);
+            }
+            return b.life() == NEW;
+        }
+        #[cfg(not(mutant = "new_claimed_by_store"))]
+        self.update(|b| (b.life() == NEW).then(|| Bits(b.with_life(CLAIMED).0 | LENT))).is_ok()
+    }
+
     /// Claims an entry that the caller has just taken out of its own private list. False: a shell.
     #[inline(always)]
     pub fn claim_popped(&self) -> bool {
