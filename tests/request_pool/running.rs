@@ -158,6 +158,32 @@ fn in_a_region_that_must_not_suspend_a_pool_panics_and_runs_nothing() {
     });
 }
 
+/// Nobody is woken for each of many small results; yet all are handed on while a member runs that waits for the last of them.
+#[test]
+fn results_that_come_fast_are_handed_on_though_another_member_runs_on() {
+    in_both_worlds(|| {
+        for bound in [2, 3, 16, 200] {
+            let (go, small) = (Flag::new(), 100);
+            let mut pool = RequestPool::new().max_active(bound);
+            pool.add(|| go.wait());
+            for n in 0..small {
+                pool.add(move || yields(n % 2));
+            }
+            let mut order = Vec::new();
+            pool.wait_each(|index, ()| {
+                order.push(index);
+                if order.len() == small {
+                    go.raise();
+                }
+            })
+            .unwrap();
+            assert_eq!(order.pop(), Some(0));
+            order.sort_unstable();
+            assert!(order.into_iter().eq(1..=small));
+        }
+    });
+}
+
 /// Each value comes about when the waiter, which has taken the one before, goes to sleep.
 #[test]
 fn no_result_is_missed_between_a_look_and_a_sleep() {

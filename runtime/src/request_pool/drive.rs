@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::{self, NonNull};
+use std::time::Instant;
 
 use forebear_context::context::Reason;
 use forebear_context::error::{CancelReason, Cycle, Error, WaitError};
@@ -11,13 +12,14 @@ use forebear_context::shim::atomic::Ordering;
 use super::board::{Board, Why};
 use super::gate::{self, Gate, Waited};
 use super::lane::Lane;
-use super::run::{Came, Included, Left, Run, Step, Values};
+use super::run::{Came, GATHERS_FOR, GATHERS_FROM, Included, Left, Run, Step, Values};
 use super::{Kept, RequestPool};
 use crate::any::{AnyRequest, State};
 use crate::cancel;
 use crate::cycle;
 use crate::foreign;
 use crate::no_suspend;
+use crate::origin;
 use crate::request::Request;
 use crate::runtime::parallelism;
 use crate::scope::{Scope, into_wait_error, try_scope};
@@ -56,7 +58,14 @@ pub(super) fn run<'env, T: Send + 'env>(
     }
     let run = Run::new(board, values, limits, held);
     let open = Open(&run.board);
-    let mut waiter = Waiter { strand, run: &run, kept, lanes: Vec::new(), taken: None };
+    // Where included requests are asked for it matters whether the waiter stands, and time is not real everywhere.
+    let may_gather = strand.worker().is_none()
+        && values == Values::HandedOn
+        && limits.active >= GATHERS_FROM
+        && kept.is_empty()
+        && origin::current_runtime(strand).driven.is_none();
+    let mut waiter =
+        Waiter { strand, run: &run, kept, lanes: Vec::new(), taken: None, may_gather, fresh: false };
     let (mut ended, mut aborted) = (Ok(()), Vec::new());
     let jobs = try_scope(|scope| {
         waiter.open(scope);
@@ -134,6 +143,9 @@ struct Waiter<'a, 'env, T> {
     lanes: Lanes,
     /// What the member had declared that was taken last, if its place has not been given back.
     taken: Option<u64>,
+    /// Whether it may gather values, and whether one has come since it last slept.
+    may_gather: bool,
+    fresh: bool,
 }
 
 impl<'a, 'env: 'a, T: Send + 'env> Waiter<'a, 'env, T> {
@@ -163,12 +175,16 @@ impl<'a, 'env: 'a, T: Send + 'env> Waiter<'a, 'env, T> {
                 Step::Spawn(lanes) => (0..lanes).for_each(|_| self.spawn_lane(scope)),
                 Step::Came(came) => {
                     self.taken = Some(came.bytes());
+                    self.fresh = self.may_gather;
                     match came {
                         Came::Value { index, value, .. } => hand_on(sink, index, value)?,
                         Came::Included { kept } => self.kept[kept] = None,
                     }
                 }
-                Step::Wait => self.sleep(),
+                Step::Wait => {
+                    let gathers = std::mem::take(&mut self.fresh);
+                    self.sleep(gathers);
+                }
             }
         }
         self.run.take_kept().into_iter().try_for_each(|(index, value)| hand_on(sink, index, value))
@@ -225,13 +241,13 @@ impl<'a, 'env: 'a, T: Send + 'env> Waiter<'a, 'env, T> {
         self.kept.clear();
         // So that the failure is told: the scope, which would wait for them too, would abort the lane that has it.
         while !self.run.is_quiet() {
-            self.sleep();
+            self.sleep(false);
         }
         included
     }
 
-    /// Sleeps until a lane has something for the waiter, or the waiter is cancelled.
-    fn sleep(&self) {
+    /// Sleeps until a lane has something for the waiter, or the waiter is cancelled; or gathers for a moment.
+    fn sleep(&self, gathers: bool) {
         if let Some(worker) = self.strand.worker() {
             worker.make_room_to_leave(self.strand);
         }
@@ -240,16 +256,17 @@ impl<'a, 'env: 'a, T: Send + 'env> Waiter<'a, 'env, T> {
         let lanes: *const Lanes = &self.lanes;
         let ticket = context.begin(Reason::Pool, lanes.cast_mut().cast());
         // SAFETY: G1: this strand has opened the scope.
-        if unsafe { self.run.wait(context, ticket) } {
-            // SAFETY: on the strand's own stack, after `begin`. The innermost scope is the pool's.
-            unsafe {
-                if let Some(scope) = NonNull::new(self.strand.scopes.get().cast_mut()) {
-                    cycle::bind_to_all(self.strand, ticket, scope);
-                }
-                context.park(None);
-            }
-        } else {
+        if !unsafe { self.run.wait(context, ticket, gathers) } {
             context.abandon(ticket);
+            return;
+        }
+        let until = gathers.then(|| Instant::now() + GATHERS_FOR);
+        // SAFETY: on the strand's own stack, after `begin`. The innermost scope is the pool's. A wait with a limit is no edge.
+        unsafe {
+            if let (Some(scope), None) = (NonNull::new(self.strand.scopes.get().cast_mut()), until) {
+                cycle::bind_to_all(self.strand, ticket, scope);
+            }
+            context.park(until);
         }
     }
 

@@ -24,6 +24,13 @@
 //! wakes nobody: the waiter sleeps only while there are members admitted or lanes spare, and each of them comes by here
 //! once more.
 //!
+//! # Gathering
+//!
+//! To wake a thread costs more than a small member. So a thread to which values have come since it last slept sleeps *gathering*, for
+//! [`GATHERS_FOR`] at most: values alone wake it only when they hold half of the places, or when no more are to come. Whatever
+//! else there is to do wakes it at once, and so does the first value if it has gathered in vain. What is gathered keeps its
+//! place, as ever.
+//!
 //! # Invariants
 //!
 //! * **G1** `waiting` is a wait of the strand that has opened the scope in which all lanes are jobs, begun inside it.
@@ -33,6 +40,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ptr::NonNull;
 use std::sync::PoisonError;
+use std::time::Duration;
 
 use forebear_context::context::{Cause, Context, Ticket, unpark};
 use forebear_context::shim::atomic::Ordering;
@@ -49,6 +57,13 @@ use crate::word::{CLAIMED, COMPLETING, QUEUED};
 
 /// Lanes are spawned so many at a time, at most.
 const LANES_AT_ONCE: usize = 64;
+
+/// How long a thread gathers values.
+pub(super) const GATHERS_FOR: Duration = Duration::from_micros(50);
+/// The smallest bound with which it does: half of a smaller one is no more than one.
+pub(super) const GATHERS_FROM: usize = 4;
+/// So many are gathered at most.
+const GATHERED_AT_MOST: usize = 64;
 
 /// What is done with the values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,6 +152,8 @@ struct State<'env, T> {
     /// The waiter has given up: it waits for the members that are left.
     given_up: bool,
     waiting: Option<Waiting>,
+    /// The waiter gathers values while it sleeps.
+    gathers: bool,
 }
 
 /// An included request that is not admitted.
@@ -230,6 +247,12 @@ impl<'env, T> State<'env, T> {
         self.bytes -= u128::from(bytes);
     }
 
+    /// Whether what has come may wait for more: few values, while others run or are about to.
+    fn may_gather(&self) -> bool {
+        let many = (self.limits.active / 2).min(GATHERED_AT_MOST);
+        self.gathers && self.came.len() < many && (self.spare > 0 || self.active > self.to_take)
+    }
+
     fn is_over(&self) -> bool {
         self.active == 0 && self.held.is_empty() && self.came.is_empty() && !self.failed
     }
@@ -259,6 +282,7 @@ impl<'env, T> Run<'env, T> {
             failed: false,
             given_up: false,
             waiting: None,
+            gathers: false,
         };
         Run { board, values, state: Mutex::new(state) }
     }
@@ -272,7 +296,7 @@ impl<'env, T> Run<'env, T> {
         if state.given_up {
             return state.active == 0;
         }
-        !state.came.is_empty()
+        !(state.came.is_empty() || state.may_gather())
             || state.lacks_lanes()
             || state.is_over()
             || state.failed
@@ -408,16 +432,19 @@ impl<'env, T> Run<'env, T> {
         state.came.pop_front().map_or(Step::Wait, Step::Came)
     }
 
-    /// The waiter is about to sleep: from now on a lane that has something for it wakes it. False: there is something.
+    /// The waiter is about to sleep: from now on a lane that has something for it wakes it. False: there is something. With
+    /// `gathers` it sleeps for [`GATHERS_FOR`] at most.
     ///
     /// # Safety
     ///
     /// G1.
-    pub(super) unsafe fn wait(&self, context: &Context, ticket: Ticket) -> bool {
+    pub(super) unsafe fn wait(&self, context: &Context, ticket: Ticket, gathers: bool) -> bool {
         let mut state = self.lock();
+        state.gathers = false;
         if self.has_news(&state) {
             return false;
         }
+        state.gathers = gathers;
         state.waiting = Some(Waiting(NonNull::from(context), ticket));
         true
     }
