@@ -123,7 +123,7 @@ fn climb<N: Climb>(from: &N) -> Option<&N> {
     found
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use std::cell::Cell;
 

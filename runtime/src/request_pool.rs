@@ -358,8 +358,8 @@ impl<'env, T: Send + 'env> RequestPool<'env, T> {
     /// may have nothing to do until the caller comes to a result: allow for a few more. `f` may wait. A pool that is
     /// stopped meanwhile hands nothing on after that.
     ///
-    /// A thread that is no request is woken for several results at a time if they come fast, and then has each 50 µs late
-    /// at most.
+    /// A thread that is no request is woken for several results at a time if they come fast, and then has each some 50 µs
+    /// late at most.
     ///
     /// # Errors
     ///
