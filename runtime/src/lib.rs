@@ -26,6 +26,7 @@ mod cell;
 mod climb;
 #[cfg(not(loom))]
 mod chosen;
+mod climb;
 #[cfg(not(loom))]
 mod cycle;
 #[cfg(not(loom))]
