@@ -8,6 +8,7 @@ use forebear_context::shim::atomic::{AtomicBool, Ordering};
 use forebear_context::shim::hint;
 
 /// So many looks before the thread gives up its time slice: whoever holds it has been preempted.
+#[cfg(not(loom))]
 const LOOKS: u32 = 64;
 
 /// A value behind a spinning lock.
@@ -27,6 +28,22 @@ impl<Q> RefUnwindSafe for Guarded<Q> {}
 impl<Q> UnwindSafe for Guarded<Q> {}
 
 impl<Q> Guarded<Q> {
+    #[inline]
+    fn lock(&self) {
+        #[cfg(not(loom))]
+        let mut looks = 0;
+        while self.locked.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            hint::spin_loop();
+            #[cfg(not(loom))]
+            {
+                looks += 1;
+                if looks % LOOKS == 0 {
+                    std::thread::yield_now();
+                }
+            }
+        }
+    }
+
     #[cfg(not(loom))]
     pub(crate) const fn new(value: Q) -> Guarded<Q> {
         Guarded { locked: AtomicBool::new(false), value: UnsafeCell::new(value) }
@@ -46,16 +63,7 @@ impl<Q> Guarded<Q> {
     /// The same for a value that is not made of cells.
     #[inline]
     pub(crate) fn with_mut<R>(&self, f: impl FnOnce(&mut Q) -> R) -> R {
-        let mut looks = 0;
-        while self.locked.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            looks += 1;
-            hint::spin_loop();
-            #[cfg(not(loom))]
-            if looks % LOOKS == 0 {
-                std::thread::yield_now();
-            }
-        }
-        let _ = looks;
+        self.lock();
         // SAFETY: the lock.
         let result = self.value.with_mut(|value| f(unsafe { &mut *value }));
         self.locked.store(false, Ordering::Release);

@@ -91,7 +91,7 @@ pub(crate) const RESERVATION: Duration = Duration::from_micros(50);
 #[cfg(not(loom))]
 const RESERVED_LOOKS: u32 = 4096;
 #[cfg(loom)]
-const RESERVED_LOOKS: u32 = 0;
+const RESERVED_LOOKS: u32 = 1;
 
 /// Whether the lock was handed over with the wake-up. Written by the chooser before it wakes.
 type Handed = Cell<bool>;
@@ -402,6 +402,7 @@ impl Waiting<'_> {
                 return Step::Taken;
             }
         } else {
+            #[allow(clippy::reversed_empty_ranges, reason = "none in a model")]
             for _ in 0..LOOKS {
                 if bits(lock.word.load(Ordering::Relaxed)) & (LOCKED | PARKED) != LOCKED {
                     break;
@@ -475,12 +476,12 @@ impl Waiting<'_> {
             // R3: somebody else is about to have it.
             _ => return false,
         }
-        for look in 1..=RESERVED_LOOKS {
+        for looks in 1..=RESERVED_LOOKS {
             if self.take_reserved(false) {
                 return true;
             }
             hint::spin_loop();
-            if look % 64 == 0 && self.context.now().saturating_duration_since(now) >= RESERVATION {
+            if looks % 64 == 0 && self.context.now().saturating_duration_since(now) >= RESERVATION {
                 break;
             }
         }
