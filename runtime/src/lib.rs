@@ -23,7 +23,6 @@ mod cancel;
 mod carrier;
 #[cfg(not(loom))]
 mod cell;
-mod climb;
 #[cfg(not(loom))]
 mod chosen;
 mod climb;
