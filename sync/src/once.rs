@@ -335,8 +335,8 @@ static ONCE: Lock = Lock {
     owner: |once| {
         // SAFETY: by the contract of `OwnerWait`.
         let once = unsafe { once.cast::<Once>().as_ref() };
-        // An exchange, so that a walk that ends here is known to whoever runs next.
-        once.change(|word| word).map_addr(|at| at & !BITS)
+        // Old news does no harm: see the argument in `forebear_context::context::OwnerWait`'s module.
+        once.word.load(Ordering::Relaxed).map_addr(|at| at & !BITS)
     },
     promote: |once, node, key| {
         // SAFETY: as above.
