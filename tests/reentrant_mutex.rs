@@ -121,6 +121,17 @@ fn a_thread_keeps_it_when_it_gets_to_know_a_runtime() {
     });
 }
 
+/// Threads come and go, and none of them is taken for one that was.
+#[test]
+fn a_guard_that_was_leaked_is_nobodys() {
+    let mutex = Shared::default();
+    for round in 0..20 {
+        let theirs = mutex.clone();
+        let had = thread::spawn(move || theirs.try_lock().map(std::mem::forget).is_some()).join().unwrap();
+        assert_eq!(had, round == 0);
+    }
+}
+
 #[test]
 fn what_is_run_directly_is_on_the_same_stack() {
     on_each(|runtime| {

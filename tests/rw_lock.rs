@@ -254,7 +254,7 @@ fn guards_to_read_are_covariant() {
         shorter(lock.read(), &short);
         part(RwLockReadGuard::map(pair.read(), |pair| &pair.0), &short);
     }
-    drop((lock, pair));
+    assert_eq!((**lock.read(), *pair.read().0), (1, 1));
 }
 
 #[test]

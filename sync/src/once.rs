@@ -28,7 +28,7 @@
 
 use std::convert::Infallible;
 use std::fmt;
-use std::panic::Location;
+use std::panic::{Location, RefUnwindSafe, UnwindSafe};
 use std::ptr::{self, NonNull};
 use std::time::Duration;
 
@@ -345,6 +345,10 @@ static ONCE: Lock = Lock {
         once.queue.with(|queue| unsafe { queue.promote(place, key) });
     },
 };
+
+/// A panic leaves it undone, or done.
+impl UnwindSafe for Once {}
+impl RefUnwindSafe for Once {}
 
 impl Default for Once {
     fn default() -> Self {

@@ -123,10 +123,16 @@ fn here() -> *mut Context {
     }
 }
 
-/// A number that no other thread has that is there, and not zero.
+/// A number that no other thread has or has had, and not zero. So who leaks a guard and exits leaves it to nobody.
 fn this_thread() -> usize {
-    thread_local!(static HERE: u8 = const { 0 });
-    HERE.with(|here| ptr::from_ref(here).addr())
+    static LAST: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0); // not modelled: it only counts
+    thread_local!(static NUMBER: Cell<usize> = const { Cell::new(0) });
+    NUMBER.with(|number| {
+        if number.get() == 0 {
+            number.set(LAST.fetch_add(1, Ordering::Relaxed) + 1);
+        }
+        number.get()
+    })
 }
 
 impl<T> ReentrantMutex<T> {
