@@ -13,7 +13,10 @@ use std::time::Duration;
 
 use cancelling::{Gate, asleep, ends_cancelled};
 use forebear::channel::{Receiver, Sender, bounded, latest, oneshot};
-use forebear::sync::{Barrier, Condvar, Event, Latch, LazyLock, Mutex, Once, OnceLock, RawMutex, Semaphore};
+use forebear::sync::{
+    Barrier, Condvar, Event, Latch, LazyLock, Mutex, Once, OnceLock, RawMutex, ReentrantMutex, RwLock,
+    RwLockUpgradableReadGuard, Semaphore,
+};
 use forebear::{
     Cancellation, Error, OrUnwind, Request, RequestPool, Runtime, State, WaitError, catch, check_cancelled,
     is_cancelled, join, scope, spawn, try_join, try_scope, yield_now,
@@ -68,6 +71,24 @@ const QUEUEING: &[(&str, fn() -> Result<(), Error>)] = &[
     ("Mutex::lock_timeout", || Ok(HELD.lock_timeout(LONG).map(drop)?)),
     ("RawMutex::lock_or_cancelled", || Ok(held_raw().lock_or_cancelled()?)),
     ("RawMutex::lock_timeout", || Ok(held_raw().lock_timeout(LONG)?)),
+    ("ReentrantMutex::lock_or_cancelled", || Ok(HELD_AGAIN.lock_or_cancelled().map(drop)?)),
+    ("ReentrantMutex::lock_timeout", || Ok(HELD_AGAIN.lock_timeout(LONG).map(drop)?)),
+    ("RwLock::read_or_cancelled", || Ok(WRITTEN.read_or_cancelled().map(drop)?)),
+    ("RwLock::read_timeout", || Ok(WRITTEN.read_timeout(LONG).map(drop)?)),
+    ("RwLock::write_or_cancelled", || Ok(read().write_or_cancelled().map(drop)?)),
+    ("RwLock::write_timeout", || Ok(read().write_timeout(LONG).map(drop)?)),
+    ("RwLock::upgradable_read_or_cancelled", || Ok(WRITTEN.upgradable_read_or_cancelled().map(drop)?)),
+    ("RwLock::upgradable_read_timeout", || Ok(WRITTEN.upgradable_read_timeout(LONG).map(drop)?)),
+    ("RwLockUpgradableReadGuard::upgrade_or_cancelled", || {
+        let lock = read();
+        let told = RwLockUpgradableReadGuard::upgrade_or_cancelled(lock.upgradable_read());
+        Ok(told.map(drop).map_err(|(_, error)| error)?)
+    }),
+    ("RwLockUpgradableReadGuard::upgrade_timeout", || {
+        let lock = read();
+        let told = RwLockUpgradableReadGuard::upgrade_timeout(lock.upgradable_read(), LONG);
+        Ok(told.map(drop).map_err(|(_, error)| error)?)
+    }),
     ("Condvar::wait", || Ok(Condvar::new().wait(&mut Mutex::new(()).lock())?)),
     ("Condvar::wait_while", || Ok(Condvar::new().wait_while(&mut Mutex::new(()).lock(), |()| true)?)),
     ("Condvar::wait_timeout", || Ok(Condvar::new().wait_timeout(&mut Mutex::new(()).lock(), LONG)?)),
@@ -130,6 +151,27 @@ static HELD: LazyLock<Mutex<()>> = LazyLock::new(|| {
     mutex
 });
 
+/// The same.
+static HELD_AGAIN: LazyLock<ReentrantMutex<()>> = LazyLock::new(|| {
+    let mutex = ReentrantMutex::new(());
+    std::thread::scope(|threads| _ = threads.spawn(|| std::mem::forget(mutex.lock())));
+    mutex
+});
+
+/// The same, for good in the hand of one who writes.
+static WRITTEN: LazyLock<RwLock<()>> = LazyLock::new(|| {
+    let lock = RwLock::new(());
+    std::thread::scope(|threads| _ = threads.spawn(|| std::mem::forget(lock.write())));
+    lock
+});
+
+/// A lock that somebody reads for good.
+fn read() -> RwLock<()> {
+    let lock = RwLock::new(());
+    std::mem::forget(lock.read());
+    lock
+}
+
 fn held_raw() -> RawMutex {
     let lock = RawMutex::new();
     lock.lock();
@@ -161,6 +203,11 @@ const UNMOVED: &[&str] = &[
     "Runtime::shutdown",
     "Mutex::lock",
     "RawMutex::lock",
+    "ReentrantMutex::lock",
+    "RwLock::read",
+    "RwLock::write",
+    "RwLock::upgradable_read",
+    "RwLockUpgradableReadGuard::upgrade",
     "Once::call_once",
     "OnceLock::set",
     "OnceLock::get_or_init",

@@ -5,7 +5,8 @@
 //!
 //! | to | use |
 //! | --- | --- |
-//! | change something one at a time | [`Mutex`]; [`RawMutex`] without a value and a guard |
+//! | change something one at a time | [`Mutex`]; [`ReentrantMutex`] where the one who has it may come again; [`RawMutex`] without a value and a guard |
+//! | read something together, and change it one at a time | [`RwLock`] |
 //! | wait until something holds of it | [`Condvar`] |
 //! | have so many at a time | [`Semaphore`] |
 //! | wait for something to happen | [`Event`]; [`Latch`] if it happens when several have done their part |
@@ -34,6 +35,9 @@ mod once;
 mod once_lock;
 mod raw_lock;
 mod raw_mutex;
+mod raw_rw_lock;
+mod reentrant_mutex;
+mod rw_lock;
 mod select;
 mod semaphore;
 mod stay;
@@ -48,6 +52,11 @@ pub use self::mutex::{MappedMutexGuard, Mutex, MutexGuard};
 pub use self::once::Once;
 pub use self::once_lock::OnceLock;
 pub use self::raw_mutex::{RawMutex, UnlockError};
+pub use self::reentrant_mutex::{MappedReentrantMutexGuard, ReentrantMutex, ReentrantMutexGuard};
+pub use self::rw_lock::{
+    MappedRwLockReadGuard, MappedRwLockWriteGuard, RwLock, RwLockReadGuard, RwLockUpgradableReadGuard,
+    RwLockWriteGuard,
+};
 pub use self::select::{After, CancelledSource, after, cancelled};
 pub use self::semaphore::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 pub use forebear_context::source::Source;

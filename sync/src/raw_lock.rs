@@ -51,7 +51,7 @@
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
-use std::panic::Location;
+use std::panic::{Location, RefUnwindSafe, UnwindSafe};
 use std::ptr::{self, NonNull};
 use std::time::{Duration, Instant};
 
@@ -102,6 +102,10 @@ pub(crate) struct RawLock {
     word: AtomicPtr<Context>,
     queue: Guarded<LockQueue<Handed>>,
 }
+
+/// The word holds an address, and nothing that a panic could leave half done.
+impl UnwindSafe for RawLock {}
+impl RefUnwindSafe for RawLock {}
 
 impl Default for RawLock {
     fn default() -> Self {

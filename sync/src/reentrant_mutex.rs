@@ -1,0 +1,389 @@
+//! Mutual exclusion for one who may come again.
+//!
+//! # Who is the owner
+//!
+//! A stack, by its context, on a thread. The context alone would not do: its memory may be another's later, on another thread, while a guard that was
+//! leaked still lends the value on the first. The thread alone would not do either: two requests on one worker would have it together,
+//! and one would see it in the middle of what the other does. The lock is sound since the owner's thread is the only one that
+//! reaches the value; that it is one stack there is for the sake of whoever uses it.
+//!
+//! # Invariants
+//!
+//! * **E1** `thread` is the number of the thread whose guards are there, or zero; it is written by that thread, with the lock in hand. So
+//!   whoever reads its own number there has the lock, and reads nothing old.
+//! * **E2** `context` and `depth` are touched by that thread only, or by whoever has just taken the lock.
+
+use std::cell::Cell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::panic::Location;
+use std::ptr::{self, NonNull};
+use std::time::Duration;
+
+use forebear_context::context::{Context, Lock, Reason, with_foreign};
+use forebear_context::error::{Cancelled, TimeoutError};
+use forebear_context::shim::atomic::{AtomicUsize, Ordering};
+
+use crate::mutex::refuse;
+use crate::raw_lock::{RawLock, Refused, Terms, called, me};
+
+static REENTRANT_MUTEX: Lock = called("ReentrantMutex");
+
+/// Mutual exclusion that whoever has it may take again: as parking_lot's, for requests and threads. Since it may be had twice it lends
+/// `&T` only: put a [`Cell`] or a [`RefCell`](std::cell::RefCell) into it to write.
+///
+/// Its owner is the stack that has taken it: a request, with whatever is called there, also across waits; or a thread. A request that is run directly,
+/// on the stack of the one that waits for it, is on that stack, too. Another request on the same worker is not.
+///
+/// # Fairness and deadlocks
+///
+/// Those of [`Mutex`](crate::Mutex#fairness).
+///
+/// ```
+/// use std::cell::Cell;
+/// use forebear_sync::ReentrantMutex;
+///
+/// static COUNT: ReentrantMutex<Cell<u32>> = ReentrantMutex::new(Cell::new(0));
+///
+/// fn add() {
+///     let count = COUNT.lock();
+///     count.set(count.get() + 1);
+/// }
+///
+/// let count = COUNT.lock();
+/// add();
+/// assert_eq!(count.get(), 1);
+/// ```
+#[derive(Default)]
+pub struct ReentrantMutex<T: ?Sized> {
+    raw: RawLock,
+    thread: AtomicUsize,
+    owner: Owner,
+    value: T,
+}
+
+/// E2.
+struct Owner {
+    context: Cell<*mut Context>,
+    depth: Cell<usize>,
+}
+
+// SAFETY: the value is reached on one thread at a time, or by the only reference.
+unsafe impl<T: ?Sized + Send> Send for ReentrantMutex<T> {}
+// SAFETY: as above; E1, E2.
+unsafe impl<T: ?Sized + Send> Sync for ReentrantMutex<T> {}
+
+/// The right to a [`ReentrantMutex`]'s value; the last is given back when it is dropped. It stays on its thread.
+#[must_use = "the mutex is unlocked as soon as the guard is dropped"]
+pub struct ReentrantMutexGuard<'a, T: ?Sized> {
+    mutex: &'a ReentrantMutex<T>,
+    /// `!Send`: E1.
+    _stays: PhantomData<*const ()>,
+}
+
+// SAFETY: it lends `&T`, and nothing else, to other threads.
+unsafe impl<T: ?Sized + Sync> Sync for ReentrantMutexGuard<'_, T> {}
+
+/// The right to a part of a [`ReentrantMutex`]'s value, which [`ReentrantMutexGuard::map`] has named. It stays on its thread.
+#[must_use = "the mutex is unlocked as soon as the guard is dropped"]
+pub struct MappedReentrantMutexGuard<'a, T: ?Sized> {
+    lock: Hold<'a>,
+    part: NonNull<T>,
+    _lends: PhantomData<(&'a T, *const ())>,
+}
+
+// SAFETY: as above.
+unsafe impl<T: ?Sized + Sync> Sync for MappedReentrantMutexGuard<'_, T> {}
+
+/// What it takes to give one back.
+#[derive(Clone, Copy)]
+struct Hold<'a> {
+    raw: &'a RawLock,
+    thread: &'a AtomicUsize,
+    owner: &'a Owner,
+}
+
+impl Default for Owner {
+    fn default() -> Self {
+        Owner { context: Cell::new(ptr::null_mut()), depth: Cell::new(0) }
+    }
+}
+
+/// The context of the stack that this is called on, if that is one of several of its thread; none on the thread's own, which may have
+/// no context yet, or one made for a single call.
+#[inline]
+fn here() -> *mut Context {
+    let here = me();
+    // SAFETY: the calling context.
+    match unsafe { here.as_ref() } {
+        Some(context) if context.place().get() != 0 => here,
+        _ => ptr::null_mut(),
+    }
+}
+
+/// A number that no other thread has or has had, and not zero. So who leaks a guard and exits leaves it to nobody.
+fn this_thread() -> usize {
+    static LAST: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0); // not modelled: it only counts
+    thread_local!(static NUMBER: Cell<usize> = const { Cell::new(0) });
+    NUMBER.with(|number| {
+        if number.get() == 0 {
+            number.set(LAST.fetch_add(1, Ordering::Relaxed) + 1);
+        }
+        number.get()
+    })
+}
+
+impl<T> ReentrantMutex<T> {
+    /// A mutex around `value`.
+    #[cfg(not(loom))]
+    pub const fn new(value: T) -> ReentrantMutex<T> {
+        let owner = Owner { context: Cell::new(ptr::null_mut()), depth: Cell::new(0) };
+        ReentrantMutex { raw: RawLock::new(), thread: AtomicUsize::new(0), owner, value }
+    }
+
+    /// A mutex around `value`.
+    #[cfg(loom)]
+    pub fn new(value: T) -> ReentrantMutex<T> {
+        let owner = Owner::default();
+        ReentrantMutex { raw: RawLock::new(), thread: AtomicUsize::new(0), owner, value }
+    }
+
+    /// The value, out of the mutex.
+    pub fn into_inner(self) -> T {
+        self.value
+    }
+}
+
+impl<T: ?Sized> ReentrantMutex<T> {
+    /// Waits until nobody else has the value. If the caller has it already, has it once more.
+    ///
+    /// Suspends. Not a cancellation point; see [`lock_or_cancelled`](Self::lock_or_cancelled).
+    ///
+    /// # Panics
+    ///
+    /// If it would wait for itself, round a circle of locks and requests, which is named; and in a `no_suspend` region, if it
+    /// would have to wait.
+    #[inline(always)]
+    #[track_caller]
+    pub fn lock(&self) -> ReentrantMutexGuard<'_, T> {
+        if self.again() {
+            return self.guard();
+        }
+        if !self.raw.try_fast() {
+            let caller = Location::caller();
+            let terms = Terms { reason: Reason::Lock, deadline: None, caller, of: &REENTRANT_MUTEX };
+            if let Err(refused) = with_foreign(|context| self.raw.waiting(context, terms).wait()) {
+                refuse(refused);
+            }
+        }
+        self.first()
+    }
+
+    /// The same, unless the calling request is cancelled before it has it.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`Cancelled`].
+    ///
+    /// # Panics
+    ///
+    /// As [`lock`](Self::lock).
+    #[inline(always)]
+    #[track_caller]
+    pub fn lock_or_cancelled(&self) -> Result<ReentrantMutexGuard<'_, T>, Cancelled> {
+        let caller = Location::caller();
+        self.cancellably(caller, |_| None).map_err(Refused::untimed)
+    }
+
+    /// The same, for `timeout` at most, on the clock of the runtime. A timeout of zero looks once.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`TimeoutError::TimedOut`], and the mutex knows nothing of the wait any more; [`TimeoutError::Cancelled`].
+    ///
+    /// # Panics
+    ///
+    /// As [`lock`](Self::lock).
+    #[inline(always)]
+    #[track_caller]
+    pub fn lock_timeout(&self, timeout: Duration) -> Result<ReentrantMutexGuard<'_, T>, TimeoutError> {
+        let caller = Location::caller();
+        self.cancellably(caller, |context| context.deadline(timeout)).map_err(Refused::timed)
+    }
+
+    /// The value, if nobody else has it. Never waits, and may go before those who do.
+    #[inline]
+    pub fn try_lock(&self) -> Option<ReentrantMutexGuard<'_, T>> {
+        if self.again() {
+            return Some(self.guard());
+        }
+        self.raw.try_lock().then(|| self.first())
+    }
+
+    /// Whether somebody has it at this moment: for dumps and assertions.
+    pub fn is_locked(&self) -> bool {
+        self.raw.is_locked()
+    }
+
+    /// Whether the caller has it.
+    pub fn is_owned(&self) -> bool {
+        // E1, E2.
+        self.thread.load(Ordering::Relaxed) == this_thread() && self.owner.context.get() == here()
+    }
+
+    /// The value, by the only reference.
+    pub fn get_mut(&mut self) -> &mut T {
+        &mut self.value
+    }
+
+    #[inline(always)]
+    fn cancellably(
+        &self,
+        caller: &'static Location<'static>,
+        deadline: impl FnOnce(&Context) -> Option<std::time::Instant>,
+    ) -> Result<ReentrantMutexGuard<'_, T>, Refused> {
+        let had = with_foreign(|context| {
+            if context.is_cancelled() {
+                return Err(Refused::Cancelled);
+            }
+            if self.again() {
+                return Ok(true);
+            }
+            let (reason, deadline) = (Reason::LockOrCancelled, deadline(context));
+            self.raw.waiting(context, Terms { reason, deadline, caller, of: &REENTRANT_MUTEX }).wait()?;
+            Ok(false)
+        })?;
+        Ok(if had { self.guard() } else { self.first() })
+    }
+
+    /// Counts one more, if the caller has it.
+    #[inline]
+    fn again(&self) -> bool {
+        let owned = self.is_owned();
+        if owned {
+            self.owner.depth.set(self.owner.depth.get() + 1);
+        }
+        owned
+    }
+
+    /// The first guard of whoever has just taken the lock.
+    #[inline]
+    fn first(&self) -> ReentrantMutexGuard<'_, T> {
+        self.owner.context.set(here());
+        self.owner.depth.set(1);
+        self.thread.store(this_thread(), Ordering::Relaxed);
+        self.guard()
+    }
+
+    #[inline(always)]
+    fn guard(&self) -> ReentrantMutexGuard<'_, T> {
+        ReentrantMutexGuard { mutex: self, _stays: PhantomData }
+    }
+
+    fn hold(&self) -> Hold<'_> {
+        Hold { raw: &self.raw, thread: &self.thread, owner: &self.owner }
+    }
+}
+
+impl Hold<'_> {
+    /// Gives one back.
+    ///
+    /// # Safety
+    ///
+    /// A guard stood for it, which is gone.
+    #[inline]
+    unsafe fn give_back(self) {
+        let left = self.owner.depth.get() - 1;
+        self.owner.depth.set(left);
+        if left == 0 {
+            self.thread.store(0, Ordering::Relaxed);
+            // SAFETY: by contract: this was the last.
+            unsafe { self.raw.unlock() };
+        }
+    }
+}
+
+impl<'a, T: ?Sized> ReentrantMutexGuard<'a, T> {
+    /// Gives up the whole for a part of it. An associated function, so that it hides no method of the value.
+    pub fn map<U: ?Sized>(this: Self, part: impl FnOnce(&T) -> &U) -> MappedReentrantMutexGuard<'a, U> {
+        let part = NonNull::from(part(&this));
+        let lock = ManuallyDrop::new(this).mutex.hold();
+        MappedReentrantMutexGuard { lock, part, _lends: PhantomData }
+    }
+}
+
+impl<T: ?Sized> Drop for ReentrantMutexGuard<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: a guard is made when it was taken once more, and dropped once.
+        unsafe { self.mutex.hold().give_back() }
+    }
+}
+
+impl<T: ?Sized> Drop for MappedReentrantMutexGuard<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: it took the place of a guard that was forgotten.
+        unsafe { self.lock.give_back() }
+    }
+}
+
+impl<T: ?Sized> Deref for ReentrantMutexGuard<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        &self.mutex.value
+    }
+}
+
+impl<T: ?Sized> Deref for MappedReentrantMutexGuard<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: a part of the value, and the lock is the guard's.
+        unsafe { self.part.as_ref() }
+    }
+}
+
+impl<T> From<T> for ReentrantMutex<T> {
+    fn from(value: T) -> Self {
+        ReentrantMutex::new(value)
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for ReentrantMutex<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("ReentrantMutex");
+        match self.try_lock() {
+            Some(guard) => shown.field("value", &&*guard),
+            None => shown.field("value", &format_args!("<locked>")),
+        };
+        shown.finish_non_exhaustive()
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for ReentrantMutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for MappedReentrantMutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+impl<T: ?Sized + fmt::Display> fmt::Display for ReentrantMutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&**self, f)
+    }
+}

@@ -1,0 +1,283 @@
+//! The three ways to have what an `RwLock` guards, and the ways from one to another.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::time::Duration;
+
+use forebear_context::error::{Cancelled, TimeoutError};
+
+use super::{RwLock, plainly, within};
+use crate::mutex::refuse;
+use crate::raw_lock::Refused;
+use crate::raw_rw_lock::RawRwLock;
+use crate::stay::Limit;
+
+/// The right to read an [`RwLock`]'s value together with others; given back when this is dropped. It stays on its thread.
+#[must_use = "the lock is released as soon as the guard is dropped"]
+pub struct RwLockReadGuard<'a, T: ?Sized> {
+    pub(super) raw: &'a RawRwLock,
+    /// A pointer, so that it is covariant, as `&T`.
+    pub(super) value: NonNull<T>,
+    _lends: PhantomData<(&'a T, *const ())>,
+}
+
+/// The right to write an [`RwLock`]'s value, alone; given back when this is dropped. It stays on its thread.
+#[must_use = "the lock is released as soon as the guard is dropped"]
+pub struct RwLockWriteGuard<'a, T: ?Sized> {
+    pub(super) lock: &'a RwLock<T>,
+    /// `!Send`: the holder's name stands in the lock.
+    _stays: PhantomData<*const ()>,
+}
+
+/// The right to read an [`RwLock`]'s value together with plain readers, and to become its writer; given back when this is dropped. It
+/// stays on its thread.
+#[must_use = "the lock is released as soon as the guard is dropped"]
+pub struct RwLockUpgradableReadGuard<'a, T: ?Sized> {
+    lock: &'a RwLock<T>,
+    /// As above.
+    _stays: PhantomData<*const ()>,
+}
+
+// SAFETY: it lends `&T`, and nothing else, to other threads.
+unsafe impl<T: ?Sized + Sync> Sync for RwLockReadGuard<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: ?Sized + Sync> Sync for RwLockWriteGuard<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: ?Sized + Sync> Sync for RwLockUpgradableReadGuard<'_, T> {}
+
+impl<'a, T: ?Sized> RwLockReadGuard<'a, T> {
+    /// Of whoever has just come in to read.
+    #[inline(always)]
+    pub(super) fn new(lock: &'a RwLock<T>) -> Self {
+        // SAFETY: a cell's address is never null.
+        let value = unsafe { NonNull::new_unchecked(lock.value.get()) };
+        RwLockReadGuard { raw: &lock.raw, value, _lends: PhantomData }
+    }
+}
+
+impl<'a, T: ?Sized> RwLockWriteGuard<'a, T> {
+    /// Of whoever has just got it to write.
+    #[inline(always)]
+    pub(super) fn new(lock: &'a RwLock<T>) -> Self {
+        RwLockWriteGuard { lock, _stays: PhantomData }
+    }
+
+    /// From writing to reading: nobody else writes in between, and others may read from now on. Never waits.
+    ///
+    /// ```
+    /// use forebear_sync::{RwLock, RwLockWriteGuard};
+    ///
+    /// let lock = RwLock::new(1);
+    /// let mut writing = lock.write();
+    /// *writing += 1;
+    /// let reading = RwLockWriteGuard::downgrade(writing);
+    /// assert_eq!((*reading, *lock.read()), (2, 2));
+    /// ```
+    pub fn downgrade(this: Self) -> RwLockReadGuard<'a, T> {
+        let lock = ManuallyDrop::new(this).lock;
+        // SAFETY: the guard wrote, and was forgotten.
+        unsafe { lock.raw.write_to_read() };
+        RwLockReadGuard::new(lock)
+    }
+
+    /// From writing to upgradable reading. Never waits.
+    pub fn downgrade_to_upgradable(this: Self) -> RwLockUpgradableReadGuard<'a, T> {
+        let lock = ManuallyDrop::new(this).lock;
+        // SAFETY: the guard wrote, and was forgotten.
+        unsafe { lock.raw.write_to_upgradable() };
+        RwLockUpgradableReadGuard::new(lock)
+    }
+}
+
+impl<'a, T: ?Sized> RwLockUpgradableReadGuard<'a, T> {
+    /// Of whoever has just got it so.
+    #[inline(always)]
+    pub(super) fn new(lock: &'a RwLock<T>) -> Self {
+        RwLockUpgradableReadGuard { lock, _stays: PhantomData }
+    }
+
+    /// From reading to writing: waits until all others who read have gone. Nobody else writes in between.
+    ///
+    /// Suspends. Not a cancellation point.
+    ///
+    /// # Panics
+    ///
+    /// In a `no_suspend` region, if it would have to wait; the lock is released then.
+    #[inline(always)]
+    #[track_caller]
+    pub fn upgrade(this: Self) -> RwLockWriteGuard<'a, T> {
+        // SAFETY: the guard stands for the gate.
+        if let Err(refused) = unsafe { this.lock.raw.upgrade(plainly()) } {
+            refuse(refused);
+        }
+        this.upgraded()
+    }
+
+    /// The same, unless the calling request is cancelled before.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// The guard, and [`Cancelled`].
+    ///
+    /// # Panics
+    ///
+    /// As [`upgrade`](Self::upgrade).
+    #[inline(always)]
+    #[track_caller]
+    pub fn upgrade_or_cancelled(this: Self) -> Result<RwLockWriteGuard<'a, T>, (Self, Cancelled)> {
+        // SAFETY: as above.
+        match unsafe { this.lock.raw.upgrade(within(Limit::Never)) }.map_err(Refused::untimed) {
+            Ok(()) => Ok(this.upgraded()),
+            Err(cancelled) => Err((this, cancelled)),
+        }
+    }
+
+    /// The same, for `timeout` at most, on the clock of the runtime. A timeout of zero looks once.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// The guard, and [`TimeoutError::TimedOut`] or [`TimeoutError::Cancelled`].
+    ///
+    /// # Panics
+    ///
+    /// As [`upgrade`](Self::upgrade).
+    #[inline(always)]
+    #[track_caller]
+    pub fn upgrade_timeout(
+        this: Self,
+        timeout: Duration,
+    ) -> Result<RwLockWriteGuard<'a, T>, (Self, TimeoutError)> {
+        // SAFETY: as above.
+        match unsafe { this.lock.raw.upgrade(within(Limit::After(timeout))) }.map_err(Refused::timed) {
+            Ok(()) => Ok(this.upgraded()),
+            Err(error) => Err((this, error)),
+        }
+    }
+
+    /// From reading to writing, if nobody else reads. Never waits.
+    ///
+    /// # Errors
+    ///
+    /// The guard.
+    pub fn try_upgrade(this: Self) -> Result<RwLockWriteGuard<'a, T>, Self> {
+        // SAFETY: as above.
+        if unsafe { this.lock.raw.try_upgrade() } { Ok(this.upgraded()) } else { Err(this) }
+    }
+
+    /// From upgradable to plain reading. Never waits.
+    pub fn downgrade(this: Self) -> RwLockReadGuard<'a, T> {
+        let lock = ManuallyDrop::new(this).lock;
+        // SAFETY: the guard had the gate, and was forgotten.
+        unsafe { lock.raw.upgradable_to_read() };
+        RwLockReadGuard::new(lock)
+    }
+
+    fn upgraded(self) -> RwLockWriteGuard<'a, T> {
+        RwLockWriteGuard::new(ManuallyDrop::new(self).lock)
+    }
+}
+
+impl<T: ?Sized> Drop for RwLockReadGuard<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: a guard is made when its holder has come in, and dropped once.
+        unsafe { self.raw.unlock_read() }
+    }
+}
+
+impl<T: ?Sized> Drop for RwLockWriteGuard<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe { self.lock.raw.unlock_write() }
+    }
+}
+
+impl<T: ?Sized> Drop for RwLockUpgradableReadGuard<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe { self.lock.raw.unlock_upgradable() }
+    }
+}
+
+impl<T: ?Sized> Deref for RwLockReadGuard<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: nobody writes as long as the guard is there.
+        unsafe { self.value.as_ref() }
+    }
+}
+
+impl<T: ?Sized> Deref for RwLockUpgradableReadGuard<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: as above.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T: ?Sized> Deref for RwLockWriteGuard<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: nobody else has it as long as the guard is there.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T: ?Sized> DerefMut for RwLockWriteGuard<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above, and the guard is borrowed alone.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLockReadGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLockUpgradableReadGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLockWriteGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+impl<T: ?Sized + fmt::Display> fmt::Display for RwLockReadGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&**self, f)
+    }
+}
+
+impl<T: ?Sized + fmt::Display> fmt::Display for RwLockUpgradableReadGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&**self, f)
+    }
+}
+
+impl<T: ?Sized + fmt::Display> fmt::Display for RwLockWriteGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&**self, f)
+    }
+}

@@ -1,0 +1,171 @@
+//! Guards of a part of what an `RwLock` guards.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+
+use super::{RwLockReadGuard, RwLockWriteGuard};
+use crate::raw_rw_lock::RawRwLock;
+
+/// The right to read a part of an [`RwLock`](crate::RwLock)'s value, which [`RwLockReadGuard::map`] has named. It stays on its thread.
+#[must_use = "the lock is released as soon as the guard is dropped"]
+pub struct MappedRwLockReadGuard<'a, T: ?Sized> {
+    raw: &'a RawRwLock,
+    part: NonNull<T>,
+    _lends: PhantomData<(&'a T, *const ())>,
+}
+
+/// The right to write a part of an [`RwLock`](crate::RwLock)'s value, which [`RwLockWriteGuard::map`] has named. It stays on its thread.
+///
+/// It cannot be downgraded: others would read the whole, while this one may have kept more of it than it names.
+#[must_use = "the lock is released as soon as the guard is dropped"]
+pub struct MappedRwLockWriteGuard<'a, T: ?Sized> {
+    raw: &'a RawRwLock,
+    part: NonNull<T>,
+    /// Invariant in `T`, as `&mut T`.
+    _lends: PhantomData<(&'a mut T, *const ())>,
+}
+
+// SAFETY: it lends `&T`, and nothing else, to other threads.
+unsafe impl<T: ?Sized + Sync> Sync for MappedRwLockReadGuard<'_, T> {}
+// SAFETY: as above.
+unsafe impl<T: ?Sized + Sync> Sync for MappedRwLockWriteGuard<'_, T> {}
+
+impl<'a, T: ?Sized> RwLockReadGuard<'a, T> {
+    /// Gives up the whole for a part of it. An associated function, so that it hides no method of the value.
+    pub fn map<U: ?Sized>(this: Self, part: impl FnOnce(&T) -> &U) -> MappedRwLockReadGuard<'a, U> {
+        let part = NonNull::from(part(&this));
+        MappedRwLockReadGuard { raw: ManuallyDrop::new(this).raw, part, _lends: PhantomData }
+    }
+
+    /// The same, if there is such a part.
+    ///
+    /// # Errors
+    ///
+    /// The guard, if `part` answers `None`.
+    pub fn try_map<U: ?Sized>(
+        this: Self,
+        part: impl FnOnce(&T) -> Option<&U>,
+    ) -> Result<MappedRwLockReadGuard<'a, U>, Self> {
+        match part(&this).map(NonNull::from) {
+            Some(part) => {
+                Ok(MappedRwLockReadGuard { raw: ManuallyDrop::new(this).raw, part, _lends: PhantomData })
+            }
+            None => Err(this),
+        }
+    }
+}
+
+impl<'a, T: ?Sized> MappedRwLockReadGuard<'a, T> {
+    /// Gives up the part for a part of that.
+    pub fn map<U: ?Sized>(this: Self, part: impl FnOnce(&T) -> &U) -> MappedRwLockReadGuard<'a, U> {
+        let part = NonNull::from(part(&this));
+        MappedRwLockReadGuard { raw: ManuallyDrop::new(this).raw, part, _lends: PhantomData }
+    }
+}
+
+impl<'a, T: ?Sized> RwLockWriteGuard<'a, T> {
+    /// Gives up the whole for a part of it. An associated function, so that it hides no method of the value.
+    ///
+    /// ```
+    /// use forebear_sync::{RwLock, RwLockWriteGuard};
+    ///
+    /// let pair = RwLock::new((1, "one"));
+    /// *RwLockWriteGuard::map(pair.write(), |pair| &mut pair.0) += 1;
+    /// assert_eq!(pair.read().0, 2);
+    /// ```
+    pub fn map<U: ?Sized>(
+        mut this: Self,
+        part: impl FnOnce(&mut T) -> &mut U,
+    ) -> MappedRwLockWriteGuard<'a, U> {
+        let part = NonNull::from(part(&mut this));
+        MappedRwLockWriteGuard { raw: &ManuallyDrop::new(this).lock.raw, part, _lends: PhantomData }
+    }
+
+    /// The same, if there is such a part.
+    ///
+    /// # Errors
+    ///
+    /// The guard, if `part` answers `None`.
+    pub fn try_map<U: ?Sized>(
+        mut this: Self,
+        part: impl FnOnce(&mut T) -> Option<&mut U>,
+    ) -> Result<MappedRwLockWriteGuard<'a, U>, Self> {
+        match part(&mut this).map(NonNull::from) {
+            Some(part) => {
+                let raw = &ManuallyDrop::new(this).lock.raw;
+                Ok(MappedRwLockWriteGuard { raw, part, _lends: PhantomData })
+            }
+            None => Err(this),
+        }
+    }
+}
+
+impl<'a, T: ?Sized> MappedRwLockWriteGuard<'a, T> {
+    /// Gives up the part for a part of that.
+    pub fn map<U: ?Sized>(
+        mut this: Self,
+        part: impl FnOnce(&mut T) -> &mut U,
+    ) -> MappedRwLockWriteGuard<'a, U> {
+        let part = NonNull::from(part(&mut this));
+        MappedRwLockWriteGuard { raw: ManuallyDrop::new(this).raw, part, _lends: PhantomData }
+    }
+}
+
+impl<T: ?Sized> Drop for MappedRwLockReadGuard<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: it took the place of a guard that was forgotten.
+        unsafe { self.raw.unlock_read() }
+    }
+}
+
+impl<T: ?Sized> Drop for MappedRwLockWriteGuard<'_, T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe { self.raw.unlock_write() }
+    }
+}
+
+impl<T: ?Sized> Deref for MappedRwLockReadGuard<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: nobody writes as long as the guard is there.
+        unsafe { self.part.as_ref() }
+    }
+}
+
+impl<T: ?Sized> Deref for MappedRwLockWriteGuard<'_, T> {
+    type Target = T;
+
+    #[inline(always)]
+    fn deref(&self) -> &T {
+        // SAFETY: nobody else has it as long as the guard is there.
+        unsafe { self.part.as_ref() }
+    }
+}
+
+impl<T: ?Sized> DerefMut for MappedRwLockWriteGuard<'_, T> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above, and the guard is borrowed alone.
+        unsafe { self.part.as_mut() }
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for MappedRwLockReadGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for MappedRwLockWriteGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&**self, f)
+    }
+}
