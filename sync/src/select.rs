@@ -259,7 +259,8 @@ fn scatter(n: u64) -> u64 {
 ///
 /// # `else`
 ///
-/// With a last arm `else => body` it does not wait: that one is taken if none is ready now. So it is no cancellation point.
+/// With a last arm `else => body` it does not wait: that one is taken if none is ready now. So it is no cancellation point. The arms
+/// are looked at one after the other: what comes at one that has been looked at is not seen.
 ///
 /// # Fairness
 ///

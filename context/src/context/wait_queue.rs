@@ -232,6 +232,11 @@ impl WaitList {
                 // SAFETY: as above; C1; what was chosen is woken, once.
                 unsafe {
                     let chosen = context.as_ref().choose(ticket);
+                    #[cfg(mutant = "several_let_go_of_if_refused")]
+                    if chosen {
+                        ready(context, ticket);
+                        continue;
+                    }
                     node.as_ref().released.store(true, Ordering::Release);
                     if chosen {
                         ready(context, ticket);

@@ -220,9 +220,14 @@ impl<T, S: Store<T>> Channel<T, S> {
     #[inline]
     pub(super) fn put_last(&self, item: T) -> Result<(), TrySendError<T>> {
         let put = self.state.with_mut(|state| {
-            state.sending_is_over = true;
+            #[cfg(not(mutant = "over_after_the_last"))]
+            {
+                state.sending_is_over = true;
+            }
             state.put(item, self.capacity)
         });
+        #[cfg(mutant = "over_after_the_last")]
+        self.state.with_mut(|state| state.sending_is_over = true);
         wake(put?);
         Ok(())
     }
@@ -329,7 +334,15 @@ impl<T, S: Store<T>> Channel<T, S> {
         }
         let mut may_wait = context.no_suspend().get() == 0;
         loop {
-            let (taken, spare) = self.state.with_mut(|state| match state.take() {
+            #[cfg(mutant = "receiver_is_listed_without_a_look")]
+            let seen = self.state.with_mut(State::take);
+            let take = |state: &mut State<T, S>| {
+                #[cfg(mutant = "receiver_is_listed_without_a_look")]
+                return (seen, state).0;
+                #[cfg(not(mutant = "receiver_is_listed_without_a_look"))]
+                state.take()
+            };
+            let (taken, spare) = self.state.with_mut(|state| match take(state) {
                 Err(TryRecvError::Empty) if may_wait => {
                     let ticket = context.begin(Reason::Receive, self.target());
                     let place = spot.write(Place::new(context, ticket, Cell::new(None)));
@@ -420,6 +433,11 @@ impl<T, S: Store<T>> Channel<T, S> {
             let waits = state.items.len() == 0
                 && !state.sending_is_over
                 && !unsafe { state.senders.has_others(context) };
+            #[cfg(mutant = "arm_enters_without_a_look")]
+            let waits = {
+                _ = waits;
+                true
+            };
             if waits {
                 let place = spot.write(Place::new(context, ticket, Cell::new(None)));
                 // SAFETY: L1, L2: by contract.

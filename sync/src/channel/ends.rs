@@ -269,8 +269,16 @@ impl<T> Clone for Receiver<T> {
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
+        #[cfg(mutant = "last_sender_by_store")]
+        let before = {
+            let before = self.shared.senders.load(Ordering::Acquire);
+            self.shared.senders.store(before - 1, Ordering::Release);
+            before
+        };
+        #[cfg(not(mutant = "last_sender_by_store"))]
         // What the others did here they did under the lock, which is taken below.
-        if self.shared.senders.fetch_sub(1, Ordering::AcqRel) == 1 {
+        let before = self.shared.senders.fetch_sub(1, Ordering::AcqRel);
+        if before == 1 {
             self.shared.channel.end_sending();
         }
     }
