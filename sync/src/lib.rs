@@ -26,6 +26,7 @@ mod crowd;
 mod event;
 mod guarded;
 mod heap;
+mod here;
 mod latch;
 mod lazy_lock;
 mod lock_queue;
