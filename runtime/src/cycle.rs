@@ -169,6 +169,7 @@ impl Strays {
 }
 
 /// Whether this is where a carrier of this runtime has its context.
+#[inline]
 pub(crate) fn is_carrier_of(shared: &Shared, context: NonNull<Context>) -> bool {
     shared.slab.top_around(context.addr().get()).is_some_and(|top| Carrier::context_in(top) == context)
 }

@@ -3,7 +3,7 @@
 //! Most wake-ups come in order (the waiters of one request stand in order of their coming), so the queue is made of sorted
 //! runs, with a heap of their first entries: what comes in order is added to the last run, and anything else begins a new
 //! one. Entries carry a copy of what decides between siblings, so that a mass wake-up compares without touching cold
-//! headers.
+//! headers. Where nothing else is ready, as when two hand something back and forth, the entry stands alone, outside of it all.
 //!
 //! Those that yielded stand apart, first in, first out: a yield goes behind everything that is ready at that moment, and
 //! never by lineage, or an old request that polls would starve the younger one it polls for. Each carries after how many
@@ -82,6 +82,8 @@ impl Ord for Head {
 /// See the module head. Belongs to one worker.
 #[derive(Default)]
 pub(crate) struct Ready {
+    /// The only one that was woken, if there are no runs.
+    alone: Option<Entry>,
     /// The first of each run that has any.
     heads: BinaryHeap<Head>,
     /// The rest of each run.
@@ -173,9 +175,27 @@ impl Ready {
     }
 
     /// A strand was woken.
+    #[inline]
     pub(crate) fn push(&mut self, strand: NonNull<Strand>) {
         let entry = Entry::new(strand);
         self.woken += 1;
+        if self.woken == 1 {
+            self.alone = Some(entry);
+        } else {
+            self.push_beside(entry);
+        }
+    }
+
+    /// Another is ready.
+    #[inline(never)]
+    fn push_beside(&mut self, entry: Entry) {
+        if let Some(alone) = self.alone.take() {
+            self.push_to_runs(alone);
+        }
+        self.push_to_runs(entry);
+    }
+
+    fn push_to_runs(&mut self, entry: Entry) {
         if let Some((run, last)) = &mut self.last
             && (!ORDERED || last.compare(&entry) != Order::Greater)
         {
@@ -201,7 +221,10 @@ impl Ready {
     /// The most urgent one's key, and whether it is a yielder that is due.
     #[inline]
     fn best(&self) -> (u64, bool) {
-        let woken = self.heads.peek().map_or(NO_KEY, |head| head.entry.key);
+        let woken = match &self.alone {
+            Some(alone) => alone.key,
+            None => self.heads.peek().map_or(NO_KEY, |head| head.entry.key),
+        };
         match self.yielded.due(self.picks, self.starts) {
             Some(key) if key <= woken => (key, true),
             _ => (woken, false),
@@ -221,11 +244,22 @@ impl Ready {
     }
 
     /// Takes the most urgent; a yielder that is not due only if `yielded_too`.
+    #[inline]
     pub(crate) fn pop(&mut self, yielded_too: bool) -> Option<NonNull<Strand>> {
         let (key, due) = self.best();
         if due || (key == NO_KEY && yielded_too) {
             return self.yielded.pop();
         }
+        if let Some(alone) = self.alone.take() {
+            self.picks += 1;
+            self.woken -= 1;
+            return Some(alone.strand);
+        }
+        self.pop_from_runs()
+    }
+
+    #[inline(never)]
+    fn pop_from_runs(&mut self) -> Option<NonNull<Strand>> {
         let mut head = self.heads.peek_mut()?;
         let (strand, run) = (head.entry.strand, head.run);
         let rest = &mut self.runs[run as usize];

@@ -145,7 +145,8 @@ pub(crate) fn raise_holder(here: Option<&Worker>, holder: &Context, key: u64) {
 /// Whether it was less urgent. If not, whoever raised it so far has followed the chain, and a wait that began since then has
 /// passed it on.
 fn lower(strand: &Strand, key: u64) -> bool {
-    strand.urgency.fetch_min(key, Ordering::Relaxed) > key
+    // A look first: mostly it is as urgent.
+    strand.urgency.load(Ordering::Relaxed) > key && strand.urgency.fetch_min(key, Ordering::Relaxed) > key
 }
 
 /// What a chain leads through, its urgency lowered already.

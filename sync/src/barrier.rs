@@ -11,11 +11,12 @@ use std::fmt;
 use std::panic::Location;
 use std::time::Duration;
 
-use forebear_context::context::{Reason, with_foreign};
+use forebear_context::context::Reason;
 use forebear_context::error::{Cancelled, TimeoutError};
 
 use crate::crowd::everybody;
 use crate::guarded::Guarded;
+use crate::here::with_context;
 use crate::lock_queue::{ChosenList, LockQueue, Place};
 use crate::raw_lock::Refused;
 use crate::stay::{Limit, Seat, Terms, stay};
@@ -132,7 +133,7 @@ impl Barrier {
     fn within(&self, limit: Limit, caller: &'static Location<'static>) -> Result<BarrierWaitResult, Refused> {
         let arrival = Arrival { barrier: self, is_last: Cell::new(false) };
         let terms = Terms { reason: Reason::Barrier, what: "Barrier", limit, caller };
-        with_foreign(|context| stay(&arrival, context, (), terms))?;
+        with_context!(|context| stay(&arrival, context, (), terms))?;
         Ok(BarrierWaitResult { is_leader: arrival.is_last.get() })
     }
 }

@@ -27,6 +27,7 @@ use forebear_context::context::{Lock, Reason, with_foreign};
 use forebear_context::error::{Cancelled, TimeoutError};
 
 use crate::guarded::Guarded;
+use crate::here::with_context;
 use crate::lock_queue::{ChosenList, LockQueue, Place};
 use crate::mutex::{MutexGuard, deadlock};
 use crate::raw_lock::{RawLock, Refused, Terms as LockTerms, called};
@@ -220,7 +221,7 @@ impl Condvar {
         let waiter = Waiter { condvar: self, mutex, left: Cell::new(false) };
         let terms = Terms { reason: Reason::Condition, what: "Condvar", limit, caller };
         let again = LockTerms { reason: Reason::Lock, deadline: None, caller, of: &MUTEX };
-        let (answer, locked) = with_foreign(|context| {
+        let (answer, locked) = with_context!(|context| {
             let answer = stay(&waiter, context, (), terms);
             let locked = match waiter.left.get() && !mutex.try_fast() {
                 true => mutex.waiting(context, again).wait(),

@@ -2,9 +2,10 @@
 
 use std::panic::Location;
 
-use forebear_context::context::{Reason, with_foreign};
+use forebear_context::context::Reason;
 
 use crate::guarded::Guarded;
+use crate::here::with_context;
 use crate::lock_queue::{ChosenList, LockQueue, Place};
 use crate::raw_lock::Refused;
 use crate::stay::{Limit, Seat, Terms, stay};
@@ -42,7 +43,7 @@ impl Crowd {
         has_happened: impl Fn() -> bool,
     ) -> Result<(), Refused> {
         let terms = Terms { reason: Reason::Event, what, limit, caller };
-        with_foreign(|context| stay(&Outside { crowd: self, has_happened }, context, (), terms))
+        with_context!(|context| stay(&Outside { crowd: self, has_happened }, context, (), terms))
     }
 
     /// Puts a waiter there, unless it has happened.

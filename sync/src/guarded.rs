@@ -8,7 +8,7 @@ use forebear_context::shim::atomic::{AtomicBool, Ordering};
 use forebear_context::shim::hint;
 
 /// So many looks before the thread gives up its time slice: whoever holds it has been preempted.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 const LOOKS: u32 = 64;
 
 /// A value behind a spinning lock.
@@ -28,22 +28,6 @@ impl<Q> RefUnwindSafe for Guarded<Q> {}
 impl<Q> UnwindSafe for Guarded<Q> {}
 
 impl<Q> Guarded<Q> {
-    #[inline]
-    fn lock(&self) {
-        #[cfg(not(loom))]
-        let mut looks = 0;
-        while self.locked.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            hint::spin_loop();
-            #[cfg(not(loom))]
-            {
-                looks += 1;
-                if looks % LOOKS == 0 {
-                    std::thread::yield_now();
-                }
-            }
-        }
-    }
-
     #[cfg(not(loom))]
     pub(crate) const fn new(value: Q) -> Guarded<Q> {
         Guarded { locked: AtomicBool::new(false), value: UnsafeCell::new(value) }
@@ -63,10 +47,32 @@ impl<Q> Guarded<Q> {
     /// The same for a value that is not made of cells.
     #[inline]
     pub(crate) fn with_mut<R>(&self, f: impl FnOnce(&mut Q) -> R) -> R {
-        self.lock();
+        if !self.try_lock() {
+            self.lock_slowly();
+        }
         // SAFETY: the lock.
         let result = self.value.with_mut(|value| f(unsafe { &mut *value }));
         self.locked.store(false, Ordering::Release);
         result
+    }
+
+    #[inline(always)]
+    fn try_lock(&self) -> bool {
+        self.locked.compare_exchange_weak(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn lock_slowly(&self) {
+        let mut looks = 0;
+        while !self.try_lock() {
+            looks += 1;
+            hint::spin_loop();
+            #[cfg(not(any(loom, shuttle)))]
+            if looks % LOOKS == 0 {
+                std::thread::yield_now();
+            }
+        }
+        let _ = looks;
     }
 }

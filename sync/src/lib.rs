@@ -27,6 +27,7 @@ mod crowd;
 mod event;
 mod guarded;
 mod heap;
+mod here;
 mod latch;
 mod lazy_lock;
 mod lock_queue;

@@ -179,7 +179,7 @@ impl<T> LockQueue<T> {
     /// L1. The reference is used no longer than the lock is held.
     pub unsafe fn first(&self) -> Option<&Place<T>> {
         // SAFETY: L2.
-        self.pops().first().map(|place| unsafe { place.as_ref() })
+        unsafe { self.pops().first().map(|place| place.as_ref()) }
     }
 
     /// Pops the most urgent and makes sure of it. Whoever refuses has left its wait otherwise, and is out.
@@ -231,7 +231,8 @@ impl<T> LockQueue<T> {
     pub(crate) unsafe fn has_others(&self, than: &Context) -> bool {
         let mut own: Option<NonNull<Place<T>>> = None;
         let others = loop {
-            let Some(first) = self.pops().first() else { break false };
+            // SAFETY: L1.
+            let Some(first) = (unsafe { self.pops().first() }) else { break false };
             // SAFETY: L2.
             let place = unsafe { first.as_ref() };
             if !std::ptr::eq(place.context.as_ptr(), than) {

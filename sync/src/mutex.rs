@@ -7,9 +7,10 @@ use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 use std::time::Duration;
 
-use forebear_context::context::{Lock, Reason, with_foreign};
+use forebear_context::context::{Lock, Reason};
 use forebear_context::error::{Cancelled, Cycle, TimeoutError};
 
+use crate::here::with_context;
 use crate::raw_lock::{RawLock, Refused, Terms, called};
 
 mod mapped;
@@ -100,7 +101,7 @@ impl<T: ?Sized> Mutex<T> {
         if !self.raw.try_fast() {
             let terms =
                 Terms { reason: Reason::Lock, deadline: None, caller: Location::caller(), of: &MUTEX };
-            if let Err(refused) = with_foreign(|context| self.raw.waiting(context, terms).wait()) {
+            if let Err(refused) = with_context!(|context| self.raw.waiting(context, terms).wait()) {
                 refuse(refused);
             }
         }
@@ -123,7 +124,7 @@ impl<T: ?Sized> Mutex<T> {
     pub fn lock_or_cancelled(&self) -> Result<MutexGuard<'_, T>, Cancelled> {
         let caller = Location::caller();
         let terms = Terms { reason: Reason::LockOrCancelled, deadline: None, caller, of: &MUTEX };
-        match with_foreign(|context| self.raw.waiting(context, terms).wait()) {
+        match with_context!(|context| self.raw.waiting(context, terms).wait()) {
             Ok(()) => Ok(self.guard()),
             Err(Refused::Cancelled) => Err(Cancelled::new()),
             Err(refused) => refuse(refused),
@@ -145,7 +146,7 @@ impl<T: ?Sized> Mutex<T> {
     #[track_caller]
     pub fn lock_timeout(&self, timeout: Duration) -> Result<MutexGuard<'_, T>, TimeoutError> {
         let caller = Location::caller();
-        let waited = with_foreign(|context| {
+        let waited = with_context!(|context| {
             let deadline = context.deadline(timeout);
             let terms = Terms { reason: Reason::LockOrCancelled, deadline, caller, of: &MUTEX };
             self.raw.waiting(context, terms).wait()

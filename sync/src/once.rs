@@ -38,6 +38,7 @@ use forebear_context::shim::atomic::{AtomicPtr, Ordering};
 
 use crate::crowd::everybody;
 use crate::guarded::Guarded;
+use crate::here::with_context;
 use crate::lock_queue::{LockQueue, Place};
 use crate::mutex::refuse;
 use crate::raw_lock::{Refused, gave, gave_back, me, took};
@@ -212,7 +213,7 @@ impl Once {
             if self.begin() {
                 return Some(Run { once: self, done: false });
             }
-            if let Err(refused) = with_foreign(|context| stay(&outside, context, (), terms)) {
+            if let Err(refused) = with_context!(|context| stay(&outside, context, (), terms)) {
                 refuse(refused);
             }
         }

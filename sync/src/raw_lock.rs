@@ -223,10 +223,17 @@ impl RawLock {
     #[inline(always)]
     pub(crate) fn try_fast(&self) -> bool {
         let me = me();
-        let taken = self
-            .word
-            .compare_exchange(ptr::null_mut(), with_bits(me, LOCKED), Ordering::Acquire, Ordering::Relaxed)
-            .is_ok();
+        // A look first: an exchange that fails costs as much as one that does not.
+        let taken = self.word.load(Ordering::Relaxed).is_null()
+            && self
+                .word
+                .compare_exchange(
+                    ptr::null_mut(),
+                    with_bits(me, LOCKED),
+                    Ordering::Acquire,
+                    Ordering::Relaxed,
+                )
+                .is_ok();
         if taken {
             took(me);
         }
@@ -291,10 +298,10 @@ impl RawLock {
     pub(crate) unsafe fn unlock(&self) {
         let me = me();
         gave(me);
-        if self
-            .word
-            .compare_exchange(with_bits(me, LOCKED), ptr::null_mut(), RELEASE, Ordering::Relaxed)
-            .is_err()
+        let mine = with_bits(me, LOCKED);
+        // As above.
+        if self.word.load(Ordering::Relaxed) != mine
+            || self.word.compare_exchange(mine, ptr::null_mut(), RELEASE, Ordering::Relaxed).is_err()
         {
             let released = self.unlock_slowly(true);
             debug_assert!(released, "R1");
@@ -333,33 +340,53 @@ impl RawLock {
                 let local = queue.is_all_of(place);
                 // SAFETY: L1; it is woken below.
                 let chosen = unsafe { queue.choose() };
-                if queue.is_empty() {
-                    self.change(|word| word.map_addr(|at| at & !PARKED));
+                // R2.
+                let stay = if queue.is_empty() { !PARKED } else { !0 };
+                match chosen {
+                    Some(chosen) if local => {
+                        let to =
+                            if named { ptr::from_ref(chosen.context()).cast_mut() } else { ptr::null_mut() };
+                        Some((chosen, Some(self.hand_over(to, stay))))
+                    }
+                    chosen => {
+                        if stay != !0 {
+                            self.change(|word| word.map_addr(|at| at & stay));
+                        }
+                        chosen.map(|chosen| (chosen, None))
+                    }
                 }
-                chosen.map(|chosen| (chosen, local))
             });
-            let Some((chosen, local)) = chosen else { continue };
-            let was = if local {
-                // R1: it stays locked.
-                let to = if named { ptr::from_ref(chosen.context()).cast_mut() } else { ptr::null_mut() };
-                #[cfg(mutant = "handed_over_free")]
-                let was = self.change(|word| ptr::without_provenance_mut(bits(word) & !LOCKED));
-                #[cfg(not(mutant = "handed_over_free"))]
-                let was = self.change(|word| match bits(word) & LOCKED {
-                    0 => word,
-                    _ => with_bits(to, bits(word)),
-                });
-                chosen.place().value.set(bits(was) & LOCKED != 0);
-                was
-            } else {
-                self.change(|word| ptr::without_provenance_mut(bits(word) & !LOCKED))
+            let Some((chosen, handed)) = chosen else { continue };
+            let was_locked = match handed {
+                Some(handed) => {
+                    chosen.place().value.set(handed);
+                    handed
+                }
+                None => {
+                    bits(self.change(|word| ptr::without_provenance_mut(bits(word) & !LOCKED))) & LOCKED != 0
+                }
             };
             gave_back(here);
             chosen.wake();
-            return bits(was) & LOCKED != 0;
+            return was_locked;
         }
         gave_back(here);
         true
+    }
+
+    /// Puts another holder into the word, which stays locked (R1), and takes the bits out that are not to stay. Under the queue's lock;
+    /// the one who gets it keeps the lock's memory until it is woken. False: it was free, as only the raw form can be by now.
+    fn hand_over(&self, to: *mut Context, stay: usize) -> bool {
+        let was = self.change(|word| {
+            let left = bits(word) & stay;
+            #[cfg(mutant = "handed_over_free")]
+            let left = left & !LOCKED;
+            match left & LOCKED {
+                0 => ptr::without_provenance_mut(left),
+                _ => with_bits(to, left),
+            }
+        });
+        bits(was) & LOCKED != 0
     }
 
     /// Exchanges the word. Answers what it was.
@@ -541,12 +568,17 @@ impl RawLock {
     /// Puts a waiter into the queue; false if the lock is free.
     fn park(&self, place: &Place<Handed>, came: bool) -> bool {
         self.queue.with(|queue| {
-            let was = self.change(|word| match bits(word) & (LOCKED | RESERVED) {
-                0 => word,
-                _ => with_bits(word, PARKED),
-            });
+            let mut word = self.word.load(Ordering::Relaxed);
+            // While PARKED stands, whoever lets go of the lock comes here first, and finds this place (R2): nothing is to be said by an
+            // exchange.
+            if bits(word) & PARKED == 0 {
+                word = self.change(|word| match bits(word) & (LOCKED | RESERVED) {
+                    0 => word,
+                    _ => with_bits(word, PARKED),
+                });
+            }
             #[cfg(not(mutant = "park_does_not_look"))]
-            if bits(was) & (LOCKED | RESERVED) == 0 {
+            if bits(word) & (LOCKED | RESERVED) == 0 {
                 return false;
             }
             // SAFETY: L1; L2: the place stays in its frame until it is out.

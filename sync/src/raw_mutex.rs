@@ -5,9 +5,10 @@ use std::fmt;
 use std::panic::Location;
 use std::time::Duration;
 
-use forebear_context::context::{Lock, Reason, with_foreign};
+use forebear_context::context::{Lock, Reason};
 use forebear_context::error::{Cancelled, TimeoutError};
 
+use crate::here::with_context;
 use crate::mutex::refuse;
 use crate::raw_lock::{RawLock, Refused, Terms, called};
 
@@ -83,7 +84,7 @@ impl RawMutex {
         if !self.raw.try_lock_unnamed() {
             let caller = Location::caller();
             let terms = Terms { reason: Reason::Lock, deadline: None, caller, of: &RAW_MUTEX };
-            if let Err(refused) = with_foreign(|context| self.raw.waiting_unnamed(context, terms).wait()) {
+            if let Err(refused) = with_context!(|context| self.raw.waiting_unnamed(context, terms).wait()) {
                 refuse(refused);
             }
         }
@@ -105,7 +106,7 @@ impl RawMutex {
     pub fn lock_or_cancelled(&self) -> Result<(), Cancelled> {
         let caller = Location::caller();
         let terms = Terms { reason: Reason::LockOrCancelled, deadline: None, caller, of: &RAW_MUTEX };
-        match with_foreign(|context| self.raw.waiting_unnamed(context, terms).wait()) {
+        match with_context!(|context| self.raw.waiting_unnamed(context, terms).wait()) {
             Ok(()) => Ok(()),
             Err(Refused::Cancelled) => Err(Cancelled::new()),
             Err(refused) => refuse(refused),
@@ -127,7 +128,7 @@ impl RawMutex {
     #[track_caller]
     pub fn lock_timeout(&self, timeout: Duration) -> Result<(), TimeoutError> {
         let caller = Location::caller();
-        let waited = with_foreign(|context| {
+        let waited = with_context!(|context| {
             let deadline = context.deadline(timeout);
             let terms = Terms { reason: Reason::LockOrCancelled, deadline, caller, of: &RAW_MUTEX };
             self.raw.waiting_unnamed(context, terms).wait()

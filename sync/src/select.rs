@@ -12,11 +12,13 @@
 
 use std::time::Instant;
 
-use forebear_context::context::{Cause, Context, Reason, Ticket, in_request, with_foreign};
+use forebear_context::context::{Cause, Context, Reason, Ticket, in_request};
 use forebear_context::error::internal::unwind_with;
 use forebear_context::error::{Cancelled, Error};
 use forebear_context::shim::hint;
 use forebear_context::source::{Arm, Left, Output, Source, Tells};
+
+use crate::here::with_context;
 
 mod after;
 mod cancelled;
@@ -124,7 +126,7 @@ enum Step {
 #[inline(always)]
 #[track_caller]
 pub fn first<R: Outputs>(row: &mut R, terms: Terms) -> R::Output {
-    let picked = with_foreign(|context| {
+    let picked = with_context!(|context| {
         loop {
             match prepare(context, row, terms) {
                 Step::Picked(at) => break at,

@@ -27,11 +27,12 @@ use std::fmt;
 use std::panic::Location;
 use std::time::Duration;
 
-use forebear_context::context::{Reason, with_foreign};
+use forebear_context::context::Reason;
 use forebear_context::error::{Cancelled, TimeoutError};
 use forebear_context::shim::atomic::{AtomicUsize, Ordering};
 
 use crate::guarded::Guarded;
+use crate::here::with_context;
 use crate::lock_queue::{ChosenList, LockQueue, Place};
 use crate::raw_lock::Refused;
 use crate::stay::{Limit, Seat, Terms, stay};
@@ -200,7 +201,7 @@ impl Semaphore {
     fn within(&self, n: usize, limit: Limit, caller: &'static Location<'static>) -> Result<(), Refused> {
         assert!(n <= Self::MAX_PERMITS, "forebear: more permits are wanted than there can ever be");
         let terms = Terms { reason: Reason::Permits, what: "Semaphore", limit, caller };
-        with_foreign(|context| stay(self, context, n, terms))
+        with_context!(|context| stay(self, context, n, terms))
     }
 
     /// Takes so many by an exchange, if there are, and nobody waits.

@@ -88,8 +88,9 @@ impl Piece {
     #[inline]
     fn top_around(&self, address: usize) -> Option<usize> {
         let offset = address.checked_sub(self.at).filter(|offset| *offset < self.bytes)?;
-        let size = SLOTS[usize::from(self.class)];
-        let (number, low) = (offset / size, self.at + offset / size * size);
+        // Powers of two; a division would cost more than all else here.
+        let bits = SLOTS[usize::from(self.class)].trailing_zeros();
+        let (number, low) = (offset >> bits, self.at + (offset >> bits << bits));
         Some(Slot { low, class: self.class, colour: colour_of(self.before + number) }.top())
     }
 }

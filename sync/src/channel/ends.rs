@@ -5,12 +5,13 @@ use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
-use forebear_context::context::{current, with_foreign};
+use forebear_context::context::current;
 use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::{AtomicUsize, Ordering};
 
 use super::core::{Channel, UNBOUNDED};
 use super::error::{RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError};
+use crate::here::with_context;
 
 /// So many items at most are made room for before there are any.
 const AT_FIRST: usize = 1 << 16;
@@ -117,7 +118,7 @@ impl<T> Sender<T> {
                 Err(TrySendError::Full(back)) => item = back,
             }
         }
-        with_foreign(|context| channel.send(context, item, timeout))
+        with_context!(|context| channel.send(context, item, timeout))
     }
 
     /// Sends `item` if that can be done at once. Never waits, also not in a cancelled request.
@@ -180,7 +181,7 @@ impl<T> Receiver<T> {
                 Err(TryRecvError::Empty) => {}
             }
         }
-        with_foreign(|context| channel.receive(context, timeout))
+        with_context!(|context| channel.receive(context, timeout))
     }
 
     /// An item, if there is one. Never waits, also not in a cancelled request.

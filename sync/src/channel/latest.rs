@@ -20,13 +20,14 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc as Counted;
 use std::time::Duration;
 
-use forebear_context::context::{Cause, Context, Reason, with_foreign};
+use forebear_context::context::{Cause, Context, Reason};
 use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::{AtomicUsize, Ordering};
 
 use super::core::Step;
 use super::error::{RecvError, RecvTimeoutError, TryRecvError};
 use crate::guarded::Guarded;
+use crate::here::with_context;
 use crate::lock_queue::{ChosenList, LockQueue, Place};
 
 /// A channel whose value is `initial` at first, which the first receiver has seen.
@@ -194,7 +195,7 @@ impl<T> Receiver<T> {
 
     #[inline(always)]
     fn receive(&mut self, timeout: Option<Duration>) -> Result<Counted<T>, RecvTimeoutError> {
-        with_foreign(|context| {
+        with_context!(|context| {
             let deadline = timeout.and_then(|timeout| context.deadline(timeout));
             let mut place = MaybeUninit::uninit();
             match self.prepare(context, &mut place) {

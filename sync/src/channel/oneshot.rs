@@ -14,11 +14,11 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr;
 use std::time::Duration;
 
-use forebear_context::context::with_foreign;
 use forebear_context::shim::Arc;
 
 use super::core::Channel;
 use super::error::{RecvError, RecvTimeoutError, TryRecvError, TrySendError};
+use crate::here::with_context;
 
 /// A channel of one item.
 pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
@@ -73,7 +73,7 @@ impl<T> Receiver<T> {
     /// In a `no_suspend` region, if it would have to wait.
     #[inline(always)]
     pub fn recv(self) -> Result<T, RecvError> {
-        with_foreign(|context| self.channel.receive(context, None)).map_err(RecvTimeoutError::untimed)
+        with_context!(|context| self.channel.receive(context, None)).map_err(RecvTimeoutError::untimed)
     }
 
     /// The same, for `timeout` at most, on the clock of the runtime. When the item has been had, it is gone: from then on the answer is
@@ -90,7 +90,7 @@ impl<T> Receiver<T> {
     /// As [`recv`](Self::recv).
     #[inline(always)]
     pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
-        with_foreign(|context| self.channel.receive(context, Some(timeout)))
+        with_context!(|context| self.channel.receive(context, Some(timeout)))
     }
 
     /// The item, if it is there. Never waits, also not in a cancelled request.
