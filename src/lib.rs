@@ -40,6 +40,9 @@
 //!   the calling thread ([`workers(0)`](RuntimeBuilder::workers)), or in an order that a seed replays
 //!   ([`seeded`](RuntimeBuilder::seeded)).
 //! * [`Priority`]: a root's place in the order, before its age.
+//! * [`sync`]: [`Mutex`](sync::Mutex), [`RwLock`](sync::RwLock), [`Condvar`](sync::Condvar), [`Semaphore`](sync::Semaphore) and their
+//!   kin, for requests and threads alike. A request that waits for a lock is suspended, and may hold one across any wait; with the locks
+//!   of std it would stop its worker.
 //! * [`channel`] and [`select!`]: handing something to somebody else; waiting for the first of several.
 //! * [`time`]: the clock of a runtime, which in a test can be moved by hand.
 //! * [`pool`]: plain worker threads with a queue discipline of your choice, without requests.

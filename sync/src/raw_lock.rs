@@ -134,7 +134,7 @@ pub(crate) enum Refused {
     Circular(Cycle),
 }
 
-/// What is left to do after [`RawLock::prepare`].
+/// What is left to do after [`Waiting::prepare`].
 enum Step {
     Taken,
     Park(Ticket),

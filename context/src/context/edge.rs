@@ -9,7 +9,7 @@
 //!    is not walked at all.
 //! 4. It *walks* from edge to edge ([`walk`]). If it comes back, there is a circle.
 //!
-//! A wait for what another context holds (a lock) leads to its holder, whoever that is when a walk comes by ([`super::owner`]).
+//! A wait for what another context holds (a lock) leads to its holder, whoever that is when a walk comes by ([`OwnerWait`]).
 //!
 //! An edge to what has not started is *completed* by the stack that starts it, under the lock of the list in which the waiter
 //! stands, before that stack looks and walks itself ([`Context::complete`]).

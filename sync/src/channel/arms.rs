@@ -104,7 +104,7 @@ pub struct Sending<'a, T> {
 }
 
 impl<T> Sender<T> {
-    /// A send as a source of a [`select!`](crate::select); its output is what [`send`](Self::send) would answer.
+    /// A send as a source of a [`select!`](macro@crate::select); its output is what [`send`](Self::send) would answer.
     ///
     /// Where another arm is taken the item is dropped. To keep it, lend the source, and get it back
     /// [afterwards](Sending::into_inner):
