@@ -15,7 +15,7 @@ use forebear::sync::{
     RwLockWriteGuard,
 };
 use forebear::{
-    Cancellation, Cancelled, Request, Runtime, State, TimeoutError, WaitError, no_suspend, yield_now,
+    Cancellation, Cancelled, Request, Runtime, State, TimeoutError, WaitError, no_suspend, shield, yield_now,
 };
 use support::order::{BY_URGENCY, on_one, root, wait_by_urgency};
 use support::{Flag, Joined, in_both_worlds, on_each, until};
@@ -167,6 +167,45 @@ fn an_upgrade_waits_for_those_who_read_and_lets_nobody_in_between() {
         drop(reading);
         assert_eq!(upgrader.wait().copied().unwrap(), 1);
         assert_eq!(late.wait().copied().unwrap(), 1);
+    });
+}
+
+/// A reader that stands outside comes in as soon as nobody writes, nor is about to: also if an upgradable reader stays.
+#[test]
+fn readers_come_in_beside_one_that_reads_upgradably_again() {
+    on_each(|runtime| {
+        let lock = Shared::default();
+        let mut writing = lock.write();
+        let reader = sleeper(runtime, &lock, |lock| *lock.read());
+        *writing = 1;
+        let looked = RwLockWriteGuard::downgrade_to_upgradable(writing);
+        assert_eq!(reader.wait().copied().unwrap(), 1);
+        // The same when it gives up to write.
+        let reading = lock.read();
+        let clone = lock.clone();
+        let upgrader = {
+            drop(looked);
+            root(runtime).spawn(move || {
+                let looked = clone.upgradable_read();
+                let (looked, error) =
+                    RwLockUpgradableReadGuard::upgrade_or_cancelled(looked).expect_err("it is cancelled");
+                // It keeps the guard until the reader has come in.
+                let came = shield(|| {
+                    until(|| *clone.read() == 1);
+                    true
+                });
+                drop(looked);
+                assert!(came);
+                error
+            })
+        };
+        until(|| lock.try_read().is_none());
+        let late = sleeper(runtime, &lock, |lock| *lock.read());
+        upgrader.cancel();
+        assert_eq!(late.wait().copied().unwrap(), 1);
+        drop(reading);
+        ends_cancelled(&upgrader);
+        assert!(!lock.is_locked());
     });
 }
 

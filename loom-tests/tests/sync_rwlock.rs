@@ -77,6 +77,26 @@ fn two_readers_and_a_writer_all_go_on() {
     });
 }
 
+/// A reader that is let in is counted: the next writer waits for it.
+#[test]
+fn two_writers_and_a_reader_all_go_on() {
+    explore(&[], |_| {
+        let lock = shared();
+        let reader = party(&lock, |lock| {
+            let reading = lock.read();
+            let before = reading.get();
+            thread::yield_now();
+            assert_eq!(reading.get(), before);
+        });
+        let writer = party(&lock, |lock| lock.write().add());
+        Party::new(0).on(|| lock.write().add());
+        reader.1.join().unwrap();
+        writer.1.join().unwrap();
+        assert_eq!(lock.read().get(), 2);
+        assert!(!lock.is_locked());
+    });
+}
+
 #[test]
 fn a_writer_becomes_a_reader_and_a_reader_a_writer() {
     explore(&["before", "after"], |answers| {

@@ -219,6 +219,12 @@ impl RawLock {
         bits(self.word.load(Ordering::Relaxed)) & LOCKED != 0
     }
 
+    /// The context that has it, if it is known: a hint.
+    pub(crate) fn holder(&self) -> *const Context {
+        // Old news does no harm: see the argument in `forebear_context::context::OwnerWait`'s module.
+        holder(self.word.load(Ordering::Relaxed))
+    }
+
     /// Takes it if it is free and nobody waits.
     #[inline(always)]
     pub(crate) fn try_fast(&self) -> bool {
@@ -606,9 +612,7 @@ pub(crate) const fn called(what: &'static str) -> Lock {
 
 unsafe fn owner(lock: NonNull<()>) -> *const Context {
     // SAFETY: by the contract of `OwnerWait`.
-    let lock = unsafe { lock.cast::<RawLock>().as_ref() };
-    // Old news does no harm: see the argument in `forebear_context::context::OwnerWait`'s module.
-    holder(lock.word.load(Ordering::Relaxed))
+    unsafe { lock.cast::<RawLock>().as_ref() }.holder()
 }
 
 unsafe fn promote(lock: NonNull<()>, node: NonNull<()>, key: u64) {

@@ -2,25 +2,28 @@
 //!
 //! # Vocabulary
 //!
-//! * **gate**: a [`RawLock`]. Whoever writes has it, and so has an upgradable reader; a plain reader passes through it at most.
-//! * **to drain**: to wait, with the gate in hand and nobody let in any more, until the last reader has gone.
+//! * **gate**: a [`RawLock`]. Whoever writes has it, and so has an upgradable reader.
+//! * **to shut**: to have no reader come in. Whoever has the gate does it when it is about to write, and **opens** afterwards.
+//! * **to drain**: to wait, with the gate in hand and shut, until the last reader has gone.
 //!
 //! # The word
 //!
 //! ```text
-//!  how many read | DRAINING | WRITER
+//!  how many read | WAITED | DRAINING | SHUT
 //! ```
 //!
-//! `WRITER`: whoever has the gate writes, or is about to; no reader comes in. `DRAINING`: it waits for the last reader.
+//! `SHUT`: whoever has the gate writes, or is about to. `DRAINING`: it waits for the last reader. `WAITED`: readers stand and wait until
+//! it opens.
 //!
 //! # How it goes
 //!
-//! A reader that finds no `WRITER` comes in by one exchange. If it finds one it stands at the gate, with the writers; when it has the gate
-//! it comes in, and lets go of the gate. A writer takes the gate, raises `WRITER`, and drains. So the order among those who wait, their
-//! patience, their limits, and the holder whom they make urgent, are those of the gate, and are told in `raw_lock.rs`.
+//! A reader that finds it open comes in by one exchange; else it stands in a list of its own. A writer takes the gate, shuts, and drains.
+//! Whoever opens lets in all readers that stand there: each of them is counted before it is woken. That a lock is handed to somebody who
+//! may be pinned behind a busy worker stops no reader here, and writers for one section of each.
 //!
-//! No kind starves the other. From when a writer has the gate no reader comes in, and those who are in are finitely many. And readers
-//! stand at the gate like writers do.
+//! So neither kind starves the other: a reader stands there for one writer at most, and a writer that has the gate waits for finitely many
+//! readers. The order among writers, their patience and the holder whom they make urgent are those of the gate, and are told in
+//! `raw_lock.rs`; and the gate's holder is whom readers wait for, too.
 //!
 //! # The races
 //!
@@ -28,13 +31,18 @@
 //! in it; the reader that counts itself out of such a word as the last goes through that lock. It may come late, when that writer has
 //! left and another drains: so it looks again under the lock, and lets nobody in before the last has gone.
 //!
-//! *The draining against a limit.* A writer that leaves takes both bits back before it lets go of the gate.
+//! *Opening against a reader that comes or leaves.* A reader raises `WAITED` under the lock of its list, in an exchange on a word that
+//! says `SHUT`. Opening is an exchange on a word without `WAITED`, or is done under that lock, where it counts those it has chosen; who
+//! has left its wait refuses, and is not counted.
+//!
+//! *A writer against its limit.* One that is refused takes `DRAINING` back, and opens, before it lets go of the gate.
 //!
 //! # Invariants
 //!
-//! * **W1** `WRITER` and `DRAINING` are changed by whoever has the gate, but for the last reader, which takes `DRAINING` away as it wakes.
-//! * **W2** Readers come in only where `WRITER` is not raised.
-//! * **W3** Who writes has the gate, has raised `WRITER`, and has seen the count at zero since (acquire, of what readers release).
+//! * **W1** `SHUT` and `DRAINING` are changed by whoever has the gate, but for the last reader, which takes `DRAINING` away as it wakes.
+//! * **W2** Readers come in only where it is open, or are let in as it opens.
+//! * **W3** Who writes has the gate, has shut, and has seen the count at zero since (acquire, of what readers release).
+//! * **W4** `WAITED` is raised if and only if a reader stands in the list, whenever its lock is free; and only beside `SHUT`.
 
 use std::mem;
 use std::panic::Location;
@@ -45,13 +53,14 @@ use forebear_context::context::{Context, Lock, Reason, with_foreign};
 use forebear_context::shim::atomic::{AtomicUsize, Ordering};
 
 use crate::guarded::Guarded;
-use crate::lock_queue::{LockQueue, Place};
-use crate::raw_lock::{RawLock, Refused, Terms as LockTerms, called};
+use crate::lock_queue::{ChosenList, LockQueue, Place};
+use crate::raw_lock::{RawLock, Refused, Terms as LockTerms, called, gave_back, me};
 use crate::stay::{Limit, Seat, Terms, stay};
 
-const WRITER: usize = 1;
+const SHUT: usize = 1;
 const DRAINING: usize = 2;
-const READER: usize = 4;
+const WAITED: usize = 4;
+const READER: usize = 8;
 const MAX_READERS: usize = usize::MAX / READER / 2;
 
 const WHAT: &str = "RwLock";
@@ -64,7 +73,12 @@ pub(crate) struct RawRwLock {
     word: AtomicUsize,
     /// Who drains.
     drain: Guarded<LockQueue>,
+    /// Who waits to read.
+    readers: Guarded<LockQueue>,
 }
+
+/// Where readers stand.
+struct Outside<'a>(&'a RawRwLock);
 
 /// How to wait.
 #[derive(Clone, Copy, Debug)]
@@ -76,6 +90,10 @@ pub(crate) struct How {
 }
 
 impl How {
+    fn terms(self) -> Terms {
+        Terms { reason: self.reason, what: WHAT, limit: self.limit, caller: self.caller }
+    }
+
     fn deadline(self, context: &Context) -> Option<Instant> {
         match self.limit {
             Limit::Never => None,
@@ -88,12 +106,22 @@ impl How {
 impl RawRwLock {
     #[cfg(not(loom))]
     pub(crate) const fn new() -> RawRwLock {
-        RawRwLock { gate: RawLock::new(), word: AtomicUsize::new(0), drain: Guarded::new(LockQueue::new()) }
+        RawRwLock {
+            gate: RawLock::new(),
+            word: AtomicUsize::new(0),
+            drain: Guarded::new(LockQueue::new()),
+            readers: Guarded::new(LockQueue::new()),
+        }
     }
 
     #[cfg(loom)]
     pub(crate) fn new() -> RawRwLock {
-        RawRwLock { gate: RawLock::new(), word: AtomicUsize::new(0), drain: Guarded::new(LockQueue::new()) }
+        RawRwLock {
+            gate: RawLock::new(),
+            word: AtomicUsize::new(0),
+            drain: Guarded::new(LockQueue::new()),
+            readers: Guarded::new(LockQueue::new()),
+        }
     }
 
     /// Whether anybody reads, or has the gate.
@@ -103,12 +131,21 @@ impl RawRwLock {
 
     // ---- reading ---------------------------------------------------------------------------------------------------------------
 
-    /// Comes in if nobody writes, or is about to (W2).
+    /// Comes in if it is open (W2).
+    ///
+    /// # Panics
+    ///
+    /// If there are too many.
     #[inline(always)]
     pub(crate) fn try_read(&self) -> bool {
+        assert!(self.word.load(Ordering::Relaxed) / READER < MAX_READERS, "forebear: too many read at once");
+        self.come_in()
+    }
+
+    #[inline(always)]
+    fn come_in(&self) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
-        while word & WRITER == 0 {
-            assert!(word / READER < MAX_READERS, "forebear: too many read at once");
+        while word & SHUT == 0 {
             match self.word.compare_exchange_weak(word, word + READER, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(seen) => word = seen,
@@ -119,20 +156,7 @@ impl RawRwLock {
 
     #[inline(always)]
     pub(crate) fn read(&self, how: How) -> Result<(), Refused> {
-        with_foreign(|context| {
-            if how.reason.is_cancellable() && context.is_cancelled() {
-                return Err(Refused::Cancelled);
-            }
-            if self.try_read() {
-                return Ok(());
-            }
-            self.enter(context, how, how.deadline(context))?;
-            // W1: nobody raises it meanwhile. They are too many only if they all came since the look above.
-            self.word.fetch_add(READER, Ordering::Acquire);
-            // SAFETY: it was taken above.
-            unsafe { self.gate.unlock() };
-            Ok(())
-        })
+        with_foreign(|context| stay(&Outside(self), context, (), how.terms()))
     }
 
     /// # Safety
@@ -231,20 +255,19 @@ impl RawRwLock {
         Ok(())
     }
 
-    /// Has nobody come in, and waits for the last reader to go. The caller keeps the gate if it is refused.
+    /// Shuts, and waits for the last reader to go. The caller keeps the gate if it is refused.
     ///
     /// # Safety
     ///
     /// The caller has the gate, and does not write.
     #[inline(always)]
     pub(crate) unsafe fn upgrade(&self, how: How) -> Result<(), Refused> {
-        if self.word.fetch_or(WRITER, Ordering::Acquire) / READER == 0 && how.reason == Reason::Lock {
+        if self.word.fetch_or(SHUT, Ordering::Acquire) / READER == 0 && how.reason == Reason::Lock {
             return Ok(());
         }
-        let raised = Raised(self);
-        let terms = Terms { reason: how.reason, what: WHAT, limit: how.limit, caller: how.caller };
-        with_foreign(|context| stay(self, context, (), terms))?;
-        mem::forget(raised);
+        let shut = Shut(self);
+        with_foreign(|context| stay(self, context, (), how.terms()))?;
+        mem::forget(shut);
         Ok(())
     }
 
@@ -266,7 +289,7 @@ impl RawRwLock {
     ///
     /// As [`upgrade`](Self::upgrade).
     pub(crate) unsafe fn try_upgrade(&self) -> bool {
-        self.word.compare_exchange(0, WRITER, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        self.word.compare_exchange(0, SHUT, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     /// # Safety
@@ -275,10 +298,7 @@ impl RawRwLock {
     #[inline(always)]
     pub(crate) unsafe fn unlock_write(&self) {
         // SAFETY: by contract.
-        unsafe {
-            self.write_to_upgradable();
-            self.gate.unlock();
-        }
+        unsafe { self.open_and_unlock(0) };
     }
 
     /// From writing to plain reading, with no writer in between.
@@ -287,10 +307,8 @@ impl RawRwLock {
     ///
     /// The caller writes.
     pub(crate) unsafe fn write_to_read(&self) {
-        // One exchange: there is no moment without it.
-        self.word.fetch_add(READER - WRITER, Ordering::Release);
         // SAFETY: by contract.
-        unsafe { self.gate.unlock() };
+        unsafe { self.open_and_unlock(1) };
     }
 
     /// From writing to upgradable reading.
@@ -298,9 +316,63 @@ impl RawRwLock {
     /// # Safety
     ///
     /// The caller writes.
-    #[inline(always)]
     pub(crate) unsafe fn write_to_upgradable(&self) {
-        self.word.fetch_and(!WRITER, Ordering::Release);
+        self.open(0);
+    }
+
+    /// Opens, with so many readers more, and lets go of the gate.
+    ///
+    /// # Safety
+    ///
+    /// The caller writes.
+    #[inline(always)]
+    unsafe fn open_and_unlock(&self, more: usize) {
+        let was_waited_for = self.open(more);
+        // SAFETY: by contract.
+        unsafe { self.gate.unlock() };
+        if was_waited_for {
+            // By readers, of whom the gate knows nothing.
+            // SAFETY: the calling context.
+            gave_back(unsafe { me().as_ref() });
+        }
+    }
+
+    /// Opens, with so many readers more. By whoever has the gate, and has shut. Answers whether readers waited for it.
+    #[inline(always)]
+    fn open(&self, more: usize) -> bool {
+        let mut word = self.word.load(Ordering::Relaxed);
+        while word & WAITED == 0 {
+            let open = (word & !SHUT) + more * READER;
+            // Release: who reads next sees what this one has done, or seen.
+            match self.word.compare_exchange_weak(word, open, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return false,
+                Err(seen) => word = seen,
+            }
+        }
+        self.let_in(more);
+        true
+    }
+
+    /// The same where readers wait: lets all of them in.
+    #[cold]
+    #[inline(never)]
+    fn let_in(&self, more: usize) {
+        let chosen = self.readers.with(|queue| {
+            let mut chosen = ChosenList::new();
+            let mut count = more;
+            // SAFETY: L1; they are woken below.
+            while let Some(one) = unsafe { queue.choose() } {
+                chosen.push(one);
+                count += 1;
+            }
+            #[cfg(mutant = "readers_let_in_uncounted")]
+            let count = more;
+            // Beside it only readers that go change the word.
+            self.word.fetch_add(count * READER, Ordering::Relaxed);
+            self.word.fetch_and(!(SHUT | WAITED), Ordering::Release);
+            chosen
+        });
+        chosen.wake();
     }
 }
 
@@ -314,13 +386,12 @@ impl Drop for Taken<'_> {
     }
 }
 
-/// `WRITER`, raised by one that has not come to write: taken down likewise, while it has the gate (W1).
-struct Raised<'a>(&'a RawRwLock);
+/// What one has shut that has not come to write: opened likewise, while it has the gate (W1).
+struct Shut<'a>(&'a RawRwLock);
 
-impl Drop for Raised<'_> {
+impl Drop for Shut<'_> {
     fn drop(&mut self) {
-        // Release: who reads next sees what this one has seen.
-        self.0.word.fetch_and(!WRITER, Ordering::Release);
+        self.0.open(0);
     }
 }
 
@@ -378,6 +449,64 @@ impl Seat<()> for RawRwLock {
         Some((&DRAIN, NonNull::from(self).cast()))
     }
 }
+
+impl Seat<()> for Outside<'_> {
+    fn at_once(&self, (): &()) -> bool {
+        self.0.try_read()
+    }
+
+    fn enter(&self, place: &Place) -> bool {
+        let word = &self.0.word;
+        self.0.readers.with(|queue| {
+            loop {
+                if self.0.come_in() {
+                    return false;
+                }
+                // It was shut, and may be open again.
+                let seen = word.load(Ordering::Relaxed);
+                if seen & SHUT != 0
+                    && word
+                        .compare_exchange(seen, seen | WAITED, Ordering::Relaxed, Ordering::Relaxed)
+                        .is_ok()
+                {
+                    // SAFETY: L1; L2: the place stays in its frame until it is out.
+                    unsafe { queue.enter(place) };
+                    return true;
+                }
+            }
+        })
+    }
+
+    fn leave(&self, place: &Place) -> bool {
+        self.0.readers.with(|queue| {
+            // SAFETY: L1.
+            unsafe { queue.remove(place) };
+            if queue.is_empty() {
+                self.0.word.fetch_and(!WAITED, Ordering::Relaxed);
+            }
+        });
+        true
+    }
+
+    fn lock(&self) -> Option<(&'static Lock, NonNull<()>)> {
+        Some((&READ, NonNull::from(self.0).cast()))
+    }
+}
+
+/// What may be asked where a reader stands: who has the gate.
+static READ: Lock = Lock {
+    what: WHAT,
+    owner: |lock| {
+        // SAFETY: by the contract of `OwnerWait`.
+        unsafe { lock.cast::<RawRwLock>().as_ref() }.gate.holder()
+    },
+    promote: |lock, node, key| {
+        // SAFETY: as above.
+        let (lock, place) = unsafe { (lock.cast::<RawRwLock>().as_ref(), node.cast::<Place>().as_ref()) };
+        // SAFETY: L1.
+        lock.readers.with(|queue| unsafe { queue.promote(place, key) });
+    },
+};
 
 /// What may be asked where a writer drains: nothing. Who reads is counted, and not known; and nobody else stands there.
 static DRAIN: Lock = Lock { what: WHAT, owner: |_| ptr::null(), promote: |_, _, _| () };

@@ -27,9 +27,10 @@ pub use self::mapped::{MappedRwLockReadGuard, MappedRwLockWriteGuard};
 ///
 /// # Fairness
 ///
-/// Neither kind starves the other. A writer that is at its turn lets nobody in any more, and has it when the last who reads has gone. Who
-/// has to wait for a writer, to read or to write, stands in one queue: the most urgent first, among equals the one that came first, with
-/// the patience that [`Mutex`](crate::Mutex#fairness) tells of.
+/// Neither kind starves the other. A writer that is at its turn lets nobody in any more, and has it when the last who reads has gone; when it
+/// goes, all who have come to read meanwhile come in together. So a reader waits for one writer at most, and a writer at its turn for
+/// those who read then. Writers, and upgradable readers, stand in one queue: the most urgent first, among equals the one that came
+/// first, with the patience that [`Mutex`](crate::Mutex#fairness) tells of.
 ///
 /// # Deadlocks
 ///
