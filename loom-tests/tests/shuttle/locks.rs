@@ -6,7 +6,7 @@ use std::time::Duration;
 use forebear_loom_tests::roam;
 use forebear_runtime::{Request, Runtime};
 use forebear_sync::channel::{RecvError, RecvTimeoutError, bounded};
-use forebear_sync::{Condvar, Mutex, Semaphore};
+use forebear_sync::{Condvar, Event, Mutex, RwLock, Semaphore, select};
 
 use crate::support::{Count, draw, finish, pause, runtime, thread};
 
@@ -203,5 +203,115 @@ fn what_is_sent_is_received_once_or_comes_back() {
         let never_sent = 6 - received.get() - back.get();
         assert!(never_sent == 0 || senders[0].wait().is_err() && never_sent <= 2, "{never_sent}");
         answers.note(if received.get() == 6 { "all" } else { "some came back" });
+    });
+}
+
+/// Two channels and the word to stop; two requests select over all three, one of them cancelled, and a thread receives from one.
+#[test]
+fn what_several_select_from_is_had_once_by_one() {
+    roam(3, &["by the thread, too", "by selects alone"], |answers| {
+        let runtime = runtime(2);
+        let (left, right, stop) = (bounded(1), bounded(0), Arc::new(Event::new()));
+        let (had, back) = (Count::default(), Count::default());
+        let producers = [&left.0, &right.0].map(|sender| {
+            let (sender, back) = (sender.clone(), back.clone());
+            runtime.spawn(move || {
+                for item in 0..2 {
+                    pause(10);
+                    if sender.send(item).is_err() {
+                        back.up();
+                    }
+                }
+            })
+        });
+        let selects: Vec<_> = (0..2)
+            .map(|_| {
+                let (left, right, stop, had) = (left.1.clone(), right.1.clone(), stop.clone(), had.clone());
+                runtime.spawn(move || {
+                    loop {
+                        select! {
+                            item = &left => if item.is_err() { return } else { had.up(); },
+                            item = &right => if item.is_err() { return } else { had.up(); },
+                            _ = &*stop => return,
+                        }
+                    }
+                })
+            })
+            .collect();
+        let outside = {
+            let receiver = left.1.clone();
+            thread(move || receiver.recv_timeout(SHORT).is_ok())
+        };
+        drop((left, right));
+        pause(40);
+        selects[0].cancel();
+        let by_thread = outside.join().unwrap();
+        // What nobody takes any more comes back when the last that could has gone.
+        let stopper = {
+            let stop = stop.clone();
+            thread(move || {
+                pause(200);
+                stop.set();
+            })
+        };
+        over(&runtime, &selects);
+        stopper.join().unwrap();
+        for producer in &producers {
+            let _ = producer.watch();
+        }
+        let total = had.get() + usize::from(by_thread) + back.get();
+        // One item may lie in the channel of capacity 1 when the last receiver goes.
+        assert!(total == 4 || total == 3, "{total}");
+        answers.note(if by_thread { "by the thread, too" } else { "by selects alone" });
+    });
+}
+
+/// Readers and writers of both kinds, half of whom leave.
+#[test]
+fn readers_share_and_writers_are_alone() {
+    roam(3, &["together", "one by one"], |answers| {
+        let runtime = runtime(2);
+        let (lock, readers, writers) = (Arc::new(RwLock::new(0)), Count::default(), Count::default());
+        let read = {
+            let (readers, writers) = (readers.clone(), writers.clone());
+            move |_: &u32| {
+                readers.up();
+                assert_eq!(writers.get(), 0);
+                pause(20);
+                readers.down();
+            }
+        };
+        let write = {
+            let (readers, writers) = (readers.clone(), writers.clone());
+            move |value: &mut u32| {
+                assert_eq!((writers.up(), readers.get()), (1, 0));
+                pause(20);
+                *value += 1;
+                writers.down();
+            }
+        };
+        let requests: Vec<_> = (0..4)
+            .map(|n| {
+                let (lock, read, write) = (lock.clone(), read.clone(), write.clone());
+                runtime.spawn(move || match n % 2 {
+                    0 => lock.read_or_cancelled().map(|held| read(&held)),
+                    _ => lock.write_or_cancelled().map(|mut held| write(&mut held)),
+                })
+            })
+            .collect();
+        let threads = [true, false].map(|reads| {
+            let (lock, read, write) = (lock.clone(), read.clone(), write.clone());
+            thread(move || match reads {
+                true => read(&lock.read()),
+                false => _ = lock.write_timeout(SHORT).map(|mut held| write(&mut held)),
+            })
+        });
+        cancel_some(&requests);
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        over(&runtime, &requests);
+        assert!(lock.try_write().is_some(), "it is free");
+        answers.note(if readers.most() > 1 { "together" } else { "one by one" });
     });
 }
