@@ -347,7 +347,10 @@ impl RawLock {
                 // SAFETY: L1; it is woken below.
                 let chosen = unsafe { queue.choose() };
                 // R2.
+                #[cfg(not(mutant = "release_forgets_the_rest"))]
                 let stay = if queue.is_empty() { !PARKED } else { !0 };
+                #[cfg(mutant = "release_forgets_the_rest")]
+                let stay = !PARKED;
                 match chosen {
                     Some(chosen) if local => {
                         let to =
