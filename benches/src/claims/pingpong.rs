@@ -37,13 +37,13 @@ pub const CLAIM: Claim = Claim {
             goals: &[Goal::times(0.18, "tokio")],
         },
         Row {
-            name: "across, awake",
+            name: "across and awake",
             workers: &[2],
             runners: &[runner("forebear", AWAKE), runner("tokio", AWAKE), runner("smol", AWAKE)],
             goals: &[Goal { measure: Measure::PerOp, bound: Bound::AtMost(1000.0) }],
         },
         Row {
-            name: "across, asleep",
+            name: "across and asleep",
             workers: &[2],
             runners: &[
                 runner("forebear", ASLEEP),
