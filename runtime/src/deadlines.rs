@@ -7,6 +7,9 @@
 //! * **arm**, **disarm**: to put an entry in, to take it back.
 //! * **fire**: to take what is due out and do it. Never runs user code.
 //! * **keeper**: who fires.
+//! * **container**: a timing wheel ([`forebear_timer`]), behind one lock. It tells the earliest instant exactly, and what is due at one
+//!   instant comes out in order of arming. Arming and disarming take the same time however many are armed, and allocate nothing
+//!   unless there are more than ever.
 //!
 //! # Who keeps the time
 //!
@@ -36,6 +39,9 @@
 //! clock that jumps looks at it once more after the entry is in: either the jump's call finds the entry, or it had the
 //! lock earlier, so the clock shows the new time to that look.
 //!
+//! *Arming against firing.* Who arms has looked at the clock before it takes the lock, and others may have fired later instants
+//! meanwhile. Then the entry is late: it comes out before all that is later, behind what was late already.
+//!
 //! *Arming against the timer thread's sleep.* Both hold the lock, and the thread leaves word there until when it sleeps.
 //!
 //! *A request's deadline against its end.* Aborting is too much to do under a lock: it takes other locks, and who ends a
@@ -57,7 +63,6 @@
 //! * **T5** While the lock is held nothing is called but `unpark`, whose own locks (a foreign context's, a parker's) are
 //!   held by nobody who asks for this one, and the `now` of a clock without jumps, which waits for nothing.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -70,6 +75,7 @@ use forebear_context::context::{Alarm, Cause, Context, Ticket, unpark};
 use forebear_context::shim::atomic::{AtomicBool, Ordering};
 use forebear_context::shim::thread::{Builder, JoinHandle};
 use forebear_context::shim::{Arc, Condvar, Mutex, MutexGuard, time};
+use forebear_timer::{Key, Wheel};
 
 use crate::driver::Driven;
 use crate::header::Header;
@@ -101,9 +107,8 @@ struct Inner {
 }
 
 struct State {
-    entries: BTreeMap<(Instant, u64), Entry>,
-    /// The number of the last entry; those of one instant fire in order of arming.
-    last: u64,
+    /// Those of one instant fire in order of arming.
+    entries: Wheel<Entry>,
     sleep: Sleep,
     thread: Option<JoinHandle<()>>,
     subscription: Option<Subscription>,
@@ -146,8 +151,7 @@ impl Deadlines {
                 jumps: subscription.is_some(),
                 name: format!("{runtime} timer"),
                 state: Mutex::new(State {
-                    entries: BTreeMap::new(),
-                    last: 0,
+                    entries: Wheel::new(time::now()),
                     sleep: Sleep::Awake,
                     thread: None,
                     subscription,
@@ -200,7 +204,7 @@ impl Deadlines {
     #[inline(never)]
     pub(crate) fn disarm(&self, alarm: Alarm) -> bool {
         // Not even the lock for what never was in the container.
-        alarm.number != 0 && self.0.lock().entries.remove(&(alarm.at, alarm.number)).is_some()
+        Key::from_number(alarm.number).is_some_and(|key| self.0.lock().entries.remove(key).is_some())
     }
 
     /// Fires all that is due at `now`, in order. On any thread.
@@ -210,7 +214,7 @@ impl Deadlines {
 
     /// When the earliest entry is due.
     pub(crate) fn next(&self) -> Option<Instant> {
-        self.0.lock().next()
+        self.0.lock().entries.earliest()
     }
 
     /// A worker is about to sleep for `tick`: answers how long it may, if it must keep the time.
@@ -235,7 +239,7 @@ impl Deadlines {
             let mut state = self.0.lock();
             state.closed = true;
             self.0.told.notify_one();
-            while let Some((_, entry)) = state.entries.pop_first() {
+            for entry in state.entries.take_all() {
                 match entry {
                     Entry::Wait(..) => give_up(entry),
                     Entry::Request(_) => requests.push(entry),
@@ -279,8 +283,8 @@ impl Drop for Deadlines {
 impl fmt::Debug for Deadlines {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (armed, next, sleep) = {
-            let state = self.0.lock();
-            (state.entries.len(), state.next(), state.sleep)
+            let mut state = self.0.lock();
+            (state.entries.len(), state.entries.earliest(), state.sleep)
         };
         f.debug_struct("Deadlines")
             .field("clock", &self.0.clock)
@@ -305,7 +309,8 @@ impl Inner {
 
     fn arm(self: &Arc<Self>, at: Instant, entry: Entry) -> Alarm {
         let gone = Alarm { at, number: 0, own: None };
-        if at <= self.now() {
+        let now = self.now();
+        if at <= now {
             fire(entry);
             return gone;
         }
@@ -316,9 +321,11 @@ impl Inner {
                 give_up(entry);
                 return gone;
             }
-            state.last += 1;
-            let number = state.last;
-            state.entries.insert((at, number), entry);
+            if state.entries.is_empty() {
+                // It moves for nothing now, and what comes next lies as low as can be.
+                state.entries.advance(now);
+            }
+            let number = state.entries.insert(at, entry).number();
             if !self.jumps {
                 self.attend(&mut state, at);
             }
@@ -371,7 +378,7 @@ impl Inner {
     fn keep(&self) {
         let mut state = self.lock();
         while !state.closed {
-            state = match state.next() {
+            state = match state.entries.earliest() {
                 None => {
                     state.sleep = Sleep::UntilTold;
                     self.told.wait(state).unwrap_or_else(PoisonError::into_inner)
@@ -383,6 +390,7 @@ impl Inner {
                         self.fire_due(now);
                         self.lock()
                     } else {
+                        state.entries.advance(now);
                         state.sleep = Sleep::Until(at);
                         let waited = self.told.wait_timeout(state, at - now);
                         waited.unwrap_or_else(PoisonError::into_inner).0
@@ -401,10 +409,7 @@ impl Inner {
     fn fire_some(&self, now: Instant) -> bool {
         let mut state = self.lock();
         for _ in 0..BATCH {
-            let Some(first) = state.entries.first_entry().filter(|first| first.key().0 <= now) else {
-                return false;
-            };
-            let entry = first.remove();
+            let Some(entry) = state.entries.pop_due(now) else { return false };
             if let Entry::Request(_) = entry {
                 // Never under the lock.
                 drop(state);
@@ -415,12 +420,6 @@ impl Inner {
             fire(entry);
         }
         true
-    }
-}
-
-impl State {
-    fn next(&self) -> Option<Instant> {
-        self.entries.first_key_value().map(|((at, _), _)| *at)
     }
 }
 
