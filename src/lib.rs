@@ -94,10 +94,10 @@ pub mod select {
     pub use forebear_sync::{CancelledSource, Source, cancelled};
 }
 
-/// The clocks that a runtime's deadlines and time-outs can go by: see [`RuntimeBuilder::clock`].
+/// Time as a runtime tells it: letting some pass, and the clocks that it can go by (see [`RuntimeBuilder::clock`]).
 pub mod time {
     pub use forebear_context::clock::{Clock, ManualClock, MonotonicClock, Subscription};
-    pub use forebear_sync::{After, after};
+    pub use forebear_sync::{After, after, now, sleep, sleep_until};
 }
 
 /// What most programs need. It shadows nothing of std's.

@@ -17,6 +17,7 @@ use forebear::sync::{
     Barrier, Condvar, Event, Latch, LazyLock, Mutex, Once, OnceLock, RawMutex, ReentrantMutex, RwLock,
     RwLockUpgradableReadGuard, Semaphore,
 };
+use forebear::time::{now, sleep, sleep_until};
 use forebear::{
     Cancellation, Error, OrUnwind, Request, RequestPool, Runtime, State, WaitError, catch, check_cancelled,
     is_cancelled, join, scope, spawn, try_join, try_scope, yield_now,
@@ -104,6 +105,8 @@ const QUEUEING: &[(&str, fn() -> Result<(), Error>)] = &[
     ("Semaphore::acquire_many_owned_timeout", || {
         Ok(Arc::new(Semaphore::new(1)).acquire_many_owned_timeout(2, LONG).map(drop)?)
     }),
+    ("sleep", || Ok(sleep(Duration::MAX)?)),
+    ("sleep_until", || Ok(sleep_until(now() + Duration::from_secs(1 << 40))?)),
     ("Event::wait", || Ok(Event::new().wait()?)),
     ("Event::wait_timeout", || Ok(Event::new().wait_timeout(LONG)?)),
     ("Latch::wait", || Ok(Latch::new(1).wait()?)),

@@ -14,6 +14,7 @@
 //! | do or make something once | [`Once`]; [`OnceLock`], [`LazyLock`] |
 //! | hand something to somebody else | [`channel`] |
 //! | wait for the first of several | [`select!`] |
+//! | let some time pass | [`sleep`], [`sleep_until`]; [`now`] tells the time that they go by |
 //!
 //! # How the waiters stand
 //!
@@ -41,6 +42,7 @@ mod reentrant_mutex;
 mod rw_lock;
 mod select;
 mod semaphore;
+mod sleep;
 mod stay;
 
 pub use self::barrier::{Barrier, BarrierWaitResult};
@@ -60,6 +62,7 @@ pub use self::rw_lock::{
 };
 pub use self::select::{After, CancelledSource, after, cancelled};
 pub use self::semaphore::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+pub use self::sleep::{now, sleep, sleep_until};
 pub use forebear_context::source::Source;
 
 /// What `select!` expands to.

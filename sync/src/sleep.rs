@@ -1,0 +1,106 @@
+//! Waiting for nothing but a time.
+
+use std::ptr;
+use std::time::{Duration, Instant};
+
+use forebear_context::context::{Cause, Context, Reason, Ticket, with_foreign};
+use forebear_context::error::Cancelled;
+
+use crate::here::with_context;
+
+/// The time on the clock of the runtime that the caller is in; elsewhere the system's. In a seeded runtime it is virtual.
+///
+/// ```
+/// use forebear_sync::now;
+///
+/// assert!(now() <= now());
+/// ```
+pub fn now() -> Instant {
+    with_foreign(Context::now)
+}
+
+/// Waits until `duration` has passed, on the clock of the runtime; for ever if that is farther off than can be told. A duration
+/// of zero does not wait, and looks whether the request is cancelled.
+///
+/// Suspends. A cancellation point.
+///
+/// # Errors
+///
+/// [`Cancelled`].
+///
+/// # Panics
+///
+/// In a `no_suspend` region, if it would have to wait.
+///
+/// ```
+/// use std::time::Duration;
+/// use forebear_sync::{now, sleep};
+///
+/// let start = now();
+/// sleep(Duration::from_millis(1))?;
+/// assert!(now() - start >= Duration::from_millis(1));
+/// # Ok::<(), forebear_context::error::Cancelled>(())
+/// ```
+#[inline(always)]
+#[track_caller]
+pub fn sleep(duration: Duration) -> Result<(), Cancelled> {
+    with_context!(|context| wait(context, |context| context.deadline(duration)))
+}
+
+/// Waits until the clock of the runtime shows `deadline` or more. What is past does not wait, and looks whether the request is
+/// cancelled.
+///
+/// Suspends. A cancellation point.
+///
+/// # Errors
+///
+/// [`Cancelled`].
+///
+/// # Panics
+///
+/// As [`sleep`].
+#[inline(always)]
+#[track_caller]
+pub fn sleep_until(deadline: Instant) -> Result<(), Cancelled> {
+    with_context!(|context| wait(context, |_| Some(deadline)))
+}
+
+/// What is left to do after [`prepare`].
+enum Step {
+    Over(Result<(), Cancelled>),
+    Park(Ticket, Option<Instant>),
+}
+
+/// Waits until `until`, never being never. To be inlined, since the switch is (see [`forebear_context::fiber`]).
+#[inline(always)]
+#[track_caller]
+fn wait(context: &Context, until: impl FnOnce(&Context) -> Option<Instant>) -> Result<(), Cancelled> {
+    match prepare(context, until) {
+        Step::Over(answer) => answer,
+        Step::Park(ticket, until) => {
+            // SAFETY: on the context's own stack, after `begin`.
+            match unsafe { context.park_until(ticket, until) } {
+                Cause::TimedOut => Ok(()),
+                Cause::Cancelled => Err(Cancelled::new()),
+                cause @ (Cause::Woken | Cause::Circular) => {
+                    unreachable!("nobody else knows of a sleep: {cause:?}")
+                }
+            }
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn prepare(context: &Context, until: impl FnOnce(&Context) -> Option<Instant>) -> Step {
+    if context.is_cancelled() {
+        return Step::Over(Err(Cancelled::new()));
+    }
+    let until = until(context);
+    if until.is_some_and(|until| until <= context.now()) {
+        return Step::Over(Ok(()));
+    }
+    context.about_to_wait("a sleep");
+    Step::Park(context.begin(Reason::Sleep, ptr::null_mut()), until)
+}
