@@ -14,7 +14,7 @@
 //! | do or make something once | [`Once`]; [`OnceLock`], [`LazyLock`] |
 //! | hand something to somebody else | [`channel`] |
 //! | wait for the first of several | [`select!`] |
-//! | let some time pass | [`sleep`], [`sleep_until`]; [`now`] tells the time that they go by |
+//! | let some time pass | [`sleep()`], [`sleep_until`]; [`now`] tells the time that they go by |
 //!
 //! # How the waiters stand
 //!
