@@ -302,7 +302,7 @@ fn run_program(runtime: &Runtime, gate: &Gate, seed: u64) {
 
 #[test]
 fn in_the_middle_of_everything_every_request_ends_once_as_it_was_told() {
-    let seeds = if soaking() { 100_000 } else { 1_000 };
+    let seeds = if soaking() { 100_000 } else { support::fitting(1_000) as u64 };
     for kind in kinds() {
         let runtime = kind.builder().on_unseen_failure(|_| ()).build().unwrap();
         let gate = Gate::new(&runtime);
@@ -315,7 +315,7 @@ fn in_the_middle_of_everything_every_request_ends_once_as_it_was_told() {
 
 // ---- many ---------------------------------------------------------------------------------------------------------------
 
-const MANY: usize = if cfg!(debug_assertions) { 20_000 } else { 100_000 };
+const MANY: usize = support::fitting(if cfg!(debug_assertions) { 20_000 } else { 100_000 });
 
 #[test]
 fn very_many_cancels_of_queued_requests() {

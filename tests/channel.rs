@@ -5,7 +5,7 @@ mod cancelling;
 mod support;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use forebear::channel::{
     Receiver, RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError, bounded,
     unbounded,
 };
+use forebear::sync::Mutex;
 use forebear::{CancelReason, Cancellation, Error, Priority, Request, no_suspend, shield, yield_now};
 use support::order::{on_one, root};
 use support::{Count, Joined, Random, in_both_worlds, on_each, until};
@@ -66,7 +67,7 @@ fn each_item_goes_to_one_receiver_whoever_sends_and_receives() {
                 let (receiver, got) = (receiver.clone(), got.clone());
                 move || {
                     while let Ok(item) = receiver.recv() {
-                        got.lock().unwrap().push(item);
+                        got.lock().push(item);
                     }
                 }
             };
@@ -81,7 +82,7 @@ fn each_item_goes_to_one_receiver_whoever_sends_and_receives() {
             for request in requests.iter().chain(&takers) {
                 request.wait().unwrap();
             }
-            let mut got = std::mem::take(&mut *got.lock().unwrap());
+            let mut got = std::mem::take(&mut *got.lock());
             got.sort_unstable();
             let sent: Vec<_> = (0..5).flat_map(|of| (0..EACH).map(move |n| (of, n))).collect();
             assert_eq!(got, sent);
@@ -368,7 +369,7 @@ fn nothing_is_lost_to_those_who_leave() {
                         let (receiver, got) = (receiver.clone(), got.clone());
                         runtime.spawn(move || {
                             while let Ok(item) = receiver.recv() {
-                                assert!(got.lock().unwrap().insert(item), "{item} came twice");
+                                assert!(got.lock().insert(item), "{item} came twice");
                             }
                         })
                     })
@@ -380,7 +381,7 @@ fn nothing_is_lost_to_those_who_leave() {
                         runtime.spawn(move || {
                             for n in 0..6 {
                                 if let Err(error) = sender.send(of * 6 + n) {
-                                    back.lock().unwrap().insert(error.into_inner());
+                                    back.lock().insert(error.into_inner());
                                 }
                             }
                         })
@@ -403,7 +404,7 @@ fn nothing_is_lost_to_those_who_leave() {
                 for request in &takers {
                     let _ = request.wait();
                 }
-                let (got, back) = (got.lock().unwrap(), back.lock().unwrap());
+                let (got, back) = (got.lock(), back.lock());
                 assert!(got.is_disjoint(&back), "came, and came back: {:?}", got.intersection(&back));
                 for (of, giver) in givers.iter().enumerate() {
                     if giver.wait().is_ok() {

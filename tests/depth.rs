@@ -9,7 +9,7 @@ mod support;
 use std::sync::{Mutex, PoisonError, mpsc};
 
 use forebear::{Priority, Request, RequestBuilder, Runtime, join, scope, spawn};
-use support::{Come, Joined, Watchdog, inside_each, on_each, on_each_of, runtime};
+use support::{Come, Joined, Watchdog, fitting, inside_each, on_each, on_each_of, runtime};
 
 const MILLION: u64 = 1_000_000;
 
@@ -117,9 +117,10 @@ fn scopes_and_joins_may_nest_deeply_through_requests() {
     fn scoped(n: u64) -> u64 {
         if n == 0 { 0 } else { scope(|s| s.spawn(move || scoped(n - 1)).take().unwrap()) + 1 }
     }
+    let depth = fitting(50_000) as u64;
     inside_each(|| {
-        assert_eq!(joined(50_000), 50_000);
-        assert_eq!(scoped(50_000), 50_000);
+        assert_eq!(joined(depth), depth);
+        assert_eq!(scoped(depth), depth);
     });
 }
 

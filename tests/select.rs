@@ -5,7 +5,7 @@ mod cancelling;
 mod support;
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use forebear::channel::{
     Receiver, RecvError, SendError, Sender, TryRecvError, TrySendError, bounded, latest, oneshot, unbounded,
 };
 use forebear::select::cancelled;
-use forebear::sync::Event;
+use forebear::sync::{Event, Mutex};
 use forebear::time::after;
 use forebear::{
     CancelReason, Cancellation, Priority, Request, WaitError, no_suspend, select, spawn, yield_now,
@@ -336,7 +336,7 @@ fn nothing_is_lost_or_doubled_between_selects() {
                                 sent = c.sending(item) => sent,
                             };
                             if let Err(error) = sent {
-                                back.lock().unwrap().insert(error.into_inner());
+                                back.lock().insert(error.into_inner());
                             }
                         }
                     }
@@ -352,7 +352,7 @@ fn nothing_is_lost_or_doubled_between_selects() {
                                 item = &b => item,
                             };
                             match item {
-                                Ok(item) => assert!(got.lock().unwrap().insert(item), "{item} came twice"),
+                                Ok(item) => assert!(got.lock().insert(item), "{item} came twice"),
                                 Err(_) => break,
                             }
                         }
@@ -371,14 +371,14 @@ fn nothing_is_lost_or_doubled_between_selects() {
                 let whole: Vec<_> = givers.iter().map(|giver| giver.wait().is_ok()).collect();
                 for (_, receiver) in &ends {
                     let left: Vec<_> = receiver.try_iter().collect();
-                    let mut got = got.lock().unwrap();
+                    let mut got = got.lock();
                     assert!(left.into_iter().all(|item| got.insert(item)));
                 }
                 drop(ends);
                 for taker in &takers {
                     let _ = taker.wait();
                 }
-                let (got, back) = (got.lock().unwrap(), back.lock().unwrap());
+                let (got, back) = (got.lock(), back.lock());
                 assert!(got.is_disjoint(&back));
                 for of in (0..4).filter(|&of| of == 3 || whole[of]) {
                     let all = of * 20..(of + 1) * 20;
@@ -582,12 +582,12 @@ fn a_cancel_ends_a_select_at_once_by_the_arm_that_can_say_so() {
         for (n, way) in ways.into_iter().enumerate() {
             let got = Arc::new(Mutex::new(None));
             let told = got.clone();
-            let request = root(runtime).spawn(move || *told.lock().unwrap() = Some(way()));
+            let request = root(runtime).spawn(move || *told.lock() = Some(way()));
             let _ = &request;
             asleep(&request);
             assert_eq!(request.cancel(), Cancellation::Marked);
             ends_cancelled(&request);
-            let got = got.lock().map(|got| *got).unwrap_or_default();
+            let got = *got.lock();
             assert_eq!(got, (n < 4).then_some(n as u32));
         }
         flag.wait();

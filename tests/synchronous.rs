@@ -2,8 +2,8 @@
 
 mod support;
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
@@ -17,9 +17,9 @@ fn synchronous() -> Runtime {
     Runtime::builder().workers(0).name("synchronous").build().expect("nothing to be refused")
 }
 
-/// What happened, in order.
-#[derive(Default)]
-struct Trace(Mutex<Vec<&'static str>>);
+/// What happened, in order. Clones are the same trace.
+#[derive(Clone, Default)]
+struct Trace(Arc<Mutex<Vec<&'static str>>>);
 
 impl Trace {
     fn note(&self, what: &'static str) {
@@ -71,13 +71,13 @@ fn a_submit_returns_when_the_request_suspends() {
     let _dog = Watchdog::new("");
     let runtime = synchronous();
     runtime.enter(|| {
-        let trace: &'static Trace = Box::leak(Box::default());
+        let trace = Trace::default();
         let gate = Flag::new();
-        let up = gate.clone();
+        let (up, notes) = (gate.clone(), trace.clone());
         let sleeper = spawn(move || {
-            trace.note("begun");
+            notes.note("begun");
             up.wait();
-            trace.note("over");
+            notes.note("over");
         });
         trace.note("back");
         assert!(!sleeper.is_done());
@@ -90,19 +90,20 @@ fn a_submit_returns_when_the_request_suspends() {
 #[test]
 fn nested_submits_run_innermost_first() {
     let _dog = Watchdog::new("");
-    let trace: &'static Trace = Box::leak(Box::default());
+    let trace = Trace::default();
     synchronous().run(|| {
         trace.note("(1");
-        let two = spawn(|| {
-            trace.note("(2");
-            let three = spawn(|| {
-                trace.note("(3");
+        let (second, third) = (trace.clone(), trace.clone());
+        let two = spawn(move || {
+            second.note("(2");
+            let three = spawn(move || {
+                third.note("(3");
                 yield_now().unwrap();
-                trace.note("3)");
+                third.note("3)");
             });
-            trace.note("-2-");
+            second.note("-2-");
             three.wait().unwrap();
-            trace.note("2)");
+            second.note("2)");
         });
         trace.note("-1-");
         two.wait().unwrap();

@@ -6,14 +6,15 @@
 mod cell;
 mod party;
 
+use std::cell::RefCell;
 use std::time::Duration;
 
-use forebear_context::context::Cause;
-use forebear_context::error::TimeoutError;
+use forebear_context::context::{Cause, Context, ForeignContext, OwnerWait, Table, Ticket};
+use forebear_context::error::{Cycle, TimeoutError};
 use forebear_context::shim::{Arc, UnsafeCell, thread};
 use forebear_sync::Mutex;
 
-use self::cell::explore;
+use self::cell::{Answers, explore};
 use self::party::Party;
 
 /// A count that loom watches.
@@ -77,6 +78,41 @@ fn threads_that_no_runtime_knows_exclude_each_other() {
         lock.lock().add();
         other.join().unwrap();
         assert_eq!(lock.lock().get(), 3);
+    });
+}
+
+thread_local! {
+    /// What the holder's context is made of, which whoever finds the holder looks at. Threads of a model share it.
+    static RECORD: RefCell<Option<(Arc<Watched>, Answers)>> = const { RefCell::new(None) };
+}
+
+static LOOKS: Table = Table { wait_for_owner: look_at_owner, ..ForeignContext::TABLE };
+
+unsafe fn look_at_owner(_: &Context, _: Ticket, wait: &OwnerWait, _: bool) -> Option<Cycle> {
+    // SAFETY: on the waiter's own stack.
+    if unsafe { wait.owner() }.is_some() {
+        RECORD.with_borrow(|record| {
+            let (record, answers) = record.as_ref().unwrap();
+            assert_eq!(record.get(), 1);
+            answers.note("found");
+        });
+    }
+    None
+}
+
+#[test]
+fn the_holder_that_a_waiter_finds_is_seen_as_it_was_made() {
+    explore(&["found"], |answers| {
+        let (lock, record) = (shared(), Arc::new(Watched(UnsafeCell::new(0))));
+        RECORD.set(Some((record.clone(), answers.clone())));
+        let theirs = lock.clone();
+        let holder = thread::spawn(move || {
+            record.add();
+            Party::new(0).on(|| theirs.lock().add());
+        });
+        Party::with_table(&LOOKS).on(|| lock.lock().add());
+        holder.join().unwrap();
+        RECORD.take();
     });
 }
 

@@ -225,7 +225,7 @@ impl Once {
         let mut word = self.word.load(Ordering::Relaxed);
         while bits(word) & (RUNNING | DONE) == 0 {
             let running = me.map_addr(|at| at | bits(word) | RUNNING);
-            match self.word.compare_exchange_weak(word, running, Ordering::Acquire, Ordering::Relaxed) {
+            match self.word.compare_exchange_weak(word, running, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => {
                     took(me);
                     return true;
@@ -336,8 +336,8 @@ static ONCE: Lock = Lock {
     owner: |once| {
         // SAFETY: by the contract of `OwnerWait`.
         let once = unsafe { once.cast::<Once>().as_ref() };
-        // Old news does no harm: see the argument in `forebear_context::context::OwnerWait`'s module.
-        once.word.load(Ordering::Relaxed).map_addr(|at| at & !BITS)
+        // Old news does no harm: see the argument in `forebear_context::context::OwnerWait`'s module, also for the order.
+        once.word.load(Ordering::Acquire).map_addr(|at| at & !BITS)
     },
     promote: |once, node, key| {
         // SAFETY: as above.

@@ -76,6 +76,13 @@ const RELEASE: Ordering = Ordering::Relaxed;
 const ACQUIRE: Ordering = Ordering::Acquire;
 #[cfg(mutant = "barge_relaxed")]
 const ACQUIRE: Ordering = Ordering::Relaxed;
+/// By which whoever takes the lock puts its name there.
+#[cfg(not(any(mutant = "barge_relaxed", mutant = "holder_not_released")))]
+const NAMING: Ordering = Ordering::AcqRel;
+#[cfg(mutant = "barge_relaxed")]
+const NAMING: Ordering = Ordering::Relaxed;
+#[cfg(mutant = "holder_not_released")]
+const NAMING: Ordering = Ordering::Acquire;
 
 /// So many looks before a newcomer waits.
 #[cfg(not(loom))]
@@ -221,8 +228,8 @@ impl RawLock {
 
     /// The context that has it, if it is known: a hint.
     pub(crate) fn holder(&self) -> *const Context {
-        // Old news does no harm: see the argument in `forebear_context::context::OwnerWait`'s module.
-        holder(self.word.load(Ordering::Relaxed))
+        // Old news does no harm: see the argument in `forebear_context::context::OwnerWait`'s module, also for the order.
+        holder(self.word.load(Ordering::Acquire))
     }
 
     /// Takes it if it is free and nobody waits.
@@ -233,12 +240,7 @@ impl RawLock {
         let taken = self.word.load(Ordering::Relaxed).is_null()
             && self
                 .word
-                .compare_exchange(
-                    ptr::null_mut(),
-                    with_bits(me, LOCKED),
-                    Ordering::Acquire,
-                    Ordering::Relaxed,
-                )
+                .compare_exchange(ptr::null_mut(), with_bits(me, LOCKED), NAMING, Ordering::Relaxed)
                 .is_ok();
         if taken {
             took(me);
@@ -257,7 +259,7 @@ impl RawLock {
         let mut word = self.word.load(Ordering::Relaxed);
         while bits(word) & (LOCKED | RESERVED) == 0 {
             let taken = with_bits(me, LOCKED | bits(word));
-            match self.word.compare_exchange_weak(word, taken, ACQUIRE, Ordering::Relaxed) {
+            match self.word.compare_exchange_weak(word, taken, NAMING, Ordering::Relaxed) {
                 Ok(_) => {
                     took(me);
                     return true;

@@ -117,6 +117,12 @@ pub(crate) fn soaking() -> bool {
     std::env::var_os("FOREBEAR_SOAK").is_some()
 }
 
+/// So many, or under a sanitizer (`cfg(forebear_sanitizer)`, which its lane sets) a tenth: there each takes several times its
+/// memory, and the lanes limit it. docs/sanitizers.md says which tests are made smaller so.
+pub(crate) const fn fitting(n: usize) -> usize {
+    if cfg!(forebear_sanitizer) { n / 10 } else { n }
+}
+
 /// Aborts the process, with the name and place of the test, if it is not dropped in time.
 pub(crate) struct Watchdog {
     /// Dropped to call it off.

@@ -14,6 +14,8 @@
 //! A holder is a hint for order, dumps and circles, never for soundness: a guard can be leaked, or be carried to another stack of its
 //! thread. A leaked guard's holder may even be gone, memory and all. So whoever wants to look at the context that is answered makes
 //! sure first that it is one: its runtime is there, or the thread is enrolled.
+//! That it is there does not yet say that what it was made of is seen here: so the exchange that puts the name there releases, and
+//! the look that finds it acquires.
 //!
 //! # Why no circle is missed
 //!

@@ -18,7 +18,7 @@ use forebear_context::shim::Mutex;
 
 use forebear_context::error::StackError;
 use forebear_context::shim::atomic::AtomicUsize;
-use forebear_context::shim::atomic::Ordering::Relaxed;
+use forebear_context::shim::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::{Class, GUARD, SLOTS};
 
@@ -109,8 +109,11 @@ enum Guarding {
 #[derive(Debug)]
 pub(crate) struct Slab {
     pools: [Mutex<Pool>; SLOTS.len()],
-    /// The first chunks, in order of their coming.
+    /// The first chunks, in order of their coming, so many as `shown` says.
     pieces: [OnceLock<Piece>; PIECES],
+    shown: AtomicUsize,
+    /// Held by whoever shows one more.
+    showing: Mutex<()>,
     /// Slots handed out, all classes together.
     live: AtomicUsize,
     /// Slots given back since the last trimming.
@@ -127,6 +130,8 @@ impl Slab {
         Slab {
             pools: Default::default(),
             pieces: Default::default(),
+            shown: AtomicUsize::new(0),
+            showing: Mutex::new(()),
             live: AtomicUsize::new(0),
             untrimmed: AtomicUsize::new(0),
             limit,
@@ -169,14 +174,7 @@ impl Slab {
             let at = map(bytes)?;
             pool.next_chunk = (bytes * 2).min(LARGEST_CHUNK);
             pool.chunks.push(Chunk { at, bytes });
-            let mut piece = Some(Piece { at, bytes, class, before: pool.cut });
-            for place in &self.pieces {
-                // Filled in from the front: whoever looks stops at the first that is empty.
-                place.get_or_init(|| piece.take().unwrap_or_else(|| unreachable!("it was empty")));
-                if piece.is_none() {
-                    break;
-                }
-            }
+            self.show(Piece { at, bytes, class, before: pool.cut });
             pool.fresh = at..at + bytes;
         }
         let low = pool.fresh.start;
@@ -184,6 +182,17 @@ impl Slab {
         pool.fresh.start += size;
         pool.cut += 1;
         Ok(Slot { low, class, colour: colour_of(pool.cut - 1) })
+    }
+
+    /// Has the chunk found without a lock, if there is a place left.
+    fn show(&self, piece: Piece) {
+        let _turn = self.showing.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = self.shown.load(Relaxed);
+        if let Some(place) = self.pieces.get(shown) {
+            let _ = place.set(piece);
+            // Whoever finds the number finds the chunk: by an order of our own, since a sanitizer sees none of std's.
+            self.shown.store(shown + 1, Release);
+        }
     }
 
     fn guard(&self, low: usize) -> io::Result<()> {
@@ -277,13 +286,13 @@ impl Slab {
     /// The top of the slot that this address lies in, if it lies in the slab: for whoever has an address that may be anything.
     #[inline]
     pub(crate) fn top_around(&self, address: usize) -> Option<usize> {
-        for piece in &self.pieces {
-            // Filled in from the front: there is none behind an empty place.
+        let shown = self.shown.load(Acquire);
+        for piece in self.pieces.iter().take(shown) {
             if let Some(top) = piece.get()?.top_around(address) {
                 return Some(top);
             }
         }
-        self.top_around_further(address)
+        if shown < PIECES { None } else { self.top_around_further(address) }
     }
 
     /// The same for what is not among the first chunks.

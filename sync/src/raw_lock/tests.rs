@@ -3,6 +3,7 @@
 //! A waiter is driven by hand: it prepares, is woken, and finds out, all on this thread. Nobody ever blocks.
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::OnceLock;
 
 use forebear_context::context::{ForeignContext, Table};
@@ -75,32 +76,32 @@ fn barge(lock: &RawLock) {
 
 #[test]
 fn a_waiter_that_loses_for_half_a_millisecond_reserves_the_lock() {
-    let lock: &'static RawLock = Box::leak(Box::new(RawLock::new()));
+    let lock = Rc::new(RawLock::new());
     let actor = Actor::new();
-    let mut waiting = actor.wait_for(lock);
+    let mut waiting = actor.wait_for(&lock);
     assert!(lock.try_lock());
     let mut ticket = waiting.park();
     for step in [0, 200, 299] {
         // Too early: others may go on barging.
         actor.time.set(actor.time.get() + Duration::from_micros(step));
-        barge(lock);
+        barge(&lock);
         assert!(!waiting.has_it(ticket));
         ticket = waiting.park();
     }
     actor.time.set(PATIENCE);
-    barge(lock);
+    barge(&lock);
     assert!(!waiting.has_it(ticket));
     // It reads the clock when it has lost; then it has reserved the lock, and looks for it.
-    let seen = std::rc::Rc::new(Cell::new(false));
-    let saw = seen.clone();
+    let seen = Rc::new(Cell::new(false));
+    let (saw, held) = (seen.clone(), lock.clone());
     let holder = &*actor;
     actor.at_look.replace(Some(Box::new({
         let looks: *const Actor = holder;
         move || {
             let release = Box::new(move || {
                 // SAFETY: the test has it.
-                unsafe { lock.unlock() };
-                assert!(!lock.is_locked() && !lock.try_lock(), "it is kept for the waiter");
+                unsafe { held.unlock() };
+                assert!(!held.is_locked() && !held.try_lock(), "it is kept for the waiter");
                 saw.set(true);
             });
             // SAFETY: the actor lives through the test; its cell is not borrowed during a call.
@@ -116,20 +117,20 @@ fn a_waiter_that_loses_for_half_a_millisecond_reserves_the_lock() {
 
 #[test]
 fn a_reservation_is_over_after_fifty_microseconds() {
-    let lock: &'static RawLock = Box::leak(Box::new(RawLock::new()));
+    let lock = RawLock::new();
     let actor = Actor::new();
-    let mut waiting = actor.wait_for(lock);
+    let mut waiting = actor.wait_for(&lock);
     assert!(lock.try_lock());
     let ticket = waiting.park();
-    barge(lock);
+    barge(&lock);
     assert!(!waiting.has_it(ticket));
     let ticket = waiting.park();
     actor.time.set(PATIENCE);
-    barge(lock);
+    barge(&lock);
     assert!(!waiting.has_it(ticket));
     // Nobody lets go meanwhile: it waits again, and others may barge again.
     let ticket = waiting.park();
-    barge(lock);
+    barge(&lock);
     assert!(!waiting.has_it(ticket));
 }
 
