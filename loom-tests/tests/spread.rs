@@ -180,7 +180,7 @@ fn a_notice_reaches_a_thread_that_blocks() {
             }
             looks += 1;
             // SAFETY: this is its thread.
-            unsafe { ForeignContext::block(context, None) };
+            let _ = unsafe { ForeignContext::block(context, None) };
         }
         assert!(maker.join().unwrap());
         // SAFETY: O2.

@@ -35,7 +35,7 @@ mod cell;
 
 use std::sync::Arc;
 
-use forebear_context::context::Cause;
+use forebear_context::context::{Cause, ForeignContext};
 use forebear_context::shim::thread;
 use forebear_runtime::model::word::{CLAIMED, HANDLE, LINK, QUEUED, SPAWNED, SUBMITTED, WAITERS};
 
@@ -173,6 +173,28 @@ fn a_thread_that_is_woken_may_go() {
             thread::spawn(move || job.execute(true))
         };
         let waiter = job.waiter(&BLOCKING);
+        answers.note(told(job.wait(&waiter, true, None)));
+        waiter.end();
+        job.drop_handle();
+        finisher.join().unwrap();
+        job.check();
+    });
+}
+
+/// The same of one that is nudged: that is no end, and its wait may be ended right after it.
+#[test]
+fn a_thread_that_is_nudged_and_then_woken_may_go() {
+    exhaust(&["over", "parked"], |answers| {
+        let job = Job::new(CLAIMED | SUBMITTED | HANDLE | LINK);
+        let waiter = job.waiter(&BLOCKING);
+        let finisher = {
+            let (job, waiter) = (Arc::clone(&job), Arc::clone(&waiter));
+            thread::spawn(move || {
+                // SAFETY: a waiter begins with a foreign context, which goes when this thread has ended its wait.
+                unsafe { ForeignContext::nudge(waiter.context().into()) };
+                job.execute(true);
+            })
+        };
         answers.note(told(job.wait(&waiter, true, None)));
         waiter.end();
         job.drop_handle();

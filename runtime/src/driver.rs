@@ -201,21 +201,26 @@ impl Driven {
         ends
     }
 
-    /// Blocks until a seat may be free, the wait of `context` is over, or it is nudged otherwise.
+    /// Blocks until a seat may be free, the wait of `context` is over, or it is nudged otherwise. As for [`ForeignContext::block`],
+    /// whether it is over.
     ///
     /// # Safety
     ///
     /// As [`ForeignContext::block`].
-    unsafe fn block_for_seat(&self, context: &Context, deadline: Option<Instant>) {
+    unsafe fn block_for_seat(&self, context: &Context, deadline: Option<Instant>) -> bool {
         let host = Host(NonNull::from(context));
         let mut seats = self.lock();
         if seats.taken.iter().all(Option::is_some) {
             seats.waiting.push(host);
             drop(seats);
             // SAFETY: by contract.
-            unsafe { ForeignContext::block(context, deadline) };
+            let over = unsafe { ForeignContext::block(context, deadline) };
             self.lock().waiting.retain(|waiting| *waiting != host);
+            return over;
         }
+        drop(seats);
+        // SAFETY: by contract. It does not block.
+        !context.is_waiting() && unsafe { ForeignContext::block(context, deadline) }
     }
 
     /// Moves a virtual clock to the next deadline; false if there is neither.
@@ -323,12 +328,12 @@ pub(crate) fn may_leave(strand: &Strand) -> bool {
     strand.context().no_suspend().get() == 0 && !std::thread::panicking()
 }
 
-/// The wait of a foreign thread: drives until it is over or, as any block, perhaps earlier.
+/// The wait of a foreign thread: drives until it is over or, as any block, perhaps earlier. Whether it is over.
 ///
 /// # Safety
 ///
 /// As [`ForeignContext::block`]; `strand` is the thread's, and the context its.
-pub(crate) unsafe fn wait(strand: &Strand, deadline: Option<Instant>) {
+pub(crate) unsafe fn wait(strand: &Strand, deadline: Option<Instant>) -> bool {
     let context = strand.context();
     let (seats, lacking) = foreign::seats();
     // Also after a nudge: this is called until the wait is over.
@@ -356,19 +361,18 @@ pub(crate) unsafe fn wait(strand: &Strand, deadline: Option<Instant>) {
             }
             seats.iter().for_each(|seat| seat.shared.slab.trim());
             // SAFETY: by contract.
-            unsafe { ForeignContext::block(context, deadline) };
+            let _ = unsafe { ForeignContext::block(context, deadline) };
         }
     } else {
         request_pool::unstick();
         if let Some(driven) = lacking.as_ref().and_then(|shared| shared.driven.as_ref()) {
             // SAFETY: by contract.
-            unsafe { driven.block_for_seat(context, deadline) };
-            return;
+            return unsafe { driven.block_for_seat(context, deadline) };
         }
     }
     // Also if it is settled: its waker may still hold the lock (C1).
     // SAFETY: by contract.
-    unsafe { ForeignContext::block(context, deadline) };
+    let over = unsafe { ForeignContext::block(context, deadline) };
     for seat in &seats {
         if seat.shared.signals.is_stopping() {
             while seat.worker().step(strand) {}
@@ -378,6 +382,7 @@ pub(crate) unsafe fn wait(strand: &Strand, deadline: Option<Instant>) {
             }
         }
     }
+    over
 }
 
 /// A yield of a foreign thread: lets what is ready run once. False: there is nothing.

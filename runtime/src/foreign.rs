@@ -242,8 +242,9 @@ unsafe fn prepare(context: &Context, deadline: Option<Instant>) -> Option<NonNul
     let strand = unsafe { &of(context).strand };
     // If its wait is ended here it does not block.
     parked::enter(strand);
+    // Until whoever has ended it is done with the context (C1), also after a nudge.
     // SAFETY: by the table: `ForeignContext` is the first field, and this is its thread.
-    unsafe { driver::wait(strand, deadline) };
+    while !unsafe { driver::wait(strand, deadline) } {}
     parked::leave(context);
     None
 }

@@ -1,7 +1,8 @@
 //! The context of a thread that is no worker: parking blocks it.
 //!
 //! The slot is settled under a mutex, so a waker's last touch is the unlocking: the waiter may end, thread and all, as
-//! soon as it has had the lock since (C1). It has, since a park always goes through [`block`](ForeignContext::block),
+//! soon as it has had the lock since (C1). It has, since a park always goes through [`block`](ForeignContext::block) until
+//! that has seen the wait settled (a nudge is no end, and the wait may be settled right after it),
 //! also if the slot is settled by then: a waiter that merely saw the slot could go while its waker still stands between
 //! settling and unlocking.
 
@@ -64,12 +65,14 @@ impl ForeignContext {
         &self.context
     }
 
-    /// Blocks the thread until the wait is settled, or its deadline settles it, or it is [nudged](Self::nudge).
+    /// Blocks the thread until the wait is settled, or its deadline settles it, or it is [nudged](Self::nudge). Whether it was settled,
+    /// and whoever did it is done with the context; if not, this is to be called again.
     ///
     /// # Safety
     ///
     /// `context` is the first field of a `ForeignContext`, and this is its thread.
-    pub unsafe fn block(context: &Context, deadline: Option<Instant>) {
+    #[must_use = "a wait that is not over is gone on with"]
+    pub unsafe fn block(context: &Context, deadline: Option<Instant>) -> bool {
         // SAFETY: by contract and `repr(C)`.
         let this = unsafe { &*std::ptr::from_ref(context).cast::<ForeignContext>() };
         let Ok(mut guard) = this.lock.lock() else { std::process::abort() };
@@ -96,6 +99,11 @@ impl ForeignContext {
                 }
             }
         }
+        #[cfg(mutant = "nudge_ends_a_park")]
+        return true;
+        // Before the lock is given up: nobody settles it without.
+        #[cfg(not(mutant = "nudge_ends_a_park"))]
+        !context.is_waiting()
     }
 
     /// Has the thread return from [`block`](Self::block), now or when it next comes there, though its wait goes on: the owner
@@ -123,7 +131,7 @@ impl ForeignContext {
         let Ok(guard) = this.lock.lock() else { std::process::abort() };
         let won = this.context.settle(ticket, cause);
         // Loom switches at its own operations only, and would find nothing between these two.
-        #[cfg(mutant = "settled_skips_prepare")]
+        #[cfg(any(mutant = "settled_skips_prepare", mutant = "nudge_ends_a_park"))]
         crate::shim::thread::yield_now();
         if won {
             this.settled.notify_all();
@@ -166,8 +174,9 @@ impl Context {
 }
 
 unsafe fn prepare(context: &Context, deadline: Option<Instant>) -> Option<NonNull<Context>> {
+    // Until it was seen settled under the lock (C1), also after a nudge.
     // SAFETY: this table is given to foreign contexts only; `prepare` is called on the context's own thread.
-    unsafe { ForeignContext::block(context, deadline) };
+    while !unsafe { ForeignContext::block(context, deadline) } {}
     None
 }
 

@@ -135,7 +135,7 @@ impl fmt::Debug for Waiter {
 
 unsafe fn block(context: &Context, deadline: Option<Instant>) -> Option<NonNull<Context>> {
     // SAFETY: the table is given to waiters only, which begin with a foreign context.
-    unsafe { ForeignContext::block(context, deadline) };
+    while !unsafe { ForeignContext::block(context, deadline) } {}
     None
 }
 

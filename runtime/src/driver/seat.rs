@@ -55,7 +55,7 @@ impl Seat {
             }
             let ticket = context.begin(Reason::None, ptr::null_mut());
             // SAFETY: the thread's own strand is foreign, and this is its thread. It returns when it is nudged.
-            unsafe { ForeignContext::block(context, None) };
+            let _ = unsafe { ForeignContext::block(context, None) };
             context.abandon(ticket);
         }
     }
