@@ -8,7 +8,7 @@
 
 use std::cell::Cell;
 use std::ptr::NonNull;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicPtr, Ordering}; // not modelled: a static, set once
 use std::time::Instant;
 
 use super::{Alarm, Cause, Context, OwnerWait, Table, Ticket, current, set_current};
@@ -254,7 +254,7 @@ unsafe fn name(_: &Context, with: &mut dyn FnMut(&str)) {
 type Provider = fn() -> Option<NonNull<Context>>;
 
 /// Set by the first runtime, for good: what a thread of the user's waits by is a runtime's to know then.
-static PROVIDER: OnceLock<Provider> = OnceLock::new();
+static PROVIDER: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 
 /// From now on a thread that has no context gets its own from `provider`. The first call counts.
 ///
@@ -262,7 +262,12 @@ static PROVIDER: OnceLock<Provider> = OnceLock::new();
 ///
 /// What it answers is current, and stays so and valid until the thread ends.
 pub unsafe fn provide_foreign(provider: fn() -> Option<NonNull<Context>>) {
-    PROVIDER.get_or_init(|| provider);
+    let _ = PROVIDER.compare_exchange(
+        std::ptr::null_mut(),
+        provider as *mut (),
+        Ordering::Release,
+        Ordering::Relaxed,
+    );
 }
 
 /// Calls `f` with the current context, or with one made for the call if this thread has none.
@@ -277,7 +282,13 @@ pub fn with_foreign<R>(f: impl FnOnce(&Context) -> R) -> R {
 
 #[cold]
 fn provided() -> Option<NonNull<Context>> {
-    PROVIDER.get().and_then(|provider| provider())
+    let provider = PROVIDER.load(Ordering::Acquire);
+    if provider.is_null() {
+        return None;
+    }
+    // SAFETY: nothing else is ever put there than such a function.
+    let provider = unsafe { std::mem::transmute::<*mut (), Provider>(provider) };
+    provider()
 }
 
 #[cold]
