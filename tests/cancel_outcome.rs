@@ -23,7 +23,7 @@ use forebear::{
     check_cancelled, spawn, yield_now,
 };
 use support::order::root;
-use support::{Count, inside_each, on_each, runtime};
+use support::{Count, Flag, inside_each, on_each, runtime};
 
 /// An error of the user's that shows the one below as its own.
 #[derive(Debug)]
@@ -325,11 +325,14 @@ fn cancelled_is_told_apart_from_what_targets_answer() {
         let gate = Gate::new(runtime);
         let closed = gate.request();
         let failures = Arc::new(Mutex::new(Vec::<WaitError>::new()));
-        let notes = failures.clone();
+        let (notes, first) = (failures.clone(), Flag::new());
+        let past = first.clone();
         let rounds = root(runtime).spawn(move || {
             for _ in 0..10 {
                 let bad = spawn(|| -> () { panic!("bad") });
-                let answers = [bad.wait().copied(), closed.wait().copied()];
+                let told = bad.wait().copied();
+                past.raise();
+                let answers = [told, closed.wait().copied()];
                 for error in answers.into_iter().filter_map(Result::err) {
                     if error.is_cancelled() {
                         return;
@@ -338,6 +341,8 @@ fn cancelled_is_told_apart_from_what_targets_answer() {
                 }
             }
         });
+        // Not asleep in front of the first, which another worker may run.
+        first.wait();
         asleep(&rounds);
         rounds.cancel();
         ends_cancelled(&rounds);
