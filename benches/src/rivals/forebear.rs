@@ -196,9 +196,16 @@ fn root(children: u64) -> u64 {
 }
 
 impl Forebear {
-    fn turns(&self, tasks: u64, yields: u64, pause: impl Fn() + Copy + Send + 'static) -> Run {
+    fn turns<const CALLS: u8>(&self, tasks: u64, yields: u64) -> Run {
         let turn = move || {
-            (0..yields).for_each(|_| pause());
+            for _ in 0..yields {
+                // Called by name: a function that is handed over is called through a shim that is not always inlined.
+                match CALLS {
+                    0 => pause(),
+                    1 => behind_one(),
+                    _ => behind_three(),
+                }
+            }
             yields
         };
         self.runtime.run(move || Run::timed(|| sum((0..tasks).map(|_| spawn(turn)).collect())))
@@ -209,9 +216,9 @@ impl Rival for Forebear {
     fn run(&self, load: Load) -> Option<Run> {
         let rt = &self.runtime;
         Some(match load {
-            Load::Switch { tasks, yields, calls: 0 } => self.turns(tasks, yields, pause),
-            Load::Switch { tasks, yields, calls: 1 } => self.turns(tasks, yields, behind_one),
-            Load::Switch { tasks, yields, .. } => self.turns(tasks, yields, behind_three),
+            Load::Switch { tasks, yields, calls: 0 } => self.turns::<0>(tasks, yields),
+            Load::Switch { tasks, yields, calls: 1 } => self.turns::<1>(tasks, yields),
+            Load::Switch { tasks, yields, .. } => self.turns::<3>(tasks, yields),
             Load::Fib { n, how: How::Join | How::Scope } => rt.run(|| Run::timed(|| fib_join(n))),
             Load::Fib { n, how: How::Value } => rt.run(|| Run::timed(|| fib_value(n))),
             Load::Fib { n, how: How::Reference } => rt.run(|| Run::timed(|| fib_reference(n))),
