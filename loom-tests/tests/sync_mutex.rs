@@ -164,6 +164,35 @@ fn a_hand_over_meets_a_waiter_that_leaves() {
 }
 
 #[test]
+fn one_that_gives_way_is_seen_to() {
+    explore(&["had", "left"], |answers| {
+        let lock = shared();
+        let own = Party::new(7);
+        let held = own.on(|| lock.lock());
+        let answers = answers.clone();
+        // While this one stands there, the lock is not forgotten when it is free.
+        let (leaver, leaving) =
+            party(8, &lock, move |lock| match lock.lock_timeout(Duration::from_secs(1)) {
+                Ok(_) => answers.note("had"),
+                Err(_) => answers.note("left"),
+            });
+        let woken = party(7, &lock, move |lock| {
+            let held = lock.lock();
+            leaver.end_wait(Cause::TimedOut);
+            held.add();
+        });
+        own.on(|| {
+            drop(held);
+            // The other of this worker may have been woken, and is on its way.
+            lock.lock().add();
+        });
+        leaving.join().unwrap();
+        woken.1.join().unwrap();
+        assert_eq!(lock.try_lock().map(|held| held.get()), Some(2));
+    });
+}
+
+#[test]
 fn a_waiter_that_loses_again_and_again_has_it_in_the_end() {
     explore(&[], |_| {
         let lock = shared();

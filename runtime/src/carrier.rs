@@ -90,6 +90,7 @@ static TABLE: Table = Table {
     wait_for_owner,
     verdict,
     gave_back,
+    shares_thread,
     turn,
 };
 
@@ -350,6 +351,11 @@ unsafe fn wait_for_owner(
 ) -> Option<Cycle> {
     // SAFETY: by the table.
     unsafe { owner::wait_for_owner(strand_of(context), ticket, wait, limited) }
+}
+
+unsafe fn shares_thread(context: &Context, holder: NonNull<Context>) -> bool {
+    // SAFETY: by the table.
+    owner::shares_worker(unsafe { strand_of(context) }, holder)
 }
 
 unsafe fn verdict(context: &Context, ticket: Ticket) -> Option<Cycle> {

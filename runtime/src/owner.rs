@@ -6,6 +6,8 @@
 //! Urgency goes from the waiter to the holder's stack, and on to what that waits for ([`urgency`]). It falls when the holder has
 //! given back the last lock that it holds: then it is as urgent as the requests on it, and nothing more.
 
+use std::ptr::NonNull;
+
 use forebear_context::context::{Context, OwnerWait, Ticket};
 use forebear_context::error::Cycle;
 use forebear_context::shim::atomic::Ordering;
@@ -30,6 +32,14 @@ pub(crate) unsafe fn wait_for_owner(
     let raise = |holder: &Context| urgency::raise_holder(here, holder, key);
     // SAFETY: by contract.
     unsafe { cycle::bind_to_owner(strand, ticket, wait, limited, raise) }
+}
+
+/// Whether the context, which a lock has named for its holder, is on the worker of this strand. On the strand's own stack.
+pub(crate) fn shares_worker(strand: &Strand, holder: NonNull<Context>) -> bool {
+    let (worker, place) = (strand.worker(), strand.context().place().get());
+    let mut shares = false;
+    cycle::with_holder(worker, holder, |holder| shares = place != 0 && holder.place().get() == place);
+    shares
 }
 
 /// The circle for which the strand's wait was ended.

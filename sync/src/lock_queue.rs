@@ -3,7 +3,8 @@
 //! Two heaps, as in the request framework that forebear comes from (its `RequestLockQueue`): places are popped from one of them by
 //! urgency; who has been woken and finds the lock taken all the same puts itself back onto *the other*; when the first is empty the
 //! two are swapped. So an urgent waiter that cannot go on yet, and puts itself back, does not starve the others: each of them is
-//! popped once before it comes again. A newcomer stands with those that are popped from now.
+//! popped once before it comes again. A newcomer stands with those that are popped from now, unless somebody has put itself back who is as
+//! urgent: then it stands behind that one, on the other heap. So newcomers do not starve those who have lost, either.
 //!
 //! # Who wakes whom
 //!
@@ -74,6 +75,12 @@ impl<T> Place<T> {
         self.stands.get() != NOWHERE
     }
 
+    /// On which thread its waiter is: [`Context::place`].
+    pub(crate) fn on(&self) -> usize {
+        // SAFETY: it is the waiter's own, or L2.
+        unsafe { self.context.as_ref() }.place().get()
+    }
+
     /// The root key it stands by; smaller goes first.
     pub fn key(&self) -> u64 {
         self.links.key.get().0
@@ -129,7 +136,7 @@ impl<T> LockQueue<T> {
         place != 0 && self.place.get() == place
     }
 
-    /// Puts a newcomer where it is popped from now, by its key.
+    /// Puts a newcomer where it is popped from now, by its key, or behind who has put itself back and is as urgent.
     ///
     /// # Safety
     ///
@@ -137,8 +144,13 @@ impl<T> LockQueue<T> {
     pub unsafe fn enter(&self, place: &Place<T>) {
         self.came.set(self.came.get() + 1);
         place.links.key.set((place.links.key.get().0, self.came.get()));
+        let (popped, pushed) = (self.popping.get(), 1 - self.popping.get());
+        // SAFETY: L1, L2.
+        let loser = unsafe { self.heaps[usize::from(pushed)].first().map(|first| first.as_ref().key()) };
         // SAFETY: by contract.
-        unsafe { self.put(place, self.popping.get()) };
+        unsafe {
+            self.put(place, if loser.is_some_and(|loser| loser <= place.key()) { pushed } else { popped })
+        };
     }
 
     /// Puts one back that was popped: it is popped again when all those have been that stand here now.

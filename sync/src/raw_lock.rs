@@ -23,7 +23,11 @@
 //! A release wakes the most urgent waiter, and leaves the lock free: whoever runs may barge, since to give the lock to a request that is
 //! pinned behind a busy worker would stop everybody. It hands over only where that can stop nobody: all who wait are of the very worker
 //! that releases. A waiter that loses puts itself back ([`LockQueue::push`]). If it loses again [`PATIENCE`] or more after its first loss
-//! it raises `RESERVED` and looks for the lock while it keeps running, for [`RESERVATION`] at most; a release leaves it the lock then.
+//! it raises `RESERVED` and looks for the lock while it keeps running, for [`RESERVATION`] at most; a release leaves it the lock then. It
+//! does not if the holder is of its own thread, which cannot let go while this one looks.
+//!
+//! Nor does anybody barge past a waiter of its own thread that has been woken and is as urgent: that one can only run when the barger waits. So
+//! the newcomer *gives way*: it stands in the queue although the lock is free. For everybody else it stays free.
 //!
 //! A newcomer looks a few times before it waits, but only while nobody is queued: with others there already the lock is held for long.
 //!
@@ -35,6 +39,10 @@
 //! *Release against a leaver.* The release chooses under the queue's lock; who has left its wait refuses, and the next is chosen. Who was
 //! chosen goes on with *woken*, and takes the lock or stands in the queue again: so a wake-up is never lost.
 //!
+//! *Giving way against the end of all waiting.* One may stand in the queue of a free lock only while somebody is on the way who sees to it. That
+//! is so as long as `PARKED` stands on the free lock (R2): who was chosen takes it, or loses to somebody who has it, and the next
+//! release comes by the queue. `PARKED` goes only under the queue's lock, so whoever stands there beside it is found.
+//!
 //! *The lock's memory.* The release touches the lock last when it lets go of the word: whoever has it then may free it. The queue has
 //! been left before, and whoever was chosen is woken after, by its own place, which stays until then (L3).
 //!
@@ -45,8 +53,8 @@
 //! # Invariants
 //!
 //! * **R1** `LOCKED` is set by whoever takes the lock and cleared by its release alone.
-//! * **R2** `PARKED` is set and cleared under the queue's lock; set only beside `LOCKED`. While somebody stands in the queue it is set,
-//!   or a chosen waiter is on its way, which sees to the rest.
+//! * **R2** `PARKED` is set and cleared under the queue's lock; set only beside `LOCKED` or `RESERVED`, and cleared when nobody stands in
+//!   the queue. So while it stands on a free lock, somebody who was chosen or has reserved it is on the way.
 //! * **R3** One waiter at a time has raised `RESERVED`; it alone clears it.
 
 use std::cell::Cell;
@@ -57,7 +65,7 @@ use std::time::{Duration, Instant};
 
 use forebear_context::context::{Cause, Context, Lock, OwnerWait, Reason, Ticket, current};
 use forebear_context::error::Cycle;
-use forebear_context::shim::atomic::{AtomicPtr, Ordering};
+use forebear_context::shim::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use forebear_context::shim::hint;
 
 use crate::guarded::Guarded;
@@ -107,7 +115,23 @@ type Handed = Cell<bool>;
 #[derive(Debug)]
 pub(crate) struct RawLock {
     word: AtomicPtr<Context>,
-    queue: Guarded<LockQueue<Handed>>,
+    /// [`Line::woken`]'s place once more, for a look without the line's lock: a hint.
+    woken_on: AtomicUsize,
+    line: Guarded<Line>,
+}
+
+/// Who waits.
+#[derive(Debug)]
+struct Line {
+    queue: LockQueue<Handed>,
+    /// The place and the root key of the waiter that was woken last.
+    woken: Cell<(usize, u64)>,
+}
+
+impl Line {
+    const fn new() -> Line {
+        Line { queue: LockQueue::new(), woken: Cell::new((0, 0)) }
+    }
 }
 
 /// The word holds an address, and nothing that a panic could leave half done.
@@ -214,12 +238,20 @@ pub(crate) fn gave_back(here: Option<&Context>) {
 impl RawLock {
     #[cfg(not(loom))]
     pub(crate) const fn new() -> RawLock {
-        RawLock { word: AtomicPtr::new(ptr::null_mut()), queue: Guarded::new(LockQueue::new()) }
+        RawLock {
+            word: AtomicPtr::new(ptr::null_mut()),
+            woken_on: AtomicUsize::new(0),
+            line: Guarded::new(Line::new()),
+        }
     }
 
     #[cfg(loom)]
     pub(crate) fn new() -> RawLock {
-        RawLock { word: AtomicPtr::new(ptr::null_mut()), queue: Guarded::new(LockQueue::new()) }
+        RawLock {
+            word: AtomicPtr::new(ptr::null_mut()),
+            woken_on: AtomicUsize::new(0),
+            line: Guarded::new(Line::new()),
+        }
     }
 
     pub(crate) fn is_locked(&self) -> bool {
@@ -344,7 +376,8 @@ impl RawLock {
                     Err(_) => continue,
                 }
             }
-            let chosen = self.queue.with(|queue| {
+            let chosen = self.line.with(|line| {
+                let queue = &line.queue;
                 let local = queue.is_all_of(place);
                 // SAFETY: L1; it is woken below.
                 let chosen = unsafe { queue.choose() };
@@ -363,7 +396,12 @@ impl RawLock {
                         if stay != !0 {
                             self.change(|word| word.map_addr(|at| at & stay));
                         }
-                        chosen.map(|chosen| (chosen, None))
+                        chosen.map(|chosen| {
+                            let on = chosen.context().place().get();
+                            line.woken.set((on, chosen.place().key()));
+                            self.woken_on.store(on, Ordering::Relaxed);
+                            (chosen, None)
+                        })
                     }
                 }
             });
@@ -452,8 +490,9 @@ impl Waiting<'_> {
                 hint::spin_loop();
             }
         }
+        let mut gives_way = !self.came && self.terms.deadline.is_none() && lock.is_left_to(context);
         loop {
-            if lock.barge(self.holder) {
+            if !gives_way && lock.barge(self.holder) {
                 return Step::Taken;
             }
             context.about_to_wait(self.terms.of.what);
@@ -472,8 +511,9 @@ impl Waiting<'_> {
             } else {
                 self.place.write(Place::new(context, ticket, Cell::new(false)))
             };
-            if !lock.park(place, self.came) {
+            if !lock.park(place, self.came, gives_way) {
                 context.abandon(ticket);
+                gives_way = false;
                 continue;
             }
             self.came = true;
@@ -501,8 +541,18 @@ impl Waiting<'_> {
                 self.first_loss = Some(now);
                 false
             }
-            Some(first) => now.saturating_duration_since(first) >= PATIENCE && self.reserve(now),
+            Some(first) => {
+                now.saturating_duration_since(first) >= PATIENCE && !self.is_in_the_way() && self.reserve(now)
+            }
         }
+    }
+
+    /// Whether the holder is of this very thread: to look for the lock while it cannot go on would be in vain.
+    fn is_in_the_way(&self) -> bool {
+        NonNull::new(self.lock.holder().cast_mut()).is_some_and(|holder| {
+            // SAFETY: its own table, on its own stack.
+            unsafe { (self.context.table().shares_thread)(self.context, holder) }
+        })
     }
 
     /// Keeps others from barging, and looks for the lock for a while. Whether it was had.
@@ -576,9 +626,18 @@ impl Waiting<'_> {
 }
 
 impl RawLock {
+    /// Whether the lock is free, but one of the thread of `context` has been woken for it, which cannot take it before this one waits.
+    fn is_left_to(&self, context: &Context) -> bool {
+        let on = context.place().get();
+        on != 0
+            && bits(self.word.load(Ordering::Relaxed)) & (LOCKED | RESERVED | PARKED) == PARKED
+            && self.woken_on.load(Ordering::Relaxed) == on
+    }
+
     /// Puts a waiter into the queue; false if the lock is free.
-    fn park(&self, place: &Place<Handed>, came: bool) -> bool {
-        self.queue.with(|queue| {
+    fn park(&self, place: &Place<Handed>, came: bool, gives_way: bool) -> bool {
+        self.line.with(|line| {
+            let queue = &line.queue;
             let mut word = self.word.load(Ordering::Relaxed);
             // While PARKED stands, whoever lets go of the lock comes here first, and finds this place (R2): nothing is to be said by an
             // exchange.
@@ -590,7 +649,14 @@ impl RawLock {
             }
             #[cfg(not(mutant = "park_does_not_look"))]
             if bits(word) & (LOCKED | RESERVED) == 0 {
-                return false;
+                // R2: somebody is on the way, and sees to this place, too.
+                let awaited = bits(word) & PARKED != 0;
+                #[cfg(mutant = "gives_way_to_nobody")]
+                let awaited = true;
+                let (on, key) = line.woken.get();
+                if !(gives_way && awaited && on == place.on() && key <= place.key()) {
+                    return false;
+                }
             }
             // SAFETY: L1; L2: the place stays in its frame until it is out.
             unsafe { if came { queue.push(place) } else { queue.enter(place) } };
@@ -600,7 +666,7 @@ impl RawLock {
 
     /// A waiter goes that was not chosen.
     fn leave(&self, place: &Place<Handed>) {
-        self.queue.with(|queue| {
+        self.line.with(|Line { queue, .. }| {
             // SAFETY: L1.
             unsafe { queue.remove(place) };
             if queue.is_empty() {
@@ -624,7 +690,7 @@ unsafe fn promote(lock: NonNull<()>, node: NonNull<()>, key: u64) {
     // SAFETY: as above.
     let (lock, place) = unsafe { (lock.cast::<RawLock>().as_ref(), node.cast::<Place<Handed>>().as_ref()) };
     // SAFETY: L1.
-    lock.queue.with(|queue| unsafe { queue.promote(place, key) });
+    lock.line.with(|line| unsafe { line.queue.promote(place, key) });
 }
 
 impl std::fmt::Debug for Waiting<'_> {

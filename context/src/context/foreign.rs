@@ -46,6 +46,7 @@ impl ForeignContext {
         wait_for_owner,
         verdict,
         gave_back,
+        shares_thread,
         turn,
     };
 
@@ -217,6 +218,10 @@ unsafe fn verdict(_: &Context, _: Ticket) -> Option<Cycle> {
 }
 
 unsafe fn gave_back(_: &Context) {}
+
+unsafe fn shares_thread(_: &Context, _: NonNull<Context>) -> bool {
+    false
+}
 
 #[cfg(not(loom))]
 crate::shim::thread_local! {

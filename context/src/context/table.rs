@@ -50,6 +50,9 @@ pub struct Table {
     pub verdict: unsafe fn(&Context, Ticket) -> Option<Cycle>,
     /// It has given back what others wait for, and is only as urgent as its requests. On the context's own stack.
     pub gave_back: unsafe fn(&Context),
+    /// Whether the context, which a lock has named for its holder, is of the thread that calls, so that it cannot go on before this one
+    /// waits. False if that is not known. On the context's own stack.
+    pub shares_thread: unsafe fn(&Context, holder: NonNull<Context>) -> bool,
     /// A number that differs from one call to the next, for choices that should not always fall out the same. On the context's own
     /// stack.
     pub turn: unsafe fn(&Context) -> u64,

@@ -18,7 +18,7 @@ struct Actor {
     at_look: RefCell<Option<Box<dyn FnOnce()>>>,
 }
 
-static TABLE: Table = Table { now, ..ForeignContext::TABLE };
+static TABLE: Table = Table { now, shares_thread, ..ForeignContext::TABLE };
 static LOCK: Lock = called("Mutex");
 
 unsafe fn now(context: &Context) -> Instant {
@@ -30,6 +30,11 @@ unsafe fn now(context: &Context) -> Instant {
         call();
     }
     *BEGIN.get_or_init(Instant::now) + actor.time.get()
+}
+
+unsafe fn shares_thread(context: &Context, holder: NonNull<Context>) -> bool {
+    // SAFETY: the holders are actors, which live through the test.
+    context.place().get() != 0 && context.place() == unsafe { holder.as_ref() }.place()
 }
 
 impl Actor {
@@ -153,6 +158,135 @@ fn one_that_lost_stands_behind_those_that_have_not_been_woken() {
     assert!(first.has_it(one));
     // SAFETY: the first has it.
     unsafe { lock.unlock() };
+}
+
+#[test]
+fn newcomers_do_not_pass_those_that_have_lost() {
+    let lock = RawLock::new();
+    let [loser, third, fourth] = [0; 3].map(|_| Actor::new());
+    assert!(lock.try_lock());
+    let (mut first, mut other) = (loser.wait_for(&lock), third.wait_for(&lock));
+    let (one, two) = (first.park(), other.park());
+    barge(&lock);
+    assert!(!first.has_it(one), "the older was woken, and lost");
+    let one = first.park();
+    // It comes while one stands there still that has not been woken, and would be popped before the loser.
+    let mut newcomer = fourth.wait_for(&lock);
+    let three = newcomer.park();
+    barge(&lock);
+    assert!(!other.has_it(two));
+    // SAFETY: the test has it.
+    unsafe { lock.unlock() };
+    assert!(first.has_it(one), "each has been woken once that came before it");
+    assert!(newcomer.context.is_waiting());
+    // SAFETY: the first has it.
+    unsafe { lock.unlock() };
+    assert!(newcomer.has_it(three));
+    // SAFETY: the newcomer has it.
+    unsafe { lock.unlock() };
+}
+
+/// The lock is held by a context of worker 7, and one of that worker and one of another wait for it. Calls `then` with the holder on that
+/// worker's thread.
+fn held_on_seven(then: impl FnOnce(&RawLock, &Actor, &mut Waiting<'_>, Ticket)) {
+    let lock = RawLock::new();
+    let (one, two, own) = (Actor::new(), Actor::new(), Actor::new());
+    one.context().place().set(7);
+    two.context().place().set(8);
+    own.context().place().set(7);
+    // SAFETY: taken back below.
+    unsafe { forebear_context::context::set_current(Some(NonNull::from(own.context()))) };
+    assert!(lock.try_lock());
+    let (mut first, mut second) = (one.wait_for(&lock), two.wait_for(&lock));
+    let (a, b) = (first.park(), second.park());
+    then(&lock, &own, &mut first, a);
+    assert!(second.has_it(b));
+    // SAFETY: the second has it.
+    unsafe { lock.unlock() };
+    assert!(!lock.is_locked());
+    // SAFETY: no context is always valid.
+    unsafe { forebear_context::context::set_current(None) };
+}
+
+#[test]
+fn a_newcomer_gives_way_to_one_of_its_worker_that_was_woken() {
+    held_on_seven(|lock, own, first, a| {
+        // SAFETY: the test has it.
+        unsafe { lock.unlock() };
+        assert!(!lock.is_locked(), "others may have it");
+        let mut again = own.wait_for(lock);
+        let ticket = again.park();
+        assert!(first.has_it(a), "that one could not have run before");
+        // One that stands there goes on as any other: after those who came before.
+        // SAFETY: the first has it.
+        unsafe { lock.unlock() };
+        // The other worker's was woken; it has been before this one, but is not there yet.
+        assert!(again.context.is_waiting());
+        assert!(lock.try_lock());
+        // SAFETY: the test has it.
+        unsafe { lock.unlock() };
+        assert!(again.has_it(ticket));
+        // SAFETY: as it says.
+        unsafe { lock.unlock() };
+    });
+}
+
+#[test]
+fn a_newcomer_that_is_more_urgent_or_in_a_hurry_does_not_give_way() {
+    held_on_seven(|lock, own, first, a| {
+        // SAFETY: the test has it.
+        unsafe { lock.unlock() };
+        let terms = Terms { deadline: Some(Instant::now()), ..own.wait_for(lock).terms };
+        assert!(matches!(lock.waiting(own.context(), terms).prepare(), Step::Taken));
+        assert!(!first.has_it(a));
+        let a = first.park();
+        // SAFETY: taken above. The other worker's is woken now.
+        unsafe { lock.unlock() };
+        assert!(
+            matches!(own.wait_for(lock).prepare(), Step::Taken),
+            "that one needs no wait of this worker's"
+        );
+        // SAFETY: taken above.
+        unsafe { lock.unlock() };
+        assert!(first.has_it(a));
+        // SAFETY: as it says.
+        unsafe { lock.unlock() };
+    });
+}
+
+#[test]
+fn one_that_loses_to_its_own_worker_does_not_reserve() {
+    let lock = RawLock::new();
+    let (own, other) = (Actor::new(), Actor::new());
+    own.context().place().set(7);
+    other.context().place().set(7);
+    // SAFETY: taken back below.
+    unsafe { forebear_context::context::set_current(Some(NonNull::from(own.context()))) };
+    assert!(lock.try_lock());
+    let far = Actor::new();
+    far.context().place().set(8);
+    let mut waiting = other.wait_for(&lock);
+    let mut far = far.wait_for(&lock);
+    let (mut ticket, mut elsewhere) = (waiting.park(), far.park());
+    for step in [0, 600] {
+        other.time.set(other.time.get() + Duration::from_micros(step));
+        barge(&lock);
+        assert!(!waiting.has_it(ticket));
+        // It reads the clock once, when it has lost; looking for the lock it would read it again.
+        let looks: *const Actor = &*other;
+        other.at_look.replace(Some(Box::new(move || {
+            let again = Box::new(|| panic!("it looks for a lock that cannot become free"));
+            // SAFETY: the actor lives through the test; its cell is not borrowed during a call.
+            unsafe { &*looks }.at_look.replace(Some(again));
+        })));
+        ticket = waiting.park();
+        other.at_look.take();
+        barge(&lock);
+        assert!(!far.has_it(elsewhere));
+        elsewhere = far.park();
+    }
+    // SAFETY: no context is always valid.
+    unsafe { forebear_context::context::set_current(None) };
 }
 
 #[test]
