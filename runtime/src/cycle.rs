@@ -28,7 +28,9 @@
 //! # Cost
 //!
 //! A wait that suspends nothing knows nothing of this. One that does has a read-modify-write on its own context more, and one on
-//! the word of each request on its own stack that others know of and nobody is seen to wait for. Only if somebody does it walks.
+//! the word of each request on its own stack that others know of and nobody is seen to wait for. Only if somebody does it walks. A
+//! wait for what a stack of the same worker holds that can go on does not look either, when its stack has looked before: it closes no
+//! circle, and what that stack does later comes after it on this thread.
 //!
 //! # Invariants
 //!
@@ -242,23 +244,38 @@ pub(crate) unsafe fn bind_to_owner(
     limited: bool,
     raise: impl FnOnce(&Context),
 ) -> Option<Cycle> {
-    let mut kept = Kept::by(strand.worker());
+    let (context, mut kept) = (strand.context(), Kept::by(strand.worker()));
+    let mut goes_on_here = false;
     // SAFETY: the wait is this stack's own.
     if let Some(holder) = unsafe { wait.owner() } {
-        kept.with_holder(holder, raise);
+        kept.with_holder(holder, |holder| {
+            goes_on_here = is_of_one_thread(context, holder) && !holder.is_waiting();
+            raise(holder);
+        });
     }
     if limited || !can_be_waited_for(strand) {
         return None;
     }
-    strand.context().lead(Ahead::Owner(NonNull::from(wait)));
+    context.lead(Ahead::Owner(NonNull::from(wait)));
+    if goes_on_here && strand.request().is_some_and(|top| top.state.get() & KNOWN != 0) {
+        // No circle: its holder goes on before this thread does anything else for it. If it waits then, it walks on this thread, and sees
+        // this edge; whoever comes to wait for this stack meets the edge by its bind. Y4: nobody's edge is left to be completed.
+        context.bind(ticket);
+        return None;
+    }
     // SAFETY: by contract.
     unsafe {
-        bind_within(kept, strand, ticket, |mut ring| {
+        bind_within(&mut kept, strand, ticket, |mut ring| {
             let names = name(&ring)?;
             ring.swap_remove(0).end(Cause::Circular);
             Some(Cycle::new(names))
         })
     }
+}
+
+/// Whether both are stacks of one worker.
+pub(crate) fn is_of_one_thread(a: &Context, b: &Context) -> bool {
+    a.place().get() != 0 && a.place().get() == b.place().get()
 }
 
 /// Whether anybody could wait for what is on this stack.
@@ -323,14 +340,14 @@ unsafe fn bind_to<R>(
     told: impl Fn(Vec<Held<'_>>) -> Option<R>,
 ) -> Option<R> {
     // SAFETY: by contract.
-    unsafe { bind_within(Kept::by(strand.worker()), strand, ticket, told) }
+    unsafe { bind_within(&mut Kept::by(strand.worker()), strand, ticket, told) }
 }
 
 /// # Safety
 ///
 /// As [`bind`].
 unsafe fn bind_within<R>(
-    mut kept: Kept<'_>,
+    kept: &mut Kept<'_>,
     strand: &Strand,
     ticket: Ticket,
     told: impl Fn(Vec<Held<'_>>) -> Option<R>,
@@ -339,7 +356,7 @@ unsafe fn bind_within<R>(
     let start = NonNull::from(context);
     let look = || is_waited_for(strand);
     // SAFETY: X1 by Y1 and Y2: a foreign thread's own edges lead to strays all.
-    let mut way = unsafe { context.bind_and_walk(ticket, look, LONGEST, &mut kept) };
+    let mut way = unsafe { context.bind_and_walk(ticket, look, LONGEST, kept) };
     for _ in 0..ATTEMPTS {
         match way {
             Way::End => return None,
@@ -354,7 +371,7 @@ unsafe fn bind_within<R>(
         }
         kept.keep();
         // SAFETY: as above, Y3.
-        if let Some(ring) = unsafe { collect(start, &mut kept) }
+        if let Some(ring) = unsafe { collect(start, kept) }
             && let Some(told) = told(ring)
         {
             return Some(told);
@@ -364,7 +381,7 @@ unsafe fn bind_within<R>(
             return None;
         }
         // SAFETY: as above.
-        way = unsafe { walk(start, LONGEST, &mut kept) };
+        way = unsafe { walk(start, LONGEST, kept) };
     }
     note(strand);
     None

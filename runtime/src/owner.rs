@@ -36,9 +36,9 @@ pub(crate) unsafe fn wait_for_owner(
 
 /// Whether the context, which a lock has named for its holder, is on the worker of this strand. On the strand's own stack.
 pub(crate) fn shares_worker(strand: &Strand, holder: NonNull<Context>) -> bool {
-    let (worker, place) = (strand.worker(), strand.context().place().get());
     let mut shares = false;
-    cycle::with_holder(worker, holder, |holder| shares = place != 0 && holder.place().get() == place);
+    let look = |holder: &Context| shares = cycle::is_of_one_thread(strand.context(), holder);
+    cycle::with_holder(strand.worker(), holder, look);
     shares
 }
 
