@@ -328,7 +328,7 @@ fn urgency_rises_through_three_and_a_lock_and_falls_when_the_lock_is_given_back(
 #[test]
 fn a_circle_of_locks_is_found_and_named() {
     // One that has waited before has looked who waits for it, and need not look again at each wait.
-    for (kind, have_waited) in kinds().into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
+    for (kind, have_waited) in kinds().flat_map(|kind| [(kind, false), (kind, true)]) {
         let _dog = Watchdog::new(format_args!("{kind:?}, {have_waited}"));
         let runtime = kind.build();
         let (a, b) = (Arc::new(Mutex::new(())), Arc::new(Mutex::new(())));

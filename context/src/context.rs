@@ -58,11 +58,13 @@ use crate::shim::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 pub mod edge;
 mod foreign;
 mod owner;
+mod shares;
 mod table;
 mod wait_queue;
 
 pub use self::foreign::{ForeignContext, provide_foreign, with_foreign};
 pub use self::owner::{Lock, OwnerWait};
+pub use self::shares::Shares;
 pub use self::table::{Alarm, NameFn, Table};
 pub use self::wait_queue::{WaitNode, WaitQueue};
 
@@ -217,6 +219,8 @@ pub struct Context {
     unwinding: Cell<bool>,
     /// How many locks were taken on this stack and not given back; who holds one may be waited for.
     locks: Cell<u32>,
+    /// What it holds together with others.
+    shares: Shares,
     /// The same for all contexts of one worker; 0 for a thread of its own.
     place: Cell<usize>,
     /// What this context waits for.
@@ -237,6 +241,7 @@ impl Context {
             no_suspend: Cell::new(0),
             unwinding: Cell::new(false),
             locks: Cell::new(0),
+            shares: Shares::new(),
             place: Cell::new(0),
             reason: AtomicU8::new(Reason::None as u8),
             target: AtomicPtr::new(std::ptr::null_mut()),
@@ -261,6 +266,7 @@ impl Context {
             (&raw mut (*at).no_suspend).write(Cell::new(0));
             (&raw mut (*at).unwinding).write(Cell::new(false));
             (&raw mut (*at).locks).write(Cell::new(0));
+            (&raw mut (*at).shares).write(Shares::new());
             (&raw mut (*at).place).write(Cell::new(0));
         }
     }
@@ -291,6 +297,12 @@ impl Context {
     #[inline(always)]
     pub fn locks(&self) -> &Cell<u32> {
         &self.locks
+    }
+
+    /// What was taken on this stack together with others, and not given back.
+    #[inline(always)]
+    pub fn shares(&self) -> &Shares {
+        &self.shares
     }
 
     /// Which thread this stack is on: the same number, not 0, for all contexts of one worker; 0 for a thread of its own. The

@@ -120,6 +120,12 @@ impl Carrier {
         }
     }
 
+    /// Nothing runs on it, and something is about to. On its own stack.
+    #[inline(always)]
+    pub(crate) fn begins_anew(&self) {
+        self.context.shares().clear();
+    }
+
     /// Where the context of a carrier lies in a slot with this top.
     pub(crate) fn context_in(top: usize) -> NonNull<Context> {
         let at = (top - size_of::<Carrier>()) & !63;
@@ -185,6 +191,7 @@ unsafe fn body(context: NonNull<Context>) -> ! {
     let worker = unsafe { &*carrier.strand.worker };
     loop {
         if let Some(header) = NonNull::new(carrier.pending.replace(ptr::null()).cast_mut()) {
+            carrier.begins_anew();
             // SAFETY: claimed by whoever left it here, with the runner's link.
             unsafe { crate::run::start(&carrier.strand, header) };
             continue;

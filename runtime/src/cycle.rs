@@ -23,7 +23,8 @@
 //! # What is left to a survey
 //!
 //! A walk is cut after [`LONGEST`] edges. It ends at a scope: if it began on one of the scope's jobs, that is a circle; if not,
-//! another job may lead back here. Then it leaves word, and the next worker that has had nothing to do for a tick looks at all.
+//! another job may lead back here. So it does at a writer that waits for all readers of a lock to go: each context knows which locks it
+//! reads ([`Shares`](forebear_context::context::Shares)). Then it leaves word, and the next worker that has had nothing to do for a tick looks at all.
 //!
 //! # Cost
 //!
@@ -256,7 +257,7 @@ pub(crate) unsafe fn bind_to_owner(
     if limited || !can_be_waited_for(strand) {
         return None;
     }
-    context.lead(Ahead::Owner(NonNull::from(wait)));
+    context.lead(wait.whole().map_or(Ahead::Owner(NonNull::from(wait)), Ahead::All));
     if goes_on_here && strand.request().is_some_and(|top| top.state.get() & KNOWN != 0) {
         // No circle: its holder goes on before this thread does anything else for it. If it waits then, it walks on this thread, and sees
         // this edge; whoever comes to wait for this stack meets the edge by its bind. Y4: nobody's edge is left to be completed.
@@ -285,7 +286,7 @@ fn can_be_waited_for(strand: &Strand) -> bool {
 
 /// Whether it holds what others may wait for.
 fn holds_locks(strand: &Strand) -> bool {
-    strand.context().locks().get() > 0
+    strand.context().locks().get() > 0 || !strand.context().shares().is_empty()
 }
 
 /// Leads the edge to where the target stands. If it had not started when the waiter came into the list, whoever started it sees
@@ -362,7 +363,7 @@ unsafe fn bind_within<R>(
             Way::End => return None,
             Way::Round => {}
             // SAFETY: the walk has come there, and goes on keeping strays.
-            Way::All(at) if unsafe { is_job_of_scope_at(strand, at) } => {}
+            Way::All(at) if unsafe { is_part_of_what_is_waited_for_at(strand, at) } => {}
             Way::All(_) if !is_waited_for_in_turn(strand) => return None,
             Way::All(_) | Way::Cut => {
                 note(strand);
@@ -462,19 +463,20 @@ fn is_waited_for_in_turn(strand: &Strand) -> bool {
         })
 }
 
-/// Whether something on `strand` is a job of the scope that is waited for at `at`.
+/// Whether something on `strand` is a part of what is waited for at `at`: a job of the scope, or a reader of the lock.
 ///
 /// # Safety
 ///
 /// Y1 or Y2 for `at`.
-unsafe fn is_job_of_scope_at(strand: &Strand, at: NonNull<Context>) -> bool {
+unsafe fn is_part_of_what_is_waited_for_at(strand: &Strand, at: NonNull<Context>) -> bool {
     // SAFETY: by contract.
     let edge = unsafe { at.as_ref() }.edge();
-    matches!(edge, Some(edge) if matches!(edge.ahead, Ahead::All(scope) if is_job_here(strand, scope)))
+    matches!(edge, Some(edge) if matches!(edge.ahead, Ahead::All(scope) if is_part_here(strand, scope)))
 }
 
-fn is_job_here(strand: &Strand, scope: NonNull<()>) -> bool {
-    on_stack(strand).any(|h| is_job(h, scope))
+/// Whether something on `strand` is a job of the scope that has this address, or it has a share of the lock.
+fn is_part_here(strand: &Strand, whole: NonNull<()>) -> bool {
+    strand.context().shares().have(whole) || on_stack(strand).any(|h| is_job(h, whole))
 }
 
 /// Holds the waits from `start` until one that leads back there. `None`: there is no such way any more.
@@ -508,7 +510,7 @@ unsafe fn collect<'a>(start: NonNull<Context>, guide: &mut dyn Guide) -> Option<
             Ahead::All(scope) => {
                 // SAFETY: a context with an edge is a strand's, and `start` is held.
                 let strand = unsafe { Strand::of(start.as_ref()) };
-                return is_job_here(strand, scope).then_some(ring);
+                return is_part_here(strand, scope).then_some(ring);
             }
             Ahead::Unknown => return None,
         }

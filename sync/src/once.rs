@@ -339,6 +339,7 @@ static ONCE: Lock = Lock {
         // Old news does no harm: see the argument in `forebear_context::context::OwnerWait`'s module, also for the order.
         once.word.load(Ordering::Acquire).map_addr(|at| at & !BITS)
     },
+    shared: false,
     promote: |once, node, key| {
         // SAFETY: as above.
         let (once, place) = unsafe { (once.cast::<Once>().as_ref(), node.cast::<Place>().as_ref()) };

@@ -678,7 +678,7 @@ impl RawLock {
 
 /// What may be asked of a lock that is waited for, which has this name.
 pub(crate) const fn called(what: &'static str) -> Lock {
-    Lock { what, owner, promote }
+    Lock { what, owner, shared: false, promote }
 }
 
 unsafe fn owner(lock: NonNull<()>) -> *const Context {

@@ -49,7 +49,7 @@ use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::time::Instant;
 
-use forebear_context::context::{Context, Lock, Reason, with_foreign};
+use forebear_context::context::{Context, Lock, Reason, current, with_foreign};
 use forebear_context::shim::atomic::{AtomicUsize, Ordering};
 
 use crate::guarded::Guarded;
@@ -159,11 +159,24 @@ impl RawRwLock {
         with_foreign(|context| stay(&Outside(self), context, (), how.terms()))
     }
 
+    /// The calling context has come in, and is to be known for one that reads.
+    #[inline(always)]
+    pub(crate) fn is_read_here(&self) {
+        if let Some(here) = current() {
+            // SAFETY: the calling context.
+            unsafe { here.as_ref() }.shares().took(NonNull::from(self).cast());
+        }
+    }
+
     /// # Safety
     ///
     /// The caller has come in as a reader, and goes once.
     #[inline(always)]
     pub(crate) unsafe fn unlock_read(&self) {
+        if let Some(here) = current() {
+            // SAFETY: the calling context.
+            unsafe { here.as_ref() }.shares().gave(NonNull::from(self).cast());
+        }
         #[cfg(mutant = "reader_goes_relaxed")]
         let was = self.word.fetch_sub(READER, Ordering::Relaxed);
         #[cfg(not(mutant = "reader_goes_relaxed"))]
@@ -500,6 +513,7 @@ static READ: Lock = Lock {
         // SAFETY: by the contract of `OwnerWait`.
         unsafe { lock.cast::<RawRwLock>().as_ref() }.gate.holder()
     },
+    shared: false,
     promote: |lock, node, key| {
         // SAFETY: as above.
         let (lock, place) = unsafe { (lock.cast::<RawRwLock>().as_ref(), node.cast::<Place>().as_ref()) };
@@ -508,5 +522,5 @@ static READ: Lock = Lock {
     },
 };
 
-/// What may be asked where a writer drains: nothing. Who reads is counted, and not known; and nobody else stands there.
-static DRAIN: Lock = Lock { what: WHAT, owner: |_| ptr::null(), promote: |_, _, _| () };
+/// What may be asked where a writer drains. Who reads is counted; their contexts know what they read. Nobody else stands there.
+static DRAIN: Lock = Lock { what: WHAT, owner: |_| ptr::null(), shared: true, promote: |_, _, _| () };

@@ -34,9 +34,11 @@ pub use self::mapped::{MappedRwLockReadGuard, MappedRwLockWriteGuard};
 ///
 /// # Deadlocks
 ///
-/// Who writes, and who reads upgradably, is known: it becomes as urgent as the most urgent waiter, and a circle of untimed waits through
-/// it is found and named. Plain readers are counted, and not known: a circle through one of them is not found. In particular, do not
-/// [`write`](Self::write) while you read, and do not [`read`](Self::read) twice: a writer may stand in between.
+/// Who writes, and who reads upgradably, is known: it becomes as urgent as the most urgent waiter. A circle of untimed waits through
+/// it is found and named, and so is one through a plain reader (of the four locks that one request or thread began to read first, if it reads
+/// more at a time, and while the guard is on the stack that took it): at once if the reader's wait closes it, else when a worker is idle. In
+/// particular, do not [`write`](Self::write) while you read, and do not [`read`](Self::read) twice: a writer may stand in between. Plain
+/// readers do not become more urgent.
 ///
 /// ```
 /// use forebear_sync::RwLock;

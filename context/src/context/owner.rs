@@ -38,6 +38,9 @@ pub struct Lock {
     pub what: &'static str,
     /// The context that holds it now; null if nobody does, or it is not known.
     pub owner: unsafe fn(NonNull<()>) -> *const Context,
+    /// Several may hold it, and the waiter waits for all of them. They have it among their [`Shares`](super::Shares), by its address, and
+    /// `owner` answers nobody.
+    pub shared: bool,
     /// The waiter whose node this is has become more urgent: by the new key. On the thread that the waiter waits on.
     pub promote: unsafe fn(NonNull<()>, node: NonNull<()>, key: u64),
 }
@@ -75,6 +78,11 @@ impl OwnerWait {
     pub unsafe fn owner(&self) -> Option<NonNull<Context>> {
         // SAFETY: by the contract of `new`.
         NonNull::new(unsafe { (self.of.owner)(self.lock) }.cast_mut())
+    }
+
+    /// What is waited for, if several hold it.
+    pub fn whole(&self) -> Option<NonNull<()>> {
+        self.of.shared.then_some(self.lock)
     }
 
     /// Gives the waiter the place in the list that goes with a new key.

@@ -33,6 +33,7 @@ enum Entry {
 impl Entry {
     fn of(held: &Held<'_>) -> Option<Entry> {
         match (held.ahead(), held.waits_for()) {
+            (Ahead::All(_), (reason, _)) if reason.has_owner() => Some(Entry::Holder),
             (Ahead::All(scope), _) => Some(Entry::JobOf(scope)),
             (Ahead::Owner(_), _) => Some(Entry::Holder),
             (_, (Reason::Request | Reason::Arm, target)) => Some(Entry::Target(target.cast())),

@@ -69,8 +69,8 @@ const OVER: usize = usize::MAX;
 #[derive(Default)]
 struct Graph {
     nodes: Vec<Node>,
-    /// Which scopes those that wait are jobs of.
-    jobs: Vec<(NonNull<()>, usize)>,
+    /// Which scopes those that wait are jobs of, and which locks they have shares of.
+    parts: Vec<(NonNull<()>, usize)>,
     by_context: HashMap<NonNull<Context>, usize>,
 }
 
@@ -186,8 +186,9 @@ impl Graph {
         }
         let index = self.nodes.len();
         for h in on_stack(strand).filter(|h| is_wanted_by_scope(h, strand)) {
-            self.jobs.extend(NonNull::new(h.scope.get().cast_mut()).map(|scope| (scope.cast(), index)));
+            self.parts.extend(NonNull::new(h.scope.get().cast_mut()).map(|scope| (scope.cast(), index)));
         }
+        self.parts.extend(context.shares().iter().map(|lock| (lock, index)));
         self.by_context.insert(at, index);
         self.nodes.push(Node { context: at, ticket: edge.ticket, ahead: way, place: None });
     }
@@ -200,15 +201,15 @@ impl Graph {
                 (number == 0).then(|| self.by_context.get(&context).copied()).flatten()
             }
             Ahead::All(scope) => {
-                let first = self.jobs.partition_point(|job| job.0 < scope);
-                self.jobs.get(first + number).filter(|job| job.0 == scope).map(|job| job.1)
+                let first = self.parts.partition_point(|job| job.0 < scope);
+                self.parts.get(first + number).filter(|job| job.0 == scope).map(|job| job.1)
             }
         }
     }
 
     /// Searches for circles, and ends a wait in each that it finds. Each node is left once, by each of its edges once.
     fn search(&mut self) -> bool {
-        self.jobs.sort_unstable();
+        self.parts.sort_unstable();
         let mut told = false;
         // Nodes, and which of their edges comes next.
         let mut path: Vec<(usize, usize)> = Vec::new();

@@ -56,6 +56,7 @@ impl Worker {
             if here.strand.room() < header.as_ref().need() {
                 return self.start_on_larger(header, here);
             }
+            here.begins_anew();
             crate::run::start(&here.strand, header);
         }
         None

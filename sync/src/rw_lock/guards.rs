@@ -54,6 +54,7 @@ impl<'a, T: ?Sized> RwLockReadGuard<'a, T> {
     pub(super) fn new(lock: &'a RwLock<T>) -> Self {
         // SAFETY: a cell's address is never null.
         let value = unsafe { NonNull::new_unchecked(lock.value.get()) };
+        lock.raw.is_read_here();
         RwLockReadGuard { raw: &lock.raw, value, _lends: PhantomData }
     }
 }

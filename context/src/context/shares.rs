@@ -1,0 +1,113 @@
+//! What a context holds together with others: read locks.
+//!
+//! Who alone holds a lock stands in the lock's word ([`OwnerWait`](super::OwnerWait)). Of those who read one there may be any number, so the lock
+//! counts them only, and each context keeps a list of the locks that it reads. Whoever waits until all readers have gone waits for
+//! all contexts in whose lists the lock stands; a circle through one of them is found like one through a job of a scope.
+//!
+//! The list is short. What finds no room in it is not known, and neither is a guard that was carried to another stack of its thread: the
+//! list is a hint, as a lock's holder is. It is too little rather than too much: an entry whose guard was leaked, or given back on another
+//! stack, goes when the stack begins something new.
+//!
+//! Written by the context's own stack, or by the thread that it is on while nothing runs there; read by others while its wait is held.
+
+use std::cell::Cell;
+use std::ptr::NonNull;
+
+/// So many have room.
+const ROOM: usize = 4;
+
+/// The locks that a context reads.
+#[derive(Debug, Default)]
+pub struct Shares {
+    held: [Cell<Option<NonNull<()>>>; ROOM],
+    len: Cell<usize>,
+}
+
+impl Shares {
+    /// None.
+    pub(super) fn new() -> Shares {
+        Shares::default()
+    }
+
+    /// The context holds a share of what has this address.
+    #[inline(always)]
+    pub fn took(&self, whole: NonNull<()>) {
+        let len = self.len.get();
+        if let Some(place) = self.held.get(len) {
+            place.set(Some(whole));
+            self.len.set(len + 1);
+        }
+    }
+
+    /// It has given one back.
+    #[inline(always)]
+    pub fn gave(&self, whole: NonNull<()>) {
+        let len = self.len.get();
+        // The last is nearly always the first to go.
+        if let Some(at) = (0..len).rev().find(|&at| self.held[at].get() == Some(whole)) {
+            self.held[at].set(self.held[len - 1].get());
+            self.len.set(len - 1);
+        }
+    }
+
+    /// Whether there are any.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        self.len.get() == 0
+    }
+
+    /// What it holds shares of.
+    pub fn iter(&self) -> impl Iterator<Item = NonNull<()>> {
+        self.held[..self.len.get()].iter().filter_map(Cell::get)
+    }
+
+    /// Whether it holds a share of what has this address.
+    pub fn have(&self, whole: NonNull<()>) -> bool {
+        self.iter().any(|held| held == whole)
+    }
+
+    /// Nothing that ran here before runs any more.
+    #[inline(always)]
+    pub fn clear(&self) {
+        self.len.set(0);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn at(address: usize) -> NonNull<()> {
+        NonNull::new(std::ptr::without_provenance_mut(address)).unwrap()
+    }
+
+    #[test]
+    fn what_was_taken_is_there_until_it_is_given_back() {
+        let shares = Shares::new();
+        assert!(shares.is_empty());
+        for lock in [8, 16, 8] {
+            shares.took(at(lock));
+        }
+        shares.gave(at(8));
+        assert!(shares.have(at(8)) && shares.have(at(16)), "it was taken twice");
+        shares.gave(at(8));
+        assert!(!shares.have(at(8)));
+        shares.gave(at(24));
+        assert_eq!(shares.iter().collect::<Vec<_>>(), [at(16)]);
+        shares.clear();
+        assert!(shares.is_empty());
+    }
+
+    #[test]
+    fn what_finds_no_room_is_not_known_and_does_no_harm() {
+        let shares = Shares::new();
+        for lock in 1..=ROOM + 1 {
+            shares.took(at(lock * 8));
+        }
+        assert!(!shares.have(at((ROOM + 1) * 8)));
+        for lock in (1..=ROOM + 1).rev() {
+            shares.gave(at(lock * 8));
+        }
+        assert!(shares.is_empty());
+    }
+}
