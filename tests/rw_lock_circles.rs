@@ -1,7 +1,6 @@
 //! `RwLock`: circles of waits that lead through those who read.
 
 #[path = "support/cancelling.rs"]
-#[allow(dead_code, reason = "one of its helpers")]
 mod cancelling;
 mod support;
 
