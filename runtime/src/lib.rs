@@ -33,6 +33,7 @@ mod deadlines;
 mod desk;
 #[cfg(not(loom))]
 mod driver;
+mod due;
 #[cfg(not(loom))]
 mod ending;
 #[cfg(not(loom))]
@@ -130,6 +131,10 @@ pub mod model {
     /// The way up a line of ancestors.
     pub mod climb {
         pub use crate::climb::*;
+    }
+    /// A request's own deadline.
+    pub mod due {
+        pub use crate::due::*;
     }
     /// Where notices lie.
     pub mod desk {
