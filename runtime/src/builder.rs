@@ -21,6 +21,7 @@ use crate::scope::{Scope, ScopeCore};
 use crate::shared::Shared;
 use crate::side::Side;
 use crate::stack;
+use crate::strand::Strand;
 use crate::word::{CALLBACKS, HANDLE, NEW};
 
 /// A description of requests to make. One description can make many.
@@ -199,6 +200,29 @@ pub(crate) unsafe fn spawn_in<T, C: Callable<T>>(
         request.submit();
         request
     }
+}
+
+/// Makes the request of a region on `strand` that has a limit ([`crate::region`]), of the runtime that the request on top is of.
+///
+/// # Safety
+///
+/// The callable may borrow only what whoever drops it unrun does not touch; the caller claims the request, or leaves it to whoever has.
+pub(crate) unsafe fn region<C: Callable<()>>(
+    limit: Duration,
+    strand: &Strand,
+    callable: C,
+    location: &'static Location<'static>,
+) -> Request<()> {
+    // SAFETY: M3.
+    let home = strand.request().and_then(|top| unsafe { top.home.get().as_ref() });
+    let builder = RequestBuilder {
+        name: Some(Cow::Borrowed("timeout")),
+        timeout: Some(limit),
+        on: home.map(|home| home.shared().arc()),
+        ..RequestBuilder::default()
+    };
+    // SAFETY: by contract.
+    unsafe { make(&builder, callable, Some(location), ptr::null()) }
 }
 
 unsafe fn make<T, C: Callable<T>>(

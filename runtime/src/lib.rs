@@ -67,6 +67,8 @@ mod parked;
 #[cfg(not(loom))]
 mod ready;
 #[cfg(not(loom))]
+mod region;
+#[cfg(not(loom))]
 mod request;
 #[cfg(not(loom))]
 mod request_pool;
@@ -107,6 +109,7 @@ pub use self::{
     cancel::Cancellation,
     join::{join, try_join},
     no_suspend::no_suspend,
+    region::{timeout, try_timeout},
     request::{CancelOnDrop, Outcome, Request, spawn, try_spawn},
     request_pool::{Canceller, RequestPool},
     runtime::{BuildError, Laggard, Metrics, Runtime, RuntimeBuilder, ShutdownError, parallelism},

@@ -471,7 +471,11 @@ fn may_outlast(strand: &Strand, h: &Header) -> bool {
 }
 
 /// Runs a request claimed as lent, with the home and the runtime it needs.
-unsafe fn run_here(strand: &Strand, header: NonNull<Header>) {
+///
+/// # Safety
+///
+/// As [`run::lend`]; `strand` is the calling one.
+pub(crate) unsafe fn run_here(strand: &Strand, header: NonNull<Header>) {
     match strand.worker() {
         Some(worker) => {
             worker.direct.count();
