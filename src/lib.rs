@@ -98,7 +98,9 @@ pub mod select {
 pub mod time {
     pub use forebear_context::clock::{Clock, ManualClock, MonotonicClock, Subscription};
     pub use forebear_runtime::{timeout, try_timeout};
-    pub use forebear_sync::{After, after, now, sleep, sleep_until};
+    pub use forebear_sync::{
+        After, Interval, MissedTickBehavior, after, interval, interval_at, now, sleep, sleep_until,
+    };
 }
 
 /// What most programs need. It shadows nothing of std's.

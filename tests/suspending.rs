@@ -17,7 +17,7 @@ use forebear::sync::{
     Barrier, Condvar, Event, Latch, LazyLock, Mutex, Once, OnceLock, RawMutex, ReentrantMutex, RwLock,
     RwLockUpgradableReadGuard, Semaphore,
 };
-use forebear::time::{now, sleep, sleep_until, timeout, try_timeout};
+use forebear::time::{interval, now, sleep, sleep_until, timeout, try_timeout};
 use forebear::{
     Cancellation, Error, OrUnwind, Request, RequestPool, Runtime, State, WaitError, catch, check_cancelled,
     is_cancelled, join, scope, spawn, try_join, try_scope, yield_now,
@@ -109,6 +109,11 @@ const QUEUEING: &[(&str, fn() -> Result<(), Error>)] = &[
     }),
     ("sleep", || Ok(sleep(Duration::MAX)?)),
     ("sleep_until", || Ok(sleep_until(now() + Duration::from_secs(1 << 40))?)),
+    ("Interval::tick", || {
+        let mut ticks = interval(LONG);
+        ticks.tick()?;
+        Ok(ticks.tick().map(drop)?)
+    }),
     ("Event::wait", || Ok(Event::new().wait()?)),
     ("Event::wait_timeout", || Ok(Event::new().wait_timeout(LONG)?)),
     ("Latch::wait", || Ok(Latch::new(1).wait()?)),
