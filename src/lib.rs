@@ -97,7 +97,10 @@ pub mod select {
 /// Time as a runtime tells it: letting some pass, and the clocks that it can go by (see [`RuntimeBuilder::clock`]).
 pub mod time {
     pub use forebear_context::clock::{Clock, ManualClock, MonotonicClock, Subscription};
-    pub use forebear_sync::{After, after, now, sleep, sleep_until};
+    pub use forebear_runtime::{timeout, try_timeout};
+    pub use forebear_sync::{
+        After, Interval, MissedTickBehavior, after, interval, interval_at, now, sleep, sleep_until,
+    };
 }
 
 /// What most programs need. It shadows nothing of std's.

@@ -17,7 +17,7 @@ use forebear::sync::{
     Barrier, Condvar, Event, Latch, LazyLock, Mutex, Once, OnceLock, RawMutex, ReentrantMutex, RwLock,
     RwLockUpgradableReadGuard, Semaphore,
 };
-use forebear::time::{now, sleep, sleep_until};
+use forebear::time::{interval, now, sleep, sleep_until, timeout, try_timeout};
 use forebear::{
     Cancellation, Error, OrUnwind, Request, RequestPool, Runtime, State, WaitError, catch, check_cancelled,
     is_cancelled, join, scope, spawn, try_join, try_scope, yield_now,
@@ -55,6 +55,8 @@ const WAITING: &[(&str, Way)] = &[
     ("RequestPool::wait_each", |gate| Ok(pool(gate).wait_each(|_, _| unreachable!("the gate is shut"))?)),
     ("RequestPool::try_wait_each", |gate| Ok(pool(gate).try_wait_each(|_, _| Ok(()))?)),
     ("RequestPool::collect", |gate| Ok(pool(gate).collect().map(drop)?)),
+    ("timeout", |gate| Ok(timeout(LONG, || gate.wait().copied()).and_then(|told| told)?)),
+    ("try_timeout", |gate| Ok(try_timeout(LONG, || Ok(*gate.wait()?))?)),
     ("Runtime::run", |gate| catch(|| Runtime::current().run(|| gate.wait().copied())).map(drop)),
     ("Runtime::try_run", |gate| Ok(Runtime::current().try_run(|| Ok(*gate.wait()?))?)),
 ];
@@ -107,6 +109,11 @@ const QUEUEING: &[(&str, fn() -> Result<(), Error>)] = &[
     }),
     ("sleep", || Ok(sleep(Duration::MAX)?)),
     ("sleep_until", || Ok(sleep_until(now() + Duration::from_secs(1 << 40))?)),
+    ("Interval::tick", || {
+        let mut ticks = interval(LONG);
+        ticks.tick()?;
+        Ok(ticks.tick().map(drop)?)
+    }),
     ("Event::wait", || Ok(Event::new().wait()?)),
     ("Event::wait_timeout", || Ok(Event::new().wait_timeout(LONG)?)),
     ("Latch::wait", || Ok(Latch::new(1).wait()?)),

@@ -11,6 +11,9 @@
 //!  [ priority |d | deadline in ns / 64, or the root's number ]
 //! ```
 //!
+//! Deadlines count from ten years before the process first asked, in steps of 64 ns, and end 63 years after it: what is farther off
+//! is all one.
+//!
 //! Priority is biased so that the number sorts unsigned; `d` is 0 with a deadline, so that within one priority a root
 //! with a deadline goes before one without. Every descendant carries a copy, so most comparisons end after one word.
 //!
@@ -30,7 +33,9 @@
 use std::cell::Cell;
 use std::cmp::Ordering as Order;
 use std::ptr;
+use std::sync::OnceLock; // not modelled: an epoch, drawn once
 use std::sync::atomic::AtomicU64 as Counter; // not modelled: a counter, in a static, which loom has none of
+use std::time::{Duration, Instant};
 
 use crate::shim::atomic::{AtomicPtr, Ordering};
 
@@ -93,11 +98,19 @@ pub fn root_key(priority: Priority, number: u64) -> u64 {
     biased << 56 | 1 << NUMBER_BITS | number & NUMBER
 }
 
-/// The key of a root with a deadline, in nanoseconds of the runtime's clock.
-#[inline]
-pub fn root_key_with_deadline(priority: Priority, deadline_ns: u64) -> u64 {
+/// The key of a root with a deadline.
+pub fn root_key_with_deadline(priority: Priority, deadline: Instant) -> u64 {
+    const YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+    static EPOCH: OnceLock<Instant> = OnceLock::new();
+    // Clocks that somebody moves may stand before the machine's.
+    let epoch = EPOCH.get_or_init(|| {
+        let now = Instant::now();
+        now.checked_sub(YEARS).unwrap_or(now)
+    });
+    let steps = deadline.saturating_duration_since(*epoch).as_nanos() >> 6;
     let biased = (i16::from(priority.0) + 128) as u64;
-    biased << 56 | (deadline_ns >> 6) & NUMBER
+    // 0 is no root's key.
+    biased << 56 | u64::try_from(steps).unwrap_or(NUMBER).clamp(1, NUMBER)
 }
 
 /// The priority that a root key was made with.
@@ -347,12 +360,18 @@ mod tests {
     fn a_priority_goes_before_a_deadline_and_that_before_age() {
         let old = root_key(Priority::NORMAL, 1);
         let young = root_key(Priority::NORMAL, 2);
-        let due = root_key_with_deadline(Priority::NORMAL, u64::MAX >> 10);
+        let now = Instant::now();
+        let soon = root_key_with_deadline(Priority::NORMAL, now);
+        let later = root_key_with_deadline(Priority::NORMAL, now + Duration::from_nanos(64));
+        let hundred_years = Duration::from_secs(100 * 365 * 24 * 3600);
+        let far = root_key_with_deadline(Priority::NORMAL, now + hundred_years);
         let urgent = root_key(Priority::URGENT, 3);
-        let background = root_key_with_deadline(Priority::BACKGROUND, 0);
-        let mut keys = [young, background, due, old, urgent];
+        let background = root_key_with_deadline(Priority::BACKGROUND, now);
+        let mut keys = [young, background, later, far, old, soon, urgent];
         keys.sort_unstable();
-        assert_eq!(keys, [urgent, due, old, young, background]);
+        assert_eq!(keys, [urgent, soon, later, far, old, young, background]);
+        let long_ago = now.checked_sub(hundred_years).unwrap_or(now);
+        assert!(root_key_with_deadline(Priority::new(i8::MIN), long_ago) > 0);
         assert!(keys.iter().all(|&key| key < NO_KEY));
         assert_eq!(priority_of(background), Priority::BACKGROUND);
         assert!(root_key(Priority::new(i8::MAX), 1 << 50) < NO_KEY);

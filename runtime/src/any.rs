@@ -3,7 +3,7 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ptr::NonNull;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebear_context::error::WaitError;
 use forebear_context::shim::atomic::{AtomicU64, Ordering};
@@ -126,6 +126,11 @@ impl AnyRequest {
     /// A number that no other request of this process has.
     pub fn id(&self) -> RequestId {
         id_of(self.header())
+    }
+
+    /// As [`Request::deadline`].
+    pub fn deadline(&self) -> Option<Instant> {
+        self.header().deadline()
     }
 
     /// The number of the worker it runs on, for life; `None` before it has started and in foreign threads.
@@ -281,6 +286,9 @@ pub(crate) fn describe(h: &Header, what: &str, f: &mut fmt::Formatter<'_>) -> fm
     out.field("name", &h.name()).field("state", &state_of(h));
     if let Some(worker) = worker_of(h) {
         out.field("worker", &worker);
+    }
+    if let Some(deadline) = h.deadline() {
+        out.field("deadline", &deadline);
     }
     if let Some(failure) = bits.is_terminal().then(|| h.failure()).flatten() {
         out.field("failure", failure);

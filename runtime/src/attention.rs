@@ -24,6 +24,9 @@ pub const DRIVEN: u32 = 32;
 /// The runtime is being shut down, and this worker has aborted what was on it: what is made or submitted here from now on
 /// is refused, but below a shielded region. Never taken down.
 pub const SHUT: u32 = 64;
+/// Some request of this runtime has a deadline that has yet to come: who waits here looks whether that is its own affair before it
+/// lends its stack. Taken down by the first that finds none left.
+pub const LIMITS: u32 = 128;
 
 /// See the module head.
 #[derive(Debug, Default)]

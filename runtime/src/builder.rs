@@ -2,22 +2,27 @@
 
 use std::borrow::Cow;
 use std::panic::Location;
-use std::ptr;
+use std::ptr::{self, NonNull};
+use std::time::{Duration, Instant};
 
-use forebear_context::error::{Error, StackError};
+use forebear_context::error::{CancelReason, Error, StackError};
 use forebear_context::lineage::Priority;
 use forebear_context::shim::Arc;
 
+use crate::attention::LIMITS;
 use crate::cancel;
 use crate::cell::{self, BOXED_ABOVE, Birth, Boxed, Callable, Fallible, Plain};
-use crate::header::{DETACHED, OWN_STACK, ROOT};
+use crate::due::Due;
+use crate::header::{DETACHED, Header, LIMITED, OWN_STACK, ROOT};
 use crate::origin::{self, Rank};
 use crate::request::Request;
 use crate::runtime::Runtime;
 use crate::scope::{Scope, ScopeCore};
 use crate::shared::Shared;
+use crate::side::Side;
 use crate::stack;
-use crate::word::{HANDLE, NEW};
+use crate::strand::Strand;
+use crate::word::{CALLBACKS, HANDLE, NEW};
 
 /// A description of requests to make. One description can make many.
 ///
@@ -33,6 +38,7 @@ use crate::word::{HANDLE, NEW};
 pub struct RequestBuilder {
     name: Option<Cow<'static, str>>,
     rank: Rank,
+    timeout: Option<Duration>,
     stack_size: Option<usize>,
     own_stack: bool,
     on: Option<Arc<Shared>>,
@@ -49,6 +55,37 @@ impl RequestBuilder {
     /// counts, not its ancestors'. For all else it remains a child of the request it is made in.
     pub fn priority(mut self, priority: Priority) -> Self {
         self.rank.priority = Some(priority);
+        self
+    }
+
+    /// For how long it may take, from when it is made, on the clock of its runtime: then it is aborted, with
+    /// [`CancelReason::Deadline`](crate::CancelReason::Deadline), whoever waits for it. That is a [`deadline`](Self::deadline); of two the nearer one counts. A duration that leads farther than
+    /// time can be told is no limit.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use forebear_runtime::{CancelReason, Request, WaitError, yield_now};
+    ///
+    /// let endless = Request::builder().timeout(Duration::from_millis(5)).spawn(|| while yield_now().is_ok() {});
+    /// assert!(matches!(endless.wait(), Err(WaitError::TargetCancelled(CancelReason::Deadline))));
+    /// ```
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// By when it has to be over, on the clock of its runtime (`forebear::time::now()`): then it is aborted, with
+    /// [`CancelReason::Deadline`](crate::CancelReason::Deadline), whoever waits for it, submitted or not. One that is past when the request is made ends it there and then.
+    ///
+    /// The abort spreads as any does: to what the request has made, each spared while somebody wants it who is not cancelled. So
+    /// children inherit it, also those that outlive their parent; of several the nearest counts. A
+    /// [`detached`](Self::detached) one has no parent to inherit from. In a [`shield`](crate::shield) it is held back. It is
+    /// part of the order: among roots of one priority those with a deadline go first, the nearest before all. A child's never
+    /// orders.
+    ///
+    /// While it counts, a wait inside never runs here what does not have to be over by then, too.
+    pub fn deadline(mut self, at: Instant) -> Self {
+        self.rank.deadline = Some(at);
         self
     }
 
@@ -165,6 +202,29 @@ pub(crate) unsafe fn spawn_in<T, C: Callable<T>>(
     }
 }
 
+/// Makes the request of a region on `strand` that has a limit ([`crate::region`]), of the runtime that the request on top is of.
+///
+/// # Safety
+///
+/// The callable may borrow only what whoever drops it unrun does not touch; the caller claims the request, or leaves it to whoever has.
+pub(crate) unsafe fn region<C: Callable<()>>(
+    limit: Duration,
+    strand: &Strand,
+    callable: C,
+    location: &'static Location<'static>,
+) -> Request<()> {
+    // SAFETY: M3.
+    let home = strand.request().and_then(|top| unsafe { top.home.get().as_ref() });
+    let builder = RequestBuilder {
+        name: Some(Cow::Borrowed("timeout")),
+        timeout: Some(limit),
+        on: home.map(|home| home.shared().arc()),
+        ..RequestBuilder::default()
+    };
+    // SAFETY: by contract.
+    unsafe { make(&builder, callable, Some(location), ptr::null()) }
+}
+
 unsafe fn make<T, C: Callable<T>>(
     builder: &RequestBuilder,
     callable: C,
@@ -176,7 +236,11 @@ unsafe fn make<T, C: Callable<T>>(
         None => origin.shared.default_need,
         Some(bytes) => u16::try_from(bytes.div_ceil(4 << 10)).unwrap_or(u16::MAX),
     };
-    let birth = Birth { word: NEW | HANDLE, lineage: origin.lineage(builder.rank), need_pages };
+    let limit = limit(builder, &origin.shared);
+    let rank = Rank { deadline: limit, ..builder.rank };
+    // With a deadline the end is to take back its entry: so it must not be the short one.
+    let word = NEW | HANDLE | if limit.is_some() { CALLBACKS } else { 0 };
+    let birth = Birth { word, lineage: origin.lineage(rank), need_pages };
     let too_large = builder.stack_size.filter(|&bytes| bytes > stack::MAX);
     let header = match too_large {
         // SAFETY: M1: the home is this thread's.
@@ -202,20 +266,56 @@ unsafe fn make<T, C: Callable<T>>(
     if builder.rank.priority.is_some() {
         flags |= ROOT;
     }
+    if limit.is_some() {
+        flags |= LIMITED;
+    }
     h.flags.set(flags);
-    if builder.name.is_some() {
-        let mut side = Box::<crate::side::Side>::default();
+    if builder.name.is_some() || limit.is_some() {
+        let mut side = Box::<Side>::default();
         side.name.clone_from(&builder.name);
         side.location = location;
+        side.due = limit.map(|at| Box::new(Due::new(at)));
         h.side.put(side);
     }
     if cancel::is_orphaned_by_cancel(h) {
         // Made by a cancelled request.
         // SAFETY: the one handle of the word.
         unsafe { cancel::cancel_orphan(header) };
+    } else if let Some(due) = h.due() {
+        // SAFETY: the one handle of the word.
+        unsafe { arm(header, due, &origin.shared) };
     }
     // SAFETY: the one handle of the word.
     unsafe { Request::from_raw(header) }
+}
+
+/// By when a request made now has to be over.
+fn limit(builder: &RequestBuilder, shared: &Shared) -> Option<Instant> {
+    let after = builder.timeout.and_then(|timeout| shared.deadlines.after(timeout));
+    after.into_iter().chain(builder.rank.deadline).min()
+}
+
+/// Has the deadline of a request that nobody knows yet come when it is time; if it is past, at once.
+///
+/// # Safety
+///
+/// The caller has the one handle.
+#[cold]
+pub(crate) unsafe fn arm(header: NonNull<Header>, due: &Due, shared: &Shared) {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    if due.at() <= shared.deadlines.now() {
+        // SAFETY: by contract.
+        unsafe { cancel::abort(header, CancelReason::Deadline) };
+        return;
+    }
+    h.word.add_link();
+    let all = || shared.workers().iter().for_each(|worker| worker.post.attention.insist(LIMITS));
+    // SAFETY: T4: the link just made.
+    due.armed(unsafe { shared.deadlines.arm_request(due.at(), header, all) });
+    if let Some(driven) = &shared.driven {
+        driven.deadline_came();
+    }
 }
 
 const _: () = {

@@ -37,6 +37,7 @@ use forebear_context::shim::atomic::Ordering;
 use crate::attention::{MARKS, NOTICE};
 use crate::cell;
 use crate::climb::{self, Climb, Shortcut};
+use crate::due::Due;
 use crate::header::{ARM, DETACHED, Header, SHELTERED};
 use crate::home::{self, Home};
 use crate::notice::{self, Notice};
@@ -119,6 +120,42 @@ pub(crate) unsafe fn carry_out(header: NonNull<Header>, came: Cancel) -> Cancell
     }
 }
 
+/// The time of a request's own deadline is there: aborts it. One that is over already has left children, to whom this goes on as a
+/// cancel of it would have. On any thread; runs no user code: what it ends is left to a worker.
+///
+/// # Safety
+///
+/// The caller has a count of the request.
+#[cold]
+pub(crate) unsafe fn limit_comes(header: NonNull<Header>) {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    let Some(due) = h.due() else { return };
+    let side = h.side_or_new();
+    match due.comes(&h.word, || side.reason.set(Some(CancelReason::Deadline))) {
+        Cancel::Ended => {
+            // SAFETY: M3.
+            let Some(home) = (unsafe { h.home.get().as_ref() }) else { return };
+            let here = strand::get();
+            let own = ptr::eq(own_home(here), home) && here.and_then(Strand::worker).is_some();
+            let mut spread = if own { Spread::on(home) } else { Spread::beside(home) };
+            spread.ended.push(header);
+            spread.put_aside();
+        }
+        // SAFETY: by contract.
+        Cancel::Marked => unsafe { deliver(header) },
+        Cancel::TooLate if !h.ran_on.load(Ordering::Relaxed).is_null() => {
+            // SAFETY: by contract.
+            unsafe { deliver(header) }
+        }
+        Cancel::TooLate
+        | Cancel::MarkedShielded
+        | Cancel::AlreadyMarked
+        | Cancel::Vetoed
+        | Cancel::Unasked => {}
+    }
+}
+
 /// Why a request was cancelled: the reason of the first mark.
 pub(crate) fn reason(h: &Header) -> CancelReason {
     h.side().and_then(|side| side.reason.get()).unwrap_or(CancelReason::Asked)
@@ -134,7 +171,7 @@ pub(crate) unsafe fn cancel_orphan(header: NonNull<Header>) {
     let h = unsafe { header.as_ref() };
     let side = h.side_or_new();
     let came = h.word.cancel_locked(|| {
-        side.reason.set(Some(CancelReason::Parent));
+        side.reason.set(Some(reason_of_ancestor(h)));
         demand(h)
     });
     // SAFETY: by contract, and by the answer.
@@ -232,7 +269,39 @@ pub(crate) fn attend(strand: &Strand) {
 /// Whether a request that is about to be submitted or started has been reached by a cancel of an ancestor meanwhile, and so is
 /// cancelled itself. Its ancestors that are over pass it through.
 pub(crate) fn is_orphaned_by_cancel(h: &Header) -> bool {
-    climb::first_above(h).is_some_and(is_cancelled)
+    cancelled_ancestor(h).is_some()
+}
+
+/// The ancestor by whose cancel, or deadline, this one is reached.
+fn cancelled_ancestor(h: &Header) -> Option<&Header> {
+    let mut at = h;
+    loop {
+        let above = climb::first_above(at)?;
+        if is_cancelled(above) || above.came_late() {
+            return Some(above);
+        }
+        // One that is over, and not passed since its deadline is kept.
+        if !above.word.load().is_terminal() {
+            return None;
+        }
+        at = above;
+    }
+}
+
+/// What one is told that such an ancestor reaches.
+pub(crate) fn reason_of_ancestor(h: &Header) -> CancelReason {
+    cancelled_ancestor(h).map_or(CancelReason::Parent, reason_for_children)
+}
+
+/// What the children of a cancelled request are told, or of one whose deadline is kept: a deadline is theirs, too.
+fn reason_for_children(parent: &Header) -> CancelReason {
+    let parent = parent.identity();
+    let marked = parent.word.load().has(MARKED);
+    if if marked { reason(parent) == CancelReason::Deadline } else { parent.came_late() } {
+        CancelReason::Deadline
+    } else {
+        CancelReason::Parent
+    }
 }
 
 impl Climb for Header {
@@ -243,7 +312,7 @@ impl Climb for Header {
     fn is_passed(&self) -> bool {
         // W10: a mark that has not come by the end does not come any more.
         let bits = self.identity().word.load();
-        bits.is_terminal() && !bits.has(MARKED)
+        bits.is_terminal() && !bits.has(MARKED) && !self.due().is_some_and(Due::is_kept)
     }
 
     fn shortcut(&self) -> Option<&Shortcut<Header>> {
@@ -320,7 +389,7 @@ pub(crate) fn asks(waiter: Option<&Header>, target: &Header) -> bool {
 fn reason_of_waiter(strand: Option<&Strand>, target: &Header) -> CancelReason {
     let waiter = strand.and_then(Strand::request).map(Header::identity);
     match (waiter, target.parent().map(Header::identity)) {
-        (Some(waiter), Some(parent)) if ptr::eq(waiter, parent) => CancelReason::Parent,
+        (Some(waiter), Some(parent)) if ptr::eq(waiter, parent) => reason_for_children(parent),
         _ => CancelReason::Asked,
     }
 }

@@ -46,7 +46,7 @@
 //!
 //! *A request's deadline against its end.* Aborting is too much to do under a lock: it takes other locks, and who ends a
 //! request disarms. So a request's entry is taken out under the lock, and fired without it. It owns a link, hence the
-//! header is there; whether anything is left to abort, the request's word decides.
+//! header is there; whether anything is left to abort, the request's word decides ([`crate::due`]).
 //!
 //! # The end
 //!
@@ -61,7 +61,7 @@
 //! * **T3** A wait's entry is taken out and fired under one hold of the lock.
 //! * **T4** A request's entry owns a link of its header. Whoever takes the entry out owns the link.
 //! * **T5** While the lock is held nothing is called but `unpark`, whose own locks (a foreign context's, a parker's) are
-//!   held by nobody who asks for this one, and the `now` of a clock without jumps, which waits for nothing.
+//!   held by nobody who asks for this one, what raises attention words, and the `now` of a clock without jumps, which waits for nothing.
 
 use std::fmt;
 use std::io;
@@ -72,11 +72,12 @@ use std::time::{Duration, Instant};
 
 use forebear_context::clock::{Clock, Subscription, deadline_after};
 use forebear_context::context::{Alarm, Cause, Context, Ticket, unpark};
-use forebear_context::shim::atomic::{AtomicBool, Ordering};
+use forebear_context::shim::atomic::{AtomicBool, AtomicUsize, Ordering};
 use forebear_context::shim::thread::{Builder, JoinHandle};
 use forebear_context::shim::{Arc, Condvar, Mutex, MutexGuard, time};
 use forebear_timer::{Key, Wheel};
 
+use crate::cancel;
 use crate::driver::Driven;
 use crate::header::Header;
 use crate::hooks;
@@ -100,6 +101,8 @@ struct Inner {
     state: Mutex<State>,
     /// Told to the timer thread: an earlier entry is there, or the end.
     told: Condvar,
+    /// How many requests are armed. Written under the lock.
+    requests: AtomicUsize,
     /// The timer thread could not be started: workers keep the time.
     unattended: AtomicBool,
     #[cfg(test)]
@@ -127,7 +130,6 @@ enum Sleep {
 enum Entry {
     Wait(NonNull<Context>, Ticket),
     /// With a link (T4).
-    #[cfg_attr(not(test), allow(dead_code, reason = "requests have no deadlines of their own yet"))]
     Request(NonNull<Header>),
 }
 
@@ -158,6 +160,7 @@ impl Deadlines {
                     closed: false,
                 }),
                 told: Condvar::new(),
+                requests: AtomicUsize::new(0),
                 unattended: AtomicBool::new(false),
                 #[cfg(test)]
                 refuse_thread: AtomicBool::new(false),
@@ -184,32 +187,51 @@ impl Deadlines {
     #[cold]
     #[inline(never)]
     pub(crate) unsafe fn arm(&self, at: Instant, context: NonNull<Context>, ticket: Ticket) -> Alarm {
-        self.0.arm(at, Entry::Wait(context, ticket))
+        self.0.arm(at, Entry::Wait(context, ticket), || ())
     }
 
-    /// Sees to it that the request's deadline fires at `at`, or before this returns if that is past. See [`expired`].
+    /// Sees to it that the request's deadline comes at `at`, or before this returns if that is past. See [`cancel::limit_comes`].
+    /// Answers the entry's number. If it is the first request that is armed, `first` is called before this returns and before
+    /// another is armed; it takes no locks.
     ///
     /// # Safety
     ///
     /// T4: the link is given away.
-    #[cfg_attr(not(test), allow(dead_code, reason = "requests have no deadlines of their own yet"))]
-    pub(crate) unsafe fn arm_request(&self, at: Instant, header: NonNull<Header>) -> Alarm {
-        self.0.arm(at, Entry::Request(header))
+    pub(crate) unsafe fn arm_request(
+        &self,
+        at: Instant,
+        header: NonNull<Header>,
+        first: impl FnOnce(),
+    ) -> u64 {
+        self.0.arm(at, Entry::Request(header), first).number
     }
 
-    /// Takes an entry back. When this returns the timer has done with a wait's context and never touches it again.
-    ///
-    /// True: it had not fired, and a request's link is the caller's again.
+    /// Takes a request's entry back by its number. True: it had not fired, and the link is the caller's again.
+    pub(crate) fn disarm_request(&self, number: u64) -> bool {
+        self.0.disarm(number)
+    }
+
+    /// Whether any request is armed.
+    pub(crate) fn has_requests(&self) -> bool {
+        self.0.requests.load(Ordering::Relaxed) != 0
+    }
+
+    /// Takes a wait's entry back. When this returns the timer has done with the context and never touches it again. True: it had
+    /// not fired.
     #[cold]
     #[inline(never)]
     pub(crate) fn disarm(&self, alarm: Alarm) -> bool {
-        // Not even the lock for what never was in the container.
-        Key::from_number(alarm.number).is_some_and(|key| self.0.lock().entries.remove(key).is_some())
+        self.0.disarm(alarm.number)
     }
 
     /// Fires all that is due at `now`, in order. On any thread.
     pub(crate) fn fire_due(&self, now: Instant) {
         self.0.fire_due(now);
+    }
+
+    /// How many entries there are.
+    pub(crate) fn armed(&self) -> usize {
+        self.0.lock().entries.len()
     }
 
     /// When the earliest entry is due.
@@ -239,6 +261,7 @@ impl Deadlines {
             let mut state = self.0.lock();
             state.closed = true;
             self.0.told.notify_one();
+            self.0.requests.store(0, Ordering::Relaxed);
             for entry in state.entries.take_all() {
                 match entry {
                     Entry::Wait(..) => give_up(entry),
@@ -307,7 +330,7 @@ impl Inner {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn arm(self: &Arc<Self>, at: Instant, entry: Entry) -> Alarm {
+    fn arm(self: &Arc<Self>, at: Instant, entry: Entry, first_request: impl FnOnce()) -> Alarm {
         let gone = Alarm { at, number: 0, own: None };
         let now = self.now();
         if at <= now {
@@ -325,6 +348,11 @@ impl Inner {
                 // It moves for nothing now, and what comes next lies as low as can be.
                 state.entries.advance(now);
             }
+            if let Entry::Request(_) = entry
+                && self.requests.fetch_add(1, Ordering::Relaxed) == 0
+            {
+                first_request();
+            }
             let number = state.entries.insert(at, entry).number();
             if !self.jumps {
                 self.attend(&mut state, at);
@@ -338,6 +366,17 @@ impl Inner {
             }
         }
         armed
+    }
+
+    fn disarm(&self, number: u64) -> bool {
+        // Not even the lock for what never was in the container.
+        let Some(key) = Key::from_number(number) else { return false };
+        let mut state = self.lock();
+        let entry = state.entries.remove(key);
+        if let Some(Entry::Request(_)) = entry {
+            self.requests.fetch_sub(1, Ordering::Relaxed);
+        }
+        entry.is_some()
     }
 
     /// Sees to it that there is a timer thread, and that it does not sleep longer than until `at`.
@@ -411,6 +450,7 @@ impl Inner {
         for _ in 0..BATCH {
             let Some(entry) = state.entries.pop_due(now) else { return false };
             if let Entry::Request(_) = entry {
+                self.requests.fetch_sub(1, Ordering::Relaxed);
                 // Never under the lock.
                 drop(state);
                 fire(entry);
@@ -445,14 +485,17 @@ fn give_up(entry: Entry) {
     }
 }
 
-/// The request's own deadline has come. On any thread, without the lock; it must not run user code.
+/// The request's own deadline has come. On any thread, without the lock; runs no user code.
 ///
 /// # Safety
 ///
 /// The link is the callee's.
 unsafe fn expired(header: NonNull<Header>) {
     // SAFETY: by contract.
-    unsafe { let_go(header) };
+    unsafe {
+        cancel::limit_comes(header);
+        let_go(header);
+    }
 }
 
 /// Gives up an entry's link.

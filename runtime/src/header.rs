@@ -30,6 +30,7 @@
 use forebear_context::shim::atomic::{AtomicPtr, Ordering};
 use std::cell::Cell;
 use std::ptr::NonNull;
+use std::time::Instant;
 
 use forebear_context::context::WaitQueue;
 use forebear_context::error::internal::payload_into_error;
@@ -37,6 +38,7 @@ use forebear_context::error::{CancelReason, Failure, WaitError};
 use forebear_context::lineage::Lineage;
 
 use crate::callbacks;
+use crate::due::Due;
 use crate::home::Home;
 use crate::scope::ScopeCore;
 use crate::side::{Side, SideSlot};
@@ -55,7 +57,8 @@ impl Ending {
     /// Whether it is the answer to a wait for something that was cancelled with its parent.
     pub(crate) fn is_of_a_cancelled_family(&self) -> bool {
         let Ending::Error(error) = self else { return false };
-        matches!(error.downcast_ref(), Some(WaitError::TargetCancelled(CancelReason::Parent)))
+        let told = error.downcast_ref();
+        matches!(told, Some(WaitError::TargetCancelled(CancelReason::Parent | CancelReason::Deadline)))
     }
 
     /// The same with an error that travelled as an unwind for what it is; and whether it means a cancellation.
@@ -146,6 +149,8 @@ pub(crate) const DETACHED: u8 = 4;
 pub(crate) const ROOT: u8 = 8;
 /// Flag: an arm that was made while its maker was in a shielded region.
 pub(crate) const SHELTERED: u8 = 16;
+/// Flag: it has a deadline of its own.
+pub(crate) const LIMITED: u8 = 32;
 
 /// State: it and all below it on its stack stand in their families' lists.
 pub(crate) const SETTLED: u8 = 1;
@@ -249,6 +254,26 @@ impl Header {
     pub(crate) fn value<T>(this: NonNull<Header>) -> NonNull<T> {
         // SAFETY: the offset lies inside the allocation.
         unsafe { this.byte_add(this.as_ref().vtable.value_offset).cast() }
+    }
+
+    /// Its own deadline, if it has one.
+    #[inline]
+    pub(crate) fn due(&self) -> Option<&Due> {
+        if !self.is(LIMITED) {
+            return None;
+        }
+        self.side()?.due.as_deref()
+    }
+
+    /// When it is to be over: its own deadline or an ancestor's, whichever is nearer.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let line = std::iter::successors(Some(self), |h| h.parent());
+        line.filter_map(|h| Some(h.due()?.at())).min()
+    }
+
+    /// Whether its deadline came when it was as good as over.
+    pub(crate) fn came_late(&self) -> bool {
+        self.due().is_some_and(Due::came_late)
     }
 
     /// The name given, else the callable's type.

@@ -33,6 +33,7 @@ mod deadlines;
 mod desk;
 #[cfg(not(loom))]
 mod driver;
+mod due;
 #[cfg(not(loom))]
 mod ending;
 #[cfg(not(loom))]
@@ -65,6 +66,8 @@ mod owner;
 mod parked;
 #[cfg(not(loom))]
 mod ready;
+#[cfg(not(loom))]
+mod region;
 #[cfg(not(loom))]
 mod request;
 #[cfg(not(loom))]
@@ -106,6 +109,7 @@ pub use self::{
     cancel::Cancellation,
     join::{join, try_join},
     no_suspend::no_suspend,
+    region::{timeout, try_timeout},
     request::{CancelOnDrop, Outcome, Request, spawn, try_spawn},
     request_pool::{Canceller, RequestPool},
     runtime::{BuildError, Laggard, Metrics, Runtime, RuntimeBuilder, ShutdownError, parallelism},
@@ -130,6 +134,10 @@ pub mod model {
     /// The way up a line of ancestors.
     pub mod climb {
         pub use crate::climb::*;
+    }
+    /// A request's own deadline.
+    pub mod due {
+        pub use crate::due::*;
     }
     /// Where notices lie.
     pub mod desk {

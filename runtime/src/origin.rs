@@ -5,8 +5,9 @@
 //! directly, that is its parent too.
 
 use std::ptr;
+use std::time::Instant;
 
-use forebear_context::lineage::{Lineage, Priority, next_root, root_key};
+use forebear_context::lineage::{Lineage, Priority, next_root, root_key, root_key_with_deadline};
 use forebear_context::shim::Arc;
 
 use crate::foreign;
@@ -82,6 +83,8 @@ fn refuse_inherited(shared: &Shared) -> ! {
 pub(crate) struct Rank {
     pub priority: Option<Priority>,
     pub detached: bool,
+    /// Its own deadline, which orders roots only.
+    pub deadline: Option<Instant>,
 }
 
 impl Origin<'_> {
@@ -92,7 +95,11 @@ impl Origin<'_> {
             return child_of(maker);
         }
         let number = next_root();
-        let key = root_key(rank.priority.unwrap_or_default(), number);
+        let priority = rank.priority.unwrap_or_default();
+        let key = match rank.deadline {
+            None => root_key(priority, number),
+            Some(at) => root_key_with_deadline(priority, at),
+        };
         match maker {
             Some(maker) => Lineage::rooted_child(&maker.lineage, count_child(maker), key),
             None => Lineage::root(key, number),

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::NonNull;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use forebear_context::error::{CancelReason, Error, Failure, WaitError};
 use forebear_context::lineage::Lineage;
@@ -350,6 +350,28 @@ impl<T> Request<T> {
     /// A number that no other request of this process has.
     pub fn id(&self) -> RequestId {
         crate::any::id_of(self.header())
+    }
+
+    /// By when it has to be over: the deadline it was made with, or one of an ancestor's if that is nearer. `None`: it may take as
+    /// long as it takes. Does not change, nor when the request is over.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use forebear_runtime::{Request, spawn};
+    ///
+    /// let job = Request::builder().timeout(Duration::from_secs(60)).build(|| {
+    ///     let child = Request::builder().timeout(Duration::from_secs(3600)).build(|| ());
+    ///     let sooner = Request::builder().timeout(Duration::from_secs(1)).build(|| ());
+    ///     (child.deadline(), sooner.deadline())
+    /// });
+    /// let due = job.deadline();
+    /// let (child, sooner) = job.take()?;
+    /// assert!(child == due && sooner < due);
+    /// assert_eq!(spawn(|| ()).deadline(), None);
+    /// # Ok::<(), forebear_runtime::WaitError>(())
+    /// ```
+    pub fn deadline(&self) -> Option<Instant> {
+        self.header().deadline()
     }
 
     /// The number of the worker it runs on, for life; `None` before it has started and in foreign threads.

@@ -13,6 +13,7 @@ use forebear_context::shim::atomic::Ordering;
 use crate::callbacks;
 use crate::cancel;
 use crate::cell;
+use crate::due::Due;
 use crate::foreign;
 use crate::header::{DELIVERED, Ending, Header};
 use crate::home::{self, Home};
@@ -175,6 +176,11 @@ pub(crate) unsafe fn conclude(header: NonNull<Header>, life: u64, of_cancel: boo
         life => life,
     };
     let (scope, home) = (h.scope.get(), h.home.get());
+    let due = h.due();
+    if due.is_some() {
+        // For what is left to do after the exchange.
+        h.word.add_link();
+    }
     let mut fixed = None;
     let mut noted = false;
     let mut untold = None;
@@ -194,6 +200,7 @@ pub(crate) unsafe fn conclude(header: NonNull<Header>, life: u64, of_cancel: boo
             // SAFETY: W1; the failure is in place.
             unsafe { tell_scope(header) };
         }
+        let has_family = due.is_some_and(|due| keeps_for_family(h, due));
         let finished = h.word.try_finish(runner_link, |bits| {
             let life = fixed.unwrap_or_else(|| decide(bits));
             if life == CANCELLED || bits.handles() == 0 {
@@ -217,8 +224,12 @@ pub(crate) unsafe fn conclude(header: NonNull<Header>, life: u64, of_cancel: boo
                     // SAFETY: M3: the finisher's home keeps the record, and this one is the header's.
                     hooks::unseen_failure(unsafe { home.as_ref() }.map(Home::shared), &failure);
                 }
+                let forgotten = match due {
+                    None => after.is_forgotten(),
+                    Some(due) => end_due(h, due, has_family),
+                };
                 // SAFETY: by the exchange.
-                unsafe { told(header, before, after.is_forgotten(), scope) };
+                unsafe { told(header, before, forgotten, scope) };
                 return;
             }
             Err(_) => {
@@ -229,6 +240,29 @@ pub(crate) unsafe fn conclude(header: NonNull<Header>, life: u64, of_cancel: boo
             }
         }
     }
+}
+
+/// A request with a deadline is about to go terminal: whether that is kept for the children it leaves, who have no nearer one. By
+/// its claimer.
+#[cold]
+fn keeps_for_family(h: &Header, due: &Due) -> bool {
+    let nearest = || h.parent().and_then(Header::deadline).is_none_or(|above| due.at() < above);
+    let has_family = h.children.get() != 0 && nearest();
+    due.ends(has_family);
+    has_family
+}
+
+/// A request with a deadline has gone terminal; a link of it is the callee's. Answers whether it is forgotten.
+#[cold]
+fn end_due(h: &Header, due: &Due, has_family: bool) -> bool {
+    // SAFETY: M3.
+    let home = unsafe { h.home.get().as_ref() };
+    let take_back = |entry| home.is_some_and(|home| home.shared().deadlines.disarm_request(entry));
+    if due.ended(has_family, take_back) {
+        // Not the last: the callee's.
+        h.word.release_link();
+    }
+    h.word.release_link()
 }
 
 /// Before the end: the children that are left get a link to keep the header by (H1), and hear of it if it is no success.
@@ -258,7 +292,7 @@ unsafe fn before_end(header: NonNull<Header>, life: u64) {
     }
     // They pass to the nearest unfinished ancestor: if that is cancelled and only this request was spared, they are asked.
     // In a runtime that is shut they may have been spared for its sake alone.
-    if life != FINISHED || cancel::is_orphaned_by_cancel(h) || cancel::is_in_shut(h) {
+    if life != FINISHED || h.came_late() || cancel::is_orphaned_by_cancel(h) || cancel::is_in_shut(h) {
         // SAFETY: this is the thread it ran on.
         unsafe { cancel::spread_at_end(header, (life == FAILED).then_some(CancelReason::ParentFailed)) };
     }

@@ -270,6 +270,7 @@ impl Runtime {
             started: shared.foreign_direct_count.load(Ordering::Relaxed),
             live_stacks: shared.slab.live(),
             over_bound: shared.over_bound.load(Ordering::Relaxed),
+            armed: shared.deadlines.armed(),
         };
         for worker in shared.workers() {
             let direct = worker.direct.get();
@@ -345,6 +346,8 @@ pub struct Metrics {
     /// Requests of this runtime that a [`RequestPool`](crate::RequestPool) has admitted over its bound, since somebody waited
     /// for them who would else have waited for ever.
     pub over_bound: u64,
+    /// Times that something waits for on the runtime's clock: the limits of waits, sleeps, the deadlines of requests.
+    pub armed: usize,
 }
 
 /// How many requests can run at once: the number of workers of the current runtime. A sizing hint.

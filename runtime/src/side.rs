@@ -12,6 +12,7 @@ use forebear_context::shim::atomic::AtomicU64;
 
 use crate::callbacks::Callbacks;
 use crate::climb::Shortcut;
+use crate::due::Due;
 use crate::header::Header;
 use crate::request_pool::Board;
 use crate::slot::{Block, Slot};
@@ -47,6 +48,8 @@ pub(crate) struct Side {
     /// The pool that holds it back, or has. Written under the word's lock while it is new, read under the lock while it is
     /// held (W15).
     pub held_by: UnsafeCell<Option<Arc<Board>>>,
+    /// Its own deadline, not one that it has inherited. Written as `name`.
+    pub due: Option<Box<Due>>,
     /// How a question goes on from it once it is over ([`crate::climb`]).
     pub shortcut: Shortcut<Header>,
     /// The first of its children that stand in its family's list.
@@ -64,6 +67,7 @@ impl Default for Side {
             urgency: AtomicU64::new(NO_KEY),
             callbacks: Callbacks::default(),
             held_by: UnsafeCell::new(None),
+            due: None,
             shortcut: Shortcut::default(),
             kin: Cell::new(ptr::null()),
         }

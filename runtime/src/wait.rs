@@ -17,7 +17,8 @@
 //!   chain of a million nested waits completes);
 //! * something older is ready on this worker;
 //! * it belongs to another runtime;
-//! * the wait has a limit, or only watches.
+//! * the wait has a limit, or only watches;
+//! * the waiter has a deadline, of its own or inherited, and the target none that is as near.
 
 use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
@@ -28,7 +29,7 @@ use forebear_context::context::{Cause, Reason, Ticket, WaitNode};
 use forebear_context::error::{Cycle, Error, Failure, WaitError};
 use forebear_context::shim::atomic::Ordering;
 
-use crate::attention::{DRIVEN, MARKS, NOTICE, OLDER, SHUT};
+use crate::attention::{DRIVEN, LIMITS, MARKS, NOTICE, OLDER, SHUT};
 use crate::cancel;
 use crate::cycle;
 use crate::deadlines::park_until;
@@ -187,7 +188,10 @@ unsafe fn run_own(header: NonNull<Header>) -> bool {
     }
     let Some(worker) = strand.worker() else { return false };
     let attention = worker.post.attention.get();
-    if attention & (OLDER | NOTICE | MARKS | DRIVEN) != 0 || h.is(OWN_STACK) || strand.room() < h.need() {
+    if attention & (OLDER | NOTICE | MARKS | DRIVEN | LIMITS) != 0
+        || h.is(OWN_STACK)
+        || strand.room() < h.need()
+    {
         return false;
     }
     if h.word.claim_by_waiter(true).is_ok() {
@@ -440,6 +444,7 @@ fn may_lend(strand: &Strand, h: &Header) -> bool {
             ptr::eq(worker.shared(), home.shared())
                 && !worker.driver.as_ref().is_some_and(|driver| driver.would_rather_queue())
                 && (worker.post.attention.get() & OLDER == 0 || !worker.older_is_ready())
+                && !(worker.is_among_limits() && may_outlast(strand, h))
         }
         // While the thread's locals are being destroyed it has no home to count children on (M1).
         None => {
@@ -448,12 +453,29 @@ fn may_lend(strand: &Strand, h: &Header) -> bool {
                 && !shared.ending.is_shut()
                 && !shared.is_over()
                 && foreign::home_for(&shared.arc()).is_some()
+                && !(shared.deadlines.has_requests() && may_outlast(strand, h))
         }
     }
 }
 
+/// Whether the request on top has a deadline, of its own or inherited, and the target may still run when that comes.
+#[cold]
+fn may_outlast(strand: &Strand, h: &Header) -> bool {
+    let Some(waiter) = strand.request() else { return false };
+    // Most wait for what they have made, which has inherited all that they have.
+    if h.lineage.descends_from(&waiter.lineage) {
+        return false;
+    }
+    let limit = waiter.deadline();
+    limit.is_some() && h.deadline().is_none_or(|at| Some(at) > limit)
+}
+
 /// Runs a request claimed as lent, with the home and the runtime it needs.
-unsafe fn run_here(strand: &Strand, header: NonNull<Header>) {
+///
+/// # Safety
+///
+/// As [`run::lend`]; `strand` is the calling one.
+pub(crate) unsafe fn run_here(strand: &Strand, header: NonNull<Header>) {
     match strand.worker() {
         Some(worker) => {
             worker.direct.count();

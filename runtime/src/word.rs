@@ -20,7 +20,7 @@
 //! | 6 | submitted | by other than a wait | submitter, or at birth |
 //! | 7 | waiters | the list of waiters is not empty | holder of the lock; off at terminal |
 //! | 8 | lock | guards the lists of waiters and callbacks and the reason of a cancel; held for a few loads and stores, never over user code | anyone while life < 5 |
-//! | 9 | callbacks | the list of callbacks is not empty | holder of the lock |
+//! | 9 | callbacks | the list of callbacks is not empty; or, from birth, a deadline is to be taken back at the end | holder of the lock |
 //! | 10 | seen | somebody looked at the failure | a holder of a handle |
 //! | 11 | linked | stands in its worker's list of suspended or departed children | its worker |
 //! | 12 | private | stands in the private list of the worker that made it | that worker; off by every claim |

@@ -15,6 +15,7 @@
 //! | hand something to somebody else | [`channel`] |
 //! | wait for the first of several | [`select!`] |
 //! | let some time pass | [`sleep()`], [`sleep_until`]; [`now`] tells the time that they go by |
+//! | do something again and again | [`interval`] |
 //!
 //! # How the waiters stand
 //!
@@ -29,6 +30,7 @@ mod event;
 mod guarded;
 mod heap;
 mod here;
+mod interval;
 mod latch;
 mod lazy_lock;
 mod lock_queue;
@@ -48,6 +50,7 @@ mod stay;
 pub use self::barrier::{Barrier, BarrierWaitResult};
 pub use self::condvar::Condvar;
 pub use self::event::Event;
+pub use self::interval::{Interval, MissedTickBehavior, interval, interval_at};
 pub use self::latch::Latch;
 pub use self::lazy_lock::LazyLock;
 pub use self::lock_queue::{Chosen, ChosenList, LockQueue, Place};

@@ -74,7 +74,10 @@ enum Step {
 /// Waits until `until`, never being never. To be inlined, since the switch is (see [`forebear_context::fiber`]).
 #[inline(always)]
 #[track_caller]
-fn wait(context: &Context, until: impl FnOnce(&Context) -> Option<Instant>) -> Result<(), Cancelled> {
+pub(crate) fn wait(
+    context: &Context,
+    until: impl FnOnce(&Context) -> Option<Instant>,
+) -> Result<(), Cancelled> {
     match prepare(context, until) {
         Step::Over(answer) => answer,
         Step::Park(ticket, until) => {

@@ -6,7 +6,9 @@ use std::ptr::{self, NonNull};
 use forebear_context::error::CancelReason;
 use forebear_context::shim::atomic::Ordering;
 
-use super::{asks, demand, is_cancelled, is_orphaned_by_cancel, list_demand};
+use super::{
+    asks, demand, is_cancelled, is_orphaned_by_cancel, list_demand, reason_for_children, reason_of_ancestor,
+};
 use crate::attention::NOTICE;
 use crate::cell;
 use crate::driver;
@@ -26,8 +28,10 @@ pub(super) struct Spread<'a> {
     pub(super) owned: bool,
     /// The worker whose home it is, if it is owned.
     pub(super) worker: Option<&'a Worker>,
-    /// What those that are asked next are told, if not that their parent is cancelled.
+    /// What those that are asked next are told, if not what their parent's cancel means for them.
     pub(super) reason: Option<CancelReason>,
+    /// What that is.
+    below: CancelReason,
     /// If it is to abort the jobs of this scope only.
     pub(super) of_scope: *const ScopeCore,
     /// Started here (or over): to be gone on from.
@@ -58,6 +62,7 @@ impl<'a> Spread<'a> {
             owned: false,
             worker: None,
             reason: None,
+            below: CancelReason::Parent,
             of_scope: ptr::null(),
             work: Vec::new(),
             ended: Vec::new(),
@@ -90,6 +95,7 @@ impl<'a> Spread<'a> {
                     kin::link(h);
                     #[cfg(not(mutant = "kin_without_a_look"))]
                     if is_orphaned_by_cancel(h) {
+                        self.below = reason_of_ancestor(h);
                         self.visit(h);
                         self.work_off();
                     }
@@ -107,7 +113,7 @@ impl<'a> Spread<'a> {
         while let Some(header) = next {
             // SAFETY: the caller's count, or it stands in a list of ours, which it leaves only by us.
             let h = unsafe { header.as_ref() };
-            if h.word.load().is_terminal() || self.deliver(h) {
+            if h.word.load().is_terminal() || h.came_late() || self.deliver(h) {
                 self.children(header);
             }
             next = self.work.pop();
@@ -159,7 +165,7 @@ impl<'a> Spread<'a> {
                 let side = (asks && own).then(|| above.side_or_new());
                 let came = above.word.lender_cancelled(asks, || {
                     if let Some(side) = side.filter(|side| side.reason.get().is_none()) {
-                        side.reason.set(Some(CancelReason::Parent));
+                        side.reason.set(Some(reason_for_children(h)));
                     }
                     list_demand(above)
                 });
@@ -177,6 +183,7 @@ impl<'a> Spread<'a> {
         if parent.children.get() == 0 {
             return;
         }
+        self.below = reason_for_children(parent);
         if self.worker.is_some() {
             self.private(parent);
         }
@@ -292,7 +299,7 @@ impl<'a> Spread<'a> {
     }
 
     pub(super) fn reason_told(&self) -> CancelReason {
-        let spread = if self.is_shut() { CancelReason::Shutdown } else { CancelReason::Parent };
+        let spread = if self.is_shut() { CancelReason::Shutdown } else { self.below };
         self.reason.unwrap_or(spread)
     }
 
@@ -395,6 +402,7 @@ impl<'a> Spread<'a> {
     /// The children of one that ran in a foreign thread, or on a worker that has gone, and is over: nobody there looks after
     /// them any more.
     pub(super) fn foreign_family(&mut self, home: &Home, parent: &Header) {
+        self.below = reason_for_children(parent);
         let mut children = Vec::new();
         let lock = home.lock_families();
         // SAFETY: N1: the lock.

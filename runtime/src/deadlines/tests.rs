@@ -11,6 +11,7 @@ use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::atomic::AtomicU64;
 
 use super::*;
+use crate::attention::LIMITS;
 use crate::{Request, Runtime, foreign, spawn};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -505,23 +506,44 @@ fn a_request_entry_holds_a_link_until_it_fires_is_taken_back_or_the_runtime_ends
     let request = runtime.enter(|| Request::new(|| ()));
     let links = || request.header().word.load().links();
     let before = links();
+    assert!(!shared.deadlines.has_requests());
     let arm = |after: Duration| {
         request.header().word.add_link();
         // SAFETY: with that link.
-        unsafe { shared.deadlines.arm_request(clock.now() + after, NonNull::from(request.header())) }
+        unsafe { shared.deadlines.arm_request(clock.now() + after, NonNull::from(request.header()), || ()) }
     };
     let fired = arm(TICK);
     assert_eq!(links(), before + 1);
+    assert!(shared.deadlines.has_requests());
     clock.advance(TICK);
     assert_eq!(links(), before);
-    assert!(!shared.deadlines.disarm(fired));
+    assert!(!shared.deadlines.disarm_request(fired) && !shared.deadlines.has_requests());
     let _past = arm(Duration::ZERO);
     assert_eq!(links(), before);
     let armed = arm(TICK);
-    assert!(shared.deadlines.disarm(armed));
+    assert!(shared.deadlines.disarm_request(armed) && !shared.deadlines.has_requests());
     assert_eq!(links(), before + 1, "it is ours again");
     assert!(!request.header().word.release_link());
     let _armed = arm(TICK);
     drop(runtime);
     assert_eq!(links(), before);
+    assert!(!shared.deadlines.has_requests());
+}
+
+#[test]
+fn waits_look_for_deadlines_while_there_are_some_and_no_longer() {
+    let runtime = Runtime::builder().workers(2).build().unwrap();
+    let shared = runtime.shared().clone();
+    let look =
+        || shared.workers().iter().map(|worker| worker.post.attention.get() & LIMITS).collect::<Vec<_>>();
+    assert_eq!(look(), [0, 0]);
+    let limited = runtime.enter(|| Request::builder().timeout(HOUR).build(|| ()));
+    assert_eq!(look(), [LIMITS, LIMITS]);
+    limited.wait().unwrap();
+    // The next wait on each finds none left.
+    let wait = || spawn(|| spawn(|| ()).take().unwrap()).take().unwrap();
+    eventually(|| {
+        runtime.run(wait);
+        look().contains(&0)
+    });
 }

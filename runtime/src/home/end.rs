@@ -85,10 +85,22 @@ pub(crate) unsafe fn end_child(here: &Home, header: NonNull<Header>) {
 unsafe fn end_up(here: &Home, parent: NonNull<Header>) {
     // SAFETY: by the caller: the children's link, and nobody else if it was the last.
     unsafe {
+        family_ends(parent.as_ref());
         if parent.as_ref().word.release_link() {
             drop_side(parent);
             end_on(here, parent, false);
         }
+    }
+}
+
+/// The last child of one that is over is about to give up its family's link: if its deadline was kept for them, it has nobody left.
+fn family_ends(h: &Header) {
+    // SAFETY: M3.
+    if let (Some(due), Some(home)) = (h.due(), unsafe { h.home.get().as_ref() })
+        && due.family_ends(|entry| home.shared().deadlines.disarm_request(entry))
+    {
+        // Not the last: the family's.
+        h.word.release_link();
     }
 }
 
@@ -172,7 +184,10 @@ pub(super) unsafe fn end_on(here: &Home, header: NonNull<Header>, closed: bool) 
             let p = unsafe { parent.as_ref() };
             p.children.set(p.children.get() - 1);
             // It may be ending still, and make more children in its callbacks: then these get a link of their own.
-            p.children.get() == 0 && p.family.replace(false) && p.word.release_link()
+            p.children.get() == 0 && p.family.replace(false) && {
+                family_ends(p);
+                p.word.release_link()
+            }
         });
         release_if_done(here, closed);
         let Some(parent) = last else { return };

@@ -7,7 +7,7 @@ use forebear_context::error::{Cycle, WaitError};
 use forebear_context::shim::atomic::Ordering;
 
 use super::Request;
-use crate::attention::{DRIVEN, MARKS, NOTICE, OLDER};
+use crate::attention::{DRIVEN, LIMITS, MARKS, NOTICE, OLDER};
 use crate::cancel;
 use crate::header::{Ending, Header};
 use crate::home;
@@ -41,7 +41,7 @@ impl<T> Request<T> {
         if let Some(strand) = strand::get()
             && ptr::eq(h.home.get(), strand.home.get())
             && let Some(worker) = strand.worker()
-            && worker.post.attention.get() & (OLDER | NOTICE | MARKS | DRIVEN) == 0
+            && worker.post.attention.get() & (OLDER | NOTICE | MARKS | DRIVEN | LIMITS) == 0
             && strand.room() >= h.need()
             && h.word.claim_sole()
         {

@@ -7,10 +7,8 @@
 
 use std::ptr::NonNull;
 
-use forebear_context::error::CancelReason;
-
 use super::{Next, Worker};
-use crate::attention::{DRIVEN, HUNGRY, MARKS, NOTICE, SHUT};
+use crate::attention::{DRIVEN, HUNGRY, LIMITS, MARKS, NOTICE, SHUT};
 use crate::cancel;
 use crate::cell;
 use crate::header::Header;
@@ -26,6 +24,27 @@ impl Worker {
         } else if more > 0 {
             self.post.attention.raise(MARKS);
         }
+    }
+
+    /// Whether any request of the runtime has a deadline that is yet to come.
+    #[inline]
+    pub(crate) fn is_among_limits(&self) -> bool {
+        self.post.attention.get() & LIMITS != 0 && self.still_among_limits()
+    }
+
+    #[cold]
+    fn still_among_limits(&self) -> bool {
+        let deadlines = &self.shared().deadlines;
+        if deadlines.has_requests() {
+            return true;
+        }
+        // Clear first, then look.
+        self.post.attention.clear(LIMITS);
+        let some = deadlines.has_requests();
+        if some {
+            self.post.attention.raise(LIMITS);
+        }
+        some
     }
 
     /// The loop is to end these: each claimed, with the runner's link.
@@ -75,9 +94,9 @@ impl Worker {
             return;
         }
         if bits & (MARKS | NOTICE) != 0 && cancel::is_orphaned_by_cancel(h) {
-            let side = h.side_or_new();
+            let (side, reason) = (h.side_or_new(), cancel::reason_of_ancestor(h));
             let came = h.word.cancel_private(|| {
-                side.reason.set(Some(CancelReason::Parent));
+                side.reason.set(Some(reason));
                 Demand::Nobody
             });
             if came == Cancel::Ended {

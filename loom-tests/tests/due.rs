@@ -1,0 +1,135 @@
+//! A request's deadline comes while the request ends.
+//!
+//! Shipped: the due record and the word. The container of deadlines is here a mutex around the one entry, which owns a link.
+#![cfg(loom)]
+
+mod cell;
+
+use std::time::Instant;
+
+use forebear_context::shim::{Arc, Mutex, thread};
+use forebear_runtime::model::due::Due;
+use forebear_runtime::model::word::{CALLBACKS, CANCELLED, CLAIMED, Cancel, FINISHED, LINK, MARKED, Word};
+
+use self::cell::exhaust;
+
+const ENTRY: u64 = 7;
+
+struct Limited {
+    word: Word,
+    due: Due,
+    container: Mutex<Option<u64>>,
+}
+
+impl Limited {
+    /// One that runs; its runner and its deadline's entry have a link each, and so has `more`.
+    fn running(more: u64) -> Arc<Limited> {
+        let due = Due::new(Instant::now());
+        due.armed(ENTRY);
+        let word = Word::new(CLAIMED | CALLBACKS | LINK * (2 + more));
+        Arc::new(Limited { word, due, container: Mutex::new(Some(ENTRY)) })
+    }
+
+    /// Its time is there. What came of it, if the entry was still there, and whether nobody knows the request any more.
+    fn time_comes(&self) -> (Option<Cancel>, bool) {
+        let entry = self.container.lock().unwrap().take();
+        let came = entry.map(|_| self.due.comes(&self.word, || ()));
+        (came, came.is_some() && self.word.release_link())
+    }
+
+    fn take_back(&self, entry: u64) -> bool {
+        self.container.lock().unwrap().take_if(|there| *there == entry).is_some()
+    }
+
+    /// Its callable has returned: the end, as its runner goes through it. Whether nobody knows it any more.
+    fn end(&self, has_family: bool) -> bool {
+        self.word.add_link();
+        let marked = self.word.complete(|| ()).has(MARKED);
+        self.due.ends(has_family);
+        self.word.finish(true, |_| if marked { CANCELLED } else { FINISHED });
+        if self.due.ended(has_family, |entry| self.take_back(entry)) {
+            self.word.release_link();
+        }
+        self.word.release_link()
+    }
+
+    /// The last of its family has gone.
+    fn family_ends(&self) -> bool {
+        if self.due.family_ends(|entry| self.take_back(entry)) {
+            self.word.release_link();
+        }
+        self.word.release_link()
+    }
+}
+
+/// It aborts the request, or finds it over, or nothing at all; and of those who have a link one is the last.
+#[test]
+fn a_deadline_comes_at_the_end() {
+    exhaust(&["cancelled", "late", "taken back"], |answers| {
+        let request = Limited::running(0);
+        let timer = {
+            let request = request.clone();
+            thread::spawn(move || request.time_comes())
+        };
+        let last = request.end(false);
+        let (came, its_last) = timer.join().unwrap();
+        assert!(last != its_last && request.word.load().is_forgotten(), "one of them is the last");
+        let cancelled = request.word.load().life() == CANCELLED;
+        answers.note(match came {
+            Some(Cancel::Marked) => {
+                assert!(cancelled && !request.due.is_kept());
+                "cancelled"
+            }
+            Some(Cancel::TooLate) => {
+                assert!(!cancelled && request.due.came_late());
+                "late"
+            }
+            None => {
+                assert!(!cancelled && !request.due.is_kept());
+                "taken back"
+            }
+            other => panic!("{other:?}"),
+        });
+    });
+}
+
+/// Whoever finds the request over finds that its deadline is kept: what asks its way up once past it would never come back.
+#[test]
+fn a_question_that_comes_to_the_end_of_one_that_leaves_a_family_does_not_go_past_it() {
+    exhaust(&["runs", "kept"], |answers| {
+        let request = Limited::running(1);
+        let child = {
+            let request = request.clone();
+            thread::spawn(move || {
+                let over = request.word.load().is_terminal();
+                (over, request.due.is_kept())
+            })
+        };
+        assert!(!request.end(true), "the family has a link, and so has the entry");
+        let (over, kept) = child.join().unwrap();
+        assert!(kept || !over, "it was passed");
+        answers.note(if over { "kept" } else { "runs" });
+        assert!(request.family_ends(), "the family was the last");
+    });
+}
+
+/// The last of the family goes as the deadline comes to ask it.
+#[test]
+fn a_deadline_that_is_kept_comes_as_the_last_of_the_family_goes() {
+    exhaust(&["late", "taken back"], |answers| {
+        let request = Limited::running(1);
+        assert!(!request.end(true));
+        let timer = {
+            let request = request.clone();
+            thread::spawn(move || request.time_comes())
+        };
+        let last = request.family_ends();
+        let (came, its_last) = timer.join().unwrap();
+        assert!(last != its_last && request.word.load().is_forgotten(), "one of them is the last");
+        answers.note(match came {
+            Some(Cancel::TooLate) => "late",
+            None => "taken back",
+            other => panic!("{other:?}"),
+        });
+    });
+}
