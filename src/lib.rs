@@ -86,6 +86,7 @@ pub use forebear_runtime::{OrUnwind, catch};
 
 pub use forebear_sync as sync;
 pub use forebear_sync::channel;
+pub use forebear_timer::expiry as timer;
 // The macro; the module of that name is below.
 pub use forebear_sync::select;
 
