@@ -29,7 +29,7 @@ pub struct Overdue<'a, W> {
     /// The timer that decides what is done: of those that have expired the earliest that does more than log. Its signal is never
     /// [`Signal::LogOnly`](super::Signal::LogOnly).
     pub timer: &'a Timer,
-    /// All its timers that have expired, the earliest first.
+    /// Its timers that have expired and want more than a log, the earliest first.
     pub expired: &'a [Timer],
     /// How often it has been tried before, without its timers having been released since.
     pub attempt: u32,
@@ -38,7 +38,8 @@ pub struct Overdue<'a, W> {
 }
 
 impl<'a, W> Overdue<'a, W> {
-    /// As a server would tell it, for those who write a server, or test a reaper. `None` if no timer wants more than a log.
+    /// As a server would tell it, for those who write a server, or test a reaper; the timers in order of their deadlines. `None` if none of
+    /// them wants more than a log.
     pub fn new(worker: &'a W, expired: &'a [Timer], attempt: u32, now: Instant) -> Option<Self> {
         let timer = expired.iter().find(|timer| timer.signal != super::Signal::LogOnly)?;
         Some(Overdue { worker, timer, expired, attempt, now })

@@ -7,7 +7,8 @@ use super::{Timer, TimerError, TimerRequest};
 /// Timers of workers, each with those of them that were found.
 pub type TimersOf<W> = Vec<(W, Vec<Timer>)>;
 
-/// Keeps the timers of all workers.
+/// Keeps the timers of all workers. [`TimerTable`](super::TimerTable) does so in memory, and is what a [`Watchdog`](super::Watchdog) has
+/// unless it is given another.
 pub trait TimerServer<W>: Send + 'static {
     /// Starts, moves and stops timers, in the order of the requests. To stop one that is not there is nothing.
     ///
@@ -33,7 +34,7 @@ pub trait TimerServer<W>: Send + 'static {
     /// As for [`register`](Self::register).
     fn expired(&mut self, now: Instant) -> Result<TimersOf<W>, TimerError>;
 
-    /// The earliest deadline after `now`. An earlier instant does no harm but a turn for nothing; a later one lets a timer expire unseen
-    /// until then. `None`: there is no such timer.
-    fn next_deadline(&mut self, now: Instant) -> Option<Instant>;
+    /// The earliest deadline after `looked`, the time for which [`expired`](Self::expired) was asked last; `None` if there is none. To answer with
+    /// an earlier one is the same as `None`; with one that is nobody's, a turn for nothing.
+    fn next_deadline(&mut self, looked: Instant) -> Option<Instant>;
 }
