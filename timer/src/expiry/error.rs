@@ -65,7 +65,9 @@ impl fmt::Display for TimerError {
                 f.write_str("this timer client sends no signals along with timers")
             }
             TimerError::Io(error) => write!(f, "timer messages cannot pass: {error}"),
-            TimerError::Panicked(failure) => write!(f, "a part of the timer server panicked: {failure}"),
+            TimerError::Panicked(failure) => {
+                write!(f, "a part of the timer server panicked: {}", failure.error())
+            }
             TimerError::StillRunning => {
                 f.write_str("the timer server has not come to the end of its turn in time")
             }
@@ -79,7 +81,7 @@ impl StdError for TimerError {
         // What `Display` says, the source does not say again.
         match self {
             TimerError::Io(error) => error.source(),
-            TimerError::Panicked(failure) => failure.source(),
+            TimerError::Panicked(failure) => failure.error().source(),
             TimerError::Other(error) => error.source(),
             _ => None,
         }

@@ -114,7 +114,7 @@ impl<W: fmt::Debug> fmt::Display for TimerEvent<'_, W> {
                 )
             }
             TimerEvent::ReaperPanicked { worker, failure } => {
-                write!(f, "the reaper panicked, and {worker:?} counts as reaped: {failure}")
+                write!(f, "the reaper panicked, and {worker:?} counts as reaped: {}", failure.error())
             }
             TimerEvent::Orphaned { worker, timers } => {
                 write!(f, "{worker:?} has ended with {} timers that it had not released", timers.len())

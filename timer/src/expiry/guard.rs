@@ -107,7 +107,11 @@ impl<'c> TimerBuilder<'c> {
     /// tell the signal; else what the client answers. There is no timer then.
     #[track_caller]
     pub fn expires(self, after: Duration) -> Result<TimerGuard<'c>, TimerError> {
-        let scope = self.scope.unwrap_or_else(Scope::here);
+        // Not by a closure, whose caller would be somebody else.
+        let scope = match self.scope {
+            Some(scope) => scope,
+            None => Scope::here(),
+        };
         let client = match self.client {
             Some(client) => Client::Given(client),
             None => Client::Configured(configured().ok_or(TimerError::NotConfigured)?),
