@@ -20,6 +20,9 @@ use forebear_context::shim::time;
 use super::{Demand, Scope, Timer, TimerError, TimerRequest, TimerServer, TimersOf, WorkerId};
 use crate::{Key, Wheel};
 
+#[cfg(test)]
+mod tests;
+
 /// The timers of all workers, in memory: what a [`Watchdog`](super::Watchdog) has unless it is given another server.
 ///
 /// Starting, moving and stopping a timer takes the same time however many there are.
