@@ -77,6 +77,8 @@ fn the_client_of_the_process_is_replaced_at_any_time_and_its_timers_stay_with_it
     drop(timer);
     assert_eq!(first.log.read(), ["acquire timer 1", "release timer"]);
     assert_eq!(second.log.read(), [""; 0]);
+    drop(TimerGuard::builder().scope("next").expires(SECOND).unwrap());
+    assert_eq!(second.log.read(), ["acquire next 1", "release next"]);
     before.release(&"by hand".into()).unwrap();
     assert_eq!(first.log.read(), ["release by hand"]);
     assert!(unconfigure().is_some());

@@ -196,6 +196,21 @@ fn a_reaper_may_go_by_steps_as_long_as_the_timer_is_not_released() {
 }
 
 #[test]
+fn whom_a_reaper_spares_keeps_the_timers_that_have_not_expired() {
+    let mut bench =
+        Bench::with(
+            |overdue| if overdue.now == overdue.timer.deadline { Reap::Spared } else { Reap::Reaped },
+        );
+    bench.acquire(1, "one", 1);
+    bench.acquire(1, "two", 1);
+    bench.acquire(1, "later", 9);
+    assert_eq!(bench.after(SECOND), ["1 one 0"]);
+    assert_eq!(bench.after(SECOND), [""; 0], "asked once");
+    assert_eq!(bench.after(9 * SECOND), ["1 later 0"]);
+    assert_eq!((bench.server.stats().expired, bench.server.stats().reaped), (3, 1));
+}
+
+#[test]
 fn t16_who_is_gone_already_counts_as_reaped() {
     let mut bench = Bench::with(|_| Reap::Gone);
     bench.acquire(1, "block", 1);

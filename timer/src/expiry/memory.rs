@@ -146,7 +146,10 @@ impl<W: WorkerId> RequestQueue<W> for TimerReceiver<W> {
 
 impl<W: WorkerId> Wake for Shared<W> {
     fn wake(self: Arc<Self>) {
-        self.lock().woken = true;
+        #[cfg(not(mutant = "timer_wake_leaves_no_token"))]
+        {
+            self.lock().woken = true;
+        }
         self.told.notify_one();
     }
 }

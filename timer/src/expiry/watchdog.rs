@@ -259,7 +259,6 @@ impl<W: WorkerId, Q: RequestQueue<W>, R: Reaper<W>, S: TimerServer<W>> Watchdog<
             match request.demand {
                 Demand::Leave => {
                     self.server.register(std::mem::take(&mut batch))?;
-                    self.held.remove(&request.worker);
                     for (worker, timers) in self.server.clear(&[request.worker])? {
                         self.counts.add(|stats| stats.orphaned += timers.len() as u64);
                         self.hooks.tell(&TimerEvent::Orphaned { worker: &worker, timers: &timers });
@@ -292,20 +291,20 @@ impl<W: WorkerId, Q: RequestQueue<W>, R: Reaper<W>, S: TimerServer<W>> Watchdog<
             };
             let Some(overdue) = Overdue::new(&worker, &timers, attempt, now) else { continue };
             match self.reap(&overdue) {
-                None => over.push(worker),
-                Some(pause) => {
+                Next::Over => over.push(worker),
+                Next::Spared => only_logged.extend(
+                    timers.into_iter().map(|timer| TimerRequest::release(worker.clone(), timer.scope)),
+                ),
+                Next::Held(pause) => {
                     let again_at = instant_after(now, pause);
                     self.held.insert(worker, Held { attempt, again_at, told: timers });
                 }
             }
         }
-        if !only_logged.is_empty() {
-            self.server.register(only_logged)?;
-        }
         if !over.is_empty() {
             self.server.clear(&over)?;
         }
-        Ok(())
+        if only_logged.is_empty() { Ok(()) } else { self.server.register(only_logged) }
     }
 
     fn tell_expired<'t>(&mut self, worker: &W, timers: impl Iterator<Item = &'t Timer>, now: Instant) {
@@ -316,35 +315,36 @@ impl<W: WorkerId, Q: RequestQueue<W>, R: Reaper<W>, S: TimerServer<W>> Watchdog<
         }
     }
 
-    /// Calls the reaper; says after what time again, if the worker is not over.
-    fn reap(&mut self, overdue: &Overdue<'_, W>) -> Option<Duration> {
+    /// Calls the reaper; says how it goes on with the worker.
+    fn reap(&mut self, overdue: &Overdue<'_, W>) -> Next {
         let Overdue { worker, timer, attempt, .. } = *overdue;
         match catch_unwind(AssertUnwindSafe(|| self.reaper.reap(overdue))) {
             Ok(Reap::Reaped) => {
                 self.counts.add(|stats| stats.reaped += 1);
                 self.hooks.tell(&TimerEvent::Reaped { worker, timer, late: overdue.late() });
-                None
+                Next::Over
             }
             Ok(Reap::Gone) => {
                 self.counts.add(|stats| stats.gone += 1);
                 self.hooks.tell(&TimerEvent::Gone { worker });
-                None
+                Next::Over
             }
             Ok(Reap::Retry(error)) => {
                 let again_in = self.retry_after;
                 self.counts.add(|stats| stats.failed_reaps += 1);
                 self.hooks.tell(&TimerEvent::ReapFailed { worker, error: &error, attempt, again_in });
-                Some(again_in)
+                Next::Held(again_in)
             }
+            Ok(Reap::Spared) => Next::Spared,
             Ok(Reap::Again(again_in)) => {
                 self.hooks.tell(&TimerEvent::Warned { worker, attempt, again_in });
-                Some(again_in)
+                Next::Held(again_in)
             }
             Err(payload) => {
                 let failure = self.failure(payload);
                 self.counts.add(|stats| stats.panicked_reaps += 1);
                 self.hooks.tell(&TimerEvent::ReaperPanicked { worker, failure: &failure });
-                None
+                Next::Over
             }
         }
     }
@@ -352,6 +352,16 @@ impl<W: WorkerId, Q: RequestQueue<W>, R: Reaper<W>, S: TimerServer<W>> Watchdog<
     fn failure(&self, payload: Box<dyn std::any::Any + Send>) -> Failure {
         Failure::from_panic(payload, self.hooks.name.clone(), None)
     }
+}
+
+/// How it goes on with a worker for which the reaper was called.
+enum Next {
+    /// All its timers are dropped.
+    Over,
+    /// Those that have expired are.
+    Spared,
+    /// It is tried again after this time.
+    Held(Duration),
 }
 
 impl Held {

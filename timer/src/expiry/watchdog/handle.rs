@@ -124,11 +124,12 @@ impl Shared {
 
     /// Has the thread stop, wherever it sleeps.
     fn ask(&self) {
+        #[cfg(mutant = "timer_stop_wakes_first")]
+        self.waker.iter().for_each(Waker::wake_by_ref);
         self.lock().stop = true;
         self.told.notify_all();
-        if let Some(waker) = &self.waker {
-            waker.wake_by_ref();
-        }
+        #[cfg(not(mutant = "timer_stop_wakes_first"))]
+        self.waker.iter().for_each(Waker::wake_by_ref);
     }
 
     /// Waits until a flag is set, for at most `time`; says whether it is.
@@ -157,6 +158,10 @@ impl Shared {
         let _ended = Ended(self);
         let mut watchdog = watchdog;
         let waker = self.waker.clone();
+        #[cfg(mutant = "timer_subscribes_after_a_sleep")]
+        for _ in 0..2 {
+            let _ = watchdog.turn_when_due(true, true);
+        }
         let jumps = watchdog.clock.subscribe(Box::new(move |_| waker.iter().for_each(Waker::wake_by_ref)));
         watchdog.hooks.tell(&TimerEvent::Started);
         while !self.lock().stop {
