@@ -2,7 +2,7 @@
 
 use super::*;
 
-use std::process::Command;
+use std::process::{Command, Output};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 
@@ -303,22 +303,45 @@ fn nested(client: &dyn TimerClient, deep: u32) {
     }
 }
 
+/// Runs the calling test again, in a process of its own, where this calls `body` and is `None`; what that process has said.
+fn in_a_child(body: impl FnOnce()) -> Option<Output> {
+    const CHILD: &str = "FOREBEAR_EXPIRY_CHILD";
+    if std::env::var_os(CHILD).is_some() {
+        body();
+        return None;
+    }
+    let name = thread::current().name().unwrap().to_owned();
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    let output = child.args(["--exact", &name, "--nocapture"]).env(CHILD, "1").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "{output:?}");
+    Some(output)
+}
+
 #[test]
 fn t22_a_server_does_not_keep_its_process_alive() {
-    const CHILD: &str = "FOREBEAR_EXPIRY_CHILD";
     let _dog = support::Watchdog::new("");
-    if std::env::var_os(CHILD).is_some() {
+    in_a_child(|| {
         let bench = Bench::new();
         bench.acquire(1, "block", 3600);
         // The test ends, and with it `main`, while the server runs.
         bench.server.start().unwrap().detach();
-        return;
-    }
-    let name = thread::current().name().unwrap().to_owned();
-    let mut child = Command::new(std::env::current_exe().unwrap());
-    let output = child.args(["--exact", &name]).env(CHILD, "1").output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "{output:?}");
+    });
+}
+
+#[test]
+fn t29_without_a_hook_what_happens_is_written_to_standard_error_with_the_name_of_the_run() {
+    let _dog = support::Watchdog::new("");
+    let output = in_a_child(|| {
+        let (timers, queue) = channel();
+        let mut server = Watchdog::new(queue, |_: &Overdue<'_, &str>| Reap::Reaped).name("run 7");
+        timers.send(TimerRequest::acquire("one", Timer::new("block", Instant::now()))).unwrap();
+        server.turn(Duration::ZERO).unwrap();
+    });
+    let Some(output) = output else { return };
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("forebear: run 7: the timer block of \"one\" has expired"), "{said}");
+    assert!(said.contains("forebear: run 7: \"one\" was reaped"), "{said}");
 }
 
 #[test]

@@ -41,7 +41,7 @@ pub enum TimerEvent<'a, W> {
         /// Who.
         worker: &'a W,
     },
-    /// The first step against a worker was taken, and the next follows if its timers are not released.
+    /// A step against a worker was taken, and the next follows if its timers are not released.
     #[non_exhaustive]
     Warned {
         /// Who.
