@@ -39,17 +39,19 @@ impl Log {
     }
 }
 
+/// Made anew for each answer, since errors are not cloned.
+type Refusal = fn() -> TimerError;
+
 /// A client that writes down what it is told, and answers as it is told to.
 #[derive(Clone, Default)]
 struct Recorder {
     clock: ManualClock,
     log: Log,
-    /// Made anew for each answer, since errors are not cloned.
-    refuse: Arc<Mutex<Option<fn() -> TimerError>>>,
+    refuse: Arc<Mutex<Option<Refusal>>>,
 }
 
 impl Recorder {
-    fn refuse(&self, answer: Option<fn() -> TimerError>) {
+    fn refuse(&self, answer: Option<Refusal>) {
         *self.refuse.lock().unwrap() = answer;
     }
 

@@ -4,6 +4,7 @@ use super::*;
 
 use std::process::{Command, Output};
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::task::{Wake, Waker};
 use std::thread;
 
 use forebear::timer::{Timer, TimerTable, WatchdogHandle};
@@ -22,7 +23,7 @@ impl Clock for Creeping {
 struct Scripted {
     asked: Sender<Duration>,
     answers: Receiver<Vec<TimerRequest<u32>>>,
-    waker: Option<std::task::Waker>,
+    waker: Option<Waker>,
 }
 
 impl RequestQueue<u32> for Scripted {
@@ -35,14 +36,24 @@ impl RequestQueue<u32> for Scripted {
         0
     }
 
-    fn waker(&self) -> Option<std::task::Waker> {
+    fn waker(&self) -> Option<Waker> {
         self.waker.clone()
+    }
+}
+
+/// How often a queue was woken.
+#[derive(Default)]
+struct Woken(support::Count);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.up();
     }
 }
 
 type Script = (Receiver<Duration>, Sender<Vec<TimerRequest<u32>>>);
 
-fn scripted(waker: Option<std::task::Waker>) -> (Scripted, Script) {
+fn scripted(waker: Option<Waker>) -> (Scripted, Script) {
     let ((asked, asks), (answer, answers)) = (mpsc::channel(), mpsc::channel());
     (Scripted { asked, answers, waker }, (asks, answer))
 }
@@ -62,7 +73,7 @@ fn events(server: Server) -> (Server, Receiver<String>) {
 #[test]
 fn t18_a_server_sleeps_exactly_to_the_next_deadline_or_until_it_is_woken() {
     let _dog = support::Watchdog::new("");
-    let (queue, script) = scripted(Some(std::task::Waker::noop().clone()));
+    let (queue, script) = scripted(Some(Waker::noop().clone()));
     let (clock, minute) = (Creeping::default(), Duration::from_secs(60));
     let server = Watchdog::new(queue, |_: &Overdue<'_, u32>| Reap::Retry(TimerError::other("not now")))
         .clock(clock.clone())
@@ -86,6 +97,27 @@ fn t18_a_server_sleeps_exactly_to_the_next_deadline_or_until_it_is_woken() {
     assert_eq!(asks.recv(), Ok(7 * SECOND), "the pause of one that could not be reaped");
     answer.send(acquire(3)).unwrap();
     assert_eq!(asks.recv(), Ok(3 * SECOND), "which has saved itself");
+    stop(script, server);
+}
+
+#[test]
+fn on_a_clock_that_jumps_a_server_sleeps_until_a_jump_wakes_it() {
+    let _dog = support::Watchdog::new("");
+    let woken = Arc::new(Woken::default());
+    let (queue, script) = scripted(Some(woken.clone().into()));
+    let clock = ManualClock::new();
+    let server = Watchdog::new(queue, |_: &Overdue<'_, u32>| Reap::Reaped).clock(clock.clone());
+    let server = server.retry_after(SECOND).on_event(|_| ()).start().unwrap();
+    let (asks, answer) = &script;
+    assert_eq!(asks.recv(), Ok(Duration::ZERO));
+    answer.send(vec![TimerRequest::acquire(1, Timer::new("block", clock.now() + SECOND))]).unwrap();
+    assert_eq!(asks.recv(), Ok(Duration::MAX), "whatever real time does meanwhile");
+    assert_eq!(woken.0.get(), 0);
+    clock.advance(SECOND);
+    assert_eq!(woken.0.get(), 1);
+    answer.send(vec![]).unwrap();
+    assert_eq!(asks.recv(), Ok(Duration::MAX));
+    assert_eq!(server.stats().reaped, 1);
     stop(script, server);
 }
 
@@ -237,7 +269,7 @@ fn dropping_the_handle_stops_the_server_and_leaving_it_does_not() {
 #[test]
 fn t17_a_server_goes_on_after_a_turn_that_failed() {
     let _dog = support::Watchdog::new("");
-    let (queue, script) = scripted(Some(std::task::Waker::noop().clone()));
+    let (queue, script) = scripted(Some(Waker::noop().clone()));
     let (tell, told) = mpsc::channel();
     let server = Watchdog::new(queue, |_: &Overdue<'_, u32>| Reap::Reaped)
         .server(Panics(TimerTable::new()))
