@@ -5,12 +5,13 @@ use super::*;
 use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use forebear::sync::MutexGuard;
 use forebear::timer::{configure, configured, expires, unconfigure};
 
 /// Whoever uses the client of the process has it to itself, and finds none.
 fn process_client() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let alone = ALONE.lock();
     unconfigure();
     alone
 }

@@ -8,9 +8,10 @@ mod support;
 mod threads;
 mod turns;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use forebear::sync::Mutex;
 use forebear::time::{Clock, ManualClock};
 use forebear::timer::{
     ChannelClient, Demand, Overdue, Reap, RequestQueue, Scope, Signal, TimerClient, TimerError, TimerEvent,
@@ -25,17 +26,13 @@ const NANO: Duration = Duration::from_nanos(1);
 struct Log(Arc<Mutex<Vec<String>>>);
 
 impl Log {
-    fn lines(&self) -> MutexGuard<'_, Vec<String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn write(&self, line: impl Into<String>) {
-        self.lines().push(line.into());
+        self.0.lock().push(line.into());
     }
 
     /// What was written since the last time.
     fn read(&self) -> Vec<String> {
-        std::mem::take(&mut *self.lines())
+        std::mem::take(&mut *self.0.lock())
     }
 }
 
@@ -52,12 +49,12 @@ struct Recorder {
 
 impl Recorder {
     fn refuse(&self, answer: Option<Refusal>) {
-        *self.refuse.lock().unwrap() = answer;
+        *self.refuse.lock() = answer;
     }
 
     fn answer(&self, line: String) -> Result<(), TimerError> {
         self.log.write(line);
-        self.refuse.lock().unwrap().map_or(Ok(()), |error| Err(error()))
+        self.refuse.lock().map_or(Ok(()), |error| Err(error()))
     }
 }
 

@@ -270,7 +270,7 @@ struct Fails(forebear::timer::TimerTable<u32>, Arc<Mutex<bool>>);
 
 impl Fails {
     fn check(&self) -> Result<(), TimerError> {
-        if *self.1.lock().unwrap() { Err(TimerError::other("the table's")) } else { Ok(()) }
+        if *self.1.lock() { Err(TimerError::other("the table's")) } else { Ok(()) }
     }
 }
 
@@ -300,14 +300,14 @@ fn t17_after_a_turn_that_failed_half_way_the_next_is_due_at_once() {
     let mut server = bench.server.server(Fails(Default::default(), fails.clone()));
     server.turn(Duration::ZERO).unwrap();
     assert_eq!(server.next_turn(), None);
-    *fails.lock().unwrap() = true;
+    *fails.lock() = true;
     let client = bench.timers.client(1).with_clock(bench.clock.clone());
     client.acquire(&"block".into(), bench.clock.now()).unwrap();
     server.turn(Duration::ZERO).unwrap_err();
     assert_eq!(bench.reaped.read(), [""; 0], "a release may be in what was not registered");
     // The timer is in the table, its deadline is past: a server that slept to the next deadline would sleep for ever.
     assert_eq!(server.next_turn(), Some(bench.clock.now()));
-    *fails.lock().unwrap() = false;
+    *fails.lock() = false;
     server.turn(Duration::ZERO).unwrap();
     assert_eq!(bench.reaped.read(), ["1 block 0"]);
 }
