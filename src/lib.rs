@@ -45,6 +45,7 @@
 //!   of std it would stop its worker.
 //! * [`channel`] and [`select!`]: handing something to somebody else; waiting for the first of several.
 //! * [`time`]: the clock of a runtime, which in a test can be moved by hand.
+//! * [`timer`]: expiration timers, for what may get stuck: if it is not done in time, its worker is ended from outside.
 //! * [`pool`]: plain worker threads with a queue discipline of your choice, without requests.
 //!
 //! # What pinning cannot make sound
@@ -86,6 +87,7 @@ pub use forebear_runtime::{OrUnwind, catch};
 
 pub use forebear_sync as sync;
 pub use forebear_sync::channel;
+pub use forebear_timer::expiry as timer;
 // The macro; the module of that name is below.
 pub use forebear_sync::select;
 

@@ -47,6 +47,16 @@ pub trait Clock: Send + Sync + fmt::Debug {
     }
 }
 
+impl<C: Clock + ?Sized> Clock for Arc<C> {
+    fn now(&self) -> Instant {
+        (**self).now()
+    }
+
+    fn subscribe(&self, callback: Box<dyn Fn(Instant) + Send + Sync>) -> Option<Subscription> {
+        (**self).subscribe(callback)
+    }
+}
+
 /// The instant `after` from `now`; `None` if it is too far off to be told, which means never.
 ///
 /// ```

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use forebear::sync::{Mutex, OnceLock, ReentrantMutex, RwLock};
+use forebear::timer::TimerGuard;
 
 fn send<T: Send>(_: T) {}
 fn sync<T: Sync>(_: &T) {}
@@ -21,5 +22,8 @@ fn main() {
     sync(&RwLock::new(Cell::new(1_u32))); //~ E0277 `Cell<u32>` cannot be shared between threads safely
     sync(&ReentrantMutex::new(Cell::new(1_u32)));
     sync(&ReentrantMutex::new(Rc::new(1_u32))); //~ E0277 `Rc<u32>` cannot be sent between threads safely
+    fn timer(guard: TimerGuard<'_>) {
+        send(guard); //~ E0277 cannot be sent between threads safely
+    }
     sync(&OnceLock::<Cell<u32>>::new()); //~ E0277 `Cell<u32>` cannot be shared between threads safely
 }

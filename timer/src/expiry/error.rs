@@ -1,0 +1,95 @@
+//! Why a timer could not be had, moved or released, and what goes wrong in a server.
+
+use std::error::Error as StdError;
+use std::{fmt, io};
+
+use forebear_context::error::Failure;
+
+/// What clients, queues and servers of timers answer when they cannot do what was asked.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TimerError {
+    /// No client was given, and none is configured for the process.
+    NotConfigured,
+    /// The server that the client talks to is gone, or was never there. Told at once: nobody waits for one.
+    ServerGone,
+    /// The request does not fit into one message to the server.
+    #[non_exhaustive]
+    TooLarge {
+        /// How large it would be, in bytes.
+        size: usize,
+        /// How large it may be.
+        limit: usize,
+    },
+    /// The client belongs to no worker here: one that times requests was called outside of any.
+    NoWorker,
+    /// The client cannot send a [`Signal`](super::Signal) along with a timer.
+    SignalUnsupported,
+    /// What the client or the queue stands on has failed.
+    Io(io::Error),
+    /// Somebody's part of a server has panicked: its queue, its table, or its reaper.
+    Panicked(Failure),
+    /// The server was told to stop, and has not come to the end of its turn in time. It stops when it has.
+    StillRunning,
+    /// For clients, queues and servers that you write: whatever else there is to say.
+    Other(Box<dyn StdError + Send + Sync>),
+}
+
+impl TimerError {
+    /// An error from text, or from any other.
+    pub fn other(error: impl Into<Box<dyn StdError + Send + Sync>>) -> TimerError {
+        TimerError::Other(error.into())
+    }
+
+    /// A message of `size` bytes where `limit` may be sent.
+    pub fn too_large(size: usize, limit: usize) -> TimerError {
+        TimerError::TooLarge { size, limit }
+    }
+}
+
+impl fmt::Display for TimerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TimerError::NotConfigured => {
+                f.write_str("there is no timer client: configure one first, or give one to the builder")
+            }
+            TimerError::ServerGone => f.write_str("the timer server is gone"),
+            TimerError::TooLarge { size, limit } => {
+                write!(
+                    f,
+                    "a timer request of {size} bytes, where {limit} fit in one message; shorten the scope's name"
+                )
+            }
+            TimerError::NoWorker => f.write_str("there is no worker here that a timer could belong to"),
+            TimerError::SignalUnsupported => {
+                f.write_str("this timer client sends no signals along with timers")
+            }
+            TimerError::Io(error) => write!(f, "timer messages cannot pass: {error}"),
+            TimerError::Panicked(failure) => {
+                write!(f, "a part of the timer server panicked: {}", failure.error())
+            }
+            TimerError::StillRunning => {
+                f.write_str("the timer server has not come to the end of its turn in time")
+            }
+            TimerError::Other(error) => fmt::Display::fmt(error, f),
+        }
+    }
+}
+
+impl StdError for TimerError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        // What `Display` says, the source does not say again.
+        match self {
+            TimerError::Io(error) => error.source(),
+            TimerError::Panicked(failure) => failure.error().source(),
+            TimerError::Other(error) => error.source(),
+            _ => None,
+        }
+    }
+}
+
+impl From<io::Error> for TimerError {
+    fn from(error: io::Error) -> TimerError {
+        TimerError::Io(error)
+    }
+}

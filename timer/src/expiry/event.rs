@@ -1,0 +1,125 @@
+//! What a server tells about itself.
+
+use std::fmt;
+use std::time::Duration;
+
+use forebear_context::error::Failure;
+
+use super::{Timer, TimerError};
+
+/// What happens in a server, as its hooks are told. `Display` is a line for a log.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TimerEvent<'a, W> {
+    /// The server's thread has begun.
+    Started,
+    /// It has ended: the last event.
+    Stopped,
+    /// A timer was found to have expired. Told once for each, before anybody is reaped for it.
+    #[non_exhaustive]
+    Expired {
+        /// Whose it is.
+        worker: &'a W,
+        /// Which.
+        timer: &'a Timer,
+        /// How long ago it expired.
+        late: Duration,
+    },
+    /// A worker was reaped, and its timers are dropped.
+    #[non_exhaustive]
+    Reaped {
+        /// Who.
+        worker: &'a W,
+        /// The timer that decided.
+        timer: &'a Timer,
+        /// How long ago that had expired when the reaper was called.
+        late: Duration,
+    },
+    /// A worker that was to be reaped was gone already, and its timers are dropped.
+    #[non_exhaustive]
+    Gone {
+        /// Who.
+        worker: &'a W,
+    },
+    /// A step against a worker was taken, and the next follows if its timers are not released.
+    #[non_exhaustive]
+    Warned {
+        /// Who.
+        worker: &'a W,
+        /// How often the reaper was called before this.
+        attempt: u32,
+        /// When it is called again.
+        again_in: Duration,
+    },
+    /// A worker could not be reaped.
+    #[non_exhaustive]
+    ReapFailed {
+        /// Who.
+        worker: &'a W,
+        /// Why.
+        error: &'a TimerError,
+        /// How often it was tried before this.
+        attempt: u32,
+        /// When it is tried again.
+        again_in: Duration,
+    },
+    /// The reaper panicked. The worker counts as reaped, and its timers are dropped.
+    #[non_exhaustive]
+    ReaperPanicked {
+        /// Who was to be reaped.
+        worker: &'a W,
+        /// The panic.
+        failure: &'a Failure,
+    },
+    /// A worker has ended with timers that it had not released. They are dropped, and nobody is reaped.
+    #[non_exhaustive]
+    Orphaned {
+        /// Who has ended.
+        worker: &'a W,
+        /// What was dropped.
+        timers: &'a [Timer],
+    },
+    /// A turn of the server was given up. It goes on with the next.
+    #[non_exhaustive]
+    TurnFailed {
+        /// Why.
+        error: &'a TimerError,
+    },
+}
+
+impl<W: fmt::Debug> fmt::Display for TimerEvent<'_, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TimerEvent::Started => f.write_str("started"),
+            TimerEvent::Stopped => f.write_str("stopped"),
+            TimerEvent::Expired { worker, timer, late } => {
+                write!(f, "the timer {} of {worker:?} has expired {late:?} ago", timer.scope)
+            }
+            TimerEvent::Reaped { worker, timer, late } => {
+                write!(f, "{worker:?} was reaped, {late:?} after its timer {} had expired", timer.scope)
+            }
+            TimerEvent::Gone { worker } => write!(f, "{worker:?} was gone when it was to be reaped"),
+            TimerEvent::Warned { worker, attempt, again_in } => {
+                write!(
+                    f,
+                    "step {} against {worker:?} was taken, the next follows in {again_in:?}",
+                    attempt + 1
+                )
+            }
+            TimerEvent::ReapFailed { worker, error, attempt, again_in } => {
+                let tried = attempt + 1;
+                write!(
+                    f,
+                    "{worker:?} could not be reaped: {error} (attempt {tried}, the next in {again_in:?})"
+                )
+            }
+            TimerEvent::ReaperPanicked { worker, failure } => {
+                write!(f, "the reaper panicked, and {worker:?} counts as reaped: {}", failure.error())
+            }
+            TimerEvent::Orphaned { worker, timers } => {
+                write!(f, "{worker:?} has ended with {} timers that it had not released", timers.len())
+            }
+            TimerEvent::TurnFailed { error } => write!(f, "a turn was given up: {error}"),
+        }
+    }
+}

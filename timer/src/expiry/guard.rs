@@ -1,0 +1,186 @@
+//! A block of code with a timer: acquired when it is entered, released when it is left, in whatever way.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Scope, Signal, TimerClient, TimerError, configured, instant_after};
+
+/// Gives the caller `after` from now to drop the guard that this returns. If it has not by then, its worker may be reaped.
+///
+/// The scope is the caller's file and line; the client is that of the process ([`configure`](super::configure)). For others there is
+/// [`TimerGuard::builder`].
+///
+/// "May be reaped": not exactly then, but as soon as the server has seen it. What reaping is depends on the pair of client and
+/// server. Where it kills a process, everything in that process ends.
+///
+/// # Errors
+///
+/// [`TimerError::NotConfigured`] if the process has no client; else what the client answers. There is no timer then.
+///
+/// ```
+/// use forebear_timer::expiry::{TimerError, expires};
+/// use std::time::Duration;
+///
+/// fn decode(bytes: &[u8]) -> Result<usize, TimerError> {
+///     let _timer = expires(Duration::from_secs(60))?;
+///     Ok(bytes.len()) // what can hang
+/// }
+/// assert!(matches!(decode(b"..."), Err(TimerError::NotConfigured)));
+/// ```
+#[track_caller]
+pub fn expires(after: Duration) -> Result<TimerGuard<'static>, TimerError> {
+    TimerGuard::builder().expires(after)
+}
+
+/// A timer that is running. Dropping it releases the timer, also when the block is left by an error or a panic.
+///
+/// To acquire the same scope again, as a function that calls itself does, moves the deadline of the one timer there is; the guard that is
+/// dropped first releases it, and the others then release nothing.
+///
+/// It stays with the thread that acquired it, since clients may know their worker by the thread.
+#[must_use = "the timer is released when the guard is dropped"]
+pub struct TimerGuard<'c> {
+    client: Client<'c>,
+    scope: Scope,
+    signal: Signal,
+    released: bool,
+    /// Not `Send`.
+    stays: PhantomData<*const ()>,
+}
+
+/// Says for which scope, by which client and with which signal a timer is acquired. Made by [`TimerGuard::builder`].
+#[derive(Clone)]
+#[must_use = "a builder acquires nothing until `expires` is called"]
+pub struct TimerBuilder<'c> {
+    client: Option<&'c dyn TimerClient>,
+    scope: Option<Scope>,
+    signal: Signal,
+}
+
+enum Client<'c> {
+    Given(&'c dyn TimerClient),
+    Configured(Arc<dyn TimerClient>),
+}
+
+impl TimerGuard<'static> {
+    /// To acquire a timer for a scope with a name, or by a client of one's own.
+    ///
+    /// ```
+    /// use forebear_timer::expiry::{TimerGuard, channel};
+    /// use std::time::Duration;
+    ///
+    /// let (timers, _server) = channel();
+    /// let client = timers.client("worker 1");
+    /// let guard = TimerGuard::builder().scope("load").client(&client).expires(Duration::from_secs(5))?;
+    /// assert_eq!(guard.scope().name(), "load");
+    /// guard.release()?;
+    /// # Ok::<(), forebear_timer::expiry::TimerError>(())
+    /// ```
+    pub fn builder() -> TimerBuilder<'static> {
+        TimerBuilder { client: None, scope: None, signal: Signal::Default }
+    }
+}
+
+impl<'c> TimerBuilder<'c> {
+    /// The scope, in place of the file and line where [`expires`](Self::expires) is called.
+    pub fn scope(self, scope: impl Into<Scope>) -> Self {
+        TimerBuilder { scope: Some(scope.into()), ..self }
+    }
+
+    /// The client, which beats the one that is configured for the process.
+    pub fn client<'d>(self, client: &'d dyn TimerClient) -> TimerBuilder<'d> {
+        TimerBuilder { client: Some(client), scope: self.scope, signal: self.signal }
+    }
+
+    /// What is to be done to the worker if this timer expires.
+    pub fn signal(self, signal: impl Into<Signal>) -> Self {
+        TimerBuilder { signal: signal.into(), ..self }
+    }
+
+    /// Acquires the timer. It expires `after` from now; more than a hundred years are a hundred years.
+    ///
+    /// # Errors
+    ///
+    /// [`TimerError::NotConfigured`] if no client was given and the process has none; [`TimerError::SignalUnsupported`] if the client cannot
+    /// tell the signal; else what the client answers. There is no timer then.
+    #[track_caller]
+    pub fn expires(self, after: Duration) -> Result<TimerGuard<'c>, TimerError> {
+        // Not by a closure, whose caller would be somebody else.
+        let scope = match self.scope {
+            Some(scope) => scope,
+            None => Scope::here(),
+        };
+        let client = match self.client {
+            Some(client) => Client::Given(client),
+            None => Client::Configured(configured().ok_or(TimerError::NotConfigured)?),
+        };
+        let mut guard = TimerGuard { client, scope, signal: self.signal, released: true, stays: PhantomData };
+        guard.extend(after)?;
+        guard.released = false;
+        Ok(guard)
+    }
+}
+
+impl TimerGuard<'_> {
+    /// What the timer is for.
+    pub fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    /// Gives the block `after` from now, instead of what it had left. To acquire the scope again would do the same.
+    ///
+    /// # Errors
+    ///
+    /// What the client answers. The timer is then as it was.
+    pub fn extend(&mut self, after: Duration) -> Result<(), TimerError> {
+        let client = self.client();
+        client.acquire_with(&self.scope, instant_after(client.now(), after), self.signal)
+    }
+
+    /// Releases the timer as dropping the guard does, and says what came of it.
+    ///
+    /// # Errors
+    ///
+    /// What the client answers: if the server is gone, nobody is reaped any more.
+    pub fn release(mut self) -> Result<(), TimerError> {
+        self.released = true;
+        self.client().release(&self.scope)
+    }
+
+    fn client(&self) -> &dyn TimerClient {
+        match &self.client {
+            Client::Given(client) => *client,
+            Client::Configured(client) => client,
+        }
+    }
+}
+
+impl Drop for TimerGuard<'_> {
+    fn drop(&mut self) {
+        if !self.released {
+            // Nobody is left who could be told. Who wants to know calls `release`.
+            let _ = self.client().release(&self.scope);
+        }
+    }
+}
+
+impl fmt::Debug for TimerGuard<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TimerGuard")
+            .field("scope", &self.scope)
+            .field("signal", &self.signal)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for TimerBuilder<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TimerBuilder")
+            .field("scope", &self.scope)
+            .field("signal", &self.signal)
+            .field("client", &self.client.map(|_| "given"))
+            .finish()
+    }
+}

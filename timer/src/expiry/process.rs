@@ -1,0 +1,57 @@
+//! The client of the process: what [`expires`](super::expires) uses.
+//!
+//! # Why there is a global
+//!
+//! Whoever acquires a timer is deep in a library, and whoever knows the server is the program's `main`, often one that another process has
+//! started; between them are functions that know nothing of timers. To hand a client through all of them would keep timers out of
+//! just the code that gets stuck. And the worker is in most pairs the process itself, of which there is one. So the process has a client, as
+//! it has a panic hook. It can be replaced at any time, and whoever has a client of its own gives it to the builder, where it beats
+//! this one: tests, and processes with several servers, need no global.
+//!
+//! A guard keeps the client by which it was acquired: what was acquired there is released there.
+
+use std::sync::{Arc, OnceLock, PoisonError};
+
+use forebear_context::shim::Mutex;
+
+use super::TimerClient;
+
+type Configured = Mutex<Option<Arc<dyn TimerClient>>>;
+
+static CONFIGURED: OnceLock<Configured> = OnceLock::new();
+
+/// Makes `client` the one that [`expires`](super::expires) uses in this process, and returns the one that was. Timers that are running stay
+/// with the client that acquired them.
+///
+/// Meant for `main`. A library takes a client, or leaves it to its user.
+///
+/// ```
+/// use forebear_timer::expiry::{channel, configure, expires};
+/// use std::time::Duration;
+///
+/// let (timers, _server) = channel();
+/// configure(timers.client("worker 1"));
+/// let guard = expires(Duration::from_secs(60))?;
+/// # drop(guard);
+/// # Ok::<(), forebear_timer::expiry::TimerError>(())
+/// ```
+pub fn configure(client: impl TimerClient + 'static) -> Option<Arc<dyn TimerClient>> {
+    replace(Some(Arc::new(client)))
+}
+
+/// Leaves the process without a client, and returns the one that was.
+pub fn unconfigure() -> Option<Arc<dyn TimerClient>> {
+    replace(None)
+}
+
+/// The client of this process, if one is configured.
+pub fn configured() -> Option<Arc<dyn TimerClient>> {
+    let configured = CONFIGURED.get()?;
+    configured.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+fn replace(client: Option<Arc<dyn TimerClient>>) -> Option<Arc<dyn TimerClient>> {
+    let configured = CONFIGURED.get_or_init(|| Mutex::new(None));
+    // The old one is dropped by the caller, when the lock is free.
+    std::mem::replace(&mut *configured.lock().unwrap_or_else(PoisonError::into_inner), client)
+}

@@ -1,0 +1,46 @@
+//! The server's end of the way that messages take.
+
+use std::task::Waker;
+use std::time::Duration;
+
+use super::{TimerError, TimerRequest};
+
+/// Where a server finds what its clients have said.
+///
+/// The loop owns it, and drops it when it stops: a queue whose clients are to learn that their server is gone tells them then.
+pub trait RequestQueue<W>: Send + 'static {
+    /// Takes up to `n` requests, in the order in which they came, and waits for them no longer than `timeout`: what is there at its end is what
+    /// there is. It may return with fewer, or none, when it is [woken](Self::waker). [`Duration::MAX`] is for ever.
+    ///
+    /// # Errors
+    ///
+    /// The queue cannot be read. The server tells its hooks, and tries again after a pause.
+    fn get(&mut self, n: usize, timeout: Duration) -> Result<Vec<TimerRequest<W>>, TimerError>;
+
+    /// How many requests can be had without waiting: all that were sent before the call, if the queue can see that. It gets smaller by
+    /// [`get`](Self::get) alone.
+    ///
+    /// That no worker is reaped that has released its timer in time, however late the server looks, rests on this.
+    fn size(&mut self) -> usize;
+
+    /// What ends a [`get`](Self::get) that waits, or the next one that would, from any thread.
+    ///
+    /// `None` if there is no such thing: then the server never waits longer than its `max_interval`, so as to see that it is to stop.
+    fn waker(&self) -> Option<Waker> {
+        None
+    }
+}
+
+impl<W, Q: RequestQueue<W> + ?Sized> RequestQueue<W> for Box<Q> {
+    fn get(&mut self, n: usize, timeout: Duration) -> Result<Vec<TimerRequest<W>>, TimerError> {
+        (**self).get(n, timeout)
+    }
+
+    fn size(&mut self) -> usize {
+        (**self).size()
+    }
+
+    fn waker(&self) -> Option<Waker> {
+        (**self).waker()
+    }
+}

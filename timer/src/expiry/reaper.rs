@@ -1,0 +1,69 @@
+//! What is done to a worker whose timer has expired.
+
+use std::time::{Duration, Instant};
+
+use super::{Timer, TimerError};
+
+/// Ends workers whose timers have expired. A closure is one.
+///
+/// Called by the server's thread, one worker at a time: what takes long delays the others.
+pub trait Reaper<W>: Send + 'static {
+    /// Ends the worker, or says why not.
+    ///
+    /// If it panics the worker counts as reaped, since to try again would most likely panic again.
+    fn reap(&mut self, overdue: &Overdue<'_, W>) -> Reap;
+}
+
+impl<W, F: FnMut(&Overdue<'_, W>) -> Reap + Send + 'static> Reaper<W> for F {
+    fn reap(&mut self, overdue: &Overdue<'_, W>) -> Reap {
+        self(overdue)
+    }
+}
+
+/// A worker that is to be reaped, and why.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Overdue<'a, W> {
+    /// Who.
+    pub worker: &'a W,
+    /// The timer that decides what is done: of those that have expired the earliest that does more than log. Its signal is never
+    /// [`Signal::LogOnly`](super::Signal::LogOnly).
+    pub timer: &'a Timer,
+    /// Its timers that have expired and want more than a log, the earliest first.
+    pub expired: &'a [Timer],
+    /// How often it has been tried before, without its timers having been released since.
+    pub attempt: u32,
+    /// What time it is, on the server's clock.
+    pub now: Instant,
+}
+
+impl<'a, W> Overdue<'a, W> {
+    /// As a server would tell it, for those who write a server, or test a reaper; the timers in order of their deadlines. `None` if none of
+    /// them wants more than a log.
+    pub fn new(worker: &'a W, expired: &'a [Timer], attempt: u32, now: Instant) -> Option<Self> {
+        let timer = expired.iter().find(|timer| timer.signal != super::Signal::LogOnly)?;
+        Some(Overdue { worker, timer, expired, attempt, now })
+    }
+
+    /// How long ago the timer that decides has expired.
+    pub fn late(&self) -> Duration {
+        self.now.saturating_duration_since(self.timer.deadline)
+    }
+}
+
+/// What came of a [`reap`](Reaper::reap).
+#[derive(Debug)]
+pub enum Reap {
+    /// The worker was ended. All its timers are dropped.
+    Reaped,
+    /// It was gone already. All its timers are dropped.
+    Gone,
+    /// It could not be ended. Its timers stay, and it is tried again after the server's pause, unless they are released by then.
+    Retry(TimerError),
+    /// Nothing is done to it. The timers that had expired are dropped, its others go on: as if they had all been
+    /// [`Signal::LogOnly`](super::Signal::LogOnly).
+    Spared,
+    /// Something has been done, and more is to be done if its timers are not released within this time: a milder step before a
+    /// harder one. As for [`Retry`](Self::Retry), but nothing has gone wrong.
+    Again(Duration),
+}

@@ -1,0 +1,40 @@
+//! What a server knows: which timers run, and which have expired.
+
+use std::time::Instant;
+
+use super::{Timer, TimerError, TimerRequest};
+
+/// Timers of workers, each with those of them that were found.
+pub type TimersOf<W> = Vec<(W, Vec<Timer>)>;
+
+/// Keeps the timers of all workers. [`TimerTable`](super::TimerTable) does so in memory, and is what a [`Watchdog`](super::Watchdog) has
+/// unless it is given another.
+pub trait TimerServer<W>: Send + 'static {
+    /// Starts, moves and stops timers, in the order of the requests. To stop one that is not there is nothing.
+    ///
+    /// [`Demand::Leave`](super::Demand::Leave) does not come here: for it [`clear`](Self::clear) is called.
+    ///
+    /// # Errors
+    ///
+    /// The turn ends, the hooks are told, and the server goes on with the next.
+    fn register(&mut self, requests: Vec<TimerRequest<W>>) -> Result<(), TimerError>;
+
+    /// Drops all timers of these workers, and says which they were.
+    ///
+    /// # Errors
+    ///
+    /// As for [`register`](Self::register).
+    fn clear(&mut self, workers: &[W]) -> Result<TimersOf<W>, TimerError>;
+
+    /// For each worker that has any, its timers that have expired: those whose deadline is `now` or earlier. They stay, and are told
+    /// again, until they are stopped, moved or cleared.
+    ///
+    /// # Errors
+    ///
+    /// As for [`register`](Self::register).
+    fn expired(&mut self, now: Instant) -> Result<TimersOf<W>, TimerError>;
+
+    /// The earliest deadline after `looked`, the time for which [`expired`](Self::expired) was asked last; `None` if there is none. To answer with
+    /// an earlier one is the same as `None`; with one that is nobody's, a turn for nothing.
+    fn next_deadline(&mut self, looked: Instant) -> Option<Instant>;
+}

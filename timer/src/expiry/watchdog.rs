@@ -1,0 +1,384 @@
+//! The server at work: turn after turn it takes what was said, finds what has expired, and reaps.
+//!
+//! # A turn
+//!
+//! 1. *Wait* in the queue for a first request, no longer than until there is something to do.
+//! 2. *Read the time*.
+//! 3. *Take* everything that is in the queue now, and register all of it. Workers that left are cleared.
+//! 4. *Find* the workers with timers that have expired at the time that was read, and tell the hooks.
+//! 5. *Reap* each of them that has a timer which wants more than a log, unless it is held back; timers that only log are dropped.
+//! 6. *Clear* those that were reaped or were gone: all their timers, so that one expired timer means one reap.
+//!
+//! # Why nobody is reaped who was in time
+//!
+//! Step 2 stands between the two looks into the queue. A timer counts as expired in step 4 if its deadline is not after the time read in step 2.
+//! If its worker had released it by its deadline, the release was in the queue before that time was read, so step 3 has taken
+//! it. That holds however late the turn comes: after a stop of the server's process, or of the whole machine, too. It needs a queue that
+//! shows in `size` all that was sent before the call.
+//!
+//! For the same reason a turn in which the queue or the table fails reaps nobody: a release may be among what could not be read.
+//!
+//! # Held back
+//!
+//! A worker that could not be reaped, or whose reaper wants to go by steps, keeps its timers and is *held* until an instant. It is tried
+//! again then, not in every turn, since turns come whenever anybody says anything. It is let go when none of the timers that had expired is left:
+//! then it has saved itself, and the count of attempts begins anew.
+//!
+//! # When the next turn is due
+//!
+//! At the earliest deadline, or when somebody held is to be tried again, or when there is a request, whatever is first: the thread sleeps exactly until then
+//! and never looks in between. On a clock that jumps it sleeps until a jump wakes it. Only a queue that cannot be woken makes it
+//! look every `max_interval`, to see whether it is to stop, or whether its clock has jumped.
+
+mod handle;
+mod hooks;
+mod stats;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebear_context::clock::{Clock, MonotonicClock};
+use forebear_context::error::Failure;
+
+pub use self::handle::WatchdogHandle;
+pub use self::stats::WatchdogStats;
+
+use self::hooks::Hooks;
+use self::stats::Counts;
+use super::{
+    Demand, Overdue, Reap, Reaper, RequestQueue, Signal, Timer, TimerError, TimerEvent, TimerRequest,
+    TimerServer, TimerTable, TimersOf, WorkerId, instant_after,
+};
+
+/// A server of expiration timers: a queue, a table and a reaper, and the turns that make them work.
+///
+/// * A worker that has released its timer by the deadline is never reaped for it, however late the server looks, if the queue shows all that
+///   was sent.
+/// * A worker is reaped once, however many of its timers have expired, and then all its timers are forgotten.
+/// * What could not be reaped is tried again after a pause, unless the timer is released by then; if the reaper panics the worker counts as
+///   reaped. An error in a turn is told, nobody is reaped in that turn, and the server goes on.
+/// * The server sleeps until the next deadline exactly. Nothing is looked at in between, unless the queue cannot be woken.
+///
+/// [`start`](Self::start) gives it a thread of its own. [`turn`](Self::turn) is for who has a thread already, and for tests.
+///
+/// ```
+/// use forebear_timer::expiry::{Overdue, Reap, TimerGuard, Watchdog, channel};
+/// use std::sync::mpsc;
+/// use std::time::Duration;
+///
+/// let (timers, queue) = channel();
+/// let (tell, told) = mpsc::channel();
+/// let watchdog = Watchdog::new(queue, move |overdue: &Overdue<'_, u32>| {
+///     tell.send(*overdue.worker).ok();
+///     Reap::Reaped
+/// });
+/// let watchdog = watchdog.start()?;
+///
+/// let client = timers.client(7);
+/// let stuck = TimerGuard::builder().client(&client).expires(Duration::ZERO)?;
+/// assert_eq!(told.recv()?, 7);
+/// # drop(stuck);
+/// watchdog.stop()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use = "a server does nothing until it is started"]
+pub struct Watchdog<W, Q, R, S = TimerTable<W>> {
+    queue: Q,
+    reaper: R,
+    server: S,
+    clock: Arc<dyn Clock>,
+    max_interval: Duration,
+    retry_after: Duration,
+    hooks: Hooks<W>,
+    counts: Arc<Counts>,
+    held: HashMap<W, Held>,
+    /// The time that was read in the last turn that came to its end: what has expired by then was found.
+    looked: Option<Instant>,
+}
+
+/// A worker that has expired timers and was not ended yet.
+struct Held {
+    attempt: u32,
+    again_at: Instant,
+    /// The expired timers that hooks were told of.
+    told: Vec<Timer>,
+}
+
+impl<W: WorkerId, Q: RequestQueue<W>, R: Reaper<W>> Watchdog<W, Q, R> {
+    /// A server that reads `queue` and ends workers by `reaper`, with its timers in memory.
+    pub fn new(queue: Q, reaper: R) -> Self {
+        Watchdog {
+            queue,
+            reaper,
+            server: TimerTable::new(),
+            clock: Arc::new(MonotonicClock),
+            max_interval: Duration::from_secs(60),
+            retry_after: Duration::from_millis(100),
+            hooks: Hooks::default(),
+            counts: Arc::default(),
+            held: HashMap::new(),
+            looked: None,
+        }
+    }
+}
+
+impl<W: WorkerId, Q: RequestQueue<W>, R: Reaper<W>, S: TimerServer<W>> Watchdog<W, Q, R, S> {
+    /// Keeps the timers in `server` instead.
+    pub fn server<T: TimerServer<W>>(self, server: T) -> Watchdog<W, Q, R, T> {
+        let Watchdog { queue, reaper, clock, max_interval, retry_after, hooks, counts, held, looked, .. } =
+            self;
+        Watchdog { queue, reaper, server, clock, max_interval, retry_after, hooks, counts, held, looked }
+    }
+
+    /// The name in messages, and of the thread: that of the run, or of the job. By default `timers`.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.hooks.name = name.into();
+        self
+    }
+
+    /// The clock that deadlines are measured by, which must be that of the clients. By default the system's.
+    pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
+        self.clock = Arc::new(clock);
+        self
+    }
+
+    /// How long a [stop](WatchdogHandle::stop) waits for the server's turn to end, and how long the server waits in a queue that cannot be
+    /// woken. By default a minute.
+    pub fn max_interval(mut self, interval: Duration) -> Self {
+        self.max_interval = interval;
+        self
+    }
+
+    /// The pause after which a worker that could not be reaped is tried again, or a turn that failed is followed by another. By default 100 ms.
+    pub fn retry_after(mut self, pause: Duration) -> Self {
+        self.retry_after = pause;
+        self
+    }
+
+    /// Has `hook` called with everything that happens, on the server's thread. There may be several; they are called in the order in
+    /// which they were given, and a panic in one changes nothing.
+    ///
+    /// Without a hook everything but the start, the stop and orphans is written to standard error, one line each.
+    pub fn on_event(mut self, hook: impl FnMut(&TimerEvent<'_, W>) + Send + 'static) -> Self {
+        self.hooks.add(hook);
+        self
+    }
+
+    /// Gives the server a thread of its own.
+    ///
+    /// The thread does not keep the process alive.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses a thread.
+    pub fn start(self) -> io::Result<WatchdogHandle> {
+        WatchdogHandle::start(self)
+    }
+
+    /// What has been counted so far.
+    pub fn stats(&self) -> WatchdogStats {
+        self.counts.read()
+    }
+
+    /// When the next turn is due, if nobody says anything before; now, if there was none yet. `None`: there is nothing to do until
+    /// somebody does.
+    pub fn next_turn(&mut self) -> Option<Instant> {
+        let Some(looked) = self.looked else { return Some(self.clock.now()) };
+        // What is not later was found when we looked, and is held or gone.
+        let deadline = self.server.next_deadline(looked).filter(|deadline| *deadline > looked);
+        let held = self.held.values().map(|held| held.again_at).min();
+        held.into_iter().chain(deadline).min()
+    }
+
+    /// Takes one turn: waits for at most `wait` for something to come, takes all that has come, and reaps those whose timers have expired.
+    ///
+    /// # Errors
+    ///
+    /// The queue or the table has failed, or panicked. Nobody was reaped, hooks have been told, and the next turn can be taken.
+    pub fn turn(&mut self, wait: Duration) -> Result<(), TimerError> {
+        self.try_turn(|_| wait)
+    }
+
+    /// Takes one turn when it is due: time either passes by itself or `jumps`, and the queue can be woken or not.
+    fn turn_when_due(&mut self, jumps: bool, can_be_woken: bool) -> Result<(), TimerError> {
+        self.try_turn(|watchdog| {
+            let wait = watchdog.next_turn().map_or(Duration::MAX, |due| {
+                match due.saturating_duration_since(watchdog.clock.now()) {
+                    left if left > Duration::ZERO && jumps => Duration::MAX,
+                    left => left,
+                }
+            });
+            if can_be_woken { wait } else { wait.min(watchdog.max_interval) }
+        })
+    }
+
+    fn try_turn(&mut self, wait: impl FnOnce(&mut Self) -> Duration) -> Result<(), TimerError> {
+        // Whatever unwinds out of the queue or the table is theirs; the watchdog's own state is whole between any two of its steps.
+        let turn = catch_unwind(AssertUnwindSafe(|| {
+            let wait = wait(self);
+            self.take_turn(wait)
+        }));
+        let turn = turn.unwrap_or_else(|payload| Err(TimerError::Panicked(self.failure(payload))));
+        self.counts.add(|stats| {
+            stats.turns += 1;
+            stats.failed_turns += u64::from(turn.is_err());
+        });
+        if let Err(error) = &turn {
+            // Something may have been registered that has expired long ago: look at once.
+            self.looked = None;
+            self.hooks.tell(&TimerEvent::TurnFailed { error });
+        }
+        turn
+    }
+
+    fn take_turn(&mut self, wait: Duration) -> Result<(), TimerError> {
+        let first = self.queue.get(1, wait)?;
+        let now = self.clock.now();
+        let rest = match self.queue.size() {
+            0 => Ok(Vec::new()),
+            there => self.queue.get(there, Duration::ZERO),
+        };
+        // What could be had is registered even if not all could.
+        self.register(first)?;
+        self.register(rest?)?;
+        let expired = self.server.expired(now)?;
+        self.deal_with(expired, now)?;
+        self.looked = Some(now);
+        Ok(())
+    }
+
+    /// Registers requests in their order. One that leaves is cleared between what it said before and what is said in its name after that.
+    fn register(&mut self, requests: Vec<TimerRequest<W>>) -> Result<(), TimerError> {
+        self.counts.add(|stats| stats.requests += requests.len() as u64);
+        let mut batch = Vec::with_capacity(requests.len());
+        for request in requests {
+            match request.demand {
+                Demand::Leave => {
+                    self.server.register(std::mem::take(&mut batch))?;
+                    for (worker, timers) in self.server.clear(&[request.worker])? {
+                        self.counts.add(|stats| stats.orphaned += timers.len() as u64);
+                        self.hooks.tell(&TimerEvent::Orphaned { worker: &worker, timers: &timers });
+                    }
+                }
+                _ => batch.push(request),
+            }
+        }
+        if batch.is_empty() { Ok(()) } else { self.server.register(batch) }
+    }
+
+    fn deal_with(&mut self, expired: TimersOf<W>, now: Instant) -> Result<(), TimerError> {
+        let mut before = std::mem::take(&mut self.held);
+        let (mut over, mut only_logged) = (Vec::new(), Vec::new());
+        for (worker, mut timers) in expired {
+            timers.sort_by_key(|timer| timer.deadline);
+            let held = before.remove(&worker).filter(|held| held.concerns(&timers));
+            let told = held.as_ref().map_or(&[][..], |held| &held.told);
+            self.tell_expired(&worker, timers.iter().filter(|timer| !told.contains(timer)), now);
+            for timer in timers.extract_if(.., |timer| timer.signal == Signal::LogOnly) {
+                only_logged.push(TimerRequest::release(worker.clone(), timer.scope));
+            }
+            let attempt = match held {
+                Some(held) if held.again_at > now => {
+                    self.held.insert(worker, Held { told: timers, ..held });
+                    continue;
+                }
+                Some(held) => held.attempt.saturating_add(1),
+                None => 0,
+            };
+            let Some(overdue) = Overdue::new(&worker, &timers, attempt, now) else { continue };
+            match self.reap(&overdue) {
+                Next::Over => over.push(worker),
+                Next::Spared => only_logged.extend(
+                    timers.into_iter().map(|timer| TimerRequest::release(worker.clone(), timer.scope)),
+                ),
+                Next::Held(pause) => {
+                    let again_at = instant_after(now, pause);
+                    self.held.insert(worker, Held { attempt, again_at, told: timers });
+                }
+            }
+        }
+        if !over.is_empty() {
+            self.server.clear(&over)?;
+        }
+        if only_logged.is_empty() { Ok(()) } else { self.server.register(only_logged) }
+    }
+
+    fn tell_expired<'t>(&mut self, worker: &W, timers: impl Iterator<Item = &'t Timer>, now: Instant) {
+        for timer in timers {
+            let late = now.saturating_duration_since(timer.deadline);
+            self.counts.add(|stats| stats.expired += 1);
+            self.hooks.tell(&TimerEvent::Expired { worker, timer, late });
+        }
+    }
+
+    /// Calls the reaper; says how it goes on with the worker.
+    fn reap(&mut self, overdue: &Overdue<'_, W>) -> Next {
+        let Overdue { worker, timer, attempt, .. } = *overdue;
+        match catch_unwind(AssertUnwindSafe(|| self.reaper.reap(overdue))) {
+            Ok(Reap::Reaped) => {
+                self.counts.add(|stats| stats.reaped += 1);
+                self.hooks.tell(&TimerEvent::Reaped { worker, timer, late: overdue.late() });
+                Next::Over
+            }
+            Ok(Reap::Gone) => {
+                self.counts.add(|stats| stats.gone += 1);
+                self.hooks.tell(&TimerEvent::Gone { worker });
+                Next::Over
+            }
+            Ok(Reap::Retry(error)) => {
+                let again_in = self.retry_after;
+                self.counts.add(|stats| stats.failed_reaps += 1);
+                self.hooks.tell(&TimerEvent::ReapFailed { worker, error: &error, attempt, again_in });
+                Next::Held(again_in)
+            }
+            Ok(Reap::Spared) => Next::Spared,
+            Ok(Reap::Again(again_in)) => {
+                self.hooks.tell(&TimerEvent::Warned { worker, attempt, again_in });
+                Next::Held(again_in)
+            }
+            Err(payload) => {
+                let failure = self.failure(payload);
+                self.counts.add(|stats| stats.panicked_reaps += 1);
+                self.hooks.tell(&TimerEvent::ReaperPanicked { worker, failure: &failure });
+                Next::Over
+            }
+        }
+    }
+
+    fn failure(&self, payload: Box<dyn std::any::Any + Send>) -> Failure {
+        Failure::from_panic(payload, self.hooks.name.clone(), None)
+    }
+}
+
+/// How it goes on with a worker for which the reaper was called.
+enum Next {
+    /// All its timers are dropped.
+    Over,
+    /// Those that have expired are.
+    Spared,
+    /// It is tried again after this time.
+    Held(Duration),
+}
+
+impl Held {
+    /// Whether a timer that it was held for is still among these.
+    fn concerns(&self, expired: &[Timer]) -> bool {
+        expired.iter().any(|timer| self.told.contains(timer))
+    }
+}
+
+impl<W, Q, R, S> fmt::Debug for Watchdog<W, Q, R, S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watchdog")
+            .field("name", &self.hooks.name)
+            .field("max_interval", &self.max_interval)
+            .field("retry_after", &self.retry_after)
+            .field("held", &self.held.len())
+            .field("stats", &self.counts.read())
+            .finish_non_exhaustive()
+    }
+}
