@@ -144,13 +144,25 @@ impl<T> LockQueue<T> {
     pub unsafe fn enter(&self, place: &Place<T>) {
         self.came.set(self.came.get() + 1);
         place.links.key.set((place.links.key.get().0, self.came.get()));
-        let (popped, pushed) = (self.popping.get(), 1 - self.popping.get());
-        // SAFETY: L1, L2.
-        let loser = unsafe { self.heaps[usize::from(pushed)].first().map(|first| first.as_ref().key()) };
+        let popped = self.popping.get();
         // SAFETY: by contract.
         unsafe {
-            self.put(place, if loser.is_some_and(|loser| loser <= place.key()) { pushed } else { popped })
-        };
+            let behind_a_loser = !self.is_empty() && self.has_lost_as_urgent(place.key());
+            self.put(place, if behind_a_loser { 1 - popped } else { popped });
+        }
+    }
+
+    /// Whether somebody has put itself back who is as urgent as `key`, or more.
+    ///
+    /// # Safety
+    ///
+    /// L1.
+    unsafe fn has_lost_as_urgent(&self, key: u64) -> bool {
+        // SAFETY: by contract; L2.
+        unsafe {
+            let loser = self.heaps[usize::from(1 - self.popping.get())].first();
+            loser.is_some_and(|loser| loser.as_ref().key() <= key)
+        }
     }
 
     /// Puts one back that was popped: it is popped again when all those have been that stand here now.
