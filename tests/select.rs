@@ -19,8 +19,8 @@ use forebear::time::after;
 use forebear::{
     CancelReason, Cancellation, Priority, Request, WaitError, no_suspend, select, spawn, yield_now,
 };
-use support::order::{on_one, root};
-use support::{Count, Flag, Joined, Random, in_both_worlds, on_each, until};
+use support::order::{self, on_one, root};
+use support::{Count, Flag, Joined, Random, hold_workers, in_both_worlds, on_each, until};
 
 const LONG: Duration = Duration::from_secs(100);
 
@@ -635,6 +635,54 @@ fn a_select_stands_by_its_urgency() {
         sender.try_send(1).unwrap();
         sender.try_send(2).unwrap();
         assert_eq!((*urgent.wait().unwrap(), *normal.wait().unwrap()), (1, 2));
+    });
+}
+
+#[test]
+fn who_waits_for_a_select_makes_all_that_it_waits_for_more_urgent() {
+    on_one(|runtime, log| {
+        let gate = order::Gate::new(runtime);
+        let targets = ["first", "second"].map(|name| {
+            let (log, gate) = (log.clone(), gate.request.clone());
+            let target = root(runtime).priority(Priority::BACKGROUND).spawn(move || {
+                gate.wait().unwrap();
+                log.note(name);
+            });
+            asleep(&target);
+            target
+        });
+        let selecting = {
+            let (log, targets) = (log.clone(), targets.clone());
+            root(runtime).priority(Priority::BACKGROUND).spawn(move || {
+                select! {
+                    first = &targets[0] => first.unwrap(),
+                    second = &targets[1] => second.unwrap(),
+                    () = after(LONG) => unreachable!(),
+                };
+                log.note("select");
+            })
+        };
+        asleep(&selecting);
+        let waiter = {
+            let (log, selecting) = (log.clone(), selecting.clone());
+            root(runtime).priority(Priority::URGENT).spawn(move || {
+                selecting.wait().unwrap();
+                log.note("urgent");
+            })
+        };
+        asleep(&waiter);
+        runtime.spawn(|| ()).wait().unwrap();
+        let held = hold_workers(runtime);
+        let normal = {
+            let log = log.clone();
+            root(runtime).spawn(move || log.note("normal"))
+        };
+        gate.open();
+        held.release();
+        for request in [&waiter, &normal, &targets[0], &targets[1]] {
+            request.wait().unwrap();
+        }
+        log.check(&["first", "second", "select", "urgent", "normal"]);
     });
 }
 

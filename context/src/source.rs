@@ -23,6 +23,7 @@
 //! * **A3** An arm has its output when [`look`](Arm::look), [`leave`](Arm::leave) or [`cancel`](Arm::cancel) has said so, and it is
 //!   asked for once.
 
+use std::ptr::NonNull;
 use std::time::Instant;
 
 use crate::context::{Cause, Context, Ticket};
@@ -95,11 +96,48 @@ pub unsafe trait Arm {
         None
     }
 
+    /// The request that it waits for, while it stands in that one's list: what has become more urgent passes that on.
+    fn request(&self) -> Option<NonNull<()>> {
+        None
+    }
+
     /// Whether it can tell a cancellation.
     fn tells(&self) -> Tells;
 
     /// Has the output that tells one.
     fn cancel(&mut self) {}
+}
+
+/// Calls back with every request that an arm of a row waits for.
+pub type EachFn = unsafe fn(row: NonNull<()>, with: &mut dyn FnMut(NonNull<()>));
+
+/// A wait for several, as those see it who follow it: the target of a wait whose reason is [`Reason::Select`](crate::context::Reason).
+/// It lies in the frame of the select.
+#[derive(Debug)]
+pub struct Several {
+    row: NonNull<()>,
+    each: EachFn,
+}
+
+impl Several {
+    /// `each` calls back with every request that an arm of `row` waits for.
+    ///
+    /// # Safety
+    ///
+    /// `row` is what `each` takes, and stays as long as a wait that has this for its target.
+    pub unsafe fn new(row: NonNull<()>, each: EachFn) -> Several {
+        Several { row, each }
+    }
+
+    /// Calls `with` with every request that is waited for.
+    ///
+    /// # Safety
+    ///
+    /// By the thread that the waiter is on, while its stack is left in that wait.
+    pub unsafe fn each_request(&self, with: &mut dyn FnMut(NonNull<()>)) {
+        // SAFETY: by the contract of `new`; the stack is left, so nobody else touches the row.
+        unsafe { (self.each)(self.row, with) };
+    }
 }
 
 /// An arm with its output.
@@ -139,6 +177,10 @@ unsafe impl<A: Arm> Arm for Option<A> {
 
     fn deadline(&self) -> Option<Instant> {
         self.as_ref().and_then(A::deadline)
+    }
+
+    fn request(&self) -> Option<NonNull<()>> {
+        self.as_ref().and_then(A::request)
     }
 
     fn tells(&self) -> Tells {

@@ -117,6 +117,10 @@ unsafe impl<H: Copy, A> Arm for RequestArm<H, A> {
         !shared.ending.is(Stage::GivenUp)
     }
 
+    fn request(&self) -> Option<NonNull<()>> {
+        self.listed.then_some(self.header.cast())
+    }
+
     unsafe fn leave(&mut self, context: &Context, cause: Cause) -> Left {
         if !std::mem::take(&mut self.listed) {
             return Left::Nothing;

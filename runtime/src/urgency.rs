@@ -22,13 +22,14 @@
 //! * **U1** A chain is followed on the thread of the worker whose strand is looked into.
 //! * **U2** Who follows has a count of the request at hand, or is on the thread of a parked strand that has.
 //! * **U3** Who waits for a pool says where its lanes are: in its own frame, so they may be read on its worker's thread while
-//!   it is parked, or was woken and has not gone on. The lanes' own waits lead to the members.
+//!   it is parked, or was woken and has not gone on. The lanes' own waits lead to the members. So does who waits for several.
 
 use std::ptr::{self, NonNull};
 
 use forebear_context::context::{Context, Reason};
 use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::atomic::Ordering;
+use forebear_context::source::Several;
 
 use crate::any::AnyRequest;
 use crate::attention::RAISED;
@@ -274,6 +275,20 @@ unsafe fn on_from(here: Option<&Worker>, strand: &Strand, key: u64, rest: &mut V
             // SAFETY: U2: the handle's link.
             let changed = |lane: &NonNull<Header>| changes(unsafe { lane.as_ref() }, floor);
             rest.extend(lanes.iter().map(AnyRequest::raw).filter(changed).map(Link::Request));
+            rest.pop()
+        }
+        (Reason::Select, several) => {
+            // SAFETY: U3.
+            let several = unsafe { several.cast::<Several>().as_ref() }?;
+            let mut pass_on = |next: NonNull<()>| {
+                let next = next.cast::<Header>();
+                // SAFETY: U2: the select has a count of what it waits for.
+                if changes(unsafe { next.as_ref() }, NO_KEY) {
+                    rest.push(Link::Request(next));
+                }
+            };
+            // SAFETY: U3.
+            unsafe { several.each_request(&mut pass_on) };
             rest.pop()
         }
         // Whoever holds it falls when it has given it back.

@@ -10,13 +10,14 @@
 //! to each other what each other wants, in opposite order, may both take their waits back and find each other gone; so after that each
 //! pauses, longer every time and by its own number, before it looks again.
 
+use std::ptr::NonNull;
 use std::time::Instant;
 
 use forebear_context::context::{Cause, Context, Reason, Ticket, in_request};
 use forebear_context::error::internal::unwind_with;
 use forebear_context::error::{Cancelled, Error};
 use forebear_context::shim::hint;
-use forebear_context::source::{Arm, Left, Output, Source, Tells};
+use forebear_context::source::{Arm, Left, Output, Several, Source, Tells};
 
 use crate::here::with_context;
 
@@ -126,9 +127,14 @@ enum Step {
 #[inline(always)]
 #[track_caller]
 pub fn first<R: Outputs>(row: &mut R, terms: Terms) -> R::Output {
+    let row_at = NonNull::from(&mut *row);
+    // SAFETY: the row stays in its frame.
+    let several = unsafe { Several::new(row_at.cast(), each_request::<R>) };
     let picked = with_context!(|context| {
         loop {
-            match prepare(context, row, terms) {
+            // SAFETY: as above; it is used by this stack alone, but while that is left.
+            let row = unsafe { &mut *row_at.as_ptr() };
+            match prepare(context, row, terms, &several) {
                 Step::Picked(at) => break at,
                 Step::Park(ticket, deadline) => {
                     // SAFETY: on the context's own stack, after `begin`.
@@ -144,10 +150,23 @@ pub fn first<R: Outputs>(row: &mut R, terms: Terms) -> R::Output {
     row.output(picked)
 }
 
+/// # Safety
+///
+/// `row` is one of this type, and nobody else touches it meanwhile.
+unsafe fn each_request<R: Arms>(row: NonNull<()>, with: &mut dyn FnMut(NonNull<()>)) {
+    // SAFETY: by contract.
+    let row = unsafe { row.cast::<R>().as_mut() };
+    for at in 0..row.len() {
+        if let Some(request) = row.at(at).request() {
+            with(request);
+        }
+    }
+}
+
 /// Looks, and enters if there is nothing.
 #[inline(never)]
 #[track_caller]
-fn prepare(context: &Context, row: &mut dyn Arms, terms: Terms) -> Step {
+fn prepare(context: &Context, row: &mut dyn Arms, terms: Terms, several: &Several) -> Step {
     let len = row.len();
     let turn = if terms.biased { 0 } else { scatter(context.turn()) };
     let start = if len == 0 { 0 } else { (turn % len as u64) as usize };
@@ -166,7 +185,7 @@ fn prepare(context: &Context, row: &mut dyn Arms, terms: Terms) -> Step {
         }
         context.about_to_wait("select!");
         let deadline = (0..len).filter_map(|at| row.at(at).deadline()).min();
-        let ticket = context.begin(Reason::Select, std::ptr::null_mut());
+        let ticket = context.begin(Reason::Select, std::ptr::from_ref(several).cast_mut().cast());
         // SAFETY: A1: the row stays in its frame; all of them leave, below or after the wait.
         if order().all(|at| unsafe { row.at(at).enter(context, ticket) }) || !context.withdraw(ticket) {
             return Step::Park(ticket, deadline);
@@ -272,8 +291,9 @@ fn scatter(n: u64) -> u64 {
 ///
 /// # Requests
 ///
-/// A request is submitted when the select looks at it, and counts as wanted while the select waits. It is never run on the stack of
-/// the select, and a circle of waits that leads through a select is not found.
+/// A request is submitted when the select looks at it, and counts as wanted while the select waits; it becomes as urgent as whoever waits
+/// for the select. It is never run on the stack of the select. A circle of waits that leads through a select is not found: any
+/// other arm may end it.
 ///
 /// # Panics
 ///
