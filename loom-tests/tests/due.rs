@@ -26,7 +26,7 @@ impl Limited {
     fn running(more: u64) -> Arc<Limited> {
         let due = Due::new(Instant::now());
         due.armed(ENTRY);
-        let word = Word::new(CLAIMED | CALLBACKS | LINK * (2 + more));
+        let word = Word::new(CLAIMED | CALLBACKS | (LINK * (2 + more)));
         Arc::new(Limited { word, due, container: Mutex::new(Some(ENTRY)) })
     }
 
