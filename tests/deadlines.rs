@@ -215,6 +215,29 @@ fn a_private_child_that_has_not_started_ends_at_its_own_deadline() {
 }
 
 #[test]
+fn a_request_may_move_the_clock_to_the_deadline_of_its_own_child() {
+    on_each_clocked(|runtime, clock| {
+        let time = clock.clone();
+        let told = runtime.run(move || {
+            let (new, queued) = (Count::new(), Count::new());
+            let child = |dropped: &Count| {
+                let probe = dropped.probe();
+                Request::builder().own_stack().timeout(SECOND).build(move || drop(probe))
+            };
+            let [new, queued] = [child(&new), child(&queued)];
+            queued.submit();
+            time.advance(SECOND);
+            [new.wait().copied(), queued.wait().copied()]
+        });
+        let ended = |answer: &Result<(), WaitError>| {
+            matches!(answer, Err(WaitError::TargetCancelled(CancelReason::Deadline)))
+        };
+        // What was queued may have run.
+        assert!(ended(&told[0]) && (ended(&told[1]) || told[1].is_ok()));
+    });
+}
+
+#[test]
 fn a_computation_that_asks_is_told() {
     let _not = not_on(Modes::Both, "it holds its worker");
     on_each_clocked(|runtime, clock| {
