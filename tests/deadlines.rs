@@ -465,6 +465,49 @@ fn a_child_that_outlives_its_parent_still_has_its_deadline() {
 }
 
 #[test]
+fn so_it_has_where_time_moves_by_itself() {
+    on_each(|runtime| {
+        let parent = root(runtime).timeout(Duration::from_millis(3)).spawn(|| {
+            let left = spawn(|| Request::builder().own_stack().try_spawn(|| Ok(sleep(Duration::MAX)?)));
+            left.take().unwrap()
+        });
+        let due = parent.deadline();
+        match parent.take() {
+            Ok(left) => {
+                assert_eq!(left.deadline(), due);
+                assert_eq!(ends_cancelled(&left), CancelReason::Deadline);
+            }
+            // On a busy machine the time may be over before.
+            Err(error) => assert!(matches!(error, WaitError::TargetCancelled(CancelReason::Deadline))),
+        }
+    });
+}
+
+#[test]
+fn what_a_pool_holds_back_ends_at_its_deadline_too() {
+    on_each_clocked(|runtime, clock| {
+        let mut gate = Gate::new(runtime);
+        let closed = gate.request();
+        let limited = limited(runtime).build(|| unreachable!("its time was over"));
+        let (held, (tell, told)) = (limited.clone(), mpsc::channel());
+        let pool = root(runtime).spawn(move || {
+            let mut pool = RequestPool::new().max_active(1);
+            pool.add(|| drop(shield(|| closed.wait().copied())));
+            pool.include(held);
+            tell.send(()).unwrap();
+            pool.wait()
+        });
+        told.come().unwrap();
+        asleep(&pool);
+        assert_eq!(limited.state(), State::Queued);
+        clock.advance(SECOND);
+        assert_eq!(ends_cancelled(&limited), CancelReason::Deadline);
+        gate.open();
+        assert!(pool.wait().is_ok(), "the pool is over, whatever it tells");
+    });
+}
+
+#[test]
 fn a_deadline_goes_with_the_last_of_the_family() {
     on_each_clocked(|runtime, _| {
         let mut gate = Gate::new(runtime);
