@@ -252,11 +252,16 @@ impl Deadlines {
         self.0.lock().entries.earliest()
     }
 
+    /// Whether workers keep the time, since there is no timer thread.
+    pub(crate) fn is_unattended(&self) -> bool {
+        self.0.unattended.load(Ordering::Relaxed)
+    }
+
     /// A worker is about to sleep for `tick`: answers how long it may, if it must keep the time.
     #[inline]
     pub(crate) fn before_sleep(&self, tick: Option<Duration>) -> Option<Duration> {
-        // Whoever armed for a carrier of this worker did so on this very thread; others' are others' to look after.
-        if self.0.unattended.load(Ordering::Relaxed) { self.keep_instead(tick) } else { tick }
+        // Whoever armed for a carrier of this worker did so on this very thread; who armed for a request wakes somebody.
+        if self.is_unattended() { self.keep_instead(tick) } else { tick }
     }
 
     #[cold]

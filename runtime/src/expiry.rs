@@ -142,9 +142,7 @@ impl TimerClient for InProcessTimer {
         let entry = unsafe { shared.deadlines.arm_expiry(deadline, header) };
         timers.push((scope.clone(), entry));
         drop(table);
-        if let Some(driven) = &shared.driven {
-            driven.deadline_came();
-        }
+        shared.deadline_came();
         if is_new {
             let table = self.0.clone();
             let forget = move |header| {
