@@ -87,7 +87,6 @@ pub use forebear_runtime::{OrUnwind, catch};
 
 pub use forebear_sync as sync;
 pub use forebear_sync::channel;
-pub use forebear_timer::expiry as timer;
 // The macro; the module of that name is below.
 pub use forebear_sync::select;
 
@@ -103,6 +102,13 @@ pub mod time {
     pub use forebear_sync::{
         After, Interval, MissedTickBehavior, after, interval, interval_at, now, sleep, sleep_until,
     };
+}
+
+/// Expiration timers: who may get stuck sets a time by which it is to be ended. [`InProcessTimer`](timer::InProcessTimer) is the client for
+/// requests of this process; the rest is for workers that somebody else ends, and for pairs of one's own.
+pub mod timer {
+    pub use forebear_runtime::InProcessTimer;
+    pub use forebear_timer::expiry::*;
 }
 
 /// What most programs need. It shadows nothing of std's.

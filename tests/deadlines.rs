@@ -215,6 +215,29 @@ fn a_private_child_that_has_not_started_ends_at_its_own_deadline() {
 }
 
 #[test]
+fn a_request_may_move_the_clock_to_the_deadline_of_its_own_child() {
+    on_each_clocked(|runtime, clock| {
+        let time = clock.clone();
+        let told = runtime.run(move || {
+            let (new, queued) = (Count::new(), Count::new());
+            let child = |dropped: &Count| {
+                let probe = dropped.probe();
+                Request::builder().own_stack().timeout(SECOND).build(move || drop(probe))
+            };
+            let [new, queued] = [child(&new), child(&queued)];
+            queued.submit();
+            time.advance(SECOND);
+            [new.wait().copied(), queued.wait().copied()]
+        });
+        let ended = |answer: &Result<(), WaitError>| {
+            matches!(answer, Err(WaitError::TargetCancelled(CancelReason::Deadline)))
+        };
+        // What was queued may have run.
+        assert!(ended(&told[0]) && (ended(&told[1]) || told[1].is_ok()));
+    });
+}
+
+#[test]
 fn a_computation_that_asks_is_told() {
     let _not = not_on(Modes::Both, "it holds its worker");
     on_each_clocked(|runtime, clock| {
@@ -438,6 +461,49 @@ fn a_child_that_outlives_its_parent_still_has_its_deadline() {
         // It was over, and has ended as it has ended.
         assert!(!parent.is_cancelled() && parent.state() == State::Finished);
         assert_eq!(armed(runtime), 0);
+    });
+}
+
+#[test]
+fn so_it_has_where_time_moves_by_itself() {
+    on_each(|runtime| {
+        let parent = root(runtime).timeout(Duration::from_millis(3)).spawn(|| {
+            let left = spawn(|| Request::builder().own_stack().try_spawn(|| Ok(sleep(Duration::MAX)?)));
+            left.take().unwrap()
+        });
+        let due = parent.deadline();
+        match parent.take() {
+            Ok(left) => {
+                assert_eq!(left.deadline(), due);
+                assert_eq!(ends_cancelled(&left), CancelReason::Deadline);
+            }
+            // On a busy machine the time may be over before.
+            Err(error) => assert!(matches!(error, WaitError::TargetCancelled(CancelReason::Deadline))),
+        }
+    });
+}
+
+#[test]
+fn what_a_pool_holds_back_ends_at_its_deadline_too() {
+    on_each_clocked(|runtime, clock| {
+        let mut gate = Gate::new(runtime);
+        let closed = gate.request();
+        let limited = limited(runtime).build(|| unreachable!("its time was over"));
+        let (held, (tell, told)) = (limited.clone(), mpsc::channel());
+        let pool = root(runtime).spawn(move || {
+            let mut pool = RequestPool::new().max_active(1);
+            pool.add(|| drop(shield(|| closed.wait().copied())));
+            pool.include(held);
+            tell.send(()).unwrap();
+            pool.wait()
+        });
+        told.come().unwrap();
+        asleep(&pool);
+        assert_eq!(limited.state(), State::Queued);
+        clock.advance(SECOND);
+        assert_eq!(ends_cancelled(&limited), CancelReason::Deadline);
+        gate.open();
+        assert!(pool.wait().is_ok(), "the pool is over, whatever it tells");
     });
 }
 

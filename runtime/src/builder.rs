@@ -313,9 +313,7 @@ pub(crate) unsafe fn arm(header: NonNull<Header>, due: &Due, shared: &Shared) {
     let all = || shared.workers().iter().for_each(|worker| worker.post.attention.insist(LIMITS));
     // SAFETY: T4: the link just made.
     due.armed(unsafe { shared.deadlines.arm_request(due.at(), header, all) });
-    if let Some(driven) = &shared.driven {
-        driven.deadline_came();
-    }
+    shared.deadline_came();
 }
 
 const _: () = {

@@ -48,6 +48,8 @@ pub(crate) enum Call {
     Failed(Box<dyn FnOnce(&Failure) + Send>),
     Cancelled(Box<dyn FnOnce() + Send>),
     Done(Box<DoneFn>),
+    /// However it ended, and told nothing: no look at a failure.
+    Over(Box<dyn FnOnce(NonNull<Header>) + Send>),
 }
 
 type DoneFn = dyn FnOnce(NonNull<Header>, Told<'_>) + Send;
@@ -200,6 +202,7 @@ unsafe fn call_now(header: NonNull<Header>, call: Call, life: u64) {
             }
         }
         (Call::Cancelled(f), CANCELLED) => f(),
+        (Call::Over(f), _) => f(header),
         (Call::Done(f), FINISHED) => f(header, Told::Finished),
         (Call::Done(f), CANCELLED) => f(header, Told::Cancelled(cancel::reason(h))),
         (Call::Done(f), _) => {
@@ -259,7 +262,7 @@ pub(crate) unsafe fn run(header: NonNull<Header>, decide: &mut dyn FnMut(Bits) -
             for call in batch {
                 let open = *life == FINISHED && !side.callbacks.stands.get();
                 match call {
-                    Call::Done(_) => done.push(call),
+                    Call::Done(_) | Call::Over(_) => done.push(call),
                     Call::Failed(_) if open => failed.push(call),
                     Call::Finished(_) if open => {
                         if let Err(payload) = call_contained(call, FINISHED) {

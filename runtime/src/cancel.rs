@@ -293,14 +293,18 @@ pub(crate) fn reason_of_ancestor(h: &Header) -> CancelReason {
     cancelled_ancestor(h).map_or(CancelReason::Parent, reason_for_children)
 }
 
-/// What the children of a cancelled request are told, or of one whose deadline is kept: a deadline is theirs, too.
+/// What the children of a request are told that is cancelled, or over and passes a cancel through: a deadline is theirs, too.
 fn reason_for_children(parent: &Header) -> CancelReason {
     let parent = parent.identity();
-    let marked = parent.word.load().has(MARKED);
-    if if marked { reason(parent) == CancelReason::Deadline } else { parent.came_late() } {
+    if parent.word.load().has(MARKED) {
+        match reason(parent) {
+            CancelReason::Deadline => CancelReason::Deadline,
+            _ => CancelReason::Parent,
+        }
+    } else if parent.came_late() {
         CancelReason::Deadline
     } else {
-        CancelReason::Parent
+        reason_of_ancestor(parent)
     }
 }
 

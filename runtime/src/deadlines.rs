@@ -2,8 +2,8 @@
 //!
 //! # Vocabulary
 //!
-//! * **entry**: an instant and what is due then: a wait to be ended with [`Cause::TimedOut`], or a request whose own
-//!   deadline has come.
+//! * **entry**: an instant and what is due then: a wait to be ended with [`Cause::TimedOut`], or a request to be aborted, since its own
+//!   deadline has come or a timer of its has expired ([`crate::expiry`]).
 //! * **arm**, **disarm**: to put an entry in, to take it back.
 //! * **fire**: to take what is due out and do it. Never runs user code.
 //! * **keeper**: who fires.
@@ -44,7 +44,7 @@
 //!
 //! *Arming against the timer thread's sleep.* Both hold the lock, and the thread leaves word there until when it sleeps.
 //!
-//! *A request's deadline against its end.* Aborting is too much to do under a lock: it takes other locks, and who ends a
+//! *A request's deadline, or timer, against its end.* Aborting is too much to do under a lock: it takes other locks, and who ends a
 //! request disarms. So a request's entry is taken out under the lock, and fired without it. It owns a link, hence the
 //! header is there; whether anything is left to abort, the request's word decides ([`crate::due`]).
 //!
@@ -72,6 +72,7 @@ use std::time::{Duration, Instant};
 
 use forebear_context::clock::{Clock, Subscription, deadline_after};
 use forebear_context::context::{Alarm, Cause, Context, Ticket, unpark};
+use forebear_context::error::CancelReason;
 use forebear_context::shim::atomic::{AtomicBool, AtomicUsize, Ordering};
 use forebear_context::shim::thread::{Builder, JoinHandle};
 use forebear_context::shim::{Arc, Condvar, Mutex, MutexGuard, time};
@@ -131,6 +132,8 @@ enum Entry {
     Wait(NonNull<Context>, Ticket),
     /// With a link (T4).
     Request(NonNull<Header>),
+    /// An expiration timer of a request that runs ([`crate::expiry`]). With a link (T4).
+    Expiry(NonNull<Header>),
 }
 
 // SAFETY: a ticket is there to be used by other threads, on a context that is valid by T2; a link may be given up by any
@@ -206,6 +209,16 @@ impl Deadlines {
         self.0.arm(at, Entry::Request(header), first).number
     }
 
+    /// Sees to it that the request, which has started, is aborted with [`CancelReason::Expired`] at `at`, or before this returns if that
+    /// is past.
+    ///
+    /// # Safety
+    ///
+    /// T4: the link is given away.
+    pub(crate) unsafe fn arm_expiry(&self, at: Instant, header: NonNull<Header>) -> u64 {
+        self.0.arm(at, Entry::Expiry(header), || ()).number
+    }
+
     /// Takes a request's entry back by its number. True: it had not fired, and the link is the caller's again.
     pub(crate) fn disarm_request(&self, number: u64) -> bool {
         self.0.disarm(number)
@@ -239,11 +252,16 @@ impl Deadlines {
         self.0.lock().entries.earliest()
     }
 
+    /// Whether workers keep the time, since there is no timer thread.
+    pub(crate) fn is_unattended(&self) -> bool {
+        self.0.unattended.load(Ordering::Relaxed)
+    }
+
     /// A worker is about to sleep for `tick`: answers how long it may, if it must keep the time.
     #[inline]
     pub(crate) fn before_sleep(&self, tick: Option<Duration>) -> Option<Duration> {
-        // Whoever armed for a carrier of this worker did so on this very thread; others' are others' to look after.
-        if self.0.unattended.load(Ordering::Relaxed) { self.keep_instead(tick) } else { tick }
+        // Whoever armed for a carrier of this worker did so on this very thread; who armed for a request wakes somebody.
+        if self.is_unattended() { self.keep_instead(tick) } else { tick }
     }
 
     #[cold]
@@ -265,7 +283,7 @@ impl Deadlines {
             for entry in state.entries.take_all() {
                 match entry {
                     Entry::Wait(..) => give_up(entry),
-                    Entry::Request(_) => requests.push(entry),
+                    Entry::Request(_) | Entry::Expiry(_) => requests.push(entry),
                 }
             }
             (state.thread.take(), state.subscription.take())
@@ -451,6 +469,8 @@ impl Inner {
             let Some(entry) = state.entries.pop_due(now) else { return false };
             if let Entry::Request(_) = entry {
                 self.requests.fetch_sub(1, Ordering::Relaxed);
+            }
+            if !matches!(entry, Entry::Wait(..)) {
                 // Never under the lock.
                 drop(state);
                 fire(entry);
@@ -473,6 +493,11 @@ fn fire(entry: Entry) {
         },
         // SAFETY: T4.
         Entry::Request(header) => unsafe { expired(header) },
+        // SAFETY: T4. It has started, so nothing is ended here.
+        Entry::Expiry(header) => unsafe {
+            cancel::abort(header, CancelReason::Expired);
+            let_go(header);
+        },
     }
 }
 
@@ -481,7 +506,7 @@ fn give_up(entry: Entry) {
     match entry {
         Entry::Wait(..) => fire(entry),
         // SAFETY: T4.
-        Entry::Request(header) => unsafe { let_go(header) },
+        Entry::Request(header) | Entry::Expiry(header) => unsafe { let_go(header) },
     }
 }
 

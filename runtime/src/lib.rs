@@ -37,6 +37,8 @@ mod due;
 #[cfg(not(loom))]
 mod ending;
 #[cfg(not(loom))]
+mod expiry;
+#[cfg(not(loom))]
 mod foreign;
 #[cfg(not(loom))]
 mod fork;
@@ -107,6 +109,7 @@ pub use self::{
     any::{AnyRequest, RequestId, State},
     builder::RequestBuilder,
     cancel::Cancellation,
+    expiry::InProcessTimer,
     join::{join, try_join},
     no_suspend::no_suspend,
     region::{timeout, try_timeout},

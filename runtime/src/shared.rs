@@ -165,6 +165,15 @@ impl Shared {
         }
     }
 
+    /// A request has been armed, perhaps by somebody who does not keep the time: whoever does is to look how long he may sleep.
+    pub(crate) fn deadline_came(&self) {
+        match &self.driven {
+            Some(driven) => driven.deadline_came(),
+            None if self.deadlines.is_unattended() => _ = self.signals.notify_any(),
+            None => {}
+        }
+    }
+
     /// All workers but number `index`.
     #[inline(always)]
     pub(crate) fn others(&self, index: usize) -> impl Iterator<Item = &Worker> {

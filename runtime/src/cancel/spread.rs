@@ -183,7 +183,7 @@ impl<'a> Spread<'a> {
         if parent.children.get() == 0 {
             return;
         }
-        self.below = reason_for_children(parent);
+        self.look_below(parent);
         if self.worker.is_some() {
             self.private(parent);
         }
@@ -298,6 +298,13 @@ impl<'a> Spread<'a> {
         self.came(child, came);
     }
 
+    /// The children of this one are asked next.
+    fn look_below(&mut self, parent: &Header) {
+        if self.reason.is_none() {
+            self.below = reason_for_children(parent);
+        }
+    }
+
     pub(super) fn reason_told(&self) -> CancelReason {
         let spread = if self.is_shut() { CancelReason::Shutdown } else { self.below };
         self.reason.unwrap_or(spread)
@@ -402,7 +409,7 @@ impl<'a> Spread<'a> {
     /// The children of one that ran in a foreign thread, or on a worker that has gone, and is over: nobody there looks after
     /// them any more.
     pub(super) fn foreign_family(&mut self, home: &Home, parent: &Header) {
-        self.below = reason_for_children(parent);
+        self.look_below(parent);
         let mut children = Vec::new();
         let lock = home.lock_families();
         // SAFETY: N1: the lock.

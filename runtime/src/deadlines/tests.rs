@@ -547,3 +547,15 @@ fn waits_look_for_deadlines_while_there_are_some_and_no_longer() {
         look().contains(&0)
     });
 }
+
+#[test]
+fn without_a_thread_a_worker_that_sleeps_is_woken_to_keep_the_time_of_a_request() {
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let shared = runtime.shared().clone();
+    shared.deadlines.0.refuse_thread.store(true, Ordering::Relaxed);
+    for _ in 0..5 {
+        let limited = runtime.enter(|| Request::builder().timeout(TICK * 5).build(|| ()));
+        eventually(|| limited.is_done());
+    }
+    assert!(!has_thread(&shared.deadlines));
+}
