@@ -149,6 +149,9 @@ use std::time::{Duration, Instant};
 
 use forebear_context::clock::deadline_after;
 
+#[cfg(target_os = "linux")]
+pub use crate::local;
+
 pub use self::client::TimerClient;
 pub use self::error::TimerError;
 pub use self::event::TimerEvent;

@@ -1,11 +1,14 @@
 //! What is due when: a hierarchical timing wheel, which is passive. It has no thread, looks at no clock and calls nobody: its owner says
 //! what time it is, and does what is due.
 //!
-//! And [`expiry`]: timers by which a worker that is stuck is ended from outside.
+//! And [`expiry`]: timers by which a worker that is stuck is ended from outside; [`local`]: those of worker processes.
 
-#![forbid(unsafe_code)]
+// `local/kernel.rs` alone has any.
+#![deny(unsafe_code)]
 
 pub mod expiry;
+#[cfg(target_os = "linux")]
+pub mod local;
 mod moment;
 mod wheel;
 

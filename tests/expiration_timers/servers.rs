@@ -1,0 +1,188 @@
+//! Clients whose server is not there, goes, comes again, or stands still.
+
+use std::os::unix::process::ExitStatusExt;
+use std::time::{Duration, Instant};
+
+use forebear::timer::local::{
+    KillProcess, LocalEvent, LocalTimerClient, LocalTimerServer, LogOnly, Refusal, configure_from_env,
+};
+use forebear::timer::{Scope, Signal, TimerClient, TimerError, TimerEvent, TimerGuard, expires};
+
+use crate::worker::{LONG, Server, Told, Worker, leave, say, wait_for_word};
+
+pub(crate) fn play(role: &str) {
+    match role {
+        "serves" => {
+            let path = std::env::var_os("PATH_OF_SERVER").unwrap();
+            let server = LocalTimerServer::bind_at(path).unwrap();
+            let server = server.on_event(|event| match event {
+                TimerEvent::Expired { timer, .. } => say(timer.scope.name()),
+                TimerEvent::Reaped { .. } => say("reaped"),
+                _ => {}
+            });
+            let server = server.on_process(|event| {
+                if let LocalEvent::Refused { .. } = event {
+                    say("refused");
+                }
+            });
+            let server = server.start().unwrap();
+            say("ready");
+            wait_for_word();
+            server.stop().unwrap();
+            leave();
+        }
+        "is in time while the server stands still" => {
+            configure_from_env().unwrap();
+            say("connected");
+            wait_for_word();
+            let short = Duration::from_millis(300);
+            let until = Instant::now() + short;
+            let timer = expires(short).unwrap();
+            let probe = TimerGuard::builder().signal(Signal::LogOnly).scope("probe");
+            let probe = probe.expires(short).unwrap();
+            let released = timer.release();
+            assert!(Instant::now() < until, "this machine is too slow for this test");
+            released.unwrap();
+            say("released");
+            while Instant::now() < until + short {
+                std::thread::yield_now();
+            }
+            say("past");
+            wait_for_word();
+            drop(probe);
+            leave();
+        }
+        _ => {}
+    }
+}
+
+/// A part of all the time that an instant can tell.
+const FAR: Duration = Duration::from_secs(1 << 54);
+
+#[track_caller]
+fn is_gone<T: std::fmt::Debug>(answer: Result<T, TimerError>) {
+    assert!(matches!(answer, Err(TimerError::ServerGone)), "{answer:?}");
+}
+
+#[test]
+fn without_a_server_a_client_is_told_at_once() {
+    let around = tempfile::tempdir().unwrap();
+    let path = around.path().join("timers");
+    let before = Instant::now();
+    is_gone(LocalTimerClient::connect(&path));
+    // One that was killed, and left its socket.
+    let server = Worker::serve(&path);
+    server.signal(libc::SIGKILL);
+    assert_eq!(server.end().signal(), Some(libc::SIGKILL));
+    assert!(path.exists());
+    is_gone(LocalTimerClient::connect(&path));
+    assert!(before.elapsed() < Duration::from_secs(60), "not by waiting");
+}
+
+#[test]
+fn when_its_server_goes_a_client_is_told_and_finds_the_next_one() {
+    let around = tempfile::tempdir().unwrap();
+    let path = around.path().join("timers");
+    let first = Server::of(LocalTimerServer::bind_at(&path).unwrap().reaper(LogOnly));
+    let taken = LocalTimerServer::bind_at(&path).unwrap_err();
+    assert!(
+        matches!(&taken, TimerError::Io(error) if error.kind() == std::io::ErrorKind::AddrInUse),
+        "{taken:?}"
+    );
+    let client = LocalTimerClient::connect(&path).unwrap();
+    let guard = || TimerGuard::builder().client(&client).scope("scope").expires(LONG);
+    let held = guard().unwrap();
+    first.stop();
+    // What it had there is void, and it says so; while there is no other it goes on saying so.
+    is_gone(guard());
+    is_gone(guard());
+    is_gone(held.release());
+    let second = Server::of(LocalTimerServer::bind_at(&path).unwrap().reaper(LogOnly));
+    guard().unwrap().release().unwrap();
+    second.counts(2);
+    second.stop();
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_server_that_stood_still_kills_nobody_who_was_in_time() {
+    let around = tempfile::tempdir().unwrap();
+    let path = around.path().join("timers");
+    let mut server = Worker::serve(&path);
+    let mut command = Worker::command("is in time while the server stands still");
+    command.env(forebear::timer::local::ENVIRONMENT, &path);
+    let mut worker = Worker::spawn(command);
+    worker.expect("connected");
+    server.signal(libc::SIGSTOP);
+    worker.word();
+    worker.expect("released");
+    worker.expect("past");
+    server.signal(libc::SIGCONT);
+    // It has looked, and found nothing but what was not released.
+    server.expect("probe");
+    worker.word();
+    worker.ends_well();
+    server.word();
+    server.ends_well();
+}
+
+#[test]
+fn what_does_not_fit_into_a_message_is_an_error_and_changes_nothing() {
+    let server = Server::of(LocalTimerServer::bind().unwrap().reaper(LogOnly));
+    let client = LocalTimerClient::connect(server.handle.path()).unwrap();
+    let acquire = |len: usize| client.acquire(&Scope::named("x".repeat(len)), Instant::now() + LONG);
+    acquire(488).unwrap();
+    let error = acquire(489).unwrap_err();
+    assert!(matches!(error, TimerError::TooLarge { size: 513, limit: 512, .. }), "{error:?}");
+    acquire(1).unwrap();
+    server.counts(2);
+    let error = client.acquire_with(&Scope::named("x"), Instant::now(), Signal::from(999)).unwrap_err();
+    assert!(matches!(error, TimerError::Io(_)), "{error:?}");
+    assert!(KillProcess::by(999).is_err());
+    drop(server);
+}
+
+#[test]
+fn a_deadline_long_past_is_an_acquire_and_no_release() {
+    let mut server = Server::of(LocalTimerServer::bind().unwrap().reaper(LogOnly));
+    let client = LocalTimerClient::connect(server.handle.path()).unwrap();
+    let mut past = Instant::now();
+    while let Some(further) = past.checked_sub(FAR) {
+        past = further;
+    }
+    client.acquire(&Scope::named("past"), past).unwrap();
+    server.expect(&Told::Expired(std::process::id(), "past".into()));
+    let mut future = Instant::now();
+    while let Some(further) = future.checked_add(FAR) {
+        future = further;
+    }
+    client.acquire(&Scope::named("future"), future).unwrap();
+    server.counts(2);
+    assert_eq!(server.handle.stats().expired, 1);
+}
+
+#[test]
+fn more_timers_than_one_process_may_have_are_refused_and_those_it_has_go_on() {
+    let mut limits = forebear::timer::local::Limits::default();
+    limits.timers_of_one = 3;
+    let mut server = Server::of(LocalTimerServer::bind().unwrap().reaper(LogOnly).limits(limits));
+    let client = LocalTimerClient::connect(server.handle.path()).unwrap();
+    let acquire = |name: &str| client.acquire(&Scope::named(name), Instant::now() + LONG);
+    for name in ["a", "b", "c", "a"] {
+        acquire(name).unwrap();
+    }
+    server.counts(4);
+    acquire("d").unwrap();
+    let me = std::process::id();
+    server.expect(&Told::Refused(Some(me), "TooManyTimers".into()));
+    server.expect(&Told::Closed(me));
+    let error = acquire("e").unwrap_err();
+    assert!(
+        matches!(&error, TimerError::Other(why) if why.downcast_ref() == Some(&Refusal::TooManyTimers)),
+        "{error:?}"
+    );
+    // It is the same process still: there is room when it has released one.
+    client.release(&Scope::named("a")).unwrap();
+    acquire("d").unwrap();
+    server.counts(6);
+}

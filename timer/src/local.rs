@@ -1,0 +1,74 @@
+//! Timers of worker processes: a server that kills those that are stuck, and the client in each of them.
+//!
+//! Linux only: the server names processes by pidfd, and its socket has message borders (`SOCK_SEQPACKET`), which no other system
+//! has together.
+//!
+//! The server's process makes a [`LocalTimerServer`] and starts workers with its address in their environment. A worker
+//! [takes it from there](configure_from_env), and from then on [`expires`](crate::expiry::expires) gives it timers. If one expires, the
+//! whole process is killed ([`KillProcess`]), whatever its threads do; a [`Ladder`] is milder at first.
+//!
+//! ```no_run
+//! use forebear_timer::expiry::expires;
+//! use forebear_timer::local::{LocalTimerServer, configure_from_env};
+//! use std::process::Command;
+//! use std::time::Duration;
+//!
+//! // In the process that starts workers:
+//! let server = LocalTimerServer::bind()?.start()?;
+//! let mut command = Command::new("worker");
+//! server.pass_to(&mut command);
+//! let mut worker = command.spawn()?;
+//!
+//! // In the worker:
+//! configure_from_env()?;
+//! let timer = expires(Duration::from_secs(60))?;
+//! // ... what can hang ...
+//! drop(timer);
+//! # worker.wait()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # What holds
+//!
+//! * A deadline holds when every thread of the worker is stuck: the server is another process, or at least another thread.
+//!   The message is sent by the thread that acquires the timer, before the call returns.
+//! * Nobody is killed but the process that has asked for the timer. Its number, once given to another process, means nobody.
+//! * When a worker ends its timers are dropped at once, and nobody is reaped for them. When it only closes its connection they go on.
+//! * Time is the monotonic clock of the machine, the same in all processes.
+//! * A child that a worker forks is a worker of its own: its first call connects anew. Timers of its parent are not its own.
+//! * A client without a server is told at once. If the server goes, the call that finds out is told
+//!   ([`ServerGone`](crate::expiry::TimerError::ServerGone)): the timers it had are void. A later call looks for a new server at the same
+//!   path.
+//! * No client can hold up the server or make it grow ([`Limits`]), and only processes of the same user come in.
+//! * Nobody waits for a killed process: if it is still there after the server's patience, the hooks are told
+//!   ([`LocalEvent::Survives`]).
+//!
+//! Timers belong to the process. A guard held while a request is suspended goes on counting, and killing the process ends all its
+//! requests: give work that may get stuck to processes of its own.
+//!
+//! The protocol is described in the [README] beside the code.
+//!
+//! [README]: https://github.com/forebear-rs/forebear/blob/main/timer/src/local/README.md
+
+mod bell;
+mod client;
+mod clock;
+mod event;
+mod kernel;
+mod ladder;
+mod limits;
+mod place;
+mod queue;
+mod reapers;
+mod server;
+mod wire;
+mod worker;
+
+pub use self::client::{ENVIRONMENT, LocalTimerClient, configure_from_env};
+pub use self::event::LocalEvent;
+pub use self::ladder::Ladder;
+pub use self::limits::Limits;
+pub use self::reapers::{KillProcess, LogOnly};
+pub use self::server::{LocalTimerHandle, LocalTimerServer};
+pub use self::wire::Refusal;
+pub use self::worker::{LocalWorker, Signalled};

@@ -1,0 +1,90 @@
+//! What a server tells about the processes at its socket. What happens to timers is told by [`TimerEvent`](crate::expiry::TimerEvent).
+
+use std::time::Duration;
+use std::{fmt, io};
+
+use super::{LocalWorker, Refusal};
+
+/// What happens at the socket of a [`LocalTimerServer`](super::LocalTimerServer). `Display` is a line for a log.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum LocalEvent<'a> {
+    /// A process has said its first word.
+    #[non_exhaustive]
+    Joined {
+        /// Who.
+        worker: &'a LocalWorker,
+    },
+    /// A process has closed its last connection, but has not ended. Timers that it has go on. Told of one that ends too, if its end is
+    /// seen a moment later.
+    #[non_exhaustive]
+    Closed {
+        /// Who.
+        worker: &'a LocalWorker,
+    },
+    /// A process has ended.
+    #[non_exhaustive]
+    Ended {
+        /// Who.
+        worker: &'a LocalWorker,
+        /// How long after the last signal that was to end it; `None` if none was sent.
+        after: Option<Duration>,
+    },
+    /// A process was sent a signal that was to end it, and lives longer than the server's patience. Told once for each signal. After SIGKILL this means that the
+    /// kernel cannot end it: it waits inside for a device or a file system. Nobody waits for it; should it end after all, that is told too.
+    #[non_exhaustive]
+    Survives {
+        /// Who.
+        worker: &'a LocalWorker,
+        /// What was sent last.
+        signal: i32,
+        /// How long ago.
+        after: Duration,
+    },
+    /// A connection was refused or closed.
+    #[non_exhaustive]
+    Refused {
+        /// The number of who had connected, if it can be seen from here.
+        pid: Option<u32>,
+        /// Why.
+        why: Refusal,
+        /// How many refusals before this one were not told, since there were too many in a second.
+        untold: u64,
+    },
+    /// No connection can be taken for now: descriptors or memory have run out. Those there are go on.
+    #[non_exhaustive]
+    Full {
+        /// What the system says.
+        error: &'a io::Error,
+        /// When it is tried again.
+        again_in: Duration,
+    },
+}
+
+impl fmt::Display for LocalEvent<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LocalEvent::Joined { worker } => write!(f, "{worker:?} has joined"),
+            LocalEvent::Closed { worker } => {
+                write!(f, "{worker:?} has closed its connection and has not ended")
+            }
+            LocalEvent::Ended { worker, after: None } => write!(f, "{worker:?} has ended"),
+            LocalEvent::Ended { worker, after: Some(after) } => {
+                write!(f, "{worker:?} has ended, {after:?} after it was sent what was to end it")
+            }
+            LocalEvent::Survives { worker, signal, after } => {
+                write!(f, "{worker:?} is still there {after:?} after signal {signal}")
+            }
+            LocalEvent::Refused { pid, why, untold } => {
+                match pid {
+                    Some(pid) => write!(f, "process {pid} was refused: {why}")?,
+                    None => write!(f, "a process that cannot be seen from here was refused: {why}")?,
+                }
+                if *untold > 0 { write!(f, " (and {untold} before that were not told)") } else { Ok(()) }
+            }
+            LocalEvent::Full { error, again_in } => {
+                write!(f, "no connection can be taken: {error}; tried again in {again_in:?}")
+            }
+        }
+    }
+}

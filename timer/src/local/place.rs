@@ -1,0 +1,161 @@
+//! Where the socket lies, and that nobody else can put one there or come to it.
+//!
+//! # Vocabulary
+//!
+//! * **path**: the socket is a file, since the right to connect can then be taken away by the rights of a directory. The abstract names
+//!   that Linux has as well are open to every user of the machine.
+//! * **own directory**: made by the server, with a name nobody can foresee, open to its user alone (mode 0700), removed at its end.
+//!   `mkdir` fails if there is anything of that name, links included.
+//! * **given path**: what the user has chosen, so that a server which comes after can be found at the same place. The socket is for the user alone
+//!   (mode 0600); that nobody may rename things in its directory is up to the user.
+//!
+//! A socket appears at its path whole: it is bound under another name beside it, given its rights, made to listen, and
+//! renamed. So nobody can connect before it has its rights or be refused before it listens, and what a killed server has left
+//! is replaced. A live server is not: who answers there is asked first.
+
+use std::collections::hash_map::RandomState;
+use std::fs::{self, DirBuilder, Permissions};
+use std::hash::{BuildHasher, Hasher};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::{env, io, process};
+
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with, sockopt,
+};
+
+/// How many may stand before the door. Those beyond wait in `connect`, for as long as their client lets them.
+const BACKLOG: i32 = 128;
+
+/// A socket in the file system. Dropping removes it, if it is still there.
+#[derive(Debug)]
+pub(crate) struct Place {
+    path: PathBuf,
+    /// Device and inode of the socket.
+    file: (u64, u64),
+    /// A directory of our own.
+    directory: Option<PathBuf>,
+}
+
+impl Place {
+    /// A socket that listens, in a directory of its own.
+    pub(crate) fn own() -> io::Result<(Place, OwnedFd)> {
+        let base = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_dir());
+        let base = base.unwrap_or_else(env::temp_dir);
+        let directory = base.join(format!("forebear-{}-{:016x}", process::id(), random()));
+        DirBuilder::new().mode(0o700).create(&directory)?;
+        let made = listen_at(&directory.join("timers"));
+        match made {
+            Ok((path, file, socket)) => Ok((Place { path, file, directory: Some(directory) }, socket)),
+            Err(error) => {
+                _ = fs::remove_dir(&directory);
+                Err(error)
+            }
+        }
+    }
+
+    /// A socket that listens at this path. `AddrInUse` if a server does already.
+    pub(crate) fn given(path: &Path) -> io::Result<(Place, OwnedFd)> {
+        let probe = seqpacket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
+        match connect(&probe, &SocketAddrUnix::new(path)?) {
+            // `AGAIN`: somebody listens, and many stand before the door.
+            Ok(()) | Err(rustix::io::Errno::AGAIN) => return Err(io::ErrorKind::AddrInUse.into()),
+            Err(_) => {}
+        }
+        let (path, file, socket) = listen_at(path)?;
+        Ok((Place { path, file, directory: None }, socket))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // A server that has come to the same path since has put its own file there.
+        if identity(&self.path).is_ok_and(|found| found == self.file) {
+            _ = fs::remove_file(&self.path);
+        }
+        if let Some(directory) = &self.directory {
+            _ = fs::remove_dir(directory);
+        }
+    }
+}
+
+/// A socket of the kind that is spoken here: connected, with message borders.
+pub(crate) fn seqpacket(flags: SocketFlags) -> io::Result<OwnedFd> {
+    Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+}
+
+fn listen_at(path: &Path) -> io::Result<(PathBuf, (u64, u64), OwnedFd)> {
+    let path = std::path::absolute(path)?;
+    // That the name is not too long is found out before anything is made.
+    SocketAddrUnix::new(&path)?;
+    let beside = path.with_file_name(format!(".{:x}", random() & 0xffff_ffff));
+    let socket = seqpacket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
+    bind(&socket, &SocketAddrUnix::new(&beside)?)?;
+    let made = (|| {
+        fs::set_permissions(&beside, Permissions::from_mode(0o600))?;
+        // Taken over by every connection, so that the first message says who sent it.
+        sockopt::set_socket_passcred(&socket, true)?;
+        listen(&socket, BACKLOG)?;
+        let file = identity(&beside)?;
+        fs::rename(&beside, &path)?;
+        Ok(file)
+    })();
+    match made {
+        Ok(file) => Ok((path, file, socket)),
+        Err(error) => {
+            _ = fs::remove_file(&beside);
+            Err(error)
+        }
+    }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    fs::symlink_metadata(path).map(|found| (found.dev(), found.ino()))
+}
+
+/// A number that others cannot foresee: the keys of std's maps are drawn from the system.
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_of_its_own_is_for_its_user_alone_and_goes_with_the_socket() {
+        let (place, socket) = Place::own().unwrap();
+        let directory = place.path().parent().unwrap().to_owned();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode(&directory), mode(place.path())), (0o700, 0o600));
+        drop((place, socket));
+        assert!(!directory.exists());
+    }
+
+    #[test]
+    fn what_a_killed_server_left_is_replaced_and_a_live_one_is_not() {
+        let (around, _socket) = Place::own().unwrap();
+        let path = around.path().with_file_name("given");
+        let (first, listens) = Place::given(&path).unwrap();
+        let taken = Place::given(&path).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+        // It was killed: nobody listens, and the file is still there.
+        drop(listens);
+        let (second, _listens) = Place::given(&path).unwrap();
+        // The late end of the first does not take the second's away.
+        drop(first);
+        assert!(path.exists());
+        drop(second);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_path_that_is_too_long_is_told() {
+        assert!(Place::given(Path::new(&format!("/tmp/{}", "x".repeat(200)))).is_err());
+    }
+}

@@ -1,0 +1,653 @@
+//! The server's end of the socket: who is there, what they say, and who has ended.
+//!
+//! # Vocabulary
+//!
+//! * **source**: what the kernel is asked to watch (an epoll set): the door, the bell, the alarm, each connection, each process.
+//!   Each has a number of its own that is never used again, so what the kernel has told of a source that is gone meets nobody.
+//! * **connection**: one of a client. It is *new* until a message has come, then its process is *proven*.
+//! * **watched**: a process that is proven: its pidfd is a source, and says when it has ended.
+//! * **ready**: requests that were read, and that the server has not taken yet.
+//! * **look**: one walk over all sources in which something is up.
+//! * **alarm**: a timerfd on the monotonic clock, set to the next instant at which something is to be done. So the wait is exact, and
+//!   nothing is done in between.
+//!
+//! # The proof
+//!
+//! Nobody is watched, hence nobody ever signalled, before this has happened:
+//!
+//! 1. A connection comes, from the process whose number was P when it connected.
+//! 2. A pidfd is opened for P: call D the process that it names.
+//! 3. The connection is found empty, and then the client is welcomed. (A client that speaks before it is welcome is refused.)
+//! 4. A message comes, and the kernel says that its sender's number was P when it was sent. That was after 3, hence after 2.
+//! 5. After that D is found not to have ended.
+//!
+//! (If D has ended it is watched all the same, since nothing can be sent to it any more: what was said is counted, and then it leaves.)
+//!
+//! A number is not given to another process before its owner has ended and its status was taken. So D had the number P from 2 to 5,
+//! and within that time P has sent the message: the sender *is* D. Who had connected, who else holds the connection (a child inherits
+//! it), and which numbers have gone round meanwhile does not matter. Every later message must bear P as well; what another process
+//! says on the connection is refused.
+//!
+//! A second connection of P, while a watched process of that number has not ended, is that process's: it takes the place of D.
+//!
+//! # Invariants
+//!
+//! * **Q1** `watched` has a process only by the proof, and at most one that has not ended for each number (`by_pid`).
+//! * **Q2** No read, write, accept or wait for a process blocks. Only the wait for all sources does, and the bell ends it.
+//! * **Q3** In one look no connection gives more than [`PER_LOOK`] messages, which is more than its kernel queue holds when its size
+//!   is the system's: so all that was sent before a look is had by it.
+//! * **Q4** Connections, processes and timers are bounded by [`Limits`]; `ready` by what one look may give, since the server takes all of it
+//!   after each.
+//! * **Q5** When a process has ended, what it had said before is ready first, then that it leaves.
+
+use std::collections::{HashMap, VecDeque};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+use std::{fmt, io};
+
+use forebear_context::clock::deadline_after;
+use forebear_context::error::internal::{ShownName, drop_contained};
+use forebear_context::shim::atomic::AtomicU64;
+use forebear_context::shim::time;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, SocketFlags, accept_with, send};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+};
+
+use super::bell::Bell;
+use super::clock::Anchor;
+use super::kernel::{self, Received};
+use super::place::Place;
+use super::wire::{self, Answer, MAX_MESSAGE};
+use super::{Limits, LocalEvent, LocalWorker, Refusal};
+use crate::expiry::{RequestQueue, Scope, Timer, TimerError, TimerRequest};
+
+/// Messages of one connection in one look. The shortest takes 768 bytes of a send buffer, which has 208 KiB: 277 of them.
+const PER_LOOK: usize = 320;
+/// Messages of one connection in a row, before the next one's are read.
+const IN_A_ROW: usize = 32;
+/// New connections in a row.
+const ACCEPTS: usize = 16;
+/// After descriptors have run out, nobody is let in for this long.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Sources that are told of at once.
+const AT_ONCE: usize = 256;
+/// How often one look walks over what is up: once for the door, once for who has come in by it, and so on.
+const ROUNDS: usize = 64;
+/// Refusals that are told in a second.
+const TOLD: u32 = 32;
+
+/// Who is told about processes.
+pub(crate) type Tell = Box<dyn FnMut(&LocalEvent<'_>) + Send>;
+
+const DOOR: u64 = 0;
+const BELL: u64 = 1;
+const ALARM: u64 = 2;
+
+/// The queue of a [`LocalTimerServer`](super::LocalTimerServer). See the module head.
+pub(crate) struct LocalQueue {
+    sources: OwnedFd,
+    /// The sources in which something is up, in this step.
+    up: Vec<u64>,
+    door: OwnedFd,
+    place: Place,
+    bell: Arc<Bell>,
+    alarm: OwnedFd,
+    /// What the alarm is set to.
+    set_to: Option<u64>,
+    anchor: Anchor,
+    limits: Limits,
+    patience: Duration,
+    tell: Teller,
+    /// The number of the next source.
+    next: u64,
+    /// Numbers of workers.
+    serials: AtomicU64,
+    connections: HashMap<u64, Connection>,
+    watched: HashMap<u64, Watched>,
+    /// Which watched process has this number now.
+    by_pid: HashMap<i32, u64>,
+    /// Connections by number of process, new ones too.
+    counts: HashMap<i32, usize>,
+    ready: VecDeque<TimerRequest<LocalWorker>>,
+    /// Who is to end by then.
+    ending: Vec<(Instant, u64)>,
+    /// Nobody is let in before this.
+    shut: Option<Instant>,
+    /// Which look this is.
+    look: u64,
+}
+
+struct Connection {
+    socket: OwnedFd,
+    pid: i32,
+    /// P's holder, as of step 2.
+    worker: LocalWorker,
+    /// The watched process, from the proof on.
+    proven: Option<u64>,
+    /// Messages read in which look.
+    read: (u64, usize),
+}
+
+struct Watched {
+    worker: LocalWorker,
+    connections: usize,
+    /// Scopes that may have timers, and until when. Those that were reaped or told may still be in it, until room is needed.
+    scopes: HashMap<Scope, Instant>,
+    /// The signal last told to have done nothing, by when it was sent.
+    survived: Option<Instant>,
+}
+
+/// What a read has come to.
+enum Heard {
+    /// Go on.
+    Said,
+    /// There is no more for now.
+    Nothing,
+    /// The other side has closed.
+    Closed,
+    Refused(Refusal),
+}
+
+impl LocalQueue {
+    pub(crate) fn new(
+        (place, door): (Place, OwnedFd),
+        limits: Limits,
+        patience: Duration,
+        name: String,
+        hooks: Vec<Tell>,
+    ) -> io::Result<LocalQueue> {
+        let sources = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let bell = Arc::new(Bell::new()?);
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        let alarm = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+        epoll::add(&sources, &door, EventData::new_u64(DOOR), EventFlags::IN)?;
+        epoll::add(&sources, &*bell, EventData::new_u64(BELL), EventFlags::IN)?;
+        epoll::add(&sources, &alarm, EventData::new_u64(ALARM), EventFlags::IN)?;
+        Ok(LocalQueue {
+            sources,
+            up: Vec::new(),
+            door,
+            place,
+            bell,
+            alarm,
+            set_to: None,
+            anchor: Anchor::new(),
+            limits,
+            patience,
+            tell: Teller { name, hooks, since: time::now(), told: 0, untold: 0 },
+            next: ALARM + 1,
+            serials: AtomicU64::new(0),
+            connections: HashMap::new(),
+            watched: HashMap::new(),
+            by_pid: HashMap::new(),
+            counts: HashMap::new(),
+            ready: VecDeque::new(),
+            ending: Vec::new(),
+            shut: None,
+            look: 0,
+        })
+    }
+
+    /// Waits until something is up or until `until`, and does what there is to do. Whether there was anything.
+    fn step(&mut self, until: Option<Instant>) -> io::Result<bool> {
+        let now = time::now();
+        self.overdue(now);
+        let own = self.ending.iter().map(|(at, _)| *at).chain(self.shut).min();
+        let wait = match until.into_iter().chain(own).min() {
+            Some(at) if at <= now => Some(Timespec { tv_sec: 0, tv_nsec: 0 }),
+            at => {
+                self.set_alarm(at)?;
+                None
+            }
+        };
+        let mut up = [MaybeUninit::uninit(); AT_ONCE];
+        let up = match epoll::wait(&self.sources, &mut up, wait.as_ref()) {
+            Err(Errno::INTR) => return Ok(true),
+            up => up?.0,
+        };
+        // There may be more than can be told at once.
+        let mut any = up.len() == AT_ONCE;
+        self.up.clear();
+        self.up.extend(up.iter().map(|event| event.data.u64()));
+        for place in 0..self.up.len() {
+            any |= match self.up[place] {
+                DOOR => self.accept(),
+                BELL => {
+                    self.bell.quieten();
+                    true
+                }
+                ALARM => {
+                    // Read, so that it is not up any more; it was set for nobody but this wait.
+                    self.set_to = None;
+                    _ = rustix::io::read(&self.alarm, &mut [0; 8]);
+                    false
+                }
+                number if self.connections.contains_key(&number) => self.read(number),
+                number => self.ended(number),
+            };
+        }
+        if self.bell.take_ending() {
+            self.see_ending();
+        }
+        Ok(any)
+    }
+
+    fn set_alarm(&mut self, at: Option<Instant>) -> io::Result<()> {
+        let at = at.map(|at| self.anchor.nanos(at).max(1));
+        if self.set_to == at {
+            return Ok(());
+        }
+        // All zeros: never.
+        let nanos = at.unwrap_or(0);
+        let second = 1_000_000_000;
+        let value = Timespec { tv_sec: (nanos / second) as _, tv_nsec: (nanos % second) as _ };
+        let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
+        timerfd_settime(&self.alarm, TimerfdTimerFlags::ABSTIME, &once)?;
+        self.set_to = at;
+        Ok(())
+    }
+
+    /// What is to be done by the clock.
+    fn overdue(&mut self, now: Instant) {
+        if self.shut.is_some_and(|until| until <= now) {
+            self.shut = None;
+            let door = EventData::new_u64(DOOR);
+            if epoll::add(&self.sources, &self.door, door, EventFlags::IN).is_err() {
+                self.shut = deadline_after(now, PAUSE);
+            }
+        }
+        let (over, rest) = self.ending.drain(..).partition(|(at, _)| *at <= now);
+        self.ending = rest;
+        let over: Vec<(Instant, u64)> = over;
+        for (_, number) in over {
+            let Some(watched) = self.watched.get_mut(&number) else { continue };
+            let Some(ending) = watched.worker.ending() else { continue };
+            if watched.survived == Some(ending.since) || watched.worker.has_ended() {
+                continue;
+            }
+            watched.survived = Some(ending.since);
+            let (signal, after) = (ending.signal, now.saturating_duration_since(ending.since));
+            self.tell.tell(&LocalEvent::Survives { worker: &watched.worker, signal, after });
+        }
+    }
+
+    /// Notes who was sent a signal that is to end it.
+    fn see_ending(&mut self) {
+        let sent = self.watched.iter().filter_map(|(number, watched)| {
+            let ending = watched.worker.ending().filter(|one| watched.survived != Some(one.since))?;
+            Some((deadline_after(ending.since, self.patience)?, *number))
+        });
+        self.ending = sent.collect();
+    }
+
+    /// Lets in who stands before the door. Whether anybody did.
+    fn accept(&mut self) -> bool {
+        for taken in 0..ACCEPTS {
+            match accept_with(&self.door, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(socket) => {
+                    let pid = kernel::connected(socket.as_fd()).ok();
+                    let pid = pid.filter(|peer| self.is_of_ours(peer.uid)).and_then(|peer| peer.pid);
+                    let admitted = pid.map_or(Err(Refusal::Stranger), |pid| self.admit(&socket, pid));
+                    match (admitted, pid) {
+                        (Ok(Some(worker)), Some(pid)) => self.take_in(socket, pid, worker),
+                        (Ok(_), _) => {}
+                        (Err(why), pid) => {
+                            last_words(&socket, why);
+                            self.tell.refused(pid, why);
+                        }
+                    }
+                }
+                Err(Errno::AGAIN) => return taken > 0,
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(error) => {
+                    // The door stays up while somebody stands before it: it must not be watched for a while.
+                    _ = epoll::delete(&self.sources, &self.door);
+                    self.shut = deadline_after(time::now(), PAUSE);
+                    self.tell.tell(&LocalEvent::Full { error: &error.into(), again_in: PAUSE });
+                    return taken > 0;
+                }
+            }
+        }
+        true
+    }
+
+    /// Whether a process of this user may have timers here: we must be able to signal it.
+    fn is_of_ours(&self, uid: u32) -> bool {
+        let own = rustix::process::geteuid();
+        own.is_root() || own.as_raw() == uid
+    }
+
+    /// Steps 2 and 3 of the proof. `None`: it has gone again.
+    fn admit(&mut self, socket: &OwnedFd, pid: i32) -> Result<Option<LocalWorker>, Refusal> {
+        if self.connections.len() >= self.limits.connections {
+            return Err(Refusal::TooManyConnections);
+        }
+        if self.counts.get(&pid).is_some_and(|count| *count >= self.limits.connections_of_one) {
+            return Err(Refusal::TooManyOfOne);
+        }
+        let known = self.by_pid.get(&pid).and_then(|number| self.watched.get(number));
+        let worker = match known.filter(|known| !known.worker.has_ended()) {
+            Some(known) => known.worker.clone(),
+            None => match LocalWorker::open(pid, &self.serials, &self.bell) {
+                Ok(Some(worker)) => worker,
+                Ok(None) => return Ok(None),
+                // Descriptors have run out.
+                Err(_) => return Err(Refusal::TooManyConnections),
+            },
+        };
+        match kernel::receive(socket.as_fd(), &mut [0; MAX_MESSAGE]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Ok(Received { len: 0, sender: None, .. }) | Err(_) => return Ok(None),
+            Ok(_) => return Err(Refusal::Malformed),
+        }
+        let welcome = wire::answer(Answer::Welcome);
+        match send(socket, &welcome, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(_) => Ok(Some(worker)),
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn take_in(&mut self, socket: OwnedFd, pid: i32, worker: LocalWorker) {
+        let number = self.number();
+        if epoll::add(&self.sources, &socket, EventData::new_u64(number), EventFlags::IN).is_ok() {
+            *self.counts.entry(pid).or_default() += 1;
+            let connection = Connection { socket, pid, worker, proven: None, read: (0, 0) };
+            self.connections.insert(number, connection);
+        }
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    /// Reads a few messages of a connection. Whether there were any.
+    fn read(&mut self, number: u64) -> bool {
+        for taken in 0..IN_A_ROW {
+            match self.hear(number) {
+                Heard::Said => {}
+                Heard::Nothing => return taken > 0,
+                Heard::Closed => {
+                    self.close(number);
+                    return true;
+                }
+                Heard::Refused(why) => {
+                    self.refuse(number, why);
+                    return true;
+                }
+            }
+        }
+        true
+    }
+
+    /// Reads one message.
+    fn hear(&mut self, number: u64) -> Heard {
+        let Some(connection) = self.connections.get_mut(&number) else { return Heard::Nothing };
+        if connection.read.0 != self.look {
+            connection.read = (self.look, 0);
+        }
+        if connection.read.1 >= PER_LOOK {
+            return Heard::Nothing;
+        }
+        connection.read.1 += 1;
+        let mut bytes = [0; MAX_MESSAGE];
+        let received = match kernel::receive(connection.socket.as_fd(), &mut bytes) {
+            Ok(received) => received,
+            Err(error) => match error.kind() {
+                io::ErrorKind::WouldBlock => return Heard::Nothing,
+                io::ErrorKind::Interrupted => return Heard::Said,
+                _ => return Heard::Closed,
+            },
+        };
+        let Some(sender) = received.sender else { return Heard::Closed };
+        if sender.pid != Some(connection.pid) {
+            return Heard::Refused(Refusal::ForeignSender);
+        }
+        let said = match wire::heard(&bytes[..received.len]) {
+            Ok(said) if !received.cut => said,
+            _ => return Heard::Refused(Refusal::Malformed),
+        };
+        let watched = match connection.proven {
+            Some(watched) => watched,
+            None => match self.prove(number) {
+                Ok(Some(watched)) => watched,
+                Ok(None) => return Heard::Closed,
+                Err(why) => return Heard::Refused(why),
+            },
+        };
+        let Some(watched) = self.watched.get_mut(&watched) else { return Heard::Closed };
+        let scope = Scope::named(said.scope);
+        let worker = watched.worker.clone();
+        let request = match said.deadline.map(|nanos| self.anchor.instant(nanos)) {
+            None => {
+                watched.scopes.remove(&scope);
+                TimerRequest::release(worker, scope)
+            }
+            Some(None) => return Heard::Refused(Refusal::Malformed),
+            Some(Some(deadline)) => {
+                let limit = self.limits.timers_of_one;
+                if watched.scopes.len() >= limit && !watched.scopes.contains_key(&scope) {
+                    let now = time::now();
+                    watched.scopes.retain(|_, until| *until > now);
+                    if watched.scopes.len() >= limit {
+                        return Heard::Refused(Refusal::TooManyTimers);
+                    }
+                }
+                watched.scopes.insert(scope.clone(), deadline);
+                TimerRequest::acquire(worker, Timer::new(scope, deadline).with_signal(said.signal))
+            }
+        };
+        self.ready.push_back(request);
+        Heard::Said
+    }
+
+    /// Step 5 of the proof. `None`: who spoke has ended, and its number is another's.
+    fn prove(&mut self, number: u64) -> Result<Option<u64>, Refusal> {
+        let Some(connection) = self.connections.get(&number) else { return Ok(None) };
+        let (pid, worker) = (connection.pid, connection.worker.clone());
+        let over = worker.has_ended();
+        let before = self.by_pid.get(&pid).copied();
+        let same = |number: &u64| self.watched.get(number).is_some_and(|before| before.worker == worker);
+        let same = before.filter(same);
+        if let (Some(before), None) = (before, same) {
+            // After the look above: two who have one number and both live are one.
+            self.ended(before);
+        }
+        let watched = match same.or_else(|| self.by_pid.get(&pid).copied().filter(|_| !over)) {
+            Some(watched) => watched,
+            None if self.by_pid.contains_key(&pid) => return Ok(None),
+            None => {
+                if self.watched.len() >= self.limits.workers && !self.make_room() {
+                    return Err(Refusal::TooManyWorkers);
+                }
+                let watched = self.number();
+                let data = EventData::new_u64(watched);
+                if epoll::add(&self.sources, &worker, data, EventFlags::IN).is_err() {
+                    return Err(Refusal::TooManyWorkers);
+                }
+                self.tell.tell(&LocalEvent::Joined { worker: &worker });
+                let new = Watched { worker, connections: 0, scopes: HashMap::new(), survived: None };
+                self.watched.insert(watched, new);
+                self.by_pid.insert(pid, watched);
+                watched
+            }
+        };
+        if let Some(watched) = self.watched.get_mut(&watched) {
+            watched.connections += 1;
+        }
+        if let Some(connection) = self.connections.get_mut(&number) {
+            connection.proven = Some(watched);
+        }
+        Ok(Some(watched))
+    }
+
+    /// Forgets one process that lives, but has neither timers nor a connection. Whether there was one.
+    fn make_room(&mut self) -> bool {
+        let idle = |watched: &Watched| {
+            watched.connections == 0 && watched.scopes.is_empty() && watched.worker.ending().is_none()
+        };
+        let found = self.watched.iter().find(|(_, watched)| idle(watched)).map(|(number, _)| *number);
+        found.and_then(|number| self.forget_watched(number)).is_some()
+    }
+
+    fn refuse(&mut self, number: u64, why: Refusal) {
+        if let Some(connection) = self.connections.get(&number) {
+            last_words(&connection.socket, why);
+            self.tell.refused(Some(connection.pid), why);
+        }
+        self.close(number);
+    }
+
+    /// Forgets a connection. Its process is watched on: it may have timers, come back, or be about to end.
+    fn close(&mut self, number: u64) {
+        let Some(number) = self.forget_connection(number) else { return };
+        // Who ends closes its connections first, a moment before its end is seen.
+        if self.ended(number) {
+            return;
+        }
+        if let Some(watched) = self.watched.get(&number).filter(|watched| watched.connections == 0) {
+            self.tell.tell(&LocalEvent::Closed { worker: &watched.worker });
+        }
+    }
+
+    /// The watched process it was of.
+    fn forget_connection(&mut self, number: u64) -> Option<u64> {
+        let connection = self.connections.remove(&number)?;
+        // Not left to the end of the descriptor: a child of ours may have inherited a copy.
+        _ = epoll::delete(&self.sources, &connection.socket);
+        if let Some(count) = self.counts.get_mut(&connection.pid) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&connection.pid);
+            }
+        }
+        let watched = connection.proven?;
+        if let Some(watched) = self.watched.get_mut(&watched) {
+            watched.connections -= 1;
+        }
+        Some(watched)
+    }
+
+    fn forget_watched(&mut self, number: u64) -> Option<Watched> {
+        let watched = self.watched.remove(&number)?;
+        _ = epoll::delete(&self.sources, &watched.worker);
+        self.by_pid.retain(|_, of| *of != number);
+        Some(watched)
+    }
+
+    /// Takes leave of a watched process, if it has ended.
+    fn ended(&mut self, number: u64) -> bool {
+        let worker = match self.watched.get(&number) {
+            Some(watched) if watched.worker.has_ended() => watched.worker.clone(),
+            _ => return false,
+        };
+        // Those that have not said anything yet, too.
+        let of_it = |(key, connection): (&u64, &Connection)| {
+            (connection.proven == Some(number) || connection.worker == worker).then_some(*key)
+        };
+        let connections: Vec<u64> = self.connections.iter().filter_map(of_it).collect();
+        for connection in connections {
+            while let Heard::Said = self.hear(connection) {}
+            self.forget_connection(connection);
+        }
+        self.forget_watched(number);
+        let after = worker.ending().map(|ending| time::now().saturating_duration_since(ending.since));
+        self.tell.tell(&LocalEvent::Ended { worker: &worker, after });
+        self.ready.push_back(TimerRequest::leave(worker));
+        true
+    }
+}
+
+/// Says why, if the other side has room for it, before the connection is closed.
+fn last_words(socket: &OwnedFd, why: Refusal) {
+    let words = wire::answer(Answer::Refused(why));
+    _ = send(socket, &words, SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
+}
+
+impl RequestQueue<LocalWorker> for LocalQueue {
+    fn get(&mut self, n: usize, timeout: Duration) -> Result<Vec<TimerRequest<LocalWorker>>, TimerError> {
+        let until = deadline_after(time::now(), timeout);
+        while self.ready.len() < n && !self.bell.take_woken() {
+            let over = until.is_some_and(|until| until <= time::now());
+            self.look += 1;
+            if !self.step(until)? && over {
+                break;
+            }
+        }
+        let n = n.min(self.ready.len());
+        Ok(self.ready.drain(..n).collect())
+    }
+
+    fn size(&mut self) -> usize {
+        self.look += 1;
+        let now = time::now();
+        // A descriptor that cannot be read is told by `get`, which comes next.
+        for _ in 0..ROUNDS {
+            if !self.step(Some(now)).unwrap_or(false) {
+                break;
+            }
+        }
+        self.ready.len()
+    }
+
+    fn waker(&self) -> Option<Waker> {
+        Some(self.bell.clone().into())
+    }
+}
+
+impl fmt::Debug for LocalQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut s = f.debug_struct("LocalQueue");
+        s.field("place", &self.place).field("connections", &self.connections.len());
+        s.field("watched", &self.watched.len()).field("ready", &self.ready.len()).finish_non_exhaustive()
+    }
+}
+
+/// Tells the hook, and not more than it can bear.
+struct Teller {
+    name: String,
+    hooks: Vec<Tell>,
+    /// The second that is counted in.
+    since: Instant,
+    told: u32,
+    untold: u64,
+}
+
+impl Teller {
+    fn tell(&mut self, event: &LocalEvent<'_>) {
+        let quiet =
+            matches!(event, LocalEvent::Joined { .. } | LocalEvent::Closed { .. } | LocalEvent::Ended { .. });
+        if self.hooks.is_empty() && !quiet {
+            eprintln!("forebear: {}: {event}", ShownName(&self.name));
+        }
+        for hook in &mut self.hooks {
+            // A hook that panics has had its say through the panic hook.
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| hook(event))) {
+                drop_contained(payload);
+            }
+        }
+    }
+
+    /// Anybody can bring a refusal about, as often as it likes.
+    fn refused(&mut self, pid: Option<i32>, why: Refusal) {
+        let now = time::now();
+        if now.saturating_duration_since(self.since) >= Duration::from_secs(1) {
+            (self.since, self.told) = (now, 0);
+        }
+        if self.told == TOLD {
+            self.untold += 1;
+            return;
+        }
+        self.told += 1;
+        let untold = std::mem::take(&mut self.untold);
+        self.tell(&LocalEvent::Refused { pid: pid.map(i32::unsigned_abs), why, untold });
+    }
+}

@@ -1,0 +1,73 @@
+//! The two simplest things to do to a worker: kill it, or let it be.
+
+use super::wire;
+use super::worker::unnamed;
+use super::{LocalWorker, Signalled};
+use crate::expiry::{Overdue, Reap, Reaper, TimerError};
+
+/// Kills the process by a signal: the timer's own if it has one, else SIGKILL.
+///
+/// ```
+/// use forebear_timer::local::KillProcess;
+///
+/// assert_eq!(KillProcess::by(15)?.signal(), 15);
+/// assert!(KillProcess::by(0).is_err());
+/// # Ok::<(), forebear_timer::expiry::TimerError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KillProcess {
+    signal: i32,
+}
+
+impl KillProcess {
+    /// By SIGKILL, which nobody can refuse.
+    pub fn new() -> KillProcess {
+        KillProcess { signal: rustix::process::Signal::KILL.as_raw() }
+    }
+
+    /// By the signal of this number. If the process handles it and lives on, the hooks are told after the server's patience, and its timers are
+    /// dropped.
+    ///
+    /// # Errors
+    ///
+    /// There is no signal of this number that has a name.
+    pub fn by(signal: i32) -> Result<KillProcess, TimerError> {
+        wire::known(signal).map(|_| KillProcess { signal }).ok_or_else(|| unnamed(signal))
+    }
+
+    /// The number of the signal.
+    pub fn signal(&self) -> i32 {
+        self.signal
+    }
+}
+
+impl Default for KillProcess {
+    fn default() -> KillProcess {
+        KillProcess::new()
+    }
+}
+
+impl Reaper<LocalWorker> for KillProcess {
+    fn reap(&mut self, overdue: &Overdue<'_, LocalWorker>) -> Reap {
+        end(overdue.worker, overdue.timer.signal.number().unwrap_or(self.signal))
+    }
+}
+
+/// Does nothing but leave it to the event hooks: timers that expire are told and forgotten. Works with workers of any kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogOnly;
+
+impl<W> Reaper<W> for LogOnly {
+    fn reap(&mut self, _: &Overdue<'_, W>) -> Reap {
+        Reap::Spared
+    }
+}
+
+/// Ends the process by this signal.
+pub(super) fn end(worker: &LocalWorker, signal: i32) -> Reap {
+    match worker.end_by(signal) {
+        Ok(Signalled::Sent) => Reap::Reaped,
+        Ok(Signalled::Ended) => Reap::Gone,
+        Err(error) => Reap::Retry(error),
+    }
+}

@@ -1,0 +1,200 @@
+//! A server for worker processes: the socket, the table and the reaper put together, and what may be set.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::place::Place;
+use super::queue::{LocalQueue, Tell};
+use super::{ENVIRONMENT, KillProcess, Limits, LocalEvent, LocalWorker};
+use crate::expiry::{Reaper, TimerError, TimerEvent, Watchdog, WatchdogHandle, WatchdogStats};
+
+type TimerHook = Box<dyn FnMut(&TimerEvent<'_, LocalWorker>) + Send>;
+
+/// A server of timers for processes of this machine and this user. See [the module](super).
+///
+/// It listens as soon as it is bound, and serves when it is started. The server sleeps until something is said or the next
+/// deadline comes, exactly; it looks at nothing in between.
+///
+/// ```
+/// use forebear_timer::expiry::{TimerError, TimerGuard};
+/// use forebear_timer::local::{LocalTimerClient, LocalTimerServer};
+/// use std::time::Duration;
+///
+/// let server = LocalTimerServer::bind()?.start()?;
+/// let client = LocalTimerClient::connect(server.path())?;
+/// let timer = TimerGuard::builder().client(&client).expires(Duration::from_secs(60))?;
+/// timer.release()?;
+/// server.stop()?;
+/// # Ok::<(), TimerError>(())
+/// ```
+#[must_use = "a server does nothing until it is started"]
+pub struct LocalTimerServer<R = KillProcess> {
+    door: (Place, OwnedFd),
+    reaper: R,
+    name: Option<String>,
+    limits: Limits,
+    patience: Duration,
+    retry_after: Option<Duration>,
+    timer_hooks: Vec<TimerHook>,
+    process_hooks: Vec<Tell>,
+}
+
+impl LocalTimerServer {
+    /// A server in a directory of its own, which only this user can enter. It is removed when the server ends.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses the directory or the socket.
+    pub fn bind() -> Result<LocalTimerServer, TimerError> {
+        Ok(LocalTimerServer::at(Place::own()?))
+    }
+
+    /// A server at a path, where clients find the next one too when this one has gone. What a killed server has left there is replaced.
+    ///
+    /// Only this user can connect. That nobody else can rename what is in the directory is up to you: `/tmp` itself is not the place.
+    ///
+    /// # Errors
+    ///
+    /// As for [`bind`](Self::bind); a server is there already (`AddrInUse`); the path is longer than an address can be (some 100 bytes).
+    pub fn bind_at(path: impl AsRef<Path>) -> Result<LocalTimerServer, TimerError> {
+        Ok(LocalTimerServer::at(Place::given(path.as_ref())?))
+    }
+
+    fn at(door: (Place, OwnedFd)) -> LocalTimerServer {
+        LocalTimerServer {
+            door,
+            reaper: KillProcess::new(),
+            name: None,
+            limits: Limits::default(),
+            patience: Duration::from_secs(5),
+            retry_after: None,
+            timer_hooks: Vec::new(),
+            process_hooks: Vec::new(),
+        }
+    }
+}
+
+impl<R: Reaper<LocalWorker>> LocalTimerServer<R> {
+    /// What is done to a worker whose timer has expired. By default it is [killed](KillProcess).
+    pub fn reaper<S: Reaper<LocalWorker>>(self, reaper: S) -> LocalTimerServer<S> {
+        let LocalTimerServer { door, name, limits, patience, retry_after, .. } = self;
+        let LocalTimerServer { timer_hooks, process_hooks, .. } = self;
+        LocalTimerServer { door, reaper, name, limits, patience, retry_after, timer_hooks, process_hooks }
+    }
+
+    /// The name in messages, and of the thread. By default `timers`.
+    pub fn name(self, name: impl Into<String>) -> Self {
+        LocalTimerServer { name: Some(name.into()), ..self }
+    }
+
+    /// How much of everything it takes.
+    pub fn limits(self, limits: Limits) -> Self {
+        LocalTimerServer { limits, ..self }
+    }
+
+    /// After what time a process that was sent a signal to end it, and is still there, is [told](LocalEvent::Survives). By default 5 s.
+    pub fn patience(self, patience: Duration) -> Self {
+        LocalTimerServer { patience, ..self }
+    }
+
+    /// The pause after which a process that could not be signalled is tried again. By default 100 ms.
+    pub fn retry_after(self, pause: Duration) -> Self {
+        LocalTimerServer { retry_after: Some(pause), ..self }
+    }
+
+    /// Has `hook` called with everything that happens to timers, on the server's thread. There may be several.
+    ///
+    /// Without one, all but the start, the stop and orphans is written to standard error.
+    pub fn on_event(mut self, hook: impl FnMut(&TimerEvent<'_, LocalWorker>) + Send + 'static) -> Self {
+        self.timer_hooks.push(Box::new(hook));
+        self
+    }
+
+    /// Has `hook` called with everything that happens to the processes at the socket, on the server's thread. There may be several.
+    ///
+    /// Without one, what goes wrong is written to standard error.
+    pub fn on_process(mut self, hook: impl FnMut(&LocalEvent<'_>) + Send + 'static) -> Self {
+        self.process_hooks.push(Box::new(hook));
+        self
+    }
+
+    /// Where clients find it.
+    pub fn path(&self) -> &Path {
+        self.door.0.path()
+    }
+
+    /// Gives the server a thread of its own. The thread does not keep the process alive.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses a thread, or descriptors.
+    pub fn start(self) -> Result<LocalTimerHandle, TimerError> {
+        let path = self.path().to_owned();
+        let name = self.name.unwrap_or_else(|| "timers".into());
+        let queue = LocalQueue::new(self.door, self.limits, self.patience, name.clone(), self.process_hooks)?;
+        let mut watchdog = Watchdog::new(queue, self.reaper).name(name);
+        if let Some(pause) = self.retry_after {
+            watchdog = watchdog.retry_after(pause);
+        }
+        for hook in self.timer_hooks {
+            watchdog = watchdog.on_event(hook);
+        }
+        Ok(LocalTimerHandle { path, watchdog: watchdog.start()? })
+    }
+}
+
+impl<R: fmt::Debug> fmt::Debug for LocalTimerServer<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut s = f.debug_struct("LocalTimerServer");
+        s.field("path", &self.door.0.path()).field("reaper", &self.reaper).finish_non_exhaustive()
+    }
+}
+
+/// A server that is running. Made by [`LocalTimerServer::start`].
+///
+/// Dropping it asks the server to stop, and does not wait for it.
+#[derive(Debug)]
+#[must_use = "the server is stopped when the handle is dropped"]
+pub struct LocalTimerHandle {
+    path: PathBuf,
+    watchdog: WatchdogHandle,
+}
+
+impl LocalTimerHandle {
+    /// Where clients find it.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Has a process that is to be started know where the server is: [`configure_from_env`](super::configure_from_env) finds it there.
+    pub fn pass_to<'c>(&self, command: &'c mut Command) -> &'c mut Command {
+        command.env(ENVIRONMENT, &self.path)
+    }
+
+    /// Stops it. Its clients learn that it is gone, and nobody is killed any more.
+    ///
+    /// # Errors
+    ///
+    /// [`TimerError::StillRunning`] if a reaper or a hook hangs. It stops when that returns.
+    pub fn stop(&self) -> Result<(), TimerError> {
+        self.watchdog.stop()
+    }
+
+    /// Leaves it running without a handle, for as long as the process lasts.
+    pub fn detach(self) {
+        self.watchdog.detach();
+    }
+
+    /// Whether it has not ended yet.
+    pub fn is_running(&self) -> bool {
+        self.watchdog.is_running()
+    }
+
+    /// What it has counted so far.
+    pub fn stats(&self) -> WatchdogStats {
+        self.watchdog.stats()
+    }
+}

@@ -1,0 +1,169 @@
+//! A worker process, held so that its number cannot come to mean another: by a pidfd.
+//!
+//! # Invariant
+//!
+//! * **P1** The pidfd was opened by the number that the kernel has told, and names whoever had it then. Nobody is signalled before the
+//!   queue has seen that this is who asked for the timers ([`queue`](super::queue), *The proof*).
+
+use std::hash::{Hash, Hasher};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, PoisonError};
+use std::time::Instant;
+use std::{fmt, mem, slice};
+
+use forebear_context::shim::atomic::{AtomicU64, Ordering};
+use forebear_context::shim::{Mutex, time};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::bell::Bell;
+use super::wire;
+use crate::expiry::TimerError;
+
+/// A process that has timers at a [`LocalTimerServer`](super::LocalTimerServer).
+///
+/// It goes on to mean that process when it has ended and the system has given its number to another: what is sent to it then is sent to
+/// nobody. Clones are equal; so it serves as a key.
+#[derive(Clone)]
+pub struct LocalWorker(Arc<Inner>);
+
+struct Inner {
+    /// No two workers of this process have the same.
+    serial: u64,
+    pid: Pid,
+    pidfd: OwnedFd,
+    /// What is to end it, and since when.
+    ending: Mutex<Option<Ending>>,
+    bell: Arc<Bell>,
+}
+
+/// A signal by which a worker is to end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ending {
+    pub(crate) signal: i32,
+    pub(crate) since: Instant,
+}
+
+/// What became of a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signalled {
+    /// It was sent.
+    Sent,
+    /// The process has ended before, and nothing was sent to anybody.
+    Ended,
+}
+
+impl LocalWorker {
+    /// Whoever has this number now; `None` if nobody has.
+    pub(crate) fn open(pid: i32, serials: &AtomicU64, bell: &Arc<Bell>) -> io::Result<Option<LocalWorker>> {
+        let Some(pid) = Pid::from_raw(pid) else { return Ok(None) };
+        let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pidfd) => pidfd,
+            Err(Errno::SRCH) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let serial = serials.fetch_add(1, Ordering::Relaxed);
+        let ending = Mutex::new(None);
+        Ok(Some(LocalWorker(Arc::new(Inner { serial, pid, pidfd, ending, bell: bell.clone() }))))
+    }
+
+    /// The number the process has, or had while it lived. For logs: it may belong to another when this one has ended.
+    pub fn pid(&self) -> u32 {
+        self.0.pid.as_raw_nonzero().get().unsigned_abs()
+    }
+
+    /// Whether it has ended, be it that nobody has waited for its status yet.
+    pub fn has_ended(&self) -> bool {
+        let mut wait = PollFd::new(&self.0.pidfd, PollFlags::IN);
+        // Without a limit of time that passes this cannot be interrupted, nor fail in another way.
+        poll(slice::from_mut(&mut wait), Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|n| n > 0)
+    }
+
+    /// Sends it a signal, by number.
+    ///
+    /// # Errors
+    ///
+    /// The system refuses (the process is another user's), or the number is none of a signal that has a name.
+    pub fn signal(&self, number: i32) -> Result<Signalled, TimerError> {
+        self.send(number, false)
+    }
+
+    /// Sends it a signal that is to end it. If it has not ended within [the server's patience](super::LocalTimerServer::patience),
+    /// the hooks are told; nobody waits for it meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// As for [`signal`](Self::signal).
+    pub fn end_by(&self, number: i32) -> Result<Signalled, TimerError> {
+        self.send(number, true)
+    }
+
+    fn send(&self, number: i32, ends: bool) -> Result<Signalled, TimerError> {
+        let signal: Signal = wire::known(number).ok_or_else(|| unnamed(number))?;
+        // A zombie takes signals too, and they do nothing.
+        if self.has_ended() {
+            return Ok(Signalled::Ended);
+        }
+        // Before it is sent: who sees the end finds out what has brought it about.
+        let before = ends.then(|| self.set_ending(Some(Ending { signal: number, since: time::now() })));
+        let sent = pidfd_send_signal(&self.0.pidfd, signal);
+        if let Err(error) = sent {
+            if let Some(before) = before {
+                self.set_ending(before);
+            }
+            return if error == Errno::SRCH {
+                Ok(Signalled::Ended)
+            } else {
+                Err(io::Error::from(error).into())
+            };
+        }
+        if ends {
+            self.0.bell.somebody_ends();
+        }
+        Ok(Signalled::Sent)
+    }
+
+    fn set_ending(&self, ending: Option<Ending>) -> Option<Ending> {
+        mem::replace(&mut *self.0.ending.lock().unwrap_or_else(PoisonError::into_inner), ending)
+    }
+
+    /// What is to end it.
+    pub(crate) fn ending(&self) -> Option<Ending> {
+        *self.0.ending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// There is no signal of that number that could be sent.
+pub(crate) fn unnamed(number: i32) -> TimerError {
+    let text = format!("there is no signal {number} that has a name");
+    TimerError::Io(io::Error::new(io::ErrorKind::InvalidInput, text))
+}
+
+/// Its pidfd: readable when the process has ended.
+impl AsFd for LocalWorker {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.pidfd.as_fd()
+    }
+}
+
+impl PartialEq for LocalWorker {
+    fn eq(&self, other: &LocalWorker) -> bool {
+        self.0.serial == other.0.serial
+    }
+}
+
+impl Eq for LocalWorker {}
+
+impl Hash for LocalWorker {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.serial.hash(state);
+    }
+}
+
+impl fmt::Debug for LocalWorker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "process {}", self.pid())
+    }
+}
