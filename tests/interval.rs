@@ -8,11 +8,11 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use cancelling::{asleep, ends_cancelled, on_each_clocked};
-use forebear::channel::bounded;
+use forebear::channel::{RecvError, bounded};
 use forebear::time::{Clock, Interval, ManualClock, MissedTickBehavior, after, interval, interval_at, now};
 use forebear::{CancelReason, Cancellation, Cancelled, Request, Runtime, no_suspend, select, yield_now};
 use support::order::root;
-use support::{Come, in_both_worlds, on_each};
+use support::{Come, in_both_worlds, on_each, until};
 
 const SECOND: Duration = Duration::from_secs(1);
 const NANO: Duration = Duration::from_nanos(1);
@@ -39,7 +39,10 @@ const WAYS: [Way; 2] = [
     |ticks| {
         let (_send, never) = bounded::<()>(1);
         Ok(select! {
-            _ = &never => unreachable!("nothing is sent"),
+            told = &never => {
+                assert_eq!(told, Err(RecvError::Cancelled), "nothing is sent");
+                return Err(Cancelled::new());
+            }
             due = ticks => due,
         })
     },
@@ -102,7 +105,8 @@ fn misses(runtime: &Runtime, clock: &ManualClock, behavior: MissedTickBehavior, 
     let mut all = Vec::new();
     // A second at a time, until enough have come; none comes between.
     while all.len() < 6 {
-        asleep(&request);
+        // Not only about to wait: then time would pass it by.
+        until(|| runtime.metrics().armed == 1);
         all.extend(told.try_iter());
         clock.advance(SECOND);
     }
