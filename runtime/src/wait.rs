@@ -46,7 +46,7 @@ use crate::strand::{LEFT_PARKED, Strand};
 use crate::submit;
 use crate::urgency;
 use crate::word::{CANCELLED, COMPLETING, FAILED, HELD, NEW, PRIVATE, WAITERS};
-use crate::worker::is_unwinding;
+use crate::worker::{Worker, is_unwinding};
 
 /// How to wait.
 #[derive(Clone, Copy, Debug, Default)]
@@ -188,10 +188,29 @@ unsafe fn run_own(header: NonNull<Header>) -> bool {
     }
     let Some(worker) = strand.worker() else { return false };
     let attention = worker.post.attention.get();
-    if attention & (OLDER | NOTICE | MARKS | DRIVEN | LIMITS) != 0
-        || h.is(OWN_STACK)
-        || strand.room() < h.need()
-    {
+    if attention & (OLDER | NOTICE | MARKS | DRIVEN | LIMITS) != 0 {
+        // SAFETY: by contract.
+        return unsafe { run_own_among_limits(strand, worker, header) };
+    }
+    // SAFETY: by contract.
+    unsafe { run_own_on(strand, worker, header, attention) }
+}
+
+/// The same where something concerns the worker: perhaps nothing but deadlines.
+#[cold]
+#[inline(never)]
+unsafe fn run_own_among_limits(strand: &Strand, worker: &Worker, header: NonNull<Header>) -> bool {
+    // SAFETY: by contract.
+    limits_do_not_matter(strand, unsafe { header.as_ref() })
+        // SAFETY: by contract.
+        && unsafe { run_own_on(strand, worker, header, worker.post.attention.get()) }
+}
+
+#[inline(always)]
+unsafe fn run_own_on(strand: &Strand, worker: &Worker, header: NonNull<Header>, attention: u32) -> bool {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    if h.is(OWN_STACK) || strand.room() < h.need() {
         return false;
     }
     if h.word.claim_by_waiter(true).is_ok() {
@@ -203,6 +222,16 @@ unsafe fn run_own(header: NonNull<Header>) -> bool {
     // SAFETY: claimed as lent; the caller's count is held.
     unsafe { run::lend(strand, header) };
     worker.post.attention.get() & (NOTICE | MARKS) == 0
+}
+
+/// Something concerns this worker: whether it is nothing but deadlines, and none that counts for a wait for this target.
+#[cold]
+#[inline(never)]
+pub(crate) fn limits_do_not_matter(strand: &Strand, h: &Header) -> bool {
+    strand.worker().is_some_and(|worker| {
+        worker.post.attention.get() & (OLDER | NOTICE | MARKS | DRIVEN) == 0
+            && (!worker.is_among_limits() || is_child_of_top(strand, h))
+    })
 }
 
 /// Whether the request on top has made it. Then no other ancestor can have been cancelled that it would have to hear of but by

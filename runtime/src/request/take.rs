@@ -41,7 +41,8 @@ impl<T> Request<T> {
         if let Some(strand) = strand::get()
             && ptr::eq(h.home.get(), strand.home.get())
             && let Some(worker) = strand.worker()
-            && worker.post.attention.get() & (OLDER | NOTICE | MARKS | DRIVEN | LIMITS) == 0
+            && (worker.post.attention.get() & (OLDER | NOTICE | MARKS | DRIVEN | LIMITS) == 0
+                || wait::limits_do_not_matter(strand, h))
             && strand.room() >= h.need()
             && h.word.claim_sole()
         {
