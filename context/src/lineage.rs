@@ -33,8 +33,8 @@
 use std::cell::Cell;
 use std::cmp::Ordering as Order;
 use std::ptr;
-use std::sync::OnceLock; // not modelled: an epoch, drawn once
-use std::sync::atomic::AtomicU64 as Counter; // not modelled: a counter, in a static, which loom has none of
+use std::sync::atomic::AtomicPtr as Once; // not modelled: an epoch, drawn once, in a static, which loom has none of
+use std::sync::atomic::AtomicU64 as Counter; // not modelled: a counter, likewise
 use std::time::{Duration, Instant};
 
 use crate::shim::atomic::{AtomicPtr, Ordering};
@@ -100,17 +100,34 @@ pub fn root_key(priority: Priority, number: u64) -> u64 {
 
 /// The key of a root with a deadline.
 pub fn root_key_with_deadline(priority: Priority, deadline: Instant) -> u64 {
-    const YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
-    static EPOCH: OnceLock<Instant> = OnceLock::new();
-    // Clocks that somebody moves may stand before the machine's.
-    let epoch = EPOCH.get_or_init(|| {
-        let now = Instant::now();
-        now.checked_sub(YEARS).unwrap_or(now)
-    });
-    let steps = deadline.saturating_duration_since(*epoch).as_nanos() >> 6;
+    let steps = deadline.saturating_duration_since(epoch()).as_nanos() >> 6;
     let biased = (i16::from(priority.0) + 128) as u64;
     // 0 is no root's key.
     biased << 56 | u64::try_from(steps).unwrap_or(NUMBER).clamp(1, NUMBER)
+}
+
+/// What deadlines are counted from: ten years before somebody first asks, since clocks that are moved by hand may stand before the
+/// machine's.
+fn epoch() -> Instant {
+    const YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+    // Not a OnceLock, whose order a sanitizer does not see. Made once and never freed.
+    static EPOCH: Once<Instant> = Once::new(ptr::null_mut());
+    let made = EPOCH.load(Ordering::Acquire);
+    // SAFETY: what stands there was made below, and stays.
+    if let Some(epoch) = unsafe { made.as_ref() } {
+        return *epoch;
+    }
+    let now = Instant::now();
+    let epoch = now.checked_sub(YEARS).unwrap_or(now);
+    let mine = Box::into_raw(Box::new(epoch));
+    match EPOCH.compare_exchange(ptr::null_mut(), mine, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => epoch,
+        // SAFETY: nobody has seen ours; theirs stays.
+        Err(theirs) => unsafe {
+            drop(Box::from_raw(mine));
+            *theirs
+        },
+    }
 }
 
 /// The priority that a root key was made with.
