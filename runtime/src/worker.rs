@@ -175,6 +175,12 @@ pub(crate) struct Worker {
     pub direct: Counter,
     /// Requests that the loop started.
     pub started: Counter,
+    /// Requests and arms that were put on the shelf.
+    pub published: Counter,
+    /// Times that it took from another worker's shelf.
+    pub steals: Counter,
+    /// Times that it found nothing to do and was about to sleep.
+    pub sleeps: Counter,
     patience: Patience,
     /// Claimed in spreading a cancel; for the loop to end.
     aside: UnsafeCell<Vec<NonNull<Header>>>,
@@ -223,6 +229,9 @@ impl Worker {
             direct: Counter::default(),
             turns: Cell::new(0),
             started: Counter::default(),
+            published: Counter::default(),
+            steals: Counter::default(),
+            sleeps: Counter::default(),
             patience: Patience::default(),
             aside: UnsafeCell::default(),
             marked: Cell::new(0),
