@@ -449,3 +449,51 @@ fn who_keeps_an_older_roots_work_private_is_told_while_others_pick_younger_roots
         held.iter().for_each(|request| request.wait().copied().unwrap());
     });
 }
+
+/// The same while the others take the short way: each has children of one younger root in its own list, one after the other,
+/// and does not look about.
+#[test]
+fn who_keeps_an_older_roots_work_private_is_told_by_who_goes_on_with_its_own_children() {
+    fn go_on(found: Flag) {
+        if !found.is_up() {
+            drop(spawn(move || go_on(found)));
+        }
+    }
+    // Whatever was wanted until now: this answers it, and leaves nothing on the shelf.
+    fn answer() {
+        join(|| (), || ());
+        yield_now().unwrap();
+    }
+    on_each_of(&[2, 4, 8, 9, 16, 20], |runtime| {
+        let (held, private, found) = (Count::new(), Flag::new(), Flag::new());
+        let others = runtime.workers() - 1;
+        let owner = {
+            let (held, private, found) = (held.clone(), private.clone(), found.clone());
+            runtime.spawn(move || {
+                hold_thread_until(|| held.get() == others);
+                answer();
+                let up = found.clone();
+                let child = spawn(move || up.raise());
+                private.raise();
+                while !found.is_up() {
+                    join(|| (), || ());
+                }
+                child.take().unwrap();
+            })
+        };
+        hold_thread_until(|| owner.state() == State::Running);
+        let younger = |_| {
+            let (held, private, found) = (held.clone(), private.clone(), found.clone());
+            runtime.spawn(move || {
+                // One on each worker, before any of them goes on.
+                held.up();
+                hold_thread_until(|| private.is_up());
+                answer();
+                go_on(found);
+            })
+        };
+        let younger: Vec<_> = (0..others).map(younger).collect();
+        owner.wait().unwrap();
+        younger.iter().for_each(|request| request.wait().copied().unwrap());
+    });
+}

@@ -441,3 +441,23 @@ fn a_yielder_without_a_stack_for_the_loop_gives_way_to_others_beside_a_root_that
     first.wait().unwrap();
     assert_eq!(root.take().unwrap(), 4);
 }
+
+#[test]
+fn metrics_count_what_is_published_and_stolen_and_who_sleeps() {
+    let _dog = Watchdog::new("metrics");
+    let runtime = Runtime::builder().workers(2).build().unwrap();
+    let before = runtime.metrics();
+    runtime.run(|| {
+        let taken = Flag::new();
+        // This worker has no time for them, so only the other can raise the flag; a fork shows what there is if that is hungry.
+        while !taken.is_up() {
+            let taken = taken.clone();
+            drop(spawn(move || taken.raise()));
+        }
+    });
+    let after = runtime.metrics();
+    assert!(after.published > before.published, "{before:?}, {after:?}");
+    assert!(after.steals > before.steals, "{before:?}, {after:?}");
+    assert!(after.published - before.published >= after.steals - before.steals, "{before:?}, {after:?}");
+    assert!(after.sleeps > 0 || before.sleeps > 0, "the second worker had nothing to do: {after:?}");
+}

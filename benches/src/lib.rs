@@ -25,4 +25,4 @@ pub mod rivals;
 pub mod work;
 
 pub use claim::{Bound, Claim, Goal, Measure, Row, Runner};
-pub use load::{Across, How, Load, Rival, Run};
+pub use load::{Across, Arrivals, Fixed, Grows, How, Load, Rival, Run};

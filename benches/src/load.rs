@@ -1,6 +1,7 @@
 //! What a runtime is asked to do, and what it answers.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::work;
@@ -27,6 +28,45 @@ pub enum Across {
     Awake,
     /// On a worker each, which goes to sleep between two tokens.
     Asleep,
+}
+
+/// How the roots of a [`Load::Forest`] come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrivals {
+    /// All at once, before any worker begins.
+    Batch,
+    /// By chance, independently of each other, so that the workers are busy for this share of their time (in percent).
+    Poisson(u64),
+}
+
+/// What a [`Load::Growth`] has more and more of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Grows {
+    /// Requests, made by one and then waited for by it. An item is one of them.
+    Requests,
+    /// Requests each of which waits for the next. An item is a level.
+    Depth,
+    /// Requests that wait for one and the same. An item is one of them, from its making to its end.
+    WaitersOfRequest,
+    /// Requests that wait for one lock. An item is one of them, from its making to its end.
+    WaitersOfLock,
+    /// Workers, while the work stays the same. An item is a piece of that work.
+    Workers(Fixed),
+}
+
+/// Work that stays the same while there are more and more workers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fixed {
+    /// A tree of tiny tasks: [`Load::Skynet`].
+    Tree,
+    /// A fork-join of nearly nothing: [`Load::Fib`].
+    Fib,
+    /// Arms of 50 µs, forked by halving.
+    Arms,
+    /// Many roots with children that suspend: [`Load::Roots`].
+    Roots,
+    /// A lock that all tasks want, for a short time: [`Load::LockContended`].
+    Lock,
 }
 
 /// One piece of work of a known size.
@@ -172,6 +212,34 @@ pub enum Load {
         /// How many items there may be in the channel.
         capacity: usize,
     },
+    /// `roots` trees of tasks, 85 in each, which stamp when they became known and were begun, so that it can be told how often a
+    /// runtime picks something younger than what it could have had. An operation is a task.
+    Forest {
+        /// How many trees.
+        roots: u64,
+        /// When they come.
+        arrivals: Arrivals,
+    },
+    /// Nothing, after some work, for so long. One operation; its time is what the runtime's threads have computed.
+    Idle {
+        /// How long.
+        millis: u64,
+    },
+    /// `n` tasks from outside, one at a time, each after a pause. An operation is a task; its time is that from the call
+    /// outside to the task's first instruction.
+    Wake {
+        /// How many.
+        n: u64,
+        /// How long nothing happens before each, in microseconds.
+        pause: u64,
+    },
+    /// The same with more and more of something, up to so many: a curve. An operation is an item where there are most.
+    Growth {
+        /// Of what.
+        of: Grows,
+        /// How many at most.
+        up_to: u64,
+    },
     /// `n` one-shot channels, each made, sent into and received from before the next is made. An operation is a channel.
     Oneshot {
         /// How many.
@@ -200,6 +268,10 @@ impl Load {
             Load::Lock { n } | Load::PingPong { n, .. } | Load::Oneshot { n, .. } => n,
             Load::LockContended { tasks, each } | Load::LockYield { tasks, each } => tasks * each,
             Load::Mpsc { senders, each, .. } => senders * each,
+            Load::Forest { roots, .. } => work::forest::tasks(roots),
+            Load::Idle { .. } => 1,
+            Load::Growth { .. } => work::ITEMS,
+            Load::Wake { n, .. } => n,
         }
     }
 
@@ -245,6 +317,11 @@ impl Load {
             Load::PingPong { n, across } => Load::PingPong { n: n.min(100), across },
             Load::Mpsc { senders, each, capacity } => Load::Mpsc { senders, each: each.min(1_000), capacity },
             Load::Oneshot { n, spawned } => Load::Oneshot { n: n.min(1_000), spawned },
+            Load::Forest { roots, arrivals } => Load::Forest { roots: roots.min(8), arrivals },
+            Load::Idle { millis } => Load::Idle { millis: millis.min(20) },
+            Load::Wake { n, pause } => Load::Wake { n: n.min(5), pause },
+            Load::Growth { of: of @ Grows::Workers(_), .. } => Load::Growth { of, up_to: 4 },
+            Load::Growth { of, up_to } => Load::Growth { of, up_to: up_to.min(1_000) },
             whole @ (Load::Coarse { .. } | Load::Depth { .. }) => whole,
         }
     }
@@ -263,7 +340,7 @@ impl Load {
     /// Whether one run a process is all that makes sense: memory is measured, or the machine is filled.
     #[must_use]
     pub fn is_single_shot(self) -> bool {
-        matches!(self, Load::Suspended { .. } | Load::Depth { .. })
+        matches!(self, Load::Suspended { .. } | Load::Depth { .. } | Load::Idle { .. } | Load::Growth { .. })
     }
 }
 
@@ -301,4 +378,41 @@ pub trait Rival: Debug {
     ///
     /// Called from a thread that is not the runtime's; blocks until the load is done.
     fn run(&self, load: Load) -> Option<Run>;
+
+    /// How tasks are made of which nobody waits for any, for the loads that are the same for all runtimes; `None` if it has no
+    /// means for that.
+    fn spawner(&self) -> Option<Arc<dyn Spawn>> {
+        None
+    }
+}
+
+/// A task that nobody waits for.
+pub type Job = Box<dyn FnOnce() + Send>;
+
+/// Makes such tasks, inside the runtime or outside.
+pub trait Spawn: Send + Sync {
+    /// Makes one. In a task of the runtime's: by its means for that, as a child if it knows such a thing.
+    fn spawn(&self, job: Job);
+
+    /// How many workers there are.
+    fn workers(&self) -> usize;
+
+    /// What the runtime itself has counted so far, by name.
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+}
+
+/// Does the load: by the runtime's own means, or, if that is the same for all, by what it makes tasks with.
+pub fn run(rival: &dyn Rival, load: Load) -> Option<Run> {
+    match load {
+        Load::Forest { roots, arrivals } => Some(work::forest::run(&rival.spawner()?, roots, arrivals)),
+        Load::Idle { millis } => {
+            // Some work before; a runtime without the means for arms has had none.
+            let _ = rival.run(Load::SETTLING);
+            Some(work::idle::idle(millis))
+        }
+        Load::Wake { n, pause } => Some(work::idle::wakes(&*rival.spawner()?, n, pause)),
+        _ => rival.run(load),
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::load::{Load, Rival, Run};
+use crate::load::{self, Load, Rival, Run};
 use crate::work::FIGURES;
 
 /// How often a load is repeated.
@@ -28,7 +28,7 @@ impl Effort {
 pub struct Sample {
     /// Nanoseconds an operation, one a repeat, in ascending order.
     pub per_op: Vec<f64>,
-    /// The figures of the last repeat.
+    /// The figures, as means over the repeats.
     pub figures: Vec<(&'static str, f64)>,
 }
 
@@ -49,7 +49,7 @@ impl Sample {
             match line.split('\t').collect::<Vec<_>>()[..] {
                 ["op", value] => sample.per_op.push(value.parse().ok()?),
                 ["figure", name, value] => {
-                    let name = FIGURES.into_iter().find(|known| *known == name)?;
+                    let name = FIGURES.iter().find(|known| **known == name)?;
                     sample.figures.push((name, value.parse().ok()?));
                 }
                 _ => {}
@@ -69,7 +69,7 @@ pub fn once(rival: &dyn Rival, load: Load) -> Option<Run> {
     if load.unsettles() {
         rival.run(Load::SETTLING)?;
     }
-    let run = rival.run(load)?;
+    let run = load::run(rival, load)?;
     assert_eq!(run.value, expected, "{rival:?} did not do the work of {load:?}");
     Some(run)
 }
@@ -93,8 +93,13 @@ pub fn sample(rival: &dyn Rival, load: Load, effort: Effort) -> Option<Sample> {
     while sample.per_op.len() < at_least || (sample.per_op.len() < at_most && start.elapsed() < effort.time) {
         let run = once(rival, load)?;
         sample.per_op.push(run.elapsed.as_nanos() as f64 / load.ops() as f64);
-        sample.figures = run.figures;
+        sample.figures.resize(run.figures.len(), ("", 0.0));
+        for (sum, (name, value)) in sample.figures.iter_mut().zip(run.figures) {
+            *sum = (name, sum.1 + value);
+        }
     }
+    let repeats = sample.per_op.len() as f64;
+    sample.figures.iter_mut().for_each(|(_, sum)| *sum /= repeats);
     sample.per_op.sort_by(f64::total_cmp);
     Some(sample)
 }

@@ -76,7 +76,7 @@ pub fn judge(goal: &Goal, tallies: &Tallies) -> (Verdict, String) {
     };
     let wanted = match goal.bound {
         Bound::Times(times, rival) => format!("{what} <= {times} x {rival}"),
-        Bound::AtMost(most) => format!("{what} <= {most:.0}"),
+        Bound::AtMost(most) => format!("{what} <= {most}"),
         Bound::Completes => "completes".into(),
     };
     let Some(own) = find(tallies, "forebear") else {
@@ -88,7 +88,9 @@ pub fn judge(goal: &Goal, tallies: &Tallies) -> (Verdict, String) {
     let (median, p10) = (own.median(goal.measure), own.p10(goal.measure));
     let (reached, line) = match goal.bound {
         Bound::Completes => (true, wanted),
-        Bound::AtMost(most) => (median <= most, format!("{wanted}: {median:.1} (p10 {p10:.1})")),
+        Bound::AtMost(most) => {
+            (median <= most, format!("{wanted}: {} (p10 {})", digits(median), digits(p10)))
+        }
         Bound::Times(times, rival) => {
             let Some(other) = find(tallies, rival).filter(|it| !it.samples.is_empty()) else {
                 return (Verdict::Open, format!("{wanted}: OPEN, {rival} was not measured"));
@@ -117,6 +119,21 @@ fn digits(value: f64) -> String {
     }
 }
 
+/// The figures that are points of forebear's curve, `at 10` and so on, drawn; nothing if there are none.
+fn curve(tallies: &Tallies) -> String {
+    const WIDTH: f64 = 40.0;
+    let sample = find(tallies, "forebear").and_then(|own| Some((own, own.samples.last()?)));
+    let Some((own, sample)) = sample else { return String::new() };
+    let names = sample.figures.iter().map(|figure| figure.0).filter(|name| name.starts_with("at "));
+    let points: Vec<_> = names.map(|name| (name, own.median(Measure::Figure(name)))).collect();
+    let most = points.iter().map(|point| point.1).fold(0.0, f64::max);
+    let line = |(name, value): &(&str, f64)| {
+        format!("{name:>8} {:>8}  {}\n", digits(*value), "#".repeat((value / most * WIDTH).round() as usize))
+    };
+    let lines: String = points.iter().map(line).collect();
+    if lines.is_empty() { lines } else { format!("\n```text\n{lines}```\n") }
+}
+
 /// The row's table, in Markdown, and its verdicts.
 #[must_use]
 pub fn table(claim: &Claim, row: &Row, workers: usize, tallies: &Tallies) -> (String, Vec<Verdict>) {
@@ -133,7 +150,8 @@ pub fn table(claim: &Claim, row: &Row, workers: usize, tallies: &Tallies) -> (St
         }
         let (middle, quiet) = (tally.median(Measure::PerOp), tally.p10(Measure::PerOp));
         let mut also = Vec::new();
-        for (figure, _) in tally.samples.last().map(|sample| &sample.figures[..]).unwrap_or_default() {
+        let figures = tally.samples.last().map(|sample| &sample.figures[..]).unwrap_or_default();
+        for (figure, _) in figures.iter().filter(|figure| !figure.0.starts_with("at ")) {
             also.push(format!("{figure} {}", digits(tally.median(Measure::Figure(figure)))));
         }
         if let Some(last) = tally.died.last() {
@@ -153,6 +171,7 @@ pub fn table(claim: &Claim, row: &Row, workers: usize, tallies: &Tallies) -> (St
             also.join(", ")
         );
     }
+    text += &curve(tallies);
     let mut verdicts = Vec::new();
     for goal in row.goals {
         let (verdict, line) = judge(goal, tallies);
@@ -180,6 +199,16 @@ mod tests {
         assert_eq!(judge(&goal, &tallies(5.0, ROUNDS)).0, Verdict::Pass);
         assert_eq!(judge(&goal, &tallies(5.1, ROUNDS)).0, Verdict::FallsShort);
         assert_eq!(judge(&goal, &tallies(5.0, ROUNDS - 1)).0, Verdict::Open);
+    }
+
+    #[test]
+    fn a_curve_is_drawn_to_scale() {
+        let mut tallies = tallies(1.0, 1);
+        assert_eq!(curve(&tallies), "");
+        tallies[0].1.samples[0].figures = vec![("at 1", 5.0), ("at 10", 20.0), ("bytes", 3.0)];
+        let drawn = curve(&tallies);
+        let bars: Vec<_> = drawn.lines().map(|line| line.matches('#').count()).filter(|n| *n > 0).collect();
+        assert_eq!(bars, [10, 40], "{drawn}");
     }
 
     #[test]

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+pub mod forest;
+pub mod idle;
 pub mod image;
 
 /// The n-th Fibonacci number, by a loop.
@@ -114,8 +116,56 @@ pub fn pause() {
     std::thread::sleep(Duration::from_millis(5));
 }
 
-/// The names of the figures there are, in the order of [`Memory::figures`].
-pub const FIGURES: [&str; 3] = ["bytes", "of them page tables", "create ns"];
+/// The names of the figures there are.
+pub const FIGURES: &[&str] = &[
+    MEMORY[0],
+    MEMORY[1],
+    MEMORY[2],
+    forest::ROOTS_PASSED,
+    forest::BETWEEN,
+    forest::WITHIN,
+    forest::OLDEST,
+    forest::MEAN,
+    forest::MOVED,
+    forest::PUBLISHED,
+    forest::STEALS,
+    forest::SLEEPS,
+    forest::LATE,
+    idle::SWITCHES,
+    idle::WAKER,
+    idle::P99,
+    WORST,
+    "at 1",
+    "at 2",
+    "at 4",
+    "at 8",
+    "at 10",
+    "at 16",
+    "at 10^2",
+    "at 10^3",
+    "at 10^4",
+    "at 10^5",
+    "at 10^6",
+];
+
+/// In the order of [`Memory::figures`].
+const MEMORY: [&str; 3] = ["bytes", "of them page tables", "create ns"];
+
+/// Points of a curve with few items are measured over at least so many, and its last is told as the time of so many.
+pub const ITEMS: u64 = 20_000;
+
+/// How much dearer an item is where there are many than where there are few; see [`crate::claims::growth`].
+pub const WORST: &str = "worst ratio";
+
+/// What the figure at a point of a curve is called; `None` for a number that no curve has.
+#[must_use]
+pub fn at(n: u64) -> Option<&'static str> {
+    let name = match n {
+        100.. if 10_u64.pow(n.ilog10()) == n => format!("at 10^{}", n.ilog10()),
+        _ => format!("at {n}"),
+    };
+    FIGURES.iter().find(|known| **known == name).copied()
+}
 
 /// What the process holds.
 #[derive(Debug, Clone, Copy, Default)]
@@ -144,6 +194,6 @@ impl Memory {
         let resident = after.resident.saturating_sub(before.resident) as f64 / n as f64;
         let tables = after.tables.saturating_sub(before.tables) as f64 / n as f64;
         let create = create.as_nanos() as f64 / n as f64;
-        FIGURES.into_iter().zip([resident + tables, tables, create]).collect()
+        MEMORY.into_iter().zip([resident + tables, tables, create]).collect()
     }
 }

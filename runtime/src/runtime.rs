@@ -271,11 +271,17 @@ impl Runtime {
             live_stacks: shared.slab.live(),
             over_bound: shared.over_bound.load(Ordering::Relaxed),
             armed: shared.deadlines.armed(),
+            published: 0,
+            steals: 0,
+            sleeps: 0,
         };
         for worker in shared.workers() {
             let direct = worker.direct.get();
             metrics.direct += direct;
             metrics.started += direct + worker.started.get();
+            metrics.published += worker.published.get();
+            metrics.steals += worker.steals.get();
+            metrics.sleeps += worker.sleeps.get();
         }
         metrics
     }
@@ -348,6 +354,13 @@ pub struct Metrics {
     pub over_bound: u64,
     /// Times that something waits for on the runtime's clock: the limits of waits, sleeps, the deadlines of requests.
     pub armed: usize,
+    /// Requests and arms of `join` that a worker has put where other workers can take them, for one that had nothing to do or
+    /// before it suspended what had made them.
+    pub published: u64,
+    /// Times that a worker took from what another had published: half of it at once.
+    pub steals: u64,
+    /// Times that a worker found nothing to do and went to sleep, or was about to.
+    pub sleeps: u64,
 }
 
 /// How many requests can run at once: the number of workers of the current runtime. A sizing hint.

@@ -175,6 +175,12 @@ pub(crate) struct Worker {
     pub direct: Counter,
     /// Requests that the loop started.
     pub started: Counter,
+    /// Requests and arms that were put on the shelf.
+    pub published: Counter,
+    /// Times that it took from another worker's shelf.
+    pub steals: Counter,
+    /// Times that it found nothing to do and was about to sleep.
+    pub sleeps: Counter,
     patience: Patience,
     /// Claimed in spreading a cancel; for the loop to end.
     aside: UnsafeCell<Vec<NonNull<Header>>>,
@@ -223,6 +229,9 @@ impl Worker {
             direct: Counter::default(),
             turns: Cell::new(0),
             started: Counter::default(),
+            published: Counter::default(),
+            steals: Counter::default(),
+            sleeps: Counter::default(),
             patience: Patience::default(),
             aside: UnsafeCell::default(),
             marked: Cell::new(0),
@@ -323,7 +332,7 @@ impl Worker {
             || !self.post.mailbox.is_empty()
             || self.ready().len() != 0
             || self.running.get() != key
-            || self.shared().best_published(self.index, &self.looks) < key
+            || self.shared().best_published(self.index, &self.looks, key) < key
             || !(self.jobs.get().0.is_null() || ptr::eq(self.jobs.get().0, scope))
         {
             return None;
@@ -396,12 +405,13 @@ impl Worker {
             let shared = self.shared();
             let (ready, private) = (self.ready().key(), self.list.key());
             let (shelf, roots) = (self.post.shelf.key(), shared.roots.key());
-            let mut best = Best { key: ready.min(private).min(shelf).min(roots), victim: None };
+            let mine = ready.min(private).min(shelf);
+            let mut best = Best { key: mine.min(roots), victim: None, next: NO_KEY };
             if self.driver.is_none() {
                 // What a thread submits is run by that thread.
                 shared.look(self.index, &self.looks, &mut best);
             }
-            let Best { key: best, victim } = best;
+            let Best { key: best, victim, next } = best;
             if best == NO_KEY {
                 let strand = self.ready().pop(true)?;
                 return Some(self.resume(strand));
@@ -426,7 +436,9 @@ impl Worker {
             } else if shelf == best {
                 self.post.shelf.pop(best)
             } else {
-                shared.roots.pop(best)
+                // Others may have taken the one that was seen; the next will do if nothing that was seen goes before it. If each had
+                // to look again, many workers would come one after the other to find out that one of them has it.
+                shared.roots.pop(next.min(mine - 1).max(best))
             };
             if let Some(header) = taken.filter(|_| from_shelf)
                 && urgency::is_outdated(header, best)

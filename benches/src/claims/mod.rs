@@ -7,6 +7,9 @@ pub mod cancel;
 pub mod coarse;
 pub mod depth;
 pub mod fib;
+pub mod growth;
+pub mod idle;
+pub mod inversions;
 pub mod mpsc;
 pub mod mutex;
 pub mod mutex_yield;
@@ -41,6 +44,9 @@ pub const ALL: &[&Claim] = &[
     &cancel::CLAIM,
     &callbacks::CLAIM,
     &order::CLAIM,
+    &inversions::CLAIM,
+    &growth::CLAIM,
+    &idle::CLAIM,
     &pool_member::CLAIM,
     &tree_dog::CLAIM,
 ];

@@ -11,10 +11,11 @@ use std::time::Instant;
 
 use forebear::{Request, RequestPool, Runtime, join, scope, spawn, yield_now};
 
-use crate::load::{Across, How, Load, Rival, Run};
-use crate::work::{self, Memory};
+use crate::load::{Across, How, Job, Load, Rival, Run, Spawn};
+use crate::work::{self, Memory, forest};
 
 mod ending;
+mod growth;
 mod sync;
 
 /// What a request of the suspended million asks for: the smallest size class.
@@ -310,6 +311,9 @@ impl Rival for Forebear {
             Load::Roots { roots, children } => {
                 Run::timed(|| sum((0..roots).map(|_| rt.spawn(move || root(children))).collect()))
             }
+            Load::Growth { of, up_to } => growth::curve(self.workers, of, up_to),
+            // The same for all runtimes: see `crate::load::run`.
+            Load::Forest { .. } | Load::Idle { .. } | Load::Wake { .. } => return None,
             Load::Lock { n } => rt.run(|| sync::alone(n)),
             Load::LockContended { tasks, each } => rt.run(|| sync::contended(tasks, each, || ())),
             Load::LockYield { tasks, each } => rt.run(|| sync::contended(tasks, each, pause)),
@@ -330,5 +334,31 @@ impl Rival for Forebear {
                 })
             }),
         })
+    }
+
+    fn spawner(&self) -> Option<Arc<dyn Spawn>> {
+        Some(Arc::new(Spawner(self.runtime.clone(), self.workers)))
+    }
+}
+
+struct Spawner(Runtime, usize);
+
+impl Spawn for Spawner {
+    fn spawn(&self, job: Job) {
+        // What the last handle leaves goes on.
+        drop(self.0.spawn(job));
+    }
+
+    fn workers(&self) -> usize {
+        self.1
+    }
+
+    fn counts(&self) -> Vec<(&'static str, u64)> {
+        let metrics = self.0.metrics();
+        vec![
+            (forest::PUBLISHED, metrics.published),
+            (forest::STEALS, metrics.steals),
+            (forest::SLEEPS, metrics.sleeps),
+        ]
     }
 }

@@ -11,6 +11,8 @@ pub mod forebear;
 pub mod forte;
 pub mod may;
 pub mod parking_lot;
+#[cfg(feature = "forebear")]
+pub mod plain;
 pub mod rayon;
 pub mod single;
 pub mod smol;
@@ -27,6 +29,7 @@ pub fn is_built_in(name: &str) -> bool {
         "forte" => cfg!(feature = "forte"),
         "forebear" => cfg!(all(feature = "forebear", not(forebear_unordered))),
         UNORDERED => cfg!(all(feature = "forebear", forebear_unordered)),
+        "pool-fifo" | "pool-lifo" => cfg!(feature = "forebear"),
         _ => matches!(
             name,
             "single"
@@ -61,6 +64,10 @@ pub fn start(name: &str, workers: usize) -> Option<Box<dyn Rival>> {
         "parking_lot" => Box::new(parking_lot::ParkingLot::start(workers)),
         "crossbeam-channel" => Box::new(crossbeam::Crossbeam::start(workers)),
         "flume" => Box::new(flume::Flume::start(workers)),
+        #[cfg(feature = "forebear")]
+        "pool-fifo" => Box::new(plain::Plain::fifo(workers)),
+        #[cfg(feature = "forebear")]
+        "pool-lifo" => Box::new(plain::Plain::lifo(workers)),
         #[cfg(feature = "forebear")]
         "forebear" if !cfg!(forebear_unordered) => Box::new(forebear::Forebear::start(workers)),
         #[cfg(feature = "forebear")]

@@ -1,16 +1,17 @@
 //! rayon: `join`, and scopes. A task cannot suspend.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rayon::{Scope, ThreadPool, ThreadPoolBuilder, join, scope};
 
-use crate::load::{How, Load, Rival, Run};
+use crate::load::{How, Job, Load, Rival, Run, Spawn};
 use crate::work;
 
 /// A pool of its own, not the global one.
 #[derive(Debug)]
 pub struct Rayon {
-    pool: ThreadPool,
+    pool: Arc<ThreadPool>,
 }
 
 impl Rayon {
@@ -21,7 +22,8 @@ impl Rayon {
     /// If its threads cannot be started.
     #[must_use]
     pub fn start(workers: usize) -> Rayon {
-        Rayon { pool: ThreadPoolBuilder::new().num_threads(workers).build().expect("rayon's pool") }
+        let pool = ThreadPoolBuilder::new().num_threads(workers).build().expect("rayon's pool");
+        Rayon { pool: Arc::new(pool) }
     }
 }
 
@@ -125,5 +127,21 @@ impl Rival for Rayon {
             }),
             _ => return None,
         })
+    }
+
+    fn spawner(&self) -> Option<Arc<dyn Spawn>> {
+        Some(Arc::new(Spawner(self.pool.clone())))
+    }
+}
+
+struct Spawner(Arc<ThreadPool>);
+
+impl Spawn for Spawner {
+    fn spawn(&self, job: Job) {
+        self.0.spawn(job);
+    }
+
+    fn workers(&self) -> usize {
+        self.0.current_num_threads()
     }
 }

@@ -12,7 +12,7 @@ use async_executor::{StaticExecutor, Task};
 use event_listener::{Event, EventListener};
 use futures_lite::future::{block_on, yield_now};
 
-use crate::load::{Across, How, Load, Rival, Run};
+use crate::load::{Across, How, Job, Load, Rival, Run, Spawn};
 use crate::work::{self, Memory};
 
 mod sync;
@@ -199,5 +199,21 @@ impl Rival for Smol {
             })),
             _ => return None,
         })
+    }
+
+    fn spawner(&self) -> Option<Arc<dyn Spawn>> {
+        Some(Arc::new(Spawner(self.threads.len())))
+    }
+}
+
+struct Spawner(usize);
+
+impl Spawn for Spawner {
+    fn spawn(&self, job: Job) {
+        spawn(async { job() }).detach();
+    }
+
+    fn workers(&self) -> usize {
+        self.0
     }
 }

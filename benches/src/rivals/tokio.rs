@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicU8, AtomicU64};
 use std::time::Instant;
 
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet, spawn, yield_now};
 
-use crate::load::{Across, How, Load, Rival, Run};
+use crate::load::{Across, How, Job, Load, Rival, Run, Spawn};
 use crate::work::{self, Memory};
 
 mod ending;
@@ -196,5 +196,21 @@ impl Rival for Tokio {
             })),
             _ => return None,
         })
+    }
+
+    fn spawner(&self) -> Option<Arc<dyn Spawn>> {
+        Some(Arc::new(Spawner(self.runtime.handle().clone())))
+    }
+}
+
+struct Spawner(Handle);
+
+impl Spawn for Spawner {
+    fn spawn(&self, job: Job) {
+        self.0.spawn(async { job() });
+    }
+
+    fn workers(&self) -> usize {
+        self.0.metrics().num_workers()
     }
 }

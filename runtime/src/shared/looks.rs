@@ -13,7 +13,10 @@
 //!
 //! *Older work that another worker keeps private* is passed over, as it always is until its owner publishes it. The owner
 //! is told by the first full look of any picker, hence by the 32nd look of each at the latest; with eight workers and fewer
-//! by every pick.
+//! by every pick, the short ways included.
+//!
+//! *A root* is taken up to what the look has seen to come next ([`Best::next`]), not only if it is the one that was seen: the
+//! takers that come late have the next one each, where they would else come to the lock in turn to find theirs gone (decision 0020).
 //!
 //! Roots stand on one shelf, which every pick looks at itself: nothing here concerns their order. No wake-up rests on a
 //! look by words either: whoever searches, or is about to sleep, looks at all shelves (`worker/steal.rs`). A yield that
@@ -74,27 +77,34 @@ impl Looks {
 pub(crate) struct Best<'a> {
     pub key: u64,
     pub victim: Option<&'a Worker>,
+    /// If there is no victim: of what was seen of others nothing stands between the best and this.
+    pub next: u64,
 }
 
 impl<'a> Best<'a> {
     /// Compares with what `other` has, and tells it if it keeps something better private.
     #[inline(always)]
     pub(crate) fn compare(&mut self, other: &'a Worker) {
-        let theirs = other.post.shelf.key();
+        let (theirs, private) = (other.post.shelf.key(), other.post.private.load(Ordering::Relaxed));
         if theirs < self.key {
-            *self = Best { key: theirs, victim: Some(other) };
+            self.key = theirs;
+            self.victim = Some(other);
         }
-        if other.post.private.load(Ordering::Relaxed) < self.key {
+        self.next = self.next.min(theirs);
+        if private < self.key {
             other.post.attention.raise(HUNGRY);
+        } else {
+            self.next = self.next.min(private);
         }
     }
 }
 
 impl Shared {
     /// A bound of what stands on the roots' shelf and on those of others than worker `index`: nothing is older. For the
-    /// short ways, which take what is at hand if that is not younger, and else make a [look](Self::look).
+    /// short ways, which take what is at hand, of key `mine`, if that is not younger, and else make a [look](Self::look). Who
+    /// keeps something older private is told here as there, or a worker with many children of one root would never tell.
     #[inline(always)]
-    pub(crate) fn best_published(&self, index: usize, looks: &Looks) -> u64 {
+    pub(crate) fn best_published(&self, index: usize, looks: &Looks, mine: u64) -> u64 {
         if !super::ORDERED {
             return NO_KEY;
         }
@@ -105,6 +115,9 @@ impl Shared {
         for other in workers {
             if other.index != index {
                 best = best.min(other.post.shelf.key());
+                if other.post.private.load(Ordering::Relaxed) < mine {
+                    other.post.attention.raise(HUNGRY);
+                }
             }
         }
         best
@@ -144,6 +157,8 @@ impl Shared {
                 members.iter().filter(|other| other.index != index).for_each(|other| best.compare(other));
                 let keys = || members.iter().map(|member| member.post.shelf.key());
                 group.mend(seen, || keys().min().unwrap_or(NO_KEY));
+            } else {
+                best.next = best.next.min(seen);
             }
         }
     }

@@ -93,6 +93,7 @@ impl Worker {
             let key = h.lineage.key();
             kin::link(h);
             h.word.publish();
+            self.published.count();
             self.post.shelf.push(key, header);
         }
         self.note_private();
@@ -101,6 +102,7 @@ impl Worker {
     /// Publishes the strand's outermost arm.
     pub(super) fn publish_arm(&self, strand: &Strand) -> Option<()> {
         let (key, node) = crate::arms::publish_oldest(strand)?;
+        self.published.count();
         self.post.shelf.push(key, node);
         Some(())
     }

@@ -28,6 +28,9 @@ impl Worker {
             // SAFETY: E1.
             rest.extend(kept.map(|header| (unsafe { header.as_ref() }.lineage.key(), header)));
         }
+        if taken > 0 {
+            self.steals.count();
+        }
         let more = !rest.is_empty();
         for (key, header) in rest {
             self.post.shelf.push(key, header);
@@ -84,6 +87,7 @@ impl Worker {
                 &"it was forked inside a request, and the other workers are in the parent process: exec or _exit there",
             );
         }
+        self.sleeps.count();
         self.note_private();
         self.shared().slab.trim();
         let tick = self.patience.left().or_else(|| self.say_hungry().then(|| self.patience.tick()));

@@ -98,7 +98,7 @@ impl Worker {
             && ready <= self.list.key()
             && ready <= self.post.shelf.key()
             && (ORDERED || ready <= shared.roots.key())
-            && ready <= shared.best_published(self.index, &self.looks)
+            && ready <= shared.best_published(self.index, &self.looks, ready)
         {
             let next = self.ready().pop(false);
             if let Some(next) = next {

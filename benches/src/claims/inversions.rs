@@ -1,0 +1,59 @@
+//! How far picks are from the exact order, and how soon the oldest root is over.
+//!
+//! A pick is inverted if something that comes before what was picked stood anywhere, private to another worker or not, and
+//! was picked later: see [`forest`]. That no root is passed over while it stands on the shelf of roots is a promise; the
+//! rest is counted. With workers more than cores, one that has lost its core in the middle of a look picks by what it saw
+//! before.
+
+use crate::claim::{Bound, Claim, Goal, Measure, Row, runner};
+use crate::load::{Arrivals, Load};
+use crate::rivals::UNORDERED;
+use crate::work::forest;
+
+const fn roots(arrivals: Arrivals) -> Load {
+    Load::Forest { roots: 64, arrivals }
+}
+
+const BATCH: Load = roots(Arrivals::Batch);
+const POISSON: Load = roots(Arrivals::Poisson(80));
+
+const NONE_PASSED: Goal = Goal { measure: Measure::Figure(forest::ROOTS_PASSED), bound: Bound::AtMost(0.0) };
+const OLDEST_FIRST: Goal =
+    Goal { measure: Measure::Figure(forest::OLDEST), bound: Bound::Times(0.25, "pool-fifo") };
+
+/// A batch, and roots that come by chance.
+pub const CLAIM: Claim = Claim {
+    name: "inversions",
+    op: "task",
+    unit: ("us", 1e3),
+    rows: &[
+        Row {
+            name: "batch",
+            workers: &[1, 2, 4, 8],
+            runners: &[
+                runner("forebear", BATCH),
+                runner(UNORDERED, BATCH),
+                runner("pool-fifo", BATCH),
+                runner("pool-lifo", BATCH),
+                runner("rayon", BATCH),
+                runner("smol", BATCH),
+                runner("tokio", BATCH),
+            ],
+            goals: &[NONE_PASSED, OLDEST_FIRST],
+        },
+        Row {
+            name: "poisson",
+            workers: &[1, 2, 4, 8],
+            runners: &[
+                runner("forebear", POISSON),
+                runner(UNORDERED, POISSON),
+                runner("pool-fifo", POISSON),
+                runner("pool-lifo", POISSON),
+                runner("rayon", POISSON),
+                runner("smol", POISSON),
+                runner("tokio", POISSON),
+            ],
+            goals: &[NONE_PASSED],
+        },
+    ],
+};

@@ -1,0 +1,30 @@
+//! A discrete-event model of the scheduler: what it does on more cores than there are at hand.
+//!
+//! # What is in it
+//!
+//! Workers as they are in `runtime/src/worker.rs` and `pool/src/worker.rs`: the private list and its publication when somebody is
+//! hungry, shelves and the half that a thief takes, a thief's patience, the shelf of roots behind its inbox, picks that compare
+//! published keys (above eight workers by the words of groups, one look in 32 in full), mailboxes of resumed requests, and the
+//! protocol of sleep with its one searcher, its list of sleepers, ticks and passing on. Requests are lists of steps ([`work`]).
+//!
+//! Time is made of [`costs::Costs`]. What limits many cores is modelled by [lines](line::Line): who reads what another core has
+//! written waits for a hop; writes to one line, and locks, come one after the other. Threads have cores: with more threads than
+//! cores they take turns.
+//!
+//! # What is not
+//!
+//! * Direct execution, arms of `join`, cancellation, locks and channels: here a request that is made is run by a loop.
+//! * The number of hops that a machine's interconnect can carry, and that hops between sockets are longer.
+//! * The order of steps within less than a microsecond, where a step writes several lines: it books them as it begins.
+//!
+//! The same seed gives the same run. What it says, beside what is measured, stands in `docs/scaling.md`.
+
+#![forbid(unsafe_code)]
+
+pub mod costs;
+pub mod line;
+pub mod random;
+pub mod result;
+pub mod shelf;
+pub mod work;
+pub mod world;

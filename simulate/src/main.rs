@@ -1,0 +1,288 @@
+//! Prints what the model says.
+//!
+//! ```text
+//! simulate check      the loads of `observe` in benches, on as many workers and two cores
+//! simulate trees      trees of requests on more and more workers, a core each
+//! simulate variants   the same with picks that look less often
+//! simulate roots      roots from outside, short ones
+//! simulate sleep      all workers sleep, and there is work for all
+//! simulate letters    requests that wake each other
+//! ```
+
+use forebear_simulate::costs::Nanos;
+use forebear_simulate::random::Random;
+use forebear_simulate::result::{Load, Outcome};
+use forebear_simulate::work::{Burst, EACH, Forest, Letters, Queue, Roots};
+use forebear_simulate::world::{Machine, run};
+
+/// As `observe` has.
+const ROOTS: u64 = 8;
+
+const WORKERS: [usize; 8] = [1, 2, 4, 8, 16, 64, 128, 256];
+
+fn percent(share: f64) -> String {
+    format!("{:.1}", share * 100.0)
+}
+
+fn line(load: Load) -> String {
+    format!("{} ({:.0})", percent(load.share), load.wait)
+}
+
+fn micros(nanos: Nanos) -> String {
+    format!("{:.1}", nanos as f64 / 1e3)
+}
+
+fn check() {
+    let mut rows = Vec::new();
+    for (name, batch) in [("batch", true), ("by chance", false)] {
+        for (workers, cores) in [(1, 1), (2, 1), (4, 1), (2, 2), (4, 2)] {
+            let gap = (!batch).then(|| (EACH * 8_000) as f64 / (cores as f64 * 0.8));
+            // The bench lets its workers go one after the other.
+            let machine = Machine { cores, skew: 30_000, ..Machine::new(workers) };
+            let outcome = run(machine, &mut Forest { roots: ROOTS, micros: 8, gap });
+            let ((between, within), counts) = (outcome.inversions(), outcome.counts);
+            rows.push(vec![
+                format!("{name}, {workers}, {cores}"),
+                micros(outcome.end),
+                percent(between),
+                percent(within),
+                micros(outcome.latencies[0]),
+                micros(outcome.mean_latency() as Nanos),
+                percent(counts.moved as f64 / (ROOTS * (EACH - 1)) as f64),
+                counts.published.to_string(),
+                counts.steals.to_string(),
+                counts.sleeps.to_string(),
+            ]);
+        }
+    }
+    let head = [
+        "roots, workers, cores",
+        "us",
+        "between roots %",
+        "within a root %",
+        "oldest us",
+        "mean us",
+        "moved %",
+        "published",
+        "steals",
+        "sleeps",
+    ];
+    table("Eight trees of 85 requests", &head, rows);
+}
+
+fn table(title: &str, head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) {
+    println!("\n### {title}\n\n| {} |\n|{}", head.join(" | "), "--:|".repeat(head.len()));
+    for row in rows {
+        println!("| {} |", row.join(" | "));
+    }
+}
+
+fn forest(machine: Machine, micros: u64, load: f64) -> Outcome {
+    let roots = (machine.workers as u64 * 4).clamp(64, 512);
+    let gap = (EACH * micros * 1000) as f64 / (machine.workers as f64 * load);
+    run(machine, &mut Forest { roots, micros, gap: Some(gap) })
+}
+
+/// What could be done otherwise, by name.
+fn variants(workers: usize) -> [(&'static str, Machine); 5] {
+    let as_is = Machine::new(workers);
+    let both = Machine { settles: true, look_every: 8, ..as_is };
+    [
+        ("as is", as_is),
+        ("settles", Machine { settles: true, ..as_is }),
+        ("looks at every 8th", Machine { look_every: 8, ..as_is }),
+        ("fills, two heirs", Machine { fills: true, heirs: 2, ..as_is }),
+        ("all of it", Machine { fills: true, heirs: 2, ..both }),
+    ]
+}
+
+fn variants_of_trees() {
+    let rows = [16, 64, 256].into_iter().flat_map(|workers| {
+        variants(workers).map(|(name, machine)| {
+            let outcome = forest(machine, 8, 0.8);
+            let (between, within) = outcome.inversions();
+            let each = |count: u64| percent(count as f64 / outcome.counts.run as f64);
+            vec![
+                format!("{workers}, {name}"),
+                percent(outcome.utilization(workers)),
+                format!("{:.0}", outcome.mean_latency() / 1e3),
+                percent(between),
+                percent(within),
+                format!("{:.0}", outcome.overhead),
+                each(outcome.counts.steals),
+                each(outcome.counts.late),
+                line(outcome.signals),
+            ]
+        })
+    });
+    let head = [
+        "workers",
+        "busy %",
+        "mean us",
+        "between %",
+        "within %",
+        "overhead ns",
+        "steals %",
+        "late %",
+        "signals % (wait)",
+    ];
+    table("Trees of 8 us, and what could be done otherwise", &head, rows);
+}
+
+fn trees() {
+    for micros_each in [8, 100] {
+        table(
+            &format!("Trees of 85 requests of {micros_each} us each, by chance, 80 % busy"),
+            &[
+                "workers",
+                "busy %",
+                "mean us",
+                "p99 us",
+                "between %",
+                "within %",
+                "overhead ns",
+                "published %",
+                "steals %",
+                "late %",
+                "sleeps %",
+                "shelf % (wait)",
+                "roots' lock % (wait)",
+                "signals % (wait)",
+                "post % (wait)",
+                "group % (wait)",
+            ],
+            WORKERS.map(|workers| {
+                let outcome = forest(Machine::new(workers), micros_each, 0.8);
+                let (between, within) = outcome.inversions();
+                let counts = outcome.counts;
+                let each = |count: u64| percent(count as f64 / counts.run as f64);
+                let mut latencies = outcome.latencies.clone();
+                latencies.sort_unstable();
+                vec![
+                    workers.to_string(),
+                    percent(outcome.utilization(workers)),
+                    format!("{:.0}", outcome.mean_latency() / 1e3),
+                    format!("{:.0}", latencies[latencies.len() * 99 / 100] as f64 / 1e3),
+                    percent(between),
+                    percent(within),
+                    format!("{:.0}", outcome.overhead),
+                    each(counts.published),
+                    each(counts.steals),
+                    each(counts.late),
+                    each(counts.sleeps),
+                    line(outcome.shelf),
+                    line(outcome.roots),
+                    line(outcome.signals),
+                    line(outcome.post),
+                    line(outcome.group),
+                ]
+            }),
+        );
+    }
+}
+
+fn roots() {
+    for second in [false, true] {
+        roots_taken(second);
+    }
+}
+
+fn roots_taken(second: bool) {
+    table(
+        &format!(
+            "Roots of 20 us each from four threads, 80 % busy; {}",
+            if second { "up to the second best" } else { "only what was seen" }
+        ),
+        &[
+            "workers",
+            "busy %",
+            "mean us",
+            "overhead ns",
+            "submitted late %",
+            "roots' lock % (wait)",
+            "inbox % (wait)",
+            "signals % (wait)",
+            "post % (wait)",
+            "sleeps %",
+        ],
+        WORKERS.map(|workers| {
+            let (mean, roots) = (20_000.0, 100 * workers.max(8) as u64);
+            let gap = mean / (workers as f64 * 0.8);
+            let mut queue = Queue { roots, gap, mean, by: 4, by_chance: true, random: Random::new(5) };
+            let outcome = run(Machine { second, ..Machine::new(workers) }, &mut queue);
+            vec![
+                workers.to_string(),
+                percent(outcome.utilization(workers)),
+                format!("{:.1}", outcome.mean_latency() / 1e3),
+                format!("{:.0}", outcome.overhead),
+                percent(outcome.submitted as f64 / (gap * roots as f64) - 1.0),
+                line(outcome.roots),
+                line(outcome.inbox),
+                line(outcome.signals),
+                line(outcome.post),
+                percent(outcome.counts.sleeps as f64 / outcome.counts.run as f64),
+            ]
+        }),
+    );
+}
+
+fn sleep() {
+    for (heirs, fills) in [(1, false), (2, false), (1, true), (2, true)] {
+        let title = format!(
+            "Until all work that slept, in us; a searcher wakes {heirs} in its place{}",
+            if fills { ", and hunger stands until as many are shown as sleep" } else { "" }
+        );
+        table(
+            &title,
+            &[
+                "workers",
+                "roots from outside",
+                "children of one root",
+                "the same of 100 us, four a worker: end",
+                "ideal",
+            ],
+            WORKERS.map(|workers| {
+                let machine = Machine { heirs, fills, ..Machine::new(workers) };
+                let all = |outcome: &Outcome| outcome.all_busy.map_or("never".into(), micros);
+                let roots = run(machine, &mut Roots { roots: workers as u64, takes: 50_000_000 });
+                let children = workers as u64;
+                let inside =
+                    run(machine, &mut Burst { children, takes: 50_000_000, between: 0, awake: false });
+                let four = Burst { children: 4 * children, takes: 100_000, between: 0, awake: false };
+                let end = run(machine, &mut { four }).end;
+                vec![workers.to_string(), all(&roots), all(&inside), micros(end), "400".into()]
+            }),
+        );
+    }
+}
+
+fn letters() {
+    let rows = WORKERS.map(|workers| {
+        let roots = 4 * workers as u64;
+        let mut letters = Letters { roots, takes: 2_000, random: Random::new(9) };
+        let machine = Machine { until: 4_000_000, ..Machine::new(workers) };
+        let outcome = run(machine, &mut letters);
+        vec![
+            workers.to_string(),
+            percent(outcome.utilization(workers)),
+            format!("{:.2}", outcome.counts.resumed as f64 * 1e3 / outcome.end as f64),
+            line(outcome.post),
+            line(outcome.signals),
+            percent(outcome.counts.sleeps as f64 / outcome.counts.resumed.max(1) as f64),
+        ]
+    });
+    let head = ["workers", "busy %", "resumed a us", "post % (wait)", "signals % (wait)", "sleeps %"];
+    table("Letters: four requests a worker, each on for 2 us, then it lets another go on", &head, rows);
+}
+
+fn main() {
+    match std::env::args().nth(1).as_deref() {
+        Some("check") => check(),
+        Some("trees") => trees(),
+        Some("variants") => variants_of_trees(),
+        Some("roots") => roots(),
+        Some("sleep") => sleep(),
+        Some("letters") => letters(),
+        _ => eprintln!("simulate check | trees | variants | roots | sleep | letters"),
+    }
+}
