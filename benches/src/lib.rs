@@ -32,4 +32,4 @@ pub mod svg;
 pub mod work;
 
 pub use claim::{Bound, Claim, Goal, Measure, Row, Runner};
-pub use load::{Across, How, Load, Rival, Run};
+pub use load::{Across, How, Load, Rival, Run, Stand, With};

@@ -6,6 +6,7 @@ pub mod callbacks;
 pub mod cancel;
 pub mod coarse;
 pub mod depth;
+pub mod features;
 pub mod fib;
 pub mod mpsc;
 pub mod mutex;
@@ -40,6 +41,7 @@ pub const ALL: &[&Claim] = &[
     &depth::CLAIM,
     &cancel::CLAIM,
     &callbacks::CLAIM,
+    &features::CLAIM,
     &order::CLAIM,
     &pool_member::CLAIM,
     &tree_dog::CLAIM,
