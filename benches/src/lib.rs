@@ -7,6 +7,8 @@
 //! * A [`Claim`] is a line of what forebear promises: rows (one load a runtime, since the slow ones get a smaller one)
 //!   and goals. There is one file a claim in [`claims`].
 //! * [`measure`] repeats a load in this process and reduces the repeats; [`report`] puts rounds together and judges.
+//! * [`kept`] holds the raw figures in a file; [`page`], [`plot`] and [`svg`] make of them what is published, and
+//!   [`machine`] what is said of the machine beside it.
 //!
 //! Two ways to run them. `cargo bench -p forebear-benches --bench fib` is criterion's, one runtime after the other in
 //! one process. The binary `claims` gives every runtime a process of its own and interleaves them in rounds, which is
@@ -18,11 +20,16 @@
 
 pub mod claim;
 pub mod claims;
+pub mod kept;
 pub mod load;
+pub mod machine;
 pub mod measure;
+pub mod page;
+pub mod plot;
 pub mod report;
 pub mod rivals;
+pub mod svg;
 pub mod work;
 
 pub use claim::{Bound, Claim, Goal, Measure, Row, Runner};
-pub use load::{Across, Arrivals, Fixed, Grows, How, Load, Rival, Run};
+pub use load::{Across, Arrivals, Fixed, Grows, How, Load, Rival, Run, Stand, With};

@@ -69,6 +69,36 @@ pub enum Fixed {
     Lock,
 }
 
+/// Where the tasks of a [`Load::CancelAt`] are when they are cancelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stand {
+    /// Nowhere: they go round, and look each time whether they are cancelled, then let others run.
+    Checks,
+    /// Before a lock that somebody holds.
+    Lock,
+    /// Before a channel that is full.
+    Channel,
+    /// They sleep, for an hour.
+    Sleep,
+}
+
+/// What the requests of a [`Load::Features`] have beside the callable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum With {
+    /// Nothing: what the others are to be compared with.
+    Nothing,
+    /// A name.
+    Name,
+    /// One callback.
+    Callback,
+    /// A deadline, an hour off.
+    Deadline,
+    /// A stack of its own, so that whoever waits is suspended.
+    OwnStack,
+    /// A wait with a time-out of an hour. Such a wait never runs the request itself.
+    TimeOut,
+}
+
 /// One piece of work of a known size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -147,6 +177,20 @@ pub enum Load {
         among: u64,
         /// How many are cancelled.
         victims: u64,
+    },
+    /// One task cancels `n` that it has made and that all stand at the same. An operation is one of these, until it is over.
+    CancelAt {
+        /// How many.
+        n: u64,
+        /// Where they stand.
+        stand: Stand,
+    },
+    /// `n` tasks, each made with something beside its work, and waited for before the next is made. An operation is a task.
+    Features {
+        /// How many tasks.
+        n: u64,
+        /// What they have.
+        with: With,
     },
     /// `n` tasks, each made, given callbacks, and waited for before the next is made. An operation is a task.
     Callbacks {
@@ -263,7 +307,7 @@ impl Load {
             Load::Depth { levels } => levels,
             Load::Cancel { suspended, queued } => suspended + queued,
             Load::CancelSome { victims, .. } => victims,
-            Load::Callbacks { n, .. } => n,
+            Load::Callbacks { n, .. } | Load::CancelAt { n, .. } | Load::Features { n, .. } => n,
             Load::Roots { roots, children } => roots * children,
             Load::Lock { n } | Load::PingPong { n, .. } | Load::Oneshot { n, .. } => n,
             Load::LockContended { tasks, each } | Load::LockYield { tasks, each } => tasks * each,
@@ -308,6 +352,8 @@ impl Load {
             Load::CancelSome { among, victims } => {
                 Load::CancelSome { among: among / 20, victims: victims / 20 }
             }
+            Load::CancelAt { n, stand } => Load::CancelAt { n: n / 20, stand },
+            Load::Features { n, with } => Load::Features { n: n.min(2_000), with },
             Load::Callbacks { n, each } => Load::Callbacks { n: n.min(2_000), each },
             Load::Roots { roots, children } => Load::Roots { roots, children: (children / 8).max(1) },
             Load::TreeDog { tasks } => Load::TreeDog { tasks: tasks.min(48) },

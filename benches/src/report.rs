@@ -67,37 +67,67 @@ fn find<'a>(tallies: &'a Tallies, name: &str) -> Option<&'a Tally> {
     (!tally.samples.is_empty() || !tally.died.is_empty()).then_some(tally)
 }
 
-/// The verdict on one goal, and the line that says why.
+/// What a goal compares, as far as both sides were measured.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Compared {
+    /// forebear's median, as a ratio where the goal is one,
+    pub median: f64,
+    /// its p10 in the same way,
+    pub p10: f64,
+    /// and what it may be at most.
+    pub most: f64,
+}
+
+/// The two sides of a goal; `None` if one is missing, or if it is only to complete.
 #[must_use]
-pub fn judge(goal: &Goal, tallies: &Tallies) -> (Verdict, String) {
+pub fn compare(goal: &Goal, tallies: &Tallies) -> Option<Compared> {
+    let measured = |name| find(tallies, name).filter(|tally| !tally.samples.is_empty());
+    let own = measured("forebear")?;
+    let (median, p10) = (own.median(goal.measure), own.p10(goal.measure));
+    match goal.bound {
+        Bound::Completes => None,
+        Bound::AtMost(most) => Some(Compared { median, p10, most }),
+        Bound::Times(most, rival) => {
+            let other = measured(rival)?;
+            let (median, p10) = (median / other.median(goal.measure), p10 / other.p10(goal.measure));
+            Some(Compared { median, p10, most })
+        }
+    }
+}
+
+/// What a goal asks for, in words.
+#[must_use]
+pub fn wanted(goal: &Goal) -> String {
     let what = match goal.measure {
         Measure::PerOp => "time",
         Measure::Figure(name) => name,
     };
-    let wanted = match goal.bound {
+    match goal.bound {
         Bound::Times(times, rival) => format!("{what} <= {times} x {rival}"),
         Bound::AtMost(most) => format!("{what} <= {most}"),
         Bound::Completes => "completes".into(),
-    };
+    }
+}
+
+/// The verdict on one goal, and the line that says why.
+#[must_use]
+pub fn judge(goal: &Goal, tallies: &Tallies) -> (Verdict, String) {
+    let wanted = wanted(goal);
     let Some(own) = find(tallies, "forebear") else {
         return (Verdict::Open, format!("{wanted}: OPEN, forebear was not measured"));
     };
     if !own.died.is_empty() {
         return (Verdict::FallsShort, format!("{wanted}: FALLS SHORT, died: {}", own.died[0]));
     }
-    let (median, p10) = (own.median(goal.measure), own.p10(goal.measure));
-    let (reached, line) = match goal.bound {
-        Bound::Completes => (true, wanted),
-        Bound::AtMost(most) => {
+    let (reached, line) = match (goal.bound, compare(goal, tallies)) {
+        (Bound::Completes, _) => (true, wanted),
+        (_, Some(Compared { median, p10, most })) => {
             (median <= most, format!("{wanted}: {} (p10 {})", digits(median), digits(p10)))
         }
-        Bound::Times(times, rival) => {
-            let Some(other) = find(tallies, rival).filter(|it| !it.samples.is_empty()) else {
-                return (Verdict::Open, format!("{wanted}: OPEN, {rival} was not measured"));
-            };
-            let (ratio, quiet) = (median / other.median(goal.measure), p10 / other.p10(goal.measure));
-            (ratio <= times, format!("{wanted}: {ratio:.3} (p10 {quiet:.3})"))
+        (Bound::Times(_, rival), None) => {
+            return (Verdict::Open, format!("{wanted}: OPEN, {rival} was not measured"));
         }
+        (Bound::AtMost(_), None) => return (Verdict::Open, format!("{wanted}: OPEN")),
     };
     match own.samples.len() {
         rounds if rounds < ROUNDS => {
@@ -109,13 +139,15 @@ pub fn judge(goal: &Goal, tallies: &Tallies) -> (Verdict, String) {
     }
 }
 
-/// Three significant digits, as far as they go.
-fn digits(value: f64) -> String {
+/// Three significant digits at least, and all in front of the point.
+#[must_use]
+pub fn digits(value: f64) -> String {
     match value {
         value if value.is_nan() => "-".into(),
         value if value >= 100.0 => format!("{value:.0}"),
         value if value >= 10.0 => format!("{value:.1}"),
-        value => format!("{value:.2}"),
+        value if value >= 1.0 => format!("{value:.2}"),
+        value => format!("{value:.3}"),
     }
 }
 

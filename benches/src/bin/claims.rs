@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! claims [--bench NAME]... [--only RUNTIME]... [--workers 1,2] [--rounds N] [--quick]
-//!        [--unordered PATH] [--out FILE] [--list]
+//!        [--unordered PATH] [--out FILE] [--keep FILE] [--fact NAME=VALUE]... [--draw DIR] [--list]
 //! ```
 //!
 //! A round runs every runtime of every row once, each in a process of its own, the next round beginning with the next
@@ -10,9 +10,12 @@
 //! round the default: for trying out, not for figures. `--unordered` names this binary built with
 //! `--cfg forebear_unordered`, the other side of the claim `order`. The exit code is 1 if a goal falls short.
 //!
+//! `--keep` puts the raw figures into a file; what stands there already is not measured again, and counts. `--fact` puts down
+//! beside them what only the caller knows. `--draw` makes the page `table.md` and its plots of all that is kept; with
+//! `--rounds 0` it does nothing else.
+//!
 //! A child gets the parent's calibration of a millisecond of computing, and a malloc that keeps what is freed.
 
-use std::collections::HashMap;
 use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
@@ -20,9 +23,11 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
+use forebear_benches::kept::{Kept, Place};
+use forebear_benches::machine::{self, Watch};
 use forebear_benches::measure::{Effort, Sample, sample};
-use forebear_benches::report::{self, ROUNDS, Tallies, Tally, Verdict};
-use forebear_benches::{Claim, Row, Runner, claims, rivals, work};
+use forebear_benches::report::{self, ROUNDS, Verdict};
+use forebear_benches::{Claim, Row, Runner, claims, page, rivals, work};
 
 /// How long one process may take: the slowest, a million suspended coroutines, takes some ten seconds.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -40,6 +45,9 @@ struct Options {
     quick: bool,
     unordered: Option<PathBuf>,
     out: Option<PathBuf>,
+    keep: Option<PathBuf>,
+    facts: Vec<(String, String)>,
+    draw: Option<PathBuf>,
     list: bool,
     child: Option<[String; 4]>,
 }
@@ -65,6 +73,13 @@ impl Options {
                 "--quick" => options.quick = true,
                 "--unordered" => options.unordered = Some(value()?.into()),
                 "--out" => options.out = Some(value()?.into()),
+                "--keep" => options.keep = Some(value()?.into()),
+                "--fact" => {
+                    let fact = value()?;
+                    let (name, value) = fact.split_once('=').ok_or(format!("not NAME=VALUE: {fact}"))?;
+                    options.facts.push((name.into(), value.into()));
+                }
+                "--draw" => options.draw = Some(value()?.into()),
                 "--list" => options.list = true,
                 "--child" => options.child = Some([value()?, value()?, value()?, value()?]),
                 _ => return Err(format!("unknown: {arg}")),
@@ -92,6 +107,7 @@ impl Options {
 }
 
 /// One row for one number of workers.
+#[derive(Clone, Copy)]
 struct Cell {
     claim: &'static Claim,
     row: &'static Row,
@@ -131,9 +147,10 @@ fn read(pipe: Option<impl Read>) -> String {
 }
 
 /// In the parent: starts a child and reads what it prints, or how it died.
-fn measure(options: &Options, cell: &Cell, runner: &Runner, program: &PathBuf) -> Result<Sample, String> {
+fn measure(options: &Options, place: &Place, program: &PathBuf) -> Result<Sample, String> {
     let mut command = Command::new(program);
-    command.args(["--child", cell.claim.name, cell.row.name, runner.name, &cell.workers.to_string()]);
+    let Place { claim, row, workers, runner, .. } = place;
+    command.args(["--child", claim.name, row.name, runner.name, &workers.to_string()]);
     command.args(options.quick.then_some("--quick"));
     command.env(work::SPIN_VARIABLE, work::steps_per_ms().to_string()).env("GLIBC_TUNABLES", KEEP_MEMORY);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -164,39 +181,73 @@ fn measure(options: &Options, cell: &Cell, runner: &Runner, program: &PathBuf) -
     Sample::from_lines(&lines).ok_or(format!("no sample in {lines:?}"))
 }
 
+/// One round: every runtime of every row, but what is kept already, and how quiet it was meanwhile.
+fn round(
+    options: &Options,
+    cells: &[Cell],
+    kept: &mut Kept,
+    round: usize,
+    rounds: usize,
+) -> Result<(), String> {
+    let (watch, mut measured) = (Watch::start(), false);
+    for &Cell { claim, row, workers } in cells {
+        let places = row.runners.iter().cycle().skip(round % row.runners.len()).take(row.runners.len());
+        let places = places.map(|runner| Place { claim, row, workers, runner, round });
+        let mut told = false;
+        for place in places.filter(|place| options.wants_runner(place.runner)) {
+            let Some(program) = options.program(place.runner.name) else { continue };
+            if kept.has(&place) {
+                continue;
+            }
+            if !told {
+                eprintln!("round {}/{rounds}: {}/{}, {workers}", round + 1, claim.name, row.name);
+            }
+            (told, measured) = (true, true);
+            kept.add(place, measure(options, &place, &program))?;
+        }
+    }
+    if measured {
+        let noise = watch.stop(round);
+        if !noise.is_quiet() {
+            eprintln!("{}", page::warning(&[noise]));
+        }
+        kept.add_noise(noise)?;
+    }
+    Ok(())
+}
+
+/// Writes the page and its plots.
+fn draw(kept: &Kept, dir: &PathBuf) -> Result<(), String> {
+    let page = page::page(kept);
+    let written = std::fs::create_dir_all(dir).and_then(|()| {
+        std::fs::write(dir.join("table.md"), &page.text)?;
+        page.plots.iter().try_for_each(|(name, drawn)| std::fs::write(dir.join(name), drawn))
+    });
+    written.map_err(|error| format!("{}: {error}", dir.display()))
+}
+
 fn run(options: &Options) -> Result<bool, String> {
     let cells = cells(options);
     if cells.is_empty() {
         return Err("no such bench for that number of workers; see --list".into());
     }
     let rounds = options.rounds.unwrap_or(if options.quick { 1 } else { ROUNDS });
-    let mut tallies: Vec<HashMap<&str, Tally>> = cells.iter().map(|_| HashMap::new()).collect();
-    for round in 0..rounds {
-        for (cell, tallies) in cells.iter().zip(&mut tallies) {
-            eprintln!(
-                "round {}/{rounds}: {}/{}, {}",
-                round + 1,
-                cell.claim.name,
-                cell.row.name,
-                cell.workers
-            );
-            let runners = cell.row.runners;
-            for runner in runners.iter().cycle().skip(round % runners.len()).take(runners.len()) {
-                let program = options.program(runner.name).filter(|_| options.wants_runner(runner));
-                let Some(program) = program else { continue };
-                let tally = tallies.entry(runner.name).or_default();
-                match measure(options, cell, runner, &program) {
-                    Ok(sample) => tally.samples.push(sample),
-                    Err(last) => tally.died.push(last),
-                }
-            }
+    let mut kept = options.keep.clone().map_or(Ok(Kept::default()), Kept::open)?;
+    if rounds > 0 {
+        for (name, value) in machine::facts() {
+            kept.add_fact(name, &value)?;
         }
     }
+    for (name, value) in &options.facts {
+        kept.add_fact(name, value)?;
+    }
+    for number in 0..rounds {
+        round(options, &cells, &mut kept, number, rounds)?;
+    }
     let (mut text, mut passed, mut short, mut open) = (String::new(), 0, 0, 0);
-    for (cell, mut tallies) in cells.iter().zip(tallies) {
-        let take = |runner: &Runner| (runner.name, tallies.remove(runner.name).unwrap_or_default());
-        let ordered: Tallies = cell.row.runners.iter().map(take).collect();
-        let (table, verdicts) = report::table(cell.claim, cell.row, cell.workers, &ordered);
+    for cell in cells {
+        let tallies = kept.tallies(cell.claim, cell.row, cell.workers);
+        let (table, verdicts) = report::table(cell.claim, cell.row, cell.workers, &tallies);
         text += &table;
         text.push('\n');
         for verdict in verdicts {
@@ -211,6 +262,9 @@ fn run(options: &Options) -> Result<bool, String> {
     print!("{text}");
     if let Some(path) = &options.out {
         std::fs::write(path, &text).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    if let Some(dir) = &options.draw {
+        draw(&kept, dir)?;
     }
     Ok(short == 0)
 }

@@ -8,7 +8,7 @@
 
 use std::process::ExitCode;
 
-use forebear_benches::{Across, How, Load, rivals};
+use forebear_benches::{Across, How, Load, With, rivals};
 
 /// A workload by name: its load for a given size, a size that is quick enough under callgrind, and who does it.
 struct Count {
@@ -20,23 +20,27 @@ struct Count {
 
 /// Fork-join of a fixed size, `times` times over: a fork costs the same at any depth, so no n is the double of another.
 fn fib(how: How, times: u64) -> (Load, u64) {
-    (Load::Fib { n: 18, how }, times)
+    (Load::Fib { n: 21, how }, times)
+}
+
+fn features(n: u64, with: With) -> (Load, u64) {
+    (Load::Features { n, with }, 1)
 }
 
 const COUNTS: &[Count] = &[
     Count {
         name: "fib-join",
         load: |n| fib(How::Join, n),
-        size: 5,
+        size: 4,
         runtimes: &["forebear", "chili", "forte", "rayon", "single"],
     },
     Count {
         name: "fib-value",
         load: |n| fib(How::Value, n),
-        size: 5,
+        size: 2,
         runtimes: &["forebear", "smol", "tokio"],
     },
-    Count { name: "fib-reference", load: |n| fib(How::Reference, n), size: 5, runtimes: &["forebear"] },
+    Count { name: "fib-reference", load: |n| fib(How::Reference, n), size: 2, runtimes: &["forebear"] },
     Count {
         name: "switch",
         load: |n| (Load::Switch { tasks: 8, yields: n, calls: 0 }, 1),
@@ -46,7 +50,7 @@ const COUNTS: &[Count] = &[
     Count {
         name: "switch-behind-a-call",
         load: |n| (Load::Switch { tasks: 8, yields: n, calls: 1 }, 1),
-        size: 2_000,
+        size: 5_000,
         runtimes: &["forebear"],
     },
     Count {
@@ -76,7 +80,7 @@ const COUNTS: &[Count] = &[
     Count {
         name: "skynet",
         load: |n| (Load::Skynet { leaves: 1_000 }, n),
-        size: 10,
+        size: 20,
         runtimes: &["forebear", "chili", "forte", "rayon", "smol", "tokio"],
     },
     Count {
@@ -92,10 +96,10 @@ const COUNTS: &[Count] = &[
         runtimes: &["forebear", "tokio"],
     },
     Count {
-        // As many stand there in both runs: what is left of the difference is a cancel and its wait, less an end in order.
+        // All that were made, one after the other: what `cancel-suspended` has all at once.
         name: "cancel-one",
-        load: |n| (Load::CancelSome { among: n.max(1_000), victims: n }, 1),
-        size: 500,
+        load: |n| (Load::CancelSome { among: n, victims: n }, 1),
+        size: 2_000,
         runtimes: &["forebear", "tokio"],
     },
     Count {
@@ -110,6 +114,11 @@ const COUNTS: &[Count] = &[
         size: 5_000,
         runtimes: &["forebear", "tokio"],
     },
+    Count { name: "plain", load: |n| features(n, With::Nothing), size: 5_000, runtimes: &["forebear"] },
+    Count { name: "named", load: |n| features(n, With::Name), size: 5_000, runtimes: &["forebear"] },
+    Count { name: "deadline", load: |n| features(n, With::Deadline), size: 5_000, runtimes: &["forebear"] },
+    Count { name: "own-stack", load: |n| features(n, With::OwnStack), size: 5_000, runtimes: &["forebear"] },
+    Count { name: "time-out", load: |n| features(n, With::TimeOut), size: 5_000, runtimes: &["forebear"] },
     Count {
         name: "depth",
         load: |n| (Load::Depth { levels: n }, 1),
@@ -119,7 +128,7 @@ const COUNTS: &[Count] = &[
     Count {
         name: "lock",
         load: |n| (Load::Lock { n }, 1),
-        size: 20_000,
+        size: 200_000,
         runtimes: &["forebear", "parking_lot", "threads", "smol", "tokio"],
     },
     Count {

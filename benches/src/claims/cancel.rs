@@ -3,17 +3,30 @@
 //! forebear: the parent's `cancel`, until a scope around its children has returned; children that are suspended return
 //! by their refused waits, children that have not begun are dropped. tokio: `JoinSet::shutdown`, which drops futures and
 //! runs no code of theirs but destructors. One among many: `cancel` or `AbortHandle::abort`, and a wait until it is over.
+//!
+//! *Suspended* is in a wait for another request (tokio: for a `Notify`). The others stand before a lock that somebody else
+//! holds (`lock_or_cancelled`: a plain `lock` is no cancellation point), before a full channel, in a sleep, or run: they go round,
+//! look whether they are cancelled, and yield.
 
-use crate::claim::{Claim, Row, runner};
-use crate::load::Load;
+use crate::claim::{Claim, Row, Runner, runner};
+use crate::load::{Load, Stand};
 
 const fn all(suspended: u64, queued: u64) -> Load {
     Load::Cancel { suspended, queued }
 }
 
+const fn at(stand: Stand) -> [Runner; 2] {
+    let load = Load::CancelAt { n: 100_000, stand };
+    [runner("forebear", load), runner("tokio", load)]
+}
+
+const fn standing(name: &'static str, runners: &'static [Runner]) -> Row {
+    Row { name, workers: &[1, 2], runners, goals: &[] }
+}
+
 const SOME: Load = Load::CancelSome { among: 100_000, victims: 1_000 };
 
-/// All suspended, none begun, half of each, and one after the other.
+/// All suspended, none begun, half of each, all in the same place, and one after the other.
 pub const CLAIM: Claim = Claim {
     name: "cancel",
     op: "request ended",
@@ -37,6 +50,10 @@ pub const CLAIM: Claim = Claim {
             runners: &[runner("forebear", all(50_000, 50_000)), runner("tokio", all(50_000, 50_000))],
             goals: &[],
         },
+        standing("running with checks", &at(Stand::Checks)),
+        standing("before a lock", &at(Stand::Lock)),
+        standing("before a channel", &at(Stand::Channel)),
+        standing("asleep", &at(Stand::Sleep)),
         Row {
             name: "one",
             workers: &[1],

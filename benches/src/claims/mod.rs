@@ -6,6 +6,7 @@ pub mod callbacks;
 pub mod cancel;
 pub mod coarse;
 pub mod depth;
+pub mod features;
 pub mod fib;
 pub mod growth;
 pub mod idle;
@@ -43,6 +44,7 @@ pub const ALL: &[&Claim] = &[
     &depth::CLAIM,
     &cancel::CLAIM,
     &callbacks::CLAIM,
+    &features::CLAIM,
     &order::CLAIM,
     &inversions::CLAIM,
     &growth::CLAIM,

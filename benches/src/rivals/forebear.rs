@@ -7,11 +7,11 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicU8, AtomicU64};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use forebear::{Request, RequestPool, Runtime, join, scope, spawn, yield_now};
 
-use crate::load::{Across, How, Job, Load, Rival, Run, Spawn};
+use crate::load::{Across, How, Job, Load, Rival, Run, Spawn, With};
 use crate::work::{self, Memory, forest};
 
 mod ending;
@@ -196,6 +196,36 @@ fn root(children: u64) -> u64 {
     sum((0..children).map(|_| spawn(child)).collect())
 }
 
+/// Requests that are each made with something beside their work, submitted, and waited for.
+fn features(n: u64, with: With) -> Run {
+    fn each(n: u64, one: impl Fn(u64) -> u64) -> Run {
+        Run::timed(|| (0..n).map(one).sum())
+    }
+    fn waited(request: &Request<u64>) -> u64 {
+        request.submit();
+        *request.wait().expect("nobody cancels, nothing panics")
+    }
+    match with {
+        With::Nothing => each(n, |i| waited(&Request::new(move || work::one(i)))),
+        With::Name => each(n, |i| waited(&Request::builder().name("a name").build(move || work::one(i)))),
+        With::Callback => each(n, |i| {
+            let request = Request::new(move || work::one(i));
+            request.on_finished(|value| _ = black_box(*value));
+            waited(&request)
+        }),
+        With::Deadline => {
+            let limit = Duration::from_secs(3600);
+            each(n, |i| waited(&Request::builder().timeout(limit).build(move || work::one(i))))
+        }
+        With::OwnStack => each(n, |i| waited(&Request::builder().own_stack().build(move || work::one(i)))),
+        With::TimeOut => each(n, |i| {
+            let request = Request::new(move || work::one(i));
+            request.submit();
+            *request.wait_timeout(Duration::from_secs(3600)).expect("it is over in time")
+        }),
+    }
+}
+
 impl Forebear {
     fn turns<const CALLS: u8>(&self, tasks: u64, yields: u64) -> Run {
         let turn = move || {
@@ -307,7 +337,12 @@ impl Rival for Forebear {
                 let small = Runtime::builder().workers(self.workers).stack_size(SMALL_STACK).build();
                 small.expect("forebear's runtime").run(|| ending::cancel_some(among, victims))
             }
+            Load::CancelAt { n, stand } => {
+                let small = Runtime::builder().workers(self.workers).stack_size(SMALL_STACK).build();
+                small.expect("forebear's runtime").run(|| ending::cancel_at(n, stand))
+            }
             Load::Callbacks { n, each } => rt.run(|| ending::callbacks(n, each)),
+            Load::Features { n, with } => rt.run(|| features(n, with)),
             Load::Roots { roots, children } => {
                 Run::timed(|| sum((0..roots).map(|_| rt.spawn(move || root(children))).collect()))
             }

@@ -18,10 +18,11 @@ mod sync;
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// A runtime without its drivers for sockets and time.
+/// A runtime without its drivers for sockets and, unless that is what is measured, time.
 #[derive(Debug)]
 pub struct Tokio {
     runtime: Runtime,
+    workers: usize,
 }
 
 impl Tokio {
@@ -34,7 +35,14 @@ impl Tokio {
     pub fn start(workers: usize) -> Tokio {
         Tokio {
             runtime: Builder::new_multi_thread().worker_threads(workers).build().expect("tokio's runtime"),
+            workers,
         }
+    }
+
+    /// Another one, with the driver for time.
+    fn with_time(&self) -> Tokio {
+        let runtime = Builder::new_multi_thread().worker_threads(self.workers).enable_time().build();
+        Tokio { runtime: runtime.expect("tokio's runtime"), workers: self.workers }
     }
 
     /// Runs the future on a worker; blocks until it is over.
@@ -181,6 +189,7 @@ impl Rival for Tokio {
             }
             Load::Suspended { n, scattered } => self.inside(suspend(n, scattered)),
             Load::Cancel { suspended, queued } => self.inside(ending::cancel_all(suspended, queued)),
+            Load::CancelAt { n, stand } => self.with_time().inside(ending::cancel_at(n, stand)),
             Load::CancelSome { among, victims } => self.inside(ending::cancel_some(among, victims)),
             Load::Callbacks { n, each } => self.inside(ending::callbacks(n, each)),
             Load::Lock { n } => self.inside(sync::alone(n)),

@@ -1,14 +1,17 @@
 //! Requests that are cancelled, and requests that call back.
 
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use forebear::{Request, WaitError, spawn, try_scope};
+use forebear::channel::{Receiver, SendError, Sender, bounded};
+use forebear::sync::{Event, Mutex};
+use forebear::time::sleep;
+use forebear::{Request, WaitError, is_cancelled, spawn, try_scope, yield_now};
 
 use super::pause;
-use crate::load::Run;
+use crate::load::{Run, Stand};
 use crate::work::{self, Over};
 
 /// A request that is over when it is told so; whoever waits for it is suspended. On a stack of its own, so that nobody who
@@ -66,13 +69,109 @@ pub(super) fn cancel_all(suspended: u64, queued: u64) -> Run {
     };
     // Who waits would be demand, for which it would be spared.
     parent.watch().expect_err("it is cancelled");
-    open.store(1, std::sync::atomic::Ordering::Release);
+    open.store(1, Release);
     gate.wait().expect("nobody cancels the gate");
     Run {
         elapsed: *elapsed.get().expect("the parent has run"),
         value: over.load(Relaxed),
         figures: Vec::new(),
     }
+}
+
+/// What the children of [`cancel_at`] stand at.
+struct Standing {
+    /// Somebody has it, until `open`.
+    lock: Mutex<()>,
+    held: AtomicBool,
+    open: AtomicBool,
+    /// Full, and never received from.
+    channel: (Sender<u8>, Receiver<u8>),
+    parked: AtomicU64,
+    /// Those that run begin to go round when all have begun: one that yields lets one unstarted request go first, not all of them.
+    all_there: Event,
+    going: AtomicU64,
+}
+
+impl Standing {
+    /// A child, until it is cancelled.
+    fn stand(&self, stand: Stand, over: Over) {
+        self.parked.fetch_add(1, AcqRel);
+        let cancelled = match stand {
+            Stand::Checks => {
+                let _ = self.all_there.wait();
+                self.going.fetch_add(1, AcqRel);
+                while !is_cancelled() {
+                    // The answer is the check's to give.
+                    let _ = yield_now();
+                }
+                true
+            }
+            Stand::Lock => self.lock.lock_or_cancelled().is_err(),
+            Stand::Channel => matches!(self.channel.0.send(1), Err(SendError::Cancelled(_))),
+            Stand::Sleep => sleep(Duration::from_secs(3600)).is_err(),
+        };
+        if cancelled { drop(over) } else { over.forget() }
+    }
+}
+
+/// A parent with children that all stand at the same cancels itself, and is over when they are.
+pub(super) fn cancel_at(n: u64, stand: Stand) -> Run {
+    let (over, elapsed) = (Over::counter(), Arc::new(OnceLock::new()));
+    let standing = Arc::new(Standing {
+        lock: Mutex::new(()),
+        channel: bounded(1),
+        parked: AtomicU64::new(0),
+        all_there: Event::new(),
+        going: AtomicU64::new(if stand == Stand::Checks { 0 } else { n }),
+        held: AtomicBool::new(false),
+        open: AtomicBool::new(false),
+    });
+    standing.channel.0.send(0).expect("there is room");
+    // Not the parent: who holds a lock and waits for those that stand before it closes a circle.
+    let holder = {
+        let standing = standing.clone();
+        spawn(move || {
+            let guard = standing.lock.lock();
+            standing.held.store(true, Release);
+            while !standing.open.load(Acquire) {
+                pause();
+            }
+            drop(guard);
+        })
+    };
+    while !standing.held.load(Acquire) {
+        pause();
+    }
+    let parent = {
+        let (standing, over, elapsed) = (standing.clone(), over.clone(), elapsed.clone());
+        spawn(move || {
+            let mut start = Instant::now();
+            let ended = try_scope(|s| {
+                for _ in 0..n {
+                    let (standing, over) = (&standing, Over::new(&over));
+                    s.spawn(move || standing.stand(stand, over));
+                }
+                while standing.parked.load(Acquire) < n {
+                    pause();
+                }
+                standing.all_there.set();
+                while standing.going.load(Acquire) < n {
+                    pause();
+                }
+                start = Instant::now();
+                Request::current().expect("this is one").cancel();
+                Ok(())
+            });
+            let _ = elapsed.set(start.elapsed());
+            assert!(matches!(ended, Err(WaitError::Cancelled)));
+        })
+    };
+    // Who waits would be demand, for which it would be spared.
+    parent.watch().expect_err("it is cancelled");
+    standing.open.store(true, Release);
+    holder.wait().expect("nobody cancels the holder");
+    let elapsed = *elapsed.get().expect("the parent has run");
+    Run { elapsed, value: over.load(Relaxed), figures: Vec::new() }
 }
 
 /// Of many that wait, `victims` are cancelled one after the other, each waited for before the next.
@@ -95,7 +194,7 @@ pub(super) fn cancel_some(among: u64, victims: u64) -> Run {
         victim.wait().expect_err("it is cancelled");
     }
     let run = Run { elapsed: start.elapsed(), value: over.load(Relaxed), figures: Vec::new() };
-    open.store(1, std::sync::atomic::Ordering::Release);
+    open.store(1, Release);
     for request in crowd {
         let _ = request.wait();
     }

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use tokio::sync::Notify;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::{Mutex, Notify};
 use tokio::task::{JoinHandle, JoinSet, spawn, yield_now};
+use tokio::time::sleep;
 
-use crate::load::Run;
+use crate::load::{Run, Stand};
 use crate::work::{self, Over};
 
 /// Stands before the gate until it is aborted, by which the future and what it holds are dropped.
@@ -40,6 +42,47 @@ pub(super) async fn cancel_all(suspended: u64, queued: u64) -> Run {
     let start = Instant::now();
     set.shutdown().await;
     Run { elapsed: start.elapsed(), value: over.load(Relaxed), figures: Vec::new() }
+}
+
+/// What the tasks of [`cancel_at`] stand at.
+struct Standing {
+    lock: Mutex<()>,
+    /// Full, and never received from.
+    channel: (Sender<u8>, Receiver<u8>),
+    parked: AtomicU64,
+}
+
+/// Stands there until it is aborted.
+async fn stand_at(standing: Arc<Standing>, stand: Stand, over: Over) {
+    standing.parked.fetch_add(1, AcqRel);
+    match stand {
+        Stand::Checks => loop {
+            yield_now().await;
+        },
+        Stand::Lock => drop(standing.lock.lock().await),
+        Stand::Channel => standing.channel.0.send(1).await.expect("somebody receives"),
+        Stand::Sleep => sleep(Duration::from_secs(3600)).await,
+    }
+    over.forget();
+}
+
+/// `JoinSet::shutdown` of tasks that all stand at the same.
+pub(super) async fn cancel_at(n: u64, stand: Stand) -> Run {
+    let over = Over::counter();
+    let standing =
+        Arc::new(Standing { lock: Mutex::new(()), channel: channel(1), parked: AtomicU64::new(0) });
+    standing.channel.0.send(0).await.expect("there is room");
+    let guard = standing.lock.lock().await;
+    let mut set = JoinSet::new();
+    for _ in 0..n {
+        set.spawn(stand_at(standing.clone(), stand, Over::new(&over)));
+    }
+    all_parked(&standing.parked, n).await;
+    let start = Instant::now();
+    set.shutdown().await;
+    let elapsed = start.elapsed();
+    drop(guard);
+    Run { elapsed, value: over.load(Relaxed), figures: Vec::new() }
 }
 
 /// `AbortHandle::abort`, then the join handle.
