@@ -124,8 +124,10 @@ fn a_worker_lets_go_of_a_task_before_it_looks_for_the_next() {
     }
     gate.open();
     assert_eq!(seen.wait_for(2), [2, 1], "those that have not run yet hold it, and this test");
-    let holds = Arc::clone(&held);
-    pool.wake_up(Box::new(move || drop(holds))).unwrap();
+    let (holds, notes) = (Arc::clone(&held), seen.clone());
+    pool.wake_up(Box::new(move || notes.add(Arc::strong_count(&holds)))).unwrap();
+    // It slept before, too.
+    assert_eq!(seen.wait_for(3)[2], 2);
     until("it sleeps", || pool.states() == [WorkerState::Sleeping]);
     assert_eq!(Arc::strong_count(&held), 1);
     pool.stop();
