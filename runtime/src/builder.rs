@@ -59,8 +59,8 @@ impl RequestBuilder {
     }
 
     /// For how long it may take, from when it is made, on the clock of its runtime: then it is aborted, with
-    /// [`CancelReason::Deadline`](crate::CancelReason::Deadline), whoever waits for it. That is a [`deadline`](Self::deadline); of two the nearer one counts. A duration that leads farther than
-    /// time can be told is no limit.
+    /// [`CancelReason::Deadline`], whoever waits for it. That is a [`deadline`](Self::deadline); of two the nearer one counts. A
+    /// duration that leads farther than time can be told is no limit.
     ///
     /// ```
     /// use std::time::Duration;
@@ -75,11 +75,12 @@ impl RequestBuilder {
     }
 
     /// By when it has to be over, on the clock of its runtime (`forebear::time::now()`): then it is aborted, with
-    /// [`CancelReason::Deadline`](crate::CancelReason::Deadline), whoever waits for it, submitted or not. One that is past when the request is made ends it there and then.
+    /// [`CancelReason::Deadline`], whoever waits for it, submitted or not. One that is past when the request is made ends it there
+    /// and then.
     ///
     /// The abort spreads as any does: to what the request has made, each spared while somebody wants it who is not cancelled. So
     /// children inherit it, also those that outlive their parent; of several the nearest counts. A
-    /// [`detached`](Self::detached) one has no parent to inherit from. In a [`shield`](crate::shield) it is held back. It is
+    /// [`detached`](Self::detached) one has no parent to inherit from. In a [`shield`](fn@crate::shield) it is held back. It is
     /// part of the order: among roots of one priority those with a deadline go first, the nearest before all. A child's never
     /// orders.
     ///

@@ -36,13 +36,13 @@ use crate::request::Request;
 use crate::shared::Shared;
 
 /// A client of expiration timers for requests: who acquires is the current request, and one that has a timer when that expires is aborted
-/// with [`CancelReason::Expired`](crate::CancelReason::Expired).
+/// with [`CancelReason::Expired`].
 ///
 /// It needs no server: the timers run on the clock and the timer thread of the request's runtime. That marks the request though every
 /// worker thread is stuck in a computation; what waits goes on at once, and what computes learns of it by
 /// [`is_cancelled`](crate::is_cancelled). A request that neither waits nor asks is not ended by this: for that there are processes.
 ///
-/// All that is told of an abort holds: it spreads to what the request has made, a [`shield`](crate::shield) holds it back, and the
+/// All that is told of an abort holds: it spreads to what the request has made, a [`shield`](fn@crate::shield) holds it back, and the
 /// first of several reasons stays. Of several timers of one request the first that expires ends it; the others go with it. One
 /// that is not released, since its guard was forgotten, goes with its request.
 ///

@@ -38,7 +38,7 @@ use crate::wait;
 ///
 /// Inside, the region is the current request, a child of the caller's with the name `timeout`; what is made in it is its child and
 /// inherits its limit, also if it outlives the region. Of nested regions the nearest limit counts. In a
-/// [`shield`](crate::shield) inside, the limit is held back; a region inside a shield has its own. A `limit` of zero runs
+/// [`shield`](fn@crate::shield) inside, the limit is held back; a region inside a shield has its own. A `limit` of zero runs
 /// nothing, and one that leads farther than time can be told is none.
 ///
 /// A cancellation point: a caller who is cancelled meanwhile is told that.

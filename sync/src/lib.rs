@@ -15,7 +15,7 @@
 //! | hand something to somebody else | [`channel`] |
 //! | wait for the first of several | [`select!`] |
 //! | let some time pass | [`sleep()`], [`sleep_until`]; [`now`] tells the time that they go by |
-//! | do something again and again | [`interval`] |
+//! | do something again and again | [`interval()`] |
 //!
 //! # How the waiters stand
 //!
