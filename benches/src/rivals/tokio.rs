@@ -15,13 +15,15 @@ use crate::work::{self, Memory};
 
 mod ending;
 mod sync;
+mod time;
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// A runtime without its drivers for sockets and time.
+/// A runtime without its drivers for sockets and, unless that is what is measured, time.
 #[derive(Debug)]
 pub struct Tokio {
     runtime: Runtime,
+    workers: usize,
 }
 
 impl Tokio {
@@ -34,7 +36,14 @@ impl Tokio {
     pub fn start(workers: usize) -> Tokio {
         Tokio {
             runtime: Builder::new_multi_thread().worker_threads(workers).build().expect("tokio's runtime"),
+            workers,
         }
+    }
+
+    /// Another one, with the driver for time.
+    fn with_time(&self) -> Tokio {
+        let runtime = Builder::new_multi_thread().worker_threads(self.workers).enable_time().build();
+        Tokio { runtime: runtime.expect("tokio's runtime"), workers: self.workers }
     }
 
     /// Runs the future on a worker; blocks until it is over.
@@ -190,6 +199,9 @@ impl Rival for Tokio {
             Load::PingPong { n, across } => sync::ping_pong_across(n, across),
             Load::Mpsc { senders, each, capacity } => self.inside(sync::mpsc(senders, each, capacity)),
             Load::Oneshot { n, spawned } => self.inside(sync::oneshots(n, spawned)),
+            Load::Timer { tasks, each, standing } => self.timers(tasks, each, standing),
+            Load::Timeouts { n } => self.met(n),
+            Load::Sleepers { n, spread_ms } => self.sleepers(n, spread_ms),
             Load::Depth { levels } => self.inside(Run::timed_async(nested(levels))),
             Load::TreeDog { tasks } => self.inside(Run::timed_async(async move {
                 sum((0..tasks).map(|index| spawn(async move { work::image::task(index) })).collect()).await
