@@ -10,6 +10,7 @@
 //! picks it is *due*, and whether something unstarted has to be started first: several that poll by turns must not keep
 //! each other from the root that all of them poll for. From then on it competes like the rest.
 
+use forebear_context::context::Context;
 use forebear_context::shim::atomic::Ordering;
 use std::cmp::Ordering as Order;
 use std::collections::binary_heap::PeekMut;
@@ -18,6 +19,7 @@ use std::ptr::NonNull;
 
 use forebear_context::lineage::{Lineage, NO_KEY};
 
+use crate::carrier::Carrier;
 use crate::shared::ORDERED;
 use crate::strand::Strand;
 
@@ -358,6 +360,15 @@ pub(crate) fn prefetch_left(strand: *const Strand) {
     let at = strand.wrapping_add(1).cast::<u8>();
     for line in 0..size_of::<Strand>().div_ceil(64) + PARKED_LINES {
         fetch(at.wrapping_sub(line * 64));
+    }
+}
+
+/// Fetches what is needed to end a carrier's wait and to bring it to its worker.
+#[inline(always)]
+pub(crate) fn prefetch_control(context: NonNull<Context>) {
+    let at = context.as_ptr().cast::<u8>();
+    for line in 0..size_of::<Carrier>().div_ceil(64) {
+        fetch(at.wrapping_add(line * 64));
     }
 }
 
