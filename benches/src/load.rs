@@ -291,6 +291,30 @@ pub enum Load {
         /// By a task made for it; else by the one that receives, just before.
         spawned: bool,
     },
+    /// `tasks` tasks arm `each` timers each, an hour off and more, and take them back: each before the next is armed, or all
+    /// after all are armed. An operation is a timer armed and taken back.
+    Timer {
+        /// How many tasks.
+        tasks: u64,
+        /// How many timers each.
+        each: u64,
+        /// Whether all of a task's stand before the first is taken back.
+        standing: bool,
+    },
+    /// As [`PingPong`](Load::PingPong) on one worker, and each wait has a time-out of an hour. An operation is a round trip: two
+    /// waits that others end in time.
+    Timeouts {
+        /// How many round trips.
+        n: u64,
+    },
+    /// `n` tasks sleep until an instant that comes when all of them sleep: the same for all, or spread evenly, in no order. An
+    /// operation is a sleeper woken and over, from the last instant on. How late each of them goes on is in the figures.
+    Sleepers {
+        /// How many tasks.
+        n: u64,
+        /// Over how many milliseconds their instants are spread.
+        spread_ms: u64,
+    },
 }
 
 impl Load {
@@ -316,6 +340,8 @@ impl Load {
             Load::Idle { .. } => 1,
             Load::Growth { .. } => work::ITEMS,
             Load::Wake { n, .. } => n,
+            Load::Timer { tasks, each, .. } => tasks * each,
+            Load::Timeouts { n } | Load::Sleepers { n, .. } => n,
         }
     }
 
@@ -368,6 +394,9 @@ impl Load {
             Load::Wake { n, pause } => Load::Wake { n: n.min(5), pause },
             Load::Growth { of: of @ Grows::Workers(_), .. } => Load::Growth { of, up_to: 4 },
             Load::Growth { of, up_to } => Load::Growth { of, up_to: up_to.min(1_000) },
+            Load::Timer { tasks, each, standing } => Load::Timer { tasks, each: each.min(1_000), standing },
+            Load::Timeouts { n } => Load::Timeouts { n: n.min(100) },
+            Load::Sleepers { n, spread_ms } => Load::Sleepers { n: n.min(1_000), spread_ms },
             whole @ (Load::Coarse { .. } | Load::Depth { .. }) => whole,
         }
     }
@@ -383,10 +412,17 @@ impl Load {
         matches!(self, Load::Coarse { arms } if arms < 20)
     }
 
-    /// Whether one run a process is all that makes sense: memory is measured, or the machine is filled.
+    /// Whether one run a process is all that makes sense: memory is measured, the machine is filled, or it takes as long as it takes.
     #[must_use]
     pub fn is_single_shot(self) -> bool {
-        matches!(self, Load::Suspended { .. } | Load::Depth { .. } | Load::Idle { .. } | Load::Growth { .. })
+        matches!(
+            self,
+            Load::Suspended { .. }
+                | Load::Depth { .. }
+                | Load::Idle { .. }
+                | Load::Growth { .. }
+                | Load::Sleepers { .. }
+        )
     }
 }
 

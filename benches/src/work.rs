@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use crate::load::Run;
+
 pub mod forest;
 pub mod idle;
 pub mod image;
@@ -134,6 +136,9 @@ pub const FIGURES: &[&str] = &[
     idle::SWITCHES,
     idle::WAKER,
     idle::P99,
+    LATE[0],
+    LATE[1],
+    LATE[2],
     WORST,
     "at 1",
     "at 2",
@@ -167,6 +172,9 @@ pub fn at(n: u64) -> Option<&'static str> {
     FIGURES.iter().find(|known| **known == name).copied()
 }
 
+/// The names of the figures of [`late`].
+pub const LATE: [&str; 3] = ["p50 us late", "p99 us late", "us late at most"];
+
 /// What the process holds.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Memory {
@@ -196,4 +204,56 @@ impl Memory {
         let create = create.as_nanos() as f64 / n as f64;
         MEMORY.into_iter().zip([resident + tables, tables, create]).collect()
     }
+}
+
+/// How far off the timers of [`Load::Timer`](crate::Load::Timer) and [`Load::Timeouts`](crate::Load::Timeouts) are.
+pub const HOUR: Duration = Duration::from_secs(3600);
+
+/// How long after now the `i`th timer of many is due: an hour and up to a minute, in no order.
+#[inline]
+#[must_use]
+pub fn far(i: u64) -> Duration {
+    HOUR + Duration::from_nanos(scattered(i) % 60_000_000_000)
+}
+
+/// A number that tells nothing of its neighbours.
+#[inline]
+fn scattered(i: u64) -> u64 {
+    i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 8
+}
+
+/// The instants of [`Load::Sleepers`](crate::Load::Sleepers), of which the first comes when all have had time to fall asleep.
+///
+/// # Panics
+///
+/// If there are none.
+#[must_use]
+pub fn instants(n: u64, spread_ms: u64) -> Vec<Instant> {
+    // What a fresh stack takes, and some.
+    let first = Instant::now() + Duration::from_millis(20) + Duration::from_micros(10) * n as u32;
+    let step = Duration::from_millis(spread_ms).as_nanos() as u64 / n;
+    let mut order: Vec<u64> = (0..n).collect();
+    order.sort_by_key(|i| scattered(*i));
+    order.into_iter().map(|place| first + Duration::from_nanos(place * step)).collect()
+}
+
+/// What a sleeper answers: how late it is, in nanoseconds.
+///
+/// # Panics
+///
+/// If it is early.
+#[must_use]
+pub fn lateness(due: Instant) -> u64 {
+    Instant::now().checked_duration_since(due).expect("a sleeper woke early").as_nanos() as u64
+}
+
+/// What all the sleepers have answered, made a run: from the last instant on.
+#[must_use]
+pub fn late(due: &[Instant], mut late: Vec<u64>) -> Run {
+    let end = Instant::now();
+    let elapsed = due.iter().max().map_or(Duration::ZERO, |last| end - *last);
+    late.sort_unstable();
+    let at = |share: f64| late[((late.len() - 1) as f64 * share).round() as usize] as f64 / 1e3;
+    let figures = LATE.into_iter().zip([0.5, 0.99, 1.0].map(at)).collect();
+    Run { elapsed, value: late.len() as u64, figures }
 }

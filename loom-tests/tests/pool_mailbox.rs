@@ -4,7 +4,7 @@
 
 use std::ptr::NonNull;
 
-use forebear_context::shim::atomic::AtomicPtr;
+use forebear_context::shim::atomic::{AtomicPtr, Ordering};
 use forebear_context::shim::thread;
 use forebear_context::shim::{Arc, UnsafeCell};
 use forebear_pool::{Linked, Mailbox, Signals, Supply, Worker};
@@ -57,16 +57,33 @@ impl Post {
 
     /// Sends a letter, and wakes the owner if the mailbox says so.
     fn send(&self, text: u32) {
-        let letter =
-            Box::new(Letter { link: AtomicPtr::new(std::ptr::null_mut()), text: UnsafeCell::new(0) });
-        // Written apart from the allocation, so that the model tracks it.
-        // SAFETY: the letter is ours alone until it is pushed.
-        letter.text.with_mut(|cell| unsafe { *cell = text });
         // SAFETY: fresh from a box, in no mailbox, alive until `open` has it from the mailbox.
-        if unsafe { self.mailbox.push(NonNull::from(Box::leak(letter))) } {
+        if unsafe { self.mailbox.push(written(text)) } {
             self.signals.wake(0);
         }
     }
+
+    /// Sends two by one push.
+    fn send_chain(&self, earlier: u32, later: u32) {
+        let (earlier, later) = (written(earlier), written(later));
+        // SAFETY: as in `send`; linked as they are to arrive.
+        let was_empty = unsafe {
+            Letter::link(later).store(earlier.as_ptr(), Ordering::Relaxed);
+            self.mailbox.push_chain(later, earlier)
+        };
+        if was_empty {
+            self.signals.wake(0);
+        }
+    }
+}
+
+/// A letter that nobody else knows of.
+fn written(text: u32) -> NonNull<Letter> {
+    let letter = Box::new(Letter { link: AtomicPtr::new(std::ptr::null_mut()), text: UnsafeCell::new(0) });
+    // Written apart from the allocation, so that the model tracks it.
+    // SAFETY: the letter is ours alone until it is pushed.
+    letter.text.with_mut(|cell| unsafe { *cell = text });
+    NonNull::from(Box::leak(letter))
 }
 
 fn open(letter: NonNull<Letter>) -> u32 {
@@ -121,6 +138,32 @@ fn letters_of_one_sender_arrive_in_order() {
         for text in 1..=3 {
             post.send(text);
         }
+        owner.join().unwrap();
+    });
+}
+
+/// Several by one exchange: they arrive together, in order, and the owner is woken.
+#[test]
+fn a_chain_arrives_whole_beside_another_letter() {
+    loom::model(|| {
+        let post = Post::new();
+        let owner = {
+            let post = Arc::clone(&post);
+            thread::spawn(move || {
+                let worker = Worker::attach(post, 0);
+                let mut texts = Vec::new();
+                while texts.len() < 3 {
+                    texts.extend(worker.idle().unwrap());
+                }
+                assert!(texts == [1, 2, 3] || texts == [3, 1, 2], "{texts:?}");
+            })
+        };
+        let other = {
+            let post = Arc::clone(&post);
+            thread::spawn(move || post.send(3))
+        };
+        post.send_chain(1, 2);
+        other.join().unwrap();
         owner.join().unwrap();
     });
 }

@@ -91,16 +91,29 @@ impl<T: Linked> Mailbox<T> {
     ///
     /// `item` points to a live item that is in no mailbox, and stays alive until an [`Arrived`] has handed it over.
     /// Items of a type that is not `Send` must not be pushed from a thread other than the owner's.
+    #[inline]
     #[must_use = "who pushes into an empty mailbox has to wake its owner"]
     pub unsafe fn push(&self, item: NonNull<T>) -> bool {
+        // SAFETY: by the caller's promise; a chain of one has no links of its own.
+        unsafe { self.push_chain(item, item) }
+    }
+
+    /// Puts several items in by one exchange, as if they were pushed one after the other: the earliest first, and each later one's link
+    /// says which came before it, down to the earliest. Answers as [`push`](Self::push) does, for all of them.
+    ///
+    /// # Safety
+    ///
+    /// As [`push`](Self::push), for each item of the chain; `earliest` is reached from `latest` by links.
+    #[must_use = "who pushes into an empty mailbox has to wake its owner"]
+    pub unsafe fn push_chain(&self, latest: NonNull<T>, earliest: NonNull<T>) -> bool {
         // SAFETY: live, by the caller's promise; ours alone until the exchange.
-        let link = unsafe { T::link(item) };
+        let link = unsafe { T::link(earliest) };
         let release = if cfg!(mutant = "mailbox_push_relaxed") { Relaxed } else { AcqRel };
         let mut head = self.head.load(Relaxed);
         loop {
             link.store(head, Relaxed);
-            match self.head.compare_exchange_weak(head, item.as_ptr(), release, Relaxed) {
-                // From here on `item` may be gone.
+            match self.head.compare_exchange_weak(head, latest.as_ptr(), release, Relaxed) {
+                // From here on the items may be gone.
                 Ok(_) => return head.is_null() && !cfg!(mutant = "mailbox_never_says_empty"),
                 Err(other) => head = other,
             }
@@ -109,6 +122,12 @@ impl<T: Linked> Mailbox<T> {
 
     /// Takes everything that is in, in order of arrival.
     pub fn take_all(&self) -> Arrived<T> {
+        let latest = self.take_latest_first();
+        Arrived { next: reversed(latest.next) }
+    }
+
+    /// Takes everything that is in, the latest first: so each item's link is read once, and none is written.
+    pub fn take_latest_first(&self) -> Arrived<T> {
         #[cfg(not(mutant = "mailbox_take_two_steps"))]
         let latest = self.head.swap(null_mut(), AcqRel);
         #[cfg(mutant = "mailbox_take_two_steps")]
@@ -117,7 +136,7 @@ impl<T: Linked> Mailbox<T> {
             self.head.store(null_mut(), std::sync::atomic::Ordering::Release);
             latest
         };
-        Arrived { next: reversed(latest) }
+        Arrived { next: latest }
     }
 
     /// Whether there was nothing in it a moment ago.
@@ -152,7 +171,7 @@ impl<T: Linked> fmt::Debug for Mailbox<T> {
     }
 }
 
-/// What was in a [`Mailbox`], in order of arrival. Whatever is not taken from it is leaked, not lost: the items stay
+/// What was in a [`Mailbox`]. Whatever is not taken from it is leaked, not lost: the items stay
 /// alive, and nothing points to them.
 #[must_use = "the items that are not taken from it are leaked"]
 pub struct Arrived<T: Linked> {

@@ -41,6 +41,7 @@ use crate::header::Header;
 use crate::no_suspend;
 use crate::owner;
 use crate::parked;
+use crate::ready;
 use crate::shared::Shared;
 use crate::stack::slab::Slot;
 use crate::strand::{self, BEHIND_CONTEXT, LEFT_PARKED, LEFT_UNWINDING, Strand};
@@ -295,9 +296,128 @@ unsafe fn let_go_on(carrier: NonNull<Carrier>) {
     if strand::get().is_some_and(|here| ptr::eq(here.worker, worker)) {
         worker.make_ready(NonNull::from(&this.strand));
     } else {
-        let key = this.strand.urgency.load(Ordering::Relaxed);
-        // SAFETY: K2: settled by us, so it is in no queue.
-        if unsafe { worker.post.mailbox.push(carrier) } {
+        Chain::of(carrier, worker).send();
+    }
+}
+
+/// Whether the context is a carrier's, whose memory stays (K3).
+pub(crate) fn is_carriers(context: &Context) -> bool {
+    ptr::eq(context.table(), &TABLE)
+}
+
+/// The number of a carrier's worker.
+///
+/// # Safety
+///
+/// The context is a carrier's.
+pub(crate) unsafe fn worker_of(context: &Context) -> usize {
+    // SAFETY: by contract; K1.
+    unsafe { (*strand_of(context).worker).index }
+}
+
+/// Carriers whose waits one thread ends one after the other, with one cause. They are brought to their workers in pieces, so that
+/// what they need from memory is fetched for many at a time, and each worker is written to and woken once a piece.
+pub(crate) struct Going {
+    cause: Cause,
+    some: [MaybeUninit<(NonNull<Carrier>, Ticket)>; Going::PIECE],
+    len: usize,
+}
+
+impl Going {
+    /// As many as a processor may have misses outstanding, about.
+    const PIECE: usize = 16;
+
+    /// None yet.
+    pub(crate) fn new(cause: Cause) -> Going {
+        Going { cause, some: [const { MaybeUninit::uninit() }; Going::PIECE], len: 0 }
+    }
+
+    /// The wait that `ticket` names ends soon, at the latest when this is dropped, unless it is over.
+    ///
+    /// # Safety
+    ///
+    /// The context is a carrier's, and its slab stays mapped until this is dropped.
+    #[inline]
+    pub(crate) unsafe fn add(&mut self, context: NonNull<Context>, ticket: Ticket) {
+        ready::prefetch_control(context);
+        // SAFETY: by contract.
+        self.some[self.len].write((unsafe { Carrier::of(context) }, ticket));
+        self.len += 1;
+        if self.len == Going::PIECE {
+            self.go();
+        }
+    }
+
+    /// Ends them now.
+    #[inline(never)]
+    pub(crate) fn go(&mut self) {
+        let here = strand::get().map_or(ptr::null(), |here| here.worker);
+        let mut chain: Option<Chain<'_>> = None;
+        for one in &self.some[..mem::take(&mut self.len)] {
+            // SAFETY: the first `len` are written.
+            let (carrier, ticket) = unsafe { one.assume_init() };
+            // SAFETY: K3.
+            let this = unsafe { carrier.as_ref() };
+            if !this.context.settle(ticket, self.cause) {
+                continue;
+            }
+            if this.strand.worker == here {
+                // SAFETY: settled by us.
+                unsafe { let_go_on(carrier) };
+                continue;
+            }
+            match &mut chain {
+                Some(chain) if ptr::eq(chain.worker, this.strand.worker) => chain.append(carrier),
+                other => {
+                    if let Some(chain) = other.take() {
+                        chain.send();
+                    }
+                    // SAFETY: K1; its worker's record is there while its wait goes on, and until all are sent.
+                    *other = Some(Chain::of(carrier, unsafe { &*this.strand.worker }));
+                }
+            }
+        }
+        if let Some(chain) = chain {
+            chain.send();
+        }
+    }
+}
+
+impl Drop for Going {
+    fn drop(&mut self) {
+        self.go();
+    }
+}
+
+/// Carriers of one worker, linked as its mailbox takes them.
+struct Chain<'a> {
+    worker: &'a Worker,
+    latest: NonNull<Carrier>,
+    earliest: NonNull<Carrier>,
+    /// The most urgent one's.
+    key: u64,
+}
+
+impl<'a> Chain<'a> {
+    /// K2: the caller has settled its wait, so it is in no queue. So for [`append`](Self::append).
+    fn of(carrier: NonNull<Carrier>, worker: &'a Worker) -> Chain<'a> {
+        // SAFETY: K3.
+        let key = unsafe { carrier.as_ref() }.strand.urgency.load(Ordering::Relaxed);
+        Chain { worker, latest: carrier, earliest: carrier, key }
+    }
+
+    fn append(&mut self, carrier: NonNull<Carrier>) {
+        // SAFETY: K3.
+        let this = unsafe { carrier.as_ref() };
+        this.link.store(self.latest.as_ptr(), Ordering::Relaxed);
+        self.latest = carrier;
+        self.key = self.key.min(this.strand.urgency.load(Ordering::Relaxed));
+    }
+
+    fn send(self) {
+        let (worker, key) = (self.worker, self.key);
+        // SAFETY: K2, K3; linked by `append`.
+        if unsafe { worker.post.mailbox.push_chain(self.latest, self.earliest) } {
             worker.shared().wake(worker.index);
         }
         if key < worker.post.running.load(Ordering::Relaxed) {
@@ -346,8 +466,11 @@ unsafe fn arm(context: &Context, ticket: Ticket, at: Instant) -> Alarm {
 }
 
 unsafe fn disarm(context: &Context, alarm: Alarm) {
-    // SAFETY: by the table.
-    unsafe { shared(context) }.deadlines.disarm(alarm);
+    // Whoever timed it out has taken the entry out, and the memory stays (K3): no need to wait until the timer has done with it.
+    if context.cause() != Cause::TimedOut {
+        // SAFETY: by the table.
+        unsafe { shared(context) }.deadlines.disarm(alarm);
+    }
 }
 
 unsafe fn wait_for_owner(

@@ -7,9 +7,9 @@
 //! * **arm**, **disarm**: to put an entry in, to take it back.
 //! * **fire**: to take what is due out and do it. Never runs user code.
 //! * **keeper**: who fires.
-//! * **container**: a timing wheel ([`forebear_timer`]), behind one lock. It tells the earliest instant exactly, and what is due at one
-//!   instant comes out in order of arming. Arming and disarming take the same time however many are armed, and allocate nothing
-//!   unless there are more than ever.
+//! * **shards**: where entries are ([`crate::alarms`]): a timing wheel for each worker's waits, and one for requests and whatever else
+//!   comes, each behind a lock of its own; a single one if the clock jumps. What is due at one instant in one shard comes out in order
+//!   of arming. Arming and disarming take the same time however many are armed.
 //!
 //! # Who keeps the time
 //!
@@ -18,10 +18,10 @@
 //! | moves by itself | the timer thread | that thread, which blocks no longer than that |
 //! | stands still between jumps | whoever moves it, before the move returns | the same |
 //!
-//! The timer thread is started with the first entry, and sleeps until the earliest is due; it is told when an earlier one
-//! is armed, not when one is disarmed: then it wakes once for nothing. A clock answers by [`Clock::subscribe`] which kind
+//! The timer thread is started with the first entry, and sleeps until the earliest is due, to the nanosecond as far as the system can; it is
+//! told when an earlier one is armed, not when one is disarmed: then it wakes at most once for all of a shard that are gone. A clock answers by [`Clock::subscribe`] which kind
 //! it is; on one that jumps there is no thread at all, so a test that moves its clock knows that what was due has been
-//! woken. If the system refuses the thread, each further arm tries again, and meanwhile workers that have nothing to do
+//! woken. If the system refuses the thread, who arms next before all others of a shard tries again, and meanwhile workers that have nothing to do
 //! keep the time ([`before_sleep`](Deadlines::before_sleep)): late under load, never lost.
 //!
 //! # The races
@@ -35,17 +35,22 @@
 //! disarming takes that lock. Either it finds the entry, and nobody else ever will; or the entry has been taken out, and
 //! the unpark is over. Whoever has disarmed, whatever the answer, is rid of the timer.
 //!
+//! A carrier's memory stays, and a ticket is of one wait. So who was timed out on one need not ask for the lock: its entry is
+//! out, and whatever the timer still does with the carrier is to bring it to its worker.
+//!
 //! *Arming against a jump.* The clock shows the new time before it calls anybody, and firing takes the lock. Who arms on a
 //! clock that jumps looks at it once more after the entry is in: either the jump's call finds the entry, or it had the
 //! lock earlier, so the clock shows the new time to that look.
 //!
 //! *Arming against firing.* Who arms has looked at the clock before it takes the lock, and others may have fired later instants
-//! meanwhile. Then the entry is late: it comes out before all that is later, behind what was late already.
+//! meanwhile. Then the entry is late: it comes out before all that is later, behind what was late already. On a clock that moves by
+//! itself the clock is read only by who arms before all others of its shard; anybody else's instant is behind one that the timer
+//! thread has in view, and is taken out with it if it is past.
 //!
-//! *Arming against the timer thread's sleep.* Both hold the lock, and the thread leaves word there until when it sleeps.
+//! *Arming against the timer thread's sleep.* [`crate::alarms`] has the argument.
 //!
 //! *A request's deadline, or timer, against its end.* Aborting is too much to do under a lock: it takes other locks, and who ends a
-//! request disarms. So a request's entry is taken out under the lock, and fired without it. It owns a link, hence the
+//! request disarms. So a request's entry is taken out under the lock of its shard, and fired without it. It owns a link, hence the
 //! header is there; whether anything is left to abort, the request's word decides ([`crate::due`]).
 //!
 //! # The end
@@ -56,12 +61,13 @@
 //!
 //! # Invariants
 //!
-//! * **T1** An entry is in the container, or is being fired by whoever took it out, or is over.
-//! * **T2** The context of a wait's entry is valid until `disarm` has returned for it.
-//! * **T3** A wait's entry is taken out and fired under one hold of the lock.
+//! * **T1** An entry is in a shard, or is being fired by whoever took it out, or is over.
+//! * **T2** The context of a wait's entry is valid until `disarm` has returned for it, or it is a carrier's, whose memory stays until after
+//!   `close`.
+//! * **T3** A wait's entry is taken out and fired under one hold of its shard's lock; several are fired together before it is given up.
 //! * **T4** A request's entry owns a link of its header. Whoever takes the entry out owns the link.
-//! * **T5** While the lock is held nothing is called but `unpark`, whose own locks (a foreign context's, a parker's) are
-//!   held by nobody who asks for this one, what raises attention words, and the `now` of a clock without jumps, which waits for nothing.
+//! * **T5** While a shard's lock is held nothing is called but `unpark`, whose own locks (a foreign context's, a parker's) are
+//!   held by nobody who asks for this one, the waking of workers, what raises attention words, and the `now` of a clock without jumps, which waits for nothing.
 
 use std::fmt;
 use std::io;
@@ -75,10 +81,11 @@ use forebear_context::context::{Alarm, Cause, Context, Ticket, unpark};
 use forebear_context::error::CancelReason;
 use forebear_context::shim::atomic::{AtomicBool, AtomicUsize, Ordering};
 use forebear_context::shim::thread::{Builder, JoinHandle};
-use forebear_context::shim::{Arc, Condvar, Mutex, MutexGuard, time};
-use forebear_timer::{Key, Wheel};
+use forebear_context::shim::{Arc, Mutex, MutexGuard, time};
 
+use crate::alarms::{self, Fire, Fired, Refused, Shards};
 use crate::cancel;
+use crate::carrier::{self, Going};
 use crate::driver::Driven;
 use crate::header::Header;
 use crate::hooks;
@@ -87,7 +94,7 @@ use crate::strand::{self, Strand};
 #[cfg(test)]
 mod tests;
 
-/// How many entries are fired under one hold of the lock, so that those who arm and disarm are not kept waiting.
+/// How many entries are fired under one hold of a lock, so that those who arm and disarm are not kept waiting.
 const BATCH: usize = 128;
 
 /// See the module head.
@@ -99,10 +106,9 @@ struct Inner {
     jumps: bool,
     /// The name of the timer thread.
     name: String,
-    state: Mutex<State>,
-    /// Told to the timer thread: an earlier entry is there, or the end.
-    told: Condvar,
-    /// How many requests are armed. Written under the lock.
+    shards: Shards<Entry>,
+    thread: Mutex<Thread>,
+    /// How many requests are armed. Raised under the lock of their shard.
     requests: AtomicUsize,
     /// The timer thread could not be started: workers keep the time.
     unattended: AtomicBool,
@@ -110,26 +116,17 @@ struct Inner {
     refuse_thread: AtomicBool,
 }
 
-struct State {
-    /// Those of one instant fire in order of arming.
-    entries: Wheel<Entry>,
-    sleep: Sleep,
-    thread: Option<JoinHandle<()>>,
+/// What is to be given up at the end.
+#[derive(Default)]
+struct Thread {
+    handle: Option<JoinHandle<()>>,
     subscription: Option<Subscription>,
-    closed: bool,
-}
-
-/// What the timer thread does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Sleep {
-    /// It will look before it sleeps, or there is no thread.
-    Awake,
-    Until(Instant),
-    UntilTold,
 }
 
 enum Entry {
     Wait(NonNull<Context>, Ticket),
+    /// The wait of a carrier, whose memory stays.
+    Carrier(NonNull<Context>, Ticket),
     /// With a link (T4).
     Request(NonNull<Header>),
     /// An expiration timer of a request that runs ([`crate::expiry`]). With a link (T4).
@@ -141,8 +138,8 @@ enum Entry {
 unsafe impl Send for Entry {}
 
 impl Deadlines {
-    /// Nothing armed, on `clock`, for the runtime of that name.
-    pub(crate) fn new(clock: Arc<dyn Clock>, runtime: &str) -> Deadlines {
+    /// Nothing armed, on `clock`, for the runtime of that name with so many workers.
+    pub(crate) fn new(clock: Arc<dyn Clock>, runtime: &str, workers: usize) -> Deadlines {
         Deadlines(Arc::new_cyclic(|inner| {
             let inner: Weak<Inner> = inner.clone();
             let subscription = clock.subscribe(Box::new(move |now| {
@@ -151,18 +148,14 @@ impl Deadlines {
                     inner.fire_due(now);
                 }
             }));
+            let jumps = subscription.is_some();
+            let shards = if jumps { 1 } else { workers.clamp(1, alarms::MOST - 1) + 1 };
             Inner {
                 clock,
-                jumps: subscription.is_some(),
+                jumps,
                 name: format!("{runtime} timer"),
-                state: Mutex::new(State {
-                    entries: Wheel::new(time::now()),
-                    sleep: Sleep::Awake,
-                    thread: None,
-                    subscription,
-                    closed: false,
-                }),
-                told: Condvar::new(),
+                shards: Shards::new(shards, time::now()),
+                thread: Mutex::new(Thread { handle: None, subscription }),
                 requests: AtomicUsize::new(0),
                 unattended: AtomicBool::new(false),
                 #[cfg(test)]
@@ -187,10 +180,15 @@ impl Deadlines {
     /// # Safety
     ///
     /// T2: the context stays valid until the answer was given to [`disarm`](Self::disarm) and that has returned.
-    #[cold]
-    #[inline(never)]
+    #[inline]
     pub(crate) unsafe fn arm(&self, at: Instant, context: NonNull<Context>, ticket: Ticket) -> Alarm {
-        self.0.arm(at, Entry::Wait(context, ticket), || ())
+        // SAFETY: by contract.
+        let stays = carrier::is_carriers(unsafe { context.as_ref() });
+        self.0.arm(
+            at,
+            if stays { Entry::Carrier(context, ticket) } else { Entry::Wait(context, ticket) },
+            || (),
+        )
     }
 
     /// Sees to it that the request's deadline comes at `at`, or before this returns if that is past. See [`cancel::limit_comes`].
@@ -244,12 +242,12 @@ impl Deadlines {
 
     /// How many entries there are.
     pub(crate) fn armed(&self) -> usize {
-        self.0.lock().entries.len()
+        self.0.shards.armed()
     }
 
     /// When the earliest entry is due.
     pub(crate) fn next(&self) -> Option<Instant> {
-        self.0.lock().entries.earliest()
+        self.0.shards.earliest()
     }
 
     /// Whether workers keep the time, since there is no timer thread.
@@ -275,22 +273,15 @@ impl Deadlines {
     /// The end; see the module head. Idempotent.
     pub(crate) fn close(&self) {
         let mut requests = Vec::new();
-        let (thread, subscription) = {
-            let mut state = self.0.lock();
-            state.closed = true;
-            self.0.told.notify_one();
-            self.0.requests.store(0, Ordering::Relaxed);
-            for entry in state.entries.take_all() {
-                match entry {
-                    Entry::Wait(..) => give_up(entry),
-                    Entry::Request(_) | Entry::Expiry(_) => requests.push(entry),
-                }
-            }
-            (state.thread.take(), state.subscription.take())
-        };
+        self.0.requests.store(0, Ordering::Relaxed);
+        self.0.shards.close(|entry| match entry {
+            Entry::Wait(..) | Entry::Carrier(..) => give_up(entry),
+            Entry::Request(_) | Entry::Expiry(_) => requests.push(entry),
+        });
+        let Thread { handle, subscription } = std::mem::take(&mut *self.0.lock_thread());
         drop(subscription);
         requests.into_iter().for_each(give_up);
-        if let Some(thread) = thread {
+        if let Some(thread) = handle {
             // It has no panics of its own to tell of: it aborts.
             let _ = thread.join();
         }
@@ -301,8 +292,7 @@ impl Deadlines {
     /// # Safety
     ///
     /// As [`arm`](Self::arm); on the context's own stack.
-    #[cold]
-    #[inline(never)]
+    #[inline(always)]
     unsafe fn keep_for(&self, at: Instant, context: &Context, ticket: Ticket) -> Alarm {
         let foreign = strand::get().and_then(Strand::worker).is_none();
         if foreign && !self.0.jumps {
@@ -323,15 +313,11 @@ impl Drop for Deadlines {
 
 impl fmt::Debug for Deadlines {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (armed, next, sleep) = {
-            let mut state = self.0.lock();
-            (state.entries.len(), state.entries.earliest(), state.sleep)
-        };
         f.debug_struct("Deadlines")
             .field("clock", &self.0.clock)
-            .field("armed", &armed)
-            .field("next", &next)
-            .field("sleep", &sleep)
+            .field("armed", &self.0.shards.armed())
+            .field("next", &self.next())
+            .field("sleep", &self.0.shards.sleep())
             .finish_non_exhaustive()
     }
 }
@@ -343,54 +329,65 @@ impl Inner {
             .unwrap_or_else(|_| hooks::die(&"the clock of its runtime has panicked"))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        // No user code runs while it is held, so nothing can be left half-done.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_thread(&self) -> MutexGuard<'_, Thread> {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where the calling thread arms: workers apart from each other, and from requests, which come from everywhere.
+    #[inline]
+    fn shard_for(&self, entry: &Entry) -> usize {
+        let others = self.shards.count() - 1;
+        match entry {
+            Entry::Carrier(context, _) if others != 0 => {
+                // SAFETY: T2; the entry says that it is a carrier's.
+                let worker = unsafe { carrier::worker_of(context.as_ref()) };
+                if worker < others { worker } else { worker % others }
+            }
+            // Nor is there another if the clock jumps.
+            _ => others,
+        }
     }
 
     fn arm(self: &Arc<Self>, at: Instant, entry: Entry, first_request: impl FnOnce()) -> Alarm {
         let gone = Alarm { at, number: 0, own: None };
-        let now = self.now();
-        if at <= now {
+        // T5: a clock that jumps is not asked under the lock.
+        let before = self.jumps.then(|| self.now());
+        if before.is_some_and(|now| at <= now) {
             fire(entry);
             return gone;
         }
-        let armed = {
-            let mut state = self.lock();
-            if state.closed {
-                drop(state);
+        let now = || before.unwrap_or_else(|| self.now());
+        let is_request = matches!(entry, Entry::Request(_));
+        let count = || {
+            if is_request && self.requests.fetch_add(1, Ordering::Relaxed) == 0 {
+                first_request();
+            }
+        };
+        let armed = match self.shards.insert(self.shard_for(&entry), at, entry, now, count) {
+            Ok(armed) => armed,
+            Err(Refused::Due(entry)) => {
+                fire(entry);
+                return gone;
+            }
+            Err(Refused::Closed(entry)) => {
                 give_up(entry);
                 return gone;
             }
-            if state.entries.is_empty() {
-                // It moves for nothing now, and what comes next lies as low as can be.
-                state.entries.advance(now);
-            }
-            if let Entry::Request(_) = entry
-                && self.requests.fetch_add(1, Ordering::Relaxed) == 0
-            {
-                first_request();
-            }
-            let number = state.entries.insert(at, entry).number();
-            if !self.jumps {
-                self.attend(&mut state, at);
-            }
-            Alarm { at, number, own: None }
         };
         if self.jumps {
             let now = self.now();
             if at <= now {
                 self.fire_due(now);
             }
+        } else if armed.first {
+            self.attend(at);
         }
-        armed
+        Alarm { at, number: armed.number, own: None }
     }
 
     fn disarm(&self, number: u64) -> bool {
-        // Not even the lock for what never was in the container.
-        let Some(key) = Key::from_number(number) else { return false };
-        let mut state = self.lock();
-        let entry = state.entries.remove(key);
+        // Not even a lock for what never was in a shard.
+        let entry = if number == 0 { None } else { self.shards.remove(number) };
         if let Some(Entry::Request(_)) = entry {
             self.requests.fetch_sub(1, Ordering::Relaxed);
         }
@@ -398,24 +395,18 @@ impl Inner {
     }
 
     /// Sees to it that there is a timer thread, and that it does not sleep longer than until `at`.
-    fn attend(self: &Arc<Self>, state: &mut State, at: Instant) {
-        if state.thread.is_none() {
+    #[cold]
+    fn attend(self: &Arc<Self>, at: Instant) {
+        let mut thread = self.lock_thread();
+        if thread.handle.is_none() && !self.shards.is_closed() {
             match self.start() {
-                Ok(thread) => state.thread = Some(thread),
+                Ok(handle) => thread.handle = Some(handle),
                 Err(_) => return self.unattended.store(true, Ordering::Relaxed),
             }
             self.unattended.store(false, Ordering::Relaxed);
         }
-        let oversleeps = match state.sleep {
-            Sleep::Awake => false,
-            Sleep::Until(wakes) => at < wakes,
-            Sleep::UntilTold => true,
-        };
-        if oversleeps {
-            // Told once; whoever arms before it has looked need not tell it again.
-            state.sleep = Sleep::Awake;
-            self.told.notify_one();
-        }
+        drop(thread);
+        self.shards.tell(at);
     }
 
     fn start(self: &Arc<Self>) -> io::Result<JoinHandle<()>> {
@@ -433,62 +424,75 @@ impl Inner {
 
     /// The timer thread.
     fn keep(&self) {
-        let mut state = self.lock();
-        while !state.closed {
-            state = match state.entries.earliest() {
-                None => {
-                    state.sleep = Sleep::UntilTold;
-                    self.told.wait(state).unwrap_or_else(PoisonError::into_inner)
-                }
-                Some(at) => {
-                    let now = self.now();
-                    if at <= now {
-                        drop(state);
-                        self.fire_due(now);
-                        self.lock()
-                    } else {
-                        state.entries.advance(now);
-                        state.sleep = Sleep::Until(at);
-                        let waited = self.told.wait_timeout(state, at - now);
-                        waited.unwrap_or_else(PoisonError::into_inner).0
-                    }
-                }
-            };
-            state.sleep = Sleep::Awake;
+        wake_exactly();
+        while self.shards.rest(|| self.now()) {
+            self.fire_due(self.now());
         }
     }
 
     fn fire_due(&self, now: Instant) {
-        while self.fire_some(now) {}
+        for shard in 0..self.shards.count() {
+            while (self.jumps || self.shards.may_be_due(shard, now)) && self.fire_some(shard, now) {}
+        }
     }
 
-    /// Fires a batch of what is due; false if nothing more is.
-    fn fire_some(&self, now: Instant) -> bool {
-        let mut state = self.lock();
-        for _ in 0..BATCH {
-            let Some(entry) = state.entries.pop_due(now) else { return false };
-            if let Entry::Request(_) = entry {
-                self.requests.fetch_sub(1, Ordering::Relaxed);
-            }
-            if !matches!(entry, Entry::Wait(..)) {
-                // Never under the lock.
-                drop(state);
+    /// Fires a batch of what is due in a shard; false if nothing more is.
+    fn fire_some(&self, shard: usize, now: Instant) -> bool {
+        match self.shards.fire(shard, now, BATCH, &mut Due(self, Going::new(Cause::TimedOut))) {
+            Fired::All => false,
+            Fired::Some => true,
+            Fired::But(entry) => {
                 fire(entry);
-                return true;
+                true
             }
-            // T3.
-            fire(entry);
         }
-        true
     }
 }
 
-/// Does what is due. A wait's entry comes with the lock under which it was taken out (T3), unless it never was in the
-/// container, when its waiter is the caller.
+/// What a batch of entries is done by.
+struct Due<'a>(&'a Inner, Going);
+
+impl Fire<Entry> for Due<'_> {
+    #[inline]
+    fn fire(&mut self, entry: Entry) -> Option<Entry> {
+        match entry {
+            // SAFETY: T2; the slab is unmapped after `close`, which takes the lock.
+            Entry::Carrier(context, ticket) => unsafe { self.1.add(context, ticket) },
+            Entry::Wait(..) => {
+                // In order.
+                self.1.go();
+                fire(entry);
+            }
+            Entry::Request(_) => {
+                self.0.requests.fetch_sub(1, Ordering::Relaxed);
+                return Some(entry);
+            }
+            Entry::Expiry(_) => return Some(entry),
+        }
+        None
+    }
+
+    fn done(&mut self) {
+        self.1.go();
+    }
+}
+
+/// The system may let a thread sleep on for some 50 µs, so that it can wake several at once; this one is to be woken when its time
+/// has come.
+fn wake_exactly() {
+    #[cfg(all(target_os = "linux", not(any(loom, shuttle))))]
+    // SAFETY: it changes how this thread sleeps, and nothing else. A system that refuses it wakes the thread later.
+    unsafe {
+        libc::prctl(libc::PR_SET_TIMERSLACK, 1);
+    }
+}
+
+/// Does what is due. A wait's entry comes with the lock under which it was taken out (T3), unless it never was in a
+/// shard, when its waiter is the caller.
 fn fire(entry: Entry) {
     match entry {
         // SAFETY: T2. If it is refused somebody else was first, and all is well.
-        Entry::Wait(context, ticket) => unsafe {
+        Entry::Wait(context, ticket) | Entry::Carrier(context, ticket) => unsafe {
             unpark(context, ticket, Cause::TimedOut);
         },
         // SAFETY: T4.
@@ -504,7 +508,7 @@ fn fire(entry: Entry) {
 /// Does away with an entry at the end of the runtime: a wait ends, a request is left alone. Called as [`fire`] is.
 fn give_up(entry: Entry) {
     match entry {
-        Entry::Wait(..) => fire(entry),
+        Entry::Wait(..) | Entry::Carrier(..) => fire(entry),
         // SAFETY: T4.
         Entry::Request(header) | Entry::Expiry(header) => unsafe { let_go(header) },
     }

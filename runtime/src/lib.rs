@@ -8,6 +8,7 @@
 #[cfg(not(unix))]
 compile_error!("forebear runs on Unix only so far: its stacks are made with mmap");
 
+mod alarms;
 #[cfg(not(loom))]
 mod any;
 #[cfg(not(loom))]
@@ -130,6 +131,10 @@ pub use forebear_context::lineage::Priority;
 /// The words and queues as models see them.
 #[cfg(any(loom, shuttle))]
 pub mod model {
+    /// What is armed, and the timer thread's sleep.
+    pub mod alarms {
+        pub use crate::alarms::*;
+    }
     /// The attention word.
     pub mod attention {
         pub use crate::attention::*;

@@ -2,7 +2,7 @@
 //!
 //! Most wake-ups come in order (the waiters of one request stand in order of their coming), so the queue is made of sorted
 //! runs, with a heap of their first entries: what comes in order is added to the last run, and anything else begins a new
-//! one. Entries carry a copy of what decides between siblings, so that a mass wake-up compares without touching cold
+//! one. Those that arrive together in no order are sorted first. Entries carry a copy of what decides between siblings, so that a mass wake-up compares without touching cold
 //! headers. Where nothing else is ready, as when two hand something back and forth, the entry stands alone, outside of it all.
 //!
 //! Those that yielded stand apart, first in, first out: a yield goes behind everything that is ready at that moment, and
@@ -10,6 +10,7 @@
 //! picks it is *due*, and whether something unstarted has to be started first: several that poll by turns must not keep
 //! each other from the root that all of them poll for. From then on it competes like the rest.
 
+use forebear_context::context::Context;
 use forebear_context::shim::atomic::Ordering;
 use std::cmp::Ordering as Order;
 use std::collections::binary_heap::PeekMut;
@@ -18,6 +19,7 @@ use std::ptr::NonNull;
 
 use forebear_context::lineage::{Lineage, NO_KEY};
 
+use crate::carrier::Carrier;
 use crate::shared::ORDERED;
 use crate::strand::Strand;
 
@@ -94,11 +96,16 @@ pub(crate) struct Ready {
     last: Option<(u32, Entry)>,
     woken: usize,
     yielded: Yielded,
+    /// Room to sort in.
+    arrived: Vec<Entry>,
     /// How often something woken was taken, and how often something unstarted. A yielder's turn counts for neither, or
     /// several would make each other due and pass over the rest for ever.
     picks: u64,
     starts: u64,
 }
+
+/// For how many that arrive together there is room at any time.
+const KEPT: usize = 1024;
 
 /// Those that yielded, linked through themselves: a yield is to cost a few stores.
 #[derive(Default)]
@@ -184,6 +191,36 @@ impl Ready {
         } else {
             self.push_beside(entry);
         }
+    }
+
+    /// Strands were woken by other threads, and arrive together: the latest, and those before it, the latest of them first.
+    #[inline]
+    pub(crate) fn push_arrived(
+        &mut self,
+        latest: NonNull<Strand>,
+        mut before: impl Iterator<Item = NonNull<Strand>>,
+    ) {
+        match before.next() {
+            None => self.push(latest),
+            Some(next) => self.push_sorted([latest, next].into_iter().chain(before)),
+        }
+    }
+
+    /// A mass wake-up in no order would begin a run with nearly every strand: a heap of them all, and none to fetch ahead.
+    #[inline(never)]
+    fn push_sorted(&mut self, latest_first: impl Iterator<Item = NonNull<Strand>>) {
+        let mut arrived = std::mem::take(&mut self.arrived);
+        arrived.extend(latest_first.map(Entry::new));
+        arrived.reverse();
+        if ORDERED {
+            // Stable: equals stay in order of arrival.
+            arrived.sort_by(Entry::compare);
+        }
+        self.woken += arrived.len();
+        arrived.drain(..).for_each(|entry| self.push_beside(entry));
+        self.arrived = arrived;
+        // A million once is no reason to keep room for them.
+        self.arrived.shrink_to(KEPT);
     }
 
     /// Another is ready.
@@ -323,6 +360,15 @@ pub(crate) fn prefetch_left(strand: *const Strand) {
     let at = strand.wrapping_add(1).cast::<u8>();
     for line in 0..size_of::<Strand>().div_ceil(64) + PARKED_LINES {
         fetch(at.wrapping_sub(line * 64));
+    }
+}
+
+/// Fetches what is needed to end a carrier's wait and to bring it to its worker.
+#[inline(always)]
+pub(crate) fn prefetch_control(context: NonNull<Context>) {
+    let at = context.as_ptr().cast::<u8>();
+    for line in 0..size_of::<Carrier>().div_ceil(64) {
+        fetch(at.wrapping_add(line * 64));
     }
 }
 

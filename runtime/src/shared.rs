@@ -113,7 +113,7 @@ impl Shared {
     /// The record of a runtime whose threads have yet to be started.
     pub(crate) fn new(settings: Settings) -> Arc<Shared> {
         let shared = Arc::new(Shared {
-            deadlines: Deadlines::new(settings.clock, &settings.name),
+            deadlines: Deadlines::new(settings.clock, &settings.name, settings.workers),
             name: settings.name,
             ending: Ending::new(if settings.driven.is_some() { 0 } else { settings.workers }),
             born: Generation::now(),

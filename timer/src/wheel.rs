@@ -5,11 +5,13 @@
 //! * **moment**: an instant as a number ([`crate::moment`]), whose last bit is a nanosecond.
 //! * **cursor**: the moment up to which all has been taken out. It never goes back.
 //! * **digit**: six bits of a moment; digit 0 is the lowest.
-//! * **level, slot**: there is a level for each digit, with a slot for each of the digit's 64 values. A slot is a list of entries.
+//! * **level, slot**: there is a level for each digit, with a slot for each of the digit's 64 values.
 //! * **place** of a moment: the level of the highest digit in which it differs from the cursor (0 if in none), and there the slot of
 //!   that digit.
-//! * **node**: where an entry lies, in a table that grows and never shrinks; free ones are in a list. It counts its
+//! * **node**: where a value lies, in a table that grows and never shrinks; free ones are in a list. It counts its
 //!   **generations**: node and generation are an entry's [`Key`].
+//! * **item**: what a slot has of an entry: its moment and its key. A slot's items lie side by side.
+//! * **dead**: an item whose entry was taken back. It stays where it is until somebody comes by.
 //!
 //! # How it works
 //!
@@ -20,32 +22,42 @@
 //!
 //! The earliest is in the first slot of the lowest level that has any: what differs from the cursor only in lower digits is earlier than
 //! what differs in a higher one (W2), and within a level a smaller digit is earlier. Two looks for a lowest bit find that slot. Which of
-//! its entries it is the slot knows, unless that very one has been taken back: then the next who asks looks through the slot, once.
+//! its items it is the slot knows, unless that very one is dead: then the next who asks looks through the slot, once.
 //!
 //! When the cursor moves to `t`, no entry being earlier, those whose place changes are all in one slot, that of `t`: it is *unrolled*.
 //! (An entry of a higher level still differs from the cursor first where it did. One of the same level and another digit as well. Of lower
 //! levels there are none: they would be earlier than `t`.) Each entry so unrolled goes down by a level at least: fifteen times at most,
-//! and for a time-out of a second five.
+//! and for a time-out of a second five. One that is alone in its slot goes to level 0 at once.
+//!
+//! # Why items lie apart from values
+//!
+//! A list that is linked through its entries costs a miss in every cache for each entry and level, and none of them can begin before the one
+//! before it has ended. Items are read and written one after the other, and a value is touched twice in its life: when it
+//! comes and when it goes. Who takes an entry back touches its node alone; the dead are dropped when their slot is unrolled or looked
+//! through, and all of them when they are more than the living, so each costs a constant on average.
 //!
 //! # The order
 //!
-//! Entries of one moment are always in one slot, since a place depends on moment and cursor only, and are listed there in order of
-//! insertion: a slot's list is unrolled from its head into slots of lower levels, which are empty by then. So they come out in that
+//! Entries of one moment are always in one slot, since a place depends on moment and cursor only, and lie there in order of
+//! insertion: a slot is unrolled from its first item on into slots of lower levels, which are empty by then. So they come out in that
 //! order. (A wheel that lets an entry stay at its level while others of the same instant are put below loses this order; Linux
 //! has given up any promise of it.) What is put in for a moment that the cursor has passed counts as for the cursor's.
 //!
 //! # Invariants
 //!
-//! * **W1** An entry is listed in the place of its moment, seen from the cursor as it is now.
-//! * **W2** No entry's moment is before the cursor.
-//! * **W3** The bit of a slot is set if its list is not empty, that of a level if one of its slots' is.
-//! * **W4** `earliest` of a slot that is not empty is the first in its list of the entries with the least moment, or unknown. At level 0 it is
-//!   the head.
-//! * **W5** A node is in the table's free list, or has a value and is in one slot's list, or is worn out. When it loses its value its
-//!   generation goes up; one whose generations are used up is not used again, so no two entries ever have the same key.
+//! * **W1** An item, dead or not, is in the place of its moment, seen from the cursor as it is now.
+//! * **W2** No item's moment is before the cursor.
+//! * **W3** The bit of a slot is set if and only if it has items, that of a level if one of its slots' is.
+//! * **W4** `earliest` of a slot that has items is the first of those with the least moment, or was before it died, or is unknown; what
+//!   came after it is not earlier. At level 0 all have one moment.
+//! * **W5** A node is in the table's free list, or has a value and one item, or is worn out. When it loses its value its
+//!   generation goes up; one whose generations are used up is not used again, so no two entries ever have the same key, and no
+//!   dead item comes to life.
+//! * **W6** Items are at most as many as entries, twice, and [`SLACK`].
 
 use std::fmt;
 use std::iter;
+use std::mem;
 use std::num::NonZeroU64;
 use std::time::Instant;
 
@@ -58,14 +70,26 @@ const DIGIT: u32 = 6;
 const SLOTS: usize = 1 << DIGIT;
 const LEVELS: usize = BITS.div_ceil(DIGIT) as usize;
 
-/// No node.
+/// The bits of the levels whose digits lie in the lower half of a moment.
+const NEAR: u32 = u64::BITS / DIGIT * DIGIT;
+
+/// How many items may be dead however few are not.
+const SLACK: usize = 64;
+/// How many items a slot may have room for while it is empty.
+const KEPT: usize = 64;
+
+/// How many bits of a key say which node.
+const INDEX: u32 = 28;
+/// How many nodes there can be.
+const MOST: u32 = 1 << INDEX;
+
+/// No node, no item.
 const NONE: u32 = u32::MAX;
 
 /// Values, each for an instant, of which the earliest can be seen and taken out. See the module head for how.
 ///
-/// [`insert`](Self::insert) and [`remove`](Self::remove) take the same time however much is in it, and allocate nothing unless there are
-/// more entries than there ever were. Nothing comes out early; what comes out comes in order of time, and for one
-/// instant in order of insertion.
+/// [`insert`](Self::insert) and [`remove`](Self::remove) take the same time on average however much is in it. Nothing comes out early;
+/// what comes out comes in order of time, and for one instant in order of insertion.
 ///
 /// ```
 /// use forebear_timer::Wheel;
@@ -85,11 +109,15 @@ pub struct Wheel<T> {
     cursor: Moment,
     /// Which levels are not empty (W3).
     occupied: u32,
-    levels: Box<[Level; LEVELS]>,
+    /// Made when first needed.
+    levels: [Option<Box<Level>>; LEVELS],
     nodes: Vec<Node<T>>,
     /// The first free node.
     free: u32,
     len: usize,
+    dead: usize,
+    /// Room for items, of a slot that needs it no more.
+    spare: Vec<Item>,
 }
 
 /// The name of an entry, which no other entry of the wheel ever has.
@@ -102,19 +130,25 @@ struct Level {
     slots: [Slot; SLOTS],
 }
 
-/// A list of nodes.
-#[derive(Clone, Copy)]
 struct Slot {
-    head: u32,
-    tail: u32,
+    items: Vec<Item>,
+    /// How many of them have come out; 0 but at level 0.
+    out: u32,
     /// W4; `NONE`: unknown.
     earliest: u32,
 }
 
+/// A moment in two parts, so that no room is lost, and a key in its two.
+#[derive(Clone, Copy)]
+struct Item {
+    low: u64,
+    high: u32,
+    index: u32,
+    generation: u32,
+}
+
 struct Node<T> {
-    moment: Moment,
-    previous: u32,
-    /// Also in the list of free nodes.
+    /// In the list of free nodes.
     next: u32,
     /// Never 0.
     generation: u32,
@@ -122,16 +156,35 @@ struct Node<T> {
 }
 
 impl Slot {
-    const EMPTY: Slot = Slot { head: NONE, tail: NONE, earliest: NONE };
+    const EMPTY: Slot = Slot { items: Vec::new(), out: 0, earliest: NONE };
+}
+
+impl Item {
+    #[inline]
+    fn new(moment: Moment, index: u32, generation: u32) -> Item {
+        Item { low: moment as u64, high: (moment >> 64) as u32, index, generation }
+    }
+
+    #[inline]
+    fn moment(&self) -> Moment {
+        Moment::from(self.high) << 64 | Moment::from(self.low)
+    }
+
+    /// Whether its entry is in. By the table alone, so that slots can be borrowed meanwhile.
+    #[inline]
+    fn lives<T>(&self, nodes: &[Node<T>]) -> bool {
+        let node = &nodes[self.index as usize];
+        node.generation == self.generation && node.value.is_some()
+    }
 }
 
 impl Key {
     fn new(generation: u32, index: u32) -> Key {
-        let number = NonZeroU64::new(u64::from(generation) << 32 | u64::from(index));
+        let number = NonZeroU64::new(u64::from(generation) << INDEX | u64::from(index));
         Key(number.expect("a generation is never zero"))
     }
 
-    /// The key as a number, which is not zero.
+    /// The key as a number, which is not zero and below 2^60.
     pub fn number(self) -> u64 {
         self.0.get()
     }
@@ -142,11 +195,11 @@ impl Key {
     }
 
     fn generation(self) -> u32 {
-        (self.number() >> 32) as u32
+        (self.number() >> INDEX) as u32
     }
 
     fn index(self) -> u32 {
-        self.number() as u32
+        self.number() as u32 & (MOST - 1)
     }
 }
 
@@ -157,10 +210,12 @@ impl<T> Wheel<T> {
             origin,
             cursor: 0,
             occupied: 0,
-            levels: Box::new([const { Level { occupied: 0, slots: [Slot::EMPTY; SLOTS] } }; LEVELS]),
+            levels: [const { None }; LEVELS],
             nodes: Vec::new(),
             free: NONE,
             len: 0,
+            dead: 0,
+            spare: Vec::new(),
         }
     }
 
@@ -181,48 +236,54 @@ impl<T> Wheel<T> {
     ///
     /// # Panics
     ///
-    /// If four billion are in.
+    /// If a quarter of a billion are in.
+    #[inline]
     pub fn insert(&mut self, at: Instant, value: T) -> Key {
         let moment = moment(self.origin, at).max(self.cursor);
         let index = self.free;
-        let index = if let Some(node) = self.nodes.get_mut(index as usize) {
+        let (index, generation) = if let Some(node) = self.nodes.get_mut(index as usize) {
             self.free = node.next;
-            node.moment = moment;
             node.value = Some(value);
-            index
+            (index, node.generation)
         } else {
-            let index = u32::try_from(self.nodes.len()).ok().filter(|index| *index != NONE);
-            let index = index.expect("four billion entries in a timing wheel");
-            self.nodes.push(Node { moment, previous: NONE, next: NONE, generation: 1, value: Some(value) });
-            index
+            let index = u32::try_from(self.nodes.len()).ok().filter(|index| *index < MOST);
+            let index = index.expect("a quarter of a billion entries in a timing wheel");
+            self.nodes.push(Node { next: NONE, generation: 1, value: Some(value) });
+            (index, 1)
         };
         self.len += 1;
-        self.list(index);
-        Key::new(self.nodes[index as usize].generation, index)
+        self.put(Item::new(moment, index, generation));
+        Key::new(generation, index)
     }
 
     /// Takes a value back; `None` if it has come out already.
+    #[inline]
     pub fn remove(&mut self, key: Key) -> Option<T> {
         let node = self.nodes.get(key.index() as usize)?;
         if node.generation != key.generation() || node.value.is_none() {
             return None;
         }
-        self.take(key.index())
+        let value = self.free(key.index());
+        self.dead += 1;
+        if self.dead > self.len + SLACK {
+            self.bury();
+        }
+        value
     }
 
     /// The earliest instant that something is in for: exactly that, and not earlier.
     pub fn earliest(&mut self) -> Option<Instant> {
-        let index = self.first()?;
-        Some(instant(self.origin, self.nodes[index as usize].moment))
+        let moment = self.first()?;
+        Some(instant(self.origin, moment))
     }
 
     /// Takes out the earliest value, if it is due at `now`; otherwise [advances](Self::advance) to `now`.
     pub fn pop_due(&mut self, now: Instant) -> Option<T> {
         let now = moment(self.origin, now);
-        match self.first().map(|index| (index, self.nodes[index as usize].moment)) {
-            Some((index, moment)) if moment <= now => {
+        match self.first() {
+            Some(moment) if moment <= now => {
                 self.turn(moment);
-                self.take(index)
+                self.pop()
             }
             _ => {
                 self.turn(now);
@@ -235,21 +296,23 @@ impl<T> Wheel<T> {
     /// what is to come out next, and never back.
     pub fn advance(&mut self, now: Instant) {
         let now = moment(self.origin, now);
-        let to = self.first().map_or(now, |index| now.min(self.nodes[index as usize].moment));
+        let to = self.first().map_or(now, |first| now.min(first));
         self.turn(to);
     }
 
     /// Takes everything out, in order.
     pub fn take_all(&mut self) -> Vec<T> {
         let mut all = Vec::with_capacity(self.len);
-        for level in self.levels.iter() {
-            for slot in ones(level.occupied) {
-                all.extend(self.listed(&level.slots[slot]));
+        for level in self.levels.iter_mut().flatten() {
+            for digit in ones(mem::take(&mut level.occupied)) {
+                let Slot { items, out, .. } = mem::replace(&mut level.slots[digit], Slot::EMPTY);
+                all.extend(items[out as usize..].iter().filter(|item| item.lives(&self.nodes)));
             }
         }
-        // Stable, and those of one instant are in one list.
-        all.sort_by_key(|index| self.nodes[*index as usize].moment);
-        all.into_iter().filter_map(|index| self.take(index)).collect()
+        (self.occupied, self.dead) = (0, 0);
+        // Stable, and those of one instant are in one slot.
+        all.sort_by_key(Item::moment);
+        all.into_iter().filter_map(|item| self.free(item.index)).collect()
     }
 
     /// The level and the slot of a moment that is not before the cursor.
@@ -257,122 +320,178 @@ impl<T> Wheel<T> {
     fn place(&self, moment: Moment) -> (usize, usize) {
         // The lowest bit is set so that level 0 comes out where nothing differs; it changes no level.
         let differs = (moment ^ self.cursor) | 1;
-        let level = differs.ilog2() / DIGIT;
-        (level as usize, (moment >> (level * DIGIT)) as usize % SLOTS)
+        // Nearly always: it is less than thirty years off, and what numbers of 64 bits can do takes half as long.
+        if differs >> NEAR == 0 {
+            let level = (differs as u64).ilog2() / DIGIT;
+            (level as usize, (moment as u64 >> (level * DIGIT)) as usize % SLOTS)
+        } else {
+            let level = differs.ilog2() / DIGIT;
+            (level as usize, (moment >> (level * DIGIT)) as usize % SLOTS)
+        }
     }
 
-    /// The nodes of a slot, in order.
-    fn listed(&self, slot: &Slot) -> impl Iterator<Item = u32> {
-        let listed = |index: u32| (index != NONE).then_some(index);
-        iter::successors(listed(slot.head), move |index| listed(self.nodes[*index as usize].next))
-    }
-
-    /// Puts a node at the end of the list in its place.
+    /// Puts an item behind the others in its place.
     #[inline]
-    fn list(&mut self, index: u32) {
-        let moment = self.nodes[index as usize].moment;
+    fn put(&mut self, item: Item) {
+        let moment = item.moment();
         let (at, digit) = self.place(moment);
-        let level = &mut self.levels[at];
+        let level = self.levels[at].get_or_insert_with(Level::new);
         let slot = &mut level.slots[digit];
-        let previous = slot.tail;
-        slot.tail = index;
-        if previous == NONE {
-            (slot.head, slot.earliest) = (index, index);
+        if slot.items.is_empty() {
+            slot.earliest = 0;
             level.occupied |= 1 << digit;
             self.occupied |= 1 << at;
-        } else {
-            if slot.earliest != NONE && moment < self.nodes[slot.earliest as usize].moment {
-                slot.earliest = index;
-            }
-            self.nodes[previous as usize].next = index;
+        } else if at > 0 && slot.earliest != NONE && moment < slot.items[slot.earliest as usize].moment() {
+            slot.earliest = slot.items.len() as u32;
         }
-        let node = &mut self.nodes[index as usize];
-        (node.previous, node.next) = (previous, NONE);
+        slot.items.push(item);
     }
 
-    /// Takes a listed node out of its list, and its value out of it, and frees it.
+    /// Takes the value out of a node, and frees it.
     #[inline]
-    fn take(&mut self, index: u32) -> Option<T> {
+    fn free(&mut self, index: u32) -> Option<T> {
         let node = &mut self.nodes[index as usize];
-        let (moment, previous, next, value) = (node.moment, node.previous, node.next, node.value.take());
+        let value = node.value.take();
         if let Some(generation) = node.generation.checked_add(1) {
             node.generation = generation;
             node.next = self.free;
             self.free = index;
         }
         self.len -= 1;
-        let (at, digit) = self.place(moment);
-        let level = &mut self.levels[at];
-        let slot = &mut level.slots[digit];
-        match self.nodes.get_mut(previous as usize) {
-            Some(previous) => previous.next = next,
-            None => slot.head = next,
-        }
-        match self.nodes.get_mut(next as usize) {
-            Some(next) => next.previous = previous,
-            None => slot.tail = previous,
-        }
-        if slot.head == NONE {
-            *slot = Slot::EMPTY;
-            level.occupied &= !(1 << digit);
-            if level.occupied == 0 {
-                self.occupied &= !(1 << at);
-            }
-        } else if slot.earliest == index {
-            slot.earliest = if at == 0 { slot.head } else { NONE };
-        }
         value
     }
 
-    /// The node of the earliest, and of several the first that was put in.
+    /// The moment of the earliest entry. No item before it is left when this returns.
     #[inline]
-    fn first(&mut self) -> Option<u32> {
-        if self.occupied == 0 {
-            return None;
-        }
-        let at = self.occupied.trailing_zeros() as usize;
-        let digit = self.levels[at].occupied.trailing_zeros() as usize;
-        match self.levels[at].slots[digit].earliest {
-            NONE => Some(self.look_through(at, digit)),
-            known => Some(known),
+    fn first(&mut self) -> Option<Moment> {
+        loop {
+            if self.occupied == 0 {
+                return None;
+            }
+            let at = self.occupied.trailing_zeros() as usize;
+            let level = self.levels[at].as_mut()?;
+            let digit = level.occupied.trailing_zeros() as usize;
+            let slot = &mut level.slots[digit];
+            let earliest = if at == 0 { slot.out } else { slot.earliest };
+            if let Some(item) = slot.items.get(earliest as usize)
+                && item.lives(&self.nodes)
+            {
+                return Some(item.moment());
+            }
+            self.look_through(at, digit);
         }
     }
 
+    /// Drops the dead of a slot, and finds its earliest.
     #[cold]
-    fn look_through(&mut self, at: usize, digit: usize) -> u32 {
-        let slot = self.levels[at].slots[digit];
-        // Of equals the first, as `min_by_key` promises.
-        let least = self.listed(&slot).min_by_key(|index| self.nodes[*index as usize].moment).unwrap_or(NONE);
-        self.levels[at].slots[digit].earliest = least;
-        least
+    fn look_through(&mut self, at: usize, digit: usize) {
+        let Some(level) = &mut self.levels[at] else { return };
+        let slot = &mut level.slots[digit];
+        if at == 0 {
+            // All are of one moment.
+            let left = slot.items[slot.out as usize..].iter();
+            let dead = left.take_while(|item| !item.lives(&self.nodes)).count();
+            slot.out += dead as u32;
+            self.dead -= dead;
+        } else {
+            let before = slot.items.len();
+            slot.items.retain(|item| item.lives(&self.nodes));
+            self.dead -= before - slot.items.len();
+            // Of equals the first, as `min_by_key` promises.
+            let least = (0..).zip(&slot.items).min_by_key(|(_, item)| item.moment());
+            slot.earliest = least.map_or(NONE, |(at, _)| at);
+        }
+        if slot.out as usize == slot.items.len() {
+            self.empty(at, digit);
+        }
     }
 
-    /// Moves the cursor, if that is forward. No entry may be earlier.
+    /// Drops all the dead.
+    #[cold]
+    #[inline(never)]
+    fn bury(&mut self) {
+        for at in ones(self.occupied.into()) {
+            for digit in ones(self.levels[at].as_ref().map_or(0, |level| level.occupied)) {
+                let Some(level) = &mut self.levels[at] else { continue };
+                let slot = &mut level.slots[digit];
+                slot.items.drain(..mem::take(&mut slot.out) as usize);
+                slot.items.retain(|item| item.lives(&self.nodes));
+                slot.earliest = NONE;
+                if slot.items.is_empty() {
+                    self.empty(at, digit);
+                }
+            }
+        }
+        self.dead = 0;
+    }
+
+    /// Nothing is left in a slot.
+    fn empty(&mut self, at: usize, digit: usize) {
+        let Some(level) = &mut self.levels[at] else { return };
+        let slot = &mut level.slots[digit];
+        (slot.out, slot.earliest) = (0, NONE);
+        slot.items.clear();
+        if slot.items.capacity() > KEPT {
+            let room = mem::take(&mut slot.items);
+            if room.capacity() > self.spare.capacity() {
+                self.spare = room;
+            }
+        }
+        level.occupied &= !(1 << digit);
+        if level.occupied == 0 {
+            self.occupied &= !(1 << at);
+        }
+    }
+
+    /// Takes the first of the cursor's own moment out, which is alive.
+    #[inline]
+    fn pop(&mut self) -> Option<T> {
+        let digit = self.cursor as usize % SLOTS;
+        let slot = &mut self.levels[0].as_mut()?.slots[digit];
+        let item = *slot.items.get(slot.out as usize)?;
+        slot.out += 1;
+        if slot.out as usize == slot.items.len() {
+            self.empty(0, digit);
+        }
+        self.free(item.index)
+    }
+
+    /// Moves the cursor, if that is forward. No item of another slot may be earlier.
     #[inline]
     fn turn(&mut self, to: Moment) {
         if to > self.cursor {
             let (at, digit) = self.place(to);
             self.cursor = to;
             // At level 0 a place stays what it was.
-            if at > 0 && self.levels[at].occupied & 1 << digit != 0 {
+            if at > 0 && self.levels[at].as_ref().is_some_and(|level| level.occupied & 1 << digit != 0) {
                 self.unroll(at, digit);
             }
         }
     }
 
     fn unroll(&mut self, at: usize, digit: usize) {
-        let level = &mut self.levels[at];
-        let mut index = level.slots[digit].head;
-        level.slots[digit] = Slot::EMPTY;
-        level.occupied &= !(1 << digit);
-        if level.occupied == 0 {
-            self.occupied &= !(1 << at);
+        let Some(level) = &mut self.levels[at] else { return };
+        let mut items = mem::replace(&mut level.slots[digit].items, mem::take(&mut self.spare));
+        #[cfg(canary)]
+        items.reverse(); // planted: the fuzzer must find that the order is lost
+        for item in items.drain(..) {
+            // The dead need not be looked for if there are none.
+            if self.dead == 0 || item.lives(&self.nodes) {
+                self.put(item);
+            } else {
+                self.dead -= 1;
+            }
         }
-        while index != NONE {
-            let next = self.nodes[index as usize].next;
-            self.list(index);
-            index = next;
+        if let Some(level) = &mut self.levels[at] {
+            self.spare = mem::replace(&mut level.slots[digit].items, items);
         }
+        self.empty(at, digit);
+    }
+}
+
+impl Level {
+    fn new() -> Box<Level> {
+        Box::new(Level { occupied: 0, slots: [Slot::EMPTY; SLOTS] })
     }
 }
 

@@ -161,6 +161,24 @@ const COUNTS: &[Count] = &[
         size: 5_000,
         runtimes: &["forebear", "smol", "tokio"],
     },
+    Count {
+        name: "timer",
+        load: |n| (Load::Timer { tasks: 1, each: n, standing: false }, 1),
+        size: 20_000,
+        runtimes: &["forebear", "smol", "tokio"],
+    },
+    Count {
+        name: "timer-standing",
+        load: |n| (Load::Timer { tasks: 1, each: n, standing: true }, 1),
+        size: 20_000,
+        runtimes: &["forebear", "smol", "tokio"],
+    },
+    Count {
+        name: "timeouts",
+        load: |n| (Load::Timeouts { n }, 1),
+        size: 5_000,
+        runtimes: &["forebear", "smol", "tokio"],
+    },
 ];
 
 fn run(args: &[String]) -> Result<(), String> {

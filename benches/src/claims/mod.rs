@@ -19,11 +19,13 @@ pub mod order;
 pub mod pingpong;
 pub mod pool_member;
 pub mod skynet;
+pub mod sleepers;
 pub mod spawn_in;
 pub mod spawn_out;
 pub mod spawn_wait_one;
 pub mod suspended;
 pub mod switch;
+pub mod timer;
 pub mod tree_dog;
 
 /// All of them, in the order of the table of goals.
@@ -40,6 +42,8 @@ pub const ALL: &[&Claim] = &[
     &mutex_yield::CLAIM,
     &mpsc::CLAIM,
     &oneshot::CLAIM,
+    &timer::CLAIM,
+    &sleepers::CLAIM,
     &suspended::CLAIM,
     &depth::CLAIM,
     &cancel::CLAIM,

@@ -17,6 +17,7 @@ use crate::work::{self, Memory, forest};
 mod ending;
 mod growth;
 mod sync;
+mod time;
 
 /// What a request of the suspended million asks for: the smallest size class.
 const SMALL_STACK: usize = 48 * 1024;
@@ -356,6 +357,12 @@ impl Rival for Forebear {
             Load::PingPong { n, across } => sync::ping_pong_across(rt, n, across),
             Load::Mpsc { senders, each, capacity } => rt.run(|| sync::mpsc(senders, each, capacity)),
             Load::Oneshot { n, spawned } => rt.run(|| sync::oneshots(n, spawned)),
+            Load::Timer { tasks, each, standing } => rt.run(|| time::timers(tasks, each, standing)),
+            Load::Timeouts { n } => rt.run(|| time::met(n)),
+            Load::Sleepers { n, spread_ms } => {
+                let small = Runtime::builder().workers(self.workers).stack_size(SMALL_STACK).build();
+                small.expect("forebear's runtime").run(|| time::sleepers(n, spread_ms))
+            }
             Load::TreeDog { tasks } => rt.run(|| {
                 Run::timed(|| {
                     let sum = AtomicU64::new(0);

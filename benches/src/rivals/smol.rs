@@ -16,6 +16,7 @@ use crate::load::{Across, How, Job, Load, Rival, Run, Spawn};
 use crate::work::{self, Memory};
 
 mod sync;
+mod time;
 
 type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
@@ -193,6 +194,9 @@ impl Rival for Smol {
             Load::PingPong { n, across } => sync::ping_pong_across(n, across),
             Load::Mpsc { senders, each, capacity } => self.inside(sync::mpsc(senders, each, capacity)),
             Load::Oneshot { n, spawned } => self.inside(sync::oneshots(n, spawned)),
+            Load::Timer { tasks, each, standing } => self.inside(time::timers(tasks, each, standing)),
+            Load::Timeouts { n } => self.inside(time::met(n)),
+            Load::Sleepers { n, spread_ms } => self.inside(time::sleepers(n, spread_ms)),
             Load::Depth { levels } => self.inside(Run::timed_async(nested(levels))),
             Load::TreeDog { tasks } => self.inside(Run::timed_async(async move {
                 sum((0..tasks).map(|index| spawn(async move { work::image::task(index) })).collect()).await

@@ -11,6 +11,7 @@ use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::atomic::AtomicU64;
 
 use super::*;
+use crate::alarms::Sleep;
 use crate::attention::LIMITS;
 use crate::{Request, Runtime, foreign, spawn};
 
@@ -18,7 +19,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 const TICK: Duration = Duration::from_millis(1);
 
 fn on(clock: impl Clock + 'static) -> Deadlines {
-    Deadlines::new(Arc::new(clock), "test")
+    Deadlines::new(Arc::new(clock), "test", 2)
 }
 
 /// Waits for other threads. What never comes is a failure and not a hang.
@@ -116,7 +117,7 @@ fn wait_until(
 fn to_nobody(_: NonNull<Context>, _: Ticket) {}
 
 fn has_thread(deadlines: &Deadlines) -> bool {
-    deadlines.0.lock().thread.is_some()
+    deadlines.0.lock_thread().handle.is_some()
 }
 
 /// Waits for more and more ticks: on a busy machine a time may be over before it is armed, and that takes no thread.
@@ -129,8 +130,16 @@ fn until_it_has_a_thread(deadlines: &Deadlines, wait: impl Fn(u32)) {
     assert!(waited.is_some(), "no thread was started");
 }
 
+fn sleeps(deadlines: &Deadlines) -> Sleep {
+    deadlines.0.shards.sleep()
+}
+
+fn until(deadlines: &Deadlines, at: Instant) -> Sleep {
+    Sleep::Until(deadlines.0.shards.nanos(at))
+}
+
 fn armed(deadlines: &Deadlines) -> usize {
-    deadlines.0.lock().entries.len()
+    deadlines.0.shards.armed()
 }
 
 #[test]
@@ -203,10 +212,10 @@ fn an_earlier_deadline_wakes_the_timer_thread() {
     let (late, soon) = (log.probe(1), log.probe(2));
     let at = deadlines.now() + HOUR;
     let _late = late.arm(&deadlines, at);
-    eventually(|| deadlines.0.lock().sleep == Sleep::Until(at));
+    eventually(|| sleeps(&deadlines) == until(&deadlines, at));
     let _soon = soon.arm(&deadlines, deadlines.now() + TICK);
     eventually(|| soon.timed_out());
-    eventually(|| deadlines.0.lock().sleep == Sleep::Until(at));
+    eventually(|| sleeps(&deadlines) == until(&deadlines, at));
     assert!(late.context.is_waiting());
     deadlines.close();
 }
@@ -218,7 +227,7 @@ fn the_timer_thread_sleeps_on_when_nothing_is_armed_and_wakes_for_the_next() {
         let probe = log.probe(name);
         let armed = probe.arm(&deadlines, deadlines.now() + TICK);
         eventually(|| probe.timed_out());
-        eventually(|| deadlines.0.lock().sleep == Sleep::UntilTold);
+        eventually(|| sleeps(&deadlines) == Sleep::UntilTold);
         deadlines.disarm(armed);
     }
 }

@@ -57,10 +57,11 @@ impl Worker {
 
     #[cold]
     pub(super) fn collect_mail_now(&self) {
-        for carrier in self.post.mailbox.take_all() {
-            // SAFETY: K2, K3.
-            self.ready().push(NonNull::from(unsafe { &carrier.as_ref().strand }));
-        }
+        // SAFETY: K2, K3.
+        let strand = |carrier: NonNull<Carrier>| NonNull::from(unsafe { &carrier.as_ref().strand });
+        let mut mail = self.post.mailbox.take_latest_first().map(strand);
+        let Some(latest) = mail.next() else { return };
+        self.ready().push_arrived(latest, mail);
     }
 
     /// Whom to enter when the strand that calls leaves parked. `None`: itself, it is ready and first.

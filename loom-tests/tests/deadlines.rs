@@ -1,0 +1,223 @@
+//! What is armed, what is due, and the sleep of the thread that keeps the time. Shipped: `Shards`, which has the locks, the words
+//! and the wheel, and a foreign context's wait.
+//!
+//! Time does not pass in a model, and a sleep with a limit does not end by itself. So each thread has a clock of its own: who arms sees
+//! the start, and the keeper a time at which what was armed is due; it must not sleep through that.
+#![cfg(loom)]
+
+use std::ptr::{self, NonNull};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use forebear_context::context::{Cause, Context, ForeignContext, Reason, Ticket, unpark};
+use forebear_context::shim::{Arc, UnsafeCell, thread};
+use forebear_loom_tests::{exhaust, explore};
+use forebear_runtime::model::alarms::{Fire, Fired, Refused, Shards};
+
+/// So many seconds after the start.
+fn at(seconds: u64) -> Instant {
+    static START: OnceLock<Instant> = OnceLock::new();
+    *START.get_or_init(Instant::now) + Duration::from_secs(seconds)
+}
+
+fn shards<E>(count: usize) -> Arc<Shards<E>> {
+    Arc::new(Shards::new(count, at(0)))
+}
+
+/// What `Deadlines::arm` does with an entry at the start of time, beyond the clock.
+fn arm<E>(shards: &Shards<E>, shard: usize, seconds: u64, entry: E) -> Result<u64, Refused<E>> {
+    let armed = shards.insert(shard, at(seconds), entry, || at(0), || ())?;
+    if armed.first {
+        shards.tell(at(seconds));
+    }
+    Ok(armed.number)
+}
+
+/// What came out.
+#[derive(Default)]
+struct Log(Vec<u32>);
+
+impl Fire<u32> for Log {
+    fn fire(&mut self, entry: u32) -> Option<u32> {
+        self.0.push(entry);
+        None
+    }
+}
+
+/// The timer thread: what came out until so many had, or all was over.
+fn keep(shards: &Shards<u32>, now: Instant, most: usize) -> Vec<u32> {
+    let mut log = Log::default();
+    while log.0.len() < most && shards.rest(|| now) {
+        for shard in 0..shards.count() {
+            while shards.may_be_due(shard, now) && !matches!(shards.fire(shard, now, 1, &mut log), Fired::All)
+            {
+            }
+        }
+    }
+    log.0
+}
+
+#[test]
+fn the_first_entry_reaches_a_keeper_that_goes_to_sleep() {
+    exhaust(&[], |_| {
+        let shards = shards(1);
+        let there = shards.clone();
+        let keeper = thread::spawn(move || keep(&there, at(1), 1));
+        arm(&shards, 0, 1, 7).unwrap();
+        assert_eq!(keeper.join().unwrap(), [7]);
+    });
+}
+
+#[test]
+fn an_earlier_entry_reaches_a_keeper_that_sleeps_for_a_later_one() {
+    exhaust(&[], |_| {
+        let shards = shards(2);
+        arm(&shards, 0, 60, 8).unwrap();
+        let there = shards.clone();
+        let keeper = thread::spawn(move || keep(&there, at(1), 1));
+        arm(&shards, 1, 1, 7).unwrap();
+        assert_eq!(keeper.join().unwrap(), [7]);
+    });
+}
+
+/// Two workers arm in shards of their own.
+#[test]
+fn entries_of_two_shards_reach_the_keeper() {
+    explore(&["one", "two"], |answers| {
+        let shards = shards(2);
+        let there = shards.clone();
+        let other = thread::spawn(move || drop(arm(&there, 1, 1, 2)));
+        let there = shards.clone();
+        let keeper = thread::spawn(move || keep(&there, at(1), 2));
+        arm(&shards, 0, 1, 1).unwrap();
+        other.join().unwrap();
+        let came = keeper.join().unwrap();
+        answers.note(if came[0] == 1 { "one" } else { "two" });
+        assert_eq!(came[0] + came[1], 3);
+    });
+}
+
+/// While the shard's word is written anew.
+#[test]
+fn what_is_armed_while_others_fire_is_not_forgotten() {
+    exhaust(&[], |_| {
+        let shards = shards(1);
+        arm(&shards, 0, 1, 1).unwrap();
+        let there = shards.clone();
+        let keeper = thread::spawn(move || keep(&there, at(2), 2));
+        arm(&shards, 0, 2, 2).unwrap();
+        assert_eq!(keeper.join().unwrap(), [1, 2]);
+    });
+}
+
+#[test]
+fn the_end_reaches_a_keeper_that_goes_to_sleep() {
+    exhaust(&["fired", "given up"], |answers| {
+        let shards = shards(1);
+        arm(&shards, 0, 1, 7).unwrap();
+        let there = shards.clone();
+        let keeper = thread::spawn(move || keep(&there, at(1), 2));
+        let mut left = Vec::new();
+        shards.close(|entry| left.push(entry));
+        let came = keeper.join().unwrap();
+        assert_eq!(came.len() + left.len(), 1);
+        answers.note(if left.is_empty() { "fired" } else { "given up" });
+        assert!(matches!(arm(&shards, 0, 1, 8), Err(Refused::Closed(8))));
+    });
+}
+
+/// A thread that waits, and what goes with it when it does.
+struct Waiter {
+    foreign: ForeignContext,
+    body: UnsafeCell<u32>,
+}
+
+// SAFETY: a context is made for others to wake; that the body is touched by one at a time is what loom shows.
+unsafe impl Send for Waiter {}
+// SAFETY: as above.
+unsafe impl Sync for Waiter {}
+
+impl Waiter {
+    fn new() -> Arc<Waiter> {
+        Arc::new(Waiter { foreign: ForeignContext::new(), body: UnsafeCell::new(0) })
+    }
+
+    fn context(&self) -> &Context {
+        self.foreign.context()
+    }
+
+    fn begin(&self) -> Ticket {
+        self.context().begin(Reason::Sleep, ptr::null_mut())
+    }
+
+    fn wake(&self, ticket: Ticket, cause: Cause) -> bool {
+        // SAFETY: C1: the model keeps it.
+        unsafe { unpark(NonNull::from(self.context()), ticket, cause) }
+    }
+
+    /// Waits, takes the alarm back, and goes: its memory is somebody else's from then on.
+    fn wait(&self, ticket: Ticket, shards: &Shards<Entry>, number: u64) -> Cause {
+        let _ = ticket;
+        // SAFETY: on the thread that began.
+        let cause = unsafe { self.context().park(None) };
+        shards.remove(number);
+        // SAFETY: whoever has disarmed is rid of the timer; loom says if not.
+        self.body.with_mut(|body| unsafe { *body += 1 });
+        cause
+    }
+}
+
+/// A wait's entry, as `Deadlines` has it.
+struct Entry(Arc<Waiter>, Ticket);
+
+/// Ends waits, and looks at the waiter afterwards, as a timer that was not done with it might.
+struct Timer(bool);
+
+impl Fire<Entry> for Timer {
+    fn fire(&mut self, Entry(waiter, ticket): Entry) -> Option<Entry> {
+        self.0 = waiter.wake(ticket, Cause::TimedOut);
+        // SAFETY: T3: it has not gone.
+        waiter.body.with(|body| unsafe { assert_eq!(*body, 0, "it has gone") });
+        None
+    }
+}
+
+fn tick(shards: &Shards<Entry>) -> bool {
+    let mut timer = Timer(false);
+    shards.fire(0, at(1), 1, &mut timer);
+    timer.0
+}
+
+#[test]
+fn who_has_taken_its_alarm_back_is_rid_of_the_timer() {
+    exhaust(&["timed out", "in time"], |answers| {
+        let (shards, waiter) = (shards(1), Waiter::new());
+        let ticket = waiter.begin();
+        let number = arm(&shards, 0, 1, Entry(waiter.clone(), ticket)).unwrap_or(0);
+        let there = shards.clone();
+        let timer = thread::spawn(move || tick(&there));
+        // It ends its wait itself.
+        waiter.wake(ticket, Cause::Woken);
+        let cause = waiter.wait(ticket, &shards, number);
+        assert_eq!(timer.join().unwrap(), cause == Cause::TimedOut);
+        answers.note(if cause == Cause::TimedOut { "timed out" } else { "in time" });
+    });
+}
+
+#[test]
+fn a_wait_that_is_woken_as_its_time_comes_ends_once() {
+    explore(&["timed out", "in time"], |answers| {
+        let (shards, waiter) = (shards(1), Waiter::new());
+        let ticket = waiter.begin();
+        let number = arm(&shards, 0, 1, Entry(waiter.clone(), ticket)).unwrap_or(0);
+        let there = shards.clone();
+        let timer = thread::spawn(move || tick(&there));
+        let woken = waiter.clone();
+        let waker = thread::spawn(move || woken.wake(ticket, Cause::Woken));
+        let cause = waiter.wait(ticket, &shards, number);
+        assert_eq!(timer.join().unwrap(), cause == Cause::TimedOut);
+        assert_eq!(waker.join().unwrap(), cause == Cause::Woken);
+        answers.note(if cause == Cause::TimedOut { "timed out" } else { "in time" });
+        assert_eq!(shards.armed(), 0, "it leaves no trace");
+    });
+}
