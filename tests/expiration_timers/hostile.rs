@@ -10,12 +10,13 @@ use std::thread;
 use forebear::timer::TimerError;
 use forebear::timer::local::{LocalTimerClient, LocalTimerServer, Refusal};
 use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix,
     SocketFlags, SocketType, connect, recv, send, sendmsg, shutdown, socket_with,
 };
 
-use crate::worker::{Server, Told, Worker};
+use crate::worker::{Server, Told, WATCHDOG, Worker};
 
 const WELCOME: [u8; 8] = *b"fbt\x01\x02\0\0\0";
 
@@ -23,6 +24,7 @@ const WELCOME: [u8; 8] = *b"fbt\x01\x02\0\0\0";
 fn line(path: &Path) -> OwnedFd {
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+    set_socket_timeout(&socket, Timeout::Recv, Some(WATCHDOG)).unwrap();
     connect(&socket, &SocketAddrUnix::new(path).unwrap()).unwrap();
     socket
 }
@@ -129,7 +131,7 @@ fn who_speaks_before_it_is_welcome_is_refused() {
     let path = around.path().join("timers");
     let mut server = Worker::serve(&path);
     // While it stands still it lets nobody in.
-    server.signal(libc::SIGSTOP);
+    server.stop();
     let socket = line(&path);
     send(&socket, &message("scope", i64::MAX), SendFlags::NOSIGNAL).unwrap();
     server.signal(libc::SIGCONT);
@@ -230,4 +232,26 @@ fn half_a_line_is_as_good_as_none() {
     server.expect(&Told::Closed(std::process::id()));
     is_closed(&socket);
     still_works(&server);
+}
+
+#[test]
+fn when_descriptors_run_out_those_who_are_in_are_served_and_others_get_in_later() {
+    let around = tempfile::tempdir().unwrap();
+    let path = around.path().join("timers");
+    let mut command = Worker::command("serves");
+    command.env("PATH_OF_SERVER", &path).env("DESCRIPTORS", "32");
+    let mut server = Worker::spawn(command);
+    server.expect("ready");
+    let early = welcomed(&path);
+    let others: Vec<_> = (0..40).map(|_| line(&path)).collect();
+    // It finds out when it accepts, or when it looks who that was.
+    while !["full", "refused"].contains(&&*server.hear()) {}
+    let mut only_log = message("early", 1);
+    only_log[5] = 1;
+    send(&early, &only_log, SendFlags::NOSIGNAL).unwrap();
+    while server.hear() != "early" {}
+    drop(others);
+    drop(welcomed(&path));
+    server.word();
+    server.ends_well();
 }

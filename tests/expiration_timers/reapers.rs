@@ -8,7 +8,7 @@ use forebear::timer::local::{
 };
 use forebear::timer::{Overdue, Reap, Signal, TimerError, TimerGuard, expires};
 
-use crate::worker::{LONG, Server, Told, Worker, get_stuck, leave, say, wait_for_word};
+use crate::worker::{LONG, Server, Told, WATCHDOG, Worker, get_stuck, leave, say, wait_for_word};
 
 const SHORT: Duration = Duration::from_millis(20);
 
@@ -70,7 +70,7 @@ fn a_ladder_asks_first_then_warns_then_kills() {
     let worker = Worker::start("deaf and stuck", &server);
     let pid = worker.pid();
     worker.dies_by(libc::SIGKILL);
-    assert_eq!(asked.recv(), Ok(pid));
+    assert_eq!(asked.recv_timeout(WATCHDOG), Ok(pid));
     server.expect(&Told::Ended(pid, true));
     let told = server.stop();
     // A wait, the question, and the warning.

@@ -1,10 +1,12 @@
 //! Clients whose server is not there, goes, comes again, or stands still.
 
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use forebear::timer::local::{
-    KillProcess, LocalEvent, LocalTimerClient, LocalTimerServer, LogOnly, Refusal, configure_from_env,
+    ENVIRONMENT, KillProcess, Limits, LocalEvent, LocalTimerClient, LocalTimerServer, LogOnly, Refusal,
+    configure_from_env,
 };
 use forebear::timer::{Scope, Signal, TimerClient, TimerError, TimerEvent, TimerGuard, expires};
 
@@ -18,13 +20,23 @@ pub(crate) fn play(role: &str) {
             let server = server.on_event(|event| match event {
                 TimerEvent::Expired { timer, .. } => say(timer.scope.name()),
                 TimerEvent::Reaped { .. } => say("reaped"),
+                TimerEvent::Orphaned { timers, .. } => say(&format!("{} orphaned", timers.len())),
                 _ => {}
             });
-            let server = server.on_process(|event| {
-                if let LocalEvent::Refused { .. } = event {
-                    say("refused");
-                }
+            let server = server.on_process(|event| match event {
+                LocalEvent::Refused { .. } => say("refused"),
+                LocalEvent::Full { .. } => say("full"),
+                _ => {}
             });
+            let mut limits = Limits::default();
+            limits.connections_of_one = 100;
+            let server = server.limits(limits);
+            if let Some(few) = std::env::var_os("DESCRIPTORS") {
+                let few = few.to_str().unwrap().parse().unwrap();
+                let few = libc::rlimit { rlim_cur: few, rlim_max: few };
+                // SAFETY: the record is valid for the call.
+                assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &few) }, 0);
+            }
             let server = server.start().unwrap();
             say("ready");
             wait_for_word();
@@ -40,6 +52,10 @@ pub(crate) fn play(role: &str) {
             let timer = expires(short).unwrap();
             let probe = TimerGuard::builder().signal(Signal::LogOnly).scope("probe");
             let probe = probe.expires(short).unwrap();
+            // So much that the server does not take it all at once.
+            for _ in 0..100 {
+                drop(expires(LONG).unwrap());
+            }
             let released = timer.release();
             assert!(Instant::now() < until, "this machine is too slow for this test");
             released.unwrap();
@@ -52,8 +68,28 @@ pub(crate) fn play(role: &str) {
             drop(probe);
             leave();
         }
+        "ends while the server stands still" => {
+            configure_from_env().unwrap();
+            say("connected");
+            wait_for_word();
+            // So much that the server does not take it all before it sees the end.
+            for _ in 0..100 {
+                drop(expires(LONG).unwrap());
+            }
+            std::mem::forget(expires(Duration::ZERO).unwrap());
+            leave();
+        }
         _ => {}
     }
+}
+
+/// A worker of the server at this path.
+fn start(role: &str, path: &Path) -> Worker {
+    let mut command = Worker::command(role);
+    command.env(ENVIRONMENT, path);
+    let mut worker = Worker::spawn(command);
+    worker.expect("connected");
+    worker
 }
 
 /// A part of all the time that an instant can tell.
@@ -109,11 +145,8 @@ fn a_server_that_stood_still_kills_nobody_who_was_in_time() {
     let around = tempfile::tempdir().unwrap();
     let path = around.path().join("timers");
     let mut server = Worker::serve(&path);
-    let mut command = Worker::command("is in time while the server stands still");
-    command.env(forebear::timer::local::ENVIRONMENT, &path);
-    let mut worker = Worker::spawn(command);
-    worker.expect("connected");
-    server.signal(libc::SIGSTOP);
+    let mut worker = start("is in time while the server stands still", &path);
+    server.stop();
     worker.word();
     worker.expect("released");
     worker.expect("past");
@@ -122,6 +155,22 @@ fn a_server_that_stood_still_kills_nobody_who_was_in_time() {
     server.expect("probe");
     worker.word();
     worker.ends_well();
+    server.word();
+    server.ends_well();
+}
+
+#[test]
+fn what_a_worker_said_before_its_end_is_heard_and_then_that_it_has_ended() {
+    let around = tempfile::tempdir().unwrap();
+    let path = around.path().join("timers");
+    let mut server = Worker::serve(&path);
+    let mut worker = start("ends while the server stands still", &path);
+    server.stop();
+    worker.word();
+    worker.ends_well();
+    server.signal(libc::SIGCONT);
+    // It has expired too, but who has ended is not reaped.
+    server.expect("1 orphaned");
     server.word();
     server.ends_well();
 }
@@ -163,7 +212,7 @@ fn a_deadline_long_past_is_an_acquire_and_no_release() {
 
 #[test]
 fn more_timers_than_one_process_may_have_are_refused_and_those_it_has_go_on() {
-    let mut limits = forebear::timer::local::Limits::default();
+    let mut limits = Limits::default();
     limits.timers_of_one = 3;
     let mut server = Server::of(LocalTimerServer::bind().unwrap().reaper(LogOnly).limits(limits));
     let client = LocalTimerClient::connect(server.handle.path()).unwrap();
@@ -181,8 +230,13 @@ fn more_timers_than_one_process_may_have_are_refused_and_those_it_has_go_on() {
         matches!(&error, TimerError::Other(why) if why.downcast_ref() == Some(&Refusal::TooManyTimers)),
         "{error:?}"
     );
-    // It is the same process still: there is room when it has released one.
+    // It is the same process still: there is room when it has released one. A release finds its way also by a new connection.
     client.release(&Scope::named("a")).unwrap();
     acquire("d").unwrap();
     server.counts(6);
+    acquire("e").unwrap();
+    server.all.clear();
+    server.expect(&Told::Closed(me));
+    client.release(&Scope::named("b")).unwrap();
+    server.counts(7);
 }

@@ -1,14 +1,13 @@
 //! Whose number and whose connection it is: forks, and numbers that go round.
 
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use std::{fs, mem};
 
 use forebear::timer::local::{LocalTimerClient, configure_from_env};
 use forebear::timer::{TimerGuard, expires};
 
-use crate::worker::{LONG, Server, Told, Worker, get_stuck, leave, say, wait_for_word};
+use crate::worker::{LONG, Running, Server, Told, Worker, end_in_time, get_stuck, leave, say, wait_for_word};
 
 pub(crate) fn play(role: &str) {
     match role {
@@ -19,6 +18,7 @@ pub(crate) fn play(role: &str) {
             let child = match unsafe { libc::fork() } {
                 -1 => panic!("no fork"),
                 0 => {
+                    end_in_time();
                     let _timer = expires(Duration::from_millis(20)).unwrap();
                     get_stuck();
                 }
@@ -38,6 +38,7 @@ pub(crate) fn play(role: &str) {
             match unsafe { libc::fork() } {
                 -1 => panic!("no fork"),
                 0 => {
+                    end_in_time();
                     let line = line_of(&client);
                     say("forked");
                     wait_for_word();
@@ -102,25 +103,23 @@ fn a_fork_connects_anew_and_has_timers_of_its_own() {
     assert_eq!(server.handle.stats().reaped, 1);
 }
 
-/// Runs a program that only sleeps, as the process of this number. `None` if the system does not let us choose.
-fn stranger(pid: u32) -> Option<Child> {
+/// Starts a process that has nothing to do with any of this, with this number. `None` if the system does not let us choose.
+fn stranger(pid: u32) -> Option<Running> {
     for _ in 0..200 {
         fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).ok()?;
         let mut sleep = Command::new("sleep");
-        let mut child = sleep.arg("1000").stdout(Stdio::null()).spawn().ok()?;
-        if child.id() == pid {
-            return Some(child);
+        sleep.arg("1000").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let stranger = Running(sleep.spawn().ok()?);
+        if stranger.0.id() == pid {
+            return Some(stranger);
         }
-        child.kill().unwrap();
-        child.wait().unwrap();
     }
     None
 }
 
-fn lives_until_now(mut stranger: Child) {
-    assert_eq!(stranger.try_wait().unwrap(), None, "a stranger was killed");
-    stranger.kill().unwrap();
-    assert_eq!(stranger.wait().unwrap().signal(), Some(libc::SIGKILL));
+#[track_caller]
+fn lives(mut stranger: Running) {
+    assert_eq!(stranger.0.try_wait().unwrap(), None, "a stranger was killed");
 }
 
 #[test]
@@ -137,7 +136,7 @@ fn who_has_the_number_of_a_worker_that_has_ended_is_not_killed_for_it() {
     // The deadline of the timer that was left passes with this one.
     let probe = Worker::start("stuck after the others", &server);
     probe.dies_by(libc::SIGKILL);
-    lives_until_now(stranger);
+    lives(stranger);
     assert_eq!(server.handle.stats().reaped, 1);
 }
 
@@ -153,7 +152,7 @@ fn who_has_the_number_of_one_that_had_connected_is_not_killed_for_what_a_child_s
     fork.word();
     server.expect(&Told::Refused(Some(pid), "ForeignSender".into()));
     match stranger {
-        Some(stranger) => lives_until_now(stranger),
+        Some(stranger) => lives(stranger),
         None => eprintln!("half tried: this system does not let us choose the numbers of processes"),
     }
     assert_eq!(server.handle.stats().requests, 0);

@@ -14,11 +14,11 @@ use forebear::timer::{Reaper, TimerEvent};
 /// Set in a worker, to its role.
 const ROLE: &str = "FOREBEAR_TEST_ROLE";
 /// A worker that hangs is killed by this clock of its own (SIGALRM).
-const SECONDS: u32 = 100;
+const SECONDS: u32 = 60;
 /// Longer than any test lasts.
 pub(crate) const LONG: Duration = Duration::from_secs(3_600);
 /// Nothing that is waited for takes as long.
-pub(crate) const WATCHDOG: Duration = Duration::from_secs(10);
+pub(crate) const WATCHDOG: Duration = Duration::from_secs(50);
 
 /// In the workers, the part that they play. In the test run itself there is none.
 #[test]
@@ -27,14 +27,19 @@ fn a_worker() {
     let none = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the record is valid for the call.
     assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_CORE, &none) }, 0);
-    // SAFETY: asks nothing of its caller.
-    unsafe { libc::alarm(SECONDS) };
+    end_in_time();
     crate::groups::play(&role);
     crate::ends::play(&role);
     crate::servers::play(&role);
     crate::reapers::play(&role);
     crate::strangers::play(&role);
     panic!("there is no role {role}");
+}
+
+/// In a worker or a fork of it: it is killed if it hangs.
+pub(crate) fn end_in_time() {
+    // SAFETY: asks nothing of its caller.
+    unsafe { libc::alarm(SECONDS) };
 }
 
 /// In a worker: the part is over.
@@ -66,9 +71,20 @@ fn spin() -> ! {
     }
 }
 
+/// A process that ends with this value, if it has not before.
+pub(crate) struct Running(pub(crate) Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Nothing happens to one that was waited for.
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
 /// A worker that was started, as the test sees it.
 pub(crate) struct Worker {
-    child: Child,
+    child: Running,
     word: Option<ChildStdin>,
     says: BufReader<ChildStdout>,
 }
@@ -100,11 +116,11 @@ impl Worker {
     pub(crate) fn spawn(mut command: Command) -> Worker {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let says = BufReader::new(child.stdout.take().unwrap());
-        Worker { word: child.stdin.take(), child, says }
+        Worker { word: child.stdin.take(), child: Running(child), says }
     }
 
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.child.0.id()
     }
 
     /// The next thing it says.
@@ -112,7 +128,7 @@ impl Worker {
     pub(crate) fn hear(&mut self) -> String {
         loop {
             let mut line = String::new();
-            assert_ne!(self.says.read_line(&mut line).unwrap(), 0, "it has ended: {:?}", self.child.wait());
+            assert_ne!(self.says.read_line(&mut line).unwrap(), 0, "it has ended: {:?}", self.child.0.wait());
             // The test harness may have written something before it on the line.
             if let Some((_, said)) = line.split_once("> ") {
                 return said.trim_end().to_owned();
@@ -136,10 +152,21 @@ impl Worker {
         assert_eq!(unsafe { libc::kill(self.pid() as libc::pid_t, signal) }, 0);
     }
 
+    /// Makes it stand still, until it is sent SIGCONT.
+    pub(crate) fn stop(&self) {
+        self.signal(libc::SIGSTOP);
+        let mut status = 0;
+        let pid = self.pid() as libc::pid_t;
+        // Its threads stop one after the other; this tells when all have.
+        // SAFETY: the child's number, and a place for the answer. It is not waited for to its end.
+        assert_eq!(unsafe { libc::waitpid(pid, &mut status, libc::WUNTRACED) }, pid);
+        assert!(libc::WIFSTOPPED(status), "{status:#x}");
+    }
+
     /// Waits until it ends.
     pub(crate) fn end(mut self) -> ExitStatus {
         drop(self.word.take());
-        let status = self.child.wait().unwrap();
+        let status = self.child.0.wait().unwrap();
         // What is left to be read is for whoever looks for the reason.
         let mut rest = String::new();
         self.says.read_to_string(&mut rest).unwrap();
@@ -151,7 +178,7 @@ impl Worker {
 
     /// Waits until it has ended, while a fork of it goes on.
     pub(crate) fn wait_and_keep_its_fork(mut self) -> (ExitStatus, Fork) {
-        (self.child.wait().unwrap(), Fork { word: self.word.take().unwrap(), _says: self.says })
+        (self.child.0.wait().unwrap(), Fork { word: self.word.take().unwrap(), _says: self.says })
     }
 
     #[track_caller]

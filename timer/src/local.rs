@@ -34,7 +34,7 @@
 //!   The message is sent by the thread that acquires the timer, before the call returns.
 //! * Nobody is killed but the process that has asked for the timer. Its number, once given to another process, means nobody.
 //! * When a worker ends its timers are dropped at once, and nobody is reaped for them. When it only closes its connection they go on.
-//! * Time is the monotonic clock of the machine, the same in all processes.
+//! * Time is the monotonic clock of the machine, the same in all processes (of one time namespace).
 //! * A child that a worker forks is a worker of its own: its first call connects anew. Timers of its parent are not its own.
 //! * A client without a server is told at once. If the server goes, the call that finds out is told
 //!   ([`ServerGone`](crate::expiry::TimerError::ServerGone)): the timers it had are void. A later call looks for a new server at the same

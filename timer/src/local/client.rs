@@ -42,6 +42,8 @@ use crate::expiry::{Scope, Signal, TimerClient, TimerError, configure};
 /// Where a worker finds its server: a path in this variable of its environment.
 pub const ENVIRONMENT: &str = "FOREBEAR_TIMERS";
 
+/// As long as the system waits for anything.
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 /// By default.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -137,7 +139,7 @@ impl LocalTimerClient {
         let until = deadline_after(time::now(), self.patience);
         let socket = seqpacket(SocketFlags::CLOEXEC)?;
         // The time-out of sending is that of connecting too, and is what `connect` waits if many stand before the door.
-        let patience = self.patience.max(Duration::from_micros(1));
+        let patience = self.patience.clamp(Duration::from_micros(1), DAY);
         set_socket_timeout(&socket, Timeout::Send, Some(patience)).map_err(io::Error::from)?;
         set_socket_timeout(&socket, Timeout::Recv, Some(patience)).map_err(io::Error::from)?;
         let address = SocketAddrUnix::new(&self.path).map_err(io::Error::from)?;

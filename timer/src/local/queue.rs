@@ -87,6 +87,8 @@ const TOLD: u32 = 32;
 /// Who is told about processes.
 pub(crate) type Tell = Box<dyn FnMut(&LocalEvent<'_>) + Send>;
 
+const KILL: i32 = rustix::process::Signal::KILL.as_raw();
+
 const DOOR: u64 = 0;
 const BELL: u64 = 1;
 const ALARM: u64 = 2;
@@ -424,6 +426,10 @@ impl LocalQueue {
             },
         };
         let Some(watched) = self.watched.get_mut(&watched) else { return Heard::Closed };
+        if watched.worker.ending().is_some_and(|ending| ending.signal == KILL) {
+            // It was killed: whatever it had said before it was over makes no second time of it.
+            return Heard::Said;
+        }
         let scope = Scope::named(said.scope);
         let worker = watched.worker.clone();
         let request = match said.deadline.map(|nanos| self.anchor.instant(nanos)) {

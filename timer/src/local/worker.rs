@@ -167,3 +167,31 @@ impl fmt::Debug for LocalWorker {
         write!(f, "process {}", self.pid())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn who_has_ended_is_sent_nothing_whether_it_was_waited_for_or_not() {
+        let (serials, bell) = (AtomicU64::new(0), Arc::new(Bell::new().unwrap()));
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let worker = LocalWorker::open(pid, &serials, &bell).unwrap().unwrap();
+        let same = LocalWorker::open(pid, &serials, &bell).unwrap().unwrap();
+        assert!(worker == worker.clone() && worker != same);
+        assert_eq!(worker.signal(Signal::CONT.as_raw()).unwrap(), Signalled::Sent);
+        assert!(!worker.has_ended() && worker.ending().is_none());
+        assert!(worker.signal(0).is_err() && worker.end_by(99).is_err());
+        drop(child.stdin.take());
+        // Its end is seen when this can be read; nobody has waited for it yet.
+        poll(&mut [PollFd::new(&worker, PollFlags::IN)], None).unwrap();
+        for _ in 0..2 {
+            assert_eq!(worker.end_by(Signal::KILL.as_raw()).unwrap(), Signalled::Ended);
+            assert!(worker.ending().is_none());
+            assert!(child.wait().unwrap().success());
+        }
+        assert!(LocalWorker::open(0, &serials, &bell).unwrap().is_none());
+    }
+}
