@@ -332,8 +332,16 @@ impl LocalQueue {
         if self.connections.len() >= self.limits.connections {
             return Err(Refusal::TooManyConnections);
         }
-        if self.counts.get(&pid).is_some_and(|count| *count >= self.limits.connections_of_one) {
-            return Err(Refusal::TooManyOfOne);
+        if self.has_enough(pid) {
+            // It may have closed some that we have not looked at yet.
+            let of_it = self.connections.iter().filter(|(_, connection)| connection.pid == pid);
+            let of_it: Vec<u64> = of_it.map(|(number, _)| *number).collect();
+            for number in of_it {
+                self.read(number);
+            }
+            if self.has_enough(pid) {
+                return Err(Refusal::TooManyOfOne);
+            }
         }
         let known = self.by_pid.get(&pid).and_then(|number| self.watched.get(number));
         let worker = match known.filter(|known| !known.worker.has_ended()) {
@@ -355,6 +363,11 @@ impl LocalQueue {
             Ok(_) => Ok(Some(worker)),
             Err(_) => Ok(None),
         }
+    }
+
+    /// Whether one process has as many connections as it may.
+    fn has_enough(&self, pid: i32) -> bool {
+        self.counts.get(&pid).is_some_and(|count| *count >= self.limits.connections_of_one)
     }
 
     fn take_in(&mut self, socket: OwnedFd, pid: i32, worker: LocalWorker) {
