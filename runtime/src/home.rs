@@ -22,7 +22,8 @@
 //! * **M1** The plain fields of a home are touched by its owner: the thread it belongs to, or the holder of the lock of
 //!   the closed homes once it is closed.
 //! * **M2** A header is in one list of returns at most: it is pushed by whoever has it alone.
-//! * **M3** `live` counts the headers of a home, by its owner; a closed home with none left lets the record go.
+//! * **M3** A home knows how many of its cells are in use, by its owner; a closed home with none left lets the record go. Each
+//!   is counted once, with its class; how long a free list is follows from how many cells the home has.
 
 use forebear_context::shim::atomic::{AtomicPtr, Ordering};
 use std::cell::Cell;
@@ -63,14 +64,18 @@ struct Free {
 
 struct FreeList {
     head: Cell<*mut Free>,
-    len: Cell<u32>,
+    /// Cells of this class that are in use.
+    live: Cell<usize>,
 }
 
 /// One thread's share of a runtime's memory. See the module head.
 #[repr(align(128))]
 pub(crate) struct Home {
     free: [FreeList; CLASSES],
-    live: Cell<usize>,
+    /// Cells that the home has of each class, free or in use.
+    owned: [Cell<usize>; CLASSES],
+    /// Cells in use that came from the system one by one; and one while the home is being closed.
+    large: Cell<usize>,
     shared: *const Shared,
     /// The number of the worker it belongs to; `u32::MAX` for a foreign thread's.
     pub worker: u32,
@@ -97,8 +102,9 @@ pub(crate) const fn class_of(layout: std::alloc::Layout) -> u8 {
 impl Home {
     fn new(shared: &Arc<Shared>, worker: u32) -> Home {
         Home {
-            free: [const { FreeList { head: Cell::new(ptr::null_mut()), len: Cell::new(0) } }; CLASSES],
-            live: Cell::new(0),
+            free: [const { FreeList { head: Cell::new(ptr::null_mut()), live: Cell::new(0) } }; CLASSES],
+            owned: [const { Cell::new(0) }; CLASSES],
+            large: Cell::new(0),
             shared: Arc::into_raw(shared.clone()),
             worker,
             desk: Desk::default(),
@@ -133,14 +139,13 @@ impl Home {
     /// Memory for a cell. By the owner.
     #[inline(always)]
     pub(crate) fn allocate(&self, class: u8, layout: std::alloc::Layout) -> NonNull<u8> {
-        self.live.set(self.live.get() + 1);
         if class != LARGE {
             let list = &self.free[usize::from(class)];
             let head = list.head.get();
             if !head.is_null() {
                 // SAFETY: M1: free cells are the owner's.
                 list.head.set(unsafe { (*head).next });
-                list.len.set(list.len.get().wrapping_sub(1));
+                list.live.set(list.live.get() + 1);
                 // SAFETY: not null.
                 return unsafe { NonNull::new_unchecked(head.cast()) };
             }
@@ -152,6 +157,7 @@ impl Home {
     #[inline(never)]
     fn allocate_slow(&self, class: u8, layout: std::alloc::Layout) -> NonNull<u8> {
         if class == LARGE {
+            self.large.set(self.large.get() + 1);
             // SAFETY: a header makes the size more than zero.
             let memory = unsafe { std::alloc::alloc(layout) };
             return NonNull::new(memory).unwrap_or_else(|| std::alloc::handle_alloc_error(layout));
@@ -165,7 +171,7 @@ impl Home {
         // SAFETY: M1; the list was filled.
         unsafe {
             list.head.set((*head).next);
-            list.len.set(list.len.get() - 1);
+            list.live.set(list.live.get() + 1);
             NonNull::new_unchecked(head.cast())
         }
     }
@@ -176,7 +182,7 @@ impl Home {
         if let Some(at) = depot.batches.iter().rposition(|batch| batch.0 == class) {
             let (_, head, len) = depot.batches.swap_remove(at);
             list.head.set(head);
-            list.len.set(len);
+            self.own(class, len as usize);
             return;
         }
         let layout = chunk_layout();
@@ -187,6 +193,7 @@ impl Home {
         depot.chunks.push(chunk);
         drop(depot);
         let size = usize::from(class) * STEP;
+        self.own(class, CHUNK / size);
         // Last cell first, so that they are handed out in address order.
         for index in (0..CHUNK / size).rev() {
             // SAFETY: inside the chunk.
@@ -205,17 +212,29 @@ impl Home {
         // SAFETY: by contract.
         unsafe { (*cell).next = list.head.get() };
         list.head.set(cell);
-        list.len.set(list.len.get().wrapping_add(1));
+    }
+
+    /// The home has got so many more cells of this class.
+    fn own(&self, class: u8, cells: usize) {
+        let owned = &self.owned[usize::from(class)];
+        owned.set(owned.get() + cells);
+    }
+
+    /// Whether no cell of the home is in use. By the owner.
+    fn is_done(&self) -> bool {
+        self.large.get() == 0 && self.free.iter().all(|list| list.live.get() == 0)
     }
 
     /// Gives batches to the depot if a list has grown long. By the owner, now and then.
     fn shed(&self, class: u8) {
-        let list = &self.free[usize::from(class)];
-        if list.len.get() < BATCH * 16 {
+        let (list, owned) = (&self.free[usize::from(class)], &self.owned[usize::from(class)]);
+        let batch = BATCH as usize;
+        let len = || owned.get() - list.live.get();
+        if len() < batch * 16 {
             return;
         }
         let mut depot = self.shared().depot.state.lock().unwrap_or_else(PoisonError::into_inner);
-        while list.len.get() >= BATCH * 8 {
+        while len() >= batch * 8 {
             let head = list.head.get();
             let mut last = head;
             for _ in 1..BATCH {
@@ -227,7 +246,7 @@ impl Home {
                 list.head.set((*last).next);
                 (*last).next = ptr::null_mut();
             }
-            list.len.set(list.len.get() - BATCH);
+            owned.set(owned.get() - batch);
             depot.batches.push((class, head, BATCH));
         }
     }
@@ -280,15 +299,17 @@ impl Home {
     /// M1; nobody else knows the header.
     #[inline(always)]
     pub(crate) unsafe fn free(&self, header: NonNull<Header>) {
-        self.live.set(self.live.get() - 1);
         // SAFETY: by contract.
         unsafe {
             drop_side(header);
             let class = header.as_ref().memory_class.get();
             // One comparison for both: what does not come from here, and an index that is in range.
             if usize::from(class) < CLASSES {
+                let list = &self.free[usize::from(class)];
+                list.live.set(list.live.get() - 1);
                 self.push_free(class, header.as_ptr().cast());
             } else {
+                self.large.set(self.large.get() - 1);
                 let layout = header.as_ref().vtable.layout;
                 graves::free_cell(header.cast(), layout);
             }

@@ -100,7 +100,7 @@ impl Depot {
         // SAFETY: by contract.
         let home = unsafe { home.as_ref() };
         // One header more, so that the home cannot be done while its returns are being worked.
-        home.live.set(home.live.get() + 1);
+        home.large.set(home.large.get() + 1);
         let mut at = home.returns.0.swap(closed_mark(), Ordering::AcqRel);
         while let Some(header) = NonNull::new(at) {
             // SAFETY: M2; M1 by the lock.
@@ -109,7 +109,7 @@ impl Depot {
                 end_on(home, header, true);
             }
         }
-        home.live.set(home.live.get() - 1);
+        home.large.set(home.large.get() - 1);
         release_if_done(home, true);
         drop(guard);
     }

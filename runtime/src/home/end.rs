@@ -72,7 +72,8 @@ pub(crate) unsafe fn end_child(here: &Home, header: NonNull<Header>) {
         if let Some(parent) = parent {
             let left = parent.children.get() - 1;
             parent.children.set(left);
-            if left == 0 && parent.family.replace(false) {
+            if left == 0 && parent.family.get() {
+                parent.family.set(false);
                 end_up(here, NonNull::from(parent));
             }
         }
@@ -217,8 +218,8 @@ unsafe fn travel(to: *const Home, header: NonNull<Header>) {
 }
 
 pub(super) fn release_if_done(home: &Home, closed: bool) {
-    if closed && home.live.get() == 0 {
-        // SAFETY: M3: the count taken in `Home::new`, given back once: `live` of a closed home only falls. The caller
+    if closed && home.is_done() {
+        // SAFETY: M3: the count taken in `Home::new`, given back once: what a closed home has in use only falls. The caller
         // holds a count of its own.
         unsafe { drop(Arc::from_raw(home.shared)) };
     }
