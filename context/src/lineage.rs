@@ -149,11 +149,12 @@ pub fn next_root() -> u64 {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Lineage {
-    root_key: Cell<u64>,
-    parent: Cell<*const Lineage>,
-    jump: AtomicPtr<Lineage>,
     rank: Cell<u32>,
     depth: Cell<u32>,
+    root_key: Cell<u64>,
+    parent: Cell<*const Lineage>,
+    /// Last: it begins as null, as does what follows in a header.
+    jump: AtomicPtr<Lineage>,
 }
 
 impl Lineage {

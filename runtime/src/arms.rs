@@ -24,7 +24,7 @@ use forebear_context::lineage::{Lineage, next_root};
 
 use crate::cancel;
 use crate::cell::{self, Birth, Callable};
-use crate::header::{ARM, Header, SHELTERED};
+use crate::header::{ARM, Header, Place, SHELTERED};
 use crate::home::Home;
 use crate::kin;
 use crate::origin;
@@ -159,7 +159,8 @@ pub(crate) unsafe fn make_node(home: &Home, arm: &Arm, need_pages: u16) -> (u64,
         }
     };
     let key = lineage.key();
-    let birth = Birth { word: QUEUED | SUBMITTED | (2 * LINK), lineage, need_pages };
+    let word = QUEUED | SUBMITTED | (2 * LINK);
+    let birth = Birth { word, lineage, need_pages, scope: ptr::null(), place: Place::Nowhere };
     // SAFETY: M1; the arm outlives the node's run (A1).
     let node = unsafe { cell::make::<_, ()>(home, birth, RunArm(arm)) };
     // SAFETY: just made.

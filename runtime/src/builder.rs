@@ -13,7 +13,7 @@ use crate::attention::LIMITS;
 use crate::cancel;
 use crate::cell::{self, BOXED_ABOVE, Birth, Boxed, Callable, Fallible, Plain};
 use crate::due::Due;
-use crate::header::{DETACHED, Header, LIMITED, OWN_STACK, ROOT};
+use crate::header::{DETACHED, Header, LIMITED, OWN_STACK, Place, ROOT};
 use crate::origin::{self, Rank};
 use crate::request::Request;
 use crate::runtime::Runtime;
@@ -241,7 +241,7 @@ unsafe fn make<T, C: Callable<T>>(
     let rank = Rank { deadline: limit, ..builder.rank };
     // With a deadline the end is to take back its entry: so it must not be the short one.
     let word = NEW | HANDLE | if limit.is_some() { CALLBACKS } else { 0 };
-    let birth = Birth { word, lineage: origin.lineage(rank), need_pages };
+    let birth = Birth { word, lineage: origin.lineage(rank), need_pages, scope, place: Place::Nowhere };
     let too_large = builder.stack_size.filter(|&bytes| bytes > stack::MAX);
     let header = match too_large {
         // SAFETY: M1: the home is this thread's.
@@ -256,7 +256,6 @@ unsafe fn make<T, C: Callable<T>>(
     };
     // SAFETY: just made.
     let h = unsafe { header.as_ref() };
-    h.scope.set(scope);
     let mut flags = 0;
     if builder.own_stack {
         flags |= OWN_STACK;

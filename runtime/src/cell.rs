@@ -27,6 +27,7 @@ use crate::header::{Ending, Header, Place, VTable};
 use crate::home::{self, Home};
 use crate::hooks;
 use crate::run;
+use crate::scope::ScopeCore;
 use crate::side::SideSlot;
 use crate::strand::{self, Shown};
 use crate::word::{CANCELLED, Word};
@@ -138,6 +139,10 @@ pub(crate) struct Birth {
     pub word: u64,
     pub lineage: Lineage,
     pub need_pages: u16,
+    /// The scope that it is a job of, or null.
+    pub scope: *const ScopeCore,
+    /// Where it is put by who makes it, next.
+    pub place: Place,
 }
 
 /// Makes a request on `home`, whose owner calls this. The lineage's parent has been told (its count of children).
@@ -174,7 +179,8 @@ pub(crate) fn make_ready<T>(word: u64, lineage: Lineage, value: T) -> NonNull<He
     let cell = cell.cast::<RequestCell<Never, T>>();
     // SAFETY: fresh memory of this layout.
     unsafe {
-        let birth = Birth { word, lineage, need_pages: 0 };
+        Header::prime(cell.cast());
+        let birth = Birth { word, lineage, need_pages: 0, scope: ptr::null(), place: Place::Nowhere };
         write_header(cell.cast(), Of::<Never, T>::VTABLE, birth, ptr::null(), home::HOMELESS);
         (*(*cell.as_ptr()).body.get()).value = ManuallyDrop::new(value);
         cell.cast::<Header>().as_ref().has_value.set(true);
@@ -190,32 +196,38 @@ unsafe fn write_header(
     home: *const Home,
     class: u8,
 ) {
-    // SAFETY: the caller's fresh memory.
+    // Class, no flags, need and no children: one store for the four (see `Header`).
+    let need = birth.need_pages.to_ne_bytes();
+    let small = u64::from_ne_bytes([class, 0, need[0], need[1], 0, 0, 0, 0]);
+    const {
+        let at = offset_of!(Header, memory_class);
+        assert!(at.is_multiple_of(8) && offset_of!(Header, flags) == at + 1);
+        assert!(offset_of!(Header, need_pages) == at + 2 && offset_of!(Header, children) == at + 4);
+    }
+    let h = at.as_ptr();
+    // SAFETY: the caller's fresh memory, which is primed: `next` and `prev` stay what they are, pointers.
     unsafe {
-        at.write(Header {
-            word: Word::new(birth.word),
-            vtable,
-            lineage: birth.lineage,
-            home: Cell::new(home),
-            ran_on: AtomicPtr::new(ptr::null_mut()),
-            children: Cell::new(0),
-            next_rank: Cell::new(0),
-            next: AtomicPtr::new(ptr::null_mut()),
-            prev: Cell::new(ptr::null()),
-            last_child: Cell::new(ptr::null()),
-            waiters: WaitQueue::new(),
-            side: SideSlot::new(),
-            scope: Cell::new(ptr::null()),
-            strand: AtomicPtr::new(ptr::null_mut()),
-            lender: Shown::none(),
-            memory_class: Cell::new(class),
-            flags: Cell::new(0),
-            place: Cell::new(Place::Nowhere),
-            family: Cell::new(false),
-            has_value: Cell::new(false),
-            state: Cell::new(0),
-            need_pages: Cell::new(birth.need_pages),
-        });
+        (&raw mut (*h).word).write(Word::new(birth.word));
+        (&raw mut (*h).vtable).write(vtable);
+        (&raw mut (*h).memory_class).cast::<u64>().write(small);
+        (&raw mut (*h).lineage).write(birth.lineage);
+        (&raw mut (*h).ran_on).write(AtomicPtr::new(ptr::null_mut()));
+        (&raw mut (*h).strand).write(AtomicPtr::new(ptr::null_mut()));
+        (&raw mut (*h).last_child).write(Cell::new(ptr::null()));
+        (&raw mut (*h).waiters).write(WaitQueue::new());
+        (&raw mut (*h).side).write(SideSlot::new());
+        (&raw mut (*h).lender).write(Shown::none());
+        (&raw mut (*h).scope).write(Cell::new(birth.scope));
+        (&raw mut (*h).home).write(Cell::new(home));
+        (&raw mut (*h).place).write(Cell::new(birth.place));
+        (&raw mut (*h).family).write(Cell::new(false));
+        (&raw mut (*h).has_value).write(Cell::new(false));
+        (&raw mut (*h).state).write(Cell::new(0));
+        (&raw mut (*h).next_rank).write(Cell::new(0));
+        if cfg!(shuttle) {
+            // Its atomics are more than their bytes.
+            (&raw mut (*h).next).write(AtomicPtr::new(ptr::null_mut()));
+        }
     }
 }
 

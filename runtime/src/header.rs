@@ -107,36 +107,43 @@ pub(crate) enum Place {
 }
 
 /// See the module head.
+///
+/// A birth is bound by its stores, so the fields stand in the order in which they are written: first what is given, the small ones
+/// in one word; then what begins as zero, 64 bytes together, aligned; then what a list writes when the header is put into it, and a
+/// birth does not.
 #[repr(C)]
 pub(crate) struct Header {
     pub word: Word,
     pub vtable: &'static VTable,
-    pub lineage: Lineage,
-    pub home: Cell<*const Home>,
-    pub ran_on: AtomicPtr<Home>,
-    pub children: Cell<u32>,
-    /// The stack it is guaranteed, in pages of 4 KiB.
-    pub need_pages: Cell<u16>,
     pub memory_class: Cell<u8>,
     pub flags: Cell<u8>,
-    pub next: AtomicPtr<Header>,
-    pub prev: Cell<*const Header>,
+    /// The stack it is guaranteed, in pages of 4 KiB.
+    pub need_pages: Cell<u16>,
+    pub children: Cell<u32>,
+    /// Its last field begins as zero.
+    pub lineage: Lineage,
+    pub ran_on: AtomicPtr<Home>,
+    pub strand: AtomicPtr<Strand>,
     pub last_child: Cell<*const Header>,
     pub waiters: WaitQueue,
     pub side: SideSlot,
-    pub scope: Cell<*const ScopeCore>,
-    pub strand: AtomicPtr<Strand>,
     /// The request below it on the same stack, if it runs on a stack that was lent.
     pub lender: Shown,
-    /// Apart from `children`: both are counted up at a birth, which the compiler would do in one access of eight bytes, and
-    /// an end counts one down; the next birth would have to wait for that store.
-    pub next_rank: Cell<u32>,
+    pub scope: Cell<*const ScopeCore>,
+    pub home: Cell<*const Home>,
+    /// As `prev`, without a meaning while `place` is `Nowhere`, unless it is on its way through the roots' inbox: then there stands what
+    /// the cell's former header has left, or null.
+    pub next: AtomicPtr<Header>,
+    pub prev: Cell<*const Header>,
     pub place: Cell<Place>,
     /// It ended before its children, and a link is theirs.
     pub family: Cell<bool>,
     pub has_value: Cell<bool>,
     /// What its worker has done about it: [`SETTLED`], [`DELIVERED`], [`KNOWN`].
     pub state: Cell<u8>,
+    /// Apart from `children`: both are counted up at a birth, which the compiler would do in one access of eight bytes, and
+    /// an end counts one down; the next birth would have to wait for that store.
+    pub next_rank: Cell<u32>,
 }
 
 /// Flag: it must not run on a waiter's stack.
@@ -164,6 +171,21 @@ pub(crate) const KNOWN: u8 = 4;
 const _: () = assert!(size_of::<Header>() <= 144);
 
 impl Header {
+    /// Writes what no birth does, once, when the memory is new.
+    ///
+    /// # Safety
+    ///
+    /// `at` is memory for a header that nobody uses.
+    #[inline(always)]
+    pub(crate) unsafe fn prime(at: NonNull<Header>) {
+        let h = at.as_ptr();
+        // SAFETY: by contract.
+        unsafe {
+            (&raw mut (*h).next).write(AtomicPtr::new(std::ptr::null_mut()));
+            (&raw mut (*h).prev).write(Cell::new(std::ptr::null()));
+        }
+    }
+
     /// Whether `flag` was set at birth.
     #[inline(always)]
     pub(crate) fn is(&self, flag: u8) -> bool {

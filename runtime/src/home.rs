@@ -136,7 +136,7 @@ impl Home {
         unsafe { &*self.shared }
     }
 
-    /// Memory for a cell. By the owner.
+    /// Memory for a cell, [primed](Header::prime). By the owner.
     #[inline(always)]
     pub(crate) fn allocate(&self, class: u8, layout: std::alloc::Layout) -> NonNull<u8> {
         if class != LARGE {
@@ -159,8 +159,12 @@ impl Home {
         if class == LARGE {
             self.large.set(self.large.get() + 1);
             // SAFETY: a header makes the size more than zero.
-            let memory = unsafe { std::alloc::alloc(layout) };
-            return NonNull::new(memory).unwrap_or_else(|| std::alloc::handle_alloc_error(layout));
+            let Some(memory) = NonNull::new(unsafe { std::alloc::alloc(layout) }) else {
+                std::alloc::handle_alloc_error(layout)
+            };
+            // SAFETY: fresh, and a header is the least that it is for.
+            unsafe { Header::prime(memory.cast()) };
+            return memory;
         }
         self.drain_returns();
         let list = &self.free[usize::from(class)];
@@ -196,8 +200,12 @@ impl Home {
         self.own(class, CHUNK / size);
         // Last cell first, so that they are handed out in address order.
         for index in (0..CHUNK / size).rev() {
-            // SAFETY: inside the chunk.
-            unsafe { self.push_free(class, chunk.as_ptr().add(index * size).cast()) };
+            // SAFETY: inside the chunk; a header is the least that a cell is for.
+            unsafe {
+                let cell = chunk.add(index * size);
+                Header::prime(cell.cast());
+                self.push_free(class, cell.as_ptr().cast());
+            }
         }
     }
 

@@ -46,10 +46,9 @@ impl PrivateList {
         self.front().map_or(NO_KEY, |header| header.lineage.key())
     }
 
-    /// Puts in a request whose lineage is set.
+    /// Puts in a request whose lineage and place are set.
     #[inline(always)]
     pub(crate) fn insert(&self, header: &Header) {
-        header.place.set(Place::Private);
         let parent = header.parent();
         // SAFETY: P2, P3, here and below.
         let before: *const Header = match parent {

@@ -23,7 +23,7 @@ use crate::cell::{Callable, Fallible, Plain};
 use crate::driver;
 use crate::ending::Stage;
 use crate::foreign;
-use crate::header::OWN_STACK;
+use crate::header::{OWN_STACK, Place};
 use crate::hooks;
 use crate::origin;
 use crate::request::Request;
@@ -131,6 +131,8 @@ impl Runtime {
                 word: crate::word::NEW | crate::word::HANDLE,
                 lineage: origin.lineage(origin::Rank::default()),
                 need_pages: origin.shared.default_need,
+                scope: ptr::null(),
+                place: Place::Nowhere,
             };
             // SAFETY: M1: this thread's home. The callable may borrow: it is submitted below, and this function does not
             // return before the request is over; it never unwinds in between.

@@ -1,8 +1,8 @@
 //! The word of a header that leads to its side block ([`crate::side`]), and to its first kin while there is none.
 //!
 //! Nearly every request that suspends has a place in its parent's list of kin ([`crate::kin`]) and nothing else that would
-//! need a block. So while a request has no block, the word holds the first of its children in that list instead, with the
-//! lowest bit set; a block that is made takes it over.
+//! need a block. So while a request has no block, the word holds the first of its children in that list instead; a block that is
+//! made takes it over, and has the lowest bit set. A new header's word is null, as most of a new header is.
 //!
 //! # Who may touch what
 //!
@@ -12,7 +12,7 @@
 //!
 //! # Invariants
 //!
-//! * **I1** The word is a block from `Box`, lowest bit clear, or a header's address or null, lowest bit set. Once it is a
+//! * **I1** The word is a block from `Box`, lowest bit set, or a header's address or null, lowest bit clear. Once it is a
 //!   block it stays that block until [`Slot::take`], which has the header alone.
 //! * **I2** A block is published by a release and found by an acquire. Its head is written before that by its maker, after
 //!   that by the owner of the list.
@@ -37,28 +37,38 @@ pub trait Block: Default {
 /// See the module head.
 pub struct Slot<B: Block>(AtomicPtr<B>, PhantomData<*const B::Kin>);
 
-/// There is no block: the rest is the head of the list of kin.
-const HEAD: usize = 1;
+/// There is a block: the rest is its address.
+const BLOCK: usize = 1;
 
 #[inline(always)]
 fn is_block<B>(word: *mut B) -> bool {
-    word.addr() & HEAD == 0
+    word.addr() & BLOCK != 0
+}
+
+fn from_block<B>(block: *mut B) -> *mut B {
+    block.map_addr(|address| address | BLOCK)
+}
+
+/// The block, of a word that is one.
+#[inline(always)]
+fn block<B>(word: *mut B) -> *mut B {
+    word.map_addr(|address| address & !BLOCK)
 }
 
 fn from_head<B: Block>(first: *const B::Kin) -> *mut B {
-    first.cast_mut().cast::<B>().map_addr(|address| address | HEAD)
+    first.cast_mut().cast()
 }
 
 fn head<B: Block>(word: *mut B) -> *const B::Kin {
-    word.map_addr(|address| address & !HEAD).cast_const().cast()
+    word.cast_const().cast()
 }
 
 impl<B: Block> Slot<B> {
     /// No block, no kin.
     #[inline(always)]
     pub fn new() -> Slot<B> {
-        const { assert!(align_of::<B>() > HEAD && align_of::<B::Kin>() > HEAD) };
-        Slot(AtomicPtr::new(ptr::without_provenance_mut(HEAD)), PhantomData)
+        const { assert!(align_of::<B>() > BLOCK && align_of::<B::Kin>() > BLOCK) };
+        Slot(AtomicPtr::new(ptr::null_mut()), PhantomData)
     }
 
     /// The block, if there is one.
@@ -66,7 +76,7 @@ impl<B: Block> Slot<B> {
     pub fn get(&self) -> Option<&B> {
         let word = self.0.load(Ordering::Acquire);
         // SAFETY: I1, I2; it is freed with the header.
-        is_block(word).then(|| unsafe { &*word })
+        is_block(word).then(|| unsafe { &*block(word) })
     }
 
     /// The block, made if need be.
@@ -88,7 +98,7 @@ impl<B: Block> Slot<B> {
             #[cfg(not(mutant = "block_takes_over_once"))]
             // SAFETY: `made` is still ours.
             unsafe { &*made }.first_kin().set(head(seen));
-            match self.0.compare_exchange(seen, made, Ordering::AcqRel, Ordering::Acquire) {
+            match self.0.compare_exchange(seen, from_block(made), Ordering::AcqRel, Ordering::Acquire) {
                 // SAFETY: freed with the header.
                 Ok(_) => return unsafe { &*made },
                 Err(now) => seen = now,
@@ -97,7 +107,7 @@ impl<B: Block> Slot<B> {
         // SAFETY: `made` was not shared; I1 for the other.
         unsafe {
             drop(Box::from_raw(made));
-            &*seen
+            &*block(seen)
         }
     }
 
@@ -113,9 +123,9 @@ impl<B: Block> Slot<B> {
         if !is_block(word) {
             return None;
         }
-        self.0.store(ptr::without_provenance_mut(HEAD), Ordering::Relaxed);
+        self.0.store(ptr::null_mut(), Ordering::Relaxed);
         // SAFETY: I1; freed once: the header does not lead here any more.
-        Some(unsafe { Box::from_raw(word) })
+        Some(unsafe { Box::from_raw(block(word)) })
     }
 
     /// The first of the children in the list of kin, or null.
@@ -126,7 +136,7 @@ impl<B: Block> Slot<B> {
     pub unsafe fn first_kin(&self) -> *const B::Kin {
         match self.0.load(Ordering::Acquire) {
             // SAFETY: I1, I2.
-            word if is_block(word) => unsafe { &*word }.first_kin().get(),
+            word if is_block(word) => unsafe { &*block(word) }.first_kin().get(),
             word => head(word),
         }
     }
@@ -150,7 +160,7 @@ impl<B: Block> Slot<B> {
             }
         }
         // SAFETY: I1, I2; N1.
-        unsafe { &*seen }.first_kin().set(first);
+        unsafe { &*block(seen) }.first_kin().set(first);
     }
 }
 

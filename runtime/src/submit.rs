@@ -8,7 +8,7 @@ use crate::attention::{DRIVEN, HUNGRY, MARKS, NOTICE, SHUT};
 use crate::cancel;
 use crate::cell;
 use crate::driver;
-use crate::header::{DETACHED, Header, OWN_STACK, ROOT};
+use crate::header::{DETACHED, Header, OWN_STACK, Place, ROOT};
 use crate::kin;
 use crate::notice::{self, Notice};
 use crate::strand::Strand;
@@ -59,6 +59,7 @@ fn submit_to(worker: &Worker, h: &Header, marks: u64) {
 /// another count.
 #[inline(always)]
 fn enter_list(worker: &Worker, h: &Header) {
+    h.place.set(Place::Private);
     worker.list.insert(h);
     worker.note_inserted(h.lineage.key());
     if worker.post.attention.get() & (HUNGRY | DRIVEN | SHUT) != 0 {

@@ -8,6 +8,7 @@ use super::Request;
 use crate::attention::{DRIVEN, HUNGRY, MARKS, NOTICE, SHUT};
 use crate::builder::{RequestBuilder, create};
 use crate::cell::{self, BOXED_ABOVE, Birth, Boxed, Callable, Fallible, Plain};
+use crate::header::Place;
 use crate::origin::{self, Rank};
 use crate::strand;
 use crate::submit;
@@ -88,6 +89,8 @@ pub(super) unsafe fn new_with<T, C: Callable<T> + 'static>(callable: C) -> Reque
             word: word::NEW | HANDLE,
             lineage: origin::child_of(maker),
             need_pages: worker.need_pages,
+            scope: ptr::null(),
+            place: Place::Nowhere,
         };
         // SAFETY: M1: this worker's home; the one handle of the word.
         return unsafe { Request::from_raw(cell::make(home, birth, callable)) };
@@ -105,12 +108,12 @@ unsafe fn spawn_small<T, C: Callable<T>>(callable: C, scope: *const crate::scope
     {
         let lineage = origin::child_of(maker);
         let key = lineage.key();
-        let birth = Birth { word: SPAWNED, lineage, need_pages: worker.need_pages };
+        let need_pages = worker.need_pages;
+        let birth = Birth { word: SPAWNED, lineage, need_pages, scope, place: Place::Private };
         // SAFETY: M1: this worker's home.
         let header = unsafe { cell::make(home, birth, callable) };
         // SAFETY: just made.
         let h = unsafe { header.as_ref() };
-        h.scope.set(scope);
         worker.list.insert(h);
         worker.note_inserted(key);
         if worker.post.attention.get() & (HUNGRY | NOTICE | MARKS | DRIVEN | SHUT) != 0 {
@@ -132,12 +135,12 @@ unsafe fn spawn_outside<T, C: Callable<T>>(callable: C, scope: *const crate::sco
     let lineage = origin.lineage(Rank::default());
     let root = lineage.parent().is_null();
     let word = if root { word::QUEUED | word::SUBMITTED | HANDLE | word::LINK } else { word::NEW | HANDLE };
-    let birth = Birth { word, lineage, need_pages: origin.shared.default_need };
+    let need_pages = origin.shared.default_need;
+    let birth = Birth { word, lineage, need_pages, scope, place: Place::Nowhere };
     // SAFETY: M1: the home is this thread's.
     let header = unsafe { cell::make(origin.home, birth, callable) };
     // SAFETY: just made; the entry's link is in the word.
     unsafe {
-        header.as_ref().scope.set(scope);
         if root {
             submit::push_root(header);
         } else {
