@@ -152,12 +152,28 @@ pub(crate) struct Birth {
 /// M1 for `home`. The callable may borrow: the caller sees to it that it is run or dropped in time.
 #[inline(always)]
 pub(crate) unsafe fn make<C: Callable<T>, T>(home: &Home, birth: Birth, callable: C) -> NonNull<Header> {
+    // SAFETY: by contract.
+    unsafe { make_with(home, || birth, callable) }
+}
+
+/// The same, where the birth is looked up when there is memory: so the compiler has nothing to keep in registers over the rare call
+/// that fetches some, for which every caller would pay by saving them.
+///
+/// # Safety
+///
+/// As [`make`].
+#[inline(always)]
+pub(crate) unsafe fn make_with<C: Callable<T>, T>(
+    home: &Home,
+    birth: impl FnOnce() -> Birth,
+    callable: C,
+) -> NonNull<Header> {
     let layout = const { Layout::new::<RequestCell<C, T>>() };
     let class = Of::<C, T>::CLASS;
     let cell = home.allocate(class, layout).cast::<RequestCell<C, T>>();
     // SAFETY: fresh memory of this layout.
     unsafe {
-        write_header(cell.cast(), Of::<C, T>::VTABLE, birth, home, class);
+        write_header(cell.cast(), Of::<C, T>::VTABLE, birth(), home, class);
         (*(*cell.as_ptr()).body.get()).callable = ManuallyDrop::new(callable);
     }
     cell.cast()
@@ -199,7 +215,11 @@ unsafe fn write_header(
     // Class, no flags, need and no children: one store for the four (see `Header`).
     let need = birth.need_pages.to_ne_bytes();
     let small = u64::from_ne_bytes([class, 0, need[0], need[1], 0, 0, 0, 0]);
+    // Place, no family, no value, no state, and the first rank: the same.
+    let state = u64::from_ne_bytes([birth.place as u8, 0, 0, 0, 0, 0, 0, 0]);
     const {
+        let at = offset_of!(Header, place);
+        assert!(at.is_multiple_of(8) && at + 8 == size_of::<Header>() && size_of::<Place>() == 1);
         let at = offset_of!(Header, memory_class);
         assert!(at.is_multiple_of(8) && offset_of!(Header, flags) == at + 1);
         assert!(offset_of!(Header, need_pages) == at + 2 && offset_of!(Header, children) == at + 4);
@@ -219,11 +239,7 @@ unsafe fn write_header(
         (&raw mut (*h).lender).write(Shown::none());
         (&raw mut (*h).scope).write(Cell::new(birth.scope));
         (&raw mut (*h).home).write(Cell::new(home));
-        (&raw mut (*h).place).write(Cell::new(birth.place));
-        (&raw mut (*h).family).write(Cell::new(false));
-        (&raw mut (*h).has_value).write(Cell::new(false));
-        (&raw mut (*h).state).write(Cell::new(0));
-        (&raw mut (*h).next_rank).write(Cell::new(0));
+        (&raw mut (*h).place).cast::<u64>().write(state);
         if cfg!(shuttle) {
             // Its atomics are more than their bytes.
             (&raw mut (*h).next).write(AtomicPtr::new(ptr::null_mut()));

@@ -85,7 +85,7 @@ pub(super) unsafe fn new_with<T, C: Callable<T> + 'static>(callable: C) -> Reque
         // SAFETY: M3.
         && let Some(home) = unsafe { strand.home.get().as_ref() }
     {
-        let birth = Birth {
+        let birth = || Birth {
             word: word::NEW | HANDLE,
             lineage: origin::child_of(maker),
             need_pages: worker.need_pages,
@@ -93,7 +93,7 @@ pub(super) unsafe fn new_with<T, C: Callable<T> + 'static>(callable: C) -> Reque
             place: Place::Nowhere,
         };
         // SAFETY: M1: this worker's home; the one handle of the word.
-        return unsafe { Request::from_raw(cell::make(home, birth, callable)) };
+        return unsafe { Request::from_raw(cell::make_with(home, birth, callable)) };
     }
     create(&RequestBuilder::default(), callable, None)
 }
@@ -106,16 +106,19 @@ unsafe fn spawn_small<T, C: Callable<T>>(callable: C, scope: *const crate::scope
         // SAFETY: M3.
         && let Some(home) = unsafe { strand.home.get().as_ref() }
     {
-        let lineage = origin::child_of(maker);
-        let key = lineage.key();
-        let need_pages = worker.need_pages;
-        let birth = Birth { word: SPAWNED, lineage, need_pages, scope, place: Place::Private };
+        let birth = || Birth {
+            word: SPAWNED,
+            lineage: origin::child_of(maker),
+            need_pages: worker.need_pages,
+            scope,
+            place: Place::Private,
+        };
         // SAFETY: M1: this worker's home.
-        let header = unsafe { cell::make(home, birth, callable) };
+        let header = unsafe { cell::make_with(home, birth, callable) };
         // SAFETY: just made.
         let h = unsafe { header.as_ref() };
         worker.list.insert(h);
-        worker.note_inserted(key);
+        worker.note_inserted(h.lineage.key());
         if worker.post.attention.get() & (HUNGRY | NOTICE | MARKS | DRIVEN | SHUT) != 0 {
             worker.attend_spawn(header);
         }

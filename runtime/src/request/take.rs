@@ -56,6 +56,12 @@ impl<T> Request<T> {
             let mut value = MaybeUninit::<T>::uninit();
             // SAFETY: W1; the value goes into this frame.
             let ending = unsafe { (h.vtable.call)(header, value.as_mut_ptr().cast()) };
+            // Looked up again: to save registers for them over the call would cost more, in every frame of a recursion.
+            // SAFETY: as above: a strand never changes its thread, a request never its strand, nor a strand its worker.
+            let (strand, worker) = unsafe {
+                let strand = &*strand::current();
+                (strand, &*strand.worker)
+            };
             strand.request.set(below);
             if ending.is_none()
                 && h.word.is_still_sole()
@@ -73,10 +79,21 @@ impl<T> Request<T> {
                 return Ok(unsafe { value.assume_init() });
             }
             // SAFETY: claimed by us; the handle's count is ours.
-            return unsafe { finish_taken(header, ending, value) };
+            return apart(unsafe { finish_taken(header, ending, value) });
         }
         // SAFETY: the handle's count is ours.
-        unsafe { take_slowly(header) }
+        apart(unsafe { take_slowly(header) })
+    }
+}
+
+/// The answer, taken apart and put together: else the slow ways write it where the fast way's is, which then has to go through memory,
+/// too.
+#[inline(always)]
+#[allow(clippy::needless_match, reason = "that is what it is for")]
+fn apart<T>(answer: Result<T, WaitError>) -> Result<T, WaitError> {
+    match answer {
+        Ok(value) => Ok(value),
+        Err(error) => Err(error),
     }
 }
 
