@@ -134,6 +134,15 @@ pub(crate) fn home_for(shared: &Arc<Shared>) -> Option<NonNull<Home>> {
         .ok()
 }
 
+/// Whether this thread owns the home: it is one of its homes, and is not just being given back.
+pub(crate) fn owns(home: *const Home) -> bool {
+    let among = |foreign: &Foreign| {
+        let homes = foreign.homes.try_borrow();
+        homes.is_ok_and(|homes| homes.iter().any(|(_, own)| ptr::eq(own.as_ptr(), home)))
+    };
+    FOREIGN.try_with(among).unwrap_or(false)
+}
+
 /// This thread's seat in a runtime without threads, if it has one.
 pub(crate) fn seat_taken(shared: &Arc<Shared>) -> Option<usize> {
     let find = |foreign: &Foreign| {

@@ -4,6 +4,9 @@
 //! default. Its parent is the request on top, if that is of the same runtime. In a foreign thread that runs a request
 //! directly, that is its parent too.
 
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::ptr;
 use std::time::Instant;
 
@@ -20,22 +23,65 @@ use crate::strand::Strand;
 /// See the module head.
 pub(crate) struct Origin<'a> {
     pub strand: &'a Strand,
-    pub shared: Arc<Shared>,
+    pub shared: Held<'a>,
     pub home: &'a Home,
     /// The request on top, if it is of this runtime.
     pub maker: Option<&'a Header>,
 }
 
-/// The runtime that free functions mean here.
-pub(crate) fn current_runtime(strand: &Strand) -> Arc<Shared> {
+/// A runtime's record, with a count of its own only where nobody else is sure to keep it meanwhile: a count is two exchanges on a line that
+/// all threads share, for each request made outside.
+pub(crate) struct Held<'a> {
+    shared: ManuallyDrop<Arc<Shared>>,
+    counted: bool,
+    keeper: PhantomData<&'a Shared>,
+}
+
+impl<'a> Held<'a> {
+    /// What somebody else keeps for as long as this is used.
+    fn kept(shared: &'a Shared) -> Held<'a> {
+        // SAFETY: records are made in an `Arc`, and this one's count is not given back.
+        let shared = ManuallyDrop::new(unsafe { Arc::from_raw(shared) });
+        Held { shared, counted: false, keeper: PhantomData }
+    }
+
+    fn counted(shared: Arc<Shared>) -> Held<'a> {
+        Held { shared: ManuallyDrop::new(shared), counted: true, keeper: PhantomData }
+    }
+}
+
+impl Deref for Held<'_> {
+    type Target = Arc<Shared>;
+
+    fn deref(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        if self.counted {
+            // SAFETY: its own count, once.
+            unsafe { ManuallyDrop::drop(&mut self.shared) };
+        }
+    }
+}
+
+/// The runtime that free functions mean on this strand, whose own code holds what it answers no longer than the operation it is in.
+fn runtime_here(strand: &Strand) -> Held<'_> {
     // SAFETY: who enters a runtime holds it meanwhile.
     if let Some(entered) = unsafe { strand.entered.get().as_ref() } {
-        return entered.arc();
+        return Held::kept(entered);
     }
     match strand.worker() {
-        Some(worker) => worker.shared().arc(),
-        None => runtime::default_shared(),
+        Some(worker) => Held::kept(worker.shared()),
+        None => Held::counted(runtime::default_shared()),
     }
+}
+
+/// The runtime that free functions mean here.
+pub(crate) fn current_runtime(strand: &Strand) -> Arc<Shared> {
+    Arc::clone(&runtime_here(strand))
 }
 
 /// Where a request of `shared` (or else of the current runtime) would come from.
@@ -43,16 +89,16 @@ pub(crate) fn current_runtime(strand: &Strand) -> Arc<Shared> {
 /// # Panics
 ///
 /// While the thread's locals are being destroyed.
-pub(crate) fn here<'a>(of: Option<&Arc<Shared>>) -> Origin<'a> {
+pub(crate) fn here(of: Option<&Arc<Shared>>) -> Origin<'_> {
     let Some(strand) = foreign::strand() else {
         panic!("forebear: a request cannot be made while the thread's locals are being destroyed")
     };
     let shared = match of {
-        Some(shared) => shared.clone(),
-        None => current_runtime(strand),
+        Some(shared) => Held::kept(shared),
+        None => runtime_here(strand),
     };
     let home: *const Home = match strand.worker() {
-        Some(worker) if ptr::eq(worker.shared(), &*shared) => worker.home(),
+        Some(worker) if ptr::eq(worker.shared(), &**shared) => worker.home(),
         _ if shared.is_inherited() => refuse_inherited(&shared),
         _ => match foreign::home_for(&shared) {
             Some(home) => home.as_ptr(),

@@ -57,11 +57,15 @@ const FAR: i64 = 1 << 40;
 const STOPS: [CancelReason; 3] =
     [CancelReason::Asked, CancelReason::ScopeUnwound, CancelReason::SiblingFailed];
 
+/// On a cache line of its own: jobs that end elsewhere write here, while the body reads and writes what stands beside it.
+#[repr(align(64))]
+struct Apart<T>(T);
+
 /// What a job knows of its scope.
 pub(crate) struct ScopeCore {
     /// `FAR`, plus spawns from elsewhere, minus jobs ended; at the end of the body `FAR` goes and the plain count comes.
-    count: AtomicI64,
-    /// Spawns from the scope's own strand, while `fast` names it.
+    count: Apart<AtomicI64>,
+    /// Spawns from the scope's own strand.
     spawned_here: Cell<i64>,
     strand: *const Strand,
     /// The strand, until the scope is stopped: whoever spawns by the fast way need not ask.
@@ -90,7 +94,7 @@ unsafe impl Sync for ScopeCore {}
 impl ScopeCore {
     fn new(strand: &Strand) -> ScopeCore {
         ScopeCore {
-            count: AtomicI64::new(FAR),
+            count: Apart(AtomicI64::new(FAR)),
             spawned_here: Cell::new(0),
             strand,
             // Outside any request the jobs are roots, which are kept.
@@ -112,19 +116,30 @@ impl ScopeCore {
     /// Counts a job that is about to be spawned. False: the spawn is to be looked after, by `spawned`.
     #[inline(always)]
     fn count_spawn(&self) -> bool {
-        let fast = ptr::eq(crate::strand::current(), self.fast.load(Ordering::Relaxed));
-        if fast {
+        let here = crate::strand::current();
+        if ptr::eq(here, self.fast.load(Ordering::Relaxed)) {
+            self.spawned_here.set(self.spawned_here.get() + 1);
+            return true;
+        }
+        self.count_slowly(here);
+        false
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn count_slowly(&self, here: *const Strand) {
+        if ptr::eq(here, self.strand) {
+            // Stopped, or outside any request.
             self.spawned_here.set(self.spawned_here.get() + 1);
         } else {
-            self.count.fetch_add(1, Ordering::Relaxed);
+            self.count.0.fetch_add(1, Ordering::Relaxed);
         }
-        fast
     }
 
     /// So many jobs are over, and nothing of them is left that may borrow.
     #[inline(always)]
     pub(crate) fn jobs_done(&self, jobs: i64) {
-        if self.count.fetch_sub(jobs, Ordering::AcqRel) == jobs {
+        if self.count.0.fetch_sub(jobs, Ordering::AcqRel) == jobs {
             self.wake();
         }
     }
@@ -177,14 +192,18 @@ impl ScopeCore {
     /// After a spawn by the slow way: a root is kept, and what was spawned into a stopped scope is cancelled.
     #[cold]
     #[inline(never)]
-    fn spawned(&self, job: &AnyRequest) {
+    fn spawned(&self, job: AnyRequest) {
         if self.owner.is_null() {
             let mut roots = self.lock_roots();
-            // Now and then those that are over go, so that a long scope keeps no more than twice what lives.
-            if roots.len() >= 64 && roots.len().is_power_of_two() {
-                roots.retain(|job| !job.is_done());
+            // Under the lock: who stops the scope says so first, and then takes what is there.
+            if self.stopped().is_none() {
+                // Now and then those that are over go, so that a long scope keeps no more than twice what lives.
+                if roots.len() >= 64 && roots.len().is_power_of_two() {
+                    roots.retain(|job| !job.is_done());
+                }
+                roots.push(job);
+                return;
             }
-            roots.push(job.clone());
         }
         if let Some(reason) = self.stopped() {
             job.abort(reason);
@@ -257,7 +276,7 @@ impl ScopeCore {
         // SAFETY: nobody reads it before `FAR` goes.
         unsafe { *self.waiter.get() = Some((NonNull::from(context), ticket)) };
         let rest = FAR - self.spawned_here.get();
-        if self.count.fetch_sub(rest, Ordering::AcqRel) == rest {
+        if self.count.0.fetch_sub(rest, Ordering::AcqRel) == rest {
             context.abandon(ticket);
         } else {
             // SAFETY: on the strand's own stack, after `begin`.
@@ -338,7 +357,7 @@ impl<'scope> Scope<'scope, '_> {
         // SAFETY: Z1, Z2, Z4.
         let job = unsafe { spawn_with(Plain(f), &self.core) };
         if !fast {
-            self.core.spawned(&job.any());
+            self.core.spawned(job.any());
         }
         job
     }
@@ -353,7 +372,7 @@ impl<'scope> Scope<'scope, '_> {
         // SAFETY: Z1, Z2, Z4.
         let job = unsafe { spawn_with(Fallible(f), &self.core) };
         if !fast {
-            self.core.spawned(&job.any());
+            self.core.spawned(job.any());
         }
         job
     }
@@ -367,7 +386,7 @@ impl<'scope> Scope<'scope, '_> {
         // SAFETY: Z1, Z2, Z4.
         let job = unsafe { crate::builder::spawn_in(builder, callable, &self.core) };
         if !fast {
-            self.core.spawned(&job.any());
+            self.core.spawned(job.any());
         }
         job
     }

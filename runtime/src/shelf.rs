@@ -35,7 +35,7 @@
 
 use std::cmp::Reverse;
 use std::collections::binary_heap::PeekMut;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BinaryHeap, VecDeque};
 use std::ptr::{self, NonNull};
 
 use forebear_context::lineage::NO_KEY;
@@ -214,8 +214,12 @@ fn segment_of(key: u64) -> u16 {
     (key >> 55) as u16
 }
 
+/// Entries of one priority that came in order.
+type Segment<E> = VecDeque<(u64, NonNull<E>)>;
+
 struct Ordered<E> {
-    segments: BTreeMap<u16, VecDeque<(u64, NonNull<E>)>>,
+    /// Oldest first. Few, and never taken out, so that a look at the first is short.
+    segments: Vec<(u16, Segment<E>)>,
     late: BinaryHeap<Reverse<(u64, u64, NonNull<E>)>>,
     late_count: u64,
     /// E4.
@@ -224,7 +228,12 @@ struct Ordered<E> {
 
 impl<E> Ordered<E> {
     fn put(&mut self, key: u64, entry: NonNull<E>) {
-        let segment = self.segments.entry(segment_of(key)).or_default();
+        let of = segment_of(key);
+        let at = self.segments.partition_point(|segment| segment.0 < of);
+        if self.segments.get(at).is_none_or(|segment| segment.0 != of) {
+            self.segments.insert(at, (of, VecDeque::new()));
+        }
+        let segment = &mut self.segments[at].1;
         if segment.back().is_none_or(|last| last.0 <= key) {
             segment.push_back((key, entry));
         } else {
@@ -234,11 +243,12 @@ impl<E> Ordered<E> {
     }
 
     fn len(&self) -> usize {
-        self.segments.values().map(VecDeque::len).sum::<usize>() + self.late.len()
+        self.segments.iter().map(|segment| segment.1.len()).sum::<usize>() + self.late.len()
     }
 
     fn best(&self) -> (u64, bool) {
-        let timely = self.segments.values().find_map(|s| s.front()).map_or(NO_KEY, |first| first.0);
+        let timely =
+            self.segments.iter().find_map(|segment| segment.1.front()).map_or(NO_KEY, |first| first.0);
         match self.late.peek() {
             Some(&Reverse((late, ..))) if late < timely => (late, true),
             _ => (timely, false),
@@ -257,7 +267,7 @@ impl<E> Ordered<E> {
             let best = self.late.peek_mut()?;
             return wanted(best.0.2).then(|| PeekMut::pop(best).0.2);
         }
-        let segment = self.segments.values_mut().find(|segment| !segment.is_empty())?;
+        let (_, segment) = self.segments.iter_mut().find(|segment| !segment.1.is_empty())?;
         let best = segment.front()?.1;
         if !wanted(best) {
             return None;
@@ -270,7 +280,8 @@ impl<E> Ordered<E> {
     fn take_of(&mut self, key: u64, wanted: impl Fn(&E) -> bool) -> Option<NonNull<E>> {
         // SAFETY: E1.
         let wanted = |entry: NonNull<E>| wanted(unsafe { entry.as_ref() });
-        if let Some(segment) = self.segments.get_mut(&segment_of(key)) {
+        let of = segment_of(key);
+        if let Some((_, segment)) = self.segments.iter_mut().find(|segment| segment.0 == of) {
             let first = segment.partition_point(|listed| listed.0 < key);
             let listed = segment.range(first..).take_while(|listed| listed.0 == key);
             if let Some(at) = listed.into_iter().position(|listed| wanted(listed.1)) {
@@ -317,8 +328,7 @@ pub enum Pushed {
 impl<E: Entry> Roots<E> {
     /// An empty shelf.
     pub fn new() -> Roots<E> {
-        let ordered =
-            Ordered { segments: BTreeMap::new(), late: BinaryHeap::new(), late_count: 0, ended: false };
+        let ordered = Ordered { segments: Vec::new(), late: BinaryHeap::new(), late_count: 0, ended: false };
         Roots {
             inbox: AtomicPtr::new(ptr::null_mut()),
             best: AtomicU64::new(NO_KEY),
@@ -467,7 +477,7 @@ impl<E: Entry> Roots<E> {
         let ordered = lock(&self.ordered);
         // SAFETY: E1.
         let wanted = |entry: NonNull<E>| wanted(unsafe { entry.as_ref() });
-        let mut timely = ordered.segments.values().flatten();
+        let mut timely = ordered.segments.iter().flat_map(|segment| &segment.1);
         timely.any(|listed| wanted(listed.1))
             || ordered.late.iter().any(|Reverse((_, _, late))| wanted(*late))
     }
@@ -477,7 +487,9 @@ impl<E: Entry> Roots<E> {
             return None;
         }
         let mut ordered = lock(&self.ordered);
-        self.sort_in(&mut ordered);
+        if self.has_mail() {
+            self.sort_in(&mut ordered);
+        }
         let entry = take(&mut ordered);
         self.publish(&ordered);
         entry
@@ -504,7 +516,7 @@ impl<E: Entry> Roots<E> {
             }
             !shell
         };
-        for segment in ordered.segments.values_mut() {
+        for (_, segment) in &mut ordered.segments {
             segment.retain(|listed| keep(listed.1));
         }
         ordered.late.retain(|Reverse((_, _, entry))| keep(*entry));
@@ -541,7 +553,7 @@ impl<E: Entry> Roots<E> {
             }
             stays
         };
-        for segment in ordered.segments.values_mut() {
+        for (_, segment) in &mut ordered.segments {
             segment.retain(|listed| keep(listed.1));
         }
         ordered.late.retain(|Reverse((_, _, entry))| keep(*entry));

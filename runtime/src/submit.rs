@@ -3,6 +3,7 @@
 use std::ptr::{self, NonNull};
 
 use forebear_context::error::CancelReason;
+use forebear_context::shim::Arc;
 
 use crate::attention::{DRIVEN, HUNGRY, MARKS, NOTICE, SHUT};
 use crate::cancel;
@@ -11,6 +12,7 @@ use crate::driver;
 use crate::header::{DETACHED, Header, OWN_STACK, Place, ROOT};
 use crate::kin;
 use crate::notice::{self, Notice};
+use crate::shared::Shared;
 use crate::strand::Strand;
 use crate::urgency;
 use crate::word::{NEW, PRIVATE};
@@ -174,12 +176,24 @@ pub(crate) unsafe fn push_root(header: NonNull<Header>) {
     let h = unsafe { header.as_ref() };
     // SAFETY: M3; the record may go with the header, so a count is held over the push.
     let shared = unsafe { (*h.home.get()).shared() }.arc();
+    // SAFETY: by contract.
+    unsafe { push_root_of(&shared, header) };
+}
+
+/// The same, of this runtime, which the caller sees to being kept meanwhile.
+///
+/// # Safety
+///
+/// As [`push_root`].
+pub(crate) unsafe fn push_root_of(shared: &Arc<Shared>, header: NonNull<Header>) {
+    // SAFETY: the link.
+    let h = unsafe { header.as_ref() };
     if crate::strand::get().is_none_or(|strand| strand.worker().is_none()) {
         shared.check_process();
     }
     if shared.driven.is_some() {
         // SAFETY: the link.
-        if unsafe { driver::root_comes(&shared, header) } {
+        if unsafe { driver::root_comes(shared, header) } {
             return;
         }
     }

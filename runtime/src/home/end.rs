@@ -7,6 +7,7 @@ use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::Ordering;
 
 use super::{Home, closed_mark, drop_side};
+use crate::foreign;
 use crate::header::{Header, Place};
 use crate::kin;
 use crate::strand;
@@ -32,12 +33,22 @@ pub(crate) unsafe fn end(header: NonNull<Header>) {
     unsafe { drop_side(header) };
     // SAFETY: homes live as long as their headers (M3), here and below.
     unsafe {
-        if home == strand::current_home() {
+        if home == strand::current_home() || is_own_of_foreign(home) {
             end_child(&*home, header);
         } else {
             travel(home, header);
         }
     }
+}
+
+/// Whether the home is one of this thread's, which is no worker: it has one for each runtime it deals with, and its strand names none
+/// of them while nothing runs on it.
+#[inline]
+fn is_own_of_foreign(home: *const Home) -> bool {
+    // SAFETY: M3: the caller's header.
+    let foreign =
+        unsafe { &*home }.is_foreign() && strand::get().is_some_and(|strand| strand.worker().is_none());
+    foreign && foreign::owns(home)
 }
 
 /// Gives a link back, and ends the header if it was the last count.

@@ -145,7 +145,7 @@ unsafe fn spawn_outside<T, C: Callable<T>>(callable: C, scope: *const crate::sco
     // SAFETY: just made; the entry's link is in the word.
     unsafe {
         if root {
-            submit::push_root(header);
+            submit::push_root_of(&origin.shared, header);
         } else {
             // It has a family to be put into, which may be cancelled.
             submit::submit(header, word::SUBMITTED);
