@@ -252,7 +252,7 @@ pub(crate) fn state_of(h: &Header) -> State {
         CANCELLED => State::Cancelled,
         _ => {
             let on_worker = worker_of(h).is_some();
-            let strand = h.strand.load(Ordering::Relaxed);
+            let strand = h.strand.load(Ordering::Acquire);
             // SAFETY: a carrier's stack stays while a request of its runtime is unfinished (K3).
             let parked = on_worker && !strand.is_null() && unsafe { (*strand).context() }.is_waiting();
             if parked { State::Suspended } else { State::Running }
@@ -261,7 +261,7 @@ pub(crate) fn state_of(h: &Header) -> State {
 }
 
 pub(crate) fn worker_of(h: &Header) -> Option<usize> {
-    let ran_on = h.ran_on.load(Ordering::Relaxed);
+    let ran_on = h.ran_on.load(Ordering::Acquire);
     // SAFETY: a home stays while a header that ran on it does (M3).
     let worker = unsafe { ran_on.as_ref() }?.worker;
     (worker != u32::MAX).then_some(worker as usize)

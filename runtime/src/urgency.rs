@@ -224,9 +224,9 @@ unsafe fn step_from_request(
         }
         return None;
     }
-    let strand = h.strand.load(Ordering::Relaxed);
+    let strand = h.strand.load(Ordering::Acquire);
     // SAFETY: a home that a request ran on stays while the request does (M3).
-    let ran_on = unsafe { h.ran_on.load(Ordering::Relaxed).as_ref() };
+    let ran_on = unsafe { h.ran_on.load(Ordering::Acquire).as_ref() };
     // On a foreign thread, which has no order; or just claimed, and its start will see the urgency.
     let home = ran_on.filter(|home| home.worker != u32::MAX && !strand.is_null())?;
     // SAFETY: a carrier's strand stays (K3); if it has gone on to another request meanwhile, that one is raised until

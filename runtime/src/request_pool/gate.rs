@@ -114,8 +114,8 @@ pub(super) fn goes_on(request: &AnyRequest) -> bool {
         HELD => false,
         word::CLAIMED | word::COMPLETING => {
             // SAFETY: a home stays while a header that ran on it does (M3).
-            let Some(home) = (unsafe { h.ran_on.load(Ordering::Relaxed).as_ref() }) else { return true };
-            let strand = h.strand.load(Ordering::Relaxed);
+            let Some(home) = (unsafe { h.ran_on.load(Ordering::Acquire).as_ref() }) else { return true };
+            let strand = h.strand.load(Ordering::Acquire);
             // SAFETY: a carrier's stack stays while a request of its runtime is unfinished (K3).
             home.worker != u32::MAX && (strand.is_null() || !unsafe { (*strand).context() }.is_waiting())
         }
