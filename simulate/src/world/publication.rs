@@ -1,0 +1,74 @@
+//! Publication: hunger, what a list shows of itself, and the words that others compare.
+
+use super::World;
+use crate::costs::{LARGEST_BATCH, MEMBERS, Nanos};
+use crate::shelf::NO_KEY;
+
+impl World<'_> {
+    /// The worker stores something of its own where others see it: buffered, so it waits for nobody.
+    pub(super) fn store(&mut self, index: usize, at: &mut Nanos) {
+        let costs = self.machine.costs;
+        self.workers[index].post.write(&costs, *at, index, costs.hit);
+        *at += costs.hit;
+    }
+
+    pub(super) fn note_private(&mut self, index: usize, at: &mut Nanos) {
+        let key = self.workers[index].list.first().map_or(NO_KEY, |first| first.0);
+        if self.workers[index].private != key {
+            self.workers[index].private = key;
+            self.store(index, at);
+        }
+    }
+
+    pub(super) fn set_running(&mut self, index: usize, key: u64, at: &mut Nanos) {
+        if self.workers[index].running != key {
+            self.workers[index].running = key;
+            self.store(index, at);
+        }
+    }
+
+    /// The key of `whose` shelf has become what it is; it was `before`. Told by `who`, who has the lock.
+    pub(super) fn tell_key(&mut self, who: usize, whose: usize, before: u64, at: &mut Nanos) {
+        let (costs, key) = (self.machine.costs, self.workers[whose].shelf.key());
+        if key == before {
+            return;
+        }
+        *at = self.workers[whose].post.write(&costs, *at, who, costs.hit);
+        if key < before
+            && let Some(group) = self.groups.get_mut(whose / MEMBERS)
+        {
+            *at = group.word.write(&costs, *at, who, costs.exchange);
+            group.key = group.key.min(key);
+        }
+    }
+
+    pub(super) fn feed(&mut self, index: usize, at: &mut Nanos) {
+        let costs = self.machine.costs;
+        let worker = &mut self.workers[index];
+        if worker.list.is_empty() {
+            worker.batch = 1;
+            return;
+        }
+        worker.hungry = false;
+        *at = worker.post.write(&costs, *at, index, costs.exchange);
+        if self.machine.fills && worker.shelf.entries.len() + 1 < self.sleepers.len() {
+            worker.hungry = true;
+        }
+        let (before, mut shown) = (worker.shelf.key(), 0);
+        while shown < u64::from(worker.batch)
+            && let Some((key, _, request)) = worker.list.pop_first()
+        {
+            worker.shelf.put((key, request));
+            self.requests[request].shown = true;
+            shown += 1;
+        }
+        worker.batch = (worker.batch * 2).min(LARGEST_BATCH);
+        *at += shown * costs.publish;
+        *at = worker.shelf.lock.write(&costs, *at, index, shown * (costs.exchange + costs.entry));
+        self.tell_key(index, index, before, at);
+        self.counts.publications += 1;
+        self.counts.published += shown;
+        self.note_private(index, at);
+        self.notify(index, at, 1);
+    }
+}
