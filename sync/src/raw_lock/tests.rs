@@ -5,9 +5,11 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::OnceLock;
+use std::time::Duration;
 
-use forebear_context::context::{ForeignContext, Table};
+use forebear_context::context::{ForeignContext, Table, Ticket};
 
+use super::waiting::{PATIENCE, Step, Waiting};
 use super::*;
 
 /// A context whose clock is moved by hand, and calls back when it is read.
