@@ -100,12 +100,19 @@ impl<E> Shelf<E> {
 
     /// Puts an entry behind all that are not younger.
     pub fn push(&self, key: u64, entry: NonNull<E>) {
+        self.push_all([(key, entry)]);
+    }
+
+    /// Puts entries with their keys behind all that are not younger, so that who looks meanwhile sees all of them or none.
+    pub fn push_all(&self, pushed: impl IntoIterator<Item = (u64, NonNull<E>)>) {
         let mut entries = lock(&self.entries);
-        let at = match entries.back() {
-            Some(last) if last.0 > key => entries.partition_point(|listed| listed.0 <= key),
-            _ => entries.len(),
-        };
-        entries.insert(at, (key, entry));
+        for (key, entry) in pushed {
+            let at = match entries.back() {
+                Some(last) if last.0 > key => entries.partition_point(|listed| listed.0 <= key),
+                _ => entries.len(),
+            };
+            entries.insert(at, (key, entry));
+        }
         self.publish(&entries);
     }
 

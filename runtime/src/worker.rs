@@ -74,6 +74,9 @@ use crate::stack::slab::Slot;
 use crate::strand::{self, Strand};
 use crate::urgency;
 
+/// More than this is not worth keeping.
+const LARGEST_HAND: usize = 256;
+
 /// What a worker does next.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Next {
@@ -166,6 +169,8 @@ pub(crate) struct Worker {
     /// The first carrier's stack, taken before any thread runs, so that none can be without.
     first: Cell<Option<Slot>>,
     batch: Cell<u32>,
+    /// What is on its way to a shelf: memory that is used again.
+    hand: Cell<Vec<(u64, NonNull<Header>)>>,
     looks: Looks,
     /// What `post.running` holds.
     running: Cell<u64>,
@@ -223,6 +228,7 @@ impl Worker {
             busy_carriers: Cell::new(0),
             first: Cell::new(None),
             batch: Cell::new(1),
+            hand: Cell::default(),
             looks: Looks::default(),
             running: Cell::new(NO_KEY),
             private: Cell::new(NO_KEY),
@@ -452,6 +458,18 @@ impl Worker {
             {
                 return Some(self.begin(header));
             }
+        }
+    }
+
+    fn take_hand(&self) -> Vec<(u64, NonNull<Header>)> {
+        self.hand.take()
+    }
+
+    /// Empty, for the next time.
+    fn give_back_hand(&self, hand: Vec<(u64, NonNull<Header>)>) {
+        debug_assert!(hand.is_empty(), "what is in it owns links");
+        if hand.capacity() <= LARGEST_HAND {
+            self.hand.set(hand);
         }
     }
 

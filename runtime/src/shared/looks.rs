@@ -92,7 +92,10 @@ impl<'a> Best<'a> {
         }
         self.next = self.next.min(theirs);
         if private < self.key {
-            other.post.attention.raise(HUNGRY);
+            // Who has nothing at all goes by its patience.
+            if self.key != NO_KEY {
+                other.post.attention.raise(HUNGRY);
+            }
         } else {
             self.next = self.next.min(private);
         }

@@ -86,16 +86,20 @@ impl Worker {
 
     /// Puts up to `most` of the oldest private requests on the shelf. The caller notifies.
     pub(super) fn publish_private(&self, most: u32) {
+        let mut batch = self.take_hand();
         for _ in 0..most {
             let Some(header) = self.list.pop() else { break };
             // SAFETY: P2.
             let h = unsafe { header.as_ref() };
-            let key = h.lineage.key();
             kin::link(h);
             h.word.publish();
             self.published.count();
-            self.post.shelf.push(key, header);
+            batch.push((h.lineage.key(), header));
         }
+        if !batch.is_empty() {
+            self.post.shelf.push_all(batch.drain(..));
+        }
+        self.give_back_hand(batch);
         self.note_private();
     }
 

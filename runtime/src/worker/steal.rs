@@ -14,8 +14,9 @@ impl Worker {
     /// Takes half of what `victim` has published; the first is the answer, the rest goes to the own shelf.
     /// Nothing if the best of it is younger than `limit`.
     pub(super) fn rob(&self, victim: &Worker, limit: u64) -> Option<NonNull<Header>> {
+        self.patience.loot_used_up();
         let mut first = None;
-        let mut rest = Vec::new();
+        let mut rest = self.take_hand();
         let (taken, left) = victim.post.shelf.pop_half(limit, |key, header| match first {
             None => first = Some(header),
             Some(_) => rest.push((key, header)),
@@ -31,15 +32,13 @@ impl Worker {
         if taken > 0 {
             self.steals.count();
         }
-        let more = !rest.is_empty();
-        for (key, header) in rest {
-            self.post.shelf.push(key, header);
-        }
-        if more {
+        if !rest.is_empty() {
+            self.post.shelf.push_all(rest.drain(..));
             // For a moment it stood on no shelf.
             self.shared().signals.notify_any();
         }
-        if taken > 0 && !left {
+        self.give_back_hand(rest);
+        if taken > 0 && self.patience.loot_taken(taken as u32, !left) {
             // The next batch is ordered now, so that it is there when this one is used up.
             victim.post.attention.raise(HUNGRY);
         }
@@ -57,13 +56,8 @@ impl Worker {
         }
         if let Some(victim) = best {
             let key = victim.post.shelf.key();
-            if let Some(header) = self.rob(victim, key) {
-                self.patience.loot_taken();
-                if self.claim(header, false) {
-                    return Some(self.begin(header));
-                }
-            }
-            return None;
+            let header = self.rob(victim, key)?;
+            return self.claim(header, false).then(|| self.begin(header));
         }
         if self.patience.is_over() {
             self.say_hungry();
