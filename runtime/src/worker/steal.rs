@@ -89,9 +89,12 @@ impl Worker {
         }
         self.sleeps.count();
         self.note_private();
-        self.shared().slab.trim();
         self.ready().trim();
-        let tick = self.patience.left().or_else(|| self.say_hungry().then(|| self.patience.tick()));
+        let tick = match self.shared().slab.trim() {
+            // Something may have come meanwhile.
+            true => Some(Duration::ZERO),
+            false => self.patience.left().or_else(|| self.say_hungry().then(|| self.patience.tick())),
+        };
         self.before_sleep_in(tick)
     }
 
