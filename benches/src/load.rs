@@ -159,6 +159,18 @@ pub enum Load {
         /// in turn, so that neighbours in the order of waking are far apart in memory.
         scattered: bool,
     },
+    /// `n` tasks with a closure of two words are made by one task, and none has begun. An operation is a task made, run and
+    /// waited for.
+    Queued {
+        /// How many tasks.
+        n: u64,
+    },
+    /// `n` tasks are suspended, then all woken, and the runtime is left alone until it gives no memory back any more. An
+    /// operation is a task's memory given back.
+    Burst {
+        /// How many tasks.
+        n: u64,
+    },
     /// A task that makes one and waits for it, that makes one and waits for it. An operation is a level.
     Depth {
         /// How many levels.
@@ -328,6 +340,7 @@ impl Load {
             Load::Skynet { leaves } => (10 * leaves - 1) / 9,
             Load::Coarse { .. } | Load::TreeDog { .. } => 1,
             Load::Suspended { n, .. } | Load::PoolMember { n, .. } => n,
+            Load::Queued { n } | Load::Burst { n } => n,
             Load::Depth { levels } => levels,
             Load::Cancel { suspended, queued } => suspended + queued,
             Load::CancelSome { victims, .. } => victims,
@@ -372,6 +385,8 @@ impl Load {
             Load::SpawnWaitOne { n, how } => Load::SpawnWaitOne { n: n.min(2_000), how },
             Load::Skynet { leaves } => Load::Skynet { leaves: leaves.min(10_000) },
             Load::Suspended { n, scattered } => Load::Suspended { n: n.min(20_000), scattered },
+            Load::Queued { n } => Load::Queued { n: n.min(10_000) },
+            Load::Burst { n } => Load::Burst { n: n.min(5_000) },
             Load::Cancel { suspended, queued } => {
                 Load::Cancel { suspended: suspended / 20, queued: queued / 20 }
             }
@@ -418,6 +433,8 @@ impl Load {
         matches!(
             self,
             Load::Suspended { .. }
+                | Load::Queued { .. }
+                | Load::Burst { .. }
                 | Load::Depth { .. }
                 | Load::Idle { .. }
                 | Load::Growth { .. }

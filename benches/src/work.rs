@@ -10,6 +10,9 @@ use crate::load::Run;
 pub mod forest;
 pub mod idle;
 pub mod image;
+pub mod memory;
+
+pub use self::memory::Memory;
 
 /// The n-th Fibonacci number, by a loop.
 #[must_use]
@@ -43,6 +46,15 @@ pub fn marked(marks: &[AtomicU8]) -> u64 {
 pub fn one(i: u64) -> u64 {
     black_box(i);
     1
+}
+
+/// The work of a task of [`Load::Queued`](crate::Load::Queued): takes two words along, and counts as 1.
+pub fn two_words(i: u64) -> impl FnOnce() -> u64 + Send + 'static {
+    let (i, one) = (black_box(i), black_box(1_u64));
+    move || {
+        black_box(i);
+        one
+    }
 }
 
 /// The variable by which `claims` hands its calibration to its children, so that all compute for equally long.
@@ -120,9 +132,14 @@ pub fn pause() {
 
 /// The names of the figures there are.
 pub const FIGURES: &[&str] = &[
-    MEMORY[0],
-    MEMORY[1],
-    MEMORY[2],
+    memory::HELD[0],
+    memory::HELD[1],
+    memory::HELD[2],
+    memory::BARE,
+    memory::TRIMMED[0],
+    memory::TRIMMED[1],
+    memory::TRIMMED[2],
+    memory::TRIMMED[3],
     forest::ROOTS_PASSED,
     forest::BETWEEN,
     forest::WITHIN,
@@ -153,9 +170,6 @@ pub const FIGURES: &[&str] = &[
     "at 10^6",
 ];
 
-/// In the order of [`Memory::figures`].
-const MEMORY: [&str; 3] = ["bytes", "of them page tables", "create ns"];
-
 /// Points of a curve with few items are measured over at least so many, and its last is told as the time of so many.
 pub const ITEMS: u64 = 20_000;
 
@@ -174,37 +188,6 @@ pub fn at(n: u64) -> Option<&'static str> {
 
 /// The names of the figures of [`late`].
 pub const LATE: [&str; 3] = ["p50 us late", "p99 us late", "us late at most"];
-
-/// What the process holds.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Memory {
-    /// Resident bytes.
-    pub resident: u64,
-    /// Bytes of page tables.
-    pub tables: u64,
-}
-
-impl Memory {
-    /// Reads `/proc/self/status`; zeros where there is none.
-    #[must_use]
-    pub fn now() -> Memory {
-        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-        let kib = |key| {
-            let line = status.lines().find_map(|line| line.strip_prefix(key))?;
-            line.split_whitespace().next()?.parse::<u64>().ok()
-        };
-        Memory { resident: kib("VmRSS:").unwrap_or(0) * 1024, tables: kib("VmPTE:").unwrap_or(0) * 1024 }
-    }
-
-    /// The figures of [`Load::Suspended`](crate::Load::Suspended): bytes a task, resident and with page tables.
-    #[must_use]
-    pub fn figures(before: Memory, after: Memory, n: u64, create: Duration) -> Vec<(&'static str, f64)> {
-        let resident = after.resident.saturating_sub(before.resident) as f64 / n as f64;
-        let tables = after.tables.saturating_sub(before.tables) as f64 / n as f64;
-        let create = create.as_nanos() as f64 / n as f64;
-        MEMORY.into_iter().zip([resident + tables, tables, create]).collect()
-    }
-}
 
 /// How far off the timers of [`Load::Timer`](crate::Load::Timer) and [`Load::Timeouts`](crate::Load::Timeouts) are.
 pub const HOUR: Duration = Duration::from_secs(3600);

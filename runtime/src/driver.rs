@@ -359,7 +359,7 @@ pub(crate) unsafe fn wait(strand: &Strand, deadline: Option<Instant>) -> bool {
             if lacking.is_none() && crate::worker::settle_stuck(&seats, strand) {
                 continue;
             }
-            seats.iter().for_each(|seat| seat.shared.slab.trim());
+            seats.iter().for_each(|seat| while seat.shared.slab.trim() {});
             // SAFETY: by contract.
             let _ = unsafe { ForeignContext::block(context, deadline) };
         }

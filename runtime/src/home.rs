@@ -34,6 +34,8 @@ use forebear_context::shim::{Arc, Mutex, MutexGuard};
 
 mod depot;
 mod end;
+#[cfg(all(test, not(any(forebear_threads, shuttle))))]
+mod tests;
 
 pub(crate) use self::depot::Depot;
 pub(crate) use self::end::{end, end_child, release, take_place};

@@ -3,7 +3,11 @@
 //! Most wake-ups come in order (the waiters of one request stand in order of their coming), so the queue is made of sorted
 //! runs, with a heap of their first entries: what comes in order is added to the last run, and anything else begins a new
 //! one. Those that arrive together in no order are sorted first. Entries carry a copy of what decides between siblings, so that a mass wake-up compares without touching cold
-//! headers. Where nothing else is ready, as when two hand something back and forth, the entry stands alone, outside of it all.
+//! headers. Where nothing else is ready, as when two hand something back and forth, or one comes back each time before a crowd of others,
+//! the entry stands alone, outside of it all.
+//!
+//! In a mass wake-up every stack is cold. So a few are taken out of the runs ahead of their turn, in whatever order they stand in memory, and
+//! fetched meanwhile; what is pushed later and goes before them is not held up by that (see `docs/decisions/0023`).
 //!
 //! Those that yielded stand apart, first in, first out: a yield goes behind everything that is ready at that moment, and
 //! never by lineage, or an old request that polls would starve the younger one it polls for. Each carries after how many
@@ -15,11 +19,13 @@ use forebear_context::shim::atomic::Ordering;
 use std::cmp::Ordering as Order;
 use std::collections::binary_heap::PeekMut;
 use std::collections::{BinaryHeap, VecDeque};
+use std::mem;
 use std::ptr::NonNull;
 
 use forebear_context::lineage::{Lineage, NO_KEY};
 
 use crate::carrier::Carrier;
+use crate::header::Header;
 use crate::shared::ORDERED;
 use crate::strand::Strand;
 
@@ -84,8 +90,10 @@ impl Ord for Head {
 /// See the module head. Belongs to one worker.
 #[derive(Default)]
 pub(crate) struct Ready {
-    /// The only one that was woken, if there are no runs.
-    alone: Option<Entry>,
+    /// One that goes before all in `soon` and in the runs.
+    first: Option<Entry>,
+    /// Taken out of the runs ahead of their turn, in order, so that what they need from memory is fetched meanwhile.
+    soon: VecDeque<Entry>,
     /// The first of each run that has any.
     heads: BinaryHeap<Head>,
     /// The rest of each run.
@@ -104,8 +112,13 @@ pub(crate) struct Ready {
     starts: u64,
 }
 
-/// For how many that arrive together there is room at any time.
+/// For how many that arrive together, or stand ready, there is room at any time.
 const KEPT: usize = 1024;
+/// How many are taken out of the runs ahead of their turn, each with a first access to its page. More were worse: what was fetched
+/// for them was gone again.
+const SOON: usize = 5;
+/// Which of these is fetched whole.
+const NEAR: usize = 1;
 
 /// Those that yielded, linked through themselves: a yield is to cost a few stores.
 #[derive(Default)]
@@ -187,7 +200,7 @@ impl Ready {
         let entry = Entry::new(strand);
         self.woken += 1;
         if self.woken == 1 {
-            self.alone = Some(entry);
+            self.first = Some(entry);
         } else {
             self.push_beside(entry);
         }
@@ -209,7 +222,7 @@ impl Ready {
     /// A mass wake-up in no order would begin a run with nearly every strand: a heap of them all, and none to fetch ahead.
     #[inline(never)]
     fn push_sorted(&mut self, latest_first: impl Iterator<Item = NonNull<Strand>>) {
-        let mut arrived = std::mem::take(&mut self.arrived);
+        let mut arrived = mem::take(&mut self.arrived);
         arrived.extend(latest_first.map(Entry::new));
         arrived.reverse();
         if ORDERED {
@@ -226,10 +239,20 @@ impl Ready {
     /// Another is ready.
     #[inline(never)]
     fn push_beside(&mut self, entry: Entry) {
-        if let Some(alone) = self.alone.take() {
-            self.push_to_runs(alone);
-        }
-        self.push_to_runs(entry);
+        let goes_before = |other: &Entry| ORDERED && other.compare(&entry) == Order::Greater;
+        let later = match &mut self.first {
+            Some(first) if goes_before(first) => mem::replace(first, entry),
+            Some(_) => entry,
+            // Who waits for one after the other of a crowd comes back each time before all that are left.
+            None if self.soon.front().is_none_or(goes_before)
+                && self.heads.peek().is_none_or(|head| goes_before(&head.entry)) =>
+            {
+                self.first = Some(entry);
+                return;
+            }
+            None => entry,
+        };
+        self.push_to_runs(later);
     }
 
     fn push_to_runs(&mut self, entry: Entry) {
@@ -258,9 +281,12 @@ impl Ready {
     /// The most urgent one's key, and whether it is a yielder that is due.
     #[inline]
     fn best(&self) -> (u64, bool) {
-        let woken = match &self.alone {
-            Some(alone) => alone.key,
-            None => self.heads.peek().map_or(NO_KEY, |head| head.entry.key),
+        let woken = match &self.first {
+            Some(first) => first.key,
+            None => {
+                let soon = self.soon.front().map_or(NO_KEY, |entry| entry.key);
+                soon.min(self.heads.peek().map_or(NO_KEY, |head| head.entry.key))
+            }
         };
         match self.yielded.due(self.picks, self.starts) {
             Some(key) if key <= woken => (key, true),
@@ -287,47 +313,68 @@ impl Ready {
         if due || (key == NO_KEY && yielded_too) {
             return self.yielded.pop();
         }
-        if let Some(alone) = self.alone.take() {
+        if let Some(first) = self.first.take() {
             self.picks += 1;
             self.woken -= 1;
-            return Some(alone.strand);
+            return Some(first.strand);
         }
         self.pop_from_runs()
     }
 
     #[inline(never)]
     fn pop_from_runs(&mut self) -> Option<NonNull<Strand>> {
-        let mut head = self.heads.peek_mut()?;
-        let (strand, run) = (head.entry.strand, head.run);
-        let rest = &mut self.runs[run as usize];
-        match rest.pop_front() {
-            Some(next) => {
-                // A mass wake-up finds every stack cold: fetch those that come soon while this one runs.
-                if let Some(soon) = rest.get(3) {
-                    prefetch(soon.strand);
-                }
-                if let Some(later) = rest.get(7) {
-                    prefetch_top(later.strand);
-                }
-                head.entry = next;
-                drop(head);
-            }
-            None => {
-                PeekMut::pop(head);
-                self.spare.push(run);
-                if self.last.is_some_and(|(last, _)| last == run) {
-                    self.last = None;
-                }
-            }
+        if self.woken > SOON {
+            self.look_ahead();
         }
-        if self.heads.len() > 1
-            && let Some(next) = self.heads.peek()
-        {
-            prefetch(next.entry.strand);
+        let from_soon = match (self.soon.front(), self.heads.peek()) {
+            (Some(soon), Some(head)) => !ORDERED || soon.compare(&head.entry) != Order::Greater,
+            (soon, _) => soon.is_some(),
+        };
+        let entry = if from_soon { self.soon.pop_front() } else { self.pop_head() }?;
+        if let Some(next) = self.soon.get(NEAR) {
+            prefetch(next.strand);
         }
         self.picks += 1;
         self.woken -= 1;
-        Some(strand)
+        Some(entry.strand)
+    }
+
+    /// A mass wake-up finds every stack cold: takes those that come soon out of the runs, and begins to fetch them.
+    fn look_ahead(&mut self) {
+        while self.soon.len() < SOON {
+            let Some(head) = self.heads.peek() else { break };
+            if ORDERED && self.soon.back().is_some_and(|last| last.compare(&head.entry) == Order::Greater) {
+                // It came later, and goes before some of these.
+                break;
+            }
+            prefetch_top(head.entry.strand);
+            let next = self.pop_head();
+            self.soon.extend(next);
+        }
+    }
+
+    /// Takes the first of what stands in the runs.
+    fn pop_head(&mut self) -> Option<Entry> {
+        let mut head = self.heads.peek_mut()?;
+        let (entry, run) = (head.entry, head.run);
+        if let Some(next) = self.runs[run as usize].pop_front() {
+            head.entry = next;
+        } else {
+            PeekMut::pop(head);
+            self.spare.push(run);
+            if self.last.is_some_and(|(last, _)| last == run) {
+                self.last = None;
+            }
+        }
+        Some(entry)
+    }
+
+    /// Gives back the room that a crowd has needed. For a worker that has nothing to do.
+    pub(crate) fn trim(&mut self) {
+        let room = self.runs.iter().map(|run| run.capacity()).sum::<usize>() + self.runs.capacity();
+        if self.woken == 0 && room > KEPT {
+            (self.heads, self.runs, self.spare) = Default::default();
+        }
     }
 
     /// Takes the yielder at the head, and puts `strand` at the tail: the fast way of a yield, if nothing else may go on. Answers
@@ -339,16 +386,13 @@ impl Ready {
     }
 }
 
-/// Fetches the strand, what it was left with on its stack, and the request on top.
+/// Fetches a carrier that is entered soon, what it was left with on its stack, and the request on top.
 #[inline(always)]
 fn prefetch(strand: NonNull<Strand>) {
     // SAFETY: a ready strand's memory is mapped, and its first line was fetched a few picks ago.
     let request = unsafe { strand.as_ref() }.request.get().cast::<u8>();
-    let at = strand.as_ptr().cast::<u8>();
-    for line in 0..PARKED_LINES {
-        fetch(at.wrapping_sub(line * 64));
-    }
-    for line in 0..3 {
+    prefetch_left(strand.as_ptr());
+    for line in 0..size_of::<Header>().div_ceil(64) {
         fetch(request.wrapping_add(line * 64));
     }
 }
@@ -356,9 +400,10 @@ fn prefetch(strand: NonNull<Strand>) {
 /// Fetches a strand that is about to be made ready and entered soon after, with what it was left with on its stack.
 #[inline(always)]
 pub(crate) fn prefetch_left(strand: *const Strand) {
-    // From the strand's end down: its context lies below it.
-    let at = strand.wrapping_add(1).cast::<u8>();
-    for line in 0..size_of::<Strand>().div_ceil(64) + PARKED_LINES {
+    // From the end of the control block down.
+    let behind = size_of::<Carrier>() - mem::offset_of!(Carrier, strand);
+    let at = strand.cast::<u8>().wrapping_add(behind - 1);
+    for line in 0..size_of::<Carrier>().div_ceil(64) + PARKED_LINES {
         fetch(at.wrapping_sub(line * 64));
     }
 }
@@ -390,4 +435,124 @@ fn fetch(at: *const u8) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;
+}
+
+#[cfg(all(test, not(any(forebear_unordered, shuttle))))]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::ptr;
+
+    use super::*;
+
+    /// Strands that nobody is on, known by key and rank.
+    struct Crowd {
+        ready: Ready,
+        there: BTreeMap<(u64, u32), NonNull<Strand>>,
+        #[allow(clippy::vec_box, reason = "they must stay where they are")]
+        strands: Vec<Box<Strand>>,
+        random: u64,
+    }
+
+    impl Crowd {
+        fn new() -> Crowd {
+            Crowd { ready: Ready::default(), there: BTreeMap::new(), strands: Vec::new(), random: 1 }
+        }
+
+        fn below(&mut self, n: u64) -> u64 {
+            self.random ^= self.random << 13;
+            self.random ^= self.random >> 7;
+            self.random ^= self.random << 17;
+            (self.random >> 16) % n
+        }
+
+        fn strand(&mut self, key: u64, rank: u32) -> NonNull<Strand> {
+            let strand = Box::new(Strand::new(ptr::null(), ptr::null(), 0));
+            strand.urgency.store(key, Ordering::Relaxed);
+            strand.place.set((ptr::null(), rank));
+            let at = NonNull::from(&*strand);
+            self.strands.push(strand);
+            at
+        }
+
+        fn push(&mut self, key: u64, rank: u32) {
+            if !self.there.contains_key(&(key, rank)) {
+                let strand = self.strand(key, rank);
+                self.there.insert((key, rank), strand);
+                self.ready.push(strand);
+            }
+        }
+
+        fn push_arrived(&mut self, some: &[(u64, u32)]) {
+            let mut latest = Vec::new();
+            for &(key, rank) in some.iter().filter(|one| !self.there.contains_key(one)).collect::<Vec<_>>() {
+                let strand = self.strand(key, rank);
+                if let Some(twice) = self.there.insert((key, rank), strand) {
+                    self.there.insert((key, rank), twice);
+                    continue;
+                }
+                latest.insert(0, strand);
+            }
+            if let Some((first, rest)) = latest.split_first() {
+                self.ready.push_arrived(*first, rest.iter().copied());
+            }
+        }
+
+        #[track_caller]
+        fn pop(&mut self) {
+            let least = self.there.pop_first();
+            assert_eq!(self.ready.key(), least.map_or(NO_KEY, |((key, _), _)| key));
+            assert_eq!(self.ready.pop(true), least.map(|(_, strand)| strand));
+            assert_eq!(self.ready.len(), self.there.len());
+        }
+    }
+
+    #[test]
+    fn what_is_taken_is_always_the_first_of_all_that_are_ready() {
+        let mut crowd = Crowd::new();
+        for _ in 0..400 {
+            let (key, rank) = (1 + crowd.below(4), crowd.below(1_000) as u32);
+            let n = crowd.below(if crowd.there.len() > 200 { 4 } else { 60 }) as u32;
+            match crowd.below(6) {
+                0 => (0..n).for_each(|i| crowd.push(key, rank + i)),
+                1 => (0..n).for_each(|i| crowd.push(key, 2_000 - rank - i)),
+                2 => {
+                    let some: Vec<_> =
+                        (0..n).map(|_| (1 + crowd.below(4), crowd.below(2_000) as u32)).collect();
+                    crowd.push_arrived(&some);
+                }
+                // The first comes back again and again.
+                3 => (0..n).for_each(|i| {
+                    crowd.push(0, i % 3);
+                    crowd.pop();
+                    crowd.pop();
+                }),
+                _ => (0..n).for_each(|_| crowd.pop()),
+            }
+        }
+        while !crowd.there.is_empty() {
+            crowd.pop();
+        }
+        crowd.pop();
+    }
+
+    #[test]
+    fn the_room_that_a_crowd_needed_is_given_back() {
+        let room = |ready: &Ready| {
+            let runs = ready.runs.iter().map(VecDeque::capacity).sum::<usize>();
+            runs + ready.runs.capacity() + ready.heads.capacity() + ready.spare.capacity()
+        };
+        for falling in [false, true] {
+            let mut crowd = Crowd::new();
+            (0..5_000).for_each(|i| crowd.push(1, if falling { 5_000 - i } else { i }));
+            crowd.ready.trim();
+            assert!(room(&crowd.ready) >= 5_000 - SOON, "they are there still");
+            while !crowd.there.is_empty() {
+                crowd.pop();
+            }
+            crowd.ready.trim();
+            assert!(room(&crowd.ready) <= KEPT, "{}", room(&crowd.ready));
+            crowd.push(1, 1);
+            crowd.pop();
+        }
+    }
 }

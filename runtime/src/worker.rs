@@ -54,6 +54,7 @@ mod steal;
 mod suspend;
 mod unwinding;
 
+use self::carriers::Listed;
 pub(crate) use self::driven::{Driver, settle_stuck};
 use self::patience::Patience;
 pub(crate) use self::unwinding::is_unwinding;
@@ -106,7 +107,7 @@ pub(crate) struct Post {
     /// Stacks of this worker that have become more urgent, and the key.
     raised_stacks: Mutex<Vec<(NonNull<Strand>, u64)>>,
     /// All carriers of this worker (K5).
-    carriers: Mutex<Vec<NonNull<Carrier>>>,
+    carriers: Mutex<Listed>,
     /// How many of them were in use when the worker last found nothing to do.
     pub busy: AtomicUsize,
 }
@@ -124,21 +125,20 @@ impl Post {
         self.attention.raise(RAISED);
     }
 
-    fn lock_carriers(&self) -> MutexGuard<'_, Vec<NonNull<Carrier>>> {
+    fn lock_carriers(&self) -> MutexGuard<'_, Listed> {
         self.carriers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A carrier was built (K5).
     pub(crate) fn list_carrier(&self, carrier: NonNull<Carrier>) {
-        let mut carriers = self.lock_carriers();
-        // SAFETY: just built by the caller, the worker.
-        unsafe { carrier.as_ref() }.listed.set(carriers.len());
-        carriers.push(carrier);
+        let place = self.lock_carriers().add(carrier);
+        // SAFETY: just built by the caller, the worker, which alone goes by its place.
+        unsafe { carrier.as_ref() }.listed.set(place);
     }
 
     /// Calls `with` for each carrier. None is dismantled meanwhile.
-    pub(crate) fn each_carrier(&self, mut with: impl FnMut(NonNull<Carrier>)) {
-        self.lock_carriers().iter().for_each(|carrier| with(*carrier));
+    pub(crate) fn each_carrier(&self, with: impl FnMut(NonNull<Carrier>)) {
+        self.lock_carriers().iter().for_each(with);
     }
 
     /// Takes what was left of stacks.

@@ -11,6 +11,7 @@ pub mod fib;
 pub mod growth;
 pub mod idle;
 pub mod inversions;
+pub mod memory;
 pub mod mpsc;
 pub mod mutex;
 pub mod mutex_yield;
@@ -45,6 +46,7 @@ pub const ALL: &[&Claim] = &[
     &timer::CLAIM,
     &sleepers::CLAIM,
     &suspended::CLAIM,
+    &memory::CLAIM,
     &depth::CLAIM,
     &cancel::CLAIM,
     &callbacks::CLAIM,

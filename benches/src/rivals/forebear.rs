@@ -188,6 +188,21 @@ fn suspend(n: u64, scattered: bool) -> Run {
     Run { elapsed: opened.elapsed(), value, figures: figures.clone() }
 }
 
+/// Requests in their maker's list.
+fn queued(n: u64) -> Run {
+    let (before, start) = (Memory::now(), Instant::now());
+    let mut closure = 0;
+    let all: Vec<Request<u64>> = (0..n)
+        .map(|i| {
+            let work = work::two_words(i);
+            closure = size_of_val(&work);
+            spawn(work)
+        })
+        .collect();
+    let figures = Memory::bare(before, n, closure, size_of::<Request<u64>>());
+    Run { value: sum(all), elapsed: start.elapsed(), figures }
+}
+
 /// A root of `order`: children that suspend once, so that resumed, unstarted and running requests compete.
 fn root(children: u64) -> u64 {
     let child = || {
@@ -328,6 +343,12 @@ impl Rival for Forebear {
             Load::Suspended { n, scattered } => {
                 let small = Runtime::builder().workers(self.workers).stack_size(SMALL_STACK).build();
                 small.expect("forebear's runtime").run(|| suspend(n, scattered))
+            }
+            Load::Queued { n } => rt.run(|| queued(n)),
+            Load::Burst { n } => {
+                let small = Runtime::builder().workers(self.workers).stack_size(SMALL_STACK).build();
+                let small = small.expect("forebear's runtime");
+                work::memory::burst(n, || small.run(|| suspend(n, false)))
             }
             Load::Depth { levels } => rt.run(|| Run::timed(|| nested(levels))),
             Load::Cancel { suspended, queued } => {

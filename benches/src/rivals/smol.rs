@@ -150,6 +150,23 @@ async fn suspend(n: u64, scattered: bool) -> Run {
     Run { figures, ..wake.await }
 }
 
+/// Nothing runs meanwhile: the only worker makes them.
+async fn queued(n: u64) -> Run {
+    let (before, start) = (Memory::now(), Instant::now());
+    let mut future = 0;
+    let all: Vec<Task<u64>> = (0..n)
+        .map(|i| {
+            let work = work::two_words(i);
+            let work = async move { work() };
+            // Less the byte, a word with its alignment, in which a future keeps how far it is.
+            future = size_of_val(&work) - size_of::<u64>();
+            spawn(work)
+        })
+        .collect();
+    let figures = Memory::bare(before, n, future, size_of::<Task<u64>>());
+    Run { value: sum(all).await, elapsed: start.elapsed(), figures }
+}
+
 impl Rival for Smol {
     fn run(&self, load: Load) -> Option<Run> {
         Some(match load {
@@ -187,6 +204,7 @@ impl Rival for Smol {
                 }))
             }
             Load::Suspended { n, scattered } => self.inside(suspend(n, scattered)),
+            Load::Queued { n } => self.inside(queued(n)),
             Load::Lock { n } => self.inside(sync::alone(n)),
             Load::LockContended { tasks, each } => self.inside(sync::contended(tasks, each, false)),
             Load::LockYield { tasks, each } => self.inside(sync::contended(tasks, each, true)),

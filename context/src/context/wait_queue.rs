@@ -219,14 +219,25 @@ impl WaitList {
     ///
     /// Q1: the list was taken whole, and nobody can reach it otherwise any more.
     pub unsafe fn wake_all(mut self) {
+        let mut soon = self.next;
+        for _ in 0..SOON {
+            // SAFETY: Q2: those further on are not woken yet.
+            soon = soon.and_then(|node| unsafe { node.as_ref() }.next.get());
+        }
         while let Some(node) = self.next {
             // SAFETY: Q2: the owner does not leave before we let go.
             let (next, context, ticket) = unsafe {
                 let node = node.as_ref();
-                prefetch(node.ahead.get());
+                prefetch::<1>(node.ahead.get().cast());
                 (node.next.get(), node.context, node.ticket)
             };
             self.next = next;
+            if let Some(node) = soon {
+                // SAFETY: as above.
+                let node = unsafe { node.as_ref() };
+                prefetch::<RECORD>(node.context.as_ptr().cast());
+                soon = node.next.get();
+            }
             // SAFETY: Q3.
             if unsafe { node.as_ref() }.several {
                 // SAFETY: as above; C1; what was chosen is woken, once.
@@ -263,22 +274,25 @@ impl WaitList {
     }
 }
 
-/// How far ahead of the walk memory is asked for.
-const AHEAD: usize = 6;
+/// How far ahead of the walk a node is asked for. The first access to a page nobody has touched for long is a walk through its page
+/// tables, too, and one suffices.
+const AHEAD: usize = 10;
+/// How far ahead a waiter's record is asked for, when its node, on the same page, is there.
+const SOON: usize = 3;
+/// The lines of a waiter's record: its context, and what its owner keeps behind it.
+const RECORD: usize = 5;
 
-/// Asks for the node and, roughly, its context, which lies a few lines above it on the same page.
+/// Asks for so many lines from `at` on.
 #[inline(always)]
-fn prefetch(node: *const WaitNode) {
+fn prefetch<const LINES: usize>(at: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle))))]
-    // SAFETY: a hint; any address will do.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        let at = node.cast::<i8>();
-        _mm_prefetch::<_MM_HINT_T0>(at);
-        for line in 5..9 {
-            _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(line * 64));
+    for line in 0..LINES {
+        // SAFETY: a hint; any address will do.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(line * 64).cast());
         }
     }
     #[cfg(not(all(target_arch = "x86_64", not(any(loom, shuttle)))))]
-    let _ = node;
+    let _ = at;
 }

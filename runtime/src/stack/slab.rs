@@ -6,8 +6,8 @@
 //!
 //! # Invariants
 //!
-//! * **S1** A slot is in exactly one place: handed out, or in the free list. The lock of the slab guards the free list
-//!   and the growth.
+//! * **S1** A slot is in exactly one place: handed out, in one of the two free lists, or with whoever trims it. The lock of the
+//!   pool guards its lists and its growth.
 //! * **S2** A slot's memory is readable and writable above its guard from the first time it is handed out until the
 //!   slab is dropped, which its owner does only when no stack is in use any more.
 
@@ -30,6 +30,8 @@ const FIRST_CHUNK: usize = 16 << 20;
 const LARGEST_CHUNK: usize = 1 << 30;
 /// Fewer free slots than this keep their memory: it will be wanted again.
 const TRIM_ABOVE: usize = 256;
+/// So many are trimmed at a time: a fraction of a millisecond, for whoever does it has to look for work in between.
+const TRIM_AT_ONCE: usize = 2_048;
 
 /// One slot, handed out.
 #[derive(Debug)]
@@ -67,8 +69,10 @@ struct Pool {
     chunks: Vec<Chunk>,
     /// Never handed out yet: the rest of the newest chunk.
     fresh: std::ops::Range<usize>,
-    /// Handed out before, guard in place.
+    /// Handed out before, guard in place, and empty.
     free: Vec<Slot>,
+    /// As `free`, with what was in them, which will be wanted first.
+    used: Vec<Slot>,
     next_chunk: usize,
     /// How many slots have been cut.
     cut: usize,
@@ -116,7 +120,7 @@ pub(crate) struct Slab {
     showing: Mutex<()>,
     /// Slots handed out, all classes together.
     live: AtomicUsize,
-    /// Slots given back since the last trimming.
+    /// About how many free slots have something in them.
     untrimmed: AtomicUsize,
     limit: usize,
     guarding: Guarding,
@@ -165,6 +169,11 @@ impl Slab {
 
     fn cut(&self, class: Class) -> io::Result<Slot> {
         let mut pool = self.pools[usize::from(class)].lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(slot) = pool.used.pop() {
+            drop(pool);
+            self.untrimmed.fetch_sub(1, Relaxed);
+            return Ok(slot);
+        }
         if let Some(slot) = pool.free.pop() {
             return Ok(slot);
         }
@@ -220,43 +229,60 @@ impl Slab {
 
     /// Takes back slots whose frames are dead. Their memory stays for now; see [`trim`](Self::trim).
     pub(crate) fn give_back(&self, slots: impl IntoIterator<Item = Slot>) {
-        let mut count = 0;
-        for slot in slots {
-            let pool = &self.pools[usize::from(slot.class)];
-            pool.lock().unwrap_or_else(PoisonError::into_inner).free.push(slot);
-            count += 1;
-        }
-        self.live.fetch_sub(count, Relaxed);
-        self.untrimmed.fetch_add(count, Relaxed);
-    }
-
-    /// Gives the memory of slots that lie free back to the system, neighbours in one call, if there are many of them.
-    /// For a worker that has nothing to do.
-    pub(crate) fn trim(&self) {
-        if self.untrimmed.load(Relaxed) >= TRIM_ABOVE {
-            self.trim_all();
+        let mut slots = slots.into_iter().peekable();
+        while let Some(class) = slots.peek().map(Slot::class) {
+            let mut pool = self.pools[usize::from(class)].lock().unwrap_or_else(PoisonError::into_inner);
+            let before = pool.used.len();
+            pool.used.extend(std::iter::from_fn(|| slots.next_if(|slot| slot.class == class)));
+            let count = pool.used.len() - before;
+            // Under the lock: who takes one of them counts it down.
+            self.untrimmed.fetch_add(count, Relaxed);
+            self.live.fetch_sub(count, Relaxed);
         }
     }
 
-    /// The same however few there are.
+    /// Gives the memory of slots that lie free back to the system, neighbours in one call, if there are many of them: some at a
+    /// time, and the answer is whether there are more. For a worker that has nothing to do.
+    pub(crate) fn trim(&self) -> bool {
+        if self.untrimmed.load(Relaxed) < TRIM_ABOVE {
+            return false;
+        }
+        self.trim_some();
+        self.untrimmed.load(Relaxed) >= TRIM_ABOVE
+    }
+
+    /// The same until all is given back, however few there are.
     pub(crate) fn trim_all(&self) {
-        if self.untrimmed.swap(0, Relaxed) == 0 {
-            return;
-        }
+        while self.trim_some() {}
+    }
+
+    /// False: there are none.
+    fn trim_some(&self) -> bool {
+        let mut any = false;
         for (class, pool) in self.pools.iter().enumerate() {
-            let mut free = std::mem::take(&mut pool.lock().unwrap_or_else(PoisonError::into_inner).free);
-            free.sort_unstable_by_key(|slot| std::cmp::Reverse(slot.low));
+            let mut some = {
+                let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
+                let keeps = pool.used.len().saturating_sub(TRIM_AT_ONCE);
+                let some = pool.used.split_off(keeps);
+                if keeps == 0 {
+                    // A crowd once is no reason to keep room for it.
+                    pool.used.shrink_to(TRIM_AT_ONCE);
+                }
+                self.untrimmed.fetch_sub(some.len(), Relaxed);
+                some
+            };
+            any |= !some.is_empty();
+            // Lowest address last, so that it is handed out first.
+            some.sort_unstable_by_key(|slot| std::cmp::Reverse(slot.low));
             let size = SLOTS[class];
-            for run in free.chunk_by(|a, b| a.low - b.low == size) {
+            for run in some.chunk_by(|a, b| a.low - b.low == size) {
                 let low = run[run.len() - 1].low;
-                // SAFETY: S1: the slots are ours while they are not in the list. Guards survive this call.
+                // SAFETY: S1: the slots are ours while they are not in a list. Guards survive this call.
                 unsafe { libc::madvise(low as *mut _, run.len() * size, libc::MADV_DONTNEED) };
             }
-            // Lowest address last, so that it is handed out first.
-            let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
-            free.append(&mut pool.free);
-            pool.free = free;
+            pool.lock().unwrap_or_else(PoisonError::into_inner).free.append(&mut some);
         }
+        any
     }
 }
 
@@ -322,6 +348,7 @@ impl Slab {
         for pool in &self.pools {
             let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
             pool.free.clear();
+            pool.used.clear();
             pool.fresh = 0..0;
             for chunk in pool.chunks.drain(..) {
                 // SAFETY: S2, and no stack is in use.
@@ -405,13 +432,38 @@ mod tests {
             unsafe { ((slot.top() - 8) as *mut u64).write(7) };
         }
         slab.give_back(slots);
-        slab.trim();
+        assert!(!slab.trim(), "all at once");
         for _ in 0..TRIM_ABOVE {
             let slot = slab.take(0).unwrap();
             // SAFETY: S2.
             assert_eq!(unsafe { ((slot.top() - 8) as *const u64).read() }, 0);
         }
         assert_eq!(slab.live(), TRIM_ABOVE);
+    }
+
+    #[test]
+    fn a_crowd_is_trimmed_piece_by_piece_and_what_has_just_been_used_is_handed_out_first() {
+        const CROWD: usize = 3 * TRIM_AT_ONCE + TRIM_ABOVE / 2;
+        let slab = Slab::new(2 * CROWD);
+        let slots: Vec<_> = (0..CROWD).map(|_| slab.take(0).unwrap()).collect();
+        let write = |slot: &Slot| {
+            // SAFETY: S2.
+            unsafe { ((slot.top() - 8) as *mut u64).write(7) };
+        };
+        // SAFETY: S2.
+        let read = |slot: &Slot| unsafe { ((slot.top() - 8) as *const u64).read() };
+        slots.iter().for_each(write);
+        slab.give_back(slots);
+        assert!(slab.trim() && slab.trim(), "it does not take all at once");
+        assert!(!slab.trim() && !slab.trim(), "too few are left to be worth it");
+        let again: Vec<_> = (0..CROWD).map(|_| slab.take(0).unwrap()).collect();
+        let (used, empty) = again.split_at(TRIM_ABOVE / 2);
+        assert!(used.iter().all(|slot| read(slot) == 7));
+        assert!(empty.iter().all(|slot| read(slot) == 0));
+        again.iter().for_each(write);
+        slab.give_back(again);
+        slab.trim_all();
+        assert!((0..CROWD).all(|_| read(&slab.take(0).unwrap()) == 0));
     }
 
     #[test]

@@ -7,11 +7,57 @@ use forebear_context::error::StackError;
 use super::Worker;
 use crate::carrier::Carrier;
 use crate::header::Header;
+use crate::ready;
 use crate::stack::{self, Class};
 
 /// How many idle carriers a worker keeps; above, the coldest go back to the slab.
 const KEPT_CARRIERS: usize = 1024;
 const RETIRED_AT_ONCE: usize = 256;
+/// What is needed of carriers that are retired is fetched so many ahead.
+const SOON: usize = 8;
+
+/// The carriers of one worker that are built and not dismantled. One goes without a look at another, whose stack nobody may have
+/// touched for long: its place is left empty for the next.
+pub(super) struct Listed {
+    /// A carrier; or nothing, and the number of the next such place in an odd address.
+    places: Vec<*const Carrier>,
+    /// The number of an empty place, or [`NONE`].
+    empty: usize,
+}
+
+impl Default for Listed {
+    fn default() -> Listed {
+        Listed { places: Vec::new(), empty: NONE }
+    }
+}
+
+/// The number of no place.
+const NONE: usize = usize::MAX >> 1;
+
+impl Listed {
+    /// Answers the place where it stands from now on.
+    pub(super) fn add(&mut self, carrier: NonNull<Carrier>) -> usize {
+        let place = self.empty;
+        let Some(there) = self.places.get_mut(place) else {
+            self.places.push(carrier.as_ptr());
+            return self.places.len() - 1;
+        };
+        // Carriers are aligned, so an odd address is a number.
+        self.empty = there.addr() >> 1;
+        *there = carrier.as_ptr();
+        place
+    }
+
+    fn remove(&mut self, place: usize) {
+        self.places[place] = std::ptr::without_provenance(self.empty << 1 | 1);
+        self.empty = place;
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = NonNull<Carrier>> {
+        let carriers = self.places.iter().filter(|at| at.addr() & 1 == 0);
+        carriers.filter_map(|at| NonNull::new(at.cast_mut()))
+    }
+}
 
 impl Worker {
     /// An idle carrier of `class`, or a new one.
@@ -117,20 +163,56 @@ impl Worker {
             return;
         }
         let mut listed = self.post.lock_carriers();
-        // SAFETY: K5, here and below: listed carriers are there.
-        idle[..count].iter().for_each(|(_, carrier)| unsafe {
-            let at = carrier.as_ref().listed.get();
-            listed.swap_remove(at);
-            if let Some(moved) = listed.get(at) {
-                moved.as_ref().listed.set(at);
+        for (at, (_, carrier)) in idle[..count].iter().enumerate() {
+            if let Some((_, soon)) = idle.get(at + SOON) {
+                // The coldest have lain here for long.
+                // SAFETY: K5: listed carriers are there.
+                ready::prefetch_control(unsafe { soon.as_ref() }.context());
             }
-        });
+            // SAFETY: as above.
+            listed.remove(unsafe { carrier.as_ref() }.listed.get());
+        }
         drop(listed);
         if let Some(driver) = &self.driver {
             driver.retired(idle[..count].iter().map(|entry| entry.1));
         }
         // SAFETY: K3: idle carriers hold nothing but loop frames; the one that runs is not among them.
         let slots = idle.drain(..count).filter_map(|(_, carrier)| unsafe { Carrier::dismantle(carrier) });
+        // Not under the slab's lock.
+        let slots: Vec<_> = slots.collect();
         self.shared().slab.give_back(slots);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn carriers_are_listed_each_once_and_their_places_are_used_again() {
+        const CROWD: usize = 1_000;
+        let carrier =
+            |n: usize| NonNull::new(std::ptr::without_provenance_mut::<Carrier>(64 * n + 64)).unwrap();
+        let mut listed = Listed::default();
+        for round in 0..4 {
+            let mut there: Vec<_> = (0..CROWD).map(|n| (listed.add(carrier(n)), n)).collect();
+            match round {
+                // The first come goes first, the last, or now this one and now that.
+                0 => {}
+                1 => there.reverse(),
+                _ => there.sort_by_key(|(_, n)| n.wrapping_mul(0x9e37_79b9) % CROWD),
+            }
+            let gone: Vec<_> = there.drain(..CROWD / 2).collect();
+            gone.iter().for_each(|(place, _)| listed.remove(*place));
+            // Some come again.
+            there.extend(gone[..CROWD / 10].iter().map(|&(_, n)| (listed.add(carrier(n)), n)));
+            let mut found: Vec<_> = listed.iter().collect();
+            let mut wanted: Vec<_> = there.iter().map(|(_, n)| carrier(*n)).collect();
+            found.sort_unstable();
+            wanted.sort_unstable();
+            assert_eq!(found, wanted);
+            there.iter().for_each(|(place, _)| listed.remove(*place));
+            assert_eq!((listed.iter().count(), listed.places.len()), (0, CROWD));
+        }
     }
 }

@@ -83,8 +83,12 @@ impl Worker {
         }
         self.sleeps.count();
         self.note_private();
-        self.shared().slab.trim();
-        let tick = self.patience.left().or_else(|| self.say_hungry().then(|| self.patience.tick()));
+        self.ready().trim();
+        let tick = match self.shared().slab.trim() {
+            // Something may have come meanwhile.
+            true => Some(Duration::ZERO),
+            false => self.patience.left().or_else(|| self.say_hungry().then(|| self.patience.tick())),
+        };
         self.before_sleep_in(tick)
     }
 
