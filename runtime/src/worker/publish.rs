@@ -30,12 +30,12 @@ impl Worker {
         }
     }
 
-    /// Does what the attention word asks for.
+    /// Does what the attention word asks for; with `feeds`, for the hungry too.
     #[cold]
     #[inline(never)]
-    pub(crate) fn attend(&self) {
+    pub(crate) fn attend(&self, feeds: bool) {
         let bits = self.post.attention.get();
-        if bits & HUNGRY != 0 {
+        if bits & HUNGRY != 0 && feeds {
             self.feed();
         }
         if bits & RAISED != 0 {
