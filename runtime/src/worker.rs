@@ -23,8 +23,8 @@
 //!
 //! Work that its maker will probably run itself stays private. When somebody is hungry the worker, at its next fork or
 //! pick, publishes its oldest arm and a batch of its oldest children; batches double while hunger lasts. A hungry bit is
-//! taken down only by a publication: while there is nothing to publish it stays up, so that the first fork is enough.
-//! A single private request that a pick is about to take is not
+//! taken down only by a publication: while there is nothing to publish it stays up, so that the first fork is enough; and
+//! it is raised again if more workers sleep than were shown something. A single private request that a pick is about to take is not
 //! shown, to be raced for: so a chain of waits, each of which needs a stack of its own, stays on its worker.
 //! What a strand has made as arms is published when the strand suspends, since its arms may be what it waits for. How often
 //! a thief says that it is hungry is a matter of its [`patience`].
