@@ -6,8 +6,10 @@ mod support;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
+use std::time::Duration;
 
 use forebear::pool::WorkerState;
+use forebear::sync::Event;
 use forebear::{
     Request, Runtime, StackError, State, WaitError, join, parallelism, scope, spawn, try_scope, yield_now,
 };
@@ -463,4 +465,74 @@ fn metrics_count_what_is_published_and_stolen_and_who_sleeps() {
     assert!(after.published - before.published >= after.steals - before.steals, "{before:?}, {after:?}");
     // Now there is nothing to do for either.
     until(|| runtime.metrics().sleeps > 0);
+}
+
+/// Each of these needs a stack of its own, so its waiter queues it and suspends. The others have nothing to do and ask for it in
+/// vain: it would be one chain on many workers.
+#[test]
+fn a_chain_of_waits_stays_on_its_worker_while_others_have_nothing_to_do() {
+    fn below(levels: usize, worker: Option<usize>) -> usize {
+        let here = Request::current().unwrap().assigned_worker();
+        let moved = usize::from(here != worker);
+        if levels == 0 {
+            return moved;
+        }
+        let next = Request::builder().stack_size(768 * 1024).build(move || below(levels - 1, here));
+        next.take().unwrap() + moved
+    }
+    on_each_of(&[2, 4, 16], |runtime| {
+        // They have left word that they are hungry.
+        hold_thread_until(|| runtime.states().iter().all(|state| *state == WorkerState::Sleeping));
+        let published = runtime.metrics().published;
+        let chain = runtime.spawn(|| below(300, Request::current().unwrap().assigned_worker()));
+        // Or this thread might begin it.
+        hold_thread_until(|| chain.state() == State::Finished);
+        assert_eq!(chain.take().unwrap(), 0, "of 300 waits");
+        assert_eq!(runtime.metrics().published, published, "nobody was to take it");
+    });
+}
+
+/// The waiter's worker has something to go on with, so who has nothing to do gets what was queued.
+#[test]
+fn what_a_waiter_has_queued_is_shown_if_something_else_goes_on() {
+    let _dog = Watchdog::new("what a waiter has queued");
+    let runtime = Runtime::builder().workers(2).build().unwrap();
+    let (busy, free, parked, hungry) = (Flag::new(), Flag::new(), Flag::new(), Flag::new());
+    let other = {
+        let (busy, free) = (busy.clone(), free.clone());
+        runtime.spawn(move || {
+            busy.raise();
+            hold_thread_until(|| free.is_up());
+        })
+    };
+    hold_thread_until(|| busy.is_up());
+    let parent = {
+        let (parked, hungry) = (parked.clone(), hungry.clone());
+        runtime.spawn(move || {
+            let (go, done) = (Arc::new(Event::new()), Flag::new());
+            let child = {
+                let (go, done) = (go.clone(), done.clone());
+                spawn(move || {
+                    parked.raise();
+                    go.wait().unwrap();
+                    // No scheduling point from here on.
+                    hold_thread_until(|| done.is_up());
+                })
+            };
+            yield_now().unwrap();
+            hold_thread_until(|| hungry.is_up());
+            go.set();
+            let queued = Request::new(move || done.raise());
+            // With a limit, so the waiter does not run it itself.
+            queued.wait_timeout(Duration::from_secs(60)).unwrap();
+            child.take().unwrap();
+        })
+    };
+    hold_thread_until(|| parked.is_up());
+    free.raise();
+    other.take().unwrap();
+    // Now it has left word.
+    hold_thread_until(|| runtime.states().contains(&WorkerState::Sleeping));
+    hungry.raise();
+    parent.take().unwrap();
 }

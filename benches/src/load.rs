@@ -50,6 +50,8 @@ pub enum Grows {
     WaitersOfRequest,
     /// Requests that wait for one lock. An item is one of them, from its making to its end.
     WaitersOfLock,
+    /// Timers that stand at a time, in no order. An item is one of them, armed and, when all stand, taken back.
+    Timers,
     /// Workers, while the work stays the same. An item is a piece of that work.
     Workers(Fixed),
 }

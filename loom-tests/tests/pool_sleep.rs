@@ -35,8 +35,12 @@ impl Stall {
     }
 
     fn with_tick(workers: usize, tick: Option<Duration>) -> Arc<Stall> {
+        Stall::with(Signals::new(workers), tick)
+    }
+
+    fn with(signals: Signals, tick: Option<Duration>) -> Arc<Stall> {
         Arc::new(Stall {
-            signals: Signals::new(workers),
+            signals,
             shared: AtomicU32::new(0),
             mail: AtomicU32::new(0),
             taken: Mutex::new(0),
@@ -180,6 +184,34 @@ fn two_items_wake_two_sleepers() {
         });
         stall.put_for_anyone();
         stall.put_for_anyone();
+        for sleeper in sleepers {
+            sleeper.join().unwrap();
+        }
+        assert_eq!((stall.signals.sleeping(), stall.signals.searching()), (0, 0));
+    });
+}
+
+/// Three tasks that wait for each other. A searcher that has found one wakes two in its place, whether or not others search: as
+/// where many sleep.
+#[test]
+fn a_searcher_that_wakes_two_in_its_place_strands_nothing() {
+    let mut builder = loom::model::Builder::new();
+    // Of four threads; with two it is minutes.
+    builder.preemption_bound = Some(1);
+    builder.check(|| {
+        let stall = Stall::with(Signals::with_sleepers_a_searcher(3, 0), None);
+        let sleepers = [0, 1, 2].map(|index| {
+            worker(&stall, index, |worker| {
+                assert_eq!(worker.idle(), Some(From::Shared));
+                worker.supply().meet(3);
+            })
+        });
+        // All have announced that they sleep, and may be on the way.
+        while stall.signals.sleeping() < 3 {
+            loom::thread::yield_now();
+        }
+        stall.shared.fetch_add(3, AcqRel);
+        stall.signals.notify_any();
         for sleeper in sleepers {
             sleeper.join().unwrap();
         }

@@ -12,7 +12,7 @@
 //!    in one order, and each sees what was made visible before the earlier ones.
 //! 3. A worker in the list looks at everything *after* the step that counted it there, before it blocks.
 //! 4. A worker that stops searching because it found something, or leaves for good, passes the search on if it was the
-//!    last to search ([`Signals::pass_on`]). One that found nothing goes into the list by the same step; if its last
+//!    last to search ([`Signals::pass_on`]); if it was not, it may. One that found nothing goes into the list by the same step; if its last
 //!    look then does find something, it notifies in the end: it was relied on until that step.
 //! 5. Whoever takes a worker off the list on its behalf makes it a searcher in the same step, and leaves it a token.
 //!
@@ -35,6 +35,12 @@ use self::parker::Parker;
 const SEARCHER: u64 = 1;
 /// One more in the high half: a worker that sleeps.
 const SLEEPER: u64 = 1 << 32;
+
+/// A searcher that has found something wakes two in its place, if fewer search than one for so many sleepers; else one, if nobody
+/// does. Up to eight workers that is one.
+const SLEEPERS_A_SEARCHER: usize = 4;
+/// And not more than so many search: where tasks are tiny, each is in the way of the others.
+const SEARCHERS: usize = 8;
 
 /// The two counts of one reading of the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +72,7 @@ pub struct Signals {
     stopping: AtomicBool,
     sleepers: Mutex<Vec<usize>>,
     parkers: Box<[Parker]>,
+    sleepers_a_searcher: usize,
 }
 
 /// The word on a line of its own: every notifier touches it.
@@ -77,11 +84,19 @@ impl Signals {
     /// Signals for `workers` workers, numbered from 0; all of them awake.
     #[must_use]
     pub fn new(workers: usize) -> Signals {
+        Signals::with_sleepers_a_searcher(workers, SLEEPERS_A_SEARCHER)
+    }
+
+    /// The same with another share of searchers, for models, which have few workers.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn with_sleepers_a_searcher(workers: usize, sleepers_a_searcher: usize) -> Signals {
         Signals {
             word: Word(AtomicU64::new(0)),
             stopping: AtomicBool::new(false),
             sleepers: Mutex::new(Vec::with_capacity(workers)),
             parkers: (0..workers).map(|_| Parker::new()).collect(),
+            sleepers_a_searcher,
         }
     }
 
@@ -96,27 +111,39 @@ impl Signals {
     /// Wakes at most one sleeper, and none while somebody searches: that one will see the work, or pass the search on.
     /// Returns whether it woke one. Never blocks for longer than another call of this kind takes.
     pub fn notify_any(&self) -> bool {
-        if !self.counts().wants_wake() {
-            return false;
+        let taken = self.take_sleeper(Counts::wants_wake);
+        self.wake_taken(taken);
+        taken.is_some()
+    }
+
+    /// Takes a sleeper off the list, which searches from now on, if the counts are as `wanted`. It is to be woken.
+    fn take_sleeper(&self, wanted: impl Fn(Counts) -> bool) -> Option<usize> {
+        if !wanted(self.counts()) {
+            return None;
         }
         let mut sleepers = self.lock_sleepers();
-        let woken = loop {
+        loop {
             let counts = self.counts();
-            if !counts.wants_wake() {
-                return false;
+            if !wanted(counts) {
+                return None;
             }
+            #[cfg(not(mutant = "heir_not_counted"))]
             let next = counts.0 - SLEEPER + SEARCHER;
+            #[cfg(mutant = "heir_not_counted")]
+            let next = counts.0 - SLEEPER + if counts.searching() == 0 { SEARCHER } else { 0 };
             if self.word.0.compare_exchange(counts.0, next, AcqRel, Acquire).is_ok() {
                 // Invariant 1: the count was above zero, and we hold the lock.
-                break sleepers.pop();
+                let taken = sleepers.pop();
+                debug_assert!(taken.is_some(), "the count of sleepers and their list differ");
+                return taken;
             }
-        };
-        drop(sleepers);
-        debug_assert!(woken.is_some(), "the count of sleepers and their list differ");
-        if let Some(worker) = woken {
+        }
+    }
+
+    fn wake_taken(&self, taken: Option<usize>) {
+        if let Some(worker) = taken {
             self.wake(worker);
         }
-        woken.is_some()
     }
 
     /// Says that there is something for the worker of this number: its mailbox, an order to look again. Call it *after*
@@ -170,6 +197,14 @@ impl Counts {
     fn wants_wake(self) -> bool {
         self.searching() == 0 && self.sleeping() > 0
     }
+
+    /// The same for who wakes others in its place: also if few search for so many that sleep.
+    fn wants_heir(self, sleepers_a_searcher: usize) -> bool {
+        let few = self.sleeping() > 0
+            && self.searching() < SEARCHERS
+            && (self.searching() + 1) * sleepers_a_searcher <= self.sleeping();
+        few || self.wants_wake() && !cfg!(mutant = "heirs_by_share_only")
+    }
 }
 
 /// The worker's half of the protocol.
@@ -197,17 +232,24 @@ impl Signals {
         false
     }
 
-    /// The calling searcher has found something, or goes for good. If it was the last to search and `more` says that
-    /// there may be work for others, another is woken to search (invariant 4).
-    pub(crate) fn pass_on(&self, more: impl FnOnce() -> bool) {
+    /// The calling searcher has found something, or goes for good. If it was the last to search and `more` says that there may be
+    /// work for others, another is woken to search (invariant 4); with `widely`, also if few search, and two.
+    pub(crate) fn pass_on(&self, widely: bool, more: impl FnOnce() -> bool) {
         let before = Counts(self.word.0.fetch_sub(SEARCHER, AcqRel));
         debug_assert!(before.searching() > 0, "a searcher that was not counted");
         if cfg!(mutant = "search_not_passed_on") {
             return;
         }
+        let wanted = |counts: Counts| match widely {
+            true => counts.wants_heir(self.sleepers_a_searcher),
+            false => counts.wants_wake(),
+        };
         // `more` is asked after the step: who was refused before it made its work visible before it.
-        if before.searching() == 1 && more() {
-            self.notify_any();
+        if (before.searching() == 1 || wanted(Counts(before.0 - SEARCHER))) && more() {
+            let first = self.take_sleeper(wanted);
+            let second = first.and_then(|_| self.take_sleeper(wanted));
+            self.wake_taken(first);
+            self.wake_taken(second);
         }
     }
 

@@ -117,7 +117,7 @@ impl<S: Supply> Worker<S> {
                 if self.supply.may_stop(self.index) {
                     if searching {
                         // We leave for good; what we were relied on for goes to somebody else.
-                        signals.pass_on(|| true);
+                        signals.pass_on(false, || true);
                     }
                     return None;
                 }
@@ -207,7 +207,8 @@ impl<S: Supply> Worker<S> {
 
     fn found(&self, task: S::Task, searching: bool) -> S::Task {
         if searching {
-            self.supply.signals().pass_on(|| self.supply.more(self.index));
+            // With more workers than cores, whoever is woken takes a core from those that have work.
+            self.supply.signals().pass_on(self.search.is_some(), || self.supply.more(self.index));
         }
         self.set_state(WorkerState::Running);
         task

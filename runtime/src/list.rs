@@ -40,6 +40,12 @@ impl PrivateList {
         unsafe { self.front.get().as_ref() }
     }
 
+    /// Whether exactly one stands here.
+    #[inline(always)]
+    pub(crate) fn is_single(&self) -> bool {
+        !self.front.get().is_null() && ptr::eq(self.front.get(), self.back.get())
+    }
+
     /// The oldest one's root key.
     #[inline(always)]
     pub(crate) fn key(&self) -> u64 {

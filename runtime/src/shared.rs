@@ -61,6 +61,8 @@ pub(crate) struct Shared {
     alive: AtomicUsize,
     /// No worker will look again.
     over: AtomicBool,
+    /// How many workers can run at a time.
+    pub at_a_time: usize,
     pub default_class: Class,
     /// What a request is guaranteed unless it asks otherwise, in pages.
     pub default_need: u16,
@@ -99,6 +101,7 @@ unsafe impl Entry for Header {
 pub(crate) struct Settings {
     pub name: String,
     pub workers: usize,
+    pub cores: usize,
     pub default_class: Class,
     pub default_need: u16,
     pub max_stacks: usize,
@@ -127,6 +130,7 @@ impl Shared {
             driven: settings.driven,
             alive: AtomicUsize::new(settings.workers),
             over: AtomicBool::new(false),
+            at_a_time: settings.workers.min(settings.cores),
             default_class: settings.default_class,
             default_need: settings.default_need,
             foreign_direct: settings.foreign_direct,

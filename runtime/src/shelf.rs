@@ -98,6 +98,11 @@ impl<E> Shelf<E> {
         self.best.load(Ordering::Relaxed)
     }
 
+    /// How many entries there are, shells too.
+    pub fn count(&self) -> usize {
+        lock(&self.entries).len()
+    }
+
     /// Puts an entry behind all that are not younger.
     pub fn push(&self, key: u64, entry: NonNull<E>) {
         self.push_all([(key, entry)]);

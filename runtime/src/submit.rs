@@ -50,6 +50,27 @@ fn goes_to_own_list(worker: &Worker, h: &Header) -> bool {
     !h.is(OWN_STACK | ROOT) && ptr::eq(h.home.get(), worker.home())
 }
 
+/// Submits a request for whoever is about to wait for it. As [`submit`], but nothing is shown to the hungry for its sake: the
+/// waiter will suspend, and its worker then knows whether it has anything better to do than the target
+/// ([`pick`](Worker::pick)).
+///
+/// # Safety
+///
+/// As [`submit`].
+pub(crate) unsafe fn submit_for_waiter(header: NonNull<Header>) {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    match own_worker(h) {
+        Some(worker) if worker.post.attention.get() & (NOTICE | MARKS | DRIVEN | SHUT) == 0 => {
+            if h.word.submit(PRIVATE) {
+                list_privately(worker, h);
+            }
+        }
+        // SAFETY: by contract.
+        _ => unsafe { submit(header, 0) },
+    }
+}
+
 #[inline(always)]
 fn submit_to(worker: &Worker, h: &Header, marks: u64) {
     if h.word.submit(marks | PRIVATE) {
@@ -57,13 +78,18 @@ fn submit_to(worker: &Worker, h: &Header, marks: u64) {
     }
 }
 
+#[inline(always)]
+fn list_privately(worker: &Worker, h: &Header) {
+    h.place.set(Place::Private);
+    worker.list.insert(h);
+    worker.note_inserted(h.lineage.key());
+}
+
 /// Puts a request that has just been queued into the worker's private list. The entry's link goes with it; the caller has
 /// another count.
 #[inline(always)]
 fn enter_list(worker: &Worker, h: &Header) {
-    h.place.set(Place::Private);
-    worker.list.insert(h);
-    worker.note_inserted(h.lineage.key());
+    list_privately(worker, h);
     if worker.post.attention.get() & (HUNGRY | DRIVEN | SHUT) != 0 {
         entered(worker, h);
     }

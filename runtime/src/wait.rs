@@ -409,7 +409,7 @@ pub(crate) unsafe fn approach<'a>(
         }
         if bits.life() == NEW {
             // SAFETY: the caller's count.
-            unsafe { submit::submit(header, 0) };
+            unsafe { submit::submit_for_waiter(header) };
             continue;
         }
         return Near::Waits(shared, outside);

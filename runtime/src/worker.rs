@@ -23,7 +23,9 @@
 //!
 //! Work that its maker will probably run itself stays private. When somebody is hungry the worker, at its next fork or
 //! pick, publishes its oldest arm and a batch of its oldest children; batches double while hunger lasts. A hungry bit is
-//! taken down only by a publication: while there is nothing to publish it stays up, so that the first fork is enough.
+//! taken down only by a publication: while there is nothing to publish it stays up, so that the first fork is enough; and
+//! it is raised again if more workers sleep than were shown something. A single private request that a pick is about to take is not
+//! shown, to be raced for: so a chain of waits, each of which needs a stack of its own, stays on its worker.
 //! What a strand has made as arms is published when the strand suspends, since its arms may be what it waits for. How often
 //! a thief says that it is hungry is a matter of its [`patience`].
 //!
@@ -59,7 +61,7 @@ pub(crate) use self::driven::{Driver, settle_stuck};
 use self::patience::Patience;
 pub(crate) use self::unwinding::is_unwinding;
 
-use crate::attention::{Attention, DRIVEN, RAISED};
+use crate::attention::{Attention, DRIVEN, HUNGRY, RAISED};
 use crate::carrier::Carrier;
 use crate::header::Header;
 use crate::home::{self, Home};
@@ -402,9 +404,14 @@ impl Worker {
     pub(crate) fn pick(&self) -> Option<Next> {
         loop {
             self.collect_mail();
+            // A single request that this pick will take is not shown first, to be raced for.
+            let spared = self.post.attention.get() & HUNGRY != 0 && self.list.is_single();
             if self.post.attention.get() != 0 {
-                self.attend();
+                self.attend(!spared);
                 if let Some(end) = self.next_put_aside() {
+                    if spared {
+                        self.feed();
+                    }
                     return Some(end);
                 }
             }
@@ -421,6 +428,11 @@ impl Worker {
             if best == NO_KEY {
                 let strand = self.ready().pop(true)?;
                 return Some(self.resume(strand));
+            }
+            if spared && (victim.is_some() || ready == best || private != best) {
+                // Something else goes first.
+                self.feed();
+                continue;
             }
             let from_shelf = victim.is_some() || ready != best && private != best && shelf == best;
             let taken = if let Some(victim) = victim {

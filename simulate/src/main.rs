@@ -18,6 +18,9 @@ use forebear_simulate::world::{Machine, run};
 /// As `observe` has.
 const ROOTS: u64 = 8;
 
+/// So many a worker, that the last of them count for little.
+const ROOTS_EACH: u64 = 8;
+
 const WORKERS: [usize; 8] = [1, 2, 4, 8, 16, 64, 128, 256];
 
 fn percent(share: f64) -> String {
@@ -39,7 +42,7 @@ fn check() {
             let gap = (!batch).then(|| (EACH * 8_000) as f64 / (cores as f64 * 0.8));
             // The bench lets its workers go one after the other.
             let machine = Machine { cores, skew: 30_000, ..Machine::new(workers) };
-            let outcome = run(machine, &mut Forest { roots: ROOTS, micros: 8, gap });
+            let outcome = run(machine, &mut Forest { roots: ROOTS, micros: 8, gap, by: 1 });
             let ((between, within), counts) = (outcome.inversions(), outcome.counts);
             rows.push(vec![
                 format!("{name}, {workers}, {cores}"),
@@ -78,27 +81,41 @@ fn table(title: &str, head: &[&str], rows: impl IntoIterator<Item = Vec<String>>
 }
 
 fn forest(machine: Machine, micros: u64, load: f64) -> Outcome {
-    let roots = (machine.workers as u64 * 4).clamp(64, 512);
+    let roots = (machine.workers as u64 * ROOTS_EACH).max(64);
     let gap = (EACH * micros * 1000) as f64 / (machine.workers as f64 * load);
-    run(machine, &mut Forest { roots, micros, gap: Some(gap) })
+    run(machine, &mut Forest { roots, micros, gap: Some(gap), by: 4 })
 }
 
 /// What could be done otherwise, by name.
-fn variants(workers: usize) -> [(&'static str, Machine); 5] {
+fn variants(workers: usize) -> Vec<(&'static str, Machine)> {
     let as_is = Machine::new(workers);
-    let both = Machine { settles: true, look_every: 8, ..as_is };
-    [
-        ("as is", as_is),
-        ("settles", Machine { settles: true, ..as_is }),
-        ("looks at every 8th", Machine { look_every: 8, ..as_is }),
-        ("fills, two heirs", Machine { fills: true, heirs: 2, ..as_is }),
-        ("all of it", Machine { fills: true, heirs: 2, ..both }),
+    let before =
+        Machine { rotates: false, samples: usize::MAX, fills: false, heirs: 1, apart: usize::MAX, ..as_is };
+    let rotates = Machine { rotates: true, ..before };
+    let four = Machine { samples: 4, ..rotates };
+    vec![
+        ("before decision 0025", before),
+        ("settles", Machine { settles: true, ..before }),
+        ("looks at every 8th", Machine { look_every: 8, ..before }),
+        ("rotates", rotates),
+        ("rotates, the next of 8", Machine { candidates: 8, ..rotates }),
+        ("spreads over 8", Machine { candidates: 8, spreads: true, ..rotates }),
+        ("8 workers a root", Machine { share: 8, candidates: 8, ..rotates }),
+        ("rotates, 2 words", Machine { samples: 2, ..rotates }),
+        ("rotates, 4 words", four),
+        ("4 words, hunger stands", Machine { fills: true, ..four }),
+        ("4 words, two heirs, any number", Machine { heirs: 2, apart: 4, widest: usize::MAX, ..four }),
+        ("4 words, two heirs, up to 8", Machine { heirs: 2, apart: 4, ..four }),
+        ("4 words, two heirs, up to 4", Machine { heirs: 2, apart: 4, widest: 4, ..four }),
+        ("as it is: all three", as_is),
+        ("the same, settles", Machine { settles: true, ..as_is }),
+        ("the same, peeks", Machine { peeks: true, ..as_is }),
     ]
 }
 
 fn variants_of_trees() {
-    let rows = [16, 64, 256].into_iter().flat_map(|workers| {
-        variants(workers).map(|(name, machine)| {
+    let rows = [16, 32, 64, 128, 256].into_iter().flat_map(|workers| {
+        variants(workers).into_iter().map(move |(name, machine)| {
             let outcome = forest(machine, 8, 0.8);
             let (between, within) = outcome.inversions();
             let each = |count: u64| percent(count as f64 / outcome.counts.run as f64);
@@ -227,30 +244,43 @@ fn roots_taken(second: bool) {
 }
 
 fn sleep() {
-    for (heirs, fills) in [(1, false), (2, false), (1, true), (2, true)] {
+    const FAR: usize = usize::MAX;
+    for (heirs, apart, widest, fills) in [
+        (1, FAR, FAR, false),
+        (1, FAR, FAR, true),
+        (2, 4, FAR, false),
+        (2, 4, 16, false),
+        (2, 4, 8, false),
+        (2, 4, 4, false),
+        (2, 4, 8, true),
+    ] {
         let title = format!(
-            "Until all work that slept, in us; a searcher wakes {heirs} in its place{}",
+            "Until all have work that slept, in us; at most {heirs} heirs, {}{}",
+            if heirs > 1 {
+                format!("one searcher for {apart} sleepers and at most {widest}")
+            } else {
+                "one searcher".into()
+            },
             if fills { ", and hunger stands until as many are shown as sleep" } else { "" }
         );
+        let head = [
+            "workers",
+            "roots from outside",
+            "children of 100 us, four a worker: end",
+            "of 300 ns, 1,000 a worker",
+        ];
         table(
             &title,
-            &[
-                "workers",
-                "roots from outside",
-                "children of one root",
-                "the same of 100 us, four a worker: end",
-                "ideal",
-            ],
+            &head,
             WORKERS.map(|workers| {
-                let machine = Machine { heirs, fills, ..Machine::new(workers) };
-                let all = |outcome: &Outcome| outcome.all_busy.map_or("never".into(), micros);
+                let machine = Machine { heirs, apart, widest, fills, ..Machine::new(workers) };
                 let roots = run(machine, &mut Roots { roots: workers as u64, takes: 50_000_000 });
-                let children = workers as u64;
-                let inside =
-                    run(machine, &mut Burst { children, takes: 50_000_000, between: 0, awake: false });
-                let four = Burst { children: 4 * children, takes: 100_000, between: 0, awake: false };
+                let four = Burst { children: 4 * workers as u64, takes: 100_000, between: 0, awake: false };
                 let end = run(machine, &mut { four }).end;
-                vec![workers.to_string(), all(&roots), all(&inside), micros(end), "400".into()]
+                let tiny = Burst { children: 1_000 * workers as u64, takes: 300, between: 0, awake: false };
+                let tiny = run(machine, &mut { tiny }).end;
+                let all = roots.all_busy.map_or("never".into(), micros);
+                vec![workers.to_string(), all, micros(end), micros(tiny)]
             }),
         );
     }

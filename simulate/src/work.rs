@@ -50,6 +50,8 @@ pub struct Forest {
     pub micros: u64,
     /// How long it is from one root to the next, in the mean; `None`: all are there at first.
     pub gap: Option<f64>,
+    /// How many threads outside submit them, in turn.
+    pub by: usize,
 }
 
 const CHILDREN: u64 = 4;
@@ -76,7 +78,11 @@ impl Work for Forest {
                     let even = (scattered(!root) % (1 << 20)) as f64;
                     due += -((even + 1.0) / f64::from(1 << 20)).ln() * gap;
                 }
-                Arrival { at: due as Nanos, by: 0, data: (root * EACH) << 4 | u64::from(LEVELS) }
+                Arrival {
+                    at: due as Nanos,
+                    by: root as usize % self.by,
+                    data: (root * EACH) << 4 | u64::from(LEVELS),
+                }
             })
             .collect()
     }

@@ -46,13 +46,31 @@ pub struct Machine {
     pub second: bool,
     /// Whether hunger is left standing until as many are shown as sleep.
     pub fills: bool,
-    /// Whether a picker that came too late for what another worker had takes what it has itself, if it has anything, without
-    /// looking again.
-    pub settles: bool,
-    /// Above eight workers, one pick in so many looks at others if the picker has something itself.
-    pub look_every: u32,
-    /// How many sleepers a searcher wakes in its place when it has found something. The runtime's are one.
+    /// How many sleepers a searcher wakes in its place when it has found something,
     pub heirs: usize,
+    /// also beside others that search, if these are fewer than one for so many sleepers,
+    pub apart: usize,
+    /// and fewer than so many.
+    pub widest: usize,
+    /// Above eight workers, whether a look begins at the picker's own group and behind itself, so that those who see equals go to
+    /// different ones; else all begin at the first worker.
+    pub rotates: bool,
+    /// Above eight workers, how many words a look reads that goes by them: other ones each time.
+    pub samples: usize,
+    /// Not in the runtime: whether a picker that came too late for what another worker had takes what it has itself, if it has
+    /// anything, without looking again.
+    pub settles: bool,
+    /// Not in the runtime: above eight workers, one pick in so many looks at others if the picker has something itself.
+    pub look_every: u32,
+    /// Not in the runtime: how many shelves a look notes that have something older than the picker. Who comes too late goes on to
+    /// the next of them without another look.
+    pub candidates: usize,
+    /// Not in the runtime: whether a picker goes to one of those at first that hangs on its number, and not to the best.
+    pub spreads: bool,
+    /// Not in the runtime: a picker that has something itself passes over a root that so many workers run already.
+    pub share: usize,
+    /// Not in the runtime, where it would lose wake-ups: whether who shows work only reads the word of the signals at first.
+    pub peeks: bool,
     /// The run is broken off then.
     pub until: Nanos,
 }
@@ -68,10 +86,18 @@ impl Machine {
             skew: 0,
             tells: true,
             second: true,
-            fills: false,
+            fills: true,
+            heirs: 2,
+            apart: 4,
+            widest: 8,
+            rotates: true,
+            samples: 4,
             settles: false,
             look_every: 1,
-            heirs: 1,
+            candidates: 1,
+            spreads: false,
+            share: usize::MAX,
+            peeks: false,
             until: Nanos::MAX,
         }
     }
@@ -145,6 +171,10 @@ struct Worker {
     begun: Option<Nanos>,
     late: bool,
     picks: u32,
+    /// How many groups it has looked at in turn.
+    turned: usize,
+    /// What its last look saw beside the best, best last.
+    others: Vec<(u64, usize)>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -198,6 +228,10 @@ struct World<'a> {
     computed: Nanos,
     worked: Nanos,
     next_best: u64,
+    /// What the look under way has seen, best first.
+    seen: Vec<(u64, usize)>,
+    /// How many workers run something of a root.
+    runners: Vec<usize>,
 }
 
 /// Runs the load on the machine.
@@ -255,6 +289,8 @@ impl<'a> World<'a> {
             begun: None,
             late: false,
             picks: 0,
+            turned: 0,
+            others: Vec::new(),
         };
         let groups = if count > MEMBERS { count.div_ceil(MEMBERS) } else { 0 };
         let arrivals = work.arrivals();
@@ -285,7 +321,10 @@ impl<'a> World<'a> {
             computed: 0,
             worked: 0,
             next_best: NO_KEY,
+            seen: Vec::new(),
+            runners: Vec::new(),
         };
+        world.runners = vec![0; world.arrivals.len()];
         for number in 0..world.arrivals.len() {
             let at = world.arrivals[number].at;
             if at == 0 {

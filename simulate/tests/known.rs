@@ -55,7 +55,7 @@ fn roots_that_come_evenly_and_take_less_than_their_distance_never_wait() {
 
 #[test]
 fn one_worker_does_all_in_the_exact_order_and_costs_what_its_steps_cost() {
-    let outcome = run(Machine::new(1), &mut Forest { roots: 16, micros: 8, gap: None });
+    let outcome = run(Machine::new(1), &mut Forest { roots: 16, micros: 8, gap: None, by: 1 });
     assert_eq!(outcome.counts.run, 16 * EACH);
     assert_eq!(outcome.inversions(), (0.0, 0.0));
     assert_eq!((outcome.counts.moved, outcome.counts.steals, outcome.counts.published), (0, 0, 0));
@@ -73,7 +73,7 @@ fn every_request_is_run_once_with_any_number_of_workers_and_cores() {
         for cores in [1, 2, workers] {
             let machine = Machine { cores, ..Machine::new(workers) };
             for gap in [None, Some(50_000.0)] {
-                let outcome = run(machine, &mut Forest { roots: 40, micros: 3, gap });
+                let outcome = run(machine, &mut Forest { roots: 40, micros: 3, gap, by: 1 });
                 assert_eq!(outcome.counts.run, 40 * EACH, "{workers} workers, {cores} cores, {gap:?}");
             }
             let mut burst = Burst { children: 500, takes: 20_000, between: 100, awake: false };

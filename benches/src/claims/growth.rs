@@ -35,6 +35,7 @@ pub const CLAIM: Claim = Claim {
         items("depth", &grows(Grows::Depth, 1_000_000), &at_most(8.0)),
         items("waiters on a request", &grows(Grows::WaitersOfRequest, 100_000), &at_most(8.0)),
         items("waiters on a lock", &grows(Grows::WaitersOfLock, 100_000), &at_most(8.0)),
+        items("timers", &grows(Grows::Timers, 1_000_000), &at_most(8.0)),
         workers("workers: a tree", &grows(Grows::Workers(Fixed::Tree), 16)),
         workers("workers: fork-join", &grows(Grows::Workers(Fixed::Fib), 16)),
         workers("workers: arms", &grows(Grows::Workers(Fixed::Arms), 16)),

@@ -271,9 +271,10 @@ impl RuntimeBuilder {
     ///
     /// [`BuildError`] for numbers that cannot be, or if the system refuses a thread.
     pub fn build(self) -> Result<Runtime, BuildError> {
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         let workers = match self.workers {
             Some(workers) => workers,
-            None => std::thread::available_parallelism().map_or(1, |n| n.get()),
+            None => cores,
         };
         if workers > MAX_WORKERS {
             return Err(BuildError::Workers { asked: workers, max: MAX_WORKERS });
@@ -310,6 +311,7 @@ impl RuntimeBuilder {
         let shared = Shared::new(Settings {
             name: self.name.clone(),
             workers,
+            cores,
             default_class,
             default_need: need.div_ceil(4 << 10) as u16,
             max_stacks: self.max_stacks,

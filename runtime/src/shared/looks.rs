@@ -2,14 +2,19 @@
 //!
 //! With at most eight workers, all of them. With more, their shelves stand in [groups](crate::shelf::Group) of eight, by
 //! number, and a look goes by the groups' words: it compares with the members of a group only if its word is older than
-//! the best that the picker has so far, and mends the word in passing. Every [`FULL_EVERY`]th look of a worker is *full*
-//! all the same: at every shelf, and at what every worker keeps private.
+//! the best that the picker has so far, and mends the word in passing. It begins at the picker's own group, and in each group behind the
+//! picker's own place, so that those who see several shelves that are equally old go to different ones. It reads [`WORDS`] words at
+//! most, the next look the next ones: with more than 32 workers not all pickers go for the one shelf where the oldest root's next
+//! request stands, which one of them gets (decision 0025). Every [`FULL_EVERY`]th look of a worker is *full* all the same: at every
+//! shelf, and at what every worker keeps private.
 //!
 //! # The bound
 //!
-//! *What was published before a look began is passed over by it only at a moment at which its group's word is too high
-//! (a thread stands between two steps, see [`Group`]), and by no worker in more than 31 looks in a row*, so in no more
-//! than 31 picks in a row, since a pick looks at least once. With eight workers and fewer it is never passed over.
+//! *What was published before a look began is passed over by it only if its group is not in turn, or at a moment at which its group's
+//! word is too high (a thread stands between two steps, see [`Group`]), and by no worker in more than 31 looks in a row*, so in no
+//! more than 31 picks in a row, since a pick looks at least once. With 32 workers and fewer each group is in turn always; with more,
+//! each of G groups in one of G / 4 picks (rounded up): with 64 workers in every second. With eight workers and fewer nothing is ever
+//! passed over.
 //!
 //! *Older work that another worker keeps private* is passed over, as it always is until its owner publishes it. The owner
 //! is told by the first full look of any picker, hence by the 32nd look of each at the latest; with eight workers and fewer
@@ -60,16 +65,38 @@ impl Groups {
     }
 }
 
-/// How many looks of one worker may still go by the words. Touched by the worker alone.
+/// A look by words reads so many of them at most.
+const WORDS: usize = 4;
+
+/// What one worker knows of its looks. Touched by the worker alone.
 #[derive(Debug, Default)]
-pub(crate) struct Looks(Cell<u32>);
+pub(crate) struct Looks {
+    /// How many may still go by the words.
+    left: Cell<u32>,
+    /// The group that the next of them begins at, counted from the worker's own.
+    turn: Cell<usize>,
+}
 
 impl Looks {
     /// Whether the look that begins may go by the words; counts it.
     fn by_words(&self) -> bool {
-        let left = self.0.get();
-        self.0.set(left.saturating_sub(1));
+        let left = self.left.get();
+        self.left.set(left.saturating_sub(1));
         left > 0
+    }
+
+    /// The groups that the next look of worker `index` goes by, of so many.
+    fn groups_in_turn(&self, index: usize, groups: usize) -> impl Iterator<Item = usize> + use<> {
+        let start = (index / MEMBERS + self.turn.get()) % groups;
+        (start..start + WORDS.min(groups))
+            .map(move |number| if number < groups { number } else { number - groups })
+    }
+
+    /// The next look reads other words, if this one has not read all.
+    fn turn(&self, groups: usize) {
+        if groups > WORDS {
+            self.turn.set((self.turn.get() + WORDS) % groups);
+        }
     }
 }
 
@@ -113,7 +140,7 @@ impl Shared {
         }
         let (mut best, workers) = (self.roots.key(), self.workers());
         if workers.len() > MEMBERS {
-            return best.min(self.best_of_groups(looks));
+            return best.min(self.best_of_groups(index, looks, mine));
         }
         for other in workers {
             if other.index != index {
@@ -126,13 +153,20 @@ impl Shared {
         best
     }
 
-    /// The least of the words; or less than every key, if the next look has to be full.
+    /// The least of the words in turn; or less than every key, if the next look has to be full. If it is older than `mine`, the
+    /// look that follows reads the same ones.
     #[inline(never)]
-    fn best_of_groups(&self, looks: &Looks) -> u64 {
+    fn best_of_groups(&self, index: usize, looks: &Looks, mine: u64) -> u64 {
         if !looks.by_words() {
             return 0;
         }
-        self.groups.0.iter().map(|group| group.key()).min().unwrap_or(NO_KEY)
+        let groups = &self.groups.0;
+        let least = looks.groups_in_turn(index, groups.len()).map(|number| groups[number].key()).min();
+        let least = least.unwrap_or(NO_KEY);
+        if least >= mine {
+            looks.turn(groups.len());
+        }
+        least
     }
 
     /// Worker `index` compares with the others.
@@ -150,20 +184,27 @@ impl Shared {
     #[inline(never)]
     fn look_by_groups<'a>(&'a self, index: usize, looks: &Looks, best: &mut Best<'a>) {
         if !looks.by_words() {
-            looks.0.set(FULL_EVERY - 1);
+            looks.left.set(FULL_EVERY - 1);
             self.others(index).for_each(|other| best.compare(other));
             return;
         }
-        for (group, members) in self.groups.0.iter().zip(self.workers().chunks(MEMBERS)) {
+        let (groups, workers) = (&self.groups.0, self.workers());
+        for number in looks.groups_in_turn(index, groups.len()) {
+            let (group, first) = (&groups[number], number * MEMBERS);
+            let members = &workers[first..workers.len().min(first + MEMBERS)];
             let seen = group.key();
             if seen < best.key {
-                members.iter().filter(|other| other.index != index).for_each(|other| best.compare(other));
+                // Of equals everybody sees another one first.
+                let (before, behind) = members.split_at((index % MEMBERS).min(members.len()));
+                let others = behind.iter().chain(before).filter(|other| other.index != index);
+                others.for_each(|other| best.compare(other));
                 let keys = || members.iter().map(|member| member.post.shelf.key());
                 group.mend(seen, || keys().min().unwrap_or(NO_KEY));
             } else {
                 best.next = best.next.min(seen);
             }
         }
+        looks.turn(groups.len());
     }
 }
 
@@ -182,8 +223,25 @@ mod tests {
     fn of_thirty_two_looks_one_is_full() {
         let looks = Looks::default();
         assert!(!looks.by_words(), "the first");
-        looks.0.set(FULL_EVERY - 1);
+        looks.left.set(FULL_EVERY - 1);
         let by_words = (0..).take_while(|_| looks.by_words()).count();
         assert_eq!(by_words, 31);
+    }
+
+    #[test]
+    fn looks_by_words_read_all_of_them_up_to_32_workers_and_else_each_in_turn() {
+        for groups in [2, 4, 5, 8, 32, 124] {
+            for index in [0, 7, 8, 8 * groups - 1] {
+                let looks = Looks::default();
+                let mut unread: Vec<usize> = (0..groups).collect();
+                for _ in 0..groups.div_ceil(WORDS) {
+                    let read: Vec<usize> = looks.groups_in_turn(index, groups).collect();
+                    assert_eq!(read.len(), groups.min(WORDS), "{groups} groups");
+                    unread.retain(|number| !read.contains(number));
+                    looks.turn(groups);
+                }
+                assert!(unread.is_empty(), "{groups} groups, worker {index}: {unread:?}");
+            }
+        }
     }
 }

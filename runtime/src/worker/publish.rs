@@ -30,12 +30,12 @@ impl Worker {
         }
     }
 
-    /// Does what the attention word asks for.
+    /// Does what the attention word asks for; with `feeds`, for the hungry too.
     #[cold]
     #[inline(never)]
-    pub(crate) fn attend(&self) {
+    pub(crate) fn attend(&self, feeds: bool) {
         let bits = self.post.attention.get();
-        if bits & HUNGRY != 0 {
+        if bits & HUNGRY != 0 && feeds {
             self.feed();
         }
         if bits & RAISED != 0 {
@@ -81,7 +81,12 @@ impl Worker {
             self.publish_private(batch);
         });
         self.batch.set((batch * 2).min(LARGEST_BATCH));
-        self.shared().signals.notify_any();
+        let shared = self.shared();
+        if are_too_few(shared.signals.sleeping(), shared.at_a_time, || self.post.shelf.count()) {
+            // The next fork shows more, before its owner goes into long code.
+            self.post.attention.raise(HUNGRY);
+        }
+        shared.signals.notify_any();
     }
 
     /// Puts up to `most` of the oldest private requests on the shelf. The caller notifies.
@@ -115,5 +120,26 @@ impl Worker {
     pub(super) fn publish_arms(&self, strand: &Strand) {
         while self.publish_arm(strand).is_some() {}
         self.shared().signals.notify_any();
+    }
+}
+
+/// Whether fewer are shown than could be run beside who shows them by those that sleep. One that has just been shown does for
+/// one.
+fn are_too_few(sleeping: usize, at_a_time: usize, shown: impl FnOnce() -> usize) -> bool {
+    let hungry = sleeping.min(at_a_time.saturating_sub(1));
+    hungry > 1 && shown() < hungry
+}
+
+#[cfg(test)]
+mod tests {
+    use super::are_too_few;
+
+    #[test]
+    fn hunger_stands_until_as_many_are_shown_as_sleepers_could_run() {
+        let too_few = |sleeping, cores, shown| are_too_few(sleeping, cores, || shown);
+        assert!(too_few(7, 8, 1) && too_few(7, 8, 6) && !too_few(7, 8, 7));
+        assert!(too_few(15, 4, 2) && !too_few(15, 4, 3), "no more than have cores");
+        assert!(!are_too_few(15, 2, || unreachable!("two cores do not look")), "nor beside nobody");
+        assert!(!are_too_few(1, 64, || unreachable!("it was shown one")));
     }
 }

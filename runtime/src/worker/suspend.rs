@@ -28,7 +28,7 @@ use forebear_context::shim::atomic::Ordering;
 use std::cmp::Ordering as Order;
 
 use super::{Next, Worker, is_unwinding};
-use crate::attention::{DRIVEN, NOTICE, OLDER, RAISED};
+use crate::attention::{DRIVEN, HUNGRY, NOTICE, OLDER, RAISED};
 use crate::carrier::Carrier;
 use crate::header::{Header, OWN_STACK};
 use crate::kin;
@@ -82,7 +82,7 @@ impl Worker {
         kin::settle(strand, self.home());
         let bits = self.post.attention.get() & (RAISED | NOTICE | DRIVEN);
         if bits & (RAISED | NOTICE) != 0 {
-            self.attend();
+            self.attend(true);
         }
         if std::thread::panicking()
             && is_unwinding(strand)
@@ -101,6 +101,10 @@ impl Worker {
             && (ORDERED || ready <= shared.roots.key())
             && ready <= shared.best_published(self.index, &self.looks, ready)
         {
+            if self.post.attention.get() & HUNGRY != 0 {
+                // Its target may stand in the list alone ([`submit_for_waiter`](crate::submit)), and is not what goes on.
+                self.feed();
+            }
             let next = self.ready().pop(false);
             if let Some(next) = next {
                 if ptr::eq(next.as_ptr(), strand) {
@@ -242,7 +246,7 @@ impl Worker {
             || {
                 self.collect_mail();
                 if self.post.attention.get() & (RAISED | NOTICE) != 0 {
-                    self.attend();
+                    self.attend(true);
                 }
                 let Some(ready) = self.ready().pop(true) else {
                     return self.carrier_for_loop().ok().map(Some);

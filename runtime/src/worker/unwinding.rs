@@ -81,7 +81,7 @@ impl Worker {
             || {
                 self.collect_mail();
                 if self.post.attention.get() & (RAISED | NOTICE) != 0 {
-                    self.attend();
+                    self.attend(true);
                 }
                 let ready = self.ready().pop(true)?;
                 debug_assert!(ptr::eq(ready.as_ptr(), strand), "nothing else has begun here");

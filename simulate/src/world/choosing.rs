@@ -76,9 +76,33 @@ impl World<'_> {
         if !self.by_words(index) {
             return 0;
         }
-        let misses = self.groups.iter_mut().map(|group| u64::from(group.word.read(index))).sum::<u64>();
-        *at += self.groups.len() as u64 * costs.hit + misses * costs.hop / costs.overlap;
-        self.groups.iter().map(|group| group.key).min().unwrap_or(NO_KEY)
+        let (mut loads, mut misses, mut least) = (0, 0, NO_KEY);
+        for number in self.sampled(index) {
+            loads += 1;
+            misses += u64::from(self.groups[number].word.read(index));
+            least = least.min(self.groups[number].key);
+        }
+        *at += loads * costs.hit + misses * costs.hop / costs.overlap;
+        if least >= key {
+            self.turn(index);
+        }
+        least
+    }
+
+    /// The groups whose words the next look reads: other ones each time.
+    fn sampled(&self, index: usize) -> impl Iterator<Item = usize> + use<> {
+        let groups = self.groups.len();
+        let samples = self.machine.samples.min(groups);
+        let own = if self.machine.rotates { index / MEMBERS } else { 0 };
+        let turn = self.workers[index].turned;
+        (0..samples).map(move |number| (own + turn + number) % groups)
+    }
+
+    /// The next look reads others.
+    fn turn(&mut self, index: usize) {
+        if self.machine.samples < self.groups.len() {
+            self.workers[index].turned += self.machine.samples;
+        }
     }
 
     pub(super) fn pick(&mut self, index: usize, mut at: Nanos) {
@@ -110,6 +134,7 @@ impl World<'_> {
         let due = self.workers[index].picks.is_multiple_of(self.machine.look_every);
         if mine == NO_KEY || self.groups.is_empty() || !late && due {
             self.look(index, &mut best, &mut at);
+            self.choose_among_seen(index, &mut best);
         }
         let choice = match best {
             (NO_KEY, _) => Choice::Nothing,
@@ -122,6 +147,20 @@ impl World<'_> {
         self.then(index, Phase::Take(choice), at);
     }
 
+    /// Where shelves are noted: which of them the picker goes to at first, and to which then.
+    fn choose_among_seen(&mut self, index: usize, best: &mut (u64, Option<usize>)) {
+        let mut seen = std::mem::take(&mut self.seen);
+        if self.machine.spreads && !seen.is_empty() {
+            let first = index % seen.len();
+            seen.rotate_left(first);
+        }
+        seen.reverse();
+        if let Some((key, victim)) = seen.pop() {
+            *best = (key, Some(victim));
+        }
+        self.workers[index].others = seen;
+    }
+
     pub(super) fn limit(&self, key: u64) -> u64 {
         // No entry has no key.
         if self.machine.second { self.next_best.min(NO_KEY - 1) } else { key }
@@ -129,23 +168,28 @@ impl World<'_> {
 
     pub(super) fn look(&mut self, index: usize, best: &mut (u64, Option<usize>), at: &mut Nanos) {
         let (costs, count) = (self.machine.costs, self.workers.len());
-        let mut loads = (0, 0);
+        let (mut loads, mine) = ((0, 0), best.0);
+        self.seen.clear();
         if self.groups.is_empty() {
             for other in (index + 1..count).chain(0..index) {
-                self.compare(index, other, best, &mut loads, at);
+                self.compare(index, other, mine, best, &mut loads, at);
             }
         } else if self.by_words(index) {
-            for number in 0..self.groups.len() {
+            for number in self.sampled(index) {
                 loads.0 += 1;
                 loads.1 += u64::from(self.groups[number].word.read(index));
                 let seen = self.groups[number].key;
-                if seen >= best.0 {
+                if seen >= self.threshold(mine, best.0) {
                     self.next_best = self.next_best.min(seen);
                     continue;
                 }
                 let members = number * MEMBERS..((number + 1) * MEMBERS).min(count);
-                for other in members.clone().filter(|other| *other != index) {
-                    self.compare(index, other, best, &mut loads, at);
+                let shift = if self.machine.rotates { index % MEMBERS } else { 0 };
+                for place in 0..members.len() {
+                    let other = members.start + (place + shift) % members.len();
+                    if other != index {
+                        self.compare(index, other, mine, best, &mut loads, at);
+                    }
                 }
                 let least = members.map(|member| self.workers[member].shelf.key()).min().unwrap_or(NO_KEY);
                 if least > seen {
@@ -153,19 +197,32 @@ impl World<'_> {
                     self.groups[number].key = least;
                 }
             }
+            self.turn(index);
         } else {
             self.workers[index].looks = FULL_EVERY - 1;
             for other in (index + 1..count).chain(0..index) {
-                self.compare(index, other, best, &mut loads, at);
+                self.compare(index, other, mine, best, &mut loads, at);
             }
         }
         *at += loads.0 * costs.hit + loads.1 * costs.hop / costs.overlap;
+    }
+
+    /// What is not older is of no use to a look that has seen what it has.
+    fn threshold(&self, mine: u64, best: u64) -> u64 {
+        if self.machine.candidates <= 1 {
+            best
+        } else if self.seen.len() < self.machine.candidates {
+            mine
+        } else {
+            self.seen.last().map_or(mine, |last| last.0)
+        }
     }
 
     pub(super) fn compare(
         &mut self,
         index: usize,
         other: usize,
+        mine: u64,
         best: &mut (u64, Option<usize>),
         loads: &mut (u64, u64),
         at: &mut Nanos,
@@ -173,7 +230,16 @@ impl World<'_> {
         loads.0 += 1;
         loads.1 += u64::from(self.workers[other].post.read(index));
         let theirs = self.workers[other].shelf.key();
-        if theirs < best.0 {
+        let crowded = theirs != NO_KEY
+            && mine != NO_KEY
+            && !self.groups.is_empty()
+            && self.runners[theirs as usize] >= self.machine.share;
+        if theirs < self.threshold(mine, best.0) && !crowded && self.machine.candidates > 1 {
+            let at = self.seen.partition_point(|seen| seen.0 <= theirs);
+            self.seen.insert(at, (theirs, other));
+            self.seen.truncate(self.machine.candidates);
+        }
+        if theirs < best.0 && !crowded {
             self.next_best = best.0;
             *best = (theirs, Some(other));
         } else {
@@ -246,6 +312,9 @@ impl World<'_> {
             (None, _) => {
                 self.counts.late += 1;
                 self.workers[index].late = self.machine.settles;
+                if let Some((key, victim)) = self.workers[index].others.pop() {
+                    return self.then(index, Phase::Take(Choice::Victim(victim, key)), at);
+                }
                 self.pick(index, at);
             }
         }
@@ -266,7 +335,7 @@ impl World<'_> {
             let hold = rest * (costs.exchange + costs.entry);
             *at = self.workers[index].shelf.lock.write(&costs, *at, index, hold);
             self.tell_key(index, index, own, at);
-            self.notify(index, at, 1);
+            self.notify(index, at);
         }
         if self.workers[victim].shelf.entries.is_empty() {
             self.raise_hungry(index, victim, at);

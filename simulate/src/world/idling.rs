@@ -135,7 +135,7 @@ impl World<'_> {
         if self.workers[index].searching {
             self.pass_on(index, &mut at);
         } else if searched && self.more(index, &mut at) {
-            self.notify(index, &mut at, 1);
+            self.notify(index, &mut at);
         }
         if self.requests[request].worker != NOBODY {
             // It has begun, and goes on from where it was taken.

@@ -36,7 +36,7 @@ impl World<'_> {
         let root = self.root(number, at);
         let first = self.inbox.is_empty();
         self.inbox.push((number as u64, root));
-        if !(first && self.notify(who, &mut at, 1)) {
+        if !(first && self.notify(who, &mut at)) {
             // Who runs the youngest?
             let mut misses = 0;
             for worker in &mut self.workers {

@@ -21,7 +21,14 @@ impl World<'_> {
     }
 
     pub(super) fn set_running(&mut self, index: usize, key: u64, at: &mut Nanos) {
-        if self.workers[index].running != key {
+        let before = self.workers[index].running;
+        if before != key {
+            if before != NO_KEY {
+                self.runners[before as usize] -= 1;
+            }
+            if key != NO_KEY {
+                self.runners[key as usize] += 1;
+            }
             self.workers[index].running = key;
             self.store(index, at);
         }
@@ -51,9 +58,6 @@ impl World<'_> {
         }
         worker.hungry = false;
         *at = worker.post.write(&costs, *at, index, costs.exchange);
-        if self.machine.fills && worker.shelf.entries.len() + 1 < self.sleepers.len() {
-            worker.hungry = true;
-        }
         let (before, mut shown) = (worker.shelf.key(), 0);
         while shown < u64::from(worker.batch)
             && let Some((key, _, request)) = worker.list.pop_first()
@@ -63,12 +67,14 @@ impl World<'_> {
             shown += 1;
         }
         worker.batch = (worker.batch * 2).min(LARGEST_BATCH);
+        let hungry = self.sleepers.len().min(self.machine.cores - 1);
+        worker.hungry = self.machine.fills && hungry > 1 && worker.shelf.entries.len() < hungry;
         *at += shown * costs.publish;
         *at = worker.shelf.lock.write(&costs, *at, index, shown * (costs.exchange + costs.entry));
         self.tell_key(index, index, before, at);
         self.counts.publications += 1;
         self.counts.published += shown;
         self.note_private(index, at);
-        self.notify(index, at, 1);
+        self.notify(index, at);
     }
 }

@@ -5,36 +5,56 @@ use crate::costs::Nanos;
 use crate::shelf::NO_KEY;
 
 impl World<'_> {
-    pub(super) fn notify(&mut self, who: usize, at: &mut Nanos, most: usize) -> bool {
+    /// Says that there is work for anyone.
+    pub(super) fn notify(&mut self, who: usize, at: &mut Nanos) -> bool {
+        let sleeper = self.take_sleeper(who, at, usize::MAX);
+        self.wake_taken(sleeper, at);
+        sleeper.is_some()
+    }
+
+    /// Takes a sleeper off the list if nobody searches, or fewer than one for `apart` sleepers.
+    fn take_sleeper(&mut self, who: usize, at: &mut Nanos, apart: usize) -> Option<usize> {
         let costs = self.machine.costs;
-        *at = self.signals.write(&costs, *at, who, costs.exchange);
-        if self.searching > 0 || self.sleepers.is_empty() {
-            return false;
+        let wanted = self.wants_heir(apart);
+        if self.machine.peeks {
+            *at += if self.signals.read(who) { costs.hop } else { costs.hit };
+        }
+        if wanted || !self.machine.peeks {
+            *at = self.signals.write(&costs, *at, who, costs.exchange);
+        }
+        if !wanted {
+            return None;
         }
         *at = self.list_lock.write(&costs, *at, who, costs.exchange + costs.entry);
         *at = self.signals.write(&costs, *at, who, 2 * costs.exchange);
-        let mut woken = Vec::new();
-        while woken.len() < most
-            && let Some(sleeper) = self.sleepers.pop()
-        {
-            self.searching += 1;
-            woken.push(sleeper);
-        }
-        for sleeper in woken {
+        let sleeper = self.sleepers.pop();
+        self.searching += usize::from(sleeper.is_some());
+        sleeper
+    }
+
+    fn wake_taken(&mut self, taken: impl IntoIterator<Item = usize>, at: &mut Nanos) {
+        for sleeper in taken {
             self.counts.wakes += 1;
             self.unblock(sleeper, *at);
-            *at += costs.call;
+            *at += self.machine.costs.call;
         }
-        true
+    }
+
+    fn wants_heir(&self, apart: usize) -> bool {
+        let sleeping = self.sleepers.len();
+        self.searching == 0 && sleeping > 0 || self.searching < (sleeping / apart).min(self.machine.widest)
     }
 
     pub(super) fn pass_on(&mut self, index: usize, at: &mut Nanos) {
-        let costs = self.machine.costs;
+        let (costs, few) = (self.machine.costs, self.workers.len() <= self.machine.cores);
+        let apart = if few { self.machine.apart } else { usize::MAX };
         *at = self.signals.write(&costs, *at, index, costs.exchange);
         self.searching -= 1;
         self.workers[index].searching = false;
-        if self.searching == 0 && self.more(index, at) {
-            self.notify(index, at, self.machine.heirs);
+        if (self.searching == 0 || self.wants_heir(apart)) && self.more(index, at) {
+            let heirs: Vec<_> =
+                (0..self.machine.heirs).map_while(|_| self.take_sleeper(index, at, apart)).collect();
+            self.wake_taken(heirs, at);
         }
     }
 

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use forebear::sync::Mutex;
 use forebear::{Request, Runtime, join, scope, spawn};
 
+use super::time::timers_of_one;
 use super::{Forebear, SMALL_STACK, nested, pause, sum};
 use crate::load::{Fixed, Grows, How, Load, Rival, Run};
 use crate::measure::median;
@@ -109,6 +110,7 @@ fn items(of: Grows, n: u64) -> Duration {
         Grows::Depth => nested(n),
         Grows::WaitersOfRequest => waiters_of_request(n),
         Grows::WaitersOfLock => waiters_of_lock(n),
+        Grows::Timers => timers_of_one(n, true),
         Grows::Workers(_) => unreachable!("not inside"),
     };
     assert_eq!(done, n, "{of:?}");

@@ -13,7 +13,7 @@ use crate::load::Run;
 use crate::work::{self, HOUR};
 
 /// What `Context::park_until` does around its park, without the park.
-fn timers_of_one(each: u64, standing: bool) -> u64 {
+pub(super) fn timers_of_one(each: u64, standing: bool) -> u64 {
     with_foreign(|context| {
         let table = context.table();
         let ticket = context.begin(Reason::Sleep, ptr::null_mut());

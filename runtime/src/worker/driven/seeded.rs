@@ -151,7 +151,7 @@ impl Worker {
     /// Draws what is next.
     pub(super) fn draw(&self, chance: &Chance) -> Option<Next> {
         self.collect_mail();
-        self.attend();
+        self.attend(true);
         if let Some(end) = self.next_put_aside() {
             return Some(end);
         }
