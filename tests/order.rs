@@ -410,7 +410,7 @@ fn who_keeps_an_older_roots_work_private_is_told_while_others_pick_younger_roots
             Request::builder().detached().spawn(move || go_on(until));
         }
     }
-    on_each_of(&[2, 4, 8, 9, 16, 20], |runtime| {
+    on_each_of(&[2, 4, 8, 9, 16, 20, 40], |runtime| {
         let (found, private, go) = (Flag::new(), Flag::new(), Flag::new());
         let owner = {
             let (found, private) = (found.clone(), private.clone());
@@ -464,7 +464,7 @@ fn who_keeps_an_older_roots_work_private_is_told_by_who_goes_on_with_its_own_chi
         join(|| (), || ());
         yield_now().unwrap();
     }
-    on_each_of(&[2, 4, 8, 9, 16, 20], |runtime| {
+    on_each_of(&[2, 4, 8, 9, 16, 20, 40], |runtime| {
         let (held, private, found) = (Count::new(), Flag::new(), Flag::new());
         let others = runtime.workers() - 1;
         let owner = {

@@ -302,7 +302,7 @@ fn first_of_arm_and_younger(workers: usize, resumed: bool) -> Vec<String> {
 
 #[test]
 fn an_older_roots_arm_on_another_workers_shelf_goes_first() {
-    for workers in [2, 4, 8, 9, 16, 20] {
+    for workers in [2, 4, 8, 9, 16, 20, 32] {
         for round in 0..10 {
             for resumed in [false, true] {
                 let _dog = Watchdog::new(format_args!("{workers} workers, round {round}, {resumed}"));
@@ -448,7 +448,7 @@ fn inversions(picks: &[Pick], rank: impl Fn(usize) -> (Priority, usize)) -> (usi
 #[test]
 fn no_younger_roots_task_is_picked_while_an_older_root_stands_on_the_shelf() {
     const ROOTS: usize = 64;
-    for workers in [2, 4, 16, 20] {
+    for workers in [2, 4, 16, 20, 40] {
         let (mut picked, mut of_roots, mut of_rest) = (0, Vec::new(), 0);
         for round in 0..30 {
             let _dog = Watchdog::new(format_args!("{workers} workers, round {round}"));

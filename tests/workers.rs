@@ -17,8 +17,8 @@ use support::{
     Count, Flag, Watchdog, hold_thread_until, hold_workers, in_both_worlds, on_each, on_each_of, until,
 };
 
-/// Numbers of workers that are looked at one by one, and by groups.
-const FEW_AND_MANY: [usize; 5] = [1, 2, 4, 16, 20];
+/// Numbers of workers that are looked at one by one, by groups, and by groups in turn.
+const FEW_AND_MANY: [usize; 6] = [1, 2, 4, 16, 20, 40];
 
 #[test]
 fn a_request_waits_inside_a_request_inside_a_request() {

@@ -3,7 +3,7 @@
 //! ```text
 //! simulate check      the loads of `observe` in benches, on as many workers and two cores
 //! simulate trees      trees of requests on more and more workers, a core each
-//! simulate variants   the same with picks that look less often
+//! simulate variants   the same with other ways to pick and to wake
 //! simulate roots      roots from outside, short ones
 //! simulate sleep      all workers sleep, and there is work for all
 //! simulate letters    requests that wake each other
