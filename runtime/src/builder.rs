@@ -309,7 +309,7 @@ pub(crate) unsafe fn arm(header: NonNull<Header>, due: &Due, shared: &Shared) {
         unsafe { cancel::abort(header, CancelReason::Deadline) };
         return;
     }
-    h.word.add_link();
+    h.word().add_link();
     let all = || shared.workers().iter().for_each(|worker| worker.post.attention.insist(LIMITS));
     // SAFETY: T4: the link just made.
     due.armed(unsafe { shared.deadlines.arm_request(due.at(), header, all) });

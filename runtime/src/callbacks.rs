@@ -159,7 +159,7 @@ pub(crate) unsafe fn subscribe(header: NonNull<Header>, call: Call) {
     let h = unsafe { header.as_ref() };
     let side = h.side_or_new();
     let mut node = Some(Box::new(Node { call, next: None }));
-    let pushed = h.word.subscribe(|| {
+    let pushed = h.word().subscribe(|| {
         if let Some(node) = node.take() {
             // SAFETY: B1: under the lock.
             unsafe { side.callbacks.push(node) };
@@ -170,7 +170,7 @@ pub(crate) unsafe fn subscribe(header: NonNull<Header>, call: Call) {
     {
         // An error in a callback that is called late reaches the one who subscribes.
         // SAFETY: terminal; B2.
-        unsafe { call_now(header, node.call, h.word.load().life()) };
+        unsafe { call_now(header, node.call, h.word().load().life()) };
     }
 }
 
@@ -196,7 +196,7 @@ unsafe fn call_now(header: NonNull<Header>, call: Call, life: u64) {
     match (call, life) {
         (Call::Finished(f), FINISHED) => f(header),
         (Call::Failed(f), FAILED) => {
-            h.word.mark_seen();
+            h.word().mark_seen();
             if let Some(failure) = h.failure() {
                 f(failure);
             }
@@ -206,7 +206,7 @@ unsafe fn call_now(header: NonNull<Header>, call: Call, life: u64) {
         (Call::Done(f), FINISHED) => f(header, Told::Finished),
         (Call::Done(f), CANCELLED) => f(header, Told::Cancelled(cancel::reason(h))),
         (Call::Done(f), _) => {
-            h.word.mark_seen();
+            h.word().mark_seen();
             if let Some(failure) = h.failure() {
                 f(header, Told::Failed(failure));
             }
@@ -233,7 +233,7 @@ pub(crate) unsafe fn run(header: NonNull<Header>, decide: &mut dyn FnMut(Bits) -
     let h = unsafe { header.as_ref() };
     let side = h.side_or_new();
     // Also in its callbacks a cancelled request is refused its waits, unless it shields them.
-    let worker = strand::get().and_then(Strand::worker).filter(|_| h.word.load().has(MARKED));
+    let worker = strand::get().and_then(Strand::worker).filter(|_| h.word().load().has(MARKED));
     if let Some(worker) = worker {
         worker.count_marked(1);
     }
@@ -253,7 +253,7 @@ pub(crate) unsafe fn run(header: NonNull<Header>, decide: &mut dyn FnMut(Bits) -
         loop {
             let mut batch = Batch(None);
             // SAFETY: B1: under the lock.
-            let bits = h.word.complete(|| batch = unsafe { side.callbacks.take() });
+            let bits = h.word().complete(|| batch = unsafe { side.callbacks.take() });
             let life = life.get_or_insert_with(|| decide(bits));
             side.callbacks.told.set(*life);
             if batch.0.is_none() && done.is_empty() {
@@ -276,7 +276,7 @@ pub(crate) unsafe fn run(header: NonNull<Header>, decide: &mut dyn FnMut(Bits) -
                     call => call_aside(call, *life),
                 }
             }
-            if h.word.load().has(crate::word::CALLBACKS) {
+            if h.word().load().has(crate::word::CALLBACKS) {
                 continue;
             }
             // From here on it is a success for good, if it is one: the callbacks of failure are dropped.

@@ -131,7 +131,7 @@ impl TimerClient for InProcessTimer {
         }
         let (id, header) = (request.id(), request.raw());
         // SAFETY: the handle.
-        unsafe { header.as_ref() }.word.add_link();
+        unsafe { header.as_ref() }.word().add_link();
         let mut table = self.lock();
         let is_new = !table.contains_key(&id);
         let timers = table.entry(id).or_default();

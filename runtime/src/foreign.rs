@@ -277,7 +277,7 @@ unsafe fn urgency(context: &Context) -> u64 {
 
 unsafe fn word(context: &Context) -> *const AtomicU64 {
     // SAFETY: by the table.
-    unsafe { of(context) }.strand.request().map_or(ptr::null(), |request| request.identity().word.as_atomic())
+    unsafe { of(context) }.strand.request().map_or(ptr::null(), |request| request.identity().bare.as_atomic())
 }
 
 unsafe fn name(context: &Context, with: &mut dyn FnMut(&str)) {

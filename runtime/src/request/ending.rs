@@ -58,7 +58,7 @@ impl<T> Request<T> {
 
     /// Whether the request has been cancelled: it may still be running, and may have failed all the same.
     pub fn is_cancelled(&self) -> bool {
-        self.header().word.load().has(MARKED)
+        self.header().bare.load().has(MARKED)
     }
 
     /// A guard that cancels the request when it is dropped, for a caller that may go away.
@@ -172,7 +172,7 @@ impl AnyRequest {
     /// As [`Request::is_cancelled`].
     pub fn is_cancelled(&self) -> bool {
         // SAFETY: this handle's link.
-        unsafe { self.raw().as_ref() }.word.load().has(MARKED)
+        unsafe { self.raw().as_ref() }.bare.load().has(MARKED)
     }
 
     /// As [`Request::on_done`], without the value.
