@@ -19,7 +19,7 @@ use crate::request::Request;
 use crate::runtime::Runtime;
 use crate::scope::{Scope, ScopeCore};
 use crate::shared::Shared;
-use crate::side::Side;
+use crate::side;
 use crate::stack;
 use crate::strand::Strand;
 use crate::word::{CALLBACKS, HANDLE, NEW};
@@ -271,10 +271,10 @@ unsafe fn make<T, C: Callable<T>>(
     }
     h.flags.set(flags);
     if builder.name.is_some() || limit.is_some() {
-        let mut side = Box::<Side>::default();
+        let mut side = side::new();
         side.name.clone_from(&builder.name);
         side.location = location;
-        side.due = limit.map(|at| Box::new(Due::new(at)));
+        side.due = limit.map(Due::new);
         h.side.put(side);
     }
     if cancel::is_orphaned_by_cancel(h) {

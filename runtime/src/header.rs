@@ -42,7 +42,7 @@ use crate::callbacks;
 use crate::due::Due;
 use crate::home::Home;
 use crate::scope::ScopeCore;
-use crate::side::{Side, SideSlot};
+use crate::side::{self, Side, SideSlot};
 use crate::strand::{self, Shown, Strand};
 use crate::word::{COMPLETING, Confided, FINISHED, Secret, Word};
 
@@ -334,7 +334,7 @@ impl Header {
 
     /// The side block, made if need be.
     pub(crate) fn side_or_new(&self) -> &Side {
-        self.side.get_or_new()
+        self.side.get_or_make(side::new)
     }
 
     /// Where the value lies.
@@ -350,7 +350,7 @@ impl Header {
         if !self.is(LIMITED) {
             return None;
         }
-        self.side()?.due.as_deref()
+        self.side()?.due.as_ref()
     }
 
     /// When it is to be over: its own deadline or an ancestor's, whichever is nearer.

@@ -46,6 +46,7 @@ use crate::graves;
 use crate::header::Header;
 use crate::notice::Notice;
 use crate::shared::Shared;
+use crate::side::SideMemory;
 use crate::word::Keeper;
 
 /// Memory comes in steps of this many bytes.
@@ -90,6 +91,8 @@ pub(crate) struct Home {
     families: Mutex<()>,
     /// Whether requests made here are its owner's secrets at first.
     pub keeper: Keeper,
+    /// Memory of side blocks that were freed by this thread.
+    pub sides: SideMemory,
     returns: Returns,
 }
 
@@ -117,6 +120,7 @@ impl Home {
             desk: Desk::default(),
             families: Mutex::new(()),
             keeper: Keeper::new(if worker == u32::MAX || shared.driven.is_some() { 0 } else { PATIENCE }),
+            sides: SideMemory::default(),
             returns: Returns(AtomicPtr::new(ptr::null_mut())),
         }
     }
