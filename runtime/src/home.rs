@@ -291,6 +291,12 @@ impl Home {
         }
     }
 
+    /// Whether something is on its way here, or was sent and has not been taken in.
+    #[cfg(test)]
+    pub(crate) fn has_returns(&self) -> bool {
+        !self.returns.0.load(Ordering::Relaxed).is_null()
+    }
+
     /// Sends a header here; false if the home is closed.
     fn send(&self, header: NonNull<Header>) -> bool {
         let mut seen = self.returns.0.load(Ordering::Relaxed);
