@@ -52,7 +52,7 @@ fn a_block_is_made_while_the_head_moves() {
         let shared = Arc::new(Shared(Slot::new()));
         let maker = {
             let shared = shared.clone();
-            thread::spawn(move || ptr::from_ref(shared.0.get_or_new()) as usize)
+            thread::spawn(move || ptr::from_ref(shared.0.get_or_make(Box::default)) as usize)
         };
         // SAFETY: this thread is the list's owner.
         unsafe {

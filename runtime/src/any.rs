@@ -45,7 +45,7 @@ impl AnyRequest {
     /// The caller knows that somebody holds a count.
     pub(crate) unsafe fn linked(header: NonNull<Header>) -> AnyRequest {
         // SAFETY: by contract.
-        unsafe { header.as_ref() }.word.add_link();
+        unsafe { header.as_ref() }.word().add_link();
         AnyRequest { header }
     }
 
@@ -155,20 +155,20 @@ impl AnyRequest {
             parent = parent.parent()?;
         }
         // Lazily: a handle that is made gives its link back when it is dropped.
-        parent.word.try_add_link().then(|| AnyRequest { header: NonNull::from(parent) })
+        parent.word().try_add_link().then(|| AnyRequest { header: NonNull::from(parent) })
     }
 }
 
 impl Clone for AnyRequest {
     fn clone(&self) -> Self {
-        self.header().word.add_link();
+        self.header().word().add_link();
         AnyRequest { header: self.header }
     }
 }
 
 impl Drop for AnyRequest {
     fn drop(&mut self) {
-        if self.header().word.release_link() {
+        if self.header().word().release_link() {
             // SAFETY: W4.
             unsafe { home::end(self.header) };
         }
@@ -281,7 +281,7 @@ pub(crate) fn id_of(h: &Header) -> RequestId {
 }
 
 pub(crate) fn describe(h: &Header, what: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let bits = h.word.load();
+    let bits = h.word().load();
     let mut out = f.debug_struct(what);
     out.field("name", &h.name()).field("state", &state_of(h));
     if let Some(worker) = worker_of(h) {

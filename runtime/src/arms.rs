@@ -165,7 +165,7 @@ pub(crate) unsafe fn make_node(home: &Home, arm: &Arm, need_pages: u16) -> (u64,
     let node = unsafe { cell::make::<_, ()>(home, birth, RunArm(arm)) };
     // SAFETY: just made.
     let h = unsafe { node.as_ref() };
-    let sheltered = h.parent().is_some_and(|maker| maker.identity().word.load().has(SHIELDED));
+    let sheltered = h.parent().is_some_and(|maker| maker.identity().bare.load().has(SHIELDED));
     h.flags.set(if sheltered { ARM | SHELTERED } else { ARM });
     kin::link(h);
     arm.node.set(node.as_ptr());

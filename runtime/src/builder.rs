@@ -19,7 +19,7 @@ use crate::request::Request;
 use crate::runtime::Runtime;
 use crate::scope::{Scope, ScopeCore};
 use crate::shared::Shared;
-use crate::side::Side;
+use crate::side;
 use crate::stack;
 use crate::strand::Strand;
 use crate::word::{CALLBACKS, HANDLE, NEW};
@@ -271,10 +271,10 @@ unsafe fn make<T, C: Callable<T>>(
     }
     h.flags.set(flags);
     if builder.name.is_some() || limit.is_some() {
-        let mut side = Box::<Side>::default();
+        let mut side = side::new();
         side.name.clone_from(&builder.name);
         side.location = location;
-        side.due = limit.map(|at| Box::new(Due::new(at)));
+        side.due = limit.map(Due::new);
         h.side.put(side);
     }
     if cancel::is_orphaned_by_cancel(h) {
@@ -309,7 +309,7 @@ pub(crate) unsafe fn arm(header: NonNull<Header>, due: &Due, shared: &Shared) {
         unsafe { cancel::abort(header, CancelReason::Deadline) };
         return;
     }
-    h.word.add_link();
+    h.word().add_link();
     let all = || shared.workers().iter().for_each(|worker| worker.post.attention.insist(LIMITS));
     // SAFETY: T4: the link just made.
     due.armed(unsafe { shared.deadlines.arm_request(due.at(), header, all) });

@@ -30,6 +30,7 @@
 //!   stays for as long as a handle, whatever the outcome is in the end.
 
 use std::cell::{Cell, UnsafeCell};
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 
@@ -42,17 +43,20 @@ use crate::run;
 use crate::strand::{self, Strand};
 use crate::word::{Bits, CANCELLED, COMPLETING, FAILED, FINISHED, MARKED};
 
-/// What a callback takes, and what it is.
-pub(crate) enum Call {
-    Finished(Box<dyn FnOnce(NonNull<Header>) + Send>),
-    Failed(Box<dyn FnOnce(&Failure) + Send>),
-    Cancelled(Box<dyn FnOnce() + Send>),
-    Done(Box<DoneFn>),
-    /// However it ended, and told nothing: no look at a failure.
-    Over(Box<dyn FnOnce(NonNull<Header>) + Send>),
+/// When a callback is called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum When {
+    /// With a value.
+    Finished,
+    /// With a failure.
+    Failed,
+    /// As cancelled.
+    Cancelled,
+    /// In any case.
+    Done,
+    /// In any case, and told nothing: no look at a failure.
+    Over,
 }
-
-type DoneFn = dyn FnOnce(NonNull<Header>, Told<'_>) + Send;
 
 /// How a request ended, its type aside.
 #[derive(Clone, Copy, Debug)]
@@ -60,17 +64,135 @@ pub(crate) enum Told<'a> {
     Finished,
     Failed(&'a Failure),
     Cancelled(CancelReason),
+    /// Who is told nothing.
+    Nothing,
 }
 
+/// A callback and its place in a list, in one allocation: what is known of it whatever its type, then the closure.
 struct Node {
-    call: Call,
-    next: Option<Box<Node>>,
+    next: *mut Node,
+    when: When,
+    end: End,
+}
+
+/// Takes the closure out and frees the node; then calls it, if there is something to call it with, else drops it.
+type End = unsafe fn(NonNull<Node>, Option<(NonNull<Header>, Told<'_>)>);
+
+#[repr(C)]
+struct Of<F> {
+    node: Node,
+    f: F,
+}
+
+unsafe fn end<F: FnOnce(NonNull<Header>, Told<'_>)>(
+    node: NonNull<Node>,
+    with: Option<(NonNull<Header>, Told<'_>)>,
+) {
+    // SAFETY: by the caller, once: made by `Call::new` as this type.
+    let Of { f, .. } = *unsafe { Box::from_raw(node.cast::<Of<F>>().as_ptr()) };
+    if let Some((header, told)) = with {
+        f(header, told);
+    }
+}
+
+/// A callback that has not been called. Dropped, it drops the closure.
+pub(crate) struct Call(NonNull<Node>);
+
+// SAFETY: the closure is `Send`, by `new`; a node is its list's.
+unsafe impl Send for Call {}
+
+impl Call {
+    /// One that is called with the request, and told how it ended, as far as `when` says.
+    ///
+    /// What the closure borrows the value's type may borrow, too: it is called while a handle of that type is held by somebody.
+    pub(crate) fn new(when: When, f: impl FnOnce(NonNull<Header>, Told<'_>) + Send) -> Call {
+        fn node<F: FnOnce(NonNull<Header>, Told<'_>)>(when: When, f: F) -> Of<F> {
+            Of { node: Node { next: ptr::null_mut(), when, end: end::<F> }, f }
+        }
+        let made = Box::into_raw(Box::new(node(when, f)));
+        // SAFETY: from a box.
+        Call(unsafe { NonNull::new_unchecked(made.cast()) })
+    }
+
+    fn when(&self) -> When {
+        // SAFETY: it is there until it is called or dropped.
+        unsafe { self.0.as_ref() }.when
+    }
+
+    /// Calls it.
+    ///
+    /// # Safety
+    ///
+    /// B2, B3.
+    unsafe fn call(self, header: NonNull<Header>, told: Told<'_>) {
+        let node = ManuallyDrop::new(self).0;
+        // SAFETY: once.
+        unsafe { (node.as_ref().end)(node, Some((header, told))) };
+    }
+}
+
+impl Drop for Call {
+    fn drop(&mut self) {
+        // SAFETY: once.
+        unsafe { (self.0.as_ref().end)(self.0, None) };
+    }
+}
+
+/// Callbacks, first come first. Dropped by a loop.
+struct Calls {
+    head: *mut Node,
+    tail: *mut Node,
+}
+
+impl Calls {
+    const fn new() -> Calls {
+        Calls { head: ptr::null_mut(), tail: ptr::null_mut() }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.head.is_null()
+    }
+
+    fn push(&mut self, call: Call) {
+        let node = ManuallyDrop::new(call).0.as_ptr();
+        // SAFETY: the tail lies in the list, whose nodes are the list's.
+        match unsafe { self.tail.as_mut() } {
+            Some(tail) => tail.next = node,
+            None => self.head = node,
+        }
+        self.tail = node;
+    }
+
+    fn take_all(&mut self) -> Calls {
+        std::mem::replace(self, Calls::new())
+    }
+}
+
+impl Iterator for Calls {
+    type Item = Call;
+
+    fn next(&mut self) -> Option<Call> {
+        let mut node = NonNull::new(self.head)?;
+        // SAFETY: as in `push`.
+        self.head = std::mem::replace(&mut unsafe { node.as_mut() }.next, ptr::null_mut());
+        if self.head.is_null() {
+            self.tail = ptr::null_mut();
+        }
+        Some(Call(node))
+    }
+}
+
+impl Drop for Calls {
+    fn drop(&mut self) {
+        for call in self.by_ref() {
+            drop_contained(call);
+        }
+    }
 }
 
 /// The callbacks that have not been called: in the side block, with the tail at hand.
 pub(crate) struct Callbacks {
-    head: UnsafeCell<Option<Box<Node>>>,
-    tail: Cell<*mut Node>,
+    calls: UnsafeCell<Calls>,
     /// The outcome does not change any more: the done-callbacks are being told, or there were none.
     stands: Cell<bool>,
     /// The life that it ends with, as those are told that are being called (B3).
@@ -80,8 +202,7 @@ pub(crate) struct Callbacks {
 impl Default for Callbacks {
     fn default() -> Callbacks {
         Callbacks {
-            head: UnsafeCell::new(None),
-            tail: Cell::new(ptr::null_mut()),
+            calls: UnsafeCell::new(Calls::new()),
             stands: Cell::new(false),
             told: Cell::new(COMPLETING),
         }
@@ -94,15 +215,9 @@ impl Callbacks {
     /// # Safety
     ///
     /// B1.
-    unsafe fn push(&self, mut node: Box<Node>) {
-        let at: *mut Node = &mut *node;
-        // SAFETY: B1; the tail lies in the list.
-        unsafe {
-            match self.tail.replace(at).as_mut() {
-                Some(tail) => tail.next = Some(node),
-                None => *self.head.get() = Some(node),
-            }
-        }
+    unsafe fn push(&self, call: Call) {
+        // SAFETY: B1.
+        unsafe { &mut *self.calls.get() }.push(call);
     }
 
     /// Takes all.
@@ -110,37 +225,9 @@ impl Callbacks {
     /// # Safety
     ///
     /// B1.
-    unsafe fn take(&self) -> Batch {
-        self.tail.set(ptr::null_mut());
+    unsafe fn take(&self) -> Calls {
         // SAFETY: B1.
-        Batch(unsafe { (*self.head.get()).take() })
-    }
-}
-
-impl Drop for Callbacks {
-    fn drop(&mut self) {
-        drop(Batch(self.head.get_mut().take()));
-    }
-}
-
-/// Callbacks taken out, first come first. Dropped by a loop.
-struct Batch(Option<Box<Node>>);
-
-impl Iterator for Batch {
-    type Item = Call;
-
-    fn next(&mut self) -> Option<Call> {
-        let mut node = self.0.take()?;
-        self.0 = node.next.take();
-        Some(node.call)
-    }
-}
-
-impl Drop for Batch {
-    fn drop(&mut self) {
-        for call in self.by_ref() {
-            drop_contained(call);
-        }
+        unsafe { &mut *self.calls.get() }.take_all()
     }
 }
 
@@ -153,24 +240,24 @@ fn drop_contained(call: Call) {
 ///
 /// # Safety
 ///
-/// The caller has a count of the request, a handle for [`Call::Finished`] (B2).
+/// The caller has a count of the request, a handle for [`When::Finished`] (B2).
 pub(crate) unsafe fn subscribe(header: NonNull<Header>, call: Call) {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
     let side = h.side_or_new();
-    let mut node = Some(Box::new(Node { call, next: None }));
-    let pushed = h.word.subscribe(|| {
-        if let Some(node) = node.take() {
+    let mut call = Some(call);
+    let pushed = h.word().subscribe(|| {
+        if let Some(call) = call.take() {
             // SAFETY: B1: under the lock.
-            unsafe { side.callbacks.push(node) };
+            unsafe { side.callbacks.push(call) };
         }
     });
     if pushed.is_err()
-        && let Some(node) = node
+        && let Some(call) = call
     {
         // An error in a callback that is called late reaches the one who subscribes.
         // SAFETY: terminal; B2.
-        unsafe { call_now(header, node.call, h.word.load().life()) };
+        unsafe { call_now(header, call, h.word().load().life()) };
     }
 }
 
@@ -193,30 +280,26 @@ pub(crate) fn life_for(h: &Header) -> u64 {
 unsafe fn call_now(header: NonNull<Header>, call: Call, life: u64) {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
-    match (call, life) {
-        (Call::Finished(f), FINISHED) => f(header),
-        (Call::Failed(f), FAILED) => {
-            h.word.mark_seen();
-            if let Some(failure) = h.failure() {
-                f(failure);
+    let told = match (call.when(), life) {
+        (When::Over, _) => Told::Nothing,
+        (When::Finished | When::Done, FINISHED) => Told::Finished,
+        (When::Cancelled | When::Done, CANCELLED) => Told::Cancelled(cancel::reason(h)),
+        (When::Failed, FAILED) | (When::Done, _) => {
+            h.word().mark_seen();
+            match h.failure() {
+                Some(failure) => Told::Failed(failure),
+                None => unreachable!("a failed request has a failure"),
             }
         }
-        (Call::Cancelled(f), CANCELLED) => f(),
-        (Call::Over(f), _) => f(header),
-        (Call::Done(f), FINISHED) => f(header, Told::Finished),
-        (Call::Done(f), CANCELLED) => f(header, Told::Cancelled(cancel::reason(h))),
-        (Call::Done(f), _) => {
-            h.word.mark_seen();
-            if let Some(failure) = h.failure() {
-                f(header, Told::Failed(failure));
-            }
-        }
-        (other, _) => {
-            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(other))) {
+        _ => {
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(call))) {
                 hooks::aside_panicked(h, payload);
             }
+            return;
         }
-    }
+    };
+    // SAFETY: by contract.
+    unsafe { call.call(header, told) };
 }
 
 /// Calls what has been subscribed to a request whose callable has returned, and answers the outcome: what `decide` makes of
@@ -233,13 +316,13 @@ pub(crate) unsafe fn run(header: NonNull<Header>, decide: &mut dyn FnMut(Bits) -
     let h = unsafe { header.as_ref() };
     let side = h.side_or_new();
     // Also in its callbacks a cancelled request is refused its waits, unless it shields them.
-    let worker = strand::get().and_then(Strand::worker).filter(|_| h.word.load().has(MARKED));
+    let worker = strand::get().and_then(Strand::worker).filter(|_| h.word().load().has(MARKED));
     if let Some(worker) = worker {
         worker.count_marked(1);
     }
     let mut life = None;
-    let mut failed = Vec::new();
-    let mut done = Vec::new();
+    let mut failed = Calls::new();
+    let mut done = Calls::new();
     let call_contained = |call: Call, life: u64| {
         // SAFETY: by contract.
         catch_unwind(AssertUnwindSafe(|| unsafe { call_now(header, call, life) }))
@@ -251,38 +334,38 @@ pub(crate) unsafe fn run(header: NonNull<Header>, decide: &mut dyn FnMut(Bits) -
     };
     run::on_top(header, || {
         loop {
-            let mut batch = Batch(None);
+            let mut batch = Calls::new();
             // SAFETY: B1: under the lock.
-            let bits = h.word.complete(|| batch = unsafe { side.callbacks.take() });
+            let bits = h.word().complete(|| batch = unsafe { side.callbacks.take() });
             let life = life.get_or_insert_with(|| decide(bits));
             side.callbacks.told.set(*life);
-            if batch.0.is_none() && done.is_empty() {
+            if batch.is_empty() && done.is_empty() {
                 return;
             }
             for call in batch {
                 let open = *life == FINISHED && !side.callbacks.stands.get();
-                match call {
-                    Call::Done(_) | Call::Over(_) => done.push(call),
-                    Call::Failed(_) if open => failed.push(call),
-                    Call::Finished(_) if open => {
+                match call.when() {
+                    When::Done | When::Over => done.push(call),
+                    When::Failed if open => failed.push(call),
+                    When::Finished if open => {
                         if let Err(payload) = call_contained(call, FINISHED) {
                             // SAFETY: W1; the value lives on beside the failure.
                             unsafe { run::set_failure(h, Ending::Panic(payload)) };
                             *life = FAILED;
                             side.callbacks.told.set(FAILED);
-                            std::mem::take(&mut failed).into_iter().for_each(|call| call_aside(call, FAILED));
+                            failed.take_all().for_each(|call| call_aside(call, FAILED));
                         }
                     }
-                    call => call_aside(call, *life),
+                    _ => call_aside(call, *life),
                 }
             }
-            if h.word.load().has(crate::word::CALLBACKS) {
+            if h.word().load().has(crate::word::CALLBACKS) {
                 continue;
             }
             // From here on it is a success for good, if it is one: the callbacks of failure are dropped.
             side.callbacks.stands.set(true);
-            std::mem::take(&mut failed).into_iter().for_each(|call| call_aside(call, *life));
-            std::mem::take(&mut done).into_iter().for_each(|call| call_aside(call, *life));
+            failed.take_all().for_each(|call| call_aside(call, *life));
+            done.take_all().for_each(|call| call_aside(call, *life));
         }
     });
     if let Some(worker) = worker {

@@ -71,7 +71,7 @@ pub enum Cancellation {
 pub(crate) unsafe fn cancel(header: NonNull<Header>) -> Cancellation {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
-    let came = h.word.cancel(|| demand(h));
+    let came = h.word().cancel(|| demand(h));
     // SAFETY: by contract, and by the answer.
     unsafe { carry_out(header, came) }
 }
@@ -86,7 +86,7 @@ pub(crate) unsafe fn abort(header: NonNull<Header>, reason: CancelReason) -> Can
     let h = unsafe { header.as_ref() };
     // Before the lock is taken: no allocation under it.
     let side = h.side_or_new();
-    let came = h.word.abort(|| side.reason.set(Some(reason)));
+    let came = h.word().abort(|| side.reason.set(Some(reason)));
     // SAFETY: by contract, and by the answer.
     unsafe { carry_out(header, came) }
 }
@@ -132,7 +132,7 @@ pub(crate) unsafe fn limit_comes(header: NonNull<Header>) {
     let h = unsafe { header.as_ref() };
     let Some(due) = h.due() else { return };
     let side = h.side_or_new();
-    match due.comes(&h.word, || side.reason.set(Some(CancelReason::Deadline))) {
+    match due.comes(h.word(), || side.reason.set(Some(CancelReason::Deadline))) {
         Cancel::Ended => {
             // SAFETY: M3.
             let Some(home) = (unsafe { h.home.get().as_ref() }) else { return };
@@ -170,7 +170,7 @@ pub(crate) unsafe fn cancel_orphan(header: NonNull<Header>) {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
     let side = h.side_or_new();
-    let came = h.word.cancel_locked(|| {
+    let came = h.word().cancel_locked(|| {
         side.reason.set(Some(reason_of_ancestor(h)));
         demand(h)
     });
@@ -190,16 +190,16 @@ pub(crate) fn is_cancelled(h: &Header) -> bool {
     if h.is(ARM) {
         return arm_is_cancelled(h);
     }
-    let bits = h.word.load();
+    let bits = h.bare.load();
     bits.has(MARKED) && !bits.has(SHIELDED)
 }
 
 #[cold]
 fn arm_is_cancelled(h: &Header) -> bool {
     let identity = h.identity();
-    let bits = identity.word.load();
+    let bits = identity.bare.load();
     // A region of the maker's that was open before the join shelters both arms, one that an arm opens only that arm.
-    bits.has(MARKED) && !(h.is(SHELTERED) && bits.has(SHIELDED)) && !h.word.load().has(SHIELDED)
+    bits.has(MARKED) && !(h.is(SHELTERED) && bits.has(SHIELDED)) && !h.bare.load().has(SHIELDED)
 }
 
 /// Whether a wait or yield on this strand is to be refused. The fast part: nothing of the sort concerns its worker.
@@ -281,7 +281,7 @@ fn cancelled_ancestor(h: &Header) -> Option<&Header> {
             return Some(above);
         }
         // One that is over, and not passed since its deadline is kept.
-        if !above.word.load().is_terminal() {
+        if !above.bare.load().is_terminal() {
             return None;
         }
         at = above;
@@ -296,7 +296,7 @@ pub(crate) fn reason_of_ancestor(h: &Header) -> CancelReason {
 /// What the children of a request are told that is cancelled, or over and passes a cancel through: a deadline is theirs, too.
 fn reason_for_children(parent: &Header) -> CancelReason {
     let parent = parent.identity();
-    if parent.word.load().has(MARKED) {
+    if parent.bare.load().has(MARKED) {
         match reason(parent) {
             CancelReason::Deadline => CancelReason::Deadline,
             _ => CancelReason::Parent,
@@ -315,7 +315,7 @@ impl Climb for Header {
 
     fn is_passed(&self) -> bool {
         // W10: a mark that has not come by the end does not come any more.
-        let bits = self.identity().word.load();
+        let bits = self.identity().bare.load();
         bits.is_terminal() && !bits.has(MARKED) && !self.due().is_some_and(Due::is_kept)
     }
 
@@ -326,13 +326,13 @@ impl Climb for Header {
     fn shortcut_or_new(&self) -> Option<&Shortcut<Header>> {
         // An arm goes by its maker, which comes next. What its family alone keeps is forgotten at the next start (decision
         // 0005), or few; a block for it would outweigh it.
-        (!self.is(ARM) && !self.word.load().is_family_only()).then(|| &self.side_or_new().shortcut)
+        (!self.is(ARM) && !self.bare.load().is_family_only()).then(|| &self.side_or_new().shortcut)
     }
 }
 
 /// Who in the list of waiters wants `h`. Under its word's lock. A lender the word knows itself.
 fn demand(h: &Header) -> Demand {
-    if h.word.load().has(LENT) {
+    if h.word().load().has(LENT) {
         // The word knows that itself.
         return Demand::Live;
     }
@@ -366,7 +366,7 @@ fn node_wants(node: &WaitNode, h: &Header) -> bool {
 fn waiter(context: &Context) -> Option<&Header> {
     // SAFETY: a context in a list of waiters is valid; its stack is left, or about to be, so the answer stays true.
     let word = unsafe { (context.table().word)(context) }.cast::<Word>();
-    const { assert!(std::mem::offset_of!(Header, word) == 0) };
+    const { assert!(std::mem::offset_of!(Header, bare) == 0) };
     // SAFETY: words of contexts are those of headers, at their beginning; a request that waits is not over.
     unsafe { word.cast::<Header>().as_ref() }
 }
@@ -385,8 +385,8 @@ pub(crate) fn asks(waiter: Option<&Header>, target: &Header) -> bool {
         return true;
     }
     // One that is shielded lives on: its region's end asks this target, as its child.
-    let lives = creator.is_none_or(|creator| !creator.word.load().is_terminal() && !is_cancelled(creator));
-    !(lives && target.word.load().has(SUBMITTED))
+    let lives = creator.is_none_or(|creator| !creator.bare.load().is_terminal() && !is_cancelled(creator));
+    !(lives && target.word().load().has(SUBMITTED))
 }
 
 /// What a target is told that is cancelled because its waiter is.
@@ -408,7 +408,7 @@ pub(crate) unsafe fn leave(header: NonNull<Header>, node: &WaitNode, asks: bool)
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
     let reason = asks.then(|| (h.side_or_new(), reason_of_waiter(strand::get(), h)));
-    let left = h.word.leave(asks, |scan| {
+    let left = h.word().leave(asks, |scan| {
         // SAFETY: Q1, Q2: under the lock; the node stands here.
         unsafe { h.waiters.unlink(node) };
         match scan {
@@ -539,7 +539,7 @@ pub(crate) unsafe fn stop_scopes(owner: NonNull<Header>) {
         spread.put_aside();
     } else {
         // SAFETY: by contract.
-        unsafe { owner.as_ref() }.word.add_link();
+        unsafe { owner.as_ref() }.word().add_link();
         // SAFETY: the link just made.
         if !unsafe { notice::leave(home, Notice::Scope(owner)) } {
             // SAFETY: as above.

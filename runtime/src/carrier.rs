@@ -521,7 +521,7 @@ unsafe fn word(context: &Context) -> *const AtomicU64 {
     unsafe { Carrier::of(NonNull::from(context)).as_ref() }
         .strand
         .request()
-        .map_or(ptr::null(), |request| request.identity().word.as_atomic())
+        .map_or(ptr::null(), |request| request.identity().bare.as_atomic())
 }
 
 unsafe fn name(context: &Context, with: &mut dyn FnMut(&str)) {

@@ -30,7 +30,7 @@ use crate::run;
 use crate::scope::ScopeCore;
 use crate::side::SideSlot;
 use crate::strand::{self, Shown};
-use crate::word::{CANCELLED, Word};
+use crate::word::{CANCELLED, Secret, Word};
 
 /// Callables above this size are boxed, so that cells stay within the free lists.
 pub(crate) const BOXED_ABOVE: usize = 1 << 10;
@@ -215,11 +215,14 @@ unsafe fn write_header(
     // Class, no flags, need and no children: one store for the four (see `Header`).
     let need = birth.need_pages.to_ne_bytes();
     let small = u64::from_ne_bytes([class, 0, need[0], need[1], 0, 0, 0, 0]);
-    // Place, no family, no value, no state, and the first rank: the same.
+    // Place, no secret, no value, no state, and the first rank: the same.
     let state = u64::from_ne_bytes([birth.place as u8, 0, 0, 0, 0, 0, 0, 0]);
+    #[cfg(not(shuttle))]
     const {
         let at = offset_of!(Header, place);
         assert!(at.is_multiple_of(8) && at + 8 == size_of::<Header>() && size_of::<Place>() == 1);
+    }
+    const {
         let at = offset_of!(Header, memory_class);
         assert!(at.is_multiple_of(8) && offset_of!(Header, flags) == at + 1);
         assert!(offset_of!(Header, need_pages) == at + 2 && offset_of!(Header, children) == at + 4);
@@ -227,7 +230,7 @@ unsafe fn write_header(
     let h = at.as_ptr();
     // SAFETY: the caller's fresh memory, which is primed: `next` and `prev` stay what they are, pointers.
     unsafe {
-        (&raw mut (*h).word).write(Word::new(birth.word));
+        (&raw mut (*h).bare).write(Word::new(birth.word));
         (&raw mut (*h).vtable).write(vtable);
         (&raw mut (*h).memory_class).cast::<u64>().write(small);
         (&raw mut (*h).lineage).write(birth.lineage);
@@ -239,9 +242,15 @@ unsafe fn write_header(
         (&raw mut (*h).lender).write(Shown::none());
         (&raw mut (*h).scope).write(Cell::new(birth.scope));
         (&raw mut (*h).home).write(Cell::new(home));
-        (&raw mut (*h).place).cast::<u64>().write(state);
-        if cfg!(shuttle) {
+        if !cfg!(shuttle) {
+            (&raw mut (*h).place).cast::<u64>().write(state);
+        } else {
             // Its atomics are more than their bytes.
+            (&raw mut (*h).place).write(Cell::new(birth.place));
+            (&raw mut (*h).secret).write(Secret::new());
+            (&raw mut (*h).has_value).write(Cell::new(false));
+            (&raw mut (*h).state).write(Cell::new(0));
+            (&raw mut (*h).next_rank).write(Cell::new(0));
             (&raw mut (*h).next).write(AtomicPtr::new(ptr::null_mut()));
         }
     }

@@ -397,7 +397,7 @@ fn is_waited_for(strand: &Strand) -> bool {
             // Y4: nothing is left to do further down.
             return true;
         }
-        let has_waiters = h.word.is_waited_for();
+        let has_waiters = h.word().is_waited_for();
         wanted |= has_waiters || is_wanted_by_scope(h, strand);
         if !is_known {
             if has_waiters {
@@ -419,7 +419,7 @@ fn is_wanted_by_scope(h: &Header, strand: &Strand) -> bool {
 /// Completes the edges of those who wait for a request on this stack.
 #[cold]
 fn complete(h: &Header, strand: &Strand) {
-    if h.word.lock().is_err() {
+    if h.word().lock().is_err() {
         return;
     }
     let complete = |waiter: &Context| {
@@ -437,7 +437,7 @@ fn complete(h: &Header, strand: &Strand) {
             false
         });
     }
-    h.word.unlock(|bits| bits);
+    h.word().unlock(|bits| bits);
 }
 
 /// Whether somebody waits for a request on this stack who can be waited for himself: not just threads outside any request.
@@ -448,7 +448,7 @@ fn is_waited_for_in_turn(strand: &Strand) -> bool {
             if is_wanted_by_scope(h, strand) {
                 return true;
             }
-            if !h.word.load().has(WAITERS) || h.word.lock().is_err() {
+            if !h.word().load().has(WAITERS) || h.word().lock().is_err() {
                 return false;
             }
             // SAFETY: Q1, Q2: the lock; whoever stands in the list does not go on meanwhile.
@@ -458,7 +458,7 @@ fn is_waited_for_in_turn(strand: &Strand) -> bool {
                     (waiter.table().in_request)(waiter)
                 })
             };
-            h.word.unlock(|bits| bits);
+            h.word().unlock(|bits| bits);
             found
         })
 }

@@ -535,7 +535,7 @@ unsafe fn expired(header: NonNull<Header>) {
 unsafe fn let_go(header: NonNull<Header>) {
     // SAFETY: by contract; W4.
     unsafe {
-        if header.as_ref().word.release_link() {
+        if header.as_ref().word().release_link() {
             crate::home::end(header);
         }
     }

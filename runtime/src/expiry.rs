@@ -29,7 +29,7 @@ use forebear_context::shim::{Arc, Mutex, MutexGuard, time};
 use forebear_timer::expiry::{Scope, TimerClient, TimerError};
 
 use crate::any::{AnyRequest, RequestId};
-use crate::callbacks::{self, Call};
+use crate::callbacks::{self, Call, When};
 use crate::header::Header;
 use crate::home;
 use crate::request::Request;
@@ -131,7 +131,7 @@ impl TimerClient for InProcessTimer {
         }
         let (id, header) = (request.id(), request.raw());
         // SAFETY: the handle.
-        unsafe { header.as_ref() }.word.add_link();
+        unsafe { header.as_ref() }.word().add_link();
         let mut table = self.lock();
         let is_new = !table.contains_key(&id);
         let timers = table.entry(id).or_default();
@@ -145,14 +145,14 @@ impl TimerClient for InProcessTimer {
         shared.deadline_came();
         if is_new {
             let table = self.0.clone();
-            let forget = move |header| {
+            let forget = move |header, _: callbacks::Told<'_>| {
                 let timers = lock(&table).remove(&id);
                 for (_, entry) in timers.into_iter().flatten() {
                     take_back(&shared, header, entry);
                 }
             };
             // SAFETY: the handle. While its callbacks are called the request is there.
-            unsafe { callbacks::subscribe(header, Call::Over(Box::new(forget))) };
+            unsafe { callbacks::subscribe(header, Call::new(When::Over, forget)) };
         }
         Ok(())
     }

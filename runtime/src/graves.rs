@@ -8,7 +8,8 @@
 //! # Invariants
 //!
 //! * **X2** Who looks says so, then passes a fence, then reads the first pointer. Who frees has taken the request off its
-//!   stack, then passes a fence, then asks whether anybody looks. So one of them sees the other: what is freed was off its
+//!   stack, then passes a fence, then asks whether anybody looks. (Nearly all is freed while nobody looks, so the fence is one of which the looker pays
+//!   all, [`crate::asymmetric`], where there is one.) So one of them sees the other: what is freed was off its
 //!   stack when the look began.
 
 use std::alloc::Layout;
@@ -19,7 +20,8 @@ use forebear_context::error::internal::drop_contained;
 use forebear_context::shim::atomic::{AtomicUsize, Ordering, fence};
 use forebear_context::shim::{Mutex, MutexGuard};
 
-use crate::side::Side;
+use crate::asymmetric;
+use crate::side::{self, Side};
 
 /// How many look, in all runtimes: a stack may hold requests of several.
 static LOOKS: AtomicUsize = AtomicUsize::new(0);
@@ -65,13 +67,19 @@ pub(crate) fn look<R>(look: impl FnOnce() -> R) -> R {
     LOOKS.fetch_add(1, Ordering::AcqRel);
     let _over = Over;
     // X2.
-    fence(Ordering::SeqCst);
+    match asymmetric::is_available() {
+        true => asymmetric::heavy(),
+        false => fence(Ordering::SeqCst),
+    }
     look()
 }
 
 fn anybody_looks() -> bool {
     // X2.
-    fence(Ordering::SeqCst);
+    match asymmetric::is_available() {
+        true => asymmetric::light(),
+        false => fence(Ordering::SeqCst),
+    }
     LOOKS.load(Ordering::Acquire) > 0
 }
 
@@ -83,7 +91,7 @@ pub(crate) fn forget() {
 /// Frees a side block that nobody needs any more, at once or later. What others own in it goes now.
 pub(crate) fn free_side(mut side: Box<Side>) {
     if !anybody_looks() {
-        drop_contained(side);
+        side::free(side);
         return;
     }
     let owned = (side.failure.get_mut().take(), std::mem::take(&mut side.callbacks));

@@ -7,11 +7,12 @@
 //!
 //! | field | who, when |
 //! |---|---|
-//! | `word` | anybody who holds a handle, a link or a borrow of one (W1 to W9, [`crate::word`]) |
+//! | `bare` | anybody who holds a handle, a link or a borrow of one (W1 to W16, [`crate::word`]) |
+//! | `secret` | the keeper; who asks (SE2, [`crate::word`]) |
 //! | `lineage` | written at birth; read by whoever compares (L1, L2) |
 //! | `home` | written at birth |
 //! | `ran_on`, `strand` | written by the claimer, in this order, before it runs the callable; read in this order by whoever waits for it, by whoever delivers a cancel, and as a hint. While `ran_on` is null, and from the end on, `strand` links the header into a list |
-//! | `children`, `family`, `settled`, `delivered` | the owner of `ran_on` |
+//! | `children`, `state` | the owner of `ran_on` |
 //! | `lender` | written by the claimer before it runs the callable; read by its worker, and under the word's lock while the request is lent |
 //! | `next_rank`, `last_child` | the request's own stack, and the worker it runs on |
 //! | `next`, `prev`, `place` | the owner of the list it stands in: of `home`, but for the roots' inbox |
@@ -29,7 +30,7 @@
 
 use forebear_context::shim::atomic::{AtomicPtr, Ordering};
 use std::cell::Cell;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::time::Instant;
 
 use forebear_context::context::WaitQueue;
@@ -41,9 +42,9 @@ use crate::callbacks;
 use crate::due::Due;
 use crate::home::Home;
 use crate::scope::ScopeCore;
-use crate::side::{Side, SideSlot};
-use crate::strand::{Shown, Strand};
-use crate::word::{COMPLETING, Word};
+use crate::side::{self, Side, SideSlot};
+use crate::strand::{self, Shown, Strand};
+use crate::word::{COMPLETING, Confided, FINISHED, Secret, Word};
 
 /// How the callable ended, if not with a value.
 pub(crate) enum Ending {
@@ -113,7 +114,8 @@ pub(crate) enum Place {
 /// birth does not.
 #[repr(C)]
 pub(crate) struct Header {
-    pub word: Word,
+    /// To be had by [`Header::word`]; bare by who knows what a secret is ([`crate::word`]).
+    pub bare: Word,
     pub vtable: &'static VTable,
     pub memory_class: Cell<u8>,
     pub flags: Cell<u8>,
@@ -136,10 +138,10 @@ pub(crate) struct Header {
     pub next: AtomicPtr<Header>,
     pub prev: Cell<*const Header>,
     pub place: Cell<Place>,
-    /// It ended before its children, and a link is theirs.
-    pub family: Cell<bool>,
+    /// What has become of it, while the word does not say.
+    pub secret: Secret,
     pub has_value: Cell<bool>,
-    /// What its worker has done about it: [`SETTLED`], [`DELIVERED`], [`KNOWN`].
+    /// What its worker has done about it: [`SETTLED`], [`DELIVERED`], [`KNOWN`], [`FAMILY`].
     pub state: Cell<u8>,
     /// Apart from `children`: both are counted up at a birth, which the compiler would do in one access of eight bytes, and
     /// an end counts one down; the next birth would have to wait for that store.
@@ -165,6 +167,8 @@ pub(crate) const SETTLED: u8 = 1;
 pub(crate) const DELIVERED: u8 = 2;
 /// State: who waited for it before it started knows where it stands ([`crate::cycle`]).
 pub(crate) const KNOWN: u8 = 4;
+/// State: it ended before its children, and a link is theirs.
+pub(crate) const FAMILY: u8 = 8;
 
 /// A queued request costs no more than this, its closure aside.
 #[cfg(not(shuttle))]
@@ -184,6 +188,68 @@ impl Header {
             (&raw mut (*h).next).write(AtomicPtr::new(std::ptr::null_mut()));
             (&raw mut (*h).prev).write(Cell::new(std::ptr::null()));
         }
+    }
+
+    /// The word, revealed if it is a secret's.
+    #[inline(always)]
+    pub(crate) fn word(&self) -> &Word {
+        if self.bare.is_secret() {
+            self.reveal();
+        }
+        &self.bare
+    }
+
+    /// Whether this thread is the one that keeps its secret.
+    #[inline(always)]
+    pub(crate) fn is_kept_here(&self) -> bool {
+        ptr::eq(strand::current_home(), self.home.get())
+    }
+
+    /// Claims what its owner has just taken out of the private list. False: a shell.
+    #[inline(always)]
+    pub(crate) fn claim_popped(&self) -> bool {
+        self.bare.claim_detached() || self.word().claim_by_queue()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn reveal(&self) {
+        if self.is_kept_here() {
+            self.bare.reveal(&self.secret, 0);
+        // SAFETY: M3: a secret's maker is a worker.
+        } else if let Some(home) = unsafe { self.home.get().as_ref() } {
+            self.bare.ask_for(&self.secret, &home.keeper);
+        }
+    }
+
+    /// The next step of a request that is this thread's secret; see [`Word::confide`].
+    ///
+    /// # Safety
+    ///
+    /// The word was found to be `UNTOLD` by the owner of `home`, which is the header's.
+    #[inline(always)]
+    pub(crate) unsafe fn confide(&self, home: &Home, step: Confided) -> bool {
+        self.bare.confide(&self.secret, &home.keeper, step)
+    }
+
+    /// Whether it is this thread's secret that it is over.
+    #[inline(always)]
+    pub(crate) fn is_done_in_secret(&self) -> bool {
+        self.bare.is_secret() && self.secret.is(Confided::Done) && self.is_kept_here()
+    }
+
+    /// Whether it left a link to its children. By the owner of `ran_on`, as what follows.
+    #[inline(always)]
+    pub(crate) fn has_family(&self) -> bool {
+        self.state.get() & FAMILY != 0
+    }
+
+    /// Says whether it does, and answers whether it did.
+    #[inline(always)]
+    pub(crate) fn set_family(&self, family: bool) -> bool {
+        let state = self.state.get();
+        self.state.set(if family { state | FAMILY } else { state & !FAMILY });
+        state & FAMILY != 0
     }
 
     /// Whether `flag` was set at birth.
@@ -268,7 +334,7 @@ impl Header {
 
     /// The side block, made if need be.
     pub(crate) fn side_or_new(&self) -> &Side {
-        self.side.get_or_new()
+        self.side.get_or_make(side::new)
     }
 
     /// Where the value lies.
@@ -284,7 +350,7 @@ impl Header {
         if !self.is(LIMITED) {
             return None;
         }
-        self.side()?.due.as_deref()
+        self.side()?.due.as_ref()
     }
 
     /// When it is to be over: its own deadline or an ancestor's, whichever is nearer.
@@ -310,7 +376,10 @@ impl Header {
     /// Its life, as the caller is to see it: for its own callbacks it is over.
     #[inline]
     pub(crate) fn life_here(&self) -> u64 {
-        match self.word.load().life() {
+        if self.is_done_in_secret() {
+            return FINISHED;
+        }
+        match self.word().load().life() {
             COMPLETING => callbacks::life_for(self),
             life => life,
         }

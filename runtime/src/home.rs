@@ -46,6 +46,8 @@ use crate::graves;
 use crate::header::Header;
 use crate::notice::Notice;
 use crate::shared::Shared;
+use crate::side::SideMemory;
+use crate::word::Keeper;
 
 /// Memory comes in steps of this many bytes.
 const STEP: usize = 32;
@@ -56,6 +58,8 @@ pub(crate) const LARGE: u8 = u8::MAX;
 /// The class of a cell that belongs to no home: a ready value.
 pub(crate) const HOMELESS: u8 = u8::MAX - 1;
 const CHUNK: usize = 64 << 10;
+/// How many of a worker's secrets are asked for before it gives them up. Each costs who asks some 10 microseconds.
+const PATIENCE: u32 = 64;
 /// How many cells go to and from the depot at a time.
 const BATCH: u32 = 256;
 
@@ -85,6 +89,10 @@ pub(crate) struct Home {
     pub desk: Desk<Notice>,
     /// Guards the lists of kin where others may touch them (N1).
     families: Mutex<()>,
+    /// Whether requests made here are its owner's secrets at first.
+    pub keeper: Keeper,
+    /// Memory of side blocks that were freed by this thread.
+    pub sides: SideMemory,
     returns: Returns,
 }
 
@@ -111,6 +119,8 @@ impl Home {
             worker,
             desk: Desk::default(),
             families: Mutex::new(()),
+            keeper: Keeper::new(if worker == u32::MAX || shared.driven.is_some() { 0 } else { PATIENCE }),
+            sides: SideMemory::default(),
             returns: Returns(AtomicPtr::new(ptr::null_mut())),
         }
     }
@@ -279,6 +289,12 @@ impl Home {
         if usize::from(last_class) < CLASSES {
             self.shed(last_class);
         }
+    }
+
+    /// Whether something is on its way here, or was sent and has not been taken in.
+    #[cfg(test)]
+    pub(crate) fn has_returns(&self) -> bool {
+        !self.returns.0.load(Ordering::Relaxed).is_null()
     }
 
     /// Sends a header here; false if the home is closed.

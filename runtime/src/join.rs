@@ -145,10 +145,10 @@ unsafe fn join_published<B: FnOnce() -> RB, RA, RB>(
     let node = unsafe { NonNull::new_unchecked(arm.arm.node.get().cast_mut()) };
     // SAFETY: as above.
     let h = unsafe { node.as_ref() };
-    let second = if h.word.claim_by_waiter(false).is_ok() {
+    let second = if h.word().claim_by_waiter(false).is_ok() {
         // SAFETY: A1: claimed by us.
         let result = catch_unwind(AssertUnwindSafe(unsafe { arm.job() }));
-        h.word.finish(false, |_| FINISHED);
+        h.word().finish(false, |_| FINISHED);
         result
     } else {
         // SAFETY: the joiner's link.
@@ -158,7 +158,7 @@ unsafe fn join_published<B: FnOnce() -> RB, RA, RB>(
             arm.result()
         }
     };
-    if h.word.release_link() {
+    if h.word().release_link() {
         // SAFETY: W4.
         unsafe { home::end(node) };
     }
@@ -176,7 +176,7 @@ unsafe fn join_published<B: FnOnce() -> RB, RA, RB>(
 unsafe fn await_node(strand: &Strand, node: NonNull<Header>) {
     // SAFETY: the joiner's link.
     let h = unsafe { node.as_ref() };
-    if h.word.load().is_terminal() {
+    if h.word().load().is_terminal() {
         return;
     }
     if let Some(worker) = strand.worker() {
@@ -186,13 +186,13 @@ unsafe fn await_node(strand: &Strand, node: NonNull<Header>) {
     let ticket = context.begin(Reason::Arm, node.as_ptr().cast());
     context.lead(Ahead::Unknown);
     let waiter = WaitNode::new(context, ticket);
-    if h.word.lock().is_err() {
+    if h.word().lock().is_err() {
         context.abandon(ticket);
         return;
     }
     // SAFETY: W3: the lock is ours; the node lies in this frame, which stays until it is woken.
     unsafe { h.waiters.push(&waiter) };
-    let bits = h.word.unlock(|bits| Bits(bits.0 | WAITERS));
+    let bits = h.word().unlock(|bits| Bits(bits.0 | WAITERS));
     // SAFETY: on the strand's own stack, after `begin`; the joiner's link.
     unsafe {
         cycle::bind_to_arm(strand, ticket, h, bits);
@@ -221,7 +221,7 @@ where
     // SAFETY: A1: this frame stays; A3: the maker, if any, runs on this thread; M1.
     unsafe {
         let (_, node) = arms::make_node(origin.home, &arm.arm, origin.shared.default_need);
-        if !origin.shared.push_root(node) && node.as_ref().word.release_link() {
+        if !origin.shared.push_root(node) && node.as_ref().word().release_link() {
             unreachable!("the joiner holds a link");
         }
         let first = catch_unwind(AssertUnwindSafe(a));

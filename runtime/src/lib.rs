@@ -13,6 +13,7 @@ mod alarms;
 mod any;
 #[cfg(not(loom))]
 mod arms;
+mod asymmetric;
 mod attention;
 #[cfg(not(loom))]
 mod builder;

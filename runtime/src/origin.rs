@@ -167,3 +167,64 @@ fn count_child(maker: &Header) -> u32 {
     maker.children.set(maker.children.get() + 1);
     rank
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Request, Runtime};
+
+    fn counts(shared: &Arc<Shared>) -> usize {
+        Arc::strong_count(shared)
+    }
+
+    #[test]
+    fn a_record_that_another_keeps_is_not_counted_and_not_given_back() {
+        let runtime = Runtime::builder().workers(1).build().unwrap();
+        let shared = runtime.shared();
+        // The thread's home counts the record, too.
+        drop(runtime.enter(|| Request::new(|| ())));
+        let before = counts(shared);
+        for _ in 0..3 {
+            let origin = here(Some(shared));
+            assert!(ptr::eq(&**origin.shared, &**shared));
+            assert_eq!(counts(shared), before, "named");
+            drop(origin);
+            assert_eq!(counts(shared), before);
+            runtime.enter(|| {
+                let origin = here(None);
+                assert!(ptr::eq(&**origin.shared, &**shared));
+                assert_eq!(counts(shared), before, "entered");
+            });
+            assert_eq!(counts(shared), before);
+        }
+        let on_a_worker = runtime.run(|| {
+            let before = counts(&current_runtime(crate::strand::get().unwrap()));
+            let origin = here(None);
+            let during = counts(&origin.shared) + 1;
+            drop(origin);
+            (before, during, counts(&current_runtime(crate::strand::get().unwrap())))
+        });
+        assert!(on_a_worker.0 == on_a_worker.1 && on_a_worker.1 == on_a_worker.2, "{on_a_worker:?}");
+    }
+
+    #[test]
+    fn a_record_that_nobody_is_sure_to_keep_is_counted_and_given_back() {
+        let strand = foreign::strand().unwrap();
+        let shared = runtime::default_shared();
+        // Other tests of this process use the default runtime, too: so its count is only looked at from two sides at once.
+        let held = runtime_here(strand);
+        assert!(held.counted && Arc::ptr_eq(&held, &shared));
+        drop(held);
+
+        let runtime = Runtime::builder().workers(1).build().unwrap();
+        let before = counts(runtime.shared());
+        let held = Held::counted(runtime.shared().clone());
+        assert_eq!(counts(&held), before + 1);
+        drop(held);
+        assert_eq!(counts(runtime.shared()), before);
+        let held = Held::kept(runtime.shared());
+        assert_eq!(counts(&held), before);
+        drop(held);
+        assert_eq!(counts(runtime.shared()), before);
+    }
+}

@@ -176,14 +176,14 @@ fn run<F: FnOnce() -> R, R>(limit: Duration, f: F) -> (Option<std::thread::Resul
         // SAFETY: the handle.
         unsafe { cancel::refuse(request.header_ptr()) };
     }
-    if h.word.claim_by_waiter(false).is_ok() {
+    if h.word().claim_by_waiter(false).is_ok() {
         // SAFETY: just claimed as lent; the handle.
         unsafe { wait::run_here(strand, request.header_ptr()) };
     }
     // Else its time has come already, or its caller is cancelled.
     let refusal = if cancel::refuses(strand) {
         Some(WaitError::Cancelled)
-    } else if h.word.load().has(crate::word::MARKED) {
+    } else if h.word().load().has(crate::word::MARKED) {
         Some(match cancel::reason(h) {
             CancelReason::Deadline => WaitError::TimedOut,
             reason => WaitError::TargetCancelled(reason),

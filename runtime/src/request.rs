@@ -204,7 +204,11 @@ impl<T> Request<T> {
     #[inline]
     pub fn wait(&self) -> Result<&T, WaitError> {
         // SAFETY: this handle lasts as long as the borrow.
-        unsafe { wait::until_over(self.header)? };
+        if unsafe { wait::until_over(self.header)? } && self.header().bare.is_secret() {
+            // It has run right here, and that is this thread's secret: so it is over, with a value.
+            // SAFETY: W2: this handle.
+            return Ok(unsafe { Header::value::<T>(self.header).as_ref() });
+        }
         self.answer()
     }
 
@@ -293,7 +297,7 @@ impl<T> Request<T> {
     ///
     /// The handle.
     pub fn try_take(self) -> Result<T, Self> {
-        let bits = self.header().word.load();
+        let bits = self.header().word().load();
         if bits.life() == FINISHED && bits.handles() == 1 && self.header().has_value.get() {
             let header = self.into_raw();
             // SAFETY: terminal with a value, and ours is the only handle.
@@ -324,7 +328,7 @@ impl<T> Request<T> {
         match h.life_here() {
             FINISHED => self.get().map(Outcome::Finished),
             FAILED => {
-                h.word.mark_seen();
+                h.word().mark_seen();
                 h.failure().map(Outcome::Failed)
             }
             CANCELLED => Some(Outcome::Cancelled(cancel::reason(h))),

@@ -21,7 +21,7 @@ use crate::hooks;
 use crate::kin;
 use crate::scope::ScopeCore;
 use crate::strand::{self, Strand};
-use crate::word::{Bits, CANCELLED, FAILED, FINISHED, MARKED, SEEN, WAITERS};
+use crate::word::{Bits, CANCELLED, Confided, FAILED, FINISHED, MARKED, SEEN, WAITERS};
 
 /// Runs a request from a queue, on a strand that has nothing on top.
 ///
@@ -33,8 +33,8 @@ pub(crate) unsafe fn start(strand: &Strand, header: NonNull<Header>) {
     // SAFETY: the runner's link.
     let h = unsafe { header.as_ref() };
     if ptr::eq(h.home.get(), strand.home.get())
-        && h.word.is_popped_sole()
-        && h.parent().is_some_and(|parent| parent.family.get())
+        && h.bare.is_popped_sole()
+        && h.parent().is_some_and(|parent| parent.has_family())
     {
         // SAFETY: popped by us from our own list, and nobody else knows of it.
         unsafe { home::take_place(header) };
@@ -49,7 +49,7 @@ pub(crate) unsafe fn start(strand: &Strand, header: NonNull<Header>) {
 /// # Safety
 ///
 /// The request is claimed as lent: no runner's link; the waiter holds a handle.
-#[inline]
+#[inline(always)]
 pub(crate) unsafe fn lend(strand: &Strand, header: NonNull<Header>) {
     // SAFETY: the waiter's handle.
     let key = unsafe { header.as_ref() }.urgency();
@@ -83,7 +83,7 @@ unsafe fn execute(strand: &Strand, header: NonNull<Header>, runner_link: bool) {
             None => {
                 h.has_value.set(true);
                 if runner_link
-                    && h.word.is_popped_sole()
+                    && h.bare.is_popped_sole()
                     && h.children.get() == 0
                     && ptr::eq(h.home.get(), strand.home.get())
                 {
@@ -113,7 +113,7 @@ unsafe fn end_sole(strand: &Strand, header: NonNull<Header>) {
         // SAFETY: W2: there is no handle.
         unsafe { cell::drop_value_contained(header) };
         // What its destructor did may have let others know, or suspended, so that its family was looked at.
-        sole = h.word.is_popped_sole() && h.children.get() == 0;
+        sole = h.bare.is_popped_sole() && h.children.get() == 0;
     }
     if let (Some(worker), true) = (strand.worker(), sole) {
         // SAFETY: W8 still: value and header are ours alone, and so is the home.
@@ -137,9 +137,14 @@ pub(crate) unsafe fn finish(header: NonNull<Header>, runner_link: bool) {
     // SAFETY: W1.
     let h = unsafe { header.as_ref() };
     if h.children.get() == 0 && h.state.get() & DELIVERED == 0 {
+        // SAFETY: M3; what has come here in secret runs on the home it was made on.
+        if h.bare.is_secret() && unsafe { h.confide(&*h.home.get(), Confided::Done) } {
+            // No job of a scope's: those are spawned.
+            return;
+        }
         // Read now: after the exchange the header may be gone.
         let scope = h.scope.get();
-        let finished = h.word.try_finish(runner_link, |bits| {
+        let finished = h.word().try_finish(runner_link, |bits| {
             if bits.has(MARKED) {
                 return None;
             }
@@ -179,13 +184,13 @@ pub(crate) unsafe fn conclude(header: NonNull<Header>, life: u64, of_cancel: boo
     let due = h.due();
     if due.is_some() {
         // For what is left to do after the exchange.
-        h.word.add_link();
+        h.word().add_link();
     }
     let mut fixed = None;
     let mut noted = false;
     let mut untold = None;
     loop {
-        let expected = fixed.unwrap_or_else(|| decide(h.word.load()));
+        let expected = fixed.unwrap_or_else(|| decide(h.word().load()));
         // SAFETY: W1: the callable ran here, if it ran.
         unsafe { before_end(header, expected) };
         if expected == CANCELLED
@@ -201,7 +206,7 @@ pub(crate) unsafe fn conclude(header: NonNull<Header>, life: u64, of_cancel: boo
             unsafe { tell_scope(header) };
         }
         let has_family = due.is_some_and(|due| keeps_for_family(h, due));
-        let finished = h.word.try_finish(runner_link, |bits| {
+        let finished = h.word().try_finish(runner_link, |bits| {
             let life = fixed.unwrap_or_else(|| decide(bits));
             if life == CANCELLED || bits.handles() == 0 {
                 // SAFETY: W2, as in `finish`.
@@ -260,9 +265,9 @@ fn end_due(h: &Header, due: &Due, has_family: bool) -> bool {
     let take_back = |entry| home.is_some_and(|home| home.shared().deadlines.disarm_request(entry));
     if due.ended(has_family, take_back) {
         // Not the last: the callee's.
-        h.word.release_link();
+        h.word().release_link();
     }
-    h.word.release_link()
+    h.word().release_link()
 }
 
 /// Before the end: the children that are left get a link to keep the header by (H1), and hear of it if it is no success.
@@ -282,9 +287,9 @@ unsafe fn before_end(header: NonNull<Header>, life: u64) {
     if h.children.get() == 0 {
         return;
     }
-    if !h.family.replace(true) {
+    if !h.set_family(true) {
         // A link besides the runner's, which goes in the terminal exchange: nobody may find the header forgotten before.
-        h.word.add_link();
+        h.word().add_link();
         if ptr::eq(h.home.get(), h.ran_on.load(Ordering::Relaxed)) {
             // Its parent finds its children through it.
             kin::link(h);
@@ -309,7 +314,7 @@ unsafe fn tell_scope(header: NonNull<Header>) {
     // SAFETY: the scope waits for this job.
     if let (Some(scope), Some(failure)) = (unsafe { h.scope.get().as_ref() }, h.failure()) {
         // A link, so that the scope can ask whether anybody has looked.
-        h.word.add_link();
+        h.word().add_link();
         scope.job_failed(failure.clone(), header);
     }
 }
@@ -355,7 +360,7 @@ pub(crate) unsafe fn fail(header: NonNull<Header>, ending: Ending, runner_link: 
         unsafe { cancel::cancel_orphan(header) };
         of_cancel = true;
     }
-    if of_cancel && h.identity().word.load().has(MARKED) {
+    if of_cancel && h.identity().bare.load().has(MARKED) {
         forebear_context::error::internal::drop_contained(ending);
         // SAFETY: W1; a mark stays, so nobody will ask for the failure.
         unsafe { conclude(header, CANCELLED, true, runner_link) };

@@ -180,7 +180,7 @@ impl ScopeCore {
         self.ended.store(true, Ordering::Release);
         let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the link that came with it.
-        failures.iter().any(|(_, header)| !unsafe { header.as_ref() }.word.load().has(SEEN))
+        failures.iter().any(|(_, header)| !unsafe { header.as_ref() }.word().load().has(SEEN))
     }
 
     /// A job is over, cancelled, and not because somebody asked for just that.
@@ -308,7 +308,7 @@ impl ScopeCore {
         for (failure, header) in failures {
             // SAFETY: the link that came with it.
             unsafe {
-                let word = &header.as_ref().word;
+                let word = header.as_ref().word();
                 let bits = word.load();
                 // It may have been cancelled after all.
                 if bits.life() == FAILED && !bits.has(SEEN) {

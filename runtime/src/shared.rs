@@ -271,7 +271,7 @@ impl Shared {
     /// Whether something has not started that was submitted: a snapshot.
     pub(crate) fn has_unstarted(&self) -> bool {
         // What was claimed elsewhere may stand there still.
-        let unstarted = |header: &Header| header.word.load().is_unstarted();
+        let unstarted = |header: &Header| header.word().load().is_unstarted();
         let shown = |worker: &Worker| {
             worker.post.shelf.any(unstarted) || worker.post.private.load(Ordering::Relaxed) != NO_KEY
         };

@@ -82,13 +82,13 @@ pub fn check_cancelled() -> Result<(), Cancelled> {
 /// ```
 pub fn shield<R>(f: impl FnOnce() -> R) -> R {
     let Some(top) = strand::get().and_then(Strand::request) else { return f() };
-    if top.word.load().has(SHIELDED) {
+    if top.bare.load().has(SHIELDED) {
         return f();
     }
     // What runs is held by its runner, so it is there after `f`.
-    top.word.shield();
+    top.word().shield();
     let result = catch_unwind(AssertUnwindSafe(f));
-    top.word.unshield(true);
+    top.word().unshield(true);
     // Marked within, or before and not delivered by then.
     if cancel::is_cancelled(top) && top.state.get() & DELIVERED == 0 {
         // SAFETY: it runs here.

@@ -1,9 +1,15 @@
 //! The side block: what few requests have. See [`crate::slot`] for how the header leads to it.
+//!
+//! Blocks are boxes. Where one is freed the thread keeps a few of them back for the next that is made there, since programs that
+//! name one request name many: an allocation and its end are a third of what a name costs.
 
+use std::alloc::Layout;
 use std::borrow::Cow;
 use std::cell::{Cell, UnsafeCell};
 use std::panic::Location;
-use std::ptr;
+use std::ptr::{self, NonNull};
+
+use forebear_context::error::internal::drop_contained;
 
 use forebear_context::error::{CancelReason, Failure};
 use forebear_context::lineage::NO_KEY;
@@ -16,6 +22,7 @@ use crate::due::Due;
 use crate::header::Header;
 use crate::request_pool::Board;
 use crate::slot::{Block, Slot};
+use crate::strand;
 
 /// The header's word for it.
 pub(crate) type SideSlot = Slot<Side>;
@@ -49,7 +56,7 @@ pub(crate) struct Side {
     /// held (W15).
     pub held_by: UnsafeCell<Option<Arc<Board>>>,
     /// Its own deadline, not one that it has inherited. Written as `name`.
-    pub due: Option<Box<Due>>,
+    pub due: Option<Due>,
     /// How a question goes on from it once it is over ([`crate::climb`]).
     pub shortcut: Shortcut<Header>,
     /// The first of its children that stand in its family's list.
@@ -70,6 +77,86 @@ impl Default for Side {
             due: None,
             shortcut: Shortcut::default(),
             kin: Cell::new(ptr::null()),
+        }
+    }
+}
+
+/// A block, of memory that this thread has kept if there is any.
+pub(crate) fn new() -> Box<Side> {
+    // SAFETY: the home of the strand that this is called on is this thread's (M1).
+    let kept = unsafe { strand::current_home().as_ref() }.and_then(|home| home.sides.take());
+    match kept {
+        Some(memory) => {
+            // SAFETY: a box's, of this layout, and nobody else's.
+            unsafe {
+                memory.write(Side::default());
+                Box::from_raw(memory.as_ptr())
+            }
+        }
+        None => Box::default(),
+    }
+}
+
+/// Drops what is in a block, whatever its destructors do, and keeps the memory or gives it back.
+pub(crate) fn free(side: Box<Side>) {
+    struct InPlace(*mut Side);
+    impl Drop for InPlace {
+        fn drop(&mut self) {
+            // SAFETY: a box's, once.
+            unsafe { ptr::drop_in_place(self.0) };
+        }
+    }
+    let side = Box::into_raw(side);
+    drop_contained(InPlace(side));
+    // SAFETY: from a box.
+    let memory = unsafe { NonNull::new_unchecked(side) };
+    // SAFETY: M1, as in `new`.
+    match unsafe { strand::current_home().as_ref() } {
+        Some(home) => home.sides.keep(memory),
+        None => give_back(memory),
+    }
+}
+
+fn give_back(memory: NonNull<Side>) {
+    // SAFETY: a box's memory, whose content has been dropped.
+    unsafe { std::alloc::dealloc(memory.as_ptr().cast(), Layout::new::<Side>()) };
+}
+
+/// Memory of blocks that are gone: a list through its first words.
+#[derive(Default)]
+pub(crate) struct SideMemory {
+    head: Cell<Option<NonNull<Side>>>,
+    len: Cell<u32>,
+}
+
+impl SideMemory {
+    /// So many at most: some ten kilobytes.
+    const MOST: u32 = 32;
+
+    fn take(&self) -> Option<NonNull<Side>> {
+        let memory = self.head.get()?;
+        // SAFETY: what is kept holds the next.
+        self.head.set(unsafe { memory.cast::<Option<NonNull<Side>>>().read() });
+        self.len.set(self.len.get() - 1);
+        Some(memory)
+    }
+
+    fn keep(&self, memory: NonNull<Side>) {
+        if self.len.get() == SideMemory::MOST {
+            return give_back(memory);
+        }
+        const { assert!(size_of::<Side>() >= size_of::<Option<NonNull<Side>>>()) };
+        // SAFETY: nobody else's, and large enough.
+        unsafe { memory.cast::<Option<NonNull<Side>>>().write(self.head.get()) };
+        self.head.set(Some(memory));
+        self.len.set(self.len.get() + 1);
+    }
+}
+
+impl Drop for SideMemory {
+    fn drop(&mut self) {
+        while let Some(memory) = self.take() {
+            give_back(memory);
         }
     }
 }

@@ -79,11 +79,11 @@ impl<B: Block> Slot<B> {
         is_block(word).then(|| unsafe { &*block(word) })
     }
 
-    /// The block, made if need be.
-    pub fn get_or_new(&self) -> &B {
+    /// The block, made by `make` if need be.
+    pub fn get_or_make(&self, make: impl FnOnce() -> Box<B>) -> &B {
         match self.get() {
             Some(side) => side,
-            None => self.put(Box::default()),
+            None => self.put(make()),
         }
     }
 

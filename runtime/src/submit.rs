@@ -15,7 +15,7 @@ use crate::notice::{self, Notice};
 use crate::shared::Shared;
 use crate::strand::Strand;
 use crate::urgency;
-use crate::word::{NEW, PRIVATE};
+use crate::word::{Confided, NEW, PRIVATE, SUBMITTED};
 use crate::worker::Worker;
 
 /// Submits a request, unless that has been done: to the private list of its maker's worker if called there, else to the roots' shelf.
@@ -23,7 +23,7 @@ use crate::worker::Worker;
 /// # Safety
 ///
 /// The caller holds a handle or a link.
-#[inline]
+#[inline(always)]
 pub(crate) unsafe fn submit(header: NonNull<Header>, marks: u64) {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
@@ -32,11 +32,17 @@ pub(crate) unsafe fn submit(header: NonNull<Header>, marks: u64) {
         && let Some(worker) = strand.worker()
         && let Some(top) = strand.request()
         && ptr::eq(h.lineage.parent(), &top.lineage)
-        && goes_to_own_list(worker, h)
         && worker.post.attention.get() & (NOTICE | MARKS) == 0
     {
-        submit_to(worker, h, marks);
-        return;
+        // A secret is no root, and what the request on top has made as one is of this home (H1).
+        // SAFETY: hence.
+        if marks == SUBMITTED && h.bare.is_secret() && unsafe { submit_in_secret(worker, h) } {
+            return;
+        }
+        if goes_to_own_list(worker, h) {
+            submit_to(worker, h, marks);
+            return;
+        }
     }
     // SAFETY: by contract.
     unsafe { submit_slowly(header, marks) };
@@ -62,7 +68,7 @@ pub(crate) unsafe fn submit_for_waiter(header: NonNull<Header>) {
     let h = unsafe { header.as_ref() };
     match own_worker(h) {
         Some(worker) if worker.post.attention.get() & (NOTICE | MARKS | DRIVEN | SHUT) == 0 => {
-            if h.word.submit(PRIVATE) {
+            if h.word().submit(PRIVATE) {
                 list_privately(worker, h);
             }
         }
@@ -71,9 +77,30 @@ pub(crate) unsafe fn submit_for_waiter(header: NonNull<Header>) {
     }
 }
 
+/// Submits what is a secret of this worker's. False: it has been revealed meanwhile.
+///
+/// # Safety
+///
+/// Its home is the worker's.
 #[inline(always)]
+unsafe fn submit_in_secret(worker: &Worker, h: &Header) -> bool {
+    if h.secret.is_new() {
+        // SAFETY: by contract.
+        if !unsafe { h.confide(worker.home(), Confided::Listed) } {
+            return false;
+        }
+        enter_list(worker, h);
+    }
+    true
+}
+
+#[inline]
 fn submit_to(worker: &Worker, h: &Header, marks: u64) {
-    if h.word.submit(marks | PRIVATE) {
+    // SAFETY: its home is this worker's.
+    if marks == SUBMITTED && h.bare.is_secret() && unsafe { submit_in_secret(worker, h) } {
+        return;
+    }
+    if h.word().submit(marks | PRIVATE) {
         enter_list(worker, h);
     }
 }
@@ -144,7 +171,7 @@ fn own_worker(h: &Header) -> Option<&'static Worker> {
 unsafe fn submit_slowly(header: NonNull<Header>, marks: u64) {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
-    if h.word.load().life() == NEW && cancel::is_orphaned_by_cancel(h) {
+    if h.word().load().life() == NEW && cancel::is_orphaned_by_cancel(h) {
         // SAFETY: by contract.
         unsafe { cancel::cancel_orphan(header) };
         return;
@@ -152,7 +179,7 @@ unsafe fn submit_slowly(header: NonNull<Header>, marks: u64) {
     match own_worker(h) {
         Some(worker) => submit_to(worker, h, marks),
         None => {
-            if h.word.submit(marks) {
+            if h.word().submit(marks) {
                 // SAFETY: by contract; the entry's link is ours.
                 unsafe { enter_roots(header) };
             }
@@ -174,9 +201,9 @@ pub(crate) unsafe fn admit(header: NonNull<Header>) {
         unsafe { cancel::cancel_orphan(header) };
     }
     let own = own_worker(h);
-    if !h.word.admit(if own.is_some() { PRIVATE } else { 0 }) {
+    if !h.word().admit(if own.is_some() { PRIVATE } else { 0 }) {
         // Cancelled meanwhile.
-        h.word.release_link();
+        h.word().release_link();
         return;
     }
     match own {
@@ -224,11 +251,11 @@ pub(crate) unsafe fn push_root_of(shared: &Arc<Shared>, header: NonNull<Header>)
         }
     }
     if !shared.push_root(header) {
-        if h.word.claim_by_queue() {
+        if h.word().claim_by_queue() {
             h.side_or_new().reason.set(Some(CancelReason::Shutdown));
             // SAFETY: W1. Its callable may borrow, hence is not put off.
             unsafe { cell::end_claimed(header) };
-        } else if h.word.release_link() {
+        } else if h.word().release_link() {
             // SAFETY: W4.
             unsafe { crate::home::end(header) };
         }
@@ -252,7 +279,7 @@ pub(crate) unsafe fn tell_family(header: NonNull<Header>) {
         return;
     }
     if !home.is_unattended() {
-        h.word.add_link();
+        h.word().add_link();
         // SAFETY: the link just made.
         if unsafe { notice::leave(home, Notice::Kin(header)) } {
             return;

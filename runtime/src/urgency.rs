@@ -79,7 +79,7 @@ pub(crate) unsafe fn leave(here: Option<&Worker>, target: NonNull<Header>, key: 
 /// Makes the request no more urgent than those who wait for it, and than `floor`. False: it is as urgent as before.
 fn sink(h: &Header, floor: u64) -> bool {
     let Some(risen) = h.risen_to() else { return false };
-    if h.word.lock().is_err() {
+    if h.word().lock().is_err() {
         return false;
     }
     let (mut most, mut asked) = (floor, 0);
@@ -94,7 +94,7 @@ fn sink(h: &Header, floor: u64) -> bool {
             most <= risen || asked == LONGEST
         })
     };
-    h.word.unlock(|bits| bits);
+    h.word().unlock(|bits| bits);
     !stays && most > risen && h.fall(risen, most)
 }
 
@@ -120,7 +120,7 @@ pub(crate) fn fall(strand: &Strand) {
 pub(crate) fn is_outdated(header: NonNull<Header>, key: u64) -> bool {
     // SAFETY: the entry's link (E1).
     let h = unsafe { header.as_ref() };
-    h.side().is_some() && h.urgency() > key && h.word.load().is_unstarted()
+    h.side().is_some() && h.urgency() > key && h.word().load().is_unstarted()
 }
 
 /// The target's urgency has been lowered to `key`, or is no more what it was ([`FALLEN`]): does what follows from it.
@@ -214,7 +214,7 @@ unsafe fn step_from_request(
 ) -> Option<Link> {
     // SAFETY: U2.
     let h = unsafe { target.as_ref() };
-    let bits = h.word.load();
+    let bits = h.word().load();
     if bits.is_terminal() {
         return None;
     }
@@ -235,7 +235,7 @@ unsafe fn step_from_request(
     lower(strand, key);
     let worker = home.shared().workers().get(home.worker as usize)?;
     if !here.is_some_and(|here| ptr::eq(here, worker)) {
-        h.word.add_link();
+        h.word().add_link();
         worker.post.leave_raise(target, key);
         home.shared().wake(worker.index);
         return None;
@@ -329,11 +329,11 @@ fn enter_again(here: Option<&Worker>, target: NonNull<Header>, key: u64) {
     let Some(worker) = here.filter(|w| home.is_some_and(|home| ptr::eq(home.shared(), w.shared()))) else {
         return;
     };
-    if matches!(h.word.load().life(), NEW | HELD) {
+    if matches!(h.word().load().life(), NEW | HELD) {
         // It has no entry. A pool that holds it back looks at its urgency when it admits it.
         return;
     }
-    h.word.add_link();
+    h.word().add_link();
     worker.post.shelf.push(key, target);
     worker.shared().signals.notify_any();
 }
@@ -351,7 +351,7 @@ impl Worker {
             // SAFETY: the link that came with it.
             unsafe {
                 follow(Some(self), target, key);
-                if target.as_ref().word.release_link() {
+                if target.as_ref().word().release_link() {
                     home::end(target);
                 }
             }

@@ -45,7 +45,7 @@ use crate::shared::Shared;
 use crate::strand::{LEFT_PARKED, Strand};
 use crate::submit;
 use crate::urgency;
-use crate::word::{CANCELLED, COMPLETING, FAILED, HELD, NEW, PRIVATE, WAITERS};
+use crate::word::{CANCELLED, COMPLETING, Confided, FAILED, HELD, NEW, PRIVATE, WAITERS};
 use crate::worker::{Worker, is_unwinding};
 
 /// How to wait.
@@ -76,27 +76,34 @@ pub(crate) enum Step<'a> {
     Refused(WaitError),
 }
 
-/// Waits until the target is terminal. To be inlined into the public method.
+/// Waits until the target is terminal. To be inlined into the public method. Answers whether it was run right here by the short way.
 ///
 /// # Safety
 ///
 /// The caller holds a handle or a link of `header` all the while.
 #[inline(always)]
-pub(crate) unsafe fn until_over(header: NonNull<Header>) -> Result<(), WaitError> {
+pub(crate) unsafe fn until_over(header: NonNull<Header>) -> Result<bool, WaitError> {
     // SAFETY: by contract.
-    if !unsafe { header.as_ref() }.word.load().is_terminal() && unsafe { run_own(header) } {
-        return Ok(());
+    let h = unsafe { header.as_ref() };
+    // SAFETY: by contract.
+    if !is_over(h) && unsafe { run_own(header) } {
+        return Ok(true);
     }
     // A cancelled request is refused before anything is told of its target, also of one that has run on its stack.
     if crate::strand::get().is_some_and(cancel::refuses) {
         return Err(WaitError::Cancelled);
     }
-    // SAFETY: by contract.
-    if unsafe { header.as_ref() }.word.load().is_terminal() {
-        return Ok(());
+    if is_over(h) {
+        return Ok(false);
     }
     // SAFETY: by contract.
-    unsafe { until_over_on(header, Terms::default()) }
+    unsafe { until_over_on(header, Terms::default()) }.map(|()| false)
+}
+
+/// Whether it is over, as far as can be seen without having its secret revealed.
+#[inline(always)]
+fn is_over(h: &Header) -> bool {
+    h.bare.load().is_terminal() || h.is_done_in_secret()
 }
 
 /// The same on other terms.
@@ -213,15 +220,42 @@ unsafe fn run_own_on(strand: &Strand, worker: &Worker, header: NonNull<Header>, 
     if h.is(OWN_STACK) || strand.room() < h.need() {
         return false;
     }
-    if h.word.claim_by_waiter(true).is_ok() {
+    if h.bare.is_secret() {
+        // SAFETY: its home is this strand's, which is the worker's.
+        if !unsafe { start_in_secret(strand, worker, h, attention) } {
+            return false;
+        }
+    } else if h.bare.claim_by_waiter(true).is_ok() {
         worker.list.remove(h);
-    } else if attention & SHUT != 0 || !is_child_of_top(strand, h) || !h.word.claim_new() {
+    } else if attention & SHUT != 0 || !is_child_of_top(strand, h) || !h.bare.claim_new() {
         return false;
     }
     worker.direct.count();
     // SAFETY: claimed as lent; the caller's count is held.
     unsafe { run::lend(strand, header) };
     worker.post.attention.get() & (NOTICE | MARKS) == 0
+}
+
+/// Claims for its waiter what is a secret of this worker's. False: it is none to be run here, or has been revealed meanwhile.
+///
+/// # Safety
+///
+/// The request's home is the worker's.
+#[inline(always)]
+unsafe fn start_in_secret(strand: &Strand, worker: &Worker, h: &Header, attention: u32) -> bool {
+    let listed = h.secret.is(Confided::Listed);
+    let other = if listed { h.secret.is(Confided::Started) } else { !h.secret.is_new() };
+    if other || !listed && (attention & SHUT != 0 || !is_child_of_top(strand, h)) {
+        return false;
+    }
+    // SAFETY: by contract.
+    if !unsafe { h.confide(worker.home(), Confided::Started) } {
+        return false;
+    }
+    if listed {
+        worker.list.remove(h);
+    }
+    true
 }
 
 /// Something concerns this worker: whether it is nothing but deadlines, and none that counts for a wait for this target.
@@ -352,7 +386,7 @@ pub(crate) unsafe fn approach<'a>(
         if cancel::refuses(strand) {
             return Near::Refused(WaitError::Cancelled);
         }
-        let bits = h.word.load();
+        let bits = h.word().load();
         if bits.is_terminal() || bits.life() == COMPLETING && h.life_here() != COMPLETING {
             // Or this is one of its own callbacks.
             return Near::Over;
@@ -392,7 +426,7 @@ pub(crate) unsafe fn approach<'a>(
         }
         if lends && bits.is_unstarted() && bits.life() != HELD && may_lend(strand, h) {
             let own = strand.worker().filter(|w| bits.has(PRIVATE) && ptr::eq(h.home.get(), w.home()));
-            if h.word.claim_by_waiter(own.is_some()).is_ok() {
+            if h.word().claim_by_waiter(own.is_some()).is_ok() {
                 match own {
                     Some(worker) => worker.list.remove(h),
                     None if bits.life() != NEW => leave_shell(h),
@@ -431,15 +465,15 @@ pub(crate) enum Missed {
 ///
 /// W3: the node stays until it has left, or its wait is over; the caller has a count of the target.
 pub(crate) unsafe fn list(h: &Header, node: &WaitNode, asked: Asked) -> Result<crate::word::Bits, Missed> {
-    let locked = h.word.lock().map_err(|_| Missed::Over)?;
+    let locked = h.word().lock().map_err(|_| Missed::Over)?;
     // SAFETY: W15: the lock is ours.
     if locked.life() == NEW || locked.life() == HELD && unsafe { request_pool::holder(h) } != asked {
-        h.word.unlock(|bits| bits);
+        h.word().unlock(|bits| bits);
         return Err(Missed::Moved);
     }
     // SAFETY: W3: the lock is ours; by contract.
     unsafe { h.waiters.push(node) };
-    Ok(h.word.unlock(|bits| crate::word::Bits(bits.0 | WAITERS)))
+    Ok(h.word().unlock(|bits| crate::word::Bits(bits.0 | WAITERS)))
 }
 
 /// The target was queued somewhere, and is a shell there now.
@@ -448,11 +482,11 @@ fn leave_shell(h: &Header) {
     // SAFETY: M3.
     if let Some(home) = unsafe { h.home.get().as_ref() } {
         home.shared().roots.note_shell(
-            |entry| !entry.word.load().is_unstarted(),
+            |entry| !entry.word().load().is_unstarted(),
             |shell| {
                 // SAFETY: E1: the entry's link; W4.
                 unsafe {
-                    if shell.as_ref().word.release_link() {
+                    if shell.as_ref().word().release_link() {
                         crate::home::end(shell);
                     }
                 }
@@ -566,7 +600,7 @@ pub(crate) unsafe fn refusal(header: NonNull<Header>) -> WaitError {
     let h = unsafe { header.as_ref() };
     match h.life_here() {
         FAILED => {
-            h.word.mark_seen();
+            h.word().mark_seen();
             match h.failure() {
                 Some(failure) => WaitError::Failed(failure.clone()),
                 None => unreachable!("a failed request has a failure"),

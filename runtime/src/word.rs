@@ -8,6 +8,7 @@
 //! | [`lists`] | the lock bit, waiters that leave, subscribers |
 //! | [`cancel`] | marks, vetoes, demand, shields |
 //! | [`counts`] | handles and links |
+//! | [`secret`] | what its maker does with it before anybody else asks, without an exchange |
 //!
 //! # Layout
 //!
@@ -25,7 +26,8 @@
 //! | 11 | linked | stands in its worker's list of suspended or departed children | its worker |
 //! | 12 | private | stands in the private list of the worker that made it | that worker; off by every claim |
 //! | 13 | lent | runs on a waiter's stack: that waiter is demand, though in no list | on by the claim; off by the holder of the lock, or at terminal |
-//! | 14–15 | | spare | |
+//! | 14 | secret | what becomes of it its maker's worker writes elsewhere, see [`secret`]; with it stand `NEW` and one handle, whatever is true | at birth; off when it is revealed |
+//! | 15 | asked | somebody has the secret revealed | on by who asks; off with the secret |
 //! | 16–39 | handles | they reach the value; never rise from 0 | |
 //! | 40–63 | links | they reach the header only: queue entry, runner, untyped handle, timer, pool | |
 //!
@@ -46,7 +48,7 @@
 //! unless the request fails on its own; one that comes later is refused. Demand may refuse it too: then the request is
 //! *vetoed*, and the mark comes when the last demand goes.
 //!
-//! # Invariants (cited as *W1* … *W15* by everything that touches a header)
+//! # Invariants (cited as *W1* … *W16* by everything that touches a header)
 //!
 //! * **W1** Whoever moves life to `CLAIMED` is the only one who may touch the callable, and the only one who may write
 //!   the value. Every such move is one compare-exchange (or a plain store where W8 holds), so there is one claimer.
@@ -63,7 +65,7 @@
 //! * **W7** Every count that goes down is a release, and the one that reaches 0 is also an acquire.
 //! * **W8** A plain store may stand for an exchange only if every count is in the storer's own hand: the sole handle *by
 //!   value* and the list's link, or no handle at all and the list's link, each with the private bit set. A `&Request`
-//!   can be shared without a count, hence never by reference.
+//!   can be shared without a count, hence never by reference, but as [`secret`] has it.
 //! * **W9** The word is never stored from a remembered value: who holds the lock recomputes from the fresh word, since
 //!   counts, life and marks may have moved meanwhile.
 //! * **W10** The mark is set once, while life < `COMPLETING`, and never cleared. It is set by the holder of the lock bit in
@@ -81,13 +83,16 @@
 //! * **W15** Which pool holds a request back is written by the holder of the lock bit while the request is new, and read by
 //!   the holder of the lock bit while it is held.
 //!
+//! * **W16** While the word is a secret's, nothing but [`secret`] reads or writes it, except for who asks for what no secret has: a mark, a
+//!   shield, or a terminal life of one that has children. Everybody else has it revealed first.
+//!
 //! # Orders
 //!
 //! The terminal exchange is both acquire and release (with release alone, an unchanged word hides a waiter that came
 //! between); lock acquire, unlock release; a mark is a release for the reason before it, and who acts on a mark acquires
 //! it; counts by W7; both looks of the consuming take and the count check of `take` acquire; clone relaxed, as in `Arc`.
-//! A waiter's own mark is read relaxed by a scan: the locks of the target order what matters (see [`cancel`]). No fence,
-//! no sequential consistency.
+//! A waiter's own mark is read relaxed by a scan: the locks of the target order what matters (see [`cancel`]). No fence
+//! and no sequential consistency but for [`secret`], which says why.
 //!
 //! The shortcuts that fail are listed, with the mutant that plants each, in `loom-tests/tests/{word,cancel,demand,callbacks}.rs`.
 
@@ -101,11 +106,13 @@ mod counts;
 mod end;
 mod life;
 mod lists;
+mod secret;
 
 pub use self::bits::*;
 #[allow(unused_imports, reason = "cancellation is built on them")]
 pub use self::cancel::{Cancel, Demand};
 pub use self::counts::HandleDrop;
+pub use self::secret::{Confided, Keeper, Secret};
 
 /// The word itself. See the module head.
 #[repr(transparent)]
@@ -130,6 +137,12 @@ impl Word {
         return Bits(self.0.load(Ordering::Relaxed));
         #[cfg(not(mutant = "load_relaxed"))]
         Bits(self.0.load(Ordering::Acquire))
+    }
+
+    /// Whether it is a secret's.
+    #[inline(always)]
+    pub fn is_secret(&self) -> bool {
+        self.peek().has(SECRET)
     }
 
     #[inline(always)]

@@ -347,7 +347,7 @@ impl Worker {
         }
         let header = self.list.pop()?;
         // SAFETY: P2: the list's link.
-        if unsafe { header.as_ref() }.word.claim_popped() {
+        if unsafe { header.as_ref() }.claim_popped() {
             self.started.count();
             return Some(header);
         }
@@ -445,7 +445,7 @@ impl Worker {
             } else if private == best {
                 match self.list.pop() {
                     // SAFETY: P2: the list's link.
-                    Some(header) if unsafe { header.as_ref() }.word.claim_popped() => {
+                    Some(header) if unsafe { header.as_ref() }.claim_popped() => {
                         self.note_private();
                         return Some(self.begin(header));
                     }
@@ -488,13 +488,13 @@ impl Worker {
     /// Claims what was taken out of the private list.
     fn claim_private(&self, header: NonNull<Header>) -> bool {
         // SAFETY: P2: the list's link.
-        unsafe { header.as_ref() }.word.claim_popped() || self.claim(header, true)
+        unsafe { header.as_ref() }.claim_popped() || self.claim(header, true)
     }
 
     /// Claims what was taken from a shelf (or, with `tried`, was found to be a shell already).
     fn claim(&self, header: NonNull<Header>, tried: bool) -> bool {
         // SAFETY: E1, P2: the entry's link is ours.
-        let word = unsafe { &header.as_ref().word };
+        let word = unsafe { header.as_ref().word() };
         if !tried && word.claim_by_queue() {
             return true;
         }

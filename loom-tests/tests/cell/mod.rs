@@ -29,6 +29,7 @@
 mod calling;
 mod cancelling;
 mod counts;
+mod secretly;
 mod waiter;
 mod waiting;
 
@@ -39,7 +40,9 @@ use std::sync::{Arc, Mutex};
 
 use forebear_context::context::WaitQueue;
 use forebear_context::shim::{self, UnsafeCell};
-use forebear_runtime::model::word::{CANCELLED, FINISHED, MARKED, SUBMITTED, WAITERS, Word};
+use forebear_runtime::model::word::{
+    CANCELLED, FINISHED, Keeper, MARKED, SUBMITTED, Secret, UNTOLD, WAITERS, Word,
+};
 
 #[allow(unused_imports, reason = "every test binary uses a part of it")]
 pub use self::calling::Call;
@@ -59,6 +62,8 @@ pub use forebear_loom_tests::{Answers, exhaust, explore};
 /// One request. See the module head.
 pub struct Job {
     pub word: Word,
+    secret: Secret,
+    keeper: Arc<Keeper>,
     waiters: WaitQueue,
     list: UnsafeCell<()>,
     calls: UnsafeCell<Vec<Call>>,
@@ -107,6 +112,13 @@ impl Job {
         Job::with(bits, None, None)
     }
 
+    /// A secret of this keeper's.
+    pub fn secret_of(keeper: &Arc<Keeper>) -> Arc<Job> {
+        let mut job = Job::new(UNTOLD);
+        Arc::get_mut(&mut job).unwrap().keeper = Arc::clone(keeper);
+        job
+    }
+
     /// The same, whose waiters take turns for the lock bit, so that only the finisher ever spins for it: two spinning
     /// threads may be scheduled for ever without the third. For models of three threads.
     pub fn with_turns(bits: u64) -> Arc<Job> {
@@ -145,6 +157,8 @@ impl Job {
     fn with(bits: u64, value: Option<u32>, turns: Option<shim::Mutex<()>>) -> Arc<Job> {
         Arc::new(Job {
             word: Word::new(bits),
+            secret: Secret::new(),
+            keeper: Arc::new(Keeper::new(0)),
             waiters: WaitQueue::new(),
             list: UnsafeCell::new(()),
             calls: UnsafeCell::new(Vec::new()),
@@ -331,7 +345,7 @@ impl Job {
     /// The same; `during` is the callable's own doing.
     pub fn run_popped_with(&self, during: impl FnOnce()) -> bool {
         self.touch();
-        if self.word.claim_popped() {
+        if self.word.claim_detached() || self.word.claim_by_queue() {
             self.execute_with(true, during);
             return true;
         }

@@ -113,7 +113,7 @@ impl<'a> Spread<'a> {
         while let Some(header) = next {
             // SAFETY: the caller's count, or it stands in a list of ours, which it leaves only by us.
             let h = unsafe { header.as_ref() };
-            if h.word.load().is_terminal() || h.came_late() || self.deliver(h) {
+            if h.word().load().is_terminal() || h.came_late() || self.deliver(h) {
                 self.children(header);
             }
             next = self.work.pop();
@@ -163,7 +163,7 @@ impl<'a> Spread<'a> {
                 let asks = asks(Some(h), above);
                 let own = above.parent().is_some_and(|parent| ptr::eq(parent.identity(), h.identity()));
                 let side = (asks && own).then(|| above.side_or_new());
-                let came = above.word.lender_cancelled(asks, || {
+                let came = above.word().lender_cancelled(asks, || {
                     if let Some(side) = side.filter(|side| side.reason.get().is_none()) {
                         side.reason.set(Some(reason_for_children(h)));
                     }
@@ -202,7 +202,7 @@ impl<'a> Spread<'a> {
         let h = unsafe { owner.as_ref() };
         // SAFETY: as in `deliver`.
         let Some(strand) = (unsafe { h.strand.load(Ordering::Relaxed).as_ref() }) else { return };
-        if h.word.load().is_terminal() {
+        if h.word().load().is_terminal() {
             return;
         }
         // SAFETY: this home's owner.
@@ -235,10 +235,10 @@ impl<'a> Spread<'a> {
                 continue;
             }
             // Of one that nobody knows nobody can ask, but for the scope of a job.
-            let bits = child.word.load();
+            let bits = child.word().load();
             let known = bits.handles() > 0 || bits.links() > 1 || !child.scope.get().is_null();
             let side = known.then(|| (child.side_or_new(), self.reason_told()));
-            let came = child.word.cancel_private(|| {
+            let came = child.word().cancel_private(|| {
                 if let Some((side, reason)) = side {
                     side.reason.set(Some(reason));
                 }
@@ -267,7 +267,7 @@ impl<'a> Spread<'a> {
         if !self.of_scope.is_null() {
             if let Some(reason) = self.reason.filter(|_| ptr::eq(child.scope.get(), self.of_scope)) {
                 let side = child.side_or_new();
-                let came = child.word.abort(|| side.reason.set(Some(reason)));
+                let came = child.word().abort(|| side.reason.set(Some(reason)));
                 self.came(child, came);
             }
             return;
@@ -276,21 +276,21 @@ impl<'a> Spread<'a> {
             // The same request: nobody is asked, and both arms run. One that has not started looks at its maker's mark when
             // it does. That it has not is judged after an exchange on the word that its claim goes through: either the
             // claim sees the mark, or this sees the claim.
-            if child.word.try_add_link() {
+            if child.word().try_add_link() {
                 self.held.push(NonNull::from(child));
                 self.go_on(child);
             }
             return;
         }
-        if child.word.load().is_terminal() {
+        if child.word().load().is_terminal() {
             self.came(child, Cancel::TooLate);
             return;
         }
         let (side, reason) = (child.side_or_new(), self.reason_told());
         let came = if self.is_shut() {
-            child.word.abort(|| side.reason.set(Some(reason)))
+            child.word().abort(|| side.reason.set(Some(reason)))
         } else {
-            child.word.cancel_locked(|| {
+            child.word().cancel_locked(|| {
                 side.reason.set(Some(reason));
                 demand(child)
             })
@@ -315,7 +315,7 @@ impl<'a> Spread<'a> {
             Cancel::Ended => self.ended.push(NonNull::from(child)),
             Cancel::Marked => self.go_on(child),
             // Over, perhaps before its children.
-            Cancel::TooLate if child.word.load().is_terminal() => self.go_on(child),
+            Cancel::TooLate if child.word().load().is_terminal() => self.go_on(child),
             Cancel::TooLate
             | Cancel::MarkedShielded
             | Cancel::AlreadyMarked
@@ -331,7 +331,7 @@ impl<'a> Spread<'a> {
         match unsafe { child.ran_on.load(Ordering::Relaxed).as_ref() } {
             Some(home) if self.owned && ptr::eq(home, self.home) => self.work.push(header),
             Some(home) => self.pass_on(home, header),
-            None if child.word.load().is_unstarted() => {}
+            None if child.word().load().is_unstarted() => {}
             #[cfg(not(mutant = "claimed_meanwhile_is_forgotten"))]
             None => {
                 let workers = self.home.shared().workers();
@@ -346,7 +346,7 @@ impl<'a> Spread<'a> {
     pub(super) fn pass_on(&mut self, home: &Home, header: NonNull<Header>) {
         // SAFETY: it stands in a list of the caller's, or he has a count.
         let h = unsafe { header.as_ref() };
-        if !h.word.try_add_link() {
+        if !h.word().try_add_link() {
             return;
         }
         // SAFETY: the link just made.
@@ -415,7 +415,7 @@ impl<'a> Spread<'a> {
         // SAFETY: N1: the lock.
         unsafe {
             kin::each(parent, |child| {
-                if child.word.try_add_link() {
+                if child.word().try_add_link() {
                     children.push(NonNull::from(child));
                 }
             });

@@ -27,7 +27,7 @@ use crate::worker::Worker;
 fn is_sheltered(h: &Header) -> bool {
     let mut at = h;
     while let Some(parent) = at.parent().filter(|_| !at.is(DETACHED)) {
-        let bits = parent.word.load();
+        let bits = parent.bare.load();
         // An arm has a word of its own, for regions that it has opened.
         if !bits.is_terminal() && bits.has(SHIELDED) {
             return true;
@@ -69,7 +69,7 @@ pub(crate) unsafe fn refuse(header: NonNull<Header>) {
 /// Sets the mark, and says why.
 fn mark(h: &Header) -> Cancel {
     let side = h.side_or_new();
-    h.word.abort(|| side.reason.set(Some(CancelReason::Shutdown)))
+    h.word().abort(|| side.reason.set(Some(CancelReason::Shutdown)))
 }
 
 /// What was taken from the shelves of a runtime that is shut: entries, with their links.
@@ -169,7 +169,7 @@ impl Spread<'_> {
 
     /// Aborts one that stands in the private list.
     fn refuse_private(&mut self, worker: &Worker, listed: &Header) {
-        let bits = listed.word.load();
+        let bits = listed.word().load();
         let known = bits.handles() > 0 || bits.links() > 1 || !listed.scope.get().is_null();
         let side = known.then(|| listed.side_or_new());
         let note = || {
@@ -177,7 +177,7 @@ impl Spread<'_> {
                 side.reason.set(Some(CancelReason::Shutdown));
             }
         };
-        let came = listed.word.cancel_private(|| {
+        let came = listed.word().cancel_private(|| {
             note();
             Demand::Nobody
         });
@@ -248,7 +248,7 @@ impl Worker {
             return false;
         }
         let side = h.side_or_new();
-        let came = h.word.cancel_private(|| {
+        let came = h.word().cancel_private(|| {
             side.reason.set(Some(CancelReason::Shutdown));
             Demand::Nobody
         });

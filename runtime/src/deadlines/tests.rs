@@ -513,11 +513,11 @@ fn a_request_entry_holds_a_link_until_it_fires_is_taken_back_or_the_runtime_ends
     let runtime = Runtime::builder().workers(1).clock(clock.clone()).build().unwrap();
     let shared = runtime.shared().clone();
     let request = runtime.enter(|| Request::new(|| ()));
-    let links = || request.header().word.load().links();
+    let links = || request.header().word().load().links();
     let before = links();
     assert!(!shared.deadlines.has_requests());
     let arm = |after: Duration| {
-        request.header().word.add_link();
+        request.header().word().add_link();
         // SAFETY: with that link.
         unsafe { shared.deadlines.arm_request(clock.now() + after, NonNull::from(request.header()), || ()) }
     };
@@ -532,7 +532,7 @@ fn a_request_entry_holds_a_link_until_it_fires_is_taken_back_or_the_runtime_ends
     let armed = arm(TICK);
     assert!(shared.deadlines.disarm_request(armed) && !shared.deadlines.has_requests());
     assert_eq!(links(), before + 1, "it is ours again");
-    assert!(!request.header().word.release_link());
+    assert!(!request.header().word().release_link());
     let _armed = arm(TICK);
     drop(runtime);
     assert_eq!(links(), before);

@@ -158,7 +158,7 @@ fn cancel_roots(shared: &Shared) {
     {
         // SAFETY: E1: the entry's link; W1 if it is claimed.
         unsafe {
-            if header.as_ref().word.claim_by_queue() {
+            if header.as_ref().word().claim_by_queue() {
                 header.as_ref().side_or_new().reason.set(Some(CancelReason::Shutdown));
                 cell::end_claimed(header);
             } else {

@@ -59,7 +59,7 @@ fn is_own_of_foreign(home: *const Home) -> bool {
 pub(crate) unsafe fn release(header: NonNull<Header>) {
     // SAFETY: the caller's link; W4.
     unsafe {
-        if header.as_ref().word.release_link() {
+        if header.as_ref().word().release_link() {
             end(header);
         }
     }
@@ -83,8 +83,8 @@ pub(crate) unsafe fn end_child(here: &Home, header: NonNull<Header>) {
         if let Some(parent) = parent {
             let left = parent.children.get() - 1;
             parent.children.set(left);
-            if left == 0 && parent.family.get() {
-                parent.family.set(false);
+            if left == 0 && parent.has_family() {
+                parent.set_family(false);
                 end_up(here, NonNull::from(parent));
             }
         }
@@ -98,7 +98,7 @@ unsafe fn end_up(here: &Home, parent: NonNull<Header>) {
     // SAFETY: by the caller: the children's link, and nobody else if it was the last.
     unsafe {
         family_ends(parent.as_ref());
-        if parent.as_ref().word.release_link() {
+        if parent.as_ref().word().release_link() {
             drop_side(parent);
             end_on(here, parent, false);
         }
@@ -112,7 +112,7 @@ fn family_ends(h: &Header) {
         && due.family_ends(|entry| home.shared().deadlines.disarm_request(entry))
     {
         // Not the last: the family's.
-        h.word.release_link();
+        h.word().release_link();
     }
 }
 
@@ -133,7 +133,7 @@ pub(crate) unsafe fn take_place(header: NonNull<Header>) {
         let home = h.home.get();
         if let Some(parent) = h.parent()
             && parent.children.get() == 1
-            && parent.word.load().is_family_only()
+            && parent.bare.load().is_family_only()
             && ptr::eq(parent.home.get(), home)
         {
             // The grandparent loses a child and gains one, in its list of kin too.
@@ -196,9 +196,9 @@ pub(super) unsafe fn end_on(here: &Home, header: NonNull<Header>, closed: bool) 
             let p = unsafe { parent.as_ref() };
             p.children.set(p.children.get() - 1);
             // It may be ending still, and make more children in its callbacks: then these get a link of their own.
-            p.children.get() == 0 && p.family.replace(false) && {
+            p.children.get() == 0 && p.set_family(false) && {
                 family_ends(p);
-                p.word.release_link()
+                p.word().release_link()
             }
         });
         release_if_done(here, closed);

@@ -3,18 +3,25 @@
 use std::marker::PhantomData;
 use std::ptr::{self, NonNull};
 
+use forebear_context::shim::atomic::Ordering;
+
 use super::Request;
 use crate::cell;
 use crate::header::Header;
 use crate::home;
 use crate::hooks;
 use crate::strand;
-use crate::word::{Bits, FAILED, FINISHED, HandleDrop, SEEN, SPAWNED};
+use crate::word::{Bits, Confided, FAILED, FINISHED, HANDLE, HandleDrop, SECRET, SEEN, SPAWNED};
 
 impl<T> Clone for Request<T> {
     #[inline]
     fn clone(&self) -> Self {
-        self.header().word.add_handle();
+        let h = self.header();
+        let here = h.bare.is_secret() && h.is_kept_here();
+        // Others are about to know of it, so it is a secret no longer.
+        if !(here && h.bare.reveal(&h.secret, HANDLE)) {
+            h.word().add_handle();
+        }
         Request { header: self.header, value: PhantomData }
     }
 }
@@ -23,10 +30,10 @@ impl<T> Drop for Request<T> {
     #[inline(always)]
     fn drop(&mut self) {
         let h = self.header();
-        let bits = h.word.load();
+        let bits = h.bare.load();
         // Spawned and let go: nobody else knows of it yet, so a plain store will do (W8), if the private list it stands
         // in is this worker's.
-        if bits.0 == SPAWNED && ptr::eq(strand::current_home(), h.home.get()) && h.word.drop_sole() {
+        if bits.0 == SPAWNED && ptr::eq(strand::current_home(), h.home.get()) && h.bare.drop_sole() {
             return;
         }
         self.drop_counted(bits);
@@ -38,23 +45,39 @@ impl<T> Request<T> {
     #[inline(never)]
     fn drop_counted(&self, bits: Bits) {
         let (header, h) = (self.header, self.header());
-        // Finished, and nobody else is left: what others did with it was seen with the load (W7). It never had children,
+        // Over, and nobody else is left: what others did with it was seen with the load (W7). Nor has it children,
         // who could ask for it as their parent; and whoever may find it from its own parent is this thread.
-        if bits.life() == FINISHED
-            && bits.is_sole_handle()
-            && h.next_rank.get() == 0
-            && ptr::eq(strand::current_home(), h.home.get())
-        {
-            // SAFETY: W2, W4: the last count of all is ours.
-            unsafe { end_alone::<T>(header) };
-            return;
+        if h.is_kept_here() {
+            let alone = if bits.has(SECRET) {
+                h.secret.is(Confided::Done)
+            } else {
+                bits.life() == FINISHED && bits.is_sole_handle() && has_no_children(h)
+            };
+            if alone {
+                // SAFETY: W2, W4: the last count of all is ours.
+                unsafe { end_alone::<T>(header) };
+                return;
+            }
+            if bits.has(SECRET) && h.bare.drop_listed(&h.secret) {
+                return;
+            }
         }
-        match self.header().word.drop_handle() {
+        if bits.has(SECRET) {
+            // By value, so there is nobody to be asked.
+            h.bare.reveal(&h.secret, 0);
+        }
+        match h.bare.drop_handle() {
             HandleDrop::NotLast | HandleDrop::Running => {}
             // SAFETY: each by what the drop left us with.
             last => unsafe { drop_last(header, last) },
         }
     }
+}
+
+/// Whether a request that is over has no child left: it never had one, or ran where it was made, and is asked about there.
+#[inline(always)]
+fn has_no_children(h: &Header) -> bool {
+    h.next_rank.get() == 0 || ptr::eq(h.ran_on.load(Ordering::Relaxed), h.home.get()) && h.children.get() == 0
 }
 
 /// The end of a finished request that nobody else knows of, on its home.
@@ -88,7 +111,7 @@ unsafe fn drop_last(header: NonNull<Header>, last: HandleDrop) {
             return;
         }
         let h = header.as_ref();
-        let bits = h.word.load();
+        let bits = h.word().load();
         if bits.life() == FAILED
             && !bits.has(SEEN)
             && h.scope.get().is_null()
@@ -97,7 +120,7 @@ unsafe fn drop_last(header: NonNull<Header>, last: HandleDrop) {
             hooks::unseen_failure(h.home.get().as_ref().map(|home| home.shared()), failure);
         }
         cell::drop_value_contained(header);
-        if last == HandleDrop::TerminalAlone || h.word.release_link() {
+        if last == HandleDrop::TerminalAlone || h.word().release_link() {
             home::end(header);
         }
     }

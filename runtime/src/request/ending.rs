@@ -7,7 +7,7 @@ use forebear_context::error::{CancelReason, Failure};
 
 use super::{Outcome, Request};
 use crate::any::AnyRequest;
-use crate::callbacks::{self, Call, Told};
+use crate::callbacks::{self, Call, Told, When};
 use crate::cancel::{self, Cancellation};
 use crate::header::Header;
 use crate::word::MARKED;
@@ -58,7 +58,7 @@ impl<T> Request<T> {
 
     /// Whether the request has been cancelled: it may still be running, and may have failed all the same.
     pub fn is_cancelled(&self) -> bool {
-        self.header().word.load().has(MARKED)
+        self.header().bare.load().has(MARKED)
     }
 
     /// A guard that cancels the request when it is dropped, for a caller that may go away.
@@ -97,7 +97,7 @@ impl<T> Request<T> {
     {
         let call = of_value::<T>(f);
         // SAFETY: this handle; its value is a `T`.
-        unsafe { callbacks::subscribe(self.header, Call::Finished(call)) };
+        unsafe { callbacks::subscribe(self.header, call) };
         self
     }
 
@@ -113,8 +113,13 @@ impl<T> Request<T> {
     /// ```
     #[doc(alias = "notify_failed")]
     pub fn on_failed(&self, f: impl FnOnce(&Failure) + Send + 'static) -> &Self {
+        let failed = |_: NonNull<Header>, told: Told<'_>| {
+            if let Told::Failed(failure) = told {
+                f(failure);
+            }
+        };
         // SAFETY: this handle.
-        unsafe { callbacks::subscribe(self.header, Call::Failed(Box::new(f))) };
+        unsafe { callbacks::subscribe(self.header, Call::new(When::Failed, failed)) };
         self
     }
 
@@ -131,7 +136,7 @@ impl<T> Request<T> {
     #[doc(alias = "notify_cancelled")]
     pub fn on_cancelled(&self, f: impl FnOnce() + Send + 'static) -> &Self {
         // SAFETY: this handle.
-        unsafe { callbacks::subscribe(self.header, Call::Cancelled(Box::new(f))) };
+        unsafe { callbacks::subscribe(self.header, Call::new(When::Cancelled, |_, _| f())) };
         self
     }
 
@@ -172,7 +177,7 @@ impl AnyRequest {
     /// As [`Request::is_cancelled`].
     pub fn is_cancelled(&self) -> bool {
         // SAFETY: this handle's link.
-        unsafe { self.raw().as_ref() }.word.load().has(MARKED)
+        unsafe { self.raw().as_ref() }.bare.load().has(MARKED)
     }
 
     /// As [`Request::on_done`], without the value.
@@ -186,22 +191,22 @@ impl AnyRequest {
 
 /// A callback that may carry what its subscriber borrows: the value's type may, and a handle of it is held by somebody as
 /// long as the value is looked at.
-fn of_value<T>(f: impl FnOnce(&T) + Send + 'static) -> Box<dyn FnOnce(NonNull<Header>) + Send> {
+fn of_value<T>(f: impl FnOnce(&T) + Send + 'static) -> Call {
     // SAFETY: B2.
-    let call = move |header: NonNull<Header>| f(unsafe { Header::value::<T>(header).as_ref() });
-    Box::new(call)
+    Call::new(When::Finished, move |header, _| f(unsafe { Header::value::<T>(header).as_ref() }))
 }
 
 fn done<T>(
     value: impl FnOnce(NonNull<Header>) -> NonNull<T> + Send + 'static,
     f: impl FnOnce(Outcome<'_, T>) + Send + 'static,
 ) -> Call {
-    Call::Done(Box::new(move |header, told| match told {
+    Call::new(When::Done, move |header, told| match told {
         // SAFETY: B2.
         Told::Finished => f(Outcome::Finished(unsafe { value(header).as_ref() })),
         Told::Failed(failure) => f(Outcome::Failed(failure)),
         Told::Cancelled(reason) => f(Outcome::Cancelled(reason)),
-    }))
+        Told::Nothing => {}
+    })
 }
 
 /// Cancels its request when it is dropped; see [`Request::cancel_on_drop`].

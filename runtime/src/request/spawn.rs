@@ -86,7 +86,7 @@ pub(super) unsafe fn new_with<T, C: Callable<T> + 'static>(callable: C) -> Reque
         && let Some(home) = unsafe { strand.home.get().as_ref() }
     {
         let birth = || Birth {
-            word: word::NEW | HANDLE,
+            word: home.keeper.birth(),
             lineage: origin::child_of(maker),
             need_pages: worker.need_pages,
             scope: ptr::null(),

@@ -14,7 +14,7 @@ use crate::home;
 use crate::run;
 use crate::strand;
 use crate::wait;
-use crate::word::FINISHED;
+use crate::word::{Bits, FINISHED, HANDLE};
 
 impl<T> Request<T> {
     /// The value itself, waited for as by [`wait`](Self::wait).
@@ -44,7 +44,7 @@ impl<T> Request<T> {
             && (worker.post.attention.get() & (OLDER | NOTICE | MARKS | DRIVEN | LIMITS) == 0
                 || wait::limits_do_not_matter(strand, h))
             && strand.room() >= h.need()
-            && h.word.claim_sole()
+            && h.bare.claim_sole()
         {
             // W8: nobody else knows of it, by the claim.
             worker.list.remove(h);
@@ -64,7 +64,7 @@ impl<T> Request<T> {
             };
             strand.request.set(below);
             if ending.is_none()
-                && h.word.is_still_sole()
+                && h.bare.is_still_sole()
                 && h.children.get() == 0
                 && worker.post.attention.get() & (NOTICE | MARKS) == 0
             {
@@ -135,7 +135,8 @@ unsafe fn take_slowly<T>(header: NonNull<Header>) -> Result<T, WaitError> {
 /// The answer of a take whose target is over.
 unsafe fn take_over<T>(header: NonNull<Header>) -> Result<T, WaitError> {
     // SAFETY: the caller's handle.
-    let bits = unsafe { header.as_ref() }.word.load();
+    let h = unsafe { header.as_ref() };
+    let bits = if h.is_done_in_secret() { Bits(FINISHED | HANDLE) } else { h.word().load() };
     let answer = if strand::get().is_some_and(cancel::refuses) {
         Err(WaitError::Cancelled)
     } else if bits.life() != FINISHED {

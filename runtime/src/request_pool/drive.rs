@@ -113,7 +113,7 @@ fn waits_for_itself(strand: &Strand, request: &AnyRequest) -> Option<Cycle> {
     let h = unsafe { request.raw().as_ref() };
     let current = Request::current();
     let here = ptr::eq(h.strand.load(Ordering::Relaxed), strand) || current.as_ref() == Some(request);
-    if h.word.load().is_terminal() || !here {
+    if h.word().load().is_terminal() || !here {
         return None;
     }
     let current = current.filter(|current| current != request).map(|current| current.name().to_owned());
@@ -232,7 +232,7 @@ impl<'a, 'env: 'a, T: Send + 'env> Waiter<'a, 'env, T> {
         for Included { request, .. } in back.into_iter().flatten().filter(|included| included.held) {
             // SAFETY: G3: it was taken out of the run here; the handle has a link of its own.
             unsafe {
-                if !request.raw().as_ref().word.let_go() {
+                if !request.raw().as_ref().word().let_go() {
                     submit::admit(request.raw());
                 }
             }

@@ -109,7 +109,7 @@ impl Gate {
 pub(super) fn goes_on(request: &AnyRequest) -> bool {
     // SAFETY: the handle's link.
     let h = unsafe { request.raw().as_ref() };
-    match h.word.load().life() {
+    match h.word().load().life() {
         // Another pool's.
         HELD => false,
         word::CLAIMED | word::COMPLETING => {
@@ -145,13 +145,13 @@ pub(crate) unsafe fn holder(h: &Header) -> *const Board {
 pub(crate) unsafe fn want(asker: &Strand, header: NonNull<Header>) -> *const Board {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
-    let Ok(locked) = h.word.lock() else { return ptr::null() };
+    let Ok(locked) = h.word().lock() else { return ptr::null() };
     let board = match h.side() {
         // SAFETY: W15: the lock is ours.
         Some(side) if locked.life() == HELD => unsafe { &*side.held_by.get() }.clone(),
         _ => None,
     };
-    h.word.unlock(|bits| bits);
+    h.word().unlock(|bits| bits);
     let Some(board) = board else { return ptr::null() };
     #[cfg(not(mutant = "asked_and_not_listed"))]
     let listed = board.with_gate(|_| board.is_asked());

@@ -489,9 +489,9 @@ impl<'env, T> Run<'env, T> {
             // The pool that held it back before: not dropped under the lock.
             let mut before = None;
             // SAFETY: W15: called under the word's lock, while it is new.
-            let held = h.word.hold(|| before = unsafe { &mut *side.held_by.get() }.replace(board));
+            let held = h.word().hold(|| before = unsafe { &mut *side.held_by.get() }.replace(board));
             drop(before);
-            let bits = h.word.load();
+            let bits = h.word().load();
             state.included.push(Some(Included { request, held, asked: false }));
             if held {
                 state.by_header.insert(header.addr().get(), kept);

@@ -300,7 +300,7 @@ pub(super) fn is_inside(strand: &Strand, shared: &Shared) -> bool {
     while let Some(frame) = at {
         // SAFETY: what ran somewhere keeps that home and its record (M3).
         let ran_on = unsafe { frame.ran_on.load(Ordering::Relaxed).as_ref() };
-        if ran_on.is_some_and(|home| std::ptr::eq(home.shared(), shared)) && !frame.word.load().is_terminal()
+        if ran_on.is_some_and(|home| std::ptr::eq(home.shared(), shared)) && !frame.bare.load().is_terminal()
         {
             return true;
         }

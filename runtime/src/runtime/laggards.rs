@@ -21,6 +21,7 @@ use crate::home::Home;
 use crate::scope::ScopeCore;
 use crate::shared::Shared;
 use crate::strand::Strand;
+use crate::word::{Confided, SECRET};
 use crate::worker::Worker;
 
 /// How often a stack is looked at that changes all the while: then it is on the move, and so no stuck one.
@@ -168,7 +169,10 @@ fn walk(strand: &Strand, top: *const Header, home: &Home, mut with: impl FnMut(&
         let here = ptr::eq(h.strand.load(Ordering::Relaxed), strand);
         let ran_here = ptr::eq(h.ran_on.load(Ordering::Relaxed), home);
         let below = h.lender.get();
-        if here && ran_here && !h.word.load().is_terminal() {
+        // A look only: whoever it is may be over, and is not to be written to.
+        let bits = h.bare.load();
+        let over = bits.is_terminal() || bits.has(SECRET) && h.secret.is(Confided::Done);
+        if here && ran_here && !over {
             with(h);
         } else if !here {
             return false;

@@ -41,6 +41,10 @@ pub const LINKED: u64 = 1 << 11;
 pub const PRIVATE: u64 = 1 << 12;
 /// Runs on a waiter's stack.
 pub const LENT: u64 = 1 << 13;
+/// What has become of it is its maker's secret.
+pub const SECRET: u64 = 1 << 14;
+/// Somebody asks for the secret.
+pub const ASKED: u64 = 1 << 15;
 
 /// One handle.
 pub const HANDLE: u64 = 1 << 16;
@@ -50,6 +54,8 @@ pub(super) const COUNT: u64 = (1 << 24) - 1;
 /// A count this high aborts the process, as `Arc` does: leaked clones must not wrap into a use after free.
 pub(super) const COUNT_LIMIT: u64 = 1 << 23;
 
+/// Just made by a worker that keeps secrets: known by its one handle, and what becomes of it by that worker ([`super::secret`]).
+pub const UNTOLD: u64 = NEW | SECRET | HANDLE;
 /// Just spawned: in its maker's private list, known by its one handle and the list.
 pub const SPAWNED: u64 = QUEUED | PRIVATE | SUBMITTED | HANDLE | LINK;
 /// The same after its handle was dropped.
@@ -137,7 +143,7 @@ impl std::fmt::Debug for Bits {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         const LIVES: [&str; 8] =
             ["new", "held", "queued", "claimed", "completing", "finished", "failed", "cancelled"];
-        const FLAGS: [(u64, &str); 11] = [
+        const FLAGS: [(u64, &str); 13] = [
             (MARKED, "marked"),
             (VETOED, "vetoed"),
             (SHIELDED, "shielded"),
@@ -149,6 +155,8 @@ impl std::fmt::Debug for Bits {
             (LINKED, "linked"),
             (PRIVATE, "private"),
             (LENT, "lent"),
+            (SECRET, "secret"),
+            (ASKED, "asked"),
         ];
         write!(f, "{}", LIVES[self.life() as usize])?;
         for (flag, name) in FLAGS {

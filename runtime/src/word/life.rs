@@ -145,9 +145,10 @@ impl Word {
         self.update(|b| (b.life() == NEW).then(|| Bits(b.with_life(CLAIMED).0 | LENT))).is_ok()
     }
 
-    /// Claims an entry that the caller has just taken out of its own private list. False: a shell.
+    /// Claims an entry that the caller has just taken out of its own private list, if nobody has a handle, without an exchange. False:
+    /// nothing was done, and it is to be claimed as any entry.
     #[inline(always)]
-    pub fn claim_popped(&self) -> bool {
+    pub fn claim_detached(&self) -> bool {
         #[cfg(mutant = "plain_pop_with_handle")]
         if self.load().0 & !(COUNT << 16) == SPAWNED_DETACHED {
             // The handle lives elsewhere, and its owner claims by waiting.
@@ -159,7 +160,7 @@ impl Word {
             self.0.store(POPPED_SOLE, Ordering::Relaxed);
             return true;
         }
-        self.claim_by_queue()
+        false
     }
 
     /// Claims without an exchange for the holder, by value, of the sole handle, if the entry stands in the caller's own
@@ -193,7 +194,7 @@ impl Word {
         true
     }
 
-    /// After the run of a request claimed by [`claim_popped`](Self::claim_popped): whether nobody else knows of it, so
+    /// After the run of a request claimed by [`claim_detached`](Self::claim_detached): whether nobody else knows of it, so
     /// that it need not go terminal at all.
     #[inline(always)]
     pub fn is_popped_sole(&self) -> bool {

@@ -340,7 +340,7 @@ impl Worker {
             (false, Ok(carrier)) => Some(carrier),
         };
         // SAFETY: by contract.
-        if !unsafe { header.as_ref() }.word.claim_by_queue() {
+        if !unsafe { header.as_ref() }.word().claim_by_queue() {
             if let Some(carrier) = carrier {
                 self.put_idle(carrier);
             }

@@ -95,7 +95,7 @@ impl Worker {
         }
         if bits & (MARKS | NOTICE) != 0 && cancel::is_orphaned_by_cancel(h) {
             let (side, reason) = (h.side_or_new(), cancel::reason_of_ancestor(h));
-            let came = h.word.cancel_private(|| {
+            let came = h.word().cancel_private(|| {
                 side.reason.set(Some(reason));
                 Demand::Nobody
             });

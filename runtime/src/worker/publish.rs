@@ -97,7 +97,7 @@ impl Worker {
             // SAFETY: P2.
             let h = unsafe { header.as_ref() };
             kin::link(h);
-            h.word.publish();
+            h.word().publish();
             self.published.count();
             batch.push((h.lineage.key(), header));
         }

@@ -302,7 +302,7 @@ impl Worker {
     fn run_oldest_here(&self, strand: &Strand) -> bool {
         let shared = self.shared();
         // A shell is taken in any case, or it would stand in front of what is not.
-        let wanted = |header: &Header| !header.word.load().is_unstarted() || has_room(strand, header);
+        let wanted = |header: &Header| !header.bare.load().is_unstarted() || has_room(strand, header);
         let mut keys = [(self.list.key(), 0), (self.post.shelf.key(), 1), (shared.roots.key(), 2)];
         keys.sort_unstable();
         for (key, place) in keys.into_iter().filter(|&(key, _)| key != NO_KEY) {

@@ -117,7 +117,7 @@ fn edge(seats: &[Seat], host: &Strand, strand: &Strand) -> Edge {
         (Reason::Request | Reason::Arm, Some(target)) => unsafe { target.as_ref() },
         _ => return Edge::Away,
     };
-    let bits = h.word.load();
+    let bits = h.word().load();
     if bits.is_unstarted() && bits.life() == HELD {
         return Edge::Others;
     }
