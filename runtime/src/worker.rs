@@ -52,6 +52,7 @@ mod driven;
 mod marks;
 mod patience;
 mod publish;
+mod quiet;
 mod steal;
 mod suspend;
 mod unwinding;
@@ -59,6 +60,7 @@ mod unwinding;
 use self::carriers::Listed;
 pub(crate) use self::driven::{Driver, settle_stuck};
 use self::patience::Patience;
+use self::quiet::Quiet;
 pub(crate) use self::unwinding::is_unwinding;
 
 use crate::attention::{Attention, DRIVEN, HUNGRY, RAISED};
@@ -189,6 +191,7 @@ pub(crate) struct Worker {
     /// Times that it found nothing to do and was about to sleep.
     pub sleeps: Counter,
     patience: Patience,
+    quiet: Quiet,
     /// Claimed in spreading a cancel; for the loop to end.
     aside: UnsafeCell<Vec<NonNull<Header>>>,
     /// Cancelled requests that have started here and are not over.
@@ -241,6 +244,7 @@ impl Worker {
             steals: Counter::default(),
             sleeps: Counter::default(),
             patience: Patience::default(),
+            quiet: Quiet::default(),
             aside: UnsafeCell::default(),
             marked: Cell::new(0),
             left_unwinding: Cell::new(0),

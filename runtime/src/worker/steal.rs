@@ -84,12 +84,8 @@ impl Worker {
         self.sleeps.count();
         self.note_private();
         self.ready().trim();
-        let tick = match self.shared().slab.trim() {
-            // Something may have come meanwhile.
-            true => Some(Duration::ZERO),
-            false => self.patience.left().or_else(|| self.say_hungry().then(|| self.patience.tick())),
-        };
-        self.before_sleep_in(tick)
+        let tick = self.patience.left().or_else(|| self.say_hungry().then(|| self.patience.tick()));
+        self.before_sleep_in(self.trim_if_quiet().into_iter().chain(tick).min())
     }
 
     /// How long to sleep at most, for what nobody tells.
