@@ -118,7 +118,9 @@ impl Worker {
         let pooled = self.driver.as_ref().is_some_and(|driver| driver.has_ready());
         let yielded = if self.ready().len() == 0 && !pooled { NO_KEY } else { 0 };
         let notice = if self.post.attention.get() & NOTICE == 0 { NO_KEY } else { 0 };
+        let alarm = if self.is_alarm_due() { 0 } else { NO_KEY };
         mail.min(yielded)
+            .min(alarm)
             .min(notice)
             .min(self.list.key())
             .min(self.post.shelf.key())
