@@ -21,14 +21,14 @@ fn at(seconds: u64) -> Instant {
 }
 
 fn shards<E>(count: usize) -> Arc<Shards<E>> {
-    Arc::new(Shards::new(count, at(0)))
+    Arc::new(Shards::new(count, at(0), Duration::ZERO))
 }
 
 /// What `Deadlines::arm` does with an entry at the start of time, beyond the clock.
 fn arm<E>(shards: &Shards<E>, shard: usize, seconds: u64, entry: E) -> Result<u64, Refused<E>> {
     let armed = shards.insert(shard, at(seconds), entry, || at(0), || ())?;
     if armed.first {
-        shards.tell(at(seconds));
+        shards.tell(shard, at(seconds));
     }
     Ok(armed.number)
 }
@@ -46,14 +46,25 @@ impl Fire<u32> for Log {
 
 /// The timer thread: what came out until so many had, or all was over.
 fn keep(shards: &Shards<u32>, now: Instant, most: usize) -> Vec<u32> {
+    keep_until(shards, now, |came| came.len() >= most)
+}
+
+fn keep_until(shards: &Shards<u32>, now: Instant, done: impl Fn(&[u32]) -> bool) -> Vec<u32> {
     let mut log = Log::default();
-    while log.0.len() < most && shards.rest(|| now) {
+    while !done(&log.0) && shards.rest(|| now) {
         for shard in 0..shards.count() {
-            while shards.may_be_due(shard, now) && !matches!(shards.fire(shard, now, 1, &mut log), Fired::All)
-            {
-            }
+            while shards.is_neglected(shard, now)
+                && !matches!(shards.fire(shard, now, 1, &mut log), Fired::All)
+            {}
         }
     }
+    log.0
+}
+
+/// An owner, which has a second.
+fn fire_own(shards: &Shards<u32>, shard: usize, now: Instant) -> Vec<u32> {
+    let mut log = Log::default();
+    while shards.may_be_due(shard, now) && !matches!(shards.fire(shard, now, 1, &mut log), Fired::All) {}
     log.0
 }
 
@@ -107,6 +118,51 @@ fn what_is_armed_while_others_fire_is_not_forgotten() {
         let keeper = thread::spawn(move || keep(&there, at(2), 2));
         arm(&shards, 0, 2, 2).unwrap();
         assert_eq!(keeper.join().unwrap(), [1, 2]);
+    });
+}
+
+/// What it arms next comes due on it when it looks no more.
+#[test]
+fn what_an_owner_neglects_comes_from_the_keeper_and_all_comes_once() {
+    exhaust(&["owner", "keeper"], |answers| {
+        let shards = Arc::new(Shards::new(2, at(0), Duration::from_secs(1)));
+        arm(&shards, 0, 1, 7).unwrap();
+        let there = shards.clone();
+        let keeper = thread::spawn(move || keep_until(&there, at(3), |came| came.contains(&8)));
+        let own = fire_own(&shards, 0, at(1));
+        arm(&shards, 0, 2, 8).unwrap();
+        let came = keeper.join().unwrap();
+        assert_eq!([own.as_slice(), &came].concat(), [7, 8]);
+        answers.note(if own.is_empty() { "keeper" } else { "owner" });
+        assert!(!shards.is_neglected(0, at(60)), "the word says so");
+    });
+}
+
+#[test]
+fn the_keeper_leaves_to_an_owner_what_has_just_come_due() {
+    exhaust(&[], |_| {
+        let shards = Arc::new(Shards::new(2, at(0), Duration::from_secs(1)));
+        let there = shards.clone();
+        let keeper = thread::spawn(move || keep(&there, at(1), 1));
+        arm(&shards, 0, 1, 7).unwrap();
+        // The last shard has no owner.
+        arm(&shards, 1, 1, 8).unwrap();
+        assert_eq!(keeper.join().unwrap(), [8]);
+        assert_eq!(fire_own(&shards, 0, at(1)), [7]);
+    });
+}
+
+#[test]
+fn the_keeper_leaves_an_owner_alone_that_has_just_looked() {
+    exhaust(&[], |_| {
+        let shards = Arc::new(Shards::new(2, at(0), Duration::from_secs(1)));
+        arm(&shards, 0, 1, 7).unwrap();
+        shards.sees(0, at(3));
+        let there = shards.clone();
+        let keeper = thread::spawn(move || keep(&there, at(3), 1));
+        arm(&shards, 1, 3, 8).unwrap();
+        assert_eq!(keeper.join().unwrap(), [8]);
+        assert_eq!(fire_own(&shards, 0, at(3)), [7]);
     });
 }
 

@@ -83,6 +83,13 @@ impl<S: Supply> Worker<S> {
         &self.supply
     }
 
+    /// How long it searches before it sleeps: about what a sleep costs. Zero: one more look; `None`: not at all, since there are more
+    /// workers than cores.
+    #[must_use]
+    pub fn search_time(&self) -> Option<Duration> {
+        self.search
+    }
+
     /// What [`Engine::states`](crate::Engine::states) shows for this worker from now on. Costs one plain store.
     pub fn set_state(&self, state: WorkerState) {
         self.states.set(self.index, state);

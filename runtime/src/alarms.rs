@@ -7,13 +7,17 @@
 //! * **word** of a shard: an instant before which nothing in it is due, as nanoseconds; all ones if it was empty when the word was
 //!   written. Written under the shard's lock, read by anybody.
 //! * **keeper**: the thread that sleeps here until something is due.
+//! * **grace**: all shards but the last are looked after by others, their owners, who are nearer to what lies in them. The keeper
+//!   gives them so much time from the instant on, and from when they last looked; then it does it instead. An owner that is late because
+//!   it has more to do than it can is left alone: two who fire one shard only meet at its lock.
 //! * **tell**: to end its sleep.
 //!
 //! # Words may be early, never late
 //!
 //! Arming lowers the word if the entry is due before; taking out what is due sets it to what is left. Taking an entry back leaves
 //! it: so who arms and takes back again and again writes no word and tells nobody, and the keeper wakes at most once for what
-//! was taken back, at the instant that stands there, and then writes the word anew.
+//! was taken back, at the instant that stands there, and then writes the word anew. So does the owner of a shard, whom nobody need tell of
+//! anything: the word only rises when something is taken out, and who lowers it, by arming, tells the keeper.
 //!
 //! # The race
 //!
@@ -29,7 +33,8 @@
 //! # Invariants
 //!
 //! * **B1** No entry in a shard is due before the shard's word, while its lock is free.
-//! * **B2** While the keeper sleeps, no word is below what it sleeps until, or whoever wrote it has yet to take the lock of the sleep.
+//! * **B2** While the keeper sleeps, no word, with the grace of its shard, is below what it sleeps until, or whoever wrote it has yet to
+//!   take the lock of the sleep. (When an owner has looked only rises, so the keeper wakes early at worst.)
 //! * **B3** A shard that is closed is empty and stays so.
 
 #![allow(unreachable_pub, reason = "the loom models see this module")]
@@ -55,6 +60,8 @@ const NEVER: u64 = u64::MAX;
 pub struct Shards<E> {
     /// From where words count.
     origin: Instant,
+    /// In nanoseconds.
+    grace: u64,
     shards: Box<[Shard<E>]>,
     sleep: Mutex<Rest>,
     told: Condvar,
@@ -63,6 +70,8 @@ pub struct Shards<E> {
 #[repr(align(128))]
 struct Shard<E> {
     word: AtomicU64,
+    /// When the owner last looked.
+    seen: AtomicU64,
     entries: Mutex<Entries<E>>,
 }
 
@@ -131,14 +140,16 @@ pub struct Armed {
 }
 
 impl<E> Shards<E> {
-    /// So many shards, [`MOST`] at most, with nothing in them.
-    pub fn new(shards: usize, origin: Instant) -> Shards<E> {
+    /// So many shards, [`MOST`] at most, with nothing in them. All but the last have owners, who are given that grace.
+    pub fn new(shards: usize, origin: Instant, grace: Duration) -> Shards<E> {
         let shard = |_| Shard {
             word: AtomicU64::new(NEVER),
+            seen: AtomicU64::new(0),
             entries: Mutex::new(Entries { wheel: Wheel::new(origin), soonest: None, closed: false }),
         };
         Shards {
             origin,
+            grace: grace.as_nanos() as u64,
             shards: (0..shards.clamp(1, MOST)).map(shard).collect(),
             sleep: Mutex::new(Rest { sleep: Sleep::Awake, closed: false }),
             told: Condvar::new(),
@@ -196,9 +207,9 @@ impl<E> Shards<E> {
         self.shards.get(number as usize % MOST)?.lock().wheel.remove(key)
     }
 
-    /// Sees to it that the keeper does not sleep beyond `at`. True: it did, and was told.
-    pub fn tell(&self, at: Instant) -> bool {
-        let at = self.nanos(at);
+    /// Sees to it that the keeper does not sleep beyond `at`, and the grace of that shard. True: it did, and was told.
+    pub fn tell(&self, shard: usize, at: Instant) -> bool {
+        let at = self.with_grace(shard, self.nanos(at));
         let mut rest = self.lock_sleep();
         let oversleeps = match rest.sleep {
             Sleep::Awake => false,
@@ -240,10 +251,34 @@ impl<E> Shards<E> {
         !rest.closed
     }
 
-    /// Whether anything in the shard may be due at `now`. For the keeper: who lowers the word meanwhile tells it.
+    /// Whether anything in the shard may be due at `now`. Whoever lowers the word meanwhile tells the keeper.
     pub fn may_be_due(&self, shard: usize, now: Instant) -> bool {
         let word = self.shards[shard].word.load(Ordering::Relaxed);
         word != NEVER && word <= self.nanos(now)
+    }
+
+    /// The same for the keeper, which leaves to an owner what has only just come due.
+    pub fn is_neglected(&self, shard: usize, now: Instant) -> bool {
+        let word = self.with_grace(shard, self.shards[shard].word.load(Ordering::Relaxed));
+        word != NEVER && word <= self.nanos(now)
+    }
+
+    /// The owner of the shard looks: from now on it has the grace again.
+    #[inline]
+    pub fn sees(&self, shard: usize, now: Instant) {
+        self.shards[shard].seen.store(self.nanos(now), Ordering::Relaxed);
+    }
+
+    /// How long after `now` something in the shard may be due; `None`: it was empty. For its owner, who alone arms there.
+    pub fn left(&self, shard: usize, now: Instant) -> Option<Duration> {
+        let word = self.shards[shard].word.load(Ordering::Relaxed);
+        (word != NEVER).then(|| Duration::from_nanos(word.saturating_sub(self.nanos(now))))
+    }
+
+    /// Whether something may be in the shard. For its owner.
+    #[inline]
+    pub fn has_some(&self, shard: usize) -> bool {
+        self.shards[shard].word.load(Ordering::Relaxed) != NEVER
     }
 
     /// Takes out what is due at `now` in a shard, at most so many, in order, and has it done under the lock.
@@ -314,8 +349,21 @@ impl<E> Shards<E> {
         }
     }
 
+    /// When the keeper is to look.
     fn next_word(&self) -> u64 {
-        self.shards.iter().map(|shard| shard.word.load(Ordering::Relaxed)).min().unwrap_or(NEVER)
+        let words = self.shards.iter().map(|shard| shard.word.load(Ordering::Relaxed));
+        words.enumerate().map(|(shard, word)| self.with_grace(shard, word)).min().unwrap_or(NEVER)
+    }
+
+    fn with_grace(&self, shard: usize, word: u64) -> u64 {
+        if shard + 1 == self.count() || word == NEVER {
+            word
+        } else if cfg!(mutant = "what_has_an_owner_is_not_looked_after") {
+            NEVER
+        } else {
+            let seen = self.shards[shard].seen.load(Ordering::Relaxed);
+            word.max(seen).saturating_add(self.grace).min(NEVER - 1)
+        }
     }
 
     fn lock_sleep(&self) -> MutexGuard<'_, Rest> {

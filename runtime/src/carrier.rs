@@ -305,14 +305,14 @@ pub(crate) fn is_carriers(context: &Context) -> bool {
     ptr::eq(context.table(), &TABLE)
 }
 
-/// The number of a carrier's worker.
+/// A carrier's worker.
 ///
 /// # Safety
 ///
 /// The context is a carrier's.
-pub(crate) unsafe fn worker_of(context: &Context) -> usize {
+pub(crate) unsafe fn worker_of(context: &Context) -> &Worker {
     // SAFETY: by contract; K1.
-    unsafe { (*strand_of(context).worker).index }
+    unsafe { &*strand_of(context).worker }
 }
 
 /// Carriers whose waits one thread ends one after the other, with one cause. They are brought to their workers in pieces, so that
@@ -352,6 +352,8 @@ impl Going {
     #[inline(never)]
     pub(crate) fn go(&mut self) {
         let here = strand::get().map_or(ptr::null(), |here| here.worker);
+        let mut own = [NonNull::dangling(); Going::PIECE];
+        let mut owned = 0;
         let mut chain: Option<Chain<'_>> = None;
         for one in &self.some[..mem::take(&mut self.len)] {
             // SAFETY: the first `len` are written.
@@ -362,8 +364,8 @@ impl Going {
                 continue;
             }
             if this.strand.worker == here {
-                // SAFETY: settled by us.
-                unsafe { let_go_on(carrier) };
+                own[owned] = NonNull::from(&this.strand);
+                owned += 1;
                 continue;
             }
             match &mut chain {
@@ -379,6 +381,10 @@ impl Going {
         }
         if let Some(chain) = chain {
             chain.send();
+        }
+        // SAFETY: K1; we are on its thread, if there is one.
+        if let Some(worker) = unsafe { here.as_ref() } {
+            worker.make_all_ready(&own[..owned]);
         }
     }
 }

@@ -13,12 +13,14 @@
 //!
 //! # Who keeps the time
 //!
-//! | clock | of a carrier's wait, of a request | of a foreign thread's wait |
-//! |---|---|---|
-//! | moves by itself | the timer thread | that thread, which blocks no longer than that |
-//! | stands still between jumps | whoever moves it, before the move returns | the same |
+//! | clock | of a carrier's wait | of a request | of a foreign thread's wait |
+//! |---|---|---|---|
+//! | moves by itself | its worker (`worker/alarm.rs`), and the timer thread if that does not come to it | the timer thread | that thread, which blocks no longer than that |
+//! | stands still between jumps | whoever moves it, before the move returns | the same | the same |
 //!
-//! The timer thread is started with the first entry, and sleeps until the earliest is due, to the nanosecond as far as the system can; it is
+//! A carrier goes on where its worker is and nowhere else, so nobody can do it sooner than the worker, and nobody has what it takes nearer. The
+//! timer thread gives it [`GRACE`], and none to a runtime without threads of its own, whose workers are driven now and then. It
+//! is started with the first entry, and sleeps until the earliest is due, to the nanosecond as far as the system can; it is
 //! told when an earlier one is armed, not when one is disarmed: then it wakes at most once for all of a shard that are gone. A clock answers by [`Clock::subscribe`] which kind
 //! it is; on one that jumps there is no thread at all, so a test that moves its clock knows that what was due has been
 //! woken. If the system refuses the thread, who arms next before all others of a shard tries again, and meanwhile workers that have nothing to do
@@ -96,6 +98,10 @@ mod tests;
 
 /// How many entries are fired under one hold of a lock, so that those who arm and disarm are not kept waiting.
 const BATCH: usize = 128;
+/// How many of its own a worker fires at a time: what it can have in its cache when it goes on with them.
+const OWN_BATCH: usize = 16;
+/// How long a worker has for what is due on it, before the timer thread does it instead.
+const GRACE: Duration = Duration::from_micros(500);
 
 /// See the module head.
 pub(crate) struct Deadlines(Arc<Inner>);
@@ -104,6 +110,8 @@ struct Inner {
     clock: Arc<dyn Clock>,
     /// Whether the clock stands still between jumps, and calls [`Inner::fire_due`] at each.
     jumps: bool,
+    /// Workers fire what is in their shards.
+    by_workers: bool,
     /// The name of the timer thread.
     name: String,
     shards: Shards<Entry>,
@@ -138,8 +146,8 @@ enum Entry {
 unsafe impl Send for Entry {}
 
 impl Deadlines {
-    /// Nothing armed, on `clock`, for the runtime of that name with so many workers.
-    pub(crate) fn new(clock: Arc<dyn Clock>, runtime: &str, workers: usize) -> Deadlines {
+    /// Nothing armed, on `clock`, for the runtime of that name with so many workers, which have `threads` of their own or not.
+    pub(crate) fn new(clock: Arc<dyn Clock>, runtime: &str, workers: usize, threads: bool) -> Deadlines {
         Deadlines(Arc::new_cyclic(|inner| {
             let inner: Weak<Inner> = inner.clone();
             let subscription = clock.subscribe(Box::new(move |now| {
@@ -150,11 +158,14 @@ impl Deadlines {
             }));
             let jumps = subscription.is_some();
             let shards = if jumps { 1 } else { workers.clamp(1, alarms::MOST - 1) + 1 };
+            let by_workers = threads && !jumps;
+            let grace = if by_workers { GRACE } else { Duration::ZERO };
             Inner {
                 clock,
                 jumps,
+                by_workers,
                 name: format!("{runtime} timer"),
-                shards: Shards::new(shards, time::now()),
+                shards: Shards::new(shards, time::now(), grace),
                 thread: Mutex::new(Thread { handle: None, subscription }),
                 requests: AtomicUsize::new(0),
                 unattended: AtomicBool::new(false),
@@ -255,19 +266,52 @@ impl Deadlines {
         self.0.unattended.load(Ordering::Relaxed)
     }
 
-    /// A worker is about to sleep for `tick`: answers how long it may, if it must keep the time.
+    /// A worker, which has something armed if it says so, is about to sleep: fires what is due on it, and answers how long it may.
     #[inline]
-    pub(crate) fn before_sleep(&self, tick: Option<Duration>) -> Option<Duration> {
+    pub(crate) fn before_sleep(&self, worker: usize, armed: bool) -> Option<Duration> {
         // Whoever armed for a carrier of this worker did so on this very thread; who armed for a request wakes somebody.
-        if self.is_unattended() { self.keep_instead(tick) } else { tick }
+        if self.is_unattended() {
+            self.keep_instead()
+        } else if armed {
+            self.keep_own(worker)
+        } else {
+            None
+        }
     }
 
     #[cold]
-    fn keep_instead(&self, tick: Option<Duration>) -> Option<Duration> {
+    fn keep_own(&self, worker: usize) -> Option<Duration> {
+        let (shards, own) = (&self.0.shards, self.0.shard_of(worker));
+        if !shards.has_some(own) {
+            return None;
+        }
+        let now = self.now();
+        self.0.fire_own(own, now);
+        shards.left(own, now)
+    }
+
+    /// Whether anything of this worker's may be due now.
+    #[inline]
+    pub(crate) fn is_own_due(&self, worker: usize) -> bool {
+        let (shards, own) = (&self.0.shards, self.0.shard_of(worker));
+        shards.has_some(own) && shards.may_be_due(own, self.now())
+    }
+
+    /// Fires a batch of what is due on this worker, on its thread. Answers whether anything of its is still armed.
+    pub(crate) fn fire_own(&self, worker: usize) -> bool {
+        let (shards, own) = (&self.0.shards, self.0.shard_of(worker));
+        if !shards.has_some(own) {
+            return false;
+        }
+        self.0.fire_own(own, self.now());
+        shards.has_some(own)
+    }
+
+    #[cold]
+    fn keep_instead(&self) -> Option<Duration> {
         let now = self.now();
         self.fire_due(now);
-        let left = self.next().map(|at| at.saturating_duration_since(now));
-        left.into_iter().chain(tick).min()
+        self.next().map(|at| at.saturating_duration_since(now))
     }
 
     /// The end; see the module head. Idempotent.
@@ -341,11 +385,21 @@ impl Inner {
             Entry::Carrier(context, _) if others != 0 => {
                 // SAFETY: T2; the entry says that it is a carrier's.
                 let worker = unsafe { carrier::worker_of(context.as_ref()) };
-                if worker < others { worker } else { worker % others }
+                if self.by_workers {
+                    worker.note_alarm();
+                }
+                self.shard_of(worker.index)
             }
             // Nor is there another if the clock jumps.
             _ => others,
         }
+    }
+
+    /// Where that worker's carriers arm, if there is more than one.
+    #[inline]
+    fn shard_of(&self, worker: usize) -> usize {
+        let others = self.shards.count() - 1;
+        if worker < others { worker } else { worker % others }
     }
 
     fn arm(self: &Arc<Self>, at: Instant, entry: Entry, first_request: impl FnOnce()) -> Alarm {
@@ -363,7 +417,8 @@ impl Inner {
                 first_request();
             }
         };
-        let armed = match self.shards.insert(self.shard_for(&entry), at, entry, now, count) {
+        let shard = self.shard_for(&entry);
+        let armed = match self.shards.insert(shard, at, entry, now, count) {
             Ok(armed) => armed,
             Err(Refused::Due(entry)) => {
                 fire(entry);
@@ -380,7 +435,7 @@ impl Inner {
                 self.fire_due(now);
             }
         } else if armed.first {
-            self.attend(at);
+            self.attend(shard, at);
         }
         Alarm { at, number: armed.number, own: None }
     }
@@ -396,7 +451,7 @@ impl Inner {
 
     /// Sees to it that there is a timer thread, and that it does not sleep longer than until `at`.
     #[cold]
-    fn attend(self: &Arc<Self>, at: Instant) {
+    fn attend(self: &Arc<Self>, shard: usize, at: Instant) {
         let mut thread = self.lock_thread();
         if thread.handle.is_none() && !self.shards.is_closed() {
             match self.start() {
@@ -406,7 +461,7 @@ impl Inner {
             self.unattended.store(false, Ordering::Relaxed);
         }
         drop(thread);
-        self.shards.tell(at);
+        self.shards.tell(shard, at);
     }
 
     fn start(self: &Arc<Self>) -> io::Result<JoinHandle<()>> {
@@ -426,19 +481,30 @@ impl Inner {
     fn keep(&self) {
         wake_exactly();
         while self.shards.rest(|| self.now()) {
-            self.fire_due(self.now());
+            let now = self.now();
+            for shard in 0..self.shards.count() {
+                while self.shards.is_neglected(shard, now) && self.fire_some(shard, now, BATCH) {}
+            }
+        }
+    }
+
+    /// A batch of what is due on a worker, by that worker.
+    fn fire_own(&self, shard: usize, now: Instant) {
+        if self.shards.may_be_due(shard, now) {
+            self.shards.sees(shard, now);
+            self.fire_some(shard, now, OWN_BATCH);
         }
     }
 
     fn fire_due(&self, now: Instant) {
         for shard in 0..self.shards.count() {
-            while (self.jumps || self.shards.may_be_due(shard, now)) && self.fire_some(shard, now) {}
+            while (self.jumps || self.shards.may_be_due(shard, now)) && self.fire_some(shard, now, BATCH) {}
         }
     }
 
-    /// Fires a batch of what is due in a shard; false if nothing more is.
-    fn fire_some(&self, shard: usize, now: Instant) -> bool {
-        match self.shards.fire(shard, now, BATCH, &mut Due(self, Going::new(Cause::TimedOut))) {
+    /// Fires at most so many of what is due in a shard; false if nothing more is.
+    fn fire_some(&self, shard: usize, now: Instant, most: usize) -> bool {
+        match self.shards.fire(shard, now, most, &mut Due(self, Going::new(Cause::TimedOut))) {
             Fired::All => false,
             Fired::Some => true,
             Fired::But(entry) => {
@@ -479,7 +545,7 @@ impl Fire<Entry> for Due<'_> {
 
 /// The system may let a thread sleep on for some 50 µs, so that it can wake several at once; this one is to be woken when its time
 /// has come.
-fn wake_exactly() {
+pub(crate) fn wake_exactly() {
     #[cfg(all(target_os = "linux", not(any(loom, shuttle))))]
     // SAFETY: it changes how this thread sleeps, and nothing else. A system that refuses it wakes the thread later.
     unsafe {

@@ -54,7 +54,7 @@ use std::ptr::NonNull;
 use std::sync::PoisonError;
 use std::time::Instant;
 
-use forebear_context::clock::ManualClock;
+use forebear_context::clock::{ManualClock, deadline_after};
 use forebear_context::context::{Context, ForeignContext};
 use forebear_context::shim::atomic::{AtomicUsize, Ordering};
 use forebear_context::shim::{Arc, Mutex, MutexGuard, time};
@@ -359,9 +359,10 @@ pub(crate) unsafe fn wait(strand: &Strand, deadline: Option<Instant>) -> bool {
             if lacking.is_none() && crate::worker::settle_stuck(&seats, strand) {
                 continue;
             }
-            seats.iter().for_each(|seat| while seat.shared.slab.trim() {});
+            let quiet = seats.iter().filter_map(|seat| seat.worker().trim_if_quiet()).min();
+            let looks = quiet.and_then(|left| deadline_after(time::now(), left));
             // SAFETY: by contract.
-            let _ = unsafe { ForeignContext::block(context, deadline) };
+            let _ = unsafe { ForeignContext::block(context, deadline.into_iter().chain(looks).min()) };
         }
     } else {
         request_pool::unstick();

@@ -300,6 +300,11 @@ impl Ready {
         self.best().0
     }
 
+    /// How many that were woken have been taken.
+    pub(crate) fn picks(&self) -> u64 {
+        self.picks
+    }
+
     /// Counts a start of something unstarted, which moves the yielders forward.
     #[inline(always)]
     pub(crate) fn count_start(&mut self) {

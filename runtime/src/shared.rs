@@ -116,7 +116,12 @@ impl Shared {
     /// The record of a runtime whose threads have yet to be started.
     pub(crate) fn new(settings: Settings) -> Arc<Shared> {
         let shared = Arc::new(Shared {
-            deadlines: Deadlines::new(settings.clock, &settings.name, settings.workers),
+            deadlines: Deadlines::new(
+                settings.clock,
+                &settings.name,
+                settings.workers,
+                settings.driven.is_none(),
+            ),
             name: settings.name,
             ending: Ending::new(if settings.driven.is_some() { 0 } else { settings.workers }),
             born: Generation::now(),
@@ -337,7 +342,8 @@ impl Supply for Shared {
     }
 
     fn before_sleep(&self, worker: usize) -> Option<Duration> {
-        self.deadlines.before_sleep(self.workers()[worker].before_sleep())
+        let worker = &self.workers()[worker];
+        worker.keep_time(worker.before_sleep())
     }
 
     fn may_stop(&self, worker: usize) -> bool {

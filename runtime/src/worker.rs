@@ -47,11 +47,13 @@ use forebear_context::shim::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering
 use forebear_context::shim::{Arc, Mutex, MutexGuard};
 use forebear_pool::{Mailbox, WorkerState};
 
+mod alarm;
 mod carriers;
 mod driven;
 mod marks;
 mod patience;
 mod publish;
+mod quiet;
 mod steal;
 mod suspend;
 mod unwinding;
@@ -59,10 +61,12 @@ mod unwinding;
 use self::carriers::Listed;
 pub(crate) use self::driven::{Driver, settle_stuck};
 use self::patience::Patience;
+use self::quiet::Quiet;
 pub(crate) use self::unwinding::is_unwinding;
 
 use crate::attention::{Attention, DRIVEN, HUNGRY, RAISED};
 use crate::carrier::Carrier;
+use crate::deadlines::wake_exactly;
 use crate::header::Header;
 use crate::home::{self, Home};
 use crate::kin;
@@ -189,6 +193,9 @@ pub(crate) struct Worker {
     /// Times that it found nothing to do and was about to sleep.
     pub sleeps: Counter,
     patience: Patience,
+    quiet: Quiet,
+    /// See `worker/alarm.rs`.
+    alarm: Cell<u32>,
     /// Claimed in spreading a cancel; for the loop to end.
     aside: UnsafeCell<Vec<NonNull<Header>>>,
     /// Cancelled requests that have started here and are not over.
@@ -241,6 +248,8 @@ impl Worker {
             steals: Counter::default(),
             sleeps: Counter::default(),
             patience: Patience::default(),
+            quiet: Quiet::default(),
+            alarm: Cell::new(0),
             aside: UnsafeCell::default(),
             marked: Cell::new(0),
             left_unwinding: Cell::new(0),
@@ -302,6 +311,7 @@ impl Worker {
     /// The body of the worker's thread: enters carriers until one says that all is over.
     pub(crate) fn drive(&self, engine: &forebear_pool::Worker<Shared>) {
         self.engine.store(ptr::from_ref(engine).cast_mut(), Ordering::Relaxed);
+        wake_exactly();
         let Some(first) = self.first.take() else { unreachable!("taken when the runtime was built") };
         self.busy_carriers.set(1);
         let mut next = Some(Carrier::build(first, self));
@@ -426,6 +436,9 @@ impl Worker {
             }
             let Best { key: best, victim, next } = best;
             if best == NO_KEY {
+                if self.fire_before_idling() {
+                    continue;
+                }
                 let strand = self.ready().pop(true)?;
                 return Some(self.resume(strand));
             }

@@ -12,14 +12,14 @@ use forebear_context::shim::atomic::AtomicU64;
 
 use super::*;
 use crate::alarms::Sleep;
-use crate::attention::LIMITS;
+use crate::attention::{LIMITS, OLDER};
 use crate::{Request, Runtime, foreign, spawn};
 
 const HOUR: Duration = Duration::from_secs(3600);
 const TICK: Duration = Duration::from_millis(1);
 
 fn on(clock: impl Clock + 'static) -> Deadlines {
-    Deadlines::new(Arc::new(clock), "test", 2)
+    Deadlines::new(Arc::new(clock), "test", 2, false)
 }
 
 /// Waits for other threads. What never comes is a failure and not a hang.
@@ -505,6 +505,31 @@ fn without_a_timer_thread_idle_workers_keep_the_time() {
         assert_eq!(wait(ticks).take().unwrap(), (Cause::TimedOut, true));
     });
     assert!(!shared.deadlines.0.unattended.load(Ordering::Relaxed));
+}
+
+#[test]
+fn code_without_a_scheduling_point_is_told_that_an_older_sleeper_is_due() {
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let shared = runtime.shared().clone();
+    let told = |ticks| {
+        let at = shared.deadlines.now() + TICK * ticks;
+        let here = shared.clone();
+        let sleeper = runtime.spawn(move || wait_until(&here.deadlines, Some(at), to_nobody));
+        eventually(|| armed(&shared.deadlines) == 1 || sleeper.is_done());
+        let here = shared.clone();
+        // Not on the stack of this thread.
+        let busy = Request::builder().on(&runtime).own_stack().spawn(move || {
+            // Held up until then, it proves nothing.
+            (here.deadlines.now() < at).then(|| {
+                eventually(|| here.workers()[0].post.attention.get() & OLDER != 0);
+                here.deadlines.now() >= at
+            })
+        });
+        let told = busy.take().unwrap();
+        assert_eq!(sleeper.take().unwrap(), Cause::TimedOut);
+        told
+    };
+    assert_eq!([20, 200, 2000].into_iter().find_map(told), Some(true));
 }
 
 #[test]

@@ -4,9 +4,18 @@
 //! 6.13) a guard does not split the mapping, so a million guarded stacks take a few dozen mappings; elsewhere guards are
 //! made by `mprotect`, which costs two mappings each, and the number is capped below the kernel's limit.
 //!
+//! # Trimming
+//!
+//! What lies free is **warm**: its memory is there still, and it is handed out first. To *trim* it is to give that memory back to the
+//! system, which makes it **bare**. That costs a call for each run of neighbours, and each call interrupts all processors that the
+//! process runs on, microseconds. So it is done by who has nothing to do, after a while of quiet (`worker/quiet.rs`), when most of what ends
+//! together has ended, and most neighbours with it; sorted first, so that there are runs; and in pieces of a hundred microseconds or two, so that
+//! whatever comes meanwhile does not wait for a million of them. No slot is trimmed twice without having been handed out in
+//! between.
+//!
 //! # Invariants
 //!
-//! * **S1** A slot is in exactly one place: handed out, in one of the two free lists, or with whoever trims it. The lock of the
+//! * **S1** A slot is in exactly one place: handed out, in one of the lists of its pool, or with who trims it. The lock of the
 //!   pool guards its lists and its growth.
 //! * **S2** A slot's memory is readable and writable above its guard from the first time it is handed out until the
 //!   slab is dropped, which its owner does only when no stack is in use any more.
@@ -28,10 +37,10 @@ const GUARD_INSTALL: libc::c_int = 102;
 const PROTECTED_LIMIT: usize = 30_000;
 const FIRST_CHUNK: usize = 16 << 20;
 const LARGEST_CHUNK: usize = 1 << 30;
-/// Fewer free slots than this keep their memory: it will be wanted again.
+/// Fewer warm slots than this stay so: their memory will be wanted again.
 const TRIM_ABOVE: usize = 256;
-/// So many are trimmed at a time: a fraction of a millisecond, for whoever does it has to look for work in between.
-const TRIM_AT_ONCE: usize = 2_048;
+/// So many slots are trimmed in a piece, at most.
+const PIECE: usize = 1_024;
 
 /// One slot, handed out.
 #[derive(Debug)]
@@ -69,10 +78,12 @@ struct Pool {
     chunks: Vec<Chunk>,
     /// Never handed out yet: the rest of the newest chunk.
     fresh: std::ops::Range<usize>,
-    /// Handed out before, guard in place, and empty.
+    /// Handed out before, guard in place, and warm: the last that was given back is handed out first.
     free: Vec<Slot>,
-    /// As `free`, with what was in them, which will be wanted first.
-    used: Vec<Slot>,
+    /// The same, by their addresses; to be trimmed from the end.
+    sorted: Vec<Slot>,
+    /// Bare. The lowest last, as good as always, so that it is handed out first.
+    bare: Vec<Slot>,
     next_chunk: usize,
     /// How many slots have been cut.
     cut: usize,
@@ -120,8 +131,8 @@ pub(crate) struct Slab {
     showing: Mutex<()>,
     /// Slots handed out, all classes together.
     live: AtomicUsize,
-    /// About how many free slots have something in them.
-    untrimmed: AtomicUsize,
+    /// Slots that lie free and are warm. Changed under the lock of their pool.
+    warm: AtomicUsize,
     limit: usize,
     guarding: Guarding,
 }
@@ -137,7 +148,7 @@ impl Slab {
             shown: AtomicUsize::new(0),
             showing: Mutex::new(()),
             live: AtomicUsize::new(0),
-            untrimmed: AtomicUsize::new(0),
+            warm: AtomicUsize::new(0),
             limit,
             guarding,
         }
@@ -169,12 +180,11 @@ impl Slab {
 
     fn cut(&self, class: Class) -> io::Result<Slot> {
         let mut pool = self.pools[usize::from(class)].lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(slot) = pool.used.pop() {
-            drop(pool);
-            self.untrimmed.fetch_sub(1, Relaxed);
+        if let Some(slot) = pool.free.pop().or_else(|| pool.sorted.pop()) {
+            self.warm.fetch_sub(1, Relaxed);
             return Ok(slot);
         }
-        if let Some(slot) = pool.free.pop() {
+        if let Some(slot) = pool.bare.pop() {
             return Ok(slot);
         }
         let size = SLOTS[usize::from(class)];
@@ -227,62 +237,72 @@ impl Slab {
         }
     }
 
-    /// Takes back slots whose frames are dead. Their memory stays for now; see [`trim`](Self::trim).
+    /// Takes back slots whose frames are dead. Their memory stays for now; see [`trim_some`](Self::trim_some).
     pub(crate) fn give_back(&self, slots: impl IntoIterator<Item = Slot>) {
         let mut slots = slots.into_iter().peekable();
         while let Some(class) = slots.peek().map(Slot::class) {
             let mut pool = self.pools[usize::from(class)].lock().unwrap_or_else(PoisonError::into_inner);
-            let before = pool.used.len();
-            pool.used.extend(std::iter::from_fn(|| slots.next_if(|slot| slot.class == class)));
-            let count = pool.used.len() - before;
-            // Under the lock: who takes one of them counts it down.
-            self.untrimmed.fetch_add(count, Relaxed);
+            let before = pool.free.len();
+            pool.free.extend(std::iter::from_fn(|| slots.next_if(|slot| slot.class == class)));
+            let count = pool.free.len() - before;
+            self.warm.fetch_add(count, Relaxed);
             self.live.fetch_sub(count, Relaxed);
         }
     }
 
-    /// Gives the memory of slots that lie free back to the system, neighbours in one call, if there are many of them: some at a
-    /// time, and the answer is whether there are more. For a worker that has nothing to do.
-    pub(crate) fn trim(&self) -> bool {
-        if self.untrimmed.load(Relaxed) < TRIM_ABOVE {
-            return false;
-        }
-        self.trim_some();
-        self.untrimmed.load(Relaxed) >= TRIM_ABOVE
+    /// Whether so many slots lie free that their memory is to be given back.
+    #[inline]
+    pub(crate) fn is_to_be_trimmed(&self) -> bool {
+        self.warm.load(Relaxed) >= TRIM_ABOVE
     }
 
-    /// The same until all is given back, however few there are.
+    /// Trims all there is.
     pub(crate) fn trim_all(&self) {
-        while self.trim_some() {}
+        while self.warm.load(Relaxed) != 0 && self.trim_some(usize::MAX) {}
     }
 
-    /// False: there are none.
-    fn trim_some(&self) -> bool {
-        let mut any = false;
-        for (class, pool) in self.pools.iter().enumerate() {
-            let mut some = {
-                let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
-                let keeps = pool.used.len().saturating_sub(TRIM_AT_ONCE);
-                let some = pool.used.split_off(keeps);
-                if keeps == 0 {
-                    // A crowd once is no reason to keep room for it.
-                    pool.used.shrink_to(TRIM_AT_ONCE);
-                }
-                self.untrimmed.fetch_sub(some.len(), Relaxed);
-                some
-            };
-            any |= !some.is_empty();
-            // Lowest address last, so that it is handed out first.
-            some.sort_unstable_by_key(|slot| std::cmp::Reverse(slot.low));
-            let size = SLOTS[class];
-            for run in some.chunk_by(|a, b| a.low - b.low == size) {
-                let low = run[run.len() - 1].low;
-                // SAFETY: S1: the slots are ours while they are not in a list. Guards survive this call.
-                unsafe { libc::madvise(low as *mut _, run.len() * size, libc::MADV_DONTNEED) };
+    /// Trims a piece, by so many calls of the system at most. False: there was nothing to trim.
+    pub(crate) fn trim_some(&self, calls: usize) -> bool {
+        (0..self.pools.len()).any(|class| self.trim_class(class, calls))
+    }
+
+    fn trim_class(&self, class: usize, calls: usize) -> bool {
+        let lock = || self.pools[class].lock().unwrap_or_else(PoisonError::into_inner);
+        let size = SLOTS[class];
+        let mut pool = lock();
+        if pool.sorted.is_empty() {
+            let mut free = std::mem::take(&mut pool.free);
+            if free.is_empty() {
+                return false;
             }
-            pool.lock().unwrap_or_else(PoisonError::into_inner).free.append(&mut some);
+            self.warm.fetch_sub(free.len(), Relaxed);
+            drop(pool);
+            free.sort_unstable_by_key(|slot| slot.low);
+            pool = lock();
+            self.warm.fetch_add(free.len(), Relaxed);
+            free.append(&mut pool.sorted);
+            pool.sorted = free;
         }
-        any
+        let at = pool.sorted.len().saturating_sub(PIECE);
+        let mut piece = pool.sorted.split_off(at);
+        self.warm.fetch_sub(piece.len(), Relaxed);
+        if pool.sorted.is_empty() {
+            // A crowd once is no reason to keep room for it.
+            pool.sorted = Vec::new();
+        }
+        drop(pool);
+        let mut left = piece.len();
+        for run in piece.chunk_by(|a, b| a.low + size == b.low).rev().take(calls) {
+            // SAFETY: S1: the slots are ours while they are in no list. Guards survive this call.
+            unsafe { libc::madvise(run[0].low as *mut _, run.len() * size, libc::MADV_DONTNEED) };
+            left -= run.len();
+        }
+        let trimmed = piece.split_off(left);
+        let mut pool = lock();
+        self.warm.fetch_add(left, Relaxed);
+        pool.sorted.append(&mut piece);
+        pool.bare.extend(trimmed.into_iter().rev());
+        true
     }
 }
 
@@ -348,7 +368,8 @@ impl Slab {
         for pool in &self.pools {
             let mut pool = pool.lock().unwrap_or_else(PoisonError::into_inner);
             pool.free.clear();
-            pool.used.clear();
+            pool.sorted.clear();
+            pool.bare.clear();
             pool.fresh = 0..0;
             for chunk in pool.chunks.drain(..) {
                 // SAFETY: S2, and no stack is in use.
@@ -432,7 +453,9 @@ mod tests {
             unsafe { ((slot.top() - 8) as *mut u64).write(7) };
         }
         slab.give_back(slots);
-        assert!(!slab.trim(), "all at once");
+        while slab.is_to_be_trimmed() {
+            assert!(slab.trim_some(usize::MAX));
+        }
         for _ in 0..TRIM_ABOVE {
             let slot = slab.take(0).unwrap();
             // SAFETY: S2.
@@ -443,7 +466,7 @@ mod tests {
 
     #[test]
     fn a_crowd_is_trimmed_piece_by_piece_and_what_has_just_been_used_is_handed_out_first() {
-        const CROWD: usize = 3 * TRIM_AT_ONCE + TRIM_ABOVE / 2;
+        const CROWD: usize = 3 * PIECE + TRIM_ABOVE / 2;
         let slab = Slab::new(2 * CROWD);
         let slots: Vec<_> = (0..CROWD).map(|_| slab.take(0).unwrap()).collect();
         let write = |slot: &Slot| {
@@ -454,8 +477,11 @@ mod tests {
         let read = |slot: &Slot| unsafe { ((slot.top() - 8) as *const u64).read() };
         slots.iter().for_each(write);
         slab.give_back(slots);
-        assert!(slab.trim() && slab.trim(), "it does not take all at once");
-        assert!(!slab.trim() && !slab.trim(), "too few are left to be worth it");
+        for _ in 0..3 {
+            assert!(slab.is_to_be_trimmed(), "it does not take all at once");
+            assert!(slab.trim_some(usize::MAX));
+        }
+        assert!(!slab.is_to_be_trimmed(), "too few are left to be worth it");
         let again: Vec<_> = (0..CROWD).map(|_| slab.take(0).unwrap()).collect();
         let (used, empty) = again.split_at(TRIM_ABOVE / 2);
         assert!(used.iter().all(|slot| read(slot) == 7));
@@ -464,6 +490,33 @@ mod tests {
         slab.give_back(again);
         slab.trim_all();
         assert!((0..CROWD).all(|_| read(&slab.take(0).unwrap()) == 0));
+    }
+
+    #[test]
+    fn a_piece_ends_after_so_many_calls_and_what_is_left_is_warm() {
+        let slab = Slab::new(1000);
+        let slots: Vec<_> = (0..2 * TRIM_ABOVE).map(|_| slab.take(0).unwrap()).collect();
+        for slot in &slots {
+            // SAFETY: S2.
+            unsafe { ((slot.top() - 8) as *mut u64).write(7) };
+        }
+        // None has a neighbour.
+        let (even, odd): (Vec<_>, Vec<_>) =
+            slots.into_iter().partition(|slot| (slot.low / SLOTS[0]).is_multiple_of(2));
+        slab.give_back(even);
+        assert!(slab.is_to_be_trimmed());
+        assert!(slab.trim_some(10));
+        assert!(!slab.is_to_be_trimmed(), "ten are bare");
+        let again: Vec<_> = (0..TRIM_ABOVE).map(|_| slab.take(0).unwrap()).collect();
+        // SAFETY: S2.
+        let warm = |slot: &&Slot| unsafe { ((slot.top() - 8) as *const u64).read() } == 7;
+        assert_eq!(again.iter().filter(warm).count(), TRIM_ABOVE - 10);
+        assert!(again[..TRIM_ABOVE - 10].iter().all(|slot| warm(&slot)), "they are handed out first");
+        slab.give_back(again.into_iter().chain(odd));
+        slab.trim_all();
+        assert!(!slab.trim_some(1), "all are bare, and none is trimmed twice");
+        assert_eq!(slab.live(), 0);
+        assert!(slab.take(0).is_ok());
     }
 
     #[test]

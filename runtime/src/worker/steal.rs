@@ -84,12 +84,8 @@ impl Worker {
         self.sleeps.count();
         self.note_private();
         self.ready().trim();
-        let tick = match self.shared().slab.trim() {
-            // Something may have come meanwhile.
-            true => Some(Duration::ZERO),
-            false => self.patience.left().or_else(|| self.say_hungry().then(|| self.patience.tick())),
-        };
-        self.before_sleep_in(tick)
+        let tick = self.patience.left().or_else(|| self.say_hungry().then(|| self.patience.tick()));
+        self.before_sleep_in(self.trim_if_quiet().into_iter().chain(tick).min())
     }
 
     /// How long to sleep at most, for what nobody tells.
@@ -122,7 +118,9 @@ impl Worker {
         let pooled = self.driver.as_ref().is_some_and(|driver| driver.has_ready());
         let yielded = if self.ready().len() == 0 && !pooled { NO_KEY } else { 0 };
         let notice = if self.post.attention.get() & NOTICE == 0 { NO_KEY } else { 0 };
+        let alarm = if self.is_alarm_due() { 0 } else { NO_KEY };
         mail.min(yielded)
+            .min(alarm)
             .min(notice)
             .min(self.list.key())
             .min(self.post.shelf.key())

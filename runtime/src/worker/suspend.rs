@@ -44,12 +44,28 @@ impl Worker {
         self.ready().push(strand);
         // SAFETY: K3.
         let key = unsafe { strand.as_ref() }.urgency.load(Ordering::Relaxed);
+        self.tell_of(key);
+    }
+
+    /// Strands of this worker may go on, the earliest first. On the worker's thread.
+    pub(crate) fn make_all_ready(&self, strands: &[NonNull<Strand>]) {
+        let Some((latest, before)) = strands.split_last() else { return };
+        // SAFETY: K3.
+        let keys = strands.iter().map(|strand| unsafe { strand.as_ref() }.urgency.load(Ordering::Relaxed));
+        let key = keys.min().unwrap_or(NO_KEY);
+        self.ready().push_arrived(*latest, before.iter().rev().copied());
+        self.tell_of(key);
+    }
+
+    /// Something of that key has become ready here.
+    fn tell_of(&self, key: u64) {
         if key < self.running.get() {
             self.post.attention.raise(OLDER);
         }
     }
 
     pub(super) fn collect_mail(&self) {
+        self.look_at_time();
         if !self.post.mailbox.is_empty() {
             self.collect_mail_now();
         }
@@ -241,7 +257,7 @@ impl Worker {
             || {
                 request_pool::unstick();
                 let tick = self.before_sleep_in((!alone).then(|| self.patience.tick()));
-                shared.deadlines.before_sleep(tick)
+                self.keep_time(tick)
             },
             || {
                 self.collect_mail();

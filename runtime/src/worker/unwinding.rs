@@ -77,7 +77,7 @@ impl Worker {
     /// Blocks the thread until the strand may go on. Nothing else of this worker has begun.
     fn block(&self, strand: &Strand) -> Option<NonNull<Carrier>> {
         self.engine().wait_for_wake(
-            || self.shared().deadlines.before_sleep(self.before_sleep_in(None)),
+            || self.keep_time(self.before_sleep_in(None)),
             || {
                 self.collect_mail();
                 if self.post.attention.get() & (RAISED | NOTICE) != 0 {

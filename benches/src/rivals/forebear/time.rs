@@ -69,6 +69,6 @@ pub(super) fn sleepers(n: u64, spread_ms: u64) -> Run {
         })
     };
     let requests: Vec<Request<u64>> = due.iter().map(|due| sleeper(*due)).collect();
-    let late = requests.into_iter().map(taken).collect();
+    let late = requests.into_iter().rev().map(taken).collect();
     work::late(&due, late)
 }

@@ -69,7 +69,7 @@ pub(super) async fn sleepers(n: u64, spread_ms: u64) -> Run {
     };
     let tasks: Vec<_> = due.iter().map(|due| spawn(sleeper(*due))).collect();
     let mut late = Vec::with_capacity(tasks.len());
-    for task in tasks {
+    for task in tasks.into_iter().rev() {
         late.push(task.await);
     }
     work::late(&due, late)

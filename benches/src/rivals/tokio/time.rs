@@ -74,7 +74,7 @@ impl Tokio {
             };
             let tasks: Vec<_> = due.iter().map(|due| spawn(sleeper(*due))).collect();
             let mut late = Vec::with_capacity(tasks.len());
-            for task in tasks {
+            for task in tasks.into_iter().rev() {
                 late.push(task.await.expect("a task panicked"));
             }
             work::late(&due, late)

@@ -1,0 +1,60 @@
+//! When a worker gives the memory of free stacks back to the system: when all has been quiet for a while.
+//!
+//! What ends is often followed by more that ends, or by something that wants a stack again; and giving back interrupts the other
+//! processors too ([`crate::stack::slab`]). A worker whose next task comes in ten microseconds must not spend a hundred on that. So a
+//! worker that has nothing to do sleeps for [`QUIET`] first, and then goes on in pieces, looking for work after each. Where it never gets as
+//! quiet as that, one piece now and then keeps what a peak has left from staying for ever.
+//!
+//! Nothing is read from the clock while few stacks lie free, and nobody who sleeps is woken for this.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use forebear_context::shim::time;
+
+use super::Worker;
+
+/// Since when this worker has had nothing to do, and when it last gave something back.
+#[derive(Default)]
+pub(super) struct Quiet {
+    since: Cell<Option<Instant>>,
+    last: Cell<Option<Instant>>,
+    /// How much it had done by then.
+    done: Cell<u64>,
+}
+
+/// After so long nothing is expected to come soon.
+const QUIET: Duration = Duration::from_millis(2);
+/// However busy it is, it gives something back after so long.
+const NOW_AND_THEN: Duration = Duration::from_millis(50);
+/// Calls of the system in a piece.
+const CALLS: usize = 32;
+
+impl Worker {
+    /// The worker has nothing to do: gives back a piece, if it is time to. Answers after how long it is to be asked again, if there is
+    /// more.
+    #[inline]
+    pub(crate) fn trim_if_quiet(&self) -> Option<Duration> {
+        if self.shared().slab.is_to_be_trimmed() { self.trim_by_the_clock() } else { None }
+    }
+
+    #[cold]
+    fn trim_by_the_clock(&self) -> Option<Duration> {
+        let (quiet, slab, now) = (&self.quiet, &self.shared().slab, time::now());
+        let done = self.started.get() + self.ready().picks();
+        let since = match quiet.since.get() {
+            Some(since) if quiet.done.get() == done => since,
+            _ => now,
+        };
+        quiet.since.set(Some(since));
+        quiet.done.set(done);
+        let last = quiet.last.get().unwrap_or(now);
+        quiet.last.set(Some(last));
+        let left = QUIET.saturating_sub(now - since);
+        if left.is_zero() || now - last >= NOW_AND_THEN {
+            slab.trim_some(CALLS);
+            quiet.last.set(Some(now));
+        }
+        slab.is_to_be_trimmed().then_some(left)
+    }
+}
