@@ -87,7 +87,7 @@ pub(crate) enum Next {
     Start(NonNull<Header>),
     /// Go on with this strand, which is no longer ready.
     Resume(NonNull<Strand>),
-    /// End this request as cancelled: it is claimed unstarted, and the runner's link is the taker's.
+    /// End this one, which was put aside and is the taker's.
     End(NonNull<Header>),
 }
 
@@ -189,7 +189,7 @@ pub(crate) struct Worker {
     /// Times that it found nothing to do and was about to sleep.
     pub sleeps: Counter,
     patience: Patience,
-    /// Claimed in spreading a cancel; for the loop to end.
+    /// What others may not end, since user code may run then; for the loop.
     aside: UnsafeCell<Vec<NonNull<Header>>>,
     /// Cancelled requests that have started here and are not over.
     marked: Cell<usize>,
