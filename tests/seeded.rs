@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use forebear::time::ManualClock;
+use forebear::time::{ManualClock, sleep};
 use forebear::{
     BuildError, Request, RequestPool, Runtime, State, WaitError, join, scope, shield, spawn, try_spawn,
     yield_now,
@@ -236,6 +236,25 @@ fn a_wait_that_nothing_can_end_is_told_with_every_seed() {
             [a, b].map(|one| *one.submit().wait().unwrap())
         });
         assert!(told[0] != told[1], "seed {seed}: one of them is told: {told:?}");
+    }
+}
+
+#[test]
+fn who_waits_for_what_sleeps_for_ever_is_told_with_every_seed() {
+    let _dog = Watchdog::new("");
+    for seed in 0..20 {
+        let runtime = seeded(seed);
+        let sleeper = runtime
+            .enter(|| Request::builder().name("sleeper").own_stack().build(|| sleep(Duration::MAX).is_err()));
+        let target = sleeper.clone();
+        let told = runtime.enter(|| Request::builder().name("waiter").build(move || target.wait().err()));
+        let Some(WaitError::CircularWait(cycle)) = told.take().unwrap() else {
+            panic!("seed {seed}: not told")
+        };
+        assert!(cycle.names().any(|name| name == "sleeper"), "seed {seed}: {cycle:?}");
+        // It sleeps on, and a cancel ends it.
+        sleeper.cancel();
+        assert!(matches!(sleeper.wait(), Err(WaitError::TargetCancelled(_))), "seed {seed}");
     }
 }
 

@@ -3,10 +3,11 @@
 mod support;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use forebear::time::sleep;
 use forebear::{
     CancelReason, Request, RequestPool, Runtime, State, WaitError, join, no_suspend, scope, shield, spawn,
     try_spawn, yield_now,
@@ -294,6 +295,26 @@ fn a_job_that_waits_for_who_waits_for_its_scope_is_told() {
     });
     let Some(WaitError::CircularWait(cycle)) = outer.take().unwrap() else { panic!("it was not told") };
     assert!(cycle.names().any(|name| name == "outer"), "{cycle}");
+}
+
+/// Not so a sleep for ever: a thread that has never used the runtime may still cancel it.
+#[test]
+fn who_waits_for_what_sleeps_for_ever_waits_until_another_thread_cancels_it() {
+    let _dog = Watchdog::new("");
+    let runtime = synchronous();
+    let sleeper = runtime.spawn(|| sleep(Duration::MAX).is_err());
+    let (asked, ask) = mpsc::channel();
+    std::thread::scope(|threads| {
+        let target = sleeper.clone();
+        threads.spawn(move || {
+            ask.recv().unwrap();
+            target.cancel()
+        });
+        // Now the waiter stands there, or is about to.
+        asked.send(()).unwrap();
+        let told = runtime.run(|| sleeper.watch());
+        assert!(matches!(told, Err(WaitError::TargetCancelled(_))), "{told:?}");
+    });
 }
 
 #[test]

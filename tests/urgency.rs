@@ -6,9 +6,10 @@ mod support;
 
 use std::sync::{Arc, Mutex};
 
-use forebear::{AnyRequest, Cancellation, Priority, Request, RequestPool, State, spawn, yield_now};
+use forebear::channel::bounded;
+use forebear::{AnyRequest, Cancellation, Priority, Request, RequestPool, Runtime, State, spawn, yield_now};
 use support::order::{Gate, Log, on_one, root};
-use support::{Flag, Watchdog, hold_thread_until, hold_workers, on_each, until};
+use support::{Count, Flag, Watchdog, hold_thread_until, hold_workers, on_each, until};
 
 // ---- yielding ------------------------------------------------------------------------------------------------------------------
 
@@ -122,7 +123,119 @@ fn those_that_poll_do_not_starve_one_that_was_woken() {
     });
 }
 
+/// Counted in yields: each that begins joins those that poll until all have begun. Whether they are roots, each younger than all that
+/// poll, or children of one root, which are as old.
+#[test]
+fn how_many_poll_does_not_say_how_long_what_is_unstarted_waits() {
+    const MANY: usize = 2_000;
+    // So many yields at the most go before one that begins.
+    const TURNS: usize = 64;
+    for children in [false, true] {
+        on_one(|runtime, _| {
+            let (begun, turns) = (Count::new(), Count::new());
+            let poll = || {
+                let (begun, turns) = (begun.clone(), turns.clone());
+                move || {
+                    begun.up();
+                    while begun.get() < MANY {
+                        turns.up();
+                        yield_now().unwrap();
+                    }
+                }
+            };
+            let held = hold_workers(runtime);
+            if children {
+                let all: Vec<_> = (0..MANY).map(|_| poll()).collect();
+                let parent = root(runtime).spawn(move || {
+                    let polling: Vec<_> = all.into_iter().map(spawn).collect();
+                    // Not by a wait, which would run one after the other on this stack.
+                    while polling.iter().any(|one| !one.is_done()) {
+                        yield_now().unwrap();
+                    }
+                });
+                held.release();
+                parent.wait().unwrap();
+            } else {
+                let polling: Vec<_> = (0..MANY).map(|_| root(runtime).spawn(poll())).collect();
+                held.release();
+                polling.iter().for_each(|one| one.wait().copied().unwrap());
+            }
+            // The parent polls, too; and each that has seen the last begin yields no more.
+            assert!(turns.get() <= (TURNS + 2) * MANY, "{} yields for {MANY} that begin", turns.get());
+        });
+    }
+}
+
+/// The maker yields behind its child, which another runs on its own stack: no start is counted. The others keep the worker busy with
+/// what is woken for as long as the maker does not go on.
+#[test]
+fn a_yield_ends_though_what_was_unstarted_has_begun_elsewhere_and_others_are_woken_again_and_again() {
+    const MANY: usize = 10_000;
+    on_one(|runtime, _| {
+        let turns = root(runtime)
+            .spawn(|| {
+                let (back, turns) = (Flag::new(), Count::new());
+                let (ball, hit) = (bounded::<()>(1), bounded::<()>(1));
+                let (give, given) = bounded::<Request<()>>(1);
+                let first = {
+                    let (back, turns, ball, hit) = (back.clone(), turns.clone(), ball.0, hit.1);
+                    Request::builder().own_stack().spawn(move || {
+                        given.recv().unwrap().wait().unwrap();
+                        while !back.is_up() && turns.up() < MANY {
+                            ball.send(()).unwrap();
+                            hit.recv().unwrap();
+                        }
+                    })
+                };
+                let second = {
+                    let (ball, hit) = (ball.1, hit.0);
+                    Request::builder().own_stack().spawn(move || {
+                        while ball.recv().is_ok() {
+                            hit.send(()).unwrap();
+                        }
+                    })
+                };
+                while [&first, &second].iter().any(|player| player.state() != State::Suspended) {
+                    yield_now().unwrap();
+                }
+                let child = spawn(|| ());
+                give.send(child).unwrap();
+                yield_now().unwrap();
+                back.raise();
+                first.wait().unwrap();
+                second.wait().unwrap();
+                turns.get()
+            })
+            .take()
+            .unwrap();
+        assert!(turns < MANY / 10, "{turns} went before it");
+    });
+}
+
 // ---- urgency ---------------------------------------------------------------------------------------------------------------------
+
+/// A root that waits for `target`, and then notes its name.
+fn waits(
+    runtime: &Runtime,
+    log: &Log,
+    priority: Priority,
+    name: &'static str,
+    target: &AnyRequest,
+) -> Request<()> {
+    let (log, target) = (log.clone(), target.clone());
+    root(runtime).priority(priority).spawn(move || {
+        target.wait().unwrap();
+        log.note(name);
+    })
+}
+
+/// Three as urgent as most, which note that they are others.
+fn others(runtime: &Runtime, log: &Log) -> [Request<()>; 3] {
+    [(); 3].map(|()| {
+        let log = log.clone();
+        root(runtime).spawn(move || log.note("other"))
+    })
+}
 
 #[test]
 fn a_waiters_urgency_reaches_an_unstarted_target() {
@@ -134,13 +247,7 @@ fn a_waiters_urgency_reaches_an_unstarted_target() {
         };
         let target = root(runtime).priority(Priority::BACKGROUND).spawn(note("target"));
         let others: Vec<_> = (0..3).map(|_| root(runtime).spawn(note("other"))).collect();
-        let waiter = {
-            let (log, target) = (log.clone(), target.clone());
-            root(runtime).priority(Priority::URGENT).spawn(move || {
-                target.wait().unwrap();
-                log.note("waiter");
-            })
-        };
+        let waiter = waits(runtime, &log, Priority::URGENT, "waiter", &target.any());
         held.release();
         waiter.wait().unwrap();
         for other in &others {
@@ -154,29 +261,12 @@ fn a_waiters_urgency_reaches_an_unstarted_target() {
 fn a_waiters_urgency_reaches_a_started_target_when_it_is_woken() {
     on_one(|runtime, log| {
         let gate = Gate::new(runtime);
-        let target = {
-            let (log, gate) = (log.clone(), gate.request.any());
-            root(runtime).priority(Priority::BACKGROUND).spawn(move || {
-                gate.wait().unwrap();
-                log.note("target");
-            })
-        };
+        let target = waits(runtime, &log, Priority::BACKGROUND, "target", &gate.request.any());
         until(|| target.state() == State::Suspended);
-        let waiter = {
-            let (log, target) = (log.clone(), target.clone());
-            root(runtime).priority(Priority::URGENT).spawn(move || {
-                target.wait().unwrap();
-                log.note("waiter");
-            })
-        };
+        let waiter = waits(runtime, &log, Priority::URGENT, "waiter", &target.any());
         until(|| waiter.state() == State::Suspended);
         let held = hold_workers(runtime);
-        let others: Vec<_> = (0..3)
-            .map(|_| {
-                let log = log.clone();
-                root(runtime).spawn(move || log.note("other"))
-            })
-            .collect();
+        let others = others(runtime, &log);
         gate.open();
         held.release();
         waiter.wait().unwrap();
@@ -196,26 +286,9 @@ fn a_waiters_urgency_goes_on_to_what_its_target_waits_for() {
             let log = log.clone();
             background().spawn(move || log.note("first"))
         };
-        let second = {
-            let (log, first) = (log.clone(), first.clone());
-            background().spawn(move || {
-                first.wait().unwrap();
-                log.note("second");
-            })
-        };
-        let others: Vec<_> = (0..3)
-            .map(|_| {
-                let log = log.clone();
-                root(runtime).spawn(move || log.note("other"))
-            })
-            .collect();
-        let waiter = {
-            let (log, second) = (log.clone(), second.clone());
-            root(runtime).priority(Priority::URGENT).spawn(move || {
-                second.wait().unwrap();
-                log.note("waiter");
-            })
-        };
+        let second = waits(runtime, &log, Priority::BACKGROUND, "second", &first.any());
+        let others = others(runtime, &log);
+        let waiter = waits(runtime, &log, Priority::URGENT, "waiter", &second.any());
         held.release();
         waiter.wait().unwrap();
         for other in &others {
@@ -253,12 +326,7 @@ fn an_urgency_that_comes_late_goes_along_the_whole_chain() {
         };
         until(|| waiter.state() == State::Suspended);
         let held = hold_workers(runtime);
-        let others: Vec<_> = (0..3)
-            .map(|_| {
-                let log = log.clone();
-                root(runtime).spawn(move || log.note("other"))
-            })
-            .collect();
+        let others = others(runtime, &log);
         gate.open();
         held.release();
         waiter.wait().unwrap();
@@ -298,13 +366,7 @@ fn urgency_rises_and_falls_three_deep_down_to_an_unstarted_request() {
                     log.note("second");
                 })
             };
-            let first = {
-                let (log, second) = (log.clone(), second.clone());
-                background().spawn(move || {
-                    second.wait().unwrap();
-                    log.note("first");
-                })
-            };
+            let first = waits(runtime, &log, Priority::BACKGROUND, "first", &second.any());
             let waiter = {
                 let (log, first) = (log.clone(), first.clone());
                 root(runtime).priority(Priority::URGENT).spawn(move || {
@@ -314,12 +376,7 @@ fn urgency_rises_and_falls_three_deep_down_to_an_unstarted_request() {
                 })
             };
             *urgent.lock().unwrap() = Some(waiter.clone());
-            let others: Vec<_> = (0..3)
-                .map(|_| {
-                    let log = log.clone();
-                    root(runtime).spawn(move || log.note("other"))
-                })
-                .collect();
+            let others = others(runtime, &log);
             held.release();
             first.wait().unwrap();
             for other in others.iter().chain([&late.lock().unwrap().take().unwrap()]) {
@@ -429,10 +486,7 @@ fn an_urgency_that_comes_from_another_worker_falls_there_too() {
         // Whoever begins here has heard of it.
         let free = [(); 2].map(|()| Flag::new());
         let holders = free.each_ref().map(hold);
-        let others = [(); 3].map(|()| {
-            let log = log.clone();
-            root(runtime).spawn(move || log.note("other"))
-        });
+        let others = others(runtime, &log);
         gate.open();
         let (mine, theirs) = if holders[0].1 == here { (0, 1) } else { (1, 0) };
         free[mine].raise();
@@ -471,21 +525,10 @@ fn an_urgency_goes_through_a_pool_to_its_members() {
                 })
             };
             until(|| user.state() == State::Suspended);
-            let waiter = {
-                let (log, user) = (log.clone(), user.clone());
-                root(runtime).priority(Priority::URGENT).spawn(move || {
-                    user.wait().unwrap();
-                    log.note("waiter");
-                })
-            };
+            let waiter = waits(runtime, &log, Priority::URGENT, "waiter", &user.any());
             until(|| waiter.state() == State::Suspended);
             let held = hold_workers(runtime);
-            let others: Vec<_> = (0..3)
-                .map(|_| {
-                    let log = log.clone();
-                    root(runtime).spawn(move || log.note("other"))
-                })
-                .collect();
+            let others = others(runtime, &log);
             gate.open();
             held.release();
             for request in others.iter().chain([&waiter]) {

@@ -134,13 +134,8 @@ pub(crate) unsafe fn limit_comes(header: NonNull<Header>) {
     let side = h.side_or_new();
     match due.comes(h.word(), || side.reason.set(Some(CancelReason::Deadline))) {
         Cancel::Ended => {
-            // SAFETY: M3.
-            let Some(home) = (unsafe { h.home.get().as_ref() }) else { return };
-            let here = strand::get();
-            let own = ptr::eq(own_home(here), home) && here.and_then(Strand::worker).is_some();
-            let mut spread = if own { Spread::on(home) } else { Spread::beside(home) };
-            spread.ended.push(header);
-            spread.put_aside();
+            // SAFETY: claimed here, with the runner's link.
+            unsafe { leave_end(header) }
         }
         // SAFETY: by contract.
         Cancel::Marked => unsafe { deliver(header) },
@@ -154,6 +149,21 @@ pub(crate) unsafe fn limit_comes(header: NonNull<Header>) {
         | Cancel::Vetoed
         | Cancel::Unasked => {}
     }
+}
+
+/// Leaves an end to a worker, since it may run user code: see [`cell::end_put_aside`].
+///
+/// # Safety
+///
+/// As there.
+pub(crate) unsafe fn leave_end(header: NonNull<Header>) {
+    // SAFETY: by contract; M3.
+    let Some(home) = (unsafe { header.as_ref().home.get().as_ref() }) else { return };
+    let here = strand::get();
+    let own = ptr::eq(own_home(here), home) && here.and_then(Strand::worker).is_some();
+    let mut spread = if own { Spread::on(home) } else { Spread::beside(home) };
+    spread.ended.push(header);
+    spread.put_aside();
 }
 
 /// Why a request was cancelled: the reason of the first mark.
@@ -486,10 +496,10 @@ pub(crate) fn attend_home(home: &Home) {
 /// is left to do. By whoever closes the home.
 pub(crate) fn close_desk(home: &Home) {
     for notice in home.desk.close() {
-        // SAFETY: O1; what is to be ended was claimed, and its link is the runner's.
+        // SAFETY: O1; what is to be ended is the notice's.
         unsafe {
             match notice {
-                Notice::End(header) => cell::end_claimed(header),
+                Notice::End(header) => cell::end_put_aside(header),
                 told => home::release(told.header()),
             }
         }

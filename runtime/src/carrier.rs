@@ -206,8 +206,8 @@ unsafe fn body(context: NonNull<Context>) -> ! {
                 }
             }
             Some(Next::End(header)) => {
-                // SAFETY: claimed, with the runner's link.
-                unsafe { crate::cell::end_claimed(header) };
+                // SAFETY: what was put aside is the taker's to end.
+                unsafe { crate::cell::end_put_aside(header) };
                 continue;
             }
             // SAFETY: a ready strand of a worker is a carrier's.

@@ -341,6 +341,22 @@ unsafe fn end_in_turn(header: NonNull<Header>, dropping: &Cell<*const DropQueue>
     dropping.set(queue.prev);
 }
 
+/// Ends what was put aside: an unstarted request, as cancelled; or the header of one that has failed, and what it failed with.
+///
+/// # Safety
+///
+/// As [`end_claimed`]; or the request is over, and nobody else knows its header (W4).
+pub(crate) unsafe fn end_put_aside(header: NonNull<Header>) {
+    // SAFETY: by the caller's contract.
+    unsafe {
+        if header.as_ref().word().load().is_terminal() {
+            home::end(header);
+        } else {
+            end_claimed(header);
+        }
+    }
+}
+
 /// Ends an unstarted request on the spot, as cancelled: callable dropped, callbacks called, waiters told.
 ///
 /// # Safety

@@ -58,8 +58,8 @@
 //! # The end
 //!
 //! `close` comes when the workers are gone and before the stacks are unmapped. What is still armed then belongs to foreign
-//! threads (no carrier waits any more): their waits end at once, and so does what is armed afterwards; requests are let go
-//! of. The thread is joined. A jump of the clock that is under way may still call; it finds nothing.
+//! threads (no carrier waits any more): their waits end at once, timed out, or cancelled where they are for nothing but a time, which has
+//! not come; and so does what is armed afterwards. Requests are let go of. The thread is joined. A jump of the clock that is under way may still call; it finds nothing.
 //!
 //! # Invariants
 //!
@@ -79,7 +79,7 @@ use std::sync::{PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use forebear_context::clock::{Clock, Subscription, deadline_after};
-use forebear_context::context::{Alarm, Cause, Context, Ticket, unpark};
+use forebear_context::context::{Alarm, Cause, Context, Reason, Ticket, unpark};
 use forebear_context::error::CancelReason;
 use forebear_context::shim::atomic::{AtomicBool, AtomicUsize, Ordering};
 use forebear_context::shim::thread::{Builder, JoinHandle};
@@ -571,13 +571,22 @@ fn fire(entry: Entry) {
     }
 }
 
-/// Does away with an entry at the end of the runtime: a wait ends, a request is left alone. Called as [`fire`] is.
+/// Does away with an entry at the end of the runtime: a wait ends, early, and a request is left alone. Called as [`fire`] is.
 fn give_up(entry: Entry) {
     match entry {
+        // SAFETY: T2: as in `fire`.
+        Entry::Wait(context, ticket) if is_sleep(unsafe { context.as_ref() }) => unsafe {
+            unpark(context, ticket, Cause::Cancelled);
+        },
         Entry::Wait(..) | Entry::Carrier(..) => fire(entry),
         // SAFETY: T4.
         Entry::Request(header) | Entry::Expiry(header) => unsafe { let_go(header) },
     }
+}
+
+/// Whether it waits for nothing but the time.
+fn is_sleep(context: &Context) -> bool {
+    context.waits_for().0 == Reason::Sleep
 }
 
 /// The request's own deadline has come. On any thread, without the lock; runs no user code.
@@ -601,8 +610,13 @@ unsafe fn expired(header: NonNull<Header>) {
 unsafe fn let_go(header: NonNull<Header>) {
     // SAFETY: by contract; W4.
     unsafe {
-        if header.as_ref().word().release_link() {
-            crate::home::end(header);
+        if !header.as_ref().word().release_link() {
+            return;
+        }
+        match header.as_ref().failure() {
+            // It is a user's, and so is what its destructor does.
+            Some(_) => cancel::leave_end(header),
+            None => crate::home::end(header),
         }
     }
 }

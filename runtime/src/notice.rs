@@ -9,7 +9,7 @@
 //!
 //! # Invariants
 //!
-//! * **O1** A notice has a link of its request.
+//! * **O1** A notice has a link of its request, or is the only one that still knows its header.
 //! * **O2** `runs` names the context of the thread that owns the home, while that runs a request there. Its owner takes it
 //!   back under the lock.
 //! * **O3** A worker goes with no notice left, and from then on none is taken; what came before the runtime was over and is
@@ -30,7 +30,8 @@ pub(crate) enum Notice {
     Kin(NonNull<Header>),
     /// A scope in this request, which runs here, was stopped.
     Scope(NonNull<Header>),
-    /// This request was claimed unstarted, and the link is the runner's: it is to be ended, as cancelled. To a worker.
+    /// This request was claimed unstarted, and the link is the runner's: it is to be ended, as cancelled. Or it has failed, and was
+    /// let go of by the last who knew it: it has no link, and its header is to be ended. To a worker.
     End(NonNull<Header>),
 }
 

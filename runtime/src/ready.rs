@@ -12,7 +12,12 @@
 //! Those that yielded stand apart, first in, first out: a yield goes behind everything that is ready at that moment, and
 //! never by lineage, or an old request that polls would starve the younger one it polls for. Each carries after how many
 //! picks it is *due*, and whether something unstarted has to be started first: several that poll by turns must not keep
-//! each other from the root that all of them poll for. From then on it competes like the rest.
+//! each other from the root that all of them poll for. From then on it competes like the rest, with two bounds:
+//!
+//! * After [`TURNS`] yields with something unstarted at hand and no start none is due until there is a start. A round of those that
+//!   yield is thus cut into pieces, and how long something unstarted waits does not grow with how many poll. Up to that many the round
+//!   is whole: what yields a few times and ends goes before what would begin beside it (decision 0026).
+//! * After [`TURNS`] picks more than it owes it is due without a start. What was to be started may have been taken elsewhere.
 
 use forebear_context::context::Context;
 use forebear_context::shim::atomic::Ordering;
@@ -110,7 +115,12 @@ pub(crate) struct Ready {
     /// several would make each other due and pass over the rest for ever.
     picks: u64,
     starts: u64,
+    /// How often a strand has yielded with something unstarted at hand since the last start, or since nothing was.
+    passed: u32,
 }
+
+/// See the module head.
+const TURNS: u32 = 64;
 
 /// For how many that arrive together, or stand ready, there is room at any time.
 const KEPT: usize = 1024;
@@ -171,13 +181,15 @@ impl Yielded {
         Some(first)
     }
 
-    /// Whether the first is due, and its key.
+    /// The key of the first, if it is due by the number of `picks`, and of `starts` if there may be a turn without another.
     #[inline(always)]
-    fn due(&self, picks: u64, starts: u64) -> Option<u64> {
+    fn due(&self, picks: u64, starts: u64, turn: bool) -> Option<u64> {
         // SAFETY: as above.
         let first = unsafe { self.first?.as_ref() };
         let (after_picks, after_starts) = first.due.get();
-        (after_picks <= picks && after_starts <= starts).then(|| first.urgency.load(Ordering::Relaxed))
+        let due =
+            after_picks <= picks && after_starts <= starts && turn || after_picks + u64::from(TURNS) <= picks;
+        due.then(|| first.urgency.load(Ordering::Relaxed))
     }
 }
 
@@ -274,6 +286,7 @@ impl Ready {
     /// A strand yields: it is due when what is ready now has gone first, and one unstarted request if there are any.
     #[inline(always)]
     pub(crate) fn push_yielded(&mut self, strand: NonNull<Strand>, unstarted: bool) {
+        self.passed = if unstarted { self.passed + 1 } else { 0 };
         let due = (self.picks + self.woken as u64, self.starts + u64::from(unstarted));
         self.yielded.push(strand, due);
     }
@@ -288,7 +301,7 @@ impl Ready {
                 soon.min(self.heads.peek().map_or(NO_KEY, |head| head.entry.key))
             }
         };
-        match self.yielded.due(self.picks, self.starts) {
+        match self.yielded.due(self.picks, self.starts, self.passed < TURNS) {
             Some(key) if key <= woken => (key, true),
             _ => (woken, false),
         }
@@ -309,6 +322,7 @@ impl Ready {
     #[inline(always)]
     pub(crate) fn count_start(&mut self) {
         self.starts += 1;
+        self.passed = 0;
     }
 
     /// Takes the most urgent; a yielder that is not due only if `yielded_too`.

@@ -91,7 +91,7 @@ pub(crate) enum Next {
     Start(NonNull<Header>),
     /// Go on with this strand, which is no longer ready.
     Resume(NonNull<Strand>),
-    /// End this request as cancelled: it is claimed unstarted, and the runner's link is the taker's.
+    /// End this one, which was put aside and is the taker's.
     End(NonNull<Header>),
 }
 
@@ -196,7 +196,7 @@ pub(crate) struct Worker {
     quiet: Quiet,
     /// See `worker/alarm.rs`.
     alarm: Cell<u32>,
-    /// Claimed in spreading a cancel; for the loop to end.
+    /// What others may not end, since user code may run then; for the loop.
     aside: UnsafeCell<Vec<NonNull<Header>>>,
     /// Cancelled requests that have started here and are not over.
     marked: Cell<usize>,

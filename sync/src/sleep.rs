@@ -26,7 +26,8 @@ pub fn now() -> Instant {
 ///
 /// # Errors
 ///
-/// [`Cancelled`].
+/// [`Cancelled`]. Also for a thread inside a runtime whose clock is moved by hand, when that runtime ends: the time has not come,
+/// and will not.
 ///
 /// # Panics
 ///
@@ -54,7 +55,7 @@ pub fn sleep(duration: Duration) -> Result<(), Cancelled> {
 ///
 /// # Errors
 ///
-/// [`Cancelled`].
+/// As [`sleep`].
 ///
 /// # Panics
 ///

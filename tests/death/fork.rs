@@ -4,6 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use forebear::timer::{InProcessTimer, configure, configured};
 use forebear::{Request, RequestPool, Runtime, join, parallelism, scope, spawn, try_scope};
 
 use crate::child;
@@ -148,6 +149,34 @@ fn forks_while_other_threads_use_runtimes_hang_nobody() {
                     let new = Runtime::builder().workers(1).build().unwrap();
                     assert_eq!(new.spawn(|| 2).wait().ok(), Some(&2));
                     assert_eq!(spawn(|| 3).wait_timeout(Duration::from_secs(60)).ok(), Some(&3));
+                }));
+            }
+            over.store(true, std::sync::atomic::Ordering::Release);
+        });
+    });
+    end.assert_survived();
+}
+
+/// Other threads have the lock around it nearly all the time.
+#[test]
+fn forks_while_other_threads_ask_for_the_timers_of_the_process_hang_nobody() {
+    let end = child::run("", &[], |_| {
+        configure(InProcessTimer::new());
+        let over = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|threads| {
+            for _ in 0..3 {
+                threads.spawn(|| {
+                    while !over.load(std::sync::atomic::Ordering::Acquire) {
+                        assert!(configured().is_some());
+                        configure(InProcessTimer::new());
+                    }
+                });
+            }
+            for _ in 0..200 {
+                ended_well(fork(|| {
+                    assert!(configured().is_some());
+                    configure(InProcessTimer::new());
+                    ended_well(fork(|| assert!(configured().is_some())));
                 }));
             }
             over.store(true, std::sync::atomic::Ordering::Release);

@@ -134,6 +134,8 @@
 mod client;
 mod error;
 mod event;
+#[cfg(target_os = "linux")]
+mod fork;
 mod guard;
 mod memory;
 mod process;

@@ -3,7 +3,7 @@
 //!
 //! And [`expiry`]: timers by which a worker that is stuck is ended from outside; [`local`]: those of worker processes.
 
-// `local/kernel.rs` alone has any.
+// `local/kernel.rs` and `expiry/fork.rs` alone have any.
 #![deny(unsafe_code)]
 
 pub mod expiry;

@@ -61,6 +61,7 @@ mod place;
 mod queue;
 mod reapers;
 mod server;
+mod teller;
 mod wire;
 mod worker;
 

@@ -1,50 +1,9 @@
 //! flume's channels, on plain threads.
 
-use ::flume::{Receiver, Sender, bounded};
+use super::threads::sync::channels_only;
 
-use super::threads::Threads;
-use super::threads::sync::{self, Channel};
-use crate::load::{Across, Load, Rival, Run};
-
-/// Threads that send and receive.
-#[derive(Debug)]
-pub struct Flume(Threads);
-
-impl Flume {
-    /// Only remembers how many threads there may be where that is not the number of tasks.
-    #[must_use]
-    pub fn start(workers: usize) -> Flume {
-        Flume(Threads::start(workers))
-    }
-}
-
-impl Channel for Flume {
-    type Sender = Sender<u64>;
-    type Receiver = Receiver<u64>;
-
-    fn bounded(capacity: usize) -> (Self::Sender, Self::Receiver) {
-        bounded(capacity)
-    }
-
-    #[inline(always)]
-    fn send(sender: &Self::Sender, item: u64) {
-        sender.send(item).expect("somebody receives");
-    }
-
-    #[inline(always)]
-    fn receive(receiver: &Self::Receiver) -> Option<u64> {
-        receiver.recv().ok()
-    }
-}
-
-impl Rival for Flume {
-    fn run(&self, load: Load) -> Option<Run> {
-        Some(match load {
-            Load::PingPong { n, across: Across::Asleep } => sync::ping_pong::<Flume>(n),
-            Load::Mpsc { senders, each, capacity } => sync::mpsc::<Flume>(senders, each, capacity),
-            Load::Oneshot { n, spawned: false } => sync::oneshots::<Flume>(n),
-            Load::Coarse { .. } => return self.0.run(load),
-            _ => return None,
-        })
-    }
-}
+channels_only!(
+    /// Threads that send and receive.
+    Flume,
+    flume
+);

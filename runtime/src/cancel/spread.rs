@@ -390,11 +390,11 @@ impl<'a> Spread<'a> {
                 }
                 for header in std::mem::take(&mut self.ended) {
                     let mut workers = shared.workers().iter();
-                    // SAFETY: claimed by us, with the runner's link; if nobody reads it any more, it ends here. While a
+                    // SAFETY: it is ours to end; if nobody reads it any more, it ends here. While a
                     // foreign thread runs requests somebody does.
                     unsafe {
                         if !workers.any(|worker| notice::leave(worker.home(), Notice::End(header))) {
-                            cell::end_claimed(header);
+                            cell::end_put_aside(header);
                         }
                     }
                 }

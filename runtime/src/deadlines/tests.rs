@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::ptr;
+use std::sync::mpsc;
 use std::thread;
 
 use forebear_context::clock::{ManualClock, MonotonicClock};
@@ -484,6 +485,24 @@ fn whatever_is_armed_at_the_end_ends_then() {
     assert_eq!(log.read(), [0]);
 }
 
+/// It is not its time yet: who answers nothing but that it is must not.
+#[test]
+fn a_sleep_that_is_armed_at_the_end_is_refused() {
+    let (log, deadlines) = (Log::default(), on(ManualClock::new()));
+    let at = deadlines.now() + HOUR;
+    let sleeper = |name| {
+        let probe = log.probe(name);
+        let ticket = probe.context.begin(Reason::Sleep, ptr::null_mut());
+        // SAFETY: the log keeps it.
+        (probe, unsafe { deadlines.arm(at, NonNull::from(probe).cast(), ticket) })
+    };
+    let (armed, _) = sleeper(0);
+    deadlines.close();
+    assert!(!armed.context.is_waiting() && armed.context.cause() == Cause::Cancelled);
+    let (later, _) = sleeper(1);
+    assert!(!later.context.is_waiting() && later.context.cause() == Cause::Cancelled);
+}
+
 #[test]
 fn without_a_timer_thread_idle_workers_keep_the_time() {
     let runtime = Runtime::builder().workers(1).build().unwrap();
@@ -562,6 +581,47 @@ fn a_request_entry_holds_a_link_until_it_fires_is_taken_back_or_the_runtime_ends
     drop(runtime);
     assert_eq!(links(), before);
     assert!(!shared.deadlines.has_requests());
+}
+
+/// A link, on its way to another thread.
+struct Link(NonNull<Header>);
+
+// SAFETY: a link may be given up by any thread (T4).
+unsafe impl Send for Link {}
+
+impl Link {
+    fn let_go(self) {
+        // SAFETY: the link's.
+        unsafe { let_go(self.0) }
+    }
+}
+
+/// Tells where it is dropped.
+struct Tells(mpsc::Sender<thread::ThreadId>);
+
+impl Drop for Tells {
+    fn drop(&mut self) {
+        let _ = self.0.send(thread::current().id());
+    }
+}
+
+#[test]
+fn what_a_request_has_failed_with_is_dropped_by_a_worker_if_the_timers_link_is_the_last() {
+    let (tells, dropped) = mpsc::channel();
+    let runtime = Runtime::builder().workers(1).on_unseen_failure(|_| ()).build().unwrap();
+    let worker = runtime.run(|| thread::current().id());
+    let failing: Request<()> =
+        Request::builder().on(&runtime).own_stack().build(move || std::panic::panic_any(Tells(tells)));
+    let link = Link(NonNull::from(failing.header()));
+    failing.header().word.add_link();
+    assert!(failing.wait().is_err());
+    drop(failing);
+    // The loop may still be on its way out of the request.
+    runtime.run(|| ());
+    assert!(dropped.try_recv().is_err(), "a link keeps it");
+    // As the timer thread does, which is no thread of the runtime's.
+    thread::spawn(move || link.let_go()).join().unwrap();
+    assert_eq!(dropped.recv_timeout(Duration::from_secs(60)), Ok(worker));
 }
 
 #[test]

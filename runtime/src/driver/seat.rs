@@ -145,8 +145,8 @@ pub(crate) fn put_aside(shared: &Shared, ended: Vec<NonNull<Header>>) {
 /// Ends what others have put aside, here.
 fn end_aside(shared: &Shared) {
     while let Some(header) = shared.driven.as_ref().and_then(Driven::take_aside) {
-        // SAFETY: claimed, with the runner's link.
-        unsafe { cell::end_claimed(header) };
+        // SAFETY: what was put aside is the taker's to end.
+        unsafe { cell::end_put_aside(header) };
     }
 }
 

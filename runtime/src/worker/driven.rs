@@ -247,7 +247,7 @@ impl Worker {
                 // SAFETY: claimed, with the runner's link.
                 Err(error) => unsafe {
                     match next {
-                        Next::End(_) => crate::cell::end_claimed(header),
+                        Next::End(_) => crate::cell::end_put_aside(header),
                         _ => crate::run::fail_unstarted(host, header, error),
                     }
                     return;

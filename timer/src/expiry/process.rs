@@ -9,12 +9,20 @@
 //! this one: tests, and processes with several servers, need no global.
 //!
 //! A guard keeps the client by which it was acquired: what was acquired there is released there.
+//!
+//! # In a forked child
+//!
+//! it is the same client, and whether that can be used there is its own affair. The lock around it must not be one that a thread of
+//! the parent's held at that moment, or the child would wait for it for ever: so the forking thread holds it over the fork
+//! ([`fork`](super::fork)).
 
 use std::sync::{Arc, OnceLock, PoisonError};
 
-use forebear_context::shim::Mutex;
+use forebear_context::shim::{Mutex, MutexGuard};
 
 use super::TimerClient;
+#[cfg(target_os = "linux")]
+use super::fork;
 
 type Configured = Mutex<Option<Arc<dyn TimerClient>>>;
 
@@ -46,12 +54,23 @@ pub fn unconfigure() -> Option<Arc<dyn TimerClient>> {
 
 /// The client of this process, if one is configured.
 pub fn configured() -> Option<Arc<dyn TimerClient>> {
-    let configured = CONFIGURED.get()?;
-    configured.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    CONFIGURED.get().map(lock)?.clone()
 }
 
 fn replace(client: Option<Arc<dyn TimerClient>>) -> Option<Arc<dyn TimerClient>> {
-    let configured = CONFIGURED.get_or_init(|| Mutex::new(None));
+    #[cfg(target_os = "linux")]
+    fork::install();
     // The old one is dropped by the caller, when the lock is free.
-    std::mem::replace(&mut *configured.lock().unwrap_or_else(PoisonError::into_inner), client)
+    std::mem::replace(&mut *hold(), client)
+}
+
+/// What is held over a fork, and while the client is replaced. No user code runs meanwhile.
+pub(super) fn hold() -> Held {
+    lock(CONFIGURED.get_or_init(|| Mutex::new(None)))
+}
+
+pub(super) type Held = MutexGuard<'static, Option<Arc<dyn TimerClient>>>;
+
+fn lock(configured: &'static Configured) -> Held {
+    configured.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,7 +7,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::place::Place;
-use super::queue::{LocalQueue, Tell};
+use super::queue::LocalQueue;
+use super::teller::Tell;
 use super::{ENVIRONMENT, KillProcess, Limits, LocalEvent, LocalWorker};
 use crate::expiry::{Reaper, TimerError, TimerEvent, Watchdog, WatchdogHandle, WatchdogStats};
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use super::Threads;
-use crate::load::Run;
+use crate::load::{Across, Load, Rival, Run};
 
 /// A number behind a lock.
 pub(in crate::rivals) trait Locked: Default + Send + Sync + 'static {
@@ -30,27 +30,77 @@ impl Locked for Mutex<u64> {
     }
 }
 
+/// What all that are made like std's have in common: `$rival` is who takes part, and the rest what a channel is made of.
+macro_rules! channel {
+    ($rival:ty, $sender:ty, $receiver:ty, $bounded:path) => {
+        impl $crate::rivals::threads::sync::Channel for $rival {
+            type Sender = $sender;
+            type Receiver = $receiver;
+
+            fn bounded(capacity: usize) -> (Self::Sender, Self::Receiver) {
+                $bounded(capacity)
+            }
+
+            #[inline(always)]
+            fn send(sender: &Self::Sender, item: u64) {
+                sender.send(item).expect("somebody receives");
+            }
+
+            #[inline(always)]
+            fn receive(receiver: &Self::Receiver) -> Option<u64> {
+                receiver.recv().ok()
+            }
+        }
+    };
+}
+pub(in crate::rivals) use channel;
+
 /// std's.
 #[derive(Debug)]
 pub(super) struct Std;
 
-impl Channel for Std {
-    type Sender = SyncSender<u64>;
-    type Receiver = Receiver<u64>;
+channel!(Std, SyncSender<u64>, Receiver<u64>, sync_channel);
 
-    fn bounded(capacity: usize) -> (Self::Sender, Self::Receiver) {
-        sync_channel(capacity)
-    }
+/// A rival that has nothing but channels, on plain threads.
+macro_rules! channels_only {
+    ($(#[$doc:meta])* $name:ident, $($made_of:ident)::+) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub struct $name($crate::rivals::threads::Threads);
 
-    #[inline(always)]
-    fn send(sender: &Self::Sender, item: u64) {
-        sender.send(item).expect("somebody receives");
-    }
+        impl $name {
+            /// Only remembers how many threads there may be where that is not the number of tasks.
+            #[must_use]
+            pub fn start(workers: usize) -> $name {
+                $name($crate::rivals::threads::Threads::start(workers))
+            }
+        }
 
-    #[inline(always)]
-    fn receive(receiver: &Self::Receiver) -> Option<u64> {
-        receiver.recv().ok()
-    }
+        $crate::rivals::threads::sync::channel!(
+            $name,
+            ::$($made_of)::+::Sender<u64>,
+            ::$($made_of)::+::Receiver<u64>,
+            ::$($made_of)::+::bounded
+        );
+
+        impl $crate::load::Rival for $name {
+            fn run(&self, load: $crate::load::Load) -> Option<$crate::load::Run> {
+                $crate::rivals::threads::sync::run_channels::<$name>(&self.0, load)
+            }
+        }
+    };
+}
+pub(in crate::rivals) use channels_only;
+
+/// The loads that channels and threads are enough for.
+pub(in crate::rivals) fn run_channels<C: Channel>(threads: &Threads, load: Load) -> Option<Run> {
+    Some(match load {
+        Load::PingPong { n, across: Across::Asleep } => ping_pong::<C>(n),
+        Load::Mpsc { senders, each, capacity } => mpsc::<C>(senders, each, capacity),
+        Load::Oneshot { n, spawned: false } => oneshots::<C>(n),
+        Load::Coarse { .. } => return threads.run(load),
+        _ => return None,
+    })
 }
 
 fn number<L: Locked>(lock: &L) -> u64 {

@@ -6,6 +6,9 @@
 //! since their chains lead to the ends of scopes and pools whose jobs all stand here. Where one wait leads out of the thread
 //! (another seat, a guest, another runtime) somebody may still come. If none does, the innermost wait for a request is
 //! answered, with the names along its chain.
+//!
+//! A sleep without an end is ended by a cancel alone. In the seeded mode, where all contexts are requests, nobody is left who could ask
+//! for one. In the synchronous mode a thread that has no seat may: there it leads out of the thread.
 
 use std::ptr::{self, NonNull};
 
@@ -108,11 +111,18 @@ fn names_along(seats: &[Seat], host: &Strand, strand: &Strand) -> Vec<String> {
     names
 }
 
+/// Whether a seed decides what runs on it.
+fn is_seeded(strand: &Strand) -> bool {
+    strand.worker().is_some_and(|worker| worker.driver().chance.is_some())
+}
+
 /// Where the wait of `strand` leads.
 fn edge(seats: &[Seat], host: &Strand, strand: &Strand) -> Edge {
     let (reason, target) = strand.context().waits_for();
     let h = match (reason, NonNull::new(target.cast::<Header>())) {
         (Reason::Scope | Reason::Pool, _) => return Edge::Others,
+        // One that has an end is armed.
+        (Reason::Sleep, _) if is_seeded(strand) => return Edge::Others,
         // SAFETY: who waits holds a count of what it waits for.
         (Reason::Request | Reason::Arm, Some(target)) => unsafe { target.as_ref() },
         _ => return Edge::Away,

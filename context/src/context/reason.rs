@@ -1,0 +1,116 @@
+//! What a wait is for: one byte in its context, which says how the wait may end and what a dump shows.
+
+use std::fmt;
+
+/// What a parked context is waiting for; shown in dumps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[repr(u8)]
+#[non_exhaustive]
+pub enum Reason {
+    /// Not waiting.
+    #[default]
+    None = 0,
+    /// For a request to end.
+    Request = 1,
+    /// For the second arm of a join to end elsewhere.
+    Arm = 2,
+    /// For all requests of a scope to end.
+    Scope = 3,
+    /// It let others go first.
+    Yield = 4,
+    /// For a member of a pool to end.
+    Pool = 5,
+    /// For a runtime to end.
+    Runtime = 6,
+    /// For a lock, come what may.
+    Lock = 7,
+    /// For a lock, unless it is cancelled.
+    LockOrCancelled = 8,
+    /// For a condition to be notified.
+    Condition = 9,
+    /// For permits of a semaphore.
+    Permits = 10,
+    /// For the others at a barrier.
+    Barrier = 11,
+    /// For an event.
+    Event = 12,
+    /// For a value that somebody else is making.
+    Once = 13,
+    /// For something to come out of a channel.
+    Receive = 14,
+    /// For room in a channel.
+    Send = 15,
+    /// For the first of several.
+    Select = 16,
+    /// For a time to come.
+    Sleep = 17,
+}
+
+impl Reason {
+    /// Whether a cancel ends such a wait. Who waits for an arm or a scope waits for what borrows from its frame. What a pool's
+    /// members borrow is waited for by the scope they run in, afterwards. A plain lock is had in the end, since its holder lets go
+    /// of it.
+    pub fn is_cancellable(self) -> bool {
+        use Reason::*;
+        match self {
+            None | Arm | Scope | Yield | Runtime | Lock | Once => false,
+            Request | Pool | LockOrCancelled | Condition | Permits | Barrier | Event | Receive | Send
+            | Select | Sleep => true,
+        }
+    }
+
+    /// Whether the target of such a wait is an [`OwnerWait`](super::OwnerWait).
+    pub fn has_owner(self) -> bool {
+        matches!(self, Reason::Lock | Reason::LockOrCancelled | Reason::Once)
+    }
+
+    pub(super) fn from_u8(value: u8) -> Reason {
+        use Reason::*;
+        const ALL: [Reason; 18] = [
+            None,
+            Request,
+            Arm,
+            Scope,
+            Yield,
+            Pool,
+            Runtime,
+            Lock,
+            LockOrCancelled,
+            Condition,
+            Permits,
+            Barrier,
+            Event,
+            Once,
+            Receive,
+            Send,
+            Select,
+            Sleep,
+        ];
+        ALL.get(usize::from(value)).copied().unwrap_or_default()
+    }
+}
+
+/// What is waited for, in words: `an event`.
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Reason::None => "nothing",
+            Reason::Request => "a request",
+            Reason::Arm => "the other arm of its join",
+            Reason::Scope => "the jobs of its scope",
+            Reason::Yield => "its turn",
+            Reason::Pool => "the members of its pool",
+            Reason::Runtime => "the end of a runtime",
+            Reason::Lock | Reason::LockOrCancelled => "a lock",
+            Reason::Condition => "a condition",
+            Reason::Permits => "permits of a semaphore",
+            Reason::Barrier => "the others at a barrier",
+            Reason::Event => "an event",
+            Reason::Once => "a value that somebody else makes",
+            Reason::Receive => "something out of a channel",
+            Reason::Send => "room in a channel",
+            Reason::Select => "the first of several",
+            Reason::Sleep => "a time to come",
+        })
+    }
+}

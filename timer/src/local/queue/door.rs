@@ -1,0 +1,172 @@
+//! Who is let in, and by what proof a process is watched.
+//!
+//! # The proof
+//!
+//! Nobody is watched, hence nobody ever signalled, before this has happened:
+//!
+//! 1. A connection comes, from the process whose number was P when it connected.
+//! 2. A pidfd is opened for P: call D the process that it names.
+//! 3. The connection is found empty, and then the client is welcomed. (A client that speaks before it is welcome is refused.)
+//! 4. A message comes, and the kernel says that its sender's number was P when it was sent. That was after 3, hence after 2.
+//! 5. After that D is found not to have ended.
+//!
+//! (If D has ended it is watched all the same, since nothing can be sent to it any more: what was said is counted, and then it leaves.)
+//!
+//! A number is not given to another process before its owner has ended and its status was taken. So D had the number P from 2 to 5,
+//! and within that time P has sent the message: the sender *is* D. Who had connected, who else holds the connection (a child inherits
+//! it), and which numbers have gone round meanwhile does not matter. Every later message must bear P as well; what another process
+//! says on the connection is refused.
+//!
+//! A second connection of P, while a watched process of that number has not ended, is that process's: it takes the place of D.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use forebear_context::clock::deadline_after;
+use forebear_context::shim::time;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{SendFlags, SocketFlags, accept_with, send};
+
+use super::{Connection, LocalQueue, Watched, last_words};
+use crate::local::kernel::{self, Received};
+use crate::local::wire::{self, Answer, MAX_MESSAGE};
+use crate::local::{LocalEvent, LocalWorker, Refusal};
+
+/// New connections in a row.
+const ACCEPTS: usize = 16;
+/// After descriptors have run out, nobody is let in for this long.
+pub(super) const PAUSE: Duration = Duration::from_millis(100);
+
+impl LocalQueue {
+    /// Lets in who stands before the door. Whether anybody did.
+    pub(super) fn accept(&mut self) -> bool {
+        for taken in 0..ACCEPTS {
+            match accept_with(&self.door, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(socket) => {
+                    let pid = kernel::connected(socket.as_fd()).ok();
+                    let pid = pid.filter(|peer| self.is_of_ours(peer.uid)).and_then(|peer| peer.pid);
+                    let admitted = pid.map_or(Err(Refusal::Stranger), |pid| self.admit(&socket, pid));
+                    match (admitted, pid) {
+                        (Ok(Some(worker)), Some(pid)) => self.take_in(socket, pid, worker),
+                        (Ok(_), _) => {}
+                        (Err(why), pid) => {
+                            last_words(&socket, why);
+                            self.tell.refused(pid, why);
+                        }
+                    }
+                }
+                Err(Errno::AGAIN) => return taken > 0,
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                Err(error) => {
+                    // The door stays up while somebody stands before it: it must not be watched for a while.
+                    _ = epoll::delete(&self.sources, &self.door);
+                    self.shut = deadline_after(time::now(), PAUSE);
+                    self.tell.tell(&LocalEvent::Full { error: &error.into(), again_in: PAUSE });
+                    return taken > 0;
+                }
+            }
+        }
+        true
+    }
+
+    /// Whether a process of this user may have timers here: we must be able to signal it.
+    fn is_of_ours(&self, uid: u32) -> bool {
+        let own = rustix::process::geteuid();
+        own.is_root() || own.as_raw() == uid
+    }
+
+    /// Steps 2 and 3 of the proof. `None`: it has gone again.
+    fn admit(&mut self, socket: &OwnedFd, pid: i32) -> Result<Option<LocalWorker>, Refusal> {
+        if self.connections.len() >= self.limits.connections {
+            return Err(Refusal::TooManyConnections);
+        }
+        if self.has_enough(pid) {
+            // It may have closed some that we have not looked at yet.
+            let of_it = self.connections.iter().filter(|(_, connection)| connection.pid == pid);
+            let of_it: Vec<u64> = of_it.map(|(number, _)| *number).collect();
+            for number in of_it {
+                self.read(number);
+            }
+            if self.has_enough(pid) {
+                return Err(Refusal::TooManyOfOne);
+            }
+        }
+        let known = self.by_pid.get(&pid).and_then(|number| self.watched.get(number));
+        let worker = match known.filter(|known| !known.worker.has_ended()) {
+            Some(known) => known.worker.clone(),
+            None => match LocalWorker::open(pid, &self.serials, &self.bell) {
+                Ok(Some(worker)) => worker,
+                Ok(None) => return Ok(None),
+                // Descriptors have run out.
+                Err(_) => return Err(Refusal::TooManyConnections),
+            },
+        };
+        match kernel::receive(socket.as_fd(), &mut [0; MAX_MESSAGE]) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Ok(Received { len: 0, sender: None, .. }) | Err(_) => return Ok(None),
+            Ok(_) => return Err(Refusal::Malformed),
+        }
+        let welcome = wire::answer(Answer::Welcome);
+        match send(socket, &welcome, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(_) => Ok(Some(worker)),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Whether one process has as many connections as it may.
+    fn has_enough(&self, pid: i32) -> bool {
+        self.counts.get(&pid).is_some_and(|count| *count >= self.limits.connections_of_one)
+    }
+
+    fn take_in(&mut self, socket: OwnedFd, pid: i32, worker: LocalWorker) {
+        let number = self.number();
+        if epoll::add(&self.sources, &socket, EventData::new_u64(number), EventFlags::IN).is_ok() {
+            *self.counts.entry(pid).or_default() += 1;
+            let connection = Connection { socket, pid, worker, proven: None, read: (0, 0) };
+            self.connections.insert(number, connection);
+        }
+    }
+
+    /// Step 5 of the proof. `None`: who spoke has ended, and its number is another's.
+    pub(super) fn prove(&mut self, number: u64) -> Result<Option<u64>, Refusal> {
+        let Some(connection) = self.connections.get(&number) else { return Ok(None) };
+        let (pid, worker) = (connection.pid, connection.worker.clone());
+        let over = worker.has_ended();
+        let before = self.by_pid.get(&pid).copied();
+        let same = |number: &u64| self.watched.get(number).is_some_and(|before| before.worker == worker);
+        let same = before.filter(same);
+        if let (Some(before), None) = (before, same) {
+            // After the look above: two who have one number and both live are one.
+            self.ended(before);
+        }
+        let watched = match same.or_else(|| self.by_pid.get(&pid).copied().filter(|_| !over)) {
+            Some(watched) => watched,
+            None if self.by_pid.contains_key(&pid) => return Ok(None),
+            None => {
+                if self.watched.len() >= self.limits.workers && !self.make_room() {
+                    return Err(Refusal::TooManyWorkers);
+                }
+                let watched = self.number();
+                let data = EventData::new_u64(watched);
+                if epoll::add(&self.sources, &worker, data, EventFlags::IN).is_err() {
+                    return Err(Refusal::TooManyWorkers);
+                }
+                self.tell.tell(&LocalEvent::Joined { worker: &worker });
+                let new = Watched { worker, connections: 0, scopes: HashMap::new(), survived: None };
+                self.watched.insert(watched, new);
+                self.by_pid.insert(pid, watched);
+                watched
+            }
+        };
+        if let Some(watched) = self.watched.get_mut(&watched) {
+            watched.connections += 1;
+        }
+        if let Some(connection) = self.connections.get_mut(&number) {
+            connection.proven = Some(watched);
+        }
+        Ok(Some(watched))
+    }
+}

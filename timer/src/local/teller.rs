@@ -1,0 +1,60 @@
+//! What hooks are told about processes, and how much of it.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use forebear_context::error::internal::{ShownName, drop_contained};
+use forebear_context::shim::time;
+
+use super::{LocalEvent, Refusal};
+
+/// Refusals that are told in a second.
+const TOLD: u32 = 32;
+
+/// Who is told about processes.
+pub(crate) type Tell = Box<dyn FnMut(&LocalEvent<'_>) + Send>;
+
+/// Tells the hook, and not more than it can bear.
+pub(super) struct Teller {
+    name: String,
+    hooks: Vec<Tell>,
+    /// The second that is counted in.
+    since: Instant,
+    told: u32,
+    untold: u64,
+}
+
+impl Teller {
+    pub(super) fn new(name: String, hooks: Vec<Tell>) -> Teller {
+        Teller { name, hooks, since: time::now(), told: 0, untold: 0 }
+    }
+
+    pub(super) fn tell(&mut self, event: &LocalEvent<'_>) {
+        let quiet =
+            matches!(event, LocalEvent::Joined { .. } | LocalEvent::Closed { .. } | LocalEvent::Ended { .. });
+        if self.hooks.is_empty() && !quiet {
+            eprintln!("forebear: {}: {event}", ShownName(&self.name));
+        }
+        for hook in &mut self.hooks {
+            // A hook that panics has had its say through the panic hook.
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| hook(event))) {
+                drop_contained(payload);
+            }
+        }
+    }
+
+    /// Anybody can bring a refusal about, as often as it likes.
+    pub(super) fn refused(&mut self, pid: Option<i32>, why: Refusal) {
+        let now = time::now();
+        if now.saturating_duration_since(self.since) >= Duration::from_secs(1) {
+            (self.since, self.told) = (now, 0);
+        }
+        if self.told == TOLD {
+            self.untold += 1;
+            return;
+        }
+        self.told += 1;
+        let untold = std::mem::take(&mut self.untold);
+        self.tell(&LocalEvent::Refused { pid: pid.map(i32::unsigned_abs), why, untold });
+    }
+}
