@@ -613,7 +613,7 @@ fn what_a_request_has_failed_with_is_dropped_by_a_worker_if_the_timers_link_is_t
     let failing: Request<()> =
         Request::builder().on(&runtime).own_stack().build(move || std::panic::panic_any(Tells(tells)));
     let link = Link(NonNull::from(failing.header()));
-    failing.header().word.add_link();
+    failing.header().word().add_link();
     assert!(failing.wait().is_err());
     drop(failing);
     // The loop may still be on its way out of the request.
