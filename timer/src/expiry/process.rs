@@ -14,7 +14,7 @@
 //!
 //! it is the same client, and whether that can be used there is its own affair. The lock around it must not be one that a thread of
 //! the parent's held at that moment, or the child would wait for it for ever: so the forking thread holds it over the fork
-//! ([`fork`](super::fork)).
+//! ([`super::fork`]).
 
 use std::sync::{Arc, OnceLock, PoisonError};
 
