@@ -14,13 +14,23 @@ pub use self::kind::{heavy, is_available, light};
 
 #[cfg(all(target_os = "linux", not(loom), not(shuttle)))]
 mod kind {
-    use std::sync::OnceLock;
-    use std::sync::atomic::{Ordering, compiler_fence}; // not modelled: in a model both sides are fences
+    use std::sync::atomic::{AtomicU8, Ordering, compiler_fence}; // not modelled: in a model both sides are fences
 
-    /// Whether there is one here. Asked once a process.
+    const YES: u8 = 1;
+    const NO: u8 = 2;
+
+    /// Whether there is one here. The kernel is asked by the first; who comes at the same time asks it too, and hears the same.
     pub fn is_available() -> bool {
-        static REGISTERED: OnceLock<bool> = OnceLock::new();
-        *REGISTERED.get_or_init(|| call(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED))
+        static ANSWER: AtomicU8 = AtomicU8::new(0);
+        match ANSWER.load(Ordering::Relaxed) {
+            YES => true,
+            NO => false,
+            _ => {
+                let answer = call(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
+                ANSWER.store(if answer { YES } else { NO }, Ordering::Relaxed);
+                answer
+            }
+        }
     }
 
     /// The side that costs nothing.
