@@ -18,7 +18,7 @@
 //!
 //! *Older work that another worker keeps private* is passed over, as it always is until its owner publishes it. The owner
 //! is told by the first full look of any picker, hence by the 32nd look of each at the latest; with eight workers and fewer
-//! by every pick, the short ways included.
+//! by every pick, the short ways included. Who has nothing at all passes nothing over: it orders by its patience (`worker/patience.rs`).
 //!
 //! *A root* is taken up to what the look has seen to come next ([`Best::next`]), not only if it is the one that was seen: the
 //! takers that come late have the next one each, where they would else come to the lock in turn to find theirs gone (decision 0020).

@@ -36,7 +36,7 @@
 //! * **SE3** What is listed stands in the keeper's private list without a link; that comes when it is revealed. What is done has no children.
 
 use forebear_context::shim::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use forebear_context::shim::hint;
+use forebear_context::shim::{hint, thread};
 
 use super::Word;
 use super::bits::*;
@@ -48,6 +48,9 @@ const STARTED: u8 = 2;
 const DONE: u8 = 4;
 /// Who asked has seen it so.
 const SEEN_SO: u8 = 8;
+
+/// So many looks at a word that is asked for, before the time slice is given up: a fence of all threads takes some 10 µs.
+const LOOKS: u32 = 256;
 
 /// What a keeper may confide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,7 +147,7 @@ impl Keeper {
         #[cfg(mutant = "gives_up_before_the_fence")]
         if last {
             self.gave_up.store(true, Ordering::Release);
-            forebear_context::shim::thread::yield_now();
+            thread::yield_now();
         }
         asymmetric::heavy();
         #[cfg(not(mutant = "gives_up_before_the_fence"))]
@@ -188,22 +191,33 @@ impl Word {
         self.asked_meanwhile(secret, byte)
     }
 
+    /// The word when nobody asks for it any more. Who asks may have lost its core in the middle, which is then given to it.
+    fn answered(&self, mut seen: Bits) -> Bits {
+        let mut looks = 0;
+        while seen.has(SECRET) && seen.has(ASKED) {
+            looks += 1;
+            if looks < LOOKS {
+                hint::spin_loop()
+            } else {
+                thread::yield_now()
+            }
+            seen = self.load();
+        }
+        seen
+    }
+
     #[cold]
     #[inline(never)]
     fn asked_meanwhile(&self, secret: &Secret, byte: u8) -> bool {
         let mut seen = self.load();
         loop {
+            seen = self.answered(seen);
             if !seen.has(SECRET) {
                 // Who asked marked the byte before it wrote the word, which was acquired.
                 #[cfg(mutant = "asked_counts_always")]
                 return true;
                 #[cfg(not(mutant = "asked_counts_always"))]
                 return secret.0.load(Ordering::Relaxed) == byte | SEEN_SO;
-            }
-            if seen.has(ASKED) {
-                hint::spin_loop();
-                seen = self.load();
-                continue;
             }
             // It is the keeper that has given up.
             match self.swap_if(seen, revealed(byte)) {
@@ -220,13 +234,9 @@ impl Word {
     pub fn reveal(&self, secret: &Secret, more: u64) -> bool {
         let mut seen = self.load();
         loop {
+            seen = self.answered(seen);
             if !seen.has(SECRET) {
                 return false;
-            }
-            if seen.has(ASKED) {
-                hint::spin_loop();
-                seen = self.load();
-                continue;
             }
             let next = Bits(revealed(secret.0.load(Ordering::Acquire)).0 + more);
             #[cfg(mutant = "revealed_by_store")]
@@ -259,13 +269,9 @@ impl Word {
     pub fn ask_for(&self, secret: &Secret, keeper: &Keeper) {
         let mut seen = self.load();
         loop {
+            seen = self.answered(seen);
             if !seen.has(SECRET) {
                 return;
-            }
-            if seen.has(ASKED) {
-                hint::spin_loop();
-                seen = self.load();
-                continue;
             }
             match self.swap_if(seen, Bits(seen.0 | ASKED)) {
                 Ok(()) => break,
