@@ -62,6 +62,10 @@ const CHUNK: usize = 64 << 10;
 const PATIENCE: u32 = 64;
 /// How many cells go to and from the depot at a time.
 const BATCH: u32 = 256;
+/// A free list of so many batches is long.
+const LONG: usize = 16;
+/// How many batches a long list loses at a time, beside as many as have come.
+const SHED: usize = 8;
 
 /// A free cell: a link to the next.
 struct Free {
@@ -245,16 +249,18 @@ impl Home {
         self.large.get() == 0 && self.free.iter().all(|list| list.live.get() == 0)
     }
 
-    /// Gives batches to the depot if a list has grown long. By the owner, now and then.
-    fn shed(&self, class: u8) {
+    /// Gives batches to the depot if a list has grown long: as many cells as have just come home, and some more. What lies far down in the
+    /// list is cold, and the owner has other things to do. By the owner.
+    fn shed(&self, class: u8, came: usize) {
         let (list, owned) = (&self.free[usize::from(class)], &self.owned[usize::from(class)]);
         let batch = BATCH as usize;
         let len = || owned.get() - list.live.get();
-        if len() < batch * 16 {
+        if len() < batch * LONG {
             return;
         }
-        let mut depot = self.shared().depot.state.lock().unwrap_or_else(PoisonError::into_inner);
-        while len() >= batch * 8 {
+        let most = came.div_ceil(batch) + SHED;
+        let mut batches = Vec::new();
+        while batches.len() < most && len() >= batch * (LONG - SHED) {
             let head = list.head.get();
             let mut last = head;
             for _ in 1..BATCH {
@@ -267,8 +273,10 @@ impl Home {
                 (*last).next = ptr::null_mut();
             }
             owned.set(owned.get() - batch);
-            depot.batches.push((class, head, BATCH));
+            batches.push((class, head, BATCH));
         }
+        let mut depot = self.shared().depot.state.lock().unwrap_or_else(PoisonError::into_inner);
+        depot.batches.append(&mut batches);
     }
 
     /// Takes in what others have sent home. By the owner.
@@ -277,7 +285,7 @@ impl Home {
             return;
         }
         let mut at = self.returns.0.swap(ptr::null_mut(), Ordering::AcqRel);
-        let mut last_class = 0;
+        let (mut last_class, mut came) = (0, 0);
         while let Some(header) = NonNull::new(at) {
             // SAFETY: M2: popped whole, so ours.
             unsafe {
@@ -285,9 +293,10 @@ impl Home {
                 last_class = header.as_ref().memory_class.get();
                 end_on(self, header, false);
             }
+            came += 1;
         }
         if usize::from(last_class) < CLASSES {
-            self.shed(last_class);
+            self.shed(last_class, came);
         }
     }
 

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
+use crate::foreign::home_for;
 use crate::{Request, Runtime, spawn};
 
 /// Each makes so many: more than a home keeps, so that it sheds.
@@ -27,6 +28,27 @@ fn wave(runtime: &Runtime) -> [Vec<Request<usize>>; 2] {
         })
     };
     [0, 1].map(root).map(|root| root.take().unwrap())
+}
+
+#[test]
+fn a_long_free_list_is_given_away_in_pieces() {
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    // This thread's home is not a worker's, so nobody but this thread takes in what comes.
+    let make = || runtime.enter(|| Request::new(|| 7));
+    let (mut away, at_home): (Vec<_>, Vec<_>) =
+        (0..4 * LONG * BATCH as usize).map(|n| (n, make())).partition(|one| one.0 < BATCH as usize);
+    let last = away.pop();
+    drop(at_home);
+    let batches = || runtime.shared().depot.state.lock().unwrap().batches.len();
+    let end_elsewhere = |requests| {
+        std::thread::scope(|scope| drop(scope.spawn(move || drop(requests))));
+        let before = batches();
+        // SAFETY: M3: this thread's, and the runtime is there.
+        unsafe { home_for(runtime.shared()).unwrap().as_ref() }.drain_returns();
+        batches() - before
+    };
+    assert_eq!(end_elsewhere(last.into_iter().collect::<Vec<_>>()), SHED + 1);
+    assert_eq!(end_elsewhere(away), SHED + 1, "nearly a batch has come, and is made up for");
 }
 
 #[test]

@@ -10,7 +10,8 @@
 //! sleeps with a tick meanwhile, so no wake-up depends on its order. What is shown already it takes all the same.
 //!
 //! Of few nothing follows, as long as each batch is larger than the one before: makers begin with one and double it. Then the thief goes on
-//! ordering. It alone reads the clock.
+//! ordering, in a pause too. Who makes one at a time and takes it back shows no more than one, ever: a thief that ordered the next with each theft would
+//! never pause. It alone reads the clock.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -26,7 +27,7 @@ pub(super) struct Patience {
     loot: Cell<(Duration, u32)>,
     /// The shelf was empty after the last theft.
     all: Cell<bool>,
-    /// How many there were when it last judged, if these were too few.
+    /// How many there were when it last judged, unless they were worth it or the pause that followed is over.
     few: Cell<u32>,
     pause: Cell<Duration>,
     until: Cell<Option<Instant>>,
@@ -55,7 +56,7 @@ impl Patience {
         self.loot.set((lasted, before + items));
         self.all.set(all);
         self.ticks.set(0);
-        all && (self.pause.get().is_zero() || before + items <= FEW)
+        all && (self.pause.get().is_zero() || self.grows(before + items))
     }
 
     /// It looks for loot: what it had is used up.
@@ -74,23 +75,35 @@ impl Patience {
             return;
         }
         self.loot.set((Duration::ZERO, 0));
-        let fewer = self.few.replace(0);
         if lasted >= WORTH_IT.max(WORTH_IT_EACH * items) {
+            self.few.set(0);
             self.pause.set(Duration::ZERO);
             self.until.set(None);
-        } else if fewer < items && items <= FEW {
-            self.few.set(items);
-        } else {
+            return;
+        }
+        if !self.grows(items) {
             let pause = (self.pause.get() * 2).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
             self.pause.set(pause);
             self.until.set(Some(now + pause));
         }
+        self.few.set(items);
+    }
+
+    /// So many are few, and more than the last.
+    fn grows(&self, items: u32) -> bool {
+        items <= FEW && items > self.few.get()
     }
 
     /// What is left of its pause.
     pub(super) fn left(&self) -> Option<Duration> {
-        let left = self.until.get()?.saturating_duration_since(time::now());
+        self.until.get()?;
+        self.left_at(time::now())
+    }
+
+    fn left_at(&self, now: Instant) -> Option<Duration> {
+        let left = self.until.get()?.saturating_duration_since(now);
         if left.is_zero() {
+            self.few.set(0);
             self.until.set(None);
             return None;
         }
@@ -185,5 +198,32 @@ mod tests {
         assert_eq!(thief.pause(), Duration::ZERO);
         assert!(thief.takes(1, true, TINY), "it could not know yet");
         assert_eq!(thief.pause(), SHORTEST_PAUSE);
+    }
+
+    #[test]
+    fn in_a_pause_only_a_batch_that_grows_is_ordered_with_a_theft() {
+        let mut thief = Thief::new();
+        for _ in 0..2 {
+            thief.takes(1, true, TINY);
+        }
+        assert!(!thief.takes(1, true, TINY), "one at a time");
+        assert!(thief.takes(2, true, TINY * 2));
+        assert!(thief.takes(4, true, TINY * 4));
+        assert!(!thief.takes(4, true, TINY * 4));
+    }
+
+    #[test]
+    fn after_a_pause_batches_may_grow_from_one_again() {
+        let mut thief = Thief::new();
+        for _ in 0..2 {
+            thief.takes(1, true, TINY);
+        }
+        assert_eq!(thief.patience.left_at(thief.now), Some(SHORTEST_PAUSE));
+        thief.now += SHORTEST_PAUSE;
+        assert_eq!(thief.patience.left_at(thief.now), None);
+        assert!(thief.takes(1, true, TINY));
+        assert_eq!(thief.pause(), SHORTEST_PAUSE, "it was not judged");
+        assert!(thief.takes(2, true, TINY * 2));
+        assert_eq!(thief.pause(), SHORTEST_PAUSE, "nor was that");
     }
 }
