@@ -95,8 +95,8 @@ pub enum Cause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ticket(u64);
 
-/// One stack's record. See the module head.
-#[repr(C)]
+/// One stack's record. See the module head. Aligned so that a lock's word has room for four bits beside its holder's address.
+#[repr(C, align(16))]
 pub struct Context {
     /// Ticket in the upper bits, state in the lower three.
     slot: AtomicU64,

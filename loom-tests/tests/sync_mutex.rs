@@ -193,6 +193,25 @@ fn one_that_gives_way_is_seen_to() {
 }
 
 #[test]
+fn a_release_that_wakes_nobody_relies_on_one_that_is_on_its_way() {
+    explore(&[], |_| {
+        let lock = shared();
+        let own = Party::new(0);
+        let held = own.on(|| lock.lock());
+        let others = [0; 2].map(|place| party(place, &lock, |lock| lock.lock().add()).1);
+        own.on(|| {
+            drop(held);
+            // One of the others may be on its way, or have come too late, or has the lock.
+            lock.lock().add();
+        });
+        for other in others {
+            other.join().unwrap();
+        }
+        assert_eq!(lock.try_lock().map(|held| held.get()), Some(3));
+    });
+}
+
+#[test]
 fn a_waiter_that_loses_again_and_again_has_it_in_the_end() {
     explore(&[], |_| {
         let lock = shared();

@@ -1,5 +1,9 @@
 //! The lock of a list of waiters: held for a few instructions, never over a wait, never while a foreign word is touched that could
 //! be waited for.
+//!
+//! Who finds it locked keeps away for a while, longer each time. To look at the word is to take its line from the core that has it, and
+//! with the line what the lock guards; left alone, that core goes through its next visits at once, where two that look all the time pay
+//! for a line or several at each (decision 0031).
 
 use std::panic::{RefUnwindSafe, UnwindSafe};
 
@@ -7,12 +11,16 @@ use forebear_context::shim::UnsafeCell;
 use forebear_context::shim::atomic::{AtomicBool, Ordering};
 use forebear_context::shim::hint;
 
-/// So many looks before the thread gives up its time slice: whoever holds it has been preempted.
+/// So many pauses at most from one look to the next; the first are two, then twice as many each time.
 #[cfg(not(any(loom, shuttle)))]
-const LOOKS: u32 = 64;
+const APART: u32 = 8;
+/// So many pauses before the thread gives up its time slice: whoever holds it has been preempted.
+#[cfg(not(any(loom, shuttle)))]
+const PAUSES: u32 = 128;
 
-/// A value behind a spinning lock.
+/// A value behind a spinning lock, which stands in front of it.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Guarded<Q> {
     locked: AtomicBool,
     value: UnsafeCell<Q>,
@@ -64,15 +72,21 @@ impl<Q> Guarded<Q> {
     #[cold]
     #[inline(never)]
     fn lock_slowly(&self) {
-        let mut looks = 0;
+        #[cfg(not(any(loom, shuttle)))]
+        let (mut apart, mut paused) = (1, 0);
         while !self.try_lock() {
-            looks += 1;
+            #[cfg(any(loom, shuttle))]
             hint::spin_loop();
             #[cfg(not(any(loom, shuttle)))]
-            if looks % LOOKS == 0 {
-                std::thread::yield_now();
+            {
+                apart = APART.min(apart * 2);
+                paused += apart;
+                (0..apart).for_each(|_| hint::spin_loop());
+                if paused >= PAUSES {
+                    paused = 0;
+                    std::thread::yield_now();
+                }
             }
         }
-        let _ = looks;
     }
 }

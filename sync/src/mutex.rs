@@ -27,7 +27,8 @@ static MUTEX: Lock = called("Mutex");
 /// Whoever waits stands in a [`LockQueue`](crate::LockQueue): the most urgent is woken first, among equals the one that came first.
 /// A release leaves the lock free for whoever runs, so a woken waiter may find it taken; one that has lost twice, with half a
 /// millisecond or more between, reserves the lock for 50 µs, while nobody else gets it; but not if the holder is of its own worker, and
-/// could not go on meanwhile. Nobody barges past one of its own worker that has been woken and is as urgent. If all who wait are of the
+/// could not go on meanwhile. While a waiter that was woken is on its way, up to 32 releases in a row wake no other, unless somebody more urgent
+/// has come since. Nobody barges past one of its own worker that has been woken and is as urgent. If all who wait are of the
 /// worker on which it is released, the lock is handed over instead.
 ///
 /// # Deadlocks

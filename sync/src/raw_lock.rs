@@ -8,15 +8,16 @@
 //! * **to barge**: to take a lock that is free while others wait for it.
 //! * **to lose**: to be woken and find the lock taken.
 //! * **hand over**: to give the lock to a waiter instead of leaving it free.
+//! * **to come**: to go on, having been woken, and find out whether the lock is free. From being chosen until then a waiter is *on its way*.
 //!
 //! # The word
 //!
 //! ```text
-//!  holder's address | RESERVED | PARKED | LOCKED
+//!  holder's address | COMING | RESERVED | PARKED | LOCKED
 //! ```
 //!
 //! `PARKED`: somebody stands in the queue. `RESERVED`: a waiter that has lost for too long is about to take the lock, and nobody else
-//! may. All zeros: free, and nobody waits; only from there is the fast way taken.
+//! may. `COMING`: one that was woken is on its way. All zeros: free, and nobody waits; only from there is the fast way taken.
 //!
 //! # How it goes
 //!
@@ -25,6 +26,10 @@
 //! that releases. A waiter that loses puts itself back ([`LockQueue::push`]). If it loses again [`PATIENCE`](waiting::PATIENCE) or more after its first loss
 //! it raises `RESERVED` and looks for the lock while it keeps running, for [`RESERVATION`](waiting::RESERVATION) at most; a release leaves it the lock then. It
 //! does not if the holder is of its own thread, which cannot let go while this one looks.
+//!
+//! While one is on its way, the next releases wake nobody: one that is woken before the first has come finds the lock taken, most likely, and each of them
+//! costs both sides several lines that go from core to core. That holds for [`PASSES`] releases in a row, since the one on its way may be
+//! pinned behind a busy worker; and not if somebody more urgent has come into the queue since (decision 0031).
 //!
 //! Nor does anybody barge past a waiter of its own thread that has been woken and is as urgent: that one can only run when the barger waits. So
 //! the newcomer *gives way*: it stands in the queue although the lock is free. For everybody else it stays free.
@@ -38,6 +43,10 @@
 //!
 //! *Release against a leaver.* The release chooses under the queue's lock; who has left its wait refuses, and the next is chosen. Who was
 //! chosen goes on with *woken*, and takes the lock or stands in the queue again: so a wake-up is never lost.
+//!
+//! *A release that wakes nobody against the one on its way.* The release frees the lock by an exchange of a word in which `COMING` stands.
+//! Who comes takes that down by an exchange, which takes the lock if it is free. So either it comes later, and finds the lock free; or the release
+//! fails, looks again, and goes to the queue.
 //!
 //! *Giving way against the end of all waiting.* One may stand in the queue of a free lock only while somebody is on the way who sees to it. That
 //! is so as long as `PARKED` stands on the free lock (R2): who was chosen takes it, or loses to somebody who has it, and the next
@@ -56,6 +65,8 @@
 //! * **R2** `PARKED` is set and cleared under the queue's lock; set only beside `LOCKED` or `RESERVED`, and cleared when nobody stands in
 //!   the queue. So while it stands on a free lock, somebody who was chosen or has reserved it is on the way.
 //! * **R3** One waiter at a time has raised `RESERVED`; it alone clears it.
+//! * **R4** `COMING` is set by a release for one that it has chosen and not woken yet, and is taken down by whoever comes, whether it gets the
+//!   lock or not. So while it stands, somebody has been chosen and not come. It may be down although somebody is on its way.
 
 mod waiting;
 
@@ -74,7 +85,14 @@ use crate::lock_queue::{LockQueue, Place};
 const LOCKED: usize = 1;
 const PARKED: usize = 2;
 const RESERVED: usize = 4;
-const BITS: usize = LOCKED | PARKED | RESERVED;
+const COMING: usize = 8;
+const BITS: usize = LOCKED | PARKED | RESERVED | COMING;
+
+/// So many releases in a row wake nobody, while one is on its way.
+#[cfg(not(loom))]
+const PASSES: usize = 32;
+#[cfg(loom)]
+const PASSES: usize = 1;
 
 #[cfg(not(mutant = "unlock_lock_relaxed"))]
 const RELEASE: Ordering = Ordering::Release;
@@ -101,6 +119,8 @@ pub(crate) struct RawLock {
     word: AtomicPtr<Context>,
     /// [`Line::woken`]'s place once more, for a look without the line's lock: a hint.
     woken_on: AtomicUsize,
+    /// How many releases have woken nobody since one has. By whoever releases.
+    passed: AtomicUsize,
     line: Guarded<Line>,
 }
 
@@ -204,6 +224,7 @@ impl RawLock {
         RawLock {
             word: AtomicPtr::new(ptr::null_mut()),
             woken_on: AtomicUsize::new(0),
+            passed: AtomicUsize::new(0),
             line: Guarded::new(Line::new()),
         }
     }
@@ -213,6 +234,7 @@ impl RawLock {
         RawLock {
             word: AtomicPtr::new(ptr::null_mut()),
             woken_on: AtomicUsize::new(0),
+            passed: AtomicUsize::new(0),
             line: Guarded::new(Line::new()),
         }
     }
@@ -265,6 +287,33 @@ impl RawLock {
         false
     }
 
+    /// One that was woken comes: takes it for `me` if it is free.
+    fn come(&self, me: *mut Context) -> bool {
+        let was = self.change(|word| match bits(word) & (LOCKED | RESERVED) {
+            #[cfg(not(mutant = "taker_leaves_its_mark"))]
+            0 => with_bits(me, LOCKED | bits(word) & PARKED),
+            #[cfg(mutant = "taker_leaves_its_mark")]
+            0 => with_bits(me, LOCKED | bits(word)),
+            #[cfg(not(mutant = "loser_leaves_its_mark"))]
+            _ => word.map_addr(|at| at & !COMING),
+            #[cfg(mutant = "loser_leaves_its_mark")]
+            _ => word,
+        });
+        let taken = bits(was) & (LOCKED | RESERVED) == 0;
+        if taken {
+            took(me);
+        }
+        taken
+    }
+
+    /// Somebody as urgent as that stands in the queue: whoever is on its way and less urgent keeps no release from waking. Under the queue's
+    /// lock.
+    fn does_not_pass(&self, line: &Line, key: u64) {
+        if key < line.woken.get().1 && bits(self.word.load(Ordering::Relaxed)) & COMING != 0 {
+            self.change(|word| word.map_addr(|at| at & !COMING));
+        }
+    }
+
     /// Takes the raw form, in which nobody's name stands, if it is free.
     #[inline]
     pub(crate) fn try_lock_unnamed(&self) -> bool {
@@ -312,9 +361,18 @@ impl RawLock {
             if bits(word) & LOCKED == 0 {
                 return false;
             }
-            if bits(word) & (PARKED | RESERVED) != PARKED {
-                // Nobody to wake; or the lock is left to the one that has reserved it, and is looking.
+            let passes = bits(word) & COMING != 0 && self.passed.load(Ordering::Relaxed) < PASSES;
+            if passes || bits(word) & (PARKED | RESERVED) != PARKED {
+                // Nobody to wake; or the lock is left to the one that has reserved it, and is looking, or to the one on its way (R4).
+                if passes {
+                    self.passed.store(self.passed.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+                }
                 let free = ptr::without_provenance_mut(bits(word) & !LOCKED);
+                #[cfg(mutant = "passes_on_an_old_look")]
+                if passes {
+                    self.change(|word| ptr::without_provenance_mut(bits(word) & !LOCKED));
+                    break;
+                }
                 match self.word.compare_exchange(word, free, RELEASE, Ordering::Relaxed) {
                     Ok(_) => break,
                     Err(_) => continue,
@@ -327,9 +385,9 @@ impl RawLock {
                 let chosen = unsafe { queue.choose() };
                 // R2.
                 #[cfg(not(mutant = "release_forgets_the_rest"))]
-                let stay = if queue.is_empty() { !PARKED } else { !0 };
+                let stay = if queue.is_empty() { !(PARKED | COMING) } else { !0 };
                 #[cfg(mutant = "release_forgets_the_rest")]
-                let stay = !PARKED;
+                let stay = !(PARKED | COMING);
                 match chosen {
                     Some(chosen) if local => {
                         let to =
@@ -356,7 +414,13 @@ impl RawLock {
                     handed
                 }
                 None => {
-                    bits(self.change(|word| ptr::without_provenance_mut(bits(word) & !LOCKED))) & LOCKED != 0
+                    self.passed.store(0, Ordering::Relaxed);
+                    let free = |word| match bits(word) & PARKED {
+                        0 => bits(word) & !LOCKED,
+                        // R4: it is woken below.
+                        _ => bits(word) & !LOCKED | COMING,
+                    };
+                    bits(self.change(|word| ptr::without_provenance_mut(free(word)))) & LOCKED != 0
                 }
             };
             gave_back(here);
@@ -407,8 +471,11 @@ unsafe fn owner(lock: NonNull<()>) -> *const Context {
 unsafe fn promote(lock: NonNull<()>, node: NonNull<()>, key: u64) {
     // SAFETY: as above.
     let (lock, place) = unsafe { (lock.cast::<RawLock>().as_ref(), node.cast::<Place<Handed>>().as_ref()) };
-    // SAFETY: L1.
-    lock.line.with(|line| unsafe { line.queue.promote(place, key) });
+    lock.line.with(|line| {
+        // SAFETY: L1.
+        unsafe { line.queue.promote(place, key) };
+        lock.does_not_pass(line, key);
+    });
 }
 
 #[cfg(all(test, not(loom)))]

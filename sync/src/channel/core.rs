@@ -14,6 +14,14 @@
 //! waits; a take that makes room lets the most urgent sender's item in, and one that finds no room at all takes it straight from
 //! there, which is the whole of a channel of capacity 0. The waiter is woken when the lock has been let go of.
 //!
+//! # Looking again
+//!
+//! To wait for a context of another worker, and to be woken by it, costs several lines that go from core to core, for both. Where both
+//! sides are under way, and one is only a little faster, that would be so for each item: a receiver takes one from a full channel and
+//! wakes a sender, which finds room for one, and waits again. So who would have to wait, while the other side is on another worker, as far as is known, *looks again* first, a few times, with pauses in between ([`Looks`]): when it then finds room, or items, it is for
+//! many. It does not stand among the waiters meanwhile, and nobody is kept from anything for its sake; as soon as another stands there, it
+//! stands there, too. How often it looks goes by what came of it the last times, so where it is in vain it is done no more, but for a try.
+//!
 //! # The races
 //!
 //! *A waiter that leaves* against one that serves it. Both are decided by the waiter's ticket: a waiter that was chosen goes on with
@@ -39,6 +47,7 @@ use std::time::Duration;
 use forebear_context::context::{Cause, Context, Reason, Ticket};
 
 use super::error::{RecvTimeoutError, SendTimeoutError, TryRecvError, TrySendError};
+use super::looks::{Looks, NOBODY, ROOM, SOMETHING, is_in_a_hurry, pause};
 use crate::guarded::Guarded;
 use crate::lock_queue::{Chosen, ChosenList, LockQueue, Place};
 
@@ -103,6 +112,7 @@ pub(crate) type Slot<T> = Cell<Option<T>>;
 pub(crate) type Spot<T> = MaybeUninit<Place<Slot<T>>>;
 
 /// What lies between the ends.
+#[repr(C)]
 pub(crate) struct Channel<T, S = VecDeque<T>> {
     state: Guarded<State<T, S>>,
     capacity: usize,
@@ -115,12 +125,24 @@ unsafe impl<T: Send, S> Send for Channel<T, S> {}
 // SAFETY: as above: no item is lent.
 unsafe impl<T: Send, S> Sync for Channel<T, S> {}
 
+/// What each visit touches stands in front, beside the lock: where channels are between cores, it is one line.
+#[repr(C)]
 struct State<T, S> {
+    sending_is_over: bool,
+    receiving_is_over: bool,
+    /// Somebody may stand among them. False: nobody does.
+    senders_wait: bool,
+    receivers_wait: bool,
+    /// Of those who wait for room, and for an item.
+    sends: Looks,
+    receives: Looks,
+    /// On which thread the last sender and the last receiver were that would have had to wait, or served somebody; nowhere if by a method that
+    /// never waits. Most visits leave it alone.
+    put_on: usize,
+    took_on: usize,
     items: S,
     senders: LockQueue<Slot<T>>,
     receivers: LockQueue<Slot<T>>,
-    sending_is_over: bool,
-    receiving_is_over: bool,
 }
 
 /// What is left to do after the cold part of an operation.
@@ -141,14 +163,22 @@ fn wake<T>(served: Served<T>) {
 
 impl<T, S: Store<T>> State<T, S> {
     #[inline]
-    fn put(&mut self, item: T, capacity: usize) -> Result<Served<T>, TrySendError<T>> {
+    fn put(
+        &mut self,
+        item: T,
+        capacity: usize,
+        on: impl FnOnce() -> usize,
+    ) -> Result<Served<T>, TrySendError<T>> {
         if self.receiving_is_over {
             return Err(TrySendError::Disconnected(item));
         }
-        if !self.receivers.is_empty() {
+        if self.receivers_wait {
             // SAFETY: L1; whoever is chosen is woken by the caller.
-            if let Some(receiver) = unsafe { self.receivers.choose() } {
+            let chosen = unsafe { self.receivers.choose() };
+            self.receivers_wait = !self.receivers.is_empty();
+            if let Some(receiver) = chosen {
                 receiver.place().value.set(Some(item));
+                self.put_on = on();
                 return Ok(Some(receiver));
             }
         }
@@ -160,12 +190,14 @@ impl<T, S: Store<T>> State<T, S> {
     }
 
     #[inline]
-    fn take(&mut self) -> Result<(T, Served<T>), TryRecvError> {
+    fn take(&mut self, on: impl FnOnce() -> usize) -> Result<(T, Served<T>), TryRecvError> {
         let item = self.items.pop();
         let mut served = None;
-        if !self.senders.is_empty() {
+        if self.senders_wait {
             // SAFETY: as above.
             served = unsafe { self.senders.choose() };
+            self.senders_wait = !self.senders.is_empty();
+            self.took_on = on();
         }
         let brought = served.as_ref().and_then(|sender| sender.place().value.take());
         match (item, brought) {
@@ -185,11 +217,17 @@ impl<T, S: Store<T>> State<T, S> {
 impl<T, S: Store<T>> Channel<T, S> {
     pub(super) fn new(items: S, capacity: usize) -> Channel<T, S> {
         let state = State {
+            sending_is_over: false,
+            receiving_is_over: false,
+            senders_wait: false,
+            receivers_wait: false,
+            sends: Looks::new(),
+            receives: Looks::new(),
+            put_on: NOBODY,
+            took_on: NOBODY,
             items,
             senders: LockQueue::new(),
             receivers: LockQueue::new(),
-            sending_is_over: false,
-            receiving_is_over: false,
         };
         Channel { state: Guarded::new(state), capacity, _items: PhantomData }
     }
@@ -211,7 +249,7 @@ impl<T, S: Store<T>> Channel<T, S> {
 
     #[inline]
     pub(super) fn put(&self, item: T) -> Result<(), TrySendError<T>> {
-        let served = self.state.with_mut(|state| state.put(item, self.capacity))?;
+        let served = self.state.with_mut(|state| state.put(item, self.capacity, || NOBODY))?;
         wake(served);
         Ok(())
     }
@@ -224,7 +262,7 @@ impl<T, S: Store<T>> Channel<T, S> {
             {
                 state.sending_is_over = true;
             }
-            state.put(item, self.capacity)
+            state.put(item, self.capacity, || NOBODY)
         });
         #[cfg(mutant = "over_after_the_last")]
         self.state.with_mut(|state| state.sending_is_over = true);
@@ -234,7 +272,7 @@ impl<T, S: Store<T>> Channel<T, S> {
 
     #[inline]
     pub(super) fn take(&self) -> Result<T, TryRecvError> {
-        let (taken, spare) = self.state.with_mut(|state| (state.take(), state.items.spare()));
+        let (taken, spare) = self.state.with_mut(|state| (state.take(|| NOBODY), state.items.spare()));
         drop(spare);
         let (item, served) = taken?;
         wake(served);
@@ -254,7 +292,7 @@ impl<T, S: Store<T>> Channel<T, S> {
         // Before the wait is begun, so that whoever sees it waiting knows that its time runs.
         let deadline = timeout.and_then(|timeout| context.deadline(timeout));
         let mut spot = MaybeUninit::uninit();
-        match self.prepare_send(context, item, &mut spot) {
+        match self.prepare_send(context, item, &mut spot, is_in_a_hurry(timeout)) {
             Step::Done(answer) => answer,
             Step::Park(ticket) => {
                 // SAFETY: on the context's own stack, after `begin`.
@@ -275,7 +313,7 @@ impl<T, S: Store<T>> Channel<T, S> {
         // Before the wait is begun, so that whoever sees it waiting knows that its time runs.
         let deadline = timeout.and_then(|timeout| context.deadline(timeout));
         let mut spot = MaybeUninit::uninit();
-        match self.prepare_receive(context, &mut spot) {
+        match self.prepare_receive(context, &mut spot, is_in_a_hurry(timeout)) {
             Step::Done(answer) => answer,
             Step::Park(ticket) => {
                 // SAFETY: on the context's own stack, after `begin`.
@@ -293,30 +331,49 @@ impl<T, S: Store<T>> Channel<T, S> {
         context: &Context,
         mut item: T,
         spot: &mut Spot<T>,
+        hurries: bool,
     ) -> Step<Result<(), SendTimeoutError<T>>> {
         if context.is_cancelled() {
             return Step::Done(Err(SendTimeoutError::Cancelled(item)));
         }
         let mut may_wait = context.no_suspend().get() == 0;
+        let mut looked = 0;
         loop {
-            let put = self.state.with_mut(|state| match state.put(item, self.capacity) {
-                Err(TrySendError::Full(item)) if may_wait => {
-                    let ticket = context.begin(Reason::Send, self.target());
-                    let place = spot.write(Place::new(context, ticket, Cell::new(Some(item))));
-                    // SAFETY: L1, L2: the place stays in its frame until it is out.
-                    unsafe { state.senders.enter(place) };
-                    Ok(Err(ticket))
-                }
-                put => put.map(Ok),
-            });
+            let put =
+                self.state.with_mut(|state| match state.put(item, self.capacity, || context.place().get()) {
+                    Err(TrySendError::Full(item)) if may_wait => {
+                        state.put_on = context.place().get();
+                        if !hurries
+                            && state.senders.is_empty()
+                            && state.sends.again(state.put_on, state.took_on, looked)
+                        {
+                            return Err(TrySendError::Full(item));
+                        }
+                        let ticket = context.begin(Reason::Send, self.target());
+                        let place = spot.write(Place::new(context, ticket, Cell::new(Some(item))));
+                        // SAFETY: L1, L2: the place stays in its frame until it is out.
+                        unsafe { state.senders.enter(place) };
+                        state.senders_wait = true;
+                        Ok(Err(ticket))
+                    }
+                    put => put.map(Ok),
+                });
             match put {
                 Ok(Ok(served)) => {
                     wake(served);
+                    if looked > 0 {
+                        self.state.with_mut(|state| state.sends.found());
+                    }
                     return Step::Done(Ok(()));
                 }
                 Ok(Err(ticket)) => return Step::Park(ticket),
                 Err(TrySendError::Disconnected(item)) => {
                     return Step::Done(Err(SendTimeoutError::Disconnected(item)));
+                }
+                Err(TrySendError::Full(back)) if may_wait => {
+                    item = back;
+                    looked += 1;
+                    pause(ROOM);
                 }
                 Err(TrySendError::Full(back)) => {
                     context.about_to_wait("channel with room");
@@ -328,26 +385,40 @@ impl<T, S: Store<T>> Channel<T, S> {
 
     /// Takes, or stands among the receivers.
     #[inline(never)]
-    fn prepare_receive(&self, context: &Context, spot: &mut Spot<T>) -> Step<Result<T, RecvTimeoutError>> {
+    fn prepare_receive(
+        &self,
+        context: &Context,
+        spot: &mut Spot<T>,
+        hurries: bool,
+    ) -> Step<Result<T, RecvTimeoutError>> {
         if context.is_cancelled() {
             return Step::Done(Err(RecvTimeoutError::Cancelled));
         }
         let mut may_wait = context.no_suspend().get() == 0;
+        let mut looked = 0;
         loop {
             #[cfg(mutant = "receiver_is_listed_without_a_look")]
-            let seen = self.state.with_mut(State::take);
+            let seen = self.state.with_mut(|state| state.take(|| NOBODY));
             let take = |state: &mut State<T, S>| {
                 #[cfg(mutant = "receiver_is_listed_without_a_look")]
                 return (seen, state).0;
                 #[cfg(not(mutant = "receiver_is_listed_without_a_look"))]
-                state.take()
+                state.take(|| context.place().get())
             };
             let (taken, spare) = self.state.with_mut(|state| match take(state) {
                 Err(TryRecvError::Empty) if may_wait => {
+                    state.took_on = context.place().get();
+                    if !hurries
+                        && state.receivers.is_empty()
+                        && state.receives.again(state.took_on, state.put_on, looked)
+                    {
+                        return (Err(TryRecvError::Empty), None);
+                    }
                     let ticket = context.begin(Reason::Receive, self.target());
                     let place = spot.write(Place::new(context, ticket, Cell::new(None)));
                     // SAFETY: L1, L2: the place stays in its frame until it is out.
                     unsafe { state.receivers.enter(place) };
+                    state.receivers_wait = true;
                     (Ok(Err(ticket)), None)
                 }
                 taken => (taken.map(Ok), state.items.spare()),
@@ -356,11 +427,18 @@ impl<T, S: Store<T>> Channel<T, S> {
             match taken {
                 Ok(Ok((item, served))) => {
                     wake(served);
+                    if looked > 0 {
+                        self.state.with_mut(|state| state.receives.found());
+                    }
                     return Step::Done(Ok(item));
                 }
                 Ok(Err(ticket)) => return Step::Park(ticket),
                 Err(TryRecvError::Disconnected) => {
                     return Step::Done(Err(RecvTimeoutError::Disconnected));
+                }
+                Err(TryRecvError::Empty) if may_wait => {
+                    looked += 1;
+                    pause(SOMETHING);
                 }
                 Err(TryRecvError::Empty) => {
                     context.about_to_wait("channel with an item");
@@ -442,6 +520,7 @@ impl<T, S: Store<T>> Channel<T, S> {
                 let place = spot.write(Place::new(context, ticket, Cell::new(None)));
                 // SAFETY: L1, L2: by contract.
                 unsafe { state.receivers.enter(place) };
+                state.receivers_wait = true;
             }
             waits
         })
@@ -479,6 +558,7 @@ impl<T, S: Store<T>> Channel<T, S> {
                 let place = spot.write(Place::new(context, ticket, Cell::new(item.take())));
                 // SAFETY: L1, L2: by contract.
                 unsafe { state.senders.enter(place) };
+                state.senders_wait = true;
             }
             waits
         })

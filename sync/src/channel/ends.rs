@@ -53,6 +53,8 @@ fn ends<T>(channel: Channel<T>) -> (Sender<T>, Receiver<T>) {
     (Sender { shared: shared.clone() }, Receiver { shared })
 }
 
+/// Where a line of memory begins, so that what each visit touches is one.
+#[repr(C, align(64))]
 struct Shared<T> {
     channel: Channel<T>,
     senders: AtomicUsize,

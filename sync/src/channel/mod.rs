@@ -27,6 +27,10 @@
 //! gets the next item, the most urgent sender the next place, and among equals the one that came first. An item or a place is given to
 //! a waiter by whoever provides it, before the waiter runs: no newcomer can snatch it away.
 //!
+//! A wait without a limit, or with one of a millisecond or more, whose other side is on another worker as far as is known, begins with up to
+//! 16 looks, 2 to 6 µs together, while nobody waits on this side; the caller's worker does nothing else meanwhile. Only then does the caller stand among those who
+//! wait. Where looks are in vain they become fewer, down to none but a try in sixteen waits.
+//!
 //! # Panics
 //!
 //! In a [`no_suspend`](https://docs.rs/forebear/latest/forebear/fn.no_suspend.html) region, whatever would have to wait.
@@ -49,6 +53,7 @@ mod error;
 #[cfg(panic = "unwind")]
 mod iter;
 pub mod latest;
+mod looks;
 pub mod oneshot;
 mod try_iter;
 

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use forebear_context::context::{ForeignContext, Table, Ticket};
+use forebear_context::lineage::NO_KEY;
 
 use super::waiting::{PATIENCE, Step, Waiting};
 use super::*;
@@ -18,9 +19,10 @@ struct Actor {
     foreign: ForeignContext,
     time: Cell<Duration>,
     at_look: RefCell<Option<Box<dyn FnOnce()>>>,
+    urgency: Cell<u64>,
 }
 
-static TABLE: Table = Table { now, shares_thread, ..ForeignContext::TABLE };
+static TABLE: Table = Table { now, shares_thread, urgency, ..ForeignContext::TABLE };
 static LOCK: Lock = called("Mutex");
 
 unsafe fn now(context: &Context) -> Instant {
@@ -34,6 +36,11 @@ unsafe fn now(context: &Context) -> Instant {
     *BEGIN.get_or_init(Instant::now) + actor.time.get()
 }
 
+unsafe fn urgency(context: &Context) -> u64 {
+    // SAFETY: as above.
+    unsafe { &*ptr::from_ref(context).cast::<Actor>() }.urgency.get()
+}
+
 unsafe fn shares_thread(context: &Context, holder: NonNull<Context>) -> bool {
     // SAFETY: the holders are actors, which live through the test.
     context.place().get() != 0 && context.place() == unsafe { holder.as_ref() }.place()
@@ -45,6 +52,7 @@ impl Actor {
             foreign: ForeignContext::with_table(&TABLE),
             time: Cell::default(),
             at_look: RefCell::default(),
+            urgency: Cell::new(NO_KEY),
         })
     }
 
@@ -79,6 +87,56 @@ fn barge(lock: &RawLock) {
     // SAFETY: the test has it.
     unsafe { lock.unlock() };
     assert!(lock.try_lock(), "nobody has reserved it");
+}
+
+/// Barges as often as releases may wake nobody.
+fn pass(lock: &RawLock) {
+    (0..PASSES).for_each(|_| barge(lock));
+}
+
+#[test]
+fn while_one_is_on_its_way_32_releases_wake_nobody_else() {
+    let lock = RawLock::new();
+    let [older, younger] = [0; 2].map(|_| Actor::new());
+    assert!(lock.try_lock());
+    let (mut first, mut second) = (older.wait_for(&lock), younger.wait_for(&lock));
+    let (one, two) = (first.park(), second.park());
+    barge(&lock);
+    assert!(!first.context.is_waiting(), "it is on its way");
+    assert_eq!(PASSES, 32);
+    pass(&lock);
+    assert!(second.context.is_waiting());
+    barge(&lock);
+    assert!(!second.context.is_waiting(), "the first may be pinned behind a busy worker");
+    assert!(!first.has_it(one));
+    // Another is on its way, and has been waited for by nobody yet; but one has come.
+    let one = first.park();
+    barge(&lock);
+    assert!(!first.has_it(one) && !second.has_it(two));
+    // SAFETY: the test has it.
+    unsafe { lock.unlock() };
+}
+
+#[test]
+fn one_that_is_more_urgent_is_woken_though_another_is_on_its_way() {
+    let lock = RawLock::new();
+    let [first, behind, urgent] = [0; 3].map(|_| Actor::new());
+    assert!(lock.try_lock());
+    let (mut older, mut younger, mut newcomer) =
+        (first.wait_for(&lock), behind.wait_for(&lock), urgent.wait_for(&lock));
+    let (one, two) = (older.park(), younger.park());
+    barge(&lock);
+    assert!(!older.context.is_waiting(), "it is on its way");
+    urgent.urgency.set(1);
+    let three = newcomer.park();
+    barge(&lock);
+    assert!(!newcomer.context.is_waiting() && younger.context.is_waiting());
+    assert!(!older.has_it(one) && !newcomer.has_it(three));
+    // SAFETY: the test has it.
+    unsafe { lock.unlock() };
+    assert!(younger.has_it(two));
+    // SAFETY: that one has it.
+    unsafe { lock.unlock() };
 }
 
 #[test]
@@ -225,6 +283,7 @@ fn a_newcomer_gives_way_to_one_of_its_worker_that_was_woken() {
         // The other worker's was woken; it has been before this one, but is not there yet.
         assert!(again.context.is_waiting());
         assert!(lock.try_lock());
+        pass(lock);
         // SAFETY: the test has it.
         unsafe { lock.unlock() };
         assert!(again.has_it(ticket));
@@ -248,6 +307,7 @@ fn a_newcomer_that_is_more_urgent_or_in_a_hurry_does_not_give_way() {
             matches!(own.wait_for(lock).prepare(), Step::Taken),
             "that one needs no wait of this worker's"
         );
+        pass(lock);
         // SAFETY: taken above.
         unsafe { lock.unlock() };
         assert!(first.has_it(a));

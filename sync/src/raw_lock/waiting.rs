@@ -12,7 +12,7 @@ use forebear_context::error::Cycle;
 use forebear_context::shim::atomic::Ordering;
 use forebear_context::shim::hint;
 
-use super::{Handed, LOCKED, Line, PARKED, RESERVED, RawLock, Refused, Terms, bits, took, with_bits};
+use super::{COMING, Handed, LOCKED, Line, PARKED, RESERVED, RawLock, Refused, Terms, bits, took, with_bits};
 use crate::lock_queue::Place;
 
 /// So many looks before a newcomer waits.
@@ -229,7 +229,7 @@ impl Waiting<'_> {
                 took(self.holder);
                 Some(Ok(()))
             }
-            Cause::Woken => self.lock.barge(self.holder).then_some(Ok(())),
+            Cause::Woken => self.lock.come(self.holder).then_some(Ok(())),
             Cause::TimedOut => {
                 self.lock.leave(place);
                 Some(Err(Refused::TimedOut))
@@ -283,6 +283,7 @@ impl RawLock {
             }
             // SAFETY: L1; L2: the place stays in its frame until it is out.
             unsafe { if came { queue.push(place) } else { queue.enter(place) } };
+            self.does_not_pass(line, place.key());
             true
         })
     }
@@ -293,7 +294,7 @@ impl RawLock {
             // SAFETY: L1.
             unsafe { queue.remove(place) };
             if queue.is_empty() {
-                self.change(|word| word.map_addr(|at| at & !PARKED));
+                self.change(|word| word.map_addr(|at| at & !(PARKED | COMING)));
             }
         });
     }

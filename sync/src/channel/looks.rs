@@ -1,0 +1,111 @@
+//! How often those of one side look again before they wait. See the head of [`core`](super::core).
+
+use std::time::Duration;
+
+use forebear_context::shim::hint;
+
+/// So often at most. None in a model: a look changes nothing.
+#[cfg(not(any(loom, shuttle)))]
+const LOOKS: u8 = 16;
+#[cfg(any(loom, shuttle))]
+const LOOKS: u8 = 0;
+
+/// Pauses between two looks for room: long, so that there is room for several.
+pub(super) const ROOM: u32 = 16;
+/// And for an item.
+pub(super) const SOMETHING: u32 = 4;
+
+/// Where looks have been in vain, one wait in so many tries one.
+const TRIES: u8 = 16;
+
+/// Whoever has less time than this waits at once.
+const HURRY: Duration = Duration::from_millis(1);
+
+/// On whose thread nobody is.
+pub(super) const NOBODY: usize = usize::MAX;
+
+/// See the module head. Under the channel's lock.
+#[derive(Debug)]
+pub(super) struct Looks {
+    /// How often a wait may look.
+    many: u8,
+    /// How many waits may not look before one tries again.
+    rest: u8,
+}
+
+impl Looks {
+    pub(super) const fn new() -> Looks {
+        Looks { many: LOOKS, rest: TRIES }
+    }
+
+    /// Whether one that is on that thread, and has looked so often, is to look again before it waits for the other side, which is on that
+    /// one.
+    pub(super) fn again(&mut self, on: usize, other: usize, looked: u8) -> bool {
+        if other == on || other == NOBODY || LOOKS == 0 {
+            return false;
+        }
+        if looked < self.many {
+            return true;
+        }
+        if looked > 0 {
+            // In vain.
+            self.many /= 2;
+        } else {
+            self.rest -= 1;
+            if self.rest == 0 {
+                (self.rest, self.many) = (TRIES, 1);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// One that has looked has found what it wanted.
+    pub(super) fn found(&mut self) {
+        self.many = LOOKS;
+    }
+}
+
+/// Whether whoever waits for so long at most has no time to look.
+pub(super) fn is_in_a_hurry(timeout: Option<Duration>) -> bool {
+    timeout.is_some_and(|timeout| timeout < HURRY)
+}
+
+/// Between two looks.
+pub(super) fn pause(pauses: u32) {
+    (0..pauses).for_each(|_| hint::spin_loop());
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    /// Waits, and looks in vain. Answers how often.
+    fn in_vain(looks: &mut Looks, other: usize) -> u8 {
+        let mut looked = 0;
+        while looks.again(8, other, looked) {
+            looked += 1;
+        }
+        looked
+    }
+
+    #[test]
+    fn who_waits_for_its_own_worker_or_for_nobody_yet_does_not_look() {
+        let mut looks = Looks::new();
+        assert_eq!(in_vain(&mut looks, NOBODY), 0);
+        assert_eq!(in_vain(&mut looks, 8), 0);
+        assert_eq!(in_vain(&mut looks, 7), LOOKS);
+    }
+
+    #[test]
+    fn looks_that_are_in_vain_become_fewer_and_one_that_finds_something_restores_them() {
+        let mut looks = Looks::new();
+        let first: Vec<u8> = (0..6).map(|_| in_vain(&mut looks, 7)).collect();
+        assert_eq!(first, [16, 8, 4, 2, 1, 0]);
+        let later: u32 = (0..160).map(|_| u32::from(in_vain(&mut looks, 7))).sum();
+        assert_eq!(later, 10, "one try in sixteen waits");
+        while !looks.again(8, 7, 0) {}
+        looks.found();
+        assert_eq!(in_vain(&mut looks, 7), LOOKS);
+    }
+}
