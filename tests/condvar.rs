@@ -12,11 +12,9 @@ use std::time::Duration;
 
 use cancelling::{asleep, ends_cancelled, on_each_clocked};
 use forebear::sync::{Condvar, Mutex, MutexGuard};
-use forebear::{
-    Cancellation, Cancelled, Request, Runtime, State, TimeoutError, WaitError, no_suspend, yield_now,
-};
+use forebear::{Cancellation, Cancelled, Request, Runtime, State, TimeoutError, WaitError, no_suspend};
 use support::order::{BY_URGENCY, on_one, root, wait_by_urgency};
-use support::{Count, Flag, Joined, in_both_worlds, on_each, until};
+use support::{Count, Flag, Joined, in_both_worlds, on_each, settle, until};
 
 /// A count, and a condition for it. Clones are the same.
 #[derive(Clone, Default)]
@@ -53,13 +51,6 @@ fn waiters(runtime: &Runtime, shared: &Shared, n: usize) -> Vec<Request<Result<(
     let waiters = waiters.collect();
     shared.wait_for(n);
     waiters
-}
-
-/// Gives everything that is ready a chance.
-fn settle(runtime: &Runtime) {
-    for _ in 0..20 {
-        runtime.run(|| yield_now().unwrap());
-    }
 }
 
 // ---- who is notified -----------------------------------------------------------------------------------------------------------

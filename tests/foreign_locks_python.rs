@@ -12,9 +12,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use forebear::sync::{Barrier, Condvar, Event, Mutex, RawMutex, ReentrantMutex, RwLock, Semaphore};
-use forebear::{Request, Runtime, TimeoutError, yield_now};
+use forebear::{Request, Runtime, TimeoutError};
 use support::order::root;
-use support::{Count, Joined, in_both_worlds, on_each};
+use support::{Count, Joined, in_both_worlds, on_each, settle};
 
 const N: usize = 6;
 
@@ -35,13 +35,6 @@ impl Bunch {
     fn join(self) {
         self.requests.iter().for_each(|request| request.wait().copied().unwrap());
         self.threads.into_iter().for_each(|thread| thread.joined().unwrap());
-    }
-}
-
-/// Gives everything that is ready a chance.
-fn settle(runtime: &Runtime) {
-    for _ in 0..20 {
-        runtime.run(|| yield_now().unwrap());
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use forebear::sync::{MappedMutexGuard, Mutex, MutexGuard};
 use forebear::{CancelReason, Cancellation, Priority, Request, TimeoutError, WaitError, spawn, yield_now};
-use support::order::{BY_URGENCY, Gate, on_one, root, wait_by_urgency};
+use support::order::{BY_URGENCY, Gate, on_one, open_beside_a_normal_one, root, wait_by_urgency};
 use support::{Flag, Joined, Watchdog, hold_workers, in_both_worlds, kinds, on_each, until};
 
 // ---- what it excludes ----------------------------------------------------------------------------------------------------------
@@ -223,17 +223,7 @@ fn urgency_goes_through_a_lock_to_what_its_holder_waits_for() {
             })
         };
         near.wait();
-        runtime.spawn(|| ()).wait().unwrap();
-        let held = hold_workers(runtime);
-        let normal = {
-            let log = log.clone();
-            root(runtime).spawn(move || log.note("normal"))
-        };
-        gate.open();
-        held.release();
-        for request in [&holder, &waiter, &normal] {
-            request.wait().unwrap();
-        }
+        open_beside_a_normal_one(runtime, &log, gate, &[&holder, &waiter]);
         log.check(&["below", "holder", "urgent", "normal"]);
     });
 }

@@ -15,8 +15,8 @@ use forebear::sync::{LazyLock, Mutex, Once, OnceLock};
 use forebear::{
     Cancellation, Cancelled, Priority, Request, TimeoutError, WaitError, no_suspend, spawn, yield_now,
 };
-use support::order::{BY_URGENCY, Gate, on_one, root, wait_by_urgency};
-use support::{Count, Flag, Joined, hold_workers, in_both_worlds, inside_each, on_each, until};
+use support::order::{BY_URGENCY, Gate, on_one, open_beside_a_normal_one, root, wait_by_urgency};
+use support::{Count, Flag, Joined, in_both_worlds, inside_each, on_each, until};
 
 // ---- once ----------------------------------------------------------------------------------------------------------------------
 
@@ -257,17 +257,7 @@ fn urgency_goes_through_a_value_to_whoever_makes_it() {
             })
         };
         near.wait();
-        runtime.spawn(|| ()).wait().unwrap();
-        let held = hold_workers(runtime);
-        let normal = {
-            let log = log.clone();
-            root(runtime).spawn(move || log.note("normal"))
-        };
-        gate.open();
-        held.release();
-        for request in [&maker, &waiter, &normal] {
-            request.wait().unwrap();
-        }
+        open_beside_a_normal_one(runtime, &log, gate, &[&maker, &waiter]);
         log.check(&["made", "urgent", "normal"]);
     });
 }

@@ -11,17 +11,11 @@ use std::time::Duration;
 
 use cancelling::{asleep, ends_cancelled};
 use forebear::sync::{ReentrantMutex, ReentrantMutexGuard};
-use forebear::{Cancellation, Cancelled, Request, Runtime, TimeoutError, WaitError, no_suspend, yield_now};
+use forebear::{Cancellation, Cancelled, Request, TimeoutError, WaitError, no_suspend, yield_now};
 use support::order::{BY_URGENCY, on_one, root, wait_by_urgency};
-use support::{Flag, Joined, in_both_worlds, on_each};
+use support::{Flag, Joined, in_both_worlds, on_each, settle};
 
 type Shared = Arc<ReentrantMutex<Cell<u32>>>;
-
-fn settle(runtime: &Runtime) {
-    for _ in 0..20 {
-        runtime.run(|| yield_now().unwrap());
-    }
-}
 
 #[test]
 fn whoever_has_it_may_have_it_again() {

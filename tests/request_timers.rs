@@ -16,7 +16,7 @@ use forebear::{
     spawn, try_spawn, yield_now,
 };
 use support::order::root;
-use support::{Come, Count, Joined, Modes, hold_thread_until, in_both_worlds, not_on, until};
+use support::{Come, Count, Joined, Modes, hold_thread_until, in_both_worlds, not_on, settle, until};
 
 const SECOND: Duration = Duration::from_secs(1);
 const NANO: Duration = Duration::from_nanos(1);
@@ -40,10 +40,6 @@ fn sleeping(
 
 fn for_ever() -> Result<(), Cancelled> {
     sleep(Duration::MAX)
-}
-
-fn settle(runtime: &Runtime) {
-    (0..5).for_each(|_| runtime.run(|| yield_now().unwrap()));
 }
 
 /// Nothing is armed, and the client has no record.

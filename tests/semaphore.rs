@@ -16,7 +16,7 @@ use forebear::{
     yield_now,
 };
 use support::order::{BY_URGENCY, on_one, root, wait_by_urgency};
-use support::{Count, Joined, in_both_worlds, on_each, until};
+use support::{Count, Joined, in_both_worlds, on_each, settle, until};
 
 /// A request that waits for `n` permits, keeps them until its answer is dropped, and sleeps when this returns.
 fn wants(
@@ -28,13 +28,6 @@ fn wants(
     let request = root(runtime).spawn(move || semaphore.acquire_many_owned(n));
     asleep(&request);
     request
-}
-
-/// Gives everything that is ready a chance.
-fn settle(runtime: &Runtime) {
-    for _ in 0..20 {
-        runtime.run(|| yield_now().unwrap());
-    }
 }
 
 // ---- how many ------------------------------------------------------------------------------------------------------------------

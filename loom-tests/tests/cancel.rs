@@ -18,6 +18,10 @@
 //! | mark while somebody else holds the lock | the reason is read while it is written | `marked_past_the_lock` |
 //! | unlock that does not release | who sees the mark does not see the reason | `unlock_relaxed` |
 //! | reason after the mark | who sees the mark finds none | `reason_after_mark` |
+//! | a parent's cancel in one exchange whoever waits | a child is cancelled under the live waiter that runs it | `inherited_past_demand` |
+//! | the same while somebody holds the lock | marked by both | `inherited_past_the_lock` |
+//! | a mark that does not say that it is inherited | who sees it takes it that somebody asked | `inherited_is_not_said` |
+//! | a private one that is ended with its entry's link and the runner's | its header never ends | `inherited_keeps_the_entry` |
 //! | shield looked at before the mark is set | delivered by both, or by nobody | `shield_seen_before_mark` |
 //! | the end of a region delivers whatever mark it finds | one from before the region is delivered twice | `unshield_delivers_again` |
 #![cfg(loom)]
@@ -32,7 +36,7 @@ use forebear_runtime::model::word::{
     CLAIMED, Cancel, HANDLE, HELD, HandleDrop, LINK, NEW, QUEUED, SPAWNED, SUBMITTED,
 };
 
-use self::cell::{BLOCKING, How, Job, Region, SPINNING, Took, exhaust, explore, told};
+use self::cell::{BLOCKING, FROM_PARENT, How, Job, Region, SPINNING, Took, exhaust, explore, told};
 
 /// A thread that does `f` to the job.
 fn with<T: 'static>(job: &Arc<Job>, f: impl FnOnce(&Job) -> T + 'static) -> JoinHandle<T> {
@@ -310,6 +314,71 @@ fn a_published_one_is_taken_and_stolen_and_cancelled() {
         answers.note(told_take(job.take(&job.waiter(&BLOCKING), &Cell::new(false), || {})));
         answers.note(if thief.join().unwrap() { "stolen" } else { "a shell" });
         answers.note(told(canceller.join().unwrap()));
+        job.check();
+    });
+}
+
+// ---- inherited from the parent -------------------------------------------------------------------------------------
+
+/// A waiter that lends its stack is demand for a child, too.
+#[test]
+fn a_child_is_cancelled_with_its_parent_while_a_waiter_claims_it() {
+    exhaust(&["ended", "vetoed", "too late"], |answers| {
+        let job = Job::new(QUEUED | SUBMITTED | HANDLE | (2 * LINK));
+        let waiter = with(&job, |job| {
+            let how = job.wait(&job.waiter(&BLOCKING), true, None);
+            job.drop_handle();
+            how
+        });
+        let answer = job.inherit();
+        answers.note(told(answer));
+        job.release_link();
+        let how = waiter.join().unwrap();
+        assert_eq!(how == How::Ran, answer != Cancel::Ended, "run or ended");
+        job.release_link();
+        job.check();
+    });
+}
+
+/// An abort and the parent's cancel at once: marked by one of them, and the reason is that one's.
+#[test]
+fn a_mark_that_is_inherited_says_so() {
+    exhaust(&["abort: marked", "abort: already marked", "marked", "already marked"], |answers| {
+        let job = Job::new(CLAIMED | SUBMITTED | HANDLE | (2 * LINK));
+        let parent = with(&job, |job| {
+            let answer = job.inherit();
+            let reason = job.reason();
+            job.release_link();
+            (answer, reason)
+        });
+        let answer = job.abort(3);
+        let (other, reason) = parent.join().unwrap();
+        assert_ne!(answer == Cancel::Marked, other == Cancel::Marked, "marked by one of the two");
+        assert_eq!(reason, Some(if answer == Cancel::Marked { 3 } else { FROM_PARENT }));
+        answers.note(told(other));
+        answers.note(if answer == Cancel::Marked { "abort: marked" } else { "abort: already marked" });
+        job.execute(true);
+        job.drop_handle();
+        job.check();
+    });
+}
+
+#[test]
+fn a_private_child_is_cancelled_with_its_parent_while_a_handle_elsewhere_waits() {
+    exhaust(&["ended", "vetoed", "too late"], |answers| {
+        let job = Job::new(SPAWNED);
+        let waiter = with(&job, |job| {
+            let how = job.wait(&job.waiter(&BLOCKING), true, None);
+            job.drop_handle();
+            how
+        });
+        let listed = Cell::new(true);
+        let answer = job.inherit_listed(&listed);
+        if listed.get() {
+            job.run_popped();
+        }
+        answers.note(told(answer));
+        assert_eq!(waiter.join().unwrap() == How::Ran, answer != Cancel::Ended, "run or ended");
         job.check();
     });
 }

@@ -13,19 +13,22 @@
 //! | a nudge before the notice is there | the thread looks, finds nothing, and blocks for good | `nudged_before_it_is_left` |
 //! | a notice left though nobody runs there | nobody reads it, and nobody is told | `left_for_nobody` |
 //! | a thread, or a worker, that goes without a last look | the same | `rests_without_a_look`, `goes_without_a_look` |
+//! | a link let go of without an order | the header ends under the other's eyes | `link_down_relaxed` |
 #![cfg(loom)]
 
 mod cell;
 
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use forebear_context::context::{Cause, ForeignContext, Reason};
 use forebear_context::shim::UnsafeCell;
 use forebear_context::shim::thread::{self, JoinHandle};
 use forebear_runtime::model::attention::{Attention, NOTICE};
 use forebear_runtime::model::desk::Desk;
-use forebear_runtime::model::word::{CLAIMED, Cancel, Demand, HANDLE, LINK, MARKED, NEW, SUBMITTED, Word};
+use forebear_runtime::model::word::{
+    CLAIMED, Cancel, Demand, FAILED, HANDLE, LINK, MARKED, NEW, SUBMITTED, Word,
+};
 
 use self::cell::{exhaust, explore};
 
@@ -186,6 +189,92 @@ fn a_notice_reaches_a_thread_that_blocks() {
         // SAFETY: O2.
         unsafe { there.desk.runs(None) };
         answers.note(if looks == 1 { "before it blocked" } else { "while it blocked" });
+    });
+}
+
+// ---- what is left to a worker to end -----------------------------------------------------------------------------------
+
+/// A request that has failed, with a deadline: the timer's link and an untyped handle are all that is left of it.
+struct Failed {
+    word: Word,
+    desk: Desk<()>,
+    attention: Attention,
+    /// The failure, in the header: whether it is there.
+    failure: UnsafeCell<bool>,
+    /// How often the header ended, and where; nothing that loom sees.
+    ended: Mutex<Vec<&'static str>>,
+}
+
+// SAFETY: the failure is whose the header is; loom says if not.
+unsafe impl Send for Failed {}
+// SAFETY: as above.
+unsafe impl Sync for Failed {}
+
+impl Failed {
+    fn touch(&self) {
+        // SAFETY: the cell is there as long as the model.
+        self.failure.with(|there| assert!(unsafe { *there }, "a header touched after its end"));
+    }
+
+    /// `home::end`.
+    fn end(&self, by: &'static str) {
+        // SAFETY: as above.
+        self.failure.with_mut(|there| unsafe { *there = false });
+        self.ended.lock().unwrap().push(by);
+    }
+
+    /// `deadlines::let_go`: no user code runs on the timer's thread, so the header goes to a worker, without a link.
+    fn let_go(&self) {
+        self.touch();
+        if !self.word.release_link() {
+            return;
+        }
+        match self.desk.leave((), false) {
+            Ok(()) => self.attention.insist(NOTICE),
+            Err(()) => self.end("the timer"),
+        }
+    }
+
+    /// What the worker does at a scheduling point: `cell::end_put_aside`.
+    fn attend(&self) {
+        for () in self.desk.take() {
+            self.touch();
+            assert!(self.word.load().is_terminal());
+            self.end("the worker");
+        }
+    }
+}
+
+/// The timer lets go of a failed request while the last handle goes, and while the worker goes for good: its header, which no link
+/// keeps, is ended by one of the three, once.
+#[test]
+fn a_header_without_a_link_is_ended_by_a_worker_or_by_who_finds_none() {
+    explore(&["the worker", "the timer", "the handle"], |answers| {
+        let failed = Arc::new(Failed {
+            word: Word::new(FAILED | (2 * LINK)),
+            desk: Desk::default(),
+            attention: Attention::new(),
+            failure: UnsafeCell::new(true),
+            ended: Mutex::default(),
+        });
+        let timer = with(&failed, Failed::let_go);
+        let handle = with(&failed, |failed| {
+            failed.touch();
+            if failed.word.release_link() {
+                failed.end("the handle");
+            }
+        });
+        if failed.attention.get() & NOTICE != 0 && !failed.desk.is_cleared(&failed.attention) {
+            failed.attend();
+        }
+        while !failed.desk.go() {
+            failed.attend();
+        }
+        timer.join().unwrap();
+        handle.join().unwrap();
+        let ended = failed.ended.lock().unwrap();
+        assert_eq!(ended.len(), 1, "a header that nobody ends, or several do");
+        answers.note(ended[0]);
     });
 }
 

@@ -43,7 +43,7 @@ use crate::home::{self, Home};
 use crate::notice::{self, Notice};
 use crate::ready;
 use crate::strand::{self, Strand};
-use crate::word::{Cancel, Demand, LENT, MARKED, SHIELDED, SUBMITTED, Word};
+use crate::word::{Cancel, Demand, INHERITED, LENT, MARKED, SHIELDED, SUBMITTED, Word};
 use crate::worker::{Worker, is_unwinding};
 
 mod spread;
@@ -168,6 +168,9 @@ pub(crate) unsafe fn leave_end(header: NonNull<Header>) {
 
 /// Why a request was cancelled: the reason of the first mark.
 pub(crate) fn reason(h: &Header) -> CancelReason {
+    if h.bare.load().has(INHERITED) {
+        return CancelReason::Parent;
+    }
     h.side().and_then(|side| side.reason.get()).unwrap_or(CancelReason::Asked)
 }
 

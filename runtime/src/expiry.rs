@@ -187,3 +187,104 @@ impl fmt::Debug for InProcessTimer {
         f.debug_struct("InProcessTimer").field("requests", &requests).field("timers", &timers).finish()
     }
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::sync::mpsc; // not modelled: a test
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{Runtime, spawn};
+
+    const LONG: Duration = Duration::from_secs(3_600);
+
+    /// What the runtime and the client hold for the request that calls: links of its header, and timers in its record.
+    fn held(timers: &InProcessTimer) -> (u64, usize) {
+        let request = Request::current().expect("a request calls");
+        // SAFETY: the handle.
+        let links = unsafe { request.raw().as_ref() }.word().load().links();
+        let record = timers.lock().get(&request.id()).map_or(0, Vec::len);
+        (links, record)
+    }
+
+    /// Calls `body` in a request of a runtime of its own, and then asks for what is left.
+    fn in_a_request(body: impl FnOnce(&InProcessTimer, Instant) + Send + 'static) {
+        let runtime = Runtime::builder().workers(1).build().unwrap();
+        let timers = InProcessTimer::new();
+        let client = timers.clone();
+        runtime.spawn(move || body(&client, client.now() + LONG)).take().unwrap();
+        assert!(timers.lock().is_empty(), "a record goes with its request: {timers:?}");
+        assert_eq!(runtime.metrics().armed, 0, "and so do its entries");
+    }
+
+    #[test]
+    fn an_entry_has_a_link_and_a_release_gives_it_back() {
+        in_a_request(|timers, later| {
+            let scope = Scope::from("block");
+            timers.acquire(&scope, later).unwrap();
+            let (links, _) = held(timers);
+            timers.release(&scope).unwrap();
+            assert_eq!(held(timers), (links - 1, 0));
+            // What is not there any more is released as often as anybody likes.
+            timers.release(&scope).unwrap();
+            assert_eq!(held(timers), (links - 1, 0));
+        });
+    }
+
+    #[test]
+    fn one_that_is_moved_is_one_entry_still() {
+        in_a_request(|timers, later| {
+            let scope = Scope::from("block");
+            timers.acquire(&scope, later).unwrap();
+            let before = held(timers);
+            (1..10).for_each(|n| timers.acquire(&scope, later + LONG * n).unwrap());
+            assert_eq!(held(timers), before);
+        });
+    }
+
+    #[test]
+    fn scopes_have_entries_of_their_own_and_go_by_themselves() {
+        in_a_request(|timers, later| {
+            let scopes = ["a", "b", "c"].map(Scope::from);
+            scopes.iter().for_each(|scope| timers.acquire(scope, later).unwrap());
+            let (links, record) = held(timers);
+            assert_eq!(record, 3);
+            timers.release(&scopes[1]).unwrap();
+            assert_eq!(held(timers), (links - 1, 2));
+            // Nobody releases the others: see `in_a_request`.
+        });
+    }
+
+    #[test]
+    fn a_deadline_that_is_past_makes_no_entry() {
+        in_a_request(|timers, later| {
+            timers.acquire(&Scope::from("late"), later).unwrap();
+            let before = held(timers);
+            let (client, (tell, told)) = (timers.clone(), mpsc::channel());
+            let late = spawn(move || {
+                client.acquire(&Scope::from("late"), client.now()).unwrap();
+                tell.send(held(&client).1).unwrap();
+            });
+            assert!(late.wait().is_err(), "it is cancelled at once");
+            assert_eq!(told.recv(), Ok(0));
+            assert_eq!(held(timers), before, "nor does it touch another's");
+        });
+    }
+
+    /// Its callback is subscribed with the record, not with each timer: a request that acquires and releases for ever does not grow.
+    #[test]
+    fn a_request_subscribes_once_however_often_it_acquires() {
+        in_a_request(|timers, later| {
+            let scope = Scope::from("block");
+            let again = || {
+                timers.acquire(&scope, later).unwrap();
+                timers.release(&scope).unwrap();
+            };
+            again();
+            // Who else holds the table: the client's clones, and one callback.
+            let holders = Arc::strong_count(&timers.0);
+            (0..100).for_each(|_| again());
+            assert_eq!(Arc::strong_count(&timers.0), holders);
+        });
+    }
+}

@@ -32,7 +32,7 @@ use forebear_context::lineage::{Lineage, NO_KEY};
 use crate::carrier::Carrier;
 use crate::header::Header;
 use crate::shared::ORDERED;
-use crate::strand::Strand;
+use crate::strand::{BEHIND_CONTEXT, Strand};
 
 /// A strand that may go on, with what decides its place.
 #[derive(Clone, Copy)]
@@ -366,7 +366,7 @@ impl Ready {
                 // It came later, and goes before some of these.
                 break;
             }
-            prefetch_top(head.entry.strand);
+            prefetch_top(head.entry.strand.as_ptr());
             let next = self.pop_head();
             self.soon.extend(next);
         }
@@ -409,21 +409,50 @@ impl Ready {
 #[inline(always)]
 fn prefetch(strand: NonNull<Strand>) {
     // SAFETY: a ready strand's memory is mapped, and its first line was fetched a few picks ago.
-    let request = unsafe { strand.as_ref() }.request.get().cast::<u8>();
-    prefetch_left(strand.as_ptr());
-    for line in 0..size_of::<Header>().div_ceil(64) {
-        fetch(request.wrapping_add(line * 64));
+    let strand = unsafe { strand.as_ref() };
+    prefetch_parked(strand);
+    prefetch_header(strand.request.get());
+}
+
+/// Fetches a strand whose first line is there, with what it was left with on its stack.
+#[inline(always)]
+pub(crate) fn prefetch_parked(strand: &Strand) {
+    let last = last_byte(strand);
+    let lines = (last.addr().wrapping_sub(strand.low.get()) / 64 + BELOW).min(MOST_LINES);
+    for line in 0..lines {
+        fetch(last.wrapping_sub(line * 64));
     }
 }
 
-/// Fetches a strand that is about to be made ready and entered soon after, with what it was left with on its stack.
+/// The same of one of which nothing is there yet, so not even how much that is.
 #[inline(always)]
 pub(crate) fn prefetch_left(strand: *const Strand) {
-    // From the end of the control block down.
-    let behind = size_of::<Carrier>() - mem::offset_of!(Carrier, strand);
-    let at = strand.cast::<u8>().wrapping_add(behind - 1);
+    let last = last_byte(strand);
     for line in 0..size_of::<Carrier>().div_ceil(64) + PARKED_LINES {
-        fetch(at.wrapping_sub(line * 64));
+        fetch(last.wrapping_sub(line * 64));
+    }
+}
+
+/// The last byte of a carrier's control block, from which its stack goes down.
+#[inline(always)]
+fn last_byte(strand: *const Strand) -> *const u8 {
+    strand.cast::<u8>().wrapping_add(size_of::<Carrier>() - mem::offset_of!(Carrier, strand) - 1)
+}
+
+/// Fetches a header.
+#[inline(always)]
+pub(crate) fn prefetch_header(header: *const Header) {
+    for line in 0..size_of::<Header>().div_ceil(64) {
+        fetch(header.cast::<u8>().wrapping_add(line * 64));
+    }
+}
+
+/// Fetches what is needed to end the wait of a strand whose worker does it: from its context up to what decides its place.
+#[inline(always)]
+pub(crate) fn prefetch_waiting(strand: NonNull<Strand>) {
+    let context = Strand::context_at(strand).as_ptr().cast::<u8>();
+    for line in 0..(BEHIND_CONTEXT + mem::offset_of!(Strand, next_yielded)).div_ceil(64) {
+        fetch(context.wrapping_add(line * 64));
     }
 }
 
@@ -436,13 +465,18 @@ pub(crate) fn prefetch_control(context: NonNull<Context>) {
     }
 }
 
+/// Fetches the first line of a strand, and with it what tells where its page is.
 #[inline(always)]
-fn prefetch_top(strand: NonNull<Strand>) {
-    fetch(strand.as_ptr().cast());
+pub(crate) fn prefetch_top(strand: *const Strand) {
+    fetch(strand.cast());
 }
 
-/// How many lines below its control block a parked carrier has in use.
+/// How many lines below its control block a parked carrier has in use, at least: more at once were worse, where it had fewer.
 const PARKED_LINES: usize = 12;
+/// So many lines below where a strand was left it needs at once for its first calls.
+const BELOW: usize = 3;
+/// No more lines of one strand are fetched.
+const MOST_LINES: usize = 32;
 
 #[inline(always)]
 fn fetch(at: *const u8) {

@@ -82,6 +82,8 @@ pub(crate) struct Strand {
     /// What decides this strand's place among siblings, copied when it parks, so that making it ready touches nothing
     /// but the strand.
     pub place: Cell<(*const Lineage, u32)>,
+    /// How far down its stack was in use when it parked last: how much is to be fetched before it is entered.
+    pub low: Cell<usize>,
     /// The next of those that yielded, and after how many picks and starts this one is due; the ready queue's while it
     /// stands there.
     pub next_yielded: Cell<*const Strand>,
@@ -133,6 +135,7 @@ impl Strand {
             arms: ArmList::new(),
             urgency: AtomicU64::new(NO_KEY),
             place: Cell::new((ptr::null(), 0)),
+            low: Cell::new(0),
             next_yielded: Cell::new(ptr::null()),
             due: Cell::new((0, 0)),
             dropping: Cell::new(ptr::null()),

@@ -23,7 +23,7 @@
 //! | 8 | lock | guards the lists of waiters and callbacks and the reason of a cancel; held for a few loads and stores, never over user code | anyone while life < 5 |
 //! | 9 | callbacks | the list of callbacks is not empty; or, from birth, a deadline is to be taken back at the end | holder of the lock |
 //! | 10 | seen | somebody looked at the failure | a holder of a handle |
-//! | 11 | linked | stands in its worker's list of suspended or departed children | its worker |
+//! | 11 | inherited | the mark came because the parent was cancelled | on with the mark, in the same exchange |
 //! | 12 | private | stands in the private list of the worker that made it | that worker; off by every claim |
 //! | 13 | lent | runs on a waiter's stack: that waiter is demand, though in no list | on by the claim; off by the holder of the lock, or at terminal |
 //! | 14 | secret | what becomes of it its maker's worker writes elsewhere, see [`secret`]; with it stand `NEW` and one handle, whatever is true | at birth; off when it is revealed |
@@ -74,7 +74,8 @@
 //! * **W11** The outcome is computed from the bits that go into the exchange that fixes it: the terminal one, or the first
 //!   that moves life to `COMPLETING`.
 //! * **W12** The reason of a cancel is written by the holder of the lock bit while the request is not marked, and read by
-//!   who has seen the mark. From the mark on it does not change. No reason means that somebody asked.
+//!   who has seen the mark. From the mark on it does not change. No reason means that somebody asked. The commonest one
+//!   besides, that the parent was cancelled, is a bit that comes with the mark; where it stands nothing else is read.
 //! * **W13** Whether there is demand is found under the lock and decided in the unlock, which looks at the lent bit again:
 //!   a waiter may have claimed the target meanwhile. Another request's mark is read for that only through its node in the
 //!   list, under the list's lock.

@@ -98,6 +98,10 @@ pub const SEARCH: Nanos = 28_000;
 pub const ROUND: Nanos = 400;
 /// Loot that lasted less makes a thief hold back,
 pub const WORTH_IT: Nanos = 4_000;
+/// or less a request,
+pub const WORTH_IT_EACH: Nanos = 400;
+/// if there were more than so many, or each time as few:
+pub const FEW: u64 = 32;
 /// at first for so long,
 pub const SHORTEST_PAUSE: Nanos = 25_000;
 /// at last for so long.

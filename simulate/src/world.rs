@@ -15,6 +15,7 @@ mod choosing;
 mod cores;
 mod idling;
 mod outside;
+mod patience;
 mod publication;
 mod requests;
 mod sleep;
@@ -22,6 +23,7 @@ mod sleep;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 
+use self::patience::Patience;
 use crate::costs::{Costs, FULL_EVERY, MEMBERS, Nanos};
 use crate::line::Line;
 use crate::result::{Counts, Load, Outcome, Stamped};
@@ -157,9 +159,7 @@ struct Worker {
     shelf: Shelf,
     batch: u32,
     looks: u32,
-    loot: Option<Nanos>,
-    pause: Nanos,
-    patient_until: Nanos,
+    patience: Patience,
     ticks: u32,
     current: usize,
     last_end: Nanos,
@@ -275,9 +275,7 @@ impl<'a> World<'a> {
             shelf: Shelf::default(),
             batch: 1,
             looks: index as u32 % FULL_EVERY,
-            loot: None,
-            pause: 0,
-            patient_until: 0,
+            patience: Patience::default(),
             ticks: 0,
             current: NOBODY,
             last_end: 0,

@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use cancelling::asleep;
 use forebear::time::sleep;
-use forebear::{AnyRequest, Request, RequestBuilder, Runtime, yield_now};
+use forebear::{AnyRequest, Request, RequestBuilder, Runtime};
 use support::order::root;
+use support::settle;
 
 const SECOND: Duration = Duration::from_secs(1);
 const NANO: Duration = Duration::from_nanos(1);
@@ -34,13 +35,6 @@ fn sleeps(builder: &RequestBuilder) -> Request<()> {
 fn counts(request: &AnyRequest) -> String {
     let text = format!("{request:?}");
     text[text.find("handles").expect("it tells them")..].to_owned()
-}
-
-/// Lets everything that is ready go on.
-fn settle(runtime: &Runtime) {
-    for _ in 0..5 {
-        runtime.run(|| yield_now().unwrap());
-    }
 }
 
 /// How much is armed on the clock of the runtime.

@@ -11,16 +11,11 @@ use std::sync::Arc;
 
 use cancelling::asleep;
 use forebear::sync::RwLock;
-use forebear::{Request, Runtime, yield_now};
+use forebear::{Request, Runtime};
 use support::order::root;
+use support::settle;
 
 type Shared = Arc<RwLock<usize>>;
-
-fn settle(runtime: &Runtime) {
-    for _ in 0..20 {
-        runtime.run(|| yield_now().unwrap());
-    }
-}
 
 /// A request that does `f` with the lock, and sleeps when this returns.
 fn sleeper<T: Send + 'static>(

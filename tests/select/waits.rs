@@ -10,8 +10,8 @@ use forebear::time::after;
 use forebear::{CancelReason, Cancellation, Priority, Request, WaitError, no_suspend, select};
 
 use super::cancelling::{Gate, asleep, ends_cancelled};
-use super::support::order::{self, on_one, root};
-use super::support::{Flag, hold_workers, on_each};
+use super::support::order::{self, on_one, open_beside_a_normal_one, root};
+use super::support::{Flag, on_each};
 use super::{LONG, support};
 
 // ---- requests -------------------------------------------------------------------------------------------------------
@@ -249,17 +249,7 @@ fn who_waits_for_a_select_makes_all_that_it_waits_for_more_urgent() {
             })
         };
         asleep(&waiter);
-        runtime.spawn(|| ()).wait().unwrap();
-        let held = hold_workers(runtime);
-        let normal = {
-            let log = log.clone();
-            root(runtime).spawn(move || log.note("normal"))
-        };
-        gate.open();
-        held.release();
-        for request in [&waiter, &normal, &targets[0], &targets[1]] {
-            request.wait().unwrap();
-        }
+        open_beside_a_normal_one(runtime, &log, gate, &[&waiter, &targets[0], &targets[1]]);
         log.check(&["first", "second", "select", "urgent", "normal"]);
     });
 }

@@ -203,6 +203,13 @@ pub(crate) fn in_both_worlds(test: impl Fn() + Sync) {
     inside_each(test);
 }
 
+/// Lets everything that is ready go on.
+pub(crate) fn settle(runtime: &Runtime) {
+    for _ in 0..20 {
+        runtime.run(|| yield_now().unwrap());
+    }
+}
+
 /// Yields until `so` is true, also in a request that was cancelled: it would keep its worker from the others otherwise.
 pub(crate) fn until(so: impl Fn() -> bool) {
     while !so() {

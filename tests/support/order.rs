@@ -7,7 +7,7 @@ use std::thread;
 
 use forebear::{Priority, Request, RequestBuilder, Runtime, State};
 
-use super::{Flag, Joined, Watchdog, runtime, until};
+use super::{Flag, Joined, Watchdog, hold_workers, runtime, until};
 
 /// What happened, in order. Behind a lock of its own: ThreadSanitizer does not see std's, and forebear's are what is tested.
 #[derive(Clone, Default)]
@@ -129,3 +129,20 @@ pub(crate) fn wait_by_urgency(
 
 /// See [`wait_by_urgency`].
 pub(crate) const BY_URGENCY: [&str; 4] = ["urgent", "normal 1", "normal 2", "background"];
+
+/// Opens the gate while nothing can run and a root of ordinary urgency has come, and waits for all of them: what has become more
+/// urgent than that one goes before it. On one worker.
+pub(crate) fn open_beside_a_normal_one(runtime: &Runtime, log: &Log, gate: Gate, others: &[&Request<()>]) {
+    // Those that wait have come to their lists when something else can run.
+    runtime.spawn(|| ()).wait().unwrap();
+    let held = hold_workers(runtime);
+    let normal = {
+        let log = log.clone();
+        root(runtime).spawn(move || log.note("normal"))
+    };
+    gate.open();
+    held.release();
+    for request in others.iter().copied().chain([&normal]) {
+        request.wait().unwrap();
+    }
+}

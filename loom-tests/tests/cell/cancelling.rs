@@ -4,9 +4,12 @@ use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
 
 use forebear_context::context::Cause;
-use forebear_runtime::model::word::{Cancel, Demand};
+use forebear_runtime::model::word::{Cancel, Demand, INHERITED};
 
 use super::{Job, Waiter};
+
+/// What stands for the reason that the parent was cancelled.
+pub const FROM_PARENT: u32 = 1;
 
 impl Job {
     /// `cancel`, by a holder of a handle or a link.
@@ -39,11 +42,33 @@ impl Job {
         self.act(answer)
     }
 
+    /// The same as it mostly goes: the mark itself says that it comes from the parent, and nobody is to be asked.
+    pub fn inherit(&self) -> Cancel {
+        let turn = self.turn();
+        self.touch();
+        let answer = self.word.cancel_inherited();
+        drop(turn);
+        match answer {
+            Some(answer) => self.act(answer),
+            None => self.cancel_for(FROM_PARENT),
+        }
+    }
+
+    /// The same in the private list of the worker that calls this.
+    pub fn inherit_listed(&self, listed: &Cell<bool>) -> Cancel {
+        self.touch();
+        let Some(answer) = self.word.cancel_private_inherited() else { return self.cancel_listed(listed) };
+        if answer == Cancel::Ended {
+            assert!(listed.replace(false), "a private entry that is not in its list");
+        }
+        self.act(answer)
+    }
+
     /// A cancel that spreads to a child in the private list of the worker that calls this.
     pub fn cancel_listed(&self, listed: &Cell<bool>) -> Cancel {
         self.touch();
         let answer = self.word.cancel_private(|| {
-            self.note_reason(1);
+            self.note_reason(FROM_PARENT);
             self.demand()
         });
         if answer == Cancel::Ended {
@@ -86,6 +111,9 @@ impl Job {
 
     /// The reason. By one who has seen the mark.
     pub fn reason(&self) -> Option<u32> {
+        if self.word.load().has(INHERITED) {
+            return Some(FROM_PARENT);
+        }
         // SAFETY: J1.
         self.reason.with(|reason| unsafe { *reason })
     }

@@ -47,7 +47,7 @@ use forebear_runtime::model::word::{
 #[allow(unused_imports, reason = "every test binary uses a part of it")]
 pub use self::calling::Call;
 #[allow(unused_imports, reason = "as above")]
-pub use self::cancelling::{Region, told};
+pub use self::cancelling::{FROM_PARENT, Region, told};
 #[allow(unused_imports, reason = "as above")]
 pub use self::counts::Took;
 #[allow(unused_imports, reason = "as above")]

@@ -16,10 +16,18 @@ use crate::header::{ARM, DELIVERED, DETACHED, Header};
 use crate::home::{self, Home};
 use crate::kin;
 use crate::notice::{self, Notice};
+use crate::ready;
 use crate::scope::ScopeCore;
 use crate::strand;
 use crate::word::{Cancel, Demand};
 use crate::worker::Worker;
+
+/// How many turns ahead a header is asked for, with what tells where its stack is.
+const HEADER_AHEAD: usize = 13;
+/// The same of the first line of its stack's record: mostly a walk through the page tables.
+const PAGE_AHEAD: usize = 8;
+/// The same of what is needed to end its wait.
+const RECORD_AHEAD: usize = 3;
 
 /// One spreading, by the owner of one home. See the module head.
 pub(super) struct Spread<'a> {
@@ -117,6 +125,23 @@ impl<'a> Spread<'a> {
                 self.children(header);
             }
             next = self.work.pop();
+            self.look_ahead();
+        }
+    }
+
+    /// Fetches what is needed of those whose turn comes soon: their stacks were perhaps left long ago.
+    fn look_ahead(&self) {
+        let ahead = |n: usize| self.work.len().checked_sub(n).map(|at| self.work[at]);
+        // SAFETY: as in `from`.
+        let strand = |header: NonNull<Header>| unsafe { header.as_ref() }.strand.load(Ordering::Relaxed);
+        if let Some(header) = ahead(HEADER_AHEAD) {
+            ready::prefetch_header(header.as_ptr());
+        }
+        if let Some(strand) = ahead(PAGE_AHEAD).map(strand) {
+            ready::prefetch_top(strand);
+        }
+        if let Some(strand) = ahead(RECORD_AHEAD).map(strand).and_then(NonNull::new) {
+            ready::prefetch_waiting(strand);
         }
     }
 
@@ -234,29 +259,43 @@ impl<'a> Spread<'a> {
                 }
                 continue;
             }
-            // Of one that nobody knows nobody can ask, but for the scope of a job.
-            let bits = child.word().load();
-            let known = bits.handles() > 0 || bits.links() > 1 || !child.scope.get().is_null();
-            let side = known.then(|| (child.side_or_new(), self.reason_told()));
-            let came = child.word().cancel_private(|| {
-                if let Some((side, reason)) = side {
-                    side.reason.set(Some(reason));
-                }
-                // In a runtime that is shut nobody's wait counts.
-                if self.is_shut() { Demand::Nobody } else { demand(child) }
-            });
-            match came {
+            match self.ask_private(child) {
                 Cancel::Ended => {
-                    if let Some((side, reason)) = side {
-                        // The exchange may not have asked for it: of a job that its maker has let go of only its scope knows.
-                        side.reason.set(Some(reason));
-                    }
                     worker.list.remove(child);
                     self.ended.push(NonNull::from(child));
                 }
                 came => self.came(child, came),
             }
         }
+    }
+
+    /// Asks one child that stands in the private list.
+    fn ask_private(&self, child: &Header) -> Cancel {
+        let reason = self.reason_told();
+        if reason == CancelReason::Parent
+            && let Some(came) = child.word().cancel_private_inherited()
+        {
+            return came;
+        }
+        // Of one that nobody knows nobody can ask, but for the scope of a job.
+        let bits = child.word().load();
+        let known = bits.handles() > 0 || bits.links() > 1 || !child.scope.get().is_null();
+        let side = known.then(|| child.side_or_new());
+        let note = || {
+            if let Some(side) = side {
+                side.reason.set(Some(reason));
+            }
+        };
+        let came = child.word().cancel_private(|| {
+            note();
+            // In a runtime that is shut nobody's wait counts.
+            if self.is_shut() { Demand::Nobody } else { demand(child) }
+        });
+        if came == Cancel::Ended {
+            // The exchange may not have asked for it: of a job that its maker has let go of only its scope knows.
+            note();
+        }
+        came
     }
 
     /// Asks one child that others may know of.
@@ -286,7 +325,14 @@ impl<'a> Spread<'a> {
             self.came(child, Cancel::TooLate);
             return;
         }
-        let (side, reason) = (child.side_or_new(), self.reason_told());
+        let reason = self.reason_told();
+        if reason == CancelReason::Parent
+            && let Some(came) = child.word().cancel_inherited()
+        {
+            self.came(child, came);
+            return;
+        }
+        let side = child.side_or_new();
         let came = if self.is_shut() {
             child.word().abort(|| side.reason.set(Some(reason)))
         } else {

@@ -35,8 +35,8 @@ pub const LOCK: u64 = 1 << 8;
 pub const CALLBACKS: u64 = 1 << 9;
 /// Somebody looked at the failure.
 pub const SEEN: u64 = 1 << 10;
-/// In its worker's list of suspended or departed children.
-pub const LINKED: u64 = 1 << 11;
+/// Marked for no other reason than that its parent was cancelled.
+pub const INHERITED: u64 = 1 << 11;
 /// In the private list of the worker that made it.
 pub const PRIVATE: u64 = 1 << 12;
 /// Runs on a waiter's stack.
@@ -152,7 +152,7 @@ impl std::fmt::Debug for Bits {
             (LOCK, "lock"),
             (CALLBACKS, "callbacks"),
             (SEEN, "seen"),
-            (LINKED, "linked"),
+            (INHERITED, "inherited"),
             (PRIVATE, "private"),
             (LENT, "lent"),
             (SECRET, "secret"),

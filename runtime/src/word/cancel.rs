@@ -16,7 +16,7 @@
 //!
 //! | who | when | how |
 //! |---|---|---|
-//! | a cancel that finds neither waiters nor lender | nobody holds the lock | one exchange |
+//! | a cancel that finds neither waiters nor lender, asked for or inherited | nobody holds the lock | one exchange |
 //! | a cancel that finds some | the scan under the lock found no demand | in the unlock |
 //! | an abort | always, if not refused | in the unlock, after the reason |
 //! | the last waiter to leave, the lender | a cancel is remembered, or they ask | in the unlock |
@@ -173,7 +173,56 @@ impl Word {
         }
     }
 
-    /// The same, always under the lock, so that `demand` may also note the reason (W12), whatever it then answers: a veto
+    /// Asks for a cancel because its parent was cancelled, which the mark says itself (W12), if there is nobody who could
+    /// want the request. `None`: there are waiters or a lender, or somebody holds the lock, and nothing has been done.
+    #[inline]
+    pub fn cancel_inherited(&self) -> Option<Cancel> {
+        self.inherit(0)
+    }
+
+    /// The same of a request that stands in the caller's own private list, with the answers of
+    /// [`cancel_private`](Self::cancel_private).
+    #[inline]
+    pub fn cancel_private_inherited(&self) -> Option<Cancel> {
+        if self.is_alone() {
+            // W8.
+            self.0.store(POPPED_SOLE | MARKED | INHERITED, Ordering::Relaxed);
+            return Some(Cancel::Ended);
+        }
+        self.inherit(LINK)
+    }
+
+    /// `entry` is taken off with the claim of one that had not started.
+    #[inline]
+    fn inherit(&self, entry: u64) -> Option<Cancel> {
+        let mut seen = self.load();
+        loop {
+            if let Some(answer) = Cancel::refusal(seen) {
+                return Some(answer);
+            }
+            let some = WAITERS | LENT | LOCK;
+            #[cfg(mutant = "inherited_past_demand")]
+            let some = LOCK;
+            #[cfg(mutant = "inherited_past_the_lock")]
+            let some = WAITERS | LENT;
+            if seen.has(some) {
+                return None;
+            }
+            let (next, answer) = Cancel::mark(seen);
+            #[cfg(not(mutant = "inherited_is_not_said"))]
+            let next = Bits(next.0 | INHERITED);
+            #[cfg(not(mutant = "inherited_keeps_the_entry"))]
+            let next = if answer == Cancel::Ended { Bits(next.0 - entry) } else { next };
+            #[cfg(mutant = "inherited_keeps_the_entry")]
+            let _ = entry;
+            match self.swap_if(seen, next) {
+                Ok(()) => return Some(answer),
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Asks as [`cancel`](Self::cancel) does, always under the lock, so that `demand` may also note the reason (W12), whatever it then answers: a veto
     /// that is remembered fires for the reason noted last.
     pub fn cancel_locked(&self, demand: impl FnOnce() -> Demand) -> Cancel {
         let _locked = match self.lock_unless(Cancel::refusal) {
@@ -201,11 +250,7 @@ impl Word {
     ///
     /// `demand` is as in [`cancel_locked`](Self::cancel_locked), and not called if nobody could ask for the reason.
     pub fn cancel_private(&self, demand: impl FnOnce() -> Demand) -> Cancel {
-        #[cfg(mutant = "private_cancelled_by_store")]
-        let alone = self.load().0 & !(COUNT << 16) == SPAWNED_DETACHED;
-        #[cfg(not(mutant = "private_cancelled_by_store"))]
-        let alone = self.load().0 == SPAWNED_DETACHED;
-        if alone {
+        if self.is_alone() {
             // W8.
             self.0.store(POPPED_SOLE | MARKED, Ordering::Relaxed);
             return Cancel::Ended;
@@ -221,6 +266,15 @@ impl Word {
             if answer == Cancel::Ended { Bits(next.0 - LINK) } else { next }
         });
         answer
+    }
+
+    /// Whether nobody knows of it but the private list that it stands in.
+    #[inline]
+    fn is_alone(&self) -> bool {
+        #[cfg(mutant = "private_cancelled_by_store")]
+        return self.load().0 & !(COUNT << 16) == SPAWNED_DETACHED;
+        #[cfg(not(mutant = "private_cancelled_by_store"))]
+        return self.load().0 == SPAWNED_DETACHED;
     }
 
     /// Cancels whoever waits. `note` writes the reason, under the lock; it is not called if the abort is refused.

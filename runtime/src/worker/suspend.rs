@@ -36,6 +36,7 @@ use crate::no_suspend;
 use crate::request_pool;
 use crate::run;
 use crate::shared::ORDERED;
+use crate::stack;
 use crate::strand::Strand;
 
 impl Worker {
@@ -88,6 +89,7 @@ impl Worker {
             no_suspend::refuse(strand, "what others do in its scope or join", false);
         }
         self.settle_jobs();
+        strand.low.set(stack::here());
         if let Some(request) = strand.request() {
             strand.place.set((request.lineage.parent(), request.lineage.rank()));
         }

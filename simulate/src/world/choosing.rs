@@ -245,7 +245,8 @@ impl World<'_> {
         } else {
             self.next_best = self.next_best.min(theirs);
         }
-        if self.workers[other].private < best.0 {
+        // Who has nothing at all goes by its patience.
+        if self.workers[other].private < best.0 && best.0 != NO_KEY {
             self.raise_hungry(index, other, at);
         }
     }
@@ -299,8 +300,6 @@ impl World<'_> {
         };
         match (request, choice) {
             (Some(request), Choice::Robbed(..)) => {
-                at += costs.clock;
-                self.workers[index].loot = Some(at);
                 self.workers[index].ticks = 0;
                 self.found(index, request, at);
             }
@@ -322,6 +321,9 @@ impl World<'_> {
 
     pub(super) fn rob(&mut self, index: usize, victim: usize, limit: u64, at: &mut Nanos) -> Option<usize> {
         let costs = self.machine.costs;
+        if self.workers[index].patience.loot_used_up(*at) {
+            *at += costs.clock;
+        }
         let before = self.workers[victim].shelf.key();
         let mut loot = self.workers[victim].shelf.take_half(limit).into_iter();
         let first = loot.next()?;
@@ -332,12 +334,14 @@ impl World<'_> {
             self.workers[index].shelf.put(entry);
         }
         if rest > 0 {
-            let hold = rest * (costs.exchange + costs.entry);
+            let hold = costs.exchange + rest * costs.entry;
             *at = self.workers[index].shelf.lock.write(&costs, *at, index, hold);
             self.tell_key(index, index, own, at);
             self.notify(index, at);
         }
-        if self.workers[victim].shelf.entries.is_empty() {
+        *at += costs.clock;
+        let all = self.workers[victim].shelf.entries.is_empty();
+        if self.workers[index].patience.loot_taken(*at, 1 + rest, all) {
             self.raise_hungry(index, victim, at);
         }
         Some(first.1)

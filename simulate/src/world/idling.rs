@@ -1,7 +1,7 @@
 //! Nothing to do: search, announce, look once more, park.
 
 use super::{Choice, Event, NOBODY, Phase, Why, World};
-use crate::costs::{LONGEST_PAUSE, LONGEST_TICK, Nanos, ROUND, SEARCH, SHORTEST_PAUSE, TICK, WORTH_IT};
+use crate::costs::{LONGEST_TICK, Nanos, ROUND, SEARCH, TICK};
 use crate::shelf::NO_KEY;
 
 impl World<'_> {
@@ -16,20 +16,13 @@ impl World<'_> {
             self.workers[index].searching = false;
             return self.then(index, Phase::Idle, at);
         }
-        let worker = &mut self.workers[index];
-        if let Some(since) = worker.loot.take() {
+        if self.workers[index].patience.loot_used_up(at) {
             at += costs.clock;
-            if at - since >= WORTH_IT {
-                (worker.pause, worker.patient_until) = (0, 0);
-            } else {
-                worker.pause = (worker.pause * 2).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
-                worker.patient_until = at + worker.pause;
-            }
         }
         if let Some((victim, key)) = self.best_shelf(index, &mut at) {
             return self.then(index, Phase::Take(Choice::Robbed(victim, key)), at);
         }
-        if self.workers[index].patient_until <= at {
+        if self.workers[index].patience.left(at) == 0 {
             self.say_hungry(index, &mut at);
         }
         self.still_nothing(index, at);
@@ -87,7 +80,7 @@ impl World<'_> {
         self.sleepers.push(index);
         self.searching -= usize::from(self.workers[index].searching);
         self.note_private(index, &mut at);
-        let patient = self.workers[index].patient_until.saturating_sub(at);
+        let patient = self.workers[index].patience.left(at);
         let tick = if patient > 0 {
             Some(patient)
         } else if self.say_hungry(index, &mut at) {

@@ -70,7 +70,7 @@ impl World<'_> {
         let hungry = self.sleepers.len().min(self.machine.cores - 1);
         worker.hungry = self.machine.fills && hungry > 1 && worker.shelf.entries.len() < hungry;
         *at += shown * costs.publish;
-        *at = worker.shelf.lock.write(&costs, *at, index, shown * (costs.exchange + costs.entry));
+        *at = worker.shelf.lock.write(&costs, *at, index, costs.exchange + shown * costs.entry);
         self.tell_key(index, index, before, at);
         self.counts.publications += 1;
         self.counts.published += shown;
