@@ -72,36 +72,32 @@
 //!   held by nobody who asks for this one, the waking of workers, what raises attention words, and the `now` of a clock without jumps, which waits for nothing.
 
 use std::fmt;
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::{PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use forebear_context::clock::{Clock, Subscription, deadline_after};
-use forebear_context::context::{Alarm, Cause, Context, Reason, Ticket, unpark};
-use forebear_context::error::CancelReason;
+use forebear_context::context::{Alarm, Cause, Context, Ticket};
 use forebear_context::shim::atomic::{AtomicBool, AtomicUsize, Ordering};
-use forebear_context::shim::thread::{Builder, JoinHandle};
+use forebear_context::shim::thread::JoinHandle;
 use forebear_context::shim::{Arc, Mutex, MutexGuard, time};
 
-use crate::alarms::{self, Fire, Fired, Refused, Shards};
-use crate::cancel;
-use crate::carrier::{self, Going};
+use crate::alarms::{self, Refused, Shards};
+use crate::carrier;
 use crate::driver::Driven;
 use crate::header::Header;
 use crate::hooks;
 use crate::strand::{self, Strand};
 
+mod firing;
+mod keeping;
 #[cfg(test)]
 mod tests;
 
-/// How many entries are fired under one hold of a lock, so that those who arm and disarm are not kept waiting.
-const BATCH: usize = 128;
-/// How many of its own a worker fires at a time: what it can have in its cache when it goes on with them.
-const OWN_BATCH: usize = 16;
-/// How long a worker has for what is due on it, before the timer thread does it instead.
-const GRACE: Duration = Duration::from_micros(500);
+use self::firing::{Entry, fire, give_up};
+use self::keeping::GRACE;
+pub(crate) use self::keeping::wake_exactly;
 
 /// See the module head.
 pub(crate) struct Deadlines(Arc<Inner>);
@@ -130,20 +126,6 @@ struct Thread {
     handle: Option<JoinHandle<()>>,
     subscription: Option<Subscription>,
 }
-
-enum Entry {
-    Wait(NonNull<Context>, Ticket),
-    /// The wait of a carrier, whose memory stays.
-    Carrier(NonNull<Context>, Ticket),
-    /// With a link (T4).
-    Request(NonNull<Header>),
-    /// An expiration timer of a request that runs ([`crate::expiry`]). With a link (T4).
-    Expiry(NonNull<Header>),
-}
-
-// SAFETY: a ticket is there to be used by other threads, on a context that is valid by T2; a link may be given up by any
-// thread (T4).
-unsafe impl Send for Entry {}
 
 impl Deadlines {
     /// Nothing armed, on `clock`, for the runtime of that name with so many workers, which have `threads` of their own or not.
@@ -259,59 +241,6 @@ impl Deadlines {
     /// When the earliest entry is due.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.0.shards.earliest()
-    }
-
-    /// Whether workers keep the time, since there is no timer thread.
-    pub(crate) fn is_unattended(&self) -> bool {
-        self.0.unattended.load(Ordering::Relaxed)
-    }
-
-    /// A worker, which has something armed if it says so, is about to sleep: fires what is due on it, and answers how long it may.
-    #[inline]
-    pub(crate) fn before_sleep(&self, worker: usize, armed: bool) -> Option<Duration> {
-        // Whoever armed for a carrier of this worker did so on this very thread; who armed for a request wakes somebody.
-        if self.is_unattended() {
-            self.keep_instead()
-        } else if armed {
-            self.keep_own(worker)
-        } else {
-            None
-        }
-    }
-
-    #[cold]
-    fn keep_own(&self, worker: usize) -> Option<Duration> {
-        let (shards, own) = (&self.0.shards, self.0.shard_of(worker));
-        if !shards.has_some(own) {
-            return None;
-        }
-        let now = self.now();
-        self.0.fire_own(own, now);
-        shards.left(own, now)
-    }
-
-    /// Whether anything of this worker's may be due now.
-    #[inline]
-    pub(crate) fn is_own_due(&self, worker: usize) -> bool {
-        let (shards, own) = (&self.0.shards, self.0.shard_of(worker));
-        shards.has_some(own) && shards.may_be_due(own, self.now())
-    }
-
-    /// Fires a batch of what is due on this worker, on its thread. Answers whether anything of its is still armed.
-    pub(crate) fn fire_own(&self, worker: usize) -> bool {
-        let (shards, own) = (&self.0.shards, self.0.shard_of(worker));
-        if !shards.has_some(own) {
-            return false;
-        }
-        self.0.fire_own(own, self.now());
-        shards.has_some(own)
-    }
-
-    #[cold]
-    fn keep_instead(&self) -> Option<Duration> {
-        let now = self.now();
-        self.fire_due(now);
-        self.next().map(|at| at.saturating_duration_since(now))
     }
 
     /// The end; see the module head. Idempotent.
@@ -447,177 +376,6 @@ impl Inner {
             self.requests.fetch_sub(1, Ordering::Relaxed);
         }
         entry.is_some()
-    }
-
-    /// Sees to it that there is a timer thread, and that it does not sleep longer than until `at`.
-    #[cold]
-    fn attend(self: &Arc<Self>, shard: usize, at: Instant) {
-        let mut thread = self.lock_thread();
-        if thread.handle.is_none() && !self.shards.is_closed() {
-            match self.start() {
-                Ok(handle) => thread.handle = Some(handle),
-                Err(_) => return self.unattended.store(true, Ordering::Relaxed),
-            }
-            self.unattended.store(false, Ordering::Relaxed);
-        }
-        drop(thread);
-        self.shards.tell(shard, at);
-    }
-
-    fn start(self: &Arc<Self>) -> io::Result<JoinHandle<()>> {
-        #[cfg(test)]
-        if self.refuse_thread.load(Ordering::Relaxed) {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        let inner = self.clone();
-        Builder::new().name(self.name.clone()).spawn(move || {
-            if catch_unwind(AssertUnwindSafe(|| inner.keep())).is_err() {
-                hooks::die(&"its timer has panicked");
-            }
-        })
-    }
-
-    /// The timer thread.
-    fn keep(&self) {
-        wake_exactly();
-        while self.shards.rest(|| self.now()) {
-            let now = self.now();
-            for shard in 0..self.shards.count() {
-                while self.shards.is_neglected(shard, now) && self.fire_some(shard, now, BATCH) {}
-            }
-        }
-    }
-
-    /// A batch of what is due on a worker, by that worker.
-    fn fire_own(&self, shard: usize, now: Instant) {
-        if self.shards.may_be_due(shard, now) {
-            self.shards.sees(shard, now);
-            self.fire_some(shard, now, OWN_BATCH);
-        }
-    }
-
-    fn fire_due(&self, now: Instant) {
-        for shard in 0..self.shards.count() {
-            while (self.jumps || self.shards.may_be_due(shard, now)) && self.fire_some(shard, now, BATCH) {}
-        }
-    }
-
-    /// Fires at most so many of what is due in a shard; false if nothing more is.
-    fn fire_some(&self, shard: usize, now: Instant, most: usize) -> bool {
-        match self.shards.fire(shard, now, most, &mut Due(self, Going::new(Cause::TimedOut))) {
-            Fired::All => false,
-            Fired::Some => true,
-            Fired::But(entry) => {
-                fire(entry);
-                true
-            }
-        }
-    }
-}
-
-/// What a batch of entries is done by.
-struct Due<'a>(&'a Inner, Going);
-
-impl Fire<Entry> for Due<'_> {
-    #[inline]
-    fn fire(&mut self, entry: Entry) -> Option<Entry> {
-        match entry {
-            // SAFETY: T2; the slab is unmapped after `close`, which takes the lock.
-            Entry::Carrier(context, ticket) => unsafe { self.1.add(context, ticket) },
-            Entry::Wait(..) => {
-                // In order.
-                self.1.go();
-                fire(entry);
-            }
-            Entry::Request(_) => {
-                self.0.requests.fetch_sub(1, Ordering::Relaxed);
-                return Some(entry);
-            }
-            Entry::Expiry(_) => return Some(entry),
-        }
-        None
-    }
-
-    fn done(&mut self) {
-        self.1.go();
-    }
-}
-
-/// The system may let a thread sleep on for some 50 µs, so that it can wake several at once; this one is to be woken when its time
-/// has come.
-pub(crate) fn wake_exactly() {
-    #[cfg(all(target_os = "linux", not(any(loom, shuttle))))]
-    // SAFETY: it changes how this thread sleeps, and nothing else. A system that refuses it wakes the thread later.
-    unsafe {
-        libc::prctl(libc::PR_SET_TIMERSLACK, 1);
-    }
-}
-
-/// Does what is due. A wait's entry comes with the lock under which it was taken out (T3), unless it never was in a
-/// shard, when its waiter is the caller.
-fn fire(entry: Entry) {
-    match entry {
-        // SAFETY: T2. If it is refused somebody else was first, and all is well.
-        Entry::Wait(context, ticket) | Entry::Carrier(context, ticket) => unsafe {
-            unpark(context, ticket, Cause::TimedOut);
-        },
-        // SAFETY: T4.
-        Entry::Request(header) => unsafe { expired(header) },
-        // SAFETY: T4. It has started, so nothing is ended here.
-        Entry::Expiry(header) => unsafe {
-            cancel::abort(header, CancelReason::Expired);
-            let_go(header);
-        },
-    }
-}
-
-/// Does away with an entry at the end of the runtime: a wait ends, early, and a request is left alone. Called as [`fire`] is.
-fn give_up(entry: Entry) {
-    match entry {
-        // SAFETY: T2: as in `fire`.
-        Entry::Wait(context, ticket) if is_sleep(unsafe { context.as_ref() }) => unsafe {
-            unpark(context, ticket, Cause::Cancelled);
-        },
-        Entry::Wait(..) | Entry::Carrier(..) => fire(entry),
-        // SAFETY: T4.
-        Entry::Request(header) | Entry::Expiry(header) => unsafe { let_go(header) },
-    }
-}
-
-/// Whether it waits for nothing but the time.
-fn is_sleep(context: &Context) -> bool {
-    context.waits_for().0 == Reason::Sleep
-}
-
-/// The request's own deadline has come. On any thread, without the lock; runs no user code.
-///
-/// # Safety
-///
-/// The link is the callee's.
-unsafe fn expired(header: NonNull<Header>) {
-    // SAFETY: by contract.
-    unsafe {
-        cancel::limit_comes(header);
-        let_go(header);
-    }
-}
-
-/// Gives up an entry's link.
-///
-/// # Safety
-///
-/// The link is the callee's.
-unsafe fn let_go(header: NonNull<Header>) {
-    // SAFETY: by contract; W4.
-    unsafe {
-        if !header.as_ref().word().release_link() {
-            return;
-        }
-        match header.as_ref().failure() {
-            // It is a user's, and so is what its destructor does.
-            Some(_) => cancel::leave_end(header),
-            None => crate::home::end(header),
-        }
     }
 }
 
