@@ -34,6 +34,7 @@ use forebear_context::fiber::StackMemory;
 use forebear_context::shim::atomic::{AtomicPtr, AtomicU64, Ordering};
 use forebear_pool::Linked;
 
+use crate::alarms::Standing;
 use crate::attention::OLDER;
 use crate::cancel;
 use crate::deadlines::keep;
@@ -62,6 +63,8 @@ pub(crate) struct Carrier {
     pub slot: Cell<Option<Slot>>,
     /// Its place in its worker's list of carriers.
     pub listed: Cell<usize>,
+    /// Its alarm, which stays in the worker's wheel from one wait to the next.
+    pub alarm: Standing,
 }
 
 // SAFETY: `link` is the mailbox's while the carrier is in it (K2).
@@ -110,6 +113,7 @@ impl Carrier {
             (&raw mut (*carrier).pending).write(Cell::new(ptr::null()));
             (&raw mut (*carrier).slot).write(Cell::new(Some(slot)));
             (&raw mut (*carrier).listed).write(Cell::new(0));
+            (&raw mut (*carrier).alarm).write(Standing::default());
             let this = &*carrier;
             this.strand.arms.init();
             this.strand.home.set(worker.home());
@@ -171,6 +175,8 @@ impl Carrier {
     pub(crate) unsafe fn dismantle(this: NonNull<Carrier>) -> Option<Slot> {
         // SAFETY: by contract.
         unsafe {
+            let worker = &*this.as_ref().strand.worker;
+            worker.shared().deadlines.dismiss(worker, &this.as_ref().alarm);
             this.as_ref().context.fiber().reset();
             this.as_ref().slot.take()
         }
@@ -303,6 +309,17 @@ unsafe fn let_go_on(carrier: NonNull<Carrier>) {
 /// Whether the context is a carrier's, whose memory stays (K3).
 pub(crate) fn is_carriers(context: &Context) -> bool {
     ptr::eq(context.table(), &TABLE)
+}
+
+/// Where a carrier's alarm stands.
+///
+/// # Safety
+///
+/// The context is a carrier's.
+#[inline(always)]
+pub(crate) unsafe fn alarm_of(context: NonNull<Context>) -> NonNull<Standing> {
+    // SAFETY: by contract.
+    unsafe { NonNull::from(&Carrier::of(context).as_ref().alarm) }
 }
 
 /// A carrier's worker.
@@ -466,16 +483,23 @@ unsafe fn now(context: &Context) -> Instant {
 unsafe fn arm(context: &Context, ticket: Ticket, at: Instant) -> Alarm {
     // SAFETY: by the table: the alarm is taken back before the context goes.
     unsafe {
-        let shared = shared(context);
-        keep(&shared.deadlines, shared.driven.as_ref(), at, context, ticket)
+        let worker = worker_of(context);
+        let shared = worker.shared();
+        match shared.deadlines.arm_own(worker, at, context, ticket) {
+            Some(alarm) => alarm,
+            None => keep(&shared.deadlines, shared.driven.as_ref(), at, context, ticket),
+        }
     }
 }
 
 unsafe fn disarm(context: &Context, alarm: Alarm) {
     // Whoever timed it out has taken the entry out, and the memory stays (K3): no need to wait until the timer has done with it.
     if context.cause() != Cause::TimedOut {
-        // SAFETY: by the table.
-        unsafe { shared(context) }.deadlines.disarm(alarm);
+        // SAFETY: by the table; K1.
+        unsafe {
+            let worker = worker_of(context);
+            worker.shared().deadlines.put_to_rest(worker, context, alarm);
+        }
     }
 }
 

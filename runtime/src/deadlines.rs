@@ -8,7 +8,7 @@
 //! * **fire**: to take what is due out and do it. Never runs user code.
 //! * **keeper**: who fires.
 //! * **shards**: where entries are ([`crate::alarms`]): a timing wheel for each worker's waits, and one for requests and whatever else
-//!   comes, each behind a lock of its own; a single one if the clock jumps. What is due at one instant in one shard comes out in order
+//!   comes (a carrier that waits by the clock of another runtime than its own, too), each behind a lock of its own; a single one if the clock jumps. What is due at one instant in one shard comes out in order
 //!   of arming. Arming and disarming take the same time however many are armed.
 //!
 //! # Who keeps the time
@@ -17,6 +17,9 @@
 //! |---|---|---|---|
 //! | moves by itself | its worker (`worker/alarm.rs`), and the timer thread if that does not come to it | the timer thread | that thread, which blocks no longer than that |
 //! | stands still between jumps | whoever moves it, before the move returns | the same | the same |
+//!
+//! A carrier's alarm stays in its worker's wheel when it is taken back, for the carrier's next wait ([`crate::alarms`]); it goes when the carrier is
+//! dismantled.
 //!
 //! A carrier goes on where its worker is and nowhere else, so nobody can do it sooner than the worker, and nobody has what it takes nearer. The
 //! timer thread gives it [`GRACE`], and none to a runtime without threads of its own, whose workers are driven now and then. It
@@ -73,7 +76,7 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::{PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -83,19 +86,20 @@ use forebear_context::shim::atomic::{AtomicBool, AtomicUsize, Ordering};
 use forebear_context::shim::thread::JoinHandle;
 use forebear_context::shim::{Arc, Mutex, MutexGuard, time};
 
-use crate::alarms::{self, Refused, Shards};
+use crate::alarms::{Shards, Standing};
 use crate::carrier;
 use crate::driver::Driven;
 use crate::header::Header;
 use crate::hooks;
 use crate::strand::{self, Strand};
+use crate::worker::Worker;
 
 mod firing;
 mod keeping;
 #[cfg(test)]
 mod tests;
 
-use self::firing::{Entry, fire, give_up};
+use self::firing::{Entry, fire, give_up, refuse};
 use self::keeping::GRACE;
 pub(crate) use self::keeping::wake_exactly;
 
@@ -139,15 +143,14 @@ impl Deadlines {
                 }
             }));
             let jumps = subscription.is_some();
-            let shards = if jumps { 1 } else { workers.clamp(1, alarms::MOST - 1) + 1 };
+            let shards = if jumps { 1 } else { workers.max(1) + 1 };
             let by_workers = threads && !jumps;
-            let grace = if by_workers { GRACE } else { Duration::ZERO };
             Inner {
                 clock,
                 jumps,
                 by_workers,
                 name: format!("{runtime} timer"),
-                shards: Shards::new(shards, time::now(), grace),
+                shards: Shards::new(shards, time::now(), by_workers.then_some(GRACE)),
                 thread: Mutex::new(Thread { handle: None, subscription }),
                 requests: AtomicUsize::new(0),
                 unattended: AtomicBool::new(false),
@@ -176,12 +179,78 @@ impl Deadlines {
     #[inline]
     pub(crate) unsafe fn arm(&self, at: Instant, context: NonNull<Context>, ticket: Ticket) -> Alarm {
         // SAFETY: by contract.
-        let stays = carrier::is_carriers(unsafe { context.as_ref() });
+        let waits = unsafe { context.as_ref() };
+        if let Some(worker) = self.0.own(waits) {
+            return self.0.arm_own(worker, at, context, ticket);
+        }
+        let stays = carrier::is_carriers(waits);
         self.0.arm(
             at,
             if stays { Entry::Carrier(context, ticket) } else { Entry::Wait(context, ticket) },
             || (),
         )
+    }
+
+    /// The same for a wait of a carrier of that worker, if the worker keeps its time. Its alarm may have stayed from an earlier one, and do
+    /// for this.
+    ///
+    /// # Safety
+    ///
+    /// As [`arm`](Self::arm); on the worker's thread, and this is the worker's runtime.
+    #[inline(always)]
+    pub(crate) unsafe fn arm_own(
+        &self,
+        worker: &Worker,
+        at: Instant,
+        context: &Context,
+        ticket: Ticket,
+    ) -> Option<Alarm> {
+        if !self.0.by_workers {
+            return None;
+        }
+        let context = NonNull::from(context);
+        // SAFETY: by contract. The entry is as in `arm`.
+        let again = unsafe {
+            let standing = carrier::alarm_of(context);
+            self.0.shards.arm_again(worker.index, standing.as_ref(), at, || Entry::Own(context, ticket, at))
+        };
+        Some(match again {
+            Some(number) => {
+                worker.note_alarm();
+                Alarm { at, number, own: None }
+            }
+            None => self.0.arm_own(worker, at, context, ticket),
+        })
+    }
+
+    /// Takes back the alarm of a carrier of that worker: it stays, for the carrier's next wait. Answers whether it had not fired.
+    ///
+    /// # Safety
+    ///
+    /// On the worker's thread, and this is the worker's runtime.
+    #[inline(always)]
+    pub(crate) unsafe fn put_to_rest(&self, worker: &Worker, context: &Context, alarm: Alarm) -> bool {
+        if !self.0.by_workers || alarm.number == 0 {
+            return self.disarm(context, alarm);
+        }
+        // SAFETY: by contract.
+        unsafe {
+            let standing = carrier::alarm_of(NonNull::from(context));
+            self.0.shards.put_to_rest(worker.index, standing.as_ref(), alarm.number)
+        }
+    }
+
+    /// A carrier of that worker goes, and its alarm with it.
+    ///
+    /// # Safety
+    ///
+    /// On the worker's thread, and this is the worker's runtime.
+    #[inline]
+    pub(crate) unsafe fn dismiss(&self, worker: &Worker, standing: &Standing) {
+        if standing.is_some() {
+            // SAFETY: by contract.
+            unsafe { self.0.shards.dismiss(worker.index, standing) };
+        }
     }
 
     /// Sees to it that the request's deadline comes at `at`, or before this returns if that is past. See [`cancel::limit_comes`].
@@ -224,8 +293,15 @@ impl Deadlines {
     /// not fired.
     #[cold]
     #[inline(never)]
-    pub(crate) fn disarm(&self, alarm: Alarm) -> bool {
-        self.0.disarm(alarm.number)
+    pub(crate) fn disarm(&self, context: &Context, alarm: Alarm) -> bool {
+        match self.0.own(context) {
+            // SAFETY: a carrier's alarm is taken back on its worker's thread.
+            Some(worker) if alarm.number != 0 => unsafe {
+                let standing = carrier::alarm_of(NonNull::from(context));
+                self.0.shards.put_to_rest(worker.index, standing.as_ref(), alarm.number)
+            },
+            _ => self.0.disarm(alarm.number),
+        }
     }
 
     /// Fires all that is due at `now`, in order. On any thread.
@@ -248,7 +324,7 @@ impl Deadlines {
         let mut requests = Vec::new();
         self.0.requests.store(0, Ordering::Relaxed);
         self.0.shards.close(|entry| match entry {
-            Entry::Wait(..) | Entry::Carrier(..) => give_up(entry),
+            Entry::Wait(..) | Entry::Carrier(..) | Entry::Own(..) | Entry::Rests => give_up(entry),
             Entry::Request(_) | Entry::Expiry(_) => requests.push(entry),
         });
         let Thread { handle, subscription } = std::mem::take(&mut *self.0.lock_thread());
@@ -306,29 +382,22 @@ impl Inner {
         self.thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where the calling thread arms: workers apart from each other, and from requests, which come from everywhere.
+    /// Where all is armed that is no worker's own.
     #[inline]
-    fn shard_for(&self, entry: &Entry) -> usize {
-        let others = self.shards.count() - 1;
-        match entry {
-            Entry::Carrier(context, _) if others != 0 => {
-                // SAFETY: T2; the entry says that it is a carrier's.
-                let worker = unsafe { carrier::worker_of(context.as_ref()) };
-                if self.by_workers {
-                    worker.note_alarm();
-                }
-                self.shard_of(worker.index)
-            }
-            // Nor is there another if the clock jumps.
-            _ => others,
-        }
+    fn others(&self) -> usize {
+        self.shards.count() - 1
     }
 
-    /// Where that worker's carriers arm, if there is more than one.
+    /// The worker that keeps the time of this context's waits, in a shard of its own.
     #[inline]
-    fn shard_of(&self, worker: usize) -> usize {
-        let others = self.shards.count() - 1;
-        if worker < others { worker } else { worker % others }
+    fn own<'a>(&self, context: &'a Context) -> Option<&'a Worker> {
+        if !self.by_workers || !carrier::is_carriers(context) {
+            return None;
+        }
+        // SAFETY: it is a carrier's.
+        let worker = unsafe { carrier::worker_of(context) };
+        // It may wait by another runtime's clock.
+        ptr::eq(Arc::as_ptr(&worker.shared().deadlines.0), self).then_some(worker)
     }
 
     fn arm(self: &Arc<Self>, at: Instant, entry: Entry, first_request: impl FnOnce()) -> Alarm {
@@ -346,15 +415,11 @@ impl Inner {
                 first_request();
             }
         };
-        let shard = self.shard_for(&entry);
-        let armed = match self.shards.insert(shard, at, entry, now, count) {
+        // SAFETY: this shard has no owner.
+        let armed = match unsafe { self.shards.insert(self.others(), at, entry, now, count) } {
             Ok(armed) => armed,
-            Err(Refused::Due(entry)) => {
-                fire(entry);
-                return gone;
-            }
-            Err(Refused::Closed(entry)) => {
-                give_up(entry);
+            Err(refused) => {
+                refuse(refused);
                 return gone;
             }
         };
@@ -364,14 +429,42 @@ impl Inner {
                 self.fire_due(now);
             }
         } else if armed.first {
-            self.attend(shard, at);
+            self.attend(self.others(), at);
         }
         Alarm { at, number: armed.number, own: None }
     }
 
+    /// A wait of a carrier of that worker, on the worker's thread.
+    #[inline(never)]
+    fn arm_own(
+        self: &Arc<Self>,
+        worker: &Worker,
+        at: Instant,
+        context: NonNull<Context>,
+        ticket: Ticket,
+    ) -> Alarm {
+        worker.note_alarm();
+        let entry = Entry::Own(context, ticket, at);
+        // SAFETY: by contract the owner of the shard is the caller.
+        match unsafe { self.shards.insert(worker.index, at, entry, || self.now(), || ()) } {
+            Ok(armed) => {
+                if armed.first {
+                    self.attend(worker.index, at);
+                }
+                Alarm { at, number: armed.number, own: None }
+            }
+            Err(refused) => {
+                refuse(refused);
+                Alarm { at, number: 0, own: None }
+            }
+        }
+    }
+
+    /// Takes back what is nobody's own.
     fn disarm(&self, number: u64) -> bool {
         // Not even a lock for what never was in a shard.
-        let entry = if number == 0 { None } else { self.shards.remove(number) };
+        // SAFETY: this shard has no owner.
+        let entry = if number == 0 { None } else { unsafe { self.shards.remove(self.others(), number) } };
         if let Some(Entry::Request(_)) = entry {
             self.requests.fetch_sub(1, Ordering::Relaxed);
         }
@@ -423,7 +516,7 @@ pub(crate) unsafe fn park_until(
     // SAFETY: by contract.
     let cause = unsafe { context.park(kept.as_ref().and_then(|alarm| alarm.own)) };
     if let Some(alarm) = kept {
-        deadlines.disarm(alarm);
+        deadlines.disarm(context, alarm);
     }
     cause
 }

@@ -9,15 +9,19 @@ use forebear_context::shim::atomic::Ordering;
 
 use super::Inner;
 use super::keeping::{BATCH, OWN_BATCH};
-use crate::alarms::{Fire, Fired};
+use crate::alarms::{self, Fire, Fired, Refused, Standing, When};
 use crate::cancel;
-use crate::carrier::Going;
+use crate::carrier::{self, Going};
 use crate::header::Header;
 
 pub(super) enum Entry {
     Wait(NonNull<Context>, Ticket),
     /// The wait of a carrier, whose memory stays.
     Carrier(NonNull<Context>, Ticket),
+    /// The same at its own worker, where it stays when it is taken back; and when it is due.
+    Own(NonNull<Context>, Ticket, Instant),
+    /// What stays of that.
+    Rests,
     /// With a link (T4).
     Request(NonNull<Header>),
     /// An expiration timer of a request that runs ([`crate::expiry`]). With a link (T4).
@@ -28,12 +32,42 @@ pub(super) enum Entry {
 // thread (T4).
 unsafe impl Send for Entry {}
 
+// SAFETY: a carrier's memory stays, and before it is given back its alarm is dismissed. Where it stands is touched on its worker's thread, and
+// under the lock of that worker's shard.
+unsafe impl alarms::Entry for Entry {
+    #[inline(always)]
+    fn when(&self) -> When {
+        match self {
+            Entry::Own(_, _, at) => When::At(*at),
+            Entry::Rests => When::Rests,
+            _ => When::AsFiled,
+        }
+    }
+
+    #[inline(always)]
+    fn rest(&mut self) {
+        *self = Entry::Rests;
+    }
+
+    #[inline]
+    fn standing(&self) -> Option<NonNull<Standing>> {
+        match self {
+            // SAFETY: T2; it is a carrier's.
+            Entry::Own(context, ..) => Some(unsafe { carrier::alarm_of(*context) }),
+            _ => None,
+        }
+    }
+}
+
 impl Inner {
     /// A batch of what is due on a worker, by that worker.
     pub(super) fn fire_own(&self, shard: usize, now: Instant) {
         if self.shards.may_be_due(shard, now) {
             self.shards.sees(shard, now);
-            self.fire_some(shard, now, OWN_BATCH);
+            // SAFETY: it is the caller's own.
+            unsafe {
+                self.shards.fire_own(shard, now, OWN_BATCH, &mut Due(self, Going::new(Cause::TimedOut)))
+            };
         }
     }
 
@@ -64,7 +98,9 @@ impl Fire<Entry> for Due<'_> {
     fn fire(&mut self, entry: Entry) -> Option<Entry> {
         match entry {
             // SAFETY: T2; the slab is unmapped after `close`, which takes the lock.
-            Entry::Carrier(context, ticket) => unsafe { self.1.add(context, ticket) },
+            Entry::Carrier(context, ticket) | Entry::Own(context, ticket, _) => unsafe {
+                self.1.add(context, ticket);
+            },
             Entry::Wait(..) => {
                 // In order.
                 self.1.go();
@@ -74,6 +110,7 @@ impl Fire<Entry> for Due<'_> {
                 self.0.requests.fetch_sub(1, Ordering::Relaxed);
                 return Some(entry);
             }
+            Entry::Rests => {}
             Entry::Expiry(_) => return Some(entry),
         }
         None
@@ -89,9 +126,10 @@ impl Fire<Entry> for Due<'_> {
 pub(super) fn fire(entry: Entry) {
     match entry {
         // SAFETY: T2. If it is refused somebody else was first, and all is well.
-        Entry::Wait(context, ticket) | Entry::Carrier(context, ticket) => unsafe {
+        Entry::Wait(context, ticket) | Entry::Carrier(context, ticket) | Entry::Own(context, ticket, _) => unsafe {
             unpark(context, ticket, Cause::TimedOut);
         },
+        Entry::Rests => {}
         // SAFETY: T4.
         Entry::Request(header) => unsafe { expired(header) },
         // SAFETY: T4. It has started, so nothing is ended here.
@@ -102,6 +140,14 @@ pub(super) fn fire(entry: Entry) {
     }
 }
 
+/// Does what could not be armed.
+pub(super) fn refuse(refused: Refused<Entry>) {
+    match refused {
+        Refused::Due(entry) => fire(entry),
+        Refused::Closed(entry) => give_up(entry),
+    }
+}
+
 /// Does away with an entry at the end of the runtime: a wait ends, early, and a request is left alone. Called as [`fire`] is.
 pub(super) fn give_up(entry: Entry) {
     match entry {
@@ -109,7 +155,7 @@ pub(super) fn give_up(entry: Entry) {
         Entry::Wait(context, ticket) if is_sleep(unsafe { context.as_ref() }) => unsafe {
             unpark(context, ticket, Cause::Cancelled);
         },
-        Entry::Wait(..) | Entry::Carrier(..) => fire(entry),
+        Entry::Wait(..) | Entry::Carrier(..) | Entry::Own(..) | Entry::Rests => fire(entry),
         // SAFETY: T4.
         Entry::Request(header) | Entry::Expiry(header) => unsafe { let_go(header) },
     }

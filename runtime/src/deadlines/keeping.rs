@@ -39,30 +39,30 @@ impl Deadlines {
 
     #[cold]
     fn keep_own(&self, worker: usize) -> Option<Duration> {
-        let (shards, own) = (&self.0.shards, self.0.shard_of(worker));
-        if !shards.has_some(own) {
+        let shards = &self.0.shards;
+        if !shards.has_some(worker) {
             return None;
         }
         let now = self.now();
-        self.0.fire_own(own, now);
-        shards.left(own, now)
+        self.0.fire_own(worker, now);
+        shards.left(worker, now)
     }
 
     /// Whether anything of this worker's may be due now.
     #[inline]
     pub(crate) fn is_own_due(&self, worker: usize) -> bool {
-        let (shards, own) = (&self.0.shards, self.0.shard_of(worker));
-        shards.has_some(own) && shards.may_be_due(own, self.now())
+        let shards = &self.0.shards;
+        shards.has_some(worker) && shards.may_be_due(worker, self.now())
     }
 
     /// Fires a batch of what is due on this worker, on its thread. Answers whether anything of its is still armed.
     pub(crate) fn fire_own(&self, worker: usize) -> bool {
-        let (shards, own) = (&self.0.shards, self.0.shard_of(worker));
-        if !shards.has_some(own) {
+        let shards = &self.0.shards;
+        if !shards.has_some(worker) {
             return false;
         }
-        self.0.fire_own(own, self.now());
-        shards.has_some(own)
+        self.0.fire_own(worker, self.now());
+        shards.has_some(worker)
     }
 
     #[cold]

@@ -138,6 +138,11 @@ fn until_it_has_a_thread(deadlines: &Deadlines, wait: impl Fn(u32)) {
     assert!(waited.is_some(), "no thread was started");
 }
 
+/// Takes back what a probe has armed.
+fn disarm(deadlines: &Deadlines, alarm: Alarm) -> bool {
+    with_foreign(|context| deadlines.disarm(context, alarm))
+}
+
 fn sleeps(deadlines: &Deadlines) -> Sleep {
     deadlines.0.shards.sleep()
 }

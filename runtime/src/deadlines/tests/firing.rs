@@ -36,10 +36,10 @@ fn a_disarmed_deadline_does_not_fire() {
     let (one, two) = (log.probe(1), log.probe(2));
     let at = clock.now() + TICK;
     let (first, second) = (one.arm(&deadlines, at), two.arm(&deadlines, at));
-    assert!(deadlines.disarm(first), "taken back in time");
+    assert!(disarm(&deadlines, first), "taken back in time");
     clock.advance(HOUR);
     assert_eq!(log.read(), [2]);
-    assert!(!deadlines.disarm(second), "it had fired");
+    assert!(!disarm(&deadlines, second), "it had fired");
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn a_deadline_that_is_past_fires_before_arm_returns() {
         let probe = log.probe(0);
         let armed = probe.arm(&deadlines, deadlines.now());
         assert!(probe.timed_out());
-        assert!(!deadlines.disarm(armed) && !has_thread(&deadlines));
+        assert!(!disarm(&deadlines, armed) && !has_thread(&deadlines));
     }
 }
 
@@ -80,7 +80,7 @@ fn a_hundred_thousand_armed_and_disarmed_leave_nothing() {
             })
             .collect();
         assert_eq!(armed(&deadlines), 100_000);
-        assert!(all.into_iter().all(|armed| deadlines.disarm(armed)));
+        assert!(all.into_iter().all(|armed| disarm(&deadlines, armed)));
         assert_eq!(armed(&deadlines), 0);
         assert!(log.read().is_empty());
         assert_eq!(Arc::strong_count(&deadlines.0), handles, "one thread at most");
@@ -113,7 +113,7 @@ fn a_jump_while_a_deadline_is_armed_is_not_missed() {
     let probe = log.probe(0);
     let armed = probe.arm(&deadlines, clock.now() + TICK);
     assert!(probe.timed_out());
-    assert!(!deadlines.disarm(armed));
+    assert!(!disarm(&deadlines, armed));
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn who_has_disarmed_is_rid_of_the_timer() {
             let probe = log.probe(name);
             let armed = probe.arm(&deadlines, clock.now() + Duration::from_nanos(2));
             (0..name % 256).for_each(|_| std::hint::spin_loop());
-            deadlines.disarm(armed);
+            disarm(&deadlines, armed);
             probe.gone.store(true, Ordering::Relaxed);
         }
         over.store(true, Ordering::Relaxed);
@@ -153,7 +153,7 @@ fn whatever_is_armed_at_the_end_ends_then() {
     assert_eq!(waiter.join().unwrap(), Cause::TimedOut);
     let probe = log.probe(0);
     let armed = probe.arm(&deadlines, at);
-    assert!(probe.timed_out() && !deadlines.disarm(armed), "and afterwards at once");
+    assert!(probe.timed_out() && !disarm(&deadlines, armed), "and afterwards at once");
     clock.advance(HOUR);
     assert_eq!(log.read(), [0]);
 }

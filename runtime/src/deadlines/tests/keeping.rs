@@ -24,7 +24,7 @@ fn the_timer_thread_sleeps_on_when_nothing_is_armed_and_wakes_for_the_next() {
         let armed = probe.arm(&deadlines, deadlines.now() + TICK);
         eventually(|| probe.timed_out());
         eventually(|| sleeps(&deadlines) == Sleep::UntilTold);
-        deadlines.disarm(armed);
+        disarm(&deadlines, armed);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Waits of foreign threads and of requests.
 
 use super::*;
+use crate::shared::Shared;
 
 #[test]
 fn a_foreign_thread_waits_by_a_clock_that_is_moved() {
@@ -145,4 +146,109 @@ fn a_wait_that_its_waker_and_the_timer_end_at_once_ends_once() {
     });
     assert_eq!(armed(&shared.deadlines), 0);
     println!("{woken} of {ROUNDS} woken");
+}
+
+/// Wakes itself, on the stack it is called on.
+fn wakes_itself(context: NonNull<Context>, ticket: Ticket) {
+    // SAFETY: it is this stack's own.
+    assert!(unsafe { unpark(context, ticket, Cause::Woken) });
+}
+
+/// A runtime with one worker, and its record.
+fn one_worker() -> (Runtime, Arc<Shared>) {
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let shared = runtime.shared().clone();
+    (runtime, shared)
+}
+
+#[test]
+fn the_alarm_of_a_request_stays_for_its_next_wait_and_ends_no_wait_but_the_one_it_was_armed_for() {
+    let (runtime, shared) = one_worker();
+    let here = shared.clone();
+    let request = Request::builder().on(&runtime).own_stack().build(move || {
+        let deadlines = &here.deadlines;
+        let wait = |after: Duration, give: fn(NonNull<Context>, Ticket)| {
+            let at = deadlines.now() + after;
+            let cause = wait_until(deadlines, Some(at), give);
+            (cause, deadlines.now() >= at)
+        };
+        let rests = || (deadlines.0.shards.armed(), deadlines.0.shards.resting(0));
+        for round in 1..50 {
+            assert_eq!(wait(TICK * 2, wakes_itself).0, Cause::Woken);
+            assert_eq!(rests(), (0, 1));
+            // Later: it is not filed anew. Sooner: it is.
+            for after in [HOUR, TICK * 3, HOUR * 2] {
+                assert_eq!(wait(after, wakes_itself).0, Cause::Woken);
+                assert_eq!(rests(), (0, 1));
+            }
+            // It comes up while this lasts, and is filed anew; and is taken back by who was woken.
+            if round % 8 == 0 {
+                let (at, there) = (deadlines.now() + HOUR, here.clone());
+                let (gives, given) = mpsc::channel::<(usize, Ticket)>();
+                let waker = thread::spawn(move || {
+                    let (context, ticket) = given.recv().unwrap();
+                    eventually(|| there.deadlines.next() == Some(at));
+                    let context = NonNull::new(ptr::with_exposed_provenance_mut(context)).unwrap();
+                    // SAFETY: a carrier's, whose memory stays.
+                    unsafe { unpark(context, ticket, Cause::Woken) }
+                });
+                let cause = wait_until(deadlines, Some(at), |context, ticket| {
+                    gives.send((context.as_ptr().expose_provenance(), ticket)).unwrap();
+                });
+                assert_eq!((cause, waker.join().unwrap()), (Cause::Woken, true));
+                assert_eq!(rests(), (0, 1));
+            }
+            assert_eq!(wait(TICK * (round % 7), to_nobody), (Cause::TimedOut, true));
+            assert_eq!(deadlines.0.shards.armed(), 0);
+        }
+    });
+    request.take().unwrap();
+}
+
+#[test]
+fn an_alarm_goes_with_the_stack_it_stands_on() {
+    let (runtime, shared) = one_worker();
+    let sleepers: Vec<_> = (0..3_000)
+        .map(|_| {
+            let shared = shared.clone();
+            runtime.spawn(move || {
+                wait_until(&shared.deadlines, Some(shared.deadlines.now() + HOUR), |context, ticket| {
+                    WAITING.lock().unwrap().push((context.as_ptr().expose_provenance(), ticket));
+                })
+            })
+        })
+        .collect();
+    eventually(|| armed(&shared.deadlines) == 3_000);
+    for (context, ticket) in WAITING.lock().unwrap().drain(..) {
+        let context = NonNull::new(ptr::with_exposed_provenance_mut(context)).unwrap();
+        // SAFETY: a carrier's, whose memory stays.
+        assert!(unsafe { unpark(context, ticket, Cause::Woken) });
+    }
+    assert!(sleepers.into_iter().all(|sleeper| sleeper.take().unwrap() == Cause::Woken));
+    // Only so many stacks are kept.
+    let rest = shared.deadlines.0.shards.resting(0);
+    assert!((1..=1_100).contains(&rest), "{rest} rest");
+    assert_eq!(armed(&shared.deadlines), 0);
+    drop(runtime);
+    assert_eq!(shared.deadlines.0.shards.resting(0), 0);
+}
+
+static WAITING: Mutex<Vec<(usize, Ticket)>> = Mutex::new(Vec::new());
+
+#[test]
+fn a_request_waits_by_the_clock_of_another_runtime() {
+    let ((here, _), (_there, other)) = (one_worker(), one_worker());
+    let own = here.shared().clone();
+    let request = Request::builder().on(&here).own_stack().build(move || {
+        for _ in 0..20 {
+            for deadlines in [&other.deadlines, &own.deadlines] {
+                assert_eq!(wait_until(deadlines, Some(deadlines.now() + HOUR), wakes_itself), Cause::Woken);
+                let at = deadlines.now() + TICK / 4;
+                assert_eq!(wait_until(deadlines, Some(at), to_nobody), Cause::TimedOut);
+                assert!(deadlines.now() >= at, "not earlier");
+            }
+        }
+        assert_eq!(armed(&other.deadlines), 0);
+    });
+    request.take().unwrap();
 }
