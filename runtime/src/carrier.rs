@@ -334,6 +334,9 @@ pub(crate) unsafe fn worker_of(context: &Context) -> &Worker {
 
 /// Carriers whose waits one thread ends one after the other, with one cause. They are brought to their workers in pieces, so that
 /// what they need from memory is fetched for many at a time, and each worker is written to and woken once a piece.
+///
+/// One line of each is asked for first: it takes a walk through the page table, and nothing else of that page comes before it. What the walk has
+/// brought the rest needs.
 pub(crate) struct Going {
     cause: Cause,
     some: [MaybeUninit<(NonNull<Carrier>, Ticket)>; Going::PIECE],
@@ -356,7 +359,7 @@ impl Going {
     /// The context is a carrier's, and its slab stays mapped until this is dropped.
     #[inline]
     pub(crate) unsafe fn add(&mut self, context: NonNull<Context>, ticket: Ticket) {
-        ready::prefetch_control(context);
+        ready::prefetch_page(context);
         // SAFETY: by contract.
         self.some[self.len].write((unsafe { Carrier::of(context) }, ticket));
         self.len += 1;
@@ -372,6 +375,9 @@ impl Going {
         let mut own = [NonNull::dangling(); Going::PIECE];
         let mut owned = 0;
         let mut chain: Option<Chain<'_>> = None;
+        // SAFETY: the first `len` are written.
+        let each = self.some[..self.len].iter().map(|one| unsafe { one.assume_init() }.0.cast());
+        each.for_each(ready::prefetch_control);
         for one in &self.some[..mem::take(&mut self.len)] {
             // SAFETY: the first `len` are written.
             let (carrier, ticket) = unsafe { one.assume_init() };
@@ -402,6 +408,8 @@ impl Going {
         // SAFETY: K1; we are on its thread, if there is one.
         if let Some(worker) = unsafe { here.as_ref() } {
             worker.make_all_ready(&own[..owned]);
+            // They go on soon, and by then too few may be left for the ready queue to look ahead.
+            own[..owned].iter().for_each(|strand| ready::prefetch(*strand));
         }
     }
 }
