@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use forebear_context::context::{Cause, Context, ForeignContext, Reason, Ticket, unpark};
 use forebear_context::shim::{Arc, UnsafeCell, thread};
 use forebear_loom_tests::{exhaust, explore};
-use forebear_runtime::model::alarms::{Fire, Fired, Refused, Shards};
+use forebear_runtime::model::alarms::{self, Fire, Fired, Refused, Shards, Standing, When};
 
 /// So many seconds after the start.
 fn at(seconds: u64) -> Instant {
@@ -20,36 +20,55 @@ fn at(seconds: u64) -> Instant {
     *START.get_or_init(Instant::now) + Duration::from_secs(seconds)
 }
 
-fn shards<E>(count: usize) -> Arc<Shards<E>> {
-    Arc::new(Shards::new(count, at(0), Duration::ZERO))
+/// Without owners.
+fn shards<E: alarms::Entry>(count: usize) -> Arc<Shards<E>> {
+    Arc::new(Shards::new(count, at(0), None))
 }
 
-/// What `Deadlines::arm` does with an entry at the start of time, beyond the clock.
-fn arm<E>(shards: &Shards<E>, shard: usize, seconds: u64, entry: E) -> Result<u64, Refused<E>> {
-    let armed = shards.insert(shard, at(seconds), entry, || at(0), || ())?;
+/// All but the last have owners, who have a second.
+fn owned<E: alarms::Entry>(count: usize) -> Arc<Shards<E>> {
+    Arc::new(Shards::new(count, at(0), Some(Duration::from_secs(1))))
+}
+
+/// What `Deadlines::arm` does with an entry at the start of time, beyond the clock. If the shard has an owner, it is the caller.
+fn arm<E: alarms::Entry>(
+    shards: &Shards<E>,
+    shard: usize,
+    seconds: u64,
+    entry: E,
+) -> Result<u64, Refused<E>> {
+    // SAFETY: as said.
+    let armed = unsafe { shards.insert(shard, at(seconds), entry, || at(0), || ())? };
     if armed.first {
         shards.tell(shard, at(seconds));
     }
     Ok(armed.number)
 }
 
+/// An entry that has a name and nothing to do.
+#[derive(Debug)]
+struct Name(u32);
+
+// SAFETY: it stands nowhere.
+unsafe impl alarms::Entry for Name {}
+
 /// What came out.
 #[derive(Default)]
 struct Log(Vec<u32>);
 
-impl Fire<u32> for Log {
-    fn fire(&mut self, entry: u32) -> Option<u32> {
-        self.0.push(entry);
+impl Fire<Name> for Log {
+    fn fire(&mut self, Name(name): Name) -> Option<Name> {
+        self.0.push(name);
         None
     }
 }
 
 /// The timer thread: what came out until so many had, or all was over.
-fn keep(shards: &Shards<u32>, now: Instant, most: usize) -> Vec<u32> {
+fn keep(shards: &Shards<Name>, now: Instant, most: usize) -> Vec<u32> {
     keep_until(shards, now, |came| came.len() >= most)
 }
 
-fn keep_until(shards: &Shards<u32>, now: Instant, done: impl Fn(&[u32]) -> bool) -> Vec<u32> {
+fn keep_until(shards: &Shards<Name>, now: Instant, done: impl Fn(&[u32]) -> bool) -> Vec<u32> {
     let mut log = Log::default();
     while !done(&log.0) && shards.rest(|| now) {
         for shard in 0..shards.count() {
@@ -61,10 +80,15 @@ fn keep_until(shards: &Shards<u32>, now: Instant, done: impl Fn(&[u32]) -> bool)
     log.0
 }
 
-/// An owner, which has a second.
-fn fire_own(shards: &Shards<u32>, shard: usize, now: Instant) -> Vec<u32> {
+/// The owner.
+fn fire_own(shards: &Shards<Name>, shard: usize, now: Instant) -> Vec<u32> {
     let mut log = Log::default();
-    while shards.may_be_due(shard, now) && !matches!(shards.fire(shard, now, 1, &mut log), Fired::All) {}
+    while shards.may_be_due(shard, now) {
+        // SAFETY: its owner calls.
+        if let Fired::All = unsafe { shards.fire_own(shard, now, 1, &mut log) } {
+            break;
+        }
+    }
     log.0
 }
 
@@ -74,7 +98,7 @@ fn the_first_entry_reaches_a_keeper_that_goes_to_sleep() {
         let shards = shards(1);
         let there = shards.clone();
         let keeper = thread::spawn(move || keep(&there, at(1), 1));
-        arm(&shards, 0, 1, 7).unwrap();
+        arm(&shards, 0, 1, Name(7)).unwrap();
         assert_eq!(keeper.join().unwrap(), [7]);
     });
 }
@@ -83,10 +107,10 @@ fn the_first_entry_reaches_a_keeper_that_goes_to_sleep() {
 fn an_earlier_entry_reaches_a_keeper_that_sleeps_for_a_later_one() {
     exhaust(&[], |_| {
         let shards = shards(2);
-        arm(&shards, 0, 60, 8).unwrap();
+        arm(&shards, 0, 60, Name(8)).unwrap();
         let there = shards.clone();
         let keeper = thread::spawn(move || keep(&there, at(1), 1));
-        arm(&shards, 1, 1, 7).unwrap();
+        arm(&shards, 1, 1, Name(7)).unwrap();
         assert_eq!(keeper.join().unwrap(), [7]);
     });
 }
@@ -97,10 +121,10 @@ fn entries_of_two_shards_reach_the_keeper() {
     explore(&["one", "two"], |answers| {
         let shards = shards(2);
         let there = shards.clone();
-        let other = thread::spawn(move || drop(arm(&there, 1, 1, 2)));
+        let other = thread::spawn(move || drop(arm(&there, 1, 1, Name(2))));
         let there = shards.clone();
         let keeper = thread::spawn(move || keep(&there, at(1), 2));
-        arm(&shards, 0, 1, 1).unwrap();
+        arm(&shards, 0, 1, Name(1)).unwrap();
         other.join().unwrap();
         let came = keeper.join().unwrap();
         answers.note(if came[0] == 1 { "one" } else { "two" });
@@ -113,10 +137,10 @@ fn entries_of_two_shards_reach_the_keeper() {
 fn what_is_armed_while_others_fire_is_not_forgotten() {
     exhaust(&[], |_| {
         let shards = shards(1);
-        arm(&shards, 0, 1, 1).unwrap();
+        arm(&shards, 0, 1, Name(1)).unwrap();
         let there = shards.clone();
         let keeper = thread::spawn(move || keep(&there, at(2), 2));
-        arm(&shards, 0, 2, 2).unwrap();
+        arm(&shards, 0, 2, Name(2)).unwrap();
         assert_eq!(keeper.join().unwrap(), [1, 2]);
     });
 }
@@ -124,13 +148,13 @@ fn what_is_armed_while_others_fire_is_not_forgotten() {
 /// What it arms next comes due on it when it looks no more.
 #[test]
 fn what_an_owner_neglects_comes_from_the_keeper_and_all_comes_once() {
-    exhaust(&["owner", "keeper"], |answers| {
-        let shards = Arc::new(Shards::new(2, at(0), Duration::from_secs(1)));
-        arm(&shards, 0, 1, 7).unwrap();
+    explore(&["owner", "keeper"], |answers| {
+        let shards = owned(2);
+        arm(&shards, 0, 1, Name(7)).unwrap();
         let there = shards.clone();
         let keeper = thread::spawn(move || keep_until(&there, at(3), |came| came.contains(&8)));
         let own = fire_own(&shards, 0, at(1));
-        arm(&shards, 0, 2, 8).unwrap();
+        arm(&shards, 0, 2, Name(8)).unwrap();
         let came = keeper.join().unwrap();
         assert_eq!([own.as_slice(), &came].concat(), [7, 8]);
         answers.note(if own.is_empty() { "keeper" } else { "owner" });
@@ -141,12 +165,12 @@ fn what_an_owner_neglects_comes_from_the_keeper_and_all_comes_once() {
 #[test]
 fn the_keeper_leaves_to_an_owner_what_has_just_come_due() {
     exhaust(&[], |_| {
-        let shards = Arc::new(Shards::new(2, at(0), Duration::from_secs(1)));
+        let shards = owned(2);
         let there = shards.clone();
         let keeper = thread::spawn(move || keep(&there, at(1), 1));
-        arm(&shards, 0, 1, 7).unwrap();
+        arm(&shards, 0, 1, Name(7)).unwrap();
         // The last shard has no owner.
-        arm(&shards, 1, 1, 8).unwrap();
+        arm(&shards, 1, 1, Name(8)).unwrap();
         assert_eq!(keeper.join().unwrap(), [8]);
         assert_eq!(fire_own(&shards, 0, at(1)), [7]);
     });
@@ -155,12 +179,12 @@ fn the_keeper_leaves_to_an_owner_what_has_just_come_due() {
 #[test]
 fn the_keeper_leaves_an_owner_alone_that_has_just_looked() {
     exhaust(&[], |_| {
-        let shards = Arc::new(Shards::new(2, at(0), Duration::from_secs(1)));
-        arm(&shards, 0, 1, 7).unwrap();
+        let shards = owned(2);
+        arm(&shards, 0, 1, Name(7)).unwrap();
         shards.sees(0, at(3));
         let there = shards.clone();
         let keeper = thread::spawn(move || keep(&there, at(3), 1));
-        arm(&shards, 1, 3, 8).unwrap();
+        arm(&shards, 1, 3, Name(8)).unwrap();
         assert_eq!(keeper.join().unwrap(), [8]);
         assert_eq!(fire_own(&shards, 0, at(3)), [7]);
     });
@@ -170,15 +194,15 @@ fn the_keeper_leaves_an_owner_alone_that_has_just_looked() {
 fn the_end_reaches_a_keeper_that_goes_to_sleep() {
     exhaust(&["fired", "given up"], |answers| {
         let shards = shards(1);
-        arm(&shards, 0, 1, 7).unwrap();
+        arm(&shards, 0, 1, Name(7)).unwrap();
         let there = shards.clone();
         let keeper = thread::spawn(move || keep(&there, at(1), 2));
         let mut left = Vec::new();
-        shards.close(|entry| left.push(entry));
+        shards.close(|entry| left.push(entry.0));
         let came = keeper.join().unwrap();
         assert_eq!(came.len() + left.len(), 1);
         answers.note(if left.is_empty() { "fired" } else { "given up" });
-        assert!(matches!(arm(&shards, 0, 1, 8), Err(Refused::Closed(8))));
+        assert!(matches!(arm(&shards, 0, 1, Name(8)), Err(Refused::Closed(Name(8)))));
     });
 }
 
@@ -216,7 +240,8 @@ impl Waiter {
         let _ = ticket;
         // SAFETY: on the thread that began.
         let cause = unsafe { self.context().park(None) };
-        shards.remove(number);
+        // SAFETY: it has no owner.
+        unsafe { shards.remove(0, number) };
         // SAFETY: whoever has disarmed is rid of the timer; loom says if not.
         self.body.with_mut(|body| unsafe { *body += 1 });
         cause
@@ -225,6 +250,9 @@ impl Waiter {
 
 /// A wait's entry, as `Deadlines` has it.
 struct Entry(Arc<Waiter>, Ticket);
+
+// SAFETY: it stands nowhere.
+unsafe impl alarms::Entry for Entry {}
 
 /// Ends waits, and looks at the waiter afterwards, as a timer that was not done with it might.
 struct Timer(bool);
@@ -275,5 +303,146 @@ fn a_wait_that_is_woken_as_its_time_comes_ends_once() {
         assert_eq!(waker.join().unwrap(), cause == Cause::Woken);
         answers.note(if cause == Cause::TimedOut { "timed out" } else { "in time" });
         assert_eq!(shards.armed(), 0, "it leaves no trace");
+    });
+}
+
+/// Beside whom it is for, as in a carrier's control block.
+struct Stands(Standing);
+
+// SAFETY: the owner of the shard touches it, and whoever has its lock.
+unsafe impl Send for Stands {}
+// SAFETY: as above.
+unsafe impl Sync for Stands {}
+
+/// The entry of one who arms again and again: one wait after the other, each with a name.
+enum Stays {
+    Armed(u32, Instant, Arc<Stands>),
+    Rests,
+}
+
+// SAFETY: an entry keeps what it stands beside.
+unsafe impl alarms::Entry for Stays {
+    fn when(&self) -> When {
+        match self {
+            Stays::Armed(_, at, _) => When::At(*at),
+            Stays::Rests => When::Rests,
+        }
+    }
+
+    fn rest(&mut self) {
+        *self = Stays::Rests;
+    }
+
+    fn standing(&self) -> Option<NonNull<Standing>> {
+        match self {
+            Stays::Armed(_, _, stands) => Some(NonNull::from(&stands.0)),
+            Stays::Rests => None,
+        }
+    }
+}
+
+/// Who came, and when by the clock of who fired. Everybody looks, so it is no lock of the model's.
+type Came = std::sync::Mutex<Vec<(u32, u64)>>;
+
+/// Fires at a time.
+struct At<'a>(u64, &'a Came);
+
+impl Fire<Stays> for At<'_> {
+    fn fire(&mut self, entry: Stays) -> Option<Stays> {
+        match entry {
+            Stays::Armed(name, ..) => self.1.lock().unwrap().push((name, self.0)),
+            Stays::Rests => panic!("what rests has come out"),
+        }
+        None
+    }
+}
+
+/// What `Deadlines::arm_own` does, by the owner of shard 0.
+fn arm_own(shards: &Shards<Stays>, stands: &Arc<Stands>, seconds: u64, name: u32) -> u64 {
+    let entry = || Stays::Armed(name, at(seconds), stands.clone());
+    // SAFETY: the owner calls.
+    let again = unsafe { shards.arm_again(0, &stands.0, at(seconds), entry) };
+    again.unwrap_or_else(|| match arm(shards, 0, seconds, entry()) {
+        Ok(number) => number,
+        Err(_) => panic!("it was not due"),
+    })
+}
+
+/// The timer thread, which looks at one time and sleeps at another until that name has come.
+fn keep_for(shards: &Shards<Stays>, came: &Came, looks: u64, sleeps: u64, last: u32) {
+    let look = |time: u64| {
+        while shards.is_neglected(0, at(time))
+            && !matches!(shards.fire(0, at(time), 1, &mut At(time, came)), Fired::All)
+        {}
+    };
+    look(looks);
+    while !has_come(came, last) && shards.rest(|| at(sleeps)) {
+        look(sleeps);
+    }
+}
+
+fn has_come(came: &Came, name: u32) -> bool {
+    came.lock().unwrap().iter().any(|(other, _)| *other == name)
+}
+
+/// Three waits with one alarm, of which the first two end before their time, while the timer thread looks at what is neglected.
+#[test]
+fn an_alarm_that_stays_fires_for_the_wait_it_was_armed_for_last_and_not_before_its_time() {
+    explore(&["in time", "timed out", "timed out late"], |answers| {
+        let (shards, stands) = (owned(2), Arc::new(Stands(Standing::default())));
+        let came = std::sync::Arc::new(Came::default());
+        let first = arm_own(&shards, &stands, 1, 1);
+        let (there, comes) = (shards.clone(), came.clone());
+        // With the grace: at two the first is due, and at seven the last.
+        let keeper = thread::spawn(move || keep_for(&there, &comes, 2, 7, 3));
+        // Taken back, or else it has come already.
+        let rest = |number, name| {
+            // SAFETY: the owner calls.
+            let in_time = unsafe { shards.put_to_rest(0, &stands.0, number) };
+            assert_eq!(in_time, !has_come(&came, name));
+            in_time
+        };
+        let mut late = Vec::new();
+        if !rest(first, 1) {
+            late.push(1);
+        }
+        let second = arm_own(&shards, &stands, 4, 2);
+        if !rest(second, 2) {
+            late.push(2);
+        }
+        arm_own(&shards, &stands, 6, 3);
+        late.push(3);
+        keeper.join().unwrap();
+        let came = came.lock().unwrap();
+        assert!(came.iter().map(|(name, _)| *name).eq(late.iter().copied()));
+        assert!(came.iter().all(|(name, when)| *name == 1 || *when == 7), "not before its time");
+        answers.note(match late.as_slice() {
+            [3] => "in time",
+            [1, 3] => "timed out",
+            _ => "timed out late",
+        });
+        assert_eq!(shards.armed(), 0);
+    });
+}
+
+/// What rests is not waited for; so who arms it again says so, though it is filed already.
+#[test]
+fn an_alarm_that_rested_while_nothing_was_armed_reaches_the_keeper() {
+    exhaust(&[], |_| {
+        let (shards, stands) = (owned(2), Arc::new(Stands(Standing::default())));
+        let other = Arc::new(Stands(Standing::default()));
+        let number = arm_own(&shards, &stands, 5, 1);
+        arm_own(&shards, &other, 1, 2);
+        // SAFETY: the owner calls.
+        assert!(unsafe { shards.put_to_rest(0, &stands.0, number) });
+        let came = std::sync::Arc::new(Came::default());
+        // SAFETY: as above.
+        assert!(matches!(unsafe { shards.fire_own(0, at(1), 2, &mut At(1, &came)) }, Fired::All));
+        assert!(has_come(&came, 2) && !shards.has_some(0));
+        let (there, comes) = (shards.clone(), came.clone());
+        let keeper = thread::spawn(move || keep_for(&there, &comes, 7, 7, 3));
+        arm_own(&shards, &stands, 6, 3);
+        keeper.join().unwrap();
+        assert_eq!(*came.lock().unwrap(), [(2, 1), (3, 7)]);
     });
 }

@@ -34,6 +34,7 @@ use forebear_context::fiber::StackMemory;
 use forebear_context::shim::atomic::{AtomicPtr, AtomicU64, Ordering};
 use forebear_pool::Linked;
 
+use crate::alarms::Standing;
 use crate::attention::OLDER;
 use crate::cancel;
 use crate::deadlines::keep;
@@ -62,6 +63,8 @@ pub(crate) struct Carrier {
     pub slot: Cell<Option<Slot>>,
     /// Its place in its worker's list of carriers.
     pub listed: Cell<usize>,
+    /// Its alarm, which stays in the worker's wheel from one wait to the next.
+    pub alarm: Standing,
 }
 
 // SAFETY: `link` is the mailbox's while the carrier is in it (K2).
@@ -110,6 +113,7 @@ impl Carrier {
             (&raw mut (*carrier).pending).write(Cell::new(ptr::null()));
             (&raw mut (*carrier).slot).write(Cell::new(Some(slot)));
             (&raw mut (*carrier).listed).write(Cell::new(0));
+            (&raw mut (*carrier).alarm).write(Standing::default());
             let this = &*carrier;
             this.strand.arms.init();
             this.strand.home.set(worker.home());
@@ -171,6 +175,8 @@ impl Carrier {
     pub(crate) unsafe fn dismantle(this: NonNull<Carrier>) -> Option<Slot> {
         // SAFETY: by contract.
         unsafe {
+            let worker = &*this.as_ref().strand.worker;
+            worker.shared().deadlines.dismiss(worker, &this.as_ref().alarm);
             this.as_ref().context.fiber().reset();
             this.as_ref().slot.take()
         }
@@ -305,6 +311,17 @@ pub(crate) fn is_carriers(context: &Context) -> bool {
     ptr::eq(context.table(), &TABLE)
 }
 
+/// Where a carrier's alarm stands.
+///
+/// # Safety
+///
+/// The context is a carrier's.
+#[inline(always)]
+pub(crate) unsafe fn alarm_of(context: NonNull<Context>) -> NonNull<Standing> {
+    // SAFETY: by contract.
+    unsafe { NonNull::from(&Carrier::of(context).as_ref().alarm) }
+}
+
 /// A carrier's worker.
 ///
 /// # Safety
@@ -317,6 +334,9 @@ pub(crate) unsafe fn worker_of(context: &Context) -> &Worker {
 
 /// Carriers whose waits one thread ends one after the other, with one cause. They are brought to their workers in pieces, so that
 /// what they need from memory is fetched for many at a time, and each worker is written to and woken once a piece.
+///
+/// One line of each is asked for first: it takes a walk through the page table, and nothing else of that page comes before it. What the walk has
+/// brought the rest needs.
 pub(crate) struct Going {
     cause: Cause,
     some: [MaybeUninit<(NonNull<Carrier>, Ticket)>; Going::PIECE],
@@ -339,7 +359,7 @@ impl Going {
     /// The context is a carrier's, and its slab stays mapped until this is dropped.
     #[inline]
     pub(crate) unsafe fn add(&mut self, context: NonNull<Context>, ticket: Ticket) {
-        ready::prefetch_control(context);
+        ready::prefetch_page(context);
         // SAFETY: by contract.
         self.some[self.len].write((unsafe { Carrier::of(context) }, ticket));
         self.len += 1;
@@ -355,6 +375,9 @@ impl Going {
         let mut own = [NonNull::dangling(); Going::PIECE];
         let mut owned = 0;
         let mut chain: Option<Chain<'_>> = None;
+        // SAFETY: the first `len` are written.
+        let each = self.some[..self.len].iter().map(|one| unsafe { one.assume_init() }.0.cast());
+        each.for_each(ready::prefetch_control);
         for one in &self.some[..mem::take(&mut self.len)] {
             // SAFETY: the first `len` are written.
             let (carrier, ticket) = unsafe { one.assume_init() };
@@ -385,6 +408,8 @@ impl Going {
         // SAFETY: K1; we are on its thread, if there is one.
         if let Some(worker) = unsafe { here.as_ref() } {
             worker.make_all_ready(&own[..owned]);
+            // They go on soon, and by then too few may be left for the ready queue to look ahead.
+            own[..owned].iter().for_each(|strand| ready::prefetch(*strand));
         }
     }
 }
@@ -466,16 +491,23 @@ unsafe fn now(context: &Context) -> Instant {
 unsafe fn arm(context: &Context, ticket: Ticket, at: Instant) -> Alarm {
     // SAFETY: by the table: the alarm is taken back before the context goes.
     unsafe {
-        let shared = shared(context);
-        keep(&shared.deadlines, shared.driven.as_ref(), at, context, ticket)
+        let worker = worker_of(context);
+        let shared = worker.shared();
+        match shared.deadlines.arm_own(worker, at, context, ticket) {
+            Some(alarm) => alarm,
+            None => keep(&shared.deadlines, shared.driven.as_ref(), at, context, ticket),
+        }
     }
 }
 
 unsafe fn disarm(context: &Context, alarm: Alarm) {
     // Whoever timed it out has taken the entry out, and the memory stays (K3): no need to wait until the timer has done with it.
     if context.cause() != Cause::TimedOut {
-        // SAFETY: by the table.
-        unsafe { shared(context) }.deadlines.disarm(alarm);
+        // SAFETY: by the table; K1.
+        unsafe {
+            let worker = worker_of(context);
+            worker.shared().deadlines.put_to_rest(worker, context, alarm);
+        }
     }
 }
 

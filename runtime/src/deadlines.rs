@@ -8,7 +8,7 @@
 //! * **fire**: to take what is due out and do it. Never runs user code.
 //! * **keeper**: who fires.
 //! * **shards**: where entries are ([`crate::alarms`]): a timing wheel for each worker's waits, and one for requests and whatever else
-//!   comes, each behind a lock of its own; a single one if the clock jumps. What is due at one instant in one shard comes out in order
+//!   comes (a carrier that waits by the clock of another runtime than its own, too), each behind a lock of its own; a single one if the clock jumps. What is due at one instant in one shard comes out in order
 //!   of arming. Arming and disarming take the same time however many are armed.
 //!
 //! # Who keeps the time
@@ -17,6 +17,9 @@
 //! |---|---|---|---|
 //! | moves by itself | its worker (`worker/alarm.rs`), and the timer thread if that does not come to it | the timer thread | that thread, which blocks no longer than that |
 //! | stands still between jumps | whoever moves it, before the move returns | the same | the same |
+//!
+//! A carrier's alarm stays in its worker's wheel when it is taken back, for the carrier's next wait ([`crate::alarms`]); it goes when the carrier is
+//! dismantled.
 //!
 //! A carrier goes on where its worker is and nowhere else, so nobody can do it sooner than the worker, and nobody has what it takes nearer. The
 //! timer thread gives it [`GRACE`], and none to a runtime without threads of its own, whose workers are driven now and then. It
@@ -72,36 +75,33 @@
 //!   held by nobody who asks for this one, the waking of workers, what raises attention words, and the `now` of a clock without jumps, which waits for nothing.
 
 use std::fmt;
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::{PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use forebear_context::clock::{Clock, Subscription, deadline_after};
-use forebear_context::context::{Alarm, Cause, Context, Reason, Ticket, unpark};
-use forebear_context::error::CancelReason;
+use forebear_context::context::{Alarm, Cause, Context, Ticket};
 use forebear_context::shim::atomic::{AtomicBool, AtomicUsize, Ordering};
-use forebear_context::shim::thread::{Builder, JoinHandle};
+use forebear_context::shim::thread::JoinHandle;
 use forebear_context::shim::{Arc, Mutex, MutexGuard, time};
 
-use crate::alarms::{self, Fire, Fired, Refused, Shards};
-use crate::cancel;
-use crate::carrier::{self, Going};
+use crate::alarms::{Shards, Standing};
+use crate::carrier;
 use crate::driver::Driven;
 use crate::header::Header;
 use crate::hooks;
 use crate::strand::{self, Strand};
+use crate::worker::Worker;
 
+mod firing;
+mod keeping;
 #[cfg(test)]
 mod tests;
 
-/// How many entries are fired under one hold of a lock, so that those who arm and disarm are not kept waiting.
-const BATCH: usize = 128;
-/// How many of its own a worker fires at a time: what it can have in its cache when it goes on with them.
-const OWN_BATCH: usize = 16;
-/// How long a worker has for what is due on it, before the timer thread does it instead.
-const GRACE: Duration = Duration::from_micros(500);
+use self::firing::{Entry, fire, give_up, refuse};
+use self::keeping::GRACE;
+pub(crate) use self::keeping::wake_exactly;
 
 /// See the module head.
 pub(crate) struct Deadlines(Arc<Inner>);
@@ -131,20 +131,6 @@ struct Thread {
     subscription: Option<Subscription>,
 }
 
-enum Entry {
-    Wait(NonNull<Context>, Ticket),
-    /// The wait of a carrier, whose memory stays.
-    Carrier(NonNull<Context>, Ticket),
-    /// With a link (T4).
-    Request(NonNull<Header>),
-    /// An expiration timer of a request that runs ([`crate::expiry`]). With a link (T4).
-    Expiry(NonNull<Header>),
-}
-
-// SAFETY: a ticket is there to be used by other threads, on a context that is valid by T2; a link may be given up by any
-// thread (T4).
-unsafe impl Send for Entry {}
-
 impl Deadlines {
     /// Nothing armed, on `clock`, for the runtime of that name with so many workers, which have `threads` of their own or not.
     pub(crate) fn new(clock: Arc<dyn Clock>, runtime: &str, workers: usize, threads: bool) -> Deadlines {
@@ -157,15 +143,14 @@ impl Deadlines {
                 }
             }));
             let jumps = subscription.is_some();
-            let shards = if jumps { 1 } else { workers.clamp(1, alarms::MOST - 1) + 1 };
+            let shards = if jumps { 1 } else { workers.max(1) + 1 };
             let by_workers = threads && !jumps;
-            let grace = if by_workers { GRACE } else { Duration::ZERO };
             Inner {
                 clock,
                 jumps,
                 by_workers,
                 name: format!("{runtime} timer"),
-                shards: Shards::new(shards, time::now(), grace),
+                shards: Shards::new(shards, time::now(), by_workers.then_some(GRACE)),
                 thread: Mutex::new(Thread { handle: None, subscription }),
                 requests: AtomicUsize::new(0),
                 unattended: AtomicBool::new(false),
@@ -194,12 +179,78 @@ impl Deadlines {
     #[inline]
     pub(crate) unsafe fn arm(&self, at: Instant, context: NonNull<Context>, ticket: Ticket) -> Alarm {
         // SAFETY: by contract.
-        let stays = carrier::is_carriers(unsafe { context.as_ref() });
+        let waits = unsafe { context.as_ref() };
+        if let Some(worker) = self.0.own(waits) {
+            return self.0.arm_own(worker, at, context, ticket);
+        }
+        let stays = carrier::is_carriers(waits);
         self.0.arm(
             at,
             if stays { Entry::Carrier(context, ticket) } else { Entry::Wait(context, ticket) },
             || (),
         )
+    }
+
+    /// The same for a wait of a carrier of that worker, if the worker keeps its time. Its alarm may have stayed from an earlier one, and do
+    /// for this.
+    ///
+    /// # Safety
+    ///
+    /// As [`arm`](Self::arm); on the worker's thread, and this is the worker's runtime.
+    #[inline(always)]
+    pub(crate) unsafe fn arm_own(
+        &self,
+        worker: &Worker,
+        at: Instant,
+        context: &Context,
+        ticket: Ticket,
+    ) -> Option<Alarm> {
+        if !self.0.by_workers {
+            return None;
+        }
+        let context = NonNull::from(context);
+        // SAFETY: by contract. The entry is as in `arm`.
+        let again = unsafe {
+            let standing = carrier::alarm_of(context);
+            self.0.shards.arm_again(worker.index, standing.as_ref(), at, || Entry::Own(context, ticket, at))
+        };
+        Some(match again {
+            Some(number) => {
+                worker.note_alarm();
+                Alarm { at, number, own: None }
+            }
+            None => self.0.arm_own(worker, at, context, ticket),
+        })
+    }
+
+    /// Takes back the alarm of a carrier of that worker: it stays, for the carrier's next wait. Answers whether it had not fired.
+    ///
+    /// # Safety
+    ///
+    /// On the worker's thread, and this is the worker's runtime.
+    #[inline(always)]
+    pub(crate) unsafe fn put_to_rest(&self, worker: &Worker, context: &Context, alarm: Alarm) -> bool {
+        if !self.0.by_workers || alarm.number == 0 {
+            return self.disarm(context, alarm);
+        }
+        // SAFETY: by contract.
+        unsafe {
+            let standing = carrier::alarm_of(NonNull::from(context));
+            self.0.shards.put_to_rest(worker.index, standing.as_ref(), alarm.number)
+        }
+    }
+
+    /// A carrier of that worker goes, and its alarm with it.
+    ///
+    /// # Safety
+    ///
+    /// On the worker's thread, and this is the worker's runtime.
+    #[inline]
+    pub(crate) unsafe fn dismiss(&self, worker: &Worker, standing: &Standing) {
+        if standing.is_some() {
+            // SAFETY: by contract.
+            unsafe { self.0.shards.dismiss(worker.index, standing) };
+        }
     }
 
     /// Sees to it that the request's deadline comes at `at`, or before this returns if that is past. See [`cancel::limit_comes`].
@@ -242,8 +293,15 @@ impl Deadlines {
     /// not fired.
     #[cold]
     #[inline(never)]
-    pub(crate) fn disarm(&self, alarm: Alarm) -> bool {
-        self.0.disarm(alarm.number)
+    pub(crate) fn disarm(&self, context: &Context, alarm: Alarm) -> bool {
+        match self.0.own(context) {
+            // SAFETY: a carrier's alarm is taken back on its worker's thread.
+            Some(worker) if alarm.number != 0 => unsafe {
+                let standing = carrier::alarm_of(NonNull::from(context));
+                self.0.shards.put_to_rest(worker.index, standing.as_ref(), alarm.number)
+            },
+            _ => self.0.disarm(alarm.number),
+        }
     }
 
     /// Fires all that is due at `now`, in order. On any thread.
@@ -261,65 +319,12 @@ impl Deadlines {
         self.0.shards.earliest()
     }
 
-    /// Whether workers keep the time, since there is no timer thread.
-    pub(crate) fn is_unattended(&self) -> bool {
-        self.0.unattended.load(Ordering::Relaxed)
-    }
-
-    /// A worker, which has something armed if it says so, is about to sleep: fires what is due on it, and answers how long it may.
-    #[inline]
-    pub(crate) fn before_sleep(&self, worker: usize, armed: bool) -> Option<Duration> {
-        // Whoever armed for a carrier of this worker did so on this very thread; who armed for a request wakes somebody.
-        if self.is_unattended() {
-            self.keep_instead()
-        } else if armed {
-            self.keep_own(worker)
-        } else {
-            None
-        }
-    }
-
-    #[cold]
-    fn keep_own(&self, worker: usize) -> Option<Duration> {
-        let (shards, own) = (&self.0.shards, self.0.shard_of(worker));
-        if !shards.has_some(own) {
-            return None;
-        }
-        let now = self.now();
-        self.0.fire_own(own, now);
-        shards.left(own, now)
-    }
-
-    /// Whether anything of this worker's may be due now.
-    #[inline]
-    pub(crate) fn is_own_due(&self, worker: usize) -> bool {
-        let (shards, own) = (&self.0.shards, self.0.shard_of(worker));
-        shards.has_some(own) && shards.may_be_due(own, self.now())
-    }
-
-    /// Fires a batch of what is due on this worker, on its thread. Answers whether anything of its is still armed.
-    pub(crate) fn fire_own(&self, worker: usize) -> bool {
-        let (shards, own) = (&self.0.shards, self.0.shard_of(worker));
-        if !shards.has_some(own) {
-            return false;
-        }
-        self.0.fire_own(own, self.now());
-        shards.has_some(own)
-    }
-
-    #[cold]
-    fn keep_instead(&self) -> Option<Duration> {
-        let now = self.now();
-        self.fire_due(now);
-        self.next().map(|at| at.saturating_duration_since(now))
-    }
-
     /// The end; see the module head. Idempotent.
     pub(crate) fn close(&self) {
         let mut requests = Vec::new();
         self.0.requests.store(0, Ordering::Relaxed);
         self.0.shards.close(|entry| match entry {
-            Entry::Wait(..) | Entry::Carrier(..) => give_up(entry),
+            Entry::Wait(..) | Entry::Carrier(..) | Entry::Own(..) | Entry::Rests => give_up(entry),
             Entry::Request(_) | Entry::Expiry(_) => requests.push(entry),
         });
         let Thread { handle, subscription } = std::mem::take(&mut *self.0.lock_thread());
@@ -377,29 +382,22 @@ impl Inner {
         self.thread.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Where the calling thread arms: workers apart from each other, and from requests, which come from everywhere.
+    /// Where all is armed that is no worker's own.
     #[inline]
-    fn shard_for(&self, entry: &Entry) -> usize {
-        let others = self.shards.count() - 1;
-        match entry {
-            Entry::Carrier(context, _) if others != 0 => {
-                // SAFETY: T2; the entry says that it is a carrier's.
-                let worker = unsafe { carrier::worker_of(context.as_ref()) };
-                if self.by_workers {
-                    worker.note_alarm();
-                }
-                self.shard_of(worker.index)
-            }
-            // Nor is there another if the clock jumps.
-            _ => others,
-        }
+    fn others(&self) -> usize {
+        self.shards.count() - 1
     }
 
-    /// Where that worker's carriers arm, if there is more than one.
+    /// The worker that keeps the time of this context's waits, in a shard of its own.
     #[inline]
-    fn shard_of(&self, worker: usize) -> usize {
-        let others = self.shards.count() - 1;
-        if worker < others { worker } else { worker % others }
+    fn own<'a>(&self, context: &'a Context) -> Option<&'a Worker> {
+        if !self.by_workers || !carrier::is_carriers(context) {
+            return None;
+        }
+        // SAFETY: it is a carrier's.
+        let worker = unsafe { carrier::worker_of(context) };
+        // It may wait by another runtime's clock.
+        ptr::eq(Arc::as_ptr(&worker.shared().deadlines.0), self).then_some(worker)
     }
 
     fn arm(self: &Arc<Self>, at: Instant, entry: Entry, first_request: impl FnOnce()) -> Alarm {
@@ -417,15 +415,11 @@ impl Inner {
                 first_request();
             }
         };
-        let shard = self.shard_for(&entry);
-        let armed = match self.shards.insert(shard, at, entry, now, count) {
+        // SAFETY: this shard has no owner.
+        let armed = match unsafe { self.shards.insert(self.others(), at, entry, now, count) } {
             Ok(armed) => armed,
-            Err(Refused::Due(entry)) => {
-                fire(entry);
-                return gone;
-            }
-            Err(Refused::Closed(entry)) => {
-                give_up(entry);
+            Err(refused) => {
+                refuse(refused);
                 return gone;
             }
         };
@@ -435,189 +429,46 @@ impl Inner {
                 self.fire_due(now);
             }
         } else if armed.first {
-            self.attend(shard, at);
+            self.attend(self.others(), at);
         }
         Alarm { at, number: armed.number, own: None }
     }
 
+    /// A wait of a carrier of that worker, on the worker's thread.
+    #[inline(never)]
+    fn arm_own(
+        self: &Arc<Self>,
+        worker: &Worker,
+        at: Instant,
+        context: NonNull<Context>,
+        ticket: Ticket,
+    ) -> Alarm {
+        worker.note_alarm();
+        let entry = Entry::Own(context, ticket, at);
+        // SAFETY: by contract the owner of the shard is the caller.
+        match unsafe { self.shards.insert(worker.index, at, entry, || self.now(), || ()) } {
+            Ok(armed) => {
+                if armed.first {
+                    self.attend(worker.index, at);
+                }
+                Alarm { at, number: armed.number, own: None }
+            }
+            Err(refused) => {
+                refuse(refused);
+                Alarm { at, number: 0, own: None }
+            }
+        }
+    }
+
+    /// Takes back what is nobody's own.
     fn disarm(&self, number: u64) -> bool {
         // Not even a lock for what never was in a shard.
-        let entry = if number == 0 { None } else { self.shards.remove(number) };
+        // SAFETY: this shard has no owner.
+        let entry = if number == 0 { None } else { unsafe { self.shards.remove(self.others(), number) } };
         if let Some(Entry::Request(_)) = entry {
             self.requests.fetch_sub(1, Ordering::Relaxed);
         }
         entry.is_some()
-    }
-
-    /// Sees to it that there is a timer thread, and that it does not sleep longer than until `at`.
-    #[cold]
-    fn attend(self: &Arc<Self>, shard: usize, at: Instant) {
-        let mut thread = self.lock_thread();
-        if thread.handle.is_none() && !self.shards.is_closed() {
-            match self.start() {
-                Ok(handle) => thread.handle = Some(handle),
-                Err(_) => return self.unattended.store(true, Ordering::Relaxed),
-            }
-            self.unattended.store(false, Ordering::Relaxed);
-        }
-        drop(thread);
-        self.shards.tell(shard, at);
-    }
-
-    fn start(self: &Arc<Self>) -> io::Result<JoinHandle<()>> {
-        #[cfg(test)]
-        if self.refuse_thread.load(Ordering::Relaxed) {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        let inner = self.clone();
-        Builder::new().name(self.name.clone()).spawn(move || {
-            if catch_unwind(AssertUnwindSafe(|| inner.keep())).is_err() {
-                hooks::die(&"its timer has panicked");
-            }
-        })
-    }
-
-    /// The timer thread.
-    fn keep(&self) {
-        wake_exactly();
-        while self.shards.rest(|| self.now()) {
-            let now = self.now();
-            for shard in 0..self.shards.count() {
-                while self.shards.is_neglected(shard, now) && self.fire_some(shard, now, BATCH) {}
-            }
-        }
-    }
-
-    /// A batch of what is due on a worker, by that worker.
-    fn fire_own(&self, shard: usize, now: Instant) {
-        if self.shards.may_be_due(shard, now) {
-            self.shards.sees(shard, now);
-            self.fire_some(shard, now, OWN_BATCH);
-        }
-    }
-
-    fn fire_due(&self, now: Instant) {
-        for shard in 0..self.shards.count() {
-            while (self.jumps || self.shards.may_be_due(shard, now)) && self.fire_some(shard, now, BATCH) {}
-        }
-    }
-
-    /// Fires at most so many of what is due in a shard; false if nothing more is.
-    fn fire_some(&self, shard: usize, now: Instant, most: usize) -> bool {
-        match self.shards.fire(shard, now, most, &mut Due(self, Going::new(Cause::TimedOut))) {
-            Fired::All => false,
-            Fired::Some => true,
-            Fired::But(entry) => {
-                fire(entry);
-                true
-            }
-        }
-    }
-}
-
-/// What a batch of entries is done by.
-struct Due<'a>(&'a Inner, Going);
-
-impl Fire<Entry> for Due<'_> {
-    #[inline]
-    fn fire(&mut self, entry: Entry) -> Option<Entry> {
-        match entry {
-            // SAFETY: T2; the slab is unmapped after `close`, which takes the lock.
-            Entry::Carrier(context, ticket) => unsafe { self.1.add(context, ticket) },
-            Entry::Wait(..) => {
-                // In order.
-                self.1.go();
-                fire(entry);
-            }
-            Entry::Request(_) => {
-                self.0.requests.fetch_sub(1, Ordering::Relaxed);
-                return Some(entry);
-            }
-            Entry::Expiry(_) => return Some(entry),
-        }
-        None
-    }
-
-    fn done(&mut self) {
-        self.1.go();
-    }
-}
-
-/// The system may let a thread sleep on for some 50 µs, so that it can wake several at once; this one is to be woken when its time
-/// has come.
-pub(crate) fn wake_exactly() {
-    #[cfg(all(target_os = "linux", not(any(loom, shuttle))))]
-    // SAFETY: it changes how this thread sleeps, and nothing else. A system that refuses it wakes the thread later.
-    unsafe {
-        libc::prctl(libc::PR_SET_TIMERSLACK, 1);
-    }
-}
-
-/// Does what is due. A wait's entry comes with the lock under which it was taken out (T3), unless it never was in a
-/// shard, when its waiter is the caller.
-fn fire(entry: Entry) {
-    match entry {
-        // SAFETY: T2. If it is refused somebody else was first, and all is well.
-        Entry::Wait(context, ticket) | Entry::Carrier(context, ticket) => unsafe {
-            unpark(context, ticket, Cause::TimedOut);
-        },
-        // SAFETY: T4.
-        Entry::Request(header) => unsafe { expired(header) },
-        // SAFETY: T4. It has started, so nothing is ended here.
-        Entry::Expiry(header) => unsafe {
-            cancel::abort(header, CancelReason::Expired);
-            let_go(header);
-        },
-    }
-}
-
-/// Does away with an entry at the end of the runtime: a wait ends, early, and a request is left alone. Called as [`fire`] is.
-fn give_up(entry: Entry) {
-    match entry {
-        // SAFETY: T2: as in `fire`.
-        Entry::Wait(context, ticket) if is_sleep(unsafe { context.as_ref() }) => unsafe {
-            unpark(context, ticket, Cause::Cancelled);
-        },
-        Entry::Wait(..) | Entry::Carrier(..) => fire(entry),
-        // SAFETY: T4.
-        Entry::Request(header) | Entry::Expiry(header) => unsafe { let_go(header) },
-    }
-}
-
-/// Whether it waits for nothing but the time.
-fn is_sleep(context: &Context) -> bool {
-    context.waits_for().0 == Reason::Sleep
-}
-
-/// The request's own deadline has come. On any thread, without the lock; runs no user code.
-///
-/// # Safety
-///
-/// The link is the callee's.
-unsafe fn expired(header: NonNull<Header>) {
-    // SAFETY: by contract.
-    unsafe {
-        cancel::limit_comes(header);
-        let_go(header);
-    }
-}
-
-/// Gives up an entry's link.
-///
-/// # Safety
-///
-/// The link is the callee's.
-unsafe fn let_go(header: NonNull<Header>) {
-    // SAFETY: by contract; W4.
-    unsafe {
-        if !header.as_ref().word().release_link() {
-            return;
-        }
-        match header.as_ref().failure() {
-            // It is a user's, and so is what its destructor does.
-            Some(_) => cancel::leave_end(header),
-            None => crate::home::end(header),
-        }
     }
 }
 
@@ -665,7 +516,7 @@ pub(crate) unsafe fn park_until(
     // SAFETY: by contract.
     let cause = unsafe { context.park(kept.as_ref().and_then(|alarm| alarm.own)) };
     if let Some(alarm) = kept {
-        deadlines.disarm(alarm);
+        deadlines.disarm(context, alarm);
     }
     cause
 }

@@ -321,7 +321,7 @@ unsafe fn arm(context: &Context, ticket: Ticket, at: Instant) -> Alarm {
 unsafe fn disarm(context: &Context, alarm: Alarm) {
     // SAFETY: by the table.
     if let Some(shared) = entered(&unsafe { of(context) }.strand) {
-        shared.deadlines.disarm(alarm);
+        shared.deadlines.disarm(context, alarm);
     }
 }
 

@@ -15,6 +15,7 @@ mod any;
 mod arms;
 mod asymmetric;
 mod attention;
+mod biased;
 #[cfg(not(loom))]
 mod builder;
 #[cfg(not(loom))]
@@ -135,6 +136,10 @@ pub mod model {
     /// What is armed, and the timer thread's sleep.
     pub mod alarms {
         pub use crate::alarms::*;
+    }
+    /// A lock that has an owner.
+    pub mod biased {
+        pub use crate::biased::*;
     }
     /// The attention word.
     pub mod attention {

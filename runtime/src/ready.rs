@@ -376,8 +376,12 @@ impl Ready {
     fn pop_head(&mut self) -> Option<Entry> {
         let mut head = self.heads.peek_mut()?;
         let (entry, run) = (head.entry, head.run);
-        if let Some(next) = self.runs[run as usize].pop_front() {
-            head.entry = next;
+        let rest = &mut self.runs[run as usize];
+        if let Some(next) = rest.front() {
+            // Whole, as it was put there. Taken out by value it is read in other pieces than it was written in, and that waits until the stores before
+            // it are done, which go to cold stacks.
+            head.entry = *next;
+            rest.pop_front();
         } else {
             PeekMut::pop(head);
             self.spare.push(run);
@@ -407,7 +411,7 @@ impl Ready {
 
 /// Fetches a carrier that is entered soon, what it was left with on its stack, and the request on top.
 #[inline(always)]
-fn prefetch(strand: NonNull<Strand>) {
+pub(crate) fn prefetch(strand: NonNull<Strand>) {
     // SAFETY: a ready strand's memory is mapped, and its first line was fetched a few picks ago.
     let strand = unsafe { strand.as_ref() };
     prefetch_parked(strand);
@@ -463,6 +467,12 @@ pub(crate) fn prefetch_control(context: NonNull<Context>) {
     for line in 0..size_of::<Carrier>().div_ceil(64) {
         fetch(at.wrapping_add(line * 64));
     }
+}
+
+/// Has the address of a carrier's page fetched, by its first line.
+#[inline(always)]
+pub(crate) fn prefetch_page(context: NonNull<Context>) {
+    fetch(context.as_ptr().cast());
 }
 
 /// Fetches the first line of a strand, and with it what tells where its page is.

@@ -271,6 +271,25 @@ impl<T> Wheel<T> {
         value
     }
 
+    /// The value that is in by that key; `None` if it has come out or was taken back. What it is in for cannot be changed.
+    ///
+    /// ```
+    /// use forebear_timer::Wheel;
+    /// use std::time::Instant;
+    ///
+    /// let now = Instant::now();
+    /// let mut wheel = Wheel::new(now);
+    /// let tea = wheel.insert(now, "tea");
+    /// *wheel.get_mut(tea).unwrap() = "pasta";
+    /// assert_eq!(wheel.pop_due(now), Some("pasta"));
+    /// assert_eq!(wheel.get_mut(tea), None);
+    /// ```
+    #[inline]
+    pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
+        let node = self.nodes.get_mut(key.index() as usize)?;
+        if node.generation == key.generation() { node.value.as_mut() } else { None }
+    }
+
     /// The earliest instant that something is in for: exactly that, and not earlier.
     pub fn earliest(&mut self) -> Option<Instant> {
         let moment = self.first()?;
