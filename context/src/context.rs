@@ -53,7 +53,7 @@ use std::time::{Duration, Instant};
 
 use crate::clock::deadline_after;
 use crate::fiber::Fiber;
-use crate::shim::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use crate::shim::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
 pub mod edge;
 mod foreign;
@@ -114,6 +114,8 @@ pub struct Context {
     place: Cell<usize>,
     /// What this context waits for.
     reason: AtomicU8,
+    /// The wait that was begun last has been handed to whoever may end it.
+    parked: AtomicBool,
     target: AtomicPtr<()>,
     /// The ticket that was bound last, and where that wait leads; see [`edge`].
     edge: AtomicU64,
@@ -133,6 +135,7 @@ impl Context {
             shares: Shares::new(),
             place: Cell::new(0),
             reason: AtomicU8::new(Reason::None as u8),
+            parked: AtomicBool::new(false),
             target: AtomicPtr::new(std::ptr::null_mut()),
             edge: AtomicU64::new(0),
             ahead: AtomicPtr::new(std::ptr::null_mut()),
@@ -267,8 +270,9 @@ impl Context {
         let ticket = (self.slot.load(Ordering::Relaxed) | STATE) + 1;
         self.reason.store(reason as u8, Ordering::Relaxed);
         self.target.store(target, Ordering::Relaxed);
-        // The waker gets the ticket through a lock, which orders this store before its exchange.
-        self.slot.store(ticket | WAITING, Ordering::Relaxed);
+        self.parked.store(false, Ordering::Relaxed);
+        // The waker gets the ticket through a lock, which orders this store before its exchange. Who only looks finds it not parked.
+        self.slot.store(ticket | WAITING, Ordering::Release);
         Ticket(ticket)
     }
 
@@ -317,6 +321,11 @@ impl Context {
     #[inline(always)]
     pub fn is_waiting(&self) -> bool {
         matches!(self.slot.load(Ordering::Acquire) & STATE, WAITING | HELD | CHOSEN)
+    }
+
+    /// Whether it waits, and whoever may end the wait knows of it: a snapshot.
+    pub fn is_parked(&self) -> bool {
+        self.is_waiting() && self.parked.load(Ordering::Acquire)
     }
 
     /// Why the last wait ended. Meaningful only when it has.
@@ -403,6 +412,8 @@ impl Context {
     /// Called on the context's own stack, after [`begin`](Self::begin).
     #[inline(always)]
     pub unsafe fn park(&self, deadline: Option<Instant>) -> Cause {
+        // Release: who sees this finds it where it waits.
+        self.parked.store(true, Ordering::Release);
         loop {
             #[cfg(mutant = "settled_skips_prepare")]
             if !self.is_waiting() {

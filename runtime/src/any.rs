@@ -254,7 +254,7 @@ pub(crate) fn state_of(h: &Header) -> State {
             let on_worker = worker_of(h).is_some();
             let strand = h.strand.load(Ordering::Acquire);
             // SAFETY: a carrier's stack stays while a request of its runtime is unfinished (K3).
-            let parked = on_worker && !strand.is_null() && unsafe { (*strand).context() }.is_waiting();
+            let parked = on_worker && !strand.is_null() && unsafe { (*strand).context() }.is_parked();
             if parked { State::Suspended } else { State::Running }
         }
     }
