@@ -253,7 +253,7 @@ impl Deadlines {
         }
     }
 
-    /// Sees to it that the request's deadline comes at `at`, or before this returns if that is past. See [`cancel::limit_comes`].
+    /// Sees to it that the request's deadline comes at `at`, or before this returns if that is past. See [`limit_comes`](crate::cancel::limit_comes).
     /// Answers the entry's number. If it is the first request that is armed, `first` is called before this returns and before
     /// another is armed; it takes no locks.
     ///
@@ -269,7 +269,7 @@ impl Deadlines {
         self.0.arm(at, Entry::Request(header), first).number
     }
 
-    /// Sees to it that the request, which has started, is aborted with [`CancelReason::Expired`] at `at`, or before this returns if that
+    /// Sees to it that the request, which has started, is aborted with [`Expired`](forebear_context::error::CancelReason::Expired) at `at`, or before this returns if that
     /// is past.
     ///
     /// # Safety

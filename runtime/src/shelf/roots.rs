@@ -182,7 +182,7 @@ impl<E: Entry> Roots<E> {
         }
     }
 
-    /// Takes the best, if its key is at most `limit`; see [`Shelf::pop`].
+    /// Takes the best, if its key is at most `limit`; see [`Shelf::pop`](super::Shelf::pop).
     pub fn pop(&self, limit: u64) -> Option<NonNull<E>> {
         self.take(|ordered| ordered.take(limit, |_| true))
     }
