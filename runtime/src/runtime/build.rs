@@ -146,7 +146,8 @@ impl RuntimeBuilder {
     /// [`CircularWait`](crate::WaitError::CircularWait). Several threads may use such a runtime (up to 32 at a time; more
     /// wait for their turn), each runs what it submits. A thread that exits aborts what it has suspended, whoever waits
     /// for it, with [`ThreadExited`](crate::CancelReason::ThreadExited), and drives it to its end: wait for it before. Not run at once is what is submitted inside [`no_suspend`](crate::no_suspend()), or in an unwind: it is
-    /// queued.
+    /// queued. So is what a request of another runtime submits; it runs when a thread that has used this runtime waits, and not before: a program in which no thread has
+    /// waits for it in vain.
     ///
     /// ```
     /// use forebear_runtime::{Runtime, spawn};
