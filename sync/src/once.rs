@@ -41,7 +41,7 @@ use crate::guarded::Guarded;
 use crate::here::with_context;
 use crate::lock_queue::{LockQueue, Place};
 use crate::mutex::refuse;
-use crate::raw_lock::{Refused, gave, gave_back, me, took};
+use crate::raw_lock::{Refused, change, gave, gave_back, me, took};
 use crate::stay::{Limit, Seat, Terms, stay};
 
 const RUNNING: usize = 1;
@@ -240,17 +240,6 @@ impl Once {
     fn is_to_be_waited_for(word: *mut Context, would_run: bool) -> bool {
         bits(word) & DONE == 0 && (bits(word) & RUNNING != 0 || !would_run)
     }
-
-    /// Exchanges the word. Answers what it was.
-    fn change(&self, with: impl Fn(*mut Context) -> *mut Context) -> *mut Context {
-        let mut word = self.word.load(Ordering::Relaxed);
-        loop {
-            match self.word.compare_exchange_weak(word, with(word), Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(was) => return was,
-                Err(seen) => word = seen,
-            }
-        }
-    }
 }
 
 impl Run<'_> {
@@ -301,7 +290,7 @@ impl Seat<()> for Outside<'_> {
 
     fn enter(&self, place: &Place) -> bool {
         self.once.queue.with(|queue| {
-            let was = self.once.change(|word| match Once::is_to_be_waited_for(word, self.would_run) {
+            let was = change(&self.once.word, |word| match Once::is_to_be_waited_for(word, self.would_run) {
                 true => word.map_addr(|at| at | QUEUED),
                 false => word,
             });
@@ -319,7 +308,7 @@ impl Seat<()> for Outside<'_> {
             // SAFETY: L1.
             unsafe { queue.remove(place) };
             if queue.is_empty() {
-                self.once.change(|word| word.map_addr(|at| at & !QUEUED));
+                change(&self.once.word, |word| word.map_addr(|at| at & !QUEUED));
             }
         });
         true

@@ -446,14 +446,18 @@ impl RawLock {
         bits(was) & LOCKED != 0
     }
 
-    /// Exchanges the word. Answers what it was.
     fn change(&self, with: impl Fn(*mut Context) -> *mut Context) -> *mut Context {
-        let mut word = self.word.load(Ordering::Relaxed);
-        loop {
-            match self.word.compare_exchange_weak(word, with(word), Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(was) => return was,
-                Err(seen) => word = seen,
-            }
+        change(&self.word, with)
+    }
+}
+
+/// Exchanges a word that has a holder's address and bits. Answers what it was.
+pub(crate) fn change(word: &AtomicPtr<Context>, with: impl Fn(*mut Context) -> *mut Context) -> *mut Context {
+    let mut seen = word.load(Ordering::Relaxed);
+    loop {
+        match word.compare_exchange_weak(seen, with(seen), Ordering::AcqRel, Ordering::Relaxed) {
+            Ok(was) => return was,
+            Err(now) => seen = now,
         }
     }
 }

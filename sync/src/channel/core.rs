@@ -14,13 +14,8 @@
 //! waits; a take that makes room lets the most urgent sender's item in, and one that finds no room at all takes it straight from
 //! there, which is the whole of a channel of capacity 0. The waiter is woken when the lock has been let go of.
 //!
-//! # Looking again
-//!
-//! To wait for a context of another worker, and to be woken by it, costs several lines that go from core to core, for both. Where both
-//! sides are under way, and one is only a little faster, that would be so for each item: a receiver takes one from a full channel and
-//! wakes a sender, which finds room for one, and waits again. So who would have to wait, while the other side is on another worker, as far as is known, *looks again* first, a few times, with pauses in between ([`Looks`]): when it then finds room, or items, it is for
-//! many. It does not stand among the waiters meanwhile, and nobody is kept from anything for its sake; as soon as another stands there, it
-//! stands there, too. How often it looks goes by what came of it the last times, so where it is in vain it is done no more, but for a try.
+//! What is decided is here. How a send and a receive wait is told in [`waiting`], how one waits that stands in several lists in
+//! [`listing`], and what items lie in in [`store`].
 //!
 //! # The races
 //!
@@ -42,68 +37,22 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
-use std::time::Duration;
 
-use forebear_context::context::{Cause, Context, Reason, Ticket};
+use forebear_context::context::Ticket;
 
-use super::error::{RecvTimeoutError, SendTimeoutError, TryRecvError, TrySendError};
-use super::looks::{Looks, NOBODY, ROOM, SOMETHING, is_in_a_hurry, pause};
+use super::error::{TryRecvError, TrySendError};
+use super::looks::{Looks, NOBODY};
 use crate::guarded::Guarded;
 use crate::lock_queue::{Chosen, ChosenList, LockQueue, Place};
 
+mod listing;
+mod store;
+mod waiting;
+
+pub(crate) use self::store::Store;
+
 /// No bound on the items.
 pub(super) const UNBOUNDED: usize = usize::MAX;
-
-/// An emptied store with more room than this gives its memory back.
-const KEPT: usize = 1024;
-
-/// Items on their way, first in, first out. Nothing here knows how many there may be.
-pub(crate) trait Store<T>: Default {
-    fn len(&self) -> usize;
-    fn push(&mut self, item: T);
-    fn pop(&mut self) -> Option<T>;
-    /// What is to be freed when the lock has been let go of, if it is worth it.
-    fn spare(&mut self) -> Option<Self> {
-        None
-    }
-}
-
-impl<T> Store<T> for VecDeque<T> {
-    #[inline(always)]
-    fn len(&self) -> usize {
-        self.len()
-    }
-
-    #[inline(always)]
-    fn push(&mut self, item: T) {
-        self.push_back(item);
-    }
-
-    #[inline(always)]
-    fn pop(&mut self) -> Option<T> {
-        self.pop_front()
-    }
-
-    #[inline(always)]
-    fn spare(&mut self) -> Option<Self> {
-        (self.is_empty() && self.capacity() > KEPT).then(|| std::mem::take(self))
-    }
-}
-
-/// One item, in place.
-impl<T> Store<T> for Option<T> {
-    fn len(&self) -> usize {
-        usize::from(self.is_some())
-    }
-
-    fn push(&mut self, item: T) {
-        *self = Some(item);
-    }
-
-    fn pop(&mut self) -> Option<T> {
-        self.take()
-    }
-}
 
 /// See the module head.
 pub(crate) type Slot<T> = Cell<Option<T>>;
@@ -144,7 +93,6 @@ struct State<T, S> {
     senders: LockQueue<Slot<T>>,
     receivers: LockQueue<Slot<T>>,
 }
-
 /// What is left to do after the cold part of an operation.
 pub(crate) enum Step<R> {
     Done(R),
@@ -278,303 +226,6 @@ impl<T, S: Store<T>> Channel<T, S> {
         wake(served);
         Ok(item)
     }
-
-    // ---- with -------------------------------------------------------------------------------------------------------------------
-
-    /// Sends, for so long at most. To be inlined into the public method, since the switch is.
-    #[inline(always)]
-    pub(super) fn send(
-        &self,
-        context: &Context,
-        item: T,
-        timeout: Option<Duration>,
-    ) -> Result<(), SendTimeoutError<T>> {
-        // Before the wait is begun, so that whoever sees it waiting knows that its time runs.
-        let deadline = timeout.and_then(|timeout| context.deadline(timeout));
-        let mut spot = MaybeUninit::uninit();
-        match self.prepare_send(context, item, &mut spot, is_in_a_hurry(timeout)) {
-            Step::Done(answer) => answer,
-            Step::Park(ticket) => {
-                // SAFETY: on the context's own stack, after `begin`.
-                let cause = unsafe { context.park_until(ticket, deadline) };
-                // SAFETY: it was listed.
-                unsafe { self.sent(spot.assume_init_ref(), cause) }
-            }
-        }
-    }
-
-    /// Receives, for so long at most. To be inlined into the public method, since the switch is.
-    #[inline(always)]
-    pub(super) fn receive(
-        &self,
-        context: &Context,
-        timeout: Option<Duration>,
-    ) -> Result<T, RecvTimeoutError> {
-        // Before the wait is begun, so that whoever sees it waiting knows that its time runs.
-        let deadline = timeout.and_then(|timeout| context.deadline(timeout));
-        let mut spot = MaybeUninit::uninit();
-        match self.prepare_receive(context, &mut spot, is_in_a_hurry(timeout)) {
-            Step::Done(answer) => answer,
-            Step::Park(ticket) => {
-                // SAFETY: on the context's own stack, after `begin`.
-                let cause = unsafe { context.park_until(ticket, deadline) };
-                // SAFETY: it was listed.
-                unsafe { self.received(spot.assume_init_ref(), cause) }
-            }
-        }
-    }
-
-    /// Puts, or stands among the senders.
-    #[inline(never)]
-    fn prepare_send(
-        &self,
-        context: &Context,
-        mut item: T,
-        spot: &mut Spot<T>,
-        hurries: bool,
-    ) -> Step<Result<(), SendTimeoutError<T>>> {
-        if context.is_cancelled() {
-            return Step::Done(Err(SendTimeoutError::Cancelled(item)));
-        }
-        let mut may_wait = context.no_suspend().get() == 0;
-        let mut looked = 0;
-        loop {
-            let put =
-                self.state.with_mut(|state| match state.put(item, self.capacity, || context.place().get()) {
-                    Err(TrySendError::Full(item)) if may_wait => {
-                        state.put_on = context.place().get();
-                        if !hurries
-                            && state.senders.is_empty()
-                            && state.sends.again(state.put_on, state.took_on, looked)
-                        {
-                            return Err(TrySendError::Full(item));
-                        }
-                        let ticket = context.begin(Reason::Send, self.target());
-                        let place = spot.write(Place::new(context, ticket, Cell::new(Some(item))));
-                        // SAFETY: L1, L2: the place stays in its frame until it is out.
-                        unsafe { state.senders.enter(place) };
-                        state.senders_wait = true;
-                        Ok(Err(ticket))
-                    }
-                    put => put.map(Ok),
-                });
-            match put {
-                Ok(Ok(served)) => {
-                    wake(served);
-                    if looked > 0 {
-                        self.state.with_mut(|state| state.sends.found());
-                    }
-                    return Step::Done(Ok(()));
-                }
-                Ok(Err(ticket)) => return Step::Park(ticket),
-                Err(TrySendError::Disconnected(item)) => {
-                    return Step::Done(Err(SendTimeoutError::Disconnected(item)));
-                }
-                Err(TrySendError::Full(back)) if may_wait => {
-                    item = back;
-                    looked += 1;
-                    pause(ROOM);
-                }
-                Err(TrySendError::Full(back)) => {
-                    context.about_to_wait("channel with room");
-                    (item, may_wait) = (back, true);
-                }
-            }
-        }
-    }
-
-    /// Takes, or stands among the receivers.
-    #[inline(never)]
-    fn prepare_receive(
-        &self,
-        context: &Context,
-        spot: &mut Spot<T>,
-        hurries: bool,
-    ) -> Step<Result<T, RecvTimeoutError>> {
-        if context.is_cancelled() {
-            return Step::Done(Err(RecvTimeoutError::Cancelled));
-        }
-        let mut may_wait = context.no_suspend().get() == 0;
-        let mut looked = 0;
-        loop {
-            #[cfg(mutant = "receiver_is_listed_without_a_look")]
-            let seen = self.state.with_mut(|state| state.take(|| NOBODY));
-            let take = |state: &mut State<T, S>| {
-                #[cfg(mutant = "receiver_is_listed_without_a_look")]
-                return (seen, state).0;
-                #[cfg(not(mutant = "receiver_is_listed_without_a_look"))]
-                state.take(|| context.place().get())
-            };
-            let (taken, spare) = self.state.with_mut(|state| match take(state) {
-                Err(TryRecvError::Empty) if may_wait => {
-                    state.took_on = context.place().get();
-                    if !hurries
-                        && state.receivers.is_empty()
-                        && state.receives.again(state.took_on, state.put_on, looked)
-                    {
-                        return (Err(TryRecvError::Empty), None);
-                    }
-                    let ticket = context.begin(Reason::Receive, self.target());
-                    let place = spot.write(Place::new(context, ticket, Cell::new(None)));
-                    // SAFETY: L1, L2: the place stays in its frame until it is out.
-                    unsafe { state.receivers.enter(place) };
-                    state.receivers_wait = true;
-                    (Ok(Err(ticket)), None)
-                }
-                taken => (taken.map(Ok), state.items.spare()),
-            });
-            drop(spare);
-            match taken {
-                Ok(Ok((item, served))) => {
-                    wake(served);
-                    if looked > 0 {
-                        self.state.with_mut(|state| state.receives.found());
-                    }
-                    return Step::Done(Ok(item));
-                }
-                Ok(Err(ticket)) => return Step::Park(ticket),
-                Err(TryRecvError::Disconnected) => {
-                    return Step::Done(Err(RecvTimeoutError::Disconnected));
-                }
-                Err(TryRecvError::Empty) if may_wait => {
-                    looked += 1;
-                    pause(SOMETHING);
-                }
-                Err(TryRecvError::Empty) => {
-                    context.about_to_wait("channel with an item");
-                    may_wait = true;
-                }
-            }
-        }
-    }
-
-    /// What those are told to wait for who show it: the address.
-    fn target(&self) -> *mut () {
-        std::ptr::from_ref(self).cast_mut().cast()
-    }
-
-    /// The wait of a sender is over.
-    ///
-    /// # Safety
-    ///
-    /// Its place was listed here for that wait.
-    #[inline(never)]
-    unsafe fn sent(&self, place: &Place<Slot<T>>, cause: Cause) -> Result<(), SendTimeoutError<T>> {
-        if cause != Cause::Woken {
-            // SAFETY: L1.
-            self.state.with(|state| unsafe { state.senders.remove(place) });
-        }
-        match (place.value.take(), cause) {
-            (None, _) => Ok(()),
-            (Some(item), Cause::TimedOut) => Err(SendTimeoutError::TimedOut(item)),
-            (Some(item), Cause::Woken) => Err(SendTimeoutError::Disconnected(item)),
-            // No circle leads through a channel: anybody may come and receive.
-            (Some(item), Cause::Cancelled | Cause::Circular) => Err(SendTimeoutError::Cancelled(item)),
-        }
-    }
-
-    /// The wait of a receiver is over.
-    ///
-    /// # Safety
-    ///
-    /// Its place was listed here for that wait.
-    #[inline(never)]
-    unsafe fn received(&self, place: &Place<Slot<T>>, cause: Cause) -> Result<T, RecvTimeoutError> {
-        if cause != Cause::Woken {
-            // SAFETY: L1.
-            self.state.with(|state| unsafe { state.receivers.remove(place) });
-        }
-        match (place.value.take(), cause) {
-            (Some(item), _) => Ok(item),
-            (None, Cause::TimedOut) => Err(RecvTimeoutError::TimedOut),
-            (None, Cause::Woken) => Err(RecvTimeoutError::Disconnected),
-            // No circle leads through a channel: anybody may come and send.
-            (None, Cause::Cancelled | Cause::Circular) => Err(RecvTimeoutError::Cancelled),
-        }
-    }
-
-    // ---- as one of several ------------------------------------------------------------------------------------------------------
-
-    /// Stands among the receivers, unless there may be something to take.
-    ///
-    /// # Safety
-    ///
-    /// The wait of the ticket has been begun by the context, which is the calling one; the spot stays until it has left.
-    pub(super) unsafe fn enter_receivers(
-        &self,
-        context: &Context,
-        ticket: Ticket,
-        spot: &mut Spot<T>,
-    ) -> bool {
-        self.state.with_mut(|state| {
-            // SAFETY: L1.
-            let waits = state.items.len() == 0
-                && !state.sending_is_over
-                && !unsafe { state.senders.has_others(context) };
-            #[cfg(mutant = "arm_enters_without_a_look")]
-            let waits = {
-                _ = waits;
-                true
-            };
-            if waits {
-                let place = spot.write(Place::new(context, ticket, Cell::new(None)));
-                // SAFETY: L1, L2: by contract.
-                unsafe { state.receivers.enter(place) };
-                state.receivers_wait = true;
-            }
-            waits
-        })
-    }
-
-    /// Leaves the receivers. Answers what it was given.
-    ///
-    /// # Safety
-    ///
-    /// The place was listed here, and its wait is over.
-    pub(super) unsafe fn leave_receivers(&self, place: &Place<Slot<T>>) -> Option<T> {
-        // SAFETY: L1.
-        self.state.with(|state| unsafe { state.receivers.remove(place) });
-        place.value.take()
-    }
-
-    /// Stands among the senders with the item, unless there may be room for it, or nobody to want it.
-    ///
-    /// # Safety
-    ///
-    /// As [`enter_receivers`](Self::enter_receivers).
-    pub(super) unsafe fn enter_senders(
-        &self,
-        context: &Context,
-        ticket: Ticket,
-        spot: &mut Spot<T>,
-        item: &mut Option<T>,
-    ) -> bool {
-        self.state.with_mut(|state| {
-            // SAFETY: L1.
-            let waits = state.items.len() >= self.capacity
-                && !state.receiving_is_over
-                && !unsafe { state.receivers.has_others(context) };
-            if waits {
-                let place = spot.write(Place::new(context, ticket, Cell::new(item.take())));
-                // SAFETY: L1, L2: by contract.
-                unsafe { state.senders.enter(place) };
-                state.senders_wait = true;
-            }
-            waits
-        })
-    }
-
-    /// Leaves the senders. Answers the item, if nobody has taken it.
-    ///
-    /// # Safety
-    ///
-    /// As [`leave_receivers`](Self::leave_receivers).
-    pub(super) unsafe fn leave_senders(&self, place: &Place<Slot<T>>) -> Option<T> {
-        // SAFETY: L1.
-        self.state.with(|state| unsafe { state.senders.remove(place) });
-        place.value.take()
-    }
-
     // ---- the ends ---------------------------------------------------------------------------------------------------------------
 
     /// The last sender goes.

@@ -1,4 +1,4 @@
-//! How often those of one side look again before they wait. See the head of [`core`](super::core).
+//! How often those of one side look again before they wait. See the head of `core/waiting.rs`.
 
 use std::time::Duration;
 

@@ -1,0 +1,100 @@
+//! Standing in a channel's lists by a wait that stands in others', too: what the arms of a `select!` do ([`crate::channel::arms`]).
+//!
+//! The wait has been begun before, once for all arms. So who enters takes and puts nothing. Under one hold of the lock it finds that it
+//! must wait, and is listed; or that perhaps it need not, and is told so: its select takes the wait back, and looks by
+//! [`take`](Channel::take) or [`put`](Channel::put).
+//!
+//! Whoever stands on the other side counts here, also one that has left its wait and is about to take its place out (N2 of [`super`]).
+//! Then that look is in vain, but that one refuses it and is out, so it is found no second time. The select itself does not count:
+//! nobody hands anything to itself.
+//!
+//! Who leaves takes its place out, whatever has ended the wait. The slot tells whether this was the arm that was served.
+
+use std::cell::Cell;
+
+use forebear_context::context::{Context, Ticket};
+
+use super::{Channel, Slot, Spot, Store};
+use crate::lock_queue::Place;
+
+impl<T, S: Store<T>> Channel<T, S> {
+    /// Stands among the receivers, unless there may be something to take.
+    ///
+    /// # Safety
+    ///
+    /// The wait of the ticket has been begun by the context, which is the calling one; the spot stays until it has left.
+    pub(in crate::channel) unsafe fn enter_receivers(
+        &self,
+        context: &Context,
+        ticket: Ticket,
+        spot: &mut Spot<T>,
+    ) -> bool {
+        self.state.with_mut(|state| {
+            // SAFETY: L1.
+            let waits = state.items.len() == 0
+                && !state.sending_is_over
+                && !unsafe { state.senders.has_others(context) };
+            #[cfg(mutant = "arm_enters_without_a_look")]
+            let waits = {
+                _ = waits;
+                true
+            };
+            if waits {
+                let place = spot.write(Place::new(context, ticket, Cell::new(None)));
+                // SAFETY: L1, L2: by contract.
+                unsafe { state.receivers.enter(place) };
+                state.receivers_wait = true;
+            }
+            waits
+        })
+    }
+
+    /// Leaves the receivers. Answers what it was given.
+    ///
+    /// # Safety
+    ///
+    /// The place was listed here, and its wait is over.
+    pub(in crate::channel) unsafe fn leave_receivers(&self, place: &Place<Slot<T>>) -> Option<T> {
+        // SAFETY: L1.
+        self.state.with(|state| unsafe { state.receivers.remove(place) });
+        place.value.take()
+    }
+
+    /// Stands among the senders with the item, unless there may be room for it, or nobody to want it.
+    ///
+    /// # Safety
+    ///
+    /// As [`enter_receivers`](Self::enter_receivers).
+    pub(in crate::channel) unsafe fn enter_senders(
+        &self,
+        context: &Context,
+        ticket: Ticket,
+        spot: &mut Spot<T>,
+        item: &mut Option<T>,
+    ) -> bool {
+        self.state.with_mut(|state| {
+            // SAFETY: L1.
+            let waits = state.items.len() >= self.capacity
+                && !state.receiving_is_over
+                && !unsafe { state.receivers.has_others(context) };
+            if waits {
+                let place = spot.write(Place::new(context, ticket, Cell::new(item.take())));
+                // SAFETY: L1, L2: by contract.
+                unsafe { state.senders.enter(place) };
+                state.senders_wait = true;
+            }
+            waits
+        })
+    }
+
+    /// Leaves the senders. Answers the item, if nobody has taken it.
+    ///
+    /// # Safety
+    ///
+    /// As [`leave_receivers`](Self::leave_receivers).
+    pub(in crate::channel) unsafe fn leave_senders(&self, place: &Place<Slot<T>>) -> Option<T> {
+        // SAFETY: L1.
+        self.state.with(|state| unsafe { state.senders.remove(place) });
+        place.value.take()
+    }
+}

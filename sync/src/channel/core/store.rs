@@ -1,0 +1,55 @@
+//! Where items lie that are on their way, first in, first out. How many there may be, the channel knows; a store is touched under its lock
+//! (N1 of [`super`]), and what a store frees is freed when that has been let go of (N3).
+
+use std::collections::VecDeque;
+
+/// An emptied store with more room than this gives its memory back.
+const KEPT: usize = 1024;
+
+/// Items on their way, first in, first out. Nothing here knows how many there may be.
+pub(crate) trait Store<T>: Default {
+    fn len(&self) -> usize;
+    fn push(&mut self, item: T);
+    fn pop(&mut self) -> Option<T>;
+    /// What is to be freed when the lock has been let go of, if it is worth it.
+    fn spare(&mut self) -> Option<Self> {
+        None
+    }
+}
+
+impl<T> Store<T> for VecDeque<T> {
+    #[inline(always)]
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    #[inline(always)]
+    fn push(&mut self, item: T) {
+        self.push_back(item);
+    }
+
+    #[inline(always)]
+    fn pop(&mut self) -> Option<T> {
+        self.pop_front()
+    }
+
+    #[inline(always)]
+    fn spare(&mut self) -> Option<Self> {
+        (self.is_empty() && self.capacity() > KEPT).then(|| std::mem::take(self))
+    }
+}
+
+/// One item, in place.
+impl<T> Store<T> for Option<T> {
+    fn len(&self) -> usize {
+        usize::from(self.is_some())
+    }
+
+    fn push(&mut self, item: T) {
+        *self = Some(item);
+    }
+
+    fn pop(&mut self) -> Option<T> {
+        self.take()
+    }
+}

@@ -1,0 +1,250 @@
+//! A send and a receive that wait when they must.
+//!
+//! # Two parts
+//!
+//! *Preparing* is cold: under one hold of the lock it does what can be done at once, or begins the wait and lists it, so that nothing
+//! comes between the look and the listing. What parks is inlined into the public method, as the switch is; what became of the item is cold again.
+//!
+//! # What came of a wait
+//!
+//! The slot says it. Whoever serves a waiter moves the item; nobody else touches the slot (N1).
+//!
+//! | the wait ended | a sender's slot | a receiver's slot |
+//! | --- | --- | --- |
+//! | woken, served | is empty: the item has gone on | has the item |
+//! | woken, the other side is over | has the item still, which goes back | is empty |
+//! | timed out, cancelled | as above, and the place is taken out of its list | the same |
+//!
+//! # Looking again
+//!
+//! To wait for a context of another worker, and to be woken by it, costs several lines that go from core to core, for both. Where both
+//! sides are under way, and one is only a little faster, that would be so for each item: a receiver takes one from a full channel and
+//! wakes a sender, which finds room for one, and waits again. So who would have to wait, while the other side is on another worker, as far
+//! as is known, *looks again* first, a few times, with pauses in between ([`Looks`](crate::channel::looks::Looks)): when it then finds
+//! room, or items, it is for many. It does not stand among the waiters meanwhile, and nobody is kept from anything for its sake; as soon as another stands there, it
+//! stands there, too. How often it looks goes by what came of it the last times, so where it is in vain it is done no more, but for a try.
+
+use std::cell::Cell;
+use std::mem::MaybeUninit;
+use std::time::Duration;
+
+use forebear_context::context::{Cause, Context, Reason};
+
+use super::{Channel, Slot, Spot, State, Step, Store, wake};
+use crate::channel::error::{RecvTimeoutError, SendTimeoutError, TryRecvError, TrySendError};
+use crate::channel::looks::{ROOM, SOMETHING, is_in_a_hurry, pause};
+use crate::lock_queue::Place;
+
+impl<T, S: Store<T>> Channel<T, S> {
+    /// Sends, for so long at most. To be inlined into the public method, since the switch is.
+    #[inline(always)]
+    pub(in crate::channel) fn send(
+        &self,
+        context: &Context,
+        item: T,
+        timeout: Option<Duration>,
+    ) -> Result<(), SendTimeoutError<T>> {
+        // Before the wait is begun, so that whoever sees it waiting knows that its time runs.
+        let deadline = timeout.and_then(|timeout| context.deadline(timeout));
+        let mut spot = MaybeUninit::uninit();
+        match self.prepare_send(context, item, &mut spot, is_in_a_hurry(timeout)) {
+            Step::Done(answer) => answer,
+            Step::Park(ticket) => {
+                // SAFETY: on the context's own stack, after `begin`.
+                let cause = unsafe { context.park_until(ticket, deadline) };
+                // SAFETY: it was listed.
+                unsafe { self.sent(spot.assume_init_ref(), cause) }
+            }
+        }
+    }
+
+    /// Receives, for so long at most. To be inlined into the public method, since the switch is.
+    #[inline(always)]
+    pub(in crate::channel) fn receive(
+        &self,
+        context: &Context,
+        timeout: Option<Duration>,
+    ) -> Result<T, RecvTimeoutError> {
+        // Before the wait is begun, so that whoever sees it waiting knows that its time runs.
+        let deadline = timeout.and_then(|timeout| context.deadline(timeout));
+        let mut spot = MaybeUninit::uninit();
+        match self.prepare_receive(context, &mut spot, is_in_a_hurry(timeout)) {
+            Step::Done(answer) => answer,
+            Step::Park(ticket) => {
+                // SAFETY: on the context's own stack, after `begin`.
+                let cause = unsafe { context.park_until(ticket, deadline) };
+                // SAFETY: it was listed.
+                unsafe { self.received(spot.assume_init_ref(), cause) }
+            }
+        }
+    }
+
+    /// Puts, or stands among the senders.
+    #[inline(never)]
+    fn prepare_send(
+        &self,
+        context: &Context,
+        mut item: T,
+        spot: &mut Spot<T>,
+        hurries: bool,
+    ) -> Step<Result<(), SendTimeoutError<T>>> {
+        if context.is_cancelled() {
+            return Step::Done(Err(SendTimeoutError::Cancelled(item)));
+        }
+        let mut may_wait = context.no_suspend().get() == 0;
+        let mut looked = 0;
+        loop {
+            let put =
+                self.state.with_mut(|state| match state.put(item, self.capacity, || context.place().get()) {
+                    Err(TrySendError::Full(item)) if may_wait => {
+                        state.put_on = context.place().get();
+                        if !hurries
+                            && state.senders.is_empty()
+                            && state.sends.again(state.put_on, state.took_on, looked)
+                        {
+                            return Err(TrySendError::Full(item));
+                        }
+                        let ticket = context.begin(Reason::Send, self.target());
+                        let place = spot.write(Place::new(context, ticket, Cell::new(Some(item))));
+                        // SAFETY: L1, L2: the place stays in its frame until it is out.
+                        unsafe { state.senders.enter(place) };
+                        state.senders_wait = true;
+                        Ok(Err(ticket))
+                    }
+                    put => put.map(Ok),
+                });
+            match put {
+                Ok(Ok(served)) => {
+                    wake(served);
+                    if looked > 0 {
+                        self.state.with_mut(|state| state.sends.found());
+                    }
+                    return Step::Done(Ok(()));
+                }
+                Ok(Err(ticket)) => return Step::Park(ticket),
+                Err(TrySendError::Disconnected(item)) => {
+                    return Step::Done(Err(SendTimeoutError::Disconnected(item)));
+                }
+                Err(TrySendError::Full(back)) if may_wait => {
+                    item = back;
+                    looked += 1;
+                    pause(ROOM);
+                }
+                Err(TrySendError::Full(back)) => {
+                    context.about_to_wait("channel with room");
+                    (item, may_wait) = (back, true);
+                }
+            }
+        }
+    }
+
+    /// Takes, or stands among the receivers.
+    #[inline(never)]
+    fn prepare_receive(
+        &self,
+        context: &Context,
+        spot: &mut Spot<T>,
+        hurries: bool,
+    ) -> Step<Result<T, RecvTimeoutError>> {
+        if context.is_cancelled() {
+            return Step::Done(Err(RecvTimeoutError::Cancelled));
+        }
+        let mut may_wait = context.no_suspend().get() == 0;
+        let mut looked = 0;
+        loop {
+            #[cfg(mutant = "receiver_is_listed_without_a_look")]
+            let seen = self.state.with_mut(|state| state.take(|| crate::channel::looks::NOBODY));
+            let take = |state: &mut State<T, S>| {
+                #[cfg(mutant = "receiver_is_listed_without_a_look")]
+                return (seen, state).0;
+                #[cfg(not(mutant = "receiver_is_listed_without_a_look"))]
+                state.take(|| context.place().get())
+            };
+            let (taken, spare) = self.state.with_mut(|state| match take(state) {
+                Err(TryRecvError::Empty) if may_wait => {
+                    state.took_on = context.place().get();
+                    if !hurries
+                        && state.receivers.is_empty()
+                        && state.receives.again(state.took_on, state.put_on, looked)
+                    {
+                        return (Err(TryRecvError::Empty), None);
+                    }
+                    let ticket = context.begin(Reason::Receive, self.target());
+                    let place = spot.write(Place::new(context, ticket, Cell::new(None)));
+                    // SAFETY: L1, L2: the place stays in its frame until it is out.
+                    unsafe { state.receivers.enter(place) };
+                    state.receivers_wait = true;
+                    (Ok(Err(ticket)), None)
+                }
+                taken => (taken.map(Ok), state.items.spare()),
+            });
+            drop(spare);
+            match taken {
+                Ok(Ok((item, served))) => {
+                    wake(served);
+                    if looked > 0 {
+                        self.state.with_mut(|state| state.receives.found());
+                    }
+                    return Step::Done(Ok(item));
+                }
+                Ok(Err(ticket)) => return Step::Park(ticket),
+                Err(TryRecvError::Disconnected) => {
+                    return Step::Done(Err(RecvTimeoutError::Disconnected));
+                }
+                Err(TryRecvError::Empty) if may_wait => {
+                    looked += 1;
+                    pause(SOMETHING);
+                }
+                Err(TryRecvError::Empty) => {
+                    context.about_to_wait("channel with an item");
+                    may_wait = true;
+                }
+            }
+        }
+    }
+
+    /// What those are told to wait for who show it: the address.
+    fn target(&self) -> *mut () {
+        std::ptr::from_ref(self).cast_mut().cast()
+    }
+
+    /// The wait of a sender is over.
+    ///
+    /// # Safety
+    ///
+    /// Its place was listed here for that wait.
+    #[inline(never)]
+    unsafe fn sent(&self, place: &Place<Slot<T>>, cause: Cause) -> Result<(), SendTimeoutError<T>> {
+        if cause != Cause::Woken {
+            // SAFETY: L1.
+            self.state.with(|state| unsafe { state.senders.remove(place) });
+        }
+        match (place.value.take(), cause) {
+            (None, _) => Ok(()),
+            (Some(item), Cause::TimedOut) => Err(SendTimeoutError::TimedOut(item)),
+            (Some(item), Cause::Woken) => Err(SendTimeoutError::Disconnected(item)),
+            // No circle leads through a channel: anybody may come and receive.
+            (Some(item), Cause::Cancelled | Cause::Circular) => Err(SendTimeoutError::Cancelled(item)),
+        }
+    }
+
+    /// The wait of a receiver is over.
+    ///
+    /// # Safety
+    ///
+    /// Its place was listed here for that wait.
+    #[inline(never)]
+    unsafe fn received(&self, place: &Place<Slot<T>>, cause: Cause) -> Result<T, RecvTimeoutError> {
+        if cause != Cause::Woken {
+            // SAFETY: L1.
+            self.state.with(|state| unsafe { state.receivers.remove(place) });
+        }
+        match (place.value.take(), cause) {
+            (Some(item), _) => Ok(item),
+            (None, Cause::TimedOut) => Err(RecvTimeoutError::TimedOut),
+            (None, Cause::Woken) => Err(RecvTimeoutError::Disconnected),
+            // No circle leads through a channel: anybody may come and send.
+            (None, Cause::Cancelled | Cause::Circular) => Err(RecvTimeoutError::Cancelled),
+        }
+    }
+}
