@@ -315,7 +315,7 @@ fn scopes_and_joins_work_in_foreign_threads() {
 
 // ---- ends ----------------------------------------------------------------------------------------------------------------
 
-/// The threads of this process whose name begins so.
+/// The threads of this process whose name begins so. One may be missed while others end.
 #[cfg(target_os = "linux")]
 fn threads_named(prefix: &str) -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
@@ -331,7 +331,7 @@ fn the_last_handle_lets_submitted_work_end_and_joins_the_threads() {
         let _dog = Watchdog::new(format_args!("{kind:?}"));
         let runtime = kind.builder().name("ending").build().unwrap();
         let (done, holding) = (Count::new(), hold_workers(&runtime));
-        assert_eq!(threads_named("ending"), runtime.workers());
+        until(|| threads_named("ending") == runtime.workers());
         let handles: Vec<_> = (0..20)
             .map(|n| {
                 let done = done.clone();
@@ -350,7 +350,8 @@ fn the_last_handle_lets_submitted_work_end_and_joins_the_threads() {
             .collect();
         let second = runtime.clone();
         drop(runtime);
-        assert_eq!(threads_named("ending"), second.workers(), "there is another handle");
+        // There is another handle.
+        until(|| threads_named("ending") == second.workers());
         assert_eq!(done.get(), 0);
         let dropper = thread::spawn(move || drop(second));
         holding.release();

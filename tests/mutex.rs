@@ -285,16 +285,7 @@ fn urgency_rises_through_three_and_a_lock_and_falls_when_the_lock_is_given_back(
             })
         };
         near.wait();
-        runtime.spawn(|| ()).wait().unwrap();
-        let held = hold_workers(runtime);
-        let late = {
-            let log = log.clone();
-            root(runtime).spawn(move || log.note("normal, unstarted"))
-        };
-        first.open();
-        held.release();
-        late.wait().unwrap();
-        urgent.wait().unwrap();
+        open_beside_a_normal_one(runtime, &log, first, &[&urgent]);
         let held = hold_workers(runtime);
         second.open();
         held.release();
@@ -306,7 +297,7 @@ fn urgency_rises_through_three_and_a_lock_and_falls_when_the_lock_is_given_back(
             "holder, with the lock",
             "middle",
             "urgent",
-            "normal, unstarted",
+            "normal",
             "normal, in the way",
             "holder, without",
         ]);

@@ -2,8 +2,8 @@
 //! wait, take, yield, shield and panic, while others cancel them: requests of the same program, and a foreign thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread;
 
 use forebear::{
@@ -12,6 +12,7 @@ use forebear::{
 };
 
 use crate::cancelling::Gate;
+use crate::support::locked::Locked;
 use crate::support::{self, Count, Flag, Random, Watchdog, kinds, soaking, until};
 
 /// What all requests of one program know.
@@ -28,7 +29,7 @@ struct Program {
     /// Outcomes that do not fit the mark.
     wrong: Count,
     /// Everybody who may be cancelled, or waited for.
-    known: Mutex<Vec<(AnyRequest, Arc<AtomicBool>)>>,
+    known: Locked<Vec<(AnyRequest, Arc<AtomicBool>)>>,
     /// What never ends by itself.
     gate: Request<()>,
 }
@@ -47,7 +48,7 @@ impl Program {
             told,
             asked,
             wrong,
-            known: Mutex::default(),
+            known: Locked::default(),
             gate: gate.request(),
         })
     }
@@ -93,7 +94,8 @@ impl Program {
             }
             told.up();
         });
-        self.known.lock().unwrap().push((member.any(), aborted));
+        let member = member.any();
+        self.known.with(|known| known.push((member, aborted)));
     }
 
     fn body(
@@ -161,7 +163,8 @@ impl Program {
                     let jobs = seeds.map(|seed| {
                         let captured = program.probe();
                         let job = s.try_spawn(move || program.body(captured, Random::new(seed), depth - 1));
-                        program.known.lock().unwrap().push((job.any(), Arc::default()));
+                        let known_as = job.any();
+                        program.known.with(|known| known.push((known_as, Arc::default())));
                         job
                     });
                     let mut sum = 0;
@@ -207,8 +210,7 @@ impl Program {
     }
 
     fn one(&self, random: &mut Random) -> Option<(AnyRequest, Arc<AtomicBool>)> {
-        let known = self.known.lock().unwrap();
-        (!known.is_empty()).then(|| known[random.below(known.len())].clone())
+        self.known.with(|known| (!known.is_empty()).then(|| known[random.below(known.len())].clone()))
     }
 
     /// Cancels or aborts somebody, perhaps oneself.
@@ -226,7 +228,7 @@ impl Program {
 
     /// Everybody has ended, as they were told to.
     fn check(&self, seed: u64) {
-        let known = std::mem::take(&mut *self.known.lock().unwrap());
+        let known = self.known.with(std::mem::take);
         for (member, marked) in known {
             // What was never submitted is nobody's to run now.
             if member.state() == State::New {
@@ -280,8 +282,8 @@ fn run_program(runtime: &Runtime, gate: &Gate, seed: u64) {
         drop(roots);
         // What they have left goes on until it ends, or is told to.
         until(|| {
-            let known = program.known.lock().unwrap();
-            known.iter().all(|(member, _)| member.is_done() || member.state() == State::New)
+            let is_over = |member: &AnyRequest| member.is_done() || member.state() == State::New;
+            program.known.with(|known| known.iter().all(|(member, _)| is_over(member)))
         });
         over.raise();
         support::join_all([foreign]);

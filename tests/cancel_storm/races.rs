@@ -1,11 +1,12 @@
 //! Cancels, ends and waits at one time, over and over.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::thread;
 
 use forebear::{AnyRequest, Request, State, WaitError, is_cancelled, spawn};
 
 use crate::cancelling::{Gate, ends_cancelled};
+use crate::support::locked::Locked;
 use crate::support::order::root;
 use crate::support::{self, Flag, Random, hold_thread_until, on_each, until};
 
@@ -67,11 +68,12 @@ fn everybody_cancels_everybody() {
         let gate = Gate::new(runtime);
         for _ in 0..20 {
             let closed = gate.request();
-            let everybody: Arc<Mutex<Vec<AnyRequest>>> = Arc::default();
+            let everybody: Arc<Locked<Vec<AnyRequest>>> = Arc::default();
             let list = everybody.clone();
             let top = root(runtime).spawn(move || {
-                fn member(list: &Arc<Mutex<Vec<AnyRequest>>>, gate: &Request<()>, depth: usize) {
-                    list.lock().unwrap().push(Request::current().unwrap());
+                fn member(list: &Arc<Locked<Vec<AnyRequest>>>, gate: &Request<()>, depth: usize) {
+                    let me = Request::current().unwrap();
+                    list.with(|list| list.push(me));
                     for _ in 0..depth {
                         let (list, gate) = (list.clone(), gate.clone());
                         drop(spawn(move || member(&list, &gate, depth - 1)));
@@ -84,7 +86,7 @@ fn everybody_cancels_everybody() {
                 let cancellers = [(); 3].map(|()| {
                     threads.spawn(|| {
                         hold_thread_until(|| {
-                            let list = everybody.lock().unwrap().clone();
+                            let list = everybody.with(|list| list.clone());
                             list.iter().rev().for_each(|member| _ = member.cancel());
                             top.is_done()
                         });
@@ -93,7 +95,7 @@ fn everybody_cancels_everybody() {
                 support::join_all(cancellers);
             });
             ends_cancelled(&top);
-            let list = everybody.lock().unwrap().clone();
+            let list = everybody.with(|list| list.clone());
             list.iter().for_each(|member| until(|| member.is_done()));
         }
     });

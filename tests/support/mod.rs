@@ -5,6 +5,7 @@
 
 #![allow(dead_code, reason = "every test program uses a part of it")]
 
+pub(crate) mod locked;
 pub(crate) mod order;
 
 use std::cell::Cell;

@@ -1,39 +1,16 @@
 //! What the tests of order share: a log of what happened, a gate that no worker is needed to open, and one worker.
 
-use std::cell::UnsafeCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use forebear::{Priority, Request, RequestBuilder, Runtime, State};
 
+use super::locked::Locked;
 use super::{Flag, Joined, Watchdog, hold_workers, runtime, until};
 
-/// What happened, in order. Behind a lock of its own: ThreadSanitizer does not see std's, and forebear's are what is tested.
+/// What happened, in order.
 #[derive(Clone, Default)]
-pub(crate) struct Log(Arc<Lines>);
-
-#[derive(Default)]
-struct Lines {
-    locked: AtomicBool,
-    lines: UnsafeCell<Vec<String>>,
-}
-
-// SAFETY: the lines are touched under the lock alone.
-unsafe impl Sync for Lines {}
-
-impl Lines {
-    /// `f` neither suspends nor panics.
-    fn with<T>(&self, f: impl FnOnce(&mut Vec<String>) -> T) -> T {
-        while self.locked.swap(true, Ordering::Acquire) {
-            thread::yield_now();
-        }
-        // SAFETY: under the lock.
-        let done = f(unsafe { &mut *self.lines.get() });
-        self.locked.store(false, Ordering::Release);
-        done
-    }
-}
+pub(crate) struct Log(Arc<Locked<Vec<String>>>);
 
 impl Log {
     pub(crate) fn note(&self, what: impl Into<String>) {
