@@ -9,6 +9,7 @@
 //! * [`lineage`]: the order, oldest ancestor first;
 //! * [`error`]: the errors that every waiting method shares;
 //! * [`clock`]: monotonic, and by hand for tests;
+//! * [`fetch`]: what is asked for from memory before it is needed;
 //! * `source`: what one wait of several can wait for;
 //! * [`shim`]: the one door to atomics, cells, locks and threads, so that loom and shuttle can model what ships.
 //!
@@ -17,6 +18,7 @@
 pub mod clock;
 pub mod context;
 pub mod error;
+pub mod fetch;
 pub mod fiber;
 pub mod lineage;
 pub mod shim;

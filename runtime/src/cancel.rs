@@ -41,7 +41,7 @@ use crate::due::Due;
 use crate::header::{ARM, DETACHED, Header, SHELTERED};
 use crate::home::{self, Home};
 use crate::notice::{self, Notice};
-use crate::ready;
+use crate::prefetch;
 use crate::strand::{self, Strand};
 use crate::word::{Cancel, Demand, INHERITED, LENT, MARKED, SHIELDED, SUBMITTED, Word};
 use crate::worker::{Worker, is_unwinding};
@@ -466,7 +466,7 @@ pub(crate) unsafe fn deliver(header: NonNull<Header>) {
     match unsafe { ran_on.as_ref() } {
         Some(home) if ptr::eq(home, own) => {
             // It goes on here before long, and was perhaps left long ago: all its lines at once, not one after the other.
-            ready::prefetch_left(h.strand.load(Ordering::Relaxed));
+            prefetch::left(h.strand.load(Ordering::Relaxed));
             let mut spread = Spread::on(home);
             spread.from(header);
             spread.put_aside();

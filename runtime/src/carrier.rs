@@ -42,7 +42,7 @@ use crate::header::Header;
 use crate::no_suspend;
 use crate::owner;
 use crate::parked;
-use crate::ready;
+use crate::prefetch;
 use crate::shared::Shared;
 use crate::stack::slab::Slot;
 use crate::strand::{self, BEHIND_CONTEXT, LEFT_PARKED, LEFT_UNWINDING, Strand};
@@ -359,7 +359,7 @@ impl Going {
     /// The context is a carrier's, and its slab stays mapped until this is dropped.
     #[inline]
     pub(crate) unsafe fn add(&mut self, context: NonNull<Context>, ticket: Ticket) {
-        ready::prefetch_page(context);
+        prefetch::page(context);
         // SAFETY: by contract.
         self.some[self.len].write((unsafe { Carrier::of(context) }, ticket));
         self.len += 1;
@@ -377,7 +377,7 @@ impl Going {
         let mut chain: Option<Chain<'_>> = None;
         // SAFETY: the first `len` are written.
         let each = self.some[..self.len].iter().map(|one| unsafe { one.assume_init() }.0.cast());
-        each.for_each(ready::prefetch_control);
+        each.for_each(prefetch::control);
         for one in &self.some[..mem::take(&mut self.len)] {
             // SAFETY: the first `len` are written.
             let (carrier, ticket) = unsafe { one.assume_init() };
@@ -409,7 +409,7 @@ impl Going {
         if let Some(worker) = unsafe { here.as_ref() } {
             worker.make_all_ready(&own[..owned]);
             // They go on soon, and by then too few may be left for the ready queue to look ahead.
-            own[..owned].iter().for_each(|strand| ready::prefetch(*strand));
+            own[..owned].iter().for_each(|strand| prefetch::whole(*strand));
         }
     }
 }

@@ -70,6 +70,8 @@ mod owner;
 #[cfg(not(loom))]
 mod parked;
 #[cfg(not(loom))]
+mod prefetch;
+#[cfg(not(loom))]
 mod ready;
 #[cfg(not(loom))]
 mod region;

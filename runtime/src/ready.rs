@@ -9,18 +9,8 @@
 //! In a mass wake-up every stack is cold. So a few are taken out of the runs ahead of their turn, in whatever order they stand in memory, and
 //! fetched meanwhile; what is pushed later and goes before them is not held up by that (see `docs/decisions/0023`).
 //!
-//! Those that yielded stand apart, first in, first out: a yield goes behind everything that is ready at that moment, and
-//! never by lineage, or an old request that polls would starve the younger one it polls for. Each carries after how many
-//! picks it is *due*, and whether something unstarted has to be started first: several that poll by turns must not keep
-//! each other from the root that all of them poll for. From then on it competes like the rest, with two bounds:
-//!
-//! * After [`TURNS`] yields with something unstarted at hand and no start none is due until there is a start. A round of those that
-//!   yield is thus cut into pieces, and how long something unstarted waits does not grow with how many poll. Up to that many the round
-//!   is whole: what yields a few times and ends goes before what would begin beside it (decision 0026).
-//! * After [`TURNS`] picks more than it owes it is due without a start. What was to be started may have been taken elsewhere.
+//! Those that yielded stand apart ([`yielded`]).
 
-use forebear_context::context::Context;
-use forebear_context::shim::atomic::Ordering;
 use std::cmp::Ordering as Order;
 use std::collections::binary_heap::PeekMut;
 use std::collections::{BinaryHeap, VecDeque};
@@ -28,11 +18,17 @@ use std::mem;
 use std::ptr::NonNull;
 
 use forebear_context::lineage::{Lineage, NO_KEY};
+use forebear_context::shim::atomic::Ordering;
 
-use crate::carrier::Carrier;
-use crate::header::Header;
+use crate::prefetch;
 use crate::shared::ORDERED;
-use crate::strand::{BEHIND_CONTEXT, Strand};
+use crate::strand::Strand;
+
+#[cfg(all(test, not(any(forebear_unordered, shuttle))))]
+mod tests;
+mod yielded;
+
+use self::yielded::Yielded;
 
 /// A strand that may go on, with what decides its place.
 #[derive(Clone, Copy)]
@@ -111,16 +107,7 @@ pub(crate) struct Ready {
     yielded: Yielded,
     /// Room to sort in.
     arrived: Vec<Entry>,
-    /// How often something woken was taken, and how often something unstarted. A yielder's turn counts for neither, or
-    /// several would make each other due and pass over the rest for ever.
-    picks: u64,
-    starts: u64,
-    /// How often a strand has yielded with something unstarted at hand since the last start, or since nothing was.
-    passed: u32,
 }
-
-/// See the module head.
-const TURNS: u32 = 64;
 
 /// For how many that arrive together, or stand ready, there is room at any time.
 const KEPT: usize = 1024;
@@ -130,74 +117,11 @@ const SOON: usize = 5;
 /// Which of these is fetched whole.
 const NEAR: usize = 1;
 
-/// Those that yielded, linked through themselves: a yield is to cost a few stores.
-#[derive(Default)]
-struct Yielded {
-    first: Option<NonNull<Strand>>,
-    last: Option<NonNull<Strand>>,
-    len: usize,
-}
-
-impl Yielded {
-    #[inline(always)]
-    fn push(&mut self, strand: NonNull<Strand>, due: (u64, u64)) {
-        // SAFETY: strands stay where they are while they are ready, and this is their worker.
-        unsafe {
-            strand.as_ref().due.set(due);
-            strand.as_ref().next_yielded.set(std::ptr::null());
-            match self.last {
-                Some(last) => last.as_ref().next_yielded.set(strand.as_ptr()),
-                None => self.first = Some(strand),
-            }
-        }
-        self.last = Some(strand);
-        self.len += 1;
-    }
-
-    #[inline(always)]
-    fn pop(&mut self) -> Option<NonNull<Strand>> {
-        let first = self.first?;
-        // SAFETY: as above.
-        self.first = NonNull::new(unsafe { first.as_ref() }.next_yielded.get().cast_mut());
-        if self.first.is_none() {
-            self.last = None;
-        }
-        self.len -= 1;
-        Some(first)
-    }
-
-    /// Takes the first, if there is one, and puts `strand` behind the last, which may be the same.
-    #[inline(always)]
-    fn rotate(&mut self, strand: NonNull<Strand>, due: (u64, u64)) -> Option<NonNull<Strand>> {
-        let (first, last) = (self.first?, self.last?);
-        // SAFETY: as above. The next is read last: if there is only one, it is `strand`.
-        unsafe {
-            strand.as_ref().due.set(due);
-            strand.as_ref().next_yielded.set(std::ptr::null());
-            last.as_ref().next_yielded.set(strand.as_ptr());
-            self.first = NonNull::new(first.as_ref().next_yielded.get().cast_mut());
-        }
-        self.last = Some(strand);
-        Some(first)
-    }
-
-    /// The key of the first, if it is due by the number of `picks`, and of `starts` if there may be a turn without another.
-    #[inline(always)]
-    fn due(&self, picks: u64, starts: u64, turn: bool) -> Option<u64> {
-        // SAFETY: as above.
-        let first = unsafe { self.first?.as_ref() };
-        let (after_picks, after_starts) = first.due.get();
-        let due =
-            after_picks <= picks && after_starts <= starts && turn || after_picks + u64::from(TURNS) <= picks;
-        due.then(|| first.urgency.load(Ordering::Relaxed))
-    }
-}
-
 impl Ready {
     /// How many may go on, those that yielded included.
     #[inline(always)]
     pub(crate) fn len(&self) -> usize {
-        self.woken + self.yielded.len
+        self.woken + self.yielded.len()
     }
 
     /// Whether nothing but yielders could go on.
@@ -286,9 +210,7 @@ impl Ready {
     /// A strand yields: it is due when what is ready now has gone first, and one unstarted request if there are any.
     #[inline(always)]
     pub(crate) fn push_yielded(&mut self, strand: NonNull<Strand>, unstarted: bool) {
-        self.passed = if unstarted { self.passed + 1 } else { 0 };
-        let due = (self.picks + self.woken as u64, self.starts + u64::from(unstarted));
-        self.yielded.push(strand, due);
+        self.yielded.push(strand, self.woken, unstarted);
     }
 
     /// The most urgent one's key, and whether it is a yielder that is due.
@@ -301,7 +223,7 @@ impl Ready {
                 soon.min(self.heads.peek().map_or(NO_KEY, |head| head.entry.key))
             }
         };
-        match self.yielded.due(self.picks, self.starts, self.passed < TURNS) {
+        match self.yielded.due() {
             Some(key) if key <= woken => (key, true),
             _ => (woken, false),
         }
@@ -315,14 +237,13 @@ impl Ready {
 
     /// How many that were woken have been taken.
     pub(crate) fn picks(&self) -> u64 {
-        self.picks
+        self.yielded.picks()
     }
 
     /// Counts a start of something unstarted, which moves the yielders forward.
     #[inline(always)]
     pub(crate) fn count_start(&mut self) {
-        self.starts += 1;
-        self.passed = 0;
+        self.yielded.count_start();
     }
 
     /// Takes the most urgent; a yielder that is not due only if `yielded_too`.
@@ -333,7 +254,7 @@ impl Ready {
             return self.yielded.pop();
         }
         if let Some(first) = self.first.take() {
-            self.picks += 1;
+            self.yielded.count_pick();
             self.woken -= 1;
             return Some(first.strand);
         }
@@ -351,9 +272,9 @@ impl Ready {
         };
         let entry = if from_soon { self.soon.pop_front() } else { self.pop_head() }?;
         if let Some(next) = self.soon.get(NEAR) {
-            prefetch(next.strand);
+            prefetch::whole(next.strand);
         }
-        self.picks += 1;
+        self.yielded.count_pick();
         self.woken -= 1;
         Some(entry.strand)
     }
@@ -366,7 +287,7 @@ impl Ready {
                 // It came later, and goes before some of these.
                 break;
             }
-            prefetch_top(head.entry.strand.as_ptr());
+            prefetch::top(head.entry.strand.as_ptr());
             let next = self.pop_head();
             self.soon.extend(next);
         }
@@ -404,218 +325,6 @@ impl Ready {
     /// nobody, and does nothing, if nobody else has yielded.
     #[inline(always)]
     pub(crate) fn rotate_yielded(&mut self, strand: NonNull<Strand>) -> Option<NonNull<Strand>> {
-        let due = (self.picks, self.starts);
-        self.yielded.rotate(strand, due)
-    }
-}
-
-/// Fetches a carrier that is entered soon, what it was left with on its stack, and the request on top.
-#[inline(always)]
-pub(crate) fn prefetch(strand: NonNull<Strand>) {
-    // SAFETY: a ready strand's memory is mapped, and its first line was fetched a few picks ago.
-    let strand = unsafe { strand.as_ref() };
-    prefetch_parked(strand);
-    prefetch_header(strand.request.get());
-}
-
-/// Fetches a strand whose first line is there, with what it was left with on its stack.
-#[inline(always)]
-pub(crate) fn prefetch_parked(strand: &Strand) {
-    let last = last_byte(strand);
-    let lines = (last.addr().wrapping_sub(strand.low.get()) / 64 + BELOW).min(MOST_LINES);
-    for line in 0..lines {
-        fetch(last.wrapping_sub(line * 64));
-    }
-}
-
-/// The same of one of which nothing is there yet, so not even how much that is.
-#[inline(always)]
-pub(crate) fn prefetch_left(strand: *const Strand) {
-    let last = last_byte(strand);
-    for line in 0..size_of::<Carrier>().div_ceil(64) + PARKED_LINES {
-        fetch(last.wrapping_sub(line * 64));
-    }
-}
-
-/// The last byte of a carrier's control block, from which its stack goes down.
-#[inline(always)]
-fn last_byte(strand: *const Strand) -> *const u8 {
-    strand.cast::<u8>().wrapping_add(size_of::<Carrier>() - mem::offset_of!(Carrier, strand) - 1)
-}
-
-/// Fetches a header.
-#[inline(always)]
-pub(crate) fn prefetch_header(header: *const Header) {
-    for line in 0..size_of::<Header>().div_ceil(64) {
-        fetch(header.cast::<u8>().wrapping_add(line * 64));
-    }
-}
-
-/// Fetches what is needed to end the wait of a strand whose worker does it: from its context up to what decides its place.
-#[inline(always)]
-pub(crate) fn prefetch_waiting(strand: NonNull<Strand>) {
-    let context = Strand::context_at(strand).as_ptr().cast::<u8>();
-    for line in 0..(BEHIND_CONTEXT + mem::offset_of!(Strand, next_yielded)).div_ceil(64) {
-        fetch(context.wrapping_add(line * 64));
-    }
-}
-
-/// Fetches what is needed to end a carrier's wait and to bring it to its worker.
-#[inline(always)]
-pub(crate) fn prefetch_control(context: NonNull<Context>) {
-    let at = context.as_ptr().cast::<u8>();
-    for line in 0..size_of::<Carrier>().div_ceil(64) {
-        fetch(at.wrapping_add(line * 64));
-    }
-}
-
-/// Has the address of a carrier's page fetched, by its first line.
-#[inline(always)]
-pub(crate) fn prefetch_page(context: NonNull<Context>) {
-    fetch(context.as_ptr().cast());
-}
-
-/// Fetches the first line of a strand, and with it what tells where its page is.
-#[inline(always)]
-pub(crate) fn prefetch_top(strand: *const Strand) {
-    fetch(strand.cast());
-}
-
-/// How many lines below its control block a parked carrier has in use, at least: more at once were worse, where it had fewer.
-const PARKED_LINES: usize = 12;
-/// So many lines below where a strand was left it needs at once for its first calls.
-const BELOW: usize = 3;
-/// No more lines of one strand are fetched.
-const MOST_LINES: usize = 32;
-
-#[inline(always)]
-fn fetch(at: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint; any address will do.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(at.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
-}
-
-#[cfg(all(test, not(any(forebear_unordered, shuttle))))]
-mod tests {
-    use std::collections::BTreeMap;
-    use std::ptr;
-
-    use super::*;
-
-    /// Strands that nobody is on, known by key and rank.
-    struct Crowd {
-        ready: Ready,
-        there: BTreeMap<(u64, u32), NonNull<Strand>>,
-        #[allow(clippy::vec_box, reason = "they must stay where they are")]
-        strands: Vec<Box<Strand>>,
-        random: u64,
-    }
-
-    impl Crowd {
-        fn new() -> Crowd {
-            Crowd { ready: Ready::default(), there: BTreeMap::new(), strands: Vec::new(), random: 1 }
-        }
-
-        fn below(&mut self, n: u64) -> u64 {
-            self.random ^= self.random << 13;
-            self.random ^= self.random >> 7;
-            self.random ^= self.random << 17;
-            (self.random >> 16) % n
-        }
-
-        fn strand(&mut self, key: u64, rank: u32) -> NonNull<Strand> {
-            let strand = Box::new(Strand::new(ptr::null(), ptr::null(), 0));
-            strand.urgency.store(key, Ordering::Relaxed);
-            strand.place.set((ptr::null(), rank));
-            let at = NonNull::from(&*strand);
-            self.strands.push(strand);
-            at
-        }
-
-        fn push(&mut self, key: u64, rank: u32) {
-            if !self.there.contains_key(&(key, rank)) {
-                let strand = self.strand(key, rank);
-                self.there.insert((key, rank), strand);
-                self.ready.push(strand);
-            }
-        }
-
-        fn push_arrived(&mut self, some: &[(u64, u32)]) {
-            let mut latest = Vec::new();
-            for &(key, rank) in some.iter().filter(|one| !self.there.contains_key(one)).collect::<Vec<_>>() {
-                let strand = self.strand(key, rank);
-                if let Some(twice) = self.there.insert((key, rank), strand) {
-                    self.there.insert((key, rank), twice);
-                    continue;
-                }
-                latest.insert(0, strand);
-            }
-            if let Some((first, rest)) = latest.split_first() {
-                self.ready.push_arrived(*first, rest.iter().copied());
-            }
-        }
-
-        #[track_caller]
-        fn pop(&mut self) {
-            let least = self.there.pop_first();
-            assert_eq!(self.ready.key(), least.map_or(NO_KEY, |((key, _), _)| key));
-            assert_eq!(self.ready.pop(true), least.map(|(_, strand)| strand));
-            assert_eq!(self.ready.len(), self.there.len());
-        }
-    }
-
-    #[test]
-    fn what_is_taken_is_always_the_first_of_all_that_are_ready() {
-        let mut crowd = Crowd::new();
-        for _ in 0..400 {
-            let (key, rank) = (1 + crowd.below(4), crowd.below(1_000) as u32);
-            let n = crowd.below(if crowd.there.len() > 200 { 4 } else { 60 }) as u32;
-            match crowd.below(6) {
-                0 => (0..n).for_each(|i| crowd.push(key, rank + i)),
-                1 => (0..n).for_each(|i| crowd.push(key, 2_000 - rank - i)),
-                2 => {
-                    let some: Vec<_> =
-                        (0..n).map(|_| (1 + crowd.below(4), crowd.below(2_000) as u32)).collect();
-                    crowd.push_arrived(&some);
-                }
-                // The first comes back again and again.
-                3 => (0..n).for_each(|i| {
-                    crowd.push(0, i % 3);
-                    crowd.pop();
-                    crowd.pop();
-                }),
-                _ => (0..n).for_each(|_| crowd.pop()),
-            }
-        }
-        while !crowd.there.is_empty() {
-            crowd.pop();
-        }
-        crowd.pop();
-    }
-
-    #[test]
-    fn the_room_that_a_crowd_needed_is_given_back() {
-        let room = |ready: &Ready| {
-            let runs = ready.runs.iter().map(VecDeque::capacity).sum::<usize>();
-            runs + ready.runs.capacity() + ready.heads.capacity() + ready.spare.capacity()
-        };
-        for falling in [false, true] {
-            let mut crowd = Crowd::new();
-            (0..5_000).for_each(|i| crowd.push(1, if falling { 5_000 - i } else { i }));
-            crowd.ready.trim();
-            assert!(room(&crowd.ready) >= 5_000 - SOON, "they are there still");
-            while !crowd.there.is_empty() {
-                crowd.pop();
-            }
-            crowd.ready.trim();
-            assert!(room(&crowd.ready) <= KEPT, "{}", room(&crowd.ready));
-            crowd.push(1, 1);
-            crowd.pop();
-        }
+        self.yielded.rotate(strand)
     }
 }

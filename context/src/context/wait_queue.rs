@@ -17,6 +17,7 @@ use std::cell::Cell;
 use std::ptr::NonNull;
 
 use super::{Cause, Context, Ticket, ready, unpark};
+use crate::fetch;
 use crate::shim::atomic::{AtomicBool, Ordering};
 use crate::shim::hint;
 
@@ -228,14 +229,14 @@ impl WaitList {
             // SAFETY: Q2: the owner does not leave before we let go.
             let (next, context, ticket) = unsafe {
                 let node = node.as_ref();
-                prefetch::<1>(node.ahead.get().cast());
+                fetch::line(node.ahead.get().cast());
                 (node.next.get(), node.context, node.ticket)
             };
             self.next = next;
             if let Some(node) = soon {
                 // SAFETY: as above.
                 let node = unsafe { node.as_ref() };
-                prefetch::<RECORD>(node.context.as_ptr().cast());
+                fetch::lines(node.context.as_ptr().cast(), RECORD);
                 soon = node.next.get();
             }
             // SAFETY: Q3.
@@ -281,18 +282,3 @@ const AHEAD: usize = 10;
 const SOON: usize = 3;
 /// The lines of a waiter's record: its context, and what its owner keeps behind it.
 const RECORD: usize = 5;
-
-/// Asks for so many lines from `at` on.
-#[inline(always)]
-fn prefetch<const LINES: usize>(at: *const u8) {
-    #[cfg(all(target_arch = "x86_64", not(any(loom, shuttle))))]
-    for line in 0..LINES {
-        // SAFETY: a hint; any address will do.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(line * 64).cast());
-        }
-    }
-    #[cfg(not(all(target_arch = "x86_64", not(any(loom, shuttle)))))]
-    let _ = at;
-}

@@ -16,7 +16,7 @@ use crate::header::{ARM, DELIVERED, DETACHED, Header};
 use crate::home::{self, Home};
 use crate::kin;
 use crate::notice::{self, Notice};
-use crate::ready;
+use crate::prefetch;
 use crate::scope::ScopeCore;
 use crate::strand;
 use crate::word::{Cancel, Demand};
@@ -135,13 +135,13 @@ impl<'a> Spread<'a> {
         // SAFETY: as in `from`.
         let strand = |header: NonNull<Header>| unsafe { header.as_ref() }.strand.load(Ordering::Relaxed);
         if let Some(header) = ahead(HEADER_AHEAD) {
-            ready::prefetch_header(header.as_ptr());
+            prefetch::header(header.as_ptr());
         }
         if let Some(strand) = ahead(PAGE_AHEAD).map(strand) {
-            ready::prefetch_top(strand);
+            prefetch::top(strand);
         }
         if let Some(strand) = ahead(RECORD_AHEAD).map(strand).and_then(NonNull::new) {
-            ready::prefetch_waiting(strand);
+            prefetch::waiting(strand);
         }
     }
 

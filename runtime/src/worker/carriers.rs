@@ -7,7 +7,7 @@ use forebear_context::error::StackError;
 use super::Worker;
 use crate::carrier::Carrier;
 use crate::header::Header;
-use crate::ready;
+use crate::prefetch;
 use crate::stack::{self, Class};
 
 /// How many idle carriers a worker keeps; above, the coldest go back to the slab.
@@ -167,7 +167,7 @@ impl Worker {
             if let Some((_, soon)) = idle.get(at + SOON) {
                 // The coldest have lain here for long.
                 // SAFETY: K5: listed carriers are there.
-                ready::prefetch_control(unsafe { soon.as_ref() }.context());
+                prefetch::control(unsafe { soon.as_ref() }.context());
             }
             // SAFETY: as above.
             listed.remove(unsafe { carrier.as_ref() }.listed.get());
