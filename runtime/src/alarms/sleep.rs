@@ -1,0 +1,111 @@
+//! The keeper's sleep, and how it is told.
+//!
+//! # The race
+//!
+//! An entry is armed that is due before all others, and the keeper goes to sleep without having seen it. Whoever lowers a
+//! word has the lock of the sleep afterwards; the keeper reads all words, and leaves there until when it sleeps, in one hold of that lock.
+//! Whichever is first: the keeper reads the lowered word, or who lowered it reads of the sleep, and tells.
+//!
+//! # Invariant
+//!
+//! * **B2** While the keeper sleeps, no word, with the grace of its shard, is below what it sleeps until, or whoever wrote it has yet to
+//!   take the lock of the sleep. (When an owner has looked only rises, so the keeper wakes early at worst.)
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use forebear_context::shim::{Condvar, Mutex, MutexGuard};
+
+use super::NEVER;
+
+/// What the keeper does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sleep {
+    /// It will look before it sleeps, or there is no keeper.
+    Awake,
+    /// Until then: nanoseconds, as in a word.
+    Until(u64),
+    /// Until it is told.
+    UntilTold,
+}
+
+/// See the module head.
+pub(super) struct Bed {
+    state: Mutex<State>,
+    told: Condvar,
+}
+
+struct State {
+    sleep: Sleep,
+    closed: bool,
+}
+
+impl Bed {
+    pub(super) fn new() -> Bed {
+        Bed { state: Mutex::new(State { sleep: Sleep::Awake, closed: false }), told: Condvar::new() }
+    }
+
+    /// A word was lowered to `at`, its grace included: sees to it that the keeper does not sleep beyond. True: it did, and was told.
+    pub(super) fn tell(&self, at: u64) -> bool {
+        let mut state = self.lock();
+        let oversleeps = match state.sleep {
+            Sleep::Awake => false,
+            Sleep::Until(wakes) => at < wakes && !cfg!(mutant = "only_who_sleeps_for_ever_is_told"),
+            Sleep::UntilTold => true,
+        };
+        if oversleeps {
+            // Told once; whoever arms before it has looked need not tell it again.
+            state.sleep = Sleep::Awake;
+            self.told.notify_one();
+        }
+        oversleeps
+    }
+
+    /// Returns when something may be due by the `next` of all words, or it was told. False: all is over. `now` is asked right before, under
+    /// the lock.
+    pub(super) fn rest(&self, next: impl FnOnce() -> u64, now: impl FnOnce() -> u64) -> bool {
+        #[cfg(mutant = "words_read_before_the_lock")]
+        let next = next();
+        let mut state = self.lock();
+        if state.closed {
+            return false;
+        }
+        #[cfg(not(mutant = "words_read_before_the_lock"))]
+        let next = next();
+        let now = now();
+        if next <= now {
+            return true;
+        }
+        state = if next == NEVER {
+            state.sleep = Sleep::UntilTold;
+            self.told.wait(state).unwrap_or_else(PoisonError::into_inner)
+        } else {
+            state.sleep = Sleep::Until(next);
+            let left = Duration::from_nanos(next - now);
+            self.told.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+        };
+        state.sleep = Sleep::Awake;
+        !state.closed
+    }
+
+    pub(super) fn sleep(&self) -> Sleep {
+        self.lock().sleep
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    /// The end. Idempotent.
+    pub(super) fn close(&self) {
+        #[cfg(mutant = "closed_after_it_is_told")]
+        self.told.notify_one();
+        self.lock().closed = true;
+        #[cfg(not(mutant = "closed_after_it_is_told"))]
+        self.told.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,231 @@
+//! A wheel in which an entry may stay that is taken back. The lock that it lies behind is its shard's ([`super`]).
+//!
+//! # Vocabulary
+//!
+//! * **stay**: an owner's entry that is taken back may stay where it is filed. It **rests** there until the same waiter arms again, and is due
+//!   when *that* wait is.
+//! * **standing**: where a waiter's entry that stays is, and for when it is filed.
+//!
+//! # What stays
+//!
+//! Nearly every time-out is taken back, and the next of the same waiter is nearly always later. So to take back is to write that it rests, and
+//! to arm again is to write when it is due, as long as it is filed for no later than that. When the wheel comes to it sooner it is filed anew, for when it
+//! is due; or dropped, if it rests. A waiter has one that stays; what it arms beside it is filed and taken out as ever. A waiter that
+//! goes away [dismisses](super::Shards::dismiss) its own.
+//!
+//! # Invariants
+//!
+//! * **B4** What stands is filed for no later than it is due. A standing that names what is no longer in the wheel names nothing: no
+//!   two entries ever have the same number.
+//! * **B5** A standing is touched by its waiter's owner, and by whoever has the lock of the shard while the entry is armed.
+
+use std::cell::Cell;
+use std::ptr::NonNull;
+use std::time::Instant;
+
+use forebear_timer::{Key, Wheel};
+
+/// The name of an entry, which is its key's; never 0.
+pub type Number = u64;
+
+/// The name of what stands, by which key ever: it gets another when it is filed anew. No key has this number.
+const STANDS: Number = Number::MAX;
+
+/// What is armed.
+///
+/// # Safety
+///
+/// See [`standing`](Self::standing).
+pub unsafe trait Entry {
+    /// When it is due, if it is one that stays.
+    #[inline]
+    fn when(&self) -> When {
+        When::AsFiled
+    }
+
+    /// It rests from now on.
+    fn rest(&mut self) {}
+
+    /// Where it says where it stands, if it is one that stays. Under the lock of its shard.
+    ///
+    /// What is answered stays as long as the entry is in, and is the entry's and its owner's.
+    fn standing(&self) -> Option<NonNull<Standing>> {
+        None
+    }
+}
+
+/// When an entry is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// At the instant for which it is in the wheel.
+    AsFiled,
+    /// Then, which is not before that.
+    At(Instant),
+    /// It is not armed.
+    Rests,
+}
+
+/// Where the entry of one who arms again and again stands (B4, B5).
+#[derive(Debug, Default)]
+pub struct Standing {
+    at: Cell<Option<(Key, Instant)>>,
+    /// What stands there may be armed; if not, it rests or there is none.
+    armed: Cell<bool>,
+}
+
+impl Standing {
+    /// Whether anything may stand there. To its owner.
+    #[inline]
+    pub fn is_some(&self) -> bool {
+        self.at.get().is_some()
+    }
+
+    /// By which key it stands there, and for when it is filed. To its owner.
+    #[inline(always)]
+    pub(super) fn filed(&self) -> Option<(Key, Instant)> {
+        self.at.get()
+    }
+
+    /// Whether it may be armed. To its owner.
+    #[inline(always)]
+    pub(super) fn may_be_armed(&self) -> bool {
+        self.armed.get()
+    }
+}
+
+/// See the module head.
+pub(super) struct Filed<E> {
+    wheel: Wheel<E>,
+    /// How many of these rest.
+    resting: usize,
+}
+
+impl<E: Entry> Filed<E> {
+    pub(super) fn new(origin: Instant) -> Filed<E> {
+        Filed { wheel: Wheel::new(origin), resting: 0 }
+    }
+
+    /// How many are armed.
+    pub(super) fn armed(&self) -> usize {
+        self.wheel.len() - self.resting
+    }
+
+    #[cfg(test)]
+    pub(super) fn resting(&self) -> usize {
+        self.resting
+    }
+
+    /// What is filed for the earliest instant: exactly. It may rest.
+    pub(super) fn earliest(&mut self) -> Option<Instant> {
+        self.wheel.earliest()
+    }
+
+    /// It is so late, and nothing is due: what is filed from now on lies as low as can be.
+    #[inline]
+    pub(super) fn advance(&mut self, now: Instant) {
+        self.wheel.advance(now);
+    }
+
+    /// Files an entry for `at`. If it is one that stays, it takes the place of what rests where it is to stand. (If another is armed there,
+    /// it stands nowhere.)
+    #[inline]
+    pub(super) fn file(&mut self, at: Instant, entry: E) -> Number {
+        let Some(standing) = entry.standing() else { return self.wheel.insert(at, entry).number() };
+        // SAFETY: an entry stands beside whom it is for, who stays while it is in.
+        let standing = unsafe { standing.as_ref() };
+        if let Some((there, _)) = standing.at.get() {
+            match self.wheel.get_mut(there).map(|entry| entry.when()) {
+                Some(When::Rests) => _ = self.take_out(there),
+                Some(_) => return self.wheel.insert(at, entry).number(),
+                None => {}
+            }
+        }
+        let key = self.wheel.insert(at, entry);
+        standing.at.set(Some((key, at)));
+        standing.armed.set(true);
+        STANDS
+    }
+
+    /// Arms what stands there, by that key, and rests. To the owner of both, which has seen that it is filed for no later (B4).
+    #[inline(always)]
+    pub(super) fn arm_again(
+        &mut self,
+        key: Key,
+        standing: &Standing,
+        entry: impl FnOnce() -> E,
+    ) -> Option<Number> {
+        let resting = self.wheel.get_mut(key)?;
+        if resting.when() != When::Rests {
+            return None;
+        }
+        *resting = entry();
+        self.resting -= 1;
+        standing.armed.set(true);
+        Some(STANDS)
+    }
+
+    #[inline]
+    pub(super) fn remove(&mut self, number: Number) -> Option<E> {
+        self.take_out(Key::from_number(number)?)
+    }
+
+    /// Takes back what has that number; what stands there stays, and rests. Answers whether it was in. To the owner of both.
+    #[inline(always)]
+    pub(super) fn put_to_rest(&mut self, standing: &Standing, number: Number) -> bool {
+        if number != STANDS {
+            return self.remove(number).is_some();
+        }
+        let key = standing.at.get().map(|(key, _)| key);
+        let Some(entry) = key.and_then(|key| self.wheel.get_mut(key)) else { return false };
+        entry.rest();
+        self.resting += 1;
+        standing.armed.set(false);
+        true
+    }
+
+    /// Takes out what stands there. To its owner.
+    #[inline]
+    pub(super) fn dismiss(&mut self, standing: &Standing) {
+        if let Some((key, _)) = standing.at.take() {
+            self.take_out(key);
+        }
+    }
+
+    /// Takes out the first that is filed for `now` or earlier.
+    #[inline(always)]
+    pub(super) fn pop(&mut self, now: Instant) -> Option<E> {
+        self.wheel.pop_due(now)
+    }
+
+    /// What has come out, if it is due at `now`. If it is due later, by what was written since it was filed, it is filed anew, and if it
+    /// rests it is dropped.
+    #[inline(always)]
+    pub(super) fn due(&mut self, entry: E, now: Instant) -> Option<E> {
+        match entry.when() {
+            When::Rests => self.resting -= 1,
+            When::At(at) if at > now && !cfg!(mutant = "what_stays_fires_as_filed") => {
+                #[cfg(not(mutant = "filed_anew_elsewhere"))]
+                self.file(at, entry);
+                #[cfg(mutant = "filed_anew_elsewhere")]
+                self.wheel.insert(at, entry);
+            }
+            _ => return Some(entry),
+        }
+        None
+    }
+
+    /// Takes all out, and answers those that were armed.
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = E> + use<E> {
+        self.resting = 0;
+        self.wheel.take_all().into_iter().filter(|entry| entry.when() != When::Rests)
+    }
+
+    #[inline]
+    fn take_out(&mut self, key: Key) -> Option<E> {
+        let entry = self.wheel.remove(key)?;
+        if entry.when() == When::Rests {
+            self.resting -= 1;
+        }
+        Some(entry)
+    }
+}
