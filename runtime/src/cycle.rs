@@ -47,29 +47,31 @@
 //!   on all below it on its stack. It is its own stack's to set.
 
 use std::ptr::{self, NonNull};
-use std::sync::PoisonError;
 
 use forebear_context::context::edge::{Ahead, Guide, Held, Way, walk};
 use forebear_context::context::{Cause, Context, OwnerWait, Reason, Ticket, unpark};
 use forebear_context::error::Cycle;
+use forebear_context::shim::MutexGuard;
 use forebear_context::shim::atomic::Ordering;
-use forebear_context::shim::{Mutex, MutexGuard};
 
 mod names;
+mod strays;
 mod survey;
+mod verdicts;
 
 use self::names::{is_job, name, of_own_stack, on_stack};
+use self::strays::{Kept, Strays, lock_strays};
+pub(crate) use self::strays::{dismiss_runtime, dismiss_thread, enrol_runtime, enrol_thread, with_holder};
 pub(crate) use self::survey::Survey;
+use self::verdicts::{Verdict, lock_verdicts};
+pub(crate) use self::verdicts::{end, verdict};
 
 use crate::cancel;
-use crate::carrier::Carrier;
 use crate::header::{ARM, Header, KNOWN};
 use crate::home::Home;
 use crate::scope::ScopeCore;
-use crate::shared::Shared;
 use crate::strand::Strand;
 use crate::word::{Bits, WAITERS};
-use crate::worker::Worker;
 
 /// How many edges a waiter follows before it goes to sleep.
 const LONGEST: u32 = 64;
@@ -79,108 +81,22 @@ const LOOKS: u32 = 4;
 /// A circle that has gone each time when it was to be confirmed is left to a survey after so many times.
 const ATTEMPTS: u32 = 8;
 
-/// The lock of the strays (Y2), and those that no edge may lead to: threads that run requests, and runtimes.
-static STRAYS: Mutex<Strays> = Mutex::new(Strays { threads: Vec::new(), runtimes: Vec::new() });
-
-struct Strays {
-    threads: Vec<NonNull<Context>>,
-    runtimes: Vec<NonNull<Shared>>,
+/// Keeps everybody else from the strays, and from the verdicts.
+pub(crate) struct HeldOverFork {
+    strays: MutexGuard<'static, Strays>,
+    verdicts: MutexGuard<'static, Vec<Verdict>>,
 }
 
-// SAFETY: addresses of what is made to be read by other threads, Y2.
-unsafe impl Send for Strays {}
-
-/// What the waits were told that ended as [`Cause::Circular`] and have not looked yet.
-static VERDICTS: Mutex<Vec<(usize, Ticket, Cycle)>> = Mutex::new(Vec::new());
-
-fn lock_strays() -> MutexGuard<'static, Strays> {
-    STRAYS.lock().unwrap_or_else(PoisonError::into_inner)
+/// Holds both over a fork. In this order, as who breaks a circle does.
+pub(crate) fn hold() -> HeldOverFork {
+    HeldOverFork { strays: lock_strays(), verdicts: lock_verdicts() }
 }
 
-/// A thread has a context now.
-pub(crate) fn enrol_thread(context: &Context) {
-    lock_strays().threads.push(NonNull::from(context));
-}
-
-/// It is about to free it. Returns when nobody reads it any more.
-pub(crate) fn dismiss_thread(context: &Context) {
-    lock_strays().threads.retain(|thread| !ptr::eq(thread.as_ptr(), context));
-}
-
-/// A runtime is about to start.
-pub(crate) fn enrol_runtime(shared: &Shared) {
-    lock_strays().runtimes.push(NonNull::from(shared));
-}
-
-/// It is about to unmap its stacks. Returns when nobody reads them any more.
-pub(crate) fn dismiss_runtime(shared: &Shared) {
-    lock_strays().runtimes.retain(|runtime| !ptr::eq(runtime.as_ptr(), shared));
-}
-
-/// What a walk may read: its own runtime's stacks, and strays from when their lock is needed on.
-struct Kept<'a> {
-    own: Option<&'a Shared>,
-    strays: Option<MutexGuard<'static, Strays>>,
-    /// A carrier of its own runtime that was looked up before.
-    known: Option<NonNull<Context>>,
-}
-
-impl<'a> Kept<'a> {
-    fn by(worker: Option<&'a Worker>) -> Kept<'a> {
-        Kept { own: worker.map(Worker::shared), strays: None, known: None }
-    }
-
-    fn with_holder(&mut self, holder: NonNull<Context>, with: impl FnOnce(&Context)) {
-        if self.admits(holder) || self.keep() && self.admits(holder) {
-            // SAFETY: Y1, or Y2.
-            with(unsafe { holder.as_ref() });
-        }
-    }
-
-    /// Whether they were not kept before.
-    fn keep(&mut self) -> bool {
-        let is_new = self.strays.is_none();
-        self.strays.get_or_insert_with(lock_strays);
-        is_new
-    }
-}
-
-impl Guide for Kept<'_> {
-    fn keep_strays(&mut self) -> bool {
-        self.keep()
-    }
-
-    fn admits(&mut self, holder: NonNull<Context>) -> bool {
-        if self.known == Some(holder) {
-            return true;
-        }
-        if self.own.is_some_and(|own| is_carrier_of(own, holder)) {
-            self.known = Some(holder);
-            return true;
-        }
-        self.strays.as_ref().is_some_and(|strays| strays.have(holder))
-    }
-}
-
-impl Strays {
-    /// Whether this is the context of a thread or of a carrier that is there.
-    fn have(&self, context: NonNull<Context>) -> bool {
-        self.threads.contains(&context)
-            // SAFETY: Y2: a runtime leaves this list before its record goes.
-            || self.runtimes.iter().any(|runtime| is_carrier_of(unsafe { runtime.as_ref() }, context))
-    }
-}
-
-/// Whether this is where a carrier of this runtime has its context.
-#[inline]
-pub(crate) fn is_carrier_of(shared: &Shared, context: NonNull<Context>) -> bool {
-    shared.slab.top_around(context.addr().get()).is_some_and(|top| Carrier::context_in(top) == context)
-}
-
-/// Calls `with` if the context, which a lock has named for its holder, is there; it stays there until `with` has returned. `here` is
-/// the worker whose thread this is. If the context is no carrier's of its runtime, `with` is called under the lock of the strays.
-pub(crate) fn with_holder(here: Option<&Worker>, holder: NonNull<Context>, with: impl FnOnce(&Context)) {
-    Kept::by(here).with_holder(holder, with);
+/// In a forked child, whose one thread has the context `own`, if it has one. All else is forgotten: where a wait of the parent's leads may be a
+/// stack that the child uses for something else.
+pub(crate) fn forget(held: &mut HeldOverFork, own: Option<NonNull<Context>>) {
+    strays::forget(&mut held.strays, own);
+    held.verdicts.clear();
 }
 
 /// The wait of `strand` for `target` under `ticket` has no limit, and the strand stands in the target's list; the word was `bits`
@@ -535,34 +451,13 @@ fn break_open(mut ring: Vec<Held<'_>>) -> Option<()> {
     // It is not ended while it is held.
     drop(ring);
     // Until the verdict is there its reader waits.
-    let mut verdicts = VERDICTS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut verdicts = lock_verdicts();
     // SAFETY: C1: strays are kept.
     let told = unsafe { unpark(context, ticket, Cause::Circular) };
     if told {
         verdicts.push((context.as_ptr().addr(), ticket, Cycle::new(names)));
     }
     told.then_some(())
-}
-
-/// Ends the wait that goes on here, which nothing else can end, with these names. By the thread that it waits on, which then
-/// makes it ready. False: it was over.
-pub(crate) fn end(context: &Context, names: Vec<String>) -> bool {
-    let ticket = context.ticket();
-    let mut verdicts = VERDICTS.lock().unwrap_or_else(PoisonError::into_inner);
-    let told = context.end_circular_wait();
-    if told {
-        verdicts.push((ptr::from_ref(context).addr(), ticket, Cycle::new(names)));
-    }
-    told
-}
-
-/// The circle for which the wait that `ticket` names was ended, which is over and was this context's.
-#[cold]
-pub(crate) fn verdict(context: &Context, ticket: Ticket) -> Option<Cycle> {
-    let mut verdicts = VERDICTS.lock().unwrap_or_else(PoisonError::into_inner);
-    let address = ptr::from_ref(context).addr();
-    let at = verdicts.iter().position(|verdict| verdict.0 == address && verdict.1 == ticket)?;
-    Some(verdicts.swap_remove(at).2)
 }
 
 /// Leaves word that a worker is to look at all waits.

@@ -111,6 +111,13 @@ pub(crate) fn strand() -> Option<&'static Strand> {
         .ok()
 }
 
+/// The context of this thread, if it has one: that of its own stack, whatever stack this is called on.
+pub(crate) fn context() -> Option<NonNull<Context>> {
+    let at = FOREIGN.try_with(|foreign| foreign.strand.get()).ok()?;
+    // SAFETY: valid until the thread's locals are destroyed.
+    unsafe { at.as_ref() }.map(|own| NonNull::from(own.context.context()))
+}
+
 /// This thread's home for `shared`; made if need be. `None` while the thread's locals are being destroyed.
 pub(crate) fn home_for(shared: &Arc<Shared>) -> Option<NonNull<Home>> {
     FOREIGN

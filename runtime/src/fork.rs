@@ -17,17 +17,26 @@
 //!
 //! A lock that another thread held at the fork stays locked in the child. Those of the parent's runtimes are not touched
 //! after the comparison. Those of the process are held by the forking thread over the fork: the prepare handler takes
-//! them, the other two let go.
+//! them, the other two let go. Whoever adds one names it in [`Held`].
+//!
+//! What they guard tells of threads that are not in the child: who waits, who looks, where stacks are. Its own threads get
+//! the stacks of these. So the child forgets all of it, but for the context of the thread that forks.
 
 use std::cell::RefCell;
 use std::sync::Once;
 
 use forebear_context::shim::atomic::{AtomicU32, Ordering};
 
+use crate::cycle;
+use crate::foreign;
 use crate::graves;
 use crate::parked;
+use crate::request_pool;
 use crate::runtime::default;
 use crate::shared::Shared;
+
+#[cfg(test)]
+pub(crate) mod tests;
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
@@ -45,8 +54,24 @@ impl Generation {
 
 /// What is held over a fork.
 struct Held {
-    parked: parked::Held,
     default: default::Held,
+    pools: request_pool::HeldOverFork,
+    cycle: cycle::HeldOverFork,
+    parked: parked::Held,
+    graves: graves::Held,
+}
+
+impl Held {
+    /// In the order in which others take one while they hold another.
+    fn all() -> Held {
+        Held {
+            default: default::hold(),
+            pools: request_pool::hold(),
+            cycle: cycle::hold(),
+            parked: parked::hold(),
+            graves: graves::hold(),
+        }
+    }
 }
 
 forebear_context::shim::thread_local! {
@@ -54,7 +79,7 @@ forebear_context::shim::thread_local! {
 }
 
 unsafe extern "C" fn prepare() {
-    let held = Held { default: default::hold(), parked: parked::hold() };
+    let held = Held::all();
     // Without a place for them, in a thread that is about to go, they are not held.
     let _ = HELD.try_with(|place| *place.borrow_mut() = Some(held));
 }
@@ -65,10 +90,12 @@ unsafe extern "C" fn in_parent() {
 
 unsafe extern "C" fn in_child() {
     GENERATION.fetch_add(1, Ordering::Relaxed);
-    graves::forget();
     if let Some(mut held) = HELD.try_with(|place| place.borrow_mut().take()).ok().flatten() {
-        parked::forget(&mut held.parked);
         default::forget(&mut held.default);
+        request_pool::forget(&mut held.pools);
+        cycle::forget(&mut held.cycle, foreign::context());
+        parked::forget(&mut held.parked);
+        graves::forget(&mut held.graves);
     }
 }
 

@@ -83,9 +83,33 @@ fn anybody_looks() -> bool {
     LOOKS.load(Ordering::Acquire) > 0
 }
 
-/// In a forked child nobody looks.
-pub(crate) fn forget() {
+/// Keeps everybody else from burying, and from the end of a look.
+#[derive(Debug)]
+pub(crate) struct Held {
+    _graves: MutexGuard<'static, Graves>,
+}
+
+impl std::fmt::Debug for Graves {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Graves").finish_non_exhaustive()
+    }
+}
+
+/// Holds the graves over a fork.
+pub(crate) fn hold() -> Held {
+    Held { _graves: lock() }
+}
+
+/// In a forked child nobody looks: who did is not there to say that it is over, and all would be buried for ever. What has been buried goes
+/// with the next look.
+pub(crate) fn forget(_: &mut Held) {
     LOOKS.store(0, Ordering::Relaxed);
+}
+
+/// How many cells are buried.
+#[cfg(test)]
+pub(crate) fn cells() -> usize {
+    lock().cells.len()
 }
 
 /// Frees a side block that nobody needs any more, at once or later. What others own in it goes now.

@@ -63,7 +63,8 @@ pub(crate) fn hold() -> Held {
     Held { _list: lock() }
 }
 
-/// Forgets everybody: in a forked child, whose one thread does not block.
+/// Forgets everybody: in a forked child, whose one thread does not block. The scopes that the others wait for lay on stacks which the child's own
+/// threads use again.
 pub(crate) fn forget(held: &mut Held) {
     held._list.clear();
 }

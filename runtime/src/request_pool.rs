@@ -50,7 +50,7 @@ mod run;
 pub(crate) use self::board::Board;
 use self::board::Why;
 pub(crate) use self::drive::Lanes;
-pub(crate) use self::gate::{holder, unstick, want};
+pub(crate) use self::gate::{HeldOverFork, forget, hold, holder, unstick, want};
 use self::member::{Handle, Held, Work};
 use self::run::Values;
 use crate::any::AnyRequest;

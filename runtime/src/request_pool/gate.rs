@@ -206,11 +206,81 @@ fn unstick_all() -> bool {
 pub(super) fn close(board: &Arc<Board>) {
     board.set_gate(None);
     if board.set_asked(false) {
-        lock_pools().retain(|pool| !Arc::ptr_eq(pool, board));
-        ASKED.fetch_sub(1, Ordering::AcqRel);
+        let mut pools = lock_pools();
+        // It is there, unless it was forgotten.
+        if let Some(at) = pools.iter().position(|pool| Arc::ptr_eq(pool, board)) {
+            pools.remove(at);
+            ASKED.fetch_sub(1, Ordering::AcqRel);
+        }
     }
+}
+
+/// Keeps everybody else from the list of pools.
+pub(crate) struct HeldOverFork(MutexGuard<'static, Vec<Arc<Board>>>);
+
+/// Holds the list over a fork.
+pub(crate) fn hold() -> HeldOverFork {
+    HeldOverFork(lock_pools())
+}
+
+/// In a forked child: those who waited for these pools are not there, and the child's own threads use their stacks again.
+pub(crate) fn forget(held: &mut HeldOverFork) {
+    // Not dropped: what they lead to may be locked by threads that are not here.
+    held.0.drain(..).for_each(std::mem::forget);
+    ASKED.store(0, Ordering::Relaxed);
 }
 
 fn lock_pools() -> MutexGuard<'static, Vec<Arc<Board>>> {
     POOLS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::foreign;
+    use crate::fork::tests::in_a_child;
+
+    /// A run that counts how often it was looked at.
+    struct Looked(AtomicUsize);
+
+    impl Waited for Looked {
+        fn ask(&self, _: &Gate, _: &Strand, _: NonNull<Header>) -> Option<AnyRequest> {
+            None
+        }
+
+        fn unstick(&self, _: &Gate) -> Option<AnyRequest> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            None
+        }
+    }
+
+    #[test]
+    fn a_child_looks_at_no_pool_that_a_thread_of_the_parent_waits_for() {
+        let run = Looked(AtomicUsize::new(0));
+        foreign::strand();
+        let waiter = foreign::context().unwrap();
+        let board = Arc::new(Board::new());
+        board.set_gate(Some(Gate { run: NonNull::from(&run as &dyn Waited), scope: ptr::null(), waiter }));
+        {
+            let mut pools = lock_pools();
+            assert!(board.set_asked(true));
+            pools.push(board.clone());
+            ASKED.fetch_add(1, Ordering::AcqRel);
+        }
+        let is_looked_at = || {
+            let before = run.0.load(Ordering::Relaxed);
+            unstick();
+            run.0.load(Ordering::Relaxed) != before
+        };
+        assert!(is_looked_at());
+        assert!(in_a_child(|| {
+            let looked_at = is_looked_at();
+            // As the one does who forks below it, and comes back there.
+            close(&board);
+            !looked_at && ASKED.load(Ordering::Relaxed) == 0
+        }));
+        assert!(is_looked_at());
+        close(&board);
+        assert!(!is_looked_at());
+    }
 }
