@@ -51,7 +51,6 @@ use std::cell::Cell;
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-use crate::clock::deadline_after;
 use crate::fiber::Fiber;
 use crate::shim::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
@@ -232,11 +231,13 @@ impl Context {
         unsafe { (self.table.now)(self) }
     }
 
-    /// The instant `timeout` from now; `None` if it is too far off to be told, which means never. By the stack's own code.
+    /// The instant `timeout` from now, or some microseconds after that; `None` if it is too far off to be told, which means never. By
+    /// the stack's own code.
     #[cold]
     #[inline(never)]
     pub fn deadline(&self, timeout: Duration) -> Option<Instant> {
-        deadline_after(self.now(), timeout)
+        // SAFETY: the table is this context's, and we are on its stack.
+        unsafe { (self.table.deadline)(self, timeout) }
     }
 
     /// A number that differs from one call to the next, for choices that should not always fall out the same. By the stack's own code.

@@ -26,7 +26,7 @@
 use std::cell::Cell;
 use std::mem::{self, MaybeUninit};
 use std::ptr::{self, NonNull};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use forebear_context::context::{Alarm, Cause, Context, OwnerWait, Table, Ticket};
 use forebear_context::error::Cycle;
@@ -89,6 +89,7 @@ static TABLE: Table = Table {
     is_cancelled,
     refuse_wait,
     now,
+    deadline,
     arm,
     disarm,
     wait_for_owner,
@@ -486,6 +487,12 @@ unsafe fn shared(context: &Context) -> &Shared {
 unsafe fn now(context: &Context) -> Instant {
     // SAFETY: by the table.
     unsafe { shared(context) }.deadlines.now()
+}
+
+unsafe fn deadline(context: &Context, timeout: Duration) -> Option<Instant> {
+    // SAFETY: by the table.
+    let worker = unsafe { worker_of(context) };
+    worker.shared().deadlines.after_on(worker, timeout)
 }
 
 unsafe fn arm(context: &Context, ticket: Ticket, at: Instant) -> Alarm {

@@ -80,7 +80,7 @@ use std::ptr::{self, NonNull};
 use std::sync::{PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use forebear_context::clock::{Clock, Subscription, deadline_after};
+use forebear_context::clock::{Clock, MonotonicClock, Subscription, deadline_after};
 use forebear_context::context::{Alarm, Cause, Context, Ticket};
 use forebear_context::shim::atomic::{AtomicBool, AtomicUsize, Ordering};
 use forebear_context::shim::thread::JoinHandle;
@@ -91,6 +91,7 @@ use crate::carrier;
 use crate::driver::Driven;
 use crate::header::Header;
 use crate::hooks;
+use crate::reckoning;
 use crate::strand::{self, Strand};
 use crate::worker::Worker;
 
@@ -112,6 +113,8 @@ struct Inner {
     jumps: bool,
     /// Workers fire what is in their shards.
     by_workers: bool,
+    /// Workers may reckon what time it is.
+    reckons: bool,
     /// The name of the timer thread.
     name: String,
     shards: Shards<Entry>,
@@ -132,8 +135,15 @@ struct Thread {
 }
 
 impl Deadlines {
-    /// Nothing armed, on `clock`, for the runtime of that name with so many workers, which have `threads` of their own or not.
-    pub(crate) fn new(clock: Arc<dyn Clock>, runtime: &str, workers: usize, threads: bool) -> Deadlines {
+    /// Nothing armed, on `clock` or the system's, for the runtime of that name with so many workers, which have `threads` of their own or not.
+    pub(crate) fn new(
+        clock: Option<Arc<dyn Clock>>,
+        runtime: &str,
+        workers: usize,
+        threads: bool,
+    ) -> Deadlines {
+        let reckons = threads && clock.is_none() && reckoning::may_be_used();
+        let clock = clock.unwrap_or_else(|| Arc::new(MonotonicClock));
         Deadlines(Arc::new_cyclic(|inner| {
             let inner: Weak<Inner> = inner.clone();
             let subscription = clock.subscribe(Box::new(move |now| {
@@ -149,6 +159,7 @@ impl Deadlines {
                 clock,
                 jumps,
                 by_workers,
+                reckons,
                 name: format!("{runtime} timer"),
                 shards: Shards::new(shards, time::now(), by_workers.then_some(GRACE)),
                 thread: Mutex::new(Thread { handle: None, subscription }),
@@ -165,9 +176,27 @@ impl Deadlines {
         self.0.now()
     }
 
-    /// The instant `timeout` from now; `None` if it is too far off to be told, which means never.
+    /// Whether its workers may reckon what time it is ([`crate::reckoning`]).
+    pub(crate) fn reckons(&self) -> bool {
+        self.0.reckons
+    }
+
+    /// The instant `timeout` from now, or very soon after that; `None` if it is too far off to be told, which means never.
     pub(crate) fn after(&self, timeout: Duration) -> Option<Instant> {
-        deadline_after(self.now(), timeout)
+        match strand::get().and_then(Strand::worker) {
+            Some(worker) if ptr::eq(&worker.shared().deadlines, self) => self.after_on(worker, timeout),
+            _ => deadline_after(self.now(), timeout),
+        }
+    }
+
+    /// The same on a worker of its runtime.
+    pub(crate) fn after_on(&self, worker: &Worker, timeout: Duration) -> Option<Instant> {
+        let now = match timeout < reckoning::SHORT {
+            // None, perhaps: then it is over when it begins.
+            true => self.now(),
+            false => worker.reckoning.now(reckoning::ticks, || self.now()),
+        };
+        deadline_after(now, timeout)
     }
 
     /// Sees to it that the wait which `ticket` names ends with [`Cause::TimedOut`] at `at`, or before this returns if that

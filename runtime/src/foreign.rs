@@ -6,8 +6,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::ptr::{self, NonNull};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use forebear_context::clock::deadline_after;
 use forebear_context::context::{
     Alarm, Cause, Context, ForeignContext, OwnerWait, Table, Ticket, provide_foreign,
 };
@@ -64,6 +65,7 @@ static TABLE: Table = Table {
     is_cancelled,
     refuse_wait,
     now,
+    deadline,
     arm,
     disarm,
     wait_for_owner,
@@ -314,6 +316,11 @@ fn entered(strand: &Strand) -> Option<&Shared> {
 unsafe fn now(context: &Context) -> Instant {
     // SAFETY: by the table.
     entered(&unsafe { of(context) }.strand).map_or_else(time::now, |shared| shared.deadlines.now())
+}
+
+unsafe fn deadline(context: &Context, timeout: Duration) -> Option<Instant> {
+    // SAFETY: by the table.
+    deadline_after(unsafe { now(context) }, timeout)
 }
 
 unsafe fn arm(context: &Context, ticket: Ticket, at: Instant) -> Alarm {

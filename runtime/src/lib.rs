@@ -74,6 +74,8 @@ mod prefetch;
 #[cfg(not(loom))]
 mod ready;
 #[cfg(not(loom))]
+mod reckoning;
+#[cfg(not(loom))]
 mod region;
 #[cfg(not(loom))]
 mod request;

@@ -108,7 +108,8 @@ pub(crate) struct Settings {
     pub foreign_direct: bool,
     pub on_unseen_failure: Option<UnseenHook>,
     pub on_warning: Option<WarningHook>,
-    pub clock: Arc<dyn Clock>,
+    /// None: the system's.
+    pub clock: Option<Arc<dyn Clock>>,
     pub driven: Option<Driven>,
 }
 

@@ -72,6 +72,7 @@ use crate::home::{self, Home};
 use crate::kin;
 use crate::list::PrivateList;
 use crate::ready::Ready;
+use crate::reckoning::Reckoning;
 use crate::request_pool;
 use crate::scope::ScopeCore;
 use crate::shared::{Best, Looks, Shared};
@@ -208,6 +209,8 @@ pub(crate) struct Worker {
     jobs: Cell<(*const ScopeCore, i64)>,
     /// How many choices that should not always fall out the same were made here.
     pub turns: Cell<u64>,
+    /// What time it is, for time-outs that begin here.
+    pub reckoning: Reckoning,
     /// Who drives it, if it has no thread of its own.
     pub driver: Option<Box<Driver>>,
     pub post: Post,
@@ -243,6 +246,7 @@ impl Worker {
             private: Cell::new(NO_KEY),
             direct: Counter::default(),
             turns: Cell::new(0),
+            reckoning: Reckoning::new(shared.deadlines.reckons()),
             started: Counter::default(),
             published: Counter::default(),
             steals: Counter::default(),

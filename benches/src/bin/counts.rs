@@ -193,7 +193,7 @@ fn run(args: &[String]) -> Result<(), String> {
     let [name, runtime, n] = args else { return Err("counts WORKLOAD RUNTIME N, or counts --list".into()) };
     let count = COUNTS.iter().find(|count| count.name == name).ok_or("no such workload; see --list")?;
     let n = n.parse().map_err(|_| "N is a number")?;
-    let rival = rivals::start(runtime, 1).ok_or("not in this build")?;
+    let rival = rivals::start_to_count(runtime).ok_or("not in this build")?;
     let (load, times) = (count.load)(n);
     for _ in 0..times {
         let run = rival.run(load).ok_or("this runtime has no means for this load")?;

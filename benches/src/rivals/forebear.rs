@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::sync::atomic::{AtomicU8, AtomicU64};
 use std::time::{Duration, Instant};
 
+use forebear::time::MonotonicClock;
 use forebear::{Request, RequestPool, Runtime, join, scope, spawn, yield_now};
 
 use crate::load::{Across, How, Job, Load, Rival, Run, Spawn, With};
@@ -39,6 +40,18 @@ impl Forebear {
     pub fn start(workers: usize) -> Forebear {
         let runtime = Runtime::builder().workers(workers).build().expect("forebear's runtime");
         Forebear { runtime, workers }
+    }
+
+    /// The same with one worker, which never reckons what time it is.
+    ///
+    /// # Panics
+    ///
+    /// As there.
+    #[must_use]
+    pub fn by_a_clock_that_is_read() -> Forebear {
+        let runtime =
+            Runtime::builder().workers(1).clock(MonotonicClock).build().expect("forebear's runtime");
+        Forebear { runtime, workers: 1 }
     }
 }
 

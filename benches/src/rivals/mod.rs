@@ -75,3 +75,17 @@ pub fn start(name: &str, workers: usize) -> Option<Box<dyn Rival>> {
         _ => return None,
     })
 }
+
+/// The same with one worker, to have its instructions counted. A machine that only counts has no counter of its processor's that
+/// runs beside the clock: there forebear takes its readings for torn, each time, as on no other. So its clock is read, as where
+/// there is no such counter.
+#[must_use]
+pub fn start_to_count(name: &str) -> Option<Box<dyn Rival>> {
+    match name {
+        #[cfg(feature = "forebear")]
+        "forebear" if !cfg!(forebear_unordered) => {
+            Some(Box::new(forebear::Forebear::by_a_clock_that_is_read()))
+        }
+        _ => start(name, 1),
+    }
+}

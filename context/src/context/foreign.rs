@@ -9,9 +9,10 @@
 use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicPtr, Ordering}; // not modelled: a static, set once
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{Alarm, Cause, Context, OwnerWait, Table, Ticket, current, set_current};
+use crate::clock::deadline_after;
 use crate::error::Cycle;
 use crate::shim::atomic::AtomicU64;
 use crate::shim::{Condvar, Mutex, time};
@@ -41,6 +42,7 @@ impl ForeignContext {
         is_cancelled,
         refuse_wait,
         now,
+        deadline,
         arm,
         disarm,
         wait_for_owner,
@@ -201,6 +203,10 @@ unsafe fn refuse_wait(_: &Context, _: &str) {}
 
 unsafe fn now(_: &Context) -> Instant {
     time::now()
+}
+
+unsafe fn deadline(_: &Context, timeout: Duration) -> Option<Instant> {
+    deadline_after(time::now(), timeout)
 }
 
 unsafe fn arm(_: &Context, _: Ticket, at: Instant) -> Alarm {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ptr::NonNull;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::{Cause, Context, OwnerWait, Ticket};
 use crate::error::Cycle;
@@ -37,6 +37,8 @@ pub struct Table {
     pub refuse_wait: unsafe fn(&Context, &str),
     /// The time on the clock that limits go by. On the context's own stack.
     pub now: unsafe fn(&Context) -> Instant,
+    /// The time after so long on that clock, or very soon after that; `None` if it is too far off to be told. On the context's own stack.
+    pub deadline: unsafe fn(&Context, Duration) -> Option<Instant>,
     /// Sees to it that the wait which the ticket names ends with [`Cause::TimedOut`] at that time, or at once if it is past,
     /// unless it ends otherwise. On the context's own stack.
     pub arm: unsafe fn(&Context, Ticket, Instant) -> Alarm,

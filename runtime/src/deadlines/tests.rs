@@ -27,7 +27,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 const TICK: Duration = Duration::from_millis(1);
 
 fn on(clock: impl Clock + 'static) -> Deadlines {
-    Deadlines::new(Arc::new(clock), "test", 2, false)
+    Deadlines::new(Some(Arc::new(clock)), "test", 2, false)
 }
 
 /// Waits for other threads. What never comes is a failure and not a hang.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use forebear_context::clock::{Clock, ManualClock, MonotonicClock};
+use forebear_context::clock::{Clock, ManualClock};
 use forebear_context::error::{Failure, StackError};
 use forebear_context::shim::Arc;
 use forebear_pool::{Affinity, Engine, Options, StartError};
@@ -237,7 +237,8 @@ impl RuntimeBuilder {
         self
     }
 
-    /// The clock that deadlines and time-outs of this runtime go by; by default the system's, [`MonotonicClock`].
+    /// The clock that deadlines and time-outs of this runtime go by; by default the system's,
+    /// [`MonotonicClock`](forebear_context::clock::MonotonicClock).
     ///
     /// On a clock that jumps, as [`ManualClock`] does, time passes by its jumps alone:
     /// whoever moves it wakes all that is due on the spot, so a test need not wait for anything. Its
@@ -286,14 +287,12 @@ impl RuntimeBuilder {
         if self.seed.is_some() && self.clock.is_some() {
             return Err(BuildError::Seeded { with: "clock" });
         }
-        let (driven, clock): (_, Arc<dyn Clock>) = match (self.seed, self.clock) {
+        let (driven, clock): (_, Option<Arc<dyn Clock>>) = match (self.seed, self.clock) {
             (Some(seed), _) => {
                 let clock = ManualClock::new();
-                (Some(Driven::new(Some((seed, clock.clone())))), Arc::new(clock))
+                (Some(Driven::new(Some((seed, clock.clone())))), Some(Arc::new(clock)))
             }
-            (None, clock) => {
-                ((workers == 0).then(|| Driven::new(None)), clock.unwrap_or_else(|| Arc::new(MonotonicClock)))
-            }
+            (None, clock) => ((workers == 0).then(|| Driven::new(None)), clock),
         };
         // The records; what drives them is another matter.
         let workers = driven.as_ref().map_or(workers, Driven::seats);
