@@ -271,9 +271,13 @@ impl Context {
         let ticket = (self.slot.load(Ordering::Relaxed) | STATE) + 1;
         self.reason.store(reason as u8, Ordering::Relaxed);
         self.target.store(target, Ordering::Relaxed);
-        self.parked.store(false, Ordering::Relaxed);
+        self.parked.store(cfg!(mutant = "parked_as_begun"), Ordering::Relaxed);
+        #[cfg(not(mutant = "begun_relaxed"))]
+        let order = Ordering::Release;
+        #[cfg(mutant = "begun_relaxed")]
+        let order = Ordering::Relaxed;
         // The waker gets the ticket through a lock, which orders this store before its exchange. Who only looks finds it not parked.
-        self.slot.store(ticket | WAITING, Ordering::Release);
+        self.slot.store(ticket | WAITING, order);
         Ticket(ticket)
     }
 
@@ -324,7 +328,8 @@ impl Context {
         matches!(self.slot.load(Ordering::Acquire) & STATE, WAITING | HELD | CHOSEN)
     }
 
-    /// Whether it waits, and whoever may end the wait knows of it: a snapshot.
+    /// Whether it waits, and whoever may end the wait knows of it: a snapshot. Who is told so, and then looks there, finds it, if the wait is
+    /// not over by then.
     pub fn is_parked(&self) -> bool {
         self.is_waiting() && self.parked.load(Ordering::Acquire)
     }
@@ -413,8 +418,12 @@ impl Context {
     /// Called on the context's own stack, after [`begin`](Self::begin).
     #[inline(always)]
     pub unsafe fn park(&self, deadline: Option<Instant>) -> Cause {
+        #[cfg(not(mutant = "parked_relaxed"))]
+        let order = Ordering::Release;
+        #[cfg(mutant = "parked_relaxed")]
+        let order = Ordering::Relaxed;
         // Release: who sees this finds it where it waits.
-        self.parked.store(true, Ordering::Release);
+        self.parked.store(true, order);
         loop {
             #[cfg(mutant = "settled_skips_prepare")]
             if !self.is_waiting() {
