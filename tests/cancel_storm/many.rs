@@ -50,6 +50,19 @@ fn very_many_cancels_of_one_request() {
     });
 }
 
+/// `MANY / 2` children of the caller wait for a request, and get no value. They count themselves when they come, and when they are
+/// answered.
+fn wait_in_vain<T: Send + Sync + 'static>(one: &Request<T>, begun: &Count, over: &Count) {
+    for _ in 0..MANY / 2 {
+        let (one, over, begun) = (one.clone(), over.clone(), begun.clone());
+        drop(spawn(move || {
+            begun.up();
+            assert!(one.wait().is_err());
+            over.up();
+        }));
+    }
+}
+
 /// All wait for one request, which nobody else wants; the one that made them is cancelled.
 #[test]
 fn very_many_waiters_of_one_request_are_cancelled() {
@@ -61,14 +74,7 @@ fn very_many_waiters_of_one_request_are_cancelled() {
         let top = root(runtime).spawn(move || {
             let inner = closed.clone();
             let one = Request::builder().own_stack().build(move || inner.wait().copied());
-            for _ in 0..MANY / 2 {
-                let (one, over, begun) = (one.clone(), over.clone(), begun.clone());
-                drop(spawn(move || {
-                    begun.up();
-                    assert!(one.wait().is_err());
-                    over.up();
-                }));
-            }
+            wait_in_vain(&one, &begun, &over);
             begun.wait_for(MANY / 2);
             let told = one.any();
             drop(one);
@@ -92,14 +98,7 @@ fn very_many_waiters_of_a_spared_request_are_cancelled() {
         let (over, begun, target) = (ended.clone(), waiting.clone(), one.clone());
         let closed = gate.request();
         let top = root(runtime).spawn(move || {
-            for _ in 0..MANY / 2 {
-                let (one, over, begun) = (target.clone(), over.clone(), begun.clone());
-                drop(spawn(move || {
-                    begun.up();
-                    assert!(one.wait().is_err());
-                    over.up();
-                }));
-            }
+            wait_in_vain(&target, &begun, &over);
             closed.wait().copied()
         });
         waiting.wait_for(MANY / 2);
@@ -198,9 +197,13 @@ fn very_many_generations_that_are_over_are_gone_through() {
 }
 
 /// As above, of generations that were run one after the other by somebody else: a thread, which has no loop and goes, so that
-/// nobody there goes on from them, or a request. All are kept. Each asks before it starts whether an ancestor was cancelled:
-/// were it to ask its way past all of them, this would take half an hour.
-fn goes_through_generations(runtime: &Runtime, run: impl FnOnce(Generations) -> Vec<Request<()>>) {
+/// nobody there goes on from them, or a request. All are kept, for good or until the first is cancelled. Were each to ask its way past
+/// all before it whether an ancestor was cancelled, or what for, this would take half an hour.
+fn goes_through_generations(
+    runtime: &Runtime,
+    kept_for_good: bool,
+    run: impl FnOnce(Generations) -> Vec<Request<()>>,
+) {
     fn generation(
         rest: usize,
         gate: Request<()>,
@@ -223,9 +226,12 @@ fn goes_through_generations(runtime: &Runtime, run: impl FnOnce(Generations) -> 
         closed.wait().copied()
     });
     asleep(&first);
-    let kept = run(Generations(given));
+    let mut kept = run(Generations(given));
     let last = told.recv().unwrap();
     asleep(&first);
+    if !kept_for_good {
+        kept.clear();
+    }
     first.cancel();
     ends_cancelled(&first);
     assert!(matches!(last.watch(), Err(WaitError::TargetCancelled(_))), "{last:?}");
@@ -244,15 +250,25 @@ impl Generations {
 #[test]
 fn very_many_generations_that_a_thread_ran_are_gone_through() {
     on_each_of(&[1, 2], |runtime| {
-        goes_through_generations(runtime, |line| thread::spawn(move || line.run()).join().unwrap());
+        let run = |line: Generations| thread::spawn(move || line.run()).join().unwrap();
+        goes_through_generations(runtime, true, run);
+    });
+}
+
+fn goes_through_what_a_request_ran(kept_for_good: bool) {
+    on_each_of(&[1, 2], |runtime| {
+        goes_through_generations(runtime, kept_for_good, |line| runtime.run(move || line.run()));
     });
 }
 
 #[test]
 fn very_many_generations_that_a_request_ran_are_gone_through() {
-    on_each_of(&[1, 2], |runtime| {
-        goes_through_generations(runtime, |line| runtime.run(move || line.run()));
-    });
+    goes_through_what_a_request_ran(true);
+}
+
+#[test]
+fn very_many_generations_that_a_request_ran_and_nobody_keeps_are_gone_through() {
+    goes_through_what_a_request_ran(false);
 }
 
 /// One callable's destructor cancels the next, and so on: a long line, of which nothing may be put on the stack.

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::attention::NOTICE;
 use crate::cell;
+use crate::climb::Climb;
 use crate::driver;
 use crate::header::{ARM, DELIVERED, DETACHED, Header};
 use crate::home::{self, Home};
@@ -38,12 +39,12 @@ pub(super) struct Spread<'a> {
     pub(super) worker: Option<&'a Worker>,
     /// What those that are asked next are told, if not what their parent's cancel means for them.
     pub(super) reason: Option<CancelReason>,
-    /// What that is.
-    below: CancelReason,
+    /// What that is, if anybody was asked.
+    below: Option<CancelReason>,
     /// If it is to abort the jobs of this scope only.
     pub(super) of_scope: *const ScopeCore,
     /// Started here (or over): to be gone on from.
-    pub(super) work: Vec<NonNull<Header>>,
+    work: Vec<Next>,
     /// Claimed by us, with the runner's link: to be ended.
     pub(super) ended: Vec<NonNull<Header>>,
     /// Held by a link until this is over.
@@ -53,6 +54,11 @@ pub(super) struct Spread<'a> {
     /// Whether that loop runs.
     is_at_left: bool,
 }
+
+/// One to be gone on from, and what its parent's cancel means for it, where that is known. Those that are over pass the same on to their
+/// children: were each to ask its way up for it, a long line of them that nobody keeps, and where no shortcuts are left therefore
+/// ([`crate::climb`]), would be gone through once for each.
+type Next = (NonNull<Header>, Option<CancelReason>);
 
 impl<'a> Spread<'a> {
     pub(super) fn on(home: &'a Home) -> Spread<'a> {
@@ -70,7 +76,7 @@ impl<'a> Spread<'a> {
             owned: false,
             worker: None,
             reason: None,
-            below: CancelReason::Parent,
+            below: None,
             of_scope: ptr::null(),
             work: Vec::new(),
             ended: Vec::new(),
@@ -103,7 +109,7 @@ impl<'a> Spread<'a> {
                     kin::link(h);
                     #[cfg(not(mutant = "kin_without_a_look"))]
                     if is_orphaned_by_cancel(h) {
-                        self.below = reason_of_ancestor(h);
+                        self.below = Some(reason_of_ancestor(h));
                         self.visit(h);
                         self.work_off();
                     }
@@ -117,12 +123,16 @@ impl<'a> Spread<'a> {
     /// A request that started here is cancelled, or its parent is and it is over. Most have nobody to go on to, and cost no
     /// allocation.
     pub(super) fn from(&mut self, header: NonNull<Header>) {
-        let mut next = Some(header);
-        while let Some(header) = next {
+        self.go_down((header, None));
+    }
+
+    fn go_down(&mut self, first: Next) {
+        let mut next = Some(first);
+        while let Some((header, told)) = next {
             // SAFETY: the caller's count, or it stands in a list of ours, which it leaves only by us.
             let h = unsafe { header.as_ref() };
             if h.word().load().is_terminal() || h.came_late() || self.deliver(h) {
-                self.children(header);
+                self.children_of((header, told));
             }
             next = self.work.pop();
             self.look_ahead();
@@ -131,7 +141,7 @@ impl<'a> Spread<'a> {
 
     /// Fetches what is needed of those whose turn comes soon: their stacks were perhaps left long ago.
     fn look_ahead(&self) {
-        let ahead = |n: usize| self.work.len().checked_sub(n).map(|at| self.work[at]);
+        let ahead = |n: usize| self.work.len().checked_sub(n).map(|at| self.work[at].0);
         // SAFETY: as in `from`.
         let strand = |header: NonNull<Header>| unsafe { header.as_ref() }.strand.load(Ordering::Relaxed);
         if let Some(header) = ahead(HEADER_AHEAD) {
@@ -146,8 +156,8 @@ impl<'a> Spread<'a> {
     }
 
     pub(super) fn work_off(&mut self) {
-        if let Some(header) = self.work.pop() {
-            self.from(header);
+        if let Some(next) = self.work.pop() {
+            self.go_down(next);
         }
     }
 
@@ -203,18 +213,22 @@ impl<'a> Spread<'a> {
 
     /// Asks all children of a request that ran here.
     pub(super) fn children(&mut self, header: NonNull<Header>) {
+        self.children_of((header, None));
+    }
+
+    fn children_of(&mut self, (header, told): Next) {
         // SAFETY: as in `from`.
         let parent = unsafe { header.as_ref() };
         if parent.children.get() == 0 {
             return;
         }
-        self.look_below(parent);
+        self.look_below(parent, told);
         if self.worker.is_some() {
             self.private(parent);
         }
         if self.home.is_foreign() {
             // Others may put children in.
-            self.foreign_family(self.home, parent);
+            self.family(self.home, parent);
             return;
         }
         // SAFETY: N1: this home's owner.
@@ -344,15 +358,22 @@ impl<'a> Spread<'a> {
         self.came(child, came);
     }
 
-    /// The children of this one are asked next.
-    fn look_below(&mut self, parent: &Header) {
+    /// The children of this one are asked next. It was `told` that itself, by its own parent.
+    fn look_below(&mut self, parent: &Header, told: Option<CancelReason>) {
         if self.reason.is_none() {
-            self.below = reason_for_children(parent);
+            let passed_on = told.filter(|_| parent.identity().is_passed());
+            self.below = Some(passed_on.unwrap_or_else(|| reason_for_children(parent)));
         }
     }
 
+    /// What the one that is asked now hears for its parent's sake.
+    fn told(&self) -> Option<CancelReason> {
+        self.below.filter(|_| self.reason.is_none())
+    }
+
     pub(super) fn reason_told(&self) -> CancelReason {
-        let spread = if self.is_shut() { CancelReason::Shutdown } else { self.below };
+        let below = self.below.unwrap_or(CancelReason::Parent);
+        let spread = if self.is_shut() { CancelReason::Shutdown } else { below };
         self.reason.unwrap_or(spread)
     }
 
@@ -375,7 +396,7 @@ impl<'a> Spread<'a> {
         let header = NonNull::from(child);
         // SAFETY: M3.
         match unsafe { child.ran_on.load(Ordering::Relaxed).as_ref() } {
-            Some(home) if self.owned && ptr::eq(home, self.home) => self.work.push(header),
+            Some(home) if self.owned && ptr::eq(home, self.home) => self.work.push((header, self.told())),
             Some(home) => self.pass_on(home, header),
             None if child.word().load().is_unstarted() => {}
             #[cfg(not(mutant = "claimed_meanwhile_is_forgotten"))]
@@ -419,7 +440,9 @@ impl<'a> Spread<'a> {
             if let Some(home) = unsafe { h.ran_on.load(Ordering::Relaxed).as_ref() }
                 && home.is_unattended()
             {
-                self.foreign_family(home, h);
+                // Who runs one on a foreign thread has asked its way up, and left shortcuts.
+                self.look_below(h, None);
+                self.family(home, h);
             }
         }
         self.is_at_left = false;
@@ -447,15 +470,14 @@ impl<'a> Spread<'a> {
             }
         }
         for header in self.held {
-            // SAFETY: the link taken in `foreign_family`.
+            // SAFETY: the link taken in `family`.
             unsafe { home::release(header) };
         }
     }
 
     /// The children of one that ran in a foreign thread, or on a worker that has gone, and is over: nobody there looks after
     /// them any more.
-    pub(super) fn foreign_family(&mut self, home: &Home, parent: &Header) {
-        self.look_below(parent);
+    fn family(&mut self, home: &Home, parent: &Header) {
         let mut children = Vec::new();
         let lock = home.lock_families();
         // SAFETY: N1: the lock.
