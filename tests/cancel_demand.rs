@@ -386,6 +386,7 @@ fn a_shared_target_is_spared_while_another_live_request_waits_for_it() {
         });
         let shared = given.come().unwrap();
         asleep(&first);
+        asleep(&shared);
         let second = waiter(runtime, &shared);
         first.cancel();
         ends_cancelled(&first);

@@ -8,7 +8,8 @@
 //!    is refused, whom it lent its stack to is asked in turn, and from now on what it makes is born cancelled.
 //! 3. From there it *spreads*, as by `cancel`, to the request's children, by a loop. Those that started on this thread are
 //!    delivered in the same loop, others by a notice to theirs ([`crate::notice`]).
-//! 4. What a cancelled request waited for is asked when the waiter leaves: by the waiter itself ([`crate::wait`]).
+//! 4. What a cancelled request waited for is asked when the waiter leaves: by the waiter itself ([`crate::wait`]). So is what it has
+//!    submitted to wait for, and came to wait for no more.
 //!
 //! # Demand
 //!
@@ -449,6 +450,27 @@ pub(crate) unsafe fn leave(header: NonNull<Header>, node: &WaitNode, asks: bool)
             Err(())
         }
     }
+}
+
+/// The waiter on `strand` is cancelled, and has submitted for itself what it now will not wait for: asks for its cancellation.
+///
+/// # Safety
+///
+/// As [`cancel`].
+#[cold]
+pub(crate) unsafe fn cancel_for_waiter(strand: &Strand, header: NonNull<Header>) {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    let (side, reason) = (h.side_or_new(), reason_of_waiter(Some(strand), h));
+    let came = h.word().cancel_locked(|| {
+        if side.reason.get().is_none() {
+            // A cancel that is remembered has its own.
+            side.reason.set(Some(reason));
+        }
+        demand(h)
+    });
+    // SAFETY: by contract, and by the answer.
+    unsafe { carry_out(header, came) };
 }
 
 /// The mark of a started request goes to the thread it runs on.

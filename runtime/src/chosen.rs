@@ -2,7 +2,7 @@
 //!
 //! It is submitted when the select comes to look at it, counts as wanted while the select waits, and is never run on the select's
 //! stack. What was over first is told; a select that takes another arm leaves the request's list, and whoever has wanted it no more
-//! than that cancels nothing by leaving.
+//! than that cancels nothing by leaving. Only one that is cancelled itself asks what it has submitted, whether it came to wait or not.
 //!
 //! # From outside
 //!
@@ -27,7 +27,7 @@ use crate::parked;
 use crate::request::Request;
 use crate::strand::LEFT_PARKED;
 use crate::urgency;
-use crate::wait::{self, Asked, Missed, Near};
+use crate::wait::{Approach, Near};
 use crate::worker::is_unwinding;
 
 /// See the module head.
@@ -37,7 +37,7 @@ pub struct RequestArm<H, A> {
     told: fn(H) -> Result<A, WaitError>,
     node: MaybeUninit<WaitNode>,
     listed: bool,
-    asked: Asked,
+    approach: Approach,
     /// Why the wait is refused.
     refused: Option<WaitError>,
 }
@@ -46,7 +46,7 @@ impl<H: Copy, A> RequestArm<H, A> {
     /// For a handle, which has a count of the header.
     fn new(handle: H, header: NonNull<Header>, told: fn(H) -> Result<A, WaitError>) -> RequestArm<H, A> {
         let node = MaybeUninit::uninit();
-        RequestArm { handle, header, told, node, listed: false, asked: ptr::null(), refused: None }
+        RequestArm { handle, header, told, node, listed: false, approach: Approach::default(), refused: None }
     }
 }
 
@@ -76,7 +76,7 @@ unsafe impl<H: Copy, A> Arm for RequestArm<H, A> {
             return true;
         };
         // SAFETY: the handle's count, all the while.
-        match unsafe { wait::approach(strand, self.header, false, &mut self.asked) } {
+        match unsafe { self.approach.come_near(strand, self.header, false) } {
             Near::Over => true,
             Near::Refused(error) => {
                 self.refused = Some(error);
@@ -93,14 +93,9 @@ unsafe impl<H: Copy, A> Arm for RequestArm<H, A> {
         let Some(strand) = foreign::strand() else { return false };
         let node = self.node.write(WaitNode::one_of_several(context, ticket));
         // SAFETY: A1: the node stays until it has left.
-        match unsafe { wait::list(h, node, self.asked) } {
+        match unsafe { self.approach.list(h, node) } {
             Ok(_) => self.listed = true,
-            Err(missed) => {
-                if missed == Missed::Moved {
-                    self.asked = ptr::null();
-                }
-                return false;
-            }
+            Err(_) => return false,
         }
         // SAFETY: U2: the handle's count.
         unsafe { urgency::raise(strand.worker(), header, strand.urgency.load(Ordering::Relaxed)) };
@@ -164,6 +159,17 @@ impl<H: Copy, A> Output for RequestArm<H, A> {
         match self.refused.take() {
             Some(error) => Err(error),
             None => (self.told)(self.handle),
+        }
+    }
+}
+
+impl<H, A> Drop for RequestArm<H, A> {
+    fn drop(&mut self) {
+        if self.approach.submitted
+            && let Some(strand) = foreign::strand()
+        {
+            // SAFETY: the handle's count; it stands in no list any more.
+            unsafe { self.approach.give_up(strand, self.header) };
         }
     }
 }

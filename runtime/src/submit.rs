@@ -40,12 +40,12 @@ pub(crate) unsafe fn submit(header: NonNull<Header>, marks: u64) {
             return;
         }
         if goes_to_own_list(worker, h) {
-            submit_to(worker, h, marks);
+            _ = submit_to(worker, h, marks);
             return;
         }
     }
     // SAFETY: by contract.
-    unsafe { submit_slowly(header, marks) };
+    _ = unsafe { submit_slowly(header, marks) };
 }
 
 /// Whether the request, submitted on this worker, may stand in its private list.
@@ -58,22 +58,24 @@ fn goes_to_own_list(worker: &Worker, h: &Header) -> bool {
 
 /// Submits a request for whoever is about to wait for it. As [`submit`], but nothing is shown to the hungry for its sake: the
 /// waiter will suspend, and its worker then knows whether it has anything better to do than the target
-/// ([`pick`](Worker::pick)).
+/// ([`pick`](Worker::pick)). False: it was submitted before, or is cancelled.
 ///
 /// # Safety
 ///
 /// As [`submit`].
-pub(crate) unsafe fn submit_for_waiter(header: NonNull<Header>) {
+pub(crate) unsafe fn submit_for_waiter(header: NonNull<Header>) -> bool {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
     match own_worker(h) {
         Some(worker) if worker.post.attention.get() & (NOTICE | MARKS | DRIVEN | SHUT) == 0 => {
-            if h.word().submit(PRIVATE) {
+            let submitted = h.word().submit(PRIVATE);
+            if submitted {
                 list_privately(worker, h);
             }
+            submitted
         }
         // SAFETY: by contract.
-        _ => unsafe { submit(header, 0) },
+        _ => unsafe { submit_slowly(header, 0) },
     }
 }
 
@@ -95,14 +97,16 @@ unsafe fn submit_in_secret(worker: &Worker, h: &Header) -> bool {
 }
 
 #[inline]
-fn submit_to(worker: &Worker, h: &Header, marks: u64) {
+fn submit_to(worker: &Worker, h: &Header, marks: u64) -> bool {
     // SAFETY: its home is this worker's.
     if marks == SUBMITTED && h.bare.is_secret() && unsafe { submit_in_secret(worker, h) } {
-        return;
+        return true;
     }
-    if h.word().submit(marks | PRIVATE) {
+    let submitted = h.word().submit(marks | PRIVATE);
+    if submitted {
         enter_list(worker, h);
     }
+    submitted
 }
 
 #[inline(always)]
@@ -168,21 +172,23 @@ fn own_worker(h: &Header) -> Option<&'static Worker> {
 /// As [`submit`].
 #[cold]
 #[inline(never)]
-unsafe fn submit_slowly(header: NonNull<Header>, marks: u64) {
+unsafe fn submit_slowly(header: NonNull<Header>, marks: u64) -> bool {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
     if h.word().load().life() == NEW && cancel::is_orphaned_by_cancel(h) {
         // SAFETY: by contract.
         unsafe { cancel::cancel_orphan(header) };
-        return;
+        return false;
     }
     match own_worker(h) {
         Some(worker) => submit_to(worker, h, marks),
         None => {
-            if h.word().submit(marks) {
+            let submitted = h.word().submit(marks);
+            if submitted {
                 // SAFETY: by contract; the entry's link is ours.
                 unsafe { enter_roots(header) };
             }
+            submitted
         }
     }
 }

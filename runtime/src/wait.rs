@@ -1,7 +1,7 @@
 //! Waiting for a request, in three parts.
 //!
-//! [`prepare`] is the cold part: it runs the target right here if that may be done ([`lend`]), or sees to it that somebody will, and
-//! stands in the target's list. The switch is inlined into the public method that waits. Who was woken by the target's end
+//! [`prepare`] is the cold part: it runs the target right here if that may be done ([`lend`]), or sees to it that somebody will
+//! ([`approach`]), and stands in the target's list. The switch is inlined into the public method that waits. Who was woken by the target's end
 //! has nothing left to finish; who was woken otherwise (its time was up, it was cancelled) leaves the list first, and
 //! learns there whether the target was over after all.
 //!
@@ -10,7 +10,7 @@
 //! A cancelled request is refused, whatever its target is; then comes the target's outcome; then the time-out.
 
 use std::mem::MaybeUninit;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
 use forebear_context::context::edge::Ahead;
@@ -21,23 +21,21 @@ use forebear_context::shim::atomic::Ordering;
 use crate::cancel;
 use crate::cycle;
 use crate::deadlines::park_until;
-use crate::driver;
-use crate::ending::Stage;
 use crate::foreign;
 use crate::header::Header;
 use crate::no_suspend;
 use crate::parked;
-use crate::request_pool;
 use crate::shared::Shared;
 use crate::strand::{LEFT_PARKED, Strand};
-use crate::submit;
 use crate::urgency;
-use crate::word::{CANCELLED, COMPLETING, FAILED, HELD, NEW, PRIVATE, WAITERS};
+use crate::word::{CANCELLED, FAILED};
 use crate::worker::is_unwinding;
 
+mod approach;
 mod lend;
 
-use self::lend::{leave_shell, may_lend, run_own};
+pub(crate) use self::approach::{Approach, Missed, Near};
+use self::lend::run_own;
 pub(crate) use self::lend::{limits_do_not_matter, run_here};
 
 /// How to wait.
@@ -188,12 +186,16 @@ pub(crate) unsafe fn prepare<'a>(
         return Step::Refused(WaitError::ShutDown);
     };
     let lends = terms.deadline.is_none() && !terms.watches;
-    let mut asked: Asked = ptr::null();
+    let mut approach = Approach::default();
     loop {
         // SAFETY: by contract.
-        let (shared, outside) = match unsafe { approach(strand, header, lends, &mut asked) } {
+        let (shared, outside) = match unsafe { approach.come_near(strand, header, lends) } {
             Near::Over => return Step::Over,
-            Near::Refused(error) => return Step::Refused(error),
+            Near::Refused(error) => {
+                // SAFETY: by contract.
+                unsafe { approach.give_up(strand, header) };
+                return Step::Refused(error);
+            }
             Near::Waits(shared, outside) => (shared, outside),
         };
         if strand.context().no_suspend().get() != 0 {
@@ -213,14 +215,13 @@ pub(crate) unsafe fn prepare<'a>(
             true => WaitNode::watching(context, ticket),
         });
         // SAFETY: the node stays until the strand is woken.
-        let bits = match unsafe { list(h, node, asked) } {
+        let bits = match unsafe { approach.list(h, node) } {
             Ok(bits) => bits,
             Err(missed) => {
                 context.abandon(ticket);
                 if missed == Missed::Over {
                     return Step::Over;
                 }
-                asked = ptr::null();
                 continue;
             }
         };
@@ -247,128 +248,6 @@ pub(crate) unsafe fn prepare<'a>(
         }
         return Step::Park(strand, ticket, shared);
     }
-}
-
-/// The pool that has been asked for what it holds back; it is only compared.
-pub(crate) type Asked = *const request_pool::Board;
-
-/// How near a waiter has come to its target.
-pub(crate) enum Near<'a> {
-    /// The target is over.
-    Over,
-    /// The wait is refused.
-    Refused(WaitError),
-    /// It is to be waited for: the target's runtime, and whether the waiter is none of its workers.
-    Waits(&'a Shared, bool),
-}
-
-/// Comes as near to the target as can be without a wait: runs it right here, if the waiter lends its stack and that may be done, or
-/// sees to it that somebody will.
-///
-/// # Safety
-///
-/// As [`until_over`]; `strand` is the calling one.
-#[inline(always)]
-pub(crate) unsafe fn approach<'a>(
-    strand: &Strand,
-    header: NonNull<Header>,
-    lends: bool,
-    asked: &mut Asked,
-) -> Near<'a> {
-    // SAFETY: by contract.
-    let h: &'a Header = unsafe { header.as_ref() };
-    loop {
-        if cancel::refuses(strand) {
-            return Near::Refused(WaitError::Cancelled);
-        }
-        let bits = h.word().load();
-        if bits.is_terminal() || bits.life() == COMPLETING && h.life_here() != COMPLETING {
-            // Or this is one of its own callbacks.
-            return Near::Over;
-        }
-        if let Some(cycle) = cycle::of_itself(strand, h) {
-            return Near::Refused(WaitError::CircularWait(cycle));
-        }
-        if bits.life() == NEW && cancel::is_orphaned_by_cancel(h) {
-            // Its maker, or whose it has become, was cancelled before it was submitted: nobody runs it.
-            // SAFETY: the caller's count.
-            unsafe { cancel::cancel_orphan(header) };
-            continue;
-        }
-        // SAFETY: M3: what is not over has a home, and the caller's count keeps it.
-        let shared = unsafe { (*h.home.get()).shared() };
-        if bits.life() == NEW && cancel::refused(h) {
-            // SAFETY: the caller's count.
-            unsafe { cancel::refuse(header) };
-            continue;
-        }
-        let outside = strand.worker().is_none_or(|worker| !ptr::eq(worker.shared(), shared));
-        if outside {
-            shared.check_process();
-            if shared.ending.is(Stage::GivenUp) {
-                return Near::Refused(WaitError::ShutDown);
-            }
-        }
-        if strand.worker().is_none() {
-            // SAFETY: the caller's count.
-            unsafe { driver::meet(h) };
-        }
-        if bits.life() == HELD && asked.is_null() {
-            // A pool holds it back, and may let it run now.
-            // SAFETY: the caller's count.
-            *asked = unsafe { request_pool::want(strand, header) };
-            continue;
-        }
-        if lends && bits.is_unstarted() && bits.life() != HELD && may_lend(strand, h) {
-            let own = strand.worker().filter(|w| bits.has(PRIVATE) && ptr::eq(h.home.get(), w.home()));
-            if h.word().claim_by_waiter(own.is_some()).is_ok() {
-                match own {
-                    Some(worker) => worker.list.remove(h),
-                    None if bits.life() != NEW => leave_shell(h),
-                    None => {}
-                }
-                if bits.life() == NEW || bits.has(PRIVATE) {
-                    // SAFETY: the caller's count.
-                    unsafe { submit::tell_family(header) };
-                }
-                // SAFETY: just claimed as lent; the caller's count is held.
-                unsafe { run_here(strand, header) };
-            }
-            continue;
-        }
-        if bits.life() == NEW {
-            // SAFETY: the caller's count.
-            unsafe { submit::submit_for_waiter(header) };
-            continue;
-        }
-        return Near::Waits(shared, outside);
-    }
-}
-
-/// Why a node was not listed.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Missed {
-    /// The target is over.
-    Over,
-    /// The pool that was asked for the target has let go of it: the waiter comes near again, and asks anew.
-    Moved,
-}
-
-/// Puts a waiter's node into its target's list.
-///
-/// # Safety
-///
-/// W3: the node stays until it has left, or its wait is over; the caller has a count of the target.
-pub(crate) unsafe fn list(h: &Header, node: &WaitNode, asked: Asked) -> Result<crate::word::Bits, Missed> {
-    let locked = h.word().lock().map_err(|_| Missed::Over)?;
-    // SAFETY: W15: the lock is ours.
-    if locked.life() == NEW || locked.life() == HELD && unsafe { request_pool::holder(h) } != asked {
-        h.word().unlock(|bits| bits);
-        return Err(Missed::Moved);
-    }
-    // SAFETY: W3: the lock is ours; by contract.
-    unsafe { h.waiters.push(node) };
-    Ok(h.word().unlock(|bits| crate::word::Bits(bits.0 | WAITERS)))
 }
 
 /// What a terminal request answers to who waits for it.

@@ -21,6 +21,13 @@ impl Job {
         self.act(answer)
     }
 
+    /// A thread's cancel by a link that it gives up then.
+    pub fn cancel_and_go(&self) -> Cancel {
+        let answer = self.cancel();
+        self.release_link();
+        answer
+    }
+
     /// `abort` for a reason, by a holder of a handle or a link.
     pub fn abort(&self, reason: u32) -> Cancel {
         let turn = self.turn();

@@ -39,6 +39,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use forebear_context::context::WaitQueue;
+use forebear_context::shim::thread::{self, JoinHandle};
 use forebear_context::shim::{self, UnsafeCell};
 use forebear_runtime::model::word::{
     CANCELLED, FINISHED, Keeper, MARKED, SUBMITTED, Secret, UNTOLD, WAITERS, Word,
@@ -56,6 +57,12 @@ pub use self::waiter::{BLOCKING, SPINNING, Waiter};
 pub use self::waiting::{How, Left, told_left};
 #[allow(unused_imports, reason = "as above")]
 pub use forebear_loom_tests::{Answers, exhaust, explore};
+
+/// A thread that does `f` to what is shared.
+pub fn with<S: 'static, T: 'static>(shared: &Arc<S>, f: impl FnOnce(&S) -> T + 'static) -> JoinHandle<T> {
+    let shared = Arc::clone(shared);
+    thread::spawn(move || f(&shared))
+}
 
 // ---- the request ---------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use forebear_context::context::{Cause, Table};
 use forebear_runtime::model::word::{Bits, Cancel, Demand, FINISHED, HELD, NEW, PRIVATE, WAITERS};
 
-use super::{Job, Waiter};
+use super::{BLOCKING, Job, Waiter};
 
 impl Job {
     /// A waiter for this request.
@@ -49,6 +49,13 @@ impl Job {
             self.park(waiter);
             return How::Parked;
         }
+    }
+
+    /// A thread's wait by a handle that it lets go of then: it lends its stack if nobody has started the request.
+    pub fn wait_and_go(&self) -> How {
+        let how = self.wait(&self.waiter(&BLOCKING), true, None);
+        self.drop_handle();
+        how
     }
 
     /// Parks a waiter that stands in the list, until it is woken.

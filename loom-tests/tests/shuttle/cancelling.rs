@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use forebear_loom_tests::roam;
 use forebear_runtime::{AnyRequest, CancelReason, Cancellation, Outcome, Request, WaitError, spawn};
+use forebear_sync::select;
 
 use crate::support::{Ledger, draw, finish, pause, runtime, thread, until_cancelled};
 
@@ -64,6 +65,44 @@ fn a_cancel_reaches_three_generations_and_what_they_alone_wait_for() {
             other => panic!("{other:?}"),
         }
         drop((eldest, target));
+        finish(&runtime);
+        assert_eq!(ledger.alive(), 0);
+    });
+}
+
+/// A request that only its waiter has submitted cancels that waiter as soon as it runs: before the waiter stands in its list, or when it
+/// does. In both cases it is cancelled itself, by a waiter that waits for nothing else and by one that selects.
+#[test]
+fn what_a_waiter_has_submitted_is_cancelled_with_it_before_it_stands_in_line() {
+    roam(3, &["waits", "selects"], |answers| {
+        let (runtime, ledger) = (runtime(2), Ledger::default());
+        let its_waiter = Arc::new(Mutex::new(None::<AnyRequest>));
+        let target = runtime.enter(|| {
+            let (probe, its_waiter) = (ledger.probe(), its_waiter.clone());
+            Request::builder().own_stack().build(move || {
+                let waiter = its_waiter.lock().unwrap().take().expect("it is submitted after this is told");
+                assert_eq!(waiter.cancel(), Cancellation::Marked, "nobody waits for it");
+                until_cancelled();
+                drop(probe);
+            })
+        });
+        let (of, how) = (target.clone(), draw(2));
+        let waiter = runtime.enter(|| {
+            Request::new(move || {
+                let came = match how {
+                    0 => of.wait().copied(),
+                    _ => select! { came = &of => came.copied() },
+                };
+                assert!(matches!(came, Err(WaitError::Cancelled)));
+            })
+        });
+        answers.note(["waits", "selects"][how]);
+        *its_waiter.lock().unwrap() = Some(waiter.any());
+        waiter.submit();
+        // By those who want nothing.
+        assert!(matches!(waiter.watch(), Err(WaitError::TargetCancelled(CancelReason::Asked))));
+        assert!(matches!(target.watch(), Err(WaitError::TargetCancelled(CancelReason::Asked))));
+        drop((waiter, target));
         finish(&runtime);
         assert_eq!(ledger.alive(), 0);
     });

@@ -1,0 +1,187 @@
+//! How a waiter comes to stand in its target's list.
+//!
+//! It *comes near*: it runs the target right here, if it lends its stack and that may be done ([`super::lend`]), or sees to it that
+//! somebody will, by submitting what nobody has submitted, or by asking the pool that holds it back. Then it stands in the list, unless
+//! something has changed meanwhile; then it comes near once more.
+//!
+//! # Who submits what it then does not wait for
+//!
+//! A target that nobody has submitted may run as soon as its waiter has, which does not stand in its list yet. If the waiter is
+//! cancelled in between, it is refused without having waited; nobody would ever ask the target, which runs for it alone. So an
+//! [`Approach`] remembers that, and the refused one [gives it up](Approach::give_up), as it would have on leaving the list.
+
+use std::ptr::{self, NonNull};
+
+use forebear_context::context::WaitNode;
+use forebear_context::error::WaitError;
+
+use super::lend::{leave_shell, may_lend, run_here};
+use crate::cancel;
+use crate::cycle;
+use crate::driver;
+use crate::ending::Stage;
+use crate::header::Header;
+use crate::request_pool;
+use crate::shared::Shared;
+use crate::strand::Strand;
+use crate::submit;
+use crate::word::{COMPLETING, HELD, NEW, PRIVATE, WAITERS};
+use crate::worker::is_unwinding;
+
+/// How near a waiter has come to its target.
+pub(crate) enum Near<'a> {
+    /// The target is over.
+    Over,
+    /// The wait is refused.
+    Refused(WaitError),
+    /// It is to be waited for: the target's runtime, and whether the waiter is none of its workers.
+    Waits(&'a Shared, bool),
+}
+
+/// Why a node was not listed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Missed {
+    /// The target is over.
+    Over,
+    /// The pool that was asked for the target has let go of it: the waiter comes near again, and asks anew.
+    Moved,
+}
+
+/// What a waiter has done to get its target going, before it stands in its list.
+#[derive(Debug)]
+pub(crate) struct Approach {
+    /// The pool that has been asked for what it holds back; it is only compared.
+    asked: *const request_pool::Board,
+    /// The target was submitted by this, for this wait.
+    pub submitted: bool,
+}
+
+impl Default for Approach {
+    fn default() -> Approach {
+        Approach { asked: ptr::null(), submitted: false }
+    }
+}
+
+impl Approach {
+    /// Comes as near to the target as can be without a wait: runs it right here, if the waiter lends its stack and that may be done, or
+    /// sees to it that somebody will.
+    ///
+    /// # Safety
+    ///
+    /// As [`super::until_over`]; `strand` is the calling one.
+    #[inline(always)]
+    pub(crate) unsafe fn come_near<'a>(
+        &mut self,
+        strand: &Strand,
+        header: NonNull<Header>,
+        lends: bool,
+    ) -> Near<'a> {
+        // SAFETY: by contract.
+        let h: &'a Header = unsafe { header.as_ref() };
+        loop {
+            if cancel::refuses(strand) {
+                return Near::Refused(WaitError::Cancelled);
+            }
+            let bits = h.word().load();
+            if bits.is_terminal() || bits.life() == COMPLETING && h.life_here() != COMPLETING {
+                // Or this is one of its own callbacks.
+                return Near::Over;
+            }
+            if let Some(cycle) = cycle::of_itself(strand, h) {
+                return Near::Refused(WaitError::CircularWait(cycle));
+            }
+            if bits.life() == NEW && cancel::is_orphaned_by_cancel(h) {
+                // Its maker, or whose it has become, was cancelled before it was submitted: nobody runs it.
+                // SAFETY: the caller's count.
+                unsafe { cancel::cancel_orphan(header) };
+                continue;
+            }
+            // SAFETY: M3: what is not over has a home, and the caller's count keeps it.
+            let shared = unsafe { (*h.home.get()).shared() };
+            if bits.life() == NEW && cancel::refused(h) {
+                // SAFETY: the caller's count.
+                unsafe { cancel::refuse(header) };
+                continue;
+            }
+            let outside = strand.worker().is_none_or(|worker| !ptr::eq(worker.shared(), shared));
+            if outside {
+                shared.check_process();
+                if shared.ending.is(Stage::GivenUp) {
+                    return Near::Refused(WaitError::ShutDown);
+                }
+            }
+            if strand.worker().is_none() {
+                // SAFETY: the caller's count.
+                unsafe { driver::meet(h) };
+            }
+            if bits.life() == HELD && self.asked.is_null() {
+                // A pool holds it back, and may let it run now.
+                // SAFETY: the caller's count.
+                self.asked = unsafe { request_pool::want(strand, header) };
+                continue;
+            }
+            if lends && bits.is_unstarted() && bits.life() != HELD && may_lend(strand, h) {
+                let own = strand.worker().filter(|w| bits.has(PRIVATE) && ptr::eq(h.home.get(), w.home()));
+                if h.word().claim_by_waiter(own.is_some()).is_ok() {
+                    match own {
+                        Some(worker) => worker.list.remove(h),
+                        None if bits.life() != NEW => leave_shell(h),
+                        None => {}
+                    }
+                    if bits.life() == NEW || bits.has(PRIVATE) {
+                        // SAFETY: the caller's count.
+                        unsafe { submit::tell_family(header) };
+                    }
+                    // SAFETY: just claimed as lent; the caller's count is held.
+                    unsafe { run_here(strand, header) };
+                }
+                continue;
+            }
+            if bits.life() == NEW {
+                // SAFETY: the caller's count.
+                self.submitted |= unsafe { submit::submit_for_waiter(header) };
+                continue;
+            }
+            return Near::Waits(shared, outside);
+        }
+    }
+
+    /// Puts a waiter's node into its target's list.
+    ///
+    /// # Safety
+    ///
+    /// W3: the node stays until it has left, or its wait is over; the caller has a count of the target.
+    pub(crate) unsafe fn list(&mut self, h: &Header, node: &WaitNode) -> Result<crate::word::Bits, Missed> {
+        let locked = h.word().lock().map_err(|_| Missed::Over)?;
+        // SAFETY: W15: the lock is ours.
+        if locked.life() == NEW || locked.life() == HELD && unsafe { request_pool::holder(h) } != self.asked {
+            h.word().unlock(|bits| bits);
+            self.asked = ptr::null();
+            return Err(Missed::Moved);
+        }
+        // SAFETY: W3: the lock is ours; by contract.
+        unsafe { h.waiters.push(node) };
+        Ok(h.word().unlock(|bits| crate::word::Bits(bits.0 | WAITERS)))
+    }
+
+    /// The waiter does not stand in the target's list, and does not come to: if that is because it is cancelled, and the target runs
+    /// for its sake, that one is asked in turn.
+    ///
+    /// # Safety
+    ///
+    /// As [`super::until_over`]; `strand` is the calling one.
+    pub(crate) unsafe fn give_up(&mut self, strand: &Strand, header: NonNull<Header>) {
+        let submitted = std::mem::take(&mut self.submitted);
+        #[cfg(mutant = "submitted_and_forgotten")]
+        let submitted = false;
+        if submitted
+            && cancel::is_cancelled_here(strand)
+            && !is_unwinding(strand)
+            // SAFETY: by contract.
+            && cancel::asks(strand.request(), unsafe { header.as_ref() })
+        {
+            // SAFETY: by contract.
+            unsafe { cancel::cancel_for_waiter(strand, header) };
+        }
+    }
+}
