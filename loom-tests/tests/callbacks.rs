@@ -16,19 +16,10 @@
 
 mod cell;
 
-use std::sync::Arc;
-
 use forebear_context::context::Cause;
-use forebear_context::shim::thread::{self, JoinHandle};
 use forebear_runtime::model::word::{CLAIMED, Cancel, HANDLE, LINK, QUEUED, SUBMITTED};
 
-use self::cell::{Call, Job, Left, SPINNING, exhaust, explore};
-
-/// A thread that does `f` to the job.
-fn with<T: 'static>(job: &Arc<Job>, f: impl FnOnce(&Job) -> T + 'static) -> JoinHandle<T> {
-    let job = Arc::clone(job);
-    thread::spawn(move || f(&job))
-}
+use self::cell::{Call, Job, Left, SPINNING, exhaust, explore, with};
 
 fn subscribe(job: &Job) -> &'static str {
     let told = if job.subscribe(Call::Plain) { "called by the finisher" } else { "called on the spot" };
@@ -110,11 +101,7 @@ fn a_cancel_and_a_subscriber_come_while_it_ends() {
     explore(&["called by the finisher", "called on the spot", "marked", "too late"], |answers| {
         let job = Job::with_turns(CLAIMED | SUBMITTED | HANDLE | (2 * LINK));
         let finisher = with(&job, |job| job.execute(true));
-        let canceller = with(&job, |job| {
-            let answer = job.cancel();
-            job.release_link();
-            answer
-        });
+        let canceller = with(&job, Job::cancel_and_go);
         answers.note(subscribe(&job));
         answers.note(if canceller.join().unwrap() == Cancel::Marked { "marked" } else { "too late" });
         finisher.join().unwrap();
@@ -127,11 +114,7 @@ fn a_cancel_and_a_subscriber_come_while_it_ends() {
 fn a_subscriber_comes_while_it_is_cancelled_unstarted() {
     exhaust(&["called by the finisher", "called on the spot"], |answers| {
         let job = Job::new(QUEUED | SUBMITTED | HANDLE | (2 * LINK));
-        let canceller = with(&job, |job| {
-            let answer = job.cancel();
-            job.release_link();
-            answer
-        });
+        let canceller = with(&job, Job::cancel_and_go);
         answers.note(subscribe(&job));
         assert_eq!(canceller.join().unwrap(), Cancel::Ended);
         assert!(!job.run_entry(), "ended, and run");

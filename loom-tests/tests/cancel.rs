@@ -29,20 +29,13 @@
 mod cell;
 
 use std::cell::Cell;
-use std::sync::Arc;
 
-use forebear_context::shim::thread::{self, JoinHandle};
+use forebear_context::shim::thread;
 use forebear_runtime::model::word::{
     CLAIMED, Cancel, HANDLE, HELD, HandleDrop, LINK, NEW, QUEUED, SPAWNED, SUBMITTED,
 };
 
-use self::cell::{BLOCKING, FROM_PARENT, How, Job, Region, SPINNING, Took, exhaust, explore, told};
-
-/// A thread that does `f` to the job.
-fn with<T: 'static>(job: &Arc<Job>, f: impl FnOnce(&Job) -> T + 'static) -> JoinHandle<T> {
-    let job = Arc::clone(job);
-    thread::spawn(move || f(&job))
-}
+use self::cell::{BLOCKING, FROM_PARENT, How, Job, Region, SPINNING, Took, exhaust, explore, told, with};
 
 // ---- against the end -----------------------------------------------------------------------------------------------
 
@@ -92,16 +85,11 @@ fn a_queued_request_is_cancelled_while_a_worker_claims_it() {
 }
 
 /// A waiter that lends its stack stands in no list, and is demand all the same.
-#[test]
-fn a_queued_request_is_cancelled_while_a_waiter_claims_it() {
-    exhaust(&["ended", "vetoed", "too late"], |answers| {
+fn comes_while_a_waiter_claims(cancel: fn(&Job) -> Cancel) {
+    exhaust(&["ended", "vetoed", "too late"], move |answers| {
         let job = Job::new(QUEUED | SUBMITTED | HANDLE | (2 * LINK));
-        let waiter = with(&job, |job| {
-            let how = job.wait(&job.waiter(&BLOCKING), true, None);
-            job.drop_handle();
-            how
-        });
-        let answer = job.cancel();
+        let waiter = with(&job, Job::wait_and_go);
+        let answer = cancel(&job);
         answers.note(told(answer));
         job.release_link();
         let how = waiter.join().unwrap();
@@ -112,15 +100,16 @@ fn a_queued_request_is_cancelled_while_a_waiter_claims_it() {
 }
 
 #[test]
+fn a_queued_request_is_cancelled_while_a_waiter_claims_it() {
+    comes_while_a_waiter_claims(Job::cancel);
+}
+
+#[test]
 fn a_queued_request_is_cancelled_while_a_worker_and_a_waiter_want_it() {
     explore(&["ended", "marked", "vetoed", "too late", "over", "ran it", "parked"], |answers| {
         let job = Job::with_turns(QUEUED | SUBMITTED | HANDLE | (2 * LINK));
         let worker = with(&job, Job::run_entry);
-        let waiter = with(&job, |job| {
-            let how = job.wait(&job.waiter(&BLOCKING), true, None);
-            job.drop_handle();
-            how
-        });
+        let waiter = with(&job, Job::wait_and_go);
         answers.note(told(job.cancel()));
         job.release_link();
         answers.note(match waiter.join().unwrap() {
@@ -184,30 +173,35 @@ fn a_held_one_is_cancelled_while_it_is_admitted() {
 
 // ---- in the private list -------------------------------------------------------------------------------------------
 
-/// Its maker is cancelled, and so the worker that has it in its list cancels it there.
-fn cancel_listed(job: &Job) -> Cancel {
+/// The worker that has it in its list cancels it there, and works off the list.
+fn cancel_there(job: &Job, cancel: fn(&Job, &Cell<bool>) -> Cancel) -> Cancel {
     let listed = Cell::new(true);
-    let answer = job.cancel_listed(&listed);
+    let answer = cancel(job, &listed);
     if listed.get() {
         job.run_popped();
     }
     answer
 }
 
-#[test]
-fn a_private_one_is_cancelled_while_a_handle_elsewhere_waits() {
-    exhaust(&["ended", "vetoed", "too late"], |answers| {
+/// Its maker is cancelled.
+fn cancel_listed(job: &Job) -> Cancel {
+    cancel_there(job, Job::cancel_listed)
+}
+
+fn comes_while_a_handle_elsewhere_waits(cancel: fn(&Job, &Cell<bool>) -> Cancel) {
+    exhaust(&["ended", "vetoed", "too late"], move |answers| {
         let job = Job::new(SPAWNED);
-        let waiter = with(&job, |job| {
-            let how = job.wait(&job.waiter(&BLOCKING), true, None);
-            job.drop_handle();
-            how
-        });
-        let answer = cancel_listed(&job);
+        let waiter = with(&job, Job::wait_and_go);
+        let answer = cancel_there(&job, cancel);
         answers.note(told(answer));
         assert_eq!(waiter.join().unwrap() == How::Ran, answer != Cancel::Ended, "run or ended");
         job.check();
     });
+}
+
+#[test]
+fn a_private_one_is_cancelled_while_a_handle_elsewhere_waits() {
+    comes_while_a_handle_elsewhere_waits(Job::cancel_listed);
 }
 
 #[test]
@@ -229,11 +223,7 @@ fn a_private_one_is_cancelled_while_its_handle_elsewhere_goes() {
 fn a_private_one_is_cancelled_while_an_untyped_handle_cancels_it() {
     exhaust(&["ended here", "ended there"], |answers| {
         let job = Job::new(SPAWNED + LINK);
-        let other = with(&job, |job| {
-            let answer = job.cancel();
-            job.release_link();
-            answer
-        });
+        let other = with(&job, Job::cancel_and_go);
         let answer = cancel_listed(&job);
         let other = other.join().unwrap();
         assert_eq!(answer == Cancel::Ended, other != Cancel::Ended, "ended by one of the two");
@@ -267,11 +257,7 @@ fn told_take(took: Took) -> &'static str {
 fn a_fused_take_sees_an_untyped_handle_that_cancels() {
     exhaust(&["taken", "nothing to take", "ended", "vetoed", "too late"], |answers| {
         let job = Job::new(SPAWNED + LINK);
-        let canceller = with(&job, |job| {
-            let answer = job.cancel();
-            job.release_link();
-            answer
-        });
+        let canceller = with(&job, Job::cancel_and_go);
         answers.note(take(&job, || {}));
         answers.note(told(canceller.join().unwrap()));
         job.check();
@@ -286,11 +272,7 @@ fn a_fused_take_that_gives_itself_away_is_spared() {
         let mut canceller = None;
         answers.note(take(&job, || {
             job.word.add_link();
-            canceller = Some(with(&job, |job| {
-                let answer = job.cancel();
-                job.release_link();
-                answer
-            }));
+            canceller = Some(with(&job, Job::cancel_and_go));
         }));
         answers.note(told(canceller.unwrap().join().unwrap()));
         job.check();
@@ -303,11 +285,7 @@ fn a_published_one_is_taken_and_stolen_and_cancelled() {
     let answers = ["taken", "nothing to take", "stolen", "a shell", "ended", "marked", "vetoed", "too late"];
     explore(&answers, |answers| {
         let job = Job::with_turns(SPAWNED + LINK);
-        let canceller = with(&job, |job| {
-            let answer = job.cancel();
-            job.release_link();
-            answer
-        });
+        let canceller = with(&job, Job::cancel_and_go);
         job.touch();
         job.word.publish();
         let thief = with(&job, Job::run_entry);
@@ -320,24 +298,9 @@ fn a_published_one_is_taken_and_stolen_and_cancelled() {
 
 // ---- inherited from the parent -------------------------------------------------------------------------------------
 
-/// A waiter that lends its stack is demand for a child, too.
 #[test]
 fn a_child_is_cancelled_with_its_parent_while_a_waiter_claims_it() {
-    exhaust(&["ended", "vetoed", "too late"], |answers| {
-        let job = Job::new(QUEUED | SUBMITTED | HANDLE | (2 * LINK));
-        let waiter = with(&job, |job| {
-            let how = job.wait(&job.waiter(&BLOCKING), true, None);
-            job.drop_handle();
-            how
-        });
-        let answer = job.inherit();
-        answers.note(told(answer));
-        job.release_link();
-        let how = waiter.join().unwrap();
-        assert_eq!(how == How::Ran, answer != Cancel::Ended, "run or ended");
-        job.release_link();
-        job.check();
-    });
+    comes_while_a_waiter_claims(Job::inherit);
 }
 
 /// An abort and the parent's cancel at once: marked by one of them, and the reason is that one's.
@@ -365,22 +328,7 @@ fn a_mark_that_is_inherited_says_so() {
 
 #[test]
 fn a_private_child_is_cancelled_with_its_parent_while_a_handle_elsewhere_waits() {
-    exhaust(&["ended", "vetoed", "too late"], |answers| {
-        let job = Job::new(SPAWNED);
-        let waiter = with(&job, |job| {
-            let how = job.wait(&job.waiter(&BLOCKING), true, None);
-            job.drop_handle();
-            how
-        });
-        let listed = Cell::new(true);
-        let answer = job.inherit_listed(&listed);
-        if listed.get() {
-            job.run_popped();
-        }
-        answers.note(told(answer));
-        assert_eq!(waiter.join().unwrap() == How::Ran, answer != Cancel::Ended, "run or ended");
-        job.check();
-    });
+    comes_while_a_handle_elsewhere_waits(Job::inherit_listed);
 }
 
 // ---- aborts, reasons, shields --------------------------------------------------------------------------------------
@@ -484,11 +432,7 @@ fn an_abort_and_a_cancel_meet_a_shielded_region() {
             job.drop_handle();
             answer
         });
-        let canceller = with(&job, |job| {
-            let answer = job.cancel();
-            job.release_link();
-            answer
-        });
+        let canceller = with(&job, Job::cancel_and_go);
         job.execute_with(true, || {
             answers.note(told_region(job.shielded(|| {})));
         });

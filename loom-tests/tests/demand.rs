@@ -21,16 +21,10 @@ mod cell;
 use std::sync::Arc;
 
 use forebear_context::context::Cause;
-use forebear_context::shim::thread::{self, JoinHandle};
+use forebear_context::shim::thread;
 use forebear_runtime::model::word::{CLAIMED, Cancel, HANDLE, LENT, LINK, QUEUED, SUBMITTED};
 
-use self::cell::{BLOCKING, How, Job, Left, SPINNING, exhaust, explore, told, told_left};
-
-/// A thread that does `f` to the job.
-fn with<T: 'static>(job: &Arc<Job>, f: impl FnOnce(&Job) -> T + 'static) -> JoinHandle<T> {
-    let job = Arc::clone(job);
-    thread::spawn(move || f(&job))
-}
+use self::cell::{BLOCKING, How, Job, Left, SPINNING, exhaust, explore, told, told_left, with};
 
 // ---- demand that leaves --------------------------------------------------------------------------------------------
 
@@ -41,11 +35,7 @@ fn the_last_waiter_leaves_while_its_target_is_cancelled() {
         let job = Job::new(CLAIMED | SUBMITTED | HANDLE | (2 * LINK));
         let waiter = job.waiter(&SPINNING);
         assert!(job.stand(&waiter));
-        let canceller = with(&job, |job| {
-            let answer = job.cancel();
-            job.release_link();
-            answer
-        });
+        let canceller = with(&job, Job::cancel_and_go);
         answers.note(told_left(job.leave(&waiter, Cause::TimedOut)));
         answers.note(told(canceller.join().unwrap()));
         assert!(job.was_marked(), "a cancel that was vetoed, and forgotten");
@@ -62,11 +52,7 @@ fn the_last_waiter_leaves_while_its_target_is_cancelled_and_ends() {
         let job = Job::with_turns(CLAIMED | SUBMITTED | HANDLE | (2 * LINK));
         let waiter = job.waiter(&SPINNING);
         assert!(job.stand(&waiter));
-        let canceller = with(&job, |job| {
-            let answer = job.cancel();
-            job.release_link();
-            answer
-        });
+        let canceller = with(&job, Job::cancel_and_go);
         let finisher = with(&job, |job| job.execute(true));
         let left = job.leave(&waiter, Cause::TimedOut);
         job.drop_handle();
@@ -117,11 +103,7 @@ fn the_last_waiter_of_a_queued_one_leaves_while_it_is_claimed_and_cancelled() {
         let waiter = job.waiter(&SPINNING);
         assert!(job.stand(&waiter));
         let worker = with(&job, Job::run_entry);
-        let canceller = with(&job, |job| {
-            let answer = job.cancel();
-            job.release_link();
-            answer
-        });
+        let canceller = with(&job, Job::cancel_and_go);
         answers.note(told_left(job.leave(&waiter, Cause::TimedOut)));
         job.drop_handle();
         answers.note(told(canceller.join().unwrap()));
@@ -180,11 +162,7 @@ fn a_cancelled_waiter_leaves_while_its_target_is_cancelled() {
         let job = Job::new(CLAIMED | SUBMITTED | HANDLE | (2 * LINK));
         let waiter = job.waiter(&SPINNING);
         assert!(job.stand(&waiter));
-        let canceller = with(&job, |job| {
-            let answer = job.cancel();
-            job.release_link();
-            answer
-        });
+        let canceller = with(&job, Job::cancel_and_go);
         waiter.mark();
         answers.note(told_left(job.leave(&waiter, Cause::Cancelled)));
         answers.note(told(canceller.join().unwrap()));
@@ -203,11 +181,7 @@ fn a_shielded_waiter_leaves_while_its_target_is_cancelled() {
         let waiter = job.waiter(&SPINNING);
         assert!(job.stand(&waiter));
         waiter.mark_shielded();
-        let canceller = with(&job, |job| {
-            let answer = job.cancel();
-            job.release_link();
-            answer
-        });
+        let canceller = with(&job, Job::cancel_and_go);
         let left = job.leave(&waiter, Cause::TimedOut);
         answers.note(match (canceller.join().unwrap(), left) {
             (Cancel::Vetoed, Left::Unlinked(Cancel::Marked)) => "vetoed: left, marked it",
@@ -256,11 +230,7 @@ fn a_waiter_claims_while_a_cancel_looks_who_waits() {
         let idle = job.waiter(&SPINNING);
         assert!(job.stand(&idle));
         idle.mark();
-        let lender = with(&job, |job| {
-            let how = job.wait(&job.waiter(&BLOCKING), true, None);
-            job.drop_handle();
-            how
-        });
+        let lender = with(&job, Job::wait_and_go);
         let answer = job.cancel();
         answers.note(told(answer));
         job.release_link();
@@ -304,11 +274,7 @@ fn two_waiters_are_cancelled_and_their_target_with_them() {
 fn a_lender_is_cancelled_while_its_target_is() {
     exhaust(&["vetoed", "already marked", "too late"], |answers| {
         let job = Job::new(CLAIMED | SUBMITTED | LENT | HANDLE | LINK);
-        let canceller = with(&job, |job| {
-            let answer = job.cancel();
-            job.release_link();
-            answer
-        });
+        let canceller = with(&job, Job::cancel_and_go);
         // Until then the lender is demand, so nobody else has marked it.
         job.execute_with(false, || assert_eq!(job.lender_cancelled(true), Cancel::Marked));
         job.drop_handle();
@@ -322,11 +288,7 @@ fn a_lender_is_cancelled_while_its_target_is() {
 fn a_lender_goes_without_asking_while_its_target_is_cancelled() {
     exhaust(&["lender: marked", "lender: unasked", "marked", "vetoed", "too late"], |answers| {
         let job = Job::new(CLAIMED | SUBMITTED | LENT | HANDLE | LINK);
-        let canceller = with(&job, |job| {
-            let answer = job.cancel();
-            job.release_link();
-            answer
-        });
+        let canceller = with(&job, Job::cancel_and_go);
         job.execute_with(false, || {
             answers.note(match job.lender_cancelled(false) {
                 Cancel::Marked => "lender: marked",
@@ -392,11 +354,7 @@ fn a_lender_is_cancelled_while_the_other_waiter_leaves_and_somebody_cancels() {
             job.drop_handle();
             left
         });
-        let canceller = with(&job, |job| {
-            let answer = job.cancel();
-            job.release_link();
-            answer
-        });
+        let canceller = with(&job, Job::cancel_and_go);
         let mut lender = Cancel::Unasked;
         job.execute_with(false, || lender = job.lender_cancelled(true));
         job.drop_handle();

@@ -4,14 +4,13 @@
 mod cell;
 
 use std::cell::Cell;
-use std::sync::Arc;
 
-use forebear_context::shim::thread::{self, JoinHandle};
+use forebear_context::shim::thread;
 use forebear_runtime::model::word::{
     CANCELLED, CLAIMED, FINISHED, HANDLE, HandleDrop, LINK, NEW, SPAWNED, SPAWNED_DETACHED, SUBMITTED,
 };
 
-use self::cell::{BLOCKING, How, Job, Took, exhaust, explore};
+use self::cell::{BLOCKING, How, Job, Took, exhaust, explore, with};
 
 fn told(dropped: HandleDrop) -> &'static str {
     match dropped {
@@ -30,12 +29,6 @@ fn told_take(took: Took) -> &'static str {
         Took::Shared => "shared",
         Took::Cancelled => "cancelled",
     }
-}
-
-/// A thread that does `f` to the job.
-fn with<T: 'static>(job: &Arc<Job>, f: impl FnOnce(&Job) -> T + 'static) -> JoinHandle<T> {
-    let job = Arc::clone(job);
-    thread::spawn(move || f(&job))
 }
 
 // ---- the last handle -----------------------------------------------------------------------------------------------

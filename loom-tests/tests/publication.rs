@@ -10,19 +10,13 @@ use std::time::Duration;
 
 use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::atomic::AtomicPtr;
-use forebear_context::shim::thread::{self, JoinHandle};
+use forebear_context::shim::thread;
 use forebear_context::shim::{self, UnsafeCell};
 use forebear_pool::{Signals, Supply, Worker};
 use forebear_runtime::model::shelf::{Entry, Group, Pushed, Roots, Shelf};
 use forebear_runtime::model::word::{HandleDrop, SPAWNED};
 
-use self::cell::{BLOCKING, Job, Took, exhaust, explore};
-
-/// A thread that does `f` to what is shared.
-fn with<S: 'static, T: 'static>(shared: &Arc<S>, f: impl FnOnce(&S) -> T + 'static) -> JoinHandle<T> {
-    let shared = Arc::clone(shared);
-    thread::spawn(move || f(&shared))
-}
+use self::cell::{BLOCKING, Job, Took, exhaust, explore, with};
 
 // ---- the private bit -----------------------------------------------------------------------------------------------
 

@@ -22,10 +22,10 @@ mod cell;
 use std::cell::Cell;
 use std::sync::Arc;
 
-use forebear_context::shim::thread::{self, JoinHandle};
+use forebear_context::shim::thread;
 use forebear_runtime::model::word::{Cancel, HandleDrop, Keeper};
 
-use self::cell::{BLOCKING, How, Job, exhaust, explore};
+use self::cell::{BLOCKING, How, Job, exhaust, explore, with};
 
 const PATIENT: u32 = 100;
 
@@ -43,12 +43,6 @@ fn told_own(how: (How, bool)) -> &'static str {
         (How::Ran, false) => "keeper: ran it",
         (How::Over | How::Parked, _) => "keeper: did not run it",
     }
-}
-
-/// A thread that does `f` to the job.
-fn with<T: 'static>(job: &Arc<Job>, f: impl FnOnce(&Job) -> T + 'static) -> JoinHandle<T> {
-    let job = Arc::clone(job);
-    thread::spawn(move || f(&job))
 }
 
 fn waits(job: &Job) -> How {

@@ -23,20 +23,14 @@ use std::sync::{Arc, Mutex};
 
 use forebear_context::context::{Cause, ForeignContext, Reason};
 use forebear_context::shim::UnsafeCell;
-use forebear_context::shim::thread::{self, JoinHandle};
+use forebear_context::shim::thread;
 use forebear_runtime::model::attention::{Attention, NOTICE};
 use forebear_runtime::model::desk::Desk;
 use forebear_runtime::model::word::{
     CLAIMED, Cancel, Demand, FAILED, HANDLE, LINK, MARKED, NEW, SUBMITTED, Word,
 };
 
-use self::cell::{exhaust, explore};
-
-/// A thread that does `f` to what is shared.
-fn with<S: 'static, T: 'static>(shared: &Arc<S>, f: impl FnOnce(&S) -> T + 'static) -> JoinHandle<T> {
-    let shared = Arc::clone(shared);
-    thread::spawn(move || f(&shared))
-}
+use self::cell::{exhaust, explore, with};
 
 // ---- the desk ------------------------------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ use forebear_context::context::{Cause, ForeignContext};
 use forebear_context::shim::thread;
 use forebear_runtime::model::word::{CLAIMED, HANDLE, LINK, QUEUED, SPAWNED, SUBMITTED, WAITERS};
 
-use self::cell::{BLOCKING, How, Job, Left, SPINNING, exhaust, explore};
+use self::cell::{BLOCKING, How, Job, Left, SPINNING, exhaust, explore, with};
 
 fn told(how: How) -> &'static str {
     match how {
@@ -86,10 +86,7 @@ fn a_queue_and_two_waiters_run_it_once() {
             job.drop_handle();
             how
         };
-        let other = {
-            let job = Arc::clone(&job);
-            thread::spawn(move || wait(&job))
-        };
+        let other = with(&job, wait);
         answers.note(told(wait(&job)));
         let other = other.join().unwrap();
         answers.note(told(other));
@@ -105,10 +102,7 @@ fn a_queue_and_two_waiters_run_it_once() {
 fn a_waiter_that_comes_at_the_end_is_answered() {
     exhaust(&["over", "parked"], |answers| {
         let job = Job::new(CLAIMED | SUBMITTED | HANDLE | LINK);
-        let finisher = {
-            let job = Arc::clone(&job);
-            thread::spawn(move || job.execute(true))
-        };
+        let finisher = with(&job, |job| job.execute(true));
         answers.note(told(job.wait(&job.waiter(&BLOCKING), true, None)));
         job.read();
         job.drop_handle();
@@ -122,10 +116,7 @@ fn a_waiter_that_comes_at_the_end_is_answered() {
 fn a_waiter_sees_what_was_done_before_it_was_woken() {
     exhaust(&["over", "parked"], |answers| {
         let job = Job::new(CLAIMED | SUBMITTED | HANDLE | LINK);
-        let finisher = {
-            let job = Arc::clone(&job);
-            thread::spawn(move || job.execute(true))
-        };
+        let finisher = with(&job, |job| job.execute(true));
         answers.note(told(job.wait(&job.waiter(&SPINNING), true, None)));
         job.read();
         job.drop_handle();
@@ -138,20 +129,14 @@ fn a_waiter_sees_what_was_done_before_it_was_woken() {
 fn two_waiters_that_come_at_the_end_are_answered() {
     explore(&["both over", "one parked", "both parked"], |answers| {
         let job = Job::with_turns(CLAIMED | SUBMITTED | (2 * HANDLE) | LINK);
-        let finisher = {
-            let job = Arc::clone(&job);
-            thread::spawn(move || job.execute(true))
-        };
+        let finisher = with(&job, |job| job.execute(true));
         let wait = |job: &Job| {
             let how = job.wait(&job.waiter(&BLOCKING), true, None);
             job.read();
             job.drop_handle();
             how
         };
-        let other = {
-            let job = Arc::clone(&job);
-            thread::spawn(move || wait(&job))
-        };
+        let other = with(&job, wait);
         let how = wait(&job);
         answers.note(match (how, other.join().unwrap()) {
             (How::Over, How::Over) => "both over",
@@ -168,10 +153,7 @@ fn two_waiters_that_come_at_the_end_are_answered() {
 fn a_thread_that_is_woken_may_go() {
     exhaust(&["over", "parked"], |answers| {
         let job = Job::new(CLAIMED | SUBMITTED | HANDLE | LINK);
-        let finisher = {
-            let job = Arc::clone(&job);
-            thread::spawn(move || job.execute(true))
-        };
+        let finisher = with(&job, |job| job.execute(true));
         let waiter = job.waiter(&BLOCKING);
         answers.note(told(job.wait(&waiter, true, None)));
         waiter.end();
@@ -211,10 +193,7 @@ fn a_waiter_that_leaves_the_word_unchanged_is_woken() {
         let job = Job::new(CLAIMED | SUBMITTED | (2 * HANDLE) | LINK);
         let (first, second) = (job.waiter(&SPINNING), job.waiter(&SPINNING));
         assert!(job.stand(&first));
-        let other = {
-            let job = Arc::clone(&job);
-            thread::spawn(move || job.stand(&second).then_some(second))
-        };
+        let other = with(&job, move |job| job.stand(&second).then_some(second));
         job.execute(true);
         match other.join().unwrap() {
             Some(second) => {
@@ -235,10 +214,7 @@ fn a_waiter_that_leaves_the_word_unchanged_is_woken() {
 fn a_request_with_two_entries_is_run_once() {
     exhaust(&["over", "started", "first run", "second run"], |answers| {
         let job = Job::new(SPAWNED);
-        let first = {
-            let job = Arc::clone(&job);
-            thread::spawn(move || job.run_popped())
-        };
+        let first = with(&job, Job::run_popped);
         let waiter = job.waiter(&SPINNING);
         if job.stand(&waiter) {
             if !job.enter_again() {
@@ -274,10 +250,7 @@ fn told_left(left: Left) -> &'static str {
 fn a_leaver_and_the_finisher_part() {
     exhaust(&["unlinked", "released", "woken", "over"], |answers| {
         let job = Job::new(CLAIMED | SUBMITTED | HANDLE | LINK);
-        let finisher = {
-            let job = Arc::clone(&job);
-            thread::spawn(move || job.execute(true))
-        };
+        let finisher = with(&job, |job| job.execute(true));
         let waiter = job.waiter(&SPINNING);
         if job.stand(&waiter) {
             answers.note(told_left(job.leave(&waiter, Cause::TimedOut)));
@@ -297,10 +270,7 @@ fn a_leaver_does_not_take_a_stayer_with_it() {
         let job = Job::new(CLAIMED | SUBMITTED | (2 * HANDLE) | LINK);
         let (leaver, stayer) = (job.waiter(&SPINNING), job.waiter(&SPINNING));
         assert!(job.stand(&leaver) && job.stand(&stayer));
-        let finisher = {
-            let job = Arc::clone(&job);
-            thread::spawn(move || job.execute(true))
-        };
+        let finisher = with(&job, |job| job.execute(true));
         answers.note(told_left(job.leave(&leaver, Cause::TimedOut)));
         job.drop_handle();
         finisher.join().unwrap();
