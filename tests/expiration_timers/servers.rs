@@ -10,7 +10,7 @@ use forebear::timer::local::{
 };
 use forebear::timer::{Scope, Signal, TimerClient, TimerError, TimerEvent, TimerGuard, expires};
 
-use crate::worker::{LONG, Server, Told, Worker, leave, say, wait_for_word};
+use crate::worker::{Copies, LONG, Server, Told, Worker, leave, say, wait_for_word};
 
 pub(crate) fn play(role: &str) {
     match role {
@@ -239,4 +239,25 @@ fn more_timers_than_one_process_may_have_are_refused_and_those_it_has_go_on() {
     server.expect(&Told::Closed(me));
     client.release(&Scope::named("b")).unwrap();
     server.counts(7);
+}
+
+#[test]
+fn a_client_is_told_that_its_line_is_closed_though_a_child_of_the_servers_process_has_copies() {
+    let mut limits = Limits::default();
+    limits.timers_of_one = 1;
+    let mut server = Server::of(LocalTimerServer::bind().unwrap().reaper(LogOnly).limits(limits));
+    let client = LocalTimerClient::connect(server.handle.path()).unwrap();
+    let acquire = |name: &str| client.acquire(&Scope::named(name), Instant::now() + LONG);
+    acquire("a").unwrap();
+    server.counts(1);
+    let _copies = Copies::of_this_process();
+    acquire("b").unwrap();
+    server.expect(&Told::Closed(std::process::id()));
+    let error = acquire("b").unwrap_err();
+    assert!(matches!(error, TimerError::Other(_)), "{error:?}");
+    acquire("a").unwrap();
+    server.counts(2);
+    let _copies = Copies::of_this_process();
+    server.stop();
+    is_gone(acquire("a"));
 }

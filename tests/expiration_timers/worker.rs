@@ -207,6 +207,36 @@ impl Fork {
     }
 }
 
+/// A child that does nothing, and has copies of the descriptors of the process whose it is. It ends when this is dropped.
+pub(crate) struct Copies(libc::pid_t);
+
+impl Copies {
+    pub(crate) fn of_this_process() -> Copies {
+        // SAFETY: the child calls nothing but what may be called in a signal handler.
+        match unsafe { libc::fork() } {
+            -1 => panic!("no fork"),
+            0 => {
+                end_in_time();
+                loop {
+                    // SAFETY: asks nothing of its caller.
+                    unsafe { libc::pause() };
+                }
+            }
+            child => Copies(child),
+        }
+    }
+}
+
+impl Drop for Copies {
+    fn drop(&mut self) {
+        // SAFETY: nobody else waits for the child, so the number is its own.
+        unsafe {
+            libc::kill(self.0, libc::SIGKILL);
+            libc::waitpid(self.0, std::ptr::null_mut(), 0);
+        }
+    }
+}
+
 /// What a server has told.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Told {

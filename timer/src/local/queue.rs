@@ -35,7 +35,7 @@ use forebear_context::shim::time;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{SendFlags, send};
+use rustix::net::{SendFlags, Shutdown, send, shutdown};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
 };
@@ -109,6 +109,13 @@ struct Connection {
     proven: Option<u64>,
     /// Messages read in which look.
     read: (u64, usize),
+}
+
+impl Drop for Connection {
+    /// Not left to the end of the descriptor: while a child of ours has a copy the client would not be told, and speak to nobody.
+    fn drop(&mut self) {
+        _ = shutdown(&self.socket, Shutdown::Both);
+    }
 }
 
 struct Watched {
@@ -384,7 +391,7 @@ impl LocalQueue {
     /// The watched process it was of.
     fn forget_connection(&mut self, number: u64) -> Option<u64> {
         let connection = self.connections.remove(&number)?;
-        // Not left to the end of the descriptor: a child of ours may have inherited a copy.
+        // For the same reason as in its drop.
         _ = epoll::delete(&self.sources, &connection.socket);
         if let Some(count) = self.counts.get_mut(&connection.pid) {
             *count -= 1;

@@ -123,9 +123,10 @@ impl LocalQueue {
 
     fn take_in(&mut self, socket: OwnedFd, pid: i32, worker: LocalWorker) {
         let number = self.number();
-        if epoll::add(&self.sources, &socket, EventData::new_u64(number), EventFlags::IN).is_ok() {
+        let connection = Connection { socket, pid, worker, proven: None, read: (0, 0) };
+        let data = EventData::new_u64(number);
+        if epoll::add(&self.sources, &connection.socket, data, EventFlags::IN).is_ok() {
             *self.counts.entry(pid).or_default() += 1;
-            let connection = Connection { socket, pid, worker, proven: None, read: (0, 0) };
             self.connections.insert(number, connection);
         }
     }
