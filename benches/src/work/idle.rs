@@ -90,30 +90,3 @@ pub fn wakes(spawner: &dyn Spawn, n: u64, pause: u64) -> Run {
         figures: vec![(WAKER, median(&called) / 1e3), (P99, quantile(&slept, 0.99) / 1e3)],
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_another_thread_computes_and_sleeps_is_seen() {
-        let (tell, told) = mpsc::channel::<()>();
-        let (said, heard) = mpsc::channel();
-        let before = Used::by_others();
-        let other = std::thread::spawn(move || {
-            for () in told {
-                crate::work::spin(10_000_000);
-                said.send(()).expect("it is waited for");
-            }
-        });
-        for _ in 0..5 {
-            tell.send(()).expect("it listens");
-            heard.recv().expect("it answers");
-        }
-        let after = Used::by_others();
-        drop(tell);
-        other.join().expect("it ends");
-        assert!(after.cpu - before.cpu > Duration::from_millis(5), "{before:?}, {after:?}");
-        assert!(after.switches > before.switches, "{before:?}, {after:?}");
-    }
-}
