@@ -218,7 +218,7 @@ impl Kept {
                 continue;
             };
             match came {
-                Ok(sample) => tally.samples.push(sample.clone()),
+                Ok(sample) => tally.samples.push((place.round, sample.clone())),
                 Err(last) => tally.died.push(last.clone()),
             }
         }
@@ -257,8 +257,11 @@ mod tests {
         assert_eq!(kept.strays(), 3);
         let of = place("may", "0");
         let tallies = kept.tallies(of.claim, of.row, 1);
-        assert_eq!(tallies[0].1.samples[0].per_op, [3.5, 4.0]);
-        assert_eq!((tallies[1].1.samples[0].per_op[0], &*tallies[1].1.died[0]), (36.0, "signal 6: too bad"));
+        assert_eq!(tallies[0].1.samples[0].1.per_op, [3.5, 4.0]);
+        assert_eq!(
+            (tallies[1].1.samples[0].1.per_op[0], &*tallies[1].1.died[0]),
+            (36.0, "signal 6: too bad")
+        );
     }
 
     #[test]
@@ -272,7 +275,7 @@ mod tests {
         let again = Kept::open(path.clone()).expect("it can be read");
         fs::remove_file(path).expect("a file of our own");
         let of = place("tokio", "0");
-        assert_eq!(again.tallies(of.claim, of.row, 1)[3].1.samples, [sample]);
+        assert_eq!(again.tallies(of.claim, of.row, 1)[3].1.samples, [(0, sample)]);
         assert_eq!(again.facts()[1].1, "to day");
         assert_eq!(again.strays(), 3);
     }

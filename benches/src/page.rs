@@ -69,6 +69,7 @@ pub fn warning(noise: &[Noise]) -> String {
 pub fn page(kept: &Kept) -> Page {
     let cells = cells(kept);
     let (mut goals, mut verdicts, mut plots) = (String::new(), [0; 3], Vec::new());
+    let mut other_way = Vec::new();
     for cell in &cells {
         for goal in cell.row.goals {
             let (verdict, line) = report::judge(goal, &cell.tallies);
@@ -83,6 +84,17 @@ pub fn page(kept: &Kept) -> Page {
                 Verdict::Open => 2,
             }] += 1;
             let found = report::compare(goal, &cell.tallies);
+            if let Some(it) = found
+                && verdict != Verdict::Open
+                && (it.of_medians <= it.most) != (it.median <= it.most)
+            {
+                other_way.push(format!(
+                    "`{}`: {} ({})",
+                    cell.claim.name,
+                    cell.title(),
+                    report::digits(it.of_medians)
+                ));
+            }
             let found = found.map_or_else(
                 || "-".into(),
                 |it| format!("{} ({})", report::digits(it.median), report::digits(it.p10)),
@@ -126,6 +138,10 @@ pub fn page(kept: &Kept) -> Page {
     let [reached, short, open] = verdicts;
     let _ = write!(text, "\n## Goals: {reached} reached, {short} fall short, {open} open\n");
     put(&mut text, "goals.svg".into(), "Measured as a share of what is allowed", plot::goals(&cells));
+    if !other_way.is_empty() {
+        let list = other_way.join(", ");
+        let _ = write!(text, "\nThe quotient of the medians would say the contrary of {list}.\n");
+    }
     if !goals.is_empty() {
         text += "\n| claim | row | goal | median (p10) | |\n|---|---|---|--:|---|\n";
         text += &goals;

@@ -89,7 +89,7 @@ impl Scale {
 
 /// How many times forebear's time each rival takes, row by row; `None` where there is nobody to compare with.
 ///
-/// The bar is the ratio of the medians, the short line across it that of the p10, and a thick line shows how far a goal
+/// The bar is the median of the rounds' ratios, the short line across it the ratio of the p10, and a thick line shows how far a goal
 /// wants that rival's bar to reach.
 #[must_use]
 pub fn bars(claim: &Claim, cells: &[&Cell]) -> Option<String> {
@@ -98,11 +98,11 @@ pub fn bars(claim: &Claim, cells: &[&Cell]) -> Option<String> {
     if cells.is_empty() {
         return None;
     }
-    let time = |tally: &Tally| (tally.median(Measure::PerOp), tally.p10(Measure::PerOp));
     let ratios = |cell: &Cell, rival: &Tally| {
-        let ((own, own_p10), (other, other_p10)) =
-            (cell.own().map_or((f64::NAN, f64::NAN), time), time(rival));
-        (other / own, other_p10 / own_p10)
+        let ratios = |own: &Tally| {
+            (1.0 / own.times(rival, Measure::PerOp), rival.p10(Measure::PerOp) / own.p10(Measure::PerOp))
+        };
+        cell.own().map_or((f64::NAN, f64::NAN), ratios)
     };
     let wants = |goal: &Goal, name: &str| match goal.bound {
         Bound::Times(times, rival) if goal.measure == Measure::PerOp && rival == name => Some(1.0 / times),
@@ -128,7 +128,7 @@ pub fn bars(claim: &Claim, cells: &[&Cell]) -> Option<String> {
     let top = 56.0;
     let lines: usize = cells.iter().map(|cell| cell.rivals().count() + 1).sum();
     let bottom = top + lines as f64 * STEP + cells.len() as f64 * 10.0;
-    scale.draw(&mut svg, (top, bottom), "median / forebear's median (logarithmic)");
+    scale.draw(&mut svg, (top, bottom), "as many times forebear's time (logarithmic)");
     let mut y = top;
     for cell in cells {
         let own = cell.own().map_or(f64::NAN, |own| own.median(Measure::PerOp));
@@ -227,7 +227,7 @@ fn lines(cells: &[&&Cell]) -> Vec<Line> {
     let mut lines = Vec::new();
     for cell in cells {
         for (name, tally) in cell.measured() {
-            let names = tally.samples.last().map(|sample| &sample.figures[..]).unwrap_or_default();
+            let names = tally.samples.last().map(|(_, sample)| &sample.figures[..]).unwrap_or_default();
             let at = |figure: &&'static str| Some((point(figure)?, tally.median(Measure::Figure(figure))));
             let points: Vec<_> = names.iter().filter_map(|(figure, _)| at(figure)).collect();
             if points.len() > 1 {
@@ -312,7 +312,9 @@ mod tests {
     fn cell(claim: &'static Claim, figures: &[Measured<'_>]) -> Cell {
         let row = &claim.rows[0];
         let tally = |of: &Measured<'_>| Tally {
-            samples: vec![Sample { per_op: vec![of.1], figures: of.2.clone() }; report::ROUNDS],
+            samples: (0..report::ROUNDS)
+                .map(|round| (round, Sample { per_op: vec![of.1], figures: of.2.clone() }))
+                .collect(),
             died: Vec::new(),
         };
         let of = |name| figures.iter().find(|it| it.0 == name).map(tally).unwrap_or_default();

@@ -1,7 +1,8 @@
 //! Rounds put together: the table of a row, and the verdict on its goals.
 //!
-//! `median` is the median over the rounds of each process's median; it is what one gets in company, and what decides.
-//! `p10` is the lowest over the rounds of each process's tenth percentile: nearer to what a runtime does when the
+//! `median` is the median over the rounds of each process's median; it is what one gets in company. A ratio is the median of
+//! the rounds' own ratios, and decides: the two of a round were measured one right after the other, and a machine that has changed its
+//! pace from one round to the next has changed it for both. `p10` is the lowest over the rounds of each process's tenth percentile: nearer to what a runtime does when the
 //! machine is left alone, but a best-of, which sinks with more rounds.
 
 use std::fmt::Write as _;
@@ -15,37 +16,51 @@ pub const ROUNDS: usize = 7;
 /// What a runtime did in the rounds of one row.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
-    /// A sample for each process that came to its end.
-    pub samples: Vec<Sample>,
+    /// A sample for each process that came to its end, and of which round it was.
+    pub samples: Vec<(usize, Sample)>,
     /// What the others said last.
     pub died: Vec<String>,
 }
 
 impl Tally {
-    fn reduced(&self, measure: Measure, share: f64) -> Vec<f64> {
-        let of = |sample: &Sample| match measure {
+    /// The rounds, and what each process comes to.
+    fn reduced(&self, measure: Measure, share: f64) -> impl Iterator<Item = (usize, f64)> {
+        let of = move |sample: &Sample| match measure {
             Measure::PerOp if share == 0.5 => Some(median(&sample.per_op)),
             Measure::PerOp => Some(quantile(&sample.per_op, share)),
             Measure::Figure(name) => {
                 sample.figures.iter().find(|(it, _)| *it == name).map(|(_, value)| *value)
             }
         };
-        let mut all: Vec<f64> = self.samples.iter().filter_map(of).collect();
-        all.sort_by(f64::total_cmp);
-        all
+        self.samples.iter().filter_map(move |(round, sample)| Some((*round, of(sample)?)))
     }
 
     /// The median over the rounds; NaN without any.
     #[must_use]
     pub fn median(&self, measure: Measure) -> f64 {
-        median(&self.reduced(measure, 0.5))
+        median(&ascending(self.reduced(measure, 0.5).map(|it| it.1)))
     }
 
     /// The quiet figure; NaN without any round.
     #[must_use]
     pub fn p10(&self, measure: Measure) -> f64 {
-        quantile(&self.reduced(measure, 0.1), 0.0)
+        quantile(&ascending(self.reduced(measure, 0.1).map(|it| it.1)), 0.0)
     }
+
+    /// This as so many times another: the median of the ratios of the rounds that have both; NaN without any.
+    #[must_use]
+    pub fn times(&self, other: &Tally, measure: Measure) -> f64 {
+        let others: Vec<_> = other.reduced(measure, 0.5).collect();
+        let same = |round| others.iter().find(|(it, _)| *it == round).map(|(_, value)| *value);
+        let ratios = self.reduced(measure, 0.5).filter_map(|(round, value)| Some(value / same(round)?));
+        median(&ascending(ratios))
+    }
+}
+
+fn ascending(values: impl Iterator<Item = f64>) -> Vec<f64> {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    values
 }
 
 /// The runtimes of a row, in its order, with their tallies.
@@ -70,10 +85,12 @@ fn find<'a>(tallies: &'a Tallies, name: &str) -> Option<&'a Tally> {
 /// What a goal compares, as far as both sides were measured.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Compared {
-    /// forebear's median, as a ratio where the goal is one,
+    /// forebear's median, or that of its ratios where the goal is one,
     pub median: f64,
     /// its p10 in the same way,
     pub p10: f64,
+    /// the quotient of the medians, where the goal is a ratio, else the median,
+    pub of_medians: f64,
     /// and what it may be at most.
     pub most: f64,
 }
@@ -86,11 +103,12 @@ pub fn compare(goal: &Goal, tallies: &Tallies) -> Option<Compared> {
     let (median, p10) = (own.median(goal.measure), own.p10(goal.measure));
     match goal.bound {
         Bound::Completes => None,
-        Bound::AtMost(most) => Some(Compared { median, p10, most }),
+        Bound::AtMost(most) => Some(Compared { median, p10, of_medians: median, most }),
         Bound::Times(most, rival) => {
             let other = measured(rival)?;
-            let (median, p10) = (median / other.median(goal.measure), p10 / other.p10(goal.measure));
-            Some(Compared { median, p10, most })
+            let of_medians = median / other.median(goal.measure);
+            let (median, p10) = (own.times(other, goal.measure), p10 / other.p10(goal.measure));
+            Some(Compared { median, p10, of_medians, most })
         }
     }
 }
@@ -121,7 +139,7 @@ pub fn judge(goal: &Goal, tallies: &Tallies) -> (Verdict, String) {
     }
     let (reached, line) = match (goal.bound, compare(goal, tallies)) {
         (Bound::Completes, _) => (true, wanted),
-        (_, Some(Compared { median, p10, most })) => {
+        (_, Some(Compared { median, p10, most, .. })) => {
             (median <= most, format!("{wanted}: {} (p10 {})", digits(median), digits(p10)))
         }
         (Bound::Times(_, rival), None) => {
@@ -156,7 +174,7 @@ fn curve(tallies: &Tallies) -> String {
     const WIDTH: f64 = 40.0;
     let sample = find(tallies, "forebear").and_then(|own| Some((own, own.samples.last()?)));
     let Some((own, sample)) = sample else { return String::new() };
-    let names = sample.figures.iter().map(|figure| figure.0).filter(|name| name.starts_with("at "));
+    let names = sample.1.figures.iter().map(|figure| figure.0).filter(|name| name.starts_with("at "));
     let points: Vec<_> = names.map(|name| (name, own.median(Measure::Figure(name)))).collect();
     let most = points.iter().map(|point| point.1).fold(0.0, f64::max);
     let line = |(name, value): &(&str, f64)| {
@@ -174,23 +192,23 @@ pub fn table(claim: &Claim, row: &Row, workers: usize, tallies: &Tallies) -> (St
     let mut text =
         format!("### {}: {}, {workers} worker{s} ({unit} a {})\n\n", claim.name, row.name, claim.op);
     text += "| runtime | rounds | median | p10 | forebear / it | p10 / p10 | also |\n|---|--:|--:|--:|--:|--:|---|\n";
-    let own = find(tallies, "forebear").map(|own| (own.median(Measure::PerOp), own.p10(Measure::PerOp)));
-    let (own, own_p10) = own.unwrap_or((f64::NAN, f64::NAN));
+    let own = find(tallies, "forebear");
     for (name, tally) in tallies {
         if tally.samples.is_empty() && tally.died.is_empty() {
             continue;
         }
         let (middle, quiet) = (tally.median(Measure::PerOp), tally.p10(Measure::PerOp));
         let mut also = Vec::new();
-        let figures = tally.samples.last().map(|sample| &sample.figures[..]).unwrap_or_default();
+        let figures = tally.samples.last().map(|(_, sample)| &sample.figures[..]).unwrap_or_default();
         for (figure, _) in figures.iter().filter(|figure| !figure.0.starts_with("at ")) {
             also.push(format!("{figure} {}", digits(tally.median(Measure::Figure(figure)))));
         }
         if let Some(last) = tally.died.last() {
             also.push(format!("died in {} rounds: {last}", tally.died.len()));
         }
-        let (ratio, quiet_ratio) =
-            if *name == "forebear" { (f64::NAN, f64::NAN) } else { (own / middle, own_p10 / quiet) };
+        let (ratio, quiet_ratio) = own.filter(|_| *name != "forebear").map_or((f64::NAN, f64::NAN), |own| {
+            (own.times(tally, Measure::PerOp), own.p10(Measure::PerOp) / quiet)
+        });
         // A String takes all that is written to it.
         let _ = writeln!(
             text,
@@ -220,7 +238,7 @@ mod tests {
     fn tallies(own: f64, rounds: usize) -> Tallies {
         let tally = |per_op| {
             let sample = Sample { per_op: vec![per_op], figures: Vec::new() };
-            Tally { samples: vec![sample; rounds], died: Vec::new() }
+            Tally { samples: (0..rounds).map(|round| (round, sample.clone())).collect(), died: Vec::new() }
         };
         vec![("forebear", tally(own)), ("may", tally(10.0))]
     }
@@ -234,10 +252,26 @@ mod tests {
     }
 
     #[test]
+    fn a_ratio_is_of_those_that_were_measured_together() {
+        // The machine's pace changes after the second round, and forebear's last rounds were not held.
+        let tally = |per_op: &[f64]| {
+            let sample = |per_op: &f64| Sample { per_op: vec![*per_op], figures: Vec::new() };
+            Tally { samples: per_op.iter().map(sample).enumerate().collect(), died: Vec::new() }
+        };
+        let (own, other) =
+            (tally(&[5.0, 5.0, 45.0, 50.0, 50.0]), tally(&[10.0, 10.0, 100.0, 100.0, 100.0, 9.0, 9.0]));
+        assert_eq!(own.times(&other, Measure::PerOp), 0.5);
+        assert!(own.times(&tally(&[]), Measure::PerOp).is_nan());
+        let goal = Goal::times(0.6, "may");
+        let found = compare(&goal, &vec![("forebear", own), ("may", other)]).unwrap();
+        assert_eq!((found.median, found.p10, found.of_medians), (0.5, 5.0 / 9.0, 4.5));
+    }
+
+    #[test]
     fn a_curve_is_drawn_to_scale() {
         let mut tallies = tallies(1.0, 1);
         assert_eq!(curve(&tallies), "");
-        tallies[0].1.samples[0].figures = vec![("at 1", 5.0), ("at 10", 20.0), ("bytes", 3.0)];
+        tallies[0].1.samples[0].1.figures = vec![("at 1", 5.0), ("at 10", 20.0), ("bytes", 3.0)];
         let drawn = curve(&tallies);
         let bars: Vec<_> = drawn.lines().map(|line| line.matches('#').count()).filter(|n| *n > 0).collect();
         assert_eq!(bars, [10, 40], "{drawn}");
