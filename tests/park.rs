@@ -8,9 +8,23 @@ mod support;
 use std::hint::{black_box, spin_loop};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::thread;
 
 use forebear::{Request, Runtime};
 use support::Watchdog;
+
+/// On one processor the other side has to have it for that.
+fn spin_until(flag: &AtomicBool) {
+    for _ in 0..200 {
+        if flag.load(SeqCst) {
+            return;
+        }
+        spin_loop();
+    }
+    while !flag.load(SeqCst) {
+        thread::yield_now();
+    }
+}
 
 #[test]
 fn a_waiter_that_is_woken_before_it_parks_is_woken_once() {
@@ -27,15 +41,11 @@ fn a_waiter_that_is_woken_before_it_parks_is_woken_once() {
             let f = flags.clone();
             let target = Request::builder().detached().own_stack().spawn(move || {
                 f.0.store(true, SeqCst);
-                while !f.1.load(SeqCst) {
-                    spin_loop();
-                }
+                spin_until(&f.1);
                 (0..theirs).for_each(|_| _ = black_box(0));
                 n
             });
-            while !flags.0.load(SeqCst) {
-                spin_loop();
-            }
+            spin_until(&flags.0);
             flags.1.store(true, SeqCst);
             (0..mine).for_each(|_| _ = black_box(0));
             assert_eq!(*target.wait().unwrap(), n);
