@@ -126,6 +126,7 @@ fn random() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::net::{Shutdown, shutdown};
 
     #[test]
     fn a_directory_of_its_own_is_for_its_user_alone_and_goes_with_the_socket() {
@@ -144,7 +145,9 @@ mod tests {
         let (first, listens) = Place::given(&path).unwrap();
         let taken = Place::given(&path).unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
-        // It was killed: nobody listens, and the file is still there.
+        // It was killed: nobody listens, and the file is still there. (The end of the descriptor alone would not do: another test may be starting
+        // a process just now, which has a copy.)
+        shutdown(&listens, Shutdown::Both).unwrap();
         drop(listens);
         let (second, _listens) = Place::given(&path).unwrap();
         // The late end of the first does not take the second's away.

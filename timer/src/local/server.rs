@@ -59,7 +59,8 @@ impl LocalTimerServer {
     ///
     /// # Errors
     ///
-    /// As for [`bind`](Self::bind); a server is there already (`AddrInUse`); the path is longer than an address can be (some 100 bytes).
+    /// As for [`bind`](Self::bind); a server is there already, or was killed and left a forked child that has its socket still (`AddrInUse`);
+    /// the path is longer than an address can be (some 100 bytes).
     pub fn bind_at(path: impl AsRef<Path>) -> Result<LocalTimerServer, TimerError> {
         Ok(LocalTimerServer::at(Place::given(path.as_ref())?))
     }
