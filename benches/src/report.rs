@@ -1,9 +1,9 @@
 //! Rounds put together: the table of a row, and the verdict on its goals.
 //!
 //! `median` is the median over the rounds of each process's median; it is what one gets in company. A ratio is the median of
-//! the rounds' own ratios, and decides: the two of a round were measured one right after the other, and a machine that has changed its
-//! pace from one round to the next has changed it for both. `p10` is the lowest over the rounds of each process's tenth percentile: nearer to what a runtime does when the
-//! machine is left alone, but a best-of, which sinks with more rounds.
+//! the rounds' own ratios, and decides: the two of a round were measured one right after the other, and a machine that has
+//! changed its pace from one round to the next has changed it for both. `p10` is the lowest over the rounds of each process's
+//! tenth percentile: nearer to what a runtime does when the machine is left alone, but a best-of, which sinks with more rounds.
 
 use std::fmt::Write as _;
 

@@ -210,12 +210,18 @@ fn a_deadline_long_past_is_an_acquire_and_no_release() {
     assert_eq!(server.handle.stats().expired, 1);
 }
 
+/// A server that takes so many timers of a process, and a client of it.
+fn limited(timers: usize) -> (Server, LocalTimerClient) {
+    let mut limits = Limits::default();
+    limits.timers_of_one = timers;
+    let server = Server::of(LocalTimerServer::bind().unwrap().reaper(LogOnly).limits(limits));
+    let client = LocalTimerClient::connect(server.handle.path()).unwrap();
+    (server, client)
+}
+
 #[test]
 fn more_timers_than_one_process_may_have_are_refused_and_those_it_has_go_on() {
-    let mut limits = Limits::default();
-    limits.timers_of_one = 3;
-    let mut server = Server::of(LocalTimerServer::bind().unwrap().reaper(LogOnly).limits(limits));
-    let client = LocalTimerClient::connect(server.handle.path()).unwrap();
+    let (mut server, client) = limited(3);
     let acquire = |name: &str| client.acquire(&Scope::named(name), Instant::now() + LONG);
     for name in ["a", "b", "c", "a"] {
         acquire(name).unwrap();
@@ -243,10 +249,7 @@ fn more_timers_than_one_process_may_have_are_refused_and_those_it_has_go_on() {
 
 #[test]
 fn a_client_is_told_that_its_line_is_closed_though_a_child_of_the_servers_process_has_copies() {
-    let mut limits = Limits::default();
-    limits.timers_of_one = 1;
-    let mut server = Server::of(LocalTimerServer::bind().unwrap().reaper(LogOnly).limits(limits));
-    let client = LocalTimerClient::connect(server.handle.path()).unwrap();
+    let (mut server, client) = limited(1);
     let acquire = |name: &str| client.acquire(&Scope::named(name), Instant::now() + LONG);
     acquire("a").unwrap();
     server.counts(1);
