@@ -130,7 +130,7 @@ fn when_stacks_run_out_the_waits_that_need_one_fail_and_the_runtime_goes_on() {
                     let told = failure(Err::<(), _>(error));
                     match told.downcast_ref::<StackError>() {
                         Some(StackError::Exhausted { live, limit, remedy, .. }) => {
-                            assert!(*live >= *limit && *limit == 10 && !remedy.is_empty());
+                            assert!((*live, *limit) == (10, 10) && !remedy.is_empty());
                         }
                         other => panic!("{other:?} in {told:?}"),
                     }

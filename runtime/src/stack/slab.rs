@@ -170,11 +170,14 @@ impl Slab {
     ///
     /// [`StackError::Exhausted`] when the limit is reached or the system gives no more memory or mappings.
     pub(crate) fn take(&self, class: Class) -> Result<Slot, StackError> {
-        let live = self.live.fetch_add(1, Relaxed);
-        let taken = if live >= self.limit { Err(None) } else { self.cut(class).map_err(Some) };
-        taken.map_err(|why| {
+        // Who is refused is never counted, not even for a moment: others would be told of more than there may be, and one that
+        // comes when a slot has just been given back would be refused beside it.
+        let room = |live: usize| (live < self.limit).then_some(live + 1);
+        let refused = |live, why: Option<&io::Error>| StackError::exhausted(live, self.limit, self.hint(why));
+        let live = self.live.fetch_update(Relaxed, Relaxed, room).map_err(|live| refused(live, None))?;
+        self.cut(class).map_err(|why| {
             self.live.fetch_sub(1, Relaxed);
-            StackError::exhausted(live, self.limit, self.hint(why.as_ref()))
+            refused(live, Some(&why))
         })
     }
 
@@ -426,123 +429,4 @@ fn probe() -> Guarding {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::class_for;
-    use super::*;
-
-    #[test]
-    fn slots_are_writable_from_limit_to_top_and_found_again() {
-        let slab = Slab::new(100);
-        let slot = slab.take(0).unwrap();
-        for at in [slot.limit(), slot.top() - 8] {
-            // SAFETY: S2.
-            unsafe { (at as *mut u64).write(7) };
-        }
-        let limit = slot.limit();
-        slab.give_back([slot]);
-        assert_eq!(slab.live(), 0);
-        assert_eq!(slab.take(0).unwrap().limit(), limit);
-    }
-
-    #[test]
-    fn what_was_trimmed_is_empty_and_guarded_and_can_be_used_again() {
-        let slab = Slab::new(1000);
-        let slots: Vec<_> = (0..TRIM_ABOVE).map(|_| slab.take(0).unwrap()).collect();
-        for slot in &slots {
-            // SAFETY: S2.
-            unsafe { ((slot.top() - 8) as *mut u64).write(7) };
-        }
-        slab.give_back(slots);
-        while slab.is_to_be_trimmed() {
-            assert!(slab.trim_some(usize::MAX));
-        }
-        for _ in 0..TRIM_ABOVE {
-            let slot = slab.take(0).unwrap();
-            // SAFETY: S2.
-            assert_eq!(unsafe { ((slot.top() - 8) as *const u64).read() }, 0);
-        }
-        assert_eq!(slab.live(), TRIM_ABOVE);
-    }
-
-    #[test]
-    fn a_crowd_is_trimmed_piece_by_piece_and_what_has_just_been_used_is_handed_out_first() {
-        const CROWD: usize = 3 * PIECE + TRIM_ABOVE / 2;
-        let slab = Slab::new(2 * CROWD);
-        let slots: Vec<_> = (0..CROWD).map(|_| slab.take(0).unwrap()).collect();
-        let write = |slot: &Slot| {
-            // SAFETY: S2.
-            unsafe { ((slot.top() - 8) as *mut u64).write(7) };
-        };
-        // SAFETY: S2.
-        let read = |slot: &Slot| unsafe { ((slot.top() - 8) as *const u64).read() };
-        slots.iter().for_each(write);
-        slab.give_back(slots);
-        for _ in 0..3 {
-            assert!(slab.is_to_be_trimmed(), "it does not take all at once");
-            assert!(slab.trim_some(usize::MAX));
-        }
-        assert!(!slab.is_to_be_trimmed(), "too few are left to be worth it");
-        let again: Vec<_> = (0..CROWD).map(|_| slab.take(0).unwrap()).collect();
-        let (used, empty) = again.split_at(TRIM_ABOVE / 2);
-        assert!(used.iter().all(|slot| read(slot) == 7));
-        assert!(empty.iter().all(|slot| read(slot) == 0));
-        again.iter().for_each(write);
-        slab.give_back(again);
-        slab.trim_all();
-        assert!((0..CROWD).all(|_| read(&slab.take(0).unwrap()) == 0));
-    }
-
-    #[test]
-    fn a_piece_ends_after_so_many_calls_and_what_is_left_is_warm() {
-        let slab = Slab::new(1000);
-        let slots: Vec<_> = (0..2 * TRIM_ABOVE).map(|_| slab.take(0).unwrap()).collect();
-        for slot in &slots {
-            // SAFETY: S2.
-            unsafe { ((slot.top() - 8) as *mut u64).write(7) };
-        }
-        // None has a neighbour.
-        let (even, odd): (Vec<_>, Vec<_>) =
-            slots.into_iter().partition(|slot| (slot.low / SLOTS[0]).is_multiple_of(2));
-        slab.give_back(even);
-        assert!(slab.is_to_be_trimmed());
-        assert!(slab.trim_some(10));
-        assert!(!slab.is_to_be_trimmed(), "ten are bare");
-        let again: Vec<_> = (0..TRIM_ABOVE).map(|_| slab.take(0).unwrap()).collect();
-        // SAFETY: S2.
-        let warm = |slot: &&Slot| unsafe { ((slot.top() - 8) as *const u64).read() } == 7;
-        assert_eq!(again.iter().filter(warm).count(), TRIM_ABOVE - 10);
-        assert!(again[..TRIM_ABOVE - 10].iter().all(|slot| warm(&slot)), "they are handed out first");
-        slab.give_back(again.into_iter().chain(odd));
-        slab.trim_all();
-        assert!(!slab.trim_some(1), "all are bare, and none is trimmed twice");
-        assert_eq!(slab.live(), 0);
-        assert!(slab.take(0).is_ok());
-    }
-
-    #[test]
-    fn tops_of_neighbours_differ_in_colour() {
-        let slab = Slab::new(100);
-        let tops: std::collections::BTreeSet<_> =
-            (0..super::super::COLOURS).map(|_| slab.take(1).unwrap().top() % (4 << 10)).collect();
-        assert_eq!(tops.len(), super::super::COLOURS);
-    }
-
-    #[test]
-    fn the_limit_is_a_typed_error_that_names_the_remedy() {
-        let slab = Slab::new(2);
-        let _held = (slab.take(0).unwrap(), slab.take(0).unwrap());
-        let error = slab.take(0).unwrap_err();
-        assert!(matches!(error, StackError::Exhausted { live: 2, limit: 2, .. }), "{error:?}");
-        assert!(error.to_string().contains("max_stacks"), "{error}");
-        assert_eq!(slab.live(), 2);
-    }
-
-    #[test]
-    fn a_class_guarantees_what_was_asked() {
-        assert_eq!(class_for(1), Some(0));
-        assert_eq!(class_for(48 << 10), Some(0));
-        assert_eq!(class_for((48 << 10) + 1), Some(1));
-        assert_eq!(class_for(64 << 10), Some(1));
-        assert_eq!(class_for(super::super::MAX + 1), None);
-    }
-}
+mod tests;
