@@ -21,8 +21,8 @@
 //!
 //! By skew-binary jump pointers (Myers, *An applicative random-access stack*, 1983): a node's jump leads to an ancestor
 //! so that any ancestor is reached in O(log depth) hops. They are not made at birth, since most lineages are never
-//! compared, but when a comparison first needs them. The value is determined by the node, so two workers that compute
-//! it at once store the same.
+//! compared, but when a comparison first needs them: most are of close relatives, which are found in a few steps from parent to
+//! parent. The value is determined by the node, so two workers that compute it at once store the same.
 //!
 //! # Invariants
 //!
@@ -145,6 +145,10 @@ pub fn next_root() -> u64 {
     NEXT_ROOT.fetch_add(1, Ordering::Relaxed)
 }
 
+/// Relatives within so many generations are found from parent to parent. A jump that nobody has made yet costs an allocation, and a store to a
+/// header that may be cold.
+const STEPS: u32 = 4;
+
 /// A request's place in the order. See the module head.
 #[derive(Debug)]
 #[repr(C)]
@@ -229,14 +233,18 @@ impl Lineage {
         self.jump.store(ptr::null_mut(), Ordering::Relaxed);
     }
 
-    /// The jump, computed for this node and all below it that lack it.
+    /// The jump.
+    #[inline]
     fn jump(&self) -> *const Lineage {
         let known = self.jump.load(Ordering::Acquire);
-        if !known.is_null() {
-            return known;
-        }
-        // From here up to the first ancestor whose jump is known; then down again. Each node is computed once in its
-        // life, so the detour through memory is paid once per node.
+        if known.is_null() { self.make_jumps() } else { known }
+    }
+
+    /// The jump, computed for this node and all above it that lack it. Each node is computed once in its life, so the detour through memory is
+    /// paid once per node.
+    #[cold]
+    fn make_jumps(&self) -> *const Lineage {
+        // Up to the first ancestor whose jump is known; then down again.
         let mut path = vec![self];
         let mut at = self.parent.get();
         // SAFETY: L1, here and below.
@@ -275,14 +283,15 @@ impl Lineage {
     fn at_depth(&self, depth: u32) -> &Lineage {
         let mut at = self;
         while at.depth.get() > depth {
+            // SAFETY: L1; the depth is above 0, so there is a parent.
+            let parent = unsafe { &*at.parent.get() };
+            if at.depth.get() - depth <= STEPS {
+                at = parent;
+                continue;
+            }
             // SAFETY: L1.
             let jump = unsafe { &*at.jump() };
-            at = if jump.depth.get() >= depth && !ptr::eq(jump, at) {
-                jump
-            } else {
-                // SAFETY: L1; the depth is above 0, so there is a parent.
-                unsafe { &*at.parent.get() }
-            };
+            at = if jump.depth.get() >= depth && !ptr::eq(jump, at) { jump } else { parent };
         }
         at
     }
@@ -313,12 +322,19 @@ impl Lineage {
             // One is the other's ancestor: it goes first.
             return self.depth.get().cmp(&other.depth.get());
         }
+        let mut steps = 0;
         while !ptr::eq(a.parent.get(), b.parent.get()) {
+            // SAFETY: L1; the parents differ, so both are there (two roots are compared by rank below).
+            let parents = unsafe { (&*a.parent.get(), &*b.parent.get()) };
+            if steps < STEPS {
+                steps += 1;
+                (a, b) = parents;
+                continue;
+            }
             // Nodes of one depth have jumps of one depth, so both stay level.
             let (ja, jb) = (a.jump(), b.jump());
             (a, b) = if ptr::eq(ja, jb) || ptr::eq(ja, a) || ptr::eq(jb, b) {
-                // SAFETY: L1; the parents differ, so both are there (two roots are compared by rank above).
-                unsafe { (&*a.parent.get(), &*b.parent.get()) }
+                parents
             } else {
                 // SAFETY: L1.
                 unsafe { (&*ja, &*jb) }
@@ -404,6 +420,27 @@ mod tests {
         let mut order = [&late, &b, &a, &old, &urgent];
         order.sort_by(|x, y| x.compare(y));
         assert!(order.iter().zip([&urgent, &a, &b, &old, &late]).all(|(x, y)| ptr::eq(*x, y)));
+    }
+
+    /// A jump is an allocation, and a store to somebody else's memory.
+    #[test]
+    fn close_relatives_are_compared_without_making_jumps() {
+        let root = Lineage::root(root_key(Priority::NORMAL, 1), 1);
+        let mut lines: [Vec<Box<Lineage>>; 2] = Default::default();
+        for (rank, line) in lines.iter_mut().enumerate() {
+            for depth in 0..4 {
+                let parent = if depth == 0 { &root } else { &*line[depth - 1] };
+                let child = Box::new(Lineage::child(parent, rank as u32));
+                line.push(child);
+            }
+        }
+        for a in lines[0].iter().map(|one| &**one).chain([&root]) {
+            for b in lines.iter().flatten() {
+                assert_eq!(a.compare(b), path(a).cmp(&path(b)));
+            }
+        }
+        let made = lines.iter().flatten().filter(|one| !one.jump.load(Ordering::Relaxed).is_null());
+        assert_eq!(made.count(), 0);
     }
 
     #[test]

@@ -112,6 +112,10 @@ pub(crate) unsafe fn bind(strand: &Strand, ticket: Ticket, target: &Header, bits
         return None;
     }
     lead_to(strand, target, bits);
+    if goes_on_here(strand, target) && has_looked(strand) {
+        strand.context().bind(ticket);
+        return None;
+    }
     // SAFETY: by contract.
     unsafe {
         bind_to(strand, ticket, |mut ring| {
@@ -174,9 +178,7 @@ pub(crate) unsafe fn bind_to_owner(
         return None;
     }
     context.lead(wait.whole().map_or(Ahead::Owner(NonNull::from(wait)), Ahead::All));
-    if goes_on_here && strand.request().is_some_and(|top| top.state.get() & KNOWN != 0) {
-        // No circle: its holder goes on before this thread does anything else for it. If it waits then, it walks on this thread, and sees
-        // this edge; whoever comes to wait for this stack meets the edge by its bind. Y4: nobody's edge is left to be completed.
+    if goes_on_here && has_looked(strand) {
         context.bind(ticket);
         return None;
     }
@@ -188,6 +190,25 @@ pub(crate) unsafe fn bind_to_owner(
             Some(Cycle::new(names))
         })
     }
+}
+
+/// Whether the target stands on a stack of this worker that can go on.
+///
+/// Then a wait for it closes no circle: that stack goes on before this thread does anything else for it. If it waits then, it walks on this
+/// thread, and sees the edge that is bound now; whoever comes to wait for the waiter's stack meets that edge by its bind.
+fn goes_on_here(strand: &Strand, target: &Header) -> bool {
+    let home = target.ran_on.load(Ordering::Acquire);
+    if home.is_null() || !ptr::eq(home, strand.home.get()) || strand.worker().is_none() {
+        return false;
+    }
+    let stack = NonNull::new(target.strand.load(Ordering::Acquire));
+    // SAFETY: Y1: it was claimed on this worker, so it stands on one of its carriers.
+    stack.is_some_and(|stack| !unsafe { Strand::context_at(stack).as_ref() }.is_waiting())
+}
+
+/// Whether nobody's edge is left to be completed (Y4), so that a wait of this stack that closes no circle need not look.
+fn has_looked(strand: &Strand) -> bool {
+    strand.request().is_some_and(|top| top.state.get() & KNOWN != 0)
 }
 
 /// Whether both are stacks of one worker.

@@ -15,14 +15,14 @@ use std::cmp::Ordering as Order;
 use std::collections::binary_heap::PeekMut;
 use std::collections::{BinaryHeap, VecDeque};
 use std::mem;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 
 use forebear_context::lineage::{Lineage, NO_KEY};
 use forebear_context::shim::atomic::Ordering;
 
 use crate::prefetch;
 use crate::shared::ORDERED;
-use crate::strand::Strand;
+use crate::strand::{Descent, Strand};
 
 #[cfg(all(test, not(any(forebear_unordered, shuttle))))]
 mod tests;
@@ -36,6 +36,7 @@ struct Entry {
     key: u64,
     parent: *const Lineage,
     rank: u32,
+    depth: u32,
     strand: NonNull<Strand>,
 }
 
@@ -43,8 +44,8 @@ impl Entry {
     fn new(strand: NonNull<Strand>) -> Entry {
         // SAFETY: a ready strand is left, so its worker, who calls this, may look at it.
         let s = unsafe { strand.as_ref() };
-        let (parent, rank) = s.place.get();
-        Entry { key: s.urgency.load(Ordering::Relaxed), parent, rank, strand }
+        let Descent { parent, rank, depth } = s.descent.get();
+        Entry { key: s.urgency.load(Ordering::Relaxed), parent, rank, depth, strand }
     }
 
     fn lineage(&self) -> Option<&Lineage> {
@@ -52,16 +53,34 @@ impl Entry {
         unsafe { self.strand.as_ref() }.request().map(|request| &request.lineage)
     }
 
+    /// Whether `other` is the request above this one, by looking at no more than where that one is.
+    fn is_child_of(&self, other: &Entry) -> bool {
+        self.depth == other.depth + 1 && other.lineage().is_some_and(|lineage| ptr::eq(self.parent, lineage))
+    }
+
+    #[inline]
     fn compare(&self, other: &Entry) -> Order {
-        self.key.cmp(&other.key).then_with(|| {
-            if self.parent == other.parent {
-                return self.rank.cmp(&other.rank);
-            }
-            match (self.lineage(), other.lineage()) {
-                (Some(a), Some(b)) => a.compare(b),
-                _ => Order::Equal,
-            }
-        })
+        match self.key.cmp(&other.key) {
+            Order::Equal if self.parent == other.parent => self.rank.cmp(&other.rank),
+            Order::Equal => self.compare_relatives(other),
+            different => different,
+        }
+    }
+
+    /// Those of one root that are not siblings. Who waits for one after the other of a crowd of its own is compared with one of them each time,
+    /// which is cold.
+    #[inline(never)]
+    fn compare_relatives(&self, other: &Entry) -> Order {
+        if self.is_child_of(other) {
+            return Order::Greater;
+        }
+        if other.is_child_of(self) {
+            return Order::Less;
+        }
+        match (self.lineage(), other.lineage()) {
+            (Some(a), Some(b)) => a.compare(b),
+            _ => Order::Equal,
+        }
     }
 }
 
@@ -288,8 +307,8 @@ impl Ready {
                 break;
             }
             prefetch::top(head.entry.strand.as_ptr());
-            let next = self.pop_head();
-            self.soon.extend(next);
+            let Some(next) = self.pop_head() else { break };
+            self.soon.push_back(next);
         }
     }
 

@@ -79,9 +79,9 @@ pub(crate) struct Strand {
     pub arms: ArmList,
     /// The root key of the most urgent request on this stack.
     pub urgency: AtomicU64,
-    /// What decides this strand's place among siblings, copied when it parks, so that making it ready touches nothing
+    /// What decides this strand's place among close relatives, copied when it parks, so that making it ready touches nothing
     /// but the strand.
-    pub place: Cell<(*const Lineage, u32)>,
+    pub descent: Cell<Descent>,
     /// How far down its stack was in use when it parked last: how much is to be fetched before it is entered.
     pub low: Cell<usize>,
     /// The next of those that yielded, and after how many picks and starts this one is due; the ready queue's while it
@@ -100,6 +100,29 @@ pub(crate) struct Strand {
     /// The runtime that free functions mean here, if it is not the worker's own: set by `enter`, and while a foreign
     /// thread runs a request. On a worker `home` is null meanwhile, which keeps the fast ways off.
     pub entered: Cell<*const Shared>,
+}
+
+/// What decides the order of a strand beside its siblings, its parent and its children: of the request on top, as its lineage has it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Descent {
+    pub parent: *const Lineage,
+    pub rank: u32,
+    pub depth: u32,
+}
+
+impl Descent {
+    /// A copy of what `lineage` has.
+    #[inline(always)]
+    pub(crate) fn of(lineage: &Lineage) -> Descent {
+        Descent { parent: lineage.parent(), rank: lineage.rank(), depth: lineage.depth() }
+    }
+}
+
+impl Default for Descent {
+    /// Nobody's yet.
+    fn default() -> Descent {
+        Descent { parent: ptr::null(), rank: 0, depth: 0 }
+    }
 }
 
 /// How far behind its context a strand lies, whoever owns it.
@@ -134,7 +157,7 @@ impl Strand {
             limit: Cell::new(limit),
             arms: ArmList::new(),
             urgency: AtomicU64::new(NO_KEY),
-            place: Cell::new((ptr::null(), 0)),
+            descent: Cell::default(),
             low: Cell::new(0),
             next_yielded: Cell::new(ptr::null()),
             due: Cell::new((0, 0)),

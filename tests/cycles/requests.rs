@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use forebear::{Cycle, Request, Runtime, State, WaitError, shield};
+use forebear::{Cycle, Request, Runtime, State, WaitError, shield, yield_now};
 
-use super::support::{Count, Watchdog, on_each, on_each_of, until};
-use super::{Known, assert_goes_round, circle, make, names, support};
+use super::support::{Count, Flag, Watchdog, on_each, on_each_of, until};
+use super::{Known, WORKERS, assert_goes_round, circle, make, names, support};
 
 /// A ring of `n` requests, each of which waits for the next. Runs it to its end; answers what they were told.
 fn ring(runtime: &Runtime, n: usize, own_stack: bool) -> Vec<(usize, Cycle)> {
@@ -140,6 +140,78 @@ fn a_wait_with_a_limit_is_in_no_circle() {
         let mut answers: Vec<_> = answers.iter().take(3).collect();
         assert!(matches!(answers.remove(0), Err(WaitError::TimedOut)));
         assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    });
+}
+
+/// Each begins to wait while its target can go on, and stands on the same worker perhaps, and has waited for something else before: such
+/// a wait need not look for a circle. The last of them does.
+#[test]
+fn a_circle_of_waits_each_for_one_that_could_go_on_is_found_by_the_last() {
+    on_each_of(&WORKERS, |runtime| {
+        for n in [2, 3, 7] {
+            for _ in 0..50 {
+                let (told, known, there) = (Arc::new(Mutex::new(Vec::new())), Known::new(), Count::new());
+                let requests: Vec<_> = (0..n)
+                    .map(|i| {
+                        let (told, known, there) = (told.clone(), known.clone(), there.clone());
+                        make(runtime, &format!("r{i}"), move || {
+                            Request::builder().own_stack().spawn(yield_now).wait().unwrap();
+                            there.up();
+                            until(|| there.get() == n);
+                            if let Some(cycle) = circle(known.get((i + 1) % n).wait()) {
+                                told.lock().unwrap().push(cycle);
+                            }
+                        })
+                    })
+                    .collect();
+                known.set(&requests);
+                requests.iter().for_each(|request| _ = request.submit());
+                requests.iter().for_each(|request| _ = request.wait().unwrap());
+                let told = told.lock().unwrap();
+                assert_eq!(told.len(), 1, "{n}");
+                let ring: Vec<_> = (0..n).map(|i| format!("r{i}")).collect();
+                assert_goes_round(&told[0], &ring.iter().map(String::as_str).collect::<Vec<_>>());
+            }
+        }
+    });
+}
+
+/// The wait of `early` leads nowhere until `late` has begun, and `late` begins with a wait for one that can go on.
+#[test]
+fn a_circle_through_a_wait_from_before_its_target_began_is_found() {
+    on_each_of(&WORKERS, |runtime| {
+        for _ in 0..50 {
+            let (told, answers) = channel();
+            let (known, there, begun) = (Known::new(), Flag::new(), Flag::new());
+            let all = || (known.clone(), told.clone(), there.clone(), begun.clone());
+            let (early, late, going_on) = (all(), all(), all());
+            let requests = [
+                make(runtime, "early", move || {
+                    let (known, told, there, _) = early;
+                    until(|| there.is_up());
+                    known.get(1).submit();
+                    told.send(circle(known.get(1).wait())).unwrap();
+                }),
+                make(runtime, "late", move || {
+                    let (known, told, _, begun) = late;
+                    begun.raise();
+                    told.send(circle(known.get(2).wait())).unwrap();
+                }),
+                make(runtime, "going on", move || {
+                    let (known, told, there, begun) = going_on;
+                    there.raise();
+                    until(|| begun.is_up());
+                    told.send(circle(known.get(0).wait())).unwrap();
+                }),
+            ];
+            known.set(&requests);
+            requests[2].submit();
+            requests[0].submit();
+            requests.iter().for_each(|request| _ = request.wait().unwrap());
+            let told: Vec<_> = answers.iter().take(3).flatten().collect();
+            assert_eq!(told.len(), 1, "{told:?}");
+            assert_goes_round(&told[0], &["early", "late", "going on"]);
+        }
     });
 }
 

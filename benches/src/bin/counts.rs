@@ -84,6 +84,13 @@ const COUNTS: &[Count] = &[
         runtimes: &["forebear", "chili", "forte", "rayon", "smol", "tokio"],
     },
     Count {
+        // Made, suspended, woken all at once and taken one after the other.
+        name: "suspended",
+        load: |n| (Load::Suspended { n, scattered: false }, 1),
+        size: 5_000,
+        runtimes: &["forebear", "smol", "tokio"],
+    },
+    Count {
         name: "cancel-suspended",
         load: |n| (Load::Cancel { suspended: n, queued: 0 }, 1),
         size: 5_000,

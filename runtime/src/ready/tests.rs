@@ -29,7 +29,7 @@ impl Crowd {
     fn strand(&mut self, key: u64, rank: u32) -> NonNull<Strand> {
         let strand = Box::new(Strand::new(ptr::null(), ptr::null(), 0));
         strand.urgency.store(key, Ordering::Relaxed);
-        strand.place.set((ptr::null(), rank));
+        strand.descent.set(Descent { rank, ..Descent::default() });
         let at = NonNull::from(&*strand);
         self.strands.push(strand);
         at

@@ -37,7 +37,7 @@ use crate::request_pool;
 use crate::run;
 use crate::shared::ORDERED;
 use crate::stack;
-use crate::strand::Strand;
+use crate::strand::{Descent, Strand};
 
 impl Worker {
     /// A strand of this worker may go on. On the worker's thread.
@@ -91,7 +91,7 @@ impl Worker {
         self.settle_jobs();
         strand.low.set(stack::here());
         if let Some(request) = strand.request() {
-            strand.place.set((request.lineage.parent(), request.lineage.rank()));
+            strand.descent.set(Descent::of(&request.lineage));
         }
         if !strand.arms.is_empty() {
             self.publish_arms(strand);
