@@ -39,7 +39,7 @@ const BELOW: usize = 3;
 /// No more lines of one strand are fetched.
 const MOST_LINES: usize = 32;
 
-/// Of a carrier that is entered soon: its control block, what it was left with on its stack, and the request on top. Its first line is
+/// Of a carrier that is entered soon: its control block, what it was left with on its stack, and the request on top. Its [`top`] is
 /// there.
 #[inline(always)]
 pub(crate) fn whole(strand: NonNull<Strand>) {
@@ -72,7 +72,7 @@ pub(crate) fn header(header: *const Header) {
 #[inline(always)]
 pub(crate) fn waiting(strand: NonNull<Strand>) {
     let context = Strand::context_at(strand).as_ptr().cast();
-    lines(context, (BEHIND_CONTEXT + mem::offset_of!(Strand, next_yielded)).div_ceil(64));
+    lines(context, (BEHIND_CONTEXT + mem::offset_of!(Strand, next_ready)).div_ceil(64));
 }
 
 /// What is needed to end a carrier's wait and to bring it to its worker.
@@ -87,8 +87,9 @@ pub(crate) fn page(context: NonNull<Context>) {
     line(context.as_ptr().cast());
 }
 
-/// The first line of a strand, and with it what tells where its page is.
+/// Of a strand what the ready queue asks it, and [`whole`]; and with that what tells where its page is.
 #[inline(always)]
 pub(crate) fn top(strand: *const Strand) {
     line(strand.cast());
+    line(strand.cast::<u8>().wrapping_add(mem::offset_of!(Strand, descent)));
 }

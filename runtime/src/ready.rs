@@ -2,15 +2,18 @@
 //!
 //! Most wake-ups come in order (the waiters of one request stand in order of their coming), so the queue is made of sorted
 //! runs, with a heap of their first entries: what comes in order is added to the last run, and anything else begins a new
-//! one. Those that arrive together in no order are sorted first. Entries carry a copy of what decides between siblings, so that a mass wake-up compares without touching cold
-//! headers. Where nothing else is ready, as when two hand something back and forth, or one comes back each time before a crowd of others,
-//! the entry stands alone, outside of it all.
+//! one. Those that arrive together in no order are sorted first. A run is linked through its strands, so a mass wake-up asks for no
+//! memory; and they carry a copy of what decides between close relatives, so it compares without touching cold headers. Where nothing else is
+//! ready, as when two hand something back and forth, or one comes back each time before a crowd of others, the entry stands alone, outside of
+//! it all.
 //!
 //! In a mass wake-up every stack is cold. So a few are taken out of the runs ahead of their turn, in whatever order they stand in memory, and
-//! fetched meanwhile; what is pushed later and goes before them is not held up by that (see `docs/decisions/0023`).
+//! fetched meanwhile, and with each the first lines of the one behind it; what is pushed later and goes before them is not held up by that
+//! (see `docs/decisions/0023`).
 //!
 //! Those that yielded stand apart ([`yielded`]).
 
+use std::cell::Cell;
 use std::cmp::Ordering as Order;
 use std::collections::binary_heap::PeekMut;
 use std::collections::{BinaryHeap, VecDeque};
@@ -53,6 +56,12 @@ impl Entry {
         unsafe { self.strand.as_ref() }.request().map(|request| &request.lineage)
     }
 
+    /// Who stands behind it in its run.
+    fn link(&self) -> &Cell<*const Strand> {
+        // SAFETY: as above: the link is the queue's.
+        &unsafe { self.strand.as_ref() }.next_ready
+    }
+
     /// Whether `other` is the request above this one, by looking at no more than where that one is.
     fn is_child_of(&self, other: &Entry) -> bool {
         self.depth == other.depth + 1 && other.lineage().is_some_and(|lineage| ptr::eq(self.parent, lineage))
@@ -84,15 +93,12 @@ impl Entry {
     }
 }
 
-/// The first of a run, and which run. The heap gives the largest, so the order is reversed.
-struct Head {
-    entry: Entry,
-    run: u32,
-}
+/// The first of a run. The heap gives the largest, so the order is reversed.
+struct Head(Entry);
 
 impl PartialEq for Head {
     fn eq(&self, other: &Self) -> bool {
-        self.entry.compare(&other.entry) == Order::Equal
+        self.0.compare(&other.0) == Order::Equal
     }
 }
 impl Eq for Head {}
@@ -103,7 +109,7 @@ impl PartialOrd for Head {
 }
 impl Ord for Head {
     fn cmp(&self, other: &Self) -> Order {
-        other.entry.compare(&self.entry)
+        other.0.compare(&self.0)
     }
 }
 
@@ -114,14 +120,10 @@ pub(crate) struct Ready {
     first: Option<Entry>,
     /// Taken out of the runs ahead of their turn, in order, so that what they need from memory is fetched meanwhile.
     soon: VecDeque<Entry>,
-    /// The first of each run that has any.
+    /// The first of each run. The rest of it is linked behind it.
     heads: BinaryHeap<Head>,
-    /// The rest of each run.
-    runs: Vec<VecDeque<Entry>>,
-    /// Runs that are used up.
-    spare: Vec<u32>,
-    /// The run that was added to last, with its last entry.
-    last: Option<(u32, Entry)>,
+    /// The last of the run that was added to last, while it stands there.
+    last: Option<Entry>,
     woken: usize,
     yielded: Yielded,
     /// Room to sort in.
@@ -200,7 +202,7 @@ impl Ready {
             Some(_) => entry,
             // Who waits for one after the other of a crowd comes back each time before all that are left.
             None if self.soon.front().is_none_or(goes_before)
-                && self.heads.peek().is_none_or(|head| goes_before(&head.entry)) =>
+                && self.heads.peek().is_none_or(|head| goes_before(&head.0)) =>
             {
                 self.first = Some(entry);
                 return;
@@ -211,19 +213,12 @@ impl Ready {
     }
 
     fn push_to_runs(&mut self, entry: Entry) {
-        if let Some((run, last)) = &mut self.last
-            && (!ORDERED || last.compare(&entry) != Order::Greater)
-        {
-            *last = entry;
-            self.runs[*run as usize].push_back(entry);
-            return;
+        entry.link().set(ptr::null());
+        let before = self.last.replace(entry);
+        match before.filter(|before| !ORDERED || before.compare(&entry) != Order::Greater) {
+            Some(before) => before.link().set(entry.strand.as_ptr()),
+            None => self.heads.push(Head(entry)),
         }
-        let run = self.spare.pop().unwrap_or_else(|| {
-            self.runs.push(VecDeque::new());
-            self.runs.len() as u32 - 1
-        });
-        self.last = Some((run, entry));
-        self.heads.push(Head { entry, run });
     }
 
     /// A strand yields: it is due when what is ready now has gone first, and one unstarted request if there are any.
@@ -239,7 +234,7 @@ impl Ready {
             Some(first) => first.key,
             None => {
                 let soon = self.soon.front().map_or(NO_KEY, |entry| entry.key);
-                soon.min(self.heads.peek().map_or(NO_KEY, |head| head.entry.key))
+                soon.min(self.heads.peek().map_or(NO_KEY, |head| head.0.key))
             }
         };
         match self.yielded.due() {
@@ -286,7 +281,7 @@ impl Ready {
             self.look_ahead();
         }
         let from_soon = match (self.soon.front(), self.heads.peek()) {
-            (Some(soon), Some(head)) => !ORDERED || soon.compare(&head.entry) != Order::Greater,
+            (Some(soon), Some(head)) => !ORDERED || soon.compare(&head.0) != Order::Greater,
             (soon, _) => soon.is_some(),
         };
         let entry = if from_soon { self.soon.pop_front() } else { self.pop_head() }?;
@@ -302,11 +297,11 @@ impl Ready {
     fn look_ahead(&mut self) {
         while self.soon.len() < SOON {
             let Some(head) = self.heads.peek() else { break };
-            if ORDERED && self.soon.back().is_some_and(|last| last.compare(&head.entry) == Order::Greater) {
+            if ORDERED && self.soon.back().is_some_and(|last| last.compare(&head.0) == Order::Greater) {
                 // It came later, and goes before some of these.
                 break;
             }
-            prefetch::top(head.entry.strand.as_ptr());
+            prefetch::top(head.0.strand.as_ptr());
             let Some(next) = self.pop_head() else { break };
             self.soon.push_back(next);
         }
@@ -315,17 +310,14 @@ impl Ready {
     /// Takes the first of what stands in the runs.
     fn pop_head(&mut self) -> Option<Entry> {
         let mut head = self.heads.peek_mut()?;
-        let (entry, run) = (head.entry, head.run);
-        let rest = &mut self.runs[run as usize];
-        if let Some(next) = rest.front() {
-            // Whole, as it was put there. Taken out by value it is read in other pieces than it was written in, and that waits until the stores before
-            // it are done, which go to cold stacks.
-            head.entry = *next;
-            rest.pop_front();
+        let entry = head.0;
+        if let Some(next) = NonNull::new(entry.link().get().cast_mut()) {
+            head.0 = Entry::new(next);
+            // Its turn to be the first of the run comes with the next pick from it.
+            prefetch::top(head.0.link().get());
         } else {
             PeekMut::pop(head);
-            self.spare.push(run);
-            if self.last.is_some_and(|(last, _)| last == run) {
+            if self.last.is_some_and(|last| last.strand == entry.strand) {
                 self.last = None;
             }
         }
@@ -334,9 +326,8 @@ impl Ready {
 
     /// Gives back the room that a crowd has needed. For a worker that has nothing to do.
     pub(crate) fn trim(&mut self) {
-        let room = self.runs.iter().map(|run| run.capacity()).sum::<usize>() + self.runs.capacity();
-        if self.woken == 0 && room > KEPT {
-            (self.heads, self.runs, self.spare) = Default::default();
+        if self.woken == 0 && self.heads.capacity() > KEPT {
+            self.heads = BinaryHeap::new();
         }
     }
 

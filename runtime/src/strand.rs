@@ -84,9 +84,9 @@ pub(crate) struct Strand {
     pub descent: Cell<Descent>,
     /// How far down its stack was in use when it parked last: how much is to be fetched before it is entered.
     pub low: Cell<usize>,
-    /// The next of those that yielded, and after how many picks and starts this one is due; the ready queue's while it
+    /// The next in its run, or of those that yielded, and after how many picks and starts this one is due; the ready queue's while it
     /// stands there.
-    pub next_yielded: Cell<*const Strand>,
+    pub next_ready: Cell<*const Strand>,
     pub due: Cell<(u64, u64)>,
     /// Where unstarted requests that are dropped by a destructor are put off to.
     pub dropping: Cell<*const DropQueue>,
@@ -159,7 +159,7 @@ impl Strand {
             urgency: AtomicU64::new(NO_KEY),
             descent: Cell::default(),
             low: Cell::new(0),
-            next_yielded: Cell::new(ptr::null()),
+            next_ready: Cell::new(ptr::null()),
             due: Cell::new((0, 0)),
             dropping: Cell::new(ptr::null()),
             left: Cell::new(0),

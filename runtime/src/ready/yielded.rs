@@ -11,7 +11,7 @@
 //! * After [`TURNS`] picks more than it owes it is due without a start. What was to be started may have been taken elsewhere.
 //!
 //! They are linked through themselves: a yield is to cost a few stores. A strand that stands here stays where it is, and its `due` and
-//! `next_yielded` are the list's.
+//! `next_ready` are the list's.
 
 use std::ptr::NonNull;
 
@@ -68,9 +68,9 @@ impl Yielded {
         // SAFETY: strands stay where they are while they are ready, and this is their worker.
         unsafe {
             strand.as_ref().due.set(due);
-            strand.as_ref().next_yielded.set(std::ptr::null());
+            strand.as_ref().next_ready.set(std::ptr::null());
             match self.last {
-                Some(last) => last.as_ref().next_yielded.set(strand.as_ptr()),
+                Some(last) => last.as_ref().next_ready.set(strand.as_ptr()),
                 None => self.first = Some(strand),
             }
         }
@@ -82,7 +82,7 @@ impl Yielded {
     pub(super) fn pop(&mut self) -> Option<NonNull<Strand>> {
         let first = self.first?;
         // SAFETY: as above.
-        self.first = NonNull::new(unsafe { first.as_ref() }.next_yielded.get().cast_mut());
+        self.first = NonNull::new(unsafe { first.as_ref() }.next_ready.get().cast_mut());
         if self.first.is_none() {
             self.last = None;
         }
@@ -98,9 +98,9 @@ impl Yielded {
         // SAFETY: as above. The next is read last: if there is only one, it is `strand`.
         unsafe {
             strand.as_ref().due.set(due);
-            strand.as_ref().next_yielded.set(std::ptr::null());
-            last.as_ref().next_yielded.set(strand.as_ptr());
-            self.first = NonNull::new(first.as_ref().next_yielded.get().cast_mut());
+            strand.as_ref().next_ready.set(std::ptr::null());
+            last.as_ref().next_ready.set(strand.as_ptr());
+            self.first = NonNull::new(first.as_ref().next_ready.get().cast_mut());
         }
         self.last = Some(strand);
         Some(first)

@@ -20,8 +20,8 @@
 //! * **S2** A slot's memory is readable and writable above its guard from the first time it is handed out until the
 //!   slab is dropped, which its owner does only when no stack is in use any more.
 
-use std::io;
 use std::sync::{OnceLock, PoisonError};
+use std::{fmt, io};
 
 use forebear_context::shim::Mutex;
 
@@ -42,28 +42,48 @@ const TRIM_ABOVE: usize = 256;
 /// So many slots are trimmed in a piece, at most.
 const PIECE: usize = 1_024;
 
-/// One slot, handed out.
-#[derive(Debug)]
-pub(crate) struct Slot {
-    low: usize,
-    class: Class,
-    colour: u8,
-}
+/// One slot, handed out: where it begins, with its class and its colour in the bits that an address of a page has not. A million of them are
+/// given back at once, and what a list of them takes is new memory then.
+pub(crate) struct Slot(usize);
+
+/// What an address of a page leaves.
+const IN_PAGE: usize = 0xfff;
+const COLOUR_SHIFT: u32 = 8;
+const _: () = assert!(SLOTS.len() <= 1 << COLOUR_SHIFT && (super::COLOURS << COLOUR_SHIFT) <= IN_PAGE + 1);
 
 impl Slot {
+    /// The slot that begins at `low` and was cut as the `number`th of its class.
+    fn new(low: usize, class: Class, number: usize) -> Slot {
+        debug_assert_eq!(low & IN_PAGE, 0, "slots begin with a page");
+        let colour = (number + 1) % super::COLOURS;
+        Slot(low | colour << COLOUR_SHIFT | usize::from(class))
+    }
+
+    /// The lowest address, of the guard.
+    fn low(&self) -> usize {
+        self.0 & !IN_PAGE
+    }
+
     /// The class it belongs to.
     pub(crate) fn class(&self) -> Class {
-        self.class
+        self.0 as u8
     }
 
     /// The lowest usable address, above the guard.
     pub(crate) fn limit(&self) -> usize {
-        self.low + GUARD
+        self.low() + GUARD
     }
 
     /// One past the highest address to use: the slot's end less its colour.
     pub(crate) fn top(&self) -> usize {
-        self.low + SLOTS[usize::from(self.class)] - usize::from(self.colour) * super::COLOUR_STEP
+        let colour = (self.0 & IN_PAGE) >> COLOUR_SHIFT;
+        self.low() + SLOTS[usize::from(self.class())] - colour * super::COLOUR_STEP
+    }
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Slot").field("limit", &self.limit()).field("top", &self.top()).finish_non_exhaustive()
     }
 }
 
@@ -106,7 +126,7 @@ impl Piece {
         // Powers of two; a division would cost more than all else here.
         let bits = SLOTS[usize::from(self.class)].trailing_zeros();
         let (number, low) = (offset >> bits, self.at + (offset >> bits << bits));
-        Some(Slot { low, class: self.class, colour: colour_of(self.before + number) }.top())
+        Some(Slot::new(low, self.class, self.before + number).top())
     }
 }
 
@@ -203,7 +223,7 @@ impl Slab {
         self.guard(low)?;
         pool.fresh.start += size;
         pool.cut += 1;
-        Ok(Slot { low, class, colour: colour_of(pool.cut - 1) })
+        Ok(Slot::new(low, class, pool.cut - 1))
     }
 
     /// Has the chunk found without a lock, if there is a place left.
@@ -246,7 +266,7 @@ impl Slab {
         while let Some(class) = slots.peek().map(Slot::class) {
             let mut pool = self.pools[usize::from(class)].lock().unwrap_or_else(PoisonError::into_inner);
             let before = pool.free.len();
-            pool.free.extend(std::iter::from_fn(|| slots.next_if(|slot| slot.class == class)));
+            pool.free.extend(std::iter::from_fn(|| slots.next_if(|slot| slot.class() == class)));
             let count = pool.free.len() - before;
             self.warm.fetch_add(count, Relaxed);
             self.live.fetch_sub(count, Relaxed);
@@ -280,7 +300,7 @@ impl Slab {
             }
             self.warm.fetch_sub(free.len(), Relaxed);
             drop(pool);
-            free.sort_unstable_by_key(|slot| slot.low);
+            free.sort_unstable_by_key(Slot::low);
             pool = lock();
             self.warm.fetch_add(free.len(), Relaxed);
             free.append(&mut pool.sorted);
@@ -295,9 +315,9 @@ impl Slab {
         }
         drop(pool);
         let mut left = piece.len();
-        for run in piece.chunk_by(|a, b| a.low + size == b.low).rev().take(calls) {
+        for run in piece.chunk_by(|a, b| a.low() + size == b.low()).rev().take(calls) {
             // SAFETY: S1: the slots are ours while they are in no list. Guards survive this call.
-            unsafe { libc::madvise(run[0].low as *mut _, run.len() * size, libc::MADV_DONTNEED) };
+            unsafe { libc::madvise(run[0].low() as *mut _, run.len() * size, libc::MADV_DONTNEED) };
             left -= run.len();
         }
         let trimmed = piece.split_off(left);
@@ -324,7 +344,7 @@ impl Slab {
                 .into_iter()
                 .flat_map(|chunk| chunk.step_by(size).take_while(|low| !fresh.contains(low)));
             for (number, low) in lows.enumerate() {
-                let slot = Slot { low, class: class as Class, colour: colour_of(number) };
+                let slot = Slot::new(low, class as Class, number);
                 if !with(slot.top()) {
                     return;
                 }
@@ -387,11 +407,6 @@ impl Drop for Slab {
         // SAFETY: nobody else has it.
         unsafe { self.unmap() };
     }
-}
-
-/// The colour of the slot that was cut as the `number`th of its class.
-fn colour_of(number: usize) -> u8 {
-    ((number + 1) % super::COLOURS) as u8
 }
 
 fn map(bytes: usize) -> io::Result<usize> {

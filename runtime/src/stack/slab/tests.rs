@@ -75,7 +75,7 @@ fn a_piece_ends_after_so_many_calls_and_what_is_left_is_warm() {
     }
     // None has a neighbour.
     let (even, odd): (Vec<_>, Vec<_>) =
-        slots.into_iter().partition(|slot| (slot.low / SLOTS[0]).is_multiple_of(2));
+        slots.into_iter().partition(|slot| (slot.low() / SLOTS[0]).is_multiple_of(2));
     slab.give_back(even);
     assert!(slab.is_to_be_trimmed());
     assert!(slab.trim_some(10));
