@@ -64,7 +64,8 @@ impl Entry {
 
     /// Whether `other` is the request above this one, by looking at no more than where that one is.
     fn is_child_of(&self, other: &Entry) -> bool {
-        self.depth == other.depth + 1 && other.lineage().is_some_and(|lineage| ptr::eq(self.parent, lineage))
+        self.depth.checked_sub(1) == Some(other.depth)
+            && other.lineage().is_some_and(|lineage| ptr::eq(self.parent, lineage))
     }
 
     #[inline]
