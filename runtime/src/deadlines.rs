@@ -246,7 +246,7 @@ impl Deadlines {
         Some(match again {
             Some(number) => {
                 worker.note_alarm();
-                Alarm { at, number, own: None }
+                Alarm { number, own: None }
             }
             None => self.0.arm_own(worker, at, context, ticket),
         })
@@ -375,7 +375,7 @@ impl Deadlines {
         let foreign = strand::get().and_then(Strand::worker).is_none();
         if foreign && !self.0.jumps {
             let left = at.saturating_duration_since(self.now());
-            Alarm { at, number: 0, own: deadline_after(time::now(), left) }
+            Alarm { number: 0, own: deadline_after(time::now(), left) }
         } else {
             // SAFETY: by contract.
             unsafe { self.arm(at, NonNull::from(context), ticket) }
@@ -430,7 +430,7 @@ impl Inner {
     }
 
     fn arm(self: &Arc<Self>, at: Instant, entry: Entry, first_request: impl FnOnce()) -> Alarm {
-        let gone = Alarm { at, number: 0, own: None };
+        let gone = Alarm { number: 0, own: None };
         // T5: a clock that jumps is not asked under the lock.
         let before = self.jumps.then(|| self.now());
         if before.is_some_and(|now| at <= now) {
@@ -460,7 +460,7 @@ impl Inner {
         } else if armed.first {
             self.attend(self.others(), at);
         }
-        Alarm { at, number: armed.number, own: None }
+        Alarm { number: armed.number, own: None }
     }
 
     /// A wait of a carrier of that worker, on the worker's thread.
@@ -480,11 +480,11 @@ impl Inner {
                 if armed.first {
                     self.attend(worker.index, at);
                 }
-                Alarm { at, number: armed.number, own: None }
+                Alarm { number: armed.number, own: None }
             }
             Err(refused) => {
                 refuse(refused);
-                Alarm { at, number: 0, own: None }
+                Alarm { number: 0, own: None }
             }
         }
     }

@@ -328,7 +328,7 @@ unsafe fn arm(context: &Context, ticket: Ticket, at: Instant) -> Alarm {
     match entered(&unsafe { of(context) }.strand) {
         // SAFETY: by the table: the alarm is taken back before the context goes.
         Some(shared) => unsafe { keep(&shared.deadlines, shared.driven.as_ref(), at, context, ticket) },
-        None => Alarm { at, number: 0, own: Some(at) },
+        None => Alarm { number: 0, own: Some(at) },
     }
 }
 

@@ -64,8 +64,6 @@ pub struct Table {
 #[derive(Debug)]
 #[must_use = "what nobody disarms may go off when its context has gone"]
 pub struct Alarm {
-    /// When it goes off.
-    pub at: Instant,
     /// The owner's name for it; 0: there is no entry anywhere.
     pub number: u64,
     /// The thread is to block until then at most, and to end the wait by itself.

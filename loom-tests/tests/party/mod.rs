@@ -75,9 +75,9 @@ unsafe fn now(context: &Context) -> Instant {
     *BEGIN.get_or_init(Instant::now) + Duration::from_millis(looks.get().into())
 }
 
-unsafe fn arm(context: &Context, ticket: Ticket, at: Instant) -> Alarm {
+unsafe fn arm(context: &Context, ticket: Ticket, _: Instant) -> Alarm {
     *of(context).armed.lock().unwrap() = Some(ticket);
-    Alarm { at, number: 0, own: None }
+    Alarm { number: 0, own: None }
 }
 
 unsafe fn disarm(context: &Context, _: Alarm) {
