@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use forebear::channel::bounded;
@@ -445,15 +446,15 @@ fn an_urgency_that_comes_from_another_worker_falls_there_too() {
         let (runtime, log) = (&support::runtime(2), Log::default());
         // Keeps one worker, and says which.
         let hold = |free: &Flag| {
-            let (free, at) = (free.clone(), Arc::new(Mutex::new(None)));
+            const NOT_YET: usize = usize::MAX;
+            let (free, at) = (free.clone(), Arc::new(AtomicUsize::new(NOT_YET)));
             let says = at.clone();
             let holder = root(runtime).spawn(move || {
-                *says.lock().unwrap() = Request::current().unwrap().assigned_worker();
+                says.store(Request::current().unwrap().assigned_worker().unwrap(), Ordering::Release);
                 hold_thread_until(|| free.is_up());
             });
-            until(|| at.lock().unwrap().is_some());
-            let worker = at.lock().unwrap().unwrap();
-            (holder, worker)
+            until(|| at.load(Ordering::Acquire) != NOT_YET);
+            (holder, at.load(Ordering::Acquire))
         };
         let (gate, [one, two]) = (Gate::new(runtime), [(); 2].map(|()| Flag::new()));
         let (holder, elsewhere) = hold(&one);

@@ -169,17 +169,16 @@ fn the_alarm_of_a_request_stays_for_its_next_wait_and_ends_no_wait_but_the_one_i
         let deadlines = &here.deadlines;
         let wait = |after: Duration, give: fn(NonNull<Context>, Ticket)| {
             let at = deadlines.now() + after;
-            let cause = wait_until(deadlines, Some(at), give);
-            (cause, deadlines.now() >= at)
+            (at, wait_until(deadlines, Some(at), give))
         };
         let rests = || (deadlines.0.shards.armed(), deadlines.0.shards.resting(0));
         for round in 1..50 {
-            assert_eq!(wait(TICK * 2, wakes_itself).0, Cause::Woken);
-            assert_eq!(rests(), (0, 1));
             // Later: it is not filed anew. Sooner: it is.
-            for after in [HOUR, TICK * 3, HOUR * 2] {
-                assert_eq!(wait(after, wakes_itself).0, Cause::Woken);
-                assert_eq!(rests(), (0, 1));
+            for after in [TICK * 2, HOUR, TICK * 3, HOUR * 2] {
+                let (at, cause) = wait(after, wakes_itself);
+                assert_eq!(cause, Cause::Woken);
+                // This thread may not have run for longer than that: then it came up and is gone.
+                assert!(rests() == (0, 1) || rests() == (0, 0) && deadlines.now() >= at, "{:?}", rests());
             }
             // It comes up while this lasts, and is filed anew; and is taken back by who was woken.
             if round % 8 == 0 {
@@ -198,7 +197,8 @@ fn the_alarm_of_a_request_stays_for_its_next_wait_and_ends_no_wait_but_the_one_i
                 assert_eq!((cause, waker.join().unwrap()), (Cause::Woken, true));
                 assert_eq!(rests(), (0, 1));
             }
-            assert_eq!(wait(TICK * (round % 7), to_nobody), (Cause::TimedOut, true));
+            let (at, cause) = wait(TICK * (round % 7), to_nobody);
+            assert_eq!((cause, deadlines.now() >= at), (Cause::TimedOut, true));
             assert_eq!(deadlines.0.shards.armed(), 0);
         }
     });
