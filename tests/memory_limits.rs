@@ -256,6 +256,54 @@ fn stacks_of_a_spike_of_suspended_requests_are_given_back_when_idle() {
     });
 }
 
+/// Few enough that the workers would keep all of them for what suspends next, and each of them was deep once.
+#[test]
+fn deep_stacks_that_nobody_uses_any_more_are_given_back() {
+    const CROWD: usize = 600;
+    const DEEP: usize = 160 << 10;
+    #[inline(never)]
+    fn deep() {
+        // Each page is written to.
+        std::hint::black_box([1_u8; DEEP]);
+    }
+    alone("deep_stacks_that_nobody_uses_any_more_are_given_back", || {
+        let runtime = runtime(2);
+        let before = resident();
+        let (go, gates) = (Flag::new(), support::runtime(1));
+        let gate = {
+            let go = go.clone();
+            gates.spawn(move || hold_thread_until(|| go.is_up()))
+        };
+        let (waiting, over) = (Count::new(), Count::new());
+        for _ in 0..CROWD {
+            let (gate, waiting, over) = (gate.any(), waiting.clone(), over.clone());
+            runtime.spawn(move || {
+                deep();
+                waiting.up();
+                gate.wait().unwrap();
+                over.up();
+            });
+        }
+        hold_thread_until(|| waiting.get() == CROWD && runtime.metrics().live_stacks >= CROWD);
+        let crowd = resident();
+        assert!(crowd - before > CROWD * DEEP, "{before} before, {crowd} with {CROWD} that were deep");
+        go.raise();
+        hold_thread_until(|| over.get() == CROWD);
+        // Sixteen a worker stay whole.
+        let allowed = before + (crowd - before) / 8;
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let is_well = || resident() <= allowed && runtime.metrics().live_stacks < CROWD / 8;
+        while !is_well() && Instant::now() < deadline {
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        let (after, stacks) = (resident(), runtime.metrics().live_stacks);
+        println!(
+            "measured: {before} bytes before, {crowd} with {CROWD} suspended, {after} and {stacks} stacks when idle"
+        );
+        assert!(is_well(), "{before} before, {crowd} with the crowd, still {after} and {stacks} stacks");
+    });
+}
+
 // ---- address space -------------------------------------------------------------------------------------------------------------
 
 #[test]

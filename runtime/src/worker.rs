@@ -58,7 +58,7 @@ mod steal;
 mod suspend;
 mod unwinding;
 
-use self::carriers::Listed;
+use self::carriers::{Idle, Listed};
 pub(crate) use self::driven::{Driver, settle_stuck};
 use self::patience::Patience;
 use self::quiet::Quiet;
@@ -77,7 +77,6 @@ use crate::request_pool;
 use crate::scope::ScopeCore;
 use crate::shared::{Best, Looks, Shared};
 use crate::shelf::Shelf;
-use crate::stack::Class;
 use crate::stack::slab::Slot;
 use crate::strand::{self, Strand};
 use crate::urgency;
@@ -168,7 +167,7 @@ pub(crate) struct Worker {
     home: Cell<*const Home>,
     pub list: PrivateList,
     ready: UnsafeCell<Ready>,
-    idle: UnsafeCell<Vec<(Class, NonNull<Carrier>)>>,
+    idle: UnsafeCell<Idle>,
     /// The engine's side of this worker; set when its thread begins.
     engine: AtomicPtr<forebear_pool::Worker<Shared>>,
     /// Carriers of this worker that are in use: all but the idle ones.

@@ -11,7 +11,7 @@
 //! process runs on, microseconds. So it is done by who has nothing to do, after a while of quiet (`worker/quiet.rs`), when most of what ends
 //! together has ended, and most neighbours with it; sorted first, so that there are runs; and in pieces of a hundred microseconds or two, so that
 //! whatever comes meanwhile does not wait for a million of them. No slot is trimmed twice without having been handed out in
-//! between.
+//! between. A few stay warm, unless some have come back that nobody had used for long ([`Slab::let_none_stay_warm`]).
 //!
 //! # Invariants
 //!
@@ -153,6 +153,8 @@ pub(crate) struct Slab {
     live: AtomicUsize,
     /// Slots that lie free and are warm. Changed under the lock of their pool.
     warm: AtomicUsize,
+    /// So many of them are trimmed, and fewer left as they are.
+    trim_from: AtomicUsize,
     limit: usize,
     guarding: Guarding,
 }
@@ -169,6 +171,7 @@ impl Slab {
             showing: Mutex::new(()),
             live: AtomicUsize::new(0),
             warm: AtomicUsize::new(0),
+            trim_from: AtomicUsize::new(TRIM_ABOVE),
             limit,
             guarding,
         }
@@ -276,7 +279,12 @@ impl Slab {
     /// Whether so many slots lie free that their memory is to be given back.
     #[inline]
     pub(crate) fn is_to_be_trimmed(&self) -> bool {
-        self.warm.load(Relaxed) >= TRIM_ABOVE
+        self.warm.load(Relaxed) >= self.trim_from.load(Relaxed)
+    }
+
+    /// What lies free has not been wanted for long: all of it is to be trimmed, however few.
+    pub(crate) fn let_none_stay_warm(&self) {
+        self.trim_from.store(1, Relaxed);
     }
 
     /// Trims all there is.
@@ -286,7 +294,11 @@ impl Slab {
 
     /// Trims a piece, by so many calls of the system at most. False: there was nothing to trim.
     pub(crate) fn trim_some(&self, calls: usize) -> bool {
-        (0..self.pools.len()).any(|class| self.trim_class(class, calls))
+        let trimmed = (0..self.pools.len()).any(|class| self.trim_class(class, calls));
+        if self.warm.load(Relaxed) == 0 {
+            self.trim_from.store(TRIM_ABOVE, Relaxed);
+        }
+        trimmed
     }
 
     fn trim_class(&self, class: usize, calls: usize) -> bool {

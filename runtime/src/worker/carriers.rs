@@ -1,4 +1,7 @@
 //! The carriers of one worker: a cache of idle ones, last in, first out, in front of the runtime's slab.
+//!
+//! A stack keeps all memory that was ever touched of it, up to its whole size, for as long as it lies in the cache. So those that nobody
+//! has taken for a while go back to the slab, which gives their memory back to the system ([`Worker::retire_unused`]).
 
 use std::ptr::NonNull;
 
@@ -13,6 +16,8 @@ use crate::stack::{self, Class};
 /// How many idle carriers a worker keeps; above, the coldest go back to the slab.
 const KEPT_CARRIERS: usize = 1024;
 const RETIRED_AT_ONCE: usize = 256;
+/// So many stay, however long nobody takes them.
+const KEPT_UNUSED: usize = 16;
 /// What is needed of carriers that are retired is fetched so many ahead.
 const SOON: usize = 8;
 
@@ -59,14 +64,59 @@ impl Listed {
     }
 }
 
+/// An idle carrier in its worker's cache.
+struct Entry {
+    class: Class,
+    /// It lay here at the last look, and has not been taken since.
+    unused: bool,
+    carrier: NonNull<Carrier>,
+}
+
+/// The idle carriers of one worker, the coldest first.
+#[derive(Default)]
+pub(super) struct Idle(Vec<Entry>);
+
+impl Idle {
+    #[inline]
+    fn take(&mut self, class: Class) -> Option<NonNull<Carrier>> {
+        let at = self.0.iter().rposition(|entry| entry.class == class)?;
+        Some(self.0.swap_remove(at).carrier)
+    }
+
+    fn has(&self, class: Class) -> bool {
+        self.0.iter().rev().any(|entry| entry.class == class)
+    }
+
+    #[inline]
+    fn put(&mut self, class: Class, carrier: NonNull<Carrier>) {
+        self.0.push(Entry { class, unused: false, carrier });
+    }
+
+    /// How many there are beyond those that stay in any case.
+    #[inline]
+    fn spare(&self) -> usize {
+        self.0.len().saturating_sub(KEPT_UNUSED)
+    }
+
+    /// How many of the coldest have been here since the look before, of those that go at once; when these are the last, the others are
+    /// found at the next look, unless somebody takes them.
+    fn look(&mut self) -> usize {
+        let spare = self.spare();
+        let unused = self.0[..spare].iter().take(RETIRED_AT_ONCE).take_while(|entry| entry.unused).count();
+        if unused < RETIRED_AT_ONCE {
+            self.0[unused..spare].iter_mut().for_each(|entry| entry.unused = true);
+        }
+        unused
+    }
+}
+
 impl Worker {
     /// An idle carrier of `class`, or a new one.
     pub(crate) fn carrier(&self, class: Class) -> Result<NonNull<Carrier>, StackError> {
         // SAFETY: V1.
-        let idle = unsafe { &mut *self.idle.get() };
-        if let Some(at) = idle.iter().rposition(|entry| entry.0 == class) {
+        if let Some(carrier) = unsafe { &mut *self.idle.get() }.take(class) {
             self.busy_carriers.set(self.busy_carriers.get() + 1);
-            return Ok(idle.swap_remove(at).1);
+            return Ok(carrier);
         }
         let slot = self.shared().slab.take(class)?;
         self.busy_carriers.set(self.busy_carriers.get() + 1);
@@ -82,7 +132,7 @@ impl Worker {
         // SAFETY: V1.
         let idle = unsafe { &*self.idle.get() };
         let class = self.shared().default_class;
-        if idle.iter().rev().any(|entry| entry.0 == class) {
+        if idle.has(class) {
             return Ok(());
         }
         let carrier = self.carrier(class)?;
@@ -147,40 +197,59 @@ impl Worker {
         let idle = unsafe { &mut *self.idle.get() };
         // Where stacks are few, what lies idle here must not be missing elsewhere.
         let fair = self.shared().slab.limit() / (2 * self.shared().workers().len());
-        if idle.len() >= KEPT_CARRIERS.min(fair.max(1)) {
-            self.retire(RETIRED_AT_ONCE.min(idle.len()));
+        if idle.0.len() >= KEPT_CARRIERS.min(fair.max(1)) {
+            self.retire(RETIRED_AT_ONCE);
         }
         // SAFETY: V1.
-        unsafe { &mut *self.idle.get() }.push((class, carrier));
+        unsafe { &mut *self.idle.get() }.put(class, carrier);
     }
 
     /// Gives the coldest idle carriers back to the slab.
     pub(super) fn retire(&self, count: usize) {
         // SAFETY: V1.
-        let idle = unsafe { &mut *self.idle.get() };
+        let Idle(idle) = unsafe { &mut *self.idle.get() };
         let count = count.min(idle.len());
         if count == 0 {
             return;
         }
         let mut listed = self.post.lock_carriers();
-        for (at, (_, carrier)) in idle[..count].iter().enumerate() {
-            if let Some((_, soon)) = idle.get(at + SOON) {
+        for (at, Entry { carrier, .. }) in idle[..count].iter().enumerate() {
+            if let Some(soon) = idle.get(at + SOON) {
                 // The coldest have lain here for long.
                 // SAFETY: K5: listed carriers are there.
-                prefetch::control(unsafe { soon.as_ref() }.context());
+                prefetch::control(unsafe { soon.carrier.as_ref() }.context());
             }
             // SAFETY: as above.
             listed.remove(unsafe { carrier.as_ref() }.listed.get());
         }
         drop(listed);
         if let Some(driver) = &self.driver {
-            driver.retired(idle[..count].iter().map(|entry| entry.1));
+            driver.retired(idle[..count].iter().map(|entry| entry.carrier));
         }
         // SAFETY: K3: idle carriers hold nothing but loop frames; the one that runs is not among them.
-        let slots = idle.drain(..count).filter_map(|(_, carrier)| unsafe { Carrier::dismantle(carrier) });
+        let slots = idle.drain(..count).filter_map(|entry| unsafe { Carrier::dismantle(entry.carrier) });
         // Not under the slab's lock.
         let slots: Vec<_> = slots.collect();
         self.shared().slab.give_back(slots);
+    }
+
+    /// Whether there are idle carriers that go if nobody takes them.
+    #[inline]
+    pub(super) fn has_spare_carriers(&self) -> bool {
+        // SAFETY: V1.
+        unsafe { &*self.idle.get() }.spare() > 0
+    }
+
+    /// Gives back the idle carriers that nobody has taken since the look before, all but a few. False: there are more, since only so many
+    /// go at once.
+    pub(super) fn retire_unused(&self) -> bool {
+        // SAFETY: V1.
+        let unused = unsafe { &mut *self.idle.get() }.look();
+        if unused > 0 {
+            self.retire(unused);
+            self.shared().slab.let_none_stay_warm();
+        }
+        unused < RETIRED_AT_ONCE
     }
 }
 
@@ -188,11 +257,46 @@ impl Worker {
 mod tests {
     use super::*;
 
+    fn carrier(n: usize) -> NonNull<Carrier> {
+        NonNull::new(std::ptr::without_provenance_mut::<Carrier>(64 * n + 64)).unwrap()
+    }
+
+    #[test]
+    fn who_is_taken_between_two_looks_is_no_more_unused_and_a_few_always_stay() {
+        const CROWD: usize = 100;
+        let mut idle = Idle::default();
+        (0..CROWD).for_each(|n| idle.put(1, carrier(n)));
+        assert_eq!(idle.look(), 0, "it has only just seen them");
+        // The last come are taken first.
+        let taken: Vec<_> = (0..30).map(|_| idle.take(1).unwrap()).collect();
+        assert_eq!(taken[0], carrier(CROWD - 1));
+        assert_eq!(idle.take(2), None);
+        taken.into_iter().rev().for_each(|carrier| idle.put(1, carrier));
+        assert_eq!(idle.look(), CROWD - 30);
+        idle.0.drain(..CROWD - 30);
+        assert_eq!(idle.look(), 30 - KEPT_UNUSED);
+        idle.0.drain(..30 - KEPT_UNUSED);
+        assert_eq!((idle.spare(), idle.look()), (0, 0));
+        // A crowd goes in pieces, and who has come meanwhile stays for another look.
+        (0..2 * RETIRED_AT_ONCE).for_each(|n| idle.put(1, carrier(n)));
+        idle.look();
+        (0..CROWD).for_each(|n| idle.put(1, carrier(n)));
+        for _ in 0..2 {
+            assert_eq!(idle.look(), RETIRED_AT_ONCE);
+            idle.0.drain(..RETIRED_AT_ONCE);
+        }
+        assert_eq!(idle.look(), 0);
+        idle.0.clear();
+        // The last takes the place of one of another class that lay among them.
+        (0..CROWD).for_each(|n| idle.put(if n == 5 { 2 } else { 1 }, carrier(n)));
+        idle.look();
+        assert_eq!(idle.take(2), Some(carrier(5)));
+        assert_eq!(idle.0.iter().filter(|entry| entry.carrier == carrier(CROWD - 1)).count(), 1);
+    }
+
     #[test]
     fn carriers_are_listed_each_once_and_their_places_are_used_again() {
         const CROWD: usize = 1_000;
-        let carrier =
-            |n: usize| NonNull::new(std::ptr::without_provenance_mut::<Carrier>(64 * n + 64)).unwrap();
         let mut listed = Listed::default();
         for round in 0..4 {
             let mut there: Vec<_> = (0..CROWD).map(|n| (listed.add(carrier(n)), n)).collect();

@@ -1,9 +1,12 @@
-//! When a worker gives the memory of free stacks back to the system: when all has been quiet for a while.
+//! When a worker gives stacks that lie free back, and their memory to the system: when all has been quiet for a while.
 //!
 //! What ends is often followed by more that ends, or by something that wants a stack again; and giving back interrupts the other
 //! processors too ([`crate::stack::slab`]). A worker whose next task comes in ten microseconds must not spend a hundred on that. So a
 //! worker that has nothing to do sleeps for [`QUIET`] first, and then goes on in pieces, looking for work after each. Where it never gets as
 //! quiet as that, one piece now and then keeps what a peak has left from staying for ever.
+//!
+//! What a worker keeps at hand for the next requests that suspend is given up later, when nobody has taken it between two looks that are
+//! [`LOOK`] apart ([`super::carriers`]).
 //!
 //! Nothing is read from the clock while few stacks lie free, and nobody who sleeps is woken for this.
 
@@ -21,12 +24,16 @@ pub(super) struct Quiet {
     last: Cell<Option<Instant>>,
     /// How much it had done by then.
     done: Cell<u64>,
+    /// When it last looked which idle carriers nobody takes.
+    looked: Cell<Option<Instant>>,
 }
 
 /// After so long nothing is expected to come soon.
 const QUIET: Duration = Duration::from_millis(2);
 /// However busy it is, it gives something back after so long.
 const NOW_AND_THEN: Duration = Duration::from_millis(50);
+/// A stack that was not wanted for as long is not likely to be missed soon, and what it costs to touch its memory anew is nothing in this time.
+const LOOK: Duration = Duration::from_secs(1);
 /// Calls of the system in a piece.
 const CALLS: usize = 32;
 
@@ -35,7 +42,23 @@ impl Worker {
     /// more.
     #[inline]
     pub(crate) fn trim_if_quiet(&self) -> Option<Duration> {
-        if self.shared().slab.is_to_be_trimmed() { self.trim_by_the_clock() } else { None }
+        // Who is driven gives all of them back with its seat.
+        let spare = self.has_spare_carriers() && self.driver.is_none();
+        let look = if spare { self.look_at_carriers() } else { None };
+        let trim = if self.shared().slab.is_to_be_trimmed() { self.trim_by_the_clock() } else { None };
+        look.into_iter().chain(trim).min()
+    }
+
+    #[cold]
+    fn look_at_carriers(&self) -> Option<Duration> {
+        let (looked, now) = (&self.quiet.looked, time::now());
+        let last = looked.get().unwrap_or(now);
+        let left = LOOK.saturating_sub(now - last);
+        if left.is_zero() && !self.retire_unused() {
+            return Some(Duration::ZERO);
+        }
+        looked.set(Some(if left.is_zero() { now } else { last }));
+        self.has_spare_carriers().then_some(if left.is_zero() { LOOK } else { left })
     }
 
     #[cold]

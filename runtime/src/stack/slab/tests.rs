@@ -93,6 +93,24 @@ fn a_piece_ends_after_so_many_calls_and_what_is_left_is_warm() {
 }
 
 #[test]
+fn a_few_stay_warm_unless_nobody_has_wanted_them_for_long() {
+    const FEW: usize = TRIM_ABOVE / 2;
+    let slab = Slab::new(1000);
+    let take = || (0..FEW).map(|_| slab.take(0).unwrap()).collect::<Vec<_>>();
+    slab.give_back(take());
+    assert!(!slab.is_to_be_trimmed());
+    slab.let_none_stay_warm();
+    let mut calls = 0;
+    while slab.is_to_be_trimmed() {
+        assert!(slab.trim_some(1));
+        calls += 1;
+    }
+    assert!(calls > 0 && !slab.trim_some(1), "one call is enough for neighbours, and none stays: {calls}");
+    slab.give_back(take());
+    assert!(!slab.is_to_be_trimmed(), "that was for once");
+}
+
+#[test]
 fn tops_of_neighbours_differ_in_colour() {
     let slab = Slab::new(100);
     let tops: std::collections::BTreeSet<_> =
