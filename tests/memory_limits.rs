@@ -215,48 +215,63 @@ fn roots_that_land_on_both_workers_need_no_more_memory_in_the_end() {
     });
 }
 
+/// Suspends so many roots, each after it has called `first`, and answers what lets them go on and waits until they are over.
+fn suspend(runtime: &Runtime, count: usize, first: fn()) -> impl FnOnce() {
+    let (go, gates) = (Flag::new(), support::runtime(1));
+    let gate = {
+        let go = go.clone();
+        gates.spawn(move || hold_thread_until(|| go.is_up()))
+    };
+    let (waiting, over) = (Count::new(), Count::new());
+    for _ in 0..count {
+        let (gate, waiting, over) = (gate.any(), waiting.clone(), over.clone());
+        runtime.spawn(move || {
+            first();
+            waiting.up();
+            gate.wait().unwrap();
+            over.up();
+        });
+    }
+    hold_thread_until(|| waiting.get() == count && runtime.metrics().live_stacks >= count);
+    move || {
+        go.raise();
+        hold_thread_until(|| over.get() == count);
+        drop(gates);
+    }
+}
+
+/// Waits until it is so, for a minute at most.
+fn comes_to(is_so: impl Fn() -> bool) -> bool {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_so() && Instant::now() < deadline {
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    is_so()
+}
+
 #[test]
 fn stacks_of_a_spike_of_suspended_requests_are_given_back_when_idle() {
     const SPIKE: usize = 20_000;
     alone("stacks_of_a_spike_of_suspended_requests_are_given_back_when_idle", || {
         let runtime = runtime(2);
         let before = resident();
-        let (go, gates) = (Flag::new(), support::runtime(1));
-        let gate = {
-            let go = go.clone();
-            gates.spawn(move || hold_thread_until(|| go.is_up()))
-        };
-        let (waiting, over) = (Count::new(), Count::new());
-        for _ in 0..SPIKE {
-            let (gate, waiting, over) = (gate.any(), waiting.clone(), over.clone());
-            runtime.spawn(move || {
-                waiting.up();
-                gate.wait().unwrap();
-                over.up();
-            });
-        }
-        hold_thread_until(|| waiting.get() == SPIKE && runtime.metrics().live_stacks >= SPIKE);
+        let end = suspend(&runtime, SPIKE, || ());
         let spike = resident();
         assert!(
             spike - before > SPIKE * 4096,
             "{before} before, {spike}: each holds a page of stack at least"
         );
-        go.raise();
-        hold_thread_until(|| over.get() == SPIKE);
-        // Each worker keeps up to 1,024 stacks, a tenth of these in all; what else is kept is records.
+        end();
+        // Each worker keeps up to 1,024 stacks at first, a tenth of these in all; what else is kept is records.
         let allowed = before + (spike - before) / 3;
-        let deadline = Instant::now() + Duration::from_secs(60);
-        let mut least = resident();
-        while least > allowed && Instant::now() < deadline {
-            std::thread::park_timeout(Duration::from_millis(1));
-            least = least.min(resident());
-        }
-        println!("measured: {before} bytes before, {spike} with {SPIKE} suspended, {least} when idle");
-        assert!(least <= allowed, "{before} before, {spike} in the spike, still {least}");
+        let is_well = comes_to(|| resident() <= allowed);
+        let after = resident();
+        println!("measured: {before} bytes before, {spike} with {SPIKE} suspended, {after} when idle");
+        assert!(is_well, "{before} before, {spike} in the spike, still {after}");
     });
 }
 
-/// Few enough that the workers would keep all of them for what suspends next, and each of them was deep once.
+/// Few enough that the workers keep all of them for what suspends next, and each of them was deep once.
 #[test]
 fn deep_stacks_that_nobody_uses_any_more_are_given_back() {
     const CROWD: usize = 600;
@@ -269,38 +284,18 @@ fn deep_stacks_that_nobody_uses_any_more_are_given_back() {
     alone("deep_stacks_that_nobody_uses_any_more_are_given_back", || {
         let runtime = runtime(2);
         let before = resident();
-        let (go, gates) = (Flag::new(), support::runtime(1));
-        let gate = {
-            let go = go.clone();
-            gates.spawn(move || hold_thread_until(|| go.is_up()))
-        };
-        let (waiting, over) = (Count::new(), Count::new());
-        for _ in 0..CROWD {
-            let (gate, waiting, over) = (gate.any(), waiting.clone(), over.clone());
-            runtime.spawn(move || {
-                deep();
-                waiting.up();
-                gate.wait().unwrap();
-                over.up();
-            });
-        }
-        hold_thread_until(|| waiting.get() == CROWD && runtime.metrics().live_stacks >= CROWD);
+        let end = suspend(&runtime, CROWD, deep);
         let crowd = resident();
         assert!(crowd - before > CROWD * DEEP, "{before} before, {crowd} with {CROWD} that were deep");
-        go.raise();
-        hold_thread_until(|| over.get() == CROWD);
+        end();
         // Sixteen a worker stay whole.
         let allowed = before + (crowd - before) / 8;
-        let deadline = Instant::now() + Duration::from_secs(60);
-        let is_well = || resident() <= allowed && runtime.metrics().live_stacks < CROWD / 8;
-        while !is_well() && Instant::now() < deadline {
-            std::thread::park_timeout(Duration::from_millis(1));
-        }
+        let is_well = comes_to(|| resident() <= allowed && runtime.metrics().live_stacks < CROWD / 8);
         let (after, stacks) = (resident(), runtime.metrics().live_stacks);
         println!(
             "measured: {before} bytes before, {crowd} with {CROWD} suspended, {after} and {stacks} stacks when idle"
         );
-        assert!(is_well(), "{before} before, {crowd} with the crowd, still {after} and {stacks} stacks");
+        assert!(is_well, "{before} before, {crowd} with the crowd, still {after} and {stacks} stacks");
     });
 }
 
