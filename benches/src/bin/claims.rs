@@ -12,7 +12,7 @@
 //!
 //! `--keep` puts the raw figures into a file; what stands there already is not measured again, and counts. `--fact` puts down
 //! beside them what only the caller knows. `--draw` makes the page `table.md` and its plots of all that is kept; with
-//! `--rounds 0` it does nothing else.
+//! `--rounds 0` it does nothing else. A name or a number of workers that no row has is an error.
 //!
 //! A child gets the parent's calibration of a millisecond of computing, and a malloc that keeps what is freed.
 
@@ -88,9 +88,25 @@ impl Options {
         Ok(options)
     }
 
+    /// What was asked for that is nowhere: nobody is to wait an hour for figures that do not come.
+    fn check(&self) -> Result<(), String> {
+        let rows = || claims::ALL.iter().flat_map(|claim| claim.rows.iter().map(move |row| (claim, row)));
+        if let Some(name) = self.benches.iter().find(|name| !rows().any(|(claim, row)| is(name, claim, row)))
+        {
+            return Err(format!("no such claim or claim/row: {name}; see --list"));
+        }
+        let runs = |name: &str| rows().any(|(_, row)| row.runners.iter().any(|runner| runner.name == name));
+        if let Some(name) = self.only.iter().find(|name| !runs(name)) {
+            return Err(format!("no such runtime: {name}; see --list"));
+        }
+        if self.rounds == Some(0) && self.draw.is_none() {
+            return Err("no rounds, and nothing to --draw: at least one is needed".into());
+        }
+        Ok(())
+    }
+
     fn wants(&self, claim: &Claim, row: &Row) -> bool {
-        let is = |name: &String| *name == claim.name || *name == format!("{}/{}", claim.name, row.name);
-        self.benches.is_empty() || self.benches.iter().any(is)
+        self.benches.is_empty() || self.benches.iter().any(|name| is(name, claim, row))
     }
 
     fn wants_runner(&self, runner: &Runner) -> bool {
@@ -104,6 +120,12 @@ impl Options {
         }
         rivals::is_built_in(name).then(|| std::env::current_exe().ok()).flatten()
     }
+}
+
+/// Whether it is called so: by its claim's name, or by both.
+fn is(name: &str, claim: &Claim, row: &Row) -> bool {
+    name.strip_prefix(claim.name)
+        .is_some_and(|rest| rest.is_empty() || rest.strip_prefix('/') == Some(row.name))
 }
 
 /// One row for one number of workers.
@@ -227,9 +249,12 @@ fn draw(kept: &Kept, dir: &PathBuf) -> Result<(), String> {
 }
 
 fn run(options: &Options) -> Result<bool, String> {
+    options.check()?;
     let cells = cells(options);
-    if cells.is_empty() {
-        return Err("no such bench for that number of workers; see --list".into());
+    if let Some(number) =
+        options.workers.iter().find(|number| !cells.iter().any(|cell| cell.workers == **number))
+    {
+        return Err(format!("none of these is measured on {number} workers; see --list"));
     }
     let rounds = options.rounds.unwrap_or(if options.quick { 1 } else { ROUNDS });
     let mut kept = options.keep.clone().map_or(Ok(Kept::default()), Kept::open)?;
