@@ -9,6 +9,8 @@
 //! simulate letters    requests that wake each other
 //! ```
 
+use std::process::ExitCode;
+
 use forebear_simulate::costs::Nanos;
 use forebear_simulate::random::Random;
 use forebear_simulate::result::{Load, Outcome};
@@ -305,14 +307,19 @@ fn letters() {
     table("Letters: four requests a worker, each on for 2 us, then it lets another go on", &head, rows);
 }
 
-fn main() {
-    match std::env::args().nth(1).as_deref() {
-        Some("check") => check(),
-        Some("trees") => trees(),
-        Some("variants") => variants_of_trees(),
-        Some("roots") => roots(),
-        Some("sleep") => sleep(),
-        Some("letters") => letters(),
-        _ => eprintln!("simulate check | trees | variants | roots | sleep | letters"),
+fn main() -> ExitCode {
+    let args: Vec<_> = std::env::args().skip(1).collect();
+    match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["check"] => check(),
+        ["trees"] => trees(),
+        ["variants"] => variants_of_trees(),
+        ["roots"] => roots(),
+        ["sleep"] => sleep(),
+        ["letters"] => letters(),
+        _ => {
+            eprintln!("simulate check | trees | variants | roots | sleep | letters");
+            return ExitCode::from(2);
+        }
     }
+    ExitCode::SUCCESS
 }

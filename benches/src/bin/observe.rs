@@ -7,6 +7,9 @@
 //! The loads are short, so that some of them pass undisturbed on a busy machine. Of the repeats (1,000) the fastest twentieth is
 //! taken, and of these the mean.
 
+use std::num::NonZeroUsize;
+use std::process::ExitCode;
+
 use forebear_benches::load::{self, Arrivals};
 use forebear_benches::{Load, Run, rivals, work};
 
@@ -22,8 +25,16 @@ fn quiet(mut runs: Vec<Run>) -> Vec<(&'static str, f64)> {
     all
 }
 
-fn main() {
-    let repeats = std::env::args().nth(1).and_then(|text| text.parse().ok()).unwrap_or(1_000);
+fn main() -> ExitCode {
+    let mut args = std::env::args().skip(1);
+    let repeats = match args.next().map(|text| text.parse::<NonZeroUsize>()) {
+        None => 1_000,
+        Some(Ok(number)) if args.next().is_none() => number.get(),
+        Some(_) => {
+            eprintln!("observe [REPEATS], which is a number, at least 1");
+            return ExitCode::from(2);
+        }
+    };
     work::steps_per_ms();
     for arrivals in [Arrivals::Batch, Arrivals::Poisson(80)] {
         for workers in [1, 2, 4] {
@@ -37,4 +48,5 @@ fn main() {
             }
         }
     }
+    ExitCode::SUCCESS
 }

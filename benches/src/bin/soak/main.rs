@@ -11,7 +11,8 @@
 //!
 //! The verdict goes by the last two thirds of what is resident and of what is allocated at rest ([`line`]); a page more for each kept
 //! stack, a few dozen, is no growth. What goes on, is armed or handed out at rest is judged each time. The exit code is 1 if memory
-//! grows, or anything is left over. `--leak` forgets the handle of one request in so many: so it is seen that the verdict falls.
+//! grows, or anything is left over. `--leak` forgets the handle of one request in so many: so it is seen that the
+//! verdict falls. The exit code is 2 if it was asked for what there is not.
 
 mod churn;
 mod counted;
@@ -42,7 +43,7 @@ const PAGE: usize = 4_096;
 
 #[derive(Debug)]
 struct Options {
-    minutes: f64,
+    time: Duration,
     workers: usize,
     every: Duration,
     only: Vec<String>,
@@ -52,7 +53,7 @@ struct Options {
 impl Options {
     fn parse(mut args: impl Iterator<Item = String>) -> Result<Options, String> {
         let mut options = Options {
-            minutes: 60.0,
+            time: Duration::from_secs(3_600),
             workers: 2,
             every: Duration::from_secs(3),
             only: Vec::new(),
@@ -62,7 +63,10 @@ impl Options {
             let value = args.next().ok_or(format!("{arg} needs a value"))?;
             let bad = || format!("{arg} {value}: not such a number");
             match &*arg {
-                "--minutes" => options.minutes = value.parse().map_err(|_| bad())?,
+                "--minutes" => {
+                    let minutes: f64 = value.parse().map_err(|_| bad())?;
+                    options.time = Duration::try_from_secs_f64(minutes * 60.0).map_err(|_| bad())?;
+                }
                 "--workers" => options.workers = value.parse().map_err(|_| bad())?,
                 "--every" => options.every = Duration::from_secs(value.parse().map_err(|_| bad())?),
                 "--only" => options.only.push(value),
@@ -70,7 +74,7 @@ impl Options {
                 _ => return Err(format!("unknown: {arg}")),
             }
         }
-        let enough = options.minutes > 0.0 && options.workers > 0 && options.leak != Some(0);
+        let enough = !options.time.is_zero() && options.workers > 0 && options.leak != Some(0);
         enough.then_some(options).ok_or("there is nothing to do".into())
     }
 }
@@ -116,7 +120,7 @@ fn soak(options: &Options) -> Result<bool, String> {
     let runtime = Runtime::builder().workers(options.workers).on_unseen_failure(|_| ()).build();
     let runtime = runtime.map_err(|error| error.to_string())?;
     let churn = Churn::start(&runtime, &options.only, options.leak)?;
-    let (start, time) = (Instant::now(), Duration::from_secs_f64(options.minutes * 60.0));
+    let (start, time) = (Instant::now(), options.time);
     let (mut resident, mut allocated) = (Line::default(), Line::default());
     println!("seconds\trequests\tMiB at work\tat rest\tallocated\tstacks\tpublished\tsteals\tsleeps");
     let mut told = Ok(());
@@ -148,7 +152,10 @@ fn soak(options: &Options) -> Result<bool, String> {
     for (name, rounds) in churn::NAMES.iter().zip(&rounds) {
         println!("{name}: {} rounds", rounds.load(Relaxed));
     }
-    told?;
+    if let Err(why) = told {
+        eprintln!("soak: {why}");
+        return Ok(false);
+    }
     let mut flat = true;
     // Kept stacks keep what they have touched, and the longer it goes on the more of them have once been deep.
     let pages = (runtime.metrics().live_stacks * PAGE) as u64;
@@ -166,7 +173,7 @@ fn main() -> ExitCode {
         Ok(false) => ExitCode::from(1),
         Err(error) => {
             eprintln!("soak: {error}");
-            ExitCode::from(1)
+            ExitCode::from(2)
         }
     }
 }
