@@ -10,13 +10,13 @@ use std::thread;
 use std::time::Duration;
 
 use cancelling::{asleep, ends_cancelled, on_each_clocked};
-use forebear::sync::Semaphore;
+use forebear::sync::{Barrier, Semaphore};
 use forebear::{
     Cancellation, Cancelled, Priority, Request, Runtime, TimeoutError, WaitError, no_suspend, spawn,
     yield_now,
 };
 use support::order::{BY_URGENCY, on_one, root, wait_by_urgency};
-use support::{Count, Joined, in_both_worlds, on_each, settle, until};
+use support::{Joined, in_both_worlds, on_each, settle, until};
 
 /// A request that waits for `n` permits, keeps them until its answer is dropped, and sleeps when this returns.
 fn wants(
@@ -37,16 +37,12 @@ fn as_many_are_inside_as_there_are_permits_and_no_more() {
     on_each(|runtime| {
         let semaphore = Arc::new(Semaphore::new(3));
         let inside = Arc::new(Semaphore::new(3));
-        let most = Count::new();
         let visit = || {
-            let (semaphore, inside, most) = (semaphore.clone(), inside.clone(), most.clone());
+            let (semaphore, inside) = (semaphore.clone(), inside.clone());
             move || {
                 for round in 0..100 {
                     let _permit = semaphore.acquire().unwrap();
                     let _here = inside.try_acquire().expect("there are three at most");
-                    if inside.available() == 0 {
-                        most.up();
-                    }
                     if round % 4 == 0 {
                         yield_now().unwrap();
                     }
@@ -57,8 +53,18 @@ fn as_many_are_inside_as_there_are_permits_and_no_more() {
         let threads: Vec<_> = (0..3).map(|_| thread::spawn(visit())).collect();
         threads.into_iter().for_each(|thread| thread.joined().unwrap());
         requests.iter().for_each(|request| request.wait().copied().unwrap());
-        assert!(most.get() > 0, "three have been inside");
         assert_eq!((semaphore.available(), inside.available()), (3, 3));
+        // None of three leaves before all are inside.
+        let together = Arc::new(Barrier::new(3));
+        let meets = || {
+            let (semaphore, together) = (semaphore.clone(), together.clone());
+            move || {
+                let _permit = semaphore.acquire().unwrap();
+                together.wait().unwrap();
+            }
+        };
+        let three: Vec<_> = (0..3).map(|_| root(runtime).spawn(meets())).collect();
+        three.iter().for_each(|request| request.wait().copied().unwrap());
     });
 }
 
