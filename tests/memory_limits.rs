@@ -6,6 +6,7 @@
 
 mod support;
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -296,6 +297,16 @@ fn deep_stacks_that_nobody_uses_any_more_are_given_back() {
             "measured: {before} bytes before, {crowd} with {CROWD} suspended, {after} and {stacks} stacks when idle"
         );
         assert!(is_well, "{before} before, {crowd} with the crowd, still {after} and {stacks} stacks");
+        // And then nobody wakes to look: not for longer than from one look to the next.
+        let last = Cell::new((u64::MAX, Instant::now()));
+        let rests = comes_to(|| {
+            let sleeps = runtime.metrics().sleeps;
+            if last.get().0 != sleeps {
+                last.set((sleeps, Instant::now()));
+            }
+            last.get().1.elapsed() > Duration::from_millis(1_500)
+        });
+        assert!(rests, "workers go on waking");
     });
 }
 

@@ -52,13 +52,14 @@ impl Worker {
     #[cold]
     fn look_at_carriers(&self) -> Option<Duration> {
         let (looked, now) = (&self.quiet.looked, time::now());
-        let last = looked.get().unwrap_or(now);
-        let left = LOOK.saturating_sub(now - last);
-        if left.is_zero() && !self.retire_unused() {
-            return Some(Duration::ZERO);
+        match looked.get().map(|last| LOOK.saturating_sub(now - last)) {
+            Some(left) if !left.is_zero() => Some(left),
+            Some(_) if !self.retire_unused() => Some(Duration::ZERO),
+            _ => {
+                looked.set(Some(now));
+                self.has_spare_carriers().then_some(LOOK)
+            }
         }
-        looked.set(Some(if left.is_zero() { now } else { last }));
-        self.has_spare_carriers().then_some(if left.is_zero() { LOOK } else { left })
     }
 
     #[cold]
