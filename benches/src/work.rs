@@ -140,6 +140,7 @@ pub const FIGURES: &[&str] = &[
     memory::TRIMMED[1],
     memory::TRIMMED[2],
     memory::TRIMMED[3],
+    memory::TRIMMED[4],
     forest::ROOTS_PASSED,
     forest::BETWEEN,
     forest::WITHIN,

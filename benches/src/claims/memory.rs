@@ -4,8 +4,8 @@
 //! counts nor the handle that its maker keeps; of a future, nothing of the closure that it calls. The rest is header and queue. What
 //! suspended ones hold stands in [`suspended`](super::suspended), beside the rivals.
 //!
-//! In the rows of bursts all requests are over and their handles gone, and the runtime has nothing to do: then it gives memory back. What
-//! it keeps is headers for the next crowd, page tables, and a thousand stacks a worker. No rival stands there: tasks without stacks leave
+//! In the rows of bursts all requests are over and their handles gone, and the runtime has nothing to do: then it gives memory back. At once
+//! that of most stacks; after a rest also headers, and the stacks that workers keep for the next crowd. Page tables stay. No rival stands there: tasks without stacks leave
 //! that to malloc, which the children are told to keep what is freed; may keeps its stacks.
 
 use crate::claim::{Bound, Claim, Goal, Measure, Row, Runner, runner};

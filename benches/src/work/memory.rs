@@ -10,13 +10,16 @@ pub const HELD: [&str; 3] = ["bytes", "of them page tables", "create ns"];
 /// Bytes a task that has not begun, its closure and its handle not counted.
 pub const BARE: &str = "bytes beside closure and handle";
 
-/// The figures of [`burst`]: bytes a task when all are suspended, when all are over, and when no more is given back; and the
-/// milliseconds that giving back has taken.
-pub const TRIMMED: [&str; 4] =
-    ["bytes at the peak", "bytes when over", "bytes when trimmed", "ms until trimmed"];
+/// The figures of [`burst`]: bytes a task when all are suspended, when all are over, and when no more is given back for a while; the
+/// milliseconds that giving back has taken until then; and bytes a task after a [`REST`].
+pub const TRIMMED: [&str; 5] =
+    ["bytes at the peak", "bytes when over", "bytes when trimmed", "ms until trimmed", "bytes after a rest"];
 
 /// If nothing is given back for so long, nothing more will be.
 const SETTLES: Duration = Duration::from_millis(200);
+
+/// What nobody has wanted for a second goes later, and in pieces.
+const REST: Duration = Duration::from_secs(4);
 
 /// What the process holds.
 #[derive(Debug, Clone, Copy, Default)]
@@ -61,6 +64,11 @@ impl Memory {
     }
 }
 
+#[allow(clippy::disallowed_methods, reason = "nobody tells when memory is given back")]
+fn pass(time: Duration) {
+    std::thread::sleep(time);
+}
+
 /// Runs `suspend`, which answers with the [figures](HELD) of `n` suspended tasks when all are over, and waits until the
 /// process gives nothing back any more. The time is that of giving back.
 pub fn burst(n: u64, suspend: impl FnOnce() -> Run) -> Run {
@@ -69,19 +77,19 @@ pub fn burst(n: u64, suspend: impl FnOnce() -> Run) -> Run {
     let (start, over) = (Instant::now(), Memory::now());
     let (mut least, mut last) = (over, Duration::ZERO);
     while start.elapsed() < last + SETTLES {
-        #[allow(clippy::disallowed_methods, reason = "nobody tells when memory is given back")]
-        std::thread::sleep(Duration::from_millis(1));
+        pass(Duration::from_millis(1));
         let now = Memory::now();
         // What stays takes pages here and there for itself; a thousandth is no news.
         if now.resident + over.resident / 1_000 < least.resident {
             (least, last) = (now, start.elapsed());
         }
     }
+    pass(REST.saturating_sub(start.elapsed()));
     let total = |of: Memory| {
         let (resident, tables) = of.since(before, n);
         resident + tables
     };
     let peak = run.figures.iter().find(|(name, _)| *name == HELD[0]).map_or(0.0, |(_, bytes)| *bytes);
-    let figures = [peak, total(over), total(least), last.as_secs_f64() * 1e3];
+    let figures = [peak, total(over), total(least), last.as_secs_f64() * 1e3, total(Memory::now())];
     Run { elapsed: last, value: run.value, figures: TRIMMED.into_iter().zip(figures).collect() }
 }
