@@ -7,9 +7,12 @@
 mod support;
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use forebear::sync::Event;
+use forebear::time::sleep;
 use forebear::{Error, Request, Runtime, spawn};
 use support::{
     Count, Flag, Watchdog, again_in_child, hold_thread_until, in_both_worlds, is_child, resident, runtime,
@@ -297,16 +300,99 @@ fn deep_stacks_that_nobody_uses_any_more_are_given_back() {
             "measured: {before} bytes before, {crowd} with {CROWD} suspended, {after} and {stacks} stacks when idle"
         );
         assert!(is_well, "{before} before, {crowd} with the crowd, still {after} and {stacks} stacks");
-        // And then nobody wakes to look: not for longer than from one look to the next.
-        let last = Cell::new((u64::MAX, Instant::now()));
-        let rests = comes_to(|| {
-            let sleeps = runtime.metrics().sleeps;
-            if last.get().0 != sleeps {
-                last.set((sleeps, Instant::now()));
-            }
-            last.get().1.elapsed() > Duration::from_millis(1_500)
+        assert!(comes_to_rest(&runtime), "workers go on waking");
+    });
+}
+
+/// Whether nobody wakes to look any more: not for longer than from one look to the next.
+fn comes_to_rest(runtime: &Runtime) -> bool {
+    let last = Cell::new((u64::MAX, Instant::now()));
+    comes_to(|| {
+        let sleeps = runtime.metrics().sleeps;
+        if last.get().0 != sleeps {
+            last.set((sleeps, Instant::now()));
+        }
+        last.get().1.elapsed() > Duration::from_millis(1_500)
+    })
+}
+
+/// Whoever made them, and wherever they ended.
+#[test]
+fn what_queued_requests_have_taken_is_given_back_when_nobody_needs_it_any_more() {
+    const CROWD: usize = 300_000;
+    /// Answers what is resident while all are there. They end here, and not in the order in which they lie in memory.
+    fn unsubmitted() -> usize {
+        let mut all: Vec<_> = (0..CROWD).map(|n| Request::new(move || n)).collect();
+        let crowd = resident();
+        (0..CROWD).for_each(|n| all.swap(n, n * 7919 % CROWD));
+        crowd
+    }
+    /// The same of those that end on a worker.
+    fn submitted(runtime: &Runtime) -> usize {
+        let go = Arc::new(AtomicBool::new(false));
+        let holders = [(); 2].map(|()| {
+            let go = go.clone();
+            runtime.spawn(move || hold_thread_until(|| go.load(Ordering::Relaxed)))
         });
-        assert!(rests, "workers go on waking");
+        let all: Vec<_> = (0..CROWD).map(|n| runtime.spawn(move || n)).collect();
+        let crowd = resident();
+        drop(all);
+        go.store(true, Ordering::Relaxed);
+        holders.into_iter().for_each(|holder| holder.take().unwrap());
+        crowd
+    }
+    type Maker = (&'static str, fn(&Runtime) -> usize, fn(&Runtime));
+    const ON_A_WORKER: Maker = (
+        "a request on a worker",
+        |runtime| {
+            let made = runtime.spawn(unsubmitted);
+            comes_to(|| made.is_done());
+            made.take().unwrap()
+        },
+        |_| (),
+    );
+    const DIRECTLY: Maker = (
+        "a request in a thread that is no worker",
+        |runtime| runtime.enter(|| Request::new(unsubmitted).take().unwrap()),
+        |_| (),
+    );
+    const WHO_WAITS: Maker = (
+        "a thread that waits for something else",
+        |runtime| {
+            let crowd = runtime.enter(unsubmitted);
+            Event::new().wait_timeout(Duration::from_millis(1)).unwrap_err();
+            crowd
+        },
+        |_| (),
+    );
+    // Which has use for one of them, now and then.
+    const WHO_GOES_ON: Maker = ("a thread that waits for requests", submitted, |runtime| {
+        runtime.try_spawn(|| sleep(Duration::from_millis(1)).map_err(Error::from)).take().unwrap();
+    });
+    const WHO_ENDS: Maker = (
+        "a thread that ends",
+        |runtime| std::thread::scope(|scope| scope.spawn(|| runtime.enter(unsubmitted)).join().unwrap()),
+        |_| (),
+    );
+    alone("what_queued_requests_have_taken_is_given_back_when_nobody_needs_it_any_more", || {
+        for (maker, make, goes_on) in [ON_A_WORKER, DIRECTLY, WHO_WAITS, WHO_GOES_ON, WHO_ENDS] {
+            let runtime = runtime(2);
+            let before = resident();
+            let crowd = make(&runtime);
+            assert!(crowd > before + CROWD * 144, "{before} before, {crowd} with {CROWD} made by {maker}");
+            // A few hundred cells that are at hand may be of as many pieces.
+            let allowed = before + (crowd - before) / 3;
+            let is_well = comes_to(|| {
+                goes_on(&runtime);
+                resident() <= allowed
+            });
+            let after = resident();
+            println!(
+                "measured: {before} bytes before, {crowd} with {CROWD} made by {maker}, {after} when idle"
+            );
+            assert!(is_well, "made by {maker}: {before} before, {crowd} with them, still {after}");
+            assert!(comes_to_rest(&runtime), "workers go on waking");
+        }
     });
 }
 

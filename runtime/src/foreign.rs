@@ -39,6 +39,8 @@ struct Foreign {
     strand: Cell<*mut ForeignStrand>,
     homes: RefCell<Vec<(Arc<Shared>, NonNull<Home>)>>,
     seats: RefCell<Vec<Seat>>,
+    /// Inside [`settle_homes`].
+    settles: Cell<bool>,
 }
 
 forebear_context::shim::thread_local! {
@@ -48,6 +50,7 @@ forebear_context::shim::thread_local! {
                 strand: Cell::new(ptr::null_mut()),
                 homes: RefCell::new(Vec::new()),
                 seats: RefCell::new(Vec::new()),
+                settles: Cell::new(false),
             }
         };
 }
@@ -129,7 +132,8 @@ pub(crate) fn home_for(shared: &Arc<Shared>) -> Option<NonNull<Home>> {
                 return *home;
             }
             homes.retain(|(of, home)| {
-                let over = !of.is_inherited() && of.is_over() && of.depot.is_closing();
+                let settles = foreign.settles.get();
+                let over = !settles && !of.is_inherited() && of.is_over() && of.depot.is_closing();
                 if over {
                     // SAFETY: we are the owner.
                     unsafe { of.depot.leave(*home) };
@@ -141,6 +145,48 @@ pub(crate) fn home_for(shared: &Arc<Shared>) -> Option<NonNull<Home>> {
             home
         })
         .ok()
+}
+
+/// The thread may make nothing for a while: takes in what others have sent to its homes, and gives away what lies free there.
+///
+/// Not inside a wait: a destructor of the user's may be called, of what a request's parent failed with.
+pub(crate) fn settle_homes() {
+    let settle = |foreign: &Foreign| {
+        if foreign.settles.replace(true) {
+            return;
+        }
+        // A destructor may look for a home, and add one. None goes meanwhile.
+        let many = foreign.homes.borrow().len();
+        for n in 0..many {
+            let Some(home) = foreign.usable_home(n) else { continue };
+            // SAFETY: we are the owner.
+            unsafe { home.as_ref() }.drain_returns();
+        }
+        foreign.give_spare_cells();
+        foreign.settles.set(false);
+    };
+    // While the thread's locals are being destroyed its homes are given back anyway.
+    let _ = FOREIGN.try_with(settle);
+}
+
+impl Foreign {
+    /// A home of this thread's, by number. `None` if it is of a runtime that was left behind by a fork: its locks may be held by threads that
+    /// are not here.
+    fn usable_home(&self, n: usize) -> Option<NonNull<Home>> {
+        self.homes.borrow().get(n).filter(|(shared, _)| !shared.is_inherited()).map(|(_, home)| *home)
+    }
+
+    /// Others may have more use for what lies free in the thread's homes.
+    fn give_spare_cells(&self) {
+        let many = self.homes.borrow().len();
+        for home in (0..many).filter_map(|n| self.usable_home(n)) {
+            // SAFETY: we are the owner.
+            let home = unsafe { home.as_ref() };
+            if home.has_spare_cells() {
+                home.give_spare_cells();
+            }
+        }
+    }
 }
 
 /// Whether this thread owns the home: it is one of its homes, and is not just being given back.
@@ -258,6 +304,7 @@ pub(crate) unsafe fn of_context<'a>(context: NonNull<Context>) -> &'a Strand {
 unsafe fn prepare(context: &Context, deadline: Option<Instant>) -> Option<NonNull<Context>> {
     // SAFETY: by the table.
     let strand = unsafe { &of(context).strand };
+    let _ = FOREIGN.try_with(Foreign::give_spare_cells);
     // If its wait is ended here it does not block.
     parked::enter(strand);
     // Until whoever has ended it is done with the context (C1), also after a nudge.

@@ -1,9 +1,9 @@
 //! Graves: memory of requests that ended while somebody looked at the stacks of threads that go on.
 //!
 //! Who names laggards ([`crate::runtime`]) reads requests that may end under his eyes. While anybody looks, the memory of what
-//! ends is not given back: a header of the free lists stays a header in any case, since a cell never changes its class; large
-//! ones, and side blocks, are buried until the last look is over. So a reader may see what is out of date, never what is
-//! gone.
+//! ends is not given back: a header of the free lists stays a header, since no chunk of cells goes or changes its class then
+//! (`home/stock.rs`); large ones, and side blocks, are buried until the last look is over. So a reader may see what is out of
+//! date, never what is gone.
 //!
 //! # Invariants
 //!
@@ -74,7 +74,8 @@ pub(crate) fn look<R>(look: impl FnOnce() -> R) -> R {
     look()
 }
 
-fn anybody_looks() -> bool {
+/// Whether what has gone off its stack may be seen by somebody all the same.
+pub(crate) fn anybody_looks() -> bool {
     // X2.
     match asymmetric::is_available() {
         true => asymmetric::light(),

@@ -1,8 +1,8 @@
 //! Homes: where headers are made, counted and freed.
 //!
 //! Every worker has a home, and every foreign thread that makes or runs requests of a runtime. Memory is taken from a
-//! home's own free lists and comes back to them; homes exchange it in batches through the runtime's depot, so what one
-//! worker freed is found by the next.
+//! home's own free lists and comes back to them; homes exchange it in batches through the runtime's [`stock`], so what one
+//! worker freed is found by the next, and what nobody wants any more goes back to the system.
 //!
 //! # The end of a header
 //!
@@ -34,13 +34,17 @@ use forebear_context::shim::{Arc, Mutex, MutexGuard};
 
 mod depot;
 mod end;
+mod poison;
+mod stock;
 #[cfg(all(test, not(any(forebear_threads, shuttle))))]
 mod tests;
 
 pub(crate) use self::depot::Depot;
 pub(crate) use self::end::{end, end_child, release, take_place};
+pub(crate) use self::stock::LOOK;
 
 use self::end::end_on;
+use self::stock::{BATCH, Batch, Found};
 use crate::desk::Desk;
 use crate::graves;
 use crate::header::Header;
@@ -57,11 +61,10 @@ const CLASSES: usize = 42;
 pub(crate) const LARGE: u8 = u8::MAX;
 /// The class of a cell that belongs to no home: a ready value.
 pub(crate) const HOMELESS: u8 = u8::MAX - 1;
-const CHUNK: usize = 64 << 10;
 /// How many of a worker's secrets are asked for before it gives them up. Each costs who asks some 10 microseconds.
 const PATIENCE: u32 = 64;
-/// How many cells go to and from the depot at a time.
-const BATCH: u32 = 256;
+/// A free list of so many bytes is more than an owner is to have that has nothing to do: each cell may keep a chunk.
+const SPARE: usize = 16 << 10;
 /// A free list of so many batches is long.
 const LONG: usize = 16;
 /// How many batches a long list loses at a time, beside as many as have come.
@@ -84,6 +87,8 @@ pub(crate) struct Home {
     free: [FreeList; CLASSES],
     /// Cells that the home has of each class, free or in use.
     owned: [Cell<usize>; CLASSES],
+    /// The sum of these.
+    all_owned: Cell<usize>,
     /// Cells in use that came from the system one by one; and one while the home is being closed.
     large: Cell<usize>,
     shared: *const Shared,
@@ -118,6 +123,7 @@ impl Home {
         Home {
             free: [const { FreeList { head: Cell::new(ptr::null_mut()), live: Cell::new(0) } }; CLASSES],
             owned: [const { Cell::new(0) }; CLASSES],
+            all_owned: Cell::new(0),
             large: Cell::new(0),
             shared: Arc::into_raw(shared.clone()),
             worker,
@@ -162,6 +168,7 @@ impl Home {
                 // SAFETY: M1: free cells are the owner's.
                 list.head.set(unsafe { (*head).next });
                 list.live.set(list.live.get() + 1);
+                poison::take(head.cast(), usize::from(class) * STEP);
                 // SAFETY: not null.
                 return unsafe { NonNull::new_unchecked(head.cast()) };
             }
@@ -192,37 +199,19 @@ impl Home {
         unsafe {
             list.head.set((*head).next);
             list.live.set(list.live.get() + 1);
+            poison::take(head.cast(), usize::from(class) * STEP);
             NonNull::new_unchecked(head.cast())
         }
     }
 
     fn refill(&self, class: u8) {
-        let list = &self.free[usize::from(class)];
-        let mut depot = self.shared().depot.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(at) = depot.batches.iter().rposition(|batch| batch.0 == class) {
-            let (_, head, len) = depot.batches.swap_remove(at);
-            list.head.set(head);
-            self.own(class, len as usize);
-            return;
-        }
-        let layout = chunk_layout();
-        // SAFETY: not of size zero.
-        let Some(chunk) = NonNull::new(unsafe { std::alloc::alloc(layout) }) else {
-            std::alloc::handle_alloc_error(layout)
+        let batch = match self.shared().depot.stock.take(usize::from(class)) {
+            Found::Batch(batch) => batch,
+            // SAFETY: it is ours.
+            Found::Chunk(chunk) => unsafe { stock::cut(chunk, usize::from(class)) },
         };
-        depot.chunks.push(chunk);
-        drop(depot);
-        let size = usize::from(class) * STEP;
-        self.own(class, CHUNK / size);
-        // Last cell first, so that they are handed out in address order.
-        for index in (0..CHUNK / size).rev() {
-            // SAFETY: inside the chunk; a header is the least that a cell is for.
-            unsafe {
-                let cell = chunk.add(index * size);
-                Header::prime(cell.cast());
-                self.push_free(class, cell.as_ptr().cast());
-            }
-        }
+        self.free[usize::from(class)].head.set(batch.head);
+        self.own(usize::from(class), batch.len);
     }
 
     /// Puts a cell on the free list.
@@ -236,12 +225,23 @@ impl Home {
         // SAFETY: by contract.
         unsafe { (*cell).next = list.head.get() };
         list.head.set(cell);
+        poison::free(cell.cast(), usize::from(class) * STEP);
     }
 
     /// The home has got so many more cells of this class.
-    fn own(&self, class: u8, cells: usize) {
-        let owned = &self.owned[usize::from(class)];
-        owned.set(owned.get() + cells);
+    fn own(&self, class: usize, cells: usize) {
+        self.owned[class].set(self.owned[class].get() + cells);
+        self.all_owned.set(self.all_owned.get() + cells);
+    }
+
+    fn disown(&self, class: usize, cells: usize) {
+        self.owned[class].set(self.owned[class].get() - cells);
+        self.all_owned.set(self.all_owned.get() - cells);
+    }
+
+    /// How many free cells of this class it has.
+    fn spare(&self, class: usize) -> usize {
+        self.owned[class].get() - self.free[class].live.get()
     }
 
     /// Whether no cell of the home is in use. By the owner.
@@ -249,34 +249,61 @@ impl Home {
         self.large.get() == 0 && self.free.iter().all(|list| list.live.get() == 0)
     }
 
-    /// Gives batches to the depot if a list has grown long: as many cells as have just come home, and some more. What lies far down in the
+    /// Gives batches away if a list has grown long: as many cells as have just come home, and some more. What lies far down in the
     /// list is cold, and the owner has other things to do. By the owner.
-    fn shed(&self, class: u8, came: usize) {
-        let (list, owned) = (&self.free[usize::from(class)], &self.owned[usize::from(class)]);
-        let batch = BATCH as usize;
-        let len = || owned.get() - list.live.get();
-        if len() < batch * LONG {
+    fn shed(&self, class: usize, came: usize) {
+        if self.spare(class) < BATCH * LONG {
             return;
         }
-        let most = came.div_ceil(batch) + SHED;
+        let most = came.div_ceil(BATCH) + SHED;
+        let list = &self.free[class].head;
         let mut batches = Vec::new();
-        while batches.len() < most && len() >= batch * (LONG - SHED) {
-            let head = list.head.get();
-            let mut last = head;
-            for _ in 1..BATCH {
-                // SAFETY: M1; the list is longer than this.
-                last = unsafe { (*last).next };
-            }
-            // SAFETY: as above.
-            unsafe {
-                list.head.set((*last).next);
-                (*last).next = ptr::null_mut();
-            }
-            owned.set(owned.get() - batch);
-            batches.push((class, head, BATCH));
+        while batches.len() < most && self.spare(class) >= BATCH * (LONG - SHED) {
+            let head = list.get();
+            // SAFETY: M1; the list is longer than this.
+            list.set(unsafe { stock::cut_off(head, BATCH) });
+            self.disown(class, BATCH);
+            batches.push(Batch { head, len: BATCH });
         }
-        let mut depot = self.shared().depot.state.lock().unwrap_or_else(PoisonError::into_inner);
-        depot.batches.append(&mut batches);
+        self.shared().depot.stock.give(class, batches);
+    }
+
+    /// Whether it has more free cells than is good if its owner has nothing to do.
+    #[inline]
+    pub(crate) fn has_spare_cells(&self) -> bool {
+        let is_large = self.shared().depot.stock.is_large();
+        is_large
+            && self.all_owned.get() >= SPARE / (CLASSES * STEP)
+            && (0..CLASSES).any(|class| self.is_spare(class))
+    }
+
+    fn is_spare(&self, class: usize) -> bool {
+        // A foreign thread is asked at each wait, a worker once in a while: what was fetched just now does not go back.
+        let fetched = if self.is_foreign() { BATCH } else { 0 };
+        let spare = self.spare(class);
+        spare * class * STEP >= SPARE && spare > fetched
+    }
+
+    /// Gives away each list that is too long, whole, in no more time however long it is. By the owner.
+    #[cold]
+    pub(crate) fn give_spare_cells(&self) {
+        (0..CLASSES).filter(|class| self.is_spare(*class)).for_each(|class| self.give_list(class));
+    }
+
+    /// Gives away all that is free. By the owner.
+    fn give_all(&self) {
+        (0..CLASSES).filter(|class| self.spare(*class) > 0).for_each(|class| self.give_list(class));
+    }
+
+    fn give_list(&self, class: usize) {
+        let rest = Batch { head: self.free[class].head.replace(ptr::null_mut()), len: self.spare(class) };
+        self.disown(class, rest.len);
+        let shared = self.shared();
+        shared.depot.stock.give(class, [rest]);
+        if self.is_foreign() && shared.driven.is_none() && shared.depot.stock.wants_a_watcher() {
+            // All workers may sleep, for good.
+            shared.signals.wake(0);
+        }
     }
 
     /// Takes in what others have sent home. By the owner.
@@ -296,7 +323,7 @@ impl Home {
             came += 1;
         }
         if usize::from(last_class) < CLASSES {
-            self.shed(last_class, came);
+            self.shed(usize::from(last_class), came);
         }
     }
 
@@ -358,13 +385,5 @@ unsafe fn drop_side(header: NonNull<Header>) {
     // SAFETY: the caller has the header alone; without children it has no kin.
     if let Some(side) = unsafe { header.as_ref().side.take() } {
         graves::free_side(side);
-    }
-}
-
-fn chunk_layout() -> std::alloc::Layout {
-    const { assert!(CHUNK.is_multiple_of(STEP)) };
-    match std::alloc::Layout::from_size_align(CHUNK, 64) {
-        Ok(layout) => layout,
-        Err(_) => unreachable!("a constant layout"),
     }
 }

@@ -40,6 +40,16 @@ use crate::strand::Strand;
 /// on first use with as many workers as the machine has cores, or as the environment variable `FOREBEAR_THREADS` says (a
 /// number from 0 to 1024, where 0 is the synchronous mode; anything else is a panic that says so).
 ///
+/// # Memory
+///
+/// A request takes some 150 bytes beside what its closure captures, and while it is suspended a stack of its own, of which the pages that it
+/// touches count: one, mostly. What has ended is kept for what comes next. Workers that have nothing to do give it back to the system: stacks
+/// that lie free after some milliseconds, and all that nobody has taken for a second after that; a few stacks and a mebibyte stay. A thread that is no
+/// worker gives back what its requests have taken when it waits for one of them, has run one, or ends. Addresses stay reserved
+/// until the runtime is gone.
+///
+/// # Examples
+///
 /// ```
 /// use forebear_runtime::{Runtime, spawn};
 ///

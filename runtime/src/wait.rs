@@ -29,7 +29,7 @@ use crate::shared::Shared;
 use crate::strand::{LEFT_PARKED, Strand};
 use crate::urgency;
 use crate::word::{CANCELLED, FAILED};
-use crate::worker::is_unwinding;
+use crate::worker::{Worker, is_unwinding};
 
 mod approach;
 mod lend;
@@ -201,11 +201,14 @@ pub(crate) unsafe fn prepare<'a>(
         if strand.context().no_suspend().get() != 0 {
             no_suspend::refuse(strand, h.name(), true);
         }
-        if let Some(worker) = strand.worker()
-            && let Err(error) = worker.reserve_carrier()
-        {
-            let name = strand.request().map_or("worker", Header::name).to_owned();
-            return Step::Refused(WaitError::Failed(Failure::from_error(Error::from(error), name, None)));
+        match strand.worker().map(Worker::reserve_carrier) {
+            None => foreign::settle_homes(),
+            Some(Ok(())) => {}
+            Some(Err(error)) => {
+                let name = strand.request().map_or("worker", Header::name).to_owned();
+                let failure = Failure::from_error(Error::from(error), name, None);
+                return Step::Refused(WaitError::Failed(failure));
+            }
         }
         let context = strand.context();
         let ticket = context.begin(Reason::Request, header.as_ptr().cast());

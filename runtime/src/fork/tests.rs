@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use forebear_context::context::{Context, current};
 
 use super::*;
-use crate::{Runtime, scope};
+use crate::{Request, Runtime, scope};
 
 /// A child that hangs is killed by this.
 const SECONDS: u32 = 60;
@@ -96,6 +96,27 @@ fn a_child_gives_memory_back_at_once_whoever_looked_at_the_fork() {
         assert!(buries(), "somebody looks");
         assert!(in_a_child(|| !buries()));
     });
+}
+
+#[test]
+fn a_child_waits_whoever_has_the_memory_of_a_runtime_of_the_parent() {
+    let runtime = || Runtime::builder().workers(1).foreign_direct(false).build().unwrap();
+    let parents = runtime();
+    // More than this thread keeps when it waits.
+    drop((0..20_000).map(|n| parents.enter(|| Request::new(move || n))).collect::<Vec<_>>());
+    let (has_it, it_has) = mpsc::channel();
+    let (end, ended) = mpsc::channel::<()>();
+    let there = parents.clone();
+    let other = thread::spawn(move || {
+        let held = there.shared().depot.stock.hold();
+        has_it.send(()).unwrap();
+        _ = ended.recv();
+        drop(held);
+    });
+    it_has.recv().unwrap();
+    assert!(in_a_child(|| matches!(runtime().spawn(|| 7).wait(), Ok(7))));
+    drop(end);
+    other.join().unwrap();
 }
 
 #[test]

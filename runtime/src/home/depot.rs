@@ -7,21 +7,22 @@ use forebear_context::shim::atomic::Ordering;
 use forebear_context::shim::{Arc, Mutex};
 
 use super::end::{end_on, release_if_done};
-use super::{Free, Home, chunk_layout, closed_mark};
+use super::stock::Stock;
+use super::{Home, closed_mark};
 use crate::shared::Shared;
 
-/// What homes of a runtime share: batches of free cells, and the chunks they were cut from.
+/// What homes of a runtime share.
 #[derive(Default)]
 pub(crate) struct Depot {
-    pub(super) state: Mutex<DepotState>,
+    state: Mutex<DepotState>,
+    /// Memory that no home has.
+    pub(crate) stock: Stock,
     /// Held by whoever works for closed homes.
     pub(super) closed: Mutex<()>,
 }
 
 #[derive(Default)]
-pub(super) struct DepotState {
-    pub(super) chunks: Vec<NonNull<u8>>,
-    pub(super) batches: Vec<(u8, *mut Free, u32)>,
+struct DepotState {
     /// Homes whose thread is gone.
     spare: Vec<NonNull<Home>>,
     homes: Vec<NonNull<Home>>,
@@ -29,8 +30,7 @@ pub(super) struct DepotState {
     closing: bool,
 }
 
-// SAFETY: the pointers are to memory that belongs to the depot; cells and homes in it are touched by their one owner,
-// and pass through the lock.
+// SAFETY: the homes belong to the depot; each is touched by its one owner, and passes through the lock.
 unsafe impl Send for DepotState {}
 
 impl Depot {
@@ -53,6 +53,8 @@ impl Depot {
     ///
     /// The caller is the owner, and is not any more afterwards; it holds a count of the record.
     pub(crate) unsafe fn leave(&self, home: NonNull<Home>) {
+        // SAFETY: by contract.
+        unsafe { home.as_ref() }.give_all();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.closing {
             drop(state);
@@ -121,10 +123,6 @@ impl Drop for Depot {
         for home in state.homes.drain(..) {
             // SAFETY: made by `open`; the record goes only when every home has let go of it.
             drop(unsafe { Box::from_raw(home.as_ptr()) });
-        }
-        for chunk in state.chunks.drain(..) {
-            // SAFETY: allocated with this layout; all cells are free.
-            unsafe { std::alloc::dealloc(chunk.as_ptr(), chunk_layout()) };
         }
     }
 }

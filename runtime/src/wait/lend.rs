@@ -228,6 +228,9 @@ pub(crate) unsafe fn run_here(strand: &Strand, header: NonNull<Header>) {
             }
             strand.home.set(home);
             strand.entered.set(entered);
+            if home.is_null() {
+                foreign::settle_homes();
+            }
         }
     }
 }

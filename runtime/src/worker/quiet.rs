@@ -5,10 +5,11 @@
 //! worker that has nothing to do sleeps for [`QUIET`] first, and then goes on in pieces, looking for work after each. Where it never gets as
 //! quiet as that, one piece now and then keeps what a peak has left from staying for ever.
 //!
-//! What a worker keeps at hand for the next requests that suspend is given up later, when nobody has taken it between two looks that are
-//! [`LOOK`] apart ([`super::carriers`]).
+//! What a worker keeps at hand for the next requests is given up later, when nobody has taken it between two looks that are [`LOOK`] apart:
+//! stacks ([`super::carriers`]), and cells, which it gives to the runtime's stock at once, for that to look at ([`crate::home`]).
 //!
-//! Nothing is read from the clock while few stacks lie free, and nobody who sleeps is woken for this.
+//! Nothing is read from the clock while little lies free, and nobody who sleeps is woken for this, unless by a thread that is no worker and
+//! gives much away.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 use forebear_context::shim::time;
 
 use super::Worker;
+use crate::home::LOOK;
 
 /// Since when this worker has had nothing to do, and when it last gave something back.
 #[derive(Default)]
@@ -24,7 +26,7 @@ pub(super) struct Quiet {
     last: Cell<Option<Instant>>,
     /// How much it had done by then.
     done: Cell<u64>,
-    /// When it last looked which idle carriers nobody takes.
+    /// When it last looked what nobody takes.
     looked: Cell<Option<Instant>>,
 }
 
@@ -32,8 +34,6 @@ pub(super) struct Quiet {
 const QUIET: Duration = Duration::from_millis(2);
 /// However busy it is, it gives something back after so long.
 const NOW_AND_THEN: Duration = Duration::from_millis(50);
-/// A stack that was not wanted for as long is not likely to be missed soon, and what it costs to touch its memory anew is nothing in this time.
-const LOOK: Duration = Duration::from_secs(1);
 /// Calls of the system in a piece.
 const CALLS: usize = 32;
 
@@ -42,22 +42,32 @@ impl Worker {
     /// more.
     #[inline]
     pub(crate) fn trim_if_quiet(&self) -> Option<Duration> {
-        // Who is driven gives all of them back with its seat.
-        let spare = self.has_spare_carriers() && self.driver.is_none();
-        let look = if spare { self.look_at_carriers() } else { None };
-        let trim = if self.shared().slab.is_to_be_trimmed() { self.trim_by_the_clock() } else { None };
-        look.into_iter().chain(trim).min()
+        let (slab, stock) = (&self.shared().slab, &self.shared().depot.stock);
+        let look = if self.has_spare() { self.look_what_is_spare() } else { None };
+        let cells = stock.is_to_be_looked_at().then(|| stock.look(time::now()));
+        let trim = if slab.is_to_be_trimmed() { self.trim_by_the_clock() } else { None };
+        look.into_iter().chain(cells).chain(trim).min()
+    }
+
+    fn has_spare(&self) -> bool {
+        self.has_carriers_to_retire() || self.home().has_spare_cells()
+    }
+
+    /// Who is driven gives all of them back with its seat.
+    fn has_carriers_to_retire(&self) -> bool {
+        self.driver.is_none() && self.has_spare_carriers()
     }
 
     #[cold]
-    fn look_at_carriers(&self) -> Option<Duration> {
+    fn look_what_is_spare(&self) -> Option<Duration> {
         let (looked, now) = (&self.quiet.looked, time::now());
         match looked.get().map(|last| LOOK.saturating_sub(now - last)) {
             Some(left) if !left.is_zero() => Some(left),
-            Some(_) if !self.retire_unused() => Some(Duration::ZERO),
+            Some(_) if self.has_carriers_to_retire() && !self.retire_unused() => Some(Duration::ZERO),
             _ => {
                 looked.set(Some(now));
-                self.has_spare_carriers().then_some(LOOK)
+                self.home().give_spare_cells();
+                self.has_spare().then_some(LOOK)
             }
         }
     }
