@@ -57,9 +57,20 @@ pub(crate) enum Ending {
 impl Ending {
     /// Whether it is the answer to a wait for something that was cancelled with its parent.
     pub(crate) fn is_of_a_cancelled_family(&self) -> bool {
-        let Ending::Error(error) = self else { return false };
-        let told = error.downcast_ref();
-        matches!(told, Some(WaitError::TargetCancelled(CancelReason::Parent | CancelReason::Deadline)))
+        matches!(self.target_cancelled(), Some(CancelReason::Parent | CancelReason::Deadline))
+    }
+
+    /// Whether it is the answer to a wait for something that was cancelled since its runtime was shut down.
+    pub(crate) fn is_of_a_shutdown(&self) -> bool {
+        self.target_cancelled() == Some(CancelReason::Shutdown)
+    }
+
+    fn target_cancelled(&self) -> Option<CancelReason> {
+        let Ending::Error(error) = self else { return None };
+        match error.downcast_ref() {
+            Some(WaitError::TargetCancelled(reason)) => Some(*reason),
+            _ => None,
+        }
     }
 
     /// The same with an error that travelled as an unwind for what it is; and whether it means a cancellation.

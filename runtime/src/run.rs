@@ -359,6 +359,11 @@ pub(crate) unsafe fn fail(header: NonNull<Header>, ending: Ending, runner_link: 
         // SAFETY: W1: it is there.
         unsafe { cancel::cancel_orphan(header) };
         of_cancel = true;
+    } else if ending.is_of_a_shutdown() && cancel::refused(h) {
+        // The same of the end of the runtime: another worker has aborted what it has before this one did.
+        // SAFETY: W1: it is there.
+        unsafe { cancel::refuse(header) };
+        of_cancel = true;
     }
     if of_cancel && h.identity().bare.load().has(MARKED) {
         forebear_context::error::internal::drop_contained(ending);

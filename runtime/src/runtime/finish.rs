@@ -9,7 +9,8 @@
 //!    what is private to it, what it has published, and what stands on its carriers; each foreign thread what it runs. What was
 //!    taken in step 1 is aborted and ended by the caller. The workers are told to stop.
 //! 3. *Unwind.* Who is suspended wakes with an error, and every further wait answers the same; who runs hears of it when it next
-//!    waits or asks. A worker leaves when nothing of its own is left, the last one when no foreign thread runs a request of
+//!    waits or asks. Who hears of it by the end of what it waited for, before its own worker has looked, and passes that on, ends
+//!    as aborted, too. A worker leaves when nothing of its own is left, the last one when no foreign thread runs a request of
 //!    the runtime either. The caller waits for that, until the grace is over by the runtime's clock.
 //! 4. *Name.* If it is over, the stage becomes *given up*. Who waits from outside for a request of this runtime is answered
 //!    [`WaitError::ShutDown`](forebear_context::error::WaitError::ShutDown). What has started and not ended is named
