@@ -105,6 +105,7 @@ mod submit;
 mod urgency;
 #[cfg(not(loom))]
 mod wait;
+mod watch;
 mod word;
 #[cfg(not(loom))]
 mod worker;
@@ -168,6 +169,10 @@ pub mod model {
     /// The word that leads to a side block.
     pub mod slot {
         pub use crate::slot::*;
+    }
+    /// Who will look what memory lies free.
+    pub mod watch {
+        pub use crate::watch::*;
     }
     /// The request word.
     pub mod word {

@@ -19,9 +19,8 @@
 //!
 //! # Who wakes
 //!
-//! A worker that has looked, or has been woken to look, is *watching*: it looks again by itself until nothing is left. A thread that is no worker
-//! and gives something wakes one only if none watches. Who goes to sleep says first that nobody watches, and looks once more after that:
-//! both write the same word, so one of them sees the other.
+//! Workers that have looked wake by themselves until nothing is left; a thread that is no worker and gives something wakes one only if none
+//! does ([`Watch`]).
 //!
 //! # Who may still look
 //!
@@ -41,12 +40,13 @@ use std::ptr::{self, NonNull};
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use forebear_context::shim::atomic::{AtomicBool, AtomicUsize, Ordering};
+use forebear_context::shim::atomic::{AtomicUsize, Ordering};
 use forebear_context::shim::{Mutex, MutexGuard};
 
 use super::{CLASSES, Free, STEP, poison};
 use crate::graves;
 use crate::header::Header;
+use crate::watch::Watch;
 
 /// What cells are cut from; aligned to its size, so that a cell's address says which it is of.
 pub(super) const CHUNK: usize = 64 << 10;
@@ -83,8 +83,7 @@ pub(crate) struct Stock {
     lying: AtomicUsize,
     /// Chunks that are not free.
     in_use: AtomicUsize,
-    /// Whether some worker will look.
-    watched: AtomicBool,
+    watch: Watch,
 }
 
 struct State {
@@ -156,7 +155,7 @@ impl Default for Stock {
             state: Mutex::new(state),
             lying: AtomicUsize::new(0),
             in_use: AtomicUsize::new(0),
-            watched: AtomicBool::new(false),
+            watch: Watch::default(),
         }
     }
 }
@@ -200,30 +199,22 @@ impl Stock {
     /// Whether something lies here that is to be looked at. By a worker that sleeps for as long as it likes if not.
     #[inline]
     pub(crate) fn is_to_be_looked_at(&self) -> bool {
-        self.has_unsorted() || self.watched.load(Ordering::Relaxed) && self.unwatch()
+        self.has_unsorted() || self.watch.ends(|| self.has_unsorted())
     }
 
     fn has_unsorted(&self) -> bool {
         self.is_large() && self.lying.load(Ordering::Relaxed) > 0
     }
 
-    #[cold]
-    fn unwatch(&self) -> bool {
-        // Acquire: what had been given by whoever saw that somebody watches.
-        self.watched.swap(false, Ordering::AcqRel);
-        self.has_unsorted()
-    }
-
     /// Whether a worker is to be woken, since something lies here and nobody would look. By who has given it.
     pub(super) fn wants_a_watcher(&self) -> bool {
-        // Release: see `unwatch`.
-        self.has_unsorted() && !self.watched.swap(true, Ordering::AcqRel)
+        self.has_unsorted() && self.watch.wants_one()
     }
 
     /// Looks what has not been wanted since the last look, or gathers some of that. Answers after how long somebody is to ask again whether
     /// there is something to look at.
     pub(crate) fn look(&self, now: Instant) -> Duration {
-        self.watched.store(true, Ordering::Release);
+        self.watch.begin();
         let mut state = self.lock();
         if let Some(last) = state.looked {
             let left = LOOK.saturating_sub(now - last);
