@@ -11,6 +11,8 @@
 //! nobody watches. Several workers may watch. The word then says only that one of them does, which is enough: each has looked again
 //! after its own exchange, and wakes in time if there was something.
 
+#![allow(unreachable_pub, reason = "the loom models see this module")]
+
 use forebear_context::shim::atomic::{AtomicBool, Ordering};
 
 /// See the module head.
