@@ -5,7 +5,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # Every feature that links in an ordinary build. `sanitizer` is not among them: it calls into AddressSanitizer's
 # runtime, so `--all-features` cannot link and only ci/asan turns it on. Naming the members takes the features of all.
-FEATURES=tracing
+FEATURES=blocking,tokio,tracing,safetensors
 
 # The machine we build for. Lanes that pass RUSTFLAGS name it as --target, so that build scripts and procedural macros
 # are compiled without those flags.

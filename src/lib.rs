@@ -46,6 +46,8 @@
 //! * [`channel`] and [`select!`]: handing something to somebody else; waiting for the first of several.
 //! * [`time`]: the clock of a runtime, which in a test can be moved by hand.
 //! * [`timer`]: expiration timers, for what may get stuck: if it is not done in time, its worker is ended from outside.
+//! * [`block_on`](fn@block_on), [`WaitFuture`], `blocking` and `tokio::block_on`: to and from futures, and calls that block their thread. The
+//!   last two are features of their names: what they stand on comes with them.
 //! * [`pool`]: plain worker threads with a queue discipline of your choice, without requests.
 //!
 //! # What pinning cannot make sound
@@ -73,22 +75,36 @@
 //! # `panic = "abort"`
 //!
 //! Supported. `force`, `or_unwind` and `catch` do not exist then, and what `scope` or `run` would unwind aborts.
+#![cfg_attr(all(feature = "blocking", feature = "tokio"), doc = "")]
+#![cfg_attr(all(feature = "blocking", feature = "tokio"), doc = include_str!("bridges.md"))]
 
+#[doc(inline)]
 pub use forebear_pool as pool;
 pub use forebear_runtime::{
-    AnyRequest, BuildError, CancelOnDrop, CancelReason, Cancellation, Cancelled, Canceller, Cycle, Error,
-    Failure, Laggard, Metrics, Outcome, Priority, Request, RequestBuilder, RequestId, RequestPool, Result,
-    Runtime, RuntimeBuilder, Scope, ShutdownError, StackError, State, TimeoutError, WaitError,
-    check_cancelled, is_cancelled, join, no_suspend, parallelism, scope, shield, spawn, try_join, try_scope,
-    try_spawn, yield_now,
+    Abandoned, AnyRequest, BuildError, CancelOnDrop, CancelReason, Cancellation, Cancelled, Canceller,
+    Completer, Cycle, Dependencies, DoneFuture, Error, Failure, Laggard, LateEnd, Metrics, Outcome, Priority,
+    Request, RequestBuilder, RequestId, RequestPool, RequestSet, Result, Runtime, RuntimeBuilder, Scope,
+    ShutdownError, SourceLocation, StackError, State, TakeFuture, TimeoutError, WaitError, WaitFuture,
+    check_cancelled, is_cancelled, join, no_suspend, parallelism, scope, shield, spawn, then_all, try_join,
+    try_scope, try_spawn, wait_all, wait_first, yield_now,
 };
 #[cfg(panic = "unwind")]
 pub use forebear_runtime::{OrUnwind, catch};
 
+pub use forebear_runtime::dump;
+
+// Inlined, so that a search in this crate's pages finds `Mutex`.
+#[doc(inline)]
 pub use forebear_sync as sync;
 pub use forebear_sync::channel;
 // The macro; the module of that name is below.
+pub use forebear_sync::block_on;
+#[cfg(feature = "blocking")]
+pub use forebear_sync::blocking;
 pub use forebear_sync::select;
+
+#[cfg(feature = "tokio")]
+pub mod tokio;
 
 /// What a [`select!`] can wait for, beside what has a module of its own.
 pub mod select {
@@ -109,6 +125,8 @@ pub mod time {
 pub mod timer {
     pub use forebear_runtime::InProcessTimer;
     pub use forebear_timer::expiry::*;
+    #[cfg(target_os = "linux")]
+    pub use forebear_timer::local;
 }
 
 /// What most programs need. It shadows nothing of std's.
@@ -123,7 +141,7 @@ pub mod prelude {
 }
 
 /// The program on the first page of the repository, run as a test.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "blocking"))]
 #[doc = include_str!("../README.md")]
 #[derive(Debug)]
 pub struct Readme;

@@ -1,6 +1,6 @@
 //! What is only borrowed by another thread: a `&Request` has no count, and the request is not the less its own for that.
 //!
-//! A worker makes, submits, waits for and drops its requests in plain stores until somebody else touches one (`runtime/src/word/secret.rs`). Each
+//! A worker makes, submits, waits for and drops its requests in plain stores until somebody else touches one (`runtime/src/state/word/secret.rs`). Each
 //! test here lets somebody else come at every step.
 
 mod support;

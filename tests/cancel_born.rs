@@ -8,6 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 
 use cancelling::{Gate, asleep, ends_cancelled, was_cancelled};
+use forebear::sync::Event;
 use forebear::{
     AnyRequest, CancelReason, Cancellation, Priority, Request, Runtime, State, WaitError, join, scope, spawn,
     try_scope, try_spawn,
@@ -130,6 +131,28 @@ fn in_the_arms_of_a_join_and_both_arms_run() {
         });
         ends_cancelled(&request);
         assert_eq!(ran.get(), 2);
+    });
+}
+
+/// The first arm waits, so the second one runs apart from its maker, which is cancelled meanwhile.
+#[test]
+fn in_an_arm_that_is_published() {
+    on_each(|runtime| {
+        let (give, given) = mpsc::channel();
+        let request = root(runtime).spawn(move || {
+            let second = || {
+                cancel_me();
+                give.send([spawn(never).any(), Request::new(never).any()]).unwrap();
+            };
+            let end = Event::new();
+            join(|| end.wait(), second)
+        });
+        let made = given.come().unwrap();
+        ends_cancelled(&request);
+        for made in made {
+            assert_eq!(was_cancelled(&made), CancelReason::Parent);
+            assert_eq!((made.state(), made.assigned_worker()), (State::Cancelled, None), "it never ran");
+        }
     });
 }
 

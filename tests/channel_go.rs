@@ -99,6 +99,22 @@ fn what_was_sent_is_there_for_who_does_not_wait() {
     });
 }
 
+/// Somebody else receives meanwhile: either has the item, the other is told of the end, and neither finds nothing.
+#[test]
+fn what_was_sent_is_there_for_one_of_two_and_the_end_for_the_other() {
+    on_each(|runtime| {
+        for _ in 0..1000 {
+            let (sender, receiver) = bounded(1);
+            sender.send(1).unwrap();
+            let theirs = receiver.clone();
+            let looks = runtime.spawn(move || select! { n = &theirs => Some(n.is_ok()), else => None });
+            drop(sender);
+            let mine = receiver.recv().is_ok();
+            assert_eq!(*looks.wait().unwrap(), Some(!mine));
+        }
+    });
+}
+
 #[test]
 fn a_select_that_sends_and_receives_on_one_channel() {
     on_each(|runtime| {

@@ -214,6 +214,9 @@ fn manifest(root: &Path, programs: &[Program]) -> String {
         "[workspace]\n\n[package]\nname = \"forebear-compile-tests\"\nedition = \"2024\"\npublish = false\nautobins = \
          false\n\n[dependencies]\nforebear = {{ path = {root:?} }}\n"
     );
+    for member in ["context", "sync"] {
+        writeln!(text, "forebear-{member} = {{ path = {:?} }}", root.join(member)).unwrap();
+    }
     for program in programs {
         let (name, path) = (program.name(), &program.path);
         write!(text, "\n[[bin]]\nname = {name:?}\npath = {path:?}\n").unwrap();

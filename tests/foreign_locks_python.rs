@@ -220,6 +220,35 @@ fn a_lock_is_to_be_released_before_it_is_taken_again() {
 
 // ---- EventTests ----------------------------------------------------------------------------------------------------------------
 
+/// RLockTests: test_locked, test_locked_with_2threads
+#[test]
+fn a_reentrant_mutex_is_locked_until_its_last_guard_goes_whoever_asks() {
+    on_each(|runtime| {
+        let lock = Arc::new(ReentrantMutex::new(()));
+        let (go, held) = (Arc::new(Event::new()), Count::new());
+        let bunch = {
+            let (lock, go, held) = (lock.clone(), go.clone(), held.clone());
+            // One at a time has it, twice.
+            Bunch::new(runtime, 2, move || {
+                let first = lock.lock();
+                assert!(lock.is_locked() && lock.is_owned());
+                let second = lock.lock();
+                drop(first);
+                assert!(lock.is_locked() && lock.is_owned());
+                held.up();
+                go.wait().unwrap();
+                drop(second);
+                assert!(!lock.is_owned());
+            })
+        };
+        held.wait_for(1);
+        assert!(lock.is_locked() && !lock.is_owned());
+        go.set();
+        bunch.join();
+        assert!(!lock.is_locked());
+    });
+}
+
 /// test_notify
 #[test]
 fn an_event_reaches_all_and_again_after_a_reset() {
@@ -342,6 +371,16 @@ fn waits_for_a_condition_end_by_it_or_by_time() {
 /// test_acquire_contended
 #[test]
 fn permits_are_had_as_they_come_free() {
+    permits_come_free(|semaphore, more| (0..more).for_each(|_| semaphore.add_permits(1)));
+}
+
+/// test_multirelease
+#[test]
+fn permits_are_had_as_several_come_free_at_once() {
+    permits_come_free(|semaphore, more| semaphore.add_permits(more));
+}
+
+fn permits_come_free(free: impl Fn(&Semaphore, usize)) {
     on_each(|runtime| {
         let (semaphore, had) = (Arc::new(Semaphore::new(7)), Count::new());
         semaphore.acquire().unwrap().forget();
@@ -355,7 +394,7 @@ fn permits_are_had_as_they_come_free() {
         let mut expected = 6;
         for more in [0, 7, 6] {
             expected += more;
-            (0..more).for_each(|_| semaphore.add_permits(1));
+            free(&semaphore, more);
             had.wait_for(expected);
             settle(runtime);
             assert_eq!(had.get(), expected);

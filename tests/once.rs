@@ -281,6 +281,25 @@ fn a_maker_that_comes_back_is_a_circle_and_named() {
     });
 }
 
+/// A thread that no runtime knows has no context of its own.
+#[test]
+fn a_maker_that_comes_back_is_a_circle_and_named_on_a_thread_that_no_runtime_knows() {
+    let once = Arc::new(Once::new());
+    let theirs = once.clone();
+    let thread = std::thread::spawn(move || {
+        let told = catch_unwind(AssertUnwindSafe(|| theirs.call_once(|| theirs.call_once(|| ()))));
+        let text = *told.unwrap_err().downcast::<String>().unwrap();
+        for part in ["deadlock", "Once", "tests/once.rs"] {
+            assert!(text.contains(part), "{text}");
+        }
+        assert!(!theirs.is_completed());
+        theirs.call_once(|| assert!(!theirs.is_completed()));
+        theirs.call_once(|| unreachable!("it is done"));
+    });
+    thread.join().unwrap();
+    assert!(once.is_completed());
+}
+
 #[test]
 fn a_circle_through_a_maker_and_a_request_is_named() {
     inside_each(|| {

@@ -6,12 +6,14 @@ mod support;
 
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use cancelling::{asleep, ends_cancelled};
 use forebear::sync::{ReentrantMutex, ReentrantMutexGuard};
-use forebear::{Cancellation, Cancelled, Request, TimeoutError, WaitError, no_suspend, yield_now};
+use forebear::time::timeout;
+use forebear::{Cancellation, Cancelled, Request, TimeoutError, WaitError, join, no_suspend, yield_now};
 use support::order::{BY_URGENCY, on_one, root, wait_by_urgency};
 use support::{Flag, Joined, in_both_worlds, on_each, settle};
 
@@ -126,18 +128,63 @@ fn a_guard_that_was_leaked_is_nobodys() {
     }
 }
 
+/// Whether the child takes the lock that its waiter has depends on nothing but that: not on the stack that it is run on.
 #[test]
-fn what_is_run_directly_is_on_the_same_stack() {
+fn a_child_is_another_owner_wherever_it_is_run() {
     on_each(|runtime| {
+        for is_direct in [true, false] {
+            let mutex = Shared::default();
+            let request = runtime.spawn(move || {
+                let held = mutex.lock();
+                let theirs = mutex.clone();
+                let child = move || {
+                    assert!(!theirs.is_owned() && theirs.try_lock().is_none());
+                    theirs.lock().set(1);
+                };
+                let child =
+                    if is_direct { Request::new(child) } else { Request::builder().own_stack().build(child) };
+                let refused = child.wait().copied();
+                (held.get(), format!("{:#}", refused.unwrap_err()))
+            });
+            let (value, message) = request.take().unwrap();
+            assert_eq!(value, 0);
+            // The circle is told to the child's wait for the lock, or to the wait for the child.
+            assert!(message.contains("ReentrantMutex") || message.contains("panicked"), "{message}");
+        }
+    });
+}
+
+#[test]
+fn regions_callbacks_and_own_arms_count_as_the_request_that_called() {
+    on_one(|runtime, _| {
         let mutex = Shared::default();
-        let request = runtime.spawn(move || {
-            let held = mutex.lock();
-            let theirs = mutex.clone();
-            let child = Request::new(move || theirs.lock().replace(1));
-            child.wait().unwrap();
-            held.get()
+        let (late, theirs, again) = (mutex.clone(), mutex.clone(), mutex.clone());
+        // On the worker: if this thread ran it, the worker could take an arm of its join.
+        let request = Request::builder().own_stack().on(runtime).build(move || {
+            let held = theirs.lock();
+            timeout(Duration::from_secs(60), || theirs.lock().set(1)).unwrap();
+            timeout(Duration::from_secs(60), || {
+                timeout(Duration::from_secs(60), || theirs.lock().set(2)).unwrap()
+            })
+            .unwrap();
+            let (own, other) = (theirs.clone(), theirs.clone());
+            join(move || own.lock().set(3), move || other.lock().set(other.lock().get() + 1));
+            // What is taken in a region is the caller's outside.
+            let inside = timeout(Duration::from_secs(60), || theirs.lock()).unwrap();
+            drop(held);
+            assert!(theirs.is_owned());
+            let value = inside.get();
+            std::mem::forget(inside);
+            value
         });
-        assert_eq!(request.wait().copied().unwrap(), 1);
+        // The guard that was forgotten is the request's, and its callbacks are part of it.
+        let owned = Arc::new(AtomicBool::new(false));
+        let told = owned.clone();
+        let request = request.on_done(move |_| told.store(again.is_owned(), Ordering::Relaxed));
+        request.submit();
+        assert_eq!(request.wait().copied().unwrap(), 4);
+        assert!(owned.load(Ordering::Relaxed));
+        assert!(late.is_locked() && !late.is_owned());
     });
 }
 

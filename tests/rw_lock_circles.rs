@@ -4,13 +4,15 @@
 mod cancelling;
 mod support;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use cancelling::asleep;
-use forebear::sync::{Mutex, RwLock};
+use forebear::sync::{Mutex, RwLock, RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard};
 use forebear::{Request, WaitError, spawn, yield_now};
 use support::order::root;
-use support::{Flag, on_each, until};
+use support::{Flag, Watchdog, on_each, until};
 
 /// Exactly one of them was told of a circle with these names in it; the other went on.
 fn one_is_told<T: std::fmt::Debug>(both: [&Request<T>; 2], parts: &[&str]) {
@@ -197,4 +199,85 @@ fn a_writer_that_waits_for_readers_that_go_on_is_in_no_circle() {
         }
         assert_eq!(*lock.read(), 60);
     });
+}
+
+/// What a thread does with a lock.
+type Act = dyn Fn(&RwLock<u32>) + Send + Sync;
+
+/// What a fresh thread, which no runtime knows, is told when it does that, some times over.
+fn told_in_a_thread(what: impl Fn(&RwLock<u32>) + Send + Sync) -> Vec<String> {
+    let lock = RwLock::named("plan", 7);
+    let once = || {
+        let told = catch_unwind(AssertUnwindSafe(|| what(&lock)))
+            .map_err(|told| *told.downcast::<String>().unwrap());
+        // Whoever was refused has left nothing behind.
+        assert!(!lock.is_locked());
+        assert!(lock.try_write().is_some());
+        told.err().unwrap_or_default()
+    };
+    std::thread::scope(|scope| scope.spawn(|| (0..20).map(|_| once()).collect()).join().unwrap())
+}
+
+#[test]
+fn a_thread_that_no_runtime_knows_is_told_that_it_waits_for_what_it_reads_or_writes_itself() {
+    let _dog = Watchdog::new("");
+    let circles: [&Act; 8] = [
+        &|lock| drop((lock.read(), lock.write())),
+        &|lock| drop((lock.read(), lock.read(), lock.write_or_cancelled())),
+        &|lock| drop((lock.try_read(), lock.write_timeout(Duration::MAX))),
+        &|lock| drop((RwLockWriteGuard::downgrade(lock.write()), lock.write())),
+        &|lock| {
+            let _reads = RwLockReadGuard::map(lock.read(), |value| value);
+            drop(RwLockUpgradableReadGuard::upgrade(lock.upgradable_read()));
+        },
+        &|lock| drop((lock.write(), lock.read())),
+        &|lock| drop((lock.try_write(), lock.read_or_cancelled())),
+        &|lock| drop((RwLockUpgradableReadGuard::upgrade(lock.upgradable_read()), lock.read())),
+    ];
+    for (n, circle) in circles.iter().enumerate() {
+        for told in told_in_a_thread(circle) {
+            for part in ["deadlock", "a RwLock \"plan\"", "tests/rw_lock_circles.rs"] {
+                assert!(told.contains(part), "{n}: {told}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_thread_that_no_runtime_knows_may_have_a_lock_as_often_as_it_need_not_wait_for_itself() {
+    let _dog = Watchdog::new("");
+    let told = told_in_a_thread(|lock| {
+        drop((lock.read(), lock.read()));
+        drop((lock.upgradable_read(), lock.read()));
+        drop(lock.write());
+        // A wait with a limit ends by that.
+        let reads = lock.read();
+        assert!(lock.write_timeout(Duration::from_nanos(1)).is_err());
+        assert!(lock.write_timeout(Duration::ZERO).is_err());
+        drop(reads);
+        let writes = lock.write();
+        assert!(lock.read_timeout(Duration::from_nanos(1)).is_err());
+        drop(writes);
+        // More locks than it notes.
+        let many: Vec<_> = (0..20).map(RwLock::new).collect();
+        let guards: Vec<_> = many.iter().map(RwLock::read).collect();
+        drop(guards);
+        many.iter().for_each(|lock| drop(lock.write()));
+        // What others read or write is waited for.
+        let (reads, go_on) = (Flag::new(), Flag::new());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let _reading = lock.read();
+                reads.raise();
+                go_on.wait();
+            });
+            reads.wait();
+            let mine = lock.read();
+            assert!(lock.try_write().is_none());
+            drop(mine);
+            go_on.raise();
+            drop(lock.write());
+        });
+    });
+    assert!(told.iter().all(String::is_empty), "{told:?}");
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use cancelling::{asleep, ends_cancelled, on_each_clocked};
 use forebear::sync::{Barrier, Semaphore};
 use forebear::{
-    Cancellation, Cancelled, Priority, Request, Runtime, TimeoutError, WaitError, no_suspend, spawn,
+    Cancellation, Cancelled, Priority, Request, Runtime, State, TimeoutError, WaitError, no_suspend, spawn,
     yield_now,
 };
 use support::order::{BY_URGENCY, on_one, root, wait_by_urgency};
@@ -201,6 +201,29 @@ fn only_who_is_more_urgent_goes_before_those_who_wait() {
         assert!(!large.is_done());
         drop(one);
         assert_eq!(large.take().unwrap().unwrap().permits(), 2);
+    });
+}
+
+/// Each finds a permit free that those who wait have no use for.
+#[test]
+fn who_waits_is_passed_by_32_more_urgent_newcomers_at_most() {
+    on_one(|runtime, _| {
+        for waiting in [2, 1] {
+            let semaphore = Arc::new(Semaphore::new(2));
+            let one = semaphore.try_acquire().unwrap();
+            let large: Vec<_> = (0..waiting).map(|_| wants(runtime, &semaphore, 2)).collect();
+            let mut newcomers = (0..100).map(|_| {
+                let semaphore = semaphore.clone();
+                let newcomer = root(runtime).priority(Priority::URGENT);
+                let newcomer = newcomer.spawn(move || drop(semaphore.acquire().unwrap()));
+                until(|| newcomer.is_done() || newcomer.state() == State::Suspended);
+                newcomer
+            });
+            let passed = newcomers.by_ref().take_while(Request::is_done).count();
+            assert!(passed <= 32, "{passed} passed, {waiting} wait");
+            drop(one);
+            large.into_iter().for_each(|large| drop(large.take().unwrap().unwrap()));
+        }
     });
 }
 

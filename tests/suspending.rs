@@ -12,18 +12,19 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use cancelling::{Gate, asleep, ends_cancelled};
-use forebear::channel::{Receiver, Sender, bounded, latest, oneshot};
+use forebear::channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, bounded, latest, oneshot};
 use forebear::sync::{
     Barrier, Condvar, Event, Latch, LazyLock, Mutex, Once, OnceLock, RawMutex, ReentrantMutex, RwLock,
     RwLockUpgradableReadGuard, Semaphore,
 };
-use forebear::time::{interval, now, sleep, sleep_until, timeout, try_timeout};
+use forebear::time::{after, interval, now, sleep, sleep_until, timeout, try_timeout};
 use forebear::{
-    Cancellation, Error, OrUnwind, Request, RequestPool, Runtime, State, WaitError, catch, check_cancelled,
-    is_cancelled, join, scope, spawn, try_join, try_scope, yield_now,
+    CancelReason, Cancellation, Error, OrUnwind, Request, RequestPool, RequestSet, Runtime, State,
+    TimeoutError, WaitError, block_on, catch, check_cancelled, is_cancelled, join, scope, select, spawn,
+    try_join, try_scope, try_spawn, wait_all, wait_first, yield_now,
 };
 use support::order::root;
-use support::{Come, Joined, on_each, until};
+use support::{Come, Count, Joined, on_each, until};
 
 /// Waits by one operation for a gate that stays shut, until it is cancelled: with the error that says so.
 type Way = fn(&Request<()>) -> Result<(), Error>;
@@ -38,6 +39,10 @@ const WAITING: &[(&str, Way)] = &[
     ("AnyRequest::wait", |gate| Ok(gate.any().wait()?)),
     ("AnyRequest::wait_timeout", |gate| Ok(gate.any().wait_timeout(Duration::MAX)?)),
     ("AnyRequest::watch", |gate| Ok(gate.any().watch()?)),
+    ("RequestSet::wait_next", |gate| Ok(set(gate).wait_next().map(drop)?)),
+    ("RequestSet::wait_next_timeout", |gate| Ok(set(gate).wait_next_timeout(Duration::MAX).map(drop)?)),
+    ("wait_first", |gate| Ok(wait_first([gate]).map(drop)?)),
+    ("wait_all", |gate| Ok(wait_all([gate]).map(drop)?)),
     // These wait for what they have begun: that is told, and they answer when it has ended.
     ("scope", |gate| catch(|| scope(|s| drop(s.spawn(|| gate.wait().copied()))))),
     ("try_scope", |gate| {
@@ -60,6 +65,11 @@ const WAITING: &[(&str, Way)] = &[
     ("Runtime::run", |gate| catch(|| Runtime::current().run(|| gate.wait().copied())).map(drop)),
     ("Runtime::try_run", |gate| Ok(Runtime::current().try_run(|| Ok(*gate.wait()?))?)),
 ];
+
+/// The gate and a clone, to be waited for as they end.
+fn set(gate: &Request<()>) -> RequestSet<()> {
+    [gate.clone(), gate.clone()].into_iter().collect()
+}
 
 /// More members than may be active at once, each waiting for the gate.
 fn pool(gate: &Request<()>) -> RequestPool<'_, Result<(), WaitError>> {
@@ -114,6 +124,8 @@ const QUEUEING: &[(&str, fn() -> Result<(), Error>)] = &[
         ticks.tick()?;
         Ok(ticks.tick().map(drop)?)
     }),
+    ("block_on", || Ok(block_on(std::future::pending())?)),
+    ("blocking", || Ok(blocks()?)),
     ("Event::wait", || Ok(Event::new().wait()?)),
     ("Event::wait_timeout", || Ok(Event::new().wait_timeout(LONG)?)),
     ("Latch::wait", || Ok(Latch::new(1).wait()?)),
@@ -140,6 +152,22 @@ const QUEUEING: &[(&str, fn() -> Result<(), Error>)] = &[
     ("latest::Receiver::recv", || Ok(*latest::channel(()).1.recv()?)),
     ("latest::Receiver::recv_timeout", || Ok(*latest::channel(()).1.recv_timeout(LONG)?)),
 ];
+
+/// A blocking call that never returns.
+#[cfg(feature = "blocking")]
+fn blocks() -> Result<(), forebear::Cancelled> {
+    forebear::blocking(|| {
+        loop {
+            std::thread::park();
+        }
+    })
+}
+
+/// Without the feature there is none.
+#[cfg(not(feature = "blocking"))]
+fn blocks() -> Result<(), forebear::Cancelled> {
+    block_on(std::future::pending())
+}
 
 /// A channel that has no room; both its ends.
 fn full() -> (Sender<()>, Receiver<()>) {
@@ -317,6 +345,155 @@ fn each_of_them_may_unwind() {
             ends_cancelled(&request);
         }
     });
+}
+
+// ---- with a time-out of zero --------------------------------------------------------------------------------------------
+
+/// Each operation that has a time-out, with one of zero: it looks. By the name that the sources give it.
+const POLLS: &[(&str, fn() -> bool)] = &[
+    ("Request::wait_timeout", || look_at_endless(|request| is_late(request.wait_timeout(ZERO)))),
+    ("AnyRequest::wait_timeout", || look_at_endless(|request| is_late(request.any().wait_timeout(ZERO)))),
+    ("RequestSet::wait_next_timeout", || {
+        let (_completer, answer) = Request::<()>::completer("never");
+        timed_out(RequestSet::from_iter([answer]).wait_next_timeout(ZERO))
+    }),
+    ("Mutex::lock_timeout", || timed_out(HELD.lock_timeout(ZERO))),
+    ("RawMutex::lock_timeout", || timed_out(held_raw().lock_timeout(ZERO))),
+    ("ReentrantMutex::lock_timeout", || timed_out(HELD_AGAIN.lock_timeout(ZERO))),
+    ("RwLock::read_timeout", || timed_out(WRITTEN.read_timeout(ZERO))),
+    ("RwLock::write_timeout", || timed_out(read().write_timeout(ZERO))),
+    ("RwLock::write_timeout", || timed_out(WRITTEN.write_timeout(ZERO))),
+    ("RwLock::upgradable_read_timeout", || timed_out(WRITTEN.upgradable_read_timeout(ZERO))),
+    ("RwLockUpgradableReadGuard::upgrade_timeout", || {
+        let lock = read();
+        let told = RwLockUpgradableReadGuard::upgrade_timeout(lock.upgradable_read(), ZERO);
+        timed_out(told.map_err(|(_, error)| error))
+    }),
+    ("Condvar::wait_timeout", || timed_out(Condvar::new().wait_timeout(&mut Mutex::new(()).lock(), ZERO))),
+    ("Condvar::wait_timeout_while", || {
+        timed_out(Condvar::new().wait_timeout_while(&mut Mutex::new(()).lock(), ZERO, |()| true))
+    }),
+    ("Semaphore::acquire_timeout", || timed_out(Semaphore::new(0).acquire_timeout(ZERO))),
+    ("Semaphore::acquire_many_timeout", || timed_out(Semaphore::new(1).acquire_many_timeout(2, ZERO))),
+    ("Semaphore::acquire_many_owned_timeout", || {
+        timed_out(Arc::new(Semaphore::new(1)).acquire_many_owned_timeout(2, ZERO))
+    }),
+    ("Event::wait_timeout", || timed_out(Event::new().wait_timeout(ZERO))),
+    ("Latch::wait_timeout", || timed_out(Latch::new(1).wait_timeout(ZERO))),
+    ("Once::wait_timeout", || timed_out(Once::new().wait_timeout(ZERO))),
+    ("OnceLock::wait_timeout", || timed_out(OnceLock::<()>::new().wait_timeout(ZERO))),
+    ("Barrier::wait_timeout", || timed_out(Barrier::new(2).wait_timeout(ZERO))),
+    ("Sender::send_timeout", || {
+        matches!(full().0.send_timeout((), ZERO), Err(SendTimeoutError::TimedOut(())))
+    }),
+    ("Receiver::recv_timeout", || matches!(empty().1.recv_timeout(ZERO), Err(RecvTimeoutError::TimedOut))),
+    ("oneshot::Receiver::recv_timeout", || {
+        let (_sender, receiver) = oneshot::channel::<()>();
+        matches!(receiver.recv_timeout(ZERO), Err(RecvTimeoutError::TimedOut))
+    }),
+    ("latest::Receiver::recv_timeout", || {
+        let (_sender, mut receiver) = latest::channel(());
+        let _seen = receiver.try_recv();
+        matches!(receiver.recv_timeout(ZERO), Err(RecvTimeoutError::TimedOut))
+    }),
+    ("sleep", || sleep(ZERO).is_ok()),
+    ("sleep_until", || sleep_until(now()).is_ok()),
+    ("select!", || {
+        let (_sender, receiver) = empty();
+        select! { () = after(ZERO) => true, _ = &receiver => false }
+    }),
+];
+
+const ZERO: Duration = Duration::ZERO;
+
+/// Looks at a request that another worker may have begun, and that does not end before the look is over.
+fn look_at_endless(look: fn(&Request<()>) -> bool) -> bool {
+    let request = Request::try_new(|| Ok(Event::new().wait()?));
+    let seen = look(&request);
+    let _ = request.abort(CancelReason::Aborted);
+    seen
+}
+
+/// What is made when it is first asked for is made here: whoever comes second would wait for who makes it.
+fn made() {
+    LazyLock::force(&HELD);
+    LazyLock::force(&HELD_AGAIN);
+    LazyLock::force(&WRITTEN);
+}
+
+fn is_late<T>(answer: Result<T, WaitError>) -> bool {
+    matches!(answer, Err(WaitError::TimedOut))
+}
+
+fn timed_out<T>(answer: Result<T, TimeoutError>) -> bool {
+    matches!(answer, Err(TimeoutError::TimedOut))
+}
+
+/// The worker has something that is ready to go on, something that has not started, and the target: nothing of it is let go on.
+#[test]
+fn a_time_out_of_zero_looks_and_does_not_give_the_worker_away() {
+    made();
+    let _dog = support::Watchdog::new("one worker");
+    let runtime = support::runtime(1);
+    let others = Count::new();
+    let (turns, starts) = (others.clone(), others.clone());
+    // On the worker: beside this thread the worker would run the others.
+    let poller = Request::builder().on(&runtime).own_stack().try_spawn(move || {
+        let ready = try_spawn(move || -> Result<(), Error> {
+            loop {
+                turns.up();
+                yield_now()?;
+            }
+        });
+        until(|| yield_now().is_err() || others.get() > 0);
+        let _unstarted = spawn(move || starts.up());
+        for (name, look) in POLLS {
+            let before = others.get();
+            for _ in 0..3 {
+                assert!(look(), "{name} finds nothing");
+            }
+            assert_eq!(others.get(), before, "{name} gave its worker away");
+        }
+        ready.cancel();
+        Ok(())
+    });
+    poller.take().unwrap();
+}
+
+/// In a region that must not suspend, a look is no wait.
+#[test]
+fn a_time_out_of_zero_is_no_wait_for_who_must_not_suspend() {
+    made();
+    on_each(|runtime| {
+        let polls = runtime.spawn(|| {
+            forebear::no_suspend("polls", || {
+                POLLS.iter().filter(|(_, look)| !look()).map(|(name, _)| *name).collect::<Vec<_>>()
+            })
+        });
+        assert_eq!(polls.take().unwrap(), [""; 0]);
+    });
+}
+
+/// Without workers nobody runs the target of a look; the next wait does.
+#[test]
+fn a_time_out_of_zero_submits_its_target_and_does_not_run_it() {
+    let _dog = support::Watchdog::new("no worker");
+    let runtime = Runtime::builder().workers(0).build().unwrap();
+    let target = runtime.enter(|| Request::new(|| 7));
+    for _ in 0..3 {
+        assert!(is_late(target.wait_timeout(ZERO)));
+        assert_eq!(target.state(), State::Queued);
+    }
+    assert_eq!(target.wait_timeout(Duration::from_secs(600)).unwrap(), &7);
+    assert_eq!(target.wait_timeout(ZERO).unwrap(), &7);
+}
+
+#[test]
+fn every_operation_that_has_a_time_out_is_among_the_polls() {
+    let polls: BTreeSet<_> = POLLS.iter().map(|(name, _)| *name).collect();
+    for (name, _) in waiting().filter(|(name, _)| name.contains("_timeout")) {
+        assert!(polls.contains(name) || name == "try_timeout", "{name} is not polled");
+    }
 }
 
 // ---- nothing is missing -------------------------------------------------------------------------------------------------

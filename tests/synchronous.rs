@@ -392,44 +392,7 @@ fn more_threads_than_seats_take_turns() {
     assert_eq!(done.get(), 80);
 }
 
-#[test]
-fn a_thread_that_exits_aborts_what_it_has_suspended() {
-    let _dog = Watchdog::new("");
-    let runtime = synchronous();
-    let dropped = Count::new();
-    let probe = dropped.probe();
-    let theirs = runtime.clone();
-    let request = thread::spawn(move || {
-        theirs.spawn(move || {
-            let _probe = probe;
-            while yield_now().is_ok() {}
-        })
-    })
-    .join()
-    .unwrap();
-    assert!(matches!(request.wait(), Err(WaitError::TargetCancelled(CancelReason::ThreadExited))));
-    assert_eq!(dropped.get(), 1);
-}
-
-/// Somebody else may wait for it, and the exiting thread for somebody else: it does not block there.
-#[test]
-fn a_thread_that_exits_waits_for_nobody_and_tells_who_waits() {
-    let _dog = Watchdog::new("");
-    let runtime = synchronous();
-    let free = Flag::new();
-    // This thread alone can go on with the target, and it joins the other one first.
-    let target = runtime.enter(|| suspended(&free));
-    let (theirs, waits) = (runtime.clone(), target.clone());
-    let request = thread::spawn(move || theirs.spawn(move || waits.wait().copied())).join().unwrap();
-    let waits = request.clone();
-    let waiter = runtime.spawn(move || waits.wait().map(drop));
-    for answer in [waiter.wait().unwrap(), &request.wait().map(drop)] {
-        assert!(matches!(answer, Err(WaitError::TargetCancelled(CancelReason::ThreadExited))), "{answer:?}");
-    }
-    assert!(!target.is_done() && !target.is_cancelled());
-    free.raise();
-    target.wait().unwrap();
-}
+// What a thread leaves behind that exits: `tests/exits/threads.rs`.
 
 // ---- the end ------------------------------------------------------------------------------------------------------------
 

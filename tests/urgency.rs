@@ -12,6 +12,8 @@ use forebear::{AnyRequest, Cancellation, Priority, Request, RequestPool, Runtime
 use support::order::{Gate, Log, on_one, root};
 use support::{Count, Flag, Watchdog, hold_thread_until, hold_workers, on_each, until};
 
+type Lock = Arc<forebear::sync::Mutex<()>>;
+
 // ---- yielding ------------------------------------------------------------------------------------------------------------------
 
 #[test]
@@ -506,6 +508,62 @@ fn an_urgency_that_comes_from_another_worker_falls_there_too() {
 }
 
 /// Through a wait for a pool to its members: those that have begun, and those that will.
+/// One of background priority is queued to go on behind others, when an urgent one begins to wait for it.
+fn a_raise_overtakes_what_is_queued(waits_for_it: impl FnOnce(&Request<()>, &Lock) + Send + 'static) {
+    on_one(|runtime, log| {
+        let (gate, lock, held) = (Gate::new(runtime), Lock::default(), Flag::new());
+        let holder = {
+            let (log, gate, lock, held) = (log.clone(), gate.request.any(), lock.clone(), held.clone());
+            root(runtime).priority(Priority::BACKGROUND).spawn(move || {
+                let guard = lock.lock();
+                held.raise();
+                gate.wait().unwrap();
+                log.note("holder");
+                drop(guard);
+            })
+        };
+        held.wait();
+        let middle: Vec<_> = (0..20)
+            .map(|_| {
+                let (log, gate) = (log.clone(), gate.request.any());
+                root(runtime).spawn(move || {
+                    gate.wait().unwrap();
+                    log.note("middle");
+                })
+            })
+            .collect();
+        let urgent = {
+            let (log, gate, holder) = (log.clone(), gate.request.any(), holder.clone());
+            root(runtime).priority(Priority::URGENT).spawn(move || {
+                gate.wait().unwrap();
+                waits_for_it(&holder, &lock);
+                log.note("urgent");
+            })
+        };
+        for one in middle.iter().chain([&holder, &urgent]) {
+            until(|| one.state() == State::Suspended);
+        }
+        let workers = hold_workers(runtime);
+        gate.open();
+        workers.release();
+        for one in middle.iter().chain([&holder, &urgent]) {
+            one.wait().unwrap();
+        }
+        let told = log.told();
+        assert_eq!(told[..2], ["holder", "urgent"], "{told:?}");
+    });
+}
+
+#[test]
+fn a_raise_moves_a_holder_of_a_lock_that_is_queued_to_go_on() {
+    a_raise_overtakes_what_is_queued(|_, lock| drop(lock.lock()));
+}
+
+#[test]
+fn a_raise_moves_a_request_that_is_queued_to_go_on() {
+    a_raise_overtakes_what_is_queued(|holder, _| *holder.wait().unwrap());
+}
+
 #[test]
 fn an_urgency_goes_through_a_pool_to_its_members() {
     for bound in [1, 2] {

@@ -32,4 +32,4 @@ pub mod svg;
 pub mod work;
 
 pub use claim::{Bound, Claim, Goal, Measure, Row, Runner};
-pub use load::{Across, Arrivals, Fixed, Grows, How, Load, Rival, Run, Stand, With};
+pub use load::{Across, Arrivals, Contenders, Fixed, Grows, How, Load, Rival, Run, Stand, With};

@@ -39,6 +39,17 @@ pub enum Arrivals {
     Poisson(u64),
 }
 
+/// Who contends in a [`Load::Contend`] or [`Load::Append`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Contenders {
+    /// Threads that are not the runtime's.
+    Threads,
+    /// Tasks. For a rival that has none: threads.
+    Tasks,
+    /// As many of these as of those. For a rival that has no tasks: threads.
+    Mixed,
+}
+
 /// What a [`Load::Growth`] has more and more of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grows {
@@ -254,6 +265,23 @@ pub enum Load {
         /// How often each.
         each: u64,
     },
+    /// `many` contenders take one lock again and again, until there have been `sections` sections of some hundreds of nanoseconds. An
+    /// operation is a section. How long they have waited is in the figures.
+    Contend {
+        /// Who.
+        of: Contenders,
+        /// How many.
+        many: u64,
+        /// How many sections, all together.
+        sections: u64,
+    },
+    /// `many` contenders poll under one lock, each until the one before it has come; the last is made first. One operation.
+    Append {
+        /// Who.
+        of: Contenders,
+        /// How many.
+        many: u64,
+    },
     /// Two tasks send a token back and forth over two bounded channels of capacity 1. An operation is a round trip.
     PingPong {
         /// How many round trips.
@@ -340,7 +368,8 @@ impl Load {
             Load::Fib { n, .. } => work::fib(n + 1) - 1,
             Load::SpawnIn { n, .. } | Load::SpawnOut { n, .. } | Load::SpawnWaitOne { n, .. } => n,
             Load::Skynet { leaves } => (10 * leaves - 1) / 9,
-            Load::Coarse { .. } | Load::TreeDog { .. } => 1,
+            Load::Coarse { .. } | Load::TreeDog { .. } | Load::Append { .. } => 1,
+            Load::Contend { sections, .. } => sections,
             Load::Suspended { n, .. } | Load::PoolMember { n, .. } => n,
             Load::Queued { n } | Load::Burst { n } => n,
             Load::Depth { levels } => levels,
@@ -367,6 +396,7 @@ impl Load {
             Load::Fib { n, .. } => work::fib(n),
             Load::Skynet { leaves } => leaves * (leaves - 1) / 2,
             Load::Coarse { arms } => arms,
+            Load::Append { many, .. } => many,
             Load::TreeDog { tasks } => work::image::digest(tasks),
             Load::Callbacks { n, each } => n * (1 + each),
             _ => self.ops(),
@@ -403,6 +433,8 @@ impl Load {
             Load::Lock { n } => Load::Lock { n: n.min(10_000) },
             Load::LockContended { tasks, each } => Load::LockContended { tasks, each: (each / 20).max(1) },
             Load::LockYield { tasks, each } => Load::LockYield { tasks, each: (each / 20).max(1) },
+            Load::Contend { of, many, .. } => Load::Contend { of, many: many.min(10), sections: 1_000 },
+            Load::Append { of, many } => Load::Append { of, many: many.min(9) },
             Load::PingPong { n, across } => Load::PingPong { n: n.min(100), across },
             Load::Mpsc { senders, each, capacity } => Load::Mpsc { senders, each: each.min(1_000), capacity },
             Load::Oneshot { n, spawned } => Load::Oneshot { n: n.min(1_000), spawned },
@@ -439,6 +471,8 @@ impl Load {
                 | Load::Burst { .. }
                 | Load::Depth { .. }
                 | Load::Idle { .. }
+                | Load::Contend { .. }
+                | Load::Append { .. }
                 | Load::Growth { .. }
                 | Load::Sleepers { .. }
         )

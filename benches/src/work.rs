@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::load::Run;
 
+pub mod contend;
 pub mod forest;
 pub mod idle;
 pub mod image;
@@ -157,6 +158,9 @@ pub const FIGURES: &[&str] = &[
     LATE[0],
     LATE[1],
     LATE[2],
+    contend::WAITS[0],
+    contend::WAITS[1],
+    contend::WAITS[2],
     WORST,
     "at 1",
     "at 2",

@@ -22,7 +22,7 @@ use crate::shim::{Mutex, MutexGuard, time};
 /// A source of time.
 ///
 /// ```
-/// use forebear_context::clock::{Clock, ManualClock};
+/// use forebear::time::{Clock, ManualClock};
 /// use std::time::Duration;
 ///
 /// fn seconds_left(clock: &dyn Clock, deadline: std::time::Instant) -> u64 {
@@ -34,7 +34,8 @@ use crate::shim::{Mutex, MutexGuard, time};
 /// assert_eq!(seconds_left(&clock, deadline), 3);
 /// ```
 pub trait Clock: Send + Sync + fmt::Debug {
-    /// The time. Never goes backwards, and never waits for anything.
+    /// The time. Never goes backwards, never waits for anything, and uses nothing of a runtime's but its time. A runtime calls it
+    /// where it holds no lock and has begun no wait; if it waits, makes or runs a request, or panics, the process ends with a message.
     fn now(&self) -> Instant;
 
     /// Has `callback` called with the new time whenever the clock jumps, until the [`Subscription`] is
@@ -68,6 +69,7 @@ impl<C: Clock + ?Sized> Clock for Arc<C> {
 /// assert_eq!(deadline_after(now, Duration::MAX), None);
 /// ```
 #[inline]
+#[must_use]
 pub fn deadline_after(now: Instant, after: Duration) -> Option<Instant> {
     now.checked_add(after)
 }
@@ -86,7 +88,7 @@ impl Clock for MonotonicClock {
 /// A clock that stands still until it is moved. Clones are handles of the same clock.
 ///
 /// ```
-/// use forebear_context::clock::{Clock, ManualClock};
+/// use forebear::time::{Clock, ManualClock};
 /// use std::time::Duration;
 ///
 /// let clock = ManualClock::new();
@@ -113,11 +115,13 @@ type Callback = Arc<dyn Fn(Instant) + Send + Sync>;
 
 impl ManualClock {
     /// A clock that stands at the present time of the system.
+    #[must_use]
     pub fn new() -> Self {
         ManualClock::starting_at(time::now())
     }
 
     /// A clock that stands at `at`.
+    #[must_use]
     pub fn starting_at(at: Instant) -> Self {
         let state = State { now: at, next: 0, subscribers: Vec::new() };
         ManualClock(Arc::new(Shared { state: Mutex::new(state) }))

@@ -46,6 +46,8 @@
 //! * **C2** Only the stack's own code calls `begin` and `park`, so tickets rise and the slot is *idle* or settled when
 //!   `begin` stores into it.
 //! * **C3** Cells that are not atomic are touched by the stack's own code only, or by its worker while it is left.
+//! * **C4** What a wait is begun for is null, or what its [`Reason`] says: others follow the address while the wait goes on. So it stays
+//!   until the wait is over, and who begins a wait parks or takes it back before its frame goes, on every way out.
 
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -54,20 +56,29 @@ use std::time::{Duration, Instant};
 use crate::fiber::Fiber;
 use crate::shim::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
+mod caller;
 pub mod edge;
 mod foreign;
+mod label;
 mod owner;
 mod reason;
 mod shares;
 mod table;
+mod thread_number;
+mod tries;
 mod wait_queue;
 
+pub use self::caller::{Caller, caller, this_thread};
 pub use self::foreign::{ForeignContext, provide_foreign, with_foreign};
+pub use self::label::Label;
 pub use self::owner::{Lock, OwnerWait};
 pub use self::reason::Reason;
 pub use self::shares::Shares;
 pub use self::table::{Alarm, NameFn, Table};
-pub use self::wait_queue::{WaitNode, WaitQueue};
+pub use self::thread_number::ThreadNumber;
+pub use self::tries::TRIES;
+use self::tries::Tries;
+pub use self::wait_queue::{Listeners, Listening, WaitNode, WaitQueue};
 
 const STATE: u64 = 0b111;
 const WAITING: u64 = 1;
@@ -109,8 +120,10 @@ pub struct Context {
     locks: Cell<u32>,
     /// What it holds together with others.
     shares: Shares,
+    /// The lock that it has tried to take most recently, and how often in a turn.
+    tries: Tries,
     /// The same for all contexts of one worker; 0 for a thread of its own.
-    place: Cell<usize>,
+    place: ThreadNumber,
     /// What this context waits for.
     reason: AtomicU8,
     /// The wait that was begun last has been handed to whoever may end it.
@@ -123,7 +136,13 @@ pub struct Context {
 
 impl Context {
     /// A context that is not waiting, for the owner that `table` speaks for.
-    pub fn new(table: &'static Table) -> Context {
+    ///
+    /// # Safety
+    ///
+    /// Every function of `table` does what its field says, for this context in the place where it comes to lie. The safe methods of the
+    /// context call these functions.
+    #[must_use]
+    pub unsafe fn new(table: &'static Table) -> Context {
         Context {
             slot: AtomicU64::new(0),
             table,
@@ -132,7 +151,8 @@ impl Context {
             unwinding: Cell::new(false),
             locks: Cell::new(0),
             shares: Shares::new(),
-            place: Cell::new(0),
+            tries: Tries::default(),
+            place: ThreadNumber::default(),
             reason: AtomicU8::new(Reason::None as u8),
             parked: AtomicBool::new(false),
             target: AtomicPtr::new(std::ptr::null_mut()),
@@ -158,7 +178,8 @@ impl Context {
             (&raw mut (*at).unwinding).write(Cell::new(false));
             (&raw mut (*at).locks).write(Cell::new(0));
             (&raw mut (*at).shares).write(Shares::new());
-            (&raw mut (*at).place).write(Cell::new(0));
+            (&raw mut (*at).tries).write(Tries::default());
+            (*at).place.set(0);
         }
     }
 
@@ -196,10 +217,10 @@ impl Context {
         &self.shares
     }
 
-    /// Which thread this stack is on: the same number, not 0, for all contexts of one worker; 0 for a thread of its own. The
-    /// owner sets it before anything runs on the stack.
+    /// Which thread this stack is on: the same number, not 0, for all contexts of one worker; 0 for a thread of its own, and for one that
+    /// nothing can run on. The owner sets it before anything runs on the stack; other threads read it at any time.
     #[inline(always)]
-    pub fn place(&self) -> &Cell<usize> {
+    pub fn place(&self) -> &ThreadNumber {
         &self.place
     }
 
@@ -265,8 +286,12 @@ impl Context {
     }
 
     /// Begins a wait: from here on the ticket can be used to wake this context.
+    ///
+    /// # Safety
+    ///
+    /// C2, C4.
     #[inline(always)]
-    pub fn begin(&self, reason: Reason, target: *mut ()) -> Ticket {
+    pub unsafe fn begin(&self, reason: Reason, target: *mut ()) -> Ticket {
         // C2: nobody else stores here while the slot is settled.
         let ticket = (self.slot.load(Ordering::Relaxed) | STATE) + 1;
         self.reason.store(reason as u8, Ordering::Relaxed);
@@ -281,9 +306,14 @@ impl Context {
         Ticket(ticket)
     }
 
-    /// Takes back a wait whose ticket was given to nobody.
+    /// Takes back a wait whose ticket was given to nobody, or is out of every list again.
+    ///
+    /// # Safety
+    ///
+    /// C2: on the context's own stack, instead of [`park`](Self::park), and `ticket` is of the wait that was begun last: an older one
+    /// would come a second time.
     #[inline]
-    pub fn abandon(&self, ticket: Ticket) {
+    pub unsafe fn abandon(&self, ticket: Ticket) {
         self.reason.store(Reason::None as u8, Ordering::Relaxed);
         self.slot.store(ticket.0 | Cause::Woken as u64, Ordering::Relaxed);
     }
@@ -397,8 +427,12 @@ impl Context {
     }
 
     /// Ends a wait that was chosen. The owner's `ready` calls this, and makes the context runnable.
+    ///
+    /// # Safety
+    ///
+    /// As [`ready`]: the caller has chosen the wait that `ticket` names, and says so once.
     #[inline(always)]
-    pub fn settle_chosen(&self, ticket: Ticket) {
+    pub unsafe fn settle_chosen(&self, ticket: Ticket) {
         debug_assert_eq!(
             self.slot.load(Ordering::Relaxed),
             ticket.0 | CHOSEN,
@@ -444,7 +478,16 @@ impl Context {
             }
         }
         self.reason.store(Reason::None as u8, Ordering::Relaxed);
+        // For `user_code`.
+        #[cfg(all(debug_assertions, not(any(loom, shuttle))))]
+        self.parked.store(false, Ordering::Relaxed);
         self.cause()
+    }
+
+    /// The wait that was begun last never goes on: its thread exits inside it. By the stack's own code, whatever stack that runs on now.
+    pub fn forsake(&self) {
+        self.settle(self.ticket(), Cause::Cancelled);
+        self.parked.store(false, Ordering::Relaxed);
     }
 
     /// The same, but the wait ends with [`Cause::TimedOut`] at `at` on the clock of this context, if nothing else has ended it
@@ -527,7 +570,38 @@ pub unsafe fn set_current(context: Option<NonNull<Context>>) {
     CURRENT.with(|c| c.set(context));
 }
 
+/// Code of the user's is about to be called on this stack, whatever it may do: wait, too. Debug builds end the process if this is in the middle
+/// of a wait, after [`begin`](Context::begin) and before [`park`](Context::park) has returned: that code would begin another, and the
+/// ticket and the cause of the first would be lost.
+#[inline(always)]
+pub fn user_code() {
+    #[cfg(all(debug_assertions, not(any(loom, shuttle))))]
+    if let Some(context) = CURRENT.try_with(Cell::get).ok().flatten() {
+        // SAFETY: the current context is valid, by the contract of `set_current`.
+        let context = unsafe { context.as_ref() };
+        if context.is_waiting() || context.parked.load(Ordering::Relaxed) {
+            in_a_wait();
+        }
+    }
+}
+
+/// It does not panic: the panic would be caught where that of the user's code is.
+#[cfg(all(debug_assertions, not(any(loom, shuttle))))]
+#[cold]
+fn in_a_wait() -> ! {
+    // Not `eprintln!`, which a test's harness would capture and lose.
+    let _ = std::io::Write::write_fmt(
+        &mut std::io::stderr(),
+        format_args!(
+            "forebear: a user's code is called between the begin of a wait and its end, at\n{}\n",
+            std::backtrace::Backtrace::force_capture()
+        ),
+    );
+    std::process::abort()
+}
+
 /// Whether the calling code runs inside a request.
+#[must_use]
 pub fn in_request() -> bool {
     current().is_some_and(|context| {
         // SAFETY: the current context is valid, by the contract of `set_current`, and we are on its stack.

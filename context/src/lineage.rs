@@ -26,8 +26,8 @@
 //!
 //! # Invariants
 //!
-//! * **L1** A lineage's ancestors outlive it: the header of a parent is kept by its children's headers.
-//! * **L2** Parent, rank, depth and root key do not change once the lineage can be seen by another thread or has
+//! * **LN1** A lineage's ancestors outlive it: the header of a parent is kept by its children's headers.
+//! * **LN2** Parent, rank, depth and root key do not change once the lineage can be seen by another thread or has
 //!   children. (A request takes a finished parent's place before that, see [`take_place`](Lineage::take_place).)
 
 use std::cell::Cell;
@@ -42,7 +42,7 @@ use crate::shim::atomic::{AtomicPtr, Ordering};
 /// How urgent a root is, before its age counts. Smaller goes first.
 ///
 /// ```
-/// # use forebear_context::lineage::Priority;
+/// use forebear::Priority;
 /// assert!(Priority::URGENT < Priority::NORMAL && Priority::NORMAL < Priority::BACKGROUND);
 /// assert_eq!(Priority::new(0), Priority::NORMAL);
 /// ```
@@ -58,11 +58,13 @@ impl Priority {
     pub const BACKGROUND: Priority = Priority(1);
 
     /// A priority between and beyond the named ones; smaller goes first.
+    #[must_use]
     pub const fn new(level: i8) -> Priority {
         Priority(level)
     }
 
     /// The number.
+    #[must_use]
     pub const fn level(self) -> i8 {
         self.0
     }
@@ -88,17 +90,23 @@ impl std::fmt::Debug for Priority {
 /// Larger than every key: nothing there.
 pub const NO_KEY: u64 = u64::MAX;
 
+/// The key of a stack on which code runs that belongs to no root. Behind every root's, and yet a key: such a stack may wait, and is
+/// ready like any other when its wait has ended.
+pub const LEAST_KEY: u64 = NO_KEY - 1;
+
 const NUMBER_BITS: u32 = 55;
 const NUMBER: u64 = (1 << NUMBER_BITS) - 1;
 
 /// The key of a root without a deadline.
 #[inline]
+#[must_use]
 pub fn root_key(priority: Priority, number: u64) -> u64 {
     let biased = (i16::from(priority.0) + 128) as u64;
     biased << 56 | 1 << NUMBER_BITS | number & NUMBER
 }
 
 /// The key of a root with a deadline.
+#[must_use]
 pub fn root_key_with_deadline(priority: Priority, deadline: Instant) -> u64 {
     let steps = deadline.saturating_duration_since(epoch()).as_nanos() >> 6;
     let biased = (i16::from(priority.0) + 128) as u64;
@@ -106,9 +114,9 @@ pub fn root_key_with_deadline(priority: Priority, deadline: Instant) -> u64 {
     biased << 56 | u64::try_from(steps).unwrap_or(NUMBER).clamp(1, NUMBER)
 }
 
-/// What deadlines are counted from: ten years before somebody first asks, since clocks that are moved by hand may stand before the
+/// What deadlines, and the coarse time of waits, are counted from: ten years before somebody first asks, since clocks that are moved by hand may stand before the
 /// machine's.
-fn epoch() -> Instant {
+pub fn epoch() -> Instant {
     const YEARS: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
     // Not a OnceLock, whose order a sanitizer does not see. Made once and never freed.
     static EPOCH: Once<Instant> = Once::new(ptr::null_mut());
@@ -131,8 +139,16 @@ fn epoch() -> Instant {
 }
 
 /// The priority that a root key was made with.
+#[must_use]
 pub fn priority_of(key: u64) -> Priority {
     Priority(((key >> 56) as i16 - 128) as i8)
+}
+
+/// What keys of roots have in common that only their numbers tell apart: priority and deadline.
+#[must_use]
+pub fn but_for_number(key: u64) -> u64 {
+    let has_deadline = key & 1 << NUMBER_BITS == 0;
+    if has_deadline { key } else { key & !NUMBER }
 }
 
 /// The number of the next root: global to the process, so that requests of several runtimes compare, and with them the threads that
@@ -164,6 +180,7 @@ pub struct Lineage {
 impl Lineage {
     /// The lineage of a root. `number` decides between roots with equal keys.
     #[inline(always)]
+    #[must_use]
     pub fn root(key: u64, number: u64) -> Lineage {
         Lineage {
             root_key: Cell::new(key),
@@ -175,8 +192,12 @@ impl Lineage {
     }
 
     /// The lineage of the child of `parent` that has `rank` among its children.
+    ///
+    /// # Safety
+    ///
+    /// LN1: the parent stays where it is, and readable, for as long as this lineage and those of its descendants are used.
     #[inline(always)]
-    pub fn child(parent: &Lineage, rank: u32) -> Lineage {
+    pub unsafe fn child(parent: &Lineage, rank: u32) -> Lineage {
         Lineage {
             root_key: Cell::new(parent.root_key.get()),
             parent: Cell::new(parent),
@@ -188,8 +209,13 @@ impl Lineage {
 
     /// The lineage of a root for the order that is a child of `parent` for all else: nothing that descends from others
     /// has its key, so its ancestors never decide a comparison.
-    pub fn rooted_child(parent: &Lineage, rank: u32, key: u64) -> Lineage {
-        let lineage = Lineage::child(parent, rank);
+    ///
+    /// # Safety
+    ///
+    /// As [`child`](Self::child).
+    pub unsafe fn rooted_child(parent: &Lineage, rank: u32, key: u64) -> Lineage {
+        // SAFETY: by contract.
+        let lineage = unsafe { Lineage::child(parent, rank) };
         lineage.root_key.set(key);
         lineage
     }
@@ -218,13 +244,13 @@ impl Lineage {
     }
 
     /// Becomes what its finished parent was, of which it is the only child: a line of requests, each making the next
-    /// and ending, then needs no memory of its past. Nobody can have seen this lineage yet (L2).
+    /// and ending, then needs no memory of its past. Nobody can have seen this lineage yet (LN2).
     ///
     /// # Safety
     ///
-    /// L1 for the parent's parent: its claim on it passes to this lineage.
+    /// LN1 for the parent's parent: its claim on it passes to this lineage.
     pub unsafe fn take_place(&self) {
-        // SAFETY: L1: the parent is still there.
+        // SAFETY: LN1: the parent is still there.
         let parent = unsafe { &*self.parent.get() };
         // The key is the parent's already, or its own as a root for the order.
         self.rank.set(parent.rank.get());
@@ -247,7 +273,7 @@ impl Lineage {
         // Up to the first ancestor whose jump is known; then down again.
         let mut path = vec![self];
         let mut at = self.parent.get();
-        // SAFETY: L1, here and below.
+        // SAFETY: LN1, here and below.
         while let Some(node) = unsafe { at.as_ref() } {
             if !node.jump.load(Ordering::Acquire).is_null() {
                 break;
@@ -256,14 +282,14 @@ impl Lineage {
             at = node.parent.get();
         }
         for node in path.into_iter().rev() {
-            // SAFETY: L1.
+            // SAFETY: LN1.
             let jump = match unsafe { node.parent.get().as_ref() } {
                 // A root's jump is itself, so that nobody has to ask for null.
                 None => ptr::from_ref(node),
                 Some(parent) => {
-                    // SAFETY: L1; the parent's jump is known, it is next on the way down or ended the way up.
+                    // SAFETY: LN1; the parent's jump is known, it is next on the way down or ended the way up.
                     let far = unsafe { &*parent.jump.load(Ordering::Acquire) };
-                    // SAFETY: L1; an ancestor's jump is known as well.
+                    // SAFETY: LN1; an ancestor's jump is known as well.
                     let farther = unsafe { &*far.jump.load(Ordering::Acquire) };
                     let first = parent.depth.get() - far.depth.get();
                     let second = far.depth.get() - farther.depth.get();
@@ -283,13 +309,13 @@ impl Lineage {
     fn at_depth(&self, depth: u32) -> &Lineage {
         let mut at = self;
         while at.depth.get() > depth {
-            // SAFETY: L1; the depth is above 0, so there is a parent.
+            // SAFETY: LN1; the depth is above 0, so there is a parent.
             let parent = unsafe { &*at.parent.get() };
             if at.depth.get() - depth <= STEPS {
                 at = parent;
                 continue;
             }
-            // SAFETY: L1.
+            // SAFETY: LN1.
             let jump = unsafe { &*at.jump() };
             at = if jump.depth.get() >= depth && !ptr::eq(jump, at) { jump } else { parent };
         }
@@ -309,13 +335,14 @@ impl Lineage {
             Order::Equal if ptr::eq(self.parent.get(), other.parent.get()) => {
                 self.rank.get().cmp(&other.rank.get())
             }
-            Order::Equal => self.compare_in_root(other),
+            Order::Equal => self.compare_paths(other),
             different => different,
         }
     }
 
+    /// Who goes first by the ranks from the roots down, whatever the roots' keys.
     #[cold]
-    fn compare_in_root(&self, other: &Lineage) -> Order {
+    pub fn compare_paths(&self, other: &Lineage) -> Order {
         let depth = self.depth.get().min(other.depth.get());
         let (mut a, mut b) = (self.at_depth(depth), other.at_depth(depth));
         if ptr::eq(a, b) {
@@ -324,7 +351,7 @@ impl Lineage {
         }
         let mut steps = 0;
         while !ptr::eq(a.parent.get(), b.parent.get()) {
-            // SAFETY: L1; the parents differ, so both are there (two roots are compared by rank below).
+            // SAFETY: LN1; the parents differ, so both are there (two roots are compared by rank below).
             let parents = unsafe { (&*a.parent.get(), &*b.parent.get()) };
             if steps < STEPS {
                 steps += 1;
@@ -336,7 +363,7 @@ impl Lineage {
             (a, b) = if ptr::eq(ja, jb) || ptr::eq(ja, a) || ptr::eq(jb, b) {
                 parents
             } else {
-                // SAFETY: L1.
+                // SAFETY: LN1.
                 unsafe { (&*ja, &*jb) }
             };
         }
@@ -347,6 +374,16 @@ impl Lineage {
 #[cfg(all(test, not(any(loom, shuttle))))]
 mod tests {
     use super::*;
+
+    fn child(parent: &Lineage, rank: u32) -> Lineage {
+        // SAFETY: LN1: the trees of these tests live to their end, each parent in a box or before its children in its frame.
+        unsafe { Lineage::child(parent, rank) }
+    }
+
+    fn rooted_child(parent: &Lineage, rank: u32, key: u64) -> Lineage {
+        // SAFETY: as above.
+        unsafe { Lineage::rooted_child(parent, rank, key) }
+    }
 
     fn path(mut node: &Lineage) -> Vec<u32> {
         let mut ranks = vec![node.rank()];
@@ -372,7 +409,7 @@ mod tests {
         let mut tree = vec![Box::new(Lineage::root(root_key(Priority::NORMAL, 7), 7))];
         for rank in 1..nodes as u32 {
             let at = if random() % 100 < spine { tree.len() - 1 } else { random() as usize % tree.len() };
-            let child = Box::new(Lineage::child(&tree[at], rank));
+            let child = Box::new(child(&tree[at], rank));
             tree.push(child);
         }
         tree
@@ -408,15 +445,15 @@ mod tests {
         assert!(root_key_with_deadline(Priority::new(i8::MIN), long_ago) > 0);
         assert!(keys.iter().all(|&key| key < NO_KEY));
         assert_eq!(priority_of(background), Priority::BACKGROUND);
-        assert!(root_key(Priority::new(i8::MAX), 1 << 50) < NO_KEY);
+        assert!(root_key(Priority::new(i8::MAX), 1 << 50) < LEAST_KEY);
     }
 
     #[test]
     fn a_root_for_the_order_below_others_goes_by_its_own_key_and_before_its_children() {
         let old = Lineage::root(root_key(Priority::NORMAL, 1), 1);
-        let urgent = Lineage::rooted_child(&old, 5, root_key(Priority::URGENT, 2));
-        let late = Lineage::rooted_child(&old, 6, root_key(Priority::BACKGROUND, 3));
-        let (a, b) = (Lineage::child(&urgent, 0), Lineage::child(&urgent, 1));
+        let urgent = rooted_child(&old, 5, root_key(Priority::URGENT, 2));
+        let late = rooted_child(&old, 6, root_key(Priority::BACKGROUND, 3));
+        let (a, b) = (child(&urgent, 0), child(&urgent, 1));
         let mut order = [&late, &b, &a, &old, &urgent];
         order.sort_by(|x, y| x.compare(y));
         assert!(order.iter().zip([&urgent, &a, &b, &old, &late]).all(|(x, y)| ptr::eq(*x, y)));
@@ -430,7 +467,7 @@ mod tests {
         for (rank, line) in lines.iter_mut().enumerate() {
             for depth in 0..4 {
                 let parent = if depth == 0 { &root } else { &*line[depth - 1] };
-                let child = Box::new(Lineage::child(parent, rank as u32));
+                let child = Box::new(child(parent, rank as u32));
                 line.push(child);
             }
         }
@@ -447,10 +484,10 @@ mod tests {
     fn a_deep_line_is_compared_without_recursion_and_in_few_hops() {
         let mut line = vec![Box::new(Lineage::root(root_key(Priority::NORMAL, 1), 1))];
         for _ in 0..200_000 {
-            let child = Box::new(Lineage::child(line.last().unwrap(), 0));
+            let child = Box::new(child(line.last().unwrap(), 0));
             line.push(child);
         }
-        let side = Lineage::child(&line[100], 1);
+        let side = child(&line[100], 1);
         assert_eq!(line[200_000].compare(&side), Order::Less);
         assert_eq!(line[200_000].compare(&line[100_000]), Order::Greater);
     }

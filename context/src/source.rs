@@ -33,7 +33,7 @@ use crate::context::{Cause, Context, Ticket};
 /// Sealed: it is implemented by forebear's own types only.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be waited for in a `select!`",
-    note = "sources are `&Receiver`, `sender.sending(item)`, `&Event`, `&Request`, `after(duration)`, `&mut Interval`, `cancelled()`, or an `Option` of one"
+    note = "sources are `&Receiver`, `sender.sending(item)`, `&Event`, `&Request`, `&mut RequestSet`, `after(duration)`, `&mut Interval`, `cancelled()`, or an `Option` of one"
 )]
 pub trait Source {
     /// What the arm's pattern is matched with.
@@ -99,6 +99,13 @@ pub unsafe trait Arm {
     /// The request that it waits for, while it stands in that one's list: what has become more urgent passes that on.
     fn request(&self) -> Option<NonNull<()>> {
         None
+    }
+
+    /// Calls `with` with each request that it waits for, if that may be more than [one](Self::request).
+    fn each_request(&self, with: &mut dyn FnMut(NonNull<()>)) {
+        if let Some(request) = self.request() {
+            with(request);
+        }
     }
 
     /// Whether it can tell a cancellation.
@@ -181,6 +188,12 @@ unsafe impl<A: Arm> Arm for Option<A> {
 
     fn request(&self) -> Option<NonNull<()>> {
         self.as_ref().and_then(A::request)
+    }
+
+    fn each_request(&self, with: &mut dyn FnMut(NonNull<()>)) {
+        if let Some(arm) = self {
+            arm.each_request(with);
+        }
     }
 
     fn tells(&self) -> Tells {

@@ -319,6 +319,69 @@ mod texts {
     }
 
     #[test]
+    fn the_alternate_display_of_a_failure_shows_who_has_passed_it_on() {
+        let failure = load_failed().through("layer 0").through("page");
+        let wanted = "request `load` failed: no such file (passed on by `layer 0`, `page`)";
+        assert_eq!(format!("{failure:#}"), wanted);
+        assert_eq!(format!("{failure}"), "request `load` failed");
+        let waited = WaitError::Failed(failure);
+        assert_eq!(format!("{waited:#}"), wanted);
+        let error = Error::from(RenderError::Load(waited));
+        assert_eq!(format!("{error:#}"), format!("while loading: {wanted}"));
+    }
+
+    #[test]
+    fn of_a_long_path_the_beginning_and_the_end_are_shown() {
+        let shown = |hops: usize| {
+            let failure = (1..=hops).fold(load_failed(), |failure, n| failure.through(format!("hop {n}")));
+            let text = format!("{failure:#}");
+            text.split_once(" (passed on by ").unwrap().1.strip_suffix(')').unwrap().to_owned()
+        };
+        assert_eq!(shown(1), "`hop 1`");
+        let all: Vec<String> = (1..=16).map(|n| format!("`hop {n}`")).collect();
+        assert_eq!(shown(16), all.join(", "));
+        let (first, last) = (all[..8].join(", "), |from: usize| {
+            (from..from + 8).map(|n| format!("`hop {n}`")).collect::<Vec<_>>().join(", ")
+        });
+        assert_eq!(shown(17), format!("{first}, 1 more, {}", last(10)));
+        assert_eq!(shown(100_000), format!("{first}, 99984 more, {}", last(99_993)));
+    }
+
+    #[test]
+    fn a_circle_is_found_through_the_chain() {
+        let circle = WaitError::CircularWait(Cycle::new(["a", "b"]));
+        let told = Failure::from_error(Error::from(RenderError::Load(circle)), "a", None);
+        for found in
+            [told.cycle(), WaitError::Failed(told.clone()).cycle(), Error::from(told.clone()).cycle()]
+        {
+            assert_eq!(found.unwrap().names().collect::<Vec<_>>(), ["a", "b", "a"]);
+        }
+        assert!(load_failed().cycle().is_none() && WaitError::TimedOut.cycle().is_none());
+        let failed = WaitError::Failed(told.clone());
+        let found = [told.downcast_ref::<Cycle>(), failed.downcast_ref()];
+        assert!(found.iter().all(|found| found.is_some_and(|cycle| cycle.names().count() == 3)));
+        assert!(Error::from(Cycle::new(["a"])).downcast_ref::<Cycle>().is_some());
+        // The link that has the circle says it; no link says it again.
+        assert_eq!(told.chain().count(), 2);
+    }
+
+    #[test]
+    fn a_path_is_cut_on_the_left_and_any_other_name_on_the_right() {
+        let shown = |name: &str| {
+            let text = Failure::from_error(Error::other("x"), name.to_owned(), None).to_string();
+            text.strip_prefix("request `").unwrap().strip_suffix("` failed").unwrap().to_owned()
+        };
+        let path = format!("a_crate::{}function::{{{{closure}}}}", "one::".repeat(20));
+        assert_eq!(shown(&path), format!("…{}function::{{{{closure}}}}", "one::".repeat(8)));
+        let generic = format!("a::f<{}>::{{{{closure}}}}", "T".repeat(100));
+        assert_eq!(shown(&generic), format!("…{}>::{{{{closure}}}}", "T".repeat(64 - 14)));
+        assert_eq!(shown("a::b::{{closure}}"), "a::b::{{closure}}");
+        assert_eq!(shown(&"x".repeat(70)), format!("{}…", "x".repeat(64)));
+        let other = shown(&"é::".repeat(30));
+        assert!(other.starts_with("…é::") && other.chars().count() <= 65, "not only ASCII: {other}");
+    }
+
+    #[test]
     fn failed_is_transparent_so_no_chain_shows_a_thing_twice() {
         let failed = WaitError::Failed(load_failed());
         assert_eq!(failed.to_string(), load_failed().to_string());

@@ -7,6 +7,7 @@
 //! | the owner goes in without a look | both are in | `owner_goes_in_unlooked` |
 //! | a visitor does not wait until the owner is out | the same | `visitor_goes_in_unlooked` |
 //! | the last word of who was in is no release | the next does not see what was written | `out_relaxed` |
+//! | a visitor that stays takes back that it is there | the owner and the next visitor, who pays no fence, are both in | `visitor_stays_and_leaves` |
 //!
 //! Without its fences it fails as well; these are planted for the model `secret`, which has them from the same place.
 #![cfg(loom)]
@@ -54,5 +55,21 @@ fn two_visitors_and_the_owner_come_one_after_the_other() {
         seen.push(own);
         seen.sort_unstable();
         assert_eq!(seen, [1, 2, 3]);
+    });
+}
+
+/// The kernel refuses the fence from the first visit on: is the owner kept out by that one, for all visitors to come?
+#[test]
+fn a_visitor_that_stays_keeps_the_owner_out_for_those_who_come_later() {
+    exhaust(&[], |_| {
+        let lock = Arc::new(Biased::new(0, true));
+        let there = lock.clone();
+        let visitor =
+            thread::spawn(move || [there.visit_where(|| false, add), there.visit_where(|| false, add)]);
+        // SAFETY: this thread is the owner.
+        let own = unsafe { [lock.own(add), lock.own(add)] };
+        let mut seen = [visitor.join().unwrap(), own].concat();
+        seen.sort_unstable();
+        assert_eq!(seen, [1, 2, 3, 4]);
     });
 }

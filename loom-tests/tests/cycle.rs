@@ -1,6 +1,6 @@
 //! Circles of waits, on the shipped contexts: their edges, the walk, and the hold by which a circle is confirmed.
 //!
-//! Shipped: `Context` with its `edge` module, `Word`, `WaitQueue`. Transcribed from `runtime/src/{wait,cycle}.rs`, because a
+//! Shipped: `Context` with its `edge` module, `Word`, `WaitQueue`. Transcribed from `runtime/src/schedule/wait.rs` and `runtime/src/deadlock/cycle.rs`, because a
 //! model has no stacks: where a target stands is a plain field of [`Stack`], and how a circle is confirmed is [`Stack::close`].
 //!
 //! # Shortcuts that fail
@@ -57,6 +57,17 @@ unsafe impl Send for House {}
 // SAFETY: as above.
 unsafe impl Sync for House {}
 
+/// Begins a wait for nothing that is followed.
+fn begin(context: &Context) -> Ticket {
+    // SAFETY: C2: the thread that calls stands for the stack; C4.
+    unsafe { context.begin(Reason::Request, std::ptr::null_mut()) }
+}
+
+fn lead(context: &Context, ahead: Ahead) {
+    // SAFETY: X1: contexts stay to the end of the model; X3: the thread that calls stands for the stack, and has bound nothing.
+    unsafe { context.lead(ahead) };
+}
+
 impl House {
     fn new(stacks: usize, unstarted: &[usize]) -> Arc<House> {
         let stack = |index: usize| {
@@ -91,9 +102,10 @@ impl House {
     /// the nodes of those who would park stay where they are.
     fn wait(&self, me: usize, target: usize) -> bool {
         let (context, of) = (self.context(me), &self.stacks[target]);
-        let ticket = context.begin(Reason::Request, std::ptr::null_mut());
-        context.lead(Ahead::Unknown);
-        let node = Box::new(WaitNode::new(context, ticket));
+        let ticket = begin(context);
+        lead(context, Ahead::Unknown);
+        // SAFETY: C1: the house keeps its contexts to the end of the model.
+        let node = Box::new(unsafe { WaitNode::new(context, ticket) });
         assert!(of.word.lock().is_ok(), "nobody ends");
         // SAFETY: W3: the lock; the node stays to the end of the model.
         unsafe { of.waiters.push(&node) };
@@ -109,7 +121,7 @@ impl House {
             while !self.stacks[target].started.load(Ordering::Acquire) {
                 hint::spin_loop();
             }
-            context.lead(self.leads_to(target));
+            lead(context, self.leads_to(target));
         }
         // SAFETY: J1.
         let mut way =
@@ -140,7 +152,7 @@ impl House {
             // SAFETY: Q1: the lock.
             unsafe {
                 stack.waiters.find_to_front(|node| {
-                    node.context().complete(self.leads_to(me));
+                    node.context().expect("it is a waiter's").complete(self.leads_to(me));
                     false
                 });
             }
@@ -241,10 +253,10 @@ fn a_target_that_starts_meanwhile_closes_the_circle() {
 fn two_that_wait_for_each_other_already_are_not_both_lost() {
     exhaust(&["first", "second", "both"], |answers| {
         let house = House::new(2, &[]);
-        let tickets = [0, 1].map(|me| house.context(me).begin(Reason::Request, std::ptr::null_mut()));
+        let tickets = [0, 1].map(|me| begin(house.context(me)));
         let bind = |house: &House, me: usize, ticket| {
             let context = house.context(me);
-            context.lead(house.leads_to(1 - me));
+            lead(context, house.leads_to(1 - me));
             // SAFETY: J1.
             unsafe { context.bind_and_walk(ticket, || true, 4, &mut || unreachable!()) == Way::Round }
         };
@@ -267,13 +279,14 @@ fn two_that_wait_for_each_other_already_are_not_both_lost() {
 fn of_two_that_start_what_is_waited_for_one_comes_round() {
     explore(&["round"], |answers| {
         let house = House::new(3, &[]);
-        let tickets = [0, 1, 2].map(|me| house.context(me).begin(Reason::Request, std::ptr::null_mut()));
-        [0, 1].iter().for_each(|me| house.context(*me).lead(Ahead::Unknown));
-        house.context(2).lead(house.leads_to(0));
+        let tickets = [0, 1, 2].map(|me| begin(house.context(me)));
+        [0, 1].iter().for_each(|me| lead(house.context(*me), Ahead::Unknown));
+        lead(house.context(2), house.leads_to(0));
         let bind = move |house: &House, me: usize| {
             let look = || {
                 if me > 0 {
-                    house.context(me - 1).complete(house.leads_to(me));
+                    // SAFETY: X1: contexts stay to the end of the model; X3: once, from unknown to known.
+                    unsafe { house.context(me - 1).complete(house.leads_to(me)) };
                 }
                 true
             };
@@ -318,13 +331,15 @@ fn the_edge_of_one_wait_is_not_taken_for_that_of_the_next() {
             })
         };
         let context = house.context(0);
-        let first = context.begin(Reason::Request, std::ptr::null_mut());
-        context.lead(house.leads_to(1));
-        context.bind(first);
+        let first = begin(context);
+        lead(context, house.leads_to(1));
+        // SAFETY: J1; it was led there just now.
+        unsafe { context.bind(first) };
         assert!(context.settle(first, Cause::Woken));
-        let second = context.begin(Reason::Request, std::ptr::null_mut());
-        context.lead(house.leads_to(2));
-        context.bind(second);
+        let second = begin(context);
+        lead(context, house.leads_to(2));
+        // SAFETY: J1; it was led there just now.
+        unsafe { context.bind(second) };
         walker.join().unwrap();
     });
 }
@@ -335,9 +350,10 @@ fn a_waiter_whose_wait_is_held_is_woken_all_the_same() {
     exhaust(&["held", "over"], |answers| {
         let house = House::new(2, &[]);
         let context = house.context(0);
-        let ticket = context.begin(Reason::Request, std::ptr::null_mut());
-        context.lead(house.leads_to(1));
-        context.bind(ticket);
+        let ticket = begin(context);
+        lead(context, house.leads_to(1));
+        // SAFETY: J1; it was led there just now.
+        unsafe { context.bind(ticket) };
         let holder = {
             let house = Arc::clone(&house);
             thread::spawn(move || {

@@ -227,7 +227,8 @@ impl Waiter {
     }
 
     fn begin(&self) -> Ticket {
-        self.context().begin(Reason::Sleep, ptr::null_mut())
+        // SAFETY: C2: by the thread that stands for its stack; C4: for nothing that is followed.
+        unsafe { self.context().begin(Reason::Sleep, ptr::null_mut()) }
     }
 
     fn wake(&self, ticket: Ticket, cause: Cause) -> bool {

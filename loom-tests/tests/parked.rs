@@ -48,19 +48,25 @@ impl Waiter {
         assert!(unsafe { unpark(NonNull::from(self.context()), ticket, Cause::Woken) });
     }
 
+    fn begin(&self) -> Ticket {
+        // SAFETY: C2: by the thread that stands for its stack; C4: for nothing that is followed.
+        unsafe { self.context().begin(Reason::Request, ptr::null_mut()) }
+    }
+
     /// A wait that is over before it is parked.
     fn wait_for_nothing(&self) {
-        let ticket = self.context().begin(Reason::Request, ptr::null_mut());
+        let ticket = self.begin();
         self.wake(ticket);
         // SAFETY: on the context's own stack, after `begin`.
         unsafe { self.context().park(None) };
     }
 
     fn wait(&self, target: &Target) {
-        let ticket = self.context().begin(Reason::Request, ptr::null_mut());
+        let ticket = self.begin();
         let mut list = target.list.lock().unwrap();
         if list.over {
-            return self.context().abandon(ticket);
+            // SAFETY: C2: begun above, and not parked.
+            return unsafe { self.context().abandon(ticket) };
         }
         list.waiter = Some(ticket);
         target.has_waiter.store(true, Ordering::Relaxed);

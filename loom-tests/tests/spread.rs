@@ -169,7 +169,8 @@ fn a_notice_reaches_a_thread_that_blocks() {
         unsafe { there.desk.runs(Some(there.context())) };
         let maker = with(&there, |there| there.desk.leave(1, true).is_ok());
         let context = there.context.context();
-        let ticket = context.begin(Reason::Request, ptr::null_mut());
+        // SAFETY: C2: this is its thread; C4: for nothing that is followed.
+        let ticket = unsafe { context.begin(Reason::Request, ptr::null_mut()) };
         let mut looks = 0;
         while context.is_waiting() {
             if !there.desk.is_empty() && there.desk.take() == [1] {

@@ -22,7 +22,8 @@ use self::party::Party;
 /// All contexts are there as long as the model.
 struct Anybody;
 
-impl Guide for Anybody {
+// SAFETY: they are, so nobody has to be kept.
+unsafe impl Guide for Anybody {
     fn keep_strays(&mut self) -> bool {
         false
     }
@@ -35,7 +36,8 @@ impl Guide for Anybody {
 static TABLE: Table = Table { wait_for_owner, ..ForeignContext::TABLE };
 
 unsafe fn wait_for_owner(context: &Context, ticket: Ticket, wait: &OwnerWait, _: bool) -> Option<Cycle> {
-    context.lead(Ahead::Owner(NonNull::from(wait)));
+    // SAFETY: X1: the wait's target stays as long as the wait; X3: on the context's own stack, before it is bound.
+    unsafe { context.lead(Ahead::Owner(NonNull::from(wait))) };
     // SAFETY: on the context's own stack, before it parks; contexts stay.
     let way = unsafe { context.bind_and_walk(ticket, || context.locks().get() > 0, 8, &mut Anybody) };
     if way != Way::Round {
@@ -60,7 +62,8 @@ fn two_that_take_two_locks_crosswise_are_not_both_lost() {
     explore(&["told", "went through"], |answers| {
         let locks: Locks = [Arc::new(Mutex::new(())), Arc::new(Mutex::new(()))];
         // Until both are over: a walk reads the context of the other.
-        let parties = [0; 2].map(|_| Party::with_table(&TABLE));
+        // SAFETY: the table is for any context that stays as long as the model.
+        let parties = [0; 2].map(|_| unsafe { Party::with_table(&TABLE) });
         let other = {
             let (locks, party) = (locks.clone(), parties[1].clone());
             thread::spawn(move || party.on(|| both(&locks, 1)))
@@ -75,7 +78,8 @@ fn two_that_take_two_locks_crosswise_are_not_both_lost() {
 fn a_lock_within_itself_is_told() {
     explore(&[], |_| {
         let lock = Arc::new(Mutex::new(()));
-        let party = Party::with_table(&TABLE);
+        // SAFETY: as above.
+        let party = unsafe { Party::with_table(&TABLE) };
         party.on(|| {
             let _held = lock.lock();
             assert!(catch_unwind(AssertUnwindSafe(|| drop(lock.lock()))).is_err());

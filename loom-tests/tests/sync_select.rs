@@ -110,14 +110,16 @@ fn a_node_of_several_is_let_go_of_by_every_taker() {
                 let taken = unsafe { held.0.take() };
                 drop(held);
                 // SAFETY: as above.
-                unsafe { taken.wake_all() };
+                unsafe { taken.wake_all() }.notify(0);
             })
         });
         Party::new(0).on(|| {
             // SAFETY: the party's.
             let context = unsafe { current().unwrap().as_ref() };
-            let ticket = context.begin(Reason::Select, std::ptr::null_mut());
-            let nodes = [0; 2].map(|_| WaitNode::one_of_several(context, ticket));
+            // SAFETY: C2: this is the party's thread; C4: for nothing that is followed.
+            let ticket = unsafe { context.begin(Reason::Select, std::ptr::null_mut()) };
+            // SAFETY: C1: the party outlives them.
+            let nodes = [0; 2].map(|_| unsafe { WaitNode::one_of_several(context, ticket) });
             let listed: Vec<bool> = lists
                 .iter()
                 .zip(&nodes)
@@ -134,7 +136,8 @@ fn a_node_of_several_is_let_go_of_by_every_taker() {
                 // SAFETY: on its own stack, after `begin`.
                 assert_eq!(unsafe { context.park(None) }, Cause::Woken);
             } else if !listed.contains(&true) {
-                context.abandon(ticket);
+                // SAFETY: C2: begun above, and not parked.
+                unsafe { context.abandon(ticket) };
             }
             for ((list, node), _) in lists.iter().zip(&nodes).zip(&listed).filter(|(_, listed)| **listed) {
                 let held = list.0.lock().unwrap();

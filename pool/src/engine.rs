@@ -40,7 +40,7 @@ use crate::{StartError, Supply, Worker, WorkerState};
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
-/// use forebear_pool::{Engine, Options, Signals, Supply, Worker};
+/// use forebear::pool::{Engine, Options, Signals, Supply, Worker};
 ///
 /// struct Numbers { signals: Signals, left: Mutex<Vec<u32>>, sum: Mutex<u32> }
 /// impl Supply for Numbers {
@@ -59,7 +59,7 @@ use crate::{StartError, Supply, Worker, WorkerState};
 /// })?;
 /// engine.stop_and_join();
 /// assert_eq!(*engine.supply().sum.lock().unwrap(), 6);
-/// # Ok::<(), forebear_pool::StartError>(())
+/// # Ok::<(), forebear::pool::StartError>(())
 /// ```
 pub struct Engine<S: Supply> {
     supply: Arc<S>,
@@ -201,6 +201,13 @@ impl<S: Supply> Engine<S> {
         }
     }
 
+    /// Waits until all workers have ended, for so long at most; whether they have. Not to be called on a worker's own thread. Blocks
+    /// the thread.
+    #[cfg(not(loom))]
+    pub fn ends_within(&self, limit: std::time::Duration) -> bool {
+        self.common.wait_for_all(limit)
+    }
+
     /// Tells the workers to stop and waits for them as [`join`](Engine::join) does.
     pub fn stop_and_join(&self) {
         self.supply.signals().stop();
@@ -269,6 +276,8 @@ impl Common {
         self.call_hook(&self.options.on_start, index);
         let worker = Worker::new(supply, Arc::clone(&self.states), index, self.options.search_here());
         let mut guard = AbortOnUnwind { options: &self.options, index, armed: true };
+        // What it finds at its first look it runs at once.
+        worker.set_state(WorkerState::Running);
         main(&worker);
         guard.armed = false;
         worker.set_state(WorkerState::Stopped);
@@ -292,6 +301,20 @@ impl Common {
         let mut stages = lock(&self.stages);
         while stages.iter().enumerate().any(|(index, stage)| wanted(index) && *stage != Stage::Gone) {
             stages = self.stage_moved.wait(stages).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    #[cfg(not(loom))]
+    fn wait_for_all(&self, limit: std::time::Duration) -> bool {
+        let end = std::time::Instant::now() + limit;
+        let mut stages = lock(&self.stages);
+        loop {
+            let over = stages.iter().all(|stage| matches!(stage, Stage::Gone));
+            let left = end.saturating_duration_since(std::time::Instant::now());
+            if over || left.is_zero() {
+                return over;
+            }
+            stages = self.stage_moved.wait_timeout(stages, left).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 

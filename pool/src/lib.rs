@@ -12,7 +12,7 @@
 //!
 //! ```
 //! use std::sync::mpsc;
-//! use forebear_pool::{Job, PriorityQueue, ThreadPool};
+//! use forebear::pool::{Job, PriorityQueue, ThreadPool};
 //!
 //! let pool: ThreadPool<PriorityQueue<u32, Job>> = ThreadPool::new(2, PriorityQueue::new())?;
 //! let (send, receive) = mpsc::channel();
@@ -33,6 +33,7 @@
 
 mod affinity;
 mod engine;
+mod leftover;
 mod mailbox;
 mod options;
 mod queue;
@@ -47,6 +48,7 @@ mod worker;
 
 pub use affinity::{Affinity, Warning};
 pub use engine::Engine;
+pub use leftover::{IntoIter, Leftover};
 pub use mailbox::{Arrived, Linked, Mailbox};
 pub use options::Options;
 pub use queue::{FifoQueue, LifoQueue, PriorityQueue, Queue};

@@ -13,7 +13,7 @@ use std::fmt;
 /// of the `wake_up` that pushed; one in [`pop`](Queue::pop) goes to the pool's panic hook, and the worker goes on.
 ///
 /// ```
-/// use forebear_pool::{Job, Queue};
+/// use forebear::pool::{Job, Queue};
 ///
 /// /// Serves both ends by turns.
 /// #[derive(Default)]
@@ -33,9 +33,9 @@ use std::fmt;
 ///     }
 /// }
 ///
-/// let pool = forebear_pool::ThreadPool::new(2, Alternating::default())?;
+/// let pool = forebear::pool::ThreadPool::new(2, Alternating::default())?;
 /// # pool.stop();
-/// # Ok::<(), forebear_pool::StartError>(())
+/// # Ok::<(), forebear::pool::StartError>(())
 /// ```
 pub trait Queue: Send {
     /// What it holds.
@@ -70,7 +70,7 @@ pub trait Queue: Send {
 /// Holds pairs of key and payload:
 ///
 /// ```
-/// use forebear_pool::{PriorityQueue, Queue};
+/// use forebear::pool::{PriorityQueue, Queue};
 ///
 /// let mut queue = PriorityQueue::new();
 /// queue.push((2, "second"));

@@ -24,7 +24,7 @@ use forebear_context::shim::{Mutex, MutexGuard};
 
 use crate::engine::{contain, discard};
 use crate::task::PoolMark;
-use crate::{Queue, Signals, Stopped, Supply, Task, TaskPanic};
+use crate::{Leftover, Queue, Signals, Stopped, Supply, Task, TaskPanic};
 
 /// A worker takes from its own shelf first, but one time in so many from the shared one: tasks with a home that wake
 /// themselves must not keep all others waiting for ever.
@@ -33,7 +33,7 @@ const SHARED_FIRST_ONE_IN: u32 = 16;
 /// Told of every task that panicked.
 pub(crate) type PanicHook = Box<dyn Fn(TaskPanic<'_>) + Send + Sync>;
 /// Given what was queued when the pool was dropped; never an empty list.
-pub(crate) type LeftoverHook<I> = Box<dyn Fn(Vec<I>) + Send + Sync>;
+pub(crate) type LeftoverHook<I> = Box<dyn Fn(Leftover<I>) + Send + Sync>;
 
 /// The shelves of one pool, and what goes with them.
 pub(crate) struct Shelves<Q: Queue> {
@@ -235,7 +235,7 @@ where
             Phase::Closed => inner.strays.push(item),
             Phase::Abandoned => {
                 drop(inner);
-                (self.on_leftover)(vec![item]);
+                (self.on_leftover)(Leftover::new(vec![item]));
             }
         }
     }
@@ -254,7 +254,7 @@ where
         contain(|| {
             let items = self.empty();
             if !items.is_empty() {
-                (self.on_leftover)(items);
+                (self.on_leftover)(Leftover::new(items));
             }
         });
     }

@@ -20,7 +20,7 @@ use forebear_context::shim::{Arc, Mutex};
 ///
 /// ```
 /// use std::sync::{Arc, mpsc};
-/// use forebear_pool::{FifoQueue, Home, Task, ThreadPool};
+/// use forebear::pool::{FifoQueue, Home, Task, ThreadPool};
 ///
 /// /// Counts down; every step runs on the thread that ran the first.
 /// struct Countdown { left: u32, home: Home, pool: Arc<ThreadPool<FifoQueue<Countdown>>>, done: mpsc::Sender<()> }
@@ -52,9 +52,9 @@ use forebear_context::shim::{Arc, Mutex};
 ///
 /// ```compile_fail,E0277
 /// let shared = std::rc::Rc::new(1);
-/// let mut queue = forebear_pool::FifoQueue::new();
-/// forebear_pool::Queue::push(&mut queue, move || println!("{shared}"));
-/// let pool = forebear_pool::ThreadPool::new(1, queue);
+/// let mut queue = forebear::pool::FifoQueue::new();
+/// forebear::pool::Queue::push(&mut queue, move || println!("{shared}"));
+/// let pool = forebear::pool::ThreadPool::new(1, queue);
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a task: a pool cannot run it",

@@ -19,14 +19,15 @@ use forebear_context::shim::Arc;
 use crate::shelves::{LeftoverHook, PanicHook, Shelves};
 use crate::task::{Home, Job};
 use crate::{
-    Affinity, Engine, Options, PriorityQueue, Queue, StartError, Supply, Task, Warning, Worker, WorkerState,
+    Affinity, Engine, Leftover, Options, PriorityQueue, Queue, StartError, Supply, Task, Warning, Worker,
+    WorkerState,
 };
 
 /// Threads that run tasks from a queue of the user's choice.
 ///
 /// ```
 /// use std::sync::mpsc;
-/// use forebear_pool::{FifoQueue, Job, ThreadPool};
+/// use forebear::pool::{FifoQueue, Job, ThreadPool};
 ///
 /// let pool: ThreadPool<FifoQueue<Job>> = ThreadPool::new(2, FifoQueue::new())?;
 /// let (send, receive) = mpsc::channel();
@@ -43,6 +44,7 @@ use crate::{
 /// **Dropping** a pool tells its workers to stop after their current tasks, and does not wait for them; what was queued
 /// goes to [`PoolBuilder::on_leftover`], whose default drops it and says so on stderr. To wait, and to get it back, call
 /// [`stop`](ThreadPool::stop).
+#[doc(alias = "spawn_blocking")]
 pub struct ThreadPool<Q>
 where
     Q: Queue + 'static,
@@ -56,7 +58,7 @@ impl ThreadPool<PriorityQueue<i64, Job>> {
     /// all of it can be changed.
     ///
     /// ```
-    /// use forebear_pool::ThreadPool;
+    /// use forebear::pool::ThreadPool;
     ///
     /// let pool = ThreadPool::builder().workers(1).name_prefix("render ").build()?;
     /// pool.wake_up((2, Box::new(|| println!("maybe later"))))?;
@@ -193,6 +195,7 @@ fn dropped_with_tasks<I>() -> LeftoverHook<I> {
         eprintln!(
             "forebear: a thread pool was dropped with {count} queued tasks, which never run; `stop` returns them"
         );
+        drop(items);
     })
 }
 
@@ -266,7 +269,7 @@ impl<Q: Queue> PoolBuilder<Q> {
     /// Given the tasks that were queued when the pool was dropped, in the dropping thread; rarely a second time, in a
     /// worker's thread, for a task that was on its way to its home at that moment. Otherwise they are dropped, and
     /// that is one line on stderr. A panic in it is contained.
-    pub fn on_leftover(mut self, hook: impl Fn(Vec<Q::Item>) + Send + Sync + 'static) -> Self {
+    pub fn on_leftover(mut self, hook: impl Fn(Leftover<Q::Item>) + Send + Sync + 'static) -> Self {
         self.on_leftover = Box::new(hook);
         self
     }
@@ -297,14 +300,14 @@ impl<Q: Queue> fmt::Debug for PoolBuilder<Q> {
 /// The pool has been stopped; the task that it did not take.
 ///
 /// ```
-/// use forebear_pool::{FifoQueue, Job, Stopped, ThreadPool};
+/// use forebear::pool::{FifoQueue, Job, Stopped, ThreadPool};
 ///
 /// let pool = ThreadPool::new(1, FifoQueue::<Job>::new())?;
 /// pool.stop();
 /// if let Err(Stopped(job)) = pool.wake_up(Box::new(|| println!("run here instead"))) {
 ///     job();
 /// }
-/// # Ok::<(), forebear_pool::StartError>(())
+/// # Ok::<(), forebear::pool::StartError>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Stopped<T>(

@@ -33,7 +33,7 @@ const PAUSES_PER_ROUND: u32 = 16;
 ///
 /// ```compile_fail,E0277
 /// fn send<T: Send>() {}
-/// fn check<S: forebear_pool::Supply>() { send::<forebear_pool::Worker<S>>() }
+/// fn check<S: forebear::pool::Supply>() { send::<forebear::pool::Worker<S>>() }
 /// ```
 pub struct Worker<S: Supply> {
     supply: Arc<S>,
@@ -100,6 +100,7 @@ impl<S: Supply> Worker<S> {
     ///
     /// Blocks the *thread*; to be called when it has nothing else to do. Needs little stack, holds nothing across a
     /// call of the supply. Sets the worker's state: searching, sleeping, running.
+    #[must_use]
     pub fn idle(&self) -> Option<S::Task> {
         let signals = self.supply.signals();
         let mut searching = false;

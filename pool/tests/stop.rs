@@ -7,7 +7,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use common::{Gate, Notes, until};
-use forebear_pool::{FifoQueue, Home, Job, Stopped, Task, ThreadPool, WorkerState};
+use forebear_pool::{FifoQueue, Home, Job, Leftover, Stopped, Task, ThreadPool, WorkerState};
 
 type Jobs = FifoQueue<Job>;
 
@@ -174,7 +174,7 @@ fn dropping_a_pool_gives_what_was_queued_to_the_hook() {
     let left = Notes::new();
     let pool = {
         let left = left.clone();
-        let hook = move |jobs: Vec<Job>| left.add(jobs.len());
+        let hook = move |jobs: Leftover<Job>| left.add(jobs.len());
         ThreadPool::builder().workers(2).queue(Jobs::new()).on_leftover(hook).build().unwrap()
     };
     let gate = Gate::new();

@@ -2,7 +2,7 @@
 //!
 //! # What is in it
 //!
-//! Workers as they are in `runtime/src/worker.rs` and `pool/src/worker.rs`: the private list and its publication when somebody is
+//! Workers as they are in `runtime/src/schedule/worker.rs` and `pool/src/worker.rs`: the private list and its publication when somebody is
 //! hungry, shelves and the half that a thief takes, a thief's patience, the shelf of roots behind its inbox, picks that compare
 //! published keys (above eight workers by the words of groups, four in turn, one look in 32 in full), mailboxes of resumed requests, and the
 //! protocol of sleep with its searchers and their heirs, its list of sleepers, ticks and passing on. Requests are lists of steps ([`work`]).

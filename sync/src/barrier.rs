@@ -34,14 +34,14 @@ use crate::stay::{Limit, Seat, Terms, stay};
 /// All go on at once, the most urgent first.
 ///
 /// ```
-/// use forebear_sync::Barrier;
+/// use forebear::sync::Barrier;
 ///
 /// static BOTH: Barrier = Barrier::new(2);
 /// let thread = std::thread::spawn(|| BOTH.wait());
 /// let here = BOTH.wait()?;
 /// let there = thread.join().unwrap()?;
 /// assert!(here.is_leader() != there.is_leader());
-/// # Ok::<(), forebear_context::error::Cancelled>(())
+/// # Ok::<(), forebear::Cancelled>(())
 /// ```
 pub struct Barrier {
     parties: usize,
@@ -77,6 +77,7 @@ struct Arrival<'a> {
 impl Barrier {
     /// A barrier for so many. At one for none, or for one, nobody waits.
     #[cfg(not(loom))]
+    #[must_use]
     pub const fn new(parties: usize) -> Barrier {
         let standing = Standing { queue: LockQueue::new(), came: Cell::new(0) };
         Barrier { parties, standing: Guarded::new(standing) }

@@ -23,7 +23,7 @@ use std::panic::Location;
 use std::ptr;
 use std::time::Duration;
 
-use forebear_context::context::{Lock, Reason, with_foreign};
+use forebear_context::context::{Context, Label, Lock, Reason, with_foreign};
 use forebear_context::error::{Cancelled, TimeoutError};
 
 use crate::guarded::Guarded;
@@ -55,7 +55,7 @@ static MUTEX: Lock = called("Mutex");
 /// that is to be taken again is, and panics; the guard has lost the mutex then, and is good for nothing but to be dropped.
 ///
 /// ```
-/// use forebear_sync::{Condvar, Mutex};
+/// use forebear::sync::{Condvar, Mutex};
 ///
 /// static READY: Mutex<bool> = Mutex::new(false);
 /// static CHANGED: Condvar = Condvar::new();
@@ -70,9 +70,10 @@ static MUTEX: Lock = called("Mutex");
 /// }
 /// drop(ready);
 /// thread.join().unwrap();
-/// # Ok::<(), forebear_context::error::Cancelled>(())
+/// # Ok::<(), forebear::Cancelled>(())
 /// ```
 pub struct Condvar {
+    label: Label,
     waiters: Guarded<Waiters>,
 }
 
@@ -93,14 +94,36 @@ struct Waiter<'a> {
 impl Condvar {
     /// A condition that nobody waits for.
     #[cfg(not(loom))]
+    #[must_use]
     pub const fn new() -> Condvar {
-        Condvar { waiters: Guarded::new(Waiters { queue: LockQueue::new(), mutex: Cell::new(ptr::null()) }) }
+        let waiters = Waiters { queue: LockQueue::new(), mutex: Cell::new(ptr::null()) };
+        Condvar { label: Label::NONE, waiters: Guarded::new(waiters) }
+    }
+
+    /// The same, with a name, which dumps and `Debug` show.
+    ///
+    /// ```
+    /// use forebear::sync::Condvar;
+    ///
+    /// static CHANGED: Condvar = Condvar::named("changed");
+    /// assert_eq!(CHANGED.name(), Some("changed"));
+    /// ```
+    #[cfg(not(loom))]
+    #[must_use]
+    pub const fn named(name: &'static str) -> Condvar {
+        Condvar { label: Label::new(name), ..Condvar::new() }
     }
 
     /// A condition that nobody waits for.
     #[cfg(loom)]
     pub fn new() -> Condvar {
-        Condvar { waiters: Guarded::new(Waiters { queue: LockQueue::new(), mutex: Cell::new(ptr::null()) }) }
+        let waiters = Waiters { queue: LockQueue::new(), mutex: Cell::new(ptr::null()) };
+        Condvar { label: Label::NONE, waiters: Guarded::new(waiters) }
+    }
+
+    /// The name that was given to it.
+    pub fn name(&self) -> Option<&'static str> {
+        self.label.name()
     }
 
     /// Lets go of the mutex, waits until it is notified, and takes the mutex again.
@@ -196,7 +219,10 @@ impl Condvar {
         if !condition(guard) {
             return Ok(());
         }
-        let limit = Limit::At(with_foreign(|context| context.deadline(timeout)));
+        let limit = match Limit::After(timeout) {
+            look if look.is_look() => look,
+            _ => Limit::At(with_foreign(|context| context.deadline(timeout))),
+        };
         loop {
             let answer = self.within(guard, limit, caller).map_err(Refused::timed);
             match answer {
@@ -222,7 +248,10 @@ impl Condvar {
         let terms = Terms { reason: Reason::Condition, what: "Condvar", limit, caller };
         let again = LockTerms { reason: Reason::Lock, deadline: None, caller, of: &MUTEX };
         let (answer, locked) = with_context!(|context| {
-            let answer = stay(&waiter, context, (), terms);
+            let answer = match limit.is_look() {
+                true => waiter.look(context),
+                false => stay(&waiter, context, (), terms),
+            };
             let locked = match waiter.left.get() && !mutex.try_fast() {
                 true => mutex.waiting(context, again).wait(),
                 false => Ok(()),
@@ -283,7 +312,25 @@ fn two_mutexes() -> ! {
     panic!("forebear: a Condvar was waited on with two mutexes at once")
 }
 
+impl Waiter<'_> {
+    /// A wait with a time-out of zero: lets others have the mutex, and stands in no queue.
+    #[cold]
+    fn look(&self, context: &Context) -> Result<(), Refused> {
+        if context.is_cancelled() {
+            return Err(Refused::Cancelled);
+        }
+        self.left.set(true);
+        // SAFETY: as in `enter`: the guard that was lent stands for nothing until the lock is taken again (V2).
+        unsafe { self.mutex.unlock() };
+        Err(Refused::TimedOut)
+    }
+}
+
 impl Seat<()> for Waiter<'_> {
+    fn label(&self) -> &Label {
+        &self.condvar.label
+    }
+
     fn at_once(&self, (): &()) -> bool {
         false
     }
@@ -331,6 +378,10 @@ impl Default for Condvar {
 impl fmt::Debug for Condvar {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let waiting = self.waiters.with(|waiters| waiters.queue.len());
-        f.debug_struct("Condvar").field("waiting", &waiting).finish_non_exhaustive()
+        let mut shown = f.debug_struct("Condvar");
+        if let Some(name) = self.name() {
+            shown.field("name", &name);
+        }
+        shown.field("waiting", &waiting).finish_non_exhaustive()
     }
 }

@@ -37,12 +37,13 @@ impl Crowd {
     #[inline(always)]
     pub(crate) fn wait(
         &self,
+        reason: Reason,
         what: &'static str,
         limit: Limit,
         caller: &'static Location<'static>,
         has_happened: impl Fn() -> bool,
     ) -> Result<(), Refused> {
-        let terms = Terms { reason: Reason::Event, what, limit, caller };
+        let terms = Terms { reason, what, limit, caller };
         with_context!(|context| stay(&Outside { crowd: self, has_happened }, context, (), terms))
     }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::panic::Location;
 use std::time::Duration;
 
+use forebear_context::context::Reason;
 use forebear_context::error::{Cancelled, TimeoutError};
 use forebear_context::shim::atomic::{AtomicBool, Ordering};
 
@@ -22,14 +23,14 @@ use crate::stay::Limit;
 /// comes to that.
 ///
 /// ```
-/// use forebear_sync::Event;
+/// use forebear::sync::Event;
 ///
 /// static LOADED: Event = Event::new();
 /// let thread = std::thread::spawn(|| LOADED.set());
 /// LOADED.wait()?;
 /// assert!(LOADED.is_set());
 /// thread.join().unwrap();
-/// # Ok::<(), forebear_context::error::Cancelled>(())
+/// # Ok::<(), forebear::Cancelled>(())
 /// ```
 pub struct Event {
     is_set: AtomicBool,
@@ -39,6 +40,7 @@ pub struct Event {
 impl Event {
     /// An event that has not happened.
     #[cfg(not(loom))]
+    #[must_use]
     pub const fn new() -> Event {
         Event { is_set: AtomicBool::new(false), crowd: Crowd::new() }
     }
@@ -63,6 +65,9 @@ impl Event {
     }
 
     /// Whether it has happened.
+    ///
+    /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
+    /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
     #[inline]
     pub fn is_set(&self) -> bool {
         self.is_set.load(Ordering::Acquire)
@@ -82,7 +87,9 @@ impl Event {
     #[inline(always)]
     #[track_caller]
     pub fn wait(&self) -> Result<(), Cancelled> {
-        self.crowd.wait("Event", Limit::Never, Location::caller(), || self.is_set()).map_err(Refused::untimed)
+        self.crowd
+            .wait(Reason::Event, "Event", Limit::Never, Location::caller(), || self.is_set())
+            .map_err(Refused::untimed)
     }
 
     /// The same, for `timeout` at most, on the clock of the runtime. A timeout of zero looks once.
@@ -100,7 +107,7 @@ impl Event {
     #[track_caller]
     pub fn wait_timeout(&self, timeout: Duration) -> Result<(), TimeoutError> {
         self.crowd
-            .wait("Event", Limit::After(timeout), Location::caller(), || self.is_set())
+            .wait(Reason::Event, "Event", Limit::After(timeout), Location::caller(), || self.is_set())
             .map_err(Refused::timed)
     }
 }

@@ -81,6 +81,18 @@ impl<N: Linked> Heap<N> {
         Some(if unsafe { b.as_ref().links().key.get() < a.as_ref().links().key.get() } { b } else { a })
     }
 
+    /// Whether one of this key would be the last; also false where that takes more than a look.
+    ///
+    /// # Safety
+    ///
+    /// P1.
+    #[inline]
+    pub(crate) unsafe fn is_last(&self, key: u64) -> bool {
+        // SAFETY: P2.
+        let is_behind = |last: NonNull<N>| unsafe { last.as_ref() }.links().key.get().0 <= key;
+        self.root.get().is_none() && self.tail.get().is_none_or(is_behind)
+    }
+
     /// # Safety
     ///
     /// P1; P2; it stands in no heap.
@@ -104,6 +116,9 @@ impl<N: Linked> Heap<N> {
         self.tail.set(this);
     }
 
+    /// # Safety
+    ///
+    /// P1, P2: as for [`push`](Self::push), whose slow half this is.
     #[inline(never)]
     unsafe fn push_out_of_order(&self, node: &N) {
         let links = node.links();
@@ -151,6 +166,9 @@ impl<N: Linked> Heap<N> {
         }
     }
 
+    /// # Safety
+    ///
+    /// As for [`remove`](Self::remove), for a node that does not stand in the line.
     #[inline(never)]
     unsafe fn remove_from_tree(&self, node: &N) {
         let (this, links) = (NonNull::from(node), node.links());

@@ -20,6 +20,7 @@ use crate::sleep;
 /// | `Delay` | 0, then 10 at 35, then 45, 55 |
 /// | `Skip` | 0, then 10 at 35, then 40, 50 |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum MissedTickBehavior {
     /// They come all at once, until those that were missed are made up for: there are as many as time says.
     #[default]
@@ -38,7 +39,7 @@ pub enum MissedTickBehavior {
 ///
 /// ```
 /// use std::time::Duration;
-/// use forebear_sync::{interval, now};
+/// use forebear::time::{interval, now};
 ///
 /// let start = now();
 /// let mut ticks = interval(Duration::from_millis(1));
@@ -46,7 +47,7 @@ pub enum MissedTickBehavior {
 ///     let tick = ticks.tick()?;
 ///     assert!(now() >= tick && tick >= start + n * Duration::from_millis(1));
 /// }
-/// # Ok::<(), forebear_context::error::Cancelled>(())
+/// # Ok::<(), forebear::Cancelled>(())
 /// ```
 #[track_caller]
 pub fn interval(period: Duration) -> Interval {
@@ -72,7 +73,8 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
 ///
 /// ```
 /// use std::time::Duration;
-/// use forebear_sync::{MissedTickBehavior, after, interval, select};
+/// use forebear::select;
+/// use forebear::time::{MissedTickBehavior, after, interval};
 ///
 /// let mut ticks = interval(Duration::from_millis(1)).missed(MissedTickBehavior::Skip);
 /// let end = after(Duration::from_millis(4));
@@ -102,11 +104,13 @@ impl Interval {
     }
 
     /// How far ticks are apart.
+    #[must_use]
     pub fn period(&self) -> Duration {
         self.period
     }
 
     /// When the next tick is; `None` if that is farther off than time can be told.
+    #[must_use]
     pub fn next_tick(&self) -> Option<Instant> {
         self.at
     }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::panic::Location;
 use std::time::Duration;
 
+use forebear_context::context::Reason;
 use forebear_context::error::{Cancelled, TimeoutError};
 use forebear_context::shim::atomic::{AtomicUsize, Ordering};
 
@@ -21,15 +22,17 @@ use crate::stay::Limit;
 /// All who wait go on at once, the most urgent first.
 ///
 /// ```
-/// use forebear_sync::Latch;
+/// use forebear::sync::Latch;
 ///
 /// static STARTED: Latch = Latch::new(2);
 /// let threads = [(); 2].map(|()| std::thread::spawn(|| STARTED.count_down()));
 /// STARTED.wait()?;
 /// assert_eq!(STARTED.count(), 0);
 /// threads.map(|thread| thread.join().unwrap());
-/// # Ok::<(), forebear_context::error::Cancelled>(())
+/// # Ok::<(), forebear::Cancelled>(())
 /// ```
+#[doc(alias = "WaitGroup")]
+#[doc(alias = "CountDownLatch")]
 pub struct Latch {
     count: AtomicUsize,
     crowd: Crowd,
@@ -38,6 +41,7 @@ pub struct Latch {
 impl Latch {
     /// A latch that opens when it has been counted down so many times. One of zero is open.
     #[cfg(not(loom))]
+    #[must_use]
     pub const fn new(count: usize) -> Latch {
         Latch { count: AtomicUsize::new(count), crowd: Crowd::new() }
     }
@@ -80,7 +84,7 @@ impl Latch {
     #[track_caller]
     pub fn wait(&self) -> Result<(), Cancelled> {
         self.crowd
-            .wait("Latch", Limit::Never, Location::caller(), || self.count() == 0)
+            .wait(Reason::Event, "Latch", Limit::Never, Location::caller(), || self.count() == 0)
             .map_err(Refused::untimed)
     }
 
@@ -99,7 +103,7 @@ impl Latch {
     #[track_caller]
     pub fn wait_timeout(&self, timeout: Duration) -> Result<(), TimeoutError> {
         self.crowd
-            .wait("Latch", Limit::After(timeout), Location::caller(), || self.count() == 0)
+            .wait(Reason::Event, "Latch", Limit::After(timeout), Location::caller(), || self.count() == 0)
             .map_err(Refused::timed)
     }
 }

@@ -13,7 +13,7 @@ use crate::once_lock::OnceLock;
 /// How to make it can be called once only. So if that panics, every access panics.
 ///
 /// ```
-/// use forebear_sync::LazyLock;
+/// use forebear::sync::LazyLock;
 ///
 /// static SQUARES: LazyLock<Vec<u32>> = LazyLock::new(|| (0..10).map(|n| n * n).collect());
 /// assert_eq!(SQUARES[7], 49);
@@ -73,6 +73,9 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
     }
 
     /// The value, if it has been made. Never waits.
+    ///
+    /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
+    /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
     pub fn get(this: &LazyLock<T, F>) -> Option<&T> {
         this.value.get()
     }

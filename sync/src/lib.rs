@@ -16,6 +16,7 @@
 //! | wait for the first of several | [`select!`] |
 //! | let some time pass | [`sleep()`], [`sleep_until`]; [`now`] tells the time that they go by |
 //! | do something again and again | [`interval()`] |
+//! | await a future | [`block_on()`] |
 //!
 //! # How the waiters stand
 //!
@@ -23,6 +24,9 @@
 //! waiter's own frame, so to wait allocates nothing.
 
 mod barrier;
+mod block_on;
+#[cfg(all(feature = "blocking", not(any(loom, shuttle))))]
+mod blocking;
 pub mod channel;
 mod condvar;
 mod crowd;
@@ -48,6 +52,9 @@ mod sleep;
 mod stay;
 
 pub use self::barrier::{Barrier, BarrierWaitResult};
+pub use self::block_on::block_on;
+#[cfg(all(feature = "blocking", not(any(loom, shuttle))))]
+pub use self::blocking::blocking;
 pub use self::condvar::Condvar;
 pub use self::event::Event;
 pub use self::interval::{Interval, MissedTickBehavior, interval, interval_at};

@@ -6,6 +6,14 @@
 //! popped once before it comes again. A newcomer stands with those that are popped from now, unless somebody has put itself back who is as
 //! urgent: then it stands behind that one, on the other heap. So newcomers do not starve those who have lost, either.
 //!
+//! # Nobody is passed over without end
+//!
+//! By urgency alone, old contexts that come back again and again would keep the younger ones out for ever. So of the newcomers since the
+//! heaps were swapped only the first [`NEWCOMERS`] may stand with those that are popped from. Then that heap is *closed*: all others
+//! stand on the other heap, and those of the closed one come in turn. If somebody more urgent stands on the other heap, it is chosen
+//! first, but only each second choice is one of that heap. So a closed heap of n places is empty after 2n choices at most, and the most
+//! urgent waiter waits for one more choice at most.
+//!
 //! # Who wakes whom
 //!
 //! Whoever pops a place *chooses* its context ([`Context::choose`]), under the lock of the queue: from then on that wait ends by this
@@ -15,27 +23,28 @@
 //!
 //! # Invariants
 //!
-//! * **L1** A queue is touched under the lock that it belongs to.
+//! * **L1** A queue, and each place that stands in it, is touched under the lock that it belongs to.
 //! * **L2** A place that stands in a queue lies in the frame of its waiter, which does not leave it before the place is out.
 //! * **L3** A place that was popped and chosen stays until it was woken: its waiter does not go on before.
+//! * **L4** The context of a place is the one on whose stack the place's frame lies, so it is there as long as the place.
 
 use std::cell::Cell;
 use std::fmt;
 use std::ptr::NonNull;
 
 use forebear_context::context::{Context, Ticket, ready};
-use forebear_context::lineage::{NO_KEY, Priority, next_root, root_key};
+use forebear_context::lineage::{LEAST_KEY, Priority, next_root, root_key};
 
 use crate::heap::{Heap, Linked, Links};
 
-/// Stands in no heap.
-const NOWHERE: u8 = 2;
+/// See the module head.
+const NEWCOMERS: u64 = 32;
 
 /// One waiter's place in a [`LockQueue`], with what the queue's owner wants to know of it.
 pub struct Place<T = ()> {
     links: Links<Place<T>>,
-    /// Which of the heaps it stands in, or [`NOWHERE`].
-    stands: Cell<u8>,
+    /// In which of the heaps it stands.
+    stands: Cell<Option<bool>>,
     context: NonNull<Context>,
     ticket: Cell<Ticket>,
     /// What the waiter wants, and what it was given.
@@ -51,10 +60,14 @@ impl<T> Linked for Place<T> {
 impl<T> Place<T> {
     /// A place for a wait of `context` that it has begun under `ticket`. A context of no urgency, a thread's, draws the number that a
     /// root would have that was made now.
-    pub fn new(context: &Context, ticket: Ticket, value: T) -> Place<T> {
+    ///
+    /// # Safety
+    ///
+    /// L4, for as long as anything of the place is called.
+    pub unsafe fn new(context: &Context, ticket: Ticket, value: T) -> Place<T> {
         Place {
             links: Links::new(key_of(context)),
-            stands: Cell::new(NOWHERE),
+            stands: Cell::new(None),
             context: NonNull::from(context),
             ticket: Cell::new(ticket),
             value,
@@ -65,19 +78,19 @@ impl<T> Place<T> {
     pub fn renew(&self, ticket: Ticket) {
         self.ticket.set(ticket);
         let (key, number) = self.links.key.get();
-        // SAFETY: it is the waiter's own.
+        // SAFETY: L4.
         let now = unsafe { self.context.as_ref() }.urgency();
         self.links.key.set((key.min(now), number));
     }
 
     /// Whether it stands in a queue. Under the queue's lock (L1).
     pub fn is_listed(&self) -> bool {
-        self.stands.get() != NOWHERE
+        self.stands.get().is_some()
     }
 
     /// On which thread its waiter is: [`Context::place`].
     pub(crate) fn on(&self) -> usize {
-        // SAFETY: it is the waiter's own, or L2.
+        // SAFETY: L4.
         unsafe { self.context.as_ref() }.place().get()
     }
 
@@ -89,9 +102,20 @@ impl<T> Place<T> {
 
 fn key_of(context: &Context) -> u64 {
     match context.urgency() {
-        NO_KEY => root_key(Priority::NORMAL, next_root()),
+        LEAST_KEY.. => root_key(Priority::NORMAL, next_root()),
         key => key,
     }
+}
+
+/// Who stands on the other heap while the one that is popped from is closed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Behind {
+    /// Nobody who would be more urgent.
+    Others,
+    /// Maybe somebody more urgent, who is chosen next.
+    First,
+    /// The same, but one from there was chosen last.
+    Second,
 }
 
 /// See the module head.
@@ -101,9 +125,12 @@ fn key_of(context: &Context) -> u64 {
 pub struct LockQueue<T = ()> {
     heaps: [Heap<Place<T>>; 2],
     /// Which of them is popped from; the other is pushed back onto.
-    popping: Cell<u8>,
+    popping: Cell<bool>,
+    behind: Cell<Behind>,
     /// How many have come so far; among equals the older goes first.
     came: Cell<u64>,
+    /// When so many have come, the heap that is popped from is closed.
+    closes_at: Cell<u64>,
     len: Cell<usize>,
     /// Where all those wait that stand here: the number of one thread; 0 if there are several.
     place: Cell<usize>,
@@ -111,11 +138,14 @@ pub struct LockQueue<T = ()> {
 
 impl<T> LockQueue<T> {
     /// An empty queue.
+    #[must_use]
     pub const fn new() -> LockQueue<T> {
         LockQueue {
             heaps: [Heap::new(), Heap::new()],
-            popping: Cell::new(0),
+            popping: Cell::new(false),
+            behind: Cell::new(Behind::Others),
             came: Cell::new(0),
+            closes_at: Cell::new(0),
             len: Cell::new(0),
             place: Cell::new(0),
         }
@@ -136,31 +166,43 @@ impl<T> LockQueue<T> {
         place != 0 && self.place.get() == place
     }
 
-    /// Puts a newcomer where it is popped from now, by its key, or behind who has put itself back and is as urgent.
+    /// Puts a newcomer where it is popped from now, by its key; or onto the other heap, if that one is closed, or somebody stands there who
+    /// has put itself back and is as urgent.
     ///
     /// # Safety
     ///
     /// L1, L2; it stands nowhere.
     pub unsafe fn enter(&self, place: &Place<T>) {
-        self.came.set(self.came.get() + 1);
-        place.links.key.set((place.links.key.get().0, self.came.get()));
+        let came = self.came.get();
+        self.came.set(came + 1);
+        place.links.key.set((place.links.key.get().0, came + 1));
         let popped = self.popping.get();
         // SAFETY: by contract.
         unsafe {
-            let behind_a_loser = !self.is_empty() && self.has_lost_as_urgent(place.key());
-            self.put(place, if behind_a_loser { 1 - popped } else { popped });
+            if self.is_empty() {
+                self.closes_at.set(came + NEWCOMERS);
+                self.put_first(place, popped);
+            } else if self.is_closed_at(came) {
+                if !self.heap(popped).is_last(place.key()) {
+                    self.came_behind();
+                }
+                self.put_beside(place, !popped);
+            } else {
+                self.put_beside(place, popped ^ self.has_lost_as_urgent(place.key()));
+            }
         }
     }
 
-    /// Whether somebody has put itself back who is as urgent as `key`, or more.
+    /// Whether somebody stands on the other heap who is as urgent as `key`, or more.
     ///
     /// # Safety
     ///
     /// L1.
+    #[inline]
     unsafe fn has_lost_as_urgent(&self, key: u64) -> bool {
         // SAFETY: by contract; L2.
         unsafe {
-            let loser = self.heaps[usize::from(1 - self.popping.get())].first();
+            let loser = self.heap(!self.popping.get()).first();
             loser.is_some_and(|loser| loser.as_ref().key() <= key)
         }
     }
@@ -171,42 +213,130 @@ impl<T> LockQueue<T> {
     ///
     /// L1, L2; it stands nowhere.
     pub unsafe fn push(&self, place: &Place<T>) {
+        let stands = !self.popping.get();
         // SAFETY: by contract.
-        unsafe { self.put(place, 1 - self.popping.get()) };
+        unsafe {
+            if self.is_empty() { self.put_first(place, stands) } else { self.put_beside(place, stands) }
+        }
     }
 
-    unsafe fn put(&self, place: &Place<T>, stands: u8) {
-        // SAFETY: L2: it is the caller's own place, and its context.
-        let on = unsafe { place.context.as_ref() }.place().get();
-        if self.is_empty() {
-            self.place.set(on);
-        } else if self.place.get() != on {
+    /// # Safety
+    ///
+    /// L1, L2; it stands nowhere, and nobody stands here.
+    #[inline]
+    unsafe fn put_first(&self, place: &Place<T>, stands: bool) {
+        self.place.set(place.on());
+        // SAFETY: by contract.
+        unsafe { self.put(place, stands) };
+    }
+
+    /// # Safety
+    ///
+    /// L1, L2; it stands nowhere, and others stand here.
+    #[inline]
+    unsafe fn put_beside(&self, place: &Place<T>, stands: bool) {
+        if self.place.get() != place.on() {
             self.place.set(0);
         }
-        place.stands.set(stands);
+        // SAFETY: by contract.
+        unsafe { self.put(place, stands) };
+    }
+
+    /// # Safety
+    ///
+    /// L1, L2; it stands nowhere.
+    #[inline]
+    unsafe fn put(&self, place: &Place<T>, stands: bool) {
+        place.stands.set(Some(stands));
         self.len.set(self.len.get() + 1);
         // SAFETY: by contract.
-        unsafe { self.heaps[usize::from(stands)].push(place) };
+        unsafe { self.heap(stands).push(place) };
     }
 
+    #[inline]
+    fn is_closed_at(&self, came: u64) -> bool {
+        came >= self.closes_at.get()
+    }
+
+    /// Whether so many newcomers have passed those who stand here that no other may.
+    pub(crate) fn is_closed(&self) -> bool {
+        !self.is_empty() && self.is_closed_at(self.came.get())
+    }
+
+    /// A newcomer has what it wants without a place here, before all that stand here.
+    pub(crate) fn count_passing(&self) {
+        self.came.set(self.came.get() + 1);
+    }
+
+    #[inline(always)]
+    fn heap(&self, of: bool) -> &Heap<Place<T>> {
+        &self.heaps[usize::from(of)]
+    }
+
+    /// The heap that is popped from.
+    #[inline]
     fn pops(&self) -> &Heap<Place<T>> {
-        if self.heaps[usize::from(self.popping.get())].is_empty() {
-            self.popping.set(1 - self.popping.get());
-        }
-        &self.heaps[usize::from(self.popping.get())]
+        let popped = self.popping.get();
+        let heap = self.heap(popped);
+        if heap.is_empty() { self.swap(popped) } else { heap }
     }
 
-    /// The one who would be popped.
+    /// The heap that was popped from is empty.
+    #[inline(never)]
+    fn swap(&self, popped: bool) -> &Heap<Place<T>> {
+        self.popping.set(!popped);
+        self.closes_at.set(self.came.get() + NEWCOMERS);
+        self.behind.set(Behind::Others);
+        self.heap(!popped)
+    }
+
+    /// Somebody who may be more urgent than others of the heap that is popped from has come onto the other heap.
+    fn came_behind(&self) {
+        if self.behind.get() == Behind::Others {
+            self.behind.set(Behind::First);
+        }
+    }
+
+    /// The one who would be chosen, if it does not refuse: the most urgent of those that are popped from now, or of all (see the module head).
     ///
     /// # Safety
     ///
     /// L1. The reference is used no longer than the lock is held.
     pub unsafe fn first(&self) -> Option<&Place<T>> {
-        // SAFETY: L2.
-        unsafe { self.pops().first().map(|place| place.as_ref()) }
+        // SAFETY: L1; L2.
+        unsafe { self.next().map(|place| place.as_ref()) }
     }
 
-    /// Pops the most urgent and makes sure of it. Whoever refuses has left its wait otherwise, and is out.
+    /// # Safety
+    ///
+    /// L1.
+    #[inline]
+    unsafe fn next(&self) -> Option<NonNull<Place<T>>> {
+        // SAFETY: L1.
+        let first = unsafe { self.pops().first() }?;
+        if self.behind.get() == Behind::First {
+            // SAFETY: L1.
+            return unsafe { self.of_both(first) };
+        }
+        Some(first)
+    }
+
+    /// The most urgent, if the heap is closed whose first this is.
+    ///
+    /// # Safety
+    ///
+    /// L1; `first` stands here.
+    #[cold]
+    #[inline(never)]
+    unsafe fn of_both(&self, first: NonNull<Place<T>>) -> Option<NonNull<Place<T>>> {
+        // SAFETY: L1.
+        let behind = unsafe { self.heap(!self.popping.get()).first() };
+        // SAFETY: L2.
+        let is_passed = |behind: &NonNull<Place<T>>| unsafe { behind.as_ref().key() < first.as_ref().key() };
+        Some(behind.filter(|behind| self.is_closed() && is_passed(behind)).unwrap_or(first))
+    }
+
+    /// Pops the [first](Self::first) and makes sure of it. Whoever refuses has left its wait otherwise, and is out.
     ///
     /// # Safety
     ///
@@ -216,7 +346,7 @@ impl<T> LockQueue<T> {
         unsafe { self.choose_if(|_| true) }
     }
 
-    /// The same, but only if `fits` says so of what the most urgent one wants. Nobody passes it: the next is looked at only if the
+    /// The same, but only if `fits` says so of what that one wants. Nobody passes it: the next is looked at only if the
     /// first has left its wait.
     ///
     /// # Safety
@@ -224,17 +354,20 @@ impl<T> LockQueue<T> {
     /// As [`choose`](Self::choose).
     pub unsafe fn choose_if(&self, mut fits: impl FnMut(&T) -> bool) -> Option<Chosen<T>> {
         loop {
-            let pops = self.pops();
-            // SAFETY: L1, L2.
-            if !fits(unsafe { &pops.first()?.as_ref().value }) {
-                return None;
-            }
             // SAFETY: L1.
-            let place = unsafe { pops.pop() }?;
-            self.len.set(self.len.get() - 1);
+            let place = unsafe { self.next() }?;
             // SAFETY: L2: its waiter must take the lock before it leaves.
             let this = unsafe { place.as_ref() };
-            this.stands.set(NOWHERE);
+            if !fits(&this.value) {
+                return None;
+            }
+            let stands = this.stands.take()?;
+            if self.behind.get() != Behind::Others {
+                self.behind.set(if stands == self.popping.get() { Behind::First } else { Behind::Second });
+            }
+            self.len.set(self.len.get() - 1);
+            // SAFETY: L1: it stands there.
+            unsafe { self.heap(stands).remove(this) };
             // SAFETY: as above.
             let sure = unsafe { this.context.as_ref() }.choose(this.ticket.get());
             #[cfg(mutant = "refused_is_woken")]
@@ -264,7 +397,6 @@ impl<T> LockQueue<T> {
             }
             // SAFETY: L1: it is put back below.
             unsafe { self.pops().pop() };
-            self.len.set(self.len.get() - 1);
             place.links.next().set(own);
             own = Some(first);
         };
@@ -272,7 +404,8 @@ impl<T> LockQueue<T> {
             // SAFETY: L2; it keeps its key and its number, and so its turn.
             unsafe {
                 own = place.as_ref().links.next().get();
-                self.put(place.as_ref(), self.popping.get());
+                place.as_ref().stands.set(Some(self.popping.get()));
+                self.heap(self.popping.get()).push(place.as_ref());
             }
         }
         others
@@ -284,10 +417,10 @@ impl<T> LockQueue<T> {
     ///
     /// L1; it stands here or nowhere.
     pub unsafe fn remove(&self, place: &Place<T>) -> bool {
-        let Some(heap) = self.heaps.get(usize::from(place.stands.replace(NOWHERE))) else { return false };
-        // SAFETY: by contract.
-        unsafe { heap.remove(place) };
+        let Some(stands) = place.stands.take() else { return false };
         self.len.set(self.len.get() - 1);
+        // SAFETY: by contract.
+        unsafe { self.heap(stands).remove(place) };
         true
     }
 
@@ -301,10 +434,14 @@ impl<T> LockQueue<T> {
         if key >= before {
             return;
         }
-        let Some(heap) = self.heaps.get(usize::from(place.stands.get())) else {
+        let Some(stands) = place.stands.get() else {
             place.links.key.set((key, number));
             return;
         };
+        if stands != self.popping.get() {
+            self.came_behind();
+        }
+        let heap = self.heap(stands);
         // SAFETY: by contract.
         unsafe {
             heap.remove(place);
@@ -322,7 +459,7 @@ impl<T> Default for LockQueue<T> {
 
 impl<T> fmt::Debug for LockQueue<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockQueue").field("len", &self.len.get()).finish_non_exhaustive()
+        f.debug_struct("LockQueue").field("len", &self.len()).finish_non_exhaustive()
     }
 }
 
@@ -340,15 +477,10 @@ pub struct Chosen<T = ()> {
 
 impl<T> Chosen<T> {
     /// Its place, until it is woken (L3).
+    #[must_use]
     pub fn place(&self) -> &Place<T> {
         // SAFETY: L3.
         unsafe { self.place.as_ref() }
-    }
-
-    /// Whose wait it is.
-    pub fn context(&self) -> &Context {
-        // SAFETY: L3: the waiter is there.
-        unsafe { self.place().context.as_ref() }
     }
 
     /// Has it go on. What was done before is seen there.
@@ -392,6 +524,7 @@ impl<T> ChosenList<T> {
     }
 
     /// Whether nobody was chosen.
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.first.is_none()
     }
@@ -420,3 +553,6 @@ impl<T> fmt::Debug for ChosenList<T> {
         f.debug_struct("ChosenList").field("is_empty", &self.is_empty()).finish()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -7,7 +7,7 @@ use std::ops::{Deref, DerefMut};
 use std::panic::Location;
 use std::time::Duration;
 
-use forebear_context::context::{Lock, Reason};
+use forebear_context::context::{Label, Lock, Reason};
 use forebear_context::error::{Cancelled, Cycle, TimeoutError};
 
 use crate::here::with_context;
@@ -25,19 +25,28 @@ static MUTEX: Lock = called("Mutex");
 /// # Fairness
 ///
 /// Whoever waits stands in a [`LockQueue`](crate::LockQueue): the most urgent is woken first, among equals the one that came first.
-/// A release leaves the lock free for whoever runs, so a woken waiter may find it taken; one that has lost twice, with half a
-/// millisecond or more between, reserves the lock for 50 µs, while nobody else gets it; but not if the holder is of its own worker, and
-/// could not go on meanwhile. While a waiter that was woken is on its way, up to 32 releases in a row wake no other, unless somebody more urgent
+/// Of newcomers 32 at most go before those that stand there; from then on at least each second choice is one of the latter, whatever its age.
+///
+/// A release leaves the lock free for whoever runs, so a woken waiter may find it taken. One that has lost four times, or again half a
+/// millisecond or more after its first loss, reserves the lock for 50 µs, while nobody else gets it; but not if the holder is of its own worker, and
+/// could not go on meanwhile. If it has no luck then either, the lock is handed over to it when it is chosen next. So a waiter is woken five times at
+/// most. While a waiter that was woken is on its way, up to 32 releases in a row wake no other, unless somebody more urgent
 /// has come since. Nobody barges past one of its own worker that has been woken and is as urgent. If all who wait are of the
 /// worker on which it is released, the lock is handed over instead.
+///
+/// A request that takes or loses one contended lock 64 times, and waits for nothing else meanwhile, lets others of its worker go first, as
+/// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html) does. But a request that polls for something under a lock that *nobody else wants* never waits, so nothing takes its worker
+/// from it: what it polls for may have to run on that very worker, in particular on the only one. Such a loop has to call `yield_now`, or better
+/// wait for a [`Condvar`](crate::Condvar).
 ///
 /// # Deadlocks
 ///
 /// The context that holds a contended lock is known: it becomes as urgent as the most urgent waiter, and so does what it waits for. A
-/// circle of untimed waits through locks and requests is found by the wait that closes it, and named.
+/// circle of untimed waits through locks and requests is found by the wait that closes it, and named. Of what a thread has taken that never had to do
+/// with a runtime, only the thread itself knows: it is told when it waits for itself, and longer circles through it are not found.
 ///
 /// ```
-/// use forebear_sync::Mutex;
+/// use forebear::sync::Mutex;
 ///
 /// static LIST: Mutex<Vec<u32>> = Mutex::new(Vec::new());
 /// LIST.lock().push(7);
@@ -72,13 +81,26 @@ impl<T> Mutex<T> {
     /// A mutex around `value`.
     #[cfg(not(loom))]
     pub const fn new(value: T) -> Mutex<T> {
-        Mutex { raw: RawLock::new(), value: UnsafeCell::new(value) }
+        Mutex { raw: RawLock::new(Label::NONE), value: UnsafeCell::new(value) }
     }
 
     /// A mutex around `value`.
     #[cfg(loom)]
     pub fn new(value: T) -> Mutex<T> {
-        Mutex { raw: RawLock::new(), value: UnsafeCell::new(value) }
+        Mutex { raw: RawLock::new(Label::NONE), value: UnsafeCell::new(value) }
+    }
+
+    /// The same, with a name, which messages about deadlocks, dumps and `Debug` show.
+    ///
+    /// ```
+    /// use forebear::sync::Mutex;
+    ///
+    /// static CACHE: Mutex<Vec<u32>> = Mutex::named("cache", Vec::new());
+    /// assert_eq!(CACHE.name(), Some("cache"));
+    /// ```
+    #[cfg(not(loom))]
+    pub const fn named(name: &'static str, value: T) -> Mutex<T> {
+        Mutex { raw: RawLock::new(Label::new(name)), value: UnsafeCell::new(value) }
     }
 
     /// The value, out of the mutex.
@@ -149,9 +171,11 @@ impl<T: ?Sized> Mutex<T> {
     pub fn lock_timeout(&self, timeout: Duration) -> Result<MutexGuard<'_, T>, TimeoutError> {
         let caller = Location::caller();
         let waited = with_context!(|context| {
-            let deadline = context.deadline(timeout);
+            let looks = timeout.is_zero();
+            let deadline = if looks { None } else { context.deadline(timeout) };
             let terms = Terms { reason: Reason::LockOrCancelled, deadline, caller, of: &MUTEX };
-            self.raw.waiting(context, terms).wait()
+            let mut waiting = self.raw.waiting(context, terms);
+            if looks { waiting.look() } else { waiting.wait() }
         });
         match waited {
             Ok(()) => Ok(self.guard()),
@@ -162,9 +186,17 @@ impl<T: ?Sized> Mutex<T> {
     }
 
     /// The value, if nobody has it. Never waits, and may go before those who do.
+    ///
+    /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
+    /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         self.raw.try_lock().then(|| self.guard())
+    }
+
+    /// The name that was given to it.
+    pub fn name(&self) -> Option<&'static str> {
+        self.raw.label().name()
     }
 
     /// Whether somebody has it at this moment: for dumps and assertions.
@@ -267,6 +299,9 @@ impl<T> From<T> for Mutex<T> {
 impl<T: ?Sized + fmt::Debug> fmt::Debug for Mutex<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Mutex");
+        if let Some(name) = self.name() {
+            shown.field("name", &name);
+        }
         match self.try_lock() {
             Some(guard) => shown.field("value", &&*guard),
             None => shown.field("value", &format_args!("<locked>")),

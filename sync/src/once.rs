@@ -8,7 +8,9 @@
 //!
 //! `RUNNING`: the context whose address stands beside it does it now. It is the holder of what the others wait for
 //! ([`forebear_context::context::OwnerWait`]), as one of a lock is: it becomes as urgent as they are, and if it comes back to this word,
-//! itself or by whoever it waits for, that is a circle. `QUEUED`: somebody stands in the queue. `DONE` stands alone, for good.
+//! itself or by whoever it waits for, that is a circle. A thread that no runtime knows has no address there, and notes the once in a list
+//! of its own (`raw_lock/unknown.rs`): so it finds the circle when it comes back itself. `QUEUED`: somebody stands in the queue. `DONE`
+//! stands alone, for good.
 //!
 //! # How it goes
 //!
@@ -33,7 +35,7 @@ use std::ptr::{self, NonNull};
 use std::time::Duration;
 
 use forebear_context::context::{Context, Lock, Reason, with_foreign};
-use forebear_context::error::{Cancelled, TimeoutError};
+use forebear_context::error::{Cancelled, Cycle, TimeoutError};
 use forebear_context::shim::atomic::{AtomicPtr, Ordering};
 
 use crate::crowd::everybody;
@@ -41,7 +43,7 @@ use crate::guarded::Guarded;
 use crate::here::with_context;
 use crate::lock_queue::{LockQueue, Place};
 use crate::mutex::refuse;
-use crate::raw_lock::{Refused, change, gave, gave_back, me, took};
+use crate::raw_lock::{Refused, change, gave, gave_back, me, took, unknown};
 use crate::stay::{Limit, Seat, Terms, stay};
 
 const RUNNING: usize = 1;
@@ -62,7 +64,7 @@ const _: () = assert!(align_of::<Context>() > BITS);
 /// All who wait go on at once when it is done, the most urgent first.
 ///
 /// ```
-/// use forebear_sync::Once;
+/// use forebear::sync::Once;
 ///
 /// static START: Once = Once::new();
 /// let mut started = 0;
@@ -97,6 +99,7 @@ fn bits(word: *mut Context) -> usize {
 impl Once {
     /// Nothing is done yet.
     #[cfg(not(loom))]
+    #[must_use]
     pub const fn new() -> Once {
         Once { word: AtomicPtr::new(ptr::null_mut()), queue: Guarded::new(LockQueue::new()) }
     }
@@ -125,6 +128,9 @@ impl Once {
     }
 
     /// Whether it has been done. What was done is seen by whoever is told so.
+    ///
+    /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
+    /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
     #[inline(always)]
     pub fn is_completed(&self) -> bool {
         #[cfg(mutant = "done_relaxed")]
@@ -176,7 +182,9 @@ impl Once {
         with_foreign(|context| {
             // Others may try and fail before it is done. What time is left is not counted anew.
             let limit = match limit {
-                Limit::After(timeout) if !self.is_completed() => Limit::At(context.deadline(timeout)),
+                Limit::After(timeout) if !limit.is_look() && !self.is_completed() => {
+                    Limit::At(context.deadline(timeout))
+                }
                 other => other,
             };
             loop {
@@ -213,6 +221,9 @@ impl Once {
             if self.begin() {
                 return Some(Run { once: self, done: false });
             }
+            if let Some(cycle) = self.of_itself(caller) {
+                refuse(Refused::Circular(cycle));
+            }
             if let Err(refused) = with_context!(|context| stay(&outside, context, (), terms)) {
                 refuse(refused);
             }
@@ -228,12 +239,35 @@ impl Once {
             match self.word.compare_exchange_weak(word, running, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => {
                     took(me);
+                    if me.is_null() {
+                        unknown::took(self.addr());
+                    }
                     return true;
                 }
                 Err(seen) => word = seen,
             }
         }
         false
+    }
+
+    fn addr(&self) -> usize {
+        ptr::from_ref(self).addr()
+    }
+
+    /// The circle, if this thread runs it since a time when no runtime knew the thread.
+    #[cold]
+    fn of_itself(&self, caller: &'static Location<'static>) -> Option<Cycle> {
+        if !unknown::holds(self.addr()) {
+            return None;
+        }
+        let word = self.word.load(Ordering::Relaxed);
+        let has_no_runner = bits(word) & RUNNING != 0 && word.addr() & !BITS == 0;
+        with_foreign(|context| {
+            // On a stack of a worker the thread's list is somebody else's.
+            (has_no_runner && context.place().get() == 0).then(|| {
+                Cycle::new([context.name(), format!("a Once ({}:{})", caller.file(), caller.line())])
+            })
+        })
     }
 
     /// Whether somebody who stands outside has something to wait for, by this word.
@@ -255,12 +289,16 @@ impl Drop for Run<'_> {
     fn drop(&mut self) {
         let (once, me) = (self.once, me());
         gave(me);
+        let word = once.word.load(Ordering::Relaxed);
+        // What a thread runs since a time when no runtime knew it has no runner in its word, whatever context it has by now.
+        if word.addr() & !BITS == 0 {
+            unknown::gave(once.addr());
+        }
         #[cfg(mutant = "once_stays_running")]
         if !self.done {
             return;
         }
         let end = ptr::without_provenance_mut(if self.done { DONE } else { 0 });
-        let word = once.word.load(Ordering::Relaxed);
         #[cfg(mutant = "once_ends_by_store")]
         let ended = bits(word) & QUEUED == 0 && {
             once.word.store(end, Ordering::Release);
@@ -322,6 +360,7 @@ impl Seat<()> for Outside<'_> {
 /// What may be asked of one that is waited for.
 static ONCE: Lock = Lock {
     what: "Once",
+    name: |_| None,
     owner: |once| {
         // SAFETY: by the contract of `OwnerWait`.
         let once = unsafe { once.cast::<Once>().as_ref() };

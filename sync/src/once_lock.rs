@@ -17,7 +17,7 @@ use crate::once::Once;
 /// waits. See [`Once`].
 ///
 /// ```
-/// use forebear_sync::OnceLock;
+/// use forebear::sync::OnceLock;
 ///
 /// static NAME: OnceLock<String> = OnceLock::new();
 /// assert_eq!(NAME.get(), None);
@@ -55,6 +55,9 @@ impl<T> OnceLock<T> {
     }
 
     /// The value, if it is there. Never waits.
+    ///
+    /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
+    /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
     #[inline(always)]
     pub fn get(&self) -> Option<&T> {
         if !self.once.is_completed() {

@@ -23,9 +23,20 @@
 //!
 //! A release wakes the most urgent waiter, and leaves the lock free: whoever runs may barge, since to give the lock to a request that is
 //! pinned behind a busy worker would stop everybody. It hands over only where that can stop nobody: all who wait are of the very worker
-//! that releases. A waiter that loses puts itself back ([`LockQueue::push`]). If it loses again [`PATIENCE`](waiting::PATIENCE) or more after its first loss
-//! it raises `RESERVED` and looks for the lock while it keeps running, for [`RESERVATION`](waiting::RESERVATION) at most; a release leaves it the lock then. It
-//! does not if the holder is of its own thread, which cannot let go while this one looks.
+//! that releases. A waiter that loses puts itself back ([`LockQueue::push`]).
+//!
+//! # Bounds
+//!
+//! A waiter gets the lock in bounded time, however urgent the others are and however often they come.
+//!
+//! * *It is chosen.* The queue passes a place over a bounded number of times (module head of [`lock_queue`](crate::lock_queue)).
+//! * *It loses a bounded number of times.* At its loss number [`LOSSES`](waiting::LOSSES), or at a loss [`PATIENCE`](waiting::PATIENCE) or more after its first, its
+//!   patience is at an end. Then it raises `RESERVED` and looks for the lock while it keeps running, for [`RESERVATION`](waiting::RESERVATION) at most; a
+//!   release leaves it the lock then. It does not if the holder is of its own thread, which cannot let go while this one looks.
+//! * *Then the lock is owed to it.* If it has not got the lock by then, the release that chooses it next hands the lock over (decision 0044). So the lock
+//!   stays with a waiter that does not run yet only after [`LOSSES`](waiting::LOSSES) losses, and once per wait.
+//! * *Those who poll give way.* A stack that has come to a contended lock 64 times, and has waited for nothing else meanwhile, lets others of its
+//!   worker go first, and something unstarted (`Context::try_again`). They may be what the stack polls for.
 //!
 //! While one is on its way, the next releases wake nobody: one that is woken before the first has come finds the lock taken, most likely, and each of them
 //! costs both sides several lines that go from core to core. That holds for [`PASSES`] releases in a row, since the one on its way may be
@@ -68,6 +79,7 @@
 //! * **R4** `COMING` is set by a release for one that it has chosen and not woken yet, and is taken down by whoever comes, whether it gets the
 //!   lock or not. So while it stands, somebody has been chosen and not come. It may be down although somebody is on its way.
 
+pub(crate) mod unknown;
 mod waiting;
 
 use std::cell::Cell;
@@ -75,7 +87,7 @@ use std::panic::{Location, RefUnwindSafe, UnwindSafe};
 use std::ptr::{self, NonNull};
 use std::time::Instant;
 
-use forebear_context::context::{Context, Lock, Reason, current};
+use forebear_context::context::{Context, Label, Lock, Reason, current};
 use forebear_context::error::Cycle;
 use forebear_context::shim::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
@@ -110,8 +122,16 @@ const NAMING: Ordering = Ordering::Relaxed;
 #[cfg(mutant = "holder_not_released")]
 const NAMING: Ordering = Ordering::Acquire;
 
-/// Whether the lock was handed over with the wake-up. Written by the chooser before it wakes.
-type Handed = Cell<bool>;
+/// What a waiter's place says beside who it is.
+#[derive(Debug)]
+struct Stay {
+    /// What is to stand in the word when the waiter has the lock.
+    holder: *mut Context,
+    /// Whether the lock was handed over with the wake-up. Written by the chooser before it wakes.
+    handed: Cell<bool>,
+    /// Its patience is at an end, and it could not reserve the lock: it is to be handed over.
+    is_owed: Cell<bool>,
+}
 
 /// A lock that says nothing of what it guards.
 #[derive(Debug)]
@@ -121,13 +141,14 @@ pub(crate) struct RawLock {
     woken_on: AtomicUsize,
     /// How many releases have woken nobody since one has. By whoever releases.
     passed: AtomicUsize,
+    label: Label,
     line: Guarded<Line>,
 }
 
 /// Who waits.
 #[derive(Debug)]
 struct Line {
-    queue: LockQueue<Handed>,
+    queue: LockQueue<Stay>,
     /// The place and the root key of the waiter that was woken last.
     woken: Cell<(usize, u64)>,
 }
@@ -144,7 +165,7 @@ impl RefUnwindSafe for RawLock {}
 
 impl Default for RawLock {
     fn default() -> Self {
-        RawLock::new()
+        RawLock::new(Label::NONE)
     }
 }
 
@@ -220,23 +241,30 @@ pub(crate) fn gave_back(here: Option<&Context>) {
 
 impl RawLock {
     #[cfg(not(loom))]
-    pub(crate) const fn new() -> RawLock {
+    pub(crate) const fn new(label: Label) -> RawLock {
         RawLock {
             word: AtomicPtr::new(ptr::null_mut()),
             woken_on: AtomicUsize::new(0),
             passed: AtomicUsize::new(0),
+            label,
             line: Guarded::new(Line::new()),
         }
     }
 
     #[cfg(loom)]
-    pub(crate) fn new() -> RawLock {
+    pub(crate) fn new(label: Label) -> RawLock {
         RawLock {
             word: AtomicPtr::new(ptr::null_mut()),
             woken_on: AtomicUsize::new(0),
             passed: AtomicUsize::new(0),
+            label,
             line: Guarded::new(Line::new()),
         }
+    }
+
+    /// The name that a user gave to it.
+    pub(crate) const fn label(&self) -> Label {
+        self.label
     }
 
     pub(crate) fn is_locked(&self) -> bool {
@@ -261,6 +289,9 @@ impl RawLock {
                 .is_ok();
         if taken {
             took(me);
+            if me.is_null() {
+                unknown::took(self.addr());
+            }
         }
         taken
     }
@@ -268,7 +299,20 @@ impl RawLock {
     /// Takes it if it is free.
     #[inline]
     pub(crate) fn try_lock(&self) -> bool {
-        self.try_fast() || self.barge(me())
+        if self.try_fast() {
+            return true;
+        }
+        let me = me();
+        let taken = self.barge(me);
+        if taken && me.is_null() {
+            unknown::took(self.addr());
+        }
+        taken
+    }
+
+    /// Under which address a thread that no runtime knows notes it.
+    pub(crate) fn addr(&self) -> usize {
+        ptr::from_ref(self).addr()
     }
 
     /// Takes it for `me` if it is free, whoever waits.
@@ -331,6 +375,9 @@ impl RawLock {
     pub(crate) unsafe fn unlock(&self) {
         let me = me();
         gave(me);
+        if me.is_null() {
+            unknown::gave(self.addr());
+        }
         let mine = with_bits(me, LOCKED);
         // As above.
         if self.word.load(Ordering::Relaxed) != mine
@@ -355,9 +402,13 @@ impl RawLock {
     fn unlock_slowly(&self, named: bool) -> bool {
         // SAFETY: the calling context.
         let here = unsafe { me().as_ref() };
+        let mut word = self.word.load(Ordering::Relaxed);
+        // What a thread took before a runtime knew it has no holder in its word.
+        if named && here.is_some() && holder(word).is_null() {
+            unknown::gave(self.addr());
+        }
         let place = here.map_or(0, |here| here.place().get());
         loop {
-            let word = self.word.load(Ordering::Relaxed);
             if bits(word) & LOCKED == 0 {
                 return false;
             }
@@ -375,7 +426,10 @@ impl RawLock {
                 }
                 match self.word.compare_exchange(word, free, RELEASE, Ordering::Relaxed) {
                     Ok(_) => break,
-                    Err(_) => continue,
+                    Err(seen) => {
+                        word = seen;
+                        continue;
+                    }
                 }
             }
             let chosen = self.line.with(|line| {
@@ -389,17 +443,16 @@ impl RawLock {
                 #[cfg(mutant = "release_forgets_the_rest")]
                 let stay = !(PARKED | COMING);
                 match chosen {
-                    Some(chosen) if local => {
-                        let to =
-                            if named { ptr::from_ref(chosen.context()).cast_mut() } else { ptr::null_mut() };
-                        Some((chosen, Some(self.hand_over(to, stay))))
+                    Some(chosen) if local || chosen.place().value.is_owed.get() => {
+                        let handed = self.hand_over(chosen.place().value.holder, stay);
+                        Some((chosen, Some(handed)))
                     }
                     chosen => {
                         if stay != !0 {
                             self.change(|word| word.map_addr(|at| at & stay));
                         }
                         chosen.map(|chosen| {
-                            let on = chosen.context().place().get();
+                            let on = chosen.place().on();
                             line.woken.set((on, chosen.place().key()));
                             self.woken_on.store(on, Ordering::Relaxed);
                             (chosen, None)
@@ -407,10 +460,15 @@ impl RawLock {
                     }
                 }
             });
-            let Some((chosen, handed)) = chosen else { continue };
+            let Some((chosen, handed)) = chosen else {
+                word = self.word.load(Ordering::Relaxed);
+                continue;
+            };
             let was_locked = match handed {
                 Some(handed) => {
-                    chosen.place().value.set(handed);
+                    #[cfg(mutant = "owed_is_not_told")]
+                    let handed = handed && !chosen.place().value.is_owed.get();
+                    chosen.place().value.handed.set(handed);
                     handed
                 }
                 None => {
@@ -464,7 +522,12 @@ pub(crate) fn change(word: &AtomicPtr<Context>, with: impl Fn(*mut Context) -> *
 
 /// What may be asked of a lock that is waited for, which has this name.
 pub(crate) const fn called(what: &'static str) -> Lock {
-    Lock { what, owner, shared: false, promote }
+    Lock { what, name, owner, shared: false, promote }
+}
+
+unsafe fn name(lock: NonNull<()>) -> Option<&'static str> {
+    // SAFETY: by the contract of `OwnerWait`.
+    unsafe { lock.cast::<RawLock>().as_ref() }.label.name()
 }
 
 unsafe fn owner(lock: NonNull<()>) -> *const Context {
@@ -474,7 +537,7 @@ unsafe fn owner(lock: NonNull<()>) -> *const Context {
 
 unsafe fn promote(lock: NonNull<()>, node: NonNull<()>, key: u64) {
     // SAFETY: as above.
-    let (lock, place) = unsafe { (lock.cast::<RawLock>().as_ref(), node.cast::<Place<Handed>>().as_ref()) };
+    let (lock, place) = unsafe { (lock.cast::<RawLock>().as_ref(), node.cast::<Place<Stay>>().as_ref()) };
     lock.line.with(|line| {
         // SAFETY: L1.
         unsafe { line.queue.promote(place, key) };

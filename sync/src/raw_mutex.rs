@@ -5,7 +5,7 @@ use std::fmt;
 use std::panic::Location;
 use std::time::Duration;
 
-use forebear_context::context::{Lock, Reason};
+use forebear_context::context::{Label, Lock, Reason};
 use forebear_context::error::{Cancelled, TimeoutError};
 
 use crate::here::with_context;
@@ -29,7 +29,7 @@ static RAW_MUTEX: Lock = called("RawMutex");
 /// through it is not found.
 ///
 /// ```
-/// use forebear_sync::{RawMutex, UnlockError};
+/// use forebear::sync::{RawMutex, UnlockError};
 ///
 /// static TURN: RawMutex = RawMutex::new();
 /// TURN.lock();
@@ -43,6 +43,7 @@ pub struct RawMutex {
 
 /// Why a lock was not released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum UnlockError {
     /// Nobody had it.
     NotLocked,
@@ -61,14 +62,34 @@ impl Error for UnlockError {}
 impl RawMutex {
     /// A lock that is free.
     #[cfg(not(loom))]
+    #[must_use]
     pub const fn new() -> RawMutex {
-        RawMutex { raw: RawLock::new() }
+        RawMutex { raw: RawLock::new(Label::NONE) }
     }
 
     /// A lock that is free.
     #[cfg(loom)]
     pub fn new() -> RawMutex {
-        RawMutex { raw: RawLock::new() }
+        RawMutex { raw: RawLock::new(Label::NONE) }
+    }
+
+    /// The same, with a name, which dumps and `Debug` show.
+    ///
+    /// ```
+    /// use forebear::sync::RawMutex;
+    ///
+    /// static TURN: RawMutex = RawMutex::named("turn");
+    /// assert_eq!(TURN.name(), Some("turn"));
+    /// ```
+    #[cfg(not(loom))]
+    #[must_use]
+    pub const fn named(name: &'static str) -> RawMutex {
+        RawMutex { raw: RawLock::new(Label::new(name)) }
+    }
+
+    /// The name that was given to it.
+    pub fn name(&self) -> Option<&'static str> {
+        self.raw.label().name()
     }
 
     /// Waits until the lock is the caller's.
@@ -129,9 +150,11 @@ impl RawMutex {
     pub fn lock_timeout(&self, timeout: Duration) -> Result<(), TimeoutError> {
         let caller = Location::caller();
         let waited = with_context!(|context| {
-            let deadline = context.deadline(timeout);
+            let looks = timeout.is_zero();
+            let deadline = if looks { None } else { context.deadline(timeout) };
             let terms = Terms { reason: Reason::LockOrCancelled, deadline, caller, of: &RAW_MUTEX };
-            self.raw.waiting_unnamed(context, terms).wait()
+            let mut waiting = self.raw.waiting_unnamed(context, terms);
+            if looks { waiting.look() } else { waiting.wait() }
         });
         match waited {
             Ok(()) => Ok(()),
@@ -142,6 +165,9 @@ impl RawMutex {
     }
 
     /// Takes the lock, if it is free. Never waits, and may go before those who do.
+    ///
+    /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
+    /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
     #[inline]
     pub fn try_lock(&self) -> bool {
         self.raw.try_lock_unnamed()
@@ -165,6 +191,10 @@ impl RawMutex {
 
 impl fmt::Debug for RawMutex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RawMutex").field("is_locked", &self.is_locked()).finish_non_exhaustive()
+        let mut shown = f.debug_struct("RawMutex");
+        if let Some(name) = self.name() {
+            shown.field("name", &name);
+        }
+        shown.field("is_locked", &self.is_locked()).finish_non_exhaustive()
     }
 }

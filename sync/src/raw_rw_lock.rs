@@ -49,12 +49,12 @@ use std::panic::Location;
 use std::ptr::{self, NonNull};
 use std::time::Instant;
 
-use forebear_context::context::{Context, Lock, Reason, current, with_foreign};
+use forebear_context::context::{Context, Label, Lock, Reason, current, with_foreign};
 use forebear_context::shim::atomic::{AtomicUsize, Ordering};
 
 use crate::guarded::Guarded;
 use crate::lock_queue::{ChosenList, LockQueue, Place};
-use crate::raw_lock::{RawLock, Refused, Terms as LockTerms, called, gave_back, me};
+use crate::raw_lock::{RawLock, Refused, Terms as LockTerms, called, gave_back, me, unknown};
 use crate::stay::{Limit, Seat, Terms, stay};
 
 const SHUT: usize = 1;
@@ -95,19 +95,15 @@ impl How {
     }
 
     fn deadline(self, context: &Context) -> Option<Instant> {
-        match self.limit {
-            Limit::Never => None,
-            Limit::After(timeout) => context.deadline(timeout),
-            Limit::At(deadline) => deadline,
-        }
+        self.limit.deadline(context)
     }
 }
 
 impl RawRwLock {
     #[cfg(not(loom))]
-    pub(crate) const fn new() -> RawRwLock {
+    pub(crate) const fn new(label: Label) -> RawRwLock {
         RawRwLock {
-            gate: RawLock::new(),
+            gate: RawLock::new(label),
             word: AtomicUsize::new(0),
             drain: Guarded::new(LockQueue::new()),
             readers: Guarded::new(LockQueue::new()),
@@ -115,9 +111,9 @@ impl RawRwLock {
     }
 
     #[cfg(loom)]
-    pub(crate) fn new() -> RawRwLock {
+    pub(crate) fn new(label: Label) -> RawRwLock {
         RawRwLock {
-            gate: RawLock::new(),
+            gate: RawLock::new(label),
             word: AtomicUsize::new(0),
             drain: Guarded::new(LockQueue::new()),
             readers: Guarded::new(LockQueue::new()),
@@ -165,7 +161,14 @@ impl RawRwLock {
         if let Some(here) = current() {
             // SAFETY: the calling context.
             unsafe { here.as_ref() }.shares().took(NonNull::from(self).cast());
+        } else {
+            unknown::took(self.as_read());
         }
+    }
+
+    /// Under which address a thread that no runtime knows notes that it reads. The gate is noted under its own.
+    fn as_read(&self) -> usize {
+        ptr::from_ref(&self.word).addr()
     }
 
     /// # Safety
@@ -173,9 +176,11 @@ impl RawRwLock {
     /// The caller has come in as a reader, and goes once.
     #[inline(always)]
     pub(crate) unsafe fn unlock_read(&self) {
-        if let Some(here) = current() {
-            // SAFETY: the calling context.
-            unsafe { here.as_ref() }.shares().gave(NonNull::from(self).cast());
+        // SAFETY: the calling context.
+        let here = current().map(|here| unsafe { here.as_ref() });
+        // What a thread took before a runtime knew it stands in the thread's own list.
+        if !here.is_some_and(|here| here.shares().gave(NonNull::from(self).cast())) {
+            unknown::gave(self.as_read());
         }
         #[cfg(mutant = "reader_goes_relaxed")]
         let was = self.word.fetch_sub(READER, Ordering::Relaxed);
@@ -213,7 +218,8 @@ impl RawRwLock {
     #[inline(always)]
     fn enter(&self, context: &Context, how: How, deadline: Option<Instant>) -> Result<(), Refused> {
         let terms = LockTerms { reason: how.reason, deadline, caller: how.caller, of: &GATE };
-        self.gate.waiting(context, terms).wait()
+        let mut waiting = self.gate.waiting(context, terms);
+        if how.limit.is_look() { waiting.look() } else { waiting.wait() }
     }
 
     /// Takes the gate, and lets readers come in.
@@ -262,8 +268,9 @@ impl RawRwLock {
             })?
         };
         let taken = Taken(self);
+        let limit = if how.limit.is_look() { how.limit } else { Limit::At(deadline) };
         // SAFETY: it was just taken.
-        unsafe { self.upgrade(How { limit: Limit::At(deadline), ..how })? };
+        unsafe { self.upgrade(How { limit, ..how })? };
         mem::forget(taken);
         Ok(())
     }
@@ -408,9 +415,16 @@ impl Drop for Shut<'_> {
     }
 }
 
+impl RawRwLock {
+    /// The name that a user gave to it.
+    pub(crate) const fn label(&self) -> Label {
+        self.gate.label()
+    }
+}
+
 impl Default for RawRwLock {
     fn default() -> Self {
-        RawRwLock::new()
+        RawRwLock::new(Label::NONE)
     }
 }
 
@@ -461,6 +475,10 @@ impl Seat<()> for RawRwLock {
     fn lock(&self) -> Option<(&'static Lock, NonNull<()>)> {
         Some((&DRAIN, NonNull::from(self).cast()))
     }
+
+    fn is_held_by_thread(&self) -> bool {
+        unknown::holds(self.as_read())
+    }
 }
 
 impl Seat<()> for Outside<'_> {
@@ -504,11 +522,18 @@ impl Seat<()> for Outside<'_> {
     fn lock(&self) -> Option<(&'static Lock, NonNull<()>)> {
         Some((&READ, NonNull::from(self.0).cast()))
     }
+
+    fn is_held_by_thread(&self) -> bool {
+        let RawRwLock { gate, word, .. } = self.0;
+        // Who reads upgradably has not shut.
+        word.load(Ordering::Relaxed) & SHUT != 0 && gate.holder().is_null() && unknown::holds(gate.addr())
+    }
 }
 
 /// What may be asked where a reader stands: who has the gate.
 static READ: Lock = Lock {
     what: WHAT,
+    name,
     owner: |lock| {
         // SAFETY: by the contract of `OwnerWait`.
         unsafe { lock.cast::<RawRwLock>().as_ref() }.gate.holder()
@@ -523,4 +548,9 @@ static READ: Lock = Lock {
 };
 
 /// What may be asked where a writer drains. Who reads is counted; their contexts know what they read. Nobody else stands there.
-static DRAIN: Lock = Lock { what: WHAT, owner: |_| ptr::null(), shared: true, promote: |_, _, _| () };
+static DRAIN: Lock = Lock { what: WHAT, name, owner: |_| ptr::null(), shared: true, promote: |_, _, _| () };
+
+unsafe fn name(lock: NonNull<()>) -> Option<&'static str> {
+    // SAFETY: by the contract of `OwnerWait`.
+    unsafe { lock.cast::<RawRwLock>().as_ref() }.gate.label().name()
+}

@@ -2,16 +2,18 @@
 //!
 //! # Who is the owner
 //!
-//! A stack, by its context, on a thread. The context alone would not do: its memory may be another's later, on another thread, while a guard that was
-//! leaked still lends the value on the first. The thread alone would not do either: two requests on one worker would have it together,
-//! and one would see it in the middle of what the other does. The lock is sound since the owner's thread is the only one that
-//! reaches the value; that it is one stack there is for the sake of whoever uses it.
+//! A request, on a thread; outside any request, the thread. The stack would not do: a child that is run on its waiter's stack would own
+//! what its waiter has taken, and one that is run elsewhere would not, so exclusion would depend on the place. The request alone would not do
+//! either: an arm of a join goes by the request that called, and may be stolen by another thread, while the value is of one thread at a time.
+//! The thread alone would let two requests of one worker have it together. The lock is sound since the owner's thread is the only one that
+//! reaches the value; that it is one request there is for the sake of whoever uses it. The address of a request may be another's later,
+//! while a guard that was leaked still lends the value; it is on the same thread then.
 //!
 //! # Invariants
 //!
 //! * **E1** `thread` is the number of the thread whose guards are there, or zero; it is written by that thread, with the lock in hand. So
 //!   whoever reads its own number there has the lock, and reads nothing old.
-//! * **E2** `context` and `depth` are touched by that thread only, or by whoever has just taken the lock.
+//! * **E2** `request` and `depth` are touched by that thread only, or by whoever has just taken the lock.
 
 use std::cell::Cell;
 use std::fmt;
@@ -19,23 +21,26 @@ use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::panic::Location;
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
 use std::time::Duration;
 
-use forebear_context::context::{Context, Lock, Reason, with_foreign};
+use forebear_context::context::{Label, Lock, Reason, current, this_thread, with_foreign};
 use forebear_context::error::{Cancelled, TimeoutError};
-use forebear_context::shim::atomic::{AtomicUsize, Ordering};
+use forebear_context::shim::atomic::{AtomicU64, Ordering};
 
 use crate::mutex::refuse;
-use crate::raw_lock::{RawLock, Refused, Terms, called, me};
+use crate::raw_lock::{RawLock, Refused, Terms, called};
+use crate::stay::Limit;
 
 static REENTRANT_MUTEX: Lock = called("ReentrantMutex");
 
 /// Mutual exclusion that whoever has it may take again: as parking_lot's, for requests and threads. Since it may be had twice it lends
 /// `&T` only: put a [`Cell`] or a [`RefCell`](std::cell::RefCell) into it to write.
 ///
-/// Its owner is the stack that has taken it: a request, with whatever is called there, also across waits; or a thread. A request that is run directly,
-/// on the stack of the one that waits for it, is on that stack, too. Another request on the same worker is not.
+/// Its owner is the request that has taken it, with whatever is called there, also across waits; outside any request it is the thread. Callbacks
+/// of the request, and a [`timeout`](https://docs.rs/forebear/latest/forebear/time/fn.timeout.html) region that it calls, are part of it. So is an arm of a join that it calls, unless
+/// another worker runs that arm. Every other request is another owner, also a child that is run directly, on the stack of the one that
+/// waits for it: if its waiter has the lock, the circle is found, and the wait for the lock panics.
 ///
 /// # Fairness and deadlocks
 ///
@@ -43,7 +48,7 @@ static REENTRANT_MUTEX: Lock = called("ReentrantMutex");
 ///
 /// ```
 /// use std::cell::Cell;
-/// use forebear_sync::ReentrantMutex;
+/// use forebear::sync::ReentrantMutex;
 ///
 /// static COUNT: ReentrantMutex<Cell<u32>> = ReentrantMutex::new(Cell::new(0));
 ///
@@ -59,14 +64,15 @@ static REENTRANT_MUTEX: Lock = called("ReentrantMutex");
 #[derive(Default)]
 pub struct ReentrantMutex<T: ?Sized> {
     raw: RawLock,
-    thread: AtomicUsize,
+    thread: AtomicU64,
     owner: Owner,
     value: T,
 }
 
 /// E2.
 struct Owner {
-    context: Cell<*mut Context>,
+    /// Its address, which is compared and never followed; 0: the thread.
+    request: Cell<usize>,
     depth: Cell<usize>,
 }
 
@@ -101,53 +107,51 @@ unsafe impl<T: ?Sized + Sync> Sync for MappedReentrantMutexGuard<'_, T> {}
 #[derive(Clone, Copy)]
 struct Hold<'a> {
     raw: &'a RawLock,
-    thread: &'a AtomicUsize,
+    thread: &'a AtomicU64,
     owner: &'a Owner,
 }
 
 impl Default for Owner {
     fn default() -> Self {
-        Owner { context: Cell::new(ptr::null_mut()), depth: Cell::new(0) }
+        Owner { request: Cell::new(0), depth: Cell::new(0) }
     }
 }
 
-/// The context of the stack that this is called on, if that is one of several of its thread; none on the thread's own, which may have
-/// no context yet, or one made for a single call.
+/// The request that this is called in, as an owner; 0 outside any.
 #[inline]
-fn here() -> *mut Context {
-    let here = me();
-    // SAFETY: the calling context.
-    match unsafe { here.as_ref() } {
-        Some(context) if context.place().get() != 0 => here,
-        _ => ptr::null_mut(),
-    }
-}
-
-/// A number that no other thread has or has had, and not zero. So who leaks a guard and exits leaves it to nobody.
-fn this_thread() -> usize {
-    static LAST: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0); // not modelled: it only counts
-    thread_local!(static NUMBER: Cell<usize> = const { Cell::new(0) });
-    NUMBER.with(|number| {
-        if number.get() == 0 {
-            number.set(LAST.fetch_add(1, Ordering::Relaxed) + 1);
-        }
-        number.get()
-    })
+fn here() -> usize {
+    // SAFETY: the current context is valid, and this is its own stack.
+    current().map_or(0, |here| unsafe { (here.as_ref().table().requester)(here.as_ref()) })
 }
 
 impl<T> ReentrantMutex<T> {
     /// A mutex around `value`.
     #[cfg(not(loom))]
     pub const fn new(value: T) -> ReentrantMutex<T> {
-        let owner = Owner { context: Cell::new(ptr::null_mut()), depth: Cell::new(0) };
-        ReentrantMutex { raw: RawLock::new(), thread: AtomicUsize::new(0), owner, value }
+        let owner = Owner { request: Cell::new(0), depth: Cell::new(0) };
+        ReentrantMutex { raw: RawLock::new(Label::NONE), thread: AtomicU64::new(0), owner, value }
     }
 
     /// A mutex around `value`.
     #[cfg(loom)]
     pub fn new(value: T) -> ReentrantMutex<T> {
         let owner = Owner::default();
-        ReentrantMutex { raw: RawLock::new(), thread: AtomicUsize::new(0), owner, value }
+        ReentrantMutex { raw: RawLock::new(Label::NONE), thread: AtomicU64::new(0), owner, value }
+    }
+
+    /// The same, with a name, which messages about deadlocks, dumps and `Debug` show.
+    ///
+    /// ```
+    /// use forebear::sync::ReentrantMutex;
+    ///
+    /// static CACHE: ReentrantMutex<Vec<u32>> = ReentrantMutex::named("cache", Vec::new());
+    /// assert_eq!(CACHE.name(), Some("cache"));
+    /// ```
+    #[cfg(not(loom))]
+    pub const fn named(name: &'static str, value: T) -> ReentrantMutex<T> {
+        let raw = RawLock::new(Label::new(name));
+        let owner = Owner { request: Cell::new(0), depth: Cell::new(0) };
+        ReentrantMutex { raw, thread: AtomicU64::new(0), owner, value }
     }
 
     /// The value, out of the mutex.
@@ -196,7 +200,7 @@ impl<T: ?Sized> ReentrantMutex<T> {
     #[track_caller]
     pub fn lock_or_cancelled(&self) -> Result<ReentrantMutexGuard<'_, T>, Cancelled> {
         let caller = Location::caller();
-        self.cancellably(caller, |_| None).map_err(Refused::untimed)
+        self.cancellably(caller, Limit::Never).map_err(Refused::untimed)
     }
 
     /// The same, for `timeout` at most, on the clock of the runtime. A timeout of zero looks once.
@@ -214,16 +218,24 @@ impl<T: ?Sized> ReentrantMutex<T> {
     #[track_caller]
     pub fn lock_timeout(&self, timeout: Duration) -> Result<ReentrantMutexGuard<'_, T>, TimeoutError> {
         let caller = Location::caller();
-        self.cancellably(caller, |context| context.deadline(timeout)).map_err(Refused::timed)
+        self.cancellably(caller, Limit::After(timeout)).map_err(Refused::timed)
     }
 
     /// The value, if nobody else has it. Never waits, and may go before those who do.
+    ///
+    /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
+    /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
     #[inline]
     pub fn try_lock(&self) -> Option<ReentrantMutexGuard<'_, T>> {
         if self.again() {
             return Some(self.guard());
         }
         self.raw.try_lock().then(|| self.first())
+    }
+
+    /// The name that was given to it.
+    pub fn name(&self) -> Option<&'static str> {
+        self.raw.label().name()
     }
 
     /// Whether somebody has it at this moment: for dumps and assertions.
@@ -234,7 +246,7 @@ impl<T: ?Sized> ReentrantMutex<T> {
     /// Whether the caller has it.
     pub fn is_owned(&self) -> bool {
         // E1, E2.
-        self.thread.load(Ordering::Relaxed) == this_thread() && self.owner.context.get() == here()
+        self.thread.load(Ordering::Relaxed) == this_thread().get() && self.owner.request.get() == here()
     }
 
     /// The value, by the only reference.
@@ -246,7 +258,7 @@ impl<T: ?Sized> ReentrantMutex<T> {
     fn cancellably(
         &self,
         caller: &'static Location<'static>,
-        deadline: impl FnOnce(&Context) -> Option<std::time::Instant>,
+        limit: Limit,
     ) -> Result<ReentrantMutexGuard<'_, T>, Refused> {
         let had = with_foreign(|context| {
             if context.is_cancelled() {
@@ -255,8 +267,14 @@ impl<T: ?Sized> ReentrantMutex<T> {
             if self.again() {
                 return Ok(true);
             }
-            let (reason, deadline) = (Reason::LockOrCancelled, deadline(context));
-            self.raw.waiting(context, Terms { reason, deadline, caller, of: &REENTRANT_MUTEX }).wait()?;
+            let (reason, deadline) = (Reason::LockOrCancelled, limit.deadline(context));
+            let mut waiting =
+                self.raw.waiting(context, Terms { reason, deadline, caller, of: &REENTRANT_MUTEX });
+            if limit.is_look() {
+                waiting.look()?
+            } else {
+                waiting.wait()?
+            }
             Ok(false)
         })?;
         Ok(if had { self.guard() } else { self.first() })
@@ -275,9 +293,9 @@ impl<T: ?Sized> ReentrantMutex<T> {
     /// The first guard of whoever has just taken the lock.
     #[inline]
     fn first(&self) -> ReentrantMutexGuard<'_, T> {
-        self.owner.context.set(here());
+        self.owner.request.set(here());
         self.owner.depth.set(1);
-        self.thread.store(this_thread(), Ordering::Relaxed);
+        self.thread.store(this_thread().get(), Ordering::Relaxed);
         self.guard()
     }
 
@@ -362,6 +380,9 @@ impl<T> From<T> for ReentrantMutex<T> {
 impl<T: ?Sized + fmt::Debug> fmt::Debug for ReentrantMutex<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("ReentrantMutex");
+        if let Some(name) = self.name() {
+            shown.field("name", &name);
+        }
         match self.try_lock() {
             Some(guard) => shown.field("value", &&*guard),
             None => shown.field("value", &format_args!("<locked>")),

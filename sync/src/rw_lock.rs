@@ -5,7 +5,7 @@ use std::fmt;
 use std::panic::Location;
 use std::time::Duration;
 
-use forebear_context::context::Reason;
+use forebear_context::context::{Label, Reason};
 use forebear_context::error::{Cancelled, TimeoutError};
 
 use crate::mutex::refuse;
@@ -38,10 +38,11 @@ pub use self::mapped::{MappedRwLockReadGuard, MappedRwLockWriteGuard};
 /// it is found and named, and so is one through a plain reader (of the four locks that one request or thread began to read first, if it reads
 /// more at a time, and while the guard is on the stack that took it): at once if the reader's wait closes it, else when a worker is idle. In
 /// particular, do not [`write`](Self::write) while you read, and do not [`read`](Self::read) twice: a writer may stand in between. Plain
-/// readers do not become more urgent.
+/// readers do not become more urgent. Of a thread that no runtime knows only a wait for itself is found: to write while it reads or writes, or to read while it
+/// writes.
 ///
 /// ```
-/// use forebear_sync::RwLock;
+/// use forebear::sync::RwLock;
 ///
 /// static SETTINGS: RwLock<Vec<&str>> = RwLock::new(Vec::new());
 /// SETTINGS.write().push("fast");
@@ -75,13 +76,26 @@ impl<T> RwLock<T> {
     /// A lock around `value`.
     #[cfg(not(loom))]
     pub const fn new(value: T) -> RwLock<T> {
-        RwLock { raw: RawRwLock::new(), value: UnsafeCell::new(value) }
+        RwLock { raw: RawRwLock::new(Label::NONE), value: UnsafeCell::new(value) }
     }
 
     /// A lock around `value`.
     #[cfg(loom)]
     pub fn new(value: T) -> RwLock<T> {
-        RwLock { raw: RawRwLock::new(), value: UnsafeCell::new(value) }
+        RwLock { raw: RawRwLock::new(Label::NONE), value: UnsafeCell::new(value) }
+    }
+
+    /// The same, with a name, which messages about deadlocks, dumps and `Debug` show.
+    ///
+    /// ```
+    /// use forebear::sync::RwLock;
+    ///
+    /// static CACHE: RwLock<Vec<u32>> = RwLock::named("cache", Vec::new());
+    /// assert_eq!(CACHE.name(), Some("cache"));
+    /// ```
+    #[cfg(not(loom))]
+    pub const fn named(name: &'static str, value: T) -> RwLock<T> {
+        RwLock { raw: RawRwLock::new(Label::new(name)), value: UnsafeCell::new(value) }
     }
 
     /// The value, out of the lock.
@@ -147,6 +161,9 @@ impl<T: ?Sized> RwLock<T> {
     }
 
     /// The value to read, if nobody writes, nor is about to. Never waits.
+    ///
+    /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
+    /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
     #[inline]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         self.raw.try_read().then(|| RwLockReadGuard::new(self))
@@ -206,6 +223,9 @@ impl<T: ?Sized> RwLock<T> {
     }
 
     /// The value to write, if nobody has it. Never waits.
+    ///
+    /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
+    /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
     #[inline]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         self.raw.try_write().then(|| RwLockWriteGuard::new(self))
@@ -221,7 +241,7 @@ impl<T: ?Sized> RwLock<T> {
     /// As [`write`](Self::write).
     ///
     /// ```
-    /// use forebear_sync::{RwLock, RwLockUpgradableReadGuard};
+    /// use forebear::sync::{RwLock, RwLockUpgradableReadGuard};
     ///
     /// let names = RwLock::new(vec!["a"]);
     /// let known = names.upgradable_read();
@@ -280,6 +300,9 @@ impl<T: ?Sized> RwLock<T> {
     }
 
     /// The value to read upgradably, if nobody writes or has it so. Never waits.
+    ///
+    /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
+    /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
     #[inline]
     pub fn try_upgradable_read(&self) -> Option<RwLockUpgradableReadGuard<'_, T>> {
         self.raw.try_read_upgradably().then(|| RwLockUpgradableReadGuard::new(self))
@@ -288,6 +311,11 @@ impl<T: ?Sized> RwLock<T> {
     /// Whether anybody has it in any way at this moment, or is just getting it: for dumps and assertions.
     pub fn is_locked(&self) -> bool {
         self.raw.is_locked()
+    }
+
+    /// The name that was given to it.
+    pub fn name(&self) -> Option<&'static str> {
+        self.raw.label().name()
     }
 
     /// The value, by the only reference.
@@ -305,6 +333,9 @@ impl<T> From<T> for RwLock<T> {
 impl<T: ?Sized + fmt::Debug> fmt::Debug for RwLock<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("RwLock");
+        if let Some(name) = self.name() {
+            shown.field("name", &name);
+        }
         match self.try_read() {
             Some(guard) => shown.field("value", &&*guard),
             None => shown.field("value", &format_args!("<locked>")),

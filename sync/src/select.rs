@@ -157,9 +157,7 @@ unsafe fn each_request<R: Arms>(row: NonNull<()>, with: &mut dyn FnMut(NonNull<(
     // SAFETY: by contract.
     let row = unsafe { row.cast::<R>().as_mut() };
     for at in 0..row.len() {
-        if let Some(request) = row.at(at).request() {
-            with(request);
-        }
+        row.at(at).each_request(with);
     }
 }
 
@@ -185,7 +183,9 @@ fn prepare(context: &Context, row: &mut dyn Arms, terms: Terms, several: &Severa
         }
         context.about_to_wait("select!");
         let deadline = (0..len).filter_map(|at| row.at(at).deadline()).min();
-        let ticket = context.begin(Reason::Select, std::ptr::from_ref(several).cast_mut().cast());
+        // SAFETY: C2: this is the context's own stack; C4: `several` stays in the caller's frame, and nothing unwinds before the wait is
+        // parked or taken back.
+        let ticket = unsafe { context.begin(Reason::Select, std::ptr::from_ref(several).cast_mut().cast()) };
         // SAFETY: A1: the row stays in its frame; all of them leave, below or after the wait.
         if order().all(|at| unsafe { row.at(at).enter(context, ticket) }) || !context.withdraw(ticket) {
             return Step::Park(ticket, deadline);
@@ -251,8 +251,9 @@ fn scatter(n: u64) -> u64 {
 /// ```
 /// use std::time::Duration;
 ///
-/// use forebear_sync::channel::unbounded;
-/// use forebear_sync::{after, select};
+/// use forebear::channel::unbounded;
+/// use forebear::select;
+/// use forebear::time::after;
 ///
 /// let (sender, receiver) = unbounded();
 /// sender.send(3).unwrap();
@@ -267,7 +268,7 @@ fn scatter(n: u64) -> u64 {
 /// ```
 ///
 /// Each arm is `pattern = source => body`. Sources are `&Receiver` (also of one item), `&mut latest::Receiver`,
-/// [`sender.sending(item)`](crate::channel::Sender::sending), `&Event`, `&Request`, [`after`](crate::after),
+/// [`sender.sending(item)`](crate::channel::Sender::sending), `&Event`, `&Request`, `&mut RequestSet`, [`after`](crate::after),
 /// [`cancelled`](crate::cancelled), and an `Option` of each, which is never ready if it is `None`. The pattern is that of the source's
 /// output and must always match. Bodies are in the function that selects: they may `?`, `break` and `return`. All sources are made
 /// first, in order; the body runs when everything has been let go of.

@@ -27,7 +27,7 @@ use std::fmt;
 use std::panic::Location;
 use std::time::Duration;
 
-use forebear_context::context::Reason;
+use forebear_context::context::{Label, Reason};
 use forebear_context::error::{Cancelled, TimeoutError};
 use forebear_context::shim::atomic::{AtomicUsize, Ordering};
 
@@ -56,17 +56,18 @@ const ONE: usize = 2;
 /// Permits are handed over, so a waiter that is woken has them.
 ///
 /// ```
-/// use forebear_sync::Semaphore;
+/// use forebear::sync::Semaphore;
 ///
 /// static DOWNLOADS: Semaphore = Semaphore::new(4);
 /// let permit = DOWNLOADS.acquire()?;
 /// assert_eq!(DOWNLOADS.available(), 3);
 /// drop(permit);
 /// assert_eq!(DOWNLOADS.available(), 4);
-/// # Ok::<(), forebear_context::error::Cancelled>(())
+/// # Ok::<(), forebear::Cancelled>(())
 /// ```
 pub struct Semaphore {
     word: AtomicUsize,
+    label: Label,
     queue: Guarded<LockQueue<usize>>,
 }
 
@@ -80,9 +81,29 @@ impl Semaphore {
     ///
     /// If there are more than [`MAX_PERMITS`](Self::MAX_PERMITS).
     #[cfg(not(loom))]
+    #[must_use]
     pub const fn new(permits: usize) -> Semaphore {
         assert!(permits <= Self::MAX_PERMITS, "forebear: too many permits");
-        Semaphore { word: AtomicUsize::new(permits * ONE), queue: Guarded::new(LockQueue::new()) }
+        let word = AtomicUsize::new(permits * ONE);
+        Semaphore { word, label: Label::NONE, queue: Guarded::new(LockQueue::new()) }
+    }
+
+    /// The same, with a name, which dumps and `Debug` show.
+    ///
+    /// # Panics
+    ///
+    /// As [`new`](Self::new).
+    ///
+    /// ```
+    /// use forebear::sync::Semaphore;
+    ///
+    /// static DOWNLOADS: Semaphore = Semaphore::named("downloads", 4);
+    /// assert_eq!(DOWNLOADS.name(), Some("downloads"));
+    /// ```
+    #[cfg(not(loom))]
+    #[must_use]
+    pub const fn named(name: &'static str, permits: usize) -> Semaphore {
+        Semaphore { label: Label::new(name), ..Semaphore::new(permits) }
     }
 
     /// A semaphore with so many permits.
@@ -93,7 +114,8 @@ impl Semaphore {
     #[cfg(loom)]
     pub fn new(permits: usize) -> Semaphore {
         assert!(permits <= Self::MAX_PERMITS, "forebear: too many permits");
-        Semaphore { word: AtomicUsize::new(permits * ONE), queue: Guarded::new(LockQueue::new()) }
+        let word = AtomicUsize::new(permits * ONE);
+        Semaphore { word, label: Label::NONE, queue: Guarded::new(LockQueue::new()) }
     }
 
     /// Waits for a permit.
@@ -171,15 +193,26 @@ impl Semaphore {
     }
 
     /// A permit, if one is free and nobody waits. Never waits.
+    ///
+    /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
+    /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
     #[inline]
     pub fn try_acquire(&self) -> Option<SemaphorePermit<'_>> {
         self.try_acquire_many(1)
     }
 
     /// So many permits, if they are free and nobody waits. Never waits. None are always to be had.
+    ///
+    /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
+    /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
     #[inline]
     pub fn try_acquire_many(&self, n: usize) -> Option<SemaphorePermit<'_>> {
         self.take(n).then(|| SemaphorePermit::new(self, n))
+    }
+
+    /// The name that was given to it.
+    pub fn name(&self) -> Option<&'static str> {
+        self.label.name()
     }
 
     /// How many permits are free at this moment. Some may be waited for by somebody who wants more.
@@ -288,15 +321,31 @@ impl Semaphore {
 }
 
 impl Seat<usize> for Semaphore {
+    fn label(&self) -> &Label {
+        &self.label
+    }
+
     fn at_once(&self, &n: &usize) -> bool {
         self.take(n)
+    }
+
+    fn look(&self, place: &Place<usize>) -> bool {
+        let n = place.value;
+        self.queue.with(|queue| {
+            // SAFETY: L1.
+            let is_first = unsafe { queue.first() }.is_none_or(|first| place.key() < first.key());
+            let takes = |word: usize| is_first && word / ONE >= n;
+            self.change(|word| if takes(word) { word - n * ONE } else { word }, takes)
+        })
     }
 
     fn enter(&self, place: &Place<usize>) -> bool {
         let n = place.value;
         self.queue.with(|queue| {
             // SAFETY: L1.
-            let is_first = unsafe { queue.first() }.is_none_or(|first| place.key() < first.key());
+            let first = unsafe { queue.first() };
+            // Nor do too many pass the others.
+            let is_first = first.is_none_or(|first| place.key() < first.key() && !queue.is_closed());
             let takes = |word: usize| is_first && word / ONE >= n;
             #[cfg(mutant = "permits_queued_by_look")]
             let taken = {
@@ -308,7 +357,9 @@ impl Seat<usize> for Semaphore {
             };
             #[cfg(not(mutant = "permits_queued_by_look"))]
             let taken = self.change(|word| if takes(word) { word - n * ONE } else { word | QUEUED }, takes);
-            if !taken {
+            if taken {
+                queue.count_passing();
+            } else {
                 // SAFETY: L1; L2: the place stays in its frame until it is out.
                 unsafe { queue.enter(place) };
             }
@@ -334,9 +385,10 @@ impl Seat<usize> for Semaphore {
 impl fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let waiting = self.queue.with(LockQueue::len);
-        f.debug_struct("Semaphore")
-            .field("available", &self.available())
-            .field("waiting", &waiting)
-            .finish_non_exhaustive()
+        let mut shown = f.debug_struct("Semaphore");
+        if let Some(name) = self.name() {
+            shown.field("name", &name);
+        }
+        shown.field("available", &self.available()).field("waiting", &waiting).finish_non_exhaustive()
     }
 }

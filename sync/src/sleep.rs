@@ -11,7 +11,7 @@ use crate::here::with_context;
 /// The time on the clock of the runtime that the caller is in; elsewhere the system's. In a seeded runtime it is virtual.
 ///
 /// ```
-/// use forebear_sync::now;
+/// use forebear::time::now;
 ///
 /// assert!(now() <= now());
 /// ```
@@ -35,17 +35,21 @@ pub fn now() -> Instant {
 ///
 /// ```
 /// use std::time::Duration;
-/// use forebear_sync::{now, sleep};
+/// use forebear::time::{now, sleep};
 ///
 /// let start = now();
 /// sleep(Duration::from_millis(1))?;
 /// assert!(now() - start >= Duration::from_millis(1));
-/// # Ok::<(), forebear_context::error::Cancelled>(())
+/// # Ok::<(), forebear::Cancelled>(())
 /// ```
 #[inline(always)]
 #[track_caller]
 pub fn sleep(duration: Duration) -> Result<(), Cancelled> {
-    with_context!(|context| wait(context, |context| context.deadline(duration)))
+    with_context!(|context| wait(context, |context| match duration.is_zero() {
+        // Over now: an instant from `deadline` may lie some microseconds ahead.
+        true => Some(context.now()),
+        false => context.deadline(duration),
+    }))
 }
 
 /// Waits until the clock of the runtime shows `deadline` or more. What is past does not wait, and looks whether the request is
@@ -106,5 +110,7 @@ fn prepare(context: &Context, until: impl FnOnce(&Context) -> Option<Instant>) -
         return Step::Over(Ok(()));
     }
     context.about_to_wait("a sleep");
-    Step::Park(context.begin(Reason::Sleep, ptr::null_mut()), until)
+    // SAFETY: C2: this is the context's own stack; C4: for nothing that is followed, and nothing unwinds before it is parked.
+    let ticket = unsafe { context.begin(Reason::Sleep, ptr::null_mut()) };
+    Step::Park(ticket, until)
 }

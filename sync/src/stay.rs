@@ -12,7 +12,7 @@ use std::panic::Location;
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-use forebear_context::context::{Cause, Context, Lock, OwnerWait, Reason, Ticket};
+use forebear_context::context::{Cause, Context, Label, Lock, OwnerWait, Reason, Ticket, current};
 use forebear_context::error::{Cancelled, Cycle, TimeoutError};
 
 use crate::lock_queue::Place;
@@ -28,6 +28,24 @@ pub(crate) enum Limit {
     After(Duration),
     /// Until then; `None` is never.
     At(Option<Instant>),
+}
+
+impl Limit {
+    /// Whether the caller only looks: it has what it wants at once, or its time is up. It stands in no queue.
+    #[inline]
+    pub(crate) fn is_look(self) -> bool {
+        matches!(self, Limit::After(Duration::ZERO))
+    }
+
+    /// Until when, from now. By the stack's own code.
+    #[inline]
+    pub(crate) fn deadline(self, context: &Context) -> Option<Instant> {
+        match self {
+            Limit::Never => None,
+            Limit::After(timeout) => context.deadline(timeout),
+            Limit::At(deadline) => deadline,
+        }
+    }
 }
 
 /// How to wait.
@@ -48,15 +66,31 @@ pub(crate) trait Seat<V> {
     /// Takes what is wanted if it is there and nobody is passed by that.
     fn at_once(&self, value: &V) -> bool;
 
+    /// Has what is wanted, without being listed, by what the place says of the waiter. [`at_once`](Self::at_once) has said no.
+    fn look(&self, _place: &Place<V>) -> bool {
+        false
+    }
+
     /// Lists the place, under the lock of the queue (L2). False: not, there is nothing to wait for any more.
     fn enter(&self, place: &Place<V>) -> bool;
 
     /// The waiter, which was not chosen, goes: the place is taken out. False: it goes too late, and has what it wanted.
     fn leave(&self, place: &Place<V>) -> bool;
 
+    /// The name of the primitive, for a wait that has a label for its target.
+    fn label(&self) -> &Label {
+        static NONE: Label = Label::NONE;
+        &NONE
+    }
+
     /// What may be asked of the primitive, if one context at a time holds it, and where it is.
     fn lock(&self) -> Option<(&'static Lock, NonNull<()>)> {
         None
+    }
+
+    /// Whether the calling thread has taken what it would wait for, and took it when no runtime knew the thread. A hint.
+    fn is_held_by_thread(&self) -> bool {
+        false
     }
 }
 
@@ -102,27 +136,46 @@ fn prepare<V, S: Seat<V>>(seat: &S, context: &Context, value: V, terms: Terms, f
     if seat.at_once(&value) {
         return Step::AtOnce;
     }
+    if terms.limit.is_look() {
+        // SAFETY: C2: this is the context's own stack; C4: for nothing that is followed, and it is taken back below.
+        let ticket = unsafe { context.begin(terms.reason, std::ptr::null_mut()) };
+        // SAFETY: L4: the frame is on the context's own stack.
+        let had = seat.look(frame.place.write(unsafe { Place::new(context, ticket, value) }));
+        // SAFETY: C2: begun just now, and not parked; it stands in no queue.
+        unsafe { context.abandon(ticket) };
+        return if had { Step::AtOnce } else { Step::Refused(Refused::TimedOut) };
+    }
     context.about_to_wait(terms.what);
-    let deadline = match terms.limit {
-        Limit::Never => None,
-        Limit::After(timeout) => context.deadline(timeout),
-        Limit::At(deadline) => deadline,
-    };
+    let deadline = terms.limit.deadline(context);
     let Some((of, lock)) = seat.lock() else {
-        let ticket = context.begin(terms.reason, std::ptr::from_ref(seat).cast_mut().cast());
-        if seat.enter(frame.place.write(Place::new(context, ticket, value))) {
+        // SAFETY: C2: this is the context's own stack; C4: the caller has the seat borrowed until the wait is over, and nothing unwinds
+        // before it is parked or taken back.
+        let ticket =
+            unsafe { context.begin(terms.reason, std::ptr::from_ref(seat.label()).cast_mut().cast()) };
+        // SAFETY: L4: the frame is on the context's own stack.
+        if seat.enter(frame.place.write(unsafe { Place::new(context, ticket, value) })) {
             return Step::Park(ticket, deadline);
         }
-        context.abandon(ticket);
+        // SAFETY: C2: begun just now, and not parked; it stands in no queue.
+        unsafe { context.abandon(ticket) };
         return Step::AtOnce;
     };
     let node = NonNull::from(&mut frame.place).cast();
-    // SAFETY: both stay as long as the wait, which `frame` outlives where it is.
+    // SAFETY: `seat` and `frame` outlive the record and the wait.
     let wait = frame.wait.write(unsafe { OwnerWait::new(lock, node, of, terms.caller) });
-    let ticket = context.begin_owned(terms.reason, wait);
-    let place = frame.place.write(Place::new(context, ticket, value));
+    // On a stack of a worker, or one that a test plays, the thread's list is somebody else's.
+    let is_of_thread = context.place().get() == 0 && current() == Some(NonNull::from(context));
+    if deadline.is_none() && is_of_thread && seat.is_held_by_thread() {
+        return Step::Refused(Refused::Circular(Cycle::new([context.name(), wait.to_string()])));
+    }
+    // SAFETY: C2: this is the context's own stack; C4: `frame` outlives the wait where it is, and nothing unwinds before it is parked or
+    // taken back.
+    let ticket = unsafe { context.begin_owned(terms.reason, wait) };
+    // SAFETY: L4: the frame is on the context's own stack.
+    let place = frame.place.write(unsafe { Place::new(context, ticket, value) });
     if !seat.enter(place) {
-        context.abandon(ticket);
+        // SAFETY: C2: begun just now, and not parked; it stands in no queue.
+        unsafe { context.abandon(ticket) };
         return Step::AtOnce;
     }
     // SAFETY: its own table, on its own stack, before it parks.

@@ -298,7 +298,7 @@ fn in_the_middle_of_everything_every_request_ends_once_as_it_was_told() {
         let runtime = kind.builder().on_unseen_failure(|_| ()).build().unwrap();
         let gate = Gate::new(&runtime);
         for seed in 0..seeds {
-            let _dog = Watchdog::new(format_args!("{kind:?}, seed {seed}"));
+            let _dog = Watchdog::over(&runtime, format_args!("{kind:?}, seed {seed}"));
             run_program(&runtime, &gate, seed);
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::thread;
 
-use forebear::{AnyRequest, Request, State, WaitError, is_cancelled, spawn};
+use forebear::{AnyRequest, CancelReason, Request, State, WaitError, is_cancelled, spawn};
 
 use crate::cancelling::{Gate, ends_cancelled};
 use crate::support::locked::Locked;
@@ -97,6 +97,23 @@ fn everybody_cancels_everybody() {
             ends_cancelled(&top);
             let list = everybody.with(|list| list.clone());
             list.iter().for_each(|member| until(|| member.is_done()));
+        }
+    });
+}
+
+/// The cancel of a request comes to its worker with the next spawn, and ends the child that is just being spawned: once.
+#[test]
+fn a_child_that_is_ended_while_it_is_spawned_leaves_its_list_once() {
+    on_each(|runtime| {
+        for _ in 0..20 {
+            let parent = root(runtime).spawn(|| {
+                let me = Request::current().unwrap();
+                thread::scope(|threads| _ = threads.spawn(move || me.abort(CancelReason::Other(1))).join());
+                let children: Vec<_> = (0..3).map(|_| spawn(|| ())).collect();
+                children.iter().for_each(|child| _ = child.watch());
+            });
+            ends_cancelled(&parent);
+            assert_eq!(root(runtime).spawn(|| spawn(|| 7).take()).take().unwrap().unwrap(), 7);
         }
     });
 }

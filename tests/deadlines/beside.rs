@@ -9,8 +9,8 @@ use forebear::{CancelReason, Priority, Request, RequestBuilder, Runtime, WaitErr
 
 use super::cancelling::{Gate, asleep, ends_cancelled, on_each_clocked};
 use super::support::order::{Log, root};
-use super::support::{Count, Modes, hold_workers, in_both_worlds, not_on, until};
-use super::{SECOND, armed, limited, settle, support};
+use super::support::{Count, Modes, hold_workers, in_both_worlds, not_on, until, visit_workers};
+use super::{SECOND, armed, limited, support};
 
 // ---- direct execution -----------------------------------------------------------------------------------------------
 
@@ -171,7 +171,7 @@ fn deadline_end_and_cancel_at_once_leave_nothing_behind() {
             drop(requests);
             drop(chosen);
             until(|| {
-                settle(runtime);
+                visit_workers(runtime);
                 armed(runtime) == 0
             });
         }

@@ -27,13 +27,3 @@ fn a_wait_in_a_destructor_that_a_panic_runs_ends_the_process_if_others_would_run
     assert!(end.stderr.contains("the one that panics") && end.stderr.contains("destructor"), "{end:#?}");
     assert!(!end.stderr.contains("survived"), "{end:#?}");
 }
-
-#[test]
-fn a_scope_that_has_to_wait_in_a_region_that_must_not_suspend_ends_the_process_by_name() {
-    let end = child::run("", &[], |_| {
-        Runtime::builder().workers(1).build().unwrap().run(|| {
-            forebear::no_suspend("the region", || forebear::scope(|s| drop(s.spawn(|| ()))));
-        });
-    });
-    assert!(end.stderr.contains("the region"), "{end:#?}");
-}

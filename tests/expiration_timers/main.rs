@@ -10,4 +10,5 @@ mod hostile;
 mod reapers;
 mod servers;
 mod strangers;
+mod unsent;
 mod worker;

@@ -1,16 +1,19 @@
 //! Clients whose server is not there, goes, comes again, or stands still.
 
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use forebear::timer::local::{
-    ENVIRONMENT, KillProcess, Limits, LocalEvent, LocalTimerClient, LocalTimerServer, LogOnly, Refusal,
+    KillProcess, Limits, LocalEvent, LocalTimerClient, LocalTimerServer, LocalWorker, LogOnly, Refusal,
     configure_from_env,
 };
-use forebear::timer::{Scope, Signal, TimerClient, TimerError, TimerEvent, TimerGuard, expires};
+use forebear::timer::{
+    Overdue, Reap, Scope, Signal, TimerClient, TimerError, TimerEvent, TimerGuard, expires,
+};
 
-use crate::worker::{Copies, LONG, Server, Told, Worker, leave, say, wait_for_word};
+use crate::worker::{
+    Copies, LONG, Server, StandingStill, Told, Worker, leave, say, wait_for_word, wait_until,
+};
 
 pub(crate) fn play(role: &str) {
     match role {
@@ -61,8 +64,7 @@ pub(crate) fn play(role: &str) {
             assert!(Instant::now() < until, "this machine is too slow for this test");
             released.unwrap();
             say("released");
-            #[allow(clippy::disallowed_methods, reason = "that the time is over is what the server finds")]
-            std::thread::sleep(until.saturating_duration_since(Instant::now()));
+            wait_until(until);
             say("past");
             wait_for_word();
             drop(probe);
@@ -81,15 +83,6 @@ pub(crate) fn play(role: &str) {
         }
         _ => {}
     }
-}
-
-/// A worker of the server at this path.
-fn start(role: &str, path: &Path) -> Worker {
-    let mut command = Worker::command(role);
-    command.env(ENVIRONMENT, path);
-    let mut worker = Worker::spawn(command);
-    worker.expect("connected");
-    worker
 }
 
 /// A part of all the time that an instant can tell.
@@ -142,31 +135,13 @@ fn when_its_server_goes_a_client_is_told_and_finds_the_next_one() {
 
 #[test]
 fn a_server_that_stood_still_kills_nobody_who_was_in_time() {
-    let around = tempfile::tempdir().unwrap();
-    let path = around.path().join("timers");
-    let mut server = Worker::serve(&path);
-    let mut worker = start("is in time while the server stands still", &path);
-    server.stop();
-    worker.word();
-    worker.expect("released");
-    worker.expect("past");
-    server.signal(libc::SIGCONT);
-    // It has looked, and found nothing but what was not released.
-    server.expect("probe");
-    worker.word();
-    worker.ends_well();
-    server.word();
-    server.ends_well();
+    StandingStill::with("is in time while the server stands still").kills_nobody();
 }
 
 #[test]
 fn what_a_worker_said_before_its_end_is_heard_and_then_that_it_has_ended() {
-    let around = tempfile::tempdir().unwrap();
-    let path = around.path().join("timers");
-    let mut server = Worker::serve(&path);
-    let mut worker = start("ends while the server stands still", &path);
-    server.stop();
-    worker.word();
+    let StandingStill { mut server, worker, _around } =
+        StandingStill::with("ends while the server stands still");
     worker.ends_well();
     server.signal(libc::SIGCONT);
     // It has expired too, but who has ended is not reaped.
@@ -245,6 +220,47 @@ fn more_timers_than_one_process_may_have_are_refused_and_those_it_has_go_on() {
     server.expect(&Told::Closed(me));
     client.release(&Scope::named("b")).unwrap();
     server.counts(7);
+}
+
+#[test]
+fn a_timer_that_has_expired_counts_until_the_server_drops_it() {
+    let mut limits = Limits::default();
+    limits.timers_of_one = 8;
+    let mut server = LocalTimerServer::bind().unwrap().limits(limits);
+    server = server.retry_after(LONG);
+    // Nobody is ended, and nobody is let go: each expired timer stays.
+    let mut server = Server::of(server.reaper(|_: &Overdue<'_, LocalWorker>| Reap::Again(LONG)));
+    let client = LocalTimerClient::connect(server.handle.path()).unwrap();
+    for number in 0..8 {
+        client.acquire(&Scope::named(format!("{number}")), Instant::now()).unwrap();
+    }
+    server.counts(8);
+    let me = std::process::id();
+    assert!(!server.all.contains(&Told::Refused(Some(me), "TooManyTimers".into())));
+    client.acquire(&Scope::named("one more"), Instant::now()).unwrap();
+    server.expect(&Told::Refused(Some(me), "TooManyTimers".into()));
+    // A release makes room.
+    server.expect(&Told::Closed(me));
+    while client.release(&Scope::named("3")).is_err() {}
+    client.acquire(&Scope::named("one more"), Instant::now()).unwrap();
+    server.expect(&Told::Expired(me, "one more".into()));
+}
+
+#[test]
+fn what_the_server_has_dropped_counts_no_more() {
+    let (mut server, client) = limited(3);
+    let me = std::process::id();
+    for number in 0..20 {
+        let (name, now) = (format!("{number}"), Instant::now());
+        match number % 2 {
+            // Spared by its reaper.
+            0 => client.acquire(&Scope::named(&*name), now).unwrap(),
+            _ => client.acquire_with(&Scope::named(&*name), now, Signal::LogOnly).unwrap(),
+        }
+        server.expect(&Told::Expired(me, name));
+    }
+    let told = server.stop();
+    assert!(!told.iter().any(|told| matches!(told, Told::Refused(..))), "{told:#?}");
 }
 
 #[test]

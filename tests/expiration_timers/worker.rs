@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use std::{env, hint, process, thread};
 
-use forebear::timer::local::{LocalEvent, LocalTimerHandle, LocalTimerServer, LocalWorker};
+use forebear::timer::local::{ENVIRONMENT, LocalEvent, LocalTimerHandle, LocalTimerServer, LocalWorker};
 use forebear::timer::{Reaper, TimerEvent};
 
 /// Set in a worker, to its role.
@@ -33,6 +33,7 @@ fn a_worker() {
     crate::servers::play(&role);
     crate::reapers::play(&role);
     crate::strangers::play(&role);
+    crate::unsent::play(&role);
     panic!("there is no role {role}");
 }
 
@@ -57,6 +58,12 @@ pub(crate) fn say(text: &str) {
 /// In a worker: waits until the test says something, or hangs up.
 pub(crate) fn wait_for_word() {
     std::io::stdin().read_exact(&mut [0]).ok();
+}
+
+/// In a worker: waits for an instant that the server is to find past.
+pub(crate) fn wait_until(instant: Instant) {
+    #[allow(clippy::disallowed_methods, reason = "that the time is over is what the server finds")]
+    thread::sleep(instant.saturating_duration_since(Instant::now()));
 }
 
 /// In a worker: every thread is stuck in a computation.
@@ -104,6 +111,15 @@ impl Worker {
         let mut server = Worker::spawn(command);
         server.expect("ready");
         server
+    }
+
+    /// A worker of the server at this path.
+    pub(crate) fn start_at(role: &str, path: &Path) -> Worker {
+        let mut command = Worker::command(role);
+        command.env(ENVIRONMENT, path);
+        let mut worker = Worker::spawn(command);
+        worker.expect("connected");
+        worker
     }
 
     pub(crate) fn command(role: &str) -> Command {
@@ -191,6 +207,41 @@ impl Worker {
     pub(crate) fn dies_by(self, signal: libc::c_int) {
         let status = self.end();
         assert_eq!(status.signal(), Some(signal), "{status}");
+    }
+}
+
+/// A server that stands still, in a process of its own, and a worker that goes on meanwhile.
+pub(crate) struct StandingStill {
+    pub(crate) server: Worker,
+    pub(crate) worker: Worker,
+    pub(crate) _around: tempfile::TempDir,
+}
+
+impl StandingStill {
+    /// The worker is connected before the server is stopped, and told to go on afterwards.
+    pub(crate) fn with(role: &str) -> StandingStill {
+        let around = tempfile::tempdir().unwrap();
+        let path = around.path().join("timers");
+        let server = Worker::serve(&path);
+        let mut worker = Worker::start_at(role, &path);
+        server.stop();
+        worker.word();
+        StandingStill { server, worker, _around: around }
+    }
+
+    /// The worker releases in time what it has, but for its probe, and waits until the rest would have expired. The server kills nobody
+    /// then.
+    pub(crate) fn kills_nobody(self) {
+        let StandingStill { mut server, mut worker, _around } = self;
+        worker.expect("released");
+        worker.expect("past");
+        server.signal(libc::SIGCONT);
+        // It has looked, and found nothing but what was not released.
+        server.expect("probe");
+        worker.word();
+        worker.ends_well();
+        server.word();
+        server.ends_well();
     }
 }
 

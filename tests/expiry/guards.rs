@@ -6,7 +6,9 @@ use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use forebear::sync::MutexGuard;
-use forebear::timer::{configure, configured, expires, unconfigure};
+use forebear::timer::{TimerServer, TimerTable, configure, configured, expires, unconfigure, within};
+use forebear::{Request, Runtime};
+use std::thread;
 
 /// Whoever uses the client of the process has it to itself, and finds none.
 fn process_client() -> MutexGuard<'static, ()> {
@@ -43,6 +45,32 @@ fn t1_acquired_on_entry_and_released_on_exit_however_the_block_ends() {
     }));
     assert_eq!(by_panic.unwrap_err().downcast_ref(), Some(&"the panic"));
     assert_eq!(client.log.read(), ["acquire by a panic 5", "release by a panic"]);
+}
+
+#[test]
+fn a_closure_has_its_timer_until_it_returns_or_panics() {
+    let alone = process_client();
+    let client = Recorder::default();
+    configure(client.clone());
+    let here = format!("{}#{}", file!(), line!() + 1);
+    let inside = within(5 * SECOND, || client.log.read()).unwrap();
+    assert!(inside.len() == 1 && inside[0].starts_with(&format!("acquire {here} of")), "{inside:?}");
+    let after = client.log.read();
+    assert!(after.len() == 1 && after[0].starts_with(&format!("release {here} of")), "{after:?}");
+
+    let builder = || TimerGuard::builder().client(&client).scope("panics");
+    let by_panic = catch_unwind(AssertUnwindSafe(|| {
+        builder().within(SECOND, || std::panic::resume_unwind(Box::new("the panic")))
+    }));
+    assert_eq!(by_panic.unwrap_err().downcast_ref(), Some(&"the panic"));
+    assert_eq!(client.log.read(), ["acquire panics 1", "release panics"]);
+
+    client.refuse(Some(|| TimerError::ServerGone));
+    let refused = builder().within(SECOND, || panic!("there is no timer, so it is not called"));
+    assert!(matches!(refused, Err(TimerError::ServerGone)));
+    unconfigure();
+    assert!(matches!(within(SECOND, || ()), Err(TimerError::NotConfigured)));
+    drop(alone);
 }
 
 #[test]
@@ -218,4 +246,56 @@ fn t25_a_signal_that_the_client_cannot_tell_is_an_error() {
     assert!(matches!(with(Signal::LogOnly), Err(TimerError::SignalUnsupported)));
     assert_eq!(client.log.read(), [""; 0]);
     with(Signal::Default).unwrap();
+}
+
+/// What stands in a server's table after everything that was sent to this queue.
+fn table_of(queue: &mut TimerReceiver<u32>, table: &mut TimerTable<u32>) -> usize {
+    let sent = queue.size();
+    let requests = queue.get(sent, Duration::ZERO).unwrap();
+    table.register(requests).unwrap();
+    table.len()
+}
+
+#[test]
+fn two_that_pass_the_same_line_have_a_timer_each_and_one_that_calls_itself_has_one() {
+    fn passes(client: &impl TimerClient) -> TimerGuard<'_> {
+        TimerGuard::builder().client(client).expires(SECOND).unwrap()
+    }
+    fn calls_itself(client: &impl TimerClient, deep: u32, inmost: &mut dyn FnMut()) {
+        let _timer = passes(client);
+        if deep == 0 { inmost() } else { calls_itself(client, deep - 1, inmost) }
+    }
+    let (timers, mut queue) = channel();
+    let (client, mut table) = (timers.client(1), TimerTable::new());
+    let (queue, table) = (&mut queue, &mut table);
+
+    // Two threads.
+    let here = passes(&client);
+    let scope = here.scope();
+    thread::scope(|s| {
+        s.spawn(|| {
+            let there = passes(&client);
+            assert_eq!((scope.name(), scope == there.scope()), (there.scope().name(), false));
+            assert_eq!(table_of(queue, table), 2);
+        });
+    });
+    assert_eq!(table_of(queue, table), 1, "the release of the other thread stops its own timer only");
+    calls_itself(&client, 3, &mut || assert_eq!(table_of(queue, table), 1));
+    drop(here);
+    assert_eq!(table_of(queue, table), 0);
+
+    // A request, and a child that runs on its stack.
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    runtime.run(|| {
+        let outer = passes(&client);
+        let inner = Request::new({
+            let client = client.clone();
+            move || passes(&client).scope().clone()
+        });
+        assert_ne!(inner.wait().unwrap(), outer.scope());
+        assert_eq!(table_of(queue, table), 1, "the child's release stops its own timer only");
+        let region = forebear::time::timeout(SECOND, || passes(&client).scope().clone()).unwrap();
+        assert_eq!(region, *outer.scope(), "a region is part of the request that calls it");
+        calls_itself(&client, 3, &mut || assert_eq!(table_of(queue, table), 1));
+    });
 }

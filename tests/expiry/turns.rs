@@ -456,3 +456,68 @@ fn t29_a_name_from_another_process_cannot_repaint_a_log() {
     assert_eq!(lines.len(), 2);
     assert!(lines.iter().all(|line| !line.contains(['\u{1b}', '\n'])), "{lines:?}");
 }
+
+#[test]
+fn a_worker_that_is_held_with_many_expired_timers_holds_up_nobody() {
+    let mut bench = Bench::with(|overdue| match overdue.worker {
+        1 => Reap::Again(1_000 * SECOND),
+        _ => Reap::Reaped,
+    });
+    let many = 20_000;
+    for number in 0..many {
+        bench.acquire(1, &format!("{number}"), 0);
+    }
+    // A comparison of each with each would take minutes.
+    for _ in 0..20 {
+        bench.turn();
+    }
+    assert_eq!(bench.events.read().iter().filter(|line| line.starts_with("expired")).count(), many);
+    bench.acquire(2, "another", 0);
+    assert_eq!(bench.turn(), ["2 another 0"]);
+    assert_eq!(bench.events.read(), ["expired 2 another 0", "reaped 2 another 0"]);
+}
+
+#[test]
+fn the_queue_is_told_which_timers_the_server_has_dropped() {
+    /// Writes down what it is told.
+    struct Told(Log, VecDeque<TimerRequest<u32>>);
+    impl RequestQueue<u32> for Told {
+        fn get(&mut self, n: usize, _: Duration) -> Result<Vec<TimerRequest<u32>>, TimerError> {
+            let n = n.min(self.1.len());
+            Ok(self.1.drain(..n).collect())
+        }
+        fn size(&mut self) -> usize {
+            self.1.len()
+        }
+        fn dropped(&mut self, worker: &u32, timers: &[Timer]) {
+            let scopes: Vec<&str> = timers.iter().map(|timer| timer.scope.name()).collect();
+            self.0.write(format!("{worker} {}", scopes.join(" ")));
+        }
+    }
+    let (log, clock) = (Log::default(), ManualClock::new());
+    let timer = |scope: &str, seconds| Timer::new(scope, clock.now() + Duration::from_secs(seconds));
+    let requests = VecDeque::from([
+        TimerRequest::acquire(1, timer("reaped", 0)),
+        TimerRequest::acquire(1, timer("with it", 100)),
+        TimerRequest::acquire(2, timer("logged", 0).with_signal(Signal::LogOnly)),
+        TimerRequest::acquire(2, timer("goes on", 100)),
+        TimerRequest::acquire(3, timer("spared", 0)),
+        TimerRequest::acquire(3, timer("goes on", 100)),
+        TimerRequest::acquire(4, timer("held", 0)),
+        TimerRequest::acquire(5, timer("leaves", 0)),
+        TimerRequest::leave(5),
+    ]);
+    let reaper = |overdue: &Overdue<'_, u32>| match overdue.worker {
+        1 => Reap::Reaped,
+        3 => Reap::Spared,
+        _ => Reap::Again(SECOND),
+    };
+    let queue: Box<dyn RequestQueue<u32>> = Box::new(Told(log.clone(), requests));
+    let mut server = Watchdog::new(queue, reaper).clock(clock).on_event(|_| ());
+    server.turn(Duration::ZERO).unwrap();
+    let mut told = log.read();
+    told.sort();
+    assert_eq!(told, ["1 reaped with it", "2 logged", "3 spared"]);
+    server.turn(Duration::ZERO).unwrap();
+    assert_eq!(log.read(), [""; 0]);
+}

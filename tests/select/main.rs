@@ -3,6 +3,7 @@
 mod arms;
 #[path = "../support/cancelling.rs"]
 mod cancelling;
+mod sets;
 #[path = "../support/mod.rs"]
 mod support;
 mod waits;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use forebear::channel::{RecvError, SendError, TrySendError, bounded};
 use forebear::select::cancelled;
-use forebear::sync::Mutex;
+use forebear::sync::{Event, Mutex};
 use forebear::time::after;
 use forebear::{CancelReason, Cancellation, Priority, Request, WaitError, no_suspend, select};
 
@@ -170,6 +170,35 @@ fn a_cancel_ends_a_select_at_once_by_the_arm_that_can_say_so() {
         }
         flag.wait();
         assert_eq!(sender.try_send(1), Err(TrySendError::Full(1)));
+    });
+}
+
+/// Both happen before it goes on. What had been handed to an arm would be lost; of an event nothing is.
+#[test]
+fn a_select_that_is_cancelled_when_an_event_has_woken_it_tells_of_the_cancel() {
+    on_one(|runtime, _| {
+        for says_so in [true, false] {
+            let event = Arc::new(Event::new());
+            let (theirs, told) = (event.clone(), Arc::new(Mutex::new(None)));
+            let tells = told.clone();
+            let request = root(runtime).spawn(move || {
+                let is_told = if says_so {
+                    select! { happened = &*theirs => happened.is_err(), _ = cancelled() => true }
+                } else {
+                    select! { happened = &*theirs => happened.is_err() }
+                };
+                *tells.lock() = Some(is_told);
+            });
+            asleep(&request);
+            let theirs = request.clone();
+            let both = root(runtime).spawn(move || {
+                event.set();
+                theirs.cancel()
+            });
+            assert_eq!(both.take().unwrap(), Cancellation::Marked);
+            ends_cancelled(&request);
+            assert_eq!(*told.lock(), Some(true));
+        }
     });
 }
 

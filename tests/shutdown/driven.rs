@@ -1,9 +1,15 @@
 //! Runtimes without threads of their own: the caller drives what is aborted to its end.
 
-use forebear::{Request, Runtime, yield_now};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
-use super::support::Watchdog;
-use super::{LONG, is_shut_down};
+use forebear::sync::Event;
+use forebear::time::sleep;
+use forebear::{Request, Runtime, TimeoutError, scope, shield, yield_now};
+
+use super::support::{Flag, Watchdog, hold_thread_until};
+use super::{LONG, SECOND, clocked, is_over, is_shut_down, while_time_passes};
 
 fn seeded(test: impl Fn(&Runtime)) {
     let _dog = Watchdog::new("");
@@ -55,4 +61,116 @@ fn what_a_seed_has_not_begun_is_refused_whatever_the_seed() {
             is_shut_down(request.wait());
         }
     }
+}
+
+/// A wait in a scope's job that only a time ends.
+fn waits_for_a_time(timeout: Duration) -> Result<(), TimeoutError> {
+    scope(|s| _ = s.spawn(move || _ = shield(|| Event::new().wait_timeout(timeout))));
+    shield(|| Event::new().wait_timeout(timeout))
+}
+
+#[test]
+fn what_a_time_ends_within_the_grace_is_waited_for() {
+    let _dog = Watchdog::new("");
+    for end in [Runtime::finish, Runtime::shutdown] {
+        for grace in [LONG, Duration::MAX] {
+            let runtime = Runtime::builder().workers(0).build().unwrap();
+            let requests: Vec<_> = (1..4)
+                .map(|n| {
+                    runtime.spawn(move || {
+                        waits_for_a_time(Duration::from_millis(n)) == Err(TimeoutError::TimedOut)
+                    })
+                })
+                .collect();
+            end(&runtime, grace).unwrap();
+            for request in requests {
+                is_over(request.wait().map(|timed_out| assert!(timed_out)));
+            }
+        }
+    }
+}
+
+/// The destructor of a value that nobody has a handle of is called by the loop.
+#[test]
+fn a_destructor_outside_of_any_request_is_waited_for_until_a_time_ends_it_within_the_grace() {
+    struct Waits(Flag);
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            let ended = Event::new().wait_timeout(Duration::from_millis(2));
+            assert_eq!(ended, Err(TimeoutError::TimedOut));
+            self.0.raise();
+        }
+    }
+    let _dog = Watchdog::new("");
+    for end in [Runtime::finish, Runtime::shutdown] {
+        let runtime = Runtime::builder().workers(0).build().unwrap();
+        let dropped = Flag::default();
+        let value = Waits(dropped.clone());
+        drop(runtime.spawn(move || {
+            let _ = shield(|| Event::new().wait_timeout(Duration::from_millis(2)));
+            value
+        }));
+        end(&runtime, LONG).unwrap();
+        assert!(dropped.is_up());
+    }
+}
+
+/// On a clock that others move, and with a request that sleeps more than once.
+#[test]
+fn finish_lets_what_a_time_ends_within_the_grace_end_by_itself() {
+    let _dog = Watchdog::new("");
+    let (runtime, clock) = clocked(0);
+    let ended = while_time_passes(&clock, || {
+        let sleeps = runtime.spawn(|| (0..3).all(|_| sleep(SECOND).is_ok()));
+        runtime.finish(Duration::MAX)?;
+        assert_eq!(sleeps.take().ok(), Some(true));
+        Ok(())
+    });
+    ended.unwrap();
+}
+
+#[test]
+fn what_a_time_ends_after_the_grace_is_named_at_once() {
+    let _dog = Watchdog::new("");
+    for end in [Runtime::finish, Runtime::shutdown] {
+        // Nobody moves the clock.
+        let (runtime, clock) = clocked(0);
+        let request = Request::builder()
+            .name("late")
+            .on(&runtime)
+            .own_stack()
+            .spawn(|| shield(|| Event::new().wait_timeout(2 * SECOND)).is_err());
+        runtime.enter(|| _ = yield_now());
+        for grace in [Duration::ZERO, SECOND] {
+            let error = end(&runtime, grace).unwrap_err();
+            let [laggard] = error.laggards() else { panic!("{error:?}") };
+            assert_eq!(laggard.name, "late");
+        }
+        clock.advance(2 * SECOND);
+        end(&runtime, Duration::ZERO).unwrap();
+        is_over(request.wait());
+    }
+}
+
+/// Nobody waits for a deadline that is not needed any more.
+#[test]
+fn who_is_woken_before_his_time_is_over_does_not_hold_up_the_end() {
+    let _dog = Watchdog::new("");
+    let runtime = Runtime::builder().workers(0).build().unwrap();
+    let event = Arc::new(Event::new());
+    let theirs = event.clone();
+    let waits = runtime.spawn(move || shield(|| theirs.wait_timeout(LONG)).is_ok());
+    let started = Flag::new();
+    let sets = {
+        let started = started.clone();
+        thread::spawn(move || {
+            hold_thread_until(|| started.is_up());
+            (0..1000).for_each(|_| thread::yield_now());
+            event.set();
+        })
+    };
+    started.raise();
+    runtime.shutdown(Duration::MAX).unwrap();
+    is_over(waits.wait());
+    sets.join().unwrap();
 }

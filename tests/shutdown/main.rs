@@ -7,6 +7,7 @@ mod driven;
 mod finishes;
 mod laggards;
 mod races;
+mod said;
 mod unwinds;
 
 #[path = "../support/cancelling.rs"]

@@ -7,6 +7,7 @@
 
 pub(crate) mod locked;
 pub(crate) mod order;
+pub(crate) mod random;
 
 use std::cell::Cell;
 use std::io::Write;
@@ -16,6 +17,9 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use forebear::{Request, Runtime, RuntimeBuilder, shield, spawn, yield_now};
+
+#[allow(unused_imports, reason = "every test program uses a part of it")]
+pub(crate) use self::random::{Random, mix};
 
 /// A kind of runtime that promises are tested with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,6 +139,17 @@ impl Watchdog {
     /// Watches the calling test from now on.
     #[track_caller]
     pub(crate) fn new(detail: impl std::fmt::Display) -> Watchdog {
+        Watchdog::start(detail, None)
+    }
+
+    /// The same for a test of this runtime: the message shows what the runtime's requests wait for.
+    #[track_caller]
+    pub(crate) fn over(runtime: &Runtime, detail: impl std::fmt::Display) -> Watchdog {
+        Watchdog::start(detail, Some(runtime.clone()))
+    }
+
+    #[track_caller]
+    fn start(detail: impl std::fmt::Display, runtime: Option<Runtime>) -> Watchdog {
         let thread = std::thread::current();
         let what = format!("{} ({}, {detail})", thread.name().unwrap_or("a test"), Location::caller());
         let (leash, dog) = mpsc::channel::<()>();
@@ -144,6 +159,9 @@ impl Watchdog {
                 // Not `eprintln!`, which the harness would capture and lose.
                 let _ =
                     writeln!(std::io::stderr(), "\nwatchdog: {told} has not ended after {:?}", patience());
+                if let Some(runtime) = runtime {
+                    let _ = writeln!(std::io::stderr(), "{}", runtime.dump());
+                }
                 std::process::abort();
             }
         });
@@ -202,6 +220,15 @@ pub(crate) fn in_both_worlds(test: impl Fn() + Sync) {
         kind.build().enter(&test);
     }
     inside_each(test);
+}
+
+/// Has every worker run a request at once. A worker frees the requests that it made and other threads ended when it next
+/// looks for work; one that sleeps does so only when a request wakes it, and [`settle`] may wake the same other one each time.
+pub(crate) fn visit_workers(runtime: &Runtime) {
+    if runtime.workers() > 0 {
+        hold_workers(runtime).release();
+    }
+    settle(runtime);
 }
 
 /// Lets everything that is ready go on.
@@ -403,33 +430,6 @@ pub(crate) fn spawn_running(free: &Flag) -> Request<()> {
     });
     started.wait();
     request
-}
-
-/// A small generator of pseudo-random numbers (SplitMix64): the same numbers for the same seed, everywhere.
-#[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        mix(self.0)
-    }
-
-    /// A number below `n`.
-    pub(crate) fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-}
-
-/// Scatters the bits of a number.
-pub(crate) fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 /// Resident memory of this process, in bytes.

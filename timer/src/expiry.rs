@@ -33,7 +33,7 @@
 //! Workers are threads of one process here, and to reap one is to ask it to stop.
 //!
 //! ```
-//! use forebear_timer::expiry::{Overdue, Reap, TimerGuard, Watchdog, channel};
+//! use forebear::timer::{Overdue, Reap, TimerGuard, Watchdog, channel};
 //! use std::sync::Arc;
 //! use std::sync::atomic::{AtomicBool, Ordering};
 //! use std::thread;
@@ -67,7 +67,7 @@
 //! its server looks every `max_interval` whether it is to stop.
 //!
 //! ```
-//! use forebear_timer::expiry::*;
+//! use forebear::timer::*;
 //! use std::sync::mpsc::{self, Receiver, Sender};
 //! use std::time::{Duration, Instant};
 //!
@@ -157,13 +157,13 @@ pub use crate::local;
 pub use self::client::TimerClient;
 pub use self::error::TimerError;
 pub use self::event::TimerEvent;
-pub use self::guard::{TimerBuilder, TimerGuard, expires};
+pub use self::guard::{TimerBuilder, TimerGuard, expires, within};
 pub use self::memory::{ChannelClient, TimerReceiver, TimerSender, channel};
 pub use self::process::{configure, configured, unconfigure};
 pub use self::queue::RequestQueue;
 pub use self::reaper::{Overdue, Reap, Reaper};
 pub use self::request::{Demand, Signal, Timer, TimerRequest, WorkerId};
-pub use self::scope::Scope;
+pub use self::scope::{Holder, Scope};
 pub use self::server::{TimerServer, TimersOf};
 pub use self::table::TimerTable;
 pub use self::watchdog::{Watchdog, WatchdogHandle, WatchdogStats};

@@ -8,8 +8,8 @@
 //! whole process is killed ([`KillProcess`]), whatever its threads do; a [`Ladder`] is milder at first.
 //!
 //! ```no_run
-//! use forebear_timer::expiry::expires;
-//! use forebear_timer::local::{LocalTimerServer, configure_from_env};
+//! use forebear::timer::expires;
+//! use forebear::timer::local::{LocalTimerServer, configure_from_env};
 //! use std::process::Command;
 //! use std::time::Duration;
 //!
@@ -32,6 +32,7 @@
 //!
 //! * A deadline holds when every thread of the worker is stuck: the server is another process, or at least another thread.
 //!   The message is sent by the thread that acquires the timer, before the call returns.
+//! * Who has released a timer in time is not killed for it, also if the server stands still then and its queue is full: a release does not wait for room.
 //! * Nobody is killed but the process that has asked for the timer. Its number, once given to another process, means nobody.
 //! * When a worker ends its timers are dropped at once, and nobody is reaped for them. When it only closes its connection they go on.
 //! * Time is the monotonic clock of the machine, the same in all processes (of one time namespace).
@@ -46,10 +47,11 @@
 //! Timers belong to the process. A guard held while a request is suspended goes on counting, and killing the process ends all its
 //! requests: give work that may get stuck to processes of its own.
 //!
-//! The protocol is described in the [README] beside the code.
+//! What goes over the socket is [described], so that a client can be written in any language.
 //!
-//! [README]: https://github.com/forebear-rs/forebear/blob/main/timer/src/local/README.md
+//! [described]: https://github.com/forebear-rs/forebear/blob/main/docs/timer-protocol.md
 
+mod backlog;
 mod bell;
 mod client;
 mod clock;

@@ -185,6 +185,7 @@ impl Key {
     }
 
     /// The key as a number, which is not zero and below 2^60.
+    #[must_use]
     pub fn number(self) -> u64 {
         self.0.get()
     }
@@ -205,6 +206,7 @@ impl Key {
 
 impl<T> Wheel<T> {
     /// An empty wheel, all of whose time is to come. Any instant will do as the origin, also one that is later than others.
+    #[must_use]
     pub fn new(origin: Instant) -> Wheel<T> {
         Wheel {
             origin,
@@ -221,12 +223,14 @@ impl<T> Wheel<T> {
 
     /// How many values are in.
     #[inline]
+    #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
     /// Whether there are none.
     #[inline]
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }

@@ -2,10 +2,12 @@
 
 use crate::claim::Claim;
 
+pub mod append;
 pub mod callbacks;
 pub mod cancel;
 pub mod coarse;
 pub mod depth;
+pub mod fairness;
 pub mod features;
 pub mod fib;
 pub mod growth;
@@ -41,6 +43,8 @@ pub const ALL: &[&Claim] = &[
     &pingpong::CLAIM,
     &mutex::CLAIM,
     &mutex_yield::CLAIM,
+    &fairness::CLAIM,
+    &append::CLAIM,
     &mpsc::CLAIM,
     &oneshot::CLAIM,
     &timer::CLAIM,

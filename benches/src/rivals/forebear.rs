@@ -387,6 +387,8 @@ impl Rival for Forebear {
             Load::Lock { n } => rt.run(|| sync::alone(n)),
             Load::LockContended { tasks, each } => rt.run(|| sync::contended(tasks, each, || ())),
             Load::LockYield { tasks, each } => rt.run(|| sync::contended(tasks, each, pause)),
+            Load::Contend { of, many, sections } => sync::contend(rt, of, many, sections),
+            Load::Append { of, many } => sync::append_in_order(rt, of, many),
             Load::PingPong { n, across: Across::One } => rt.run(|| sync::ping_pong(n)),
             Load::PingPong { n, across } => sync::ping_pong_across(rt, n, across),
             Load::Mpsc { senders, each, capacity } => rt.run(|| sync::mpsc(senders, each, capacity)),

@@ -158,6 +158,7 @@ impl Rival for May {
             Load::Lock { n } => inside(move || sync::alone(n)),
             Load::LockContended { tasks, each } => inside(move || sync::contended(tasks, each, false)),
             Load::LockYield { tasks, each } => inside(move || sync::contended(tasks, each, true)),
+            Load::Contend { of, many, sections } => sync::contend(of, many, sections),
             Load::PingPong { n, across: Across::One } => inside(move || sync::ping_pong(n)),
             Load::Mpsc { senders, each, .. } => inside(move || sync::mpsc(senders, each)),
             Load::Oneshot { n, spawned } => inside(move || sync::oneshots(n, spawned)),

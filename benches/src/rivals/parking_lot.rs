@@ -4,6 +4,7 @@ use parking_lot::Mutex;
 
 use super::threads::{Threads, sync};
 use crate::load::{Load, Rival, Run};
+use crate::work::contend;
 
 /// Threads that lock with it.
 #[derive(Debug)]
@@ -17,18 +18,13 @@ impl ParkingLot {
     }
 }
 
-impl sync::Locked for Mutex<u64> {
-    #[inline(always)]
-    fn with(&self, f: impl FnOnce(&mut u64)) {
-        f(&mut self.lock());
-    }
-}
-
 impl Rival for ParkingLot {
     fn run(&self, load: Load) -> Option<Run> {
         Some(match load {
             Load::Lock { n } => sync::alone::<Mutex<u64>>(n),
             Load::LockContended { tasks, each } => sync::contended::<Mutex<u64>>(&self.0, tasks, each),
+            Load::Contend { many, sections, .. } => contend::by_threads(&Mutex::new(0), many, sections),
+            Load::Append { many, .. } => contend::append_by_threads(&Mutex::new(0), many),
             Load::Coarse { .. } => return self.0.run(load),
             _ => return None,
         })

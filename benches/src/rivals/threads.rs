@@ -69,6 +69,8 @@ impl Rival for Threads {
             Load::Lock { n } => sync::alone::<Mutex<u64>>(n),
             Load::LockContended { tasks, each } => sync::contended::<Mutex<u64>>(self, tasks, each),
             Load::LockYield { tasks, each } => sync::held_across_a_yield(tasks, each),
+            Load::Contend { many, sections, .. } => work::contend::by_threads(&Mutex::new(0), many, sections),
+            Load::Append { many, .. } => work::contend::append_by_threads(&Mutex::new(0), many),
             Load::PingPong { n, across: Across::Asleep } => sync::ping_pong::<sync::Std>(n),
             Load::Mpsc { senders, each, capacity } => sync::mpsc::<sync::Std>(senders, each, capacity),
             Load::Oneshot { n, spawned: false } => sync::oneshots::<sync::Std>(n),

@@ -214,6 +214,7 @@ impl Rival for Tokio {
             Load::Lock { n } => self.inside(sync::alone(n)),
             Load::LockContended { tasks, each } => self.inside(sync::contended(tasks, each, false)),
             Load::LockYield { tasks, each } => self.inside(sync::contended(tasks, each, true)),
+            Load::Contend { of, many, sections } => sync::contend(&self.runtime, of, many, sections),
             Load::PingPong { n, across: Across::One } => self.inside(sync::ping_pong(n)),
             Load::PingPong { n, across } => sync::ping_pong_across(n, across),
             Load::Mpsc { senders, each, capacity } => self.inside(sync::mpsc(senders, each, capacity)),

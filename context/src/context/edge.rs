@@ -38,7 +38,7 @@
 //! # Invariants
 //!
 //! * **X1** A context that an edge leads to stays readable as long as the wait that the edge stands for goes on, and so does its
-//!   memory as a context for whoever walks: the walker's owner sees to that (`runtime/src/cycle.rs`).
+//!   memory as a context for whoever walks: the walker's owner sees to that (`runtime/src/deadlock/cycle.rs`).
 //! * **X2** `edge` is changed by read-modify-writes only.
 //! * **X3** `ahead` is written by the context's own stack between `begin` and `bind`, or, once and from unknown to known, under the
 //!   lock of the list that the waiter's node stands in, or while the wait is held.
@@ -76,7 +76,12 @@ pub enum Ahead {
 }
 
 /// What a walk asks of the owner of the contexts.
-pub trait Guide {
+///
+/// # Safety
+///
+/// A walk reads what this says it may: from when `keep_strays` has returned no stray is freed before the guide is dropped, and what
+/// `admits` has answered with true is a context that stays readable for as long.
+pub unsafe trait Guide {
     /// From when this has returned no stray that an edge leads to is freed. Answers whether that is new, and what the walk has seen
     /// so far to be looked at again.
     fn keep_strays(&mut self) -> bool;
@@ -87,7 +92,8 @@ pub trait Guide {
 }
 
 /// For walks that meet no locks.
-impl<F: FnMut() -> bool> Guide for F {
+// SAFETY: it admits nobody; that a closure keeps the strays is asked of the caller of [`walk`].
+unsafe impl<F: FnMut() -> bool> Guide for F {
     fn keep_strays(&mut self) -> bool {
         self()
     }
@@ -107,9 +113,13 @@ pub struct Edge {
 }
 
 impl Context {
-    /// Says where the wait leads that was begun last, or is about to be. By the context's own stack (X3).
+    /// Says where the wait leads that was begun last, or is about to be.
+    ///
+    /// # Safety
+    ///
+    /// X1 for what `ahead` names, X3: on the context's own stack, before the wait is bound.
     #[inline]
-    pub fn lead(&self, ahead: Ahead) {
+    pub unsafe fn lead(&self, ahead: Ahead) {
         let raw = match ahead {
             Ahead::Unknown => std::ptr::null_mut(),
             Ahead::Stack { context, stray } => {
@@ -123,8 +133,13 @@ impl Context {
     }
 
     /// Makes the wait that `ticket` names an edge.
+    ///
+    /// # Safety
+    ///
+    /// On the context's own stack, before it parks; the ticket is of the wait that was begun last, which was led somewhere, or nowhere,
+    /// since: a walk follows it.
     #[inline]
-    pub fn bind(&self, ticket: Ticket) {
+    pub unsafe fn bind(&self, ticket: Ticket) {
         #[cfg(mutant = "edge_by_store")]
         self.edge.store(ticket.0, Ordering::Release);
         #[cfg(not(mutant = "edge_by_store"))]
@@ -135,7 +150,7 @@ impl Context {
     ///
     /// # Safety
     ///
-    /// As [`walk`]; on the context's own stack, before it parks.
+    /// As [`walk`]; as [`bind`](Self::bind).
     #[inline]
     pub unsafe fn bind_and_walk(
         &self,
@@ -152,7 +167,8 @@ impl Context {
             Ahead::Stack { context, .. } => unsafe { walk_to(context, self.into(), limit, guide) },
             _ => Way::End,
         };
-        self.bind(ticket);
+        // SAFETY: by contract.
+        unsafe { self.bind(ticket) };
         #[cfg(not(mutant = "look_before_edge"))]
         let waited = is_waited_for();
         if !waited {
@@ -167,10 +183,14 @@ impl Context {
         }
     }
 
-    /// What this context waits for has started: completes its edge, if the wait is one, now or when it is bound. Under the lock
-    /// of the list that the waiter's node stands in, or while its wait is held (X3).
-    pub fn complete(&self, ahead: Ahead) {
-        self.lead(ahead);
+    /// What this context waits for has started: completes its edge, if the wait is one, now or when it is bound.
+    ///
+    /// # Safety
+    ///
+    /// X1 for what `ahead` names, X3: under the lock of the list that the waiter's node stands in, or while its wait is held.
+    pub unsafe fn complete(&self, ahead: Ahead) {
+        // SAFETY: by contract.
+        unsafe { self.lead(ahead) };
         // A walk that ended here before has left what it knew.
         #[cfg(not(mutant = "edge_completed_by_store"))]
         self.edge.fetch_or(0, Ordering::AcqRel);
@@ -259,16 +279,19 @@ pub struct Held<'a> {
 
 impl<'a> Held<'a> {
     /// Who waits.
+    #[must_use]
     pub fn context(&self) -> &'a Context {
         self.context
     }
 
     /// Which wait it is.
+    #[must_use]
     pub fn ticket(&self) -> Ticket {
         self.ticket
     }
 
     /// Where it leads; nowhere if it is no edge.
+    #[must_use]
     pub fn ahead(&self) -> Ahead {
         // While it is held nobody else is bound here.
         match self.context.edge.load(Ordering::Acquire) == self.ticket.0 {
@@ -278,6 +301,7 @@ impl<'a> Held<'a> {
     }
 
     /// What it waits for, and why. While it is held that is there.
+    #[must_use]
     pub fn waits_for(&self) -> (Reason, *mut ()) {
         self.context.waits_for()
     }
@@ -314,12 +338,16 @@ pub enum Way {
 ///
 /// # Safety
 ///
-/// X1 for `start`; for every context that an edge leads to and that is no stray; and for strays while they are kept.
+/// X1 for `start`; for every context that an edge leads to and that is no stray; and for strays while they are kept, which they are
+/// once a closure that is the guide has returned.
 pub unsafe fn walk(start: NonNull<Context>, limit: u32, guide: &mut dyn Guide) -> Way {
     // SAFETY: by contract.
     unsafe { walk_to(start, start, limit, guide) }
 }
 
+/// # Safety
+///
+/// As for [`walk`], with `at` in the place of `start`.
 unsafe fn walk_to(
     mut at: NonNull<Context>,
     goal: NonNull<Context>,

@@ -36,6 +36,8 @@ impl ForeignContext {
         unpark,
         ready,
         in_request,
+        requester,
+        request_number,
         urgency,
         word,
         name,
@@ -49,18 +51,28 @@ impl ForeignContext {
         verdict,
         gave_back,
         shares_thread,
+        give_way,
         turn,
     };
 
     /// A context for the calling thread. Its owner keeps it in place and makes it current.
+    #[must_use]
     pub fn new() -> ForeignContext {
-        ForeignContext::with_table(&TABLE)
+        // SAFETY: this is the table of foreign contexts.
+        unsafe { ForeignContext::with_table(&TABLE) }
     }
 
     /// The same for an owner that runs requests on foreign threads, whose table borrows
     /// [`block`](Self::block) and [`release`](Self::release).
-    pub fn with_table(table: &'static Table) -> ForeignContext {
-        ForeignContext { context: Context::new(table), lock: Mutex::new(false), settled: Condvar::new() }
+    ///
+    /// # Safety
+    ///
+    /// As [`Context::new`].
+    #[must_use]
+    pub unsafe fn with_table(table: &'static Table) -> ForeignContext {
+        // SAFETY: by contract.
+        let context = unsafe { Context::new(table) };
+        ForeignContext { context, lock: Mutex::new(false), settled: Condvar::new() }
     }
 
     /// The context proper. It is the first field, so a pointer to one is a pointer to the other.
@@ -152,7 +164,8 @@ impl ForeignContext {
         // SAFETY: what was chosen does not go on before this; `repr(C)`.
         let this = unsafe { context.cast::<ForeignContext>().as_ref() };
         let Ok(guard) = this.lock.lock() else { std::process::abort() };
-        this.context.settle_chosen(ticket);
+        // SAFETY: by contract.
+        unsafe { this.context.settle_chosen(ticket) };
         this.settled.notify_all();
         drop(guard);
     }
@@ -171,6 +184,12 @@ impl std::fmt::Debug for ForeignContext {
 }
 
 impl Context {
+    /// Whether this was made for one call of a thread that no runtime knows, and goes with the call.
+    #[inline]
+    pub fn is_of_unknown_thread(&self) -> bool {
+        std::ptr::eq(self.table(), &raw const TABLE)
+    }
+
     fn slot_now(&self) -> u64 {
         self.slot.load(crate::shim::atomic::Ordering::Relaxed)
     }
@@ -229,6 +248,11 @@ unsafe fn shares_thread(_: &Context, _: NonNull<Context>) -> bool {
     false
 }
 
+/// The system shares the processor among threads.
+unsafe fn give_way(_: &Context) -> Option<NonNull<Context>> {
+    None
+}
+
 #[cfg(not(loom))]
 crate::shim::thread_local! {
     static TURNS: Cell<u64> = const { Cell::new(0) };
@@ -244,6 +268,14 @@ unsafe fn turn(_: &Context) -> u64 {
 
 unsafe fn in_request(_: &Context) -> bool {
     false
+}
+
+unsafe fn requester(_: &Context) -> usize {
+    0
+}
+
+unsafe fn request_number(_: &Context) -> u64 {
+    0
 }
 
 unsafe fn urgency(_: &Context) -> u64 {

@@ -29,13 +29,15 @@ use std::fmt;
 use std::panic::Location;
 use std::ptr::NonNull;
 
-use super::{Context, Reason, Ticket};
+use super::{Context, Label, Reason, Ticket};
 
 /// What can be asked of a lock, or whatever else has a holder. A static per type.
 #[derive(Clone, Copy)]
 pub struct Lock {
     /// What it is called in messages: `Mutex`.
     pub what: &'static str,
+    /// The name that a user gave to this one.
+    pub name: unsafe fn(NonNull<()>) -> Option<&'static str>,
     /// The context that holds it now; null if nobody does, or it is not known.
     pub owner: unsafe fn(NonNull<()>) -> *const Context,
     /// Several may hold it, and the waiter waits for all of them. They have it among their [`Shares`](super::Shares), by its address, and
@@ -60,7 +62,8 @@ impl OwnerWait {
     ///
     /// # Safety
     ///
-    /// `lock` and `node` are what the functions of `of` take, and stay as long as a wait that has this for its target.
+    /// `lock` and `node` are what the functions of `of` take. They stay as long as this record, and as a wait that has it for its target.
+    #[must_use]
     pub unsafe fn new(
         lock: NonNull<()>,
         node: NonNull<()>,
@@ -75,12 +78,21 @@ impl OwnerWait {
     /// # Safety
     ///
     /// The caller may ask; see the module head.
+    #[must_use]
     pub unsafe fn owner(&self) -> Option<NonNull<Context>> {
         // SAFETY: by the contract of `new`.
         NonNull::new(unsafe { (self.of.owner)(self.lock) }.cast_mut())
     }
 
+    /// The name that a user gave to what is waited for.
+    #[must_use]
+    pub fn name(&self) -> Option<&'static str> {
+        // SAFETY: by the contract of `new`: the lock is there as long as this record.
+        unsafe { (self.of.name)(self.lock) }
+    }
+
     /// What is waited for, if several hold it.
+    #[must_use]
     pub fn whole(&self) -> Option<NonNull<()>> {
         self.of.shared.then_some(self.lock)
     }
@@ -96,10 +108,11 @@ impl OwnerWait {
     }
 }
 
-/// What is waited for, and where: `a Mutex (src/cache.rs:12)`.
+/// What is waited for, its name if it has one, and where: `a Mutex "cache" (src/cache.rs:12)`.
 impl fmt::Display for OwnerWait {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "a {} ({}:{})", self.of.what, self.at.file(), self.at.line())
+        let label = self.name().map_or(Label::NONE, Label::new);
+        write!(f, "a {}{label} ({}:{})", self.of.what, self.at.file(), self.at.line())
     }
 }
 
@@ -111,9 +124,14 @@ impl fmt::Debug for Lock {
 
 impl Context {
     /// Begins a wait for what another context holds. See [`begin`](Context::begin).
-    pub fn begin_owned(&self, reason: Reason, wait: &OwnerWait) -> Ticket {
+    ///
+    /// # Safety
+    ///
+    /// As [`begin`](Context::begin), of a reason that has an owner; `wait` stays where it is until the wait is over.
+    pub unsafe fn begin_owned(&self, reason: Reason, wait: &OwnerWait) -> Ticket {
         debug_assert!(reason.has_owner());
-        self.begin(reason, std::ptr::from_ref(wait).cast_mut().cast())
+        // SAFETY: by contract: what waits of such a reason are for is such a record.
+        unsafe { self.begin(reason, std::ptr::from_ref(wait).cast_mut().cast()) }
     }
 
     /// What this context waits for, if another context holds it.

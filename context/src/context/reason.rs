@@ -44,29 +44,35 @@ pub enum Reason {
     Select = 16,
     /// For a time to come.
     Sleep = 17,
+    /// For a future to be ready.
+    Future = 18,
+    /// For a blocking call that another thread makes.
+    Blocking = 19,
 }
 
 impl Reason {
     /// Whether a cancel ends such a wait. Who waits for an arm or a scope waits for what borrows from its frame. What a pool's
     /// members borrow is waited for by the scope they run in, afterwards. A plain lock is had in the end, since its holder lets go
     /// of it.
+    #[must_use]
     pub fn is_cancellable(self) -> bool {
         use Reason::*;
         match self {
             None | Arm | Scope | Yield | Runtime | Lock | Once => false,
             Request | Pool | LockOrCancelled | Condition | Permits | Barrier | Event | Receive | Send
-            | Select | Sleep => true,
+            | Select | Sleep | Future | Blocking => true,
         }
     }
 
     /// Whether the target of such a wait is an [`OwnerWait`](super::OwnerWait).
+    #[must_use]
     pub fn has_owner(self) -> bool {
         matches!(self, Reason::Lock | Reason::LockOrCancelled | Reason::Once)
     }
 
     pub(super) fn from_u8(value: u8) -> Reason {
         use Reason::*;
-        const ALL: [Reason; 18] = [
+        const ALL: [Reason; 20] = [
             None,
             Request,
             Arm,
@@ -85,6 +91,8 @@ impl Reason {
             Send,
             Select,
             Sleep,
+            Future,
+            Blocking,
         ];
         ALL.get(usize::from(value)).copied().unwrap_or_default()
     }
@@ -111,6 +119,8 @@ impl fmt::Display for Reason {
             Reason::Send => "room in a channel",
             Reason::Select => "the first of several",
             Reason::Sleep => "a time to come",
+            Reason::Future => "a future",
+            Reason::Blocking => "a blocking call",
         })
     }
 }

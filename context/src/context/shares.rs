@@ -39,15 +39,15 @@ impl Shares {
         }
     }
 
-    /// It has given one back.
+    /// It has given one back. Answers whether that stood here.
     #[inline(always)]
-    pub fn gave(&self, whole: NonNull<()>) {
+    pub fn gave(&self, whole: NonNull<()>) -> bool {
         let len = self.len.get();
         // The last is nearly always the first to go.
-        if let Some(at) = (0..len).rev().find(|&at| self.held[at].get() == Some(whole)) {
-            self.held[at].set(self.held[len - 1].get());
-            self.len.set(len - 1);
-        }
+        let Some(at) = (0..len).rev().find(|&at| self.held[at].get() == Some(whole)) else { return false };
+        self.held[at].set(self.held[len - 1].get());
+        self.len.set(len - 1);
+        true
     }
 
     /// Whether there are any.
@@ -92,7 +92,7 @@ mod tests {
         assert!(shares.have(at(8)) && shares.have(at(16)), "it was taken twice");
         shares.gave(at(8));
         assert!(!shares.have(at(8)));
-        shares.gave(at(24));
+        assert!(!shares.gave(at(24)), "it was not taken");
         assert_eq!(shares.iter().collect::<Vec<_>>(), [at(16)]);
         shares.clear();
         assert!(shares.is_empty());

@@ -25,6 +25,11 @@ pub struct Table {
     pub ready: unsafe fn(NonNull<Context>, Ticket),
     /// Whether a request runs on this context right now.
     pub in_request: unsafe fn(&Context) -> bool,
+    /// Which request holds what is taken here by a lock that its holder may take again: its address, which is compared and not followed; 0
+    /// outside any request. On the context's own stack.
+    pub requester: unsafe fn(&Context) -> usize,
+    /// The number of that request; 0 outside any request. On the context's own stack.
+    pub request_number: unsafe fn(&Context) -> u64,
     /// The root key of the most urgent that runs on this context, or waits for it; smaller goes first.
     pub urgency: unsafe fn(&Context) -> u64,
     /// The word of the request on top, which a cancel marks; null outside any request.
@@ -55,6 +60,9 @@ pub struct Table {
     /// Whether the context, which a lock has named for its holder, is of the thread that calls, so that it cannot go on before this one
     /// waits. False if that is not known. On the context's own stack.
     pub shares_thread: unsafe fn(&Context, holder: NonNull<Context>) -> bool,
+    /// Lets others go first: answers whom to switch to, the context being listed to be entered again; `None` if there is nobody, or the context
+    /// cannot be left. On the context's own stack, outside of any wait.
+    pub give_way: unsafe fn(&Context) -> Option<NonNull<Context>>,
     /// A number that differs from one call to the next, for choices that should not always fall out the same. On the context's own
     /// stack.
     pub turn: unsafe fn(&Context) -> u64,

@@ -12,6 +12,11 @@
 //!   touched again. If it was refused, the owner has left its wait for another reason and waits for the taker: the
 //!   taker's last touch is the release store of `released`. A node that is one of several is let go of whoever wins, since its owner
 //!   cannot tell: the taker chooses first, lets go, and wakes then what it has chosen.
+//! * **Q4** A *listener* is a node without a waiter: it lies in counted memory, and the list has a count of it. Whoever takes it out of the
+//!   list has that count. The taker of the whole list puts listeners aside, and notifies them when it holds nothing and has woken
+//!   everybody: a listener may call code of the user's. The owner of a listener never waits for the taker.
+//! * **Q5** A node of a *record* has no waiter either: something that is no stack is to learn of the end. The taker puts it aside as a listener, and reports it to
+//!   the record, once. The record's owner keeps the node until then, and learns of the report by the record.
 
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -29,18 +34,47 @@ pub struct WaitNode {
     /// A few nodes further on, or a node that has left: only ever an address to fetch. Nodes lie on cold stacks, and a
     /// walk by `next` alone would wait for memory at each.
     ahead: Cell<*const WaitNode>,
+    /// Of a listener: its [`Listening`]. Of a record's: the record.
     context: NonNull<Context>,
+    /// Of a listener: its key. Of a record's: the address of what it waits for.
     ticket: Ticket,
     /// It only watches: who asks whether anybody wants the thing waited for does not count it.
     watches: bool,
-    /// Its wait may be ended from several lists.
-    several: bool,
+    kind: Kind,
     released: AtomicBool,
+}
+
+/// What is done with a node when its list is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Its waiter is woken.
+    One,
+    /// The same, and its wait may be ended from several lists.
+    Several,
+    /// It has no waiter, and is notified (Q4).
+    Listener,
+    /// It has no waiter, and is reported to its record (Q5).
+    Record,
+}
+
+// A declared wait is one node.
+#[cfg(not(any(loom, shuttle)))]
+const _: () = assert!(size_of::<WaitNode>() == 48);
+
+/// What becomes of the listeners of one kind.
+#[derive(Debug)]
+pub struct Listening {
+    /// What the listener waits for is over; `how` is what the taker of its list says of the end. The count that the list had goes with the call.
+    pub notify: unsafe fn(node: NonNull<WaitNode>, how: u64),
 }
 
 impl WaitNode {
     /// A node for the wait that `context` has begun under `ticket`.
-    pub fn new(context: &Context, ticket: Ticket) -> WaitNode {
+    ///
+    /// # Safety
+    ///
+    /// The context stays where it is, and readable, for as long as the node is used (C1).
+    pub unsafe fn new(context: &Context, ticket: Ticket) -> WaitNode {
         WaitNode {
             prev: Cell::new(None),
             next: Cell::new(None),
@@ -48,19 +82,88 @@ impl WaitNode {
             context: NonNull::from(context),
             ticket,
             watches: false,
-            several: false,
+            kind: Kind::One,
             released: AtomicBool::new(false),
         }
     }
 
     /// The same for one that waits without wanting: it is told, and demands nothing.
-    pub fn watching(context: &Context, ticket: Ticket) -> WaitNode {
-        WaitNode { watches: true, ..WaitNode::new(context, ticket) }
+    ///
+    /// # Safety
+    ///
+    /// As [`new`](Self::new).
+    pub unsafe fn watching(context: &Context, ticket: Ticket) -> WaitNode {
+        // SAFETY: by contract.
+        let node = unsafe { WaitNode::new(context, ticket) };
+        WaitNode { watches: true, ..node }
     }
 
     /// The same for one that stands in other lists, too, by the same ticket. Whoever takes the list lets go of the node in any case.
-    pub fn one_of_several(context: &Context, ticket: Ticket) -> WaitNode {
-        WaitNode { several: true, ..WaitNode::new(context, ticket) }
+    ///
+    /// # Safety
+    ///
+    /// As [`new`](Self::new).
+    pub unsafe fn one_of_several(context: &Context, ticket: Ticket) -> WaitNode {
+        // SAFETY: by contract.
+        let node = unsafe { WaitNode::new(context, ticket) };
+        WaitNode { kind: Kind::Several, ..node }
+    }
+
+    /// A node without a waiter: `listening` says what is done when what it stands for is over. `key` is its urgency.
+    #[must_use]
+    pub fn listening(listening: &'static Listening, key: u64) -> WaitNode {
+        WaitNode {
+            prev: Cell::new(None),
+            next: Cell::new(None),
+            ahead: Cell::new(std::ptr::null()),
+            context: NonNull::from(listening).cast(),
+            ticket: Ticket(key),
+            watches: false,
+            kind: Kind::Listener,
+            released: AtomicBool::new(false),
+        }
+    }
+
+    /// A node for something that is no stack, and that waits for `target`. Both are answered, and never followed here.
+    ///
+    /// # Safety
+    ///
+    /// Q5: the record stays where it is while the node is listed, or taken and not yet reported.
+    #[must_use]
+    pub unsafe fn of_record(record: NonNull<()>, target: NonNull<()>) -> WaitNode {
+        WaitNode {
+            prev: Cell::new(None),
+            next: Cell::new(None),
+            ahead: Cell::new(std::ptr::null()),
+            context: record.cast(),
+            ticket: Ticket(target.as_ptr().expose_provenance() as u64),
+            watches: false,
+            kind: Kind::Record,
+            released: AtomicBool::new(false),
+        }
+    }
+
+    /// The record whose place this is, if it is one's.
+    pub fn record(&self) -> Option<NonNull<()>> {
+        (self.kind == Kind::Record).then(|| self.context.cast())
+    }
+
+    /// What the record waits for, if it is one's.
+    pub fn target(&self) -> Option<NonNull<()>> {
+        if self.kind != Kind::Record {
+            return None;
+        }
+        NonNull::new(std::ptr::with_exposed_provenance_mut(self.ticket.0 as usize))
+    }
+
+    /// Notes that a record's node was put into its list. By the record's owner.
+    pub fn set_listed(&self) {
+        self.released.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether that was noted. By the record's owner, or by whoever the owner has told of it.
+    pub fn is_listed(&self) -> bool {
+        self.released.load(Ordering::Relaxed)
     }
 
     /// Whether it only watches.
@@ -68,14 +171,27 @@ impl WaitNode {
         self.watches
     }
 
-    /// Whose place this is.
+    /// Whose place this is; `None` if it is a listener's, or a record's.
     ///
     /// # Safety
     ///
     /// Q1, Q2: the caller holds the lock of the list that the node stands in.
-    pub unsafe fn context(&self) -> &Context {
+    pub unsafe fn context(&self) -> Option<&Context> {
+        if matches!(self.kind, Kind::Listener | Kind::Record) {
+            return None;
+        }
         // SAFETY: C1: the node is listed.
-        unsafe { self.context.as_ref() }
+        Some(unsafe { self.context.as_ref() })
+    }
+
+    /// The root key of what waits here, which is no record; smaller goes first.
+    ///
+    /// # Safety
+    ///
+    /// As [`context`](Self::context).
+    pub unsafe fn urgency(&self) -> u64 {
+        // SAFETY: by contract.
+        unsafe { self.context() }.map_or(self.ticket.0, Context::urgency)
     }
 
     /// Waits until the taker of the whole list has let go of this node. Called by an owner whose wait ended otherwise
@@ -98,6 +214,7 @@ pub struct WaitQueue {
 
 impl WaitQueue {
     /// An empty list.
+    #[must_use]
     pub const fn new() -> WaitQueue {
         WaitQueue { head: Cell::new(None) }
     }
@@ -214,12 +331,13 @@ pub struct WaitList {
 }
 
 impl WaitList {
-    /// Wakes everybody, first come first. Touches nothing but the nodes, by Q3.
+    /// Wakes everybody, first come first. Touches nothing but the nodes, by Q3. Answers the listeners, whom the caller notifies (Q4).
     ///
     /// # Safety
     ///
     /// Q1: the list was taken whole, and nobody can reach it otherwise any more.
-    pub unsafe fn wake_all(mut self) {
+    pub unsafe fn wake_all(mut self) -> Listeners {
+        let mut listeners = Listeners { ends: None };
         let mut soon = self.next;
         for _ in 0..SOON {
             // SAFETY: Q2: those further on are not woken yet.
@@ -240,7 +358,13 @@ impl WaitList {
                 soon = node.next.get();
             }
             // SAFETY: Q3.
-            if unsafe { node.as_ref() }.several {
+            let kind = unsafe { node.as_ref() }.kind;
+            if matches!(kind, Kind::Listener | Kind::Record) {
+                // SAFETY: Q4: the list's count is ours; Q5.
+                unsafe { listeners.append(node) };
+                continue;
+            }
+            if kind == Kind::Several {
                 // SAFETY: as above; C1; what was chosen is woken, once.
                 unsafe {
                     let chosen = context.as_ref().choose(ticket);
@@ -271,6 +395,81 @@ impl WaitList {
                 // SAFETY: none: its owner may have gone.
                 self.next = unsafe { node.as_ref() }.next.get();
             }
+        }
+        listeners
+    }
+}
+
+/// The listeners of a list that was taken, and the nodes of records (Q4, Q5).
+#[derive(Debug)]
+#[must_use = "listeners that are not notified wait for ever"]
+pub struct Listeners {
+    /// The first and the last.
+    ends: Option<(NonNull<WaitNode>, NonNull<WaitNode>)>,
+}
+
+impl Listeners {
+    /// Whether there are none.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_none()
+    }
+
+    /// # Safety
+    ///
+    /// Q4: the list's count is the caller's, and goes with the node.
+    #[cold]
+    unsafe fn append(&mut self, node: NonNull<WaitNode>) {
+        // SAFETY: by contract; nobody else touches the links of a node that was taken.
+        unsafe { node.as_ref() }.next.set(None);
+        self.ends = match self.ends {
+            None => Some((node, node)),
+            Some((first, last)) => {
+                // SAFETY: Q4: put aside before.
+                unsafe { last.as_ref() }.next.set(Some(node));
+                Some((first, node))
+            }
+        };
+    }
+
+    /// Calls `report` with the record of each node that is one's, and leaves the listeners. After the call the node may be gone.
+    ///
+    /// # Safety
+    ///
+    /// Q5: by the taker, who reports each to its record.
+    pub unsafe fn report(&mut self, mut report: impl FnMut(NonNull<()>)) {
+        let mut at = self.ends.take().map(|(first, _)| first);
+        while let Some(node) = at {
+            // SAFETY: Q4, Q5: neither notified nor reported yet.
+            let (next, record) = unsafe { (node.as_ref().next.get(), node.as_ref().record()) };
+            at = next;
+            match record {
+                Some(record) => report(record),
+                // SAFETY: Q4, as when it was put aside.
+                None => unsafe { self.append(node) },
+            }
+        }
+    }
+
+    /// Notifies them, first come first. Records have been reported. `how` is handed to each. Code of the user's may be called: the caller holds nothing.
+    #[cold]
+    #[inline(never)]
+    pub fn notify(self, how: u64) {
+        let mut at = self.ends.map(|(first, _)| first);
+        while let Some(node) = at {
+            // SAFETY: Q4: its count is ours until it is notified.
+            let (next, listening) = unsafe {
+                let node = node.as_ref();
+                (node.next.get(), node.context.cast::<Listening>().as_ref())
+            };
+            at = next;
+            #[cfg(mutant = "last_listener_forgotten")]
+            if at.is_none() {
+                break;
+            }
+            // SAFETY: Q4: the count goes with the call.
+            unsafe { (listening.notify)(node, how) };
         }
     }
 }

@@ -9,8 +9,8 @@ use std::error::Error as StdError;
 use std::fmt;
 use std::ops::Deref;
 
-use super::Cancelled;
 use super::chain::{self, Chain};
+use super::{Cancelled, Cycle};
 
 /// Any error, or a cancellation, on its way out of a closure.
 ///
@@ -22,7 +22,7 @@ use super::chain::{self, Chain};
 /// `Display` writes the error inside; `{:#}` the whole chain in one line; `{:?}` the chain, one cause a line.
 ///
 /// ```
-/// use forebear_context::error::Error;
+/// use forebear::Error;
 ///
 /// fn parse(text: &str) -> Result<u32, Error> {
 ///     let n: u32 = text.parse()?;
@@ -39,7 +39,7 @@ impl Error {
     /// An error from what is no `std::error::Error` itself: text, a boxed error, an `anyhow::Error`.
     ///
     /// ```
-    /// # use forebear_context::error::Error;
+    /// use forebear::Error;
     /// let legacy: Result<(), Box<dyn std::error::Error + Send + Sync>> = Err("no licence".into());
     /// assert_eq!(legacy.map_err(Error::other).unwrap_err().to_string(), "no licence");
     /// ```
@@ -47,18 +47,27 @@ impl Error {
         Error(Box::new(error.into()))
     }
 
-    /// Is this a cancellation: does [`Cancelled`] stand anywhere in the chain?
+    /// Is this a cancellation, of whomever: does [`Cancelled`] stand anywhere in the chain? Whether it was you is asked by
+    /// [`WaitError::is_cancelled`](super::WaitError::is_cancelled), or by [`check_cancelled`](https://docs.rs/forebear/latest/forebear/fn.check_cancelled.html).
     ///
     /// True through any wrapper that keeps its source, `anyhow`, `io::Error::other` and transparent ones
     /// included. A cancelled request that ends with such an error is cancelled; one that was not cancelled
     /// has failed.
+    #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.chain().any(|link| link.is::<Cancelled>())
     }
 
     /// The first `E` in the chain, the error itself included.
+    #[must_use]
     pub fn downcast_ref<E: StdError + 'static>(&self) -> Option<&E> {
         chain::find(&**self.0)
+    }
+
+    /// As [`WaitError::cycle`](super::WaitError::cycle).
+    #[must_use]
+    pub fn cycle(&self) -> Option<&Cycle> {
+        chain::cycle(&**self.0)
     }
 
     /// The error itself, by value, if it is an `E`; else this, unchanged. Causes further down are only lent.

@@ -20,7 +20,7 @@ use std::fmt;
 /// [`Error::is_cancelled`](super::Error::is_cancelled).
 ///
 /// ```
-/// use forebear_context::error::{Cancelled, Error, TimeoutError};
+/// use forebear::{Cancelled, Error, TimeoutError};
 /// use std::error::Error as _;
 ///
 /// assert!(TimeoutError::Cancelled.source().is_some_and(|s| s.is::<Cancelled>()));
@@ -34,6 +34,7 @@ impl Cancelled {
     /// For the crates of this workspace: a cancellation is told by the runtime, never made up.
     #[doc(hidden)]
     #[inline(always)]
+    #[must_use]
     pub const fn new() -> Self {
         Cancelled
     }
@@ -66,7 +67,7 @@ impl StdError for Mark {}
 /// Why a request was cancelled. The first reason stays.
 ///
 /// ```
-/// use forebear_context::error::{CancelReason, WaitError};
+/// use forebear::{CancelReason, WaitError};
 ///
 /// let answer = WaitError::TargetCancelled(CancelReason::Deadline);
 /// assert_eq!(answer.to_string(), "the request waited for was cancelled: its deadline passed");
@@ -93,7 +94,7 @@ pub enum CancelReason {
     Deadline,
     /// Its expiration timer ran out.
     Expired,
-    /// A coordinator that owns it was stopped.
+    /// What manages the request was stopped. For programs to give to `abort`: forebear itself gives this reason to no request yet.
     Stopped,
     /// Its runtime was shut down.
     Shutdown,
@@ -115,7 +116,7 @@ impl fmt::Display for CancelReason {
             CancelReason::PoolCancelled => "its pool was cancelled",
             CancelReason::Deadline => "its deadline passed",
             CancelReason::Expired => "its expiration timer ran out",
-            CancelReason::Stopped => "its coordinator was stopped",
+            CancelReason::Stopped => "what manages it was stopped",
             CancelReason::Shutdown => "its runtime was shut down",
             CancelReason::ThreadExited => "the thread that it had begun on has exited",
             CancelReason::Other(n) => return write!(f, "reason {n}"),

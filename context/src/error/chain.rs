@@ -5,7 +5,7 @@ use std::fmt;
 use std::iter::FusedIterator;
 
 use super::cancelled::Mark;
-use super::{Cancelled, WaitError};
+use super::{Cancelled, Cycle, Failure, WaitError};
 
 /// An error and its sources, outermost first. From [`Error::chain`](super::Error::chain) and
 /// [`Failure::chain`](super::Failure::chain).
@@ -40,25 +40,35 @@ impl<'a> Iterator for Chain<'a> {
 
 impl FusedIterator for Chain<'_> {}
 
-/// The first `E` in the chain of `first`. A [`WaitError::Failed`] shows its source in place of the failure in
-/// it, so that one is looked at here.
+/// The first `E` in the chain of `first`. A [`WaitError`] shows neither the failure nor the circle in it as its source, since it
+/// writes them itself; so these two are looked at here.
 pub(super) fn find<'a, E: StdError + 'static>(first: &'a (dyn StdError + 'static)) -> Option<&'a E> {
     Chain::new(first).find_map(|link| {
         link.downcast_ref::<E>().or_else(|| match link.downcast_ref::<WaitError>()? {
             WaitError::Failed(failure) => (failure as &(dyn StdError + 'static)).downcast_ref::<E>(),
+            WaitError::CircularWait(cycle) => (cycle as &(dyn StdError + 'static)).downcast_ref::<E>(),
             _ => None,
         })
     })
 }
 
-/// Writes the chain in one line, as `{:#}` does: each link, and what caused it, after a colon.
+/// The circle of waits in the chain of `first`, if one of the links is told of one.
+pub(super) fn cycle<'a>(first: &'a (dyn StdError + 'static)) -> Option<&'a Cycle> {
+    find(first)
+}
+
+/// Writes the chain in one line, as `{:#}` does: each link, and what caused it, after a colon; last, which requests have passed a
+/// failure on.
 pub(super) fn write_line(f: &mut fmt::Formatter<'_>, chain: Chain<'_>) -> fmt::Result {
+    let mut failure = None;
     for (n, link) in chain.enumerate() {
+        let here = link.downcast_ref::<Failure>();
+        failure = failure.or(here).or_else(|| link.downcast_ref::<WaitError>()?.failure());
         if n > 0 {
             f.write_str(": ")?;
         }
         // Not `link.fmt(f)`: with `{:#}` handed on, a link that writes its own chain would write it again.
         write!(f, "{link}")?;
     }
-    Ok(())
+    failure.map_or(Ok(()), |failure| failure.write_path(f))
 }

@@ -1,6 +1,7 @@
 //! A wait that can never end, because it would wait for itself.
 
 use std::borrow::Cow;
+use std::error::Error as StdError;
 use std::fmt;
 use std::sync::Arc;
 
@@ -11,16 +12,18 @@ const SHOWN: usize = 16;
 
 /// Who waits for whom, back to the first: a circle of waits that nothing would have ended.
 ///
-/// Cheap to clone. `Display` writes the circle, long names and long circles cut.
+/// Cheap to clone. `Display` writes the circle, long names and long circles cut. It is an error, so `downcast_ref::<Cycle>()` finds
+/// the one in a [`WaitError::CircularWait`](super::WaitError::CircularWait), as [`cycle`](super::WaitError::cycle) does.
 ///
 /// ```
-/// # use forebear_context::error::Cycle;
+/// use forebear::Cycle;
 /// # let cycle = Cycle::new(["parse", "load"]);
 /// assert_eq!(cycle.names().collect::<Vec<_>>(), ["parse", "load", "parse"]);
 /// assert_eq!(cycle.to_string(), "`parse` waits for `load`, which waits for `parse`");
 /// ```
 // Behind one thin pointer: with the length beside it, `WaitError` would not fit in 16 bytes.
 #[derive(Clone, PartialEq, Eq)]
+#[doc(alias = "deadlock")]
 pub struct Cycle(Arc<Box<[Cow<'static, str>]>>);
 
 impl Cycle {
@@ -32,6 +35,7 @@ impl Cycle {
     }
 
     /// The full names, each waiting for the one that follows; the first stands at the end once more.
+    #[must_use]
     pub fn names(&self) -> impl ExactSizeIterator<Item = &str> {
         let n = self.0.len();
         (0..n + usize::from(n > 0)).map(move |i| &*self.0[i % n])
@@ -54,6 +58,8 @@ impl fmt::Display for Cycle {
         write!(f, "`{}`", ShownName(first))
     }
 }
+
+impl StdError for Cycle {}
 
 impl fmt::Debug for Cycle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -19,7 +19,7 @@
 use std::any::Any;
 use std::borrow::Cow;
 use std::error::Error as StdError;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 
@@ -27,19 +27,22 @@ use super::chain::{self, Chain};
 use super::name::ShownName;
 use super::panicked::Panicked;
 use super::unwind::payload_into_error;
-use super::{Error, SourceLocation, WaitError};
+use super::{Cycle, Error, SourceLocation, WaitError};
 
 /// How a request failed: by an error or by a panic, where, and which way it came.
 ///
 /// Cheap to clone (it is counted), and the same for everybody who waits, except for the path. Its `Display`
-/// names the request, `source` is the original error (for a panic, its message); `{:#}` writes both.
+/// names the request, `source` is the original error (for a panic, its message); `{:#}` writes both, and the requests that
+/// have passed it on.
 ///
 /// ```
-/// # use forebear_context::error::{Error, Failure};
+/// use forebear::{Error, Failure};
 /// # let io = std::io::Error::from(std::io::ErrorKind::NotFound);
 /// # let failure = Failure::from_error(Error::from(io), "load", None).through("layer 0");
 /// // `load` could not read a file; `layer 0` waited for it, and we for `layer 0`.
 /// assert_eq!(failure.to_string(), "request `load` failed");
+/// let line = format!("{failure:#}");
+/// assert!(line.starts_with("request `load` failed: ") && line.ends_with(" (passed on by `layer 0`)"));
 /// assert_eq!(failure.request(), "load");
 /// assert_eq!(failure.path().collect::<Vec<_>>(), ["load", "layer 0"]);
 /// assert!(failure.downcast_ref::<std::io::Error>().is_some());
@@ -80,6 +83,7 @@ impl RefUnwindSafe for Origin {}
 
 impl Failure {
     /// The full name of the request in which it began. `Display` shows it escaped and cut.
+    #[must_use]
     pub fn request(&self) -> &str {
         &self.0.origin.name
     }
@@ -87,6 +91,7 @@ impl Failure {
     /// The names of the requests it came through, from where it began to the one that answered you.
     ///
     /// Takes time and memory in proportion to its length.
+    #[must_use]
     pub fn path(&self) -> impl ExactSizeIterator<Item = &str> + DoubleEndedIterator + fmt::Debug {
         let mut names = Vec::with_capacity(self.0.len);
         let mut step = &self.0;
@@ -99,6 +104,7 @@ impl Failure {
     }
 
     /// The original error. For a panic, one that displays its message.
+    #[must_use]
     pub fn error(&self) -> &(dyn StdError + Send + Sync + 'static) {
         match &self.0.origin.cause {
             Cause::Error(error) => &**error,
@@ -112,11 +118,19 @@ impl Failure {
     }
 
     /// The first `E` in the [`chain`](Failure::chain).
+    #[must_use]
     pub fn downcast_ref<E: StdError + 'static>(&self) -> Option<&E> {
         chain::find(self.error())
     }
 
+    /// As [`WaitError::cycle`].
+    #[must_use]
+    pub fn cycle(&self) -> Option<&Cycle> {
+        chain::cycle(self.error())
+    }
+
     /// Did the request panic, rather than return an error?
+    #[must_use]
     pub fn is_panic(&self) -> bool {
         self.panic().is_some()
     }
@@ -133,7 +147,7 @@ impl Failure {
     /// answers `None`. Asking for the wrong type changes nothing.
     ///
     /// ```
-    /// # use forebear_context::error::Failure;
+    /// use forebear::Failure;
     /// # let failure = Failure::from_panic(Box::new(7_u32), "load", None);
     /// assert_eq!(failure.panic_payload::<String>(), None);
     /// assert_eq!(failure.panic_payload::<u32>(), Some(&7)); // from now on it stays here
@@ -141,10 +155,11 @@ impl Failure {
     /// ```
     ///
     /// ```compile_fail,E0277
-    /// # fn look(failure: &forebear_context::error::Failure) {
+    /// # fn look(failure: &forebear::Failure) {
     /// failure.panic_payload::<std::cell::Cell<u32>>(); // two threads could write it at once
     /// # }
     /// ```
+    #[must_use]
     pub fn panic_payload<P: Any + Send + Sync>(&self) -> Option<&P> {
         self.panic()?.lend()
     }
@@ -154,17 +169,20 @@ impl Failure {
     ///
     /// The first who asks gets it, whichever clone he asks; `None` for everybody after that, for errors, and
     /// once it has been lent by [`panic_payload`](Failure::panic_payload). The message stays with all clones.
+    #[must_use]
     pub fn take_panic_payload(&self) -> Option<Box<dyn Any + Send>> {
         self.panic()?.take()
     }
 
     /// Where it panicked, if that is known, else where the request was created: which is known of requests that a
     /// builder has given a name.
+    #[must_use]
     pub fn location(&self) -> Option<&SourceLocation> {
         self.0.origin.location.as_ref()
     }
 
     /// Do both tell of one and the same event, whatever way it came?
+    #[must_use]
     pub fn same_origin(&self, other: &Failure) -> bool {
         Arc::ptr_eq(&self.0.origin, &other.0.origin)
     }
@@ -253,8 +271,36 @@ impl fmt::Display for Failure {
         if f.alternate() {
             f.write_str(": ")?;
             chain::write_line(f, self.chain())?;
+            self.write_path(f)?;
         }
         Ok(())
+    }
+}
+
+/// How many names of a path are written: so many of the first, and of the last.
+const SHOWN: usize = 8;
+
+impl Failure {
+    /// Writes which requests have passed it on, if any has: ` (passed on by `layer 0`, `page`)`.
+    pub(super) fn write_path(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hops = self.0.len - 1;
+        if hops == 0 {
+            return Ok(());
+        }
+        f.write_str(" (passed on by ")?;
+        for (n, name) in self.path().skip(1).enumerate() {
+            if (SHOWN..hops.saturating_sub(SHOWN)).contains(&n) {
+                continue;
+            }
+            if n > 0 {
+                f.write_str(", ")?;
+            }
+            if n == hops.saturating_sub(SHOWN) && n > SHOWN {
+                write!(f, "{} more, ", n - SHOWN)?;
+            }
+            write!(f, "`{}`", ShownName(name))?;
+        }
+        f.write_char(')')
     }
 }
 

@@ -10,7 +10,7 @@ use std::panic::Location;
 /// A place in source code: file, line and column. `Display` writes `file:line:column`.
 ///
 /// ```
-/// use forebear_context::error::SourceLocation;
+/// use forebear::SourceLocation;
 /// use std::panic::Location;
 ///
 /// let here = SourceLocation::from(Location::caller());
@@ -25,6 +25,7 @@ pub struct SourceLocation {
 
 impl SourceLocation {
     /// A copy of a location that is only lent, as to a panic hook. Allocates; `From` does not.
+    #[must_use]
     pub fn copied(location: &Location<'_>) -> Self {
         SourceLocation {
             file: Cow::Owned(location.file().to_owned()),
@@ -34,16 +35,19 @@ impl SourceLocation {
     }
 
     /// The file, as the compiler was given it.
+    #[must_use]
     pub fn file(&self) -> &str {
         &self.file
     }
 
     /// The line, from 1.
+    #[must_use]
     pub fn line(&self) -> u32 {
         self.line
     }
 
     /// The column, from 1, in characters.
+    #[must_use]
     pub fn column(&self) -> u32 {
         self.column
     }

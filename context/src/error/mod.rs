@@ -58,7 +58,7 @@ pub use wait::{TimeoutError, WaitError};
 /// A `Result` whose error is [`Error`] unless another is named: what a `try_` closure returns.
 ///
 /// ```
-/// fn first_line(path: &str) -> forebear_context::error::Result<String> {
+/// fn first_line(path: &str) -> forebear::Result<String> {
 ///     Ok(std::fs::read_to_string(path)?.lines().next().unwrap_or_default().to_owned())
 /// }
 /// assert!(first_line("/no/such/file").is_err());
@@ -69,6 +69,6 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[doc(hidden)]
 pub mod internal {
     pub use super::name::ShownName;
-    pub use super::panicked::drop_contained;
+    pub use super::panicked::{Each, drop_contained, drop_each};
     pub use super::unwind::{Unwound, payload_into_error, unwind_with};
 }

@@ -7,13 +7,34 @@ use std::fmt::{self, Write as _};
 /// The most characters of a name that are shown.
 const SHOWN: usize = 64;
 
-/// A name as messages show it: control characters escaped, cut with an ellipsis after 64 characters.
+/// A name as messages show it: control characters escaped, cut with an ellipsis to 64 characters.
+///
+/// A path (a request without a name of its own is called by the type of its closure) loses its beginning, so that the part which
+/// tells it from others stays; any other name loses its end.
 #[derive(Debug, Clone, Copy)]
 pub struct ShownName<'a>(pub &'a str);
 
+/// The end of a path that is too long, from the start of a segment if there is one.
+fn end_of_path(name: &str) -> Option<&str> {
+    let (at, _) = name.char_indices().rev().nth(SHOWN - 1).filter(|(at, _)| *at > 0)?;
+    if !name.contains("::") {
+        return None;
+    }
+    let end = &name[at..];
+    Some(match end.find("::").map(|at| &end[at + 2..]) {
+        // Not if next to nothing would be left.
+        Some(segments) if segments.len() >= end.len() / 2 => segments,
+        _ => end.trim_start_matches(':'),
+    })
+}
+
 impl fmt::Display for ShownName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut rest = self.0.chars();
+        let end = end_of_path(self.0);
+        if end.is_some() {
+            f.write_char('…')?;
+        }
+        let mut rest = end.unwrap_or(self.0).chars();
         for c in rest.by_ref().take(SHOWN) {
             if reorders_or_breaks(c) { write!(f, "{}", c.escape_default())? } else { f.write_char(c)? }
         }

@@ -19,9 +19,11 @@ use std::any::Any;
 use std::borrow::Cow;
 use std::error::Error as StdError;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ops::{Deref, DerefMut};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{OnceLock, PoisonError};
 
+use crate::context::user_code;
 use crate::shim::{Mutex, MutexGuard};
 
 /// The panic of a request. As an error it is its message.
@@ -89,8 +91,62 @@ impl StdError for Panicked {}
 ///
 /// The hook has seen that panic; what it carried is forgotten, since its destructor may be the next to panic.
 pub fn drop_contained<T>(value: T) {
+    user_code();
     if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
         std::mem::forget(second);
+    }
+}
+
+/// Drops each of these, whatever the destructors of the others do. The first panic comes out when all have been dropped; the others end here, and so
+/// does the first while the thread unwinds already.
+///
+/// A collection that drops its items itself ends the process at the second panic.
+pub fn drop_each<T>(items: impl IntoIterator<Item = T>) {
+    user_code();
+    let mut first = None;
+    for item in items {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(item))) {
+            match first {
+                None => first = Some(payload),
+                Some(_) => std::mem::forget(payload),
+            }
+        }
+    }
+    match first {
+        Some(payload) if std::thread::panicking() => std::mem::forget(payload),
+        Some(payload) => resume_unwind(payload),
+        None => {}
+    }
+}
+
+/// A collection of a user's values, which drops what is in it by [`drop_each`].
+#[derive(Debug, Default)]
+pub struct Each<C: Default + IntoIterator>(pub C);
+
+impl<C: Default + IntoIterator> Each<C> {
+    /// The collection.
+    pub fn take(&mut self) -> C {
+        std::mem::take(&mut self.0)
+    }
+}
+
+impl<C: Default + IntoIterator> Deref for Each<C> {
+    type Target = C;
+
+    fn deref(&self) -> &C {
+        &self.0
+    }
+}
+
+impl<C: Default + IntoIterator> DerefMut for Each<C> {
+    fn deref_mut(&mut self) -> &mut C {
+        &mut self.0
+    }
+}
+
+impl<C: Default + IntoIterator> Drop for Each<C> {
+    fn drop(&mut self) {
+        drop_each(self.take());
     }
 }
 

@@ -7,7 +7,7 @@ use std::fmt;
 /// It is the [`error`](super::Failure::error) of the request's failure. `Display` ends with the remedy.
 ///
 /// ```
-/// # use forebear_context::error::StackError;
+/// use forebear::StackError;
 /// # let error = StackError::too_large(1 << 30, 1 << 26);
 /// match error {
 ///     StackError::TooLarge { asked, max, .. } => assert!(asked > max),
@@ -41,17 +41,20 @@ pub enum StackError {
 impl StackError {
     /// For the crates of this workspace.
     #[doc(hidden)]
+    #[must_use]
     pub const fn exhausted(live: usize, limit: usize, remedy: &'static str) -> Self {
         StackError::Exhausted { live, limit, remedy }
     }
 
     /// For the crates of this workspace.
     #[doc(hidden)]
+    #[must_use]
     pub const fn too_large(asked: usize, max: usize) -> Self {
         StackError::TooLarge { asked, max }
     }
 
     /// What to change so that it does not happen again.
+    #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {
             StackError::Exhausted { remedy, .. } => remedy,

@@ -78,7 +78,7 @@ pub trait OrUnwind {
     /// an ordinary panic with the error's chain for its message.
     ///
     /// ```
-    /// use forebear_context::error::OrUnwind;
+    /// use forebear::OrUnwind;
     ///
     /// let n: u32 = "7".parse().or_unwind();
     /// assert_eq!(n, 7);
@@ -116,7 +116,7 @@ impl<T, E: Into<Error>> OrUnwind for Result<T, E> {
 /// thread that is true of `or_unwind` too, for there it panics.
 ///
 /// ```
-/// use forebear_context::error::catch;
+/// use forebear::catch;
 ///
 /// assert_eq!(catch(|| 6 * 7).unwrap(), 42);
 /// ```

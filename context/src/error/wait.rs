@@ -11,7 +11,7 @@ use super::{CancelReason, Cancelled, Cycle, Failure, chain};
 /// up. 16 bytes, `Clone`.
 ///
 /// ```
-/// use forebear_context::error::WaitError;
+/// use forebear::WaitError;
 ///
 /// fn report(error: &WaitError) -> String {
 ///     match error {
@@ -48,12 +48,27 @@ pub enum WaitError {
 const _: () = assert!(size_of::<WaitError>() == 16 && size_of::<Result<&u8, WaitError>>() == 16);
 
 impl WaitError {
-    /// Was it you who was cancelled? False for a target that was, and for a failure, whatever its cause.
+    /// Were *you*, who waited, cancelled? True for [`Cancelled`](WaitError::Cancelled) alone: false for a target that was cancelled, and
+    /// for a failure, whatever its cause.
+    ///
+    /// [`Error::is_cancelled`](super::Error::is_cancelled) asks something else: whether a cancellation is anywhere among the causes.
+    /// It is true also of a failure that a cancellation of somebody else has caused:
+    ///
+    /// ```
+    /// use forebear::{Error, Request, TimeoutError};
+    ///
+    /// let fails = Request::try_new(|| Err::<(), _>(TimeoutError::Cancelled.into()));
+    /// let error = fails.wait().unwrap_err();
+    /// assert!(!error.is_cancelled()); // you were not
+    /// assert!(Error::from(error).is_cancelled()); // somebody was
+    /// ```
+    #[must_use]
     pub fn is_cancelled(&self) -> bool {
         matches!(self, WaitError::Cancelled)
     }
 
     /// The failure, if it is one.
+    #[must_use]
     pub fn failure(&self) -> Option<&Failure> {
         match self {
             WaitError::Failed(failure) => Some(failure),
@@ -61,7 +76,22 @@ impl WaitError {
         }
     }
 
+    /// The circle of waits that ended this wait, or that is the cause of the failure: of this one, or of one that it passes on.
+    ///
+    /// ```
+    /// use forebear::{Cycle, Error, Failure, WaitError};
+    ///
+    /// let circle = WaitError::CircularWait(Cycle::new(["parse", "load"]));
+    /// let told = WaitError::Failed(Failure::from_error(Error::from(circle), "parse", None));
+    /// assert_eq!(told.cycle().map(|cycle| cycle.names().len()), Some(3));
+    /// ```
+    #[must_use]
+    pub fn cycle(&self) -> Option<&Cycle> {
+        chain::cycle(self)
+    }
+
     /// The first `E` in the chain of causes: for a failure, as [`Failure::downcast_ref`].
+    #[must_use]
     pub fn downcast_ref<E: StdError + 'static>(&self) -> Option<&E> {
         chain::find(self)
     }
@@ -123,7 +153,7 @@ impl From<Cycle> for WaitError {
 /// These two and no others, for ever; converts into [`WaitError`].
 ///
 /// ```
-/// use forebear_context::error::{TimeoutError, WaitError};
+/// use forebear::{TimeoutError, WaitError};
 ///
 /// fn guarded() -> Result<(), WaitError> {
 ///     Err(TimeoutError::TimedOut)?

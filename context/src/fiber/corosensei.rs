@@ -12,17 +12,20 @@ use super::{Body, StackMemory};
 use crate::context::Context;
 
 type Next = Option<NonNull<Context>>;
-type Inner = Coroutine<(), Next, Infallible, StackMemory>;
+type Inner = Coroutine<(), Next, Infallible, Promised>;
 
-// SAFETY: by F3 the memory is valid for as long as the fiber is; that a guard lies below `limit` is what the maker of a
-// `StackMemory` promises to `Fiber::start`.
-unsafe impl Stack for StackMemory {
+/// Memory that the caller of [`Fiber::start`] has promised to be a stack. Not public: corosensei's safe functions take whatever
+/// implements [`Stack`], and anybody can make a [`StackMemory`].
+struct Promised(StackMemory);
+
+// SAFETY: `start` alone makes one. By F3 the memory is valid for as long as the fiber is, and a guard lies below `limit`.
+unsafe impl Stack for Promised {
     fn base(&self) -> StackPointer {
-        NonZeroUsize::new(self.base).unwrap_or(NonZeroUsize::MAX)
+        NonZeroUsize::new(self.0.base).unwrap_or(NonZeroUsize::MAX)
     }
 
     fn limit(&self) -> StackPointer {
-        NonZeroUsize::new(self.limit).unwrap_or(NonZeroUsize::MAX)
+        NonZeroUsize::new(self.0.limit).unwrap_or(NonZeroUsize::MAX)
     }
 }
 
@@ -35,6 +38,7 @@ pub struct Fiber {
 
 impl Fiber {
     /// A fiber without a stack: what a foreign thread's context has.
+    #[must_use]
     pub const fn none() -> Fiber {
         Fiber { inner: UnsafeCell::new(None), yielder: Cell::new(None) }
     }
@@ -54,7 +58,7 @@ impl Fiber {
             unsafe { body(context) }
         };
         // SAFETY: the closure captures pointers only, which live as long as the fiber; F3.
-        let inner = unsafe { Inner::with_stack_unchecked(memory, start) };
+        let inner = unsafe { Inner::with_stack_unchecked(Promised(memory), start) };
         // SAFETY: F1: nobody runs or resumes a fiber that has not been started.
         unsafe { *self.inner.get() = Some(inner) };
     }

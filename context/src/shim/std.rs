@@ -34,6 +34,7 @@ pub mod thread {
 pub mod time {
     /// What time it is.
     #[inline(always)]
+    #[must_use]
     pub fn now() -> std::time::Instant {
         std::time::Instant::now()
     }

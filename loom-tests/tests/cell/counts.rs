@@ -59,7 +59,8 @@ impl Job {
     /// plain store. (The runtime looks at the word before, to save a call; the look in here must do alone.)
     pub fn drop_own_handle(&self) -> bool {
         self.touch();
-        if self.word.drop_sole() {
+        if self.word.drop_sole(self.word.load(), || self.begin_touch()) {
+            self.touched();
             return true;
         }
         self.drop_handle();
@@ -69,11 +70,11 @@ impl Job {
     /// `Request::take` by the worker in whose private list it is; `during` is the callable's own doing.
     pub fn take(&self, waiter: &Waiter, listed: &Cell<bool>, during: impl FnOnce()) -> Took {
         self.touch();
-        if !self.word.claim_sole() {
+        if !self.word.claim_sole(|| self.begin_touch()) {
             self.wait(waiter, true, Some(listed));
             return self.take_over();
         }
-        assert!(listed.replace(false), "a sole entry that is not in its list");
+        self.unlink(listed);
         let value = self.call();
         during();
         self.touch();

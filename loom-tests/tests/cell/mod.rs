@@ -1,7 +1,7 @@
 //! A request as the models have it: the shipped [`Word`] and [`WaitQueue`], and around them memory that loom watches.
 //!
 //! Nothing here decides anything. Each method calls the word's operations in the order in which
-//! `runtime/src/{wait,run,request,cell,any}.rs` call them, and touches, where those touch a header, callable, value or
+//! `wait.rs`, `run.rs`, `request.rs`, `cell.rs` and `any.rs` in `runtime/src` call them, and touches, where those touch a header, callable, value or
 //! list, a loom cell that stands for it. So a touch that no order covers is reported by loom itself, in whichever
 //! execution it could happen.
 //!
@@ -29,6 +29,8 @@
 mod calling;
 mod cancelling;
 mod counts;
+mod listed;
+mod listening;
 mod secretly;
 mod waiter;
 mod waiting;
@@ -39,8 +41,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use forebear_context::context::WaitQueue;
+use forebear_context::shim::atomic::AtomicPtr;
 use forebear_context::shim::thread::{self, JoinHandle};
 use forebear_context::shim::{self, UnsafeCell};
+use forebear_runtime::model::raid::{Place, Placed};
 use forebear_runtime::model::word::{
     CANCELLED, FINISHED, Keeper, MARKED, SUBMITTED, Secret, UNTOLD, WAITERS, Word,
 };
@@ -51,6 +55,8 @@ pub use self::calling::Call;
 pub use self::cancelling::{FROM_PARENT, Region, told};
 #[allow(unused_imports, reason = "as above")]
 pub use self::counts::Took;
+#[allow(unused_imports, reason = "as above")]
+pub use self::listed::List;
 #[allow(unused_imports, reason = "as above")]
 pub use self::waiter::{BLOCKING, SPINNING, Waiter};
 #[allow(unused_imports, reason = "as above")]
@@ -85,6 +91,10 @@ pub struct Job {
     children: bool,
     notes: Notes,
     kept: Mutex<Vec<Arc<Waiter>>>,
+    /// The private list that it stands in, if others may raid that.
+    listed_in: Option<Arc<List>>,
+    place: Placed,
+    next: AtomicPtr<Job>,
 }
 
 /// What has happened to a job; for the check at the end, hence nothing that loom sees.
@@ -117,6 +127,20 @@ impl Job {
     /// A request that has not been run, with the word `bits`.
     pub fn new(bits: u64) -> Arc<Job> {
         Job::with(bits, None, None)
+    }
+
+    /// A request that stands, or will stand, in a list that others may raid.
+    pub fn in_list(bits: u64, list: &Arc<List>) -> Arc<Job> {
+        let mut job = Job::new(bits);
+        Arc::get_mut(&mut job).unwrap().listed_in = Some(Arc::clone(list));
+        job
+    }
+
+    /// A secret of this keeper's in such a list.
+    pub fn secret_in_list(keeper: &Arc<Keeper>, list: &Arc<List>) -> Arc<Job> {
+        let mut job = Job::secret_of(keeper);
+        Arc::get_mut(&mut job).unwrap().listed_in = Some(Arc::clone(list));
+        job
     }
 
     /// A secret of this keeper's.
@@ -177,6 +201,9 @@ impl Job {
             children: false,
             notes: Notes::default(),
             kept: Mutex::default(),
+            listed_in: None,
+            place: Placed::new(Place::Private),
+            next: AtomicPtr::new(ptr::null_mut()),
         })
     }
 
@@ -324,7 +351,7 @@ impl Job {
             // SAFETY: Q1: terminal, so the list is ours.
             let list = self.list.with_mut(|_| unsafe { self.waiters.take() });
             // SAFETY: as above.
-            unsafe { list.wake_all() };
+            unsafe { list.wake_all() }.notify(life);
         }
         if after.is_forgotten() {
             self.end();

@@ -1,5 +1,5 @@
 //! What the keeper of a secret does with its request in a model, and who asks: `submit.rs`, `wait.rs`, `run.rs`,
-//! `header.rs`, `request/counts.rs`.
+//! `header.rs`, `api/request/counts.rs`.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering::Relaxed;
@@ -57,7 +57,9 @@ impl Job {
     pub fn wait_own(&self, waiter: &Waiter, listed: &Cell<bool>) -> (How, bool) {
         self.touch();
         if self.word.is_secret() && self.confide(Confided::Started) {
-            listed.set(false);
+            if listed.get() {
+                self.take_out(listed);
+            }
             let value = self.call();
             self.put_value(value);
             if self.word.is_secret() && self.confide(Confided::Done) {
@@ -74,7 +76,7 @@ impl Job {
 
     /// What the keeper does with an entry that it pops. True: it ran it.
     pub fn run_own_entry(&self, listed: &Cell<bool>) -> bool {
-        assert!(listed.replace(false), "an entry that is not in its list");
+        self.take_out(listed);
         self.reveal();
         self.run_popped()
     }
@@ -88,7 +90,8 @@ impl Job {
             self.end();
             return HandleDrop::TerminalAlone;
         }
-        if self.word.is_secret() && self.word.drop_listed(&self.secret) {
+        if self.word.is_secret() && self.word.drop_listed(&self.secret, || self.begin_touch()) {
+            self.touched();
             return HandleDrop::Running;
         }
         self.reveal();

@@ -48,8 +48,10 @@ pub static SPINNING: Table =
 impl Waiter {
     /// A waiter that has begun nothing.
     pub(super) fn new(table: &'static Table) -> Arc<Waiter> {
+        // SAFETY: every table of these models is for a waiter's context, which is its first field.
+        let foreign = unsafe { ForeignContext::with_table(table) };
         Arc::new(Waiter {
-            foreign: std::cell::UnsafeCell::new(ManuallyDrop::new(ForeignContext::with_table(table))),
+            foreign: std::cell::UnsafeCell::new(ManuallyDrop::new(foreign)),
             request: Word::new(CLAIMED | SUBMITTED | HANDLE | LINK),
             in_hand: Mutex::new(()),
             frame: UnsafeCell::new(false),
@@ -64,11 +66,14 @@ impl Waiter {
     }
 
     pub(super) fn begin(&self) {
-        let ticket = self.context().begin(Reason::Request, ptr::null_mut());
+        // SAFETY: C2: by the thread that stands for its stack; C4: for nothing that is followed.
+        let ticket = unsafe { self.context().begin(Reason::Request, ptr::null_mut()) };
+        // SAFETY: C1: J1, J2.
+        let node = unsafe { WaitNode::new(self.context(), ticket) };
         // SAFETY: J1.
         self.frame.with_mut(|there| unsafe { *there = true });
         // SAFETY: J1, J2: the node is in no list.
-        unsafe { *self.node.get() = Some((WaitNode::new(self.context(), ticket), ticket)) };
+        unsafe { *self.node.get() = Some((node, ticket)) };
     }
 
     /// The owner goes on; whatever comes to lie where the node was.
@@ -76,8 +81,10 @@ impl Waiter {
         // SAFETY: J1.
         self.frame.with_mut(|there| unsafe { *there = false });
         // A node that stands nowhere: who reads on in it finds no next.
+        // SAFETY: C1: J1, J2.
+        let node = unsafe { WaitNode::new(self.context(), self.ticket()) };
         // SAFETY: J1, J2.
-        unsafe { *self.node.get() = Some((WaitNode::new(self.context(), self.ticket()), self.ticket())) };
+        unsafe { *self.node.get() = Some((node, self.ticket())) };
     }
 
     pub(super) fn node(&self) -> &WaitNode {

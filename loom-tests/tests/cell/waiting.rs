@@ -35,7 +35,7 @@ impl Job {
                 };
                 if claimed {
                     if let Some(listed) = own {
-                        assert!(listed.replace(false), "a private entry that is not in its list");
+                        self.take_out(listed);
                     }
                     self.execute(false);
                     how = How::Ran;
@@ -99,7 +99,8 @@ impl Job {
             self.word.unlock(|bits| bits);
         }
         if locked.map_or(true, |bits| bits.life() == NEW) {
-            waiter.context().abandon(waiter.ticket());
+            // SAFETY: C2: by the thread that stands for its stack; begun above, and not parked.
+            unsafe { waiter.context().abandon(waiter.ticket()) };
             waiter.leave_frame();
             return false;
         }
@@ -144,7 +145,8 @@ impl Job {
     pub(super) fn demand(&self) -> Demand {
         // SAFETY: Q1: the lock is ours; Q2: whoever stands in the list is there.
         let wanted = self.list.with_mut(|_| unsafe {
-            self.waiters.find_to_front(|node| Waiter::of(node.context()).is_demand())
+            self.waiters
+                .find_to_front(|node| node.context().is_none_or(|context| Waiter::of(context).is_demand()))
         });
         match wanted {
             true => Demand::Live,

@@ -32,14 +32,20 @@ static TABLE: Table = Table { now, arm, disarm, ..ForeignContext::TABLE };
 impl Party {
     /// A thread of its own, or (`place` is not 0) one of several stacks that say they are of one worker.
     pub(crate) fn new(place: usize) -> Arc<Party> {
-        let party = Party::with_table(&TABLE);
+        // SAFETY: the table is for a party.
+        let party = unsafe { Party::with_table(&TABLE) };
         party.foreign.context().place().set(place);
         party
     }
 
     /// One with a table of the model's own.
-    pub(crate) fn with_table(table: &'static Table) -> Arc<Party> {
-        let foreign = ForeignContext::with_table(table);
+    ///
+    /// # Safety
+    ///
+    /// As [`ForeignContext::with_table`]; the context is the first field of a party.
+    pub(crate) unsafe fn with_table(table: &'static Table) -> Arc<Party> {
+        // SAFETY: by contract.
+        let foreign = unsafe { ForeignContext::with_table(table) };
         Arc::new(Party { foreign, armed: Mutex::new(None), looks: Cell::new(0) })
     }
 

@@ -8,20 +8,23 @@ use forebear_context::shim::atomic::Ordering;
 
 use super::{
     asks, demand, is_cancelled, is_orphaned_by_cancel, list_demand, reason_for_children, reason_of_ancestor,
+    wants,
 };
-use crate::attention::NOTICE;
-use crate::cell;
-use crate::climb::Climb;
-use crate::driver;
-use crate::header::{ARM, DELIVERED, DETACHED, Header};
-use crate::home::{self, Home};
-use crate::kin;
-use crate::notice::{self, Notice};
-use crate::prefetch;
-use crate::scope::ScopeCore;
-use crate::strand;
-use crate::word::{Cancel, Demand};
-use crate::worker::Worker;
+use crate::api::dump;
+use crate::api::scope::ScopeCore;
+use crate::cancel::notice::{self, Notice};
+use crate::foreign;
+use crate::foreign::driver;
+use crate::memory::home::{self, Home};
+use crate::record::cell;
+use crate::record::header::{ARM, DELIVERED, DETACHED, Header};
+use crate::record::kin;
+use crate::record::prefetch;
+use crate::schedule::worker::Worker;
+use crate::stack::strand;
+use crate::state::attention::NOTICE;
+use crate::state::climb::Climb;
+use crate::state::word::{Cancel, Demand};
 
 /// How many turns ahead a header is asked for, with what tells where its stack is.
 const HEADER_AHEAD: usize = 13;
@@ -57,7 +60,7 @@ pub(super) struct Spread<'a> {
 
 /// One to be gone on from, and what its parent's cancel means for it, where that is known. Those that are over pass the same on to their
 /// children: were each to ask its way up for it, a long line of them that nobody keeps, and where no shortcuts are left therefore
-/// ([`crate::climb`]), would be gone through once for each.
+/// ([`crate::state::climb`]), would be gone through once for each.
 type Next = (NonNull<Header>, Option<CancelReason>);
 
 impl<'a> Spread<'a> {
@@ -202,7 +205,7 @@ impl<'a> Spread<'a> {
                     if let Some(side) = side.filter(|side| side.reason.get().is_none()) {
                         side.reason.set(Some(reason_for_children(h)));
                     }
-                    list_demand(above)
+                    list_demand(above, wants)
                 });
                 self.came(above, came);
                 return;
@@ -273,17 +276,15 @@ impl<'a> Spread<'a> {
                 }
                 continue;
             }
-            match self.ask_private(child) {
-                Cancel::Ended => {
-                    worker.list.remove(child);
-                    self.ended.push(NonNull::from(child));
-                }
+            match worker.cancel_listed(child, || self.ask_private(child)) {
+                Cancel::Ended => self.ended.push(NonNull::from(child)),
                 came => self.came(child, came),
             }
         }
     }
 
     /// Asks one child that stands in the private list.
+    #[inline]
     fn ask_private(&self, child: &Header) -> Cancel {
         let reason = self.reason_told();
         if reason == CancelReason::Parent
@@ -291,6 +292,13 @@ impl<'a> Spread<'a> {
         {
             return came;
         }
+        self.ask_private_by_name(child, reason)
+    }
+
+    /// The same for a reason that has to be noted, or of one that others may want.
+    #[cold]
+    #[inline(never)]
+    fn ask_private_by_name(&self, child: &Header, reason: CancelReason) -> Cancel {
         // Of one that nobody knows nobody can ask, but for the scope of a job.
         let bits = child.word().load();
         let known = bits.handles() > 0 || bits.links() > 1 || !child.scope.get().is_null();
@@ -459,12 +467,11 @@ impl<'a> Spread<'a> {
                 }
                 for header in std::mem::take(&mut self.ended) {
                     let mut workers = shared.workers().iter();
-                    // SAFETY: it is ours to end; if nobody reads it any more, it ends here. While a
-                    // foreign thread runs requests somebody does.
-                    unsafe {
-                        if !workers.any(|worker| notice::leave(worker.home(), Notice::End(header))) {
-                            cell::end_put_aside(header);
-                        }
+                    // SAFETY: it is ours to end.
+                    if !workers.any(|worker| unsafe { notice::leave(worker.home(), Notice::End(header)) }) {
+                        // Nobody reads it any more. While a foreign thread runs requests somebody does.
+                        let unread = Unread(header);
+                        foreign::outside_a_wait(move || unread.end());
                     }
                 }
             }
@@ -498,17 +505,33 @@ impl<'a> Spread<'a> {
 }
 
 impl Worker {
-    /// Does what others have left here. Runs no user code.
+    /// Does what others have left here, and answers who asks what is on this worker. Runs no user code.
     #[cold]
     pub(crate) fn attend_notices(&self) {
         if !self.home().desk.is_cleared(&self.post.attention) || self.is_to_sweep() {
-            let mut spread = Spread::on(self.home());
-            spread.notices();
-            spread.put_aside();
+            self.hold_back(|| {
+                let mut spread = Spread::on(self.home());
+                spread.notices();
+                spread.put_aside();
+            });
         }
         if self.has_put_aside() {
             // The loop has yet to come to them.
             self.post.attention.raise(NOTICE);
         }
+        dump::answer(self);
+    }
+}
+
+/// A claimed request, with the runner's link, of a runtime whose workers have gone.
+struct Unread(NonNull<Header>);
+
+// SAFETY: a claim and its link may be carried out by any thread.
+unsafe impl Send for Unread {}
+
+impl Unread {
+    fn end(self) {
+        // SAFETY: it was ours to end.
+        unsafe { cell::end_put_aside(self.0) };
     }
 }

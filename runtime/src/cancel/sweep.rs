@@ -1,4 +1,4 @@
-//! Aborting everything, for a runtime that is shut down. The protocol is told in `runtime/finish.rs`.
+//! Aborting everything, for a runtime that is shut down. The protocol is told in `api/runtime/finish.rs`.
 //!
 //! A *sweep* aborts what the owner of one home has, by himself: a worker its private list, its shelf and what stands on its
 //! carriers; a foreign thread what it runs. It is done once, in one go.
@@ -12,16 +12,18 @@ use std::ptr::{self, NonNull};
 use forebear_context::error::CancelReason;
 use forebear_context::shim::atomic::Ordering;
 
-use super::{Spread, carry_out, deliver};
-use crate::attention::{NOTICE, SHUT};
-use crate::cell;
-use crate::ending::Stage;
-use crate::header::{ARM, DETACHED, Header};
-use crate::home;
+use super::{Spread, carry_out, deliver, leave_end};
+use crate::api::after;
+use crate::api::any::AnyRequest;
+use crate::memory::home;
+use crate::record::cell;
+use crate::record::header::{ARM, DETACHED, Header};
+use crate::schedule::worker::Worker;
 use crate::shared::Shared;
-use crate::strand;
-use crate::word::{Cancel, Demand, SHIELDED};
-use crate::worker::Worker;
+use crate::shared::ending::Stage;
+use crate::stack::strand;
+use crate::state::attention::{NOTICE, SHUT};
+use crate::state::word::{Cancel, Demand, SHIELDED};
 
 /// Whether a request that has not started has a shielded region above it.
 fn is_sheltered(h: &Header) -> bool {
@@ -64,6 +66,22 @@ pub(crate) fn refused(h: &Header) -> bool {
 pub(crate) unsafe fn refuse(header: NonNull<Header>) {
     // SAFETY: by contract, and by the answer.
     unsafe { carry_out(header, mark(header.as_ref())) };
+}
+
+/// The same, and what is claimed by it is left to a worker: no user code runs here while there is one.
+///
+/// # Safety
+///
+/// The caller has a count of it.
+#[cold]
+pub(crate) unsafe fn refuse_later(header: NonNull<Header>) {
+    // SAFETY: by contract, and by the answer.
+    unsafe {
+        match mark(header.as_ref()) {
+            Cancel::Ended => leave_end(header),
+            came => _ = carry_out(header, came),
+        }
+    }
 }
 
 /// Sets the mark, and says why.
@@ -177,15 +195,16 @@ impl Spread<'_> {
                 side.reason.set(Some(CancelReason::Shutdown));
             }
         };
-        let came = listed.word().cancel_private(|| {
-            note();
-            Demand::Nobody
-        });
-        match came {
+        let ask = || {
+            listed.word().cancel_private(|| {
+                note();
+                Demand::Nobody
+            })
+        };
+        match worker.cancel_listed(listed, ask) {
             Cancel::Ended => {
                 // Of a job that its maker has let go of only its scope knows.
                 note();
-                worker.list.remove(listed);
                 self.ended.push(NonNull::from(listed));
             }
             came => self.came(listed, came),
@@ -201,6 +220,16 @@ impl Spread<'_> {
         self.came(h, came);
     }
 
+    /// Aborts one that is after another which runs here.
+    fn refuse_dependent(&mut self, dependent: AnyRequest) {
+        // SAFETY: the handle's link.
+        let came = mark(unsafe { dependent.raw().as_ref() });
+        let header = dependent.into_raw();
+        self.held.push(header);
+        // SAFETY: held by that link.
+        self.came(unsafe { header.as_ref() }, came);
+    }
+
     /// Aborts what stands on one stack.
     fn sweep_stack(&mut self, strand: &strand::Strand) {
         let mut at = strand.request();
@@ -210,6 +239,14 @@ impl Spread<'_> {
             if ours && !frame.is(ARM) && !is_sheltered(frame) {
                 let came = mark(frame);
                 self.came(frame, came);
+                // It may not end for long; what is after it ends now.
+                for dependent in after::walk::dependents(frame) {
+                    // SAFETY: the handle's link.
+                    let h = unsafe { dependent.raw().as_ref() };
+                    if !is_sheltered(h) {
+                        self.refuse_dependent(dependent);
+                    }
+                }
             }
             // SAFETY: what is below another on a stack is not over.
             at = unsafe { frame.lender.get().as_ref() };
@@ -243,21 +280,16 @@ impl Worker {
     }
 
     /// A request was spawned or submitted here, stands in the private list, and is refused. Answers whether it has been ended.
-    pub(crate) fn refuse_spawned(&self, h: &Header) -> bool {
-        if self.post.attention.get() & SHUT == 0 || is_sheltered(h) {
+    ///
+    /// # Safety
+    ///
+    /// The caller has a count of the request.
+    pub(crate) unsafe fn refuse_spawned(&self, header: NonNull<Header>) -> bool {
+        // SAFETY: by contract.
+        if self.post.attention.get() & SHUT == 0 || is_sheltered(unsafe { header.as_ref() }) {
             return false;
         }
-        let side = h.side_or_new();
-        let came = h.word().cancel_private(|| {
-            side.reason.set(Some(CancelReason::Shutdown));
-            Demand::Nobody
-        });
-        if came != Cancel::Ended {
-            return false;
-        }
-        self.list.remove(h);
-        // SAFETY: claimed by us, with the entry's link for the runner's.
-        unsafe { cell::end_claimed(NonNull::from(h)) };
-        true
+        // SAFETY: by contract.
+        unsafe { self.cancel_spawned(header, CancelReason::Shutdown) }
     }
 }

@@ -1,6 +1,6 @@
 //! Looks: which of the other workers' shelves a picker compares with.
 //!
-//! With at most eight workers, all of them. With more, their shelves stand in [groups](crate::shelf::Group) of eight, by
+//! With at most eight workers, all of them. With more, their shelves stand in [groups](crate::state::shelf::Group) of eight, by
 //! number, and a look goes by the groups' words: it compares with the members of a group only if its word is older than
 //! the best that the picker has so far, and mends the word in passing. It begins at the picker's own group, and in each group behind the
 //! picker's own place, so that those who see several shelves that are equally old go to different ones. It reads [`WORDS`] words at
@@ -18,13 +18,13 @@
 //!
 //! *Older work that another worker keeps private* is passed over, as it always is until its owner publishes it. The owner
 //! is told by the first full look of any picker, hence by the 32nd look of each at the latest; with eight workers and fewer
-//! by every pick, the short ways included. Who has nothing at all passes nothing over: it orders by its patience (`worker/patience.rs`).
+//! by every pick, the short ways included. Who has nothing at all passes nothing over: it orders by its patience (`schedule/worker/patience.rs`).
 //!
 //! *A root* is taken up to what the look has seen to come next ([`Best::next`]), not only if it is the one that was seen: the
 //! takers that come late have the next one each, where they would else come to the lock in turn to find theirs gone (decision 0020).
 //!
 //! Roots stand on one shelf, which every pick looks at itself: nothing here concerns their order. No wake-up rests on a
-//! look by words either: whoever searches, or is about to sleep, looks at all shelves (`worker/steal.rs`). A yield that
+//! look by words either: whoever searches, or is about to sleep, looks at all shelves (`schedule/worker/steal.rs`). A yield that
 //! gives way to what is ready on its worker, and a wait that runs its target, look at nobody, however many there are.
 
 use std::cell::Cell;
@@ -34,10 +34,10 @@ use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::Ordering;
 
 use super::Shared;
-use crate::attention::HUNGRY;
-use crate::header::Header;
-use crate::shelf::{Group, Shelf};
-use crate::worker::Worker;
+use crate::record::header::Header;
+use crate::schedule::worker::Worker;
+use crate::state::attention::HUNGRY;
+use crate::state::shelf::{Group, Shelf};
 
 /// So many workers share a word: a look into a group costs what a look costs where there are none.
 const MEMBERS: usize = 8;

@@ -15,9 +15,9 @@ use std::ptr;
 use std::sync::Once;
 
 use super::{GUARD, OVERHEAD, SLOTS};
-use crate::carrier::Carrier;
-use crate::header::Header;
-use crate::strand;
+use crate::record::header::Header;
+use crate::stack::carrier::Carrier;
+use crate::stack::strand;
 
 const SIGNALS: [libc::c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 const ALTERNATE: usize = 64 << 10;
@@ -92,6 +92,10 @@ impl Drop for AlternateStack {
 
 /// The handler. It touches the strand's thread-local (initialised by a constant, without a destructor), the carrier at
 /// the top of the faulting stack, and a buffer; it takes no lock and allocates nothing.
+///
+/// # Safety
+///
+/// The kernel calls it as a signal handler with `SA_SIGINFO`.
 unsafe extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel gives a valid record.
     let at = unsafe { (*info).si_addr() } as usize;
@@ -179,6 +183,10 @@ impl Line {
 }
 
 /// Gives the fault to whoever was there before.
+///
+/// # Safety
+///
+/// The arguments are those that the kernel has given to [`handle`].
 unsafe fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let previous = SIGNALS
         .iter()

@@ -8,7 +8,7 @@
 //!
 //! What lies free is **warm**: its memory is there still, and it is handed out first. To *trim* it is to give that memory back to the
 //! system, which makes it **bare**. That costs a call for each run of neighbours, and each call interrupts all processors that the
-//! process runs on, microseconds. So it is done by who has nothing to do, after a while of quiet (`worker/quiet.rs`), when most of what ends
+//! process runs on, microseconds. So it is done by who has nothing to do, after a while of quiet (`schedule/worker/quiet.rs`), when most of what ends
 //! together has ended, and most neighbours with it; sorted first, so that there are runs; and in pieces of a hundred microseconds or two, so that
 //! whatever comes meanwhile does not wait for a million of them. No slot is trimmed twice without having been handed out in
 //! between. A few stay warm, unless some have come back that nobody had used for long ([`Slab::let_none_stay_warm`]).
@@ -19,6 +19,7 @@
 //!   pool guards its lists and its growth.
 //! * **S2** A slot's memory is readable and writable above its guard from the first time it is handed out until the
 //!   slab is dropped, which its owner does only when no stack is in use any more.
+//! * **S3** A slot that is handed out beyond the limit says so ([`Slot::is_beyond`]), and is counted apart.
 
 use std::sync::{OnceLock, PoisonError};
 use std::{fmt, io};
@@ -29,6 +30,7 @@ use forebear_context::error::StackError;
 use forebear_context::shim::atomic::AtomicUsize;
 use forebear_context::shim::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use self::warm::Warm;
 use super::{Class, GUARD, SLOTS};
 
 /// `MADV_GUARD_INSTALL`, which libc does not name everywhere yet.
@@ -37,8 +39,6 @@ const GUARD_INSTALL: libc::c_int = 102;
 const PROTECTED_LIMIT: usize = 30_000;
 const FIRST_CHUNK: usize = 16 << 20;
 const LARGEST_CHUNK: usize = 1 << 30;
-/// Fewer warm slots than this stay so: their memory will be wanted again.
-const TRIM_ABOVE: usize = 256;
 /// So many slots are trimmed in a piece, at most.
 const PIECE: usize = 1_024;
 
@@ -49,7 +49,9 @@ pub(crate) struct Slot(usize);
 /// What an address of a page leaves.
 const IN_PAGE: usize = 0xfff;
 const COLOUR_SHIFT: u32 = 8;
-const _: () = assert!(SLOTS.len() <= 1 << COLOUR_SHIFT && (super::COLOURS << COLOUR_SHIFT) <= IN_PAGE + 1);
+/// S3.
+const BEYOND: usize = 1 << 11;
+const _: () = assert!(SLOTS.len() <= 1 << COLOUR_SHIFT && (super::COLOURS << COLOUR_SHIFT) <= BEYOND);
 
 impl Slot {
     /// The slot that begins at `low` and was cut as the `number`th of its class.
@@ -69,6 +71,11 @@ impl Slot {
         self.0 as u8
     }
 
+    /// Whether it was handed out beyond the limit (S3).
+    pub(crate) fn is_beyond(&self) -> bool {
+        self.0 & BEYOND != 0
+    }
+
     /// The lowest usable address, above the guard.
     pub(crate) fn limit(&self) -> usize {
         self.low() + GUARD
@@ -76,7 +83,7 @@ impl Slot {
 
     /// One past the highest address to use: the slot's end less its colour.
     pub(crate) fn top(&self) -> usize {
-        let colour = (self.0 & IN_PAGE) >> COLOUR_SHIFT;
+        let colour = (self.0 & IN_PAGE & !BEYOND) >> COLOUR_SHIFT;
         self.low() + SLOTS[usize::from(self.class())] - colour * super::COLOUR_STEP
     }
 }
@@ -151,10 +158,10 @@ pub(crate) struct Slab {
     showing: Mutex<()>,
     /// Slots handed out, all classes together.
     live: AtomicUsize,
-    /// Slots that lie free and are warm. Changed under the lock of their pool.
-    warm: AtomicUsize,
-    /// So many of them are trimmed, and fewer left as they are.
-    trim_from: AtomicUsize,
+    /// Those beyond the limit (S3).
+    beyond: AtomicUsize,
+    /// Slots that lie free and are warm.
+    warm: Warm,
     limit: usize,
     guarding: Guarding,
 }
@@ -170,8 +177,8 @@ impl Slab {
             shown: AtomicUsize::new(0),
             showing: Mutex::new(()),
             live: AtomicUsize::new(0),
-            warm: AtomicUsize::new(0),
-            trim_from: AtomicUsize::new(TRIM_ABOVE),
+            beyond: AtomicUsize::new(0),
+            warm: Warm::new(),
             limit,
             guarding,
         }
@@ -182,7 +189,7 @@ impl Slab {
         self.limit
     }
 
-    /// How many stacks are handed out.
+    /// How many stacks are handed out, but for those beyond the limit.
     pub(crate) fn live(&self) -> usize {
         self.live.load(Relaxed)
     }
@@ -204,10 +211,23 @@ impl Slab {
         })
     }
 
+    /// Hands out a slot of `class` whatever the limit is, for what has to end when all others are in use.
+    ///
+    /// # Errors
+    ///
+    /// When the system gives no more memory or mappings.
+    pub(crate) fn take_beyond(&self, class: Class) -> Result<Slot, StackError> {
+        let slot = self
+            .cut(class)
+            .map_err(|why| StackError::exhausted(self.live(), self.limit, self.hint(Some(&why))))?;
+        self.beyond.fetch_add(1, Relaxed);
+        Ok(Slot(slot.0 | BEYOND))
+    }
+
     fn cut(&self, class: Class) -> io::Result<Slot> {
         let mut pool = self.pools[usize::from(class)].lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(slot) = pool.free.pop().or_else(|| pool.sorted.pop()) {
-            self.warm.fetch_sub(1, Relaxed);
+            self.warm.remove(1);
             return Ok(slot);
         }
         if let Some(slot) = pool.bare.pop() {
@@ -268,37 +288,38 @@ impl Slab {
         let mut slots = slots.into_iter().peekable();
         while let Some(class) = slots.peek().map(Slot::class) {
             let mut pool = self.pools[usize::from(class)].lock().unwrap_or_else(PoisonError::into_inner);
-            let before = pool.free.len();
-            pool.free.extend(std::iter::from_fn(|| slots.next_if(|slot| slot.class() == class)));
+            let (before, mut beyond) = (pool.free.len(), 0);
+            let same = std::iter::from_fn(|| slots.next_if(|slot| slot.class() == class));
+            pool.free.extend(same.map(|slot| {
+                beyond += usize::from(slot.is_beyond());
+                Slot(slot.0 & !BEYOND)
+            }));
             let count = pool.free.len() - before;
-            self.warm.fetch_add(count, Relaxed);
-            self.live.fetch_sub(count, Relaxed);
+            self.warm.add(count);
+            self.beyond.fetch_sub(beyond, Relaxed);
+            self.live.fetch_sub(count - beyond, Relaxed);
         }
     }
 
     /// Whether so many slots lie free that their memory is to be given back.
     #[inline]
     pub(crate) fn is_to_be_trimmed(&self) -> bool {
-        self.warm.load(Relaxed) >= self.trim_from.load(Relaxed)
+        self.warm.is_to_be_trimmed()
     }
 
     /// What lies free has not been wanted for long: all of it is to be trimmed, however few.
     pub(crate) fn let_none_stay_warm(&self) {
-        self.trim_from.store(1, Relaxed);
+        self.warm.let_none_stay();
     }
 
     /// Trims all there is.
     pub(crate) fn trim_all(&self) {
-        while self.warm.load(Relaxed) != 0 && self.trim_some(usize::MAX) {}
+        while self.warm.count() != 0 && self.trim_some(usize::MAX) {}
     }
 
-    /// Trims a piece, by so many calls of the system at most. False: there was nothing to trim.
+    /// Trims a piece, by so many calls of the system at most. False: there was nothing to trim, or others are trimming all there is.
     pub(crate) fn trim_some(&self, calls: usize) -> bool {
-        let trimmed = (0..self.pools.len()).any(|class| self.trim_class(class, calls));
-        if self.warm.load(Relaxed) == 0 {
-            self.trim_from.store(TRIM_ABOVE, Relaxed);
-        }
-        trimmed
+        (0..self.pools.len()).any(|class| self.trim_class(class, calls))
     }
 
     fn trim_class(&self, class: usize, calls: usize) -> bool {
@@ -310,17 +331,14 @@ impl Slab {
             if free.is_empty() {
                 return false;
             }
-            self.warm.fetch_sub(free.len(), Relaxed);
             drop(pool);
             free.sort_unstable_by_key(Slot::low);
             pool = lock();
-            self.warm.fetch_add(free.len(), Relaxed);
             free.append(&mut pool.sorted);
             pool.sorted = free;
         }
         let at = pool.sorted.len().saturating_sub(PIECE);
         let mut piece = pool.sorted.split_off(at);
-        self.warm.fetch_sub(piece.len(), Relaxed);
         if pool.sorted.is_empty() {
             // A crowd once is no reason to keep room for it.
             pool.sorted = Vec::new();
@@ -333,8 +351,8 @@ impl Slab {
             left -= run.len();
         }
         let trimmed = piece.split_off(left);
+        self.warm.remove(trimmed.len());
         let mut pool = lock();
-        self.warm.fetch_add(left, Relaxed);
         pool.sorted.append(&mut piece);
         pool.bare.extend(trimmed.into_iter().rev());
         true
@@ -342,6 +360,12 @@ impl Slab {
 }
 
 impl Slab {
+    /// How many slots lie free and are warm.
+    #[cfg(test)]
+    fn warm(&self) -> usize {
+        self.warm.count()
+    }
+
     /// Calls `with` for the top of each slot that has ever been handed out, until it answers false. They may be in use.
     pub(crate) fn each_top(&self, mut with: impl FnMut(usize) -> bool) {
         for (class, pool) in self.pools.iter().enumerate() {
@@ -397,7 +421,7 @@ impl Slab {
     ///
     /// S2: nobody takes a slot any more.
     pub(crate) unsafe fn unmap(&self) {
-        if self.live() > 0 {
+        if self.live() > 0 || self.beyond.load(Relaxed) > 0 {
             return;
         }
         for pool in &self.pools {
@@ -457,3 +481,4 @@ fn probe() -> Guarding {
 
 #[cfg(test)]
 mod tests;
+mod warm;

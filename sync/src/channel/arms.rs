@@ -111,8 +111,9 @@ impl<T> Sender<T> {
     ///
     /// ```
     /// use std::time::Duration;
-    /// use forebear_sync::channel::bounded;
-    /// use forebear_sync::{after, select};
+    /// use forebear::channel::bounded;
+    /// use forebear::select;
+    /// use forebear::time::after;
     ///
     /// let (sender, _receiver) = bounded(0);
     /// let mut sending = sender.sending("precious");
@@ -253,7 +254,8 @@ unsafe impl<T> Arm for LatestArm<'_, T> {
     }
 
     unsafe fn enter(&mut self, context: &Context, ticket: Ticket) -> bool {
-        let place = self.place.write(Place::new(context, ticket, ()));
+        // SAFETY: L4: by contract it is the calling context, and the arm leaves before its frame goes (A1).
+        let place = self.place.write(unsafe { Place::new(context, ticket, ()) });
         // SAFETY: by contract.
         self.listed = unsafe { self.receiver.enter(place) };
         self.listed

@@ -38,7 +38,8 @@ use std::collections::VecDeque;
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
-use forebear_context::context::Ticket;
+use forebear_context::context::{Label, Ticket};
+use forebear_context::error::internal::drop_each;
 
 use super::error::{TryRecvError, TrySendError};
 use super::looks::{Looks, NOBODY};
@@ -65,6 +66,7 @@ pub(crate) type Spot<T> = MaybeUninit<Place<Slot<T>>>;
 pub(crate) struct Channel<T, S = VecDeque<T>> {
     state: Guarded<State<T, S>>,
     capacity: usize,
+    label: Label,
     /// The guard is of no type in particular; what goes through it must be `Send`.
     _items: PhantomData<*mut T>,
 }
@@ -163,7 +165,7 @@ impl<T, S: Store<T>> State<T, S> {
 }
 
 impl<T, S: Store<T>> Channel<T, S> {
-    pub(super) fn new(items: S, capacity: usize) -> Channel<T, S> {
+    pub(super) fn new(items: S, capacity: usize, label: Label) -> Channel<T, S> {
         let state = State {
             sending_is_over: false,
             receiving_is_over: false,
@@ -177,7 +179,11 @@ impl<T, S: Store<T>> Channel<T, S> {
             senders: LockQueue::new(),
             receivers: LockQueue::new(),
         };
-        Channel { state: Guarded::new(state), capacity, _items: PhantomData }
+        Channel { state: Guarded::new(state), capacity, label, _items: PhantomData }
+    }
+
+    pub(super) fn label(&self) -> Label {
+        self.label
     }
 
     pub(super) fn capacity(&self) -> usize {
@@ -232,25 +238,30 @@ impl<T, S: Store<T>> Channel<T, S> {
     pub(super) fn end_sending(&self) {
         let told = self.state.with_mut(|state| {
             state.sending_is_over = true;
-            all_of(&state.receivers)
+            all_of(&state.receivers, state.receivers_wait)
         });
         told.wake();
     }
 
     /// The last receiver goes. What nobody has received is dropped; what waits to be let in goes back.
     pub(super) fn end_receiving(&self) {
-        let (told, dropped) = self.state.with_mut(|state| {
+        let (told, mut dropped) = self.state.with_mut(|state| {
             state.receiving_is_over = true;
-            (all_of(&state.senders), std::mem::take(&mut state.items))
+            (all_of(&state.senders, state.senders_wait), std::mem::take(&mut state.items))
         });
         told.wake();
-        drop(dropped);
+        // One after the other: a second destructor that panics would end the process.
+        drop_each(std::iter::from_fn(|| dropped.pop()));
     }
 }
 
-/// All who wait there, chosen, their slots as they were.
-fn all_of<T>(waiters: &LockQueue<Slot<T>>) -> ChosenList<Slot<T>> {
+/// All who wait there, chosen, their slots as they were. `wait`: somebody may.
+#[inline]
+fn all_of<T>(waiters: &LockQueue<Slot<T>>, wait: bool) -> ChosenList<Slot<T>> {
     let mut all = ChosenList::new();
+    if !wait {
+        return all;
+    }
     // SAFETY: L1: by the callers, who wake them.
     while let Some(waiter) = unsafe { waiters.choose() } {
         all.push(waiter);

@@ -5,7 +5,7 @@ use std::fmt;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
-use forebear_context::context::current;
+use forebear_context::context::{Label, current};
 use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::{AtomicUsize, Ordering};
 
@@ -21,16 +21,34 @@ const AT_FIRST: usize = 1 << 16;
 /// Its memory is taken at once, up to 65,536 items.
 ///
 /// ```
-/// use forebear_sync::channel::{TrySendError, bounded};
+/// use forebear::channel::{TrySendError, bounded};
 ///
 /// let (sender, receiver) = bounded(1);
 /// sender.send("here").unwrap();
 /// assert_eq!(sender.try_send("too many"), Err(TrySendError::Full("too many")));
 /// assert_eq!(receiver.recv(), Ok("here"));
 /// ```
+#[must_use]
 pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
+    bounded_by(capacity, Label::NONE)
+}
+
+/// The same as [`bounded`], with a name, which dumps and `Debug` show.
+///
+/// ```
+/// use forebear::channel::bounded_named;
+///
+/// let (sender, receiver) = bounded_named::<u32>("frames", 8);
+/// assert_eq!((sender.name(), receiver.name()), (Some("frames"), Some("frames")));
+/// ```
+#[must_use]
+pub fn bounded_named<T>(name: &'static str, capacity: usize) -> (Sender<T>, Receiver<T>) {
+    bounded_by(capacity, Label::new(name))
+}
+
+fn bounded_by<T>(capacity: usize, label: Label) -> (Sender<T>, Receiver<T>) {
     // A bound that memory cannot hold is none.
-    ends(Channel::new(VecDeque::with_capacity(capacity.min(AT_FIRST)), capacity))
+    ends(Channel::new(VecDeque::with_capacity(capacity.min(AT_FIRST)), capacity, label))
 }
 
 /// A channel that holds any number of items, so that a send never waits.
@@ -38,14 +56,28 @@ pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
 /// The memory of many items is given back when the channel has run empty.
 ///
 /// ```
-/// use forebear_sync::channel::unbounded;
+/// use forebear::channel::unbounded;
 ///
 /// let (sender, receiver) = unbounded();
 /// (0..1000).for_each(|n| sender.send(n).unwrap());
 /// assert_eq!(receiver.try_iter().sum::<u32>(), 499_500);
 /// ```
+#[must_use]
 pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
-    ends(Channel::new(VecDeque::new(), UNBOUNDED))
+    ends(Channel::new(VecDeque::new(), UNBOUNDED, Label::NONE))
+}
+
+/// The same as [`unbounded`], with a name, which dumps and `Debug` show.
+///
+/// ```
+/// use forebear::channel::unbounded_named;
+///
+/// let (sender, _receiver) = unbounded_named::<u32>("events");
+/// assert_eq!(sender.name(), Some("events"));
+/// ```
+#[must_use]
+pub fn unbounded_named<T>(name: &'static str) -> (Sender<T>, Receiver<T>) {
+    ends(Channel::new(VecDeque::new(), UNBOUNDED, Label::new(name)))
 }
 
 fn ends<T>(channel: Channel<T>) -> (Sender<T>, Receiver<T>) {
@@ -125,6 +157,9 @@ impl<T> Sender<T> {
 
     /// Sends `item` if that can be done at once. Never waits, also not in a cancelled request.
     ///
+    /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
+    /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
+    ///
     /// # Errors
     ///
     /// With the item: [`TrySendError::Full`], [`TrySendError::Disconnected`].
@@ -134,6 +169,10 @@ impl<T> Sender<T> {
     }
 
     /// Whether nobody receives any more, so that every send is refused.
+    ///
+    /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
+    /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
+    #[must_use]
     pub fn is_disconnected(&self) -> bool {
         self.shared.channel.receiving_is_over()
     }
@@ -188,6 +227,9 @@ impl<T> Receiver<T> {
 
     /// An item, if there is one. Never waits, also not in a cancelled request.
     ///
+    /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
+    /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
+    ///
     /// # Errors
     ///
     /// [`TryRecvError::Empty`], [`TryRecvError::Disconnected`].
@@ -219,11 +261,17 @@ macro_rules! looks {
             }
 
             /// Whether no item is on its way; of a channel of capacity 0, always.
+            ///
+            /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
+            /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
             pub fn is_empty(&self) -> bool {
                 self.len() == 0
             }
 
             /// Whether there is no room for another; of a channel of capacity 0, always.
+            ///
+            /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
+            /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
             pub fn is_full(&self) -> bool {
                 self.len() >= self.shared.channel.capacity()
             }
@@ -231,6 +279,11 @@ macro_rules! looks {
             /// How many items it holds at most; `None`: any number.
             pub fn capacity(&self) -> Option<usize> {
                 Some(self.shared.channel.capacity()).filter(|&capacity| capacity != UNBOUNDED)
+            }
+
+            /// The name that was given to the channel.
+            pub fn name(&self) -> Option<&'static str> {
+                self.shared.channel.label().name()
             }
 
             /// Whether `other` is an end of the same channel.
@@ -244,10 +297,11 @@ macro_rules! looks {
 
         impl<T> fmt::Debug for $End<T> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.debug_struct(stringify!($End))
-                    .field("len", &self.len())
-                    .field("capacity", &self.capacity())
-                    .finish_non_exhaustive()
+                let mut shown = f.debug_struct(stringify!($End));
+                if let Some(name) = self.name() {
+                    shown.field("name", &name);
+                }
+                shown.field("len", &self.len()).field("capacity", &self.capacity()).finish_non_exhaustive()
             }
         }
     };

@@ -26,10 +26,11 @@ impl<T> Receiver<T> {
     /// of the items.
     ///
     /// ```
-    /// let (sender, receiver) = forebear_sync::channel::bounded(1);
+    /// let (sender, receiver) = forebear::channel::bounded(1);
     /// std::thread::spawn(move || (1..4).try_for_each(|n| sender.send(n)));
     /// assert_eq!(receiver.iter().sum::<u32>(), 6);
     /// ```
+    #[must_use]
     pub fn iter(&self) -> Iter<'_, T> {
         Iter { receiver: self }
     }

@@ -4,7 +4,7 @@
 //! sees. All receivers get the same value, counted.
 //!
 //! ```
-//! use forebear_sync::channel::latest;
+//! use forebear::channel::latest;
 //!
 //! let (sender, mut receiver) = latest::channel("cold");
 //! assert_eq!(*receiver.get(), "cold");
@@ -20,7 +20,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc as Counted;
 use std::time::Duration;
 
-use forebear_context::context::{Cause, Context, Reason};
+use forebear_context::context::{Cause, Context, Label, Reason};
 use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::{AtomicUsize, Ordering};
 
@@ -32,6 +32,15 @@ use crate::lock_queue::{ChosenList, LockQueue, Place};
 
 /// A channel whose value is `initial` at first, which the first receiver has seen.
 pub fn channel<T>(initial: T) -> (Sender<T>, Receiver<T>) {
+    labelled(initial, Label::NONE)
+}
+
+/// The same as [`channel`], with a name, which dumps and `Debug` show.
+pub fn named<T>(name: &'static str, initial: T) -> (Sender<T>, Receiver<T>) {
+    labelled(initial, Label::new(name))
+}
+
+fn labelled<T>(initial: T, label: Label) -> (Sender<T>, Receiver<T>) {
     let shared = Arc::new(Shared {
         state: Guarded::new(State {
             value: Counted::new(initial),
@@ -39,6 +48,7 @@ pub fn channel<T>(initial: T) -> (Sender<T>, Receiver<T>) {
             waiting: LockQueue::new(),
             is_over: false,
         }),
+        label,
         senders: AtomicUsize::new(1),
         receivers: AtomicUsize::new(1),
     });
@@ -56,6 +66,7 @@ struct State<T> {
 
 struct Shared<T> {
     state: Guarded<State<T>>,
+    label: Label,
     senders: AtomicUsize,
     receivers: AtomicUsize,
 }
@@ -103,6 +114,12 @@ impl<T> State<T> {
 }
 
 impl<T> Sender<T> {
+    /// The name that was given to the channel.
+    #[must_use]
+    pub fn name(&self) -> Option<&'static str> {
+        self.shared.label.name()
+    }
+
     /// Replaces the value. Never waits, also not in a cancelled request.
     ///
     /// # Errors
@@ -123,11 +140,13 @@ impl<T> Sender<T> {
     }
 
     /// The value as it is now.
+    #[must_use]
     pub fn get(&self) -> Counted<T> {
         self.shared.state.with(|state| state.value.clone())
     }
 
     /// Another receiver, which has seen the value as it is now.
+    #[must_use]
     pub fn receiver(&self) -> Receiver<T> {
         self.shared.receivers.fetch_add(1, Ordering::Relaxed);
         let seen = self.shared.state.with(|state| state.version);
@@ -135,13 +154,21 @@ impl<T> Sender<T> {
     }
 
     /// Whether there is no receiver at the moment.
+    #[must_use]
     pub fn is_disconnected(&self) -> bool {
         self.shared.receivers.load(Ordering::Relaxed) == 0
     }
 }
 
 impl<T> Receiver<T> {
+    /// The name that was given to the channel.
+    #[must_use]
+    pub fn name(&self) -> Option<&'static str> {
+        self.shared.label.name()
+    }
+
     /// The value as it is now. Whether it has been seen does not change.
+    #[must_use]
     pub fn get(&self) -> Counted<T> {
         self.shared.state.with(|state| state.value.clone())
     }
@@ -180,6 +207,9 @@ impl<T> Receiver<T> {
 
     /// The value, if it is newer than the one that was seen last. Never waits, also not in a cancelled request.
     ///
+    /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
+    /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
+    ///
     /// # Errors
     ///
     /// [`TryRecvError::Empty`], [`TryRecvError::Disconnected`].
@@ -189,6 +219,10 @@ impl<T> Receiver<T> {
     }
 
     /// Whether there is a newer value than the one that was seen last.
+    ///
+    /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
+    /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
+    #[must_use]
     pub fn has_changed(&self) -> bool {
         self.shared.state.with(|state| state.version != self.seen)
     }
@@ -196,6 +230,15 @@ impl<T> Receiver<T> {
     #[inline(always)]
     fn receive(&mut self, timeout: Option<Duration>) -> Result<Counted<T>, RecvTimeoutError> {
         with_context!(|context| {
+            if timeout == Some(Duration::ZERO) {
+                if context.is_cancelled() {
+                    return Err(RecvTimeoutError::Cancelled);
+                }
+                return self.try_recv().map_err(|refused| match refused {
+                    TryRecvError::Empty => RecvTimeoutError::TimedOut,
+                    TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
+                });
+            }
             let deadline = timeout.and_then(|timeout| context.deadline(timeout));
             let mut place = MaybeUninit::uninit();
             match self.prepare(context, &mut place) {
@@ -251,8 +294,12 @@ impl<T> Receiver<T> {
         loop {
             let found = shared.state.with(|state| match state.newer(seen) {
                 Err(TryRecvError::Empty) if may_wait => {
-                    let ticket = context.begin(Reason::Receive, std::ptr::from_ref(shared).cast_mut().cast());
-                    let place = place.write(Place::new(context, ticket, ()));
+                    let target = std::ptr::from_ref(&shared.label).cast_mut().cast();
+                    // SAFETY: C2: this is the context's own stack; C4: the receiver keeps what is shared, and nothing unwinds before the
+                    // wait is parked.
+                    let ticket = unsafe { context.begin(Reason::Receive, target) };
+                    // SAFETY: L4: the place lies on the context's own stack.
+                    let place = place.write(unsafe { Place::new(context, ticket, ()) });
                     // SAFETY: L1, L2: the place stays in its frame until it is out.
                     unsafe { state.waiting.enter(place) };
                     Ok(Step::Park(ticket))
@@ -333,15 +380,20 @@ impl<T> RefUnwindSafe for Receiver<T> {}
 
 impl<T: fmt::Debug> fmt::Debug for Sender<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sender").field("value", &self.get()).finish_non_exhaustive()
+        let mut shown = f.debug_struct("Sender");
+        if let Some(name) = self.name() {
+            shown.field("name", &name);
+        }
+        shown.field("value", &self.get()).finish_non_exhaustive()
     }
 }
 
 impl<T: fmt::Debug> fmt::Debug for Receiver<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Receiver")
-            .field("value", &self.get())
-            .field("has_changed", &self.has_changed())
-            .finish_non_exhaustive()
+        let mut shown = f.debug_struct("Receiver");
+        if let Some(name) = self.name() {
+            shown.field("name", &name);
+        }
+        shown.field("value", &self.get()).field("has_changed", &self.has_changed()).finish_non_exhaustive()
     }
 }

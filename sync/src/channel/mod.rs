@@ -36,7 +36,7 @@
 //! In a [`no_suspend`](https://docs.rs/forebear/latest/forebear/fn.no_suspend.html) region, whatever would have to wait.
 //!
 //! ```
-//! use forebear_sync::channel::{RecvError, bounded};
+//! use forebear::channel::{RecvError, bounded};
 //!
 //! let (sender, receiver) = bounded(2);
 //! std::thread::spawn(move || (1..=3).try_for_each(|n| sender.send(n)));
@@ -58,7 +58,7 @@ pub mod oneshot;
 mod try_iter;
 
 pub use self::arms::Sending;
-pub use self::ends::{Receiver, Sender, bounded, unbounded};
+pub use self::ends::{Receiver, Sender, bounded, bounded_named, unbounded, unbounded_named};
 pub use self::error::{RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError};
 #[cfg(panic = "unwind")]
 pub use self::iter::{IntoIter, Iter};

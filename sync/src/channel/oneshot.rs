@@ -1,7 +1,7 @@
 //! A channel of one item: for what is done once and awaited elsewhere.
 //!
 //! ```
-//! use forebear_sync::channel::oneshot;
+//! use forebear::channel::oneshot;
 //!
 //! let (sender, receiver) = oneshot::channel();
 //! std::thread::spawn(move || sender.send(6 * 7));
@@ -14,6 +14,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr;
 use std::time::Duration;
 
+use forebear_context::context::Label;
 use forebear_context::shim::Arc;
 
 use super::core::Channel;
@@ -22,7 +23,16 @@ use crate::here::with_context;
 
 /// A channel of one item.
 pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
-    let channel = Arc::new(Channel::new(None, 1));
+    labelled(Label::NONE)
+}
+
+/// The same as [`channel`], with a name, which dumps and `Debug` show.
+pub fn named<T>(name: &'static str) -> (Sender<T>, Receiver<T>) {
+    labelled(Label::new(name))
+}
+
+fn labelled<T>(label: Label) -> (Sender<T>, Receiver<T>) {
+    let channel = Arc::new(Channel::new(None, 1, label));
     (Sender { channel: channel.clone() }, Receiver { channel })
 }
 
@@ -53,7 +63,17 @@ impl<T> Sender<T> {
         channel.put_last(item).map_err(TrySendError::into_inner)
     }
 
+    /// The name that was given to the channel.
+    #[must_use]
+    pub fn name(&self) -> Option<&'static str> {
+        self.channel.label().name()
+    }
+
     /// Whether nobody receives any more, so that there is no use in computing the item.
+    ///
+    /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
+    /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
+    #[must_use]
     pub fn is_disconnected(&self) -> bool {
         self.channel.receiving_is_over()
     }
@@ -95,6 +115,9 @@ impl<T> Receiver<T> {
 
     /// The item, if it is there. Never waits, also not in a cancelled request.
     ///
+    /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
+    /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
+    ///
     /// # Errors
     ///
     /// [`TryRecvError::Empty`], [`TryRecvError::Disconnected`].
@@ -102,11 +125,21 @@ impl<T> Receiver<T> {
         self.channel.take()
     }
 
+    /// The name that was given to the channel.
+    #[must_use]
+    pub fn name(&self) -> Option<&'static str> {
+        self.channel.label().name()
+    }
+
     pub(super) fn channel(&self) -> &One<T> {
         &self.channel
     }
 
     /// Whether the item is there.
+    ///
+    /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
+    /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
+    #[must_use]
     pub fn is_ready(&self) -> bool {
         self.channel.len() != 0
     }
@@ -131,12 +164,20 @@ impl<T> RefUnwindSafe for Receiver<T> {}
 
 impl<T> fmt::Debug for Sender<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sender").field("is_disconnected", &self.is_disconnected()).finish_non_exhaustive()
+        let mut shown = f.debug_struct("Sender");
+        if let Some(name) = self.name() {
+            shown.field("name", &name);
+        }
+        shown.field("is_disconnected", &self.is_disconnected()).finish_non_exhaustive()
     }
 }
 
 impl<T> fmt::Debug for Receiver<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Receiver").field("is_ready", &self.is_ready()).finish_non_exhaustive()
+        let mut shown = f.debug_struct("Receiver");
+        if let Some(name) = self.name() {
+            shown.field("name", &name);
+        }
+        shown.field("is_ready", &self.is_ready()).finish_non_exhaustive()
     }
 }

@@ -29,7 +29,7 @@ impl<'a, T: ?Sized> MutexGuard<'a, T> {
     /// Gives up the whole for a part of it. An associated function, so that it hides no method of the value.
     ///
     /// ```
-    /// use forebear_sync::{Mutex, MutexGuard};
+    /// use forebear::sync::{Mutex, MutexGuard};
     ///
     /// let pair = Mutex::new((1, "one"));
     /// let mut number = MutexGuard::map(pair.lock(), |pair| &mut pair.0);

@@ -10,7 +10,7 @@ use std::time::Duration;
 use forebear_context::context::{ForeignContext, Table, Ticket};
 use forebear_context::lineage::NO_KEY;
 
-use super::waiting::{PATIENCE, Step, Waiting};
+use super::waiting::{LOSSES, PATIENCE, Step, Waiting};
 use super::*;
 
 /// A context whose clock is moved by hand, and calls back when it is read.
@@ -20,9 +20,11 @@ struct Actor {
     time: Cell<Duration>,
     at_look: RefCell<Option<Box<dyn FnOnce()>>>,
     urgency: Cell<u64>,
+    /// How often it has given way.
+    ways: Cell<u32>,
 }
 
-static TABLE: Table = Table { now, shares_thread, urgency, ..ForeignContext::TABLE };
+static TABLE: Table = Table { now, shares_thread, urgency, give_way, ..ForeignContext::TABLE };
 static LOCK: Lock = called("Mutex");
 
 unsafe fn now(context: &Context) -> Instant {
@@ -43,16 +45,25 @@ unsafe fn urgency(context: &Context) -> u64 {
 
 unsafe fn shares_thread(context: &Context, holder: NonNull<Context>) -> bool {
     // SAFETY: the holders are actors, which live through the test.
-    context.place().get() != 0 && context.place() == unsafe { holder.as_ref() }.place()
+    context.place().get() != 0 && context.place().get() == unsafe { holder.as_ref() }.place().get()
+}
+
+unsafe fn give_way(context: &Context) -> Option<NonNull<Context>> {
+    // SAFETY: as above.
+    let ways = unsafe { &(*ptr::from_ref(context).cast::<Actor>()).ways };
+    ways.set(ways.get() + 1);
+    None
 }
 
 impl Actor {
     fn new() -> Box<Actor> {
         Box::new(Actor {
-            foreign: ForeignContext::with_table(&TABLE),
+            // SAFETY: the table is for actors, whose first field this is.
+            foreign: unsafe { ForeignContext::with_table(&TABLE) },
             time: Cell::default(),
             at_look: RefCell::default(),
             urgency: Cell::new(NO_KEY),
+            ways: Cell::new(0),
         })
     }
 
@@ -68,17 +79,32 @@ impl Actor {
 
 impl Waiting<'_> {
     fn park(&mut self) -> Ticket {
-        match self.prepare() {
-            Step::Park(ticket) => ticket,
-            Step::Taken => panic!("it was free"),
-            Step::Refused(refused) => panic!("{refused:?}"),
-        }
+        self.prepare().ticket()
+    }
+
+    /// It has lost.
+    fn park_again(&mut self) -> Ticket {
+        self.prepare_again().ticket()
+    }
+
+    fn has_been_told(&self) -> bool {
+        !self.context.is_waiting()
     }
 
     /// Whether it has been woken, and has the lock then.
     fn has_it(&mut self, ticket: Ticket) -> bool {
         assert!(!self.context.is_waiting(), "it was woken");
         matches!(self.woken(ticket, self.context.cause()), Some(Ok(())))
+    }
+}
+
+impl Step {
+    fn ticket(self) -> Ticket {
+        match self {
+            Step::Park(ticket) => ticket,
+            Step::Taken => panic!("it was free"),
+            Step::Refused(refused) => panic!("{refused:?}"),
+        }
     }
 }
 
@@ -96,7 +122,7 @@ fn pass(lock: &RawLock) {
 
 #[test]
 fn while_one_is_on_its_way_32_releases_wake_nobody_else() {
-    let lock = RawLock::new();
+    let lock = RawLock::default();
     let [older, younger] = [0; 2].map(|_| Actor::new());
     assert!(lock.try_lock());
     let (mut first, mut second) = (older.wait_for(&lock), younger.wait_for(&lock));
@@ -110,7 +136,7 @@ fn while_one_is_on_its_way_32_releases_wake_nobody_else() {
     assert!(!second.context.is_waiting(), "the first may be pinned behind a busy worker");
     assert!(!first.has_it(one));
     // Another is on its way, and has been waited for by nobody yet; but one has come.
-    let one = first.park();
+    let one = first.park_again();
     barge(&lock);
     assert!(!first.has_it(one) && !second.has_it(two));
     // SAFETY: the test has it.
@@ -118,8 +144,54 @@ fn while_one_is_on_its_way_32_releases_wake_nobody_else() {
 }
 
 #[test]
+fn one_that_takes_or_loses_a_contended_lock_64_times_in_a_turn_gives_way() {
+    let (lock, actor) = (RawLock::default(), Actor::new());
+    // As `lock` does where somebody waits, so that the fast way is not to be had.
+    let take = |many| {
+        for _ in 0..many {
+            assert!(matches!(actor.wait_for(&lock).prepare(), Step::Taken));
+            // SAFETY: just taken.
+            unsafe { lock.unlock() };
+        }
+    };
+    take(63);
+    assert_eq!(actor.ways.get(), 0);
+    take(1);
+    assert_eq!(actor.ways.get(), 1);
+    // Another turn begins with a wait for something else, and with another lock.
+    take(60);
+    let context = actor.context();
+    // SAFETY: the actor's own code, and nobody knows of the wait.
+    unsafe { context.abandon(context.begin(Reason::None, ptr::null_mut())) };
+    take(60);
+    let else_where = RawLock::default();
+    assert!(matches!(actor.wait_for(&else_where).prepare(), Step::Taken));
+    take(63);
+    assert_eq!(actor.ways.get(), 1);
+    // A loss counts as well, and the wait for the lock itself ends no turn.
+    assert!(lock.try_lock());
+    let mut waiting = actor.wait_for(&lock);
+    let ticket = waiting.park();
+    assert_eq!(actor.ways.get(), 2);
+    barge(&lock);
+    assert!(!waiting.has_it(ticket));
+    let _ticket = waiting.park_again();
+    assert_eq!(actor.ways.get(), 2);
+    // In a region that must not suspend nobody gives way.
+    let region = Actor::new();
+    region.context().no_suspend().set(1);
+    let free = RawLock::default();
+    for _ in 0..200 {
+        assert!(matches!(region.wait_for(&free).prepare(), Step::Taken));
+        // SAFETY: just taken.
+        unsafe { free.unlock() };
+    }
+    assert_eq!(region.ways.get(), 0);
+}
+
+#[test]
 fn one_that_is_more_urgent_is_woken_though_another_is_on_its_way() {
-    let lock = RawLock::new();
+    let lock = RawLock::default();
     let [first, behind, urgent] = [0; 3].map(|_| Actor::new());
     assert!(lock.try_lock());
     let (mut older, mut younger, mut newcomer) =
@@ -141,7 +213,7 @@ fn one_that_is_more_urgent_is_woken_though_another_is_on_its_way() {
 
 #[test]
 fn a_waiter_that_loses_for_half_a_millisecond_reserves_the_lock() {
-    let lock = Rc::new(RawLock::new());
+    let lock = Rc::new(RawLock::default());
     let actor = Actor::new();
     let mut waiting = actor.wait_for(&lock);
     assert!(lock.try_lock());
@@ -151,7 +223,7 @@ fn a_waiter_that_loses_for_half_a_millisecond_reserves_the_lock() {
         actor.time.set(actor.time.get() + Duration::from_micros(step));
         barge(&lock);
         assert!(!waiting.has_it(ticket));
-        ticket = waiting.park();
+        ticket = waiting.park_again();
     }
     actor.time.set(PATIENCE);
     barge(&lock);
@@ -173,7 +245,7 @@ fn a_waiter_that_loses_for_half_a_millisecond_reserves_the_lock() {
             unsafe { &*looks }.at_look.replace(Some(release));
         }
     })));
-    assert!(matches!(waiting.prepare(), Step::Taken));
+    assert!(matches!(waiting.prepare_again(), Step::Taken));
     assert!(seen.get() && lock.is_locked());
     // SAFETY: the waiter has it.
     unsafe { lock.unlock() };
@@ -182,33 +254,74 @@ fn a_waiter_that_loses_for_half_a_millisecond_reserves_the_lock() {
 
 #[test]
 fn a_reservation_is_over_after_fifty_microseconds() {
-    let lock = RawLock::new();
+    let lock = RawLock::default();
     let actor = Actor::new();
     let mut waiting = actor.wait_for(&lock);
     assert!(lock.try_lock());
     let ticket = waiting.park();
     barge(&lock);
     assert!(!waiting.has_it(ticket));
-    let ticket = waiting.park();
+    let ticket = waiting.park_again();
     actor.time.set(PATIENCE);
     barge(&lock);
     assert!(!waiting.has_it(ticket));
-    // Nobody lets go meanwhile: it waits again, and others may barge again.
-    let ticket = waiting.park();
-    barge(&lock);
-    assert!(!waiting.has_it(ticket));
+    // Nobody lets go meanwhile: it waits again. The next release that chooses it hands the lock over.
+    let ticket = waiting.park_again();
+    assert!(lock.is_locked() && !waiting.has_been_told());
+    // SAFETY: the test has it.
+    unsafe { lock.unlock() };
+    assert!(!lock.try_lock(), "it was handed over");
+    assert!(waiting.has_it(ticket));
+}
+
+#[test]
+fn a_waiter_loses_four_times_at_most_however_fast_others_barge() {
+    let lock = RawLock::default();
+    let (holder, actor, far) = (Actor::new(), Actor::new(), Actor::new());
+    holder.context().place().set(7);
+    actor.context().place().set(7);
+    far.context().place().set(8);
+    // SAFETY: taken back below.
+    unsafe { forebear_context::context::set_current(Some(NonNull::from(holder.context()))) };
+    assert!(lock.try_lock());
+    // Another of a far worker waits too, so that this is not a hand-over within one worker.
+    let (mut waiting, mut other) = (actor.wait_for(&lock), far.wait_for(&lock));
+    let (mut ticket, mut elsewhere) = (waiting.park(), other.park());
+    // The clock stands still. The holder shares the waiter's worker, so the waiter cannot reserve the lock.
+    for loss in 1..=LOSSES {
+        barge(&lock);
+        assert!(!waiting.has_it(ticket), "it loses for the {loss}. time");
+        ticket = waiting.park_again();
+        if loss < LOSSES {
+            barge(&lock);
+            assert!(!other.has_it(elsewhere));
+            elsewhere = other.park_again();
+        }
+    }
+    assert_eq!(LOSSES, 4);
+    // SAFETY: the test has it. The far one is woken, and has not come.
+    unsafe { lock.unlock() };
+    assert!(lock.try_lock());
+    assert!(!other.has_it(elsewhere));
+    let _elsewhere = other.park_again();
+    // SAFETY: the test has it.
+    unsafe { lock.unlock() };
+    assert!(!lock.try_lock(), "it was handed over");
+    assert!(waiting.has_it(ticket));
+    // SAFETY: no context is always valid.
+    unsafe { forebear_context::context::set_current(None) };
 }
 
 #[test]
 fn one_that_lost_stands_behind_those_that_have_not_been_woken() {
-    let lock = RawLock::new();
+    let lock = RawLock::default();
     let (eager, patient) = (Actor::new(), Actor::new());
     assert!(lock.try_lock());
     let (mut first, mut second) = (eager.wait_for(&lock), patient.wait_for(&lock));
     let (one, two) = (first.park(), second.park());
     barge(&lock);
     assert!(!first.has_it(one), "the older was woken, and lost");
-    let one = first.park();
+    let one = first.park_again();
     // SAFETY: the test has it.
     unsafe { lock.unlock() };
     assert!(second.has_it(two), "now it is the other's turn");
@@ -222,14 +335,14 @@ fn one_that_lost_stands_behind_those_that_have_not_been_woken() {
 
 #[test]
 fn newcomers_do_not_pass_those_that_have_lost() {
-    let lock = RawLock::new();
+    let lock = RawLock::default();
     let [loser, third, fourth] = [0; 3].map(|_| Actor::new());
     assert!(lock.try_lock());
     let (mut first, mut other) = (loser.wait_for(&lock), third.wait_for(&lock));
     let (one, two) = (first.park(), other.park());
     barge(&lock);
     assert!(!first.has_it(one), "the older was woken, and lost");
-    let one = first.park();
+    let one = first.park_again();
     // It comes while one stands there still that has not been woken, and would be popped before the loser.
     let mut newcomer = fourth.wait_for(&lock);
     let three = newcomer.park();
@@ -249,7 +362,7 @@ fn newcomers_do_not_pass_those_that_have_lost() {
 /// The lock is held by a context of worker 7, and one of that worker and one of another wait for it. Calls `then` with the holder on that
 /// worker's thread.
 fn held_on_seven(then: impl FnOnce(&RawLock, &Actor, &mut Waiting<'_>, Ticket)) {
-    let lock = RawLock::new();
+    let lock = RawLock::default();
     let (one, two, own) = (Actor::new(), Actor::new(), Actor::new());
     one.context().place().set(7);
     two.context().place().set(8);
@@ -300,7 +413,7 @@ fn a_newcomer_that_is_more_urgent_or_in_a_hurry_does_not_give_way() {
         let terms = Terms { deadline: Some(Instant::now()), ..own.wait_for(lock).terms };
         assert!(matches!(lock.waiting(own.context(), terms).prepare(), Step::Taken));
         assert!(!first.has_it(a));
-        let a = first.park();
+        let a = first.park_again();
         // SAFETY: taken above. The other worker's is woken now.
         unsafe { lock.unlock() };
         assert!(
@@ -318,7 +431,7 @@ fn a_newcomer_that_is_more_urgent_or_in_a_hurry_does_not_give_way() {
 
 #[test]
 fn one_that_loses_to_its_own_worker_does_not_reserve() {
-    let lock = RawLock::new();
+    let lock = RawLock::default();
     let (own, other) = (Actor::new(), Actor::new());
     own.context().place().set(7);
     other.context().place().set(7);
@@ -341,11 +454,11 @@ fn one_that_loses_to_its_own_worker_does_not_reserve() {
             // SAFETY: the actor lives through the test; its cell is not borrowed during a call.
             unsafe { &*looks }.at_look.replace(Some(again));
         })));
-        ticket = waiting.park();
+        ticket = waiting.park_again();
         other.at_look.take();
         barge(&lock);
         assert!(!far.has_it(elsewhere));
-        elsewhere = far.park();
+        elsewhere = far.park_again();
     }
     // SAFETY: no context is always valid.
     unsafe { forebear_context::context::set_current(None) };
@@ -354,7 +467,7 @@ fn one_that_loses_to_its_own_worker_does_not_reserve() {
 #[test]
 fn it_is_handed_over_if_all_who_wait_are_of_the_worker_that_releases() {
     for (places, handed) in [([7, 7], true), ([7, 8], false)] {
-        let lock = RawLock::new();
+        let lock = RawLock::default();
         let (one, two, own) = (Actor::new(), Actor::new(), Actor::new());
         one.context().place().set(places[0]);
         two.context().place().set(places[1]);

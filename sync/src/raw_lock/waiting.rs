@@ -7,12 +7,15 @@ use std::mem::MaybeUninit;
 use std::ptr::{self, NonNull};
 use std::time::{Duration, Instant};
 
-use forebear_context::context::{Cause, Context, OwnerWait, Ticket};
+use forebear_context::context::{Cause, Context, OwnerWait, Ticket, current};
 use forebear_context::error::Cycle;
 use forebear_context::shim::atomic::Ordering;
 use forebear_context::shim::hint;
 
-use super::{COMING, Handed, LOCKED, Line, PARKED, RESERVED, RawLock, Refused, Terms, bits, took, with_bits};
+use super::{
+    COMING, LOCKED, Line, PARKED, RESERVED, RawLock, Refused, Stay, Terms, bits, holder, took, unknown,
+    with_bits,
+};
 use crate::lock_queue::Place;
 
 /// So many looks before a newcomer waits.
@@ -23,6 +26,8 @@ const LOOKS: u32 = 0;
 
 /// A waiter that loses this long after its first loss, or later, reserves the lock.
 pub(super) const PATIENCE: Duration = Duration::from_micros(500);
+/// So does one that has lost so often, however fast that went.
+pub(super) const LOSSES: u32 = 4;
 /// For so long it looks for it then.
 pub(super) const RESERVATION: Duration = Duration::from_micros(50);
 /// And so many times at most, whatever the clock says.
@@ -42,34 +47,37 @@ pub(super) enum Step {
 pub(crate) struct Waiting<'a> {
     lock: &'a RawLock,
     pub(super) context: &'a Context,
-    /// What stands in the word when it has the lock: the context, or nothing.
+    /// What stands in the word when it has the lock: the context; nothing for the raw form, and for a thread that no runtime knows, whose
+    /// context goes with this call.
     holder: *mut Context,
+    is_raw: bool,
     pub(super) terms: Terms,
-    place: MaybeUninit<Place<Handed>>,
+    place: MaybeUninit<Place<Stay>>,
     wait: MaybeUninit<OwnerWait>,
-    /// It has been in the queue.
-    came: bool,
+    losses: u32,
     first_loss: Option<Instant>,
 }
 
 impl RawLock {
     /// A wait for it by `context`, which is the calling one.
     pub(crate) fn waiting<'a>(&'a self, context: &'a Context, terms: Terms) -> Waiting<'a> {
+        let is_unknown = context.is_of_unknown_thread();
         Waiting {
             lock: self,
             context,
-            holder: ptr::from_ref(context).cast_mut(),
+            holder: if is_unknown { ptr::null_mut() } else { ptr::from_ref(context).cast_mut() },
+            is_raw: false,
             terms,
             place: MaybeUninit::uninit(),
             wait: MaybeUninit::uninit(),
-            came: false,
+            losses: 0,
             first_loss: None,
         }
     }
 
     /// The same for the raw form.
     pub(crate) fn waiting_unnamed<'a>(&'a self, context: &'a Context, terms: Terms) -> Waiting<'a> {
-        Waiting { holder: ptr::null_mut(), ..self.waiting(context, terms) }
+        Waiting { holder: ptr::null_mut(), is_raw: true, ..self.waiting(context, terms) }
     }
 }
 
@@ -78,8 +86,9 @@ impl Waiting<'_> {
     /// (see [`forebear_context::fiber`]).
     #[inline(always)]
     pub(crate) fn wait(&mut self) -> Result<(), Refused> {
+        let mut step = self.prepare();
         loop {
-            let ticket = match self.prepare() {
+            let ticket = match step {
                 Step::Taken => return Ok(()),
                 Step::Refused(refused) => return Err(refused),
                 Step::Park(ticket) => ticket,
@@ -89,68 +98,156 @@ impl Waiting<'_> {
             if let Some(answer) = self.woken(ticket, cause) {
                 return answer;
             }
+            step = self.prepare_again();
         }
     }
 
-    /// Takes the lock, or stands in the queue.
+    /// The same with a time-out of zero: takes the lock if it is free, and stands in no queue.
+    #[cold]
+    pub(crate) fn look(&mut self) -> Result<(), Refused> {
+        if self.terms.reason.is_cancellable() && self.context.is_cancelled() {
+            return Err(Refused::Cancelled);
+        }
+        if self.lock.barge(self.holder) { Ok(()) } else { Err(Refused::TimedOut) }
+    }
+
+    /// One that comes takes the lock, or stands in the queue.
     #[cold]
     #[inline(never)]
     pub(super) fn prepare(&mut self) -> Step {
         let (lock, context) = (self.lock, self.context);
-        if self.terms.reason.is_cancellable() && context.is_cancelled() {
-            return Step::Refused(Refused::Cancelled);
+        if let Some(refused) = self.refused_at_once() {
+            return Step::Refused(refused);
         }
-        if self.came {
-            if self.lost() {
-                return Step::Taken;
+        // SAFETY: this is the context's own stack; the wait before, if there was one, is over, and the next is begun below.
+        unsafe { context.try_again(ptr::from_ref(lock).addr()) };
+        #[allow(clippy::reversed_empty_ranges, reason = "none in a model")]
+        for _ in 0..LOOKS {
+            if bits(lock.word.load(Ordering::Relaxed)) & (LOCKED | PARKED) != LOCKED {
+                break;
             }
-        } else {
-            #[allow(clippy::reversed_empty_ranges, reason = "none in a model")]
-            for _ in 0..LOOKS {
-                if bits(lock.word.load(Ordering::Relaxed)) & (LOCKED | PARKED) != LOCKED {
-                    break;
-                }
-                hint::spin_loop();
-            }
+            hint::spin_loop();
         }
-        let mut gives_way = !self.came && self.terms.deadline.is_none() && lock.is_left_to(context);
+        let gives_way = self.terms.deadline.is_none() && lock.is_left_to(context);
+        if !gives_way && lock.barge(self.holder) {
+            return self.taken();
+        }
+        self.stand::<false>(false, gives_way).unwrap_or_else(|| self.take_or_stand(false))
+    }
+
+    /// The same for one that was woken, and has found the lock taken.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn prepare_again(&mut self) -> Step {
+        if let Some(refused) = self.refused_at_once() {
+            return Step::Refused(refused);
+        }
+        // SAFETY: as in `prepare`.
+        unsafe { self.context.try_again(ptr::from_ref(self.lock).addr()) };
+        if self.lost() {
+            return self.taken();
+        }
+        self.take_or_stand(true)
+    }
+
+    /// Whether it is refused without a wait.
+    #[inline(always)]
+    fn refused_at_once(&mut self) -> Option<Refused> {
+        if self.terms.reason.is_cancellable() && self.context.is_cancelled() {
+            return Some(Refused::Cancelled);
+        }
+        if !holder(self.lock.word.load(Ordering::Relaxed)).is_null() {
+            return None;
+        }
+        self.of_itself().map(Refused::Circular)
+    }
+
+    /// `came`: it has been in the queue.
+    #[cold]
+    #[inline(never)]
+    fn take_or_stand(&mut self, came: bool) -> Step {
         loop {
-            if !gives_way && lock.barge(self.holder) {
-                return Step::Taken;
+            if self.lock.barge(self.holder) {
+                return self.taken();
             }
-            context.about_to_wait(self.terms.of.what);
-            let lock_at = NonNull::from(lock).cast();
-            let node = NonNull::from(&mut self.place).cast();
-            // SAFETY: both stay as long as the wait, which `self` outlives where it is.
-            let wait =
-                self.wait.write(unsafe { OwnerWait::new(lock_at, node, self.terms.of, self.terms.caller) });
-            let ticket = context.begin_owned(self.terms.reason, wait);
-            let place = if self.came {
-                // SAFETY: written when it came, and out of the queue since it was woken.
-                let place = unsafe { self.place.assume_init_ref() };
-                place.renew(ticket);
-                place.value.set(false);
-                place
-            } else {
-                self.place.write(Place::new(context, ticket, Cell::new(false)))
-            };
-            if !lock.park(place, self.came, gives_way) {
-                context.abandon(ticket);
-                gives_way = false;
-                continue;
+            if let Some(step) = self.stand::<true>(came, false) {
+                return step;
             }
-            self.came = true;
-            let limited = self.terms.deadline.is_some();
-            // SAFETY: its own table, on its own stack, before it parks.
-            let cycle = unsafe { (context.table().wait_for_owner)(context, ticket, wait, limited) };
-            return match cycle {
-                Some(cycle) => {
-                    lock.leave(place);
-                    Step::Refused(Refused::Circular(cycle))
-                }
-                None => Step::Park(ticket),
-            };
         }
+    }
+
+    /// Stands in the queue, unless the lock is free. `SELDOM` makes a second copy of it, so that the first is compiled into its one caller.
+    #[inline(always)]
+    fn stand<const SELDOM: bool>(&mut self, came: bool, gives_way: bool) -> Option<Step> {
+        let (lock, context) = (self.lock, self.context);
+        context.about_to_wait(self.terms.of.what);
+        let lock_at = NonNull::from(lock).cast();
+        let node = NonNull::from(&mut self.place).cast();
+        // SAFETY: the lock outlives `self`, in which the record and the node lie; `self` outlives the wait.
+        let wait =
+            self.wait.write(unsafe { OwnerWait::new(lock_at, node, self.terms.of, self.terms.caller) });
+        // SAFETY: C2: this is the context's own stack; C4: `self` outlives the wait where it is, and nothing unwinds before it is
+        // parked or taken back.
+        let ticket = unsafe { context.begin_owned(self.terms.reason, wait) };
+        context.wait_to_try_again(ticket);
+        let place = if came {
+            // SAFETY: written when it came, and out of the queue since it was woken.
+            let place = unsafe { self.place.assume_init_ref() };
+            place.renew(ticket);
+            place.value.handed.set(false);
+            place
+        } else {
+            let stay = Stay { holder: self.holder, handed: Cell::new(false), is_owed: Cell::new(false) };
+            // SAFETY: L4: `self` lies on the context's own stack.
+            self.place.write(unsafe { Place::new(context, ticket, stay) })
+        };
+        if !lock.park::<SELDOM>(place, came, gives_way) {
+            // SAFETY: C2: begun just now, and not parked; it stands in no queue.
+            unsafe { context.abandon(ticket) };
+            return None;
+        }
+        let limited = self.terms.deadline.is_some();
+        // SAFETY: its own table, on its own stack, before it parks.
+        let cycle = unsafe { (context.table().wait_for_owner)(context, ticket, wait, limited) };
+        Some(match cycle {
+            Some(cycle) => {
+                lock.leave(place);
+                Step::Refused(Refused::Circular(cycle))
+            }
+            None => Step::Park(ticket),
+        })
+    }
+
+    /// It has the lock.
+    fn taken(&self) -> Step {
+        self.note_taken();
+        Step::Taken
+    }
+
+    fn note_taken(&self) {
+        if self.holder.is_null() && !self.is_raw {
+            unknown::took(self.lock.addr());
+        }
+    }
+
+    /// The circle, if this is a wait without limit for what the thread took when no runtime knew it.
+    #[cold]
+    #[inline(never)]
+    fn of_itself(&mut self) -> Option<Cycle> {
+        let word = self.lock.word.load(Ordering::Relaxed);
+        // On a stack of a worker, or one that a test plays, the thread's list is somebody else's.
+        let may_be = !self.is_raw
+            && self.terms.deadline.is_none()
+            && holder(word).is_null()
+            && self.context.place().get() == 0
+            && current() == Some(NonNull::from(self.context));
+        if !may_be || bits(word) & LOCKED == 0 || !unknown::holds(self.lock.addr()) {
+            return None;
+        }
+        let (lock, node) = (NonNull::from(self.lock).cast(), NonNull::from(&mut self.place).cast());
+        // SAFETY: the lock outlives `self`, in which the node lies; the record goes before this returns.
+        let wait = unsafe { OwnerWait::new(lock, node, self.terms.of, self.terms.caller) };
+        Some(Cycle::new([self.context.name(), wait.to_string()]))
     }
 
     /// Woken, and then too late: whether the lock is to be had all the same.
@@ -158,16 +255,18 @@ impl Waiting<'_> {
         if self.lock.barge(self.holder) {
             return true;
         }
+        self.losses += 1;
         let now = self.context.now();
-        match self.first_loss {
-            None => {
-                self.first_loss = Some(now);
-                false
-            }
-            Some(first) => {
-                now.saturating_duration_since(first) >= PATIENCE && !self.is_in_the_way() && self.reserve(now)
-            }
+        let first = *self.first_loss.get_or_insert(now);
+        if self.losses < LOSSES && now.saturating_duration_since(first) < PATIENCE {
+            return false;
         }
+        if !self.is_in_the_way() && self.reserve(now) {
+            return true;
+        }
+        // SAFETY: written when it came, and out of the queue since it was woken.
+        unsafe { self.place.assume_init_ref() }.value.is_owed.set(true);
+        false
     }
 
     /// Whether the holder is of this very thread: to look for the lock while it cannot go on would be in vain.
@@ -224,12 +323,24 @@ impl Waiting<'_> {
     pub(super) fn woken(&mut self, ticket: Ticket, cause: Cause) -> Option<Result<(), Refused>> {
         // SAFETY: it stood in the queue.
         let place = unsafe { self.place.assume_init_ref() };
+        if cause == Cause::Woken && place.value.handed.get() {
+            took(self.holder);
+            self.note_taken();
+            return Some(Ok(()));
+        }
+        self.woken_otherwise(ticket, cause)
+    }
+
+    /// The same, if the lock was not handed over.
+    #[inline(never)]
+    fn woken_otherwise(&mut self, ticket: Ticket, cause: Cause) -> Option<Result<(), Refused>> {
+        // SAFETY: it stood in the queue.
+        let place = unsafe { self.place.assume_init_ref() };
         match cause {
-            Cause::Woken if place.value.get() => {
-                took(self.holder);
-                Some(Ok(()))
-            }
-            Cause::Woken => self.lock.come(self.holder).then_some(Ok(())),
+            Cause::Woken => self.lock.come(self.holder).then(|| {
+                self.note_taken();
+                Ok(())
+            }),
             Cause::TimedOut => {
                 self.lock.leave(place);
                 Some(Err(Refused::TimedOut))
@@ -258,7 +369,8 @@ impl RawLock {
     }
 
     /// Puts a waiter into the queue; false if the lock is free.
-    fn park(&self, place: &Place<Handed>, came: bool, gives_way: bool) -> bool {
+    #[inline(always)]
+    fn park<const SELDOM: bool>(&self, place: &Place<Stay>, came: bool, gives_way: bool) -> bool {
         self.line.with(|line| {
             let queue = &line.queue;
             let mut word = self.word.load(Ordering::Relaxed);
@@ -289,7 +401,7 @@ impl RawLock {
     }
 
     /// A waiter goes that was not chosen.
-    fn leave(&self, place: &Place<Handed>) {
+    fn leave(&self, place: &Place<Stay>) {
         self.line.with(|Line { queue, .. }| {
             // SAFETY: L1.
             unsafe { queue.remove(place) };

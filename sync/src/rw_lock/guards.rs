@@ -69,7 +69,7 @@ impl<'a, T: ?Sized> RwLockWriteGuard<'a, T> {
     /// From writing to reading: nobody else writes in between, and others may read from now on. Never waits.
     ///
     /// ```
-    /// use forebear_sync::{RwLock, RwLockWriteGuard};
+    /// use forebear::sync::{RwLock, RwLockWriteGuard};
     ///
     /// let lock = RwLock::new(1);
     /// let mut writing = lock.write();
@@ -163,6 +163,9 @@ impl<'a, T: ?Sized> RwLockUpgradableReadGuard<'a, T> {
     }
 
     /// From reading to writing, if nobody else reads. Never waits.
+    ///
+    /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
+    /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
     ///
     /// # Errors
     ///

@@ -70,7 +70,7 @@ impl<'a, T: ?Sized> RwLockWriteGuard<'a, T> {
     /// Gives up the whole for a part of it. An associated function, so that it hides no method of the value.
     ///
     /// ```
-    /// use forebear_sync::{RwLock, RwLockWriteGuard};
+    /// use forebear::sync::{RwLock, RwLockWriteGuard};
     ///
     /// let pair = RwLock::new((1, "one"));
     /// *RwLockWriteGuard::map(pair.write(), |pair| &mut pair.0) += 1;

@@ -12,7 +12,8 @@ use forebear_context::source::{Arm, Left, Output, Source, Tells};
 ///
 /// ```
 /// use std::time::Duration;
-/// use forebear_sync::{after, select};
+/// use forebear::select;
+/// use forebear::time::after;
 ///
 /// let late = after(Duration::from_millis(1));
 /// for _ in 0..2 {
@@ -21,7 +22,12 @@ use forebear_context::source::{Arm, Left, Output, Source, Tells};
 /// ```
 #[must_use = "it is waited for in a `select!`"]
 pub fn after(delay: Duration) -> After {
-    After { at: with_foreign(|context| context.deadline(delay)) }
+    let at = with_foreign(|context| match delay.is_zero() {
+        // Due now: an instant from `deadline` may lie some microseconds ahead.
+        true => Some(context.now()),
+        false => context.deadline(delay),
+    });
+    After { at }
 }
 
 /// See [`after`].

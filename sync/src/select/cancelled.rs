@@ -8,7 +8,9 @@ use forebear_context::source::{Arm, Left, Output, Source, Tells};
 ///
 /// ```
 /// use std::time::Duration;
-/// use forebear_sync::{after, cancelled, select};
+/// use forebear::select;
+/// use forebear::select::cancelled;
+/// use forebear::time::after;
 ///
 /// select! {
 ///     _ = cancelled() => unreachable!("this is no request"),

@@ -35,7 +35,8 @@ unsafe impl Arm for EventArm<'_> {
     }
 
     unsafe fn enter(&mut self, context: &Context, ticket: Ticket) -> bool {
-        let place = self.place.write(Place::new(context, ticket, ()));
+        // SAFETY: L4: by contract it is the calling context, and the arm leaves before its frame goes (A1).
+        let place = self.place.write(unsafe { Place::new(context, ticket, ()) });
         // SAFETY: by contract.
         self.listed = unsafe { self.event.enter(place) };
         self.listed

@@ -85,6 +85,9 @@ impl Semaphore {
     }
 
     /// As [`try_acquire_many`](Self::try_acquire_many), for permits that borrow nothing.
+    ///
+    /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
+    /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
     pub fn try_acquire_many_owned(self: Arc<Self>, n: usize) -> Option<OwnedSemaphorePermit> {
         self.take(n).then(|| OwnedSemaphorePermit { semaphore: self, permits: n })
     }
@@ -97,6 +100,7 @@ impl<'a> SemaphorePermit<'a> {
     }
 
     /// How many they are.
+    #[must_use]
     pub fn permits(&self) -> usize {
         self.permits
     }
@@ -126,11 +130,13 @@ impl<'a> SemaphorePermit<'a> {
 
 impl OwnedSemaphorePermit {
     /// How many they are.
+    #[must_use]
     pub fn permits(&self) -> usize {
         self.permits
     }
 
     /// The semaphore that they are of.
+    #[must_use]
     pub fn semaphore(&self) -> &Arc<Semaphore> {
         &self.semaphore
     }

@@ -12,8 +12,9 @@ use super::{Scope, Signal, TimerError};
 /// Clients and servers come in pairs, since they share a way to talk. To write a pair of your own, implement this and
 /// [`RequestQueue`](super::RequestQueue); the page of [this module](super) has an example.
 ///
-/// A client never waits for its server: what it says is said when the call returns, or cannot be said and is an error. A message of one
-/// thread arrives before the next one of that thread.
+/// A client does not wait for an answer: what it says is said when the call returns, or cannot be said and is an error. A client whose way to the
+/// server has a bound may wait for room, for a limited time, but a release should not: it is called when a guard is dropped, and what it
+/// releases may expire meanwhile. A message of one thread arrives before the next one of that thread.
 pub trait TimerClient: Send + Sync {
     /// Starts the timer of `scope`, or moves its deadline if it is running.
     ///

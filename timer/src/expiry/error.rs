@@ -42,6 +42,7 @@ impl TimerError {
     }
 
     /// A message of `size` bytes where `limit` may be sent.
+    #[must_use]
     pub fn too_large(size: usize, limit: usize) -> TimerError {
         TimerError::TooLarge { size, limit }
     }

@@ -9,8 +9,12 @@ use super::{Scope, Signal, TimerClient, TimerError, configured, instant_after};
 
 /// Gives the caller `after` from now to drop the guard that this returns. If it has not by then, its worker may be reaped.
 ///
-/// The scope is the caller's file and line; the client is that of the process ([`configure`](super::configure)). For others there is
+/// The scope is the caller's file and line, held by the request that calls, else by the thread ([`Scope::here`]): so two that pass this line at
+/// once have a timer each. The client is that of the process ([`configure`](super::configure)). For others there is
 /// [`TimerGuard::builder`].
+///
+/// Bind the guard to a name: `let _timer = expires(..)?`. With `let _ = expires(..)?` it is dropped at once, and nothing is guarded; Rust has no warning for
+/// that. [`within`] runs a closure under the timer, and leaves no guard to drop.
 ///
 /// "May be reaped": not exactly then, but as soon as the server has seen it. What reaping is depends on the pair of client and
 /// server. Where it kills a process, everything in that process ends.
@@ -20,7 +24,7 @@ use super::{Scope, Signal, TimerClient, TimerError, configured, instant_after};
 /// [`TimerError::NotConfigured`] if the process has no client; else what the client answers. There is no timer then.
 ///
 /// ```
-/// use forebear_timer::expiry::{TimerError, expires};
+/// use forebear::timer::{TimerError, expires};
 /// use std::time::Duration;
 ///
 /// fn decode(bytes: &[u8]) -> Result<usize, TimerError> {
@@ -32,6 +36,31 @@ use super::{Scope, Signal, TimerClient, TimerError, configured, instant_after};
 #[track_caller]
 pub fn expires(after: Duration) -> Result<TimerGuard<'static>, TimerError> {
     TimerGuard::builder().expires(after)
+}
+
+/// Calls `work`, which has `after` from now to return. If it has not by then, its worker may be reaped. Says what `work` has returned.
+///
+/// It is [`expires`] with the block as a closure: the timer is released when the closure returns or panics, and cannot be released early by
+/// mistake. The scope is the caller's file and line, as there.
+///
+/// # Errors
+///
+/// As for [`expires`]; `work` is not called then. The release is tried, and what comes of it is not told.
+///
+/// ```
+/// use forebear::timer::{channel, configure, unconfigure, within};
+/// use std::time::Duration;
+///
+/// let (timers, _server) = channel();
+/// configure(timers.client("worker 1"));
+/// let sum: u32 = within(Duration::from_secs(60), || (1..=4).sum())?;
+/// assert_eq!(sum, 10);
+/// # unconfigure();
+/// # Ok::<(), forebear::timer::TimerError>(())
+/// ```
+#[track_caller]
+pub fn within<T>(after: Duration, work: impl FnOnce() -> T) -> Result<T, TimerError> {
+    TimerGuard::builder().within(after, work)
 }
 
 /// A timer that is running. Dropping it releases the timer, also when the block is left by an error or a panic.
@@ -68,7 +97,7 @@ impl TimerGuard<'static> {
     /// To acquire a timer for a scope with a name, or by a client of one's own.
     ///
     /// ```
-    /// use forebear_timer::expiry::{TimerGuard, channel};
+    /// use forebear::timer::{TimerGuard, channel};
     /// use std::time::Duration;
     ///
     /// let (timers, _server) = channel();
@@ -76,7 +105,7 @@ impl TimerGuard<'static> {
     /// let guard = TimerGuard::builder().scope("load").client(&client).expires(Duration::from_secs(5))?;
     /// assert_eq!(guard.scope().name(), "load");
     /// guard.release()?;
-    /// # Ok::<(), forebear_timer::expiry::TimerError>(())
+    /// # Ok::<(), forebear::timer::TimerError>(())
     /// ```
     pub fn builder() -> TimerBuilder<'static> {
         TimerBuilder { client: None, scope: None, signal: Signal::Default }
@@ -84,7 +113,8 @@ impl TimerGuard<'static> {
 }
 
 impl<'c> TimerBuilder<'c> {
-    /// The scope, in place of the file and line where [`expires`](Self::expires) is called.
+    /// The scope, in place of the file and line where [`expires`](Self::expires) is called and of who calls. One with a name is the whole
+    /// worker's: it has one timer by that name, whoever acquires it.
     pub fn scope(self, scope: impl Into<Scope>) -> Self {
         TimerBuilder { scope: Some(scope.into()), ..self }
     }
@@ -121,10 +151,22 @@ impl<'c> TimerBuilder<'c> {
         guard.released = false;
         Ok(guard)
     }
+
+    /// Acquires the timer, calls `work`, and releases the timer when that returns or panics. Says what `work` has returned.
+    ///
+    /// # Errors
+    ///
+    /// As for [`expires`](Self::expires); `work` is not called then.
+    #[track_caller]
+    pub fn within<T>(self, after: Duration, work: impl FnOnce() -> T) -> Result<T, TimerError> {
+        let _timer = self.expires(after)?;
+        Ok(work())
+    }
 }
 
 impl TimerGuard<'_> {
     /// What the timer is for.
+    #[must_use]
     pub fn scope(&self) -> &Scope {
         &self.scope
     }

@@ -17,6 +17,7 @@ use super::{RequestQueue, Scope, Signal, Timer, TimerClient, TimerError, TimerRe
 /// A queue in memory: the sender makes clients, the receiver is for a [`Watchdog`](super::Watchdog).
 ///
 /// Workers are whatever the clients are made for: threads, requests, connections. It has no bound: clients never wait.
+#[must_use]
 pub fn channel<W: WorkerId>() -> (TimerSender<W>, TimerReceiver<W>) {
     let state = State { requests: VecDeque::new(), woken: false, closed: false };
     let shared = Arc::new(Shared { state: Mutex::new(state), told: Condvar::new() });

@@ -34,14 +34,14 @@ static CONFIGURED: OnceLock<Configured> = OnceLock::new();
 /// Meant for `main`. A library takes a client, or leaves it to its user.
 ///
 /// ```
-/// use forebear_timer::expiry::{channel, configure, expires};
+/// use forebear::timer::{channel, configure, expires};
 /// use std::time::Duration;
 ///
 /// let (timers, _server) = channel();
 /// configure(timers.client("worker 1"));
 /// let guard = expires(Duration::from_secs(60))?;
 /// # drop(guard);
-/// # Ok::<(), forebear_timer::expiry::TimerError>(())
+/// # Ok::<(), forebear::timer::TimerError>(())
 /// ```
 pub fn configure(client: impl TimerClient + 'static) -> Option<Arc<dyn TimerClient>> {
     replace(Some(Arc::new(client)))

@@ -3,7 +3,7 @@
 use std::task::Waker;
 use std::time::Duration;
 
-use super::{TimerError, TimerRequest};
+use super::{Timer, TimerError, TimerRequest};
 
 /// Where a server finds what its clients have said.
 ///
@@ -29,6 +29,14 @@ pub trait RequestQueue<W>: Send + 'static {
     fn waker(&self) -> Option<Waker> {
         None
     }
+
+    /// The server has dropped these timers of `worker` by itself: it has reaped or spared the worker, or they only log. Nobody has released them.
+    ///
+    /// For a queue that bounds how many timers a worker has: with this and the requests that it hands out it knows how many the server keeps. It is
+    /// called between two turns' looks into the queue, and not for a worker that the queue itself said [leaves](super::Demand::Leave). By default it does nothing.
+    fn dropped(&mut self, worker: &W, timers: &[Timer]) {
+        let _ = (worker, timers);
+    }
 }
 
 impl<W, Q: RequestQueue<W> + ?Sized> RequestQueue<W> for Box<Q> {
@@ -42,5 +50,9 @@ impl<W, Q: RequestQueue<W> + ?Sized> RequestQueue<W> for Box<Q> {
 
     fn waker(&self) -> Option<Waker> {
         (**self).waker()
+    }
+
+    fn dropped(&mut self, worker: &W, timers: &[Timer]) {
+        (**self).dropped(worker, timers);
     }
 }

@@ -46,6 +46,7 @@ impl<'a, W> Overdue<'a, W> {
     }
 
     /// How long ago the timer that decides has expired.
+    #[must_use]
     pub fn late(&self) -> Duration {
         self.now.saturating_duration_since(self.timer.deadline)
     }

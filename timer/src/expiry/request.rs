@@ -44,7 +44,7 @@ impl Timer {
 /// What a timer wants done to its worker when it expires.
 ///
 /// ```
-/// use forebear_timer::expiry::Signal;
+/// use forebear::timer::Signal;
 ///
 /// assert_eq!(Signal::from(15).number(), Some(15));
 /// assert_eq!(Signal::from(0), Signal::LogOnly);
@@ -62,6 +62,7 @@ pub enum Signal {
 
 impl Signal {
     /// The number, if there is one.
+    #[must_use]
     pub fn number(self) -> Option<i32> {
         match self {
             Signal::Number(number) => i32::try_from(number.get()).ok(),

@@ -1,42 +1,112 @@
-//! What a timer is for: the name under which a worker acquires it.
+//! What a timer is for: the name under which a worker acquires it, and who holds it there.
 
-use std::borrow::Borrow;
 use std::fmt;
+use std::num::NonZeroU64;
 use std::panic::Location;
 use std::sync::Arc;
 
+use forebear_context::context::{Caller, caller};
 use forebear_context::error::internal::ShownName;
 
-/// The name of a block of code that has a timer: one that was given, or the file and the line of the call.
+/// The name of a block of code that has a timer, and who holds it: one that was given, of the whole worker; or the file and the line of
+/// the call, of the request or thread that calls.
 ///
-/// A worker has at most one timer for a scope: who acquires it again moves its deadline. Scopes are the same if their names are. A clone is
-/// another handle of the same text.
+/// A worker has at most one timer for a scope: who acquires it again moves its deadline. Scopes are the same if their names and their
+/// [holders](Self::holder) are. So two requests that pass the same line have a timer each, and a function that calls itself has one. A clone
+/// is another handle of the same text.
 ///
 /// ```
-/// use forebear_timer::expiry::Scope;
+/// use forebear::timer::Scope;
 ///
 /// assert_eq!(Scope::named("load").name(), "load");
-/// assert_eq!(Scope::here().name(), format!("{}#{}", file!(), line!()));
+/// let here = || Scope::here();
+/// assert_eq!(here().name(), format!("{}#{}", file!(), line!() - 1));
+/// assert_eq!(here(), here());
+/// assert_ne!(here(), std::thread::spawn(here).join().unwrap());
 /// ```
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Scope(Arc<str>);
+pub struct Scope {
+    name: Arc<str>,
+    holder: Option<Holder>,
+}
+
+/// Who holds a timer within its worker: a request, or a thread outside any request.
+///
+/// It is a number that no other holder of the same process has or has had. Between processes it means nothing: who sends it elsewhere sends the
+/// worker's name along.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Holder(NonZeroU64);
+
+/// The bit that tells threads from requests.
+const THREAD: u64 = 1 << 63;
+
+impl Holder {
+    /// Who calls: the request, else the thread. A region with a limit and an arm of a join count as the request that called them; a request
+    /// that is run on its waiter's stack counts as itself. Does not suspend.
+    #[must_use]
+    pub fn here() -> Holder {
+        match caller() {
+            Caller::Request(number) => Holder(number),
+            Caller::Thread(number) => Holder(number | THREAD),
+        }
+    }
+
+    /// The holder as a number, for a message to a server.
+    #[must_use]
+    pub fn number(self) -> NonZeroU64 {
+        self.0
+    }
+
+    /// The holder of that number, on the server's side.
+    #[must_use]
+    pub fn from_number(number: NonZeroU64) -> Holder {
+        Holder(number)
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = if self.0.get() & THREAD == 0 { "request" } else { "thread" };
+        write!(f, "{what} #{}", self.0.get() & !THREAD)
+    }
+}
+
+impl fmt::Debug for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Holder({self})")
+    }
+}
 
 impl Scope {
-    /// The scope of that name.
+    /// The scope of that name, without a holder: one for all of the worker.
     pub fn named(name: impl Into<Arc<str>>) -> Scope {
-        Scope(name.into())
+        Scope { name: name.into(), holder: None }
     }
 
-    /// The caller's place in the source: `file#line`.
+    /// The caller's place in the source, `file#line`, held by the request that calls, else by the thread.
     #[track_caller]
+    #[must_use]
     pub fn here() -> Scope {
         let place = Location::caller();
-        Scope(format!("{}#{}", place.file(), place.line()).into())
+        Scope::named(format!("{}#{}", place.file(), place.line())).held_by(Holder::here())
     }
 
-    /// The name, whole and as it was given.
+    /// The scope of the same name that is held by this one.
+    #[must_use]
+    pub fn held_by(self, holder: Holder) -> Scope {
+        Scope { holder: Some(holder), ..self }
+    }
+
+    /// The name, whole and as it was given. Different holders may have scopes of one name.
+    #[must_use]
     pub fn name(&self) -> &str {
-        &self.0
+        &self.name
+    }
+
+    /// Who holds it within its worker. `None`: the worker as a whole.
+    #[must_use]
+    pub fn holder(&self) -> Option<Holder> {
+        self.holder
     }
 }
 
@@ -58,22 +128,21 @@ impl From<&Scope> for Scope {
     }
 }
 
-/// A map from scopes can be asked by name.
-impl Borrow<str> for Scope {
-    fn borrow(&self) -> &str {
-        &self.0
-    }
-}
-
 /// As messages show it: control characters escaped, and cut if it is long. A name may come from another process.
 impl fmt::Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        ShownName(&self.0).fmt(f)
+        ShownName(&self.name).fmt(f)?;
+        self.holder.map_or(Ok(()), |holder| write!(f, " of {holder}"))
     }
 }
 
 impl fmt::Debug for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Scope").field(&self.name()).finish()
+        let mut out = f.debug_tuple("Scope");
+        out.field(&self.name());
+        if let Some(holder) = &self.holder {
+            out.field(holder);
+        }
+        out.finish()
     }
 }

@@ -28,7 +28,7 @@ mod tests;
 /// Starting, moving and stopping a timer takes the same time however many there are.
 ///
 /// ```
-/// use forebear_timer::expiry::{Timer, TimerRequest, TimerServer, TimerTable};
+/// use forebear::timer::{Timer, TimerRequest, TimerServer, TimerTable};
 /// use std::time::{Duration, Instant};
 ///
 /// let now = Instant::now();
@@ -38,7 +38,7 @@ mod tests;
 /// assert_eq!(table.expired(now)?, []);
 /// assert_eq!(table.next_deadline(now), Some(timer.deadline));
 /// assert_eq!(table.expired(timer.deadline)?, [("worker 1", vec![timer])]);
-/// # Ok::<(), forebear_timer::expiry::TimerError>(())
+/// # Ok::<(), forebear::timer::TimerError>(())
 /// ```
 pub struct TimerTable<W> {
     workers: HashMap<W, Worker>,
@@ -62,16 +62,19 @@ struct Running {
 
 impl<W: WorkerId> TimerTable<W> {
     /// No timers.
+    #[must_use]
     pub fn new() -> TimerTable<W> {
         TimerTable { workers: HashMap::new(), wheel: Wheel::new(time::now()), overdue: Vec::new() }
     }
 
     /// How many timers there are, expired ones included.
+    #[must_use]
     pub fn len(&self) -> usize {
         self.workers.values().map(|worker| worker.timers.len()).sum()
     }
 
     /// Whether there are none.
+    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.workers.is_empty()
     }

@@ -34,7 +34,7 @@ mod handle;
 mod hooks;
 mod stats;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -66,7 +66,7 @@ use super::{
 /// [`start`](Self::start) gives it a thread of its own. [`turn`](Self::turn) is for who has a thread already, and for tests.
 ///
 /// ```
-/// use forebear_timer::expiry::{Overdue, Reap, TimerGuard, Watchdog, channel};
+/// use forebear::timer::{Overdue, Reap, TimerGuard, Watchdog, channel};
 /// use std::sync::mpsc;
 /// use std::time::Duration;
 ///
@@ -105,7 +105,7 @@ struct Held {
     attempt: u32,
     again_at: Instant,
     /// The expired timers that hooks were told of.
-    told: Vec<Timer>,
+    told: HashSet<Timer>,
 }
 
 impl<W: WorkerId, Q: RequestQueue<W>, R: Reaper<W>> Watchdog<W, Q, R> {
@@ -272,18 +272,19 @@ impl<W: WorkerId, Q: RequestQueue<W>, R: Reaper<W>, S: TimerServer<W>> Watchdog<
 
     fn deal_with(&mut self, expired: TimersOf<W>, now: Instant) -> Result<(), TimerError> {
         let mut before = std::mem::take(&mut self.held);
-        let (mut over, mut only_logged) = (Vec::new(), Vec::new());
+        let (mut over, mut spared) = (Vec::new(), Vec::new());
         for (worker, mut timers) in expired {
             timers.sort_by_key(|timer| timer.deadline);
             let held = before.remove(&worker).filter(|held| held.concerns(&timers));
-            let told = held.as_ref().map_or(&[][..], |held| &held.told);
-            self.tell_expired(&worker, timers.iter().filter(|timer| !told.contains(timer)), now);
-            for timer in timers.extract_if(.., |timer| timer.signal == Signal::LogOnly) {
-                only_logged.push(TimerRequest::release(worker.clone(), timer.scope));
+            let is_news = |timer: &&Timer| held.as_ref().is_none_or(|held| !held.told.contains(*timer));
+            self.tell_expired(&worker, timers.iter().filter(is_news), now);
+            let logged: Vec<Timer> = timers.extract_if(.., |timer| timer.signal == Signal::LogOnly).collect();
+            if !logged.is_empty() {
+                spared.push((worker.clone(), logged));
             }
             let attempt = match held {
                 Some(held) if held.again_at > now => {
-                    self.held.insert(worker, Held { told: timers, ..held });
+                    self.held.insert(worker, Held { told: timers.into_iter().collect(), ..held });
                     continue;
                 }
                 Some(held) => held.attempt.saturating_add(1),
@@ -292,19 +293,33 @@ impl<W: WorkerId, Q: RequestQueue<W>, R: Reaper<W>, S: TimerServer<W>> Watchdog<
             let Some(overdue) = Overdue::new(&worker, &timers, attempt, now) else { continue };
             match self.reap(&overdue) {
                 Next::Over => over.push(worker),
-                Next::Spared => only_logged.extend(
-                    timers.into_iter().map(|timer| TimerRequest::release(worker.clone(), timer.scope)),
-                ),
+                Next::Spared => spared.push((worker, timers)),
                 Next::Held(pause) => {
                     let again_at = instant_after(now, pause);
-                    self.held.insert(worker, Held { attempt, again_at, told: timers });
+                    let told = timers.into_iter().collect();
+                    self.held.insert(worker, Held { attempt, again_at, told });
                 }
             }
         }
         if !over.is_empty() {
-            self.server.clear(&over)?;
+            let cleared = self.server.clear(&over)?;
+            self.tell_dropped(&cleared);
         }
-        if only_logged.is_empty() { Ok(()) } else { self.server.register(only_logged) }
+        if !spared.is_empty() {
+            let releases = spared.iter().flat_map(|(worker, timers)| {
+                timers.iter().map(|timer| TimerRequest::release(worker.clone(), &timer.scope))
+            });
+            self.server.register(releases.collect())?;
+            self.tell_dropped(&spared);
+        }
+        Ok(())
+    }
+
+    /// Has the queue know of timers that are the server's no more.
+    fn tell_dropped(&mut self, dropped: &TimersOf<W>) {
+        for (worker, timers) in dropped {
+            self.queue.dropped(worker, timers);
+        }
     }
 
     fn tell_expired<'t>(&mut self, worker: &W, timers: impl Iterator<Item = &'t Timer>, now: Instant) {

@@ -2,8 +2,8 @@
 //!
 //! # How it is used by threads and by forks
 //!
-//! A message is one `send`, which the kernel keeps whole, so threads share the connection without a lock around sending; the lock guards
-//! only which connection it is.
+//! A message is one `send`, which the kernel keeps whole. Threads send under the lock of the connection, so that it is known how many messages were sent before a
+//! release that goes into the [backlog](super::backlog). Nobody waits under that lock for room in the server's queue.
 //!
 //! A forked child has a copy of its parent's connection, and must not speak on it: the server would refuse it as a stranger on that line. It has
 //! copies of the parent's locks too, and one of them may have been held by a thread that the child does not have. So there is one *seat*
@@ -19,23 +19,28 @@
 
 use std::env;
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process;
+use std::slice;
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use forebear_context::clock::deadline_after;
-use forebear_context::shim::{Mutex, time};
-use rustix::io::Errno;
+use forebear_context::shim::{Mutex, MutexGuard, time};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, IoSliceMut};
 use rustix::net::{
-    RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, connect, recv, send,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, connect,
+    recvmsg, send,
     sockopt::{Timeout, set_socket_timeout},
 };
 
+use super::backlog::Unsent;
 use super::clock::Anchor;
 use super::place::seqpacket;
-use super::wire::{self, Answer, MAX_MESSAGE};
+use super::wire::{self, Answer, MAX_MESSAGE, Message};
 use super::worker::unnamed;
 use crate::expiry::{Scope, Signal, TimerClient, TimerError, configure};
 
@@ -49,8 +54,11 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The client of a [`LocalTimerServer`](super::LocalTimerServer), in a worker process. Its timers belong to the process.
 ///
-/// One for all threads is enough. `acquire` and `release` cost one system call beside that which asks for the process's number. They wait for the server only when its queue is full:
-/// when it has not read for some 270 messages. After its patience a call that waits is an error.
+/// One for all threads is enough. `acquire` and `release` cost one system call beside that which asks for the process's number.
+///
+/// When the server has not read for some 270 messages its queue is full. Then an `acquire` waits for room, and is an error after the client's patience. A `release` does
+/// not wait: the client leaves it in a file in memory that the server has given to it, and the server finds it there before it ends anybody. There is room
+/// for 1,024 releases; only when there is none left, or the server is of a version without that file, a release waits too.
 #[derive(Debug)]
 pub struct LocalTimerClient {
     path: PathBuf,
@@ -63,9 +71,29 @@ pub struct LocalTimerClient {
 #[derive(Debug)]
 struct Seat {
     pid: u32,
-    socket: Mutex<Option<Arc<OwnedFd>>>,
+    line: Mutex<Option<Line>>,
     /// That of a child, in the child.
     next: OnceLock<Box<Seat>>,
+}
+
+/// A connection that the server has taken.
+#[derive(Debug)]
+struct Line {
+    socket: Arc<OwnedFd>,
+    /// How many messages it has taken.
+    sent: u64,
+    /// For releases that cannot be sent. `None`: the server gave no file.
+    unsent: Option<Unsent>,
+}
+
+/// What has become of a message.
+enum Said {
+    /// The server will hear it.
+    Yes,
+    /// There is no room for it on this connection.
+    Full(Arc<OwnedFd>),
+    /// The server has closed this connection.
+    Closed(Arc<OwnedFd>),
 }
 
 impl LocalTimerClient {
@@ -103,7 +131,8 @@ impl LocalTimerClient {
 
     fn patient(path: PathBuf, patience: Duration) -> Result<LocalTimerClient, TimerError> {
         let client = LocalTimerClient { path, patience, anchor: Anchor::new(), first: Seat::new() };
-        client.line(&client.first)?;
+        let line = client.dial()?;
+        *client.first.lock() = Some(line);
         Ok(client)
     }
 
@@ -125,17 +154,40 @@ impl LocalTimerClient {
         seat
     }
 
-    /// The seat's connection: that which it has, or a new one.
-    fn line(&self, seat: &Seat) -> Result<Arc<OwnedFd>, TimerError> {
-        let mut socket = seat.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*socket {
-            Some(socket) => Ok(socket.clone()),
-            None => Ok(socket.insert(Arc::new(self.dial()?)).clone()),
+    /// Says it on the seat's connection, or on a new one if it has none, without waiting for room.
+    fn try_say(&self, seat: &Seat, message: &Message, releases: bool) -> Result<Said, TimerError> {
+        let mut line = seat.lock();
+        let line = match &mut *line {
+            Some(line) => line,
+            none => none.insert(self.dial()?),
+        };
+        let mut unsent = releases;
+        loop {
+            match send(&line.socket, message.bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+                Ok(_) => {
+                    line.sent += 1;
+                    return Ok(Said::Yes);
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) if std::mem::take(&mut unsent) => {
+                    let written = line.unsent.as_mut();
+                    if !written.is_some_and(|unsent| unsent.write(message.bytes(), line.sent)) {
+                        return Ok(Said::Full(line.socket.clone()));
+                    }
+                    // R1 of the backlog: once more, now that it is written.
+                }
+                Err(Errno::AGAIN) if releases => return Ok(Said::Yes),
+                Err(Errno::AGAIN) => return Ok(Said::Full(line.socket.clone())),
+                Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {
+                    return Ok(Said::Closed(line.socket.clone()));
+                }
+                Err(error) => return Err(failed(error)),
+            }
         }
     }
 
     /// Connects, and waits for the welcome.
-    fn dial(&self) -> Result<OwnedFd, TimerError> {
+    fn dial(&self) -> Result<Line, TimerError> {
         let until = deadline_after(time::now(), self.patience);
         let socket = seqpacket(SocketFlags::CLOEXEC)?;
         // The time-out of sending is that of connecting too, and is what `connect` waits if many stand before the door.
@@ -145,41 +197,57 @@ impl LocalTimerClient {
         let address = SocketAddrUnix::new(&self.path).map_err(io::Error::from)?;
         patiently(until, || connect(&socket, &address)).map_err(failed)?;
         match self.listen(&socket, until, RecvFlags::empty())? {
-            Answer::Welcome => Ok(socket),
-            Answer::Refused(why) => Err(TimerError::other(why)),
+            (Answer::Welcome, file) => {
+                Ok(Line { socket: Arc::new(socket), sent: 0, unsent: file.map(Unsent::new) })
+            }
+            (Answer::Refused(why), _) => Err(TimerError::other(why)),
         }
     }
 
-    /// What the server has to say.
+    /// What the server has to say, and the file that comes with it.
     fn listen(
         &self,
         socket: &OwnedFd,
         until: Option<Instant>,
         flags: RecvFlags,
-    ) -> Result<Answer, TimerError> {
+    ) -> Result<(Answer, Option<OwnedFd>), TimerError> {
         let mut bytes = [0; 16];
-        let (len, _) = patiently(until, || recv(socket, &mut bytes, flags)).map_err(failed)?;
+        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut room);
+        let flags = flags | RecvFlags::CMSG_CLOEXEC;
+        let heard =
+            patiently(until, || recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags));
+        let len = heard.map_err(failed)?.bytes;
         if len == 0 {
             return Err(TimerError::ServerGone);
         }
+        let file = control.drain().find_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(mut files) => files.next(),
+            _ => None,
+        });
         let strange = |_| io::Error::new(io::ErrorKind::InvalidData, "this is no timer server");
-        Ok(wire::answered(&bytes[..len]).map_err(strange)?)
+        Ok((wire::answered(&bytes[..len]).map_err(strange)?, file))
     }
 
     fn say(&self, scope: &Scope, deadline: Option<Instant>, signal: Signal) -> Result<(), TimerError> {
         let deadline_nanos = deadline.map(|at| self.anchor.nanos(at));
-        let message = wire::said(scope.name(), deadline_nanos, signal)
+        let message = wire::said(scope, deadline_nanos, signal)
             .map_err(|size| TimerError::too_large(size, MAX_MESSAGE))?;
         let seat = self.seat();
-        let mut again = deadline.is_none();
+        let releases = deadline.is_none();
+        let mut again = releases;
+        let mut until = None;
         loop {
-            let line = self.line(seat)?;
-            let until = deadline_after(time::now(), self.patience);
-            let error = match patiently(until, || send(&line, message.bytes(), SendFlags::NOSIGNAL)) {
-                Ok(_) => return Ok(()),
-                Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => self.hung_up(seat, &line),
-                Err(error) => return Err(failed(error)),
+            let socket = match self.try_say(seat, &message, releases)? {
+                Said::Yes => return Ok(()),
+                Said::Full(socket) => {
+                    let until = *until.get_or_insert_with(|| deadline_after(time::now(), self.patience));
+                    wait_for_room(&socket, until).map_err(failed)?;
+                    continue;
+                }
+                Said::Closed(socket) => socket,
             };
+            let error = self.hung_up(seat, &socket);
             // A release means the same however often it is said, and a server that closed the line may have kept the timer.
             if !std::mem::take(&mut again) {
                 return Err(error);
@@ -188,13 +256,11 @@ impl LocalTimerClient {
     }
 
     /// The server has closed the line: it is given up, and why is what the server's last words say.
-    fn hung_up(&self, seat: &Seat, line: &Arc<OwnedFd>) -> TimerError {
-        let mut socket = seat.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        socket.take_if(|socket| Arc::ptr_eq(socket, line));
-        drop(socket);
+    fn hung_up(&self, seat: &Seat, socket: &Arc<OwnedFd>) -> TimerError {
+        seat.lock().take_if(|line| Arc::ptr_eq(&line.socket, socket));
         // The first reading may tell only that what we had sent was not read.
         for _ in 0..2 {
-            if let Ok(Answer::Refused(why)) = self.listen(line, None, RecvFlags::DONTWAIT) {
+            if let Ok((Answer::Refused(why), _)) = self.listen(socket, None, RecvFlags::DONTWAIT) {
                 return TimerError::other(why);
             }
         }
@@ -204,7 +270,11 @@ impl LocalTimerClient {
 
 impl Seat {
     fn new() -> Seat {
-        Seat { pid: process::id(), socket: Mutex::new(None), next: OnceLock::new() }
+        Seat { pid: process::id(), line: Mutex::new(None), next: OnceLock::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Line>> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -214,6 +284,19 @@ fn patiently<T>(until: Option<Instant>, mut f: impl FnMut() -> Result<T, Errno>)
         match f() {
             Err(Errno::INTR) if until.is_none_or(|until| time::now() < until) => {}
             done => return done,
+        }
+    }
+}
+
+/// Waits until the server has read so much that more can be sent; no longer than until then (`AGAIN`).
+fn wait_for_room(socket: &OwnedFd, until: Option<Instant>) -> Result<(), Errno> {
+    loop {
+        let left = until.map_or(DAY, |until| until.saturating_duration_since(time::now()).min(DAY));
+        let timeout = Timespec { tv_sec: left.as_secs() as _, tv_nsec: left.subsec_nanos() as _ };
+        match poll(slice::from_mut(&mut PollFd::new(socket, PollFlags::OUT)), Some(&timeout)) {
+            Ok(0) if left.is_zero() => return Err(Errno::AGAIN),
+            Ok(0) | Err(Errno::INTR) => {}
+            done => return done.map(drop),
         }
     }
 }

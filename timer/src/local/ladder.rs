@@ -17,7 +17,7 @@ use crate::expiry::{Overdue, Reap, Reaper};
 /// A timer with a signal of its own is not for the ladder: its worker is ended by that signal at once.
 ///
 /// ```
-/// use forebear_timer::local::Ladder;
+/// use forebear::timer::local::Ladder;
 /// use std::time::Duration;
 ///
 /// let ladder = Ladder::new()

@@ -5,7 +5,7 @@
 ///
 /// ```
 /// # #[cfg(target_os = "linux")] {
-/// use forebear_timer::local::Limits;
+/// use forebear::timer::local::Limits;
 ///
 /// let mut limits = Limits::default();
 /// limits.workers = 64;
@@ -16,11 +16,12 @@
 pub struct Limits {
     /// How many processes may have timers: 256. Each takes a descriptor here.
     pub workers: usize,
-    /// How many connections there may be: 512. Each takes one or two descriptors here.
+    /// How many connections there may be: 512. Each takes two or three descriptors here.
     pub connections: usize,
     /// How many of them one process may have: 4. Its threads share one; a second client makes another.
     pub connections_of_one: usize,
-    /// How many timers one process may have at a time: 1024.
+    /// How many timers one process may have at a time: 1024. One that has expired counts until it is released, or the server has dropped it: when its
+    /// process is ended or spared, or if it only logs.
     pub timers_of_one: usize,
 }
 

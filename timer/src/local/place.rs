@@ -9,18 +9,31 @@
 //! * **given path**: what the user has chosen, so that a server which comes after can be found at the same place. The socket is for the user alone
 //!   (mode 0600); that nobody may rename things in its directory is up to the user.
 //!
+//! * **lock file**: a file beside a given path, `PATH.lock`, on which a server holds an exclusive `flock` for as long as it has the path.
+//!
 //! A socket appears at its path whole: it is bound under another name beside it, given its rights, made to listen, and
 //! renamed. So nobody can connect before it has its rights or be refused before it listens, and what a killed server has left
-//! is replaced. A live server is not: who answers there is asked first.
+//! is replaced.
+//!
+//! # Why two servers never have one path
+//!
+//! To rename a socket to a given path replaces whatever is there, so two servers that both find the path free would both
+//! succeed, and the first would get no client. Therefore a server takes the lock file first, and keeps it until it has removed
+//! its socket. The kernel releases the lock when the server's process ends, in whatever way. A server removes its lock file while it holds the lock, so
+//! a lock counts only if its file still stands at that name when the lock has been taken; else the server tries again with the new file.
+//!
+//! A server from before lock files may be at the path, so a server still tries to connect there before it replaces the socket.
 
 use std::collections::hash_map::RandomState;
-use std::fs::{self, DirBuilder, Permissions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::hash::{BuildHasher, Hasher};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::{env, io, process};
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with, sockopt,
 };
@@ -36,6 +49,53 @@ pub(crate) struct Place {
     file: (u64, u64),
     /// A directory of our own.
     directory: Option<PathBuf>,
+    /// Held for a given path.
+    lock: Option<LockFile>,
+}
+
+/// A lock file, held. Dropping removes it and releases the lock.
+#[derive(Debug)]
+struct LockFile {
+    path: PathBuf,
+    /// Has the lock.
+    file: File,
+}
+
+impl LockFile {
+    /// Takes the lock file of this socket. `AddrInUse` if another server has it.
+    fn take(socket: &Path) -> io::Result<LockFile> {
+        let mut name = socket.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
+        name.push(".lock");
+        let path = socket.with_file_name(name);
+        loop {
+            let file = OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(false)
+                .mode(0o600)
+                .open(&path)?;
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => {}
+                Err(Errno::WOULDBLOCK) => return Err(io::ErrorKind::AddrInUse.into()),
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            let locked = file.metadata()?;
+            // Its last owner may have removed it between the two calls.
+            if identity(&path).is_ok_and(|found| found == (locked.dev(), locked.ino())) {
+                return Ok(LockFile { path, file });
+            }
+        }
+    }
+}
+
+impl Drop for LockFile {
+    fn drop(&mut self) {
+        _ = fs::remove_file(&self.path);
+        // A process that was forked meanwhile has copies of the descriptor, which alone would keep the lock.
+        _ = flock(&self.file, FlockOperation::Unlock);
+    }
 }
 
 impl Place {
@@ -47,7 +107,9 @@ impl Place {
         DirBuilder::new().mode(0o700).create(&directory)?;
         let made = listen_at(&directory.join("timers"));
         match made {
-            Ok((path, file, socket)) => Ok((Place { path, file, directory: Some(directory) }, socket)),
+            Ok((path, file, socket)) => {
+                Ok((Place { path, file, directory: Some(directory), lock: None }, socket))
+            }
             Err(error) => {
                 _ = fs::remove_dir(&directory);
                 Err(error)
@@ -57,14 +119,16 @@ impl Place {
 
     /// A socket that listens at this path. `AddrInUse` if a server does already.
     pub(crate) fn given(path: &Path) -> io::Result<(Place, OwnedFd)> {
+        let address = SocketAddrUnix::new(path)?;
+        let lock = LockFile::take(&std::path::absolute(path)?)?;
         let probe = seqpacket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
-        match connect(&probe, &SocketAddrUnix::new(path)?) {
+        match connect(&probe, &address) {
             // `AGAIN`: somebody listens, and many stand before the door.
-            Ok(()) | Err(rustix::io::Errno::AGAIN) => return Err(io::ErrorKind::AddrInUse.into()),
+            Ok(()) | Err(Errno::AGAIN) => return Err(io::ErrorKind::AddrInUse.into()),
             Err(_) => {}
         }
         let (path, file, socket) = listen_at(path)?;
-        Ok((Place { path, file, directory: None }, socket))
+        Ok((Place { path, file, directory: None, lock: Some(lock) }, socket))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -78,6 +142,8 @@ impl Drop for Place {
         if identity(&self.path).is_ok_and(|found| found == self.file) {
             _ = fs::remove_file(&self.path);
         }
+        // After the socket: whoever has the lock next finds the path free.
+        self.lock = None;
         if let Some(directory) = &self.directory {
             _ = fs::remove_dir(directory);
         }
@@ -127,6 +193,8 @@ fn random() -> u64 {
 mod tests {
     use super::*;
     use rustix::net::{Shutdown, shutdown};
+    use std::sync::Barrier; // not modelled: a test
+    use std::thread;
 
     #[test]
     fn a_directory_of_its_own_is_for_its_user_alone_and_goes_with_the_socket() {
@@ -142,19 +210,50 @@ mod tests {
     fn what_a_killed_server_left_is_replaced_and_a_live_one_is_not() {
         let (around, _socket) = Place::own().unwrap();
         let path = around.path().with_file_name("given");
-        let (first, listens) = Place::given(&path).unwrap();
+        let (mut first, listens) = Place::given(&path).unwrap();
         let taken = Place::given(&path).unwrap_err();
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
         // It was killed: nobody listens, and the file is still there. (The end of the descriptor alone would not do: another test may be starting
         // a process just now, which has a copy.)
         shutdown(&listens, Shutdown::Both).unwrap();
         drop(listens);
+        // The lock goes with the process, and its file stays.
+        let lock = first.lock.take().unwrap();
+        flock(&lock.file, FlockOperation::Unlock).unwrap();
+        std::mem::forget(lock);
         let (second, _listens) = Place::given(&path).unwrap();
         // The late end of the first does not take the second's away.
         drop(first);
         assert!(path.exists());
         drop(second);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn of_many_servers_that_come_to_one_path_at_once_one_has_it() {
+        let (around, _socket) = Place::own().unwrap();
+        let path = around.path().with_file_name("given");
+        for _ in 0..200 {
+            let start = Barrier::new(4);
+            let come = || {
+                start.wait();
+                let came = Place::given(&path);
+                // Nobody leaves before all have come.
+                start.wait();
+                came.map(drop).map_err(|error| error.kind())
+            };
+            let came: Vec<_> = thread::scope(|s| {
+                let threads: Vec<_> = (0..4).map(|_| s.spawn(come)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            assert_eq!(came.iter().filter(|came| came.is_ok()).count(), 1, "{came:?}");
+            assert!(
+                came.iter().all(|came| came.is_ok() || *came == Err(io::ErrorKind::AddrInUse)),
+                "{came:?}"
+            );
+        }
+        let names = fs::read_dir(path.parent().unwrap()).unwrap().map(|entry| entry.unwrap().file_name());
+        assert_eq!(names.collect::<Vec<_>>(), ["timers"], "no lock file is left");
     }
 
     #[test]

@@ -15,15 +15,17 @@
 //!
 //! * **Q1** `watched` has a process only by the proof ([`door`]), and at most one that has not ended for each number (`by_pid`).
 //! * **Q2** No read, write, accept or wait for a process blocks. Only the wait for all sources does, and the bell ends it.
-//! * **Q3** In one look no connection gives more than [`PER_LOOK`] messages, which is more than its kernel queue holds when its size
+//! * **Q3** In one look no connection gives more than [`PER_LOOK`](reading::PER_LOOK) messages, which is more than its kernel queue holds when its size
 //!   is the system's: so all that was sent before a look is had by it.
 //! * **Q4** Connections, processes and timers are bounded by [`Limits`]; `ready` by what one look may give, since the server takes all of it
 //!   after each.
 //! * **Q5** When a process has ended, what it had said before is ready first, then that it leaves.
+//! * **Q6** The `scopes` of a watched process are those that have timers once all that is ready is registered: an acquire enters one, a release takes it
+//!   out, and so does word of the server that it has dropped the timer. One that has expired and is not dropped counts.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -41,26 +43,21 @@ use rustix::time::{
 };
 
 mod door;
+mod reading;
 
+use super::backlog::Backlog;
 use super::bell::Bell;
 use super::clock::Anchor;
-use super::kernel;
 use super::place::Place;
 use super::teller::{Tell, Teller};
-use super::wire::{self, Answer, MAX_MESSAGE};
+use super::wire::{self, Answer};
 use super::{Limits, LocalEvent, LocalWorker, Refusal};
 use crate::expiry::{RequestQueue, Scope, Timer, TimerError, TimerRequest};
 
-/// Messages of one connection in one look. The shortest takes 768 bytes of a send buffer, which has 208 KiB: 277 of them.
-const PER_LOOK: usize = 320;
-/// Messages of one connection in a row, before the next one's are read.
-const IN_A_ROW: usize = 32;
 /// Sources that are told of at once.
 const AT_ONCE: usize = 256;
 /// How often one look walks over what is up: once for the door, once for who has come in by it, and so on.
 const ROUNDS: usize = 64;
-
-const KILL: i32 = rustix::process::Signal::KILL.as_raw();
 
 const DOOR: u64 = 0;
 const BELL: u64 = 1;
@@ -107,8 +104,20 @@ struct Connection {
     worker: LocalWorker,
     /// The watched process, from the proof on.
     proven: Option<u64>,
-    /// Messages read in which look.
-    read: (u64, usize),
+    read: Read,
+    /// How many messages were heard.
+    heard: u64,
+    /// What its client could not send. `None`: its client has no file.
+    backlog: Option<Backlog>,
+}
+
+/// What was read of a connection in one look.
+#[derive(Clone, Copy, Default)]
+struct Read {
+    look: u64,
+    messages: usize,
+    /// Releases out of its file.
+    unheard: usize,
 }
 
 impl Drop for Connection {
@@ -121,21 +130,17 @@ impl Drop for Connection {
 struct Watched {
     worker: LocalWorker,
     connections: usize,
-    /// Scopes that may have timers, and until when. Those that were reaped or told may still be in it, until room is needed.
-    scopes: HashMap<Scope, Instant>,
+    /// The timers that the server keeps for it, when it has taken what is ready (Q6).
+    scopes: HashMap<Scope, Kept>,
     /// The signal last told to have done nothing, by when it was sent.
     survived: Option<Instant>,
 }
 
-/// What a read has come to.
-enum Heard {
-    /// Go on.
-    Said,
-    /// There is no more for now.
-    Nothing,
-    /// The other side has closed.
-    Closed,
-    Refused(Refusal),
+/// A timer that the server keeps.
+struct Kept {
+    deadline: Instant,
+    /// By which message of which connection it was acquired.
+    by: (u64, u64),
 }
 
 impl LocalQueue {
@@ -275,90 +280,6 @@ impl LocalQueue {
         self.next
     }
 
-    /// Reads a few messages of a connection. Whether there were any.
-    fn read(&mut self, number: u64) -> bool {
-        for taken in 0..IN_A_ROW {
-            match self.hear(number) {
-                Heard::Said => {}
-                Heard::Nothing => return taken > 0,
-                Heard::Closed => {
-                    self.close(number);
-                    return true;
-                }
-                Heard::Refused(why) => {
-                    self.refuse(number, why);
-                    return true;
-                }
-            }
-        }
-        true
-    }
-
-    /// Reads one message.
-    fn hear(&mut self, number: u64) -> Heard {
-        let Some(connection) = self.connections.get_mut(&number) else { return Heard::Nothing };
-        if connection.read.0 != self.look {
-            connection.read = (self.look, 0);
-        }
-        if connection.read.1 >= PER_LOOK {
-            return Heard::Nothing;
-        }
-        connection.read.1 += 1;
-        let mut bytes = [0; MAX_MESSAGE];
-        let received = match kernel::receive(connection.socket.as_fd(), &mut bytes) {
-            Ok(received) => received,
-            Err(error) => match error.kind() {
-                io::ErrorKind::WouldBlock => return Heard::Nothing,
-                io::ErrorKind::Interrupted => return Heard::Said,
-                _ => return Heard::Closed,
-            },
-        };
-        let Some(sender) = received.sender else { return Heard::Closed };
-        if sender.pid != Some(connection.pid) {
-            return Heard::Refused(Refusal::ForeignSender);
-        }
-        let said = match wire::heard(&bytes[..received.len]) {
-            Ok(said) if !received.cut => said,
-            _ => return Heard::Refused(Refusal::Malformed),
-        };
-        let watched = match connection.proven {
-            Some(watched) => watched,
-            None => match self.prove(number) {
-                Ok(Some(watched)) => watched,
-                Ok(None) => return Heard::Closed,
-                Err(why) => return Heard::Refused(why),
-            },
-        };
-        let Some(watched) = self.watched.get_mut(&watched) else { return Heard::Closed };
-        if watched.worker.ending().is_some_and(|ending| ending.signal == KILL) {
-            // It was killed: whatever it had said before it was over makes no second time of it.
-            return Heard::Said;
-        }
-        let scope = Scope::named(said.scope);
-        let worker = watched.worker.clone();
-        let request = match said.deadline.map(|nanos| self.anchor.instant(nanos)) {
-            None => {
-                watched.scopes.remove(&scope);
-                TimerRequest::release(worker, scope)
-            }
-            Some(None) => return Heard::Refused(Refusal::Malformed),
-            Some(Some(deadline)) => {
-                let limit = self.limits.timers_of_one;
-                if watched.scopes.len() >= limit && !watched.scopes.contains_key(&scope) {
-                    let now = time::now();
-                    watched.scopes.retain(|_, until| *until > now);
-                    if watched.scopes.len() >= limit {
-                        return Heard::Refused(Refusal::TooManyTimers);
-                    }
-                }
-                watched.scopes.insert(scope.clone(), deadline);
-                TimerRequest::acquire(worker, Timer::new(scope, deadline).with_signal(said.signal))
-            }
-        };
-        self.ready.push_back(request);
-        Heard::Said
-    }
-
     /// Forgets one process that lives, but has neither timers nor a connection. Whether there was one.
     fn make_room(&mut self) -> bool {
         let idle = |watched: &Watched| {
@@ -378,6 +299,8 @@ impl LocalQueue {
 
     /// Forgets a connection. Its process is watched on: it may have timers, come back, or be about to end.
     fn close(&mut self, number: u64) {
+        // What is no release of it changes nothing any more.
+        _ = self.take_unheard(number, u64::MAX);
         let Some(number) = self.forget_connection(number) else { return };
         // Who ends closes its connections first, a moment before its end is seen.
         if self.ended(number) {
@@ -425,7 +348,7 @@ impl LocalQueue {
         };
         let connections: Vec<u64> = self.connections.iter().filter_map(of_it).collect();
         for connection in connections {
-            while let Heard::Said = self.hear(connection) {}
+            self.hear_all(connection);
             self.forget_connection(connection);
         }
         self.forget_watched(number);
@@ -470,6 +393,18 @@ impl RequestQueue<LocalWorker> for LocalQueue {
 
     fn waker(&self) -> Option<Waker> {
         Some(self.bell.clone().into())
+    }
+
+    fn dropped(&mut self, worker: &LocalWorker, timers: &[Timer]) {
+        let number = self.by_pid.get(&worker.raw_pid());
+        let watched = number.and_then(|number| self.watched.get_mut(number));
+        let Some(watched) = watched.filter(|watched| watched.worker == *worker) else { return };
+        for timer in timers {
+            // A timer of this scope that was acquired since has another deadline, or is the same.
+            if watched.scopes.get(&timer.scope).is_some_and(|kept| kept.deadline == timer.deadline) {
+                watched.scopes.remove(&timer.scope);
+            }
+        }
     }
 }
 

@@ -8,11 +8,11 @@ use crate::expiry::{Overdue, Reap, Reaper, TimerError};
 /// Kills the process by a signal: the timer's own if it has one, else SIGKILL.
 ///
 /// ```
-/// use forebear_timer::local::KillProcess;
+/// use forebear::timer::local::KillProcess;
 ///
 /// assert_eq!(KillProcess::by(15)?.signal(), 15);
 /// assert!(KillProcess::by(0).is_err());
-/// # Ok::<(), forebear_timer::expiry::TimerError>(())
+/// # Ok::<(), forebear::timer::TimerError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KillProcess {
@@ -21,6 +21,7 @@ pub struct KillProcess {
 
 impl KillProcess {
     /// By SIGKILL, which nobody can refuse.
+    #[must_use]
     pub fn new() -> KillProcess {
         KillProcess { signal: rustix::process::Signal::KILL.as_raw() }
     }
@@ -36,6 +37,7 @@ impl KillProcess {
     }
 
     /// The number of the signal.
+    #[must_use]
     pub fn signal(&self) -> i32 {
         self.signal
     }

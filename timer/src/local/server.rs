@@ -20,8 +20,8 @@ type TimerHook = Box<dyn FnMut(&TimerEvent<'_, LocalWorker>) + Send>;
 /// deadline comes, exactly; it looks at nothing in between.
 ///
 /// ```
-/// use forebear_timer::expiry::{TimerError, TimerGuard};
-/// use forebear_timer::local::{LocalTimerClient, LocalTimerServer};
+/// use forebear::timer::{TimerError, TimerGuard};
+/// use forebear::timer::local::{LocalTimerClient, LocalTimerServer};
 /// use std::time::Duration;
 ///
 /// let server = LocalTimerServer::bind()?.start()?;
@@ -54,6 +54,8 @@ impl LocalTimerServer {
     }
 
     /// A server at a path, where clients find the next one too when this one has gone. What a killed server has left there is replaced.
+    ///
+    /// Beside it stands a lock file, `PATH.lock`, for as long as the server has the path. So of several servers that want one path at once, one gets it.
     ///
     /// Only this user can connect. That nobody else can rename what is in the directory is up to you: `/tmp` itself is not the place.
     ///
@@ -157,7 +159,8 @@ impl<R: fmt::Debug> fmt::Debug for LocalTimerServer<R> {
 
 /// A server that is running. Made by [`LocalTimerServer::start`].
 ///
-/// Dropping it asks the server to stop, and does not wait for it.
+/// Dropping it asks the server to stop, and does not wait for it. A process that exits just then ends before the server has removed its socket and its directory,
+/// and they stay: call [`stop`](Self::stop) before the end of `main`.
 #[derive(Debug)]
 #[must_use = "the server is stopped when the handle is dropped"]
 pub struct LocalTimerHandle {
@@ -176,7 +179,7 @@ impl LocalTimerHandle {
         command.env(ENVIRONMENT, &self.path)
     }
 
-    /// Stops it. Its clients learn that it is gone, and nobody is killed any more.
+    /// Stops it. Its clients learn that it is gone, and nobody is killed any more. It waits for a reaper or a hook that is being called, for a minute at most.
     ///
     /// # Errors
     ///

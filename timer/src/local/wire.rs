@@ -1,21 +1,21 @@
-//! What is said between client and server: bytes to meaning and back, and nothing else. The README beside this file has the layout.
+//! What is said between client and server: bytes to meaning and back, and nothing else. docs/timer-protocol.md has the layout.
 //!
 //! Every number is little-endian. What does not have exactly this form is [`Malformed`], never guessed at: the other side may be
 //! anybody.
 
+use std::num::NonZeroU64;
 use std::{fmt, str};
 
 use rustix::process::Signal as Known;
 
-use crate::expiry::Signal;
+use crate::expiry::{Holder, Scope, Signal};
 
 /// The longest message there is, in bytes.
 pub(crate) const MAX_MESSAGE: usize = 512;
-/// The longest name of a scope, in bytes.
-pub(crate) const MAX_SCOPE: usize = MAX_MESSAGE - HEAD;
-
-/// What stands before the scope.
+/// What stands before the holder, if there is one, and the scope's name.
 const HEAD: usize = 24;
+/// The size of a holder.
+const HOLDER: usize = 8;
 /// The first bytes of each message: whose it is, and which version.
 const MAGIC: [u8; 4] = *b"fbt\x01";
 
@@ -25,18 +25,19 @@ const REFUSED: u8 = 3;
 
 /// A signal stands in the message.
 const SIGNAL_GIVEN: u8 = 1;
+/// The number of a holder stands between the head and the scope's name.
+const HOLDER_GIVEN: u8 = 2;
 
 /// On the wire, a deadline that means: release.
 const RELEASE: i64 = -1;
 
 /// What a client says: acquire or release.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Said<'a> {
+pub(crate) struct Said {
     /// Nanoseconds of the monotonic clock; `None` releases.
     pub(crate) deadline: Option<u64>,
     pub(crate) signal: Signal,
-    /// At most [`MAX_SCOPE`] bytes.
-    pub(crate) scope: &'a str,
+    pub(crate) scope: Scope,
 }
 
 /// What is no message of this protocol.
@@ -114,8 +115,9 @@ impl Message {
 }
 
 /// What a client sends. `Err` if it does not fit: the size it would have.
-pub(crate) fn said(scope: &str, deadline: Option<u64>, signal: Signal) -> Result<Message, usize> {
-    let len = HEAD + scope.len();
+pub(crate) fn said(scope: &Scope, deadline: Option<u64>, signal: Signal) -> Result<Message, usize> {
+    let name = HEAD + if scope.holder().is_some() { HOLDER } else { 0 };
+    let len = name + scope.name().len();
     if len > MAX_MESSAGE {
         return Err(len);
     }
@@ -130,22 +132,33 @@ pub(crate) fn said(scope: &str, deadline: Option<u64>, signal: Signal) -> Result
     bytes[..4].copy_from_slice(&MAGIC);
     bytes[4] = TIMER;
     bytes[5] = flags;
+    if let Some(holder) = scope.holder() {
+        bytes[5] |= HOLDER_GIVEN;
+        bytes[HEAD..name].copy_from_slice(&holder.number().get().to_le_bytes());
+    }
     bytes[8..16].copy_from_slice(&deadline.to_le_bytes());
     bytes[16..20].copy_from_slice(&number.to_le_bytes());
-    bytes[HEAD..len].copy_from_slice(scope.as_bytes());
+    bytes[name..len].copy_from_slice(scope.name().as_bytes());
     Ok(Message { bytes, len })
 }
 
 /// What a client has said.
-pub(crate) fn heard(bytes: &[u8]) -> Result<Said<'_>, Malformed> {
-    let (head, scope) = bytes.split_at_checked(HEAD).ok_or(Malformed)?;
+pub(crate) fn heard(bytes: &[u8]) -> Result<Said, Malformed> {
+    let (head, name) = bytes.split_at_checked(HEAD).ok_or(Malformed)?;
     let reserved = head[6..8].iter().chain(&head[20..HEAD]).all(|byte| *byte == 0);
-    if head[..4] != MAGIC || head[4] != TIMER || head[5] & !SIGNAL_GIVEN != 0 || !reserved {
+    if head[..4] != MAGIC || head[4] != TIMER || head[5] & !(SIGNAL_GIVEN | HOLDER_GIVEN) != 0 || !reserved {
         return Err(Malformed);
     }
-    if scope.len() > MAX_SCOPE {
+    if bytes.len() > MAX_MESSAGE {
         return Err(Malformed);
     }
+    let (holder, name) = match head[5] & HOLDER_GIVEN {
+        0 => (None, name),
+        _ => {
+            let (number, name) = name.split_first_chunk::<HOLDER>().ok_or(Malformed)?;
+            (Some(NonZeroU64::new(u64::from_le_bytes(*number)).ok_or(Malformed)?), name)
+        }
+    };
     let deadline = i64::from_le_bytes(head[8..16].try_into().map_err(|_| Malformed)?);
     let number = i32::from_le_bytes(head[16..20].try_into().map_err(|_| Malformed)?);
     let signal = match head[5] & SIGNAL_GIVEN {
@@ -156,7 +169,11 @@ pub(crate) fn heard(bytes: &[u8]) -> Result<Said<'_>, Malformed> {
     if signal.number().is_some_and(|number| known(number).is_none()) {
         return Err(Malformed);
     }
-    let scope = str::from_utf8(scope).map_err(|_| Malformed)?;
+    let scope = Scope::named(str::from_utf8(name).map_err(|_| Malformed)?);
+    let scope = match holder {
+        Some(number) => scope.held_by(Holder::from_number(number)),
+        None => scope,
+    };
     Ok(Said { deadline: u64::try_from(deadline).ok(), signal, scope })
 }
 
@@ -192,9 +209,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// The longest name of a scope without a holder, in bytes.
+    const MAX_SCOPE: usize = MAX_MESSAGE - HEAD;
+
     fn round(scope: &str, deadline: Option<u64>, signal: Signal) {
-        let message = said(scope, deadline, signal).ok().unwrap();
-        assert_eq!(heard(message.bytes()), Ok(Said { deadline, signal, scope }));
+        for scope in [Scope::named(scope), Scope::named(scope).held_by(Holder::here())] {
+            match said(&scope, deadline, signal) {
+                Ok(message) => assert_eq!(heard(message.bytes()), Ok(Said { deadline, signal, scope })),
+                Err(size) => assert!(size > MAX_MESSAGE && scope.holder().is_some()),
+            }
+        }
     }
 
     #[test]
@@ -207,13 +231,26 @@ mod tests {
     }
 
     #[test]
+    fn the_example_of_the_protocol_page_is_what_is_sent() {
+        let head =
+            |deadline: u64| [&b"fbt\x01\x01\0\0\0"[..], &deadline.to_le_bytes(), &[0; 8], b"load"].concat();
+        let acquire = said(&"load".into(), Some(258_000_000_000), Signal::Default).ok().unwrap();
+        assert_eq!(acquire.bytes(), head(0x3c_11ff_9400));
+        let release = said(&"load".into(), None, Signal::Default).ok().unwrap();
+        assert_eq!(release.bytes(), head(u64::MAX));
+    }
+
+    #[test]
     fn one_byte_too_many_is_told_before_it_is_sent() {
-        assert_eq!(said(&"x".repeat(MAX_SCOPE + 1), None, Signal::Default).err(), Some(MAX_MESSAGE + 1));
+        assert_eq!(
+            said(&Scope::named("x".repeat(MAX_SCOPE + 1)), None, Signal::Default).err(),
+            Some(MAX_MESSAGE + 1)
+        );
     }
 
     #[test]
     fn a_negative_deadline_on_the_wire_releases_and_no_acquire_has_one() {
-        let mut bytes = said("a", Some(u64::MAX), Signal::Default).ok().unwrap();
+        let mut bytes = said(&"a".into(), Some(u64::MAX), Signal::Default).ok().unwrap();
         assert_eq!(heard(bytes.bytes()).unwrap().deadline, Some(i64::MAX as u64));
         bytes.bytes[8..16].copy_from_slice(&i64::MIN.to_le_bytes());
         assert_eq!(heard(bytes.bytes()).unwrap().deadline, None);
@@ -221,7 +258,7 @@ mod tests {
 
     #[test]
     fn what_is_a_little_different_is_malformed() {
-        let message = said("ab", Some(7), Signal::Default).ok().unwrap();
+        let message = said(&"ab".into(), Some(7), Signal::Default).ok().unwrap();
         let good = message.bytes().to_vec();
         for place in [0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 20, 23, 24] {
             let mut bad = good.clone();
@@ -233,7 +270,12 @@ mod tests {
         let mut long = good.clone();
         long.resize(MAX_MESSAGE + 1, b'x');
         assert_eq!(heard(&long), Err(Malformed));
-        let strange = said("a", Some(1), Signal::from(63)).ok().unwrap();
+        let held = said(&Scope::named("").held_by(Holder::here()), Some(7), Signal::Default).ok().unwrap();
+        assert_eq!(heard(&held.bytes()[..HEAD + HOLDER - 1]), Err(Malformed), "half a holder");
+        let mut nobody = held.bytes().to_vec();
+        nobody[HEAD..].fill(0);
+        assert_eq!(heard(&nobody), Err(Malformed), "holder 0");
+        let strange = said(&"a".into(), Some(1), Signal::from(63)).ok().unwrap();
         assert_eq!(heard(strange.bytes()), Err(Malformed), "a signal without a name");
     }
 

@@ -70,11 +70,18 @@ impl LocalWorker {
     }
 
     /// The number the process has, or had while it lived. For logs: it may belong to another when this one has ended.
+    #[must_use]
     pub fn pid(&self) -> u32 {
         self.0.pid.as_raw_nonzero().get().unsigned_abs()
     }
 
+    /// The same, as the kernel tells numbers.
+    pub(crate) fn raw_pid(&self) -> i32 {
+        self.0.pid.as_raw_nonzero().get()
+    }
+
     /// Whether it has ended, be it that nobody has waited for its status yet.
+    #[must_use]
     pub fn has_ended(&self) -> bool {
         let mut wait = PollFd::new(&self.0.pidfd, PollFlags::IN);
         // Without a limit of time that passes this cannot be interrupted, nor fail in another way.
@@ -85,7 +92,7 @@ impl LocalWorker {
     ///
     /// # Errors
     ///
-    /// The system refuses (the process is another user's), or the number is none of a signal that has a name.
+    /// The system refuses (the process is another user's), or the number is not that of a signal with a name. Real-time signals have none: the C library keeps some of them for itself.
     pub fn signal(&self, number: i32) -> Result<Signalled, TimerError> {
         self.send(number, false)
     }
@@ -137,7 +144,8 @@ impl LocalWorker {
 
 /// There is no signal of that number that could be sent.
 pub(crate) fn unnamed(number: i32) -> TimerError {
-    let text = format!("there is no signal {number} that has a name");
+    let text =
+        format!("signal {number} cannot be sent: it has no name, and real-time signals are not supported");
     TimerError::Io(io::Error::new(io::ErrorKind::InvalidInput, text))
 }
 

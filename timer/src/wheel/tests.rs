@@ -417,6 +417,24 @@ fn it_does_what_a_sorted_list_does_for_as_long_as_is_asked_for() {
     println!("{rounds} rounds, {} operations, the next seed is {seed}", steps.get());
 }
 
+/// Removals make the wheel drop the dead items of all slots. A slot that is being popped must go on where it was.
+#[test]
+fn a_slot_that_is_half_popped_loses_nothing_when_dead_items_are_dropped() {
+    let start = Instant::now();
+    let mut wheel = Wheel::new(start);
+    let due = start + nanos(5);
+    for n in 0..10 {
+        wheel.insert(due, n);
+    }
+    let mut popped: Vec<_> = (0..3).map(|_| wheel.pop_due(due).unwrap()).collect();
+    for _ in 0..20_000 {
+        let key = wheel.insert(start + nanos(9_000_000_000), -1);
+        wheel.remove(key);
+    }
+    popped.extend(std::iter::from_fn(|| wheel.pop_due(due)));
+    assert_eq!(popped, (0..10).collect::<Vec<_>>());
+}
+
 /// How long a million take, beside a sorted map; for `--nocapture`. Nothing is asserted of the time.
 #[test]
 fn a_million_are_put_in_and_taken_back() {

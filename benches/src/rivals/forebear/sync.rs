@@ -11,7 +11,8 @@ use forebear::sync::Mutex;
 use forebear::{Request, Runtime, spawn};
 
 use super::{pause, sum, taken};
-use crate::load::{Across, Run};
+use crate::load::{Across, Contenders, Run};
+use crate::work::contend::{Contest, Locked, append, is_thread};
 
 pub(super) fn alone(n: u64) -> Run {
     let number = Mutex::new(0);
@@ -39,6 +40,48 @@ pub(super) fn contended(tasks: u64, each: u64, between: impl Fn() + Copy + Send 
     Run::timed(|| {
         let none = sum((0..tasks).map(|_| add(number.clone())).collect());
         *number.lock() + none
+    })
+}
+
+impl Locked for Mutex<u64> {
+    #[inline(always)]
+    fn with(&self, f: impl FnOnce(&mut u64)) {
+        f(&mut self.lock());
+    }
+}
+
+pub(super) fn contend(rt: &Runtime, of: Contenders, many: u64, sections: u64) -> Run {
+    let shared = Arc::new((Contest::new(many, sections), Mutex::new(0)));
+    let (mut threads, mut requests) = (Vec::new(), Vec::new());
+    for n in 0..many {
+        let shared = shared.clone();
+        if is_thread(of, n) {
+            threads.push(thread::spawn(move || shared.0.take_part(&shared.1, thread::yield_now)));
+        } else {
+            requests.push(rt.spawn(move || shared.0.take_part(&shared.1, pause)));
+        }
+    }
+    requests.into_iter().for_each(taken);
+    threads.into_iter().for_each(|thread| thread.join().expect("nobody panics"));
+    let (contest, number) = Arc::into_inner(shared).expect("all have gone");
+    contest.run(number.into_inner())
+}
+
+pub(super) fn append_in_order(rt: &Runtime, of: Contenders, many: u64) -> Run {
+    let last = Arc::new(Mutex::new(0));
+    let (mut threads, mut requests) = (Vec::new(), Vec::new());
+    Run::timed(move || {
+        for n in (1..=many).rev() {
+            let last = last.clone();
+            if is_thread(of, n) {
+                threads.push(thread::spawn(move || append(&*last, n)));
+            } else {
+                requests.push(rt.spawn(move || append(&*last, n)));
+            }
+        }
+        requests.into_iter().for_each(taken);
+        threads.into_iter().for_each(|thread| thread.join().expect("nobody panics"));
+        *last.lock()
     })
 }
 

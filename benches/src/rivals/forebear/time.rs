@@ -16,7 +16,8 @@ use crate::work::{self, HOUR};
 pub(super) fn timers_of_one(each: u64, standing: bool) -> u64 {
     with_foreign(|context| {
         let table = context.table();
-        let ticket = context.begin(Reason::Sleep, ptr::null_mut());
+        // SAFETY: this is the context's own stack; for nothing that is followed, and it is withdrawn below.
+        let ticket = unsafe { context.begin(Reason::Sleep, ptr::null_mut()) };
         let arm = |i| -> Alarm {
             let at = context.deadline(work::far(i)).expect("an hour can be told");
             // SAFETY: the table is this context's, we are on its stack, and each alarm is taken back before it goes on.

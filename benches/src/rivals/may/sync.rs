@@ -2,6 +2,7 @@
 
 use std::hint::black_box;
 use std::sync::Arc;
+use std::thread;
 
 use may::coroutine::yield_now;
 use may::go;
@@ -9,7 +10,8 @@ use may::sync::Mutex;
 use may::sync::mpsc::{Receiver, Sender, channel};
 
 use super::{sum, value};
-use crate::load::Run;
+use crate::load::{Contenders, Run};
+use crate::work::contend::{Contest, Locked, is_thread};
 
 pub(super) fn alone(n: u64) -> Run {
     let number = Mutex::new(0);
@@ -40,6 +42,30 @@ pub(super) fn contended(tasks: u64, each: u64, yields: bool) -> Run {
         let none = sum((0..tasks).map(|_| add(number.clone())).collect());
         *number.lock().expect("nobody panics") + none
     })
+}
+
+impl Locked for Mutex<u64> {
+    #[inline(always)]
+    fn with(&self, f: impl FnOnce(&mut u64)) {
+        f(&mut self.lock().expect("nobody panics"));
+    }
+}
+
+pub(super) fn contend(of: Contenders, many: u64, sections: u64) -> Run {
+    let shared = Arc::new((Contest::new(many, sections), Mutex::new(0)));
+    let (mut threads, mut tasks) = (Vec::new(), Vec::new());
+    for n in 0..many {
+        let shared = shared.clone();
+        if is_thread(of, n) {
+            threads.push(thread::spawn(move || shared.0.take_part(&shared.1, thread::yield_now)));
+        } else {
+            tasks.push(go!(move || shared.0.take_part(&shared.1, yield_now)));
+        }
+    }
+    tasks.into_iter().for_each(value);
+    threads.into_iter().for_each(|thread| thread.join().expect("nobody panics"));
+    let (contest, number) = Arc::into_inner(shared).expect("all have gone");
+    contest.run(number.into_inner().expect("nobody panics"))
 }
 
 fn serve(n: u64, tokens: &Receiver<u64>, back: &Sender<u64>) {

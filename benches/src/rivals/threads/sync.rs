@@ -7,11 +7,7 @@ use std::thread;
 
 use super::Threads;
 use crate::load::{Across, Load, Rival, Run};
-
-/// A number behind a lock.
-pub(in crate::rivals) trait Locked: Default + Send + Sync + 'static {
-    fn with(&self, f: impl FnOnce(&mut u64));
-}
+use crate::work::contend::Locked;
 
 /// A bounded channel.
 pub(in crate::rivals) trait Channel {
@@ -21,13 +17,6 @@ pub(in crate::rivals) trait Channel {
     fn send(sender: &Self::Sender, item: u64);
     /// None when all senders have gone.
     fn receive(receiver: &Self::Receiver) -> Option<u64>;
-}
-
-impl Locked for Mutex<u64> {
-    #[inline(always)]
-    fn with(&self, f: impl FnOnce(&mut u64)) {
-        f(&mut self.lock().expect("nobody panics"));
-    }
 }
 
 /// What all that are made like std's have in common: `$rival` is who takes part, and the rest what a channel is made of.
@@ -109,7 +98,7 @@ fn number<L: Locked>(lock: &L) -> u64 {
     number
 }
 
-pub(in crate::rivals) fn alone<L: Locked>(n: u64) -> Run {
+pub(in crate::rivals) fn alone<L: Locked + Default>(n: u64) -> Run {
     let lock = L::default();
     Run::timed(|| {
         for _ in 0..n {
@@ -120,7 +109,7 @@ pub(in crate::rivals) fn alone<L: Locked>(n: u64) -> Run {
 }
 
 /// The threads do the tasks one after the other.
-pub(in crate::rivals) fn contended<L: Locked>(threads: &Threads, tasks: u64, each: u64) -> Run {
+pub(in crate::rivals) fn contended<L: Locked + Default>(threads: &Threads, tasks: u64, each: u64) -> Run {
     let lock = L::default();
     Run::timed(|| {
         threads.each(tasks, |_| {

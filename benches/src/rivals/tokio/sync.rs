@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
+use std::time::Instant;
 
-use tokio::runtime::Builder;
+use tokio::runtime::{Builder, Runtime};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::{Mutex, oneshot};
 use tokio::task::{spawn, yield_now};
 
 use super::sum;
-use crate::load::{Across, Run};
+use crate::load::{Across, Contenders, Run};
+use crate::work::contend::{Contest, Locked, is_thread, spin};
 
 pub(super) async fn alone(n: u64) -> Run {
     let number = Mutex::new(0);
@@ -43,6 +45,49 @@ pub(super) async fn contended(tasks: u64, each: u64, yields: bool) -> Run {
         *number.lock().await + none
     })
     .await
+}
+
+/// Its lock blocks threads, too, if they are not tokio's.
+impl Locked for Mutex<u64> {
+    #[inline(always)]
+    fn with(&self, f: impl FnOnce(&mut u64)) {
+        f(&mut self.blocking_lock());
+    }
+}
+
+async fn take_part(contest: &Contest, lock: &Mutex<u64>) {
+    contest.arrive();
+    while !contest.is_complete() {
+        yield_now().await;
+    }
+    let mut waits = Vec::new();
+    loop {
+        let asked = Instant::now();
+        let mut number = lock.lock().await;
+        if !contest.section(asked, &mut waits, &mut number) {
+            break;
+        }
+        drop(number);
+        spin();
+    }
+    contest.tell(&waits);
+}
+
+pub(super) fn contend(runtime: &Runtime, of: Contenders, many: u64, sections: u64) -> Run {
+    let shared = Arc::new((Contest::new(many, sections), Mutex::new(0)));
+    let (mut threads, mut tasks) = (Vec::new(), Vec::new());
+    for n in 0..many {
+        let shared = shared.clone();
+        if is_thread(of, n) {
+            threads.push(thread::spawn(move || shared.0.take_part(&shared.1, thread::yield_now)));
+        } else {
+            tasks.push(runtime.spawn(async move { take_part(&shared.0, &shared.1).await }));
+        }
+    }
+    tasks.into_iter().for_each(|task| runtime.block_on(task).expect("a task panicked"));
+    threads.into_iter().for_each(|thread| thread.join().expect("nobody panics"));
+    let (contest, number) = Arc::into_inner(shared).expect("all have gone");
+    contest.run(number.into_inner())
 }
 
 async fn serve(n: u64, mut tokens: Receiver<u64>, back: Sender<u64>) {

@@ -1,5 +1,6 @@
 //! Slots are handed out, counted, given back and trimmed.
 
+use super::warm::TRIM_ABOVE;
 use super::*;
 use crate::stack::class_for;
 
@@ -108,6 +109,32 @@ fn a_few_stay_warm_unless_nobody_has_wanted_them_for_long() {
     assert!(calls > 0 && !slab.trim_some(1), "one call is enough for neighbours, and none stays: {calls}");
     slab.give_back(take());
     assert!(!slab.is_to_be_trimmed(), "that was for once");
+}
+
+/// Each worker looks at its own stacks, and trims what all have given back.
+#[test]
+fn none_stays_warm_that_nobody_has_wanted_whoever_else_trims() {
+    const ROUNDS: usize = 2_000;
+    let slab = Slab::new(1000);
+    let turn = std::sync::Barrier::new(2);
+    std::thread::scope(|threads| {
+        for each in [3, 40] {
+            let (slab, turn) = (&slab, &turn);
+            threads.spawn(move || {
+                for _ in 0..ROUNDS {
+                    let slots: Vec<_> = (0..each).map(|_| slab.take(0).unwrap()).collect();
+                    slab.give_back(slots);
+                    slab.let_none_stay_warm();
+                    while slab.is_to_be_trimmed() {
+                        slab.trim_some(1);
+                    }
+                    turn.wait();
+                    assert_eq!((slab.warm(), slab.live()), (0, 0));
+                    turn.wait();
+                }
+            });
+        }
+    });
 }
 
 #[test]

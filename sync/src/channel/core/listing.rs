@@ -40,7 +40,8 @@ impl<T, S: Store<T>> Channel<T, S> {
                 true
             };
             if waits {
-                let place = spot.write(Place::new(context, ticket, Cell::new(None)));
+                // SAFETY: L4: by contract it is the calling context, and the place leaves before its frame goes.
+                let place = spot.write(unsafe { Place::new(context, ticket, Cell::new(None)) });
                 // SAFETY: L1, L2: by contract.
                 unsafe { state.receivers.enter(place) };
                 state.receivers_wait = true;
@@ -78,7 +79,8 @@ impl<T, S: Store<T>> Channel<T, S> {
                 && !state.receiving_is_over
                 && !unsafe { state.receivers.has_others(context) };
             if waits {
-                let place = spot.write(Place::new(context, ticket, Cell::new(item.take())));
+                // SAFETY: L4: by contract it is the calling context, and the place leaves before its frame goes.
+                let place = spot.write(unsafe { Place::new(context, ticket, Cell::new(item.take())) });
                 // SAFETY: L1, L2: by contract.
                 unsafe { state.senders.enter(place) };
                 state.senders_wait = true;

@@ -44,6 +44,9 @@ impl<T, S: Store<T>> Channel<T, S> {
         item: T,
         timeout: Option<Duration>,
     ) -> Result<(), SendTimeoutError<T>> {
+        if timeout == Some(Duration::ZERO) {
+            return self.look_for_room(context, item);
+        }
         // Before the wait is begun, so that whoever sees it waiting knows that its time runs.
         let deadline = timeout.and_then(|timeout| context.deadline(timeout));
         let mut spot = MaybeUninit::uninit();
@@ -65,6 +68,9 @@ impl<T, S: Store<T>> Channel<T, S> {
         context: &Context,
         timeout: Option<Duration>,
     ) -> Result<T, RecvTimeoutError> {
+        if timeout == Some(Duration::ZERO) {
+            return self.look_for_item(context);
+        }
         // Before the wait is begun, so that whoever sees it waiting knows that its time runs.
         let deadline = timeout.and_then(|timeout| context.deadline(timeout));
         let mut spot = MaybeUninit::uninit();
@@ -77,6 +83,30 @@ impl<T, S: Store<T>> Channel<T, S> {
                 unsafe { self.received(spot.assume_init_ref(), cause) }
             }
         }
+    }
+
+    /// Sends with a time-out of zero: now, or not.
+    #[cold]
+    fn look_for_room(&self, context: &Context, item: T) -> Result<(), SendTimeoutError<T>> {
+        if context.is_cancelled() {
+            return Err(SendTimeoutError::Cancelled(item));
+        }
+        self.put(item).map_err(|refused| match refused {
+            TrySendError::Full(item) => SendTimeoutError::TimedOut(item),
+            TrySendError::Disconnected(item) => SendTimeoutError::Disconnected(item),
+        })
+    }
+
+    /// Receives with a time-out of zero: what is there.
+    #[cold]
+    fn look_for_item(&self, context: &Context) -> Result<T, RecvTimeoutError> {
+        if context.is_cancelled() {
+            return Err(RecvTimeoutError::Cancelled);
+        }
+        self.take().map_err(|refused| match refused {
+            TryRecvError::Empty => RecvTimeoutError::TimedOut,
+            TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
+        })
     }
 
     /// Puts, or stands among the senders.
@@ -104,8 +134,11 @@ impl<T, S: Store<T>> Channel<T, S> {
                         {
                             return Err(TrySendError::Full(item));
                         }
-                        let ticket = context.begin(Reason::Send, self.target());
-                        let place = spot.write(Place::new(context, ticket, Cell::new(Some(item))));
+                        // SAFETY: C2: this is the context's own stack; C4: the caller's end keeps the channel, and nothing unwinds
+                        // before the wait is parked.
+                        let ticket = unsafe { context.begin(Reason::Send, self.target()) };
+                        // SAFETY: L4: the place lies on the context's own stack.
+                        let place = spot.write(unsafe { Place::new(context, ticket, Cell::new(Some(item))) });
                         // SAFETY: L1, L2: the place stays in its frame until it is out.
                         unsafe { state.senders.enter(place) };
                         state.senders_wait = true;
@@ -169,8 +202,11 @@ impl<T, S: Store<T>> Channel<T, S> {
                     {
                         return (Err(TryRecvError::Empty), None);
                     }
-                    let ticket = context.begin(Reason::Receive, self.target());
-                    let place = spot.write(Place::new(context, ticket, Cell::new(None)));
+                    // SAFETY: C2: this is the context's own stack; C4: the caller's end keeps the channel, and nothing unwinds before
+                    // the wait is parked.
+                    let ticket = unsafe { context.begin(Reason::Receive, self.target()) };
+                    // SAFETY: L4: the place lies on the context's own stack.
+                    let place = spot.write(unsafe { Place::new(context, ticket, Cell::new(None)) });
                     // SAFETY: L1, L2: the place stays in its frame until it is out.
                     unsafe { state.receivers.enter(place) };
                     state.receivers_wait = true;
@@ -203,9 +239,9 @@ impl<T, S: Store<T>> Channel<T, S> {
         }
     }
 
-    /// What those are told to wait for who show it: the address.
+    /// The target of a wait here: the label.
     fn target(&self) -> *mut () {
-        std::ptr::from_ref(self).cast_mut().cast()
+        std::ptr::from_ref(&self.label).cast_mut().cast()
     }
 
     /// The wait of a sender is over.

@@ -22,7 +22,8 @@ use crate::expiry::{Reaper, RequestQueue, TimerError, TimerEvent, TimerServer, W
 
 /// A server that is running. Made by [`Watchdog::start`].
 ///
-/// Dropping it asks the server to stop, and does not wait for it.
+/// Dropping it asks the server to stop, and does not wait for it. With a queue that cannot be woken the server sees that after its
+/// [`max_interval`](Watchdog::max_interval) at the latest: a minute, by default.
 #[must_use = "the server is stopped when the handle is dropped"]
 pub struct WatchdogHandle {
     shared: Arc<Shared>,

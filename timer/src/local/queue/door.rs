@@ -20,7 +20,8 @@
 //! A second connection of P, while a watched process of that number has not ended, is that process's: it takes the place of D.
 
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, IoSlice};
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
@@ -28,9 +29,12 @@ use forebear_context::clock::deadline_after;
 use forebear_context::shim::time;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
-use rustix::net::{SendFlags, SocketFlags, accept_with, send};
+use rustix::net::{
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, accept_with, send, sendmsg,
+};
 
 use super::{Connection, LocalQueue, Watched, last_words};
+use crate::local::backlog::Backlog;
 use crate::local::kernel::{self, Received};
 use crate::local::wire::{self, Answer, MAX_MESSAGE};
 use crate::local::{LocalEvent, LocalWorker, Refusal};
@@ -39,6 +43,26 @@ use crate::local::{LocalEvent, LocalWorker, Refusal};
 const ACCEPTS: usize = 16;
 /// After descriptors have run out, nobody is let in for this long.
 pub(super) const PAUSE: Duration = Duration::from_millis(100);
+
+/// Who is let in, and the file for what it cannot send.
+type Admitted = (LocalWorker, Option<Backlog>);
+
+/// Welcomes a client; with this file if it can be sent. Whether it was.
+fn welcome(socket: &OwnedFd, file: Option<&OwnedFd>) -> Result<bool, Errno> {
+    let words = wire::answer(Answer::Welcome);
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    if let Some(file) = file {
+        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut room);
+        let files = [file.as_fd()];
+        if control.push(SendAncillaryMessage::ScmRights(&files))
+            && sendmsg(socket, &[IoSlice::new(&words)], &mut control, flags).is_ok()
+        {
+            return Ok(true);
+        }
+    }
+    send(socket, &words, flags).map(|_| false)
+}
 
 impl LocalQueue {
     /// Lets in who stands before the door. Whether anybody did.
@@ -50,7 +74,7 @@ impl LocalQueue {
                     let pid = pid.filter(|peer| self.is_of_ours(peer.uid)).and_then(|peer| peer.pid);
                     let admitted = pid.map_or(Err(Refusal::Stranger), |pid| self.admit(&socket, pid));
                     match (admitted, pid) {
-                        (Ok(Some(worker)), Some(pid)) => self.take_in(socket, pid, worker),
+                        (Ok(Some(admitted)), Some(pid)) => self.take_in(socket, pid, admitted),
                         (Ok(_), _) => {}
                         (Err(why), pid) => {
                             last_words(&socket, why);
@@ -79,7 +103,7 @@ impl LocalQueue {
     }
 
     /// Steps 2 and 3 of the proof. `None`: it has gone again.
-    fn admit(&mut self, socket: &OwnedFd, pid: i32) -> Result<Option<LocalWorker>, Refusal> {
+    fn admit(&mut self, socket: &OwnedFd, pid: i32) -> Result<Option<Admitted>, Refusal> {
         if self.connections.len() >= self.limits.connections {
             return Err(Refusal::TooManyConnections);
         }
@@ -109,9 +133,11 @@ impl LocalQueue {
             Ok(Received { len: 0, sender: None, .. }) | Err(_) => return Ok(None),
             Ok(_) => return Err(Refusal::Malformed),
         }
-        let welcome = wire::answer(Answer::Welcome);
-        match send(socket, &welcome, SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
-            Ok(_) => Ok(Some(worker)),
+        // Without a file, for want of descriptors or memory, a release has to wait for room as an acquire does.
+        let (backlog, file) = Backlog::create().ok().unzip();
+        match welcome(socket, file.as_ref()) {
+            Ok(true) => Ok(Some((worker, backlog))),
+            Ok(false) => Ok(Some((worker, None))),
             Err(_) => Ok(None),
         }
     }
@@ -121,9 +147,10 @@ impl LocalQueue {
         self.counts.get(&pid).is_some_and(|count| *count >= self.limits.connections_of_one)
     }
 
-    fn take_in(&mut self, socket: OwnedFd, pid: i32, worker: LocalWorker) {
+    fn take_in(&mut self, socket: OwnedFd, pid: i32, (worker, backlog): Admitted) {
         let number = self.number();
-        let connection = Connection { socket, pid, worker, proven: None, read: (0, 0) };
+        let connection =
+            Connection { socket, pid, worker, proven: None, read: Default::default(), heard: 0, backlog };
         let data = EventData::new_u64(number);
         if epoll::add(&self.sources, &connection.socket, data, EventFlags::IN).is_ok() {
             *self.counts.entry(pid).or_default() += 1;

@@ -1,0 +1,42 @@
+//! Ninety-nine that append to a list in order, and poll for their turn under its lock. The last is made first.
+//!
+//! One can go on, and the others take the lock for nothing. Who waits for the lock for long holds all of them up. std and parking_lot have no tasks:
+//! in each row as many threads.
+//!
+//! On one worker there is no row of tasks alone: who polls there is alone with the lock, never waits, and so keeps its worker from all
+//! others for ever. That is a loop that has to yield (`Mutex`, *Fairness*). With threads beside it the lock is contended, and all come to their end.
+
+use crate::claim::{Bound, Claim, Goal, Measure, Row, Runner, runner};
+use crate::load::{Contenders, Load};
+
+const fn runners(of: Contenders) -> [Runner; 3] {
+    let load = Load::Append { of, many: 99 };
+    [runner("forebear", load), runner("threads", load), runner("parking_lot", load)]
+}
+
+const GOALS: &[Goal] = &[Goal::times(3.0, "threads")];
+/// With one worker all are only asked to come to an end.
+const ENDS: &[Goal] = &[Goal { measure: Measure::PerOp, bound: Bound::Completes }];
+
+/// Threads, tasks, and both.
+pub const CLAIM: Claim = Claim {
+    name: "append",
+    op: "list",
+    unit: ("ms", 1e6),
+    rows: &[
+        Row { name: "threads", workers: &[2, 4], runners: &runners(Contenders::Threads), goals: GOALS },
+        Row { name: "tasks", workers: &[2, 4], runners: &runners(Contenders::Tasks), goals: GOALS },
+        Row {
+            name: "threads and tasks",
+            workers: &[2, 4],
+            runners: &runners(Contenders::Mixed),
+            goals: GOALS,
+        },
+        Row {
+            name: "threads and tasks of one worker",
+            workers: &[1],
+            runners: &[runner("forebear", Load::Append { of: Contenders::Mixed, many: 99 })],
+            goals: ENDS,
+        },
+    ],
+};

@@ -1,0 +1,46 @@
+//! A lock that 2, 10 and 100 want again and again: how long the longest wait is, beside the median.
+//!
+//! A section takes some hundreds of nanoseconds, and each contender does as much outside. A lock that leaves the choice to chance
+//! has a short median and may let one wait for ever; one that hands over in turn has a median as long as all its waits. The goal is about the ratio;
+//! what a section costs, with all waits, stands beside it. parking_lot and std have no tasks: in each row as many threads.
+//! may is not in the last row: it did not come to its end there in 180 s, twice.
+
+use crate::claim::{Bound, Claim, Goal, Measure, Row, Runner, runner};
+use crate::load::{Contenders, Load};
+use crate::work::contend::WAITS;
+
+const fn runners(of: Contenders, many: u64) -> [Runner; 5] {
+    let load = Load::Contend { of, many, sections: 300_000 };
+    [
+        runner("forebear", load),
+        runner("parking_lot", load),
+        runner("threads", load),
+        runner("tokio", load),
+        runner("may", load),
+    ]
+}
+
+const GOALS: &[Goal] =
+    &[Goal { measure: Measure::Figure(WAITS[0]), bound: Bound::Times(2.0, "parking_lot") }];
+
+const fn row(name: &'static str, runners: &'static [Runner]) -> Row {
+    Row { name, workers: &[2], runners, goals: GOALS }
+}
+
+/// Threads, tasks, and both.
+pub const CLAIM: Claim = Claim {
+    name: "fairness",
+    op: "section",
+    unit: ("ns", 1.0),
+    rows: &[
+        row("2 threads", const { &runners(Contenders::Threads, 2) }),
+        row("10 threads", const { &runners(Contenders::Threads, 10) }),
+        row("100 threads", const { &runners(Contenders::Threads, 100) }),
+        row("2 tasks", const { &runners(Contenders::Tasks, 2) }),
+        row("10 tasks", const { &runners(Contenders::Tasks, 10) }),
+        row("100 tasks", const { &runners(Contenders::Tasks, 100) }),
+        row("a thread and a task", const { &runners(Contenders::Mixed, 2) }),
+        row("5 threads and 5 tasks", const { &runners(Contenders::Mixed, 10) }),
+        row("50 threads and 50 tasks", const { &runners(Contenders::Mixed, 100) }.split_at(4).0),
+    ],
+};

@@ -1,0 +1,546 @@
+//! The engine's thread: it carries between the coordinator, the [`Ledger`] and the server.
+//!
+//! # The tasks of the thread
+//!
+//! One thread has a small tokio runtime. On it run:
+//!
+//! * The *loop*, which owns the ledger. It takes the coordinator's wishes before all else: what an event has the coordinator ask for is followed before the next message is looked at.
+//! * The *publisher*, which sends tasks into the queue in their order. It waits for the server's answers beside that, and sends again what was not answered, under the same id.
+//! * The *reader* of the stream of results. It reads large results from the store before it hands a record to the loop, so records keep their order. It acknowledges
+//!   what it has handed over; what it has handed over twice is dropped by the ledger.
+//! * Two listeners, for requests to join and for what members say.
+//!
+//! The coordinator's side, [`NatsLink`], puts wishes into a channel without a limit, and never waits.
+//!
+//! # When the connection breaks
+//!
+//! The client connects again by itself. Meanwhile silence counts for nobody's death, and what is to be recorded waits. Then the loop looks whether the streams are there and hold what they should:
+//! a server may have come back with an empty store. It also looks every two seconds, since a power cut
+//! may lose what the server has confirmed. If the queue has fewer messages than tasks, what is queued is published again, as the next copy. If a worker has a task no more, and its record is not there, that
+//! task is run again.
+
+use std::future::pending;
+use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use async_nats::Client;
+use forebear_cluster::engine::{
+    Answer, Envelope, Event, EventSink, Job, Link, Resource, ResourceId, TaskId, start_error,
+};
+use forebear_cluster::{ClusterError, FailureKind};
+use futures_util::StreamExt;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{Semaphore, watch};
+
+use crate::access::Access;
+use crate::launch::Launcher;
+use crate::ledger::{Act, Ledger};
+use crate::store::{Lock, PAUSE, Store};
+use crate::wire::{Hello, INLINE, Names, Parcel, Record, Times, Up, decode, encode};
+
+/// The streams are looked at so often.
+const CHECK: Duration = Duration::from_secs(2);
+
+/// What the coordinator wants.
+pub(crate) enum Wish {
+    Submit(Envelope),
+    Cancel(TaskId),
+    CancelBefore(u64),
+    Make(Resource),
+    Free(ResourceId),
+    /// A process that this one has started has ended.
+    Died(u64),
+    Close,
+}
+
+/// What comes from the server.
+enum News {
+    Hello(Hello, String),
+    Up(Up),
+    Record(u64, Option<Record>),
+    Connected(bool),
+    /// Another coordinator has taken the job.
+    Ousted,
+    /// This copy of a task is in the queue.
+    Published(TaskId, u32),
+    /// The number of the newest record, asked for a member.
+    Newest(u64, u64),
+    /// The streams were looked at: how many messages are in the queue, the number of the newest record, and how many are not read.
+    Checked {
+        messages: u64,
+        newest: u64,
+        unread: u64,
+    },
+    Dropped,
+}
+
+/// What the publisher sends.
+enum Outgoing {
+    Task(Parcel, Option<u64>),
+    Purge(u64),
+}
+
+/// What the engine is made of.
+pub(crate) struct Plan {
+    pub(crate) access: Access,
+    pub(crate) names: Names,
+    pub(crate) times: Times,
+    pub(crate) replicas: usize,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) unavailable_after: Duration,
+    pub(crate) epoch: u64,
+    pub(crate) launcher: Arc<Launcher>,
+    pub(crate) dropped: Arc<AtomicU64>,
+}
+
+pub(crate) struct NatsLink(pub(crate) UnboundedSender<Wish>);
+
+impl NatsLink {
+    fn wish(&self, wish: Wish) {
+        // The thread has ended: the cluster was closed.
+        let _ = self.0.send(wish);
+    }
+}
+
+impl Link for NatsLink {
+    fn submit(&self, envelope: Envelope) {
+        self.wish(Wish::Submit(envelope));
+    }
+
+    fn cancel(&self, task: TaskId) {
+        self.wish(Wish::Cancel(task));
+    }
+
+    fn cancel_before(&self, generation: u64) {
+        self.wish(Wish::CancelBefore(generation));
+    }
+
+    fn make(&self, resource: Resource) {
+        self.wish(Wish::Make(resource));
+    }
+
+    fn free(&self, resource: ResourceId) {
+        self.wish(Wish::Free(resource));
+    }
+
+    fn close(&self) {
+        self.wish(Wish::Close);
+    }
+}
+
+/// Starts the thread, and waits until it is connected and the streams are there.
+pub(crate) fn start(plan: Plan, job: Job, wishes: UnboundedReceiver<Wish>) -> Result<(), ClusterError> {
+    let begun = Arc::new(forebear::sync::Event::new());
+    let answer = Arc::new(Mutex::new(Err("the thread of the engine has ended".to_owned())));
+    let (its, told) = (answer.clone(), begun.clone());
+    let thread = thread::Builder::new().name("cluster: nats".into()).spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = match runtime {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                *its.lock().unwrap_or_else(PoisonError::into_inner) = Err(error.to_string());
+                return told.set();
+            }
+        };
+        runtime.block_on(async {
+            let begun = begin(&plan).await;
+            let (result, engine) = match begun {
+                Ok(engine) => (Ok(()), Some(engine)),
+                Err(why) => (Err(why), None),
+            };
+            *its.lock().unwrap_or_else(PoisonError::into_inner) = result;
+            told.set();
+            if let Some(begun) = engine {
+                let (engine, news) = Engine::new(plan, job, begun);
+                engine.run(wishes, news).await;
+            }
+        });
+    });
+    thread.map_err(start_error)?;
+    begun.wait()?;
+    let answer = answer.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    answer.map_err(start_error)
+}
+
+struct Begun {
+    store: Store,
+    client: Client,
+    news: UnboundedReceiver<News>,
+    sender: UnboundedSender<News>,
+    checked: watch::Sender<u64>,
+}
+
+/// Connects, and makes what the job keeps on the server.
+async fn begin(plan: &Plan) -> Result<Begun, String> {
+    let (sender, news) = unbounded_channel();
+    let events = sender.clone();
+    let on_event = move |event| match event {
+        async_nats::Event::Connected => _ = events.send(News::Connected(true)),
+        async_nats::Event::Disconnected => _ = events.send(News::Connected(false)),
+        _ => {}
+    };
+    let client = plan.access.connect(plan.connect_timeout, on_event).await?;
+    let store = Store::new(&client, &plan.names, plan.replicas);
+    let lock = store.lock(plan.epoch, &plan.times).await?;
+    store.ensure(&plan.times, true).await.map_err(|why| format!("the streams of the job: {why}"))?;
+    let hellos = client.subscribe(plan.names.hello()).await.map_err(|error| error.to_string())?;
+    let ups = client.subscribe(plan.names.up()).await.map_err(|error| error.to_string())?;
+    client.flush().await.map_err(|error| error.to_string())?;
+    tokio::spawn(listen(hellos, sender.clone(), |message| {
+        let hello = decode::<Hello>(&message.payload).ok()?;
+        Some(News::Hello(hello, message.reply?.to_string()))
+    }));
+    tokio::spawn(listen(ups, sender.clone(), |message| decode::<Up>(&message.payload).ok().map(News::Up)));
+    let (checked, checks) = watch::channel(0);
+    tokio::spawn(read(store.clone(), checks, sender.clone()));
+    tokio::spawn(hold(lock, plan.times.beat, sender.clone()));
+    Ok(Begun { store, client, news, sender, checked })
+}
+
+/// Renews the lock of the job, until another coordinator has it.
+async fn hold(mut lock: Lock, beat: Duration, news: UnboundedSender<News>) {
+    let mut ticks = tokio::time::interval(beat);
+    loop {
+        ticks.tick().await;
+        if !lock.renew().await {
+            let _ = news.send(News::Ousted);
+            return;
+        }
+    }
+}
+
+async fn listen(
+    mut messages: async_nats::Subscriber,
+    news: UnboundedSender<News>,
+    take: impl Fn(async_nats::Message) -> Option<News>,
+) {
+    while let Some(message) = messages.next().await {
+        if news.send(take(message).unwrap_or(News::Dropped)).is_err() {
+            return;
+        }
+    }
+}
+
+/// Reads the stream of results, for as long as somebody takes what it says.
+///
+/// `checks` counts how often the streams were looked at after a connection. What was asked for before may have been forgotten.
+async fn read(store: Store, mut checks: watch::Receiver<u64>, news: UnboundedSender<News>) {
+    while !news.is_closed() {
+        checks.mark_unchanged();
+        let open = async { store.results().await?.messages().await.map_err(|error| error.to_string()) };
+        if let Ok(mut records) = open.await {
+            loop {
+                let record = tokio::select! {
+                    record = records.next() => record,
+                    _ = checks.changed() => None,
+                };
+                let Some(Ok(message)) = record else { break };
+                let Ok(sequence) = message.info().map(|info| info.stream_sequence) else { continue };
+                let mut record = decode::<Record>(&message.payload).ok();
+                if let Some(record) = &mut record {
+                    fetch(&store, record).await;
+                }
+                if news.send(News::Record(sequence, record)).is_err() {
+                    return;
+                }
+                let _ = message.ack().await;
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Replaces a reference to an object by its bytes.
+async fn fetch(store: &Store, record: &mut Record) {
+    let Some(object) = record.object.take() else { return };
+    record.answer = match store.get(&object).await {
+        Some(bytes) => Answer::Done(bytes.into()),
+        None => Answer::Failed(FailureKind::Codec {
+            message: format!("its result is not in the store any more: {object}"),
+        }),
+    };
+    let store = store.clone();
+    tokio::spawn(async move { store.delete(&object).await });
+}
+
+/// Sends what goes into the queue, in its order.
+async fn publish(
+    store: Store,
+    names: Names,
+    mut outgoing: UnboundedReceiver<Outgoing>,
+    news: UnboundedSender<News>,
+) {
+    let window = Arc::new(Semaphore::new(256));
+    while let Some(one) = outgoing.recv().await {
+        match one {
+            Outgoing::Task(mut parcel, older) => {
+                let Ok(permit) = window.clone().acquire_owned().await else { return };
+                let id = format!("{}.{}.{}", parcel.epoch, parcel.envelope.task, parcel.copy);
+                if parcel.envelope.args.len() > INLINE {
+                    let object = format!("args.{}", parcel.envelope.task);
+                    store.put(&object, &parcel.envelope.args).await;
+                    parcel.envelope.args = Arc::from([]);
+                    parcel.object = Some(object);
+                }
+                let Ok(payload) = encode(&parcel) else { continue };
+                let sent = store.send(names.task(parcel.envelope.generation), id, payload).await;
+                let (store, news) = (store.clone(), news.clone());
+                let (task, copy) = (parcel.envelope.task, parcel.copy);
+                tokio::spawn(async move {
+                    sent.recorded(&store.context).await;
+                    let _ = news.send(News::Published(task, copy));
+                    if let (Some(older), Ok(queue)) = (older, store.queue().await) {
+                        let _ = queue.delete_message(older).await;
+                    }
+                    drop(permit);
+                });
+            }
+            Outgoing::Purge(generation) => {
+                if let Ok(queue) = store.queue().await {
+                    let _ = queue.purge().filter(names.task(generation)).await;
+                }
+            }
+        }
+    }
+}
+
+/// What the loop owns.
+struct Engine {
+    plan: Plan,
+    events: EventSink,
+    ledger: Ledger,
+    store: Store,
+    client: Client,
+    sender: UnboundedSender<News>,
+    checked: Arc<watch::Sender<u64>>,
+    outgoing: UnboundedSender<Outgoing>,
+    connected: bool,
+    /// When the connection broke, and whether the coordinator has been told.
+    away: Option<(Instant, bool)>,
+    /// The streams were made or seen since the last connection.
+    made: bool,
+    checking: bool,
+    checked_at: Instant,
+    /// The last look has found too few messages.
+    short: bool,
+    ousted: bool,
+    /// When the workers have to have left.
+    end: Option<Instant>,
+}
+
+impl Engine {
+    fn new(plan: Plan, job: Job, begun: Begun) -> (Engine, UnboundedReceiver<News>) {
+        let Begun { store, client, news, sender, checked } = begun;
+        let known = job.tasks.signatures().map(|(name, types)| (name.to_owned(), types.to_owned()));
+        let ledger = Ledger::new(plan.epoch, plan.times, known.collect());
+        let (outgoing, queue) = unbounded_channel();
+        tokio::spawn(publish(store.clone(), plan.names.clone(), queue, sender.clone()));
+        let engine = Engine {
+            plan,
+            events: job.events,
+            ledger,
+            store,
+            client,
+            sender,
+            checked: Arc::new(checked),
+            outgoing,
+            connected: true,
+            away: None,
+            made: true,
+            checking: false,
+            checked_at: Instant::now(),
+            short: false,
+            ousted: false,
+            end: None,
+        };
+        (engine, news)
+    }
+
+    async fn run(mut self, mut wishes: UnboundedReceiver<Wish>, mut news: UnboundedReceiver<News>) {
+        let mut ticks = tokio::time::interval(self.plan.times.beat);
+        while !self.ledger.is_over() && self.end.is_none_or(|end| Instant::now() < end) {
+            tokio::select! {
+                biased;
+                Some(wish) = wishes.recv() => self.wish(wish),
+                Some(one) = news.recv() => self.news(one),
+                _ = ticks.tick() => self.tick().await,
+                else => pending().await,
+            }
+            self.act(&mut wishes).await;
+        }
+        // What is on its way to workers goes out before the connection is dropped.
+        let _ = tokio::time::timeout(Duration::from_secs(1), self.client.flush()).await;
+        if !self.ousted {
+            let _ = tokio::time::timeout(Duration::from_secs(5), self.store.remove()).await;
+        }
+        self.plan.launcher.release_all();
+    }
+
+    fn wish(&mut self, wish: Wish) {
+        let now = Instant::now();
+        match wish {
+            Wish::Submit(envelope) => self.ledger.submit(envelope, now),
+            Wish::Cancel(task) => self.ledger.cancel(task),
+            Wish::CancelBefore(generation) => self.ledger.cancel_before(generation),
+            Wish::Make(resource) => self.ledger.make(resource),
+            Wish::Free(resource) => self.ledger.free(resource),
+            Wish::Died(launch) => self.ledger.died(launch),
+            Wish::Close => {
+                self.end.get_or_insert(now + self.plan.times.grace);
+                self.ledger.close();
+                self.plan.launcher.release_all();
+            }
+        }
+    }
+
+    fn news(&mut self, news: News) {
+        let now = Instant::now();
+        match news {
+            News::Hello(hello, reply) => self.ledger.hello(hello, reply, now),
+            News::Up(up) => self.ledger.up(up, now),
+            News::Record(sequence, record) => self.ledger.record(sequence, record),
+            News::Connected(connected) => {
+                self.connected = connected;
+                if !connected {
+                    self.away.get_or_insert((now, false));
+                }
+                // Whoever is there has its lease anew.
+                self.ledger.tick(now, false);
+                self.made = false;
+            }
+            // What is on the server is another run's now. Its workers leave this one by themselves.
+            News::Ousted => {
+                self.ousted = true;
+                let reason = "another coordinator has taken the job over: shut this one down".into();
+                (self.events)(Event::Unavailable { reason });
+            }
+            News::Published(task, copy) => self.ledger.published(task, copy),
+            News::Newest(member, number) => self.ledger.newest(member, number),
+            News::Checked { messages, newest, unread } => {
+                self.checking = false;
+                // The server is there, and the streams, too.
+                if self.connected && self.away.take().is_some_and(|(_, told)| told) && !self.ousted {
+                    (self.events)(Event::Available);
+                }
+                self.ledger.check_results(newest, unread);
+                // Twice in a row: the first time, a message may have been taken between the two counts.
+                let short = messages < self.ledger.queued();
+                if short && mem::replace(&mut self.short, true) {
+                    self.short = false;
+                    self.ledger.lost();
+                } else {
+                    self.short = short;
+                }
+            }
+            News::Dropped => _ = self.plan.dropped.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
+    /// Looks whether the streams hold what they should, now and then; after each connection also whether they are there.
+    fn check(&mut self) {
+        let due = self.checked_at.elapsed() > CHECK || !self.made;
+        if !self.connected || !due || mem::replace(&mut self.checking, true) {
+            return;
+        }
+        self.checked_at = Instant::now();
+        let make = !mem::replace(&mut self.made, true);
+        let (store, times, news) = (self.store.clone(), self.plan.times, self.sender.clone());
+        let checked = self.checked.clone();
+        tokio::spawn(async move {
+            loop {
+                let state = async {
+                    if make {
+                        store.ensure(&times, false).await?;
+                    }
+                    store.state().await
+                };
+                if let Ok((messages, newest, unread)) = state.await {
+                    if make {
+                        checked.send_modify(|times| *times += 1);
+                    }
+                    let _ = news.send(News::Checked { messages, newest, unread });
+                    return;
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+        });
+    }
+
+    async fn tick(&mut self) {
+        self.ledger.tick(Instant::now(), self.connected);
+        if let Some((since, told @ false)) = &mut self.away
+            && since.elapsed() >= self.plan.unavailable_after
+        {
+            *told = true;
+            let reason = format!("the server has been away for {:?}", self.plan.unavailable_after);
+            (self.events)(Event::Unavailable { reason });
+        }
+        self.check();
+        self.plan.dropped.fetch_add(self.ledger.take_dropped(), Ordering::Relaxed);
+        let pulse = self.plan.epoch.to_le_bytes().to_vec();
+        self.say(self.plan.names.pulse(), pulse).await;
+    }
+
+    /// Does what the ledger wants, and what the coordinator wants of that.
+    async fn act(&mut self, wishes: &mut UnboundedReceiver<Wish>) {
+        loop {
+            for act in self.ledger.take() {
+                self.follow(act).await;
+            }
+            match wishes.try_recv() {
+                Ok(wish) => self.wish(wish),
+                Err(_) => {
+                    self.ledger.settle();
+                    let acts = self.ledger.take();
+                    if acts.is_empty() {
+                        return;
+                    }
+                    for act in acts {
+                        self.follow(act).await;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Says something that may be lost. Nothing is said while there is no connection: the client would keep it, and wait when it has too much.
+    async fn say(&self, subject: String, bytes: Vec<u8>) {
+        if self.connected {
+            let _ = self.client.publish(subject, bytes.into()).await;
+        }
+    }
+
+    async fn follow(&mut self, act: Act) {
+        match act {
+            Act::Tell(event) => (self.events)(event),
+            Act::Publish { parcel, older } => _ = self.outgoing.send(Outgoing::Task(parcel, older)),
+            Act::Purge(generation) => _ = self.outgoing.send(Outgoing::Purge(generation)),
+            Act::Send { member, down } => {
+                if let Ok(bytes) = encode(&down) {
+                    self.say(self.plan.names.down(self.plan.epoch, member), bytes).await;
+                }
+            }
+            Act::AskNewest { member } => {
+                let (store, news) = (self.store.clone(), self.sender.clone());
+                tokio::spawn(async move {
+                    let number = loop {
+                        match store.newest().await {
+                            Ok(number) => break number,
+                            Err(_) => tokio::time::sleep(PAUSE).await,
+                        }
+                    };
+                    let _ = news.send(News::Newest(member, number));
+                });
+            }
+            Act::Reply { to, welcome } => {
+                if let Ok(bytes) = encode(&welcome) {
+                    self.say(to, bytes).await;
+                }
+            }
+            Act::Release { launch } => self.plan.launcher.release(launch),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! [`Launcher`]: the worker processes that the coordinator's process starts itself, beside those that come from elsewhere.
+//!
+//! A worker process has one end of a socket pair as standard input. Its first message there is a [`Handover`]: which server, as whom, and under which name; so no secret stands in arguments or in the
+//! environment. After that the socket says one thing: it ends when the coordinator lets the worker go, or is dead. An environment variable with the socket's inode says to a program
+//! that it is such a worker. What a worker starts has another standard input, and is none.
+//!
+//! A thread waits for the pidfd of each process, kills its group, reaps it, and tells the engine at once that it is dead: nobody waits for a lease then. A pidfd names the process and no
+//! other, so a kill never hits a stranger.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, fstat};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::access::Access;
+use crate::engine::Wish;
+use crate::wire::{decode, encode};
+
+/// What says to a program that it is a worker: the inode of the socket that is its standard input.
+const MARK: &str = "FOREBEAR_NATS_WORKER";
+
+/// No handover is longer.
+const LONGEST: u32 = 1 << 20;
+
+/// What a worker process is told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Handover {
+    pub(crate) access: Access,
+    pub(crate) job: String,
+    pub(crate) name: String,
+    pub(crate) slots: u32,
+    pub(crate) launch: u64,
+    pub(crate) grace: Duration,
+}
+
+/// Starts worker processes.
+pub(crate) struct Launcher {
+    pub(crate) access: Access,
+    pub(crate) job: String,
+    pub(crate) slots: u32,
+    pub(crate) grace: Duration,
+    pub(crate) program: Option<OsString>,
+    pub(crate) args: Vec<OsString>,
+    wishes: UnboundedSender<Wish>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    last: u64,
+    processes: HashMap<u64, Process>,
+    closed: bool,
+}
+
+struct Process {
+    name: String,
+    pidfd: Arc<OwnedFd>,
+    /// The worker leaves when it ends.
+    socket: Option<UnixStream>,
+}
+
+impl Launcher {
+    pub(crate) fn new(
+        handover: Handover,
+        program: Option<OsString>,
+        args: Vec<OsString>,
+        wishes: UnboundedSender<Wish>,
+    ) -> Launcher {
+        let Handover { access, job, slots, grace, .. } = handover;
+        Launcher { access, job, slots, grace, program, args, wishes, inner: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    /// Starts a worker. One of that name that this process has started is killed first.
+    pub(crate) fn start(self: &Arc<Self>, name: &str) -> io::Result<()> {
+        self.signal(name, Signal::KILL);
+        let (mut mine, its) = UnixStream::pair()?;
+        let program = match &self.program {
+            Some(program) => program.clone(),
+            None => std::env::current_exe()?.into_os_string(),
+        };
+        let mut inner = self.lock();
+        if inner.closed {
+            return Err(io::Error::other("the cluster was shut down"));
+        }
+        inner.last += 1;
+        let launch = inner.last;
+        let handover = Handover {
+            access: self.access.clone(),
+            job: self.job.clone(),
+            name: name.to_owned(),
+            slots: self.slots,
+            launch,
+            grace: self.grace,
+        };
+        let bytes = encode(&handover).map_err(io::Error::other)?;
+        let mut child = Command::new(program)
+            .args(&self.args)
+            .env(MARK, fstat(&its)?.st_ino.to_string())
+            .stdin(Stdio::from(OwnedFd::from(its)))
+            .process_group(0)
+            .spawn()?;
+        // It fits into the socket's buffer, so a program that does not read it holds nobody up.
+        let told = mine.write_all(&(bytes.len() as u32).to_le_bytes()).and_then(|()| mine.write_all(&bytes));
+        let pidfd = match told.and_then(|()| Ok(pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?)) {
+            Ok(pidfd) => Arc::new(pidfd),
+            Err(error) => {
+                child.kill()?;
+                child.wait()?;
+                return Err(error);
+            }
+        };
+        let process = Process { name: name.to_owned(), pidfd: pidfd.clone(), socket: Some(mine) };
+        inner.processes.insert(launch, process);
+        drop(inner);
+        let its = self.clone();
+        thread::Builder::new().name("cluster: watcher".into()).spawn(move || {
+            watch(&pidfd, child);
+            its.lock().processes.remove(&launch);
+            let _ = its.wishes.send(Wish::Died(launch));
+        })?;
+        Ok(())
+    }
+
+    /// Sends a signal to the workers of this name.
+    pub(crate) fn signal(&self, name: &str, signal: Signal) {
+        for process in self.lock().processes.values().filter(|process| process.name == name) {
+            let _ = pidfd_send_signal(&*process.pidfd, signal);
+        }
+    }
+
+    /// The worker leaves, or is killed after the grace.
+    pub(crate) fn release(&self, launch: u64) {
+        let mut inner = self.lock();
+        let Some(process) = inner.processes.get_mut(&launch) else { return };
+        if process.socket.take().is_none() {
+            return;
+        }
+        let (pidfd, grace) = (process.pidfd.clone(), self.grace);
+        drop(inner);
+        // Without a thread it lives until it ends by itself.
+        let _ = thread::Builder::new().name("cluster: grace".into()).spawn(move || {
+            let left = Timespec::try_from(grace).ok();
+            if poll(&mut [PollFd::new(&*pidfd, PollFlags::IN)], left.as_ref()) == Ok(0) {
+                let _ = pidfd_send_signal(&*pidfd, Signal::KILL);
+            }
+        });
+    }
+
+    /// All workers leave, and no more are started.
+    pub(crate) fn release_all(&self) {
+        let mut inner = self.lock();
+        inner.closed = true;
+        let all: Vec<u64> = inner.processes.keys().copied().collect();
+        drop(inner);
+        all.into_iter().for_each(|launch| self.release(launch));
+    }
+}
+
+/// Waits until the worker is dead, kills its group, and reaps it.
+fn watch(pidfd: &OwnedFd, mut child: Child) {
+    let mut dead = [PollFd::new(pidfd, PollFlags::IN)];
+    while poll(&mut dead, None) == Err(rustix::io::Errno::INTR) {}
+    // The number is its own until it is reaped.
+    let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
+    let _ = child.wait();
+}
+
+/// If this process was started as a worker: what it was told, and the socket whose end has it leave.
+pub(crate) fn handover() -> Option<io::Result<(Handover, UnixStream)>> {
+    let mark = std::env::var(MARK).ok()?;
+    let stat = fstat(io::stdin()).ok()?;
+    let is_it = FileType::from_raw_mode(stat.st_mode) == FileType::Socket && stat.st_ino.to_string() == mark;
+    is_it.then(receive)
+}
+
+fn receive() -> io::Result<(Handover, UnixStream)> {
+    let mut socket = UnixStream::from(rustix::io::dup(io::stdin())?);
+    rustix::io::fcntl_setfd(&socket, rustix::io::FdFlags::CLOEXEC)?;
+    rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
+    let mut length = [0; 4];
+    socket.read_exact(&mut length)?;
+    let length = u32::from_le_bytes(length);
+    if length > LONGEST {
+        return Err(io::Error::other("the handover is too long"));
+    }
+    let mut bytes = vec![0; length as usize];
+    socket.read_exact(&mut bytes)?;
+    let handover = decode(&bytes).map_err(|error| io::Error::other(error.to_string()))?;
+    Ok((handover, socket))
+}

@@ -1,0 +1,624 @@
+//! [`Ledger`]: the coordinator's side of the engine, without the network. It takes what has happened, and answers what is to be done.
+//!
+//! # The states of a task
+//!
+//! ```text
+//!   submit --> queued --claim--> leased --Record--> ended
+//!                ^                  |
+//!                +-- worker gone ---+--too often--> ended (Poisoned)
+//! ```
+//!
+//! The queue itself is a stream of the server. A worker takes a message from it and *claims* the task; it starts nothing before the ledger has said so. So the
+//! ledger alone decides who runs what:
+//!
+//! * *Exactly once when nothing fails.* A message may be handed out twice by the server, or be published twice. The second claim is answered `Later` or `Drop`.
+//! * *At least once.* A task that is leased to a worker that is gone is published again, as the next *copy*. An older copy that turns up is dropped. That
+//!   also brings it to the end of the queue; the server itself would hand it out first.
+//! * *No early start.* A claim says which record of its worker is the newest. It waits until the ledger has read that, so a failure has cancelled the queue before the worker that failed gets more.
+//!
+//! # The states of a member
+//!
+//! *Starting*, *ready*, *draining*, *gone*. A member is gone when it says that it has left, when the process that started it saw it die, when another of its name joins, or when it has been
+//! silent for a lease. First the ledger has all records read that are there then: what was recorded before a death counts. A member that is gone is forgotten: what it still says is answered `Gone`, and what it records is dropped. Silence is not counted while the coordinator's own
+//! connection is down, nor when the coordinator itself stood still.
+//!
+//! # Who may call
+//!
+//! One task of the engine owns the ledger. Nothing here waits or reads a clock.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::mem;
+use std::time::{Duration, Instant};
+
+use forebear_cluster::FailureKind;
+use forebear_cluster::engine::{
+    Answer, Envelope, Event, Order, Resource, ResourceId, TaskId, WorkerId, WorkerState, WorkerStatus,
+};
+
+use crate::wire::{Claim, Down, Hello, Parcel, Record, Stage, Terms, Times, Up, Welcome, What};
+
+/// What is to be done, in order.
+#[derive(Debug)]
+pub(crate) enum Act {
+    /// Tell the coordinator.
+    Tell(Event),
+    /// Put it at the end of the queue. Then delete that older message.
+    Publish { parcel: Parcel, older: Option<u64> },
+    /// Drop what is queued of this generation.
+    Purge(u64),
+    /// Send it to a member.
+    Send { member: u64, down: Down },
+    /// Answer a request to join.
+    Reply { to: String, welcome: Welcome },
+    /// Say the number of the newest record, by [`Ledger::newest`].
+    AskNewest { member: u64 },
+    /// Close the stream of the process that is this start: it ends.
+    Release { launch: u64 },
+}
+
+pub(crate) struct Ledger {
+    epoch: u64,
+    times: Times,
+    /// The names and types of the coordinator's tasks.
+    known: Vec<(String, String)>,
+    tasks: BTreeMap<TaskId, Entry>,
+    members: BTreeMap<u64, Member>,
+    /// Of each name: its newest incarnation, and its number.
+    names: BTreeMap<String, (u64, u64)>,
+    last_member: u64,
+    /// Starts of programs that have ended.
+    dead: HashSet<u64>,
+    resources: BTreeMap<ResourceId, Resource>,
+    /// Tasks of generations before this one are dropped.
+    floor: u64,
+    /// The floor has risen, and that nothing below it runs has not been told.
+    draining: bool,
+    closed: bool,
+    /// All records up to this one have been read.
+    read: u64,
+    /// Records after that which have been read: the server hands one out again, and later, that was on its way when a connection broke.
+    early: BTreeSet<u64>,
+    last_tick: Option<Instant>,
+    /// Messages that were dropped.
+    dropped: u64,
+    acts: Vec<Act>,
+}
+
+struct Entry {
+    envelope: Envelope,
+    copy: u32,
+    attempts: u32,
+    due: Option<Instant>,
+    lease: Option<Lease>,
+    /// The server has confirmed that it has this copy.
+    published: bool,
+}
+
+struct Lease {
+    member: u64,
+    cancelled: bool,
+    sequence: u64,
+    /// The number of the order that has started it.
+    order: u64,
+}
+
+struct Member {
+    id: WorkerId,
+    nonce: u64,
+    launch: Option<u64>,
+    index: u64,
+    slots: usize,
+    state: WorkerState,
+    beat: u64,
+    seen: Instant,
+    /// Its subject is listened to: it has said something.
+    heard: bool,
+    last_order: u64,
+    /// It is to be gone, when the record of that number is read. `None`: the number is not known yet.
+    leaving: Option<Option<u64>>,
+    /// Before this order its numbers of records are of a stream that is gone.
+    forgets: u64,
+    /// Orders that it has not confirmed.
+    orders: VecDeque<Down>,
+    /// Claims that wait for a record to be read, and for which.
+    waiting: Vec<(u64, Claim)>,
+}
+
+impl Ledger {
+    pub(crate) fn new(epoch: u64, times: Times, known: Vec<(String, String)>) -> Ledger {
+        Ledger {
+            epoch,
+            times,
+            known,
+            tasks: BTreeMap::new(),
+            members: BTreeMap::new(),
+            names: BTreeMap::new(),
+            last_member: 0,
+            dead: HashSet::new(),
+            resources: BTreeMap::new(),
+            floor: 0,
+            draining: false,
+            closed: false,
+            read: 0,
+            early: BTreeSet::new(),
+            last_tick: None,
+            dropped: 0,
+            acts: Vec::new(),
+        }
+    }
+
+    /// What is to be done since the last call.
+    pub(crate) fn take(&mut self) -> Vec<Act> {
+        self.tell_drained();
+        mem::take(&mut self.acts)
+    }
+
+    /// So many messages were dropped since the last call: they were of another run, of a member that is gone, or sent twice.
+    pub(crate) fn take_dropped(&mut self) -> u64 {
+        mem::take(&mut self.dropped)
+    }
+
+    // What the coordinator asks for.
+
+    pub(crate) fn submit(&mut self, envelope: Envelope, now: Instant) {
+        if envelope.generation < self.floor || self.closed {
+            return;
+        }
+        let due = envelope.time_left.and_then(|left| now.checked_add(left));
+        let task = envelope.task;
+        self.tasks.insert(task, Entry { envelope, copy: 0, attempts: 0, due, lease: None, published: false });
+        self.publish(task, None);
+    }
+
+    pub(crate) fn cancel(&mut self, task: TaskId) {
+        let Some(entry) = self.tasks.get_mut(&task) else { return };
+        match &mut entry.lease {
+            Some(lease) => {
+                lease.cancelled = true;
+                let member = lease.member;
+                self.order(member, What::Order(Order::Cancel(task)));
+            }
+            // Its message is dropped when a worker takes it.
+            None => {
+                let attempts = entry.attempts;
+                self.end(task, None, attempts, Answer::Cancelled, Duration::ZERO);
+            }
+        }
+    }
+
+    pub(crate) fn cancel_before(&mut self, generation: u64) {
+        let old = self.floor;
+        self.floor = self.floor.max(generation);
+        self.draining = true;
+        self.acts.extend((old..self.floor).map(Act::Purge));
+        let floor = self.floor;
+        self.tasks.retain(|_, entry| entry.lease.is_some() || entry.envelope.generation >= floor);
+        let mut orders = Vec::new();
+        for (task, entry) in &mut self.tasks {
+            if let Some(lease) = entry.lease.as_mut().filter(|_| entry.envelope.generation < floor) {
+                lease.cancelled = true;
+                orders.push((lease.member, What::Order(Order::Cancel(*task))));
+            }
+        }
+        orders.into_iter().for_each(|(member, order)| self.order(member, order));
+    }
+
+    pub(crate) fn make(&mut self, resource: Resource) {
+        self.resources.insert(resource.id, resource.clone());
+        self.order_all(|| What::Order(Order::Make(resource.clone())));
+    }
+
+    pub(crate) fn free(&mut self, id: ResourceId) {
+        self.resources.remove(&id);
+        self.order_all(|| What::Order(Order::Free(id)));
+    }
+
+    /// All members are to leave.
+    pub(crate) fn close(&mut self) {
+        self.closed = true;
+        self.tasks.retain(|_, entry| entry.lease.is_some());
+        self.resources.clear();
+        self.order_all(|| What::Stop);
+    }
+
+    /// It was closed, and all members have left.
+    pub(crate) fn is_over(&self) -> bool {
+        self.closed && self.members.is_empty()
+    }
+
+    // What comes from workers.
+
+    pub(crate) fn hello(&mut self, hello: Hello, reply: String, now: Instant) {
+        let welcome = match self.refusal(&hello) {
+            Some(why) => Welcome::Refused { why },
+            None => Welcome::Come(self.join(hello, now)),
+        };
+        self.acts.push(Act::Reply { to: reply, welcome });
+    }
+
+    fn refusal(&self, hello: &Hello) -> Option<String> {
+        if self.closed {
+            return Some("the cluster was shut down".into());
+        }
+        if hello.launch.is_some_and(|launch| self.dead.contains(&launch)) {
+            return Some("its process has ended".into());
+        }
+        if hello.slots == 0 || hello.name.is_empty() {
+            return Some("it has no name, or no slot".into());
+        }
+        let theirs: BTreeSet<_> = hello.tasks.iter().collect();
+        let mine: BTreeSet<_> = self.known.iter().collect();
+        let (lacks, strange) = (mine.difference(&theirs).next(), theirs.difference(&mine).next());
+        match (lacks, strange) {
+            (Some((name, types)), _) => Some(format!(
+                "it does not know the coordinator's `{name}` ({types}): give `worker::run` the same tasks"
+            )),
+            (None, Some((name, _))) => Some(format!("the coordinator does not know its `{name}`")),
+            (None, None) => None,
+        }
+    }
+
+    fn join(&mut self, hello: Hello, now: Instant) -> Terms {
+        // The answer was lost, and it asks again.
+        let again = self.members.iter().find(|(_, m)| m.id.name() == hello.name && m.nonce == hello.nonce);
+        if let Some((member, known)) = again {
+            return self.terms(*member, known);
+        }
+        // Whoever has the name is not there any more.
+        if let Some((member, _)) = self.members.iter().find(|(_, m)| m.id.name() == hello.name) {
+            self.gone(*member);
+        }
+        let index = self.names.len() as u64;
+        let named = self.names.entry(hello.name.clone()).or_insert((0, index));
+        named.0 += 1;
+        let (id, index) = (WorkerId::new(hello.name, named.0), named.1);
+        self.last_member += 1;
+        let member = self.last_member;
+        let state = Member {
+            id: id.clone(),
+            nonce: hello.nonce,
+            launch: hello.launch,
+            index,
+            slots: hello.slots as usize,
+            state: WorkerState::Starting,
+            beat: 0,
+            seen: now,
+            heard: false,
+            last_order: 0,
+            forgets: 0,
+            leaving: None,
+            orders: VecDeque::new(),
+            waiting: Vec::new(),
+        };
+        let terms = self.terms(member, &state);
+        self.members.insert(member, state);
+        let orders: Vec<Order> =
+            self.resources.values().cloned().map(Order::Make).chain([Order::Begin]).collect();
+        orders.into_iter().for_each(|order| self.order(member, What::Order(order)));
+        self.tell_worker(member);
+        terms
+    }
+
+    fn terms(&self, member: u64, known: &Member) -> Terms {
+        Terms { epoch: self.epoch, member, id: known.id.clone(), index: known.index, times: self.times }
+    }
+
+    pub(crate) fn up(&mut self, up: Up, now: Instant) {
+        if up.epoch != self.epoch {
+            self.dropped += 1;
+            return;
+        }
+        let there = self.members.get_mut(&up.member).filter(|member| member.leaving.is_none());
+        let Some(member) = there else {
+            self.dropped += 1;
+            if up.stage != Stage::Left {
+                let down = Down { number: 0, what: What::Gone };
+                self.acts.push(Act::Send { member: up.member, down });
+            }
+            return;
+        };
+        if up.beat <= member.beat || up.applied > member.last_order {
+            self.dropped += 1;
+            return;
+        }
+        member.beat = up.beat;
+        member.seen = now;
+        let again = up.again || !mem::replace(&mut member.heard, true);
+        while member.orders.front().is_some_and(|order| order.number <= up.applied) {
+            member.orders.pop_front();
+        }
+        if again {
+            let orders = member.orders.iter().cloned();
+            self.acts.extend(orders.map(|down| Act::Send { member: up.member, down }));
+        }
+        self.stage(up.member, up.stage);
+        for (task, thousandths) in up.progress {
+            if self.is_leased(task, up.member) {
+                self.acts.push(Act::Tell(Event::Progress { task, thousandths }));
+            }
+        }
+        let Some(member) = self.members.get_mut(&up.member) else { return };
+        let after = if up.applied < member.forgets { 0 } else { up.after };
+        if after > self.read {
+            // Once each, however often it says so.
+            let known = mem::take(&mut member.waiting);
+            let known = known.into_iter().filter(|(_, claim)| !up.claims.contains(claim));
+            member.waiting = known.chain(up.claims.iter().map(|claim| (after, *claim))).collect();
+            return;
+        }
+        for claim in up.claims {
+            self.claim(up.member, claim);
+        }
+        if let Some(holds) = up.holds {
+            self.compare(up.member, up.applied, &holds);
+        }
+    }
+
+    /// A member has told all that it holds, and all its records are read. What is leased to it beside that has ended, and the store has lost its record: it goes back.
+    fn compare(&mut self, number: u64, applied: u64, holds: &[TaskId]) {
+        let Some(id) = self.members.get(&number).map(|member| member.id.clone()) else { return };
+        let is_lost = |(task, entry): (&TaskId, &Entry)| {
+            let lease = entry.lease.as_ref().filter(|lease| lease.member == number)?;
+            (lease.order <= applied && !holds.contains(task)).then_some(*task)
+        };
+        let lost: Vec<TaskId> = self.tasks.iter().filter_map(is_lost).collect();
+        lost.into_iter().for_each(|task| self.put_back(task, &id));
+    }
+
+    fn stage(&mut self, number: u64, stage: Stage) {
+        let Some(member) = self.members.get_mut(&number) else { return };
+        let next = match (member.state, stage) {
+            (_, Stage::Left) => return self.leave(number),
+            (WorkerState::Starting, Stage::Ready) => WorkerState::Ready,
+            (WorkerState::Starting | WorkerState::Ready, Stage::Draining) => WorkerState::Draining,
+            _ => return,
+        };
+        member.state = next;
+        self.tell_worker(number);
+    }
+
+    fn claim(&mut self, member: u64, claim: Claim) {
+        let Claim { task, copy, sequence } = claim;
+        let Some(its) = self.members.get(&member) else { return };
+        let is_ready = its.state == WorkerState::Ready && its.leaving.is_none();
+        let (id, order) = (its.id.clone(), its.last_order + 1);
+        let floor = self.floor;
+        let entry = self.tasks.get_mut(&task);
+        let entry = entry.filter(|entry| entry.envelope.generation >= floor && entry.copy == copy);
+        let Some(entry) = entry.filter(|_| !self.closed) else {
+            return self.order(member, What::Drop { task, copy });
+        };
+        match &entry.lease {
+            // It says so again, and has been answered.
+            Some(lease) if lease.member == member => return,
+            Some(_) => return self.order(member, What::Later { task, copy }),
+            None if !is_ready => return self.order(member, What::Later { task, copy }),
+            None => {}
+        }
+        entry.attempts += 1;
+        entry.lease = Some(Lease { member, cancelled: false, sequence, order });
+        let (attempt, due) = (entry.attempts, entry.due);
+        self.acts.push(Act::Tell(Event::Started { task, worker: id, attempt }));
+        let time_left =
+            due.map(|due| due.saturating_duration_since(self.last_tick.unwrap_or_else(Instant::now)));
+        self.order(member, What::Start { task, copy, attempt, time_left });
+    }
+
+    /// A record of the stream of results, and its number there.
+    pub(crate) fn record(&mut self, sequence: u64, record: Option<Record>) {
+        if let Some(record) = record {
+            let leased = record.epoch == self.epoch && self.is_leased(record.task, record.member);
+            let attempts = self.tasks.get(&record.task).map(|entry| entry.attempts);
+            if leased && attempts == Some(record.attempt) {
+                let worker = self.members.get(&record.member).map(|member| member.id.clone());
+                self.end(record.task, worker, record.attempt, record.answer, record.ran);
+            } else {
+                self.dropped += 1;
+            }
+        } else {
+            self.dropped += 1;
+        }
+        if sequence > self.read {
+            self.early.insert(sequence);
+        }
+        while self.early.remove(&(self.read + 1)) {
+            self.read += 1;
+        }
+        self.let_go();
+    }
+
+    /// Answers the claims that waited for records. Called when the coordinator's own orders that came of those have been followed.
+    pub(crate) fn settle(&mut self) {
+        let read = self.read;
+        let due: Vec<(u64, Claim)> = (self.members.iter_mut())
+            .flat_map(|(number, member)| {
+                let waiting = mem::take(&mut member.waiting);
+                let (due, rest): (Vec<_>, Vec<_>) =
+                    waiting.into_iter().partition(|(after, _)| *after <= read);
+                member.waiting = rest;
+                due.into_iter().map(move |(_, claim)| (*number, claim))
+            })
+            .collect();
+        due.into_iter().for_each(|(member, claim)| self.claim(member, claim));
+    }
+
+    // Deaths.
+
+    /// The process of this start has ended.
+    pub(crate) fn died(&mut self, launch: u64) {
+        self.dead.insert(launch);
+        let its = self.members.iter().find(|(_, member)| member.launch == Some(launch));
+        if let Some(member) = its.map(|(member, _)| *member) {
+            self.leave(member);
+        }
+    }
+
+    /// A member is to be gone, when all is read that it may have recorded.
+    fn leave(&mut self, number: u64) {
+        let Some(member) = self.members.get_mut(&number) else { return };
+        if member.leaving.is_none() {
+            member.leaving = Some(None);
+            self.acts.push(Act::AskNewest { member: number });
+        }
+    }
+
+    /// The newest record has this number, asked for that member.
+    pub(crate) fn newest(&mut self, member: u64, number: u64) {
+        if let Some(member) = self.members.get_mut(&member) {
+            member.leaving = Some(Some(number));
+        }
+        self.let_go();
+    }
+
+    /// Those are gone whose records are read.
+    fn let_go(&mut self) {
+        let read = self.read;
+        let is_read = |member: &Member| matches!(member.leaving, Some(Some(number)) if number <= read);
+        let all: Vec<u64> =
+            self.members.iter().filter(|(_, m)| is_read(m)).map(|(number, _)| *number).collect();
+        all.into_iter().for_each(|member| self.gone(member));
+    }
+
+    /// Time has passed. `connected`: the coordinator could hear all that time.
+    pub(crate) fn tick(&mut self, now: Instant, connected: bool) {
+        let late =
+            self.last_tick.is_some_and(|last| now.saturating_duration_since(last) > self.times.lease / 3);
+        self.last_tick = Some(now);
+        if !connected || late {
+            self.members.values_mut().for_each(|member| member.seen = now);
+            return;
+        }
+        let lease = self.times.lease;
+        let silent = |member: &Member| now.saturating_duration_since(member.seen) > lease;
+        let silent: Vec<u64> =
+            self.members.iter().filter(|(_, m)| silent(m)).map(|(number, _)| *number).collect();
+        silent.into_iter().for_each(|member| self.leave(member));
+    }
+
+    /// The server has confirmed that this copy is in the queue.
+    pub(crate) fn published(&mut self, task: TaskId, copy: u32) {
+        if let Some(entry) = self.tasks.get_mut(&task).filter(|entry| entry.copy == copy) {
+            entry.published = true;
+        }
+    }
+
+    /// So many tasks have to be in the queue.
+    pub(crate) fn queued(&self) -> u64 {
+        self.tasks.values().filter(|entry| entry.published && entry.lease.is_none()).count() as u64
+    }
+
+    /// The newest record is this one, and so many are not read. If one that has been read was newer, the stream of results has begun anew.
+    pub(crate) fn check_results(&mut self, newest: u64, unread: u64) {
+        if newest >= self.read {
+            if unread == 0 {
+                // Those between that were not read are lost.
+                self.read = newest;
+                self.early.retain(|number| *number > newest);
+                self.let_go();
+            }
+            return;
+        }
+        self.read = 0;
+        self.early.clear();
+        self.order_all(|| What::Forget);
+        for member in self.members.values_mut() {
+            member.forgets = member.last_order;
+            member.waiting.clear();
+            // The number that it waits for does not come.
+            member.leaving = member.leaving.map(|_| Some(0));
+        }
+        self.let_go();
+    }
+
+    /// The store has lost tasks: all that is queued is published anew.
+    pub(crate) fn lost(&mut self) {
+        let queued: Vec<TaskId> =
+            self.tasks.iter().filter(|(_, entry)| entry.lease.is_none()).map(|(task, _)| *task).collect();
+        for task in queued {
+            if let Some(entry) = self.tasks.get_mut(&task) {
+                entry.copy += 1;
+            }
+            self.publish(task, None);
+        }
+    }
+
+    fn gone(&mut self, number: u64) {
+        let Some(member) = self.members.remove(&number) else { return };
+        let has = |entry: &Entry| entry.lease.as_ref().is_some_and(|lease| lease.member == number);
+        let its: Vec<TaskId> =
+            self.tasks.iter().filter(|(_, entry)| has(entry)).map(|(task, _)| *task).collect();
+        its.into_iter().for_each(|task| self.put_back(task, &member.id));
+        let status = WorkerStatus::new(member.id, WorkerState::Gone, member.slots);
+        self.acts.push(Act::Tell(Event::Worker(status)));
+        self.acts.extend(member.launch.map(|launch| Act::Release { launch }));
+    }
+
+    /// The worker of its lease is gone.
+    fn put_back(&mut self, task: TaskId, worker: &WorkerId) {
+        let Some(entry) = self.tasks.get_mut(&task) else { return };
+        let Some(lease) = entry.lease.take() else { return };
+        let attempts = entry.attempts;
+        if lease.cancelled || self.closed {
+            self.end(task, Some(worker.clone()), attempts, Answer::Cancelled, Duration::ZERO);
+        } else if attempts >= entry.envelope.max_attempts {
+            let answer = Answer::Failed(FailureKind::Poisoned { attempts });
+            self.end(task, None, attempts, answer, Duration::ZERO);
+        } else {
+            entry.copy += 1;
+            self.acts.push(Act::Tell(Event::Returned { task }));
+            self.publish(task, Some(lease.sequence));
+        }
+    }
+
+    fn publish(&mut self, task: TaskId, older: Option<u64>) {
+        let Some(entry) = self.tasks.get_mut(&task) else { return };
+        entry.published = false;
+        let parcel =
+            Parcel { epoch: self.epoch, copy: entry.copy, envelope: entry.envelope.clone(), object: None };
+        self.acts.push(Act::Publish { parcel, older });
+    }
+
+    fn end(&mut self, task: TaskId, worker: Option<WorkerId>, attempt: u32, answer: Answer, ran: Duration) {
+        if self.tasks.remove(&task).is_some() {
+            self.acts.push(Act::Tell(Event::Ended { task, worker, attempt, answer, ran }));
+        }
+    }
+
+    fn order_all(&mut self, what: impl Fn() -> What) {
+        let all: Vec<u64> = self.members.keys().copied().collect();
+        all.into_iter().for_each(|member| self.order(member, what()));
+    }
+
+    fn order(&mut self, number: u64, what: What) {
+        let Some(member) = self.members.get_mut(&number) else { return };
+        member.last_order += 1;
+        let down = Down { number: member.last_order, what };
+        member.orders.push_back(down.clone());
+        if member.heard {
+            self.acts.push(Act::Send { member: number, down });
+        }
+    }
+
+    fn is_leased(&self, task: TaskId, member: u64) -> bool {
+        let lease = self.tasks.get(&task).and_then(|entry| entry.lease.as_ref());
+        lease.is_some_and(|lease| lease.member == member)
+    }
+
+    fn tell_worker(&mut self, number: u64) {
+        if let Some(member) = self.members.get(&number) {
+            let status = WorkerStatus::new(member.id.clone(), member.state, member.slots);
+            self.acts.push(Act::Tell(Event::Worker(status)));
+        }
+    }
+
+    fn tell_drained(&mut self) {
+        let floor = self.floor;
+        if self.draining && !self.tasks.values().any(|entry| entry.envelope.generation < floor) {
+            self.draining = false;
+            self.acts.push(Act::Tell(Event::Drained { before: floor }));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

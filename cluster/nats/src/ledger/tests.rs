@@ -1,0 +1,389 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::wire::encode;
+
+const LEASE: Duration = Duration::from_secs(6);
+
+/// A ledger, with what a test says and hears.
+struct Field {
+    ledger: Ledger,
+    now: Instant,
+    beats: u64,
+    events: Vec<Event>,
+    sent: Vec<(u64, Down)>,
+    published: Vec<(TaskId, u32)>,
+    /// The number of the newest record in the stream.
+    newest: u64,
+}
+
+impl Field {
+    fn new() -> Field {
+        let times = Times::new(LEASE, Duration::from_secs(1));
+        let ledger = Ledger::new(7, times, vec![("task".into(), "types".into())]);
+        let (events, sent, published) = (Vec::new(), Vec::new(), Vec::new());
+        Field { ledger, now: Instant::now(), beats: 0, events, sent, published, newest: 0 }
+    }
+
+    fn take(&mut self) {
+        let mut acts = VecDeque::from(self.ledger.take());
+        while let Some(act) = acts.pop_front() {
+            match act {
+                Act::AskNewest { member } => {
+                    self.ledger.newest(member, self.newest);
+                    acts.extend(self.ledger.take());
+                }
+                Act::Tell(event) => self.events.push(event),
+                Act::Send { member, down } => self.sent.push((member, down)),
+                Act::Publish { parcel, .. } => self.published.push((parcel.envelope.task, parcel.copy)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Another worker, which is ready.
+    fn worker(&mut self, name: &str) -> u64 {
+        self.ledger.hello(hello(name), "reply".into(), self.now);
+        let member = self.ledger.last_member;
+        self.say(member, |up| up.stage = Stage::Ready);
+        member
+    }
+
+    /// What a member says. It has followed all orders.
+    fn say(&mut self, member: u64, change: impl FnOnce(&mut Up)) {
+        self.beats += 1;
+        let applied = self.ledger.members.get(&member).map_or(0, |member| member.last_order);
+        let mut up = Up {
+            epoch: 7,
+            member,
+            beat: self.beats,
+            applied,
+            again: false,
+            stage: Stage::Ready,
+            after: 0,
+            claims: Vec::new(),
+            progress: Vec::new(),
+            holds: None,
+        };
+        change(&mut up);
+        self.ledger.up(up, self.now);
+        self.take();
+    }
+
+    fn claim(&mut self, member: u64, task: TaskId, copy: u32) {
+        self.claim_after(member, task, copy, 0);
+    }
+
+    fn claim_after(&mut self, member: u64, task: TaskId, copy: u32, after: u64) {
+        self.sent.clear();
+        self.say(member, |up| {
+            up.claims = vec![Claim { task, copy, sequence: 1 }];
+            up.after = after;
+        });
+    }
+
+    fn submit(&mut self, number: u64) -> TaskId {
+        let envelope = envelope(number);
+        let task = envelope.task;
+        self.ledger.submit(envelope, self.now);
+        self.take();
+        task
+    }
+
+    fn record(&mut self, sequence: u64, member: u64, task: TaskId, attempt: u32, answer: Answer) {
+        let record = Record { epoch: 7, member, task, attempt, answer, ran: Duration::ZERO, object: None };
+        self.ledger.record(sequence, Some(record));
+        self.take();
+    }
+
+    /// What the members were last told, but for resources.
+    fn told(&self) -> Vec<(u64, &What)> {
+        self.sent.iter().map(|(member, down)| (*member, &down.what)).collect()
+    }
+
+    /// So many tasks have ended.
+    fn ended(&self) -> usize {
+        self.events.iter().filter(|event| matches!(event, Event::Ended { .. })).count()
+    }
+
+    fn pass(&mut self, time: Duration, connected: bool) {
+        self.now += time;
+        self.ledger.tick(self.now, connected);
+        self.take();
+    }
+}
+
+fn hello(name: &str) -> Hello {
+    let tasks = vec![("task".into(), "types".into())];
+    Hello { name: name.into(), slots: 1, launch: None, nonce: name.len() as u64, tasks }
+}
+
+/// Ids have no public way to be made, other than to be decoded.
+fn id<T: serde::de::DeserializeOwned>(number: u64) -> T {
+    let bytes = encode(&number).unwrap();
+    crate::wire::decode(&bytes).unwrap()
+}
+
+fn envelope(number: u64) -> Envelope {
+    type Fields = (u64, u64, Arc<str>, Arc<[u8]>, Option<u64>, u32, Option<Duration>);
+    let fields: Fields = (number, 0, "task".into(), Arc::from([1_u8]), None, 2, None);
+    crate::wire::decode(&encode(&fields).unwrap()).unwrap()
+}
+
+fn done() -> Answer {
+    Answer::Done(Arc::from([]))
+}
+
+fn failed() -> Answer {
+    Answer::Failed(FailureKind::TimedOut)
+}
+
+#[test]
+fn a_task_that_is_handed_out_twice_is_started_once() {
+    let mut field = Field::new();
+    let (a, b) = (field.worker("a"), field.worker("bb"));
+    let task = field.submit(1);
+    field.claim(a, task, 0);
+    assert!(matches!(field.told()[..], [(_, What::Start { attempt: 1, .. })]));
+    field.claim(b, task, 0);
+    assert!(matches!(field.told()[..], [(member, What::Later { .. })] if member == b));
+    // It says so once more.
+    field.claim(a, task, 0);
+    assert!(field.told().is_empty());
+    field.record(1, a, task, 1, done());
+    field.record(2, a, task, 1, done());
+    assert_eq!(field.ended(), 1);
+    field.claim(b, task, 0);
+    assert!(matches!(field.told()[..], [(_, What::Drop { .. })]));
+}
+
+#[test]
+fn a_task_of_a_worker_that_is_gone_goes_to_the_end_and_its_old_message_is_dropped() {
+    let mut field = Field::new();
+    let (a, b) = (field.worker("a"), field.worker("bb"));
+    let task = field.submit(1);
+    field.claim(a, task, 0);
+    field.say(a, |up| up.stage = Stage::Left);
+    assert_eq!(field.published, [(task, 0), (task, 1)]);
+    field.claim(b, task, 0);
+    assert!(matches!(field.told()[..], [(_, What::Drop { copy: 0, .. })]));
+    field.claim(b, task, 1);
+    assert!(matches!(field.told()[..], [(_, What::Start { attempt: 2, .. })]));
+    // What the first one records counts for nothing.
+    field.record(1, a, task, 1, done());
+    assert_eq!(field.ended(), 0);
+    // Two workers died with it, and no more may.
+    field.say(b, |up| up.stage = Stage::Left);
+    let poisoned = |event: &Event| {
+        matches!(event, Event::Ended { answer: Answer::Failed(FailureKind::Poisoned { attempts: 2 }), .. })
+    };
+    assert!(field.events.iter().any(poisoned));
+}
+
+#[test]
+fn a_worker_gets_nothing_before_its_last_record_is_read() {
+    let mut field = Field::new();
+    let a = field.worker("a");
+    let (first, second) = (field.submit(1), field.submit(2));
+    field.claim(a, first, 0);
+    field.claim_after(a, second, 0, 2);
+    assert!(field.told().is_empty());
+    // It says so once more, and still is answered once.
+    field.claim_after(a, second, 0, 2);
+    field.ledger.record(2, None);
+    field.ledger.settle();
+    field.take();
+    assert!(field.told().is_empty(), "one before it is not read");
+    field.record(1, a, first, 1, failed());
+    assert!(field.told().is_empty(), "the coordinator has its say first");
+    field.ledger.cancel_before(1);
+    field.ledger.settle();
+    field.take();
+    assert!(matches!(field.told()[..], [(_, What::Drop { .. })]), "{:?}", field.sent);
+    assert!(field.events.iter().any(|event| matches!(event, Event::Drained { before: 1 })));
+}
+
+#[test]
+fn what_a_worker_has_recorded_before_it_left_counts() {
+    let mut field = Field::new();
+    let a = field.worker("a");
+    let task = field.submit(1);
+    field.claim(a, task, 0);
+    field.newest = 1;
+    field.say(a, |up| up.stage = Stage::Left);
+    assert!(field.ledger.members.contains_key(&a), "its record is not read yet");
+    field.record(1, a, task, 1, done());
+    assert_eq!((field.ended(), field.published.len()), (1, 1));
+    assert!(field.ledger.members.is_empty());
+}
+
+#[test]
+fn a_drain_is_told_when_nothing_runs() {
+    let mut field = Field::new();
+    let a = field.worker("a");
+    let task = field.submit(1);
+    field.claim(a, task, 0);
+    field.ledger.cancel_before(1);
+    field.take();
+    let drained = |field: &Field| field.events.iter().any(|event| matches!(event, Event::Drained { .. }));
+    assert!(!drained(&field));
+    field.record(1, a, task, 1, Answer::Cancelled);
+    assert!(drained(&field));
+}
+
+#[test]
+fn silence_for_a_lease_is_a_death_but_not_if_nobody_could_be_heard() {
+    let mut field = Field::new();
+    let a = field.worker("a");
+    let task = field.submit(1);
+    field.claim(a, task, 0);
+    let gone = |field: &Field| {
+        let is_gone = |event: &Event| matches!(event, Event::Worker(s) if s.state == WorkerState::Gone);
+        field.events.iter().any(is_gone)
+    };
+    field.pass(Duration::from_secs(1), true);
+    // The connection was down.
+    (0..10).for_each(|_| field.pass(Duration::from_secs(1), false));
+    assert!(!gone(&field));
+    // The coordinator itself stood still.
+    field.pass(LEASE * 2, true);
+    assert!(!gone(&field));
+    (0..6).for_each(|_| field.pass(Duration::from_secs(1), true));
+    assert!(!gone(&field));
+    field.pass(Duration::from_millis(1), true);
+    assert!(gone(&field));
+    assert_eq!(field.published, [(task, 0), (task, 1)]);
+}
+
+#[test]
+fn what_is_said_again_keeps_nobody_alive() {
+    let mut field = Field::new();
+    let a = field.worker("a");
+    let old = field.beats;
+    for _ in 0..7 {
+        field.pass(Duration::from_secs(1), true);
+        field.say(a, |up| up.beat = old);
+    }
+    assert!(field.ledger.members.is_empty());
+    assert!(field.ledger.take_dropped() >= 6);
+    // And what it says then is answered: it is gone.
+    field.sent.clear();
+    field.say(a, |_| ());
+    assert!(matches!(field.told()[..], [(_, What::Gone)]));
+}
+
+#[test]
+fn orders_that_are_not_confirmed_are_sent_again() {
+    let mut field = Field::new();
+    let a = field.worker("a");
+    let task = field.submit(1);
+    field.claim(a, task, 0);
+    field.ledger.cancel(task);
+    field.take();
+    let numbers = |field: &Field| field.sent.iter().map(|(_, down)| down.number).collect::<Vec<_>>();
+    assert_eq!(numbers(&field), [2, 3]);
+    field.sent.clear();
+    field.say(a, |up| (up.applied, up.again) = (1, true));
+    assert_eq!(numbers(&field), [2, 3]);
+    field.sent.clear();
+    field.say(a, |up| (up.applied, up.again) = (2, true));
+    assert_eq!(numbers(&field), [3]);
+    field.sent.clear();
+    field.say(a, |up| up.again = true);
+    assert!(field.sent.is_empty());
+    // Nobody confirms what was not sent.
+    let dropped = field.ledger.take_dropped();
+    field.say(a, |up| up.applied = 99);
+    assert_eq!(field.ledger.take_dropped(), dropped + 1);
+}
+
+#[test]
+fn messages_of_another_run_are_dropped() {
+    let mut field = Field::new();
+    let a = field.worker("a");
+    let task = field.submit(1);
+    field.say(a, |up| {
+        up.epoch = 8;
+        up.claims = vec![Claim { task, copy: 0, sequence: 1 }];
+    });
+    field.claim(a, task, 0);
+    let record =
+        Record { epoch: 8, member: a, task, attempt: 1, answer: done(), ran: Duration::ZERO, object: None };
+    field.ledger.record(1, Some(record));
+    field.ledger.record(2, None);
+    field.take();
+    assert_eq!((field.ended(), field.ledger.take_dropped()), (0, 3));
+}
+
+#[test]
+fn a_request_to_join_that_is_repeated_is_one_worker() {
+    let mut field = Field::new();
+    field.worker("a");
+    field.ledger.hello(hello("a"), "reply".into(), field.now);
+    assert_eq!(field.ledger.members.len(), 1);
+    // Another one of that name takes its place.
+    field.ledger.hello(Hello { nonce: 99, ..hello("a") }, "reply".into(), field.now);
+    field.take();
+    let ids: Vec<_> = field.ledger.members.values().map(|member| member.id.clone()).collect();
+    assert_eq!(ids, [WorkerId::new("a", 2)]);
+}
+
+#[test]
+fn a_worker_whose_process_has_ended_cannot_join_any_more() {
+    let mut field = Field::new();
+    field.ledger.died(3);
+    field.ledger.hello(Hello { launch: Some(3), ..hello("a") }, "reply".into(), field.now);
+    let acts = field.ledger.take();
+    assert!(matches!(&acts[..], [Act::Reply { welcome: Welcome::Refused { .. }, .. }]));
+}
+
+#[test]
+fn what_the_store_has_lost_is_queued_again() {
+    let mut field = Field::new();
+    let a = field.worker("a");
+    let (first, second) = (field.submit(1), field.submit(2));
+    assert_eq!(field.ledger.queued(), 0, "the server has confirmed none");
+    field.ledger.published(first, 0);
+    field.ledger.published(second, 0);
+    assert_eq!(field.ledger.queued(), 2);
+    field.claim(a, first, 0);
+    assert_eq!(field.ledger.queued(), 1);
+    field.published.clear();
+    field.ledger.lost();
+    field.take();
+    assert_eq!(field.published, [(second, 1)]);
+    // Its record was confirmed, and is not there: the worker has it no more.
+    field.say(a, |up| up.holds = Some(vec![first]));
+    assert_eq!(field.published.len(), 1);
+    field.say(a, |up| (up.holds, up.after) = (Some(Vec::new()), 1));
+    assert_eq!(field.published.len(), 1, "its record may still be read");
+    field.record(1, a, second, 1, done());
+    field.say(a, |up| (up.holds, up.after) = (Some(Vec::new()), 1));
+    assert_eq!(field.published[1], (first, 1));
+}
+
+#[test]
+fn a_stream_of_results_that_begins_anew_holds_nobody_up() {
+    let mut field = Field::new();
+    let a = field.worker("a");
+    let (first, second) = (field.submit(1), field.submit(2));
+    field.claim(a, first, 0);
+    field.record(1, a, first, 1, done());
+    // Those up to 40 were lost.
+    field.ledger.check_results(40, 0);
+    field.take();
+    field.sent.clear();
+    field.ledger.check_results(0, 0);
+    field.take();
+    assert_eq!(field.told(), [(a, &What::Forget)]);
+    // It has not followed that yet.
+    field.sent.clear();
+    let claims = vec![Claim { task: second, copy: 0, sequence: 1 }];
+    field.say(a, |up| (up.applied, up.after, up.claims) = (up.applied - 1, 40, claims));
+    assert!(matches!(field.told()[..], [(_, What::Start { .. })]));
+}
+
+#[test]
+fn ids_are_made_as_the_coordinator_makes_them() {
+    assert_eq!(envelope(3).task, id::<TaskId>(3));
+}

@@ -1,0 +1,53 @@
+//! The engine of [`forebear_cluster`] over [NATS JetStream](https://docs.nats.io/nats-concepts/jetstream): a `nats-server` carries tasks to workers on any machine.
+//!
+//! ```no_run
+//! use forebear_cluster::{ClusterCoordinator, ClusterError, TaskFn, Tasks, tasks};
+//! use forebear_cluster_nats::{Nats, worker};
+//!
+//! const PRIMES: TaskFn<(u32, u32), usize> = TaskFn::new("primes", |_, (from, to)| {
+//!     let is_prime = |n: &u32| *n > 1 && (2..*n).take_while(|d| d * d <= *n).all(|d| n % d != 0);
+//!     Ok((from..to).filter(is_prime).count())
+//! });
+//!
+//! fn known() -> Tasks {
+//!     tasks![PRIMES]
+//! }
+//!
+//! fn main() -> Result<(), ClusterError> {
+//!     worker::entry(known()); // does not return in a worker
+//!     let engine = Nats::new("nats://127.0.0.1:4222", "primes").workers(2);
+//!     let cluster = ClusterCoordinator::builder(engine).tasks(known()).start()?;
+//!     for count in cluster.map(&PRIMES, (0..10).map(|part| (part * 100, (part + 1) * 100))) {
+//!         println!("{}", count?);
+//!     }
+//!     cluster.join()
+//! }
+//! ```
+//!
+//! # The parts
+//!
+//! * [`Nats`]: the engine. It connects, and can start worker processes of its own program.
+//! * [`worker`]: what makes a program a worker of a job.
+//! * `ledger`: who runs what, decided by the coordinator alone. `engine` and `worker` carry for it. `wire`: their messages. `store`: the streams. `launch`: worker processes on
+//!   the coordinator's machine. `access`: which server, and as whom.
+//!
+//! # What is on the server
+//!
+//! For a job `J`: the streams `FB_J_TASKS` (the queue: subjects `fb.J.task.GENERATION`, one consumer that all workers share) and `FB_J_RESULTS` (`fb.J.result`), the bucket of objects `FB_J_BLOBS` for what is larger than
+//! 256 KiB, and `FB_J_META` (which coordinator runs). Without a stream: `fb.J.hello`, `fb.J.up`, `fb.J.pulse`, `fb.J.down.>`. A worker's account has to publish to `fb.J.>`, `$JS.>` and `$O.>`, and to subscribe to `fb.J.>` and `_INBOX.>`.
+//! A job that has ended leaves nothing; what a killed coordinator has left goes when the next one of that job starts.
+//!
+//! Linux only, and tested with version 2.9 of the server.
+
+#![forbid(unsafe_code)]
+
+mod access;
+mod engine;
+mod launch;
+mod ledger;
+mod nats;
+mod store;
+mod wire;
+pub mod worker;
+
+pub use nats::{Nats, NatsControl};

@@ -1,0 +1,318 @@
+//! [`Nats`]: the settings of the engine, and [`NatsControl`], which changes the workers that this process has started.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use forebear_cluster::ClusterError;
+use forebear_cluster::engine::{Engine, Job, Link, start_error};
+use tokio::sync::mpsc::unbounded_channel;
+
+use crate::access::{Access, Tls, Who};
+use crate::engine::{NatsLink, Plan, Wish, start};
+use crate::launch::{Handover, Launcher};
+use crate::wire::{Names, Times};
+
+/// The engine over NATS JetStream: a `nats-server` carries the tasks, and workers on any machine take them.
+///
+/// Workers come by [`worker::run`](crate::worker::run). The coordinator can also start some itself, as processes of its own program: [`workers`](Self::workers); their `main` calls
+/// [`worker::entry`](crate::worker::entry) first.
+///
+/// A worker that is silent for a [lease](Self::lease) is gone, and its tasks go to others. If this process has started it, that is seen at once.
+///
+/// Beyond loopback a server is not connected to without credentials, unless [told so](Self::without_authentication).
+///
+/// ```no_run
+/// use forebear_cluster::{ClusterCoordinator, ClusterError, TaskFn, Tasks, tasks};
+/// use forebear_cluster_nats::{Nats, worker};
+///
+/// const SQUARE: TaskFn<u64, u64> = TaskFn::new("square", |_, n| Ok(n * n));
+///
+/// fn known() -> Tasks {
+///     tasks![SQUARE]
+/// }
+///
+/// fn main() -> Result<(), ClusterError> {
+///     worker::entry(known()); // does not return in a worker
+///     let engine = Nats::new("nats://127.0.0.1:4222", "squares").workers(2);
+///     let cluster = ClusterCoordinator::builder(engine).tasks(known()).start()?;
+///     println!("{}", cluster.schedule(&SQUARE, 7)?.fetch().unwrap());
+///     Ok(())
+/// }
+/// ```
+#[derive(Clone)]
+pub struct Nats {
+    access: Access,
+    job: String,
+    workers: usize,
+    slots: u32,
+    lease: Duration,
+    cancel_grace: Duration,
+    connect_timeout: Duration,
+    unavailable_after: Duration,
+    replicas: usize,
+    program: Option<OsString>,
+    args: Vec<OsString>,
+    control: NatsControl,
+}
+
+/// Starts worker processes for a cluster of [`Nats`], and takes them away, while it runs. It knows those that this process has started.
+#[derive(Clone, Default)]
+pub struct NatsControl(Arc<Mutex<Control>>);
+
+#[derive(Default)]
+struct Control {
+    launcher: Option<Arc<Launcher>>,
+    dropped: Arc<AtomicU64>,
+}
+
+impl Nats {
+    /// The job of this name on that server: `nats://HOST:PORT`, or `tls://HOST:PORT`; several with commas, if the servers are a cluster.
+    ///
+    /// A server has one coordinator for each job at a time. The name has letters, digits, `-` and `_`, at most 64.
+    pub fn new(server: &str, job: &str) -> Nats {
+        Nats {
+            access: Access::new(server),
+            job: job.to_owned(),
+            workers: 0,
+            slots: 1,
+            lease: Duration::from_secs(15),
+            cancel_grace: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(5),
+            unavailable_after: Duration::from_secs(10),
+            replicas: 1,
+            program: None,
+            args: Vec::new(),
+            control: NatsControl::default(),
+        }
+    }
+
+    /// So many worker processes of this program are started with the cluster, named `worker-0` and so on. None if not told otherwise.
+    #[must_use]
+    pub fn workers(mut self, workers: usize) -> Nats {
+        self.workers = workers;
+        self
+    }
+
+    /// Each worker that this process starts runs so many tasks at once. 1 if not told otherwise, and at least.
+    #[must_use]
+    pub fn slots(mut self, slots: usize) -> Nats {
+        self.slots = u32::try_from(slots.max(1)).unwrap_or(u32::MAX);
+        self
+    }
+
+    /// A worker that says nothing for so long is gone. 15 s if not told otherwise, 100 ms at least.
+    ///
+    /// What stands still for longer, for instance since its machine sleeps, loses its tasks; they run again elsewhere. A shorter lease finds deaths
+    /// sooner, and takes more messages: one for each sixth of it, but at most one each second.
+    #[must_use]
+    pub fn lease(mut self, lease: Duration) -> Nats {
+        self.lease = lease.max(Duration::from_millis(100));
+        self
+    }
+
+    /// A worker process whose task has not ended so long after a cancel ends itself. Its other tasks run again elsewhere. 10 s if not told otherwise.
+    #[must_use]
+    pub fn cancel_grace(mut self, grace: Duration) -> Nats {
+        self.cancel_grace = grace;
+        self
+    }
+
+    /// A start without a connection after so long fails. 5 s if not told otherwise.
+    #[must_use]
+    pub fn connect_timeout(mut self, timeout: Duration) -> Nats {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// When the server is away for so long, `schedule`, `join` and `done` answer [`ClusterError::Unavailable`] until it is back. 10 s if not told otherwise. A shorter absence
+    /// delays them.
+    #[must_use]
+    pub fn unavailable_after(mut self, after: Duration) -> Nats {
+        self.unavailable_after = after;
+        self
+    }
+
+    /// So many servers of a cluster keep each message: 3, for instance, survive the loss of one. 1 if not told otherwise.
+    #[must_use]
+    pub fn replicas(mut self, replicas: usize) -> Nats {
+        self.replicas = replicas.max(1);
+        self
+    }
+
+    /// Authenticates by a token.
+    #[must_use]
+    pub fn token(mut self, token: &str) -> Nats {
+        self.access.who = Who::Token(token.to_owned());
+        self
+    }
+
+    /// Authenticates by a name and a password.
+    #[must_use]
+    pub fn user(mut self, name: &str, password: &str) -> Nats {
+        self.access.who = Who::User { name: name.to_owned(), password: password.to_owned() };
+        self
+    }
+
+    /// Authenticates by a file with a JWT and a key, as `nsc` writes it.
+    #[must_use]
+    pub fn credentials(mut self, file: impl AsRef<Path>) -> Nats {
+        self.access.who = Who::File(file.as_ref().to_owned());
+        self
+    }
+
+    /// Connects by TLS. The server's certificate is signed by what is in that file.
+    #[must_use]
+    pub fn tls(mut self, authority: impl AsRef<Path>) -> Nats {
+        let own = self.access.tls.take().and_then(|tls| tls.own);
+        self.access.tls = Some(Tls { authority: authority.as_ref().to_owned(), own });
+        self
+    }
+
+    /// Connects without credentials to another machine, too. Whoever reaches that server can run the program's tasks.
+    #[must_use]
+    pub fn without_authentication(mut self) -> Nats {
+        self.access.open = true;
+        self
+    }
+
+    /// Another program than this one for the workers. It calls [`worker::entry`](crate::worker::entry) with the same tasks.
+    #[must_use]
+    pub fn program(mut self, program: impl AsRef<OsStr>) -> Nats {
+        self.program = Some(program.as_ref().to_owned());
+        self
+    }
+
+    /// The arguments of the workers' program. None if not told otherwise.
+    #[must_use]
+    pub fn args(mut self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Nats {
+        self.args = args.into_iter().map(|arg| arg.as_ref().to_owned()).collect();
+        self
+    }
+
+    /// What changes the workers of this cluster later on.
+    pub fn control(&self) -> NatsControl {
+        self.control.clone()
+    }
+}
+
+impl NatsControl {
+    fn lock(&self) -> MutexGuard<'_, Control> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn launcher(&self) -> Option<Arc<Launcher>> {
+        self.lock().launcher.clone()
+    }
+
+    /// Starts a worker process. If there was one of this name, the new one is its next incarnation; if this process has started that one, it is [killed](Self::kill) first.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError::Start`], if the program cannot be started. [`ClusterError::Closed`], if the cluster does not run.
+    pub fn add(&self, name: &str) -> Result<(), ClusterError> {
+        let launcher =
+            self.launcher().filter(|launcher| !launcher.is_closed()).ok_or(ClusterError::Closed)?;
+        launcher.start(name).map_err(start_error)
+    }
+
+    /// The worker of this name ends what it has, takes no more, and leaves. Nothing happens if this process has not started it.
+    pub fn drain(&self, name: &str) {
+        if let Some(launcher) = self.launcher() {
+            launcher.signal(name, rustix::process::Signal::TERM);
+        }
+    }
+
+    /// Kills the worker of this name. Its tasks run again on others. Nothing happens if this process has not started it.
+    pub fn kill(&self, name: &str) {
+        if let Some(launcher) = self.launcher() {
+            launcher.signal(name, rustix::process::Signal::KILL);
+        }
+    }
+
+    /// So many messages were dropped so far: of another version, torn, of another run, of a worker that is gone, or sent twice.
+    ///
+    /// Some are of no concern: a worker that was declared gone may say something still. A count that rises without that means that somebody else writes to the job's
+    /// subjects.
+    pub fn dropped(&self) -> u64 {
+        self.lock().dropped.load(Ordering::Relaxed)
+    }
+}
+
+impl Engine for Nats {
+    fn start(self: Box<Self>, job: Job) -> Result<Box<dyn Link>, ClusterError> {
+        let names = Names::new(&self.job).ok_or_else(|| {
+            start_error(format_args!(
+                "`{}` is no name of a job: 1 to 64 letters, digits, `-` and `_`",
+                self.job
+            ))
+        })?;
+        let (wishes, taken) = unbounded_channel();
+        let handover = Handover {
+            access: self.access.clone(),
+            job: self.job.clone(),
+            name: String::new(),
+            slots: self.slots,
+            launch: 0,
+            grace: self.cancel_grace,
+        };
+        let launcher =
+            Arc::new(Launcher::new(handover, self.program.clone(), self.args.clone(), wishes.clone()));
+        let mut control = self.control.lock();
+        if control.launcher.as_ref().is_some_and(|old| !old.is_closed()) {
+            return Err(start_error("a clone of this engine runs already; make another engine"));
+        }
+        let dropped = Arc::new(AtomicU64::new(0));
+        *control = Control { launcher: Some(launcher.clone()), dropped: dropped.clone() };
+        drop(control);
+        let plan = Plan {
+            access: self.access,
+            names,
+            times: Times::new(self.lease, self.cancel_grace),
+            replicas: self.replicas,
+            connect_timeout: self.connect_timeout,
+            unavailable_after: self.unavailable_after,
+            // Different in each run, with all the probability that is needed.
+            epoch: random(),
+            launcher: launcher.clone(),
+            dropped,
+        };
+        if let Err(error) = start(plan, job, taken) {
+            launcher.release_all();
+            return Err(error);
+        }
+        for number in 0..self.workers {
+            if let Err(error) = launcher.start(&format!("worker-{number}")) {
+                let _ = wishes.send(Wish::Close);
+                return Err(start_error(error));
+            }
+        }
+        Ok(Box::new(NatsLink(wishes)))
+    }
+}
+
+/// A random number.
+pub(crate) fn random() -> u64 {
+    RandomState::new().hash_one(std::process::id())
+}
+
+impl fmt::Debug for Nats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Nats")
+            .field("access", &self.access)
+            .field("job", &self.job)
+            .field("workers", &self.workers)
+            .field("lease", &self.lease)
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for NatsControl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NatsControl").finish_non_exhaustive()
+    }
+}

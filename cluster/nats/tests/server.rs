@@ -1,0 +1,395 @@
+//! What belongs to the engine over NATS alone: deaths that no process sees, servers that die and come back, wrong credentials, hostile messages, large values. `ci/nats` runs it; without a server each
+//! test is ignored, by name.
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{self, Command, Stdio};
+use std::time::Duration;
+
+use forebear::time::sleep;
+use forebear_cluster::engine::WorkerState;
+use forebear_cluster::{ClusterCoordinator, ClusterCoordinatorBuilder, ClusterError, TaskFn, Tasks, tasks};
+use forebear_cluster_nats::worker::{self, WorkerOptions};
+use forebear_cluster_nats::{Nats, NatsControl};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::support::{Server, job, shared_url, token, until};
+
+const ADD: TaskFn<(u32, u32), u32> = TaskFn::new("add", |_, (a, b)| Ok(a + b));
+
+/// Adds a line to a file.
+const LOG: TaskFn<(PathBuf, u32), u32> = TaskFn::new("log", |_, (file, n)| {
+    use std::io::Write;
+    fs::OpenOptions::new().create(true).append(true).open(file)?.write_all(format!("{n}\n").as_bytes())?;
+    Ok(n)
+});
+
+/// Writes its process id into the first file, waits for the second one, and returns the id and the attempt.
+const GATE: TaskFn<(PathBuf, PathBuf), (u32, u32)> = TaskFn::new("gate", |ctx, (begun, gate)| {
+    fs::write(begun.with_extension("new"), process::id().to_string())?;
+    fs::rename(begun.with_extension("new"), begun)?;
+    while !gate.exists() {
+        sleep(Duration::from_millis(1))?;
+    }
+    Ok((process::id(), ctx.attempt()))
+});
+
+/// Never ends, and never asks whether it is cancelled.
+const STUCK: TaskFn<PathBuf, ()> = TaskFn::new("stuck", |_, begun| {
+    fs::write(begun, "")?;
+    loop {
+        std::hint::spin_loop();
+    }
+});
+
+const REVERSE: TaskFn<Vec<u8>, Vec<u8>> = TaskFn::new("reverse", |_, mut bytes| {
+    bytes.reverse();
+    Ok(bytes)
+});
+
+const AS_WORKER: [&str; 3] = ["worker_process", "--exact", "--nocapture"];
+
+fn known() -> Tasks {
+    tasks![ADD, LOG, GATE, STUCK, REVERSE]
+}
+
+/// What the workers run that the coordinator starts: this program, with this test alone.
+#[test]
+fn worker_process() {
+    worker::entry(known());
+}
+
+/// A worker from elsewhere.
+#[test]
+fn lone_worker() {
+    let Ok(url) = std::env::var("FOREBEAR_TEST_URL") else { return };
+    let [job, name] = ["FOREBEAR_TEST_JOB", "FOREBEAR_TEST_NAME"].map(|name| std::env::var(name).unwrap());
+    let options = WorkerOptions::new(&url, &job).token(&token()).name(&name);
+    let strange = std::env::var_os("FOREBEAR_TEST_STRANGE").is_some();
+    let ended = worker::run(options, if strange { tasks![ADD] } else { known() });
+    if let (Err(error), Some(file)) = (ended, std::env::var_os("FOREBEAR_TEST_ERROR")) {
+        fs::write(file, error.to_string()).unwrap();
+    }
+}
+
+/// A coordinator that is killed.
+#[test]
+fn coordinator_process() {
+    let Ok(url) = std::env::var("FOREBEAR_TEST_COORDINATE") else { return };
+    let [job, begun] = ["FOREBEAR_TEST_JOB", "FOREBEAR_TEST_BEGUN"].map(|name| std::env::var(name).unwrap());
+    let cluster = start(engine(&url, &job, LEASE).workers(1)).start().unwrap();
+    let _value = cluster.schedule(&GATE, (begun.into(), "/no/such/gate".into())).unwrap();
+    cluster.join().unwrap();
+}
+
+/// A lease that tests wait for.
+const LEASE: Duration = Duration::from_millis(1_500);
+/// A lease that no test waits for.
+const LONG: Duration = Duration::from_secs(60);
+
+fn engine(url: &str, job: &str, lease: Duration) -> Nats {
+    Nats::new(url, job).token(&token()).lease(lease).args(AS_WORKER)
+}
+
+fn start(engine: Nats) -> ClusterCoordinatorBuilder {
+    ClusterCoordinator::builder(engine).tasks(known())
+}
+
+/// A process that is killed with its test.
+struct Process(process::Child);
+
+impl Process {
+    fn worker(url: &str, job: &str, name: &str) -> Process {
+        Process::start("lone_worker", &[("URL", url), ("JOB", job), ("NAME", name)])
+    }
+
+    fn start(test: &str, settings: &[(&str, &str)]) -> Process {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args([test, "--exact", "--nocapture"]).stdin(Stdio::null()).stdout(Stdio::null());
+        command.envs(settings.iter().map(|(name, value)| (format!("FOREBEAR_TEST_{name}"), value)));
+        Process(command.spawn().unwrap())
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn state(cluster: &ClusterCoordinator, name: &str) -> Option<WorkerState> {
+    cluster.workers().iter().find(|worker| worker.id.name() == name).map(|worker| worker.state)
+}
+
+fn pid_in(file: &Path) -> u32 {
+    until(|| file.exists());
+    fs::read_to_string(file).unwrap().parse().unwrap()
+}
+
+fn is_dead(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.map_or(true, |stat| stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with(['Z', 'X'])))
+}
+
+/// A directory, and two files in it that are not there.
+fn files() -> (tempfile::TempDir, PathBuf, PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let [begun, gate] = ["begun", "gate"].map(|name| dir.path().join(name));
+    (dir, begun, gate)
+}
+
+/// A cluster with two workers from elsewhere, of which the first runs a task that waits for its gate.
+fn with_strangers(
+    begun: &Path,
+    gate: &Path,
+) -> (ClusterCoordinator, [Process; 2], forebear_cluster::RemoteValue<(u32, u32)>) {
+    let job = job();
+    let cluster = start(engine(&shared_url(), &job, LEASE)).min_workers(0).start().unwrap();
+    let first = Process::worker(&shared_url(), &job, "first");
+    until(|| state(&cluster, "first") == Some(WorkerState::Ready));
+    let value = cluster.schedule(&GATE, (begun.into(), gate.into())).unwrap();
+    assert_eq!(pid_in(begun), first.0.id());
+    let second = Process::worker(&shared_url(), &job, "second");
+    until(|| state(&cluster, "second") == Some(WorkerState::Ready));
+    (cluster, [first, second], value)
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_worker_that_nobody_sees_die_is_gone_after_its_lease() {
+    let (_dir, begun, gate) = files();
+    let (cluster, [first, second], value) = with_strangers(&begun, &gate);
+    fs::remove_file(&begun).unwrap();
+    first.signal(Signal::KILL);
+    assert_eq!(pid_in(&begun), second.0.id());
+    fs::write(gate, "").unwrap();
+    assert_eq!(value.fetch().unwrap(), (second.0.id(), 2));
+    assert_eq!(state(&cluster, "first"), Some(WorkerState::Gone));
+    assert_eq!(cluster.metrics().returned, 1);
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_worker_that_stands_still_loses_its_tasks_and_joins_anew() {
+    let (_dir, begun, gate) = files();
+    let (cluster, [first, second], value) = with_strangers(&begun, &gate);
+    fs::remove_file(&begun).unwrap();
+    first.signal(Signal::STOP);
+    assert_eq!(pid_in(&begun), second.0.id());
+    until(|| state(&cluster, "first") == Some(WorkerState::Gone));
+    // What it says when it goes on counts for nothing.
+    first.signal(Signal::CONT);
+    until(|| state(&cluster, "first") == Some(WorkerState::Ready));
+    let workers = cluster.workers();
+    assert_eq!(workers.iter().find(|worker| worker.id.name() == "first").unwrap().id.incarnation(), 2);
+    fs::write(gate, "").unwrap();
+    assert_eq!(value.fetch().unwrap(), (second.0.id(), 2));
+    cluster.join().unwrap();
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn workers_end_with_their_coordinator_and_its_job_can_start_again() {
+    let (_dir, begun, _gate) = files();
+    let (job, url, begun_text) = (job(), shared_url(), begun.to_str().unwrap().to_owned());
+    let settings = [("COORDINATE", &*url), ("JOB", &*job), ("BEGUN", &*begun_text)];
+    let coordinator = Process::start("coordinator_process", &settings);
+    let pid = pid_in(&begun);
+    // While it runs, nobody else coordinates this job.
+    let refused = start(engine(&url, &job, LEASE)).min_workers(0).start();
+    assert!(
+        matches!(refused, Err(ClusterError::Start { message, .. }) if message.contains("another coordinator"))
+    );
+    drop(coordinator);
+    until(|| is_dead(pid));
+    // Its queue is dropped, and its worker's lock has expired.
+    let cluster = start(engine(&url, &job, LEASE).workers(1)).start().unwrap();
+    assert_eq!(cluster.schedule(&ADD, (1, 2)).unwrap().fetch().unwrap(), 3);
+    cluster.join().unwrap();
+    assert_eq!(cluster.metrics().scheduled, 1);
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_server_that_is_killed_and_comes_back_loses_nothing() {
+    let mut server = Server::start();
+    let (dir, begun, gate) = files();
+    let log = dir.path().join("log");
+    let cluster = start(engine(&server.url(), &job(), LONG).workers(2)).min_workers(2).start().unwrap();
+    let held = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
+    pid_in(&begun);
+    let values: Vec<_> = (0..400).map(|n| cluster.schedule(&LOG, (log.clone(), n)).unwrap()).collect();
+    until(|| fs::read_to_string(&log).is_ok_and(|text| text.lines().count() > 20));
+    server.kill();
+    // Work goes on to be scheduled meanwhile.
+    let later: Vec<_> = (400..500).map(|n| cluster.schedule(&LOG, (log.clone(), n)).unwrap()).collect();
+    server.restart();
+    fs::write(gate, "").unwrap();
+    cluster.join().unwrap();
+    assert_eq!(held.fetch().unwrap().1, 1, "the task that ran went on");
+    let mut all = cluster.fetch(values).unwrap();
+    all.extend(cluster.fetch(later).unwrap());
+    assert_eq!(all, (0..500).collect::<Vec<_>>());
+    let mut lines: Vec<u32> =
+        fs::read_to_string(&log).unwrap().lines().map(|line| line.parse().unwrap()).collect();
+    lines.sort_unstable();
+    assert_eq!(lines, all, "no worker died, so each ran once");
+    assert_eq!(cluster.metrics().returned, 0);
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn the_loss_of_the_server_is_raised_until_it_is_back() {
+    let mut server = Server::start();
+    let (_dir, begun, gate) = files();
+    let engine = engine(&server.url(), &job(), LONG).workers(1).unavailable_after(Duration::from_millis(100));
+    let cluster = start(engine).start().unwrap();
+    let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
+    pid_in(&begun);
+    server.kill();
+    let is_away = |error: &ClusterError| matches!(error, ClusterError::Unavailable { .. });
+    assert!(is_away(&cluster.join().unwrap_err()));
+    assert!(is_away(&cluster.done().unwrap_err()));
+    assert!(is_away(&cluster.schedule(&ADD, (1, 2)).unwrap_err()));
+    server.restart();
+    until(|| cluster.done().is_ok());
+    fs::write(gate, "").unwrap();
+    cluster.join().unwrap();
+    assert_eq!(value.fetch().unwrap().1, 1, "what ran went on");
+    assert_eq!(cluster.metrics().scheduled, 1);
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_server_that_has_lost_its_store_is_given_the_queue_again() {
+    let mut server = Server::start();
+    let (_dir, begun, gate) = files();
+    let cluster = start(engine(&server.url(), &job(), LONG).workers(1)).start().unwrap();
+    let held = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
+    pid_in(&begun);
+    let values: Vec<_> = (0..20).map(|n| cluster.schedule(&ADD, (n, 1)).unwrap()).collect();
+    server.kill();
+    server.forget();
+    server.restart();
+    fs::write(gate, "").unwrap();
+    assert_eq!(cluster.fetch(values).unwrap(), (1..=20).collect::<Vec<_>>());
+    held.fetch().unwrap();
+    cluster.join().unwrap();
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn values_larger_than_a_message_go_through_the_store() {
+    let cluster = start(engine(&shared_url(), &job(), LONG).workers(1)).start().unwrap();
+    let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
+    let back = cluster.schedule(&REVERSE, bytes.clone()).unwrap().fetch().unwrap();
+    assert!(back.iter().rev().eq(&bytes));
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_task_that_heeds_no_cancel_ends_its_worker() {
+    let (_dir, begun, _gate) = files();
+    let engine = engine(&shared_url(), &job(), LEASE).workers(1).cancel_grace(Duration::from_millis(10));
+    let cluster = start(engine).start().unwrap();
+    let value = cluster.schedule(&STUCK, begun.clone()).unwrap();
+    until(|| begun.exists());
+    value.cancel();
+    assert!(value.fetch().is_err());
+    until(|| state(&cluster, "worker-0") == Some(WorkerState::Gone));
+    cluster.join().unwrap();
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn without_the_right_credentials_nothing_starts() {
+    for engine in [Nats::new(&shared_url(), &job()), Nats::new(&shared_url(), &job()).token("wrong")] {
+        let refused = start(engine.connect_timeout(Duration::from_secs(2))).start();
+        assert!(
+            matches!(refused, Err(ClusterError::Start { message, .. }) if message.contains("connection"))
+        );
+    }
+    let bare = start(Nats::new("nats://192.0.2.1:4222", &job())).start();
+    assert!(matches!(bare, Err(ClusterError::Start { message, .. }) if message.contains("no credentials")));
+    let named = start(Nats::new(&shared_url(), "a.b")).start();
+    assert!(
+        matches!(named, Err(ClusterError::Start { message, .. }) if message.contains("no name of a job"))
+    );
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_worker_with_other_tasks_is_refused_and_says_which() {
+    let (job, dir) = (job(), tempfile::tempdir().unwrap());
+    let (url, error) = (shared_url(), dir.path().join("error"));
+    let _cluster = start(engine(&url, &job, LONG)).min_workers(0).start().unwrap();
+    let settings = [
+        ("URL", &*url),
+        ("JOB", &*job),
+        ("NAME", "strange"),
+        ("STRANGE", "yes"),
+        ("ERROR", error.to_str().unwrap()),
+    ];
+    let _worker = Process::start("lone_worker", &settings);
+    until(|| {
+        fs::read_to_string(&error).is_ok_and(|text| text.contains("does not know the coordinator's `gate`"))
+    });
+}
+
+/// Whoever has the credentials can write to the job's subjects: what is no message of this run is dropped and counted, and nothing is lost.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn hostile_messages_are_dropped_and_counted() {
+    let (job, (_dir, begun, gate)) = (job(), files());
+    let engine = engine(&shared_url(), &job, LONG).workers(1);
+    let control: NatsControl = engine.control();
+    let cluster = start(engine).start().unwrap();
+    let held = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
+    pid_in(&begun);
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let subjects: Vec<String> =
+        ["hello", "up", "result", "task.0", "task.9", "pulse"].map(|end| format!("fb.{job}.{end}")).into();
+    tokio.block_on(async {
+        use futures_util::StreamExt;
+        let client = async_nats::ConnectOptions::with_token(token()).connect(shared_url()).await.unwrap();
+        // All that the job says is said once more, whole and torn.
+        let mut all = client.subscribe(format!("fb.{job}.>")).await.unwrap();
+        let mut seen = Vec::new();
+        while seen.len() < 3 {
+            seen.push(all.next().await.unwrap());
+        }
+        for message in &seen {
+            client.publish(message.subject.clone(), message.payload.clone()).await.unwrap();
+            let torn = message.payload.slice(..message.payload.len() / 2);
+            client.publish(message.subject.clone(), torn).await.unwrap();
+        }
+        for subject in &subjects[..5] {
+            for garbage in [
+                &b""[..],
+                b"F",
+                b"F\x63version",
+                b"F\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+                &[7; 100_000],
+            ] {
+                client.publish(subject.clone(), bytes::Bytes::copy_from_slice(garbage)).await.unwrap();
+            }
+        }
+        client.publish(subjects[5].clone(), "garbage".into()).await.unwrap();
+        client.flush().await.unwrap();
+    });
+    until(|| control.dropped() >= 15);
+    fs::write(gate, "").unwrap();
+    assert_eq!(held.fetch().unwrap().1, 1);
+    for n in 0..20 {
+        assert_eq!(cluster.schedule(&ADD, (n, 1)).unwrap().fetch().unwrap(), n + 1);
+    }
+    cluster.join().unwrap();
+    assert_eq!(cluster.metrics().returned, 0);
+}

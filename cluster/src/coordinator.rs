@@ -1,0 +1,545 @@
+//! [`ClusterCoordinator`]: schedules tasks on workers, and keeps what comes back.
+//!
+//! # The parts
+//!
+//! * `board`: the tasks that have not ended, the error latch and the limits, under one lock. Its head has the states of a task, and who may change what.
+//! * `builder`: the settings.
+//! * [`remote`](crate::remote): the values.
+//! * [`engine`](crate::engine): what carries the tasks, and what it owes.
+//!
+//! # Vocabulary
+//!
+//! * A *task* is one call of a [`TaskFn`]. It is *queued*, then *leased* to a worker, and at last *done*, *failed* or *cancelled*.
+//! * An *attempt* is one lease. A task has more than one only if a worker died.
+//! * A *generation* is what was scheduled between two errors.
+//! * A *worker* is one incarnation of a program that runs tasks.
+//!
+//! # The promises
+//!
+//! 1. A task runs at least once, unless it is cancelled. It runs exactly once if no worker fails.
+//! 2. The first error is raised once, from the next `schedule`, `join` or `done`. Before that the rest has been cancelled, and nothing runs any more.
+//! 3. A cancellation is never raised in place of its cause.
+//! 4. A result survives its worker.
+//! 5. A full queue makes `schedule` wait, and never blocks the return of a task.
+//! 6. Who waits is suspended, and can be cancelled. That cancels what only it wanted.
+//!
+//! The link is called without the board's lock, and the engine tells events without its own.
+
+pub(crate) mod board;
+mod builder;
+
+use std::any::Any;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use self::board::{Board, Then, Unmet, Until};
+pub use self::builder::ClusterCoordinatorBuilder;
+use crate::engine::{Engine, Envelope, Event, Link, Resource, ResourceId, TaskId, WorkerStatus};
+use crate::error::{ClusterError, FetchError};
+use crate::map::Map;
+use crate::remote::{Fetch, RemoteValue, Slot};
+use crate::task::{PerWorker, ResourceFn, TaskFn, Tasks};
+
+/// Schedules tasks on workers that may come, go and die.
+///
+/// A handle: clone it to share it. When the last one goes, everything is cancelled and the workers leave; [`shutdown`](Self::shutdown) waits for that.
+///
+/// # Errors of tasks
+///
+/// The first task that fails cancels all that was scheduled. When nothing runs any more, the next [`schedule`](Self::schedule), [`join`](Self::join) or
+/// [`done`](Self::done) raises the error, once. After that the coordinator goes on as if it were new.
+///
+/// ```
+/// use forebear_cluster::{ClusterCoordinator, ClusterError, FetchError, InProcess, TaskFn, tasks};
+///
+/// const CHECK: TaskFn<i32, u32> = TaskFn::new("check", |_, n| Ok(u32::try_from(n)?));
+///
+/// let cluster = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![CHECK]).start()?;
+/// let bad = cluster.schedule(&CHECK, -1)?;
+/// assert!(matches!(cluster.join(), Err(ClusterError::Task(_))));
+/// assert!(matches!(bad.fetch(), Err(FetchError::Task(_))), "it answers the same each time");
+/// assert!(cluster.join().is_ok(), "the error was raised once");
+/// assert_eq!(cluster.schedule(&CHECK, 1)?.fetch().unwrap(), 1);
+/// # Ok::<(), ClusterError>(())
+/// ```
+///
+/// # Source
+///
+/// `tf.distribute.experimental.coordinator.ClusterCoordinator` of TensorFlow. `docs/cluster.md` in the repository lists the differences, row by row.
+#[derive(Clone)]
+pub struct ClusterCoordinator(Arc<Handle>);
+
+/// What the clones of a coordinator share. Values share `Shared` alone.
+struct Handle(Arc<Shared>);
+
+pub(crate) struct Shared {
+    pub(crate) board: Board,
+    link: OnceLock<Box<dyn Link>>,
+    tasks: Tasks,
+    limit: board::Limit,
+    max_attempts: u32,
+    job: u64,
+    /// The number of the newest resource.
+    resources: AtomicU64,
+}
+
+/// How one task is scheduled: see [`ClusterCoordinator::schedule_with`].
+///
+/// ```
+/// use forebear_cluster::TaskOptions;
+/// use std::time::Duration;
+///
+/// let options = TaskOptions::new().max_attempts(1).timeout(Duration::from_secs(60));
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use = "options do nothing by themselves"]
+pub struct TaskOptions {
+    max_attempts: Option<u32>,
+    timeout: Option<Duration>,
+}
+
+impl TaskOptions {
+    /// The coordinator's settings, and no time limit.
+    pub fn new() -> TaskOptions {
+        TaskOptions::default()
+    }
+
+    /// In place of the [coordinator's](ClusterCoordinatorBuilder::max_attempts). 1: the task is not run again, so it runs at most once.
+    pub fn max_attempts(mut self, attempts: u32) -> TaskOptions {
+        self.max_attempts = Some(attempts.max(1));
+        self
+    }
+
+    /// The task is cancelled so long after it was scheduled, wherever it is then, and fails with [`FailureKind::TimedOut`](crate::FailureKind::TimedOut) when it has ended.
+    /// A task that is queued when its time is over fails when a worker takes it.
+    pub fn timeout(mut self, timeout: Duration) -> TaskOptions {
+        self.timeout = Some(timeout);
+        self
+    }
+}
+
+/// What a coordinator has counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Metrics {
+    /// Tasks that were scheduled.
+    pub scheduled: u64,
+    /// Tasks that have ended with a result.
+    pub done: u64,
+    /// Tasks that have failed.
+    pub failed: u64,
+    /// Tasks that were cancelled.
+    pub cancelled: u64,
+    /// How often a task went back to the queue since its worker was gone.
+    pub returned: u64,
+    /// Tasks that wait for a worker now.
+    pub queued: usize,
+    /// Tasks that workers have now.
+    pub running: usize,
+    /// How long the tasks that have ended ran, in sum.
+    pub ran: Duration,
+}
+
+/// Why a task was not scheduled by [`ClusterCoordinator::try_schedule`].
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum TryScheduleError<A> {
+    /// The queue is full, or an error is about to be raised. These are the arguments.
+    Full(A),
+    /// As [`ClusterCoordinator::schedule`].
+    Cluster(ClusterError),
+}
+
+impl<A> fmt::Display for TryScheduleError<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TryScheduleError::Full(_) => {
+                f.write_str("the queue is full: schedule it later, or by `schedule`, which waits")
+            }
+            TryScheduleError::Cluster(error) => error.fmt(f),
+        }
+    }
+}
+
+impl<A: fmt::Debug> std::error::Error for TryScheduleError<A> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            TryScheduleError::Full(_) => None,
+            TryScheduleError::Cluster(error) => Some(error),
+        }
+    }
+}
+
+impl ClusterCoordinator {
+    /// Describes a coordinator on that engine.
+    pub fn builder(engine: impl Engine) -> ClusterCoordinatorBuilder {
+        ClusterCoordinatorBuilder::new(Box::new(engine))
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.0.0
+    }
+
+    /// Schedules a task: any worker may run it.
+    ///
+    /// The arguments are encoded here. Waits if the [queue](ClusterCoordinatorBuilder::queue_limit) is full, or until an error is raised. Suspends then. A cancellation
+    /// point then.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError`]; nothing is scheduled then. [`ClusterError::Task`] is the first error of a task before.
+    pub fn schedule<A: Serialize, R>(
+        &self,
+        task: &TaskFn<A, R>,
+        args: A,
+    ) -> Result<RemoteValue<R>, ClusterError> {
+        self.schedule_with(&TaskOptions::new(), task, args)
+    }
+
+    /// The same, with options.
+    ///
+    /// ```
+    /// use forebear::time::sleep;
+    /// use forebear_cluster::{ClusterCoordinator, ClusterError, FailureKind, InProcess, TaskFn, TaskOptions, tasks};
+    /// use std::time::Duration;
+    ///
+    /// const NEVER: TaskFn<(), ()> = TaskFn::new("never", |_, ()| Ok(sleep(Duration::MAX)?));
+    ///
+    /// let cluster = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![NEVER]).start()?;
+    /// cluster.schedule_with(&TaskOptions::new().timeout(Duration::from_millis(1)), &NEVER, ())?;
+    /// let Err(ClusterError::Task(failure)) = cluster.join() else { unreachable!() };
+    /// assert_eq!(*failure.kind(), FailureKind::TimedOut);
+    /// # Ok::<(), ClusterError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`schedule`](Self::schedule).
+    pub fn schedule_with<A: Serialize, R>(
+        &self,
+        options: &TaskOptions,
+        task: &TaskFn<A, R>,
+        args: A,
+    ) -> Result<RemoteValue<R>, ClusterError> {
+        let shared = self.shared();
+        let (begun, args) = (Instant::now(), shared.encode_for(task, &args)?);
+        let (slot, name) = (Arc::new(Slot::new()), Arc::<str>::from(task.name()));
+        let add = |state: &mut board::State| {
+            let task = state.add(name.clone(), args.len(), Arc::downgrade(&slot));
+            (task, state.generation)
+        };
+        let added = shared.wait(Until::Room(args.len()), None, add).map_err(Unmet::error)?;
+        Ok(shared.submit(options, begun, added, name, args, slot))
+    }
+
+    /// The same, but does not wait. Does not suspend.
+    ///
+    /// ```
+    /// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, TaskFn, TryScheduleError, tasks};
+    ///
+    /// const NEXT: TaskFn<u32, u32> = TaskFn::new("next", |_, n| Ok(n + 1));
+    ///
+    /// let nobody = ClusterCoordinator::builder(InProcess::new(0)).min_workers(0);
+    /// let cluster = nobody.queue_limit(1, 1 << 20).tasks(tasks![NEXT]).start()?;
+    /// assert!(cluster.try_schedule(&NEXT, 1).is_ok());
+    /// assert!(matches!(cluster.try_schedule(&NEXT, 2), Err(TryScheduleError::Full(2))));
+    /// # Ok::<(), ClusterError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`TryScheduleError`].
+    pub fn try_schedule<A: Serialize, R>(
+        &self,
+        task: &TaskFn<A, R>,
+        args: A,
+    ) -> Result<RemoteValue<R>, TryScheduleError<A>> {
+        let shared = self.shared();
+        let encoded = shared.encode_for(task, &args).map_err(TryScheduleError::Cluster)?;
+        let (slot, name) = (Arc::new(Slot::new()), Arc::<str>::from(task.name()));
+        let add = |state: &mut board::State| {
+            let task = state.add(name.clone(), encoded.len(), Arc::downgrade(&slot));
+            (task, state.generation)
+        };
+        match shared.board.try_now(Until::Room(encoded.len()), add) {
+            Ok(Some(added)) => {
+                Ok(shared.submit(&TaskOptions::new(), Instant::now(), added, name, encoded, slot))
+            }
+            Ok(None) => Err(TryScheduleError::Full(args)),
+            Err(error) => Err(TryScheduleError::Cluster(error)),
+        }
+    }
+
+    /// Schedules one task for each of the arguments, and yields the results in their order. The arguments are taken as there is room in a window, so there may be
+    /// any number of them.
+    ///
+    /// ```
+    /// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, TaskFn, tasks};
+    ///
+    /// const SQUARE: TaskFn<u64, u64> = TaskFn::new("square", |_, n| Ok(n * n));
+    ///
+    /// let cluster = ClusterCoordinator::builder(InProcess::new(2)).tasks(tasks![SQUARE]).start()?;
+    /// let first: Result<Vec<u64>, ClusterError> = cluster.map(&SQUARE, 1..).take(4).collect();
+    /// assert_eq!(first?, [1, 4, 9, 16]);
+    /// # Ok::<(), ClusterError>(())
+    /// ```
+    pub fn map<A: Serialize, R, I: IntoIterator<Item = A>>(
+        &self,
+        task: &TaskFn<A, R>,
+        args: I,
+    ) -> Map<I::IntoIter, A, R> {
+        Map::new(self.clone(), *task, args.into_iter())
+    }
+
+    /// Waits until all tasks have ended that were scheduled before.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError::Task`] is the first error of a task; then no task runs any more, also none of other callers. [`ClusterError::Unavailable`]: the engine is
+    /// away; tasks may still run.
+    pub fn join(&self) -> Result<(), ClusterError> {
+        let cut = self.shared().board.next();
+        self.shared().wait(Until::Over(cut), None, |_| ()).map_err(Unmet::error)
+    }
+
+    /// The same, for `timeout` at most. `false`: not all have ended.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// As [`join`](Self::join).
+    pub fn join_timeout(&self, timeout: Duration) -> Result<bool, ClusterError> {
+        let cut = self.shared().board.next();
+        match self.shared().wait(Until::Over(cut), Some(timeout), |_| ()) {
+            Ok(()) => Ok(true),
+            Err(Unmet::TimedOut) => Ok(false),
+            Err(Unmet::Error(error)) => Err(error),
+        }
+    }
+
+    /// Waits until no error is about to be raised.
+    ///
+    /// # Errors
+    ///
+    /// The error, if there was one and nobody else has been given it.
+    pub(crate) fn raise(&self) -> Result<(), ClusterError> {
+        self.shared().wait(Until::Settled, None, |_| ()).map_err(Unmet::error)
+    }
+
+    /// Whether all that was scheduled has ended. Does not suspend.
+    ///
+    /// # Errors
+    ///
+    /// As [`join`](Self::join). While an error is about to be raised, and something still runs, it is `false`.
+    pub fn done(&self) -> Result<bool, ClusterError> {
+        Ok(self.shared().board.try_now(Until::Over(TaskId(u64::MAX)), |_| ())?.is_some())
+    }
+
+    /// Fetches all values of a structure: see [`Fetch`].
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// The first one, in the order of the structure.
+    pub fn fetch<F: Fetch>(&self, values: F) -> Result<F::Output, FetchError> {
+        values.fetch()
+    }
+
+    /// Has each worker make a resource: those that are here, and those that come, before they take tasks. A task that has the token among its arguments finds its
+    /// worker's part by [`TaskCtx::local`](crate::TaskCtx::local).
+    ///
+    /// A resource that cannot be made on a worker fails the tasks that ask for it there, and no others. When the last clone of the token is dropped, and the tasks that
+    /// were scheduled before have ended, the workers drop their parts.
+    ///
+    /// Does not wait.
+    ///
+    /// ```
+    /// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, PerWorker, ResourceFn, TaskFn, tasks};
+    /// use std::sync::atomic::{AtomicU32, Ordering};
+    ///
+    /// const COUNTER: ResourceFn<u32, AtomicU32> = ResourceFn::new("counter", |_, first| Ok(first.into()));
+    /// const COUNT: TaskFn<PerWorker<AtomicU32>, u32> =
+    ///     TaskFn::new("count", |ctx, counter| Ok(ctx.local(&counter)?.fetch_add(1, Ordering::Relaxed)));
+    ///
+    /// let cluster = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![COUNTER, COUNT]).start()?;
+    /// let counter = cluster.per_worker(&COUNTER, 7)?;
+    /// assert_eq!(cluster.schedule(&COUNT, counter.clone())?.fetch().unwrap(), 7);
+    /// assert_eq!(cluster.schedule(&COUNT, counter)?.fetch().unwrap(), 8);
+    /// # Ok::<(), ClusterError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError`], but not `Task`: what fails on a worker comes out of the tasks.
+    pub fn per_worker<A: Serialize, R: Send + Sync + 'static>(
+        &self,
+        resource: &ResourceFn<A, R>,
+        args: A,
+    ) -> Result<PerWorker<R>, ClusterError> {
+        let shared = self.shared();
+        shared.tasks.check_resource(resource)?;
+        let args = encode(&args)?;
+        if !shared.board.is_open() {
+            return Err(ClusterError::Closed);
+        }
+        let id = ResourceId(shared.resources.fetch_add(1, Ordering::AcqRel) + 1);
+        let owner: Arc<dyn Any + Send + Sync> = Arc::new(Owner { shared: Arc::downgrade(shared), id });
+        let spec = Resource { job: shared.job, id, name: resource.name().into(), args };
+        shared.tell(|link| link.make(spec));
+        Ok(PerWorker { job: shared.job, id, owner: Some(owner), of: PhantomData })
+    }
+
+    /// What is known of the workers: of each name the newest, also if it is gone.
+    #[must_use]
+    pub fn workers(&self) -> Vec<WorkerStatus> {
+        self.shared().board.workers()
+    }
+
+    /// What was counted since the start.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        self.shared().board.metrics()
+    }
+
+    /// Cancels all that was scheduled, waits until nothing runs any more, and lets the workers go. From now on all other calls answer [`ClusterError::Closed`].
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError::Cancelled`], [`ClusterError::Unavailable`]: the workers may still run something. It can be repeated.
+    pub fn shutdown(&self) -> Result<(), ClusterError> {
+        let shared = self.shared();
+        shared.follow(shared.board.begin_end());
+        shared.wait(Until::Ended, None, |_| ()).map_err(Unmet::error)?;
+        shared.close();
+        Ok(())
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.0.follow(self.0.board.begin_end());
+        self.0.close();
+    }
+}
+
+impl Unmet {
+    fn error(self) -> ClusterError {
+        match self {
+            Unmet::Error(error) => error,
+            Unmet::TimedOut => unreachable!("there was no limit"),
+        }
+    }
+}
+
+impl Shared {
+    /// Tells the engine something. `start` hands out no coordinator before the link is there.
+    fn tell(&self, something: impl FnOnce(&dyn Link)) {
+        if let Some(link) = self.link.get() {
+            something(&**link);
+        }
+    }
+
+    fn wait<T>(
+        &self,
+        until: Until,
+        timeout: Option<Duration>,
+        f: impl FnOnce(&mut board::State) -> T,
+    ) -> Result<T, Unmet> {
+        self.board.wait(until, timeout, f)
+    }
+
+    fn encode_for<A: Serialize, R>(&self, task: &TaskFn<A, R>, args: &A) -> Result<Arc<[u8]>, ClusterError> {
+        self.tasks.check_task(task)?;
+        let (args, limit) = (encode(args)?, self.limit.bytes);
+        match args.len() {
+            bytes if bytes > limit => Err(ClusterError::TooLarge { bytes, limit }),
+            _ => Ok(args),
+        }
+    }
+
+    /// Hands a task that is on the board to the engine.
+    fn submit<R>(
+        self: &Arc<Self>,
+        options: &TaskOptions,
+        begun: Instant,
+        (task, generation): (TaskId, u64),
+        name: Arc<str>,
+        args: Arc<[u8]>,
+        slot: Arc<Slot>,
+    ) -> RemoteValue<R> {
+        let newest = self.resources.load(Ordering::Acquire);
+        let envelope = Envelope {
+            task,
+            generation,
+            name,
+            args,
+            needs: (newest > 0).then_some(ResourceId(newest)),
+            max_attempts: options.max_attempts.unwrap_or(self.max_attempts),
+            time_left: options.timeout.map(|timeout| timeout.saturating_sub(begun.elapsed())),
+        };
+        self.tell(|link| link.submit(envelope));
+        RemoteValue::new(task, slot, self.clone())
+    }
+
+    pub(crate) fn cancel(&self, task: TaskId) {
+        if self.board.cancelling(task) {
+            self.tell(|link| link.cancel(task));
+        }
+    }
+
+    fn on_event(&self, event: Event) {
+        self.follow(self.board.on_event(event));
+    }
+
+    fn follow(&self, then: impl IntoIterator<Item = Then>) {
+        for one in then {
+            match one {
+                Then::CancelBefore(generation) => self.tell(|link| link.cancel_before(generation)),
+                Then::Free(resource) => self.tell(|link| link.free(resource)),
+            }
+        }
+    }
+
+    fn close(&self) {
+        self.board.close();
+        self.tell(|link| link.close());
+    }
+}
+
+/// What frees a resource when its last token is dropped.
+struct Owner {
+    shared: Weak<Shared>,
+    id: ResourceId,
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.follow(shared.board.unhold(self.id));
+        }
+    }
+}
+
+fn encode<A: Serialize>(args: &A) -> Result<Arc<[u8]>, ClusterError> {
+    match postcard::to_stdvec(args) {
+        Ok(bytes) => Ok(bytes.into()),
+        Err(error) => Err(ClusterError::Encode { message: error.to_string() }),
+    }
+}
+
+impl fmt::Debug for ClusterCoordinator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClusterCoordinator").field("metrics", &self.metrics()).finish_non_exhaustive()
+    }
+}

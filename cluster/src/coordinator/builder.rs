@@ -1,0 +1,150 @@
+//! [`ClusterCoordinatorBuilder`]: the settings of a coordinator.
+
+use std::collections::hash_map::RandomState;
+use std::fmt;
+use std::hash::{BuildHasher, Hasher};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use super::board::{Board, Limit, Unmet, Until};
+use super::{ClusterCoordinator, Handle, Shared};
+use crate::engine::{Engine, Job, WorkerState, start_error};
+use crate::error::ClusterError;
+use crate::task::Tasks;
+
+/// How long a start waits for its workers, if not told otherwise.
+const START_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Describes a [`ClusterCoordinator`], and starts it.
+///
+/// ```
+/// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, TaskFn, tasks};
+///
+/// const NEXT: TaskFn<u32, u32> = TaskFn::new("next", |_, n| Ok(n + 1));
+///
+/// let cluster = ClusterCoordinator::builder(InProcess::new(4))
+///     .tasks(tasks![NEXT])
+///     .min_workers(2) // go on when two of the four are there
+///     .queue_limit(1_000, 64 << 20)
+///     .max_attempts(2)
+///     .start()?;
+/// # Ok::<(), ClusterError>(())
+/// ```
+#[must_use = "`start` starts it"]
+pub struct ClusterCoordinatorBuilder {
+    engine: Box<dyn Engine>,
+    tasks: Tasks,
+    min_workers: usize,
+    start_timeout: Duration,
+    limit: Limit,
+    max_attempts: u32,
+}
+
+impl ClusterCoordinatorBuilder {
+    pub(super) fn new(engine: Box<dyn Engine>) -> ClusterCoordinatorBuilder {
+        let limit = Limit { tasks: 256 << 10, bytes: 256 << 20 };
+        ClusterCoordinatorBuilder {
+            engine,
+            tasks: Tasks::new(),
+            min_workers: 1,
+            start_timeout: START_TIMEOUT,
+            limit,
+            max_attempts: 4,
+        }
+    }
+
+    /// What can be scheduled: the same tasks as the workers know.
+    pub fn tasks(mut self, tasks: Tasks) -> Self {
+        self.tasks = tasks;
+        self
+    }
+
+    /// [`start`](Self::start) waits for so many workers. Others come later. 1 if not told otherwise.
+    pub fn min_workers(mut self, workers: usize) -> Self {
+        self.min_workers = workers;
+        self
+    }
+
+    /// The queue holds so many tasks, whose arguments take so many bytes. 2<sup>18</sup> tasks and 256 MiB if not told otherwise.
+    ///
+    /// Tasks that a worker has do not count. A task that comes back from a dead worker needs no room.
+    pub fn queue_limit(mut self, tasks: usize, bytes: usize) -> Self {
+        self.limit = Limit { tasks: tasks.max(1), bytes };
+        self
+    }
+
+    /// A task with which so many workers have died fails: [`FailureKind::Poisoned`](crate::FailureKind::Poisoned). 4 if not told otherwise.
+    pub fn max_attempts(mut self, attempts: u32) -> Self {
+        self.max_attempts = attempts.max(1);
+        self
+    }
+
+    /// How long [`start`](Self::start) waits for the [workers](Self::min_workers): 60 seconds if not told otherwise. Workers that end before they are
+    /// ready, for instance because they have other tasks, would else keep it for ever.
+    ///
+    /// ```
+    /// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess};
+    /// use std::time::Duration;
+    ///
+    /// let nobody = ClusterCoordinator::builder(InProcess::new(0)).start_timeout(Duration::from_millis(10));
+    /// assert!(matches!(nobody.start(), Err(ClusterError::Start { .. })));
+    /// ```
+    pub fn start_timeout(mut self, timeout: Duration) -> Self {
+        self.start_timeout = timeout;
+        self
+    }
+
+    /// Starts the engine, and waits for the [workers](Self::min_workers).
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError::NameTaken`], if two tasks have one name. [`ClusterError::Start`], if the engine cannot start, or too few workers are ready after the
+    /// [time-out](Self::start_timeout). [`ClusterError::Cancelled`].
+    pub fn start(self) -> Result<ClusterCoordinator, ClusterError> {
+        self.tasks.check()?;
+        let shared = Arc::new(Shared {
+            board: Board::new(self.limit),
+            link: OnceLock::new(),
+            tasks: self.tasks.clone(),
+            limit: self.limit,
+            max_attempts: self.max_attempts,
+            // Different in each coordinator, with all the probability that is needed.
+            job: RandomState::new().build_hasher().finish(),
+            resources: AtomicU64::new(0),
+        });
+        let weak: Weak<Shared> = Arc::downgrade(&shared);
+        let events = Arc::new(move |event| {
+            if let Some(shared) = weak.upgrade() {
+                shared.on_event(event);
+            }
+        });
+        let link = self.engine.start(Job { tasks: self.tasks, events })?;
+        let _ = shared.link.set(link);
+        let coordinator = ClusterCoordinator(Arc::new(Handle(shared)));
+        let wanted = Until::Workers(self.min_workers);
+        match coordinator.shared().wait(wanted, Some(self.start_timeout), |_| ()) {
+            Ok(()) => Ok(coordinator),
+            Err(Unmet::Error(error)) => Err(error),
+            Err(Unmet::TimedOut) => Err(start_error(format_args!(
+                "{} of {} workers were ready after {:?}; see what the others wrote, or set `min_workers` or `start_timeout`",
+                coordinator.workers().iter().filter(|worker| worker.state == WorkerState::Ready).count(),
+                self.min_workers,
+                self.start_timeout,
+            ))),
+        }
+    }
+}
+
+impl fmt::Debug for ClusterCoordinatorBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClusterCoordinatorBuilder")
+            .field("tasks", &self.tasks)
+            .field("min_workers", &self.min_workers)
+            .field("start_timeout", &self.start_timeout)
+            .field("max_attempts", &self.max_attempts)
+            .finish_non_exhaustive()
+    }
+}

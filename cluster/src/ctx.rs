@@ -1,0 +1,98 @@
+//! [`TaskCtx`]: what a running task knows about itself.
+
+use std::any::type_name;
+use std::fmt;
+use std::sync::Arc;
+
+use forebear::Error;
+
+use crate::engine::{Report, TaskId, WorkerId};
+use crate::error::Kinded;
+use crate::task::PerWorker;
+use crate::worker::Inner;
+
+/// What a running task knows about itself: the first argument of each task, and of each function that makes a resource.
+///
+/// A task is a request on its worker's runtime. Everything in forebear works in it: a cancel of the task answers its waits with
+/// [`Cancelled`](forebear::Cancelled), and [`is_cancelled`](forebear::is_cancelled) asks for it.
+///
+/// ```
+/// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, TaskFn, tasks};
+///
+/// const STEPS: TaskFn<u32, String> = TaskFn::new("steps", |ctx, n| {
+///     for step in 0..n {
+///         forebear::check_cancelled()?;
+///         ctx.progress(f64::from(step) / f64::from(n));
+///     }
+///     Ok(format!("{n} steps on {}", ctx.worker().name()))
+/// });
+///
+/// let cluster = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![STEPS]).start()?;
+/// assert_eq!(cluster.schedule(&STEPS, 3)?.fetch().unwrap(), "3 steps on worker-0");
+/// # Ok::<(), ClusterError>(())
+/// ```
+pub struct TaskCtx {
+    pub(crate) node: Arc<Inner>,
+    pub(crate) task: Option<TaskId>,
+    pub(crate) attempt: u32,
+}
+
+impl TaskCtx {
+    /// The worker on which it runs.
+    #[must_use]
+    pub fn worker(&self) -> &WorkerId {
+        &self.node.id
+    }
+
+    /// The number of this worker, from 0. A worker that comes back under its name has its number again.
+    #[must_use]
+    pub fn worker_index(&self) -> usize {
+        self.node.index
+    }
+
+    /// Which attempt this is, from 1: more than 1 means that a worker died with the task, which may have had effects. It is 0 while a resource is made.
+    #[must_use]
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// Says how far the task is, from 0 to 1: [`RemoteValue::state`](crate::RemoteValue::state) shows it. It is known to a thousandth. Does not suspend.
+    pub fn progress(&self, fraction: f64) {
+        if let Some(task) = self.task {
+            let thousandths = (fraction.clamp(0.0, 1.0) * 1_000.0) as u32;
+            (self.node.report)(Report::Progress { task, thousandths });
+        }
+    }
+
+    /// This worker's part of a resource.
+    ///
+    /// Suspends if it is still being made. A cancellation point then.
+    ///
+    /// # Errors
+    ///
+    /// If it could not be made: return this error, and the task fails with [`FailureKind::Resource`](crate::FailureKind::Resource), which says why. If it is a
+    /// resource of another cluster. [`Cancelled`](forebear::Cancelled), if the task is cancelled meanwhile.
+    pub fn local<R: Send + Sync + 'static>(&self, resource: &PerWorker<R>) -> Result<Arc<R>, Error> {
+        let Some(part) = self.node.part(resource.job, resource.id) else {
+            return Err(Error::other(format!("this cluster has no {resource:?}: another one made it")));
+        };
+        part.done.wait()?;
+        match part.made.get() {
+            Some(Ok(made)) => made.clone().downcast().map_err(|_| {
+                Error::other(format!("the resource `{}` is no {}", part.name, type_name::<R>()))
+            }),
+            Some(Err(kind)) => Err(Kinded::resource(&part.name, kind)),
+            None => unreachable!("it is set before the event"),
+        }
+    }
+}
+
+impl fmt::Debug for TaskCtx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TaskCtx")
+            .field("worker", &self.node.id)
+            .field("task", &self.task)
+            .field("attempt", &self.attempt)
+            .finish()
+    }
+}

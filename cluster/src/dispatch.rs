@@ -1,0 +1,381 @@
+//! [`Dispatcher`]: the queue of the engines whose coordinator hands the tasks out itself.
+//!
+//! # The states of a task
+//!
+//! ```text
+//!   submit --> queued --a free slot--> leased --Answer--> ended
+//!                ^                        |
+//!                +----- worker gone ------+--too often--> ended (Poisoned)
+//! ```
+//!
+//! * *Queued.* In `queue`, or dropped by `cancel_before`.
+//! * *Leased.* In the `running` of its worker. Only the answer of that worker, and its going, end a lease.
+//! * *Orphaned.* A worker was declared gone, and its request has not ended: in the `orphans` of that worker. The task itself is queued again, or has
+//!   ended. An orphan counts for `Drained`, since something runs. Its answer tells nothing else.
+//!
+//! # Who may change what
+//!
+//! All state is under one lock. Whoever changes it puts what has to be done outside, orders and events, into the *outbox*, in order. One caller at a time
+//! empties the outbox, without the lock; a caller that finds it in use leaves its messages there. So messages are sent one at a time, in the order of
+//! the changes. Tasks are handed out when the outbox is empty: so all that has happened before is told, and a failure has cancelled the queue. An order or an event that makes for further messages adds to the outbox, and does not recurse.
+//!
+//! Nobody waits here. A task that goes back needs no room.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::engine::{
+    Answer, Envelope, Event, EventSink, Order, Report, Resource, ResourceId, TaskId, WorkerId, WorkerState,
+    WorkerStatus,
+};
+use crate::error::FailureKind;
+
+/// The way to a worker.
+pub(crate) trait Port: Send + Sync {
+    /// Carries an order. Does not wait.
+    fn order(&self, order: Order);
+    /// Ends the worker. Does not wait.
+    fn stop(&self);
+}
+
+pub(crate) struct Dispatcher {
+    events: EventSink,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    queue: VecDeque<Queued>,
+    workers: BTreeMap<WorkerId, Worker>,
+    /// One entry for each free slot of a worker that is ready, the longest free first. Those of workers that are not ready any more are passed over.
+    free: VecDeque<WorkerId>,
+    resources: BTreeMap<ResourceId, Resource>,
+    /// Tasks of generations before this one are dropped.
+    floor: u64,
+    /// The floor has risen, and that nothing below it runs has not been told.
+    draining: bool,
+    closed: bool,
+    outbox: VecDeque<Message>,
+    /// Somebody empties the outbox.
+    sending: bool,
+}
+
+struct Queued {
+    envelope: Envelope,
+    /// So many workers have had it.
+    attempts: u32,
+    due: Option<Instant>,
+}
+
+struct Worker {
+    port: Arc<dyn Port>,
+    slots: usize,
+    state: WorkerState,
+    running: HashMap<TaskId, Leased>,
+    orphans: HashSet<(TaskId, u32)>,
+}
+
+struct Leased {
+    queued: Queued,
+    cancelled: bool,
+}
+
+/// Lets others empty the outbox if the one who does so panics.
+struct Sending<'a>(&'a Dispatcher);
+
+impl Drop for Sending<'_> {
+    fn drop(&mut self) {
+        self.0.lock().sending = false;
+    }
+}
+
+enum Message {
+    Order(Arc<dyn Port>, Order),
+    Stop(Arc<dyn Port>),
+    Event(Event),
+}
+
+impl Dispatcher {
+    pub(crate) fn new(events: EventSink) -> Dispatcher {
+        Dispatcher { events, state: Mutex::default() }
+    }
+
+    /// Nothing that is done under the lock can leave it half done, so a panic there changes nothing.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the state, sends what there is to send, and then hands out what can be handed out.
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.lock();
+        change(&mut state);
+        state.tell_drained();
+        if mem::replace(&mut state.sending, true) {
+            return;
+        }
+        let sending = Sending(self);
+        while let Some(message) = state.next_message() {
+            drop(state);
+            match message {
+                Message::Order(port, order) => port.order(order),
+                Message::Stop(port) => port.stop(),
+                Message::Event(event) => (self.events)(event),
+            }
+            state = self.lock();
+        }
+        state.sending = false;
+        mem::forget(sending);
+    }
+
+    pub(crate) fn submit(&self, envelope: Envelope) {
+        let due = envelope.time_left.and_then(|left| Instant::now().checked_add(left));
+        self.change(|state| {
+            if envelope.generation >= state.floor && !state.closed {
+                state.queue.push_back(Queued { envelope, attempts: 0, due });
+            }
+        });
+    }
+
+    pub(crate) fn cancel(&self, task: TaskId) {
+        self.change(|state| {
+            if let Some(at) = state.queue.iter().position(|queued| queued.envelope.task == task) {
+                let attempts = state.queue.remove(at).map_or(0, |queued| queued.attempts);
+                return state.end(task, None, attempts, Answer::Cancelled, Duration::ZERO);
+            }
+            for worker in state.workers.values_mut() {
+                if let Some(leased) = worker.running.get_mut(&task) {
+                    leased.cancelled = true;
+                    state.outbox.push_back(Message::Order(worker.port.clone(), Order::Cancel(task)));
+                }
+            }
+        });
+    }
+
+    pub(crate) fn cancel_before(&self, generation: u64) {
+        self.change(|state| {
+            state.floor = state.floor.max(generation);
+            state.draining = true;
+            let floor = state.floor;
+            state.queue.retain(|queued| queued.envelope.generation >= floor);
+            for worker in state.workers.values_mut() {
+                for (task, leased) in &mut worker.running {
+                    if leased.queued.envelope.generation < floor {
+                        leased.cancelled = true;
+                        state.outbox.push_back(Message::Order(worker.port.clone(), Order::Cancel(*task)));
+                    }
+                }
+            }
+        });
+    }
+
+    pub(crate) fn make(&self, resource: Resource) {
+        self.change(|state| {
+            state.resources.insert(resource.id, resource.clone());
+            for worker in state.workers.values().filter(|worker| worker.state != WorkerState::Gone) {
+                state.outbox.push_back(Message::Order(worker.port.clone(), Order::Make(resource.clone())));
+            }
+        });
+    }
+
+    pub(crate) fn free(&self, id: ResourceId) {
+        self.change(|state| {
+            state.resources.remove(&id);
+            for worker in state.workers.values().filter(|worker| worker.state != WorkerState::Gone) {
+                state.outbox.push_back(Message::Order(worker.port.clone(), Order::Free(id)));
+            }
+        });
+    }
+
+    /// A worker has come. It is told the resources first.
+    pub(crate) fn join(&self, id: WorkerId, slots: usize, port: Arc<dyn Port>) {
+        self.change(|state| {
+            if state.closed {
+                return state.outbox.push_back(Message::Stop(port));
+            }
+            let orders = state.resources.values().cloned().map(Order::Make).chain([Order::Begin]);
+            state.outbox.extend(orders.map(|order| Message::Order(port.clone(), order)));
+            let (running, orphans) = (HashMap::new(), HashSet::new());
+            let worker = Worker { port, slots, state: WorkerState::Starting, running, orphans };
+            state.workers.insert(id.clone(), worker);
+            state.tell_worker(&id);
+        });
+    }
+
+    /// A worker is to end what it has, and then to leave.
+    pub(crate) fn drain(&self, id: &WorkerId) {
+        self.change(|state| state.drain(id));
+    }
+
+    /// A worker is dead: its tasks go back. `still_runs`: what it ran has not ended, and will answer.
+    pub(crate) fn gone(&self, id: &WorkerId, still_runs: bool) {
+        self.change(|state| {
+            let Some(worker) = state.workers.get_mut(id) else { return };
+            if worker.state == WorkerState::Gone {
+                return;
+            }
+            worker.state = WorkerState::Gone;
+            state.outbox.push_back(Message::Stop(worker.port.clone()));
+            let mut leases: Vec<Leased> = mem::take(&mut worker.running).into_values().collect();
+            if still_runs {
+                let orphans =
+                    leases.iter().map(|leased| (leased.queued.envelope.task, leased.queued.attempts));
+                worker.orphans.extend(orphans);
+            }
+            leases.sort_by_key(|leased| leased.queued.envelope.task);
+            leases.into_iter().for_each(|leased| state.put_back(id, leased));
+            state.tell_worker(id);
+            state.forget_if_over(id);
+        });
+    }
+
+    pub(crate) fn report(&self, id: &WorkerId, report: Report) {
+        self.change(|state| match report {
+            Report::Ready => {
+                let Some(worker) = state.workers.get_mut(id) else { return };
+                if worker.state == WorkerState::Starting {
+                    worker.state = WorkerState::Ready;
+                    state.free.extend((0..worker.slots).map(|_| id.clone()));
+                    state.tell_worker(id);
+                }
+            }
+            Report::Draining => state.drain(id),
+            Report::Progress { task, thousandths } => {
+                if state.workers.get(id).is_some_and(|worker| worker.running.contains_key(&task)) {
+                    state.outbox.push_back(Message::Event(Event::Progress { task, thousandths }));
+                }
+            }
+            Report::Answer { task, attempt, answer, ran } => state.answered(id, task, attempt, answer, ran),
+        });
+    }
+
+    /// Tells the coordinator something that concerns no task.
+    pub(crate) fn tell(&self, event: Event) {
+        self.change(|state| state.outbox.push_back(Message::Event(event)));
+    }
+
+    /// It has not been closed.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.lock().closed
+    }
+
+    pub(crate) fn close(&self) {
+        self.change(|state| {
+            state.closed = true;
+            state.queue.clear();
+            state.resources.clear();
+            for worker in state.workers.values().filter(|worker| worker.state != WorkerState::Gone) {
+                state.outbox.push_back(Message::Stop(worker.port.clone()));
+            }
+        });
+    }
+}
+
+impl State {
+    fn end(&mut self, task: TaskId, worker: Option<WorkerId>, attempt: u32, answer: Answer, ran: Duration) {
+        self.outbox.push_back(Message::Event(Event::Ended { task, worker, attempt, answer, ran }));
+    }
+
+    fn tell_worker(&mut self, id: &WorkerId) {
+        if let Some(worker) = self.workers.get(id) {
+            let (slots, running) = (worker.slots, worker.running.len());
+            let status = WorkerStatus { id: id.clone(), state: worker.state, slots, running };
+            self.outbox.push_back(Message::Event(Event::Worker(status)));
+        }
+    }
+
+    /// What is to be sent next. Tasks are handed out when all events have been told, so a failure cancels what is queued before the slot is used again.
+    fn next_message(&mut self) -> Option<Message> {
+        if self.outbox.is_empty() {
+            self.hand_out();
+        }
+        self.outbox.pop_front()
+    }
+
+    /// Leases tasks to free slots, as long as there are both.
+    fn hand_out(&mut self) {
+        while !self.queue.is_empty() {
+            let Some(id) = self.free.pop_front() else { return };
+            let Some(worker) = self.workers.get_mut(&id).filter(|worker| worker.state == WorkerState::Ready)
+            else {
+                continue;
+            };
+            let Some(mut queued) = self.queue.pop_front() else { return };
+            queued.attempts += 1;
+            queued.envelope.time_left = queued.due.map(|due| due.saturating_duration_since(Instant::now()));
+            let (task, attempt) = (queued.envelope.task, queued.attempts);
+            let order = Order::Run { envelope: queued.envelope.clone(), attempt };
+            worker.running.insert(task, Leased { queued, cancelled: false });
+            self.outbox.push_back(Message::Event(Event::Started { task, worker: id, attempt }));
+            self.outbox.push_back(Message::Order(worker.port.clone(), order));
+        }
+    }
+
+    fn answered(&mut self, id: &WorkerId, task: TaskId, attempt: u32, answer: Answer, ran: Duration) {
+        let Some(worker) = self.workers.get_mut(id) else { return };
+        if worker.orphans.remove(&(task, attempt)) {
+            return self.forget_if_over(id);
+        }
+        if worker.running.remove(&task).is_none() {
+            return;
+        }
+        if worker.state == WorkerState::Ready {
+            self.free.push_back(id.clone());
+        }
+        self.end(task, Some(id.clone()), attempt, answer, ran);
+        self.leave_if_drained(id);
+    }
+
+    /// The worker of this lease is gone.
+    fn put_back(&mut self, id: &WorkerId, leased: Leased) {
+        let Leased { queued, cancelled } = leased;
+        let (task, attempts) = (queued.envelope.task, queued.attempts);
+        if cancelled {
+            self.end(task, Some(id.clone()), attempts, Answer::Cancelled, Duration::ZERO);
+        } else if attempts >= queued.envelope.max_attempts {
+            let answer = Answer::Failed(FailureKind::Poisoned { attempts });
+            self.end(task, None, attempts, answer, Duration::ZERO);
+        } else {
+            self.outbox.push_back(Message::Event(Event::Returned { task }));
+            self.queue.push_back(queued);
+        }
+    }
+
+    fn drain(&mut self, id: &WorkerId) {
+        let Some(worker) = self.workers.get_mut(id) else { return };
+        if worker.state != WorkerState::Gone {
+            worker.state = WorkerState::Draining;
+            self.tell_worker(id);
+            self.leave_if_drained(id);
+        }
+    }
+
+    fn leave_if_drained(&mut self, id: &WorkerId) {
+        let Some(worker) = self.workers.get_mut(id) else { return };
+        if worker.state == WorkerState::Draining && worker.running.is_empty() {
+            worker.state = WorkerState::Gone;
+            self.outbox.push_back(Message::Stop(worker.port.clone()));
+            self.tell_worker(id);
+            self.forget_if_over(id);
+        }
+    }
+
+    /// A worker that is gone is kept for what of it still runs.
+    fn forget_if_over(&mut self, id: &WorkerId) {
+        let over = |worker: &Worker| worker.state == WorkerState::Gone && worker.orphans.is_empty();
+        if self.workers.get(id).is_some_and(over) {
+            self.workers.remove(id);
+        }
+    }
+
+    fn tell_drained(&mut self) {
+        let floor = self.floor;
+        let is_old = |leased: &Leased| leased.queued.envelope.generation < floor;
+        let runs = |worker: &Worker| !worker.orphans.is_empty() || worker.running.values().any(is_old);
+        if self.draining && !self.workers.values().any(runs) {
+            self.draining = false;
+            self.outbox.push_back(Message::Event(Event::Drained { before: floor }));
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! What a cluster runs on: the messages between coordinator, engine and workers.
+//!
+//! An **engine** carries tasks to workers and says what became of them. [`InProcess`](crate::InProcess) and `LocalProcesses` are two, and the crate `forebear-cluster-nats` has a third one. A program needs this module to
+//! write another one.
+//!
+//! ```text
+//!   ClusterCoordinator --Link--> engine --Order--> Node (runs the tasks)
+//!                      <-Event--        <-Report--
+//! ```
+//!
+//! All four are messages: orders, reports and envelopes have serde's traits, and nothing in them points into a process. The
+//! [`Node`](crate::worker::Node) is the worker's side of each engine: it takes orders, and answers by reports.
+//!
+//! # What an engine owes
+//!
+//! The coordinator keeps the error latch, the limits and the values. These promises are the engine's:
+//!
+//! * **At least once.** Each task that was [submitted](Link::submit), and neither cancelled nor too often
+//!   [tried](Envelope::max_attempts), gets exactly one [`Event::Ended`], although workers die. If none dies, it is given to one worker.
+//! * **No wait.** No method of the link waits, neither for room nor for a worker. A task whose worker dies goes to the end of the queue, which has no limit
+//!   of its own. So the death of all workers at once cannot block anybody.
+//! * **Order.** Events are told one at a time. Those of one task come in their order. That a worker is gone
+//!   is told after what becomes of its tasks.
+//! * **Cancel, then drain.** After [`Link::cancel_before`] no task of an earlier generation starts. When none runs any more, the engine tells
+//!   [`Event::Drained`] once, and nothing of these tasks after it. A task of an earlier generation that is submitted later is dropped without an event.
+//! * **Resources first.** A worker is told all [resources](Link::make) before its first task, and reports [`Report::Ready`] when it has made them.
+//! * **First answer.** Of the answers to one task the engine tells the first one. It tells no answer of a worker that it has declared gone.
+//!
+//! # How the promises map
+//!
+//! | promise | in process | processes on this machine | NATS JetStream (`forebear-cluster-nats`) |
+//! |---|---|---|---|
+//! | queue | a queue in the coordinator's process | the same | a stream with work-queue retention; workers take one message for each free slot, and start it when the coordinator grants it |
+//! | at least once | a worker that is told to fail gives its tasks back | its pidfd says that the worker is dead, and its tasks go back | the worker is silent for a lease, or the process that started it saw its pidfd; the task is published again |
+//! | long tasks | no leases | no leases | beats, from a thread of its own |
+//! | poison limit | attempts are counted in the queue | the same | attempts are counted by the coordinator |
+//! | cancel | the task's request is cancelled | an order; then SIGKILL to its group after the grace | purge of the generation's subject, and orders to the workers; a worker process ends itself after the grace |
+//! | drained | all requests have ended | all have answered, or are dead | all have recorded an answer, or are gone |
+//! | resources | orders, before the first task | the same | numbered orders, before the one that starts a task |
+//! | membership | a call | a process and its socket | a request to join, and beats |
+//! | result survives its worker | the answer is bytes in the coordinator | the same | a record of the result stream, written before the task is acknowledged |
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{ClusterError, FailureKind};
+use crate::task::Tasks;
+
+/// The number of a task in its job. Larger ones were scheduled later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TaskId(pub(crate) u64);
+
+impl fmt::Display for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "task {}", self.0)
+    }
+}
+
+/// The number of a resource in its job: the first is 1, and each is one more than that before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ResourceId(pub(crate) u64);
+
+/// Which worker: its name, and its incarnation. A worker that comes back under its name is another incarnation, and a new worker.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct WorkerId {
+    name: Arc<str>,
+    incarnation: u64,
+}
+
+impl WorkerId {
+    /// The id of a worker of this name.
+    pub fn new(name: impl Into<Arc<str>>, incarnation: u64) -> WorkerId {
+        WorkerId { name: name.into(), incarnation }
+    }
+
+    /// Its name, which it keeps when it comes back.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Which of the workers of that name, from 1.
+    #[must_use]
+    pub fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+}
+
+impl fmt::Display for WorkerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name, self.incarnation)
+    }
+}
+
+/// A task as it travels.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Envelope {
+    /// Which task.
+    pub task: TaskId,
+    /// Its generation: a cancel names generations, see [`Link::cancel_before`].
+    pub generation: u64,
+    /// The name of its function.
+    pub name: Arc<str>,
+    /// Its arguments, encoded.
+    pub args: Arc<[u8]>,
+    /// The newest resource that the coordinator had made when it was scheduled: the worker makes all up to it first.
+    pub needs: Option<ResourceId>,
+    /// So many workers may die with it. The engine then answers [`FailureKind::Poisoned`].
+    pub max_attempts: u32,
+    /// The time that is left to it, from when it is submitted.
+    pub time_left: Option<Duration>,
+}
+
+/// What a worker keeps for the tasks that come: made once on each worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Resource {
+    /// The job that it belongs to: a random number.
+    pub job: u64,
+    /// Which one.
+    pub id: ResourceId,
+    /// The name of the function that makes it.
+    pub name: Arc<str>,
+    /// The function's arguments, encoded.
+    pub args: Arc<[u8]>,
+}
+
+/// From the engine to a worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Order {
+    /// Run this. Answered by one [`Report::Answer`].
+    Run {
+        /// What.
+        envelope: Envelope,
+        /// Which attempt, from 1.
+        attempt: u32,
+    },
+    /// Cancel the task. It still answers.
+    Cancel(TaskId),
+    /// Make a resource, and keep it.
+    Make(Resource),
+    /// Drop a resource.
+    Free(ResourceId),
+    /// These are all the resources there are now: report [`Report::Ready`] when they are made.
+    Begin,
+}
+
+/// From a worker to the engine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Report {
+    /// All resources are made, or have failed: the worker takes tasks.
+    Ready,
+    /// The worker was asked to leave, by a signal: it ends what it has, and is given no more.
+    Draining,
+    /// How far a task is, from 0 to 1.
+    Progress {
+        /// Which task.
+        task: TaskId,
+        /// How far.
+        thousandths: u32,
+    },
+    /// A task has ended. Nothing of it runs any more.
+    Answer {
+        /// Which task.
+        task: TaskId,
+        /// Which attempt.
+        attempt: u32,
+        /// How.
+        answer: Answer,
+        /// How long it ran.
+        ran: Duration,
+    },
+}
+
+/// How a task ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Answer {
+    /// With this result, encoded.
+    Done(Arc<[u8]>),
+    /// It failed.
+    Failed(FailureKind),
+    /// It was cancelled, by an order.
+    Cancelled,
+}
+
+/// From the engine to the coordinator.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A worker has been given the task.
+    Started {
+        /// Which task.
+        task: TaskId,
+        /// Which worker.
+        worker: WorkerId,
+        /// Which attempt, from 1.
+        attempt: u32,
+    },
+    /// Its worker is gone: the task is in the queue again.
+    Returned {
+        /// Which task.
+        task: TaskId,
+    },
+    /// How far a task is.
+    Progress {
+        /// Which task.
+        task: TaskId,
+        /// How far, in thousandths.
+        thousandths: u32,
+    },
+    /// The task has ended. `worker` and `attempt` are those of the last attempt.
+    Ended {
+        /// Which task.
+        task: TaskId,
+        /// Who ran it; `None` if it was in the queue.
+        worker: Option<WorkerId>,
+        /// Which attempt, 0 if there was none.
+        attempt: u32,
+        /// How.
+        answer: Answer,
+        /// How long it ran.
+        ran: Duration,
+    },
+    /// Something has changed about a worker.
+    Worker(WorkerStatus),
+    /// The engine cannot carry tasks for now, for instance since its server is away. It goes on by itself: nothing is lost.
+    Unavailable {
+        /// Why, for who reads it.
+        reason: String,
+    },
+    /// It can again.
+    Available,
+    /// No task of a generation before this one runs any more, nor will start.
+    Drained {
+        /// The generation that the cancel named.
+        before: u64,
+    },
+}
+
+/// What is known of a worker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WorkerStatus {
+    /// Who.
+    pub id: WorkerId,
+    /// In which state it is.
+    pub state: WorkerState,
+    /// So many tasks it runs at once.
+    pub slots: usize,
+    /// So many tasks it runs now.
+    pub running: usize,
+}
+
+impl WorkerStatus {
+    /// A worker in that state, which runs nothing yet. The coordinator counts what it runs.
+    #[must_use]
+    pub fn new(id: WorkerId, state: WorkerState, slots: usize) -> WorkerStatus {
+        WorkerStatus { id, state, slots, running: 0 }
+    }
+}
+
+/// The life of a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WorkerState {
+    /// It makes its resources.
+    Starting,
+    /// It takes tasks.
+    Ready,
+    /// It ends what it has, and takes no more.
+    Draining,
+    /// It has left, or it is dead.
+    Gone,
+}
+
+/// Where an engine tells events.
+///
+/// The engine calls it without its own locks, since the coordinator may call the [`Link`] from within.
+pub type EventSink = Arc<dyn Fn(Event) + Send + Sync>;
+
+/// What an engine is told at the start.
+#[non_exhaustive]
+pub struct Job {
+    /// The tasks of the program.
+    pub tasks: Tasks,
+    /// Where events go.
+    pub events: EventSink,
+}
+
+impl fmt::Debug for Job {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job").field("tasks", &self.tasks).finish_non_exhaustive()
+    }
+}
+
+/// Carries tasks to workers. See the [module](self) for what it owes.
+pub trait Engine: Send + 'static {
+    /// Starts the workers. Does not wait until they are ready.
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError::Start`], made by [`start_error`].
+    fn start(self: Box<Self>, job: Job) -> Result<Box<dyn Link>, ClusterError>;
+}
+
+/// The coordinator's end of an engine. No method waits.
+pub trait Link: Send + Sync + 'static {
+    /// Puts a task at the end of the queue.
+    fn submit(&self, envelope: Envelope);
+
+    /// Cancels one task. Its [`Event::Ended`] follows: with [`Answer::Cancelled`], or with what it ended with before.
+    fn cancel(&self, task: TaskId);
+
+    /// Cancels all tasks of the generations before this one. [`Event::Drained`] follows.
+    fn cancel_before(&self, generation: u64);
+
+    /// Has a resource made on each worker: on those that are here, and on those that come, before they take tasks.
+    fn make(&self, resource: Resource);
+
+    /// Has it dropped on each worker.
+    fn free(&self, resource: ResourceId);
+
+    /// Cancels all tasks and lets the workers go. Events may still come.
+    fn close(&self);
+}
+
+/// The error of an engine that does not start.
+///
+/// ```
+/// use forebear_cluster::engine::start_error;
+/// assert_eq!(start_error("no socket").to_string(), "the engine did not start: no socket");
+/// ```
+pub fn start_error(why: impl fmt::Display) -> ClusterError {
+    ClusterError::Start { message: why.to_string() }
+}

@@ -1,0 +1,328 @@
+//! [`RemoteValue`]: a result that comes later, and [`Fetch`]: structures of them.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use forebear::TimeoutError;
+use forebear::sync::Event;
+use serde::de::DeserializeOwned;
+
+use crate::coordinator::Shared;
+use crate::engine::{TaskId, WorkerId};
+use crate::error::{FetchError, TaskFailure};
+
+/// The result of a task, which may still have to come.
+///
+/// The coordinator keeps the result, in its encoded form, until the last clone of this handle goes. It does not need the worker any more. That a handle is dropped does not cancel the task.
+///
+/// It is no argument of a task: [`fetch`](Self::fetch) it, and pass what you get.
+///
+/// ```compile_fail
+/// use forebear_cluster::{ClusterCoordinator, RemoteValue, TaskFn};
+///
+/// const NEXT: TaskFn<RemoteValue<u32>, u32> = TaskFn::new("next", |_, value| Ok(value.fetch()? + 1));
+///
+/// fn chain(cluster: &ClusterCoordinator, value: RemoteValue<u32>) {
+///     cluster.schedule(&NEXT, value); // `RemoteValue<u32>` is not `Serialize`
+/// }
+/// ```
+///
+/// ```
+/// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, RemoteState, TaskFn, tasks};
+///
+/// const NEXT: TaskFn<u32, u32> = TaskFn::new("next", |_, n| Ok(n + 1));
+///
+/// let cluster = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![NEXT]).start()?;
+/// let value = cluster.schedule(&NEXT, 1)?;
+/// assert_eq!(value.fetch().unwrap(), 2);
+/// assert_eq!(value.fetch().unwrap(), 2, "as often as you like");
+/// assert!(matches!(value.state(), RemoteState::Done(_)));
+/// # Ok::<(), ClusterError>(())
+/// ```
+pub struct RemoteValue<T> {
+    held: Arc<Held>,
+    of: PhantomData<fn() -> T>,
+}
+
+/// What the clones of a handle share. The board has a weak reference to the slot alone, so this counts the clones.
+struct Held {
+    task: TaskId,
+    slot: Arc<Slot>,
+    shared: Arc<Shared>,
+    /// So many callers wait in a fetch.
+    fetching: AtomicUsize,
+}
+
+/// Where a result comes in.
+pub(crate) struct Slot {
+    state: Mutex<RemoteState>,
+    over: Event,
+}
+
+/// How far a [`RemoteValue`] is.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum RemoteState {
+    /// Its task waits for a worker.
+    Queued,
+    /// A worker runs its task.
+    #[non_exhaustive]
+    Running {
+        /// Who.
+        worker: WorkerId,
+        /// Which attempt, from 1.
+        attempt: u32,
+        /// How far, from 0 to 1, as the task [says](crate::TaskCtx::progress).
+        progress: f64,
+    },
+    /// It is here, in its encoded form.
+    Done(Arc<[u8]>),
+    /// Its task failed.
+    Failed(TaskFailure),
+    /// Its task was cancelled. Schedule it again if it is still needed.
+    Dropped,
+    /// The cluster was shut down before its task ended.
+    Closed,
+}
+
+impl RemoteState {
+    fn is_over(&self) -> bool {
+        !matches!(self, RemoteState::Queued | RemoteState::Running { .. })
+    }
+}
+
+impl Slot {
+    pub(crate) fn new() -> Slot {
+        Slot { state: Mutex::new(RemoteState::Queued), over: Event::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RemoteState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn set(&self, new: RemoteState) {
+        let mut state = self.lock();
+        let over = new.is_over();
+        *state = new;
+        drop(state);
+        if over {
+            self.over.set();
+        }
+    }
+
+    pub(crate) fn set_progress(&self, fraction: f64) {
+        if let RemoteState::Running { progress, .. } = &mut *self.lock() {
+            *progress = fraction;
+        }
+    }
+}
+
+impl<T> RemoteValue<T> {
+    pub(crate) fn new(task: TaskId, slot: Arc<Slot>, shared: Arc<Shared>) -> RemoteValue<T> {
+        let held = Held { task, slot, shared, fetching: AtomicUsize::new(0) };
+        RemoteValue { held: Arc::new(held), of: PhantomData }
+    }
+
+    /// How far it is. Does not suspend.
+    #[must_use]
+    pub fn state(&self) -> RemoteState {
+        self.held.slot.lock().clone()
+    }
+
+    /// Cancels its task, wherever it is. If it has not ended before, a fetch answers [`FetchError::Dropped`]. That is no error of the job. Does not suspend.
+    pub fn cancel(&self) {
+        self.held.shared.cancel(self.held.task);
+    }
+
+    /// Cancels the task, if nobody else can want its result.
+    fn cancel_if_unwanted(&self) {
+        let held = &self.held;
+        let alone = held.fetching.load(Ordering::Acquire) == 0 && Arc::strong_count(held) == 1;
+        if alone && !held.shared.board.is_joined(held.task) {
+            self.cancel();
+        }
+    }
+
+    /// Waits until the task has ended.
+    fn wait(&self, timeout: Option<Duration>) -> Result<(), FetchError> {
+        let over = &self.held.slot.over;
+        if over.is_set() {
+            return Ok(());
+        }
+        self.held.fetching.fetch_add(1, Ordering::AcqRel);
+        let waited = match timeout {
+            None => over.wait().map_err(|_| TimeoutError::Cancelled),
+            Some(timeout) => over.wait_timeout(timeout),
+        };
+        self.held.fetching.fetch_sub(1, Ordering::AcqRel);
+        match waited {
+            Ok(()) => Ok(()),
+            Err(TimeoutError::TimedOut) => Err(FetchError::TimedOut),
+            Err(TimeoutError::Cancelled) => {
+                self.cancel_if_unwanted();
+                Err(FetchError::Cancelled)
+            }
+        }
+    }
+}
+
+impl<T: DeserializeOwned> RemoteValue<T> {
+    /// Waits until the task has ended, and decodes its result. The answer is the same each time.
+    ///
+    /// A fetch that is cancelled cancels the task as well, if nothing else wants it: no other fetch waits for it, there is no other clone of this handle, and no `join` waits.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`FetchError`], but not `TimedOut`.
+    pub fn fetch(&self) -> Result<T, FetchError> {
+        self.wait(None)?;
+        self.decode()
+    }
+
+    /// The same, and gives up after `timeout`. The task goes on.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`FetchError`].
+    pub fn fetch_timeout(&self, timeout: Duration) -> Result<T, FetchError> {
+        self.wait(Some(timeout))?;
+        self.decode()
+    }
+
+    fn decode(&self) -> Result<T, FetchError> {
+        match self.state() {
+            RemoteState::Done(bytes) => postcard::from_bytes(&bytes)
+                .map_err(|error| FetchError::Decode { message: error.to_string() }),
+            RemoteState::Failed(failure) => Err(FetchError::Task(failure)),
+            RemoteState::Dropped => Err(FetchError::Dropped),
+            RemoteState::Closed => Err(FetchError::Closed),
+            RemoteState::Queued | RemoteState::Running { .. } => unreachable!("it is over"),
+        }
+    }
+}
+
+impl<T> Clone for RemoteValue<T> {
+    fn clone(&self) -> Self {
+        RemoteValue { held: self.held.clone(), of: PhantomData }
+    }
+}
+
+impl<T> fmt::Debug for RemoteValue<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RemoteValue").field("task", &self.held.task).field("state", &self.state()).finish()
+    }
+}
+
+/// A structure of [`RemoteValue`]s that [`ClusterCoordinator::fetch`](crate::ClusterCoordinator::fetch) turns into the same structure of values.
+///
+/// Structures are options, vectors, arrays and tuples. [`Plain`] is what passes through as it is.
+///
+/// ```
+/// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, Plain, TaskFn, tasks};
+///
+/// const NEXT: TaskFn<u32, u32> = TaskFn::new("next", |_, n| Ok(n + 1));
+///
+/// let cluster = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![NEXT]).start()?;
+/// let (a, b) = (cluster.schedule(&NEXT, 1)?, cluster.schedule(&NEXT, 2)?);
+/// let fetched = cluster.fetch((&a, vec![Some(&b), None], Plain("text"))).unwrap();
+/// assert_eq!(fetched, (2, vec![Some(3), None], "text"));
+/// # Ok::<(), ClusterError>(())
+/// ```
+pub trait Fetch {
+    /// The structure of values.
+    type Output;
+
+    /// Fetches one after the other.
+    ///
+    /// # Errors
+    ///
+    /// The first error.
+    fn fetch(self) -> Result<Self::Output, FetchError>;
+}
+
+/// What is no remote value, in a structure that is [fetched](Fetch): it passes through.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Plain<T>(pub T);
+
+impl<T> Fetch for Plain<T> {
+    type Output = T;
+
+    fn fetch(self) -> Result<T, FetchError> {
+        Ok(self.0)
+    }
+}
+
+impl<T: DeserializeOwned> Fetch for RemoteValue<T> {
+    type Output = T;
+
+    fn fetch(self) -> Result<T, FetchError> {
+        RemoteValue::fetch(&self)
+    }
+}
+
+impl<T: DeserializeOwned> Fetch for &RemoteValue<T> {
+    type Output = T;
+
+    fn fetch(self) -> Result<T, FetchError> {
+        RemoteValue::fetch(self)
+    }
+}
+
+impl<F: Fetch> Fetch for Option<F> {
+    type Output = Option<F::Output>;
+
+    fn fetch(self) -> Result<Self::Output, FetchError> {
+        self.map(F::fetch).transpose()
+    }
+}
+
+impl<F: Fetch> Fetch for Vec<F> {
+    type Output = Vec<F::Output>;
+
+    fn fetch(self) -> Result<Self::Output, FetchError> {
+        self.into_iter().map(F::fetch).collect()
+    }
+}
+
+impl<'a, F> Fetch for &'a [F]
+where
+    &'a F: Fetch,
+{
+    type Output = Vec<<&'a F as Fetch>::Output>;
+
+    fn fetch(self) -> Result<Self::Output, FetchError> {
+        self.iter().map(Fetch::fetch).collect()
+    }
+}
+
+impl<F: Fetch, const N: usize> Fetch for [F; N] {
+    type Output = [F::Output; N];
+
+    fn fetch(self) -> Result<Self::Output, FetchError> {
+        let fetched = Vec::from(self).fetch()?;
+        Ok(fetched.try_into().unwrap_or_else(|_| unreachable!("one for each")))
+    }
+}
+
+macro_rules! tuples {
+    ($(($($name:ident)+))+) => { $(
+        impl<$($name: Fetch),+> Fetch for ($($name,)+) {
+            type Output = ($($name::Output,)+);
+
+            fn fetch(self) -> Result<Self::Output, FetchError> {
+                #[allow(non_snake_case, reason = "the names of the types serve for the values")]
+                let ($($name,)+) = self;
+                Ok(($($name.fetch()?,)+))
+            }
+        }
+    )+ };
+}
+
+tuples! { (A) (A B) (A B C) (A B C D) (A B C D E) (A B C D E F) }

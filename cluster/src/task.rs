@@ -1,0 +1,272 @@
+//! [`TaskFn`], [`ResourceFn`] and [`Tasks`]: functions that have a name on every worker.
+
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use forebear::Error;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::ctx::TaskCtx;
+use crate::engine::ResourceId;
+use crate::error::{ClusterError, FailureKind};
+
+/// A function that a worker can run: a name, and the types of its arguments and of its result.
+///
+/// A handle, made in a constant. A closure that captures something is no task: it would not exist on another worker, and it does not compile.
+/// The name has to be the same in each program of the cluster, and unique there. Several arguments are a tuple.
+///
+/// ```
+/// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, TaskFn, tasks};
+///
+/// const SCALE: TaskFn<(u32, u32), u32> = TaskFn::new("example::scale", |_, (a, b)| Ok(a * b));
+///
+/// let cluster = ClusterCoordinator::builder(InProcess::new(2)).tasks(tasks![SCALE]).start()?;
+/// let value = cluster.schedule(&SCALE, (6, 7))?;
+/// assert_eq!(value.fetch().unwrap(), 42);
+/// # Ok::<(), ClusterError>(())
+/// ```
+///
+/// ```compile_fail
+/// use forebear_cluster::TaskFn;
+/// let captured = 1;
+/// let task: TaskFn<u32, u32> = TaskFn::new("adds", move |_, n| Ok(n + captured));
+/// ```
+pub struct TaskFn<A, R> {
+    name: &'static str,
+    run: fn(&TaskCtx, A) -> Result<R, Error>,
+}
+
+impl<A, R> TaskFn<A, R> {
+    /// A task of this name. The function's context is the first argument.
+    pub const fn new(name: &'static str, run: fn(&TaskCtx, A) -> Result<R, Error>) -> Self {
+        TaskFn { name, run }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+impl<A, R> Clone for TaskFn<A, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<A, R> Copy for TaskFn<A, R> {}
+
+impl<A, R> fmt::Debug for TaskFn<A, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TaskFn").field(&self.name).finish()
+    }
+}
+
+/// A function that makes a resource on a worker: see [`ClusterCoordinator::per_worker`](crate::ClusterCoordinator::per_worker). Its result stays on that
+/// worker, and is never encoded.
+pub struct ResourceFn<A, R> {
+    name: &'static str,
+    run: fn(&TaskCtx, A) -> Result<R, Error>,
+}
+
+impl<A, R> ResourceFn<A, R> {
+    /// A resource of this name. The worker's context is the first argument.
+    pub const fn new(name: &'static str, run: fn(&TaskCtx, A) -> Result<R, Error>) -> Self {
+        ResourceFn { name, run }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+impl<A, R> Clone for ResourceFn<A, R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<A, R> Copy for ResourceFn<A, R> {}
+
+impl<A, R> fmt::Debug for ResourceFn<A, R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ResourceFn").field(&self.name).finish()
+    }
+}
+
+/// A resource that each worker has one of. A token: [`TaskCtx::local`] finds this worker's part.
+///
+/// It is an argument of tasks. A clone is the same resource. When the last clone on the coordinator goes, the workers drop theirs.
+pub struct PerWorker<R> {
+    pub(crate) job: u64,
+    pub(crate) id: ResourceId,
+    /// What frees it. Nothing, in a copy that came to a worker.
+    pub(crate) owner: Option<Arc<dyn Any + Send + Sync>>,
+    pub(crate) of: PhantomData<fn() -> R>,
+}
+
+impl<R> Clone for PerWorker<R> {
+    fn clone(&self) -> Self {
+        PerWorker { job: self.job, id: self.id, owner: self.owner.clone(), of: PhantomData }
+    }
+}
+
+impl<R> fmt::Debug for PerWorker<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PerWorker").field(&self.id.0).finish()
+    }
+}
+
+impl<R> Serialize for PerWorker<R> {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        (self.job, self.id).serialize(to)
+    }
+}
+
+impl<'de, R> Deserialize<'de> for PerWorker<R> {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let (job, id) = Deserialize::deserialize(from)?;
+        Ok(PerWorker { job, id, owner: None, of: PhantomData })
+    }
+}
+
+pub(crate) type Made = Arc<dyn Any + Send + Sync>;
+type RunTask = Arc<dyn Fn(&TaskCtx, &[u8]) -> Result<Result<Arc<[u8]>, Error>, FailureKind> + Send + Sync>;
+type RunResource = Arc<dyn Fn(&TaskCtx, &[u8]) -> Result<Result<Made, Error>, FailureKind> + Send + Sync>;
+
+/// What a name stands for.
+#[derive(Clone)]
+pub(crate) enum Entry {
+    Task(RunTask),
+    Resource(RunResource),
+}
+
+/// A function that [`Tasks`] can hold.
+pub trait Registered {
+    /// Adds it.
+    #[doc(hidden)]
+    fn add_to(self, tasks: &mut Tasks);
+}
+
+impl<A: DeserializeOwned + 'static, R: Serialize + 'static> Registered for TaskFn<A, R> {
+    fn add_to(self, tasks: &mut Tasks) {
+        let run: RunTask = Arc::new(move |ctx, args| {
+            let args = postcard::from_bytes(args).map_err(codec)?;
+            match (self.run)(ctx, args) {
+                Ok(value) => Ok(Ok(postcard::to_stdvec(&value).map_err(codec)?.into())),
+                Err(error) => Ok(Err(error)),
+            }
+        });
+        tasks.insert(self.name, signature::<A, R>("task"), Entry::Task(run));
+    }
+}
+
+impl<A: DeserializeOwned + 'static, R: Send + Sync + 'static> Registered for ResourceFn<A, R> {
+    fn add_to(self, tasks: &mut Tasks) {
+        let run: RunResource = Arc::new(move |ctx, args| {
+            let args = postcard::from_bytes(args).map_err(codec)?;
+            Ok((self.run)(ctx, args).map(|made| Arc::new(made) as Made))
+        });
+        tasks.insert(self.name, signature::<A, R>("resource"), Entry::Resource(run));
+    }
+}
+
+fn codec(error: postcard::Error) -> FailureKind {
+    FailureKind::Codec { message: error.to_string() }
+}
+
+/// The types, as the compiler writes them.
+fn signature<A, R>(kind: &str) -> String {
+    format!("{kind} {} -> {}", std::any::type_name::<A>(), std::any::type_name::<R>())
+}
+
+/// The tasks and resources that a program knows, by name. Made by [`tasks!`](crate::tasks).
+#[derive(Clone, Default)]
+pub struct Tasks {
+    table: BTreeMap<&'static str, (String, Entry)>,
+    /// A name that was given twice.
+    twice: Option<&'static str>,
+}
+
+impl Tasks {
+    /// None.
+    #[must_use]
+    pub fn new() -> Tasks {
+        Tasks::default()
+    }
+
+    /// One more. That a name is given twice is told when the cluster starts.
+    #[must_use]
+    pub fn with(mut self, one: impl Registered) -> Tasks {
+        one.add_to(&mut self);
+        self
+    }
+
+    /// The names, and with each the types as the compiler writes them.
+    pub fn signatures(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.table.iter().map(|(name, (signature, _))| (*name, signature.as_str()))
+    }
+
+    fn insert(&mut self, name: &'static str, signature: String, entry: Entry) {
+        if self.table.insert(name, (signature, entry)).is_some() {
+            self.twice.get_or_insert(name);
+        }
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&Entry> {
+        self.table.get(name).map(|(_, entry)| entry)
+    }
+
+    pub(crate) fn check(&self) -> Result<(), ClusterError> {
+        match self.twice {
+            Some(task) => Err(ClusterError::NameTaken { task: task.into() }),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether this very task is known.
+    pub(crate) fn check_task<A, R>(&self, task: &TaskFn<A, R>) -> Result<(), ClusterError> {
+        self.check_one(task.name, &signature::<A, R>("task"))
+    }
+
+    pub(crate) fn check_resource<A, R>(&self, resource: &ResourceFn<A, R>) -> Result<(), ClusterError> {
+        self.check_one(resource.name, &signature::<A, R>("resource"))
+    }
+
+    fn check_one(&self, name: &str, wanted: &str) -> Result<(), ClusterError> {
+        match self.table.get(name) {
+            None => Err(ClusterError::NotRegistered { task: name.into() }),
+            Some((known, _)) if known != wanted => Err(ClusterError::NameTaken { task: name.into() }),
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+impl fmt::Debug for Tasks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.signatures()).finish()
+    }
+}
+
+/// The [`Tasks`] of a program: `tasks![SCORE, RENDER, TABLE]`, of [`TaskFn`]s and [`ResourceFn`]s.
+///
+/// ```
+/// use forebear_cluster::{ResourceFn, TaskFn, tasks};
+///
+/// const SCORE: TaskFn<u32, f64> = TaskFn::new("score", |_, n| Ok(f64::from(n).sqrt()));
+/// const TABLE: ResourceFn<usize, Vec<u8>> = ResourceFn::new("table", |_, bytes| Ok(vec![0; bytes]));
+///
+/// let names: Vec<_> = tasks![SCORE, TABLE].signatures().map(|(name, _)| name).collect();
+/// assert_eq!(names, ["score", "table"]);
+/// ```
+#[macro_export]
+macro_rules! tasks {
+    ($($one:expr),* $(,)?) => { $crate::Tasks::new()$(.with($one))* };
+}

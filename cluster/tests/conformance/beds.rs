@@ -1,0 +1,52 @@
+//! The [`Bed`]s of the engines of this crate.
+
+use forebear_cluster::engine::Engine;
+use forebear_cluster::{InProcess, InProcessControl};
+
+use crate::bed::Bed;
+
+pub(crate) struct InProcessBed(InProcessControl);
+
+impl Bed for InProcessBed {
+    fn engine(workers: usize) -> (Self, impl Engine) {
+        let engine = InProcess::new(workers);
+        (InProcessBed(engine.control()), engine)
+    }
+
+    fn add(&self, name: &str) {
+        self.0.add(name).unwrap();
+    }
+
+    fn kill(&self, name: &str) {
+        self.0.fail(name);
+    }
+
+    fn drain(&self, name: &str) {
+        self.0.drain(name);
+    }
+}
+
+#[cfg(target_os = "linux")]
+pub(crate) struct LocalProcessesBed(forebear_cluster::LocalProcessesControl);
+
+#[cfg(target_os = "linux")]
+impl Bed for LocalProcessesBed {
+    fn engine(workers: usize) -> (Self, impl Engine) {
+        let engine = forebear_cluster::LocalProcesses::new(workers)
+            .args(["worker_process", "--exact", "--nocapture"])
+            .cancel_grace(std::time::Duration::from_secs(200));
+        (LocalProcessesBed(engine.control()), engine)
+    }
+
+    fn add(&self, name: &str) {
+        self.0.add(name).unwrap();
+    }
+
+    fn kill(&self, name: &str) {
+        self.0.kill(name);
+    }
+
+    fn drain(&self, name: &str) {
+        self.0.drain(name);
+    }
+}

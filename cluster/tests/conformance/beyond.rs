@@ -1,0 +1,207 @@
+//! What the original does not promise, and forebear does.
+
+use std::time::Duration;
+
+use forebear::{WaitError, spawn, try_spawn};
+use forebear_cluster::engine::WorkerState;
+use forebear_cluster::{ClusterError, FailureKind, FetchError, RemoteState};
+
+use crate::bed::{Bed, failure_of, field, field_with, text_of};
+use crate::desk::{ADD, COUNT, COUNTER, FAIL, GATE, LINGER, LOG, NOTHING, PANIC, PROGRESS, until};
+
+pub(crate) fn a_task_that_kills_its_workers_is_not_tried_for_ever<B: Bed>() {
+    let field = field_with::<B>(1, |builder| builder.max_attempts(3));
+    let value = field.cluster.schedule(&GATE, field.at("never")).unwrap();
+    for attempt in 1..=3 {
+        field.desk.await_lines("started never", attempt);
+        field.kill("worker-0");
+        field.add("worker-0");
+    }
+    let failure = failure_of(field.cluster.join());
+    assert_eq!(*failure.kind(), FailureKind::Poisoned { attempts: 3 });
+    assert!(matches!(value.fetch(), Err(FetchError::Task(_))));
+    assert_eq!(field.desk.count("started never"), 3);
+}
+
+pub(crate) fn a_cancelled_fetch_cancels_what_only_it_wanted<B: Bed>() {
+    let field = field::<B>(1);
+    let (cluster, args) = (field.cluster.clone(), field.at("never"));
+    let request = try_spawn(move || Ok(cluster.schedule(&GATE, args)?.fetch()?));
+    field.desk.await_lines("started never", 1);
+    request.cancel();
+    field.desk.await_lines("cancelled never", 1);
+    assert!(matches!(request.wait(), Err(WaitError::TargetCancelled(_))));
+    field.cluster.join().unwrap();
+    assert_eq!(field.cluster.metrics().cancelled, 1);
+}
+
+pub(crate) fn a_cancelled_fetch_spares_what_others_want<B: Bed>() {
+    let field = field::<B>(1);
+    let value = field.cluster.schedule(&GATE, field.at("a")).unwrap();
+    field.desk.await_lines("started a", 1);
+    let its = value.clone();
+    let request = try_spawn(move || Ok(its.fetch()?));
+    request.cancel();
+    assert!(matches!(request.wait(), Err(WaitError::TargetCancelled(_))));
+    assert!(matches!(value.state(), RemoteState::Running { .. }));
+    field.desk.open("a");
+    value.fetch().unwrap();
+    assert_eq!(field.desk.count("cancelled a"), 0);
+}
+
+pub(crate) fn a_schedule_that_waits_for_room_can_be_cancelled<B: Bed>() {
+    let field = field_with::<B>(1, |builder| builder.queue_limit(1, 1 << 20));
+    let gate = field.cluster.schedule(&GATE, field.at("a")).unwrap();
+    field.desk.await_lines("started a", 1);
+    let queued = field.cluster.schedule(&NOTHING, ()).unwrap();
+    let (cluster, args) = (field.cluster.clone(), field.at("ran"));
+    let request = try_spawn(move || Ok(cluster.schedule(&LOG, args)?));
+    request.cancel();
+    assert!(matches!(request.wait(), Err(WaitError::TargetCancelled(_))));
+    field.desk.open("a");
+    gate.fetch().unwrap();
+    queued.fetch().unwrap();
+    field.cluster.join().unwrap();
+    assert_eq!((field.desk.count("ran"), field.cluster.metrics().scheduled), (0, 2));
+}
+
+pub(crate) fn a_join_that_is_cancelled_changes_nothing<B: Bed>() {
+    let field = field::<B>(1);
+    let value = field.cluster.schedule(&GATE, field.at("a")).unwrap();
+    field.desk.await_lines("started a", 1);
+    let cluster = field.cluster.clone();
+    let join = spawn(move || cluster.join());
+    join.cancel();
+    match join.take() {
+        Ok(answer) => assert!(matches!(answer, Err(ClusterError::Cancelled))),
+        Err(error) => assert!(matches!(error, WaitError::TargetCancelled(_)), "{error}"),
+    }
+    field.desk.open("a");
+    field.cluster.join().unwrap();
+    value.fetch().unwrap();
+}
+
+pub(crate) fn a_worker_that_drains_ends_what_it_has<B: Bed>() {
+    let field = field::<B>(1);
+    let value = field.cluster.schedule(&GATE, field.at("a")).unwrap();
+    field.desk.await_lines("started a", 1);
+    field.bed.drain("worker-0");
+    field.await_state("worker-0", WorkerState::Draining);
+    let later = field.cluster.schedule(&GATE, field.at("b")).unwrap();
+    field.desk.open("a");
+    assert_eq!(value.fetch().unwrap(), ("worker-0".into(), 1));
+    field.await_state("worker-0", WorkerState::Gone);
+    assert!(matches!(later.state(), RemoteState::Queued));
+    field.desk.open("b");
+    field.add("second");
+    assert_eq!(later.fetch().unwrap(), ("second".into(), 1));
+}
+
+pub(crate) fn a_shutdown_waits_until_nothing_runs<B: Bed>() {
+    let field = field::<B>(1);
+    let value = field.cluster.schedule(&LINGER, field.at("a")).unwrap();
+    field.desk.await_lines("started a", 1);
+    let (cluster, desk) = (field.cluster.clone(), field.desk.clone());
+    let shutdown = spawn(move || {
+        cluster.shutdown().unwrap();
+        assert_eq!(desk.count("ended a"), 1);
+    });
+    field.desk.await_lines("cancelled a", 1);
+    field.desk.open("a");
+    shutdown.take().unwrap();
+    value.fetch().unwrap_err();
+    assert!(matches!(field.cluster.schedule(&NOTHING, ()), Err(ClusterError::Closed)));
+    assert!(matches!(field.cluster.join(), Err(ClusterError::Closed)));
+    assert!(matches!(field.cluster.done(), Err(ClusterError::Closed)));
+    assert!(matches!(field.cluster.per_worker(&COUNTER, field.at("b")), Err(ClusterError::Closed)));
+    field.cluster.shutdown().unwrap();
+}
+
+pub(crate) fn a_start_waits_for_so_many_workers<B: Bed>() {
+    let field = field_with::<B>(0, |builder| builder.min_workers(0));
+    let value = field.cluster.schedule(&ADD, (1, 2)).unwrap();
+    assert!(matches!(value.state(), RemoteState::Queued));
+    field.add("late");
+    assert_eq!(value.fetch().unwrap(), 3);
+    let of_three = crate::bed::field_with::<B>(3, |builder| builder.min_workers(2));
+    let ready = of_three.cluster.workers().iter().filter(|worker| worker.state == WorkerState::Ready).count();
+    assert!(ready >= 2);
+}
+
+pub(crate) fn a_map_takes_its_arguments_as_there_is_room<B: Bed>() {
+    let field = field::<B>(2);
+    let taken = std::cell::Cell::new(0);
+    let args = (0..100).inspect(|_| taken.set(taken.get() + 1)).map(|n| (n, 1));
+    let mut map = field.cluster.map(&ADD, args).window(5);
+    for n in 0..100 {
+        assert_eq!(map.next().unwrap().unwrap(), n + 1);
+        assert!(taken.get() <= n + 5, "no more than the window");
+    }
+    assert!(map.next().is_none() && map.next().is_none());
+    let all: Result<Vec<u32>, ClusterError> = field.cluster.map(&ADD, (0..50).map(|n| (n, n))).collect();
+    assert_eq!(all.unwrap(), (0..50).map(|n| 2 * n).collect::<Vec<_>>());
+}
+
+pub(crate) fn a_map_names_the_cause_and_raises_it_once<B: Bed>() {
+    let field = field::<B>(2);
+    // The first one is cancelled, since the second one fails.
+    field.cluster.schedule(&GATE, field.at("never")).unwrap();
+    let mut map = field.cluster.map(&FAIL, ["no".into(), "nor".into()]).window(2);
+    let text = text_of(&failure_of(map.next().unwrap()));
+    assert_eq!(text, "no");
+    assert!(map.next().is_none());
+    field.cluster.join().unwrap();
+}
+
+pub(crate) fn a_map_that_is_dropped_cancels_the_rest<B: Bed>() {
+    let field = field::<B>(1);
+    let args = [field.at("a"), field.at("never"), field.at("late")];
+    let mut map = field.cluster.map(&GATE, args).window(3);
+    field.desk.open("a");
+    map.next().unwrap().unwrap();
+    field.desk.await_lines("started never", 1);
+    drop(map);
+    field.cluster.join().unwrap();
+    assert_eq!((field.desk.count("cancelled never"), field.desk.count("started late")), (1, 0));
+}
+
+pub(crate) fn a_panic_is_a_failure_with_its_text<B: Bed>() {
+    let field = field::<B>(1);
+    field.cluster.schedule(&PANIC, "out of luck".into()).unwrap();
+    let failure = failure_of(field.cluster.join());
+    assert_eq!(*failure.kind(), FailureKind::Panic { message: "out of luck".into() });
+    assert_eq!(failure.to_string(), "task `panic` on worker-0 (1): panicked: out of luck");
+    field.cluster.schedule(&NOTHING, ()).unwrap().fetch().unwrap();
+}
+
+pub(crate) fn a_task_that_is_cancelled_by_hand_is_no_error<B: Bed>() {
+    let field = field::<B>(1);
+    let running = field.cluster.schedule(&LINGER, field.at("a")).unwrap();
+    let queued = field.cluster.schedule(&LOG, field.at("ran")).unwrap();
+    field.desk.await_lines("started a", 1);
+    field.desk.open("a");
+    queued.cancel();
+    running.cancel();
+    // What fails since it was cancelled says so where it is fetched, and nowhere else.
+    assert!(running.fetch().is_err());
+    assert!(matches!(queued.fetch(), Err(FetchError::Dropped)));
+    field.cluster.join().unwrap();
+    running.cancel();
+    assert_eq!(field.desk.count("ran"), 0);
+}
+
+pub(crate) fn progress_is_seen_in_the_value<B: Bed>() {
+    let field = field::<B>(1);
+    let value = field.cluster.schedule(&PROGRESS, (field.desk.clone(), 0.25)).unwrap();
+    until(|| matches!(value.state(), RemoteState::Running { progress: 0.25, .. }));
+    field.desk.open("progress");
+    value.fetch_timeout(Duration::from_secs(250)).unwrap();
+}
+
+pub(crate) fn a_token_of_another_cluster_is_refused<B: Bed>() {
+    let (mine, other) = (field::<B>(1), field::<B>(1));
+    let _mine = mine.cluster.per_worker(&COUNTER, mine.at("mine")).unwrap();
+    let strange = other.cluster.per_worker(&COUNTER, other.at("other")).unwrap();
+    mine.cluster.schedule(&COUNT, strange).unwrap();
+    assert!(text_of(&failure_of(mine.cluster.join())).contains("another one made it"));
+}

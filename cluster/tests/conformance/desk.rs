@@ -1,0 +1,218 @@
+//! [`Desk`]: what tasks tell a test, and what a test tells tasks, by files. And the tasks of the suite.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::PathBuf;
+use std::process;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use forebear::time::sleep;
+use forebear::{Cancelled, Error, shield};
+use forebear_cluster::{PerWorker, ResourceFn, TaskFn, Tasks, tasks};
+use serde::{Deserialize, Serialize};
+
+/// Ends the program if a test hangs.
+pub(crate) struct Watchdog(
+    #[allow(dead_code, reason = "its drop says that the test is over")] mpsc::Sender<()>,
+);
+
+impl Watchdog {
+    pub(crate) fn new(test: &'static str) -> Watchdog {
+        let (send, receive) = mpsc::channel();
+        thread::spawn(move || {
+            if receive.recv_timeout(Duration::from_secs(300)) == Err(RecvTimeoutError::Timeout) {
+                eprintln!("{test} hangs");
+                process::abort();
+            }
+        });
+        Watchdog(send)
+    }
+}
+
+/// A directory that both sides know.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Desk(PathBuf);
+
+impl Desk {
+    pub(crate) fn new(dir: &tempfile::TempDir) -> Desk {
+        Desk(dir.path().to_owned())
+    }
+
+    pub(crate) fn shut(&self, gate: &str) {
+        fs::remove_file(self.0.join(gate)).unwrap();
+    }
+
+    /// Adds a line to the log.
+    pub(crate) fn log(&self, line: &str) {
+        // Nobody reads any more what a destructor logs after the test.
+        if let Ok(mut log) = OpenOptions::new().create(true).append(true).open(self.0.join("log")) {
+            log.write_all(format!("{line}\n").as_bytes()).unwrap();
+        }
+    }
+
+    pub(crate) fn lines(&self) -> Vec<String> {
+        let log = fs::read_to_string(self.0.join("log")).unwrap_or_default();
+        log.lines().map(str::to_owned).collect()
+    }
+
+    /// How often the line was logged.
+    pub(crate) fn count(&self, line: &str) -> usize {
+        self.lines().iter().filter(|known| *known == line).count()
+    }
+
+    pub(crate) fn open(&self, gate: &str) {
+        fs::write(self.0.join(gate), "").unwrap();
+    }
+
+    pub(crate) fn is_open(&self, gate: &str) -> bool {
+        self.0.join(gate).exists()
+    }
+
+    /// Waits until a gate is open.
+    pub(crate) fn pass(&self, gate: &str) -> Result<(), Cancelled> {
+        while !self.is_open(gate) {
+            sleep(Duration::from_millis(1))?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the line was logged so often.
+    pub(crate) fn await_lines(&self, line: &str, times: usize) {
+        until(|| self.count(line) >= times);
+    }
+}
+
+/// Waits until that holds.
+pub(crate) fn until(mut holds: impl FnMut() -> bool) {
+    while !holds() {
+        sleep(Duration::from_millis(1)).unwrap();
+    }
+}
+
+pub(crate) const ADD: TaskFn<(u32, u32), u32> = TaskFn::new("add", |_, (a, b)| Ok(a + b));
+
+pub(crate) const NOTHING: TaskFn<(), ()> = TaskFn::new("nothing", |_, ()| Ok(()));
+
+pub(crate) const LOG: TaskFn<(Desk, String), ()> = TaskFn::new("log", |_, (desk, line)| {
+    desk.log(&line);
+    Ok(())
+});
+
+pub(crate) const FAIL: TaskFn<String, u32> = TaskFn::new("fail", |_, text| Err(Error::other(text)));
+
+pub(crate) const PANIC: TaskFn<String, ()> = TaskFn::new("panic", |_, text| panic!("{text}"));
+
+type Shape = (Vec<Option<u32>>, String, (u8, bool));
+
+pub(crate) const SHAPE: TaskFn<u32, Shape> =
+    TaskFn::new("shape", |_, n| Ok((vec![Some(n), None], n.to_string(), (1, true))));
+
+/// Runs until its gate is open, and returns the worker's name and the attempt.
+pub(crate) const GATE: TaskFn<(Desk, String), (String, u32)> = TaskFn::new("gate", |ctx, (desk, gate)| {
+    desk.log(&format!("started {gate}"));
+    if let Err(cancelled) = desk.pass(&gate) {
+        desk.log(&format!("cancelled {gate}"));
+        return Err(cancelled.into());
+    }
+    desk.log(&format!("ended {gate}"));
+    Ok((ctx.worker().name().to_owned(), ctx.attempt()))
+});
+
+/// The same, but when it is cancelled it still waits for its gate, and then fails with an error of its own.
+pub(crate) const LINGER: TaskFn<(Desk, String), ()> = TaskFn::new("linger", |_, (desk, gate)| {
+    desk.log(&format!("started {gate}"));
+    while !forebear::is_cancelled() {
+        let _ = sleep(Duration::from_millis(1));
+    }
+    desk.log(&format!("cancelled {gate}"));
+    let _ = shield(|| desk.pass(&gate));
+    desk.log(&format!("ended {gate}"));
+    Err(Error::other("what I wrote to is gone"))
+});
+
+/// Says how far it is, then waits for its gate.
+pub(crate) const PROGRESS: TaskFn<(Desk, f64), ()> = TaskFn::new("progress", |ctx, (desk, fraction)| {
+    ctx.progress(fraction);
+    Ok(desk.pass("progress")?)
+});
+
+/// What each worker has one of. Its making and its drop are logged.
+pub(crate) struct Counter {
+    desk: Desk,
+    label: String,
+    count: AtomicU32,
+    index: usize,
+}
+
+impl Drop for Counter {
+    fn drop(&mut self) {
+        self.desk.log(&format!("dropped {}", self.label));
+    }
+}
+
+pub(crate) const COUNTER: ResourceFn<(Desk, String), Counter> =
+    ResourceFn::new("counter", |ctx, (desk, label)| {
+        desk.log(&format!("made {label}"));
+        Ok(Counter { desk, label, count: AtomicU32::new(0), index: ctx.worker_index() })
+    });
+
+/// The same, once its gate is open.
+pub(crate) const GATED_COUNTER: ResourceFn<(Desk, String), Counter> =
+    ResourceFn::new("gated counter", |ctx, (desk, label)| {
+        desk.log(&format!("making {label}"));
+        desk.pass(&label)?;
+        desk.log(&format!("made {label}"));
+        Ok(Counter { desk, label, count: AtomicU32::new(0), index: ctx.worker_index() })
+    });
+
+pub(crate) const BROKEN: ResourceFn<String, Counter> =
+    ResourceFn::new("broken", |_, text| Err(Error::other(text)));
+
+/// The number of the worker, that of its part, and the count.
+type Counted = (usize, usize, u32);
+
+/// Counts by one.
+pub(crate) const COUNT: TaskFn<PerWorker<Counter>, Counted> = TaskFn::new("count", |ctx, counter| {
+    let counter = ctx.local(&counter)?;
+    Ok((ctx.worker_index(), counter.index, counter.count.fetch_add(1, Ordering::Relaxed) + 1))
+});
+
+pub(crate) const COUNT_TWO: TaskFn<(PerWorker<Counter>, PerWorker<Counter>), (u32, u32)> =
+    TaskFn::new("count two", |ctx, (a, b)| {
+        let count = |counter: &PerWorker<Counter>| -> Result<u32, Error> {
+            Ok(ctx.local(counter)?.count.fetch_add(1, Ordering::Relaxed) + 1)
+        };
+        Ok((count(&a)?, count(&b)?))
+    });
+
+/// Counts by one when its gate is open, so that it keeps its worker until then.
+pub(crate) const COUNT_GATED: TaskFn<(Desk, String, PerWorker<Counter>), Counted> =
+    TaskFn::new("count gated", |ctx, (desk, gate, counter)| {
+        desk.log(&format!("started {gate}"));
+        desk.pass(&gate)?;
+        let counter = ctx.local(&counter)?;
+        Ok((ctx.worker_index(), counter.index, counter.count.fetch_add(1, Ordering::Relaxed) + 1))
+    });
+
+pub(crate) fn all_tasks() -> Tasks {
+    tasks![
+        ADD,
+        NOTHING,
+        LOG,
+        FAIL,
+        PANIC,
+        SHAPE,
+        GATE,
+        LINGER,
+        PROGRESS,
+        COUNTER,
+        GATED_COUNTER,
+        BROKEN,
+        COUNT,
+        COUNT_TWO,
+        COUNT_GATED,
+    ]
+}

@@ -1,0 +1,116 @@
+//! Rows 34 to 47: what each worker keeps for tasks.
+
+use forebear_cluster::{FailureKind, FetchError};
+
+use crate::bed::{Bed, failure_of, field};
+use crate::desk::{BROKEN, COUNT, COUNT_GATED, COUNT_TWO, COUNTER, NOTHING};
+
+pub(crate) fn r34_each_task_gets_the_part_of_its_worker<B: Bed>() {
+    let field = field::<B>(2);
+    let counter = field.cluster.per_worker(&COUNTER, field.at("counter")).unwrap();
+    let values = ["a", "b"].map(|gate| {
+        let args = (field.desk.clone(), gate.to_owned(), counter.clone());
+        field.cluster.schedule(&COUNT_GATED, args).unwrap()
+    });
+    for gate in ["a", "b"] {
+        field.desk.await_lines(&format!("started {gate}"), 1);
+    }
+    field.desk.open("a");
+    field.desk.open("b");
+    let mut parts = field.cluster.fetch(values).unwrap();
+    parts.sort_unstable();
+    assert_eq!(parts, [(0, 0, 1), (1, 1, 1)], "each has counted on its own worker's");
+}
+
+pub(crate) fn r35_two_resources_of_one_function_are_independent<B: Bed>() {
+    let field = field::<B>(1);
+    let counters = ["a", "b"].map(|label| field.cluster.per_worker(&COUNTER, field.at(label)).unwrap());
+    for counter in counters {
+        assert_eq!(field.cluster.schedule(&COUNT, counter.clone()).unwrap().fetch().unwrap().2, 1);
+        assert_eq!(field.cluster.schedule(&COUNT, counter).unwrap().fetch().unwrap().2, 2);
+    }
+}
+
+pub(crate) fn r36_several_resources_in_one_call_keep_their_state<B: Bed>() {
+    let field = field::<B>(1);
+    let a = field.cluster.per_worker(&COUNTER, field.at("a")).unwrap();
+    let b = field.cluster.per_worker(&COUNTER, field.at("b")).unwrap();
+    field.cluster.schedule(&COUNT, b.clone()).unwrap().fetch().unwrap();
+    for n in 1..4 {
+        let value = field.cluster.schedule(&COUNT_TWO, (a.clone(), b.clone())).unwrap();
+        assert_eq!(value.fetch().unwrap(), (n, n + 1));
+    }
+}
+
+pub(crate) fn r42_a_resource_is_made_once_on_each_worker<B: Bed>() {
+    let field = field::<B>(2);
+    let counter = field.cluster.per_worker(&COUNTER, field.at("counter")).unwrap();
+    for _ in 0..20 {
+        field.cluster.schedule(&COUNT, counter.clone()).unwrap();
+    }
+    field.cluster.join().unwrap();
+    // A worker without a task may still be making it.
+    field.desk.await_lines("made counter", 2);
+    field.cluster.schedule(&COUNT, counter).unwrap().fetch().unwrap();
+    assert_eq!(field.desk.count("made counter"), 2);
+}
+
+pub(crate) fn r43_a_resource_that_failed_fails_the_tasks_that_ask_for_it<B: Bed>() {
+    let field = field::<B>(1);
+    let broken = field.cluster.per_worker(&BROKEN, "no file".into()).unwrap();
+    for _ in 0..2 {
+        let value = field.cluster.schedule(&COUNT, broken.clone()).unwrap();
+        let Err(FetchError::Task(fetched)) = value.fetch() else { panic!("it has failed") };
+        let raised = failure_of(field.cluster.join());
+        for failure in [fetched, raised] {
+            let FailureKind::Resource { resource, cause } = failure.kind() else { panic!("{failure}") };
+            assert_eq!(resource, "broken");
+            assert!(matches!(&**cause, FailureKind::Error { message, .. } if message == "no file"));
+        }
+    }
+}
+
+pub(crate) fn r44_a_resource_that_failed_and_is_not_used_does_no_harm<B: Bed>() {
+    let field = field::<B>(1);
+    let _broken = field.cluster.per_worker(&BROKEN, "no file".into()).unwrap();
+    field.cluster.schedule(&NOTHING, ()).unwrap().fetch().unwrap();
+    field.cluster.join().unwrap();
+    // Nor to a worker that comes.
+    field.add("second");
+    field.cluster.join().unwrap();
+}
+
+pub(crate) fn r45_a_resource_that_nobody_holds_is_dropped_on_all_workers<B: Bed>() {
+    let field = field::<B>(2);
+    let counter = field.cluster.per_worker(&COUNTER, field.at("counter")).unwrap();
+    field.desk.await_lines("made counter", 2);
+    let args = (field.desk.clone(), "a".to_owned(), counter.clone());
+    let value = field.cluster.schedule(&COUNT_GATED, args).unwrap();
+    field.desk.await_lines("started a", 1);
+    drop(counter);
+    // The task that has the token still finds it.
+    field.desk.open("a");
+    assert_eq!(value.fetch().unwrap().2, 1);
+    field.desk.await_lines("dropped counter", 2);
+    field.add("third");
+    assert_eq!(field.desk.count("made counter"), 2, "a worker that comes does not make it");
+}
+
+pub(crate) fn r46_a_resource_knows_its_worker<B: Bed>() {
+    let field = field::<B>(3);
+    let counter = field.cluster.per_worker(&COUNTER, field.at("counter")).unwrap();
+    for _ in 0..12 {
+        let (worker, part, _) = field.cluster.schedule(&COUNT, counter.clone()).unwrap().fetch().unwrap();
+        assert_eq!(worker, part);
+        assert!(worker < 3);
+    }
+}
+
+pub(crate) fn r47_increments_spread_over_workers_add_up<B: Bed>() {
+    let field = field::<B>(3);
+    let counter = field.cluster.per_worker(&COUNTER, field.at("counter")).unwrap();
+    let values: Vec<_> = (0..10).map(|_| field.cluster.schedule(&COUNT, counter.clone()).unwrap()).collect();
+    let counts = field.cluster.fetch(values).unwrap();
+    let of = |worker| counts.iter().filter(|count| count.0 == worker).map(|count| count.2).max();
+    assert_eq!((0..3).filter_map(of).sum::<u32>(), 10);
+}

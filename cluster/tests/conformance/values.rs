@@ -1,0 +1,97 @@
+//! Rows 25 to 33: the values.
+
+use forebear::spawn;
+use forebear_cluster::{FailureKind, FetchError, Plain, RemoteState};
+
+use crate::bed::{Bed, failure_of, field};
+use crate::desk::{ADD, FAIL, GATE, LOG, NOTHING, SHAPE};
+
+pub(crate) fn r25_a_fetch_waits_and_keeps_the_shape<B: Bed>() {
+    let field = field::<B>(1);
+    let value = field.cluster.schedule(&GATE, field.at("a")).unwrap();
+    let shape = field.cluster.schedule(&SHAPE, 7).unwrap();
+    let fetch = spawn(move || value.fetch().unwrap());
+    field.desk.open("a");
+    assert_eq!(fetch.take().unwrap().1, 1);
+    assert_eq!(shape.fetch().unwrap(), (vec![Some(7), None], "7".into(), (1, true)));
+}
+
+pub(crate) fn r26_a_fetch_answers_the_error_of_the_task_each_time<B: Bed>() {
+    let field = field::<B>(1);
+    let value = field.cluster.schedule(&FAIL, "no".into()).unwrap();
+    for _ in 0..3 {
+        let Err(FetchError::Task(failure)) = value.fetch() else { panic!("it has failed") };
+        assert_eq!(failure.task(), "fail");
+        assert_eq!(failure.worker().unwrap().name(), "worker-0");
+        assert!(matches!(failure.kind(), FailureKind::Error { message, .. } if message == "no"));
+    }
+    failure_of(field.cluster.join());
+    assert!(matches!(value.fetch(), Err(FetchError::Task(_))), "also when it was raised");
+}
+
+pub(crate) fn r27_what_was_cancelled_says_so_and_can_be_scheduled_again<B: Bed>() {
+    let field = field::<B>(1);
+    let gate = field.cluster.schedule(&GATE, field.at("a")).unwrap();
+    field.cluster.schedule(&FAIL, "no".into()).unwrap();
+    let value = field.cluster.schedule(&GATE, field.at("b")).unwrap();
+    field.desk.open("a");
+    gate.fetch().unwrap();
+    failure_of(field.cluster.join());
+    assert!(matches!(value.fetch(), Err(FetchError::Dropped)));
+    assert!(value.fetch().unwrap_err().to_string().contains("schedule it again"));
+    field.desk.open("b");
+    field.cluster.schedule(&GATE, field.at("b")).unwrap().fetch().unwrap();
+}
+
+pub(crate) fn r28_a_value_says_how_far_it_is<B: Bed>() {
+    let field = field::<B>(1);
+    let first = field.cluster.schedule(&GATE, field.at("a")).unwrap();
+    let second = field.cluster.schedule(&NOTHING, ()).unwrap();
+    field.desk.await_lines("started a", 1);
+    let RemoteState::Running { worker, attempt: 1, .. } = first.state() else { panic!("{first:?}") };
+    assert_eq!(worker.name(), "worker-0");
+    assert!(matches!(second.state(), RemoteState::Queued));
+    field.kill("worker-0");
+    assert!(matches!(first.state(), RemoteState::Queued));
+    field.desk.open("a");
+    field.add("worker-0");
+    field.cluster.join().unwrap();
+    assert!(matches!((first.state(), second.state()), (RemoteState::Done(_), RemoteState::Done(_))));
+    let bad = field.cluster.schedule(&FAIL, "no".into()).unwrap();
+    failure_of(field.cluster.join());
+    assert!(matches!(bad.state(), RemoteState::Failed(_)));
+}
+
+pub(crate) fn r29_a_result_survives_its_worker<B: Bed>() {
+    let field = field::<B>(1);
+    let value = field.cluster.schedule(&ADD, (1, 2)).unwrap();
+    field.cluster.join().unwrap();
+    field.kill("worker-0");
+    assert_eq!(value.fetch().unwrap(), 3, "the first fetch comes after the death");
+}
+
+pub(crate) fn r30_a_task_whose_value_is_dropped_still_runs<B: Bed>() {
+    let field = field::<B>(1);
+    drop(field.cluster.schedule(&LOG, field.at("ran")).unwrap());
+    field.cluster.join().unwrap();
+    assert_eq!(field.desk.count("ran"), 1);
+}
+
+pub(crate) fn r31_structures_of_values_are_fetched_as_a_whole<B: Bed>() {
+    let field = field::<B>(2);
+    let values: Vec<_> = (0..5).map(|n| field.cluster.schedule(&ADD, (n, 1)).unwrap()).collect();
+    assert_eq!(field.cluster.fetch(&values[..]).unwrap(), [1, 2, 3, 4, 5]);
+    let (first, last) = (&values[0], values[4].clone());
+    let fetched =
+        field.cluster.fetch((first, Plain("text"), [Some(last), None], ((first, Plain(1)),))).unwrap();
+    assert_eq!(fetched, (1, "text", [Some(5), None], ((1, 1),)));
+    let bad = field.cluster.schedule(&FAIL, "no".into()).unwrap();
+    assert!(matches!(field.cluster.fetch((&values[1], &bad)), Err(FetchError::Task(_))));
+}
+
+pub(crate) fn r33_a_task_without_a_result_is_fetched_as_nothing<B: Bed>() {
+    let field = field::<B>(1);
+    let value = field.cluster.schedule(&NOTHING, ()).unwrap();
+    let nothing: () = value.fetch().unwrap();
+    assert_eq!(field.cluster.fetch((&value, Plain(1))).unwrap(), (nothing, 1));
+}

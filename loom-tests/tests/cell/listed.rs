@@ -1,0 +1,109 @@
+//! The private list that a request stands in, in a model, where others may raid it: `list.rs`, `schedule/worker/raids.rs`.
+
+use std::cell::Cell;
+use std::ptr::{self, NonNull};
+use std::sync::Arc;
+
+use forebear_context::shim::atomic::{AtomicPtr, Ordering};
+use forebear_runtime::model::asymmetric;
+use forebear_runtime::model::attention::{Attention, RAIDED};
+use forebear_runtime::model::raid::{Gate, Listed, Place, Placed};
+use forebear_runtime::model::shelf::Shelf;
+
+use super::Job;
+
+/// A list of one worker's, whose only entry is a job, or none; and its shelf.
+pub struct List {
+    attention: Attention,
+    gate: Gate<Job>,
+    front: AtomicPtr<Job>,
+    shelf: Shelf<Job>,
+}
+
+impl List {
+    /// An empty list.
+    pub fn new() -> Arc<List> {
+        Arc::new(List {
+            attention: Attention::new(),
+            gate: Gate::new(),
+            front: AtomicPtr::new(ptr::null_mut()),
+            shelf: Shelf::new(),
+        })
+    }
+
+    /// A raid by a worker that has nothing to do. Answers how many it has published.
+    pub fn raid(&self) -> usize {
+        let Some(mut raid) = self.gate.begin(&self.attention, &self.front) else { return 0 };
+        asymmetric::heavy();
+        // SAFETY: fenced; J1.
+        let raided = unsafe { raid.walk(|job| job.show(&self.shelf)) };
+        drop(raid);
+        raided
+    }
+
+    /// What a worker does with the best of the shelf. True: it ran it.
+    pub fn run_published(&self) -> Option<bool> {
+        // SAFETY: J1.
+        self.shelf.pop(u64::MAX).map(|entry| unsafe { entry.as_ref() }.run_entry())
+    }
+}
+
+impl Listed for Job {
+    fn place(&self) -> &Placed {
+        &self.place
+    }
+
+    fn next(&self) -> &AtomicPtr<Job> {
+        &self.next
+    }
+}
+
+impl Job {
+    /// Puts it into `list`, as its owner.
+    pub fn enter(&self, list: &List) {
+        self.place.set(Place::Private);
+        self.next.store(ptr::null_mut(), Ordering::Relaxed);
+        list.front.store(ptr::from_ref(self).cast_mut(), Ordering::Release);
+    }
+
+    /// The touch of a plain store: false if it was raided.
+    pub(super) fn begin_touch(&self) -> bool {
+        let Some(list) = &self.listed_in else { return true };
+        self.place.touch(|| list.attention.get() & RAIDED == 0)
+    }
+
+    /// After a touch that leaves it where it is.
+    pub(super) fn touched(&self) {
+        self.place.set(Place::Private);
+    }
+
+    /// Its owner touches it and takes it out of its list.
+    pub(super) fn take_out(&self, listed: &Cell<bool>) {
+        while !self.begin_touch() {
+            if let Some(list) = &self.listed_in {
+                list.gate.settle(&list.attention, || false);
+            }
+        }
+        self.unlink(listed);
+    }
+
+    /// The same of one that is touched.
+    pub(super) fn unlink(&self, listed: &Cell<bool>) {
+        assert!(listed.replace(false), "a private entry that is not in its list");
+        let Some(list) = &self.listed_in else { return };
+        list.front.store(ptr::null_mut(), Ordering::Relaxed);
+    }
+
+    /// A raider's doing with an entry.
+    fn show(&self, shelf: &Shelf<Job>) -> bool {
+        self.touch();
+        if self.word.is_secret() {
+            self.word.ask_for_raid(&self.secret, &self.keeper);
+        }
+        let raided = self.word.raid();
+        if raided {
+            shelf.push(1, NonNull::from(self));
+        }
+        raided
+    }
+}

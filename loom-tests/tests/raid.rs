@@ -1,0 +1,156 @@
+//! Raids as they ship: who publishes what another worker keeps private, against that worker's plain stores.
+//!
+//! # Shortcuts that fail
+//!
+//! | shortcut | what happens | mutant |
+//! |---|---|---|
+//! | no fence on the owner's side | neither sees the other: run twice | `secret_without_light_fence` |
+//! | none on the raider's | the same | `asked_without_heavy_fence` |
+//! | the owner does not say what it touches | the same | `touched_untold` |
+//! | the raider does not look what is touched | the same | `raided_while_touched` |
+//! | the owner does not wait for the raider | the raider reads what has ended | `settled_beside_the_raider` |
+#![cfg(loom)]
+
+mod cell;
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use forebear_context::shim::thread::JoinHandle;
+use forebear_runtime::model::word::{Keeper, SPAWNED, SPAWNED_DETACHED};
+
+use self::cell::{BLOCKING, Job, List, Took, explore, with};
+
+const PATIENT: u32 = 100;
+
+/// A worker that has nothing to do: raids, and runs what it has published.
+fn raider(list: &Arc<List>) -> JoinHandle<&'static str> {
+    with(list, |list| match (list.raid(), list.run_published()) {
+        (0, _) => "raided nothing",
+        (_, Some(true)) => "ran it",
+        (_, _) => "found a shell",
+    })
+}
+
+/// One that is listed, of a list that is raided.
+fn listed(bits: u64) -> (Arc<List>, Arc<Job>) {
+    let list = List::new();
+    let job = Job::in_list(bits, &list);
+    job.enter(&list);
+    (list, job)
+}
+
+/// What its owner does with an entry that is a shell, or whose handle has gone.
+fn pop(job: &Job, listed: &Cell<bool>) {
+    if listed.get() {
+        job.run_own_entry(listed);
+    }
+}
+
+#[test]
+fn what_is_taken_by_value_is_raided() {
+    explore(&["raided nothing", "ran it", "found a shell"], |answers| {
+        let (list, job) = listed(SPAWNED);
+        let raider = raider(&list);
+        let listed = Cell::new(true);
+        let took = job.take(&job.waiter(&BLOCKING), &listed, || {});
+        assert!(matches!(took, Took::Alone | Took::Value));
+        pop(&job, &listed);
+        answers.note(raider.join().unwrap());
+        job.check();
+    });
+}
+
+#[test]
+fn what_is_popped_is_raided() {
+    explore(&["raided nothing", "ran it", "found a shell"], |answers| {
+        let (list, job) = listed(SPAWNED_DETACHED);
+        let raider = raider(&list);
+        pop(&job, &Cell::new(true));
+        answers.note(raider.join().unwrap());
+        job.check();
+    });
+}
+
+#[test]
+fn what_is_let_go_of_and_popped_is_raided() {
+    explore(&["raided nothing", "ran it", "found a shell"], |answers| {
+        let (list, job) = listed(SPAWNED);
+        let raider = raider(&list);
+        job.drop_own_handle();
+        pop(&job, &Cell::new(true));
+        answers.note(raider.join().unwrap());
+        job.check();
+    });
+}
+
+/// A second raid goes on behind what the first has looked at, and begins anew when the owner has settled.
+#[test]
+fn what_is_raided_twice_is_taken() {
+    explore(&["raided nothing", "once"], |answers| {
+        let (list, job) = listed(SPAWNED);
+        let raider = with(&list, |list| (list.raid(), list.raid()));
+        let listed = Cell::new(true);
+        assert_ne!(job.take(&job.waiter(&BLOCKING), &listed, || {}), Took::Shared);
+        pop(&job, &listed);
+        answers.note(match raider.join().unwrap() {
+            (0, 0) => "raided nothing",
+            (1, 0) | (0, 1) => "once",
+            _ => "twice",
+        });
+        while list.run_published().is_some() {}
+        job.check();
+    });
+}
+
+/// It is entered while somebody raids: whoever sees the link sees what it leads to.
+#[test]
+fn what_is_entered_is_raided() {
+    explore(&["raided nothing", "ran it"], |answers| {
+        let list = List::new();
+        let job = Job::in_list(SPAWNED, &list);
+        let raider = raider(&list);
+        job.enter(&list);
+        answers.note(raider.join().unwrap());
+        let listed = Cell::new(true);
+        assert_ne!(job.take(&job.waiter(&BLOCKING), &listed, || {}), Took::Shared);
+        pop(&job, &listed);
+        job.check();
+    });
+}
+
+// ---- secrets -----------------------------------------------------------------------------------------------------------------
+
+fn secret() -> (Arc<List>, Arc<Job>, Cell<bool>) {
+    let list = List::new();
+    let job = Job::secret_in_list(&Arc::new(Keeper::new(PATIENT)), &list);
+    let listed = Cell::new(false);
+    job.submit_own(&listed);
+    job.enter(&list);
+    (list, job, listed)
+}
+
+#[test]
+fn a_secret_that_is_waited_for_is_raided() {
+    explore(&["raided nothing", "ran it", "found a shell"], |answers| {
+        let (list, job, listed) = secret();
+        let raider = raider(&list);
+        job.wait_own(&job.waiter(&BLOCKING), &listed);
+        pop(&job, &listed);
+        answers.note(raider.join().unwrap());
+        job.drop_own();
+        job.check();
+    });
+}
+
+#[test]
+fn a_secret_that_is_let_go_of_is_raided() {
+    explore(&["raided nothing", "ran it", "found a shell"], |answers| {
+        let (list, job, listed) = secret();
+        let raider = raider(&list);
+        job.drop_own();
+        pop(&job, &listed);
+        answers.note(raider.join().unwrap());
+        job.check();
+    });
+}

@@ -1,0 +1,354 @@
+//! Declared dependencies: a request that is not started before others are over.
+//!
+//! # Vocabulary
+//!
+//! * **dependency**: a request that another one is after.
+//! * **dependent**: the request that is after it. It behaves as one whose first statements wait for its dependencies, in the order in which they were
+//!   declared. Its callable does wait for them, and finds them over.
+//! * **edge**: a node in a dependency's list of waiters that belongs to a record of the dependent, not to a stack ([`WaitNode::of_record`]).
+//!   The records of a request's edges lie in its cell, in front of its callable. An edge owns a handle of its dependency.
+//! * **open**: an edge whose dependency is not over. [`open`] counts them.
+//!
+//! # States of a dependent
+//!
+//! | state | life | edges |
+//! |---|---|---|
+//! | built | `NEW` | in no list: a dependent that nobody has submitted or waited for is no demand, and costs its dependencies nothing |
+//! | waiting | `HELD` | those that are open stand in lists; they own one link |
+//! | ready | `QUEUED` | none is open; the link is the queue entry's |
+//! | ended unstarted | `CLAIMED`, marked | who claimed it takes the nodes out of the lists and drops the callable |
+//! | started | `CLAIMED` | none; the callable waits for each dependency, which does not suspend |
+//!
+//! A request of a pool that is held back is `HELD` too. Its edges are set up when the pool admits it, with the pool's link.
+//!
+//! The declared edge decides only *when* the dependent is queued. What it answers comes from the waits in its callable. So a dependency of another
+//! runtime needs no edge across the two: the callable waits for it on its own stack.
+//!
+//! # Who does what
+//!
+//! * **The submitter** (a submit, or a wait) moves the life to `HELD`, enters the nodes, and then submits the dependencies that nobody has
+//!   submitted. It does so by a loop ([`admission`]).
+//! * **The finisher** of a dependency takes the nodes with the list of waiters, and closes the edges ([`ended`]).
+//! * **Who closes the last edge** queues the dependent ([`admission`]): in the private list if this worker made it, which tells hungry workers of it as
+//!   for any spawn; else on the shelf of this worker, where every worker sees it.
+//! * **A canceller** claims the dependent as any unstarted request. The drop of its callable withdraws the edges ([`Edges`]), and asks each
+//!   dependency as a cancelled waiter asks its target.
+//! * **A reader** ([`walk`]) keeps the edges in place while it looks where they lead.
+//!
+//! What races with what, and why nothing is lost, is in the head of [`open`].
+//!
+//! # Invariants
+//!
+//! * **AF1** The flag [`AFTER`] is set at birth iff the cell holds a [`Dependent`], whose first field is its [`Record`].
+//! * **AF2** The record and its nodes are read by the submitter, by who reports a node that was taken, by a reader, and by who has claimed the
+//!   dependent (OE2, OE3). Between two of them the count orders all accesses.
+//! * **AF3** A node's target is written when the dependent is made. Its handle keeps the target while the edges exist.
+//! * **AF4** From `HELD` until it is admitted or found cancelled, a dependent is kept by the edges' link.
+
+use std::any::type_name;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ptr::{self, NonNull};
+
+use forebear_context::context::WaitNode;
+use forebear_context::error::{Error, WaitError};
+
+use crate::api::request::Request;
+use crate::cancel;
+use crate::deadlock::urgency;
+use crate::record::cell::Callable;
+#[cfg(doc)]
+use crate::record::header::AFTER;
+use crate::record::header::Header;
+use crate::schedule::wait;
+use crate::stack::strand::{self, Strand};
+use crate::state::open::{self, Open};
+use crate::state::word::{Cancel, FINISHED};
+
+mod admission;
+pub(crate) mod walk;
+
+use self::admission::admit;
+pub(crate) use self::admission::{begin, begin_admitted, ended};
+/// What a dependent's cell begins with, behind the header.
+#[repr(C)]
+pub(crate) struct Record {
+    open: Open,
+    len: u32,
+    /// Null: they lie behind the record.
+    nodes: *mut WaitNode,
+}
+
+impl Record {
+    /// The record of a dependent.
+    ///
+    /// # Safety
+    ///
+    /// AF1, AF2.
+    unsafe fn of<'a>(header: NonNull<Header>) -> &'a Record {
+        // SAFETY: AF1: the callable's place is the value's.
+        unsafe { Header::value::<Record>(header).as_ref() }
+    }
+
+    /// Its nodes.
+    ///
+    /// # Safety
+    ///
+    /// `record` has the provenance of the whole cell, or of the whole of [`Edges`].
+    unsafe fn nodes(record: NonNull<Record>) -> (*mut WaitNode, usize) {
+        // SAFETY: by contract.
+        let (nodes, len) = unsafe { (record.as_ref().nodes, record.as_ref().len as usize) };
+        if nodes.is_null() {
+            // SAFETY: by contract: the nodes lie behind the record.
+            return (unsafe { record.add(1) }.as_ptr().cast(), len);
+        }
+        (nodes, len)
+    }
+}
+
+/// Where nodes lie.
+pub(crate) trait Nodes {
+    /// Where, if not in the place of this value.
+    fn apart(&mut self) -> *mut WaitNode;
+    /// How many.
+    fn len(&self) -> usize;
+}
+
+impl<const N: usize> Nodes for [WaitNode; N] {
+    fn apart(&mut self) -> *mut WaitNode {
+        ptr::null_mut()
+    }
+
+    fn len(&self) -> usize {
+        N
+    }
+}
+
+/// Nodes of any number, in memory of their own.
+pub(crate) struct Apart(NonNull<[WaitNode]>);
+
+impl Apart {
+    pub(crate) fn new(nodes: Vec<WaitNode>) -> Apart {
+        Apart(NonNull::from(Box::leak(nodes.into_boxed_slice())))
+    }
+}
+
+impl Drop for Apart {
+    fn drop(&mut self) {
+        // SAFETY: leaked by `new`, once.
+        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+impl Nodes for Apart {
+    fn apart(&mut self) -> *mut WaitNode {
+        self.0.as_ptr().cast()
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// A node for an edge to what this handle is of; the handle goes with it.
+pub(crate) fn node<T: Send>(dependency: Request<T>) -> WaitNode {
+    let target = ManuallyDrop::new(dependency).header_ptr();
+    // SAFETY: Q5: it stands in no list, and is written anew before it is put into one.
+    unsafe { WaitNode::of_record(NonNull::dangling(), target.cast()) }
+}
+
+/// The edges of a dependent. See the module head.
+#[repr(C)]
+pub(crate) struct Edges<N: Nodes> {
+    record: Record,
+    #[allow(dead_code, reason = "reached through the record")]
+    nodes: N,
+}
+
+// SAFETY: the handles may go, and drop values, on any thread, by the bound of `node`; the nodes are the lists'.
+unsafe impl<N: Nodes> Send for Edges<N> {}
+
+/// The place of a value whose type is not known here. Handles of it drop the value by the request's table.
+pub(crate) struct Opaque;
+
+impl Drop for Opaque {
+    fn drop(&mut self) {}
+}
+
+impl<N: Nodes> Edges<N> {
+    pub(crate) fn new(mut nodes: N) -> Edges<N> {
+        let len = nodes.len();
+        assert!(len <= open::MOST, "a request is after no more than {} others", open::MOST);
+        Edges { record: Record { open: Open::new(), len: len as u32, nodes: nodes.apart() }, nodes }
+    }
+
+    fn node(&self, at: usize) -> &WaitNode {
+        // SAFETY: the whole of the edges.
+        let (nodes, len) = unsafe { Record::nodes(NonNull::from(self).cast()) };
+        assert!(at < len, "there is an edge for each dependency");
+        // SAFETY: AF2: by who has claimed the dependent, or made it.
+        unsafe { &*nodes.add(at) }
+    }
+
+    fn target(&self, at: usize) -> NonNull<Header> {
+        match self.node(at).target() {
+            Some(target) => target.cast(),
+            None => unreachable!("an edge is a record's"),
+        }
+    }
+
+    /// Waits for the dependency, which is over.
+    pub(crate) fn wait(&self, at: usize) -> Result<NonNull<Header>, WaitError> {
+        let target = self.target(at);
+        // SAFETY: AF3.
+        unsafe {
+            wait::until_over(target)?;
+            if target.as_ref().life_here() == FINISHED { Ok(target) } else { Err(wait::refusal(target)) }
+        }
+    }
+
+    /// The value of the dependency, waited for.
+    ///
+    /// # Safety
+    ///
+    /// The dependency's value is a `T`.
+    pub(crate) unsafe fn value<T>(&self, at: usize) -> Result<&T, WaitError> {
+        let target = self.wait(at)?;
+        // SAFETY: W2: finished, and AF3; by contract.
+        Ok(unsafe { Header::value::<T>(target).as_ref() })
+    }
+
+    /// The handle of a dependency, waited for, however that has ended. The edges keep theirs.
+    ///
+    /// # Safety
+    ///
+    /// The dependency's value is a `T`.
+    pub(crate) unsafe fn over<T>(&self, at: usize) -> Result<ManuallyDrop<Request<T>>, WaitError> {
+        let target = self.target(at);
+        // SAFETY: AF3; by contract; it is not dropped.
+        unsafe {
+            wait::until_over(target)?;
+            Ok(ManuallyDrop::new(Request::from_raw(target)))
+        }
+    }
+
+    /// The value itself, if the edges have the last handle. They keep theirs, of a request without a value.
+    ///
+    /// # Safety
+    ///
+    /// The dependency's value is a `T`.
+    pub(crate) unsafe fn take<T>(&self, at: usize) -> Result<T, WaitError> {
+        let target = self.target(at);
+        // SAFETY: AF3; by contract.
+        unsafe { Request::take_over_from(target) }
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.record.len as usize
+    }
+
+    /// Takes the nodes out of the lists that they stand in. By who has claimed the dependent.
+    #[cold]
+    fn withdraw(&self) {
+        let open = &self.record.open;
+        open.await_set_up();
+        let here = strand::get().and_then(Strand::worker);
+        let mut came_of = Vec::new();
+        for node in (0..self.len()).map(|at| self.node(at)).filter(|node| node.is_listed()) {
+            let (Some(target), Some(dependent)) = (node.target(), node.record()) else { continue };
+            let target = target.cast::<Header>();
+            // SAFETY: it is being ended by the caller.
+            let h = unsafe { dependent.cast::<Header>().as_ref() };
+            // SAFETY: AF3; the node is listed; the dependent is claimed, and set up.
+            let Some((came, last)) = (unsafe { cancel::leave_declared(target, node, open, h) }) else {
+                continue;
+            };
+            if last {
+                // The edges' link. Not the last: the runner's is the caller's.
+                h.word().release_link();
+            }
+            // SAFETY: U2: AF3.
+            unsafe { urgency::leave(here, target, h.urgency()) };
+            if matches!(came, Cancel::Ended | Cancel::Marked) {
+                came_of.push((target, came));
+            }
+        }
+        open.await_none();
+        for (target, came) in came_of {
+            // SAFETY: AF3; the answer is the caller's.
+            unsafe { cancel::carry_out(target, came) };
+        }
+    }
+}
+
+impl<N: Nodes> Drop for Edges<N> {
+    fn drop(&mut self) {
+        if !self.record.open.is_none() {
+            self.withdraw();
+        }
+        for at in 0..self.len() {
+            // SAFETY: AF3: the edge's handle. Whatever the value is, it is dropped by the request's table.
+            drop(unsafe { Request::<Opaque>::from_raw(self.target(at)) });
+        }
+    }
+}
+
+/// By what a dependent is named that has no other name.
+pub(crate) trait Named {
+    fn type_name() -> &'static str;
+}
+
+/// The user's closure.
+pub(crate) struct Closure<F>(PhantomData<fn(F)>);
+
+impl<F> Named for Closure<F> {
+    fn type_name() -> &'static str {
+        type_name::<F>()
+    }
+}
+
+/// What the callable that comes after the edges is named by.
+pub(crate) struct Typed<C, T>(PhantomData<fn(C, T)>);
+
+impl<C: Callable<T>, T> Named for Typed<C, T> {
+    fn type_name() -> &'static str {
+        C::type_name()
+    }
+}
+
+/// The callable of a dependent.
+#[repr(C)]
+pub(crate) struct Dependent<N: Nodes, F, U> {
+    edges: Edges<N>,
+    call: F,
+    user: PhantomData<fn(U)>,
+}
+
+impl<N: Nodes, F, U> Dependent<N, F, U> {
+    pub(crate) fn new(nodes: N, call: F, user: PhantomData<fn(U)>) -> Dependent<N, F, U> {
+        Dependent { edges: Edges::new(nodes), call, user }
+    }
+}
+
+impl<T, N: Nodes, F: FnOnce(Edges<N>) -> Result<T, Error> + Send, U: Named> Callable<T>
+    for Dependent<N, F, U>
+{
+    const IS_DEPENDENT: bool = true;
+
+    fn call(self) -> Result<T, Error> {
+        (self.call)(self.edges)
+    }
+
+    fn type_name() -> &'static str {
+        U::type_name()
+    }
+}
+
+const _: () = {
+    // What a declared wait costs beside its closure.
+    #[cfg(not(any(loom, shuttle)))]
+    assert!(size_of::<Header>() + size_of::<Edges<[WaitNode; 1]>>() <= 224);
+    #[cfg(not(any(loom, shuttle)))]
+    assert!(size_of::<Edges<[WaitNode; 2]>>() - size_of::<Edges<[WaitNode; 1]>>() == 48);
+};

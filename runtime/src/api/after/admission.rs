@@ -1,0 +1,310 @@
+//! From submitted to queued: how the edges of a dependent are set up, closed one by one, and what happens when none is open.
+//!
+//! The states, and who does what, stand in the head of [`crate::api::after`]; the count that decides who queues the dependent in that of [`open`].
+//!
+//! A submitter works by a loop: to set up the edges of one dependent may be to submit what it is after, which may be a dependent in its turn. So a
+//! chain of any length needs no stack.
+
+use std::ptr::{self, NonNull};
+
+use forebear_context::context::{Listeners, WaitNode};
+
+use super::{Record, open};
+use crate::api::any::AnyRequest;
+use crate::batch::request_pool;
+use crate::cancel;
+use crate::deadlock::urgency;
+use crate::foreign;
+use crate::memory::home;
+use crate::record::header::{AFTER, HINTED, Header, OWN_STACK, Place, ROOT};
+use crate::record::kin;
+use crate::schedule::submit;
+use crate::stack::strand::{self, Strand};
+use crate::state::attention::SHUT;
+use crate::state::word::{HELD, NEW, PRIVATE, SUBMITTED};
+
+/// A dependent is submitted, or about to be waited for. False: it was before, or is cancelled, or a pool holds it back.
+///
+/// # Safety
+///
+/// AF1; the caller has a count of it.
+#[cold]
+pub(crate) unsafe fn begin(header: NonNull<Header>, marks: u64) -> bool {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    // SAFETY: AF2: whoever finds it new under its lock is its submitter.
+    let held = h.word().hold(|| unsafe { Record::of(header) }.open.begin(unsafe { Record::of(header) }.len));
+    if marks & SUBMITTED != 0 {
+        // Held, by this or before: that somebody has submitted it is remembered.
+        h.word().submit(SUBMITTED);
+    }
+    if held {
+        // SAFETY: by contract.
+        unsafe {
+            submit::enter_family(header);
+            set_up_all(header);
+        }
+    }
+    held
+}
+
+/// A pool admits a dependent that it has held back. The pool's link becomes the edges'.
+///
+/// # Safety
+///
+/// AF1; the pool's link is the caller's, and goes with this; the caller has another count.
+#[cold]
+pub(crate) unsafe fn begin_admitted(header: NonNull<Header>) {
+    let mut work = Vec::new();
+    // SAFETY: by contract.
+    unsafe {
+        set_up_admitted(header, &mut work);
+        work_off(work);
+    }
+}
+
+/// # Safety
+///
+/// As [`begin_admitted`].
+unsafe fn set_up_admitted(header: NonNull<Header>, work: &mut Vec<Next>) {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    let (mut held, mut board) = (false, None);
+    if let Ok(bits) = h.word().lock() {
+        if bits.life() == HELD {
+            // SAFETY: AF2: it is held, and nobody else admits it.
+            let record = unsafe { Record::of(header) };
+            record.open.begin(record.len);
+            // SAFETY: W15: the lock is ours.
+            board = unsafe { request_pool::forget_holder(h) };
+            held = true;
+        }
+        h.word().unlock(|bits| bits);
+    }
+    drop(board);
+    // SAFETY: by contract.
+    unsafe {
+        if held {
+            submit::enter_family(header);
+            set_up(header, work);
+        } else {
+            home::release(header);
+        }
+    }
+}
+
+/// What is left to do when edges have been set up.
+enum Next {
+    /// Nobody has submitted this dependency, or a pool holds it back.
+    Unsubmitted(AnyRequest),
+    /// A pool has admitted this one, and its link is to go on.
+    Admitted(AnyRequest),
+}
+
+/// Sets up the edges of a dependent, and then submits what nobody has submitted of its dependencies, and of theirs.
+///
+/// # Safety
+///
+/// As [`begin`]; it has just been held.
+unsafe fn set_up_all(header: NonNull<Header>) {
+    let mut work = Vec::new();
+    // SAFETY: by contract.
+    unsafe {
+        set_up(header, &mut work);
+        work_off(work);
+    }
+}
+
+/// By a loop.
+///
+/// # Safety
+///
+/// Each request of `work` is kept by the handle there; what is `Admitted` is owed its admission (G3).
+unsafe fn work_off(mut work: Vec<Next>) {
+    while let Some(next) = work.pop() {
+        // SAFETY: a handle of it is in `next`; what was admitted is owed (G3).
+        unsafe {
+            match &next {
+                Next::Unsubmitted(request) => submit_next(request.raw(), &mut work),
+                Next::Admitted(request) if request.raw().as_ref().is(AFTER) => {
+                    set_up_admitted(request.raw(), &mut work);
+                }
+                Next::Admitted(request) => submit::admit(request.raw()),
+            }
+        }
+    }
+}
+
+/// # Safety
+///
+/// The caller has a count.
+unsafe fn submit_next(header: NonNull<Header>, work: &mut Vec<Next>) {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    let life = h.word().load().life();
+    // SAFETY: by contract; AF2, as in `begin`.
+    unsafe {
+        if life == NEW && h.is(AFTER) && !cancel::is_orphaned_by_cancel(h) && !cancel::refused(h) {
+            if h.word().hold(|| Record::of(header).open.begin(Record::of(header).len)) {
+                submit::enter_family(header);
+                set_up(header, work);
+            }
+        } else if life == NEW {
+            submit::submit_for_waiter(header);
+            if let Some(worker) = strand::get().and_then(Strand::worker) {
+                worker.feed_if_hungry();
+            }
+        } else if life == HELD
+            && let Some(strand) = foreign::strand()
+        {
+            let (_, admitted) = request_pool::ask_for(strand, header);
+            work.extend(admitted.map(Next::Admitted));
+        }
+    }
+}
+
+/// Enters the nodes of a dependent that has just been held into the lists of its dependencies. Runs no user code.
+///
+/// # Safety
+///
+/// As [`set_up_all`].
+unsafe fn set_up(header: NonNull<Header>, work: &mut Vec<Next>) {
+    // SAFETY: by the caller, who has a count.
+    let h = unsafe { header.as_ref() };
+    // SAFETY: M3: it is not over.
+    let shared = unsafe { (*h.home.get()).shared() };
+    shared.survey.note_declared();
+    // SAFETY: Z2: a scope stays until its jobs are over.
+    if let Some(scope) = unsafe { h.scope.get().as_ref() } {
+        scope.note_dependent();
+    }
+    let here = strand::get().and_then(Strand::worker);
+    // SAFETY: AF2: by the submitter.
+    let record = unsafe { Record::of(header) };
+    // SAFETY: the header's provenance is the whole cell's.
+    let (nodes, len) = unsafe { Record::nodes(Header::value::<Record>(header)) };
+    for at in 0..len {
+        // SAFETY: AF2: by the submitter.
+        let node = unsafe { &mut *nodes.add(at) };
+        let Some(target) = node.target() else { continue };
+        let dependency = target.cast::<Header>();
+        // SAFETY: AF3.
+        let t = unsafe { dependency.as_ref() };
+        // SAFETY: M3. A ready value has no runtime, and is over.
+        let is_ours = unsafe { t.home.get().as_ref() }.is_none_or(|home| ptr::eq(home.shared(), shared));
+        if !is_ours {
+            let last = record.open.down();
+            debug_assert!(!last, "it is being set up");
+            continue;
+        }
+        // SAFETY: Q5, by AF4: the record is kept until the edge is closed.
+        *node = unsafe { WaitNode::of_record(header.cast(), target) };
+        // SAFETY: Q2, Q5.
+        let Some(bits) = (unsafe { open::enter(&record.open, t.word(), &t.waiters, node) }) else { continue };
+        if bits.life() <= HELD {
+            // SAFETY: AF3.
+            work.push(Next::Unsubmitted(unsafe { AnyRequest::linked(dependency) }));
+        }
+        // SAFETY: U2: AF3.
+        unsafe { urgency::raise(here, dependency, h.urgency()) };
+    }
+    if record.open.set_up() {
+        // SAFETY: OE1.
+        unsafe { admit(header) };
+    }
+}
+
+/// A dependency is over, and these nodes stood in its list. No user code runs before all edges are closed: it could cancel one of these dependents, and wait
+/// for this.
+///
+/// # Safety
+///
+/// Q5: by the finisher.
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn ended(listeners: &mut Listeners) {
+    let mut refused = Vec::new();
+    // SAFETY: by contract.
+    unsafe {
+        listeners.report(|dependent| {
+            let header = dependent.cast::<Header>();
+            // SAFETY: AF2, AF4: its edge is open.
+            if Record::of(header).open.down() && !try_admit(header) {
+                refused.push(header);
+            }
+        });
+        for header in refused {
+            refuse(header);
+        }
+    }
+}
+
+/// Queues a dependent of which no edge is open any more, or ends it if its runtime is shut.
+///
+/// # Safety
+///
+/// OE1: the edges' link is the caller's, and goes with this.
+pub(super) unsafe fn admit(header: NonNull<Header>) {
+    // SAFETY: by contract.
+    unsafe {
+        if !try_admit(header) {
+            refuse(header);
+        }
+    }
+}
+
+/// The runtime of a dependent is shut: ends it.
+///
+/// # Safety
+///
+/// The edges' link is the caller's, and goes with this.
+unsafe fn refuse(header: NonNull<Header>) {
+    // SAFETY: by contract.
+    unsafe {
+        cancel::refuse_later(header);
+        home::release(header);
+    }
+}
+
+/// Queues a dependent of which no edge is open any more. False: its runtime is shut, and the link stays with the caller.
+///
+/// # Safety
+///
+/// OE1: the edges' link is the caller's, and goes with this.
+unsafe fn try_admit(header: NonNull<Header>) -> bool {
+    // SAFETY: the edges' link.
+    let h = unsafe { header.as_ref() };
+    if cancel::refused(h) {
+        return false;
+    }
+    // SAFETY: M3.
+    let shared = unsafe { (*h.home.get()).shared() };
+    let worker = strand::get().and_then(Strand::worker).filter(|worker| ptr::eq(worker.shared(), shared));
+    let own = worker.filter(|worker| {
+        !h.is(OWN_STACK | ROOT | HINTED)
+            && !h.lineage.parent().is_null()
+            && ptr::eq(h.home.get(), worker.home())
+            && worker.post.attention.get() & SHUT == 0
+    });
+    if !h.word().admit(if own.is_some() { PRIVATE } else { 0 }) {
+        // Cancelled meanwhile.
+        // SAFETY: the edges' link.
+        unsafe { home::release(header) };
+        return true;
+    }
+    match (own, worker) {
+        (Some(worker), _) => {
+            if h.place.get() == Place::Kin {
+                // SAFETY: N1, N2: this home's owner.
+                unsafe { kin::unlink(h) };
+            }
+            submit::list_ready(worker, h);
+        }
+        (None, Some(worker)) if shared.driven.is_none() && !h.is(HINTED) => {
+            worker.post.shelf.push(h.urgency(), header);
+            shared.signals.notify_any();
+        }
+        _ => return shared.arc().push_root(header),
+    }
+    true
+}

@@ -1,0 +1,486 @@
+//! [`RequestBuilder`]: what a request is to be, apart from what it runs.
+
+use std::borrow::Cow;
+use std::mem::ManuallyDrop;
+use std::num::NonZero;
+use std::panic::Location;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::AtomicI64 as Counter; // not modelled: a counter, in a static, which loom has none of
+use std::time::{Duration, Instant};
+
+use forebear_context::error::{CancelReason, Error, StackError};
+use forebear_context::lineage::{self, Lineage, Priority};
+use forebear_context::shim::Arc;
+use forebear_context::shim::atomic::Ordering;
+
+use crate::api::completer::Outside;
+use crate::api::origin::{self, Rank};
+use crate::api::request::{Counted, Kept, Request, make_after, spawn_after};
+use crate::api::runtime::Runtime;
+use crate::api::scope::{Scope, ScopeCore};
+use crate::cancel;
+use crate::record::cell::{self, BOXED_ABOVE, Birth, Boxed, Callable, Fallible, Plain};
+use crate::record::header::{AFTER, DETACHED, HINTED, Header, LIMITED, OWN_STACK, Place, ROOT};
+use crate::record::side;
+use crate::shared::Shared;
+use crate::stack;
+use crate::stack::lent::Lent;
+use crate::stack::strand::Strand;
+use crate::state::attention::LIMITS;
+use crate::state::due::Due;
+use crate::state::shelf::{Hint, HintGroup};
+use crate::state::word::{CALLBACKS, HANDLE, NEW};
+
+/// A description of requests to make. One description can make many.
+///
+/// ```
+/// use forebear::{Priority, Request};
+///
+/// let tile = Request::builder().name("tile 3/12").priority(Priority::BACKGROUND).stack_size(128 << 10);
+/// assert_eq!(tile.build(|| 5).take()?, 5);
+/// # Ok::<(), forebear::WaitError>(())
+/// ```
+#[must_use = "a description makes nothing until `build` or `spawn`"]
+#[derive(Clone, Debug, Default)]
+pub struct RequestBuilder {
+    name: Option<Cow<'static, str>>,
+    rank: Rank,
+    timeout: Option<Duration>,
+    stack_size: Option<NonZero<usize>>,
+    own_stack: bool,
+    hint: Option<OrderHint>,
+    on: Option<Arc<Shared>>,
+    after: After,
+}
+
+/// See [`RequestBuilder::order_hint`].
+#[derive(Clone, Copy, Debug)]
+enum OrderHint {
+    Given(i64),
+    Newest,
+}
+
+impl OrderHint {
+    /// For one request.
+    #[cold]
+    fn draw(self) -> i64 {
+        static NEWEST: Counter = Counter::new(0);
+        match self {
+            OrderHint::Given(hint) => hint,
+            OrderHint::Newest => NEWEST.fetch_sub(1, Ordering::Relaxed),
+        }
+    }
+}
+
+/// What requests are after, if anything: one pointer, so that a description that says nothing of it is copied and dropped as fast as if there were no such
+/// thing.
+#[derive(Clone, Debug, Default)]
+#[allow(clippy::box_collection, reason = "one pointer where there is none")]
+struct After(ManuallyDrop<Option<Box<Vec<Kept>>>>);
+
+impl After {
+    fn is_any(&self) -> bool {
+        self.0.is_some()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn let_go(&mut self) {
+        // SAFETY: by the drop alone, once.
+        unsafe { ManuallyDrop::drop(&mut self.0) }
+    }
+}
+
+impl Drop for After {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if self.is_any() {
+            self.let_go();
+        }
+    }
+}
+
+impl RequestBuilder {
+    /// The name, for errors, dumps and the message of a stack overflow. A literal costs no allocation of its own.
+    pub fn name(mut self, name: impl Into<Cow<'static, str>>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// How urgent it is; smaller goes first. Inside another request this makes it a root for the order: its own number
+    /// counts, not its ancestors'. For all else it remains a child of the request it is made in.
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.rank.priority = Some(priority);
+        self
+    }
+
+    /// For how long it may take, from when it is made, on the clock of its runtime: then it is aborted, with
+    /// [`CancelReason::Deadline`], also while others wait for it. That is a [`deadline`](Self::deadline); of two the nearer one counts. A
+    /// duration that leads farther than time can be told is no limit.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use forebear::{CancelReason, Request, WaitError, yield_now};
+    ///
+    /// let endless = Request::builder().timeout(Duration::from_millis(5)).spawn(|| while yield_now().is_ok() {});
+    /// assert!(matches!(endless.wait(), Err(WaitError::TargetCancelled(CancelReason::Deadline))));
+    /// ```
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    /// By when it has to be over, on the clock of its runtime (`forebear::time::now()`): then it is aborted, with
+    /// [`CancelReason::Deadline`], also while others wait for it, submitted or not. One that is past when the request is made ends it there
+    /// and then.
+    ///
+    /// The abort spreads as any does: to what the request has made, each spared while somebody wants it who is not cancelled. So
+    /// children inherit it, also those that outlive their parent; of several the nearest counts. A
+    /// [`detached`](Self::detached) one has no parent to inherit from. In a [`shield`](fn@crate::shield) it is held back. It is
+    /// part of the order: among roots of one priority those with a deadline go first, the nearest before all. A child's never
+    /// orders.
+    ///
+    /// While it counts, a wait inside never runs here what does not have to be over by then, too.
+    pub fn deadline(mut self, at: Instant) -> Self {
+        self.rank.deadline = Some(at);
+        self
+    }
+
+    /// How many bytes of stack it is guaranteed, wherever it runs. The largest is 16 MiB less 16 KiB; who asks for more
+    /// gets a request that fails with [`StackError::TooLarge`].
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        // 0 asks for nothing, and so does 1.
+        self.stack_size = NonZero::new(bytes.max(1));
+        self
+    }
+
+    /// It never runs on a waiter's stack.
+    pub fn own_stack(mut self) -> Self {
+        self.own_stack = true;
+        self
+    }
+
+    /// It has no parent: a root of its own, whatever becomes of its creator.
+    pub fn detached(mut self) -> Self {
+        self.rank.detached = true;
+        self
+    }
+
+    /// Where it stands, while it waits to be started, among those that have such a hint too: the smaller goes first, and of equal ones the older. It
+    /// is compared with the hints of its siblings; a root's, and that of a request with a [`priority`](Self::priority), with those of roots of
+    /// the same priority and [`deadline`](Self::deadline).
+    ///
+    /// Only their order among each other changes. The places that they share are those of their ages, so requests without a hint go neither
+    /// earlier nor later for it. Once a request has started, its age decides. A wait may run its target at any time, whatever has a
+    /// smaller hint. A runtime without workers runs what is submitted there and then, and the seeded mode takes any order. Among members that a
+    /// [`RequestPool`](crate::RequestPool) holds back a hint counts when the pool has admitted them.
+    ///
+    /// [`Request::set_order_hint`] changes it.
+    ///
+    /// ```
+    /// use forebear::Request;
+    ///
+    /// // What is near to where the user looks goes first.
+    /// let tiles: Vec<_> = [7, 2, 5]
+    ///     .map(|distance| Request::builder().order_hint(distance).spawn(move || distance))
+    ///     .into();
+    /// // The user moves.
+    /// for (tile, distance) in tiles.iter().zip([1, 4, 3]) {
+    ///     let _was_waiting: bool = tile.set_order_hint(distance);
+    /// }
+    /// # for tile in &tiles { tile.wait().unwrap(); }
+    /// ```
+    pub fn order_hint(mut self, hint: i64) -> Self {
+        self.hint = Some(OrderHint::Given(hint));
+        self
+    }
+
+    /// The newest goes first among those that say so: an [`order_hint`](Self::order_hint) that is smaller for each request made. The numbers
+    /// count down from 0 in this process.
+    ///
+    /// ```
+    /// use forebear::Request;
+    ///
+    /// let preview = Request::builder().name("preview").newest_first();
+    /// let previews: Vec<_> = (0..3).map(|n| preview.spawn(move || n)).collect();
+    /// # for preview in &previews { preview.wait().unwrap(); }
+    /// ```
+    pub fn newest_first(mut self) -> Self {
+        self.hint = Some(OrderHint::Newest);
+        self
+    }
+
+    /// It belongs to `runtime`, not to the one that is current where it is made.
+    pub fn on(mut self, runtime: &Runtime) -> Self {
+        self.on = Some(runtime.shared().clone());
+        self
+    }
+
+    /// What the requests are after.
+    pub(crate) fn dependencies(&self) -> &[Kept] {
+        self.after.0.as_ref().map_or(&[], |after| after.as_slice())
+    }
+
+    /// The same, for more of them.
+    #[cold]
+    pub(crate) fn dependencies_mut(&mut self) -> &mut Vec<Kept> {
+        self.after.0.get_or_insert_default()
+    }
+
+    /// A request for what `f` returns; see [`Request::new`].
+    #[must_use = "a request does nothing until it is submitted or waited for"]
+    #[track_caller]
+    pub fn build<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> Request<T> {
+        create_after(self, Plain(f), Some(Location::caller()))
+    }
+
+    /// A request for what `f` returns, unless that is an error; see [`Request::try_new`].
+    #[must_use = "a request does nothing until it is submitted or waited for"]
+    #[track_caller]
+    pub fn try_build<T: Send + 'static>(
+        &self,
+        f: impl FnOnce() -> Result<T, Error> + Send + 'static,
+    ) -> Request<T> {
+        create_after(self, Fallible(f), Some(Location::caller()))
+    }
+
+    /// As [`build`](Self::build), submitted.
+    #[track_caller]
+    pub fn spawn<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> Request<T> {
+        let request = create_after(self, Plain(f), Some(Location::caller()));
+        request.submit();
+        request
+    }
+
+    /// As [`try_build`](Self::try_build), submitted.
+    #[track_caller]
+    pub fn try_spawn<T: Send + 'static>(
+        &self,
+        f: impl FnOnce() -> Result<T, Error> + Send + 'static,
+    ) -> Request<T> {
+        let request = create_after(self, Fallible(f), Some(Location::caller()));
+        request.submit();
+        request
+    }
+
+    /// As [`Scope::spawn`].
+    pub fn spawn_in<'scope, T: Send + 'scope>(
+        &self,
+        scope: &'scope Scope<'scope, '_>,
+        f: impl FnOnce() -> T + Send + 'scope,
+    ) -> Request<T> {
+        scope.spawn_built(self, Plain(f))
+    }
+
+    /// As [`Scope::try_spawn`].
+    pub fn try_spawn_in<'scope, T: Send + 'scope>(
+        &self,
+        scope: &'scope Scope<'scope, '_>,
+        f: impl FnOnce() -> Result<T, Error> + Send + 'scope,
+    ) -> Request<T> {
+        scope.spawn_built(self, Fallible(f))
+    }
+}
+
+/// Makes an unsubmitted request.
+#[inline]
+fn create_after<T, C: Callable<T> + 'static>(
+    builder: &RequestBuilder,
+    callable: C,
+    location: Option<&'static Location<'static>>,
+) -> Request<T> {
+    match builder.after.is_any() {
+        false => create(builder, callable, location),
+        true => make_after(builder, callable, location),
+    }
+}
+
+/// The same, whatever it says of others that the request is after.
+pub(crate) fn create<T, C: Callable<T> + 'static>(
+    builder: &RequestBuilder,
+    callable: C,
+    location: Option<&'static Location<'static>>,
+) -> Request<T> {
+    // SAFETY: the callable is `'static`.
+    unsafe {
+        if size_of::<C>() > BOXED_ABOVE || align_of::<C>() > 16 {
+            return make(builder, Boxed(Box::new(callable)), location, ptr::null());
+        }
+        make(builder, callable, location, ptr::null())
+    }
+}
+
+/// Makes and submits a request that may borrow.
+///
+/// # Safety
+///
+/// The scope waits for it, and has counted it.
+pub(crate) unsafe fn spawn_in<T, C: Callable<T>>(
+    builder: &RequestBuilder,
+    callable: C,
+    scope: *const ScopeCore,
+) -> Request<T> {
+    // SAFETY: by contract; submitted at once, so it never exists unsubmitted outside this function.
+    unsafe {
+        let counted = Counted(scope);
+        let request = match builder.after.is_any() {
+            false => make(builder, Boxed(Box::new(callable)), None, scope),
+            true => spawn_after(builder, callable, scope),
+        };
+        std::mem::forget(counted);
+        let lent = Lent::to(|| "a job of its scope");
+        request.submit();
+        lent.given_back();
+        request
+    }
+}
+
+/// Makes the request of a region on `strand` that has a limit ([`crate::api::region`]), of the runtime that the request on top is of.
+///
+/// # Safety
+///
+/// The callable may borrow only what whoever drops it unrun does not touch; the caller claims the request, or leaves it to whoever has.
+pub(crate) unsafe fn region<C: Callable<()>>(
+    limit: Duration,
+    strand: &Strand,
+    callable: C,
+    location: &'static Location<'static>,
+) -> Request<()> {
+    // SAFETY: M3.
+    let home = strand.request().and_then(|top| unsafe { top.home.get().as_ref() });
+    let builder = RequestBuilder {
+        name: Some(Cow::Borrowed("timeout")),
+        timeout: Some(limit),
+        on: home.map(|home| home.shared().arc()),
+        ..RequestBuilder::default()
+    };
+    // SAFETY: by contract.
+    unsafe { make(&builder, callable, Some(location), ptr::null()) }
+}
+
+/// A request that nobody runs ([`crate::api::completer`]).
+pub(crate) fn completion<T: Send + 'static>(
+    name: Cow<'static, str>,
+    location: &'static Location<'static>,
+) -> Request<T> {
+    let builder = RequestBuilder { name: Some(name), ..RequestBuilder::default() };
+    // SAFETY: the callable is `'static`.
+    unsafe { make(&builder, Outside, Some(location), ptr::null()) }
+}
+
+/// # Safety
+///
+/// If `callable` or `T` borrows, `scope` is the scope that waits for the request, with this job counted (Z1,
+/// Z2); else null.
+pub(crate) unsafe fn make<T, C: Callable<T>>(
+    builder: &RequestBuilder,
+    callable: C,
+    location: Option<&'static Location<'static>>,
+    scope: *const ScopeCore,
+) -> Request<T> {
+    let origin = origin::here(builder.on.as_ref());
+    let need_pages = match builder.stack_size {
+        None => origin.shared.default_need,
+        Some(bytes) => u16::try_from(bytes.get().div_ceil(4 << 10)).unwrap_or(u16::MAX),
+    };
+    let limit = limit(builder, &origin.shared);
+    let rank = Rank { deadline: limit, ..builder.rank };
+    // With a deadline the end is to take back its entry: so it must not be the short one.
+    let word = NEW | HANDLE | if limit.is_some() { CALLBACKS } else { 0 };
+    let birth = Birth { word, lineage: origin.lineage(rank), need_pages, scope, place: Place::Nowhere };
+    let too_large = builder.stack_size.map(NonZero::get).filter(|&bytes| bytes > stack::MAX);
+    let header = match too_large {
+        // SAFETY: M1: the home is this thread's.
+        None => unsafe { cell::make(origin.home, birth, callable) },
+        Some(asked) => {
+            drop(callable);
+            let refuse = move || Err(Error::from(StackError::too_large(asked, stack::MAX)));
+            let birth = Birth { need_pages: 0, ..birth };
+            // SAFETY: as above.
+            unsafe { cell::make::<_, T>(origin.home, birth, Fallible(refuse)) }
+        }
+    };
+    // SAFETY: just made.
+    let h = unsafe { header.as_ref() };
+    let mut flags = 0;
+    if builder.own_stack {
+        flags |= OWN_STACK;
+    }
+    if builder.rank.detached {
+        flags |= DETACHED;
+    }
+    if builder.rank.priority.is_some() {
+        flags |= ROOT;
+    }
+    if limit.is_some() {
+        flags |= LIMITED;
+    }
+    if C::IS_DEPENDENT && too_large.is_none() {
+        flags |= AFTER;
+    }
+    if builder.hint.is_some() {
+        flags |= HINTED;
+    }
+    h.flags.set(flags);
+    if builder.name.is_some() || limit.is_some() || builder.hint.is_some() {
+        let mut side = side::new();
+        side.name.clone_from(&builder.name);
+        side.location = location;
+        side.due = limit.map(Due::new);
+        if let Some(hint) = builder.hint {
+            side.hint = Hint::new(hint.draw(), group_of(&h.lineage, flags));
+        }
+        h.side.put(side);
+    }
+    if cancel::is_orphaned_by_cancel(h) {
+        // Made by a cancelled request.
+        // SAFETY: the one handle of the word.
+        unsafe { cancel::cancel_orphan(header) };
+    } else if let Some(due) = h.due() {
+        // SAFETY: the one handle of the word.
+        unsafe { arm(header, due, &origin.shared) };
+    }
+    // SAFETY: the one handle of the word.
+    unsafe { Request::from_raw(header) }
+}
+
+/// Those that the hint of a request with this lineage and these flags is compared with.
+#[cold]
+fn group_of(lineage: &Lineage, flags: u8) -> HintGroup {
+    if lineage.parent().is_null() || flags & ROOT != 0 {
+        return HintGroup::Roots(lineage::but_for_number(lineage.key()));
+    }
+    HintGroup::Siblings(lineage.parent().addr())
+}
+
+/// By when a request made now has to be over.
+fn limit(builder: &RequestBuilder, shared: &Shared) -> Option<Instant> {
+    let after = builder.timeout.and_then(|timeout| shared.deadlines.after(timeout));
+    after.into_iter().chain(builder.rank.deadline).min()
+}
+
+/// Has the deadline of a request that nobody knows yet come when it is time; if it is past, at once.
+///
+/// # Safety
+///
+/// The caller has the one handle.
+#[cold]
+pub(crate) unsafe fn arm(header: NonNull<Header>, due: &Due, shared: &Shared) {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    if due.at() <= shared.deadlines.now() {
+        // SAFETY: by contract.
+        unsafe { cancel::abort(header, CancelReason::Deadline) };
+        return;
+    }
+    h.word().add_link();
+    let all = || shared.workers().iter().for_each(|worker| worker.post.attention.insist(LIMITS));
+    // SAFETY: T4: the link just made.
+    due.armed(unsafe { shared.deadlines.arm_request(due.at(), header, all) });
+    shared.deadline_came();
+}
+
+const _: () = {
+    // A stack size in pages fits the header's field, the largest class included.
+    assert!(stack::MAX / (4 << 10) < u16::MAX as usize);
+};

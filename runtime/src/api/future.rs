@@ -1,0 +1,359 @@
+//! Requests as futures: how code of other executors waits for one.
+//!
+//! A future is a [listener](crate::state::listener) in its request's list of waiters. No thread is blocked and no stack is held.
+//!
+//! # What a poll does
+//!
+//! The first poll comes near to the request as a wait does ([`crate::schedule::wait`]): it submits the request if nobody has, answers a circle and a
+//! refusal, and enlists. It never runs the request, and never suspends. From then on, until it is over or is dropped, the future is demand,
+//! on nobody's behalf, as a foreign thread that waits; and the request is as urgent as what polled first. Later polls renew the waker.
+//!
+//! # What a drop does
+//!
+//! The future of a `&Request` withdraws: it leaves the list, and a cancel that was vetoed for its sake takes effect. If it is dropped in a
+//! request that is cancelled, it asks for its target as a cancelled waiter does. The future of a `Request` cancels it besides, unless the
+//! future has ended.
+//!
+//! # When a runtime gives up
+//!
+//! A runtime that is shut down over laggards wakes the futures that were polled outside of it. Each is registered with the runtime first,
+//! then looks whether that has happened; the runtime says that it has first, then walks the register. The next poll answers `ShutDown`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::ptr::NonNull;
+use std::sync::PoisonError;
+use std::task::{Context, Poll};
+
+use forebear_context::error::WaitError;
+use forebear_context::shim::{Arc, Mutex, MutexGuard};
+
+use crate::api::any::AnyRequest;
+use crate::api::request::Request;
+use crate::foreign;
+use crate::record::header::Header;
+use crate::shared::Shared;
+use crate::shared::ending::Stage;
+use crate::shared::registration::{Came, Registration};
+use crate::state::listener::{Listener, Wakes};
+
+/// What all futures of requests have.
+#[derive(Default)]
+struct Wait {
+    registration: Registration<Wakes>,
+    /// It is in the register of the request's runtime.
+    outside: bool,
+}
+
+impl Wait {
+    /// # Safety
+    ///
+    /// RG1.
+    unsafe fn poll(
+        &mut self,
+        header: NonNull<Header>,
+        task: &mut Context<'_>,
+    ) -> Poll<Result<(), WaitError>> {
+        // SAFETY: by contract.
+        let answer = unsafe { self.look(header, task) };
+        if answer.is_ready() {
+            // SAFETY: by contract.
+            unsafe { self.end(header) };
+        }
+        answer
+    }
+
+    /// # Safety
+    ///
+    /// RG1.
+    unsafe fn look(
+        &mut self,
+        header: NonNull<Header>,
+        task: &mut Context<'_>,
+    ) -> Poll<Result<(), WaitError>> {
+        let Some(strand) = foreign::strand() else { return Poll::Ready(Err(WaitError::ShutDown)) };
+        let clone = || Wakes::by(task.waker().clone());
+        // SAFETY: by contract.
+        let (shared, outside) = match unsafe { self.registration.enter(strand, header, clone) } {
+            Came::Over => return Poll::Ready(Ok(())),
+            Came::Refused(error) => return Poll::Ready(Err(error)),
+            Came::Stands(_) => {
+                let listener = self.registration.listener();
+                let waits = listener.is_some_and(|listener| listener.notice().renew(task.waker()));
+                // Else it has been notified.
+                return if waits { Poll::Pending } else { Poll::Ready(Ok(())) };
+            }
+            Came::Entered(shared, outside) => (shared, outside),
+        };
+        if outside && let Some(listener) = self.registration.listener() {
+            self.outside = true;
+            shared.futures.register(listener);
+            if shared.ending.is(Stage::GivenUp) {
+                return Poll::Ready(Err(WaitError::ShutDown));
+            }
+        }
+        Poll::Pending
+    }
+
+    /// Nobody waits by this future any more.
+    ///
+    /// # Safety
+    ///
+    /// RG1.
+    unsafe fn end(&mut self, header: NonNull<Header>) {
+        // SAFETY: by contract.
+        let Some(listener) = (unsafe { self.registration.leave(header) }) else { return };
+        // SAFETY: M3: what was registered has a home, and RG1 keeps it.
+        if self.outside && let Some(home) = unsafe { header.as_ref().home.get().as_ref() }
+            // In a forked child its lock may be held by a thread that is not there.
+            && !home.shared().is_inherited()
+        {
+            home.shared().futures.forget(&listener);
+        }
+        listener.notice().retire();
+    }
+}
+
+/// The futures that wait for requests of one runtime from outside of it.
+#[derive(Debug, Default)]
+pub(crate) struct Futures(Mutex<BTreeMap<usize, Arc<Listener<Wakes>>>>);
+
+impl Futures {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<usize, Arc<Listener<Wakes>>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn register(&self, listener: &Arc<Listener<Wakes>>) {
+        self.lock().insert(Arc::as_ptr(listener).addr(), Arc::clone(listener));
+    }
+
+    fn forget(&self, listener: &Arc<Listener<Wakes>>) {
+        let removed = self.lock().remove(&Arc::as_ptr(listener).addr());
+        drop(removed);
+    }
+}
+
+/// The runtime has given up: whoever waits by a future looks again. Calls wakers of the user's.
+pub(crate) fn give_up(shared: &Shared) {
+    let waiting: Vec<_> = shared.futures.lock().values().cloned().collect();
+    for listener in waiting {
+        listener.notice().wake();
+    }
+}
+
+#[cold]
+#[track_caller]
+fn polled_after_its_end(what: &str) -> ! {
+    panic!("forebear: {what} was polled after its end")
+}
+
+/// The future of a `&`[`Request`]: waits as [`Request::wait`] does, and blocks no thread. By [`IntoFuture`], hence by `(&request).await`.
+///
+/// The first poll submits the request, if nobody has; it never runs it, save in a runtime without worker threads, where that is what
+/// [`submit`](Request::submit) does. From the first poll to its end or its drop the future counts as one who wants the request, as a thread
+/// that waits. A poll does not suspend; one in a request that was cancelled answers [`Cancelled`](WaitError::Cancelled). The waker is called
+/// once at most, after all waiters have been woken, on the thread that ended the request: one that is slow holds up that thread.
+///
+/// Dropping the future withdraws that, and nothing else: the request goes on, unless it was cancelled meanwhile and spared for the sake of
+/// this future alone.
+///
+/// A wait by a future that closes a circle is not found as a circle, unless the request polls a future of its own.
+///
+/// # Errors
+///
+/// Its output is as that of [`Request::wait`].
+///
+/// # Panics
+///
+/// If it is polled after its end.
+///
+/// ```
+/// use forebear::{Request, WaitError, block_on};
+///
+/// let image = Request::new(|| vec![1, 2, 3]);
+/// let sum = block_on(async { Ok::<i32, WaitError>((&image).await?.iter().sum()) });
+/// assert_eq!(sum??, 6);
+/// # Ok::<(), forebear::WaitError>(())
+/// ```
+#[must_use = "a future does nothing unless it is polled"]
+pub struct WaitFuture<'a, T> {
+    request: &'a Request<T>,
+    wait: Wait,
+    over: bool,
+}
+
+/// The future of a [`Request`]: waits and takes as [`Request::take`] does, and blocks no thread. By [`IntoFuture`], hence by
+/// `request.await`.
+///
+/// As [`WaitFuture`]; but dropping it before its end, polled or not, [cancels](Request::cancel) the request, which spares what others want.
+/// For a request that is to go on, await `&request`.
+///
+/// # Errors
+///
+/// Its output is as that of [`Request::take`].
+///
+/// # Panics
+///
+/// If it is polled after its end.
+///
+/// ```
+/// use forebear::{block_on, spawn};
+///
+/// let page = spawn(|| String::from("made"));
+/// assert_eq!(block_on(page)??, "made");
+/// let never = forebear::Request::new(|| unreachable!());
+/// let kept = never.any();
+/// drop(never.into_future()); // as if the client had gone away
+/// assert!(kept.is_cancelled());
+/// # Ok::<(), forebear::WaitError>(())
+/// ```
+#[must_use = "a future does nothing unless it is polled, and cancels its request when it is dropped"]
+pub struct TakeFuture<T> {
+    request: Option<Request<T>>,
+    wait: Wait,
+}
+
+/// The future of a `&`[`AnyRequest`]: as [`WaitFuture`], without the value.
+///
+/// # Panics
+///
+/// If it is polled after its end.
+///
+/// ```
+/// use forebear::{block_on, spawn};
+///
+/// let job = spawn(|| ()).any();
+/// block_on(&job)??;
+/// assert!(job.is_done());
+/// # Ok::<(), forebear::WaitError>(())
+/// ```
+#[must_use = "a future does nothing unless it is polled"]
+pub struct DoneFuture<'a> {
+    request: &'a AnyRequest,
+    wait: Wait,
+    over: bool,
+}
+
+impl<'a, T> IntoFuture for &'a Request<T> {
+    type Output = Result<&'a T, WaitError>;
+    type IntoFuture = WaitFuture<'a, T>;
+
+    fn into_future(self) -> WaitFuture<'a, T> {
+        WaitFuture { request: self, wait: Wait::default(), over: false }
+    }
+}
+
+impl<T> IntoFuture for Request<T> {
+    type Output = Result<T, WaitError>;
+    type IntoFuture = TakeFuture<T>;
+
+    fn into_future(self) -> TakeFuture<T> {
+        TakeFuture { request: Some(self), wait: Wait::default() }
+    }
+}
+
+impl<'a> IntoFuture for &'a AnyRequest {
+    type Output = Result<(), WaitError>;
+    type IntoFuture = DoneFuture<'a>;
+
+    fn into_future(self) -> DoneFuture<'a> {
+        DoneFuture { request: self, wait: Wait::default(), over: false }
+    }
+}
+
+impl<'a, T> Future for WaitFuture<'a, T> {
+    type Output = Result<&'a T, WaitError>;
+
+    fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        if this.over {
+            polled_after_its_end("a `WaitFuture`");
+        }
+        // SAFETY: RG1: the handle is borrowed.
+        let answer = unsafe { this.wait.poll(this.request.header_ptr(), task) };
+        this.over = answer.is_ready();
+        answer.map(|over| over.and_then(|()| this.request.answer()))
+    }
+}
+
+impl<T> Future for TakeFuture<T> {
+    type Output = Result<T, WaitError>;
+
+    fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        let Some(request) = &this.request else { polled_after_its_end("a `TakeFuture`") };
+        // SAFETY: RG1: the handle is there.
+        match unsafe { this.wait.poll(request.header_ptr(), task) } {
+            Poll::Pending => Poll::Pending,
+            Poll::Ready(over) => {
+                let Some(request) = this.request.take() else { unreachable!("looked at above") };
+                Poll::Ready(match over {
+                    Ok(()) => request.take(),
+                    Err(error) => {
+                        request.cancel();
+                        Err(error)
+                    }
+                })
+            }
+        }
+    }
+}
+
+impl Future for DoneFuture<'_> {
+    type Output = Result<(), WaitError>;
+
+    fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.get_mut();
+        if this.over {
+            polled_after_its_end("a `DoneFuture`");
+        }
+        // SAFETY: RG1: the handle is borrowed.
+        let answer = unsafe { this.wait.poll(this.request.header_ptr(), task) };
+        this.over = answer.is_ready();
+        answer.map(|over| over.and_then(|()| this.request.answer()))
+    }
+}
+
+impl<T> Drop for WaitFuture<'_, T> {
+    fn drop(&mut self) {
+        // SAFETY: RG1: the handle is borrowed.
+        unsafe { self.wait.end(self.request.header_ptr()) };
+    }
+}
+
+impl<T> Drop for TakeFuture<T> {
+    fn drop(&mut self) {
+        if let Some(request) = &self.request {
+            // SAFETY: RG1: the handle is there.
+            unsafe { self.wait.end(request.header_ptr()) };
+            request.cancel();
+        }
+    }
+}
+
+impl Drop for DoneFuture<'_> {
+    fn drop(&mut self) {
+        // SAFETY: RG1: the handle is borrowed.
+        unsafe { self.wait.end(self.request.header_ptr()) };
+    }
+}
+
+impl<T> fmt::Debug for WaitFuture<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WaitFuture").field(self.request).finish()
+    }
+}
+
+impl<T> fmt::Debug for TakeFuture<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TakeFuture").field(&self.request).finish()
+    }
+}
+
+impl fmt::Debug for DoneFuture<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("DoneFuture").field(self.request).finish()
+    }
+}

@@ -1,0 +1,261 @@
+//! [`join`]: two closures, perhaps in parallel, without an allocation.
+//!
+//! The second arm lies in the caller's frame and stands in its strand's list of arms ([`crate::api::arms`]). Mostly nobody is
+//! hungry, the first arm returns, and the second is run as a plain call. If it was published meanwhile, whoever claims its
+//! node runs it: the joiner, if it is still there, or a thief, for whom the joiner waits.
+//!
+//! The frame is lent from when the arm is listed until it has run (AR1). The first closure's unwind is caught. Any other unwind ends the process
+//! ([`Lent`]): in the wait for the thief, and while the worker publishes.
+
+use std::cell::UnsafeCell; // not modelled: an arm is touched by its one claimer
+use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::NonNull;
+
+use forebear_context::error::{Error, WaitError};
+
+use crate::api::arms::{self, Arm};
+use crate::api::origin;
+use crate::api::scope::into_wait_error;
+use crate::foreign;
+use crate::memory::home;
+use crate::record::callback;
+use crate::schedule::wait;
+use crate::stack::lent::Lent;
+use crate::stack::strand::{self, Strand};
+use crate::state::attention::HUNGRY;
+use crate::state::word::FINISHED;
+
+/// A second arm in its frame.
+#[repr(C)]
+struct JoinArm<B, R> {
+    arm: Arm,
+    body: UnsafeCell<ArmBody<B, R>>,
+}
+
+union ArmBody<B, R> {
+    job: ManuallyDrop<B>,
+    result: ManuallyDrop<std::thread::Result<R>>,
+}
+
+impl<B: FnOnce() -> R, R> JoinArm<B, R> {
+    /// Takes the job. Once, by whoever the arm is (AR1).
+    ///
+    /// # Safety
+    ///
+    /// Called once, by the stack or worker that runs the arm (AR1).
+    #[inline(always)]
+    unsafe fn job(&self) -> B {
+        // SAFETY: by contract.
+        unsafe { ManuallyDrop::take(&mut (*self.body.get()).job) }
+    }
+
+    /// Takes the result that [`run`] has stored.
+    ///
+    /// # Safety
+    ///
+    /// Called once, after [`run`] has returned.
+    unsafe fn result(&self) -> std::thread::Result<R> {
+        // SAFETY: by contract.
+        unsafe { ManuallyDrop::take(&mut (*self.body.get()).result) }
+    }
+}
+
+/// Runs the arm for its node and stores the result.
+///
+/// # Safety
+///
+/// `arm` leads to a `JoinArm<B, R>` whose frame stays, and whose node this thread has claimed (AR1).
+unsafe fn run<B: FnOnce() -> R, R>(arm: *const Arm) {
+    // SAFETY: AR1: made by `join` with these types; claimed, so run once.
+    unsafe {
+        let this = &*arm.cast::<JoinArm<B, R>>();
+        let job = this.job();
+        let result = catch_unwind(AssertUnwindSafe(job));
+        (*this.body.get()).result = ManuallyDrop::new(result);
+    }
+}
+
+/// Runs both closures, in parallel if another worker has nothing to do, and returns both values.
+///
+/// Both always run. The first stays on this stack, so it need not be `Send`; either may wait, also for what the other
+/// does, and also on one worker. Costs a few nanoseconds if the second is not taken by anybody. In a foreign thread the
+/// second is offered to the runtime at once.
+///
+/// Adds no cancellation point of its own.
+///
+/// # Panics
+///
+/// With the panic of the first closure, else with the second's; both have run by then.
+///
+/// ```
+/// use forebear::join;
+///
+/// fn sum(numbers: &[u64]) -> u64 {
+///     if numbers.len() < 4 {
+///         return numbers.iter().sum();
+///     }
+///     let (left, right) = numbers.split_at(numbers.len() / 2);
+///     let (a, b) = join(|| sum(left), || sum(right));
+///     a + b
+/// }
+/// assert_eq!(sum(&[1; 100]), 100);
+/// ```
+#[inline(always)]
+pub fn join<A, B, RA, RB>(a: A, b: B) -> (RA, RB)
+where
+    A: FnOnce() -> RA,
+    B: FnOnce() -> RB + Send,
+    RB: Send,
+{
+    if let Some(strand) = strand::get()
+        && let Some(worker) = strand.worker()
+    {
+        let arm = JoinArm::<B, RB> {
+            arm: Arm::new(strand.request.get(), run::<B, RB>),
+            body: UnsafeCell::new(ArmBody { job: ManuallyDrop::new(b) }),
+        };
+        // SAFETY: AR1: this frame does not end before the arm has run.
+        unsafe { strand.arms.push(&arm.arm) };
+        if worker.post.attention.get() & HUNGRY != 0 {
+            worker.feed();
+        }
+        let first = catch_unwind(AssertUnwindSafe(a));
+        if arm.arm.node.get().is_null() {
+            // SAFETY: AR2: private, hence the newest.
+            unsafe { strand.arms.pop(&arm.arm) };
+            // SAFETY: AR1: private, so it is ours.
+            let job = unsafe { arm.job() };
+            return match first {
+                Ok(first) => (first, job()),
+                Err(payload) => unwind_after(job, payload),
+            };
+        }
+        // SAFETY: AR1, AR3: published from this strand.
+        return unsafe { join_published(strand, &arm, first) };
+    }
+    join_foreign(a, b)
+}
+
+#[cold]
+#[inline(never)]
+fn unwind_after<B: FnOnce() -> R, R>(job: B, payload: Box<dyn std::any::Any + Send>) -> ! {
+    if let Err(second) = catch_unwind(AssertUnwindSafe(job)) {
+        // The first panic goes on; both were seen by the panic hook.
+        forebear_context::error::internal::drop_contained(second);
+    }
+    resume_unwind(payload)
+}
+
+/// The end of a join whose second arm was published.
+///
+/// # Safety
+///
+/// AR3: on the strand of the join, whose link to the node has not been given up; the arm was published.
+#[cold]
+#[inline(never)]
+unsafe fn join_published<B: FnOnce() -> RB, RA, RB>(
+    strand: &Strand,
+    arm: &JoinArm<B, RB>,
+    first: std::thread::Result<RA>,
+) -> (RA, RB) {
+    // SAFETY: AR3: the joiner's link.
+    let node = unsafe { NonNull::new_unchecked(arm.arm.node.get().cast_mut()) };
+    // SAFETY: as above.
+    let h = unsafe { node.as_ref() };
+    let second = if h.word().claim_by_waiter(false).is_ok() {
+        // SAFETY: AR1: claimed by us.
+        let result = catch_unwind(AssertUnwindSafe(unsafe { arm.job() }));
+        h.word().finish(false, |_| FINISHED);
+        result
+    } else {
+        // SAFETY: the joiner's link.
+        unsafe {
+            let lent = Lent::to(|| "the second arm of a join");
+            wait::until_over_at_any_rate(strand, node);
+            lent.given_back();
+            // AR1: terminal, so it has been run and its result stored.
+            arm.result()
+        }
+    };
+    if h.word().release_link() {
+        // SAFETY: W4.
+        unsafe { home::end(node) };
+    }
+    match (first, second) {
+        (Ok(first), Ok(second)) => (first, second),
+        (Err(payload), Err(second)) => {
+            forebear_context::error::internal::drop_contained(second);
+            resume_unwind(payload)
+        }
+        (Err(payload), _) | (_, Err(payload)) => resume_unwind(payload),
+    }
+}
+
+/// In a foreign thread there is no list that anybody would come to: the second arm is published at once.
+#[cold]
+#[inline(never)]
+fn join_foreign<A, B, RA, RB>(a: A, b: B) -> (RA, RB)
+where
+    A: FnOnce() -> RA,
+    B: FnOnce() -> RB + Send,
+    RB: Send,
+{
+    // Without a strand nobody could be waited for, nor inside a callback or a region that must not suspend (AR4).
+    let may_wait = |strand: &Strand| strand.context().no_suspend().get() == 0;
+    if !foreign::strand().is_some_and(may_wait) || callback::is_inside() {
+        return match catch_unwind(AssertUnwindSafe(a)) {
+            Ok(first) => (first, b()),
+            Err(payload) => unwind_after(b, payload),
+        };
+    }
+    let origin = origin::here(None);
+    let maker = origin.maker.map_or(std::ptr::null(), std::ptr::from_ref);
+    let arm = JoinArm::<B, RB> {
+        arm: Arm::new(maker, run::<B, RB>),
+        body: UnsafeCell::new(ArmBody { job: ManuallyDrop::new(b) }),
+    };
+    // SAFETY: AR1: this frame stays; AR3: the maker, if any, runs on this thread; M1.
+    unsafe {
+        let lent = Lent::to(|| "the second arm of a join");
+        let (_, node) = arms::make_node(origin.home, &arm.arm, origin.shared.default_need);
+        if !origin.shared.push_root(node) && node.as_ref().word().release_link() {
+            unreachable!("the joiner holds a link");
+        }
+        lent.given_back();
+        let first = catch_unwind(AssertUnwindSafe(a));
+        join_published(origin.strand, &arm, first)
+    }
+}
+
+/// As [`join`], for closures that may return an error. Both always run.
+///
+/// # Errors
+///
+/// The first closure's error, else the second's.
+///
+/// # Panics
+///
+/// As [`join`].
+///
+/// ```
+/// use forebear::try_join;
+/// let pair = try_join(|| Ok("1".parse::<u8>()?), || Ok("2".parse::<u8>()?))?;
+/// assert_eq!(pair, (1, 2));
+/// # Ok::<(), forebear::WaitError>(())
+/// ```
+#[inline(always)]
+pub fn try_join<A, B, RA, RB>(a: A, b: B) -> Result<(RA, RB), WaitError>
+where
+    A: FnOnce() -> Result<RA, Error>,
+    B: FnOnce() -> Result<RB, Error> + Send,
+    RB: Send,
+{
+    match join(a, move || b().map_err(SendError)) {
+        (Ok(a), Ok(b)) => Ok((a, b)),
+        (Err(error), _) | (_, Err(SendError(error))) => Err(into_wait_error(error)),
+    }
+}
+
+/// An error of the second arm on its way to the joiner.
+struct SendError(Error);

@@ -1,0 +1,140 @@
+//! Cloning and dropping handles, and what the last one leaves to do.
+
+use std::marker::PhantomData;
+use std::ptr::{self, NonNull};
+
+use forebear_context::shim::atomic::Ordering;
+
+use super::Request;
+use crate::memory::home;
+use crate::record::cell;
+use crate::record::header::{Header, Place};
+use crate::record::hooks;
+use crate::stack::strand::{self, Strand};
+use crate::state::word::{Bits, Confided, FAILED, FINISHED, HANDLE, HandleDrop, SECRET, SEEN, SPAWNED};
+
+impl<T> Clone for Request<T> {
+    #[inline]
+    fn clone(&self) -> Self {
+        let h = self.header();
+        let here = h.bare.is_secret() && h.is_kept_here();
+        // Others are about to know of it, so it is a secret no longer.
+        if !(here && h.bare.reveal(&h.secret, HANDLE)) {
+            h.word().add_handle();
+        }
+        Request { header: self.header, value: PhantomData }
+    }
+}
+
+impl<T> Drop for Request<T> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let h = self.header();
+        let bits = h.bare.load();
+        // Spawned and let go: nobody else knows of it yet, so a plain store will do (W8), if the private list it stands
+        // in is this worker's.
+        if bits.0 == SPAWNED
+            && let Some(strand) = strand::get()
+            && ptr::eq(strand.home.get(), h.home.get())
+            && let Some(worker) = strand.worker()
+            && h.bare.drop_sole(bits, || worker.begins_to_touch(h))
+        {
+            h.place.set(Place::Private);
+            return;
+        }
+        self.drop_counted(bits);
+    }
+}
+
+impl<T> Request<T> {
+    /// The drop of a handle of whose request others may know.
+    #[inline(never)]
+    fn drop_counted(&self, bits: Bits) {
+        let (header, h) = (self.header, self.header());
+        // Over, and nobody else is left: what others did with it was seen with the load (W7). Nor has it children,
+        // who could ask for it as their parent; and whoever may find it from its own parent is this thread.
+        if h.is_kept_here() {
+            let alone = if bits.has(SECRET) {
+                h.secret.is(Confided::Done)
+            } else {
+                bits.life() == FINISHED && bits.is_sole_handle() && has_no_children(h)
+            };
+            if alone {
+                // SAFETY: W2, W4: the last count of all is ours.
+                unsafe { end_alone::<T>(header) };
+                return;
+            }
+            if bits.has(SECRET)
+                && let Some(worker) = strand::get().and_then(Strand::worker)
+                && h.bare.drop_listed(&h.secret, || worker.begins_to_touch(h))
+            {
+                h.place.set(Place::Private);
+                return;
+            }
+        }
+        if bits.has(SECRET) {
+            // By value, so there is nobody to be asked.
+            h.bare.reveal(&h.secret, 0);
+        }
+        match h.bare.drop_handle() {
+            HandleDrop::NotLast | HandleDrop::Running => {}
+            // SAFETY: each by what the drop left us with.
+            last => unsafe { drop_last(header, last) },
+        }
+    }
+}
+
+/// Whether a request that is over has no child left: it never had one, or ran where it was made, and is asked about there.
+#[inline(always)]
+fn has_no_children(h: &Header) -> bool {
+    h.next_rank.get() == 0 || ptr::eq(h.ran_on.load(Ordering::Relaxed), h.home.get()) && h.children.get() == 0
+}
+
+/// The end of a finished request that nobody else knows of, on its home.
+///
+/// # Safety
+///
+/// W2, W4; M1 for its home, if it has one.
+#[inline(always)]
+unsafe fn end_alone<T>(header: NonNull<Header>) {
+    // SAFETY: by contract.
+    unsafe {
+        let h = header.as_ref();
+        if const { std::mem::needs_drop::<T>() } {
+            cell::drop_value_contained(header);
+        }
+        match h.home.get().as_ref() {
+            Some(home) => home::end_child(home, header),
+            None => home::end(header),
+        }
+    }
+}
+
+/// # Safety
+///
+/// `last` is what the word answered when the caller gave up a handle of this header, just now.
+#[cold]
+#[inline(never)]
+unsafe fn drop_last(header: NonNull<Header>, last: HandleDrop) {
+    // SAFETY: by the answer of `drop_handle`.
+    unsafe {
+        if last == HandleDrop::Unstarted {
+            // Its callable is `'static`: only such are ever unsubmitted.
+            cell::end_unstarted(header);
+            return;
+        }
+        let h = header.as_ref();
+        let bits = h.word().load();
+        if bits.life() == FAILED
+            && !bits.has(SEEN)
+            && h.scope.get().is_null()
+            && let Some(failure) = h.failure()
+        {
+            hooks::unseen_failure(h.home.get().as_ref().map(|home| home.shared()), failure);
+        }
+        cell::drop_value_contained(header);
+        if last == HandleDrop::TerminalAlone || h.word().release_link() {
+            home::end(header);
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Making requests: the fast ways inside a request, and the slow one everywhere else.
+
+use std::ptr;
+
+use forebear_context::error::Error;
+
+use super::Request;
+use crate::api::builder::{RequestBuilder, create};
+use crate::api::origin::{self, Rank};
+use crate::record::cell::{self, BOXED_ABOVE, Birth, Boxed, Callable, Fallible, Plain};
+use crate::record::header::Place;
+use crate::schedule::submit;
+use crate::stack::strand;
+use crate::state::attention::{DRIVEN, HUNGRY, MARKS, NOTICE, RAIDED, SHUT};
+use crate::state::word::{self, HANDLE, SPAWNED};
+
+/// Makes a request and submits it: faster than the two steps, since nobody else has it yet. The handle may be dropped.
+///
+/// Inside a request, what was spawned stays private to the worker until somebody is hungry.
+///
+/// ```
+/// use forebear::spawn;
+///
+/// fn fib(n: u64) -> u64 {
+///     if n < 2 {
+///         return n;
+///     }
+///     let a = spawn(move || fib(n - 1));
+///     fib(n - 2) + a.take().unwrap()
+/// }
+/// assert_eq!(spawn(|| fib(15)).take().ok(), Some(610));
+/// ```
+#[doc(alias = "goroutine")]
+#[doc(alias = "fiber")]
+#[doc(alias = "coroutine")]
+#[inline(always)]
+pub fn spawn<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Request<T> {
+    // SAFETY: the callable is `'static`.
+    unsafe { spawn_with(Plain(f), ptr::null()) }
+}
+
+/// As [`spawn`], for a callable that may return an error.
+///
+/// The error lives as long as anybody can ask for it, descendants included. One that holds a handle of its own request or of a
+/// descendant keeps both for ever, as a cycle of `Arc`s would.
+///
+/// ```
+/// use forebear::try_spawn;
+/// let parsed = try_spawn(|| Ok("12".parse::<u32>()?));
+/// assert_eq!(parsed.take().ok(), Some(12));
+/// ```
+#[inline(always)]
+pub fn try_spawn<T: Send + 'static>(f: impl FnOnce() -> Result<T, Error> + Send + 'static) -> Request<T> {
+    // SAFETY: the callable is `'static`.
+    unsafe { spawn_with(Fallible(f), ptr::null()) }
+}
+
+/// The common way of all that spawns.
+///
+/// # Safety
+///
+/// The callable may borrow only what outlives its run or drop: the caller waits.
+#[inline(always)]
+pub(crate) unsafe fn spawn_with<T, C: Callable<T>>(
+    callable: C,
+    scope: *const crate::api::scope::ScopeCore,
+) -> Request<T> {
+    if const { size_of::<C>() > BOXED_ABOVE || align_of::<C>() > 16 } {
+        // SAFETY: by contract.
+        return unsafe { spawn_small(Boxed(Box::new(callable)), scope) };
+    }
+    // SAFETY: by contract.
+    unsafe { spawn_small(callable, scope) }
+}
+
+/// The common way of all that makes a request without submitting it.
+///
+/// # Safety
+///
+/// The callable is `'static`.
+#[inline]
+pub(super) unsafe fn new_with<T, C: Callable<T> + 'static>(callable: C) -> Request<T> {
+    if const { size_of::<C>() <= BOXED_ABOVE && align_of::<C>() <= 16 }
+        && let Some(strand) = strand::get()
+        && let Some(worker) = strand.worker()
+        && let Some(maker) = strand.request()
+        && worker.post.attention.get() & (NOTICE | MARKS) == 0
+        // SAFETY: M3.
+        && let Some(home) = unsafe { strand.home.get().as_ref() }
+    {
+        let birth = || Birth {
+            word: home.keeper.birth(),
+            lineage: origin::child_of(maker),
+            need_pages: worker.need_pages,
+            scope: ptr::null(),
+            place: Place::Nowhere,
+        };
+        // SAFETY: M1: this worker's home; the one handle of the word.
+        return unsafe { Request::from_raw(cell::make_with(home, birth, callable)) };
+    }
+    create(&RequestBuilder::default(), callable, None)
+}
+
+/// # Safety
+///
+/// As for [`make`](crate::api::builder::make).
+#[inline(always)]
+unsafe fn spawn_small<T, C: Callable<T>>(
+    callable: C,
+    scope: *const crate::api::scope::ScopeCore,
+) -> Request<T> {
+    if let Some(strand) = strand::get()
+        && let Some(worker) = strand.worker()
+        && let Some(maker) = strand.request()
+        // SAFETY: M3.
+        && let Some(home) = unsafe { strand.home.get().as_ref() }
+    {
+        let birth = || Birth {
+            word: SPAWNED,
+            lineage: origin::child_of(maker),
+            need_pages: worker.need_pages,
+            scope,
+            place: Place::Private,
+        };
+        // SAFETY: M1: this worker's home.
+        let header = unsafe { cell::make_with(home, birth, callable) };
+        // SAFETY: just made.
+        let h = unsafe { header.as_ref() };
+        worker.list.insert(h);
+        worker.note_inserted(h.lineage.key());
+        if worker.post.attention.get() & (HUNGRY | NOTICE | MARKS | DRIVEN | SHUT | RAIDED) != 0 {
+            worker.attend_spawn(header);
+        }
+        // SAFETY: the one handle of `SPAWNED`.
+        return unsafe { Request::from_raw(header) };
+    }
+    // SAFETY: by contract.
+    unsafe { spawn_outside(callable, scope) }
+}
+
+/// # Safety
+///
+/// As for [`make`](crate::api::builder::make).
+#[cold]
+#[inline(never)]
+unsafe fn spawn_outside<T, C: Callable<T>>(
+    callable: C,
+    scope: *const crate::api::scope::ScopeCore,
+) -> Request<T> {
+    let counted = Counted(scope);
+    let origin = origin::here(None);
+    std::mem::forget(counted);
+    let lineage = origin.lineage(Rank::default());
+    let root = lineage.parent().is_null();
+    let word = if root { word::QUEUED | word::SUBMITTED | HANDLE | word::LINK } else { word::NEW | HANDLE };
+    let need_pages = origin.shared.default_need;
+    let birth = Birth { word, lineage, need_pages, scope, place: Place::Nowhere };
+    // SAFETY: M1: the home is this thread's.
+    let header = unsafe { cell::make(origin.home, birth, callable) };
+    // SAFETY: just made; the entry's link is in the word.
+    unsafe {
+        if root {
+            submit::push_root_of(&origin.shared, header);
+        } else {
+            // It has a family to be put into, which may be cancelled.
+            submit::submit(header, word::SUBMITTED);
+        }
+        Request::from_raw(header)
+    }
+}
+
+/// A job that its scope has counted: taken back if there is nowhere to make it, which is a panic.
+pub(crate) struct Counted(pub *const crate::api::scope::ScopeCore);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        // SAFETY: the caller's scope is in a frame below this one.
+        if let Some(scope) = unsafe { self.0.as_ref() } {
+            scope.job_taken();
+        }
+    }
+}

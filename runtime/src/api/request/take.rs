@@ -1,0 +1,222 @@
+//! Taking the value out: the consuming wait, and its fast way without an atomic exchange.
+
+use std::mem::{self, MaybeUninit};
+use std::ptr::{self, NonNull};
+
+use forebear_context::error::{Cycle, WaitError};
+use forebear_context::shim::atomic::Ordering;
+
+use super::Request;
+use crate::cancel;
+use crate::memory::home;
+use crate::record::header::{Ending, Header};
+use crate::schedule::run;
+use crate::schedule::wait;
+use crate::stack::strand;
+use crate::state::attention::{DRIVEN, HUNGRY, LIMITS, MARKS, NOTICE, OLDER, RAIDED};
+use crate::state::word::{Bits, FINISHED, HANDLE};
+
+impl<T> Request<T> {
+    /// The value itself, waited for as by [`wait`](Self::wait).
+    ///
+    /// The fastest way to a value: what was spawned and not shared is run right here without a single atomic exchange.
+    ///
+    /// # Errors
+    ///
+    /// As `wait`; and [`Shared`](WaitError::Shared) if other handles exist when the request has ended.
+    ///
+    /// ```
+    /// use forebear::{Request, WaitError, spawn};
+    /// assert_eq!(spawn(|| String::from("mine")).take()?, "mine");
+    /// let shared = spawn(|| 1);
+    /// let _other = shared.clone();
+    /// assert!(matches!(shared.take(), Err(WaitError::Shared)));
+    /// # Ok::<(), WaitError>(())
+    /// ```
+    #[inline(always)]
+    pub fn take(self) -> Result<T, WaitError> {
+        let header = self.into_raw();
+        // SAFETY: the handle's count is ours.
+        let h = unsafe { header.as_ref() };
+        if let Some(strand) = strand::get()
+            && ptr::eq(h.home.get(), strand.home.get())
+            && let Some(worker) = strand.worker()
+            && strand.room() >= h.need()
+            && h.bare.claim_sole(|| {
+                let bits = HUNGRY | OLDER | NOTICE | MARKS | DRIVEN | LIMITS | RAIDED;
+                h.place.touch(|| worker.post.attention.get() & bits == 0 || wait::nothing_forbids(strand, h))
+            })
+        {
+            // W8: nobody else knows of it, by the claim.
+            worker.list.unlink(h);
+            worker.direct.count();
+            h.ran_on.store(strand.home.get().cast_mut(), Ordering::Release);
+            h.strand.store(ptr::from_ref(strand).cast_mut(), Ordering::Release);
+            let below = strand.request.replace(header.as_ptr());
+            h.lender.set(below);
+            let mut value = MaybeUninit::<T>::uninit();
+            // SAFETY: W1; the value goes into this frame.
+            let ending = unsafe { (h.vtable.call)(header, value.as_mut_ptr().cast()) };
+            // Looked up again: to save registers for them over the call would cost more, in every frame of a recursion.
+            // SAFETY: as above: a strand never changes its thread, a request never its strand, nor a strand its worker.
+            let (strand, worker) = unsafe {
+                let strand = &*strand::current();
+                (strand, &*strand.worker)
+            };
+            strand.request.set(below);
+            if ending.is_none()
+                && h.bare.is_still_sole()
+                && h.children.get() == 0
+                && worker.post.attention.get() & (NOTICE | MARKS) == 0
+            {
+                let scope = h.scope.get();
+                // SAFETY: still nobody else knows of it: the header is ours to end, on the home it was made and ran on.
+                unsafe { home::end_child(worker.home(), header) };
+                // SAFETY: a scope waits for its jobs, and this one is over now.
+                if let Some(scope) = unsafe { scope.as_ref() } {
+                    scope.job_taken();
+                }
+                // SAFETY: no ending, so there is a value.
+                return Ok(unsafe { value.assume_init() });
+            }
+            // SAFETY: claimed by us; the handle's count is ours.
+            return apart(unsafe { finish_taken(header, ending, value) });
+        }
+        // SAFETY: the handle's count is ours.
+        apart(unsafe { take_slowly(header) })
+    }
+}
+
+/// The answer, taken apart and put together: else the slow ways write it where the fast way's is, which then has to go through memory,
+/// too.
+#[inline(always)]
+#[allow(clippy::needless_match, reason = "that is what it is for")]
+fn apart<T>(answer: Result<T, WaitError>) -> Result<T, WaitError> {
+    match answer {
+        Ok(value) => Ok(value),
+        Err(error) => Err(error),
+    }
+}
+
+/// The end of a fused take that was not alone after all, or whose callable did not return a value.
+///
+/// # Safety
+///
+/// W1: the caller has claimed the request, called its callable, which answered `ending`, and has its handle.
+/// Without an ending `value` is written.
+#[cold]
+#[inline(never)]
+unsafe fn finish_taken<T>(
+    header: NonNull<Header>,
+    ending: Option<Box<Ending>>,
+    value: MaybeUninit<T>,
+) -> Result<T, WaitError> {
+    // SAFETY: W1: claimed by the caller.
+    unsafe {
+        match ending {
+            None => {
+                // The value stays in place until it is known who else may look.
+                Header::value::<T>(header).write(value.assume_init());
+                header.as_ref().has_value.set(true);
+                run::finish(header, false);
+            }
+            Some(ending) => run::fail(header, *ending, false),
+        }
+        take_over(header)
+    }
+}
+
+/// # Safety
+///
+/// The caller has a handle of a `Request<T>`, and gives it away.
+#[cold]
+#[inline(never)]
+unsafe fn take_slowly<T>(header: NonNull<Header>) -> Result<T, WaitError> {
+    // SAFETY: the caller's handle: given back if the wait is refused, by an error or, where it must not suspend, by a panic.
+    let handle = unsafe { Request::<T>::from_raw(header) };
+    // SAFETY: as above.
+    unsafe { wait::until_over(header) }?;
+    mem::forget(handle);
+    // SAFETY: as above.
+    unsafe { take_over(header) }
+}
+
+/// The answer of a take whose target is over.
+///
+/// # Safety
+///
+/// As for [`take_slowly`]; the request is over.
+unsafe fn take_over<T>(header: NonNull<Header>) -> Result<T, WaitError> {
+    // SAFETY: the caller's handle.
+    let h = unsafe { header.as_ref() };
+    let bits = if h.is_done_in_secret() { Bits(FINISHED | HANDLE) } else { h.word().load() };
+    let answer = if strand::get().is_some_and(cancel::refuses) {
+        Err(WaitError::Cancelled)
+    } else if bits.life() != FINISHED {
+        // SAFETY: as above.
+        Err(unsafe { refused(header) })
+    } else if bits.handles() > 1 {
+        Err(WaitError::Shared)
+    } else {
+        // SAFETY: terminal with a value, and ours is the only handle (acquired: the others' reads are done).
+        return Ok(unsafe { take_value(header) });
+    };
+    // SAFETY: the handle is given back.
+    drop(unsafe { Request::<T>::from_raw(header) });
+    answer
+}
+
+impl<T> Request<T> {
+    /// The value, waited for as by [`wait`](Self::wait), if this is the only handle. The handle stays, and has no value any more.
+    ///
+    /// # Safety
+    ///
+    /// The caller has a handle of the request, which is for a `T`, and gives nobody another.
+    pub(crate) unsafe fn take_over_from(header: NonNull<Header>) -> Result<T, WaitError> {
+        // SAFETY: by contract.
+        unsafe {
+            wait::until_over(header)?;
+            let h = header.as_ref();
+            let bits = h.word().load();
+            if bits.life() != FINISHED {
+                return Err(refused(header));
+            }
+            if bits.handles() > 1 || !h.has_value.replace(false) {
+                return Err(WaitError::Shared);
+            }
+            // SAFETY: W2: terminal with a value, and the caller's is the only handle.
+            Ok(Header::value::<T>(header).read())
+        }
+    }
+}
+
+/// There is no value to be taken: the request came to none, or this is one of its callbacks, and others may be shown it yet.
+///
+/// # Safety
+///
+/// As `refusal`.
+#[cold]
+unsafe fn refused(header: NonNull<Header>) -> WaitError {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    if h.life_here() == FINISHED {
+        return WaitError::CircularWait(Cycle::new([h.name().to_owned()]));
+    }
+    // SAFETY: by contract.
+    unsafe { wait::refusal(header) }
+}
+
+/// Moves the value out and gives the handle back.
+///
+/// # Safety
+///
+/// W2: the request has a value of this type, and the caller its only handle, which it gives away.
+pub(super) unsafe fn take_value<T>(header: NonNull<Header>) -> T {
+    // SAFETY: W2: the only handle, by value.
+    unsafe {
+        header.as_ref().has_value.set(false);
+        let value = Header::value::<T>(header).read();
+        drop(Request::<T>::from_raw(header));
+        value
+    }
+}

@@ -1,0 +1,447 @@
+//! [`Runtime`]: a set of workers and everything they share; and the default one.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, RefUnwindSafe, UnwindSafe, catch_unwind, resume_unwind};
+use std::ptr;
+use std::sync::Weak;
+
+use forebear_context::error::{CancelReason, Error, WaitError};
+use forebear_context::shim::Arc;
+use forebear_context::shim::atomic::Ordering;
+use forebear_pool::Engine;
+
+mod build;
+pub(crate) mod default;
+mod finish;
+mod laggards;
+mod late;
+
+pub use self::build::{BuildError, RuntimeBuilder};
+pub use self::finish::{Laggard, ShutdownError};
+pub use self::late::LateEnd;
+pub(crate) use self::late::{Patience, first_word, settle_late};
+
+use self::build::MAX_WORKERS;
+use crate::api::dump::{self, Dump};
+use crate::api::origin;
+use crate::api::request::Request;
+use crate::api::scope::into_wait_error;
+use crate::foreign;
+use crate::foreign::driver;
+use crate::record::callback;
+use crate::record::cell::{Callable, Fallible, For, Plain, type_of};
+use crate::record::header::{BORROWS, OWN_STACK, Place};
+use crate::schedule::wait;
+use crate::shared::Shared;
+use crate::stack::lent::Lent;
+use crate::stack::no_suspend;
+use crate::stack::strand::Strand;
+
+/// A handle to a set of workers. Clone it to share it; when the last handle goes, the work that was submitted ends, the
+/// threads are joined and the stacks unmapped.
+///
+/// The drop of the last handle waits for that. If it takes longer than a second, a warning names the requests that have not ended;
+/// [`RuntimeBuilder::late_end`] says what is done then. Inside a request, of whichever runtime, the drop does not wait: a thread of its own
+/// does.
+///
+/// Several can live in one process. A request belongs to the runtime that is current where it was made; free functions
+/// such as [`spawn`](crate::spawn) mean the current request's runtime, else the entered one, else a default, which is made
+/// on first use with as many workers as the machine has cores, or as the environment variable `FOREBEAR_THREADS` says (a
+/// number from 0 to 1024, where 0 is the synchronous mode; anything else is a panic that says so).
+///
+/// # Memory
+///
+/// A request takes some 150 bytes beside what its closure captures, and while it is suspended a stack of its own, of which the pages that it
+/// touches count: one, mostly. What has ended is kept for what comes next. Workers that have nothing to do give it back to the system: stacks
+/// that lie free after some milliseconds, and all that nobody has taken for a second after that; a few stacks and a mebibyte stay. A thread that is no
+/// worker gives back what its requests have taken when it waits for one of them, has run one, or ends. Addresses stay reserved
+/// until the runtime is gone.
+///
+/// # Examples
+///
+/// ```
+/// use forebear::{Runtime, spawn};
+///
+/// let runtime = Runtime::builder().workers(2).name("tiles").build()?;
+/// let sum: u32 = runtime.run(|| (1..=4).map(|n| spawn(move || n * n).take().unwrap()).sum());
+/// assert_eq!(sum, 30);
+/// # Ok::<(), forebear::BuildError>(())
+/// ```
+#[derive(Clone)]
+pub struct Runtime(Arc<Handle>);
+
+pub(crate) struct Handle {
+    shared: Arc<Shared>,
+    /// `None` once it is being taken down.
+    engine: Option<Engine<Shared>>,
+}
+
+impl Runtime {
+    /// A description of a runtime to build.
+    pub fn builder() -> RuntimeBuilder {
+        RuntimeBuilder::default()
+    }
+
+    /// A runtime with the default settings.
+    ///
+    /// # Errors
+    ///
+    /// As [`RuntimeBuilder::build`].
+    pub fn new() -> Result<Runtime, BuildError> {
+        Runtime::builder().build()
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.0.shared
+    }
+
+    /// Runs `f` as a request of this runtime, on one of its workers, and returns what it returned. `f` may borrow.
+    ///
+    /// Suspends the calling request, or blocks the calling thread.
+    ///
+    /// # Panics
+    ///
+    /// With the panic of `f`. In a region of [`no_suspend`](crate::no_suspend()), before `f` is called.
+    ///
+    /// ```
+    /// use forebear::{Request, Runtime};
+    /// let runtime = Runtime::builder().workers(1).build()?;
+    /// let text = String::from("borrowed");
+    /// assert_eq!(runtime.run(|| text.len()), 8);
+    /// assert!(runtime.run(|| Request::current().is_some()));
+    /// # Ok::<(), forebear::BuildError>(())
+    /// ```
+    #[track_caller]
+    pub fn run<R: Send>(&self, f: impl FnOnce() -> R + Send) -> R {
+        let (named, mut caught) = (type_of(&f), None);
+        let body = || caught = Some(catch_unwind(AssertUnwindSafe(f)));
+        match self.run_borrowed(For(Plain(body), named)) {
+            Ok(()) => match caught {
+                Some(Ok(value)) => value,
+                Some(Err(payload)) => resume_unwind(payload),
+                None => unreachable!("a finished request has run"),
+            },
+            Err(error) => forebear_context::error::internal::unwind_with(
+                error.into(),
+                forebear_context::context::in_request(),
+            ),
+        }
+    }
+
+    /// As [`run`](Self::run), for a closure that may return an error.
+    ///
+    /// # Errors
+    ///
+    /// The failure of the request.
+    ///
+    /// # Panics
+    ///
+    /// In a region of [`no_suspend`](crate::no_suspend()), before `f` is called.
+    #[track_caller]
+    pub fn try_run<R: Send>(&self, f: impl FnOnce() -> Result<R, Error> + Send) -> Result<R, WaitError> {
+        let (named, mut value) = (type_of(&f), None);
+        let body = || {
+            value = Some(f()?);
+            Ok(())
+        };
+        self.run_borrowed(For(Fallible(body), named))?;
+        value.ok_or_else(|| into_wait_error(Error::other("a finished request has run")))
+    }
+
+    /// Runs a callable that may borrow from the caller's frame as a request of this runtime. Returns when the request is over: however the wait for
+    /// it is refused, the frame stays lent until then. An unwind in between ends the process ([`Lent`]).
+    #[track_caller]
+    fn run_borrowed<C: Callable<()>>(&self, callable: C) -> Result<(), WaitError> {
+        let strand = foreign::strand();
+        if let Some(strand) = strand.filter(|strand| strand.context().no_suspend().get() != 0) {
+            // Before anything is lent: it always has to wait.
+            callback::refuse("make a request");
+            no_suspend::refuse(strand, "Runtime::run", true);
+        }
+        let request: Request<()> = {
+            let origin = origin::here(Some(self.shared()));
+            let birth = crate::record::cell::Birth {
+                word: crate::state::word::NEW | crate::state::word::HANDLE,
+                lineage: origin.lineage(origin::Rank::default()),
+                need_pages: origin.shared.default_need,
+                scope: ptr::null(),
+                place: Place::Nowhere,
+            };
+            // SAFETY: M1: this thread's home. The callable may borrow: it is submitted below, and this function does not
+            // return before the request is over; an unwind in between ends the process.
+            unsafe {
+                let header = crate::record::cell::make(origin.home, birth, callable);
+                header.as_ref().flags.set(OWN_STACK | BORROWS);
+                Request::from_raw(header)
+            }
+        };
+        let lent = Lent::to(|| "the request of Runtime::run");
+        request.submit();
+        let mut answer = request.wait().copied();
+        if !request.is_done() {
+            answer = run_to_its_end(&request, answer);
+        }
+        lent.given_back();
+        answer
+    }
+
+    /// Makes a request of this runtime and submits it. A child of the current request if that is of this runtime too,
+    /// else a root.
+    #[track_caller]
+    pub fn spawn<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> Request<T> {
+        Request::builder().on(self).spawn(f)
+    }
+
+    /// As [`spawn`](Self::spawn), for a callable that may return an error.
+    #[track_caller]
+    pub fn try_spawn<T: Send + 'static>(
+        &self,
+        f: impl FnOnce() -> Result<T, Error> + Send + 'static,
+    ) -> Request<T> {
+        Request::builder().on(self).try_spawn(f)
+    }
+
+    /// Calls `f` here; the free functions inside mean this runtime.
+    ///
+    /// ```
+    /// use forebear::{Runtime, parallelism};
+    /// let runtime = Runtime::builder().workers(3).build()?;
+    /// assert_eq!(runtime.enter(|| parallelism().get()), 3);
+    /// # Ok::<(), forebear::BuildError>(())
+    /// ```
+    pub fn enter<R>(&self, f: impl FnOnce() -> R) -> R {
+        struct Back<'a>(&'a Strand, *const Shared, *const crate::memory::home::Home);
+        impl Drop for Back<'_> {
+            fn drop(&mut self) {
+                self.0.entered.set(self.1);
+                self.0.home.set(self.2);
+            }
+        }
+        let Some(strand) = foreign::strand() else { return f() };
+        driver::enter(self.shared(), strand);
+        let entered = strand.entered.replace(&*self.0.shared);
+        // The fast ways of spawn and take go by the home; without one they leave the matter to the slow ones.
+        let _back = Back(strand, entered, strand.home.replace(ptr::null()));
+        f()
+    }
+
+    /// The runtime that free functions mean here: the one entered, else the current request's, else the default one,
+    /// which is made if need be.
+    ///
+    /// # Panics
+    ///
+    /// If its last handle has gone and it is only letting its work end; if the default one cannot be built.
+    ///
+    /// ```
+    /// use forebear::Runtime;
+    /// let runtime = Runtime::builder().workers(3).build()?;
+    /// assert_eq!(runtime.enter(|| Runtime::current().workers()), 3);
+    /// # Ok::<(), forebear::BuildError>(())
+    /// ```
+    #[track_caller]
+    pub fn current() -> Runtime {
+        let shared = match foreign::strand() {
+            Some(strand) => origin::current_runtime(strand),
+            None => default_shared(),
+        };
+        match shared.handle.get().and_then(Weak::upgrade) {
+            Some(handle) => Runtime(handle),
+            None => panic!("forebear: the last handle of the current runtime has gone; it takes no more"),
+        }
+    }
+
+    /// How many workers there are; 0 in the synchronous and in the seeded mode.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.0.shared.threads()
+    }
+
+    /// The time on the runtime's clock: what its deadlines and time-outs go by. Virtual in the seeded mode.
+    ///
+    /// ```
+    /// use forebear::Runtime;
+    /// let runtime = Runtime::builder().seeded(1).build()?;
+    /// assert_eq!(runtime.now(), runtime.now()); // nothing waits, so no time passes
+    /// # Ok::<(), forebear::BuildError>(())
+    /// ```
+    #[must_use]
+    pub fn now(&self) -> std::time::Instant {
+        self.0.shared.deadlines.now()
+    }
+
+    /// What the workers are doing, by number: a snapshot.
+    pub fn states(&self) -> Vec<forebear_pool::WorkerState> {
+        self.0.engine.as_ref().map_or_else(Vec::new, Engine::states)
+    }
+
+    /// How many requests have begun and not ended, those included that run a pool's members: a snapshot, for a status
+    /// display. The stacks are looked at for it, so it takes the longer the more there are.
+    ///
+    /// ```
+    /// use forebear::{Request, Runtime};
+    /// let runtime = Runtime::builder().workers(1).build()?;
+    /// assert_eq!(runtime.active(), 0);
+    /// assert_eq!(runtime.run({
+    ///     let runtime = runtime.clone();
+    ///     move || runtime.active()
+    /// }), 1);
+    /// # Ok::<(), forebear::BuildError>(())
+    /// ```
+    #[must_use]
+    pub fn active(&self) -> usize {
+        laggards::count(&self.0.shared)
+    }
+
+    /// What every live request is doing, whom it waits for, and who holds that. While the runtime goes on.
+    ///
+    /// Each worker tells what is on it at its next scheduling point. One that comes to none within 10 ms is told of with what it runs
+    /// and the *number* of the requests that are private to it. So the call takes 10 ms at most, and some microseconds for each request
+    /// that there is; a worker is kept from its work for a part of that. It blocks the thread, also in a request, and does not suspend.
+    ///
+    /// What stands still meanwhile is in the dump. Not in it are requests that were not submitted, and those that a
+    /// [`RequestPool`](crate::RequestPool) holds back, unless somebody waits for them. Each request gets a
+    /// [number](crate::Request::id) by this, which takes some 200 bytes until it has ended.
+    ///
+    /// ```
+    /// use forebear::{Request, Runtime, State};
+    ///
+    /// let runtime = Runtime::builder().seeded(1).name("app").build()?;
+    /// let dump = runtime.run({
+    ///     let runtime = runtime.clone();
+    ///     move || {
+    ///         let load = Request::builder().name("load").spawn(|| 5);
+    ///         let dump = runtime.dump();
+    ///         load.take().map(|_| dump)
+    ///     }
+    /// })?;
+    /// assert_eq!(dump.find("load").map(|load| load.state), Some(State::Queued));
+    /// println!("{dump}");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn dump(&self) -> Dump {
+        dump::take(&self.0.shared, &self.states())
+    }
+
+    /// Counters since the runtime was built: a snapshot.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics {
+        let shared = &self.0.shared;
+        let mut metrics = Metrics {
+            direct: shared.foreign_direct_count.load(Ordering::Relaxed),
+            started: shared.foreign_direct_count.load(Ordering::Relaxed),
+            live_stacks: shared.slab.live(),
+            over_bound: shared.over_bound.load(Ordering::Relaxed),
+            shut_down: shared.shut_down.load(Ordering::Relaxed),
+            left_behind: shared.left_behind.load(Ordering::Relaxed),
+            armed: shared.deadlines.armed(),
+            published: 0,
+            steals: 0,
+            sleeps: 0,
+        };
+        for worker in shared.workers() {
+            let direct = worker.direct.get();
+            metrics.direct += direct;
+            metrics.started += direct + worker.started.get();
+            metrics.published += worker.published.get();
+            metrics.steals += worker.steals.get();
+            metrics.sleeps += worker.sleeps.get();
+        }
+        metrics
+    }
+}
+
+/// The wait for a request that borrows from the caller's frame was refused with this answer: waits until the request is over all the same.
+#[cold]
+fn run_to_its_end(request: &Request<()>, answer: Result<(), WaitError>) -> Result<(), WaitError> {
+    if matches!(answer, Err(WaitError::Cancelled)) {
+        // Nobody else waits for it.
+        request.abort(CancelReason::Parent);
+    }
+    let Some(strand) = foreign::strand() else { unreachable!("a request was made here") };
+    // SAFETY: the calling strand, on which no region is open; the handle; it was submitted.
+    unsafe { wait::until_over_at_any_rate(strand, request.header_ptr()) };
+    match answer {
+        Err(WaitError::Cancelled) => answer,
+        // No stack to suspend on, a circle, a runtime that has given up: none of that is the outcome.
+        _ => request.wait().copied(),
+    }
+}
+
+// A panic in a request leaves nothing of a runtime half done: it is caught before it reaches any of it.
+impl UnwindSafe for Runtime {}
+impl RefUnwindSafe for Runtime {}
+
+impl fmt::Debug for Runtime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtime")
+            .field("name", &self.0.shared.name)
+            .field("workers", &self.workers())
+            .field("states", &self.states())
+            .finish()
+    }
+}
+
+/// Counters of a runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Metrics {
+    /// Requests that were started, the direct ones included.
+    pub started: u64,
+    /// Requests that ran on their waiter's stack.
+    pub direct: u64,
+    /// Stacks in use or kept for use.
+    pub live_stacks: usize,
+    /// Requests of this runtime that a [`RequestPool`](crate::RequestPool) has admitted over its bound, since somebody waited
+    /// for them who would else have waited for ever.
+    pub over_bound: u64,
+    /// Requests that had started and not ended when the runtime was [shut down](Runtime::shutdown).
+    pub shut_down: usize,
+    /// Stacks that threads have left behind when they exited, in a runtime without workers. They stay in memory.
+    pub left_behind: usize,
+    /// Times that something waits for on the runtime's clock: the limits of waits, sleeps, the deadlines of requests.
+    pub armed: usize,
+    /// Requests and arms of `join` that a worker has put where other workers can take them, for one that had nothing to do or
+    /// before it suspended what had made them.
+    pub published: u64,
+    /// Times that a worker took from what another had published: half of it at once.
+    pub steals: u64,
+    /// Times that a worker found nothing to do and went to sleep, or was about to.
+    pub sleeps: u64,
+}
+
+/// How many requests can run at once: the number of workers of the current runtime. A sizing hint.
+///
+/// ```
+/// assert!(forebear::parallelism().get() >= 1);
+/// ```
+#[must_use]
+pub fn parallelism() -> std::num::NonZero<usize> {
+    let workers = match foreign::strand() {
+        Some(strand) => origin::current_runtime(strand).threads(),
+        None => 1,
+    };
+    std::num::NonZero::new(workers).unwrap_or(std::num::NonZero::<usize>::MIN)
+}
+
+/// The default runtime, made on first use.
+///
+/// # Panics
+///
+/// If it cannot be built, or if `FOREBEAR_THREADS` is not a number of workers.
+pub(crate) fn default_shared() -> Arc<Shared> {
+    let shared = default::get_or_make(|| {
+        let mut builder = Runtime::builder();
+        if let Ok(text) = std::env::var("FOREBEAR_THREADS") {
+            match text.trim().parse() {
+                Ok(workers @ 0..=MAX_WORKERS) => builder = builder.workers(workers),
+                _ => panic!("forebear: FOREBEAR_THREADS is '{text}': give a number from 0 to {MAX_WORKERS}"),
+            }
+        }
+        match builder.build() {
+            Ok(runtime) => runtime,
+            Err(error) => panic!("forebear: the default runtime cannot be built: {error}"),
+        }
+    });
+    shared.clone()
+}

@@ -1,0 +1,423 @@
+//! [`RuntimeBuilder`]: what a runtime is to be; and why one could not be built.
+
+use std::fmt;
+
+use forebear_context::clock::{Clock, ManualClock};
+use forebear_context::error::{Failure, StackError};
+use forebear_context::shim::Arc;
+use forebear_pool::{Affinity, Engine, Options, StartError};
+
+use super::{Handle, LateEnd, Runtime, default};
+use crate::foreign::driver::Driven;
+use crate::memory::graves;
+use crate::record::hooks;
+use crate::schedule::worker::Worker;
+use crate::shared::fork;
+use crate::shared::{Settings, Shared, UnseenHook, WarningHook};
+use crate::stack::{self, overflow};
+use crate::time::deadlines::Time;
+
+/// A runtime that could not be built.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// More workers than can be.
+    #[non_exhaustive]
+    Workers {
+        /// How many were asked for.
+        asked: usize,
+        /// How many there may be at most.
+        max: usize,
+    },
+    /// The stack size asked for is beyond the largest class.
+    #[non_exhaustive]
+    StackSize {
+        /// The bytes asked for.
+        asked: usize,
+        /// The largest that can be had.
+        max: usize,
+    },
+    /// Fewer stacks than the workers need for themselves.
+    #[non_exhaustive]
+    Stacks {
+        /// How many were asked for.
+        asked: usize,
+        /// How many there must be at least.
+        min: usize,
+    },
+    /// A seeded runtime has one thread, the caller's, and a clock of its own.
+    #[non_exhaustive]
+    Seeded {
+        /// The setting that does not go with a seed.
+        with: &'static str,
+    },
+    /// The workers could not be given the stacks they begin on.
+    Stack(StackError),
+    /// The threads could not be started.
+    Start(StartError),
+    /// The present default runtime has work.
+    DefaultBusy,
+}
+
+impl fmt::Display for BuildError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BuildError::Workers { asked, max } => {
+                write!(f, "a runtime of {asked} workers was asked for: ask for at most {max}")
+            }
+            BuildError::StackSize { asked, max } => {
+                write!(f, "stacks of {asked} bytes were asked for: ask for at most {max}")
+            }
+            BuildError::Stacks { asked, min } => {
+                write!(
+                    f,
+                    "at most {asked} stacks were asked for and the workers alone need {min}: raise max_stacks, or ask \
+                     for fewer workers"
+                )
+            }
+            BuildError::Seeded { with } => write!(
+                f,
+                "a seeded runtime runs everything on the thread that uses it, under a clock of its own: leave `{with}` out"
+            ),
+            BuildError::Stack(error) => error.fmt(f),
+            BuildError::Start(error) => error.fmt(f),
+            BuildError::DefaultBusy => f.write_str(
+                "the present default runtime has work: let that end, or shut it down, before another takes its place",
+            ),
+        }
+    }
+}
+
+impl std::error::Error for BuildError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            BuildError::Start(error) => std::error::Error::source(error),
+            _ => None,
+        }
+    }
+}
+
+/// A description of a runtime.
+#[must_use = "a description starts nothing until `build`"]
+pub struct RuntimeBuilder {
+    name: String,
+    workers: Option<usize>,
+    stack_size: Option<usize>,
+    max_stacks: usize,
+    foreign_direct: bool,
+    late_end: LateEnd,
+    affinity: Affinity,
+    on_unseen_failure: Option<UnseenHook>,
+    on_warning: Option<WarningHook>,
+    time: Time,
+    seed: Option<u64>,
+}
+
+/// More threads than this are a mistake.
+pub(super) const MAX_WORKERS: usize = 1024;
+
+impl Default for RuntimeBuilder {
+    fn default() -> Self {
+        RuntimeBuilder {
+            name: "forebear".into(),
+            workers: None,
+            stack_size: None,
+            max_stacks: 1 << 24,
+            foreign_direct: true,
+            late_end: LateEnd::Wait,
+            affinity: Affinity::default(),
+            on_unseen_failure: None,
+            on_warning: None,
+            time: Time::Reckoned,
+            seed: None,
+        }
+    }
+}
+
+impl RuntimeBuilder {
+    /// The name its threads begin with.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// How many workers; by default as many as the machine has cores for this process.
+    ///
+    /// With 0 there is no worker thread: this is the *synchronous mode*, for debugging and for tests that want no
+    /// surprises. The promises are the same. [`submit`](crate::Request::submit) and all that spawns run the request on the
+    /// calling thread until it ends or suspends, before they return; what is suspended goes on whenever that thread waits,
+    /// yields or drops the last handle of the runtime. A wait that nothing can end is answered
+    /// [`CircularWait`](crate::WaitError::CircularWait). Several threads may use such a runtime (up to 32 at a time; more
+    /// wait for their turn), each runs what it submits. A thread that exits leaves behind what it has suspended: wait for it before. Such
+    /// a request never goes on, since it may hold references to the thread's locals. It ends as cancelled, with
+    /// [`ThreadExited`](crate::CancelReason::ThreadExited), its stack stays in memory, and a warning names it. If it borrows, as a job of a scope
+    /// does, it never ends, and whoever has lent to it waits for ever. A destructor of a thread-local may use such a runtime, too, until the
+    /// runtime's own thread-local is gone; what the thread had suspended before does not go on then. Not run at once is what is submitted inside [`no_suspend`](crate::no_suspend()), or in an unwind: it is
+    /// queued. So is what a request of another runtime submits; it runs when a thread that has used this runtime waits, and not before: a program in which no thread has
+    /// waits for it in vain.
+    ///
+    /// ```
+    /// use forebear::{Runtime, spawn};
+    /// use std::sync::atomic::{AtomicBool, Ordering};
+    ///
+    /// static RAN: AtomicBool = AtomicBool::new(false);
+    /// let debug = Runtime::builder().workers(0).build()?;
+    /// let request = debug.spawn(|| RAN.store(true, Ordering::Relaxed));
+    /// assert!(RAN.load(Ordering::Relaxed) && request.is_done());
+    /// # Ok::<(), forebear::BuildError>(())
+    /// ```
+    pub fn workers(mut self, workers: usize) -> Self {
+        self.workers = Some(workers);
+        self
+    }
+
+    /// The *seeded mode*: everything runs on one thread, in an order that `seed` decides, under a virtual clock. A program
+    /// all of whose contexts are requests of this runtime (and the thread that runs them) does the same for the same seed,
+    /// step by step; other seeds are other interleavings.
+    ///
+    /// At every wait, yield, submit and end it is drawn who goes on. So requests do *not* go in the order of their
+    /// ancestors here, and none that can go on is passed over for ever. The runtime belongs to the thread that first
+    /// submits to it, waits in it, enters or runs it, until that exits; requests run when that thread waits or yields. Other threads may use it
+    /// as they may use any, but then what happens depends on them, too. Time is virtual: when nothing can go on the clock
+    /// jumps to the next deadline, so an hour's time-out passes at once; [`Runtime::now`] tells it. Goes with neither
+    /// [`workers`](Self::workers) above 1 nor [`clock`](Self::clock).
+    ///
+    /// ```
+    /// use forebear::{Runtime, scope, yield_now};
+    /// use std::sync::Mutex;
+    ///
+    /// let trace = |seed| {
+    ///     let order = Mutex::new(Vec::new());
+    ///     let runtime = Runtime::builder().seeded(seed).build().unwrap();
+    ///     runtime.run(|| {
+    ///         scope(|s| {
+    ///             for name in ["a", "b", "c"] {
+    ///                 let order = &order;
+    ///                 s.spawn(move || {
+    ///                     order.lock().unwrap().push(name);
+    ///                     yield_now().unwrap();
+    ///                     order.lock().unwrap().push(name);
+    ///                 });
+    ///             }
+    ///         })
+    ///     });
+    ///     order.into_inner().unwrap()
+    /// };
+    /// assert_eq!(trace(7), trace(7));
+    /// assert!((1..50).any(|seed| trace(seed) != trace(0)));
+    /// ```
+    pub fn seeded(mut self, seed: u64) -> Self {
+        self.seed = Some(seed);
+        self
+    }
+
+    /// How many bytes of stack a request is guaranteed that does not ask otherwise. 64 KiB by default, more without
+    /// optimisation.
+    pub fn stack_size(mut self, bytes: usize) -> Self {
+        self.stack_size = Some(bytes);
+        self
+    }
+
+    /// How many stacks there may be at once, suspended and kept ones together; at least two per worker. A wait that
+    /// would need one more is answered with a [`StackError`]. Without workers each thread that uses the runtime has a further one, on
+    /// which requests are ended that cannot have any; more of these while destructors wait there.
+    pub fn max_stacks(mut self, stacks: usize) -> Self {
+        self.max_stacks = stacks;
+        self
+    }
+
+    /// Whether a foreign thread that waits for an unstarted request runs it itself; true by default. Switch it off where
+    /// the foreign threads must stay responsive, as those of a user interface.
+    pub fn foreign_direct(mut self, allowed: bool) -> Self {
+        self.foreign_direct = allowed;
+        self
+    }
+
+    /// Which processors the workers run on.
+    pub fn affinity(mut self, affinity: Affinity) -> Self {
+        self.affinity = affinity;
+        self
+    }
+
+    /// Called for every failure that nobody looked at, when the last handle goes. By default one line on standard error.
+    ///
+    /// On the thread where that handle goes, often a worker's. The hook may read, log, notify, send without waiting and cancel. If it
+    /// waits, or makes or runs a request, that panics and says so; hand the failure to a thread or a request of your own by a channel. A
+    /// panic of the hook ends there, with one line on standard error.
+    pub fn on_unseen_failure(mut self, hook: impl Fn(&Failure) + Send + Sync + 'static) -> Self {
+        self.on_unseen_failure = Some(Box::new(hook));
+        self
+    }
+
+    /// The clock that deadlines and time-outs of this runtime go by; by default the system's,
+    /// [`MonotonicClock`](forebear_context::clock::MonotonicClock).
+    ///
+    /// On a clock that jumps, as [`ManualClock`] does, time passes by its jumps alone:
+    /// whoever moves it wakes all that is due on the spot, so a test need not wait for anything.
+    ///
+    /// Its [`now`](Clock::now) is called where something begins to wait for a time, and by the runtime's timer thread. It must not wait, nor make
+    /// or run a request. If it does, or if it panics, the process ends with a message.
+    ///
+    /// ```
+    /// use forebear::time::ManualClock;
+    /// use forebear::Runtime;
+    /// use std::time::Duration;
+    ///
+    /// let clock = ManualClock::new();
+    /// let runtime = Runtime::builder().workers(1).clock(clock.clone()).build()?;
+    /// clock.advance(Duration::from_secs(3600)); // an hour has passed for everything that waits there
+    /// # drop(runtime);
+    /// # Ok::<(), forebear::BuildError>(())
+    /// ```
+    pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
+        self.time = Time::by(clock);
+        self
+    }
+
+    /// Called with what a user ought to know and no error carries: that a destructor waits while an error unwinds its
+    /// request, for one. By default one line on standard error. Each kind of thing is said once.
+    ///
+    /// On a worker's thread, outside of any request. What it may do is as for [`on_unseen_failure`](Self::on_unseen_failure).
+    pub fn on_warning(mut self, hook: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.on_warning = Some(Box::new(hook));
+        self
+    }
+
+    /// What the drop of the last handle does when it has waited for a second, after it has said by name for whom. By default
+    /// it goes on waiting.
+    ///
+    /// ```
+    /// use forebear::sync::Event;
+    /// use forebear::{LateEnd, Runtime};
+    ///
+    /// let runtime = Runtime::builder().workers(1).late_end(LateEnd::ShutDown).build()?;
+    /// runtime.spawn(|| _ = Event::new().wait());
+    /// drop(runtime); // waits for a second, and then cancels the request
+    /// # Ok::<(), forebear::BuildError>(())
+    /// ```
+    pub fn late_end(mut self, late_end: LateEnd) -> Self {
+        self.late_end = late_end;
+        self
+    }
+
+    /// Starts the workers.
+    ///
+    /// # Errors
+    ///
+    /// [`BuildError`] for numbers that cannot be, or if the system refuses a thread.
+    pub fn build(self) -> Result<Runtime, BuildError> {
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let workers = match self.workers {
+            Some(workers) => workers,
+            None => cores,
+        };
+        if workers > MAX_WORKERS {
+            return Err(BuildError::Workers { asked: workers, max: MAX_WORKERS });
+        }
+        if self.seed.is_some() && self.workers.is_some_and(|workers| workers > 1) {
+            return Err(BuildError::Seeded { with: "workers" });
+        }
+        if self.seed.is_some() && !matches!(self.time, Time::Reckoned) {
+            return Err(BuildError::Seeded { with: "clock" });
+        }
+        let (driven, time) = match (self.seed, self.time) {
+            (Some(seed), _) => {
+                let clock = ManualClock::new();
+                (Some(Driven::new(Some((seed, clock.clone())))), Time::by(clock))
+            }
+            (None, time) => ((workers == 0).then(|| Driven::new(None)), time),
+        };
+        // The records; what drives them is another matter.
+        let workers = driven.as_ref().map_or(workers, Driven::seats);
+        let threads = if driven.is_some() { 1 } else { workers };
+        if self.max_stacks < 2 * threads {
+            return Err(BuildError::Stacks { asked: self.max_stacks, min: 2 * threads });
+        }
+        let need = self.stack_size.unwrap_or(stack::DEFAULT);
+        let too_large = || BuildError::StackSize { asked: need, max: stack::MAX };
+        // The slot is a class above the guarantee, so that a few waiters can lend each other their stacks; what asks for
+        // the smallest gets the smallest.
+        let default_class = stack::class_for(need).ok_or_else(too_large)?;
+        hooks::wrap_panic_hook();
+        overflow::install();
+        fork::install();
+        graves::settle_who_pays();
+        let shared = Shared::new(Settings {
+            name: self.name.clone(),
+            workers,
+            cores,
+            default_class,
+            default_need: need.div_ceil(4 << 10) as u16,
+            max_stacks: self.max_stacks,
+            foreign_direct: self.foreign_direct,
+            late_end: self.late_end,
+            on_unseen_failure: self.on_unseen_failure,
+            on_warning: self.on_warning,
+            time,
+            driven,
+        });
+        if shared.driven.is_some() {
+            return Ok(Self::finished(Handle { shared, engine: None }));
+        }
+        let options = Options::new(workers)
+            .name_prefix(format!("{} #", self.name))
+            .affinity(self.affinity)
+            .stack_size(1 << 20);
+        let stacks = shared.workers().iter().try_for_each(Worker::take_first_stack);
+        let started = stacks.map_err(BuildError::Stack).and_then(|()| {
+            Engine::start(options, shared.clone(), |worker: &forebear_pool::Worker<Shared>| {
+                let _stack = overflow::AlternateStack::new();
+                worker.supply().workers()[worker.index()].drive(worker);
+            })
+            .map_err(BuildError::Start)
+        });
+        let engine = match started {
+            Ok(engine) => engine,
+            Err(error) => {
+                // SAFETY: no thread is left that was started for it.
+                unsafe { shared.close() };
+                return Err(error);
+            }
+        };
+        Ok(Self::finished(Handle { shared, engine: Some(engine) }))
+    }
+
+    fn finished(handle: Handle) -> Runtime {
+        let handle = Arc::new(handle);
+        // Just made: nobody else can have set it.
+        let _ = handle.shared.handle.set(Arc::downgrade(&handle));
+        Runtime(handle)
+    }
+
+    /// Builds the default runtime of the process, for the free functions.
+    ///
+    /// If there is one already that has nothing to do, this one takes its place, and that one is ended: what was made there
+    /// and not submitted is cancelled when it is, with [`CancelReason::Shutdown`](crate::CancelReason::Shutdown).
+    ///
+    /// # Errors
+    ///
+    /// As [`build`](Self::build); [`BuildError::DefaultBusy`] if the present one has work: something that was submitted and
+    /// has not ended.
+    ///
+    /// ```
+    /// use forebear::{Runtime, parallelism, spawn};
+    ///
+    /// Runtime::builder().workers(2).build_global()?;
+    /// assert_eq!(spawn(|| parallelism().get()).take().ok(), Some(2));
+    /// # Ok::<(), forebear::BuildError>(())
+    /// ```
+    pub fn build_global(self) -> Result<Runtime, BuildError> {
+        default::replace(self)
+    }
+}
+
+impl fmt::Debug for RuntimeBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RuntimeBuilder")
+            .field("name", &self.name)
+            .field("workers", &self.workers)
+            .field("stack_size", &self.stack_size)
+            .field("clock", &self.time)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,472 @@
+//! The end of a runtime, asked for: [`Runtime::finish`], [`Runtime::shutdown`], and what they answer.
+//!
+//! # The protocol of shutdown
+//!
+//! 1. *Refuse.* The stage becomes *shut*, and the roots' shelf is closed. From now on a root that is pushed comes back, and
+//!    is ended on the spot, as cancelled with [`CancelReason::Shutdown`](crate::CancelReason::Shutdown); so is what is made or submitted, outside or inside.
+//!    What lies on the shelves unstarted is taken out.
+//! 2. *Abort.* The stage becomes *swept*, and everybody who has something is stirred: each worker aborts, as soon as it looks,
+//!    what is private to it, what it has published, and what stands on its carriers; each foreign thread what it runs. What was
+//!    taken in step 1 is aborted and ended by the caller. The workers are told to stop.
+//! 3. *Unwind.* Who is suspended wakes with an error, and every further wait answers the same; who runs hears of it when it next
+//!    waits or asks. Who hears of it by the end of what it waited for, before its own worker has looked, and passes that on, ends
+//!    as aborted, too. A worker leaves when nothing of its own is left, the last one when no foreign thread runs a request of
+//!    the runtime either. The caller waits for that, until the grace is over by the runtime's clock.
+//! 4. *Name.* If it is over, the stage becomes *given up*. Who waits from outside for a request of this runtime is answered
+//!    [`WaitError::ShutDown`](forebear_context::error::WaitError::ShutDown). What has started and not ended is named
+//!    ([`super::laggards`]).
+//! 5. *Free.* Threads that have left are joined, and the memory of all stacks that are in no use goes back to the system. The stack of a laggard and the
+//!    thread of its worker stay: there may be borrows into both. If it ends after all, its worker leaves; whoever calls
+//!    again, or drops the last handle, then frees the rest.
+//!
+//! # Why nothing is missed
+//!
+//! A request that has not ended is unsubmitted, or on its way to a shelf, or on a shelf, or private, or claimed.
+//!
+//! * *Unsubmitted*: it is refused when it is submitted or waited for. Both look at the stage, or find the shelf closed.
+//! * *On its way to the roots*: the push finds the shelf closed, or came before, and then step 1 takes it out: one exchange
+//!   decides (E3). A child that goes there past the inbox is judged under the shelf's lock (E4).
+//! * *Private or on a worker's shelf*: the worker sweeps both in one go, between which nothing of its own runs. What is
+//!   made there later has a parent that is marked, and is born cancelled. Whoever robs a shelf after he has swept aborts his
+//!   loot; who robs before sweeps it with the rest of his own. Step 2 begins when the roots are closed, so no root comes
+//!   after a sweep.
+//! * *Claimed*: it stands on a stack of the claimer's when that sweeps. A foreign thread says that it is about to run one
+//!   under the lock of its desk, under which it is stirred.
+//!
+//! What lies below a *shielded region* is spared by all of these. The region's end delivers its request's mark, or, if it was
+//! marked in no way before it ended, its end does: and in a runtime that is shut a mark spreads by aborting, whoever waits.
+//!
+//! # Without threads
+//!
+//! In the synchronous and the seeded mode the caller drives what stands on its own seat until nothing goes on. While some have not ended, and a deadline of the
+//! runtime comes within the grace, it sleeps until then and drives again. Then it names what is left: the rest of the grace is not waited for, since
+//! nobody else would use it. What stands on other threads' seats is aborted, and unwinds when those threads next deal with the runtime. A virtual clock
+//! passes as fast as it is driven, whatever the grace.
+//!
+//! # What is not done
+//!
+//! Nothing of a laggard is unlinked or taken from it. All that it could touch, and all that could touch it, stays; so it may
+//! still end when what it waits for comes. Who waits *for* one unlinks himself, and answers.
+//!
+//! Arms of joins are no requests of their own: both run, in a marked request as in any.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use forebear_context::clock::deadline_after;
+use forebear_context::context::{Cause, Context, ForeignContext, Reason, Ticket, with_foreign};
+use forebear_context::shim::atomic::Ordering;
+use forebear_context::shim::{Arc, thread, time};
+
+use super::laggards;
+use super::late::{QUIET, say_who_is_left};
+use super::{Handle, Runtime};
+use crate::api::any::{RequestId, State};
+use crate::api::future;
+use crate::cancel;
+use crate::foreign;
+use crate::record::header::Header;
+use crate::shared::Shared;
+use crate::shared::ending::Stage;
+use crate::shared::parked;
+use crate::stack::no_suspend;
+use crate::stack::strand::{self, Strand};
+use crate::time::deadlines::park_until;
+
+/// What has not ended though its runtime was shut down: a request that has started, or a scope in a foreign thread that waits
+/// for one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Laggard {
+    /// The number of the request; of a scope in a foreign thread one that nothing else has.
+    pub id: RequestId,
+    /// The name of the request.
+    pub name: String,
+    /// What it is doing: [`State::Running`] or [`State::Suspended`].
+    pub state: State,
+    /// The number of the worker it runs on; `None` in a foreign thread.
+    pub worker: Option<usize>,
+    /// What it waits for, as far as that is known.
+    pub waits_for: Option<String>,
+}
+
+impl fmt::Display for Laggard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "request '{}' ({}",
+            self.name,
+            if self.state == State::Running { "running" } else { "suspended" }
+        )?;
+        match self.worker {
+            Some(worker) => write!(f, " on worker {worker}")?,
+            None => f.write_str(" in a foreign thread")?,
+        }
+        match &self.waits_for {
+            Some(target) => write!(f, ", waits for {target})"),
+            None => f.write_str(")"),
+        }
+    }
+}
+
+/// Why a runtime has not come to its end.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum ShutdownError {
+    /// It was called inside a request of that very runtime, which would have had to wait for itself. Nothing was done.
+    Inside,
+    /// The grace is over, and these have not ended. They were aborted, and go on until they look.
+    #[non_exhaustive]
+    Laggards {
+        /// Those that have started and not ended.
+        laggards: Vec<Laggard>,
+    },
+}
+
+impl ShutdownError {
+    /// What has not ended; empty if nothing was asked to.
+    #[must_use]
+    pub fn laggards(&self) -> &[Laggard] {
+        match self {
+            ShutdownError::Laggards { laggards } => laggards,
+            ShutdownError::Inside => &[],
+        }
+    }
+}
+
+impl fmt::Display for ShutdownError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ShutdownError::Inside => f.write_str(
+                "a runtime cannot be waited for inside one of its own requests: end it from a thread that runs none",
+            ),
+            ShutdownError::Laggards { laggards } => {
+                f.write_str("the runtime was shut down, and these have not ended within the grace: ")?;
+                for (n, laggard) in laggards.iter().enumerate() {
+                    write!(f, "{}{laggard}", if n == 0 { "" } else { ", " })?;
+                }
+                f.write_str("; let long loops ask is_cancelled() or check_cancelled()")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ShutdownError {}
+
+/// How often it is looked again when nobody is found and yet somebody is there: one in the middle of dropping a request that
+/// never started has no name.
+const LOOKS: usize = 10_000;
+
+impl Runtime {
+    /// Lets the work end that was submitted, and then the runtime: for `grace` at most, by the runtime's clock. What is left then is
+    /// [shut down](Self::shutdown), and given the same grace again to unwind.
+    ///
+    /// A warning names what is aborted. If the grace is endless, a warning names after a second of the caller's clock for what this waits. Both go
+    /// to [`RuntimeBuilder::on_warning`](crate::RuntimeBuilder::on_warning).
+    ///
+    /// Meanwhile work is taken on as before, as long as there is some; afterwards what is made or submitted is cancelled
+    /// with [`CancelReason::Shutdown`](crate::CancelReason::Shutdown). `Duration::MAX` waits for ever. Suspends a request of another runtime, blocks a
+    /// foreign thread; not a cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// As [`shutdown`](Self::shutdown). Work that had to be aborted, and ended, is no error: those who wait for it are told.
+    ///
+    /// # Panics
+    ///
+    /// In a forked child, if the runtime was built in the parent.
+    ///
+    /// ```
+    /// use forebear::Runtime;
+    /// use std::time::Duration;
+    ///
+    /// let runtime = Runtime::builder().workers(1).build()?;
+    /// let sum = runtime.spawn(|| (1..=100).sum::<u32>());
+    /// runtime.finish(Duration::from_secs(60))?;
+    /// assert_eq!(sum.get(), Some(&5050));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn finish(&self, grace: Duration) -> Result<(), ShutdownError> {
+        let shared = self.shared();
+        enter(shared)?;
+        if shared.driven.is_some() {
+            drive_within(shared, grace);
+            if !laggards::is_empty(shared) {
+                let what = format!("Runtime::finish of runtime '{}' aborts what cannot go on", shared.name);
+                say_who_is_left(shared, &what, ENDED);
+            }
+            return self.shutdown(grace);
+        }
+        shared.ending.begin();
+        shared.signals.stop();
+        if await_quiet(shared, grace, "finish") {
+            self.0.close();
+            return Ok(());
+        }
+        let what = format!(
+            "Runtime::finish of runtime '{}' aborts what has not ended within the grace",
+            shared.name
+        );
+        say_who_is_left(shared, &what, ENDED);
+        self.shutdown(grace)
+    }
+
+    /// Ends the runtime: refuses new work, aborts all there is, and waits until everything has ended, for `grace` at most, by the
+    /// runtime's clock.
+    ///
+    /// Whoever waits for a request of this runtime is answered
+    /// [`TargetCancelled`](forebear_context::error::WaitError::TargetCancelled) with [`CancelReason::Shutdown`](crate::CancelReason::Shutdown). What runs
+    /// below a [`shield`](crate::shield()) goes on until the region ends. What had not started is ended on the calling thread,
+    /// its callbacks too. What is made or submitted afterwards is cancelled at once.
+    ///
+    /// A request that does not end in time is a *laggard*. Its stack and the thread of its worker stay, since others may have
+    /// borrowed from them; so does a scope that waits for one. Anybody else who waits for it from outside the runtime is
+    /// answered [`ShutDown`](forebear_context::error::WaitError::ShutDown). A laggard may still end by and by; calling
+    /// again waits for that, and answers how it stands then. Several may call at once. With a grace of zero all is named that has not ended
+    /// on the spot.
+    ///
+    /// [`Metrics::shut_down`](crate::Metrics::shut_down) counts what had started and not ended. If the grace is endless, a warning
+    /// names after a second of the caller's clock for what this waits.
+    ///
+    /// A runtime without workers is driven by the calling thread meanwhile. It waits for the deadlines within the grace, and returns before the grace is over
+    /// if nothing is left, or nothing but others could end what is left.
+    ///
+    /// Suspends a request of another runtime, blocks a foreign thread; not a cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`ShutdownError::Laggards`] names what has not ended. [`ShutdownError::Inside`] if it is called inside a request of this
+    /// runtime, callbacks included: then nothing is done.
+    ///
+    /// # Panics
+    ///
+    /// In a forked child, if the runtime was built in the parent.
+    ///
+    /// ```
+    /// use forebear::{CancelReason, Runtime, WaitError, yield_now};
+    /// use std::time::Duration;
+    ///
+    /// let runtime = Runtime::builder().workers(1).build()?;
+    /// let service = runtime.spawn(|| while yield_now().is_ok() {});
+    /// runtime.shutdown(Duration::from_secs(60))?;
+    /// assert!(matches!(service.wait(), Err(WaitError::TargetCancelled(CancelReason::Shutdown))));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn shutdown(&self, grace: Duration) -> Result<(), ShutdownError> {
+        let shared = self.shared();
+        enter(shared)?;
+        let unstarted = shared.refuse_and_sweep();
+        if shared.driven.is_some() {
+            cancel::abort_unstarted(unstarted);
+            drive_within(shared, grace);
+            let laggards = laggards::find(shared);
+            return if laggards.is_empty() { Ok(()) } else { Err(ShutdownError::Laggards { laggards }) };
+        }
+        shared.signals.stop();
+        cancel::abort_unstarted(unstarted);
+        // 3.
+        if await_quiet(shared, grace, "shutdown") {
+            self.0.close();
+            return Ok(());
+        }
+        // 4.
+        shared.ending.advance(Stage::GivenUp);
+        parked::give_up(shared);
+        future::give_up(shared);
+        let mut looks = 0;
+        let laggards = loop {
+            let laggards = laggards::find(shared);
+            if shared.ending.is_quiet() {
+                // They have ended this moment.
+                self.0.close();
+                return Ok(());
+            }
+            looks += 1;
+            if !laggards.is_empty() || looks == LOOKS {
+                break laggards;
+            }
+            // Nothing is left but a worker that is about to go.
+            thread::yield_now();
+        };
+        // 5.
+        self.0.close_what_is_over();
+        Err(ShutdownError::Laggards { laggards })
+    }
+}
+
+/// Whether the runtime may be waited for here.
+#[track_caller]
+fn enter(shared: &Shared) -> Result<(), ShutdownError> {
+    shared.check_process();
+    if strand::get().is_some_and(|strand| is_inside(strand, shared)) {
+        return Err(ShutdownError::Inside);
+    }
+    if let Some(strand) = foreign::strand()
+        && strand.context().no_suspend().get() > 0
+    {
+        no_suspend::refuse(strand, "the end of a runtime", true);
+    }
+    Ok(())
+}
+
+/// Whether a request of the runtime, which it would have to wait for, runs on `strand`.
+pub(super) fn is_inside(strand: &Strand, shared: &Shared) -> bool {
+    if strand.worker().is_some_and(|worker| std::ptr::eq(worker.shared(), shared)) {
+        return true;
+    }
+    let mut at: Option<&Header> = strand.request();
+    while let Some(frame) = at {
+        // SAFETY: what ran somewhere keeps that home and its record (M3).
+        let ran_on = unsafe { frame.ran_on.load(Ordering::Relaxed).as_ref() };
+        if ran_on.is_some_and(|home| std::ptr::eq(home.shared(), shared)) && !frame.bare.load().is_terminal()
+        {
+            return true;
+        }
+        // SAFETY: what is below another on a stack is not over.
+        at = unsafe { frame.lender.get().as_ref() };
+    }
+    false
+}
+
+/// In a runtime without threads of its own: drives until nothing has begun that has not ended, or nothing goes on but by what comes after the grace, or by
+/// others. Only on a thread that may drive.
+fn drive_within(shared: &Arc<Shared>, grace: Duration) {
+    let until = shared.deadlines.after(grace);
+    let Some(strand) = foreign::strand().filter(|strand| strand.worker().is_none()) else { return };
+    let Some(index) = foreign::seat(shared) else { return };
+    loop {
+        // Looked for before what is ready runs: who was woken by a deadline that is gone is ready by then (T3).
+        let next = shared.deadlines.next();
+        if drive(shared, strand, index) {
+            continue;
+        }
+        let Some(at) = next.filter(|at| until.is_none_or(|until| *at <= until)) else { return };
+        if laggards::is_empty(shared) {
+            return;
+        }
+        sleep(shared, strand, at);
+        shared.deadlines.fire_due(shared.deadlines.now());
+    }
+}
+
+/// Lets run what stands on this thread's seat, until nothing can go on; answers whether anything has. What stands on other threads' seats goes on when
+/// those threads wait.
+fn drive(shared: &Shared, strand: &Strand, index: usize) -> bool {
+    let worker = &shared.workers()[index];
+    cancel::attend(strand);
+    worker.attend_notices();
+    let mut ran = false;
+    while worker.step(strand) || shared.driven.as_ref().is_some_and(|driven| driven.pass_time(shared)) {
+        ran = true;
+    }
+    ran
+}
+
+/// How long a driver sleeps at most before it looks again: nobody tells it of a deadline that goes before it comes.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Sleeps until it is `at` on the runtime's clock, or something comes on a seat of this thread's, or earlier.
+fn sleep(shared: &Shared, strand: &Strand, at: Instant) {
+    let context = strand.context();
+    let left = at.saturating_duration_since(shared.deadlines.now());
+    // By a clock of the user's, who moves it fires the deadline, which wakes this thread.
+    let wake = deadline_after(time::now(), left.min(LOOK));
+    // SAFETY: C2: this is the strand's own thread, and it is not in a wait; C4: for nothing, and it is taken back below.
+    let ticket = unsafe { context.begin(Reason::None, std::ptr::null_mut()) };
+    // SAFETY: the strand is foreign, and this is its thread. It returns when it is nudged.
+    let _ = unsafe { ForeignContext::block(context, wake) };
+    // SAFETY: C2: begun above, and not parked.
+    unsafe { context.abandon(ticket) };
+}
+
+/// What follows the names of those that are aborted.
+const ENDED: &str = "Who waits for one of them is told that it was cancelled by a shutdown";
+
+/// Waits until the runtime is quiet; false if the grace is over before. If it is endless, says after a while for whom `call` waits.
+fn await_quiet(shared: &Shared, grace: Duration, call: &str) -> bool {
+    let until = shared.deadlines.after(grace);
+    // A thread whose locals are being destroyed has a context for the call.
+    let _ = foreign::strand();
+    with_foreign(|context| {
+        if until.is_none() {
+            let word = context.deadline(QUIET);
+            // SAFETY: on the context's own stack, after `begin`, with the ticket of that.
+            if await_quiet_once(shared, context, |ticket| unsafe { context.park_until(ticket, word) }) {
+                return true;
+            }
+            let what = format!("Runtime::{call} of runtime '{}' waits for ever, for", shared.name);
+            say_who_is_left(shared, &what, "A grace that is not endless ends the wait");
+        }
+        await_quiet_once(shared, context, |ticket| {
+            // SAFETY: on the context's own stack, after `begin`; the caller holds the record.
+            unsafe { park_until(&shared.deadlines, shared.driven.as_ref(), context, ticket, until) }
+        })
+    })
+}
+
+/// One wait for that, which `park` parks.
+fn await_quiet_once(shared: &Shared, context: &Context, park: impl FnOnce(Ticket) -> Cause) -> bool {
+    // SAFETY: C2: this is the context's own stack; C4: for nothing that is followed, and nothing unwinds before it is parked or taken back.
+    let ticket = unsafe { context.begin(Reason::Runtime, std::ptr::null_mut()) };
+    // SAFETY: EN1: taken back below; nothing in between unwinds.
+    if !unsafe { shared.ending.wait(context, ticket) } {
+        // SAFETY: C2: begun just now, and not parked.
+        unsafe { context.abandon(ticket) };
+        return true;
+    }
+    let cause = park(ticket);
+    shared.ending.leave(context);
+    cause == Cause::Woken || shared.ending.is_quiet()
+}
+
+impl Handle {
+    /// The runtime is quiet: joins its threads and gives everything back. Once.
+    pub(super) fn close(&self) {
+        let Some(engine) = &self.engine else { return };
+        self.shared.ending.close_once(|| {
+            engine.join();
+            // SAFETY: the threads are gone.
+            unsafe { self.shared.close() };
+            true
+        });
+    }
+
+    /// Some have not ended: joins the threads of those workers that have left, and gives back what belongs to nobody.
+    fn close_what_is_over(&self) {
+        let Some(engine) = &self.engine else { return };
+        self.shared.ending.close_once(|| {
+            let gone = self.shared.ending.gone();
+            engine.join_some(|worker| gone[worker]);
+            // The timer stays: laggards may wait for a time, and so may who calls again.
+            self.shared.slab.trim_all();
+            false
+        });
+    }
+}
+
+impl Shared {
+    /// Steps 1 and 2. What is answered is to be aborted.
+    pub(super) fn refuse_and_sweep(&self) -> cancel::Unstarted {
+        self.ending.begin();
+        self.shut_down.fetch_max(laggards::count(self), Ordering::Relaxed);
+        // 1.
+        self.ending.advance(Stage::Shut);
+        let unstarted = cancel::take_unstarted(self);
+        // 2.
+        self.ending.advance(Stage::Swept);
+        self.stir();
+        unstarted
+    }
+
+    /// Has everybody look whether there is something to abort.
+    fn stir(&self) {
+        for worker in self.workers() {
+            worker.stir_up();
+            self.wake(worker.index);
+        }
+        for home in self.depot.foreign() {
+            // SAFETY: homes stay as long as the record.
+            unsafe { home.as_ref() }.desk.stir();
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Who has started and not ended: found by a look at the stacks of all workers, while they go on.
+//!
+//! A worker that is stuck in somebody's loop answers nothing, and this is asked when somebody is stuck. So it asks nobody, and sees what
+//! a dump sees of a worker that does not answer ([`crate::api::dump`]).
+
+use std::ptr;
+
+use forebear_context::context::Reason;
+
+use super::finish::Laggard;
+use crate::api::any::{RequestId, State};
+use crate::api::dump::{self, ON_THE_SAME_STACK, RequestInfo, Seen, WaitInfo};
+use crate::memory::graves;
+use crate::shared::Shared;
+
+/// So many owners of one thing are named.
+const SHOWN: usize = 8;
+
+/// All that have started and are not over, by worker and from the top of each stack down; then destructors that wait outside of any request; then
+/// scopes in foreign threads that wait for one of these.
+pub(super) fn find(shared: &Shared) -> Vec<Laggard> {
+    let (found, nameless) = graves::look(|| (dump::started(shared), dump::nameless(shared)));
+    let scopes = scopes(&found);
+    let nameless = nameless.into_iter().map(into_nameless);
+    found.into_iter().map(into_laggard).chain(nameless).chain(scopes).collect()
+}
+
+/// A destructor of captures that never ran, of an error or of a value, which a worker's loop has called.
+fn into_nameless((worker, wait): (usize, WaitInfo)) -> Laggard {
+    Laggard {
+        id: RequestId::next(),
+        name: "a destructor outside of any request".to_owned(),
+        state: State::Suspended,
+        worker: Some(worker),
+        waits_for: Some(in_words(wait)),
+    }
+}
+
+fn into_laggard(seen: Seen) -> Laggard {
+    let RequestInfo { id, name, state, worker, waits_for, .. } = seen.info;
+    Laggard { id, name, state, worker, waits_for: waits_for.map(in_words) }
+}
+
+/// What is waited for, and who holds or owes it.
+fn in_words(wait: WaitInfo) -> String {
+    let owners: Vec<String> =
+        wait.owners.iter().take(SHOWN).map(|owner| format!("'{}'", owner.name())).collect();
+    let owners = owners.join(", ");
+    match wait.reason {
+        _ if owners.is_empty() => wait.what,
+        Reason::Request if wait.what.ends_with(ON_THE_SAME_STACK) => {
+            format!("request {owners}{ON_THE_SAME_STACK}")
+        }
+        Reason::Request => format!("request {owners}"),
+        reason if reason.has_owner() => format!("{}, held by {owners}", wait.what),
+        _ => format!("{}: {owners}", wait.what),
+    }
+}
+
+/// How many have started and are not over. A stack that changes under the look counts as one.
+pub(super) fn count(shared: &Shared) -> usize {
+    graves::look(|| dump::count_started(shared))
+}
+
+/// Whether none is found, of requests and of destructors that wait outside of any.
+pub(super) fn is_empty(shared: &Shared) -> bool {
+    graves::look(|| dump::count_started(shared) == 0 && dump::nameless(shared).is_empty())
+}
+
+/// Scopes in foreign threads that wait for one that was found.
+fn scopes(found: &[Seen]) -> Vec<Laggard> {
+    let mut scopes = Vec::new();
+    crate::shared::parked::each_scope(|thread, scope| {
+        if let Some(job) = found.iter().find(|found| found.scope == ptr::from_ref(scope).addr()) {
+            scopes.push(Laggard {
+                id: RequestId::next(),
+                name: format!("a scope in thread '{thread}'"),
+                state: State::Suspended,
+                worker: None,
+                waits_for: Some(format!("request '{}'", job.info.name)),
+            });
+        }
+    });
+    scopes
+}

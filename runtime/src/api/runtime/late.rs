@@ -1,0 +1,151 @@
+//! The last handle goes: who waits for the end, and what happens when that takes long.
+//!
+//! A destructor never suspends a request. So a drop on a plain thread blocks that thread; a drop on a worker, or in a request that a
+//! plain thread runs, leaves the wait to a thread that is started for it. What the runtime owns goes then a little later.
+
+use std::time::{Duration, Instant};
+
+use forebear_pool::Engine;
+
+use super::{Handle, laggards};
+use crate::api::future;
+use crate::cancel;
+use crate::foreign::driver;
+use crate::record::hooks;
+use crate::shared::Shared;
+use crate::shared::ending::Stage;
+use crate::shared::parked;
+use crate::stack::strand;
+
+/// So long the end is waited for without a word.
+pub(super) const QUIET: Duration = Duration::from_secs(1);
+/// So many are named.
+const NAMED: usize = 16;
+
+/// What the drop of the last handle of a runtime does when it has waited for a second and said for whom; see
+/// [`RuntimeBuilder::late_end`](crate::RuntimeBuilder::late_end).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum LateEnd {
+    /// It goes on waiting.
+    #[default]
+    Wait,
+    /// It [shuts the runtime down](crate::Runtime::shutdown), with a grace of another second. Who has not ended by then is named, and stays with
+    /// its thread and its stack.
+    ShutDown,
+    /// It aborts the process.
+    Abort,
+}
+
+/// What is left to be done by who waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// It waits until the end.
+    Endless,
+    /// Everything was aborted: it waits for another second.
+    OneMore,
+}
+
+/// The end has been waited for long enough: says for whom, and does what the policy asks for.
+#[cold]
+pub(crate) fn settle_late(shared: &Shared) -> Patience {
+    say_who_is_waited_for(shared);
+    match shared.late_end {
+        LateEnd::Wait => Patience::Endless,
+        LateEnd::Abort => std::process::abort(),
+        LateEnd::ShutDown => {
+            let unstarted = shared.refuse_and_sweep();
+            shared.signals.stop();
+            cancel::abort_unstarted(unstarted);
+            Patience::OneMore
+        }
+    }
+}
+
+/// Says who has not ended though the last handle has gone.
+#[cold]
+fn say_who_is_waited_for(shared: &Shared) {
+    let what = format!("the last handle of runtime '{}' has gone, and its end waits for", shared.name);
+    say_who_is_left(
+        shared,
+        &what,
+        "Runtime::shutdown ends them, RuntimeBuilder::late_end says what to do here",
+    );
+}
+
+/// Says who has not ended.
+#[cold]
+pub(super) fn say_who_is_left(shared: &Shared, what: &str, advice: &str) {
+    let mut left: Vec<String> = laggards::find(shared).iter().map(ToString::to_string).collect();
+    let more = left.len().saturating_sub(NAMED);
+    left.truncate(NAMED);
+    left.extend((more > 0).then(|| format!("{more} more")));
+    left.extend(shared.has_unstarted().then(|| "requests that have not started".to_owned()));
+    if left.is_empty() {
+        left.push("a thread that runs a request of it".to_owned());
+    }
+    hooks::warn(shared, &format!("{what}: {}. {advice}", left.join(", ")));
+}
+
+/// Waits until all workers have ended. False: some never may, and stay.
+fn await_end(shared: &Shared, engine: &Engine<Shared>) -> bool {
+    if cfg!(shuttle) || engine.ends_within(QUIET) || settle_late(shared) == Patience::Endless {
+        return true;
+    }
+    if engine.ends_within(QUIET) {
+        return true;
+    }
+    shared.ending.advance(Stage::GivenUp);
+    parked::give_up(shared);
+    future::give_up(shared);
+    say_who_is_waited_for(shared);
+    false
+}
+
+fn take_down(shared: &Shared, engine: &Engine<Shared>) {
+    shared.ending.close_once(|| {
+        // After a shutdown those that have not ended may never do: then all that is left stays.
+        if (!shared.ending.is(Stage::GivenUp) || shared.ending.is_quiet()) && await_end(shared, engine) {
+            engine.join();
+            // SAFETY: the threads are gone.
+            unsafe { shared.close() };
+        }
+        true
+    });
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if self.shared.driven.is_some() {
+            return driver::handle_gone(&self.shared);
+        }
+        let Some(engine) = self.engine.take() else { return };
+        if self.shared.is_inherited() {
+            // The threads are in the parent; so may be those that hold its locks.
+            std::mem::forget(engine);
+            return;
+        }
+        self.shared.ending.begin();
+        self.shared.signals.stop();
+        let in_a_request =
+            strand::get().is_some_and(|strand| strand.worker().is_some() || strand.request().is_some());
+        if !in_a_request {
+            return take_down(&self.shared, &engine);
+        }
+        let shared = self.shared.clone();
+        let end = std::thread::Builder::new().name("forebear end".into()); // not modelled: it joins and ends
+        if let Err(error) = end.spawn(move || take_down(&shared, &engine)) {
+            // The workers end by themselves.
+            let what = format!(
+                "the last handle of runtime '{}' went inside a request, and no thread could be started to give its memory back: {error}",
+                self.shared.name
+            );
+            hooks::warn(&self.shared, &what);
+        }
+    }
+}
+
+/// When who drives towards the end of a runtime without workers says for whom.
+pub(crate) fn first_word() -> Option<Instant> {
+    Instant::now().checked_add(QUIET)
+}

@@ -1,0 +1,460 @@
+//! Waiting for several requests: for the first that is over, for all, and one after the other as they end.
+//!
+//! Each request that is waited for has a [listener](crate::state::listener), which says its number to the [*core*](crate::state::set) of the set when the request is
+//! over: a list of numbers, and whoever waits for the next. So an end costs the same however many there are, and a wait costs nothing for
+//! those that are not over. A set waits by itself, or as an [arm] of a `select!`.
+//!
+//! # From outside
+//!
+//! A set may have requests of several runtimes, one of which gives up. Who waits for a set and is no worker of the one runtime of all its members is
+//! listed with those who wait from outside ([`crate::shared::parked`]) before it looks whether that has happened. A runtime that gives up has all of them
+//! look again.
+
+use std::fmt;
+use std::ptr::{self, NonNull};
+use std::time::Duration;
+
+use forebear_context::context::{Cause, Reason, in_request, unpark};
+use forebear_context::error::internal::unwind_with;
+use forebear_context::error::{Cancelled, Error, TimeoutError};
+use forebear_context::shim::Arc;
+use forebear_context::source::Several;
+
+use crate::api::request::Request;
+use crate::cancel;
+use crate::foreign;
+use crate::record::header::Header;
+use crate::schedule::worker::is_unwinding;
+use crate::shared::Shared;
+use crate::shared::ending::Stage;
+use crate::shared::parked;
+use crate::shared::registration::{Came, Registration};
+use crate::stack::strand::{LEFT_PARKED, Strand};
+use crate::state::listener::Notice;
+use crate::state::set::{Core, Place};
+use crate::state::word::FINISHED;
+
+mod all;
+mod arm;
+
+pub use self::all::{wait_all, wait_first};
+
+/// The notice of a member.
+struct Member {
+    core: Arc<Core>,
+    place: Place,
+    /// Only if it is no value.
+    failures: bool,
+}
+
+impl Notice for Member {
+    fn over(&self, life: u64) {
+        if !self.failures || life != FINISHED {
+            self.core.tell(self.place);
+        }
+    }
+}
+
+/// Requests in the order in which they end.
+///
+/// Each is submitted when it is put in, and counts as wanted until it comes out or the set is dropped. Dropping the set lets the requests go
+/// on; [`cancel`](Self::cancel) does not. An end costs the same however many requests there are, and no thread waits.
+///
+/// A `&mut` of it is a source of a [`select!`](https://docs.rs/forebear/latest/forebear/macro.select.html).
+///
+/// As an iterator it waits, and unwinds when the request it runs in is cancelled, as a channel's does. A circle of waits that leads through
+/// a set is not found: any other member may end it.
+///
+/// ```
+/// use forebear::{Cancelled, Request, RequestSet, spawn};
+///
+/// let mut set: RequestSet<u64> = (0..10).map(|n| spawn(move || n * n)).collect();
+/// let mut sum = 0;
+/// while let Some((number, square)) = set.wait_next()? {
+///     let square = square.take().unwrap();
+///     assert_eq!(square, (number * number) as u64);
+///     sum += square;
+/// }
+/// assert_eq!(sum, 285);
+/// # Ok::<(), Cancelled>(())
+/// ```
+#[doc(alias = "JoinSet")]
+#[doc(alias = "FuturesUnordered")]
+#[doc(alias = "as_completed")]
+pub struct RequestSet<T> {
+    core: Arc<Core>,
+    slots: Vec<Slot<T>>,
+    /// The first slot that is free, or `slots.len()`.
+    free: usize,
+    len: usize,
+    /// The number of the next member.
+    next: usize,
+    of: Of,
+}
+
+/// What runtimes the members that are waited for have been of.
+enum Of {
+    Nobody,
+    One(Arc<Shared>),
+    Several,
+}
+
+impl Of {
+    fn note(&mut self, shared: &Shared) {
+        *self = match self {
+            Of::Nobody => Of::One(shared.arc()),
+            Of::One(one) if ptr::eq(&**one, shared) => return,
+            Of::One(_) | Of::Several => Of::Several,
+        };
+    }
+}
+
+enum Slot<T> {
+    /// And the next that is free.
+    Free(usize),
+    Taken(Entry<T>),
+}
+
+struct Entry<T> {
+    number: usize,
+    request: Request<T>,
+    registration: Registration<Member>,
+    /// Its place has been told to the core by other than its listener.
+    told: bool,
+}
+
+impl<T> RequestSet<T> {
+    /// An empty set.
+    #[must_use]
+    pub fn new() -> RequestSet<T> {
+        RequestSet { core: Arc::default(), slots: Vec::new(), free: 0, len: 0, next: 0, of: Of::Nobody }
+    }
+
+    /// How many requests are in it.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Puts a request in, and submits it. Answers the number by which it comes out: 0 for the first, then 1, and so on. Does not suspend.
+    pub fn insert(&mut self, request: Request<T>) -> usize {
+        let number = self.next;
+        self.next += 1;
+        self.len += 1;
+        let slot = self.free;
+        let place = Place { slot, number };
+        let mut entry = Entry { number, request, registration: Registration::default(), told: false };
+        entry.told = !self.enter(&mut entry, place);
+        match self.slots.get_mut(slot) {
+            Some(free) => {
+                let Slot::Free(next) = *free else { unreachable!("the slot is free") };
+                self.free = next;
+                *free = Slot::Taken(entry);
+            }
+            None => {
+                self.free = slot + 1;
+                self.slots.push(Slot::Taken(entry));
+            }
+        }
+        number
+    }
+
+    /// False: there is nothing to wait for, and the core has been told.
+    fn enter(&mut self, entry: &mut Entry<T>, place: Place) -> bool {
+        let core = &self.core;
+        let notice = || Member { core: Arc::clone(core), place, failures: false };
+        let header = entry.request.header_ptr();
+        // SAFETY: RG1: the handle.
+        let came =
+            foreign::strand().map(|strand| unsafe { entry.registration.enter(strand, header, notice) });
+        match came {
+            Some(Came::Entered(shared, _) | Came::Stands(shared)) => {
+                self.of.note(shared);
+                true
+            }
+            // The request itself answers why, when it is asked.
+            Some(Came::Over | Came::Refused(_)) | None => {
+                core.tell(place);
+                false
+            }
+        }
+    }
+
+    /// Takes out what has ended first, if anything has. Does not wait.
+    ///
+    /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
+    /// [`yield_now`](crate::yield_now).
+    pub fn try_next(&mut self) -> Option<(usize, Request<T>)> {
+        loop {
+            let place = self.core.pop()?;
+            let current = matches!(self.slots.get(place.slot), Some(Slot::Taken(entry)) if entry.number == place.number);
+            if current {
+                return self.remove(place.slot).map(|request| (place.number, request));
+            }
+        }
+    }
+
+    fn remove(&mut self, slot: usize) -> Option<Request<T>> {
+        let Slot::Taken(mut entry) = std::mem::replace(&mut self.slots[slot], Slot::Free(self.free)) else {
+            return None;
+        };
+        self.free = slot;
+        self.len -= 1;
+        // SAFETY: RG1: the handle.
+        drop(unsafe { entry.registration.leave(entry.request.header_ptr()) });
+        Some(entry.request)
+    }
+
+    /// Waits until a request has ended, however, and takes it out. `None`: the set is empty.
+    ///
+    /// How it ended is asked of the request: [`take`](Request::take) and [`wait`](Request::wait) answer at once. A request that cannot be waited for
+    /// comes out like one that has ended, and answers why: one that is the caller itself, or whose runtime has given up.
+    ///
+    /// In a request this suspends; in a foreign thread it blocks. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`Cancelled`].
+    ///
+    /// # Panics
+    ///
+    /// In a `no_suspend` region, if it would have to wait.
+    pub fn wait_next(&mut self) -> Result<Option<(usize, Request<T>)>, Cancelled> {
+        self.next_within(None).map_err(|_| Cancelled::new())
+    }
+
+    /// The same, for `timeout` at most, on the clock of the runtime. A timeout of zero looks once.
+    ///
+    /// In a request this suspends; in a foreign thread it blocks. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`TimeoutError::TimedOut`], and the set is as before; [`TimeoutError::Cancelled`].
+    ///
+    /// # Panics
+    ///
+    /// As [`wait_next`](Self::wait_next).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use forebear::{Request, RequestSet, TimeoutError};
+    ///
+    /// let (completer, answer) = Request::completer("late");
+    /// let mut set = RequestSet::from_iter([answer]);
+    /// assert!(matches!(set.wait_next_timeout(Duration::from_millis(1)), Err(TimeoutError::TimedOut)));
+    /// completer.complete(7).unwrap();
+    /// assert!(set.wait_next_timeout(Duration::from_secs(60)).unwrap().is_some());
+    /// ```
+    pub fn wait_next_timeout(
+        &mut self,
+        timeout: Duration,
+    ) -> Result<Option<(usize, Request<T>)>, TimeoutError> {
+        self.next_within(Some(timeout))
+    }
+
+    fn next_within(
+        &mut self,
+        timeout: Option<Duration>,
+    ) -> Result<Option<(usize, Request<T>)>, TimeoutError> {
+        let Some(strand) = foreign::strand() else { return Err(TimeoutError::Cancelled) };
+        if cancel::refuses(strand) {
+            return Err(TimeoutError::Cancelled);
+        }
+        let mut deadline = None;
+        loop {
+            if let Some(next) = self.try_next() {
+                return Ok(Some(next));
+            }
+            if self.is_empty() {
+                return Ok(None);
+            }
+            if timeout == Some(Duration::ZERO) {
+                return Err(TimeoutError::TimedOut);
+            }
+            let context = strand.context();
+            context.about_to_wait("RequestSet");
+            if let (None, Some(timeout)) = (deadline, timeout) {
+                deadline = Some(context.deadline(timeout));
+            }
+            match self.park(strand, deadline.flatten()) {
+                Cause::TimedOut if self.core.is_empty() => return Err(TimeoutError::TimedOut),
+                Cause::Cancelled => {
+                    cancel::attend(strand);
+                    if cancel::is_cancelled_here(strand) && !is_unwinding(strand) {
+                        return Err(TimeoutError::Cancelled);
+                    }
+                    self.find_given_up();
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Waits for the next end.
+    fn park(&mut self, strand: &Strand, deadline: Option<std::time::Instant>) -> Cause {
+        let context = strand.context();
+        // SAFETY: it is called with the slots, which stay as they are until the wait is over.
+        let several = unsafe { Several::new(NonNull::from(&mut self.slots).cast(), each_request::<T>) };
+        // SAFETY: C2: this is the context's own stack; C4: `several` stays in this frame, and nothing unwinds before the wait is parked or
+        // taken back.
+        let ticket = unsafe { context.begin(Reason::Select, ptr::from_ref(&several).cast_mut().cast()) };
+        // SAFETY: RS1: it leaves below.
+        if !unsafe { self.core.stand(context, ticket, Cause::Woken) } {
+            // SAFETY: C2: begun just now, and not parked; nobody has the ticket.
+            unsafe { context.abandon(ticket) };
+            return Cause::Woken;
+        }
+        let outside = self.enter_from_outside(strand);
+        if outside && self.has_given_up() {
+            // SAFETY: C1: the calling context, which parks next.
+            unsafe { unpark(NonNull::from(context), ticket, Cause::Cancelled) };
+        }
+        // SAFETY: on the context's own stack, after `begin`.
+        let cause = unsafe { context.park_until(ticket, deadline) };
+        self.core.leave();
+        if outside {
+            parked::leave(context);
+        }
+        cause
+    }
+
+    /// Who waits by `strand` is listed with those who wait from outside, if it is one of them.
+    fn enter_from_outside(&self, strand: &Strand) -> bool {
+        let inside = strand
+            .worker()
+            .is_some_and(|worker| matches!(&self.of, Of::One(shared) if ptr::eq(worker.shared(), &**shared)));
+        if inside {
+            return false;
+        }
+        if strand.worker().is_some() {
+            strand.left.set(strand.left.get() | LEFT_PARKED);
+        }
+        // Only the wait for a single request is ended there.
+        let _ = parked::enter(strand);
+        true
+    }
+
+    /// Whether a runtime of a member that has not been told has given up.
+    fn has_given_up(&self) -> bool {
+        if matches!(&self.of, Of::One(shared) if !shared.ending.is(Stage::GivenUp)) {
+            return false;
+        }
+        self.slots.iter().any(
+            |slot| matches!(slot, Slot::Taken(entry) if !entry.told && is_given_up(entry.request.header())),
+        )
+    }
+
+    /// Such members come out.
+    #[cold]
+    fn find_given_up(&mut self) {
+        for (slot, entry) in self.slots.iter_mut().enumerate() {
+            if let Slot::Taken(entry) = entry
+                && !entry.told
+                && is_given_up(entry.request.header())
+            {
+                entry.told = true;
+                self.core.tell(Place { slot, number: entry.number });
+            }
+        }
+    }
+
+    /// Cancels all that are left, each as by [`Request::cancel`], which spares what others want.
+    ///
+    /// ```
+    /// use forebear::{Request, RequestSet};
+    ///
+    /// let (completer, answer) = Request::<u32>::completer("never");
+    /// RequestSet::from_iter([answer]).cancel();
+    /// assert!(completer.is_cancelled());
+    /// ```
+    pub fn cancel(mut self) {
+        for slot in 0..self.slots.len() {
+            if let Some(request) = self.remove(slot) {
+                request.cancel();
+            }
+        }
+    }
+}
+
+fn is_given_up(h: &Header) -> bool {
+    // SAFETY: M3; a ready value has no runtime.
+    let home = unsafe { h.home.get().as_ref() };
+    home.is_some_and(|home| home.shared().ending.is(Stage::GivenUp)) && !h.word().load().is_terminal()
+}
+
+/// # Safety
+///
+/// `row` is the slots of a set of this type, and nobody else touches them meanwhile.
+unsafe fn each_request<T>(row: NonNull<()>, with: &mut dyn FnMut(NonNull<()>)) {
+    // SAFETY: by contract.
+    each_member(unsafe { row.cast::<Vec<Slot<T>>>().as_ref() }, with);
+}
+
+/// Calls `with` with each request that has a listener.
+fn each_member<T>(slots: &[Slot<T>], with: &mut dyn FnMut(NonNull<()>)) {
+    for slot in slots {
+        if let Slot::Taken(entry) = slot
+            && entry.registration.listener().is_some()
+        {
+            with(entry.request.header_ptr().cast());
+        }
+    }
+}
+
+impl<T> Default for RequestSet<T> {
+    fn default() -> RequestSet<T> {
+        RequestSet::new()
+    }
+}
+
+impl<T> Drop for RequestSet<T> {
+    fn drop(&mut self) {
+        for slot in 0..self.slots.len() {
+            drop(self.remove(slot));
+        }
+    }
+}
+
+impl<T> Extend<Request<T>> for RequestSet<T> {
+    fn extend<I: IntoIterator<Item = Request<T>>>(&mut self, requests: I) {
+        for request in requests {
+            self.insert(request);
+        }
+    }
+}
+
+impl<T> FromIterator<Request<T>> for RequestSet<T> {
+    fn from_iter<I: IntoIterator<Item = Request<T>>>(requests: I) -> RequestSet<T> {
+        let mut set = RequestSet::new();
+        set.extend(requests);
+        set
+    }
+}
+
+impl<T> Iterator for RequestSet<T> {
+    type Item = (usize, Request<T>);
+
+    #[track_caller]
+    fn next(&mut self) -> Option<(usize, Request<T>)> {
+        match self.wait_next() {
+            Ok(next) => next,
+            Err(cancelled) => unwind_with(Error::from(cancelled), in_request()),
+        }
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.len, Some(self.len))
+    }
+}
+
+impl<T> fmt::Debug for RequestSet<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestSet").field("len", &self.len).finish_non_exhaustive()
+    }
+}

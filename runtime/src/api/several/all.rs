@@ -1,0 +1,128 @@
+//! Waiting for the first of some requests, and for all of them.
+
+use crate::api::request::Request;
+use crate::foreign;
+use crate::schedule::wait;
+use crate::shared::registration::{Came, Registration};
+use crate::state::set::{Core, Place};
+
+use super::{Member, RequestSet};
+
+use forebear_context::error::{Cancelled, WaitError};
+use forebear_context::shim::Arc;
+
+/// Waits until one of the requests has ended, however, and answers which: its number in the order in which they were given, from 0. `None`:
+/// there are none. If several are over, the one that was given first. The others go on.
+///
+/// Each is submitted, and counts as wanted meanwhile. In a request this suspends; in a foreign thread it blocks. A cancellation point. For a
+/// limit in time, see [`time::timeout`](https://docs.rs/forebear/latest/forebear/time/fn.timeout.html).
+///
+/// # Errors
+///
+/// [`Cancelled`].
+///
+/// # Panics
+///
+/// In a `no_suspend` region, if it would have to wait.
+///
+/// ```
+/// use forebear::{Request, wait_first};
+///
+/// let (_late, never) = Request::<u32>::completer("never");
+/// let requests = [never, Request::new(|| 7)];
+/// assert_eq!(wait_first(&requests)?, Some(1));
+/// # Ok::<(), forebear::Cancelled>(())
+/// ```
+#[doc(alias = "race")]
+#[doc(alias = "select")]
+pub fn wait_first<'a, T: 'a>(
+    requests: impl IntoIterator<Item = &'a Request<T>>,
+) -> Result<Option<usize>, Cancelled> {
+    let mut set: RequestSet<T> = requests.into_iter().cloned().collect();
+    let first = set.wait_next()?;
+    Ok(first.map(|(number, _)| number))
+}
+
+/// Waits until all of the requests have finished, and answers their values in the order in which they were given. If one does not finish, it answers
+/// why as soon as that is known; the others go on.
+///
+/// Each is submitted, and counts as wanted meanwhile. Those that have not started when their turn comes may be run right here, on the caller's
+/// stack. In a request this suspends; in a foreign thread it blocks. A cancellation point. For a limit in time, see
+/// [`time::timeout`](https://docs.rs/forebear/latest/forebear/time/fn.timeout.html).
+///
+/// # Errors
+///
+/// As [`Request::wait`], of the first that has not finished: if several have not by then, of the one that ended first.
+/// [`CircularWait`](WaitError::CircularWait) if one of them waits for the caller, by the time that it is this one's turn.
+///
+/// # Panics
+///
+/// In a `no_suspend` region, if it would have to wait.
+///
+/// ```
+/// use forebear::{Request, WaitError, spawn, wait_all};
+///
+/// let squares: Vec<_> = (0..4).map(|n| spawn(move || n * n)).collect();
+/// assert_eq!(wait_all(&squares)?, [&0, &1, &4, &9]);
+///
+/// let (_late, never) = Request::<u32>::completer("never");
+/// let bad = Request::try_new(|| Ok("x".parse()?));
+/// assert!(matches!(wait_all([&never, &bad]), Err(WaitError::Failed(_)))); // and `never` is not waited for
+/// # Ok::<(), WaitError>(())
+/// ```
+#[doc(alias = "join_all")]
+pub fn wait_all<'a, T: 'a>(
+    requests: impl IntoIterator<Item = &'a Request<T>>,
+) -> Result<Vec<&'a T>, WaitError> {
+    let requests: Vec<&Request<T>> = requests.into_iter().collect();
+    let core = Arc::<Core>::default();
+    // Withdrawn when it is dropped.
+    let mut registered =
+        Registered { requests: &requests, registrations: Vec::with_capacity(requests.len()) };
+    for (slot, request) in requests.iter().enumerate() {
+        let place = Place { slot, number: slot };
+        let mut registration = Registration::default();
+        let notice = || Member { core: Arc::clone(&core), place, failures: true };
+        if let Some(strand) = foreign::strand() {
+            // SAFETY: RG1: the handle is borrowed.
+            match unsafe { registration.enter(strand, request.header_ptr(), notice) } {
+                Came::Over => _ = request.answer()?,
+                Came::Refused(error) => return Err(error),
+                Came::Entered(..) | Came::Stands(_) => {}
+            }
+        }
+        registered.registrations.push(registration);
+    }
+    let values = requests.iter().map(|request| {
+        loop {
+            if let Some(failed) = core.pop() {
+                requests[failed.slot].answer()?;
+            }
+            // SAFETY: the handle is borrowed.
+            let waited = unsafe { wait::until_over_or(request.header_ptr(), &core) };
+            core.leave();
+            match waited {
+                Ok(()) => return request.answer(),
+                // Interrupted: it is told above by which.
+                Err(WaitError::TimedOut) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    });
+    values.collect()
+}
+
+/// The registrations of [`wait_all`].
+struct Registered<'r, 'a, T> {
+    requests: &'r [&'a Request<T>],
+    registrations: Vec<Registration<Member>>,
+}
+
+impl<T> Drop for Registered<'_, '_, T> {
+    fn drop(&mut self) {
+        for (request, registration) in self.requests.iter().zip(&mut self.registrations) {
+            // SAFETY: RG1: the handle is borrowed.
+            drop(unsafe { registration.leave(request.header_ptr()) });
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! A pool's board: whether it has stopped, and whom a stop concerns.
+//!
+//! It knows nothing of the members' types or borrows, so that a [`Canceller`](super::Canceller) may share it and come
+//! at any time, also when the pool is long gone.
+//!
+//! # Stopping
+//!
+//! The first reason stays. Who sets it takes the names of all that is *listed*, in the same moment, and aborts them
+//! without the lock: what is ended there drops what it has captured. What is listed later is aborted by who lists it.
+//! So everything that has been admitted is aborted, by whoever comes second.
+//!
+//! A member is listed under the number of its lane, before it is waited for, and is forgotten when the lane lists its
+//! next. To abort one that is over does nothing.
+
+use std::fmt;
+use std::sync::PoisonError;
+
+use forebear_context::error::{CancelReason, WaitError};
+use forebear_context::shim::atomic::{AtomicBool, Ordering};
+use forebear_context::shim::{Mutex, MutexGuard};
+
+use super::gate::{self, Gate};
+use crate::api::any::AnyRequest;
+
+/// Why a pool has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Why {
+    /// The member of this lane has not come to a value.
+    Member(usize),
+    /// A lane was cancelled for this reason, and not by the pool.
+    Lane(CancelReason),
+    /// Somebody cancelled the pool.
+    Cancelled,
+    /// The receiver of the results has failed.
+    Failed,
+    /// The waiter is cancelled.
+    Waiter,
+    /// The receiver of the results has unwound.
+    Unwound,
+}
+
+impl Why {
+    /// What the members are told.
+    pub(super) fn reason(self) -> CancelReason {
+        match self {
+            Why::Member(_) => CancelReason::SiblingFailed,
+            Why::Lane(reason) => reason,
+            Why::Cancelled | Why::Failed => CancelReason::PoolCancelled,
+            Why::Waiter => CancelReason::Parent,
+            Why::Unwound => CancelReason::ScopeUnwound,
+        }
+    }
+
+    /// Whether included requests are aborted too. If only the waiter is cancelled they are left as by any wait: the
+    /// lane that waits for them is cancelled, and asks.
+    pub(super) fn concerns_included(self) -> bool {
+        self != Why::Waiter
+    }
+}
+
+/// What an admitted member is known by.
+pub(super) enum Name {
+    Own(AnyRequest),
+    Included(AnyRequest),
+}
+
+impl Name {
+    fn abort(&self, why: Why) {
+        match self {
+            Name::Included(_) if !why.concerns_included() => {}
+            Name::Own(request) | Name::Included(request) => _ = request.abort(why.reason()),
+        }
+    }
+}
+
+/// See the module head.
+pub(crate) struct Board {
+    state: Mutex<State>,
+    /// Whether there is a reason: a look without the lock.
+    stopped: AtomicBool,
+    /// Open while the pool is waited for.
+    gate: Mutex<Option<Gate>>,
+    /// It stands on the list of pools that were asked for a member; see [`super::gate`].
+    asked: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    why: Option<Why>,
+    /// What the wait answers, if the reason does not say it. Set before the lane, or the waiter, goes on.
+    answer: Option<WaitError>,
+    /// By number of the lane.
+    names: Vec<Option<Name>>,
+}
+
+impl Board {
+    pub(super) fn new() -> Board {
+        Board {
+            state: Mutex::default(),
+            stopped: AtomicBool::new(false),
+            gate: Mutex::new(None),
+            asked: AtomicBool::new(false),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the pool has stopped.
+    #[inline]
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// Stops the pool and aborts what is listed, unless it has stopped before.
+    #[cold]
+    pub(super) fn stop(&self, why: Why) {
+        let mut state = self.lock();
+        if state.why.is_some() {
+            return;
+        }
+        state.why = Some(why);
+        self.stopped.store(true, Ordering::Release);
+        let listed = std::mem::take(&mut state.names);
+        drop(state);
+        for (lane, name) in listed.iter().enumerate() {
+            // Not the one that has failed: marked, it might count as cancelled.
+            if let Some(name) = name.as_ref().filter(|_| why != Why::Member(lane)) {
+                name.abort(why);
+            }
+        }
+    }
+
+    /// The same, and this is what the wait answers if it stops for this reason.
+    #[cold]
+    pub(super) fn stop_with(&self, why: Why, answer: WaitError) {
+        self.stop(why);
+        let mut state = self.lock();
+        if state.why == Some(why) {
+            state.answer.get_or_insert(answer);
+        }
+    }
+
+    /// Lists what `lane` runs. If the pool has stopped it is aborted instead.
+    pub(super) fn list(&self, lane: usize, name: Name) {
+        let mut state = self.lock();
+        #[cfg(not(mutant = "listed_past_the_stop"))]
+        let stopped = state.why;
+        #[cfg(mutant = "listed_past_the_stop")]
+        let stopped = None::<Why>;
+        let unlisted = match stopped {
+            None => {
+                if state.names.len() <= lane {
+                    state.names.resize_with(lane + 1, || None);
+                }
+                state.names[lane].replace(name)
+            }
+            Some(why) => {
+                drop(state);
+                return name.abort(why);
+            }
+        };
+        // The last count of a header does not go under the lock.
+        drop(state);
+        drop(unlisted);
+    }
+
+    /// How many of the listed are not over, and cannot go on by themselves.
+    pub(super) fn standing(&self) -> usize {
+        let state = self.lock();
+        let stands = |name: &&Name| match name {
+            Name::Own(request) | Name::Included(request) => !request.is_done() && !gate::goes_on(request),
+        };
+        state.names.iter().flatten().filter(stands).count()
+    }
+
+    /// The included requests that are listed.
+    pub(super) fn included(&self) -> Vec<AnyRequest> {
+        let of = |name: &Name| match name {
+            Name::Own(_) => None,
+            Name::Included(request) => Some(request.clone()),
+        };
+        self.lock().names.iter().flatten().filter_map(of).collect()
+    }
+
+    /// Calls `with` unless the gate is closed; it stays open meanwhile.
+    pub(super) fn with_gate<R>(&self, with: impl FnOnce(&Gate) -> R) -> Option<R> {
+        self.gate.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(with)
+    }
+
+    /// Opens or closes the gate.
+    pub(super) fn set_gate(&self, gate: Option<Gate>) {
+        *self.gate.lock().unwrap_or_else(PoisonError::into_inner) = gate;
+    }
+
+    /// Whether it stands on the list of those that were asked.
+    pub(super) fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// Says so. True: that is a change.
+    pub(super) fn set_asked(&self, asked: bool) -> bool {
+        self.asked.swap(asked, Ordering::Relaxed) != asked
+    }
+
+    /// Why the pool has stopped, and what there is to answer. Forgets all names: the wait is over.
+    pub(super) fn close(&self) -> Option<(Why, Option<WaitError>)> {
+        let mut state = self.lock();
+        let names = std::mem::take(&mut state.names);
+        let answer = state.answer.take();
+        let why = state.why;
+        drop(state);
+        drop(names);
+        why.map(|why| (why, answer))
+    }
+
+    /// Why the pool has stopped.
+    pub(super) fn why(&self) -> Option<Why> {
+        self.lock().why
+    }
+}
+
+impl fmt::Debug for Board {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Board").field("stopped", &self.is_stopped()).finish_non_exhaustive()
+    }
+}

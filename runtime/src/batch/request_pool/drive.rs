@@ -1,0 +1,298 @@
+//! The wait for a pool: spawns lanes, hands results on, sleeps, and stops. By the waiter alone.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::{self, NonNull};
+use std::time::Instant;
+
+use forebear_context::context::Reason;
+use forebear_context::error::internal::drop_contained;
+use forebear_context::error::{CancelReason, Cycle, Error, WaitError};
+use forebear_context::shim::Arc;
+use forebear_context::shim::atomic::Ordering;
+
+use super::board::{Board, Why};
+use super::gate::{self, Gate, Waited};
+use super::lane::Lane;
+use super::run::{Came, GATHERS_FOR, GATHERS_FROM, Included, Left, Run, Step, Values};
+use super::{Kept, RequestPool};
+use crate::api::any::{AnyRequest, State};
+use crate::api::origin;
+use crate::api::request::Request;
+use crate::api::runtime::parallelism;
+use crate::api::scope::{Scope, into_wait_error, try_scope};
+use crate::cancel;
+use crate::deadlock::cycle;
+use crate::deadlock::urgency;
+use crate::foreign;
+use crate::schedule::submit;
+use crate::stack::no_suspend;
+use crate::stack::strand::Strand;
+
+/// The lanes that a waiter has spawned, and perhaps some that are over: what its wait, [`Reason::Pool`], points at.
+pub(crate) type Lanes = Vec<AnyRequest>;
+
+/// Whom results are handed to.
+type Sink<'a, T> = dyn FnMut(usize, T) -> Result<(), Error> + 'a;
+
+/// Runs the pool to its end.
+pub(super) fn run<'env, T: Send + 'env>(
+    pool: RequestPool<'env, T>,
+    values: Values,
+    sink: &mut Sink<'_, T>,
+) -> Result<(), WaitError> {
+    let Some(strand) = foreign::strand() else { return Err(WaitError::ShutDown) };
+    if cancel::refuses(strand) {
+        return Err(WaitError::Cancelled);
+    }
+    let RequestPool { held, kept, mut limits, board, .. } = pool;
+    if held.is_empty() {
+        return Ok(());
+    }
+    if strand.context().no_suspend().get() > 0 {
+        no_suspend::refuse(strand, "a pool", true);
+    }
+    if let Some(cycle) = kept.iter().flatten().find_map(|kept| waits_for_itself(strand, &kept.request)) {
+        return Err(WaitError::CircularWait(cycle));
+    }
+    if limits.active == 0 {
+        limits.active = parallelism().get();
+    }
+    let run = Run::new(board, values, limits, held);
+    let open = Open(&run.board);
+    // Where included requests are asked for it matters whether the waiter stands, and time is not real everywhere.
+    let may_gather = strand.worker().is_none()
+        && values == Values::HandedOn
+        && limits.active >= GATHERS_FROM
+        && kept.is_empty()
+        && origin::current_runtime(strand).driven.is_none();
+    let mut waiter =
+        Waiter { strand, run: &run, kept, lanes: Vec::new(), taken: None, may_gather, fresh: false };
+    let (mut ended, mut aborted) = (Ok(()), Vec::new());
+    let jobs = try_scope(|scope| {
+        waiter.open(scope);
+        ended = waiter.go(scope, sink);
+        if let Err(end) = &ended {
+            aborted = waiter.stop(end);
+        }
+        Ok(())
+    });
+    drop(open);
+    // All lanes are over, and their members; now what was included, which they need not have waited for.
+    for request in aborted {
+        if matches!(request.wait(), Err(WaitError::Cancelled)) {
+            break;
+        }
+    }
+    let stopped = run.board.close();
+    if let Err(End::Unwound(payload)) = ended {
+        resume_unwind(payload);
+    }
+    if cancel::refuses(strand) || ended.is_err() && cancel::is_told_of(strand, None) {
+        return Err(WaitError::Cancelled);
+    }
+    match (ended, stopped) {
+        (Err(_), Some((_, Some(answer)))) => Err(answer),
+        (Err(_), Some((Why::Waiter, None))) => Err(WaitError::Cancelled),
+        (Err(_), Some((why, None))) => Err(WaitError::TargetCancelled(why.reason())),
+        (Err(_), None) => unreachable!("a wait that ends early has stopped its pool"),
+        (Ok(()), _) => jobs,
+    }
+}
+
+/// Closes the gate, if it is open, before the run goes (G2).
+struct Open<'a>(&'a Arc<Board>);
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        gate::close(self.0);
+    }
+}
+
+/// The cycle, if an included request is the waiter, or lies below it on its own stack.
+fn waits_for_itself(strand: &Strand, request: &AnyRequest) -> Option<Cycle> {
+    // SAFETY: the handle's link.
+    let h = unsafe { request.raw().as_ref() };
+    let current = Request::current();
+    let here = ptr::eq(h.strand.load(Ordering::Relaxed), strand) || current.as_ref() == Some(request);
+    if h.word().load().is_terminal() || !here {
+        return None;
+    }
+    let current = current.filter(|current| current != request).map(|current| current.name().to_owned());
+    Some(Cycle::new(current.into_iter().chain([h.name().to_owned()])))
+}
+
+/// Why a wait does not go on.
+enum End {
+    /// The board says so.
+    Stopped,
+    /// A lane is cancelled.
+    Lost,
+    /// The waiter is cancelled.
+    Cancelled,
+    /// The receiver of the results has failed with this.
+    Failed(WaitError),
+    /// The receiver of the results has unwound.
+    Unwound(Box<dyn std::any::Any + Send>),
+}
+
+struct Waiter<'a, 'env, T> {
+    strand: &'a Strand,
+    run: &'a Run<'env, T>,
+    /// The included requests that are not over.
+    kept: Vec<Option<Kept<'env>>>,
+    /// The lanes, and perhaps some that are over.
+    lanes: Lanes,
+    /// What the member had declared that was taken last, if its place has not been given back.
+    taken: Option<u64>,
+    /// Whether it may gather values, and whether one has come since it last slept.
+    may_gather: bool,
+    fresh: bool,
+}
+
+impl<'a, 'env: 'a, T: Send + 'env> Waiter<'a, 'env, T> {
+    /// Opens the gate, and holds back what is included.
+    fn open<'scope>(&mut self, scope: &'scope Scope<'scope, 'a>) {
+        if self.kept.is_empty() {
+            return;
+        }
+        let run: NonNull<dyn Waited + '_> = NonNull::from(self.run);
+        // SAFETY: only the lifetime is left out; G2 stands for it.
+        let run: NonNull<dyn Waited> = unsafe { std::mem::transmute(run) };
+        let waiter = NonNull::from(self.strand.context());
+        self.run.board.set_gate(Some(Gate { run, scope: scope.core(), waiter }));
+        self.run.hold(self.kept.iter().flatten().map(|kept| kept.request.clone()));
+    }
+
+    /// To the end of the last member.
+    fn go<'scope>(&mut self, scope: &'scope Scope<'scope, 'a>, sink: &mut Sink<'_, T>) -> Result<(), End> {
+        loop {
+            if cancel::refuses(self.strand) {
+                return Err(End::Cancelled);
+            }
+            match self.run.step(self.taken.take()) {
+                Step::Over => break,
+                Step::Stopped => return Err(End::Stopped),
+                Step::Lost => return Err(End::Lost),
+                Step::Spawn(lanes) => (0..lanes).for_each(|_| self.spawn_lane(scope)),
+                Step::Came(came) => {
+                    self.taken = Some(came.bytes());
+                    self.fresh = self.may_gather;
+                    match came {
+                        Came::Value { index, value, .. } => hand_on(sink, index, value)?,
+                        Came::Included { kept } => self.kept[kept] = None,
+                    }
+                }
+                Step::Wait => {
+                    let gathers = std::mem::take(&mut self.fresh);
+                    self.sleep(gathers);
+                }
+            }
+        }
+        let mut kept = self.run.take_kept();
+        while let Some((index, value)) = kept.pop_front() {
+            hand_on(sink, index, value)?;
+        }
+        Ok(())
+    }
+
+    fn spawn_lane<'scope>(&mut self, scope: &'scope Scope<'scope, 'a>) {
+        // Now and then those that are over go, so that no more are kept than twice what lives.
+        if self.lanes.len() >= 64 && self.lanes.len().is_power_of_two() {
+            self.lanes.retain(|lane| !lane.is_done());
+        }
+        let lane = Lane::spawn(self.run, scope);
+        // SAFETY: U2: the handle's link.
+        unsafe {
+            urgency::raise(self.strand.worker(), lane.raw(), self.strand.urgency.load(Ordering::Relaxed))
+        };
+        self.lanes.push(lane);
+    }
+
+    /// Stops the pool, if it has not stopped by itself; what is held never begins. Answers the included requests,
+    /// aborted.
+    fn stop(&mut self, end: &End) -> Vec<AnyRequest> {
+        let board = &self.run.board;
+        match end {
+            End::Stopped => {}
+            End::Lost => board.stop(Why::Lane(self.why_lost())),
+            End::Cancelled => board.stop(Why::Waiter),
+            End::Failed(error) => board.stop_with(Why::Failed, error.clone()),
+            End::Unwound(_) => board.stop(Why::Unwound),
+        }
+        let Some(why) = board.why() else { return Vec::new() };
+        let mut included: Vec<_> = self.kept.iter().flatten().map(|kept| kept.request.clone()).collect();
+        match why.concerns_included() {
+            true => included.iter().for_each(|request| _ = request.abort(why.reason())),
+            false => included.clear(),
+        }
+        // Their members know already. Where one of them has a failure to tell, only those are aborted that have not
+        // begun; otherwise also those that wait for an included request which goes on.
+        for lane in &self.lanes {
+            if !matches!(why, Why::Member(_)) || matches!(lane.state(), State::Queued) {
+                lane.abort(why.reason());
+            }
+        }
+        // Now, since what has begun may wait for what these hold.
+        let Left { held, included: back, came } = self.run.give_up(self.taken.take());
+        for Included { request, .. } in back.into_iter().flatten().filter(|included| included.held) {
+            // SAFETY: G3: it was taken out of the run here; the handle has a link of its own.
+            unsafe {
+                if !request.raw().as_ref().word().let_go() {
+                    submit::admit(request.raw());
+                }
+            }
+        }
+        // The pool is stopped for another reason, which is told.
+        drop_contained(held);
+        drop_contained(came);
+        self.kept.clear();
+        // So that the failure is told: the scope, which would wait for them too, would abort the lane that has it.
+        while !self.run.is_quiet() {
+            self.sleep(false);
+        }
+        included
+    }
+
+    /// Sleeps until a lane has something for the waiter, or the waiter is cancelled; or gathers for a moment.
+    fn sleep(&self, gathers: bool) {
+        if let Some(worker) = self.strand.worker() {
+            worker.make_room_to_leave(self.strand);
+        }
+        let context = self.strand.context();
+        // What it waits for is the lanes; see `urgency`.
+        let lanes: *const Lanes = &self.lanes;
+        // SAFETY: C2: this is the strand's own stack; C4: the lanes are `self`'s, which outlives the wait, and nothing unwinds before it
+        // is parked or taken back.
+        let ticket = unsafe { context.begin(Reason::Pool, lanes.cast_mut().cast()) };
+        // SAFETY: G1: this strand has opened the scope.
+        if !unsafe { self.run.wait(context, ticket, gathers) } {
+            // SAFETY: C2: begun just now, and not parked.
+            unsafe { context.abandon(ticket) };
+            return;
+        }
+        let until = gathers.then(|| Instant::now() + GATHERS_FOR);
+        // SAFETY: on the strand's own stack, after `begin`. The innermost scope is the pool's. A wait with a limit is no edge.
+        unsafe {
+            if let (Some(scope), None) = (NonNull::new(self.strand.scopes.get().cast_mut()), until) {
+                cycle::bind_to_all(self.strand, ticket, scope);
+            }
+            context.park(until);
+        }
+    }
+
+    /// Why a lane was cancelled, before the pool has stopped.
+    fn why_lost(&self) -> CancelReason {
+        let lost = self.lanes.iter().find(|lane| lane.is_cancelled());
+        // SAFETY: the handle's link.
+        lost.map_or(CancelReason::Aborted, |lane| cancel::reason(unsafe { lane.raw().as_ref() }))
+    }
+}
+
+/// Hands a result on.
+fn hand_on<T>(sink: &mut Sink<'_, T>, index: usize, value: T) -> Result<(), End> {
+    match catch_unwind(AssertUnwindSafe(|| sink(index, value))) {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(End::Failed(into_wait_error(error))),
+        Err(payload) => Err(End::Unwound(payload)),
+    }
+}

@@ -1,0 +1,337 @@
+//! The gate of a pool: how those reach it who want an included request that it holds back.
+//!
+//! # Vocabulary
+//!
+//! * **held back**: an included request that was new when the wait for its pool began. Its word says so (`HELD`): nobody
+//!   claims it but the pool, when its turn comes, and who cancels it. Who submits it meanwhile has that remembered.
+//! * **to ask for it**: to wait for a request that is held back. That moves it to the front of its pool's order.
+//! * **share**: a place within the bound. A member has one, and with it whatever stands on its stack or descends from it;
+//!   so does who waits for the pool, which hands values on.
+//! * **over the bound**: admitted though there is no room. It takes a place, so nothing else begins for as long.
+//!
+//! # Who is admitted over the bound
+//!
+//! What is asked for *by one that has a share*: the place will not become free before it has what it asks for. And what
+//! is asked for by anybody while *none of those that have a place can go on*: each is suspended (or runs on a foreign
+//! thread, of whose waits nothing is known here), perhaps for the sake of who asked. For an edge from a member to who asks
+//! may lead through other requests, locks, channels and threads, and may be made after the asking.
+//!
+//! # The race
+//!
+//! Whether the others can go on is looked at by who asks, and by each worker that finds nothing to do, and each foreign
+//! thread that blocks, after the stack that it has left says that it waits. Both touch [`ASKED`] by a read-modify-write
+//! in between: who asks first puts its pool on the list and counts it, then looks at the members; who runs out of work
+//! first parks, then looks at the count. So the later of the two sees the earlier.
+//!
+//! # Locks
+//!
+//! That of the list, then a gate's, then the run's, then the board's, then that of the strays ([`crate::deadlock::strays`]). None is held while a request is
+//! submitted, or ended.
+//!
+//! # Invariants
+//!
+//! * **G2** A gate is open only while its run and the strand that waits are there: its lock is taken to close it before
+//!   [`super::drive::run`] is left.
+//! * **G3** Who takes an included request out of the run's `included` owes its admission, and the pool's link if it was held
+//!   back. It has a link of its own.
+
+use std::ptr::{self, NonNull};
+use std::sync::PoisonError;
+
+use forebear_context::context::Context;
+use forebear_context::shim::atomic::{AtomicUsize, Ordering};
+use forebear_context::shim::{Arc, Mutex, MutexGuard};
+
+use super::board::Board;
+use crate::api::any::AnyRequest;
+use crate::api::scope::ScopeCore;
+use crate::deadlock::strays;
+use crate::record::header::{AFTER, Header};
+use crate::schedule::submit;
+use crate::stack::strand::{self, Strand};
+use crate::state::word::{self, HELD};
+
+/// The pools that somebody has asked for a member, and that were full.
+static POOLS: Mutex<Vec<Arc<Board>>> = Mutex::new(Vec::new());
+/// How many those are.
+static ASKED: AtomicUsize = AtomicUsize::new(0);
+
+/// What a gate leads to: a pool's run, whatever its types.
+pub(super) trait Waited {
+    /// Somebody asks for `request`. Answers it if it is admitted now; the caller sees to that (G3).
+    fn ask(&self, gate: &Gate, asker: &Strand, request: NonNull<Header>) -> Option<AnyRequest>;
+
+    /// Admits one that was asked for if nobody who has a place can go on. As [`ask`](Self::ask).
+    fn unstick(&self, gate: &Gate) -> Option<AnyRequest>;
+}
+
+/// See the module head.
+pub(super) struct Gate {
+    /// G2.
+    pub run: NonNull<dyn Waited>,
+    /// The scope that members are jobs of. Only compared.
+    pub scope: *const ScopeCore,
+    /// Who waits for the pool. G2.
+    pub waiter: NonNull<Context>,
+}
+
+// SAFETY: G2: what it leads to is made for sharing (the run is shared with lanes on other workers).
+unsafe impl Send for Gate {}
+
+impl Gate {
+    /// Whether the one that waits for the pool stands still.
+    pub(super) fn waiter_stands(&self) -> bool {
+        // SAFETY: G2.
+        unsafe { self.waiter.as_ref() }.is_waiting()
+    }
+
+    /// Whether `asker` has a share; `active` are the included requests that have a place.
+    pub(super) fn has_share(&self, asker: &Strand, active: &[AnyRequest]) -> bool {
+        if ptr::eq(asker.context(), self.waiter.as_ptr()) {
+            return true;
+        }
+        let mut below = asker.request.get();
+        // SAFETY: what stands on the asker's stack, and the ancestors of that, are there (H1), and this is its thread.
+        while let Some(on_stack) = unsafe { below.as_ref() } {
+            let mut at = Some(on_stack);
+            while let Some(h) = at {
+                if ptr::eq(h.scope.get(), self.scope) || active.iter().any(|a| ptr::eq(a.raw().as_ptr(), h)) {
+                    return true;
+                }
+                at = h.parent();
+            }
+            below = on_stack.lender.get();
+        }
+        false
+    }
+}
+
+/// Whether a request that has a place will go on by itself, and so come to an end.
+pub(crate) fn goes_on(request: &AnyRequest) -> bool {
+    // SAFETY: the handle's link.
+    let h = unsafe { request.raw().as_ref() };
+    match h.word().load().life() {
+        // Another pool's; or a dependent, which stands as one that is suspended; or a completion, which nothing is known of.
+        HELD => false,
+        word::CLAIMED | word::COMPLETING => {
+            // SAFETY: a home stays while a header that ran on it does (M3).
+            let Some(home) = (unsafe { h.ran_on.load(Ordering::Acquire).as_ref() }) else { return true };
+            if home.worker == u32::MAX {
+                return false;
+            }
+            let mut waits = false;
+            if let Some(strand) = NonNull::new(h.strand.load(Ordering::Acquire)) {
+                let here = strand::get().and_then(Strand::worker);
+                strays::with_holder(here, Strand::context_at(strand), |stack| waits = stack.is_waiting());
+            }
+            !waits
+        }
+        _ => true,
+    }
+}
+
+/// In the place of a pool: a request that its completer alone may claim ([`crate::api::completer`]), or that waits for what it is after
+/// ([`crate::api::after`]). Only compared.
+pub(crate) const NO_POOL: *const Board = ptr::dangling();
+
+/// Which pool holds `h` back.
+///
+/// # Safety
+///
+/// W15: the caller has the word's lock, and it is held back.
+pub(crate) unsafe fn holder(h: &Header) -> *const Board {
+    // SAFETY: by contract.
+    h.side().map_or(NO_POOL, |side| unsafe { &*side.held_by.get() }.as_ref().map_or(NO_POOL, Arc::as_ptr))
+}
+
+/// Whether `h` is a completion that nobody has completed: held back by no pool, and not for the sake of what it is after.
+pub(crate) fn is_completion(h: &Header) -> bool {
+    !h.is(AFTER) && held_by(h) == Some(NO_POOL)
+}
+
+/// Whether a pool holds `h` back.
+pub(crate) fn is_held_by_pool(h: &Header) -> bool {
+    held_by(h).is_some_and(|holder| holder != NO_POOL)
+}
+
+/// Which pool holds `h` back, if it is held back.
+fn held_by(h: &Header) -> Option<*const Board> {
+    let bits = h.word().lock().ok()?;
+    // SAFETY: W15: the lock is ours.
+    let holder = (bits.life() == HELD).then(|| unsafe { holder(h) });
+    h.word().unlock(|bits| bits);
+    holder
+}
+
+/// `asker`, which this is called on, is about to wait for a request that is held back. Answers the pool that was
+/// asked, as by [`holder`].
+///
+/// # Safety
+///
+/// The caller has a count of the request.
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn want(asker: &Strand, header: NonNull<Header>) -> *const Board {
+    // SAFETY: by contract.
+    let (board, admitted) = unsafe { ask_for(asker, header) };
+    if let Some(request) = admitted {
+        // SAFETY: G3.
+        unsafe { submit::admit(request.raw()) };
+    }
+    board
+}
+
+/// The same, and what is admitted by that is answered: the caller owes its admission (G3).
+///
+/// # Safety
+///
+/// As [`want`].
+pub(crate) unsafe fn ask_for(asker: &Strand, header: NonNull<Header>) -> (*const Board, Option<AnyRequest>) {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    let Ok(locked) = h.word().lock() else { return (ptr::null(), None) };
+    let held = locked.life() == HELD;
+    let board = match h.side() {
+        // SAFETY: W15: the lock is ours.
+        Some(side) if held => unsafe { &*side.held_by.get() }.clone(),
+        _ => None,
+    };
+    h.word().unlock(|bits| bits);
+    let Some(board) = board else { return (if held { NO_POOL } else { ptr::null() }, None) };
+    #[cfg(not(mutant = "asked_and_not_listed"))]
+    let listed = board.with_gate(|_| board.is_asked());
+    #[cfg(mutant = "asked_and_not_listed")]
+    let listed = None::<bool>;
+    if listed == Some(false) {
+        let mut pools = lock_pools();
+        // Under the gate's lock, so that it is not closed, and taken off the list, before it is on it.
+        board.with_gate(|_| {
+            if board.set_asked(true) {
+                pools.push(board.clone());
+                ASKED.fetch_add(1, Ordering::AcqRel);
+            }
+        });
+    } else {
+        ASKED.fetch_add(0, Ordering::AcqRel);
+    }
+    // SAFETY: G2: by `with_gate`.
+    let admitted = board.with_gate(|gate| unsafe { gate.run.as_ref() }.ask(gate, asker, header)).flatten();
+    (Arc::as_ptr(&board), admitted)
+}
+
+/// A pool lets go of what it has admitted, and what is not queued yet: from now on it is as held back by nobody.
+///
+/// # Safety
+///
+/// W15: the caller has the word's lock, and it is held back. What is answered is dropped without the lock.
+pub(crate) unsafe fn forget_holder(h: &Header) -> Option<Arc<Board>> {
+    // SAFETY: by contract.
+    h.side().and_then(|side| unsafe { &mut *side.held_by.get() }.take())
+}
+
+/// Nothing more goes on here: a worker has found nothing to do, or a foreign thread is about to block. True: something has
+/// been admitted.
+#[inline]
+pub(crate) fn unstick() -> bool {
+    ASKED.fetch_add(0, Ordering::AcqRel) != 0 && unstick_all()
+}
+
+#[cold]
+#[inline(never)]
+fn unstick_all() -> bool {
+    let mut any = false;
+    let pools = lock_pools().clone();
+    for board in pools {
+        // SAFETY: G2: by `with_gate`.
+        let admitted = board.with_gate(|gate| unsafe { gate.run.as_ref() }.unstick(gate)).flatten();
+        if let Some(request) = admitted {
+            any = true;
+            // SAFETY: G3.
+            unsafe { submit::admit(request.raw()) };
+        }
+    }
+    any
+}
+
+/// Closes the gate of `board`: its run is about to go.
+pub(super) fn close(board: &Arc<Board>) {
+    board.set_gate(None);
+    if board.set_asked(false) {
+        let mut pools = lock_pools();
+        // It is there, unless it was forgotten.
+        if let Some(at) = pools.iter().position(|pool| Arc::ptr_eq(pool, board)) {
+            pools.remove(at);
+            ASKED.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+/// Keeps everybody else from the list of pools.
+pub(crate) struct HeldOverFork(MutexGuard<'static, Vec<Arc<Board>>>);
+
+/// Holds the list over a fork.
+pub(crate) fn hold() -> HeldOverFork {
+    HeldOverFork(lock_pools())
+}
+
+/// In a forked child: those who waited for these pools are not there, and the child's own threads use their stacks again.
+pub(crate) fn forget(held: &mut HeldOverFork) {
+    // Not dropped: what they lead to may be locked by threads that are not here.
+    held.0.drain(..).for_each(std::mem::forget);
+    ASKED.store(0, Ordering::Relaxed);
+}
+
+fn lock_pools() -> MutexGuard<'static, Vec<Arc<Board>>> {
+    POOLS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::foreign;
+    use crate::shared::fork::tests::in_a_child;
+
+    /// A run that counts how often it was looked at.
+    struct Looked(AtomicUsize);
+
+    impl Waited for Looked {
+        fn ask(&self, _: &Gate, _: &Strand, _: NonNull<Header>) -> Option<AnyRequest> {
+            None
+        }
+
+        fn unstick(&self, _: &Gate) -> Option<AnyRequest> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            None
+        }
+    }
+
+    #[test]
+    fn a_child_looks_at_no_pool_that_a_thread_of_the_parent_waits_for() {
+        let run = Looked(AtomicUsize::new(0));
+        foreign::strand();
+        let waiter = foreign::context().unwrap();
+        let board = Arc::new(Board::new());
+        board.set_gate(Some(Gate { run: NonNull::from(&run as &dyn Waited), scope: ptr::null(), waiter }));
+        {
+            let mut pools = lock_pools();
+            assert!(board.set_asked(true));
+            pools.push(board.clone());
+            ASKED.fetch_add(1, Ordering::AcqRel);
+        }
+        let is_looked_at = || {
+            let before = run.0.load(Ordering::Relaxed);
+            unstick();
+            run.0.load(Ordering::Relaxed) != before
+        };
+        assert!(is_looked_at());
+        assert!(in_a_child(|| {
+            let looked_at = is_looked_at();
+            // As the one does who forks below it, and comes back there.
+            close(&board);
+            !looked_at && ASKED.load(Ordering::Relaxed) == 0
+        }));
+        assert!(is_looked_at());
+        close(&board);
+        assert!(!is_looked_at());
+    }
+}

@@ -1,0 +1,573 @@
+//! What the waiter and the lanes of one wait share: who is held, who is admitted, what has come of it. One lock.
+//!
+//! # Lanes
+//!
+//! A lane is a request that runs members, one at a time: a job of the waiter's scope. It is *spare* until it has looked
+//! for its first member. Lanes look in any order and at any time, and find a member if there is room for the first that
+//! is held; so members begin in order of adding whatever becomes of lanes, and a lane too many does no harm. When the
+//! last spare lane is gone and there is still room, the waiter spawns more: lanes are its children, which only it can
+//! make. So a member that ends lets the next begin on the spot, though the waiter may be stuck behind others on its
+//! worker.
+//!
+//! A lane has a number from when it begins until it ends, under which its member is known to the board.
+//!
+//! # Room
+//!
+//! A member takes its place when it is taken out of the queue. If the waiter has something to do about it, to hand on the
+//! value or to drop the handle of an included request, and its value with it, it keeps the place until that is done;
+//! otherwise until it is over.
+//!
+//! # The race
+//!
+//! Something for the waiter to do may come up between its last look and its sleep. Both sides decide under the lock:
+//! the waiter leaves its ticket only if there is nothing, and whoever makes that false takes the ticket. A stop alone
+//! wakes nobody: the waiter sleeps only while there are members admitted or lanes spare, and each of them comes by here
+//! once more.
+//!
+//! # Gathering
+//!
+//! To wake a thread costs more than a small member. So a thread to which values have come since it last slept sleeps *gathering*, for
+//! [`GATHERS_FOR`] at most: values alone wake it only when they hold half of the places, or when no more are to come. Whatever
+//! else there is to do wakes it at once, and so does the first value if it has gathered in vain. What is gathered keeps its
+//! place, as ever.
+//!
+//! # Invariants
+//!
+//! * **G1** `waiting` is a wait of the strand that has opened the scope in which all lanes are jobs, begun inside it.
+//!   So a lane that has taken it may wake it without the lock: the strand does not leave the scope before the lane is
+//!   over. A wait that has ended otherwise is left standing here; its ticket is refused.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::ptr::NonNull;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use forebear_context::context::{Cause, Context, Ticket, unpark};
+use forebear_context::error::internal::Each;
+use forebear_context::shim::atomic::Ordering;
+use forebear_context::shim::{Arc, Mutex, MutexGuard};
+
+use super::Limits;
+use super::board::Board;
+use super::gate::{self, Gate, Waited};
+use super::member::{Admitted, Held, Turn, Work};
+use crate::api::any::AnyRequest;
+use crate::record::header::Header;
+use crate::stack::strand::Strand;
+use crate::state::word::{CLAIMED, COMPLETING, QUEUED};
+
+/// Lanes are spawned so many at a time, at most.
+const LANES_AT_ONCE: usize = 64;
+
+/// How long a thread gathers values.
+pub(super) const GATHERS_FOR: Duration = Duration::from_micros(50);
+/// The smallest bound with which it does: half of a smaller one is no more than one.
+pub(super) const GATHERS_FROM: usize = 4;
+/// So many are gathered at most.
+const GATHERED_AT_MOST: usize = 64;
+
+/// What is done with the values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Values {
+    /// Dropped where they came to be.
+    Dropped,
+    /// Kept for the end.
+    Kept,
+    /// Handed on one by one; until then they keep their member's place.
+    HandedOn,
+}
+
+/// What a member has come to, if the waiter has to do with it.
+pub(super) enum Came<T> {
+    /// This value, of the `index`-th member that yields one, which has declared so much.
+    Value { index: usize, value: T, bytes: u64 },
+    /// An included request is over: the pool's `kept`-th handle is to go. It has declared nothing.
+    Included { kept: usize },
+}
+
+/// What the waiter is to do next.
+pub(super) enum Step<T> {
+    /// Spawn so many lanes.
+    Spawn(usize),
+    /// Take this.
+    Came(Came<T>),
+    /// Nothing: all members have come to what they should, and it has been taken.
+    Over,
+    /// Nothing: the pool has stopped.
+    Stopped,
+    /// Stop the pool: a lane was cancelled.
+    Lost,
+    /// Wait.
+    Wait,
+}
+
+/// What is left of a pool that has stopped.
+pub(super) struct Left<'env, T> {
+    pub held: Each<VecDeque<Held<'env, T>>>,
+    pub included: Vec<Option<Included>>,
+    pub came: Each<VecDeque<Came<T>>>,
+}
+
+/// What a lane does after a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum After {
+    /// Takes the next, if there is room.
+    GoOn,
+    /// Lets others go first; spare meanwhile.
+    Pause,
+    /// Ends.
+    End,
+}
+
+/// See the module head.
+pub(super) struct Run<'env, T> {
+    pub board: Arc<Board>,
+    pub values: Values,
+    state: Mutex<State<'env, T>>,
+}
+
+struct State<'env, T> {
+    limits: Limits,
+    /// Its first is no included request that has been admitted out of its turn.
+    held: Each<VecDeque<Held<'env, T>>>,
+    /// The included requests that are not admitted, by number.
+    included: Vec<Option<Included>>,
+    /// The numbers of those that are held back, by address.
+    by_header: HashMap<usize, usize>,
+    /// Admitted, and no lane has come to them yet.
+    waited: VecDeque<(usize, AnyRequest)>,
+    /// How many have come to something that the waiter has not done with.
+    to_take: usize,
+    /// How many are admitted, and what they have declared together.
+    active: usize,
+    bytes: u128,
+    /// Lanes that have been spawned, or are about to be, or pause.
+    spare: usize,
+    /// Numbers that no lane has now, and the first that none has had.
+    free: Vec<usize>,
+    numbers: usize,
+    came: Each<VecDeque<Came<T>>>,
+    kept: Each<VecDeque<(usize, T)>>,
+    /// A member has not come to what it should, or a lane was cancelled.
+    failed: bool,
+    /// The waiter has given up: it waits for the members that are left.
+    given_up: bool,
+    waiting: Option<Waiting>,
+    /// The waiter gathers values while it sleeps.
+    gathers: bool,
+}
+
+/// An included request that is not admitted.
+pub(super) struct Included {
+    pub request: AnyRequest,
+    /// It is held back, for this run: G3.
+    pub held: bool,
+    /// Somebody has asked for it, and it stands in front.
+    asked: bool,
+}
+
+struct Waiting(NonNull<Context>, Ticket);
+
+// SAFETY: G1: it is there to be woken from anywhere.
+unsafe impl Send for Waiting {}
+
+impl<T> Came<T> {
+    /// What the member had declared.
+    pub(super) fn bytes(&self) -> u64 {
+        match self {
+            Came::Value { bytes, .. } => *bytes,
+            Came::Included { .. } => 0,
+        }
+    }
+}
+
+impl<'env, T> State<'env, T> {
+    /// Whether there is room for the first that is held. There is if nobody is admitted.
+    fn fits(&self) -> bool {
+        self.held.front().is_some_and(|first| {
+            let sum = self.bytes + u128::from(first.bytes);
+            let within = self.limits.memory.is_none_or(|most| sum <= u128::from(most));
+            self.active == 0 || self.active < self.limits.active && within
+        })
+    }
+
+    /// Whether lanes are to be spawned.
+    fn lacks_lanes(&self) -> bool {
+        self.spare == 0 && (self.fits() || self.may_wait_for_more())
+    }
+
+    /// Whether a lane is to be spawned for those that run without one. Not for all: a lane costs a stack, and each that ends
+    /// lets the next one be looked at.
+    fn may_wait_for_more(&self) -> bool {
+        !self.waited.is_empty() && self.lanes() < self.limits.active
+    }
+
+    /// How many lanes have a number.
+    fn lanes(&self) -> usize {
+        self.numbers - self.free.len()
+    }
+
+    /// Takes out of the order what has been admitted out of its turn, if it stands in front.
+    fn tidy(&mut self) {
+        while let Some(Held { work: Work::Included { kept }, .. }) = self.held.front()
+            && self.included.get(*kept).is_some_and(Option::is_none)
+        {
+            self.held.pop_front();
+        }
+    }
+
+    /// Admits the first that is held.
+    fn admit_first(&mut self) -> Option<Admitted<'env, T>> {
+        let Held { bytes, work } = self.held.pop_front()?;
+        self.active += 1;
+        self.bytes += u128::from(bytes);
+        let work = match work {
+            Work::Own { index, job } => Turn::Own { index, job },
+            Work::Included { kept } => {
+                let Some(Included { request, held, .. }) = self.included[kept].take() else {
+                    unreachable!("the first that is held has not been admitted")
+                };
+                Turn::Included { kept, request, held }
+            }
+        };
+        self.tidy();
+        Some(Admitted { bytes, work })
+    }
+
+    /// Admits an included request without a lane.
+    fn admit_alone(&mut self, kept: usize) -> Option<AnyRequest> {
+        let Included { request, .. } = self.included[kept].take()?;
+        self.active += 1;
+        self.waited.push_back((kept, request.clone()));
+        self.tidy();
+        Some(request)
+    }
+
+    fn release(&mut self, bytes: u64) {
+        self.active -= 1;
+        self.bytes -= u128::from(bytes);
+    }
+
+    /// Whether what has come may wait for more: few values, while others run or are about to.
+    fn may_gather(&self) -> bool {
+        let many = (self.limits.active / 2).min(GATHERED_AT_MOST);
+        self.gathers && self.came.len() < many && (self.spare > 0 || self.active > self.to_take)
+    }
+
+    fn is_over(&self) -> bool {
+        self.active == 0 && self.held.is_empty() && self.came.is_empty() && !self.failed
+    }
+}
+
+impl<'env, T> Run<'env, T> {
+    pub(super) fn new(
+        board: Arc<Board>,
+        values: Values,
+        limits: Limits,
+        held: Each<VecDeque<Held<'env, T>>>,
+    ) -> Self {
+        let state = State {
+            limits,
+            held,
+            included: Vec::new(),
+            by_header: HashMap::new(),
+            waited: VecDeque::new(),
+            to_take: 0,
+            active: 0,
+            bytes: 0,
+            spare: 0,
+            free: Vec::new(),
+            numbers: 0,
+            came: Each::default(),
+            kept: Each::default(),
+            failed: false,
+            given_up: false,
+            waiting: None,
+            gathers: false,
+        };
+        Run { board, values, state: Mutex::new(state) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<'env, T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether there is something for the waiter to do.
+    fn has_news(&self, state: &State<'env, T>) -> bool {
+        if state.given_up {
+            return state.active == 0;
+        }
+        !(state.came.is_empty() || state.may_gather())
+            || state.lacks_lanes()
+            || state.is_over()
+            || state.failed
+            || self.board.is_stopped()
+    }
+
+    /// Unlocks, and wakes the waiter if it waits and there is something to do. By a lane.
+    fn unlock_and_tell(&self, mut state: MutexGuard<'_, State<'env, T>>) {
+        let waiting = match state.waiting {
+            Some(_) if self.has_news(&state) => state.waiting.take(),
+            _ => None,
+        };
+        drop(state);
+        if let Some(Waiting(context, ticket)) = waiting {
+            // SAFETY: G1.
+            unsafe { unpark(context, ticket, Cause::Woken) };
+        }
+    }
+
+    /// Takes the first that is held, if there is room for it and the pool has not stopped; else lane `number` ends.
+    fn admit(&self, state: &mut State<'env, T>, number: usize) -> Option<Admitted<'env, T>> {
+        if !(self.board.is_stopped() || state.failed) {
+            if let Some((kept, request)) = state.waited.pop_front() {
+                return Some(Admitted { bytes: 0, work: Turn::Included { kept, request, held: false } });
+            }
+            if state.fits() {
+                return state.admit_first();
+            }
+        }
+        state.free.push(number);
+        None
+    }
+
+    /// A spare lane begins: its number, and its first member.
+    pub(super) fn begin(&self) -> (usize, Option<Admitted<'env, T>>) {
+        let mut state = self.lock();
+        state.spare -= 1;
+        let number = state.free.pop().unwrap_or_else(|| {
+            state.numbers += 1;
+            state.numbers - 1
+        });
+        let first = self.admit(&mut state, number);
+        self.unlock_and_tell(state);
+        (number, first)
+    }
+
+    /// A spare lane will never begin.
+    pub(super) fn lost(&self) {
+        let mut state = self.lock();
+        state.spare -= 1;
+        state.failed = true;
+        self.unlock_and_tell(state);
+    }
+
+    /// The member that lane `number` ran, and that has declared `bytes`, is over; this has come of it, `Err` if not what
+    /// should. Answers the lane's next.
+    pub(super) fn member_over(
+        &self,
+        number: usize,
+        bytes: u64,
+        came: Result<Option<Came<T>>, ()>,
+        after: After,
+    ) -> Option<Admitted<'env, T>> {
+        let mut state = self.lock();
+        // What nobody gets is dropped without the lock.
+        let mut unwanted = None;
+        match came {
+            Err(()) => {
+                state.failed = true;
+                state.release(bytes);
+            }
+            Ok(came) if state.given_up => {
+                unwanted = came;
+                state.release(bytes);
+            }
+            Ok(Some(Came::Value { index, value, .. })) if self.values == Values::Kept => {
+                state.kept.push_back((index, value));
+                state.release(bytes);
+            }
+            Ok(Some(came)) => {
+                state.to_take += 1;
+                state.came.push_back(came);
+            }
+            Ok(None) => state.release(bytes),
+        }
+        let next = match after {
+            After::GoOn => self.admit(&mut state, number),
+            After::Pause => {
+                state.spare += 1;
+                None
+            }
+            After::End => {
+                state.free.push(number);
+                None
+            }
+        };
+        self.unlock_and_tell(state);
+        drop(unwanted);
+        next
+    }
+
+    /// The next member of a lane that has paused.
+    pub(super) fn after_pause(&self, number: usize) -> Option<Admitted<'env, T>> {
+        let mut state = self.lock();
+        state.spare -= 1;
+        let next = self.admit(&mut state, number);
+        self.unlock_and_tell(state);
+        next
+    }
+
+    /// What to do next. By the waiter, which is done with what it took before, of a member that had declared so much.
+    pub(super) fn step(&self, done: Option<u64>) -> Step<T> {
+        let mut state = self.lock();
+        if let Some(bytes) = done {
+            state.to_take -= 1;
+            state.release(bytes);
+        }
+        if state.is_over() {
+            return Step::Over;
+        }
+        if self.board.is_stopped() {
+            return Step::Stopped;
+        }
+        if state.failed {
+            return Step::Lost;
+        }
+        if state.lacks_lanes() {
+            let room = if state.fits() { state.limits.active.saturating_sub(state.active).max(1) } else { 0 };
+            let more = state.limits.active.saturating_sub(state.lanes()).min(state.waited.len());
+            state.spare = (room.min(state.held.len()) + more).min(LANES_AT_ONCE);
+            return Step::Spawn(state.spare);
+        }
+        state.came.pop_front().map_or(Step::Wait, Step::Came)
+    }
+
+    /// The waiter is about to sleep: from now on a lane that has something for it wakes it. False: there is something. With
+    /// `gathers` it sleeps for [`GATHERS_FOR`] at most.
+    ///
+    /// # Safety
+    ///
+    /// G1.
+    pub(super) unsafe fn wait(&self, context: &Context, ticket: Ticket, gathers: bool) -> bool {
+        let mut state = self.lock();
+        state.gathers = false;
+        if self.has_news(&state) {
+            return false;
+        }
+        state.gathers = gathers;
+        state.waiting = Some(Waiting(NonNull::from(context), ticket));
+        true
+    }
+
+    /// The pool has stopped: takes what is held, and what nobody gets; `done` as in [`step`](Self::step). From now on
+    /// the waiter is woken when the members that have begun are over.
+    pub(super) fn give_up(&self, done: Option<u64>) -> Left<'env, T> {
+        let mut state = self.lock();
+        state.given_up = true;
+        let came = std::mem::take(&mut state.came);
+        state.to_take = 0;
+        done.into_iter().chain(came.iter().map(Came::bytes)).for_each(|bytes| state.release(bytes));
+        // They run, or will: no lane is to see to their end any more.
+        let waited = std::mem::take(&mut state.waited);
+        state.active -= waited.len();
+        let included = std::mem::take(&mut state.included);
+        Left { held: std::mem::take(&mut state.held), included, came }
+    }
+
+    /// Whether the members that have begun are over, after the waiter has given up.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.lock().active == 0
+    }
+
+    /// Takes the values that were kept, with their numbers.
+    pub(super) fn take_kept(&self) -> Each<VecDeque<(usize, T)>> {
+        std::mem::take(&mut self.lock().kept)
+    }
+
+    /// Before the first lane, when the gate is open: holds back what is included and new. What runs already takes its place
+    /// at once.
+    pub(super) fn hold(&self, included: impl Iterator<Item = AnyRequest>) {
+        let mut running = HashSet::new();
+        let mut state = self.lock();
+        for (kept, request) in included.enumerate() {
+            let header = request.raw();
+            // SAFETY: the handle's link.
+            let h = unsafe { header.as_ref() };
+            // Before the lock is taken: no allocation under it.
+            let side = h.side_or_new();
+            let board = self.board.clone();
+            // The pool that held it back before: not dropped under the lock.
+            let mut before = None;
+            // SAFETY: W15: called under the word's lock, while it is new.
+            let held = h.word().hold(|| before = unsafe { &mut *side.held_by.get() }.replace(board));
+            drop(before);
+            let bits = h.word().load();
+            state.included.push(Some(Included { request, held, asked: false }));
+            if held {
+                state.by_header.insert(header.addr().get(), kept);
+            } else if matches!(bits.life(), QUEUED | CLAIMED | COMPLETING) && running.insert(header) {
+                state.admit_alone(kept);
+            }
+        }
+        state.tidy();
+    }
+}
+
+impl<T> Waited for Run<'_, T> {
+    fn ask(&self, gate: &Gate, asker: &Strand, request: NonNull<Header>) -> Option<AnyRequest> {
+        let mut state = self.lock();
+        let kept = *state.by_header.get(&request.addr().get())?;
+        let asked = state.included.get_mut(kept)?.as_mut()?;
+        if !std::mem::replace(&mut asked.asked, true) {
+            state.held.push_front(Held { bytes: 0, work: Work::Included { kept } });
+        }
+        if self.board.is_stopped() || state.failed {
+            return None;
+        }
+        let fits = state.fits();
+        if !fits && !gate.has_share(asker, &self.placed(&state)) && !self.is_stuck(gate, &state) {
+            return None;
+        }
+        let admitted = state.admit_alone(kept).inspect(|request| {
+            if !fits {
+                count_over(request)
+            }
+        });
+        self.unlock_and_tell(state);
+        admitted
+    }
+
+    fn unstick(&self, gate: &Gate) -> Option<AnyRequest> {
+        let mut state = self.lock();
+        let &Held { work: Work::Included { kept }, .. } = state.held.front()? else { return None };
+        let asked = state.included[kept].as_ref().is_some_and(|included| included.asked);
+        if !asked || self.board.is_stopped() || state.failed || !self.is_stuck(gate, &state) {
+            return None;
+        }
+        let fits = state.fits();
+        let admitted = state.admit_alone(kept).inspect(|request| {
+            if !fits {
+                count_over(request)
+            }
+        });
+        self.unlock_and_tell(state);
+        admitted
+    }
+}
+
+/// Counts one that is admitted over the bound, with its runtime.
+fn count_over(request: &AnyRequest) {
+    // SAFETY: the handle's link; M3: what is not over has a home.
+    let shared = unsafe { request.raw().as_ref().home.get().as_ref() }.map(|home| home.shared());
+    if let Some(shared) = shared {
+        shared.over_bound.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl<T> Run<'_, T> {
+    /// The included requests that have a place.
+    fn placed(&self, state: &State<'_, T>) -> Vec<AnyRequest> {
+        let mut placed = self.board.included();
+        placed.extend(state.waited.iter().map(|(_, request)| request.clone()));
+        placed
+    }
+
+    /// Whether nobody who has a place can go on.
+    fn is_stuck(&self, gate: &Gate, state: &State<'_, T>) -> bool {
+        let members = state.active - state.to_take - state.waited.len();
+        self.board.standing() >= members
+            && state.waited.iter().all(|(_, request)| request.is_done() || !gate::goes_on(request))
+            && (state.to_take == 0 || gate.waiter_stands())
+    }
+}

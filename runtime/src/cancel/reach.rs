@@ -1,0 +1,117 @@
+//! A request that is told of a cancel by the end of its target, before its own mark has come.
+//!
+//! A cancel sets one mark after the other, and each is delivered by a notice to the worker in question. Meanwhile a target that is
+//! already cancelled may end, and its waiter be told so: that the target was cancelled *because its parent was*. If the waiter
+//! belongs to the same family it is to be cancelled, too, and would be in any other order of these steps. So it must neither be
+//! told that its target was cancelled by others, nor fail by it.
+//!
+//! # What is looked at
+//!
+//! 1. *The waiter's own mark*, in its word. [`refuses`](super::refuses) looks at the worker's attention first, which is raised
+//!    after the mark is set: for a wait that answers with a value this is early enough, for one that answers with the end of a
+//!    target that was cancelled *after* the waiter it is not.
+//! 2. *The ancestors' marks*, by [`climb::draw_down`], from the lowest request on the stack to the one on top: a lender that is
+//!    not marked yet is demand for the request that it lends its stack to.
+//! 3. What aborts many one by one: the end of the runtime, and of the scope that a request is a job of.
+//!
+//! This is asked where a wait answers that its target has no value ([`is_told_of`]), and where a request ends by an error that
+//! says so ([`ends_with`]). Neither is on the way of a wait that answers with a value.
+//!
+//! # Who is spared
+//!
+//! While a request runs, the usual demand spares it. When it *ends* by such an error, a waiter that descends from the cancelled
+//! ancestor is no demand: the cancel is on its way to that waiter, too, and all that is left to decide is as what the request ends.
+
+use std::ptr::{self, NonNull};
+
+use forebear_context::error::CancelReason;
+
+use super::{abort, cancel_for_ancestor, is_cancelled, is_cancelled_here, refuse, refused, wants};
+use crate::record::header::Header;
+use crate::schedule::worker::is_unwinding;
+use crate::stack::strand::Strand;
+use crate::state::climb::{self, Height};
+use crate::state::word::{COMPLETING, MARKED};
+
+/// A wait on this strand is about to answer that its target was cancelled for this reason, or (`None`) has failed. Whether the
+/// caller's own cancel is to be told in its place.
+#[cold]
+pub(crate) fn is_told_of(strand: &Strand, reason: Option<CancelReason>) -> bool {
+    if is_unwinding(strand) {
+        return false;
+    }
+    if is_cancelled_here(strand) {
+        return true;
+    }
+    let (Some(top), Some(reason)) = (strand.request(), reason) else { return false };
+    draw(top, reason, false);
+    is_cancelled_here(strand)
+}
+
+/// A request ends by an error that says that its target was cancelled for this reason: has the cancel that reached the target reach
+/// the request, too. Answers whether the request is to end as cancelled if it is marked by then.
+///
+/// By the thread that the request runs on, before it is over.
+#[cold]
+pub(crate) fn ends_with(h: &Header, reason: CancelReason) -> bool {
+    let spread = is_spread(reason);
+    if spread {
+        draw(h, reason, true);
+    }
+    spread
+}
+
+/// Whether a target was cancelled along with others, and not for its own sake.
+fn is_spread(reason: CancelReason) -> bool {
+    use CancelReason::{
+        Deadline, Parent, ParentFailed, PoolCancelled, ScopeUnwound, Shutdown, SiblingFailed,
+    };
+    matches!(
+        reason,
+        Parent | ParentFailed | SiblingFailed | ScopeUnwound | PoolCancelled | Deadline | Shutdown
+    )
+}
+
+/// Marks `top`, and what it stands on, if what cancelled the target concerns them. `ends`: `top` is about to end.
+fn draw(top: &Header, reason: CancelReason, ends: bool) {
+    // SAFETY: what is below another on a stack is not over.
+    let below = std::iter::successors(Some(top), |frame| unsafe { frame.lender.get().as_ref() });
+    let frames: Vec<&Header> = below.collect();
+    for frame in frames.into_iter().rev() {
+        draw_to(frame.identity(), reason, ends && ptr::eq(frame, top));
+    }
+}
+
+fn draw_to(h: &Header, reason: CancelReason, ends: bool) {
+    if h.bare.load().has(MARKED) {
+        return;
+    }
+    if reason == CancelReason::Shutdown && refused(h) {
+        // SAFETY: it runs on this stack, or on the one that made this arm.
+        unsafe { refuse(NonNull::from(h)) };
+        return;
+    }
+    // SAFETY: the scope waits for this job, which is not over.
+    if let Some(why) = unsafe { h.scope.get().as_ref() }.and_then(|scope| scope.stopped()) {
+        // SAFETY: as above.
+        unsafe { abort(NonNull::from(h), why) };
+        return;
+    }
+    // Of any other reason only the next ancestor is asked: a deep family is not to be climbed for each of its members.
+    let height = match reason {
+        CancelReason::Parent | CancelReason::Deadline => Height::Root,
+        _ => Height::First,
+    };
+    climb::draw_down(h, height, |next, cancelled| {
+        let next = next.identity();
+        let is_on_its_way =
+            |waiter: &Header| ends && ptr::eq(next, h) && waiter.lineage.descends_from(&cancelled.lineage);
+        // SAFETY: ancestors outlive who descends from them (H1).
+        unsafe {
+            cancel_for_ancestor(NonNull::from(next), |waiter, target| {
+                wants(waiter, target) && !is_on_its_way(waiter)
+            });
+        }
+        is_cancelled(next) || next.bare.load().life() >= COMPLETING
+    });
+}

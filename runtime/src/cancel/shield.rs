@@ -1,0 +1,99 @@
+//! What a request knows of its own cancellation: whether it is cancelled, and regions in which that is held back.
+//!
+//! A region is open while the word says `SHIELDED`; a mark that is set meanwhile is not delivered, which the exchange that
+//! sets it decides. The region's end delivers it. The outermost region of a request counts; a directly run request has a
+//! word of its own, and so has an arm that was taken elsewhere.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::NonNull;
+
+use forebear_context::error::Cancelled;
+
+use crate::cancel;
+use crate::record::header::{ARM, DELIVERED};
+use crate::stack::strand::{self, Strand};
+use crate::state::word::SHIELDED;
+
+/// Whether the current request has been cancelled, and is in no shielded region. `false` outside any request.
+///
+/// For loops that do not wait. Does not suspend. One relaxed load, of the worker's attention word, while no cancelled request
+/// concerns this worker.
+///
+/// ```
+/// use forebear::{CancelReason, Request, is_cancelled};
+/// let job = Request::new(|| {
+///     Request::current().unwrap().abort(CancelReason::Asked);
+///     is_cancelled()
+/// });
+/// assert!(job.wait().is_err());
+/// assert!(!is_cancelled());
+/// ```
+#[inline]
+#[doc(alias = "current_request_is_cancelled")]
+#[must_use]
+pub fn is_cancelled() -> bool {
+    // An arm that was taken elsewhere has its maker's word, whose mark may not have come to this worker yet.
+    let arm = |strand: &Strand| strand.request().is_some_and(|top| top.is(ARM));
+    strand::get().is_some_and(|strand| (cancel::concerns(strand) || arm(strand)) && cancel::looks(strand))
+}
+
+/// [`Cancelled`] if the current request has been cancelled, to be handed on with `?`. A cancellation point; does not
+/// suspend.
+///
+/// # Errors
+///
+/// [`Cancelled`].
+///
+/// ```
+/// use forebear::{check_cancelled, try_spawn};
+/// let sum = try_spawn(|| {
+///     let mut sum = 0_u64;
+///     for n in 0..1_000 {
+///         check_cancelled()?;
+///         sum += n;
+///     }
+///     Ok(sum)
+/// });
+/// assert_eq!(sum.take().ok(), Some(499_500));
+/// ```
+#[inline]
+#[doc(alias = "raise_if_cancelled")]
+pub fn check_cancelled() -> Result<(), Cancelled> {
+    if is_cancelled() { Err(Cancelled::new()) } else { Ok(()) }
+}
+
+/// Calls `f`, and holds a cancellation of the current request back until it returns: no wait inside answers
+/// `Cancelled`, and children and targets are not told before. For cleaning up that waits.
+///
+/// Regions nest; the outermost counts. What is called inside as another request has its own say.
+///
+/// # Panics
+///
+/// With the panic of `f`.
+///
+/// ```
+/// use forebear::{CancelReason, Request, check_cancelled, shield, spawn};
+/// let job = Request::try_new(|| {
+///     Request::current().unwrap().abort(CancelReason::Asked);
+///     let saved = shield(|| spawn(|| 7).take())?; // waits in spite of it
+///     check_cancelled()?;
+///     Ok(saved)
+/// });
+/// assert!(job.wait().is_err());
+/// ```
+pub fn shield<R>(f: impl FnOnce() -> R) -> R {
+    let Some(top) = strand::get().and_then(Strand::request) else { return f() };
+    if top.bare.load().has(SHIELDED) {
+        return f();
+    }
+    // What runs is held by its runner, so it is there after `f`.
+    top.word().shield();
+    let result = catch_unwind(AssertUnwindSafe(f));
+    top.word().unshield(true);
+    // Marked within, or before and not delivered by then.
+    if cancel::is_cancelled(top) && top.state.get() & DELIVERED == 0 {
+        // SAFETY: it runs here.
+        unsafe { cancel::deliver(NonNull::from(top)) };
+    }
+    result.unwrap_or_else(|payload| resume_unwind(payload))
+}

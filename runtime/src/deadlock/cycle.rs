@@ -1,0 +1,536 @@
+//! Circles of waits: found as they close, and named.
+//!
+//! Nothing would end a circle of untimed waits. So whoever is about to park without a limit makes its wait an edge, looks whether
+//! anybody waits for what is on its own stack, and if so walks along the edges. How, and why none is missed, is told in
+//! [`forebear_context::context::edge`]. If the walk comes back, the wait that closed the circle answers
+//! [`CircularWait`](forebear_context::error::WaitError::CircularWait) with the names; the others in it go on as for any failure.
+//!
+//! # What is an edge
+//!
+//! From the waiter's stack to the stack that its target stands on, whatever else stands there: a lent stack is blocked as a
+//! whole. The wait of a join for a stolen arm leads to whoever runs it. A scope waits for *all* its jobs, and so does a pool: it
+//! may go on for a while when one of its members is over, but what waits for *its* request will not be answered before all are.
+//! A wait that only watches is as long as any other, so it is an edge too. A wait for a lock leads to its holder ([`crate::deadlock::owner`]); a
+//! thread that runs no request may hold one, so it takes part while it does. These lead nowhere: a wait with a limit, which ends
+//! by itself, and one for a request that has not started; whoever starts that completes the edge, when it waits in its turn.
+//!
+//! # Who is told
+//!
+//! The one whose wait closed the circle. If that is the end of a join, a scope or a pool, which cannot give up since others
+//! borrow from its frame, a wait for a request in the circle is ended in its stead; likewise if [`survey`] finds it. If several
+//! close a circle at once, one of them is told: circles are confirmed one at a time.
+//!
+//! # What is left to a survey
+//!
+//! A walk is cut after [`LONGEST`] edges. It ends at a scope: if it began on one of the scope's jobs, that is a circle; if not,
+//! another job may lead back here. So it does at a writer that waits for all readers of a lock to go: each context knows which locks it
+//! reads ([`Shares`](forebear_context::context::Shares)). Then it leaves word, and the next worker that has had nothing to do for a tick looks at all.
+//!
+//! # Cost
+//!
+//! A wait that suspends nothing knows nothing of this. One that does has a read-modify-write on its own context more, and one on
+//! the word of each request on its own stack that others know of and nobody is seen to wait for. Only if somebody does it walks. A
+//! wait for what a stack of the same worker holds that can go on does not look either, when its stack has looked before: it closes no
+//! circle, and what that stack does later comes after it on this thread.
+//!
+//! # Invariants
+//!
+//! * **Y1** Contexts of carriers lie at one place in every slot, and are contexts until their runtime's stacks are unmapped
+//!   ([`Context::renew`]): the workers of that runtime, who are gone by then, read them at any time.
+//! * **Y2** All others are *strays* for the reader ([`crate::deadlock::strays`]): contexts of foreign threads, and of other runtimes. They are read under the
+//!   lock of the strays only, and after the edge that led there has been seen under it (or it was found enrolled). A foreign
+//!   thread that goes, and a runtime that unmaps its stacks, takes that lock before. While the edge stood its target was not
+//!   over and told, so the stack it stands on was in the middle of that.
+//! * **Y3** Waits are held under the lock of the strays only, so by one thread at a time. While one is held its waiter's stack is
+//!   not changed, and what the strand, its requests and their lenders say of each other was written before the wait was bound.
+//! * **Y4** `KNOWN` is set on a request when the edges of all who waited for it before it started have been completed; and then
+//!   on all below it on its stack. It is its own stack's to set.
+
+use std::cell::Cell;
+use std::ptr::{self, NonNull};
+
+use forebear_context::context::edge::{Ahead, Guide, Held, Way, walk};
+use forebear_context::context::{Cause, Context, OwnerWait, Reason, Ticket, unpark};
+use forebear_context::error::Cycle;
+use forebear_context::shim::MutexGuard;
+use forebear_context::shim::atomic::Ordering;
+
+mod names;
+mod survey;
+mod verdicts;
+
+use self::names::{is_job, name, of_own_stack, on_stack};
+pub(crate) use self::survey::Survey;
+use self::verdicts::{Verdict, lock_verdicts};
+pub(crate) use self::verdicts::{end, verdict};
+
+use crate::api::scope::ScopeCore;
+use crate::cancel;
+use crate::deadlock::strays::{self, Kept, Record, Strays, lock_strays};
+use crate::memory::home::Home;
+use crate::record::cell;
+use crate::record::header::{AFTER, ARM, Header, KNOWN};
+use crate::stack::strand::Strand;
+use crate::state::word::{Bits, WAITERS};
+
+/// How many edges a waiter follows before it goes to sleep.
+const LONGEST: u32 = 64;
+/// So many requests on the waiter's stack are looked at on each wait; if there are more, somebody is assumed to be waiting.
+const LOOKS: u32 = 4;
+
+/// A circle that has gone each time when it was to be confirmed is left to a survey after so many times.
+const ATTEMPTS: u32 = 8;
+
+/// Keeps everybody else from the strays, and from the verdicts.
+pub(crate) struct HeldOverFork {
+    strays: MutexGuard<'static, Strays>,
+    verdicts: MutexGuard<'static, Vec<Verdict>>,
+}
+
+/// Holds both over a fork. In this order, as who breaks a circle does.
+pub(crate) fn hold() -> HeldOverFork {
+    HeldOverFork { strays: lock_strays(), verdicts: lock_verdicts() }
+}
+
+/// In a forked child, whose one thread has the context `own`, if it has one. All else is forgotten: where a wait of the parent's leads may be a
+/// stack that the child uses for something else.
+pub(crate) fn forget(held: &mut HeldOverFork, own: Option<NonNull<Context>>) {
+    strays::forget(&mut held.strays, own);
+    held.verdicts.clear();
+}
+
+/// The wait of `strand` for `target` under `ticket` has no limit, and the strand stands in the target's list; the word was `bits`
+/// when it had got there. Answers the circle that it closes, if it does; the wait is settled then, and the caller leaves the list
+/// instead of parking.
+///
+/// # Safety
+///
+/// On the strand's own stack, before it parks; it has led the edge nowhere before it went into the list; the caller has a count of
+/// the target.
+pub(crate) unsafe fn bind(strand: &Strand, ticket: Ticket, target: &Header, bits: Bits) -> Option<Cycle> {
+    if !can_be_waited_for(strand) {
+        return None;
+    }
+    lead_to(strand, target, bits);
+    if goes_on_here(strand, target) && has_looked(strand) {
+        // SAFETY: by contract; it was led there above.
+        unsafe { strand.context().bind(ticket) };
+        return None;
+    }
+    // SAFETY: by contract.
+    unsafe {
+        bind_to(strand, ticket, |mut ring| {
+            let names = name(&ring)?;
+            ring.swap_remove(0).end(Cause::Circular);
+            Some(Cycle::new(names))
+        })
+    }
+}
+
+/// The same for the wait of a join for its arm, which cannot be taken back: another wait in the circle is ended.
+///
+/// # Safety
+///
+/// As [`bind`].
+pub(crate) unsafe fn bind_to_arm(strand: &Strand, ticket: Ticket, target: &Header, bits: Bits) {
+    if can_be_waited_for(strand) {
+        lead_to(strand, target, bits);
+        // SAFETY: by contract.
+        unsafe { bind_to(strand, ticket, break_open) };
+    }
+}
+
+/// The same for the wait of a scope for its jobs.
+///
+/// # Safety
+///
+/// As [`bind`].
+pub(crate) unsafe fn bind_to_all(strand: &Strand, ticket: Ticket, scope: NonNull<ScopeCore>) {
+    if can_be_waited_for(strand) {
+        // SAFETY: X1: the scope outlives the wait for its jobs; X3: by contract.
+        unsafe { strand.context().lead(Ahead::All(scope.cast())) };
+        // SAFETY: by contract.
+        unsafe { bind_to(strand, ticket, break_open) };
+    }
+}
+
+/// The same for a wait for what another context holds, whose waiter has got into the list there. If it has no limit, the circle is
+/// answered as by [`bind`]. `raise` is called with the holder before, if it is there.
+///
+/// # Safety
+///
+/// As [`bind`]; the wait's target is `wait`.
+pub(crate) unsafe fn bind_to_owner(
+    strand: &Strand,
+    ticket: Ticket,
+    wait: &OwnerWait,
+    limited: bool,
+    raise: impl FnOnce(&Record<'_>),
+) -> Option<Cycle> {
+    let (context, mut kept) = (strand.context(), Kept::by(strand.worker()));
+    let mut goes_on_here = false;
+    // SAFETY: the wait is this stack's own.
+    if let Some(holder) = unsafe { wait.owner() } {
+        kept.with_holder(holder, |holder| {
+            goes_on_here = holder.is_on_the_thread_of(context) && !holder.is_waiting();
+            raise(holder);
+        });
+    }
+    if limited || !can_be_waited_for(strand) {
+        return None;
+    }
+    // SAFETY: X1: the wait's target stays as long as the wait; X3: by contract.
+    unsafe { context.lead(wait.whole().map_or(Ahead::Owner(NonNull::from(wait)), Ahead::All)) };
+    if goes_on_here && has_looked(strand) {
+        // SAFETY: by contract; it was led there just now.
+        unsafe { context.bind(ticket) };
+        return None;
+    }
+    // SAFETY: by contract.
+    unsafe {
+        bind_within(&mut kept, strand, ticket, |mut ring| {
+            let names = name(&ring)?;
+            ring.swap_remove(0).end(Cause::Circular);
+            Some(Cycle::new(names))
+        })
+    }
+}
+
+/// Whether the target stands on a stack of this worker that can go on.
+///
+/// Then a wait for it closes no circle: that stack goes on before this thread does anything else for it. If it waits then, it walks on this
+/// thread, and sees the edge that is bound now; whoever comes to wait for the waiter's stack meets that edge by its bind.
+fn goes_on_here(strand: &Strand, target: &Header) -> bool {
+    let home = target.ran_on.load(Ordering::Acquire);
+    if home.is_null() || !ptr::eq(home, strand.home.get()) || strand.worker().is_none() {
+        return false;
+    }
+    let stack = NonNull::new(target.strand.load(Ordering::Acquire));
+    // SAFETY: Y1: it was claimed on this worker, so it stands on one of its carriers.
+    stack.is_some_and(|stack| !unsafe { Strand::context_at(stack).as_ref() }.is_waiting())
+}
+
+/// Whether nobody's edge is left to be completed (Y4), so that a wait of this stack that closes no circle need not look.
+fn has_looked(strand: &Strand) -> bool {
+    strand.request().is_some_and(|top| top.state.get() & KNOWN != 0)
+}
+
+/// Whether anybody could wait for what is on this stack.
+fn can_be_waited_for(strand: &Strand) -> bool {
+    strand.request().is_some() || holds_locks(strand)
+}
+
+/// Whether it holds what others may wait for.
+fn holds_locks(strand: &Strand) -> bool {
+    strand.context().locks().get() > 0 || !strand.context().shares().is_empty()
+}
+
+/// Leads the edge to where the target stands. If it had not started when the waiter came into the list, whoever started it sees
+/// the waiter there.
+fn lead_to(strand: &Strand, target: &Header, bits: Bits) {
+    if bits.is_unstarted() {
+        if target.is(AFTER) {
+            // It may be after what waits for this stack.
+            note(strand);
+        }
+        return;
+    }
+    match ahead(strand, target) {
+        // SAFETY: X1 by Y1 and Y2: it stands on that stack, or did a moment ago; X3: on the strand's own stack, before it is bound.
+        Some(ahead) => unsafe { strand.context().lead(ahead) },
+        // Claimed a moment ago, or ended by somebody who has not come to its callbacks.
+        None => note(strand),
+    }
+}
+
+/// The circle, if the target stands on the waiter's own stack, or is what the waiter is an arm of.
+pub(crate) fn of_itself(strand: &Strand, target: &Header) -> Option<Cycle> {
+    if ptr::eq(target.strand.load(Ordering::Relaxed), strand) {
+        // If it is not on the stack any more, it is being ended there.
+        let names = of_own_stack(strand, target).unwrap_or_else(|| vec![target.name().to_owned()]);
+        return Some(Cycle::new(names));
+    }
+    if cell::is_ending_on(strand, target) {
+        // A destructor of its captures waits.
+        return Some(Cycle::new([target.name().to_owned()]));
+    }
+    let mut top = strand.request()?;
+    while top.is(ARM) {
+        top = top.parent()?;
+        if ptr::eq(top, target) {
+            return Some(Cycle::new([target.name().to_owned()]));
+        }
+    }
+    None
+}
+
+/// The circle, if `target`, which this strand is to wait for through the declared edges of `path`, stands on the strand's own stack.
+pub(crate) fn of_declared(
+    strand: &Strand,
+    target: &Header,
+    path: impl Iterator<Item = String>,
+) -> Option<Cycle> {
+    if !ptr::eq(target.strand.load(Ordering::Relaxed), strand) {
+        return None;
+    }
+    let mut names = of_own_stack(strand, target)?;
+    names.splice(1..1, path);
+    Some(Cycle::new(names))
+}
+
+/// On which stack the target stands, if on any, as seen from `waiter`. The target is kept by the caller, its strand is named only.
+fn ahead(waiter: &Strand, target: &Header) -> Option<Ahead> {
+    // In this order: while there is none, `strand` may be the link of a list.
+    let home = target.ran_on.load(Ordering::Acquire);
+    // SAFETY: M3.
+    let home = unsafe { home.as_ref() }?;
+    let context = Strand::context_at(NonNull::new(target.strand.load(Ordering::Acquire))?);
+    let is_own = |home: &Home| waiter.worker().is_some_and(|worker| ptr::eq(worker.shared(), home.shared()));
+    Some(Ahead::Stack { context, stray: home.is_foreign() || !is_own(home) })
+}
+
+/// Binds the wait. `told` is called with the waits of the circle that it closes, if it does, its own first.
+///
+/// # Safety
+///
+/// As [`bind`].
+unsafe fn bind_to<R>(
+    strand: &Strand,
+    ticket: Ticket,
+    told: impl Fn(Vec<Held<'_>>) -> Option<R>,
+) -> Option<R> {
+    // SAFETY: by contract.
+    unsafe { bind_within(&mut Kept::by(strand.worker()), strand, ticket, told) }
+}
+
+/// # Safety
+///
+/// As [`bind`].
+unsafe fn bind_within<R>(
+    kept: &mut Kept<'_>,
+    strand: &Strand,
+    ticket: Ticket,
+    told: impl Fn(Vec<Held<'_>>) -> Option<R>,
+) -> Option<R> {
+    let context = strand.context();
+    let start = NonNull::from(context);
+    let waited_for = Cell::new(false);
+    let look = || {
+        let is_waited_for = is_waited_for(strand);
+        waited_for.set(is_waited_for);
+        is_waited_for
+    };
+    // SAFETY: X1 by Y1 and Y2: a foreign thread's own edges lead to strays all.
+    let mut way = unsafe { context.bind_and_walk(ticket, look, LONGEST, kept) };
+    for _ in 0..ATTEMPTS {
+        match way {
+            Way::End => {
+                if waited_for.get() && may_be_after(strand) {
+                    // The way may go on through what has not started.
+                    note(strand);
+                }
+                return None;
+            }
+            Way::Round => {}
+            // SAFETY: the walk has come there, and goes on keeping strays.
+            Way::All(at) if unsafe { is_part_of_what_is_waited_for_at(strand, at) } => {}
+            Way::All(_) if !is_waited_for_in_turn(strand) => return None,
+            Way::All(_) | Way::Cut => {
+                note(strand);
+                return None;
+            }
+        }
+        kept.keep();
+        // SAFETY: as above, Y3.
+        if let Some(ring) = unsafe { collect(start, kept) }
+            && let Some(told) = told(ring)
+        {
+            return Some(told);
+        }
+        // It was none any more when it was looked at again.
+        if !context.is_waiting() {
+            return None;
+        }
+        // SAFETY: as above.
+        way = unsafe { walk(start, LONGEST, kept) };
+    }
+    note(strand);
+    None
+}
+
+/// Whether anybody waits for a request on this stack. Completes the edges of those who came before it started.
+fn is_waited_for(strand: &Strand) -> bool {
+    let (mut wanted, mut depth) = (holds_locks(strand), 0);
+    for h in on_stack(strand) {
+        let is_known = h.state.get() & KNOWN != 0;
+        if is_known && (wanted || depth >= LOOKS) {
+            // Y4: nothing is left to do further down.
+            return true;
+        }
+        let has_waiters = h.word().is_waited_for();
+        wanted |= has_waiters || is_wanted_by_scope(h, strand);
+        if !is_known {
+            if has_waiters {
+                complete(h, strand);
+            }
+            h.state.set(h.state.get() | KNOWN);
+        }
+        depth += 1;
+    }
+    wanted
+}
+
+/// Whether a scope on another stack waits for it, or will.
+fn is_wanted_by_scope(h: &Header, strand: &Strand) -> bool {
+    // SAFETY: a scope waits for its jobs, and this one is not over.
+    unsafe { h.scope.get().as_ref() }.is_some_and(|scope| !scope.is_on(strand))
+}
+
+/// Completes the edges of those who wait for a request on this stack.
+#[cold]
+fn complete(h: &Header, strand: &Strand) {
+    if h.word().lock().is_err() {
+        return;
+    }
+    let complete = |waiter: &Context| {
+        // SAFETY: who stands in a list of waiters is a strand's context, which does not change meanwhile.
+        let is_own = strand
+            .worker()
+            .zip(unsafe { Strand::of(waiter) }.worker())
+            .is_some_and(|(here, there)| ptr::eq(here.shared(), there.shared()));
+        let ahead = Ahead::Stack { context: NonNull::from(strand.context()), stray: !is_own };
+        // SAFETY: X1 by Y1 and Y2: what it waits for stands on this strand; X3: under the lock of the list.
+        unsafe { waiter.complete(ahead) };
+    };
+    // SAFETY: Q1, Q2: the lock; the list stays as it is.
+    unsafe {
+        h.waiters.find_to_front(|node| {
+            node.context().into_iter().for_each(complete);
+            false
+        });
+    }
+    h.word().unlock(|bits| bits);
+}
+
+/// Whether somebody waits for a request on this stack who can be waited for himself: not just threads outside any request.
+#[cold]
+fn is_waited_for_in_turn(strand: &Strand) -> bool {
+    holds_locks(strand)
+        || on_stack(strand).any(|h| {
+            if is_wanted_by_scope(h, strand) {
+                return true;
+            }
+            if !h.word().load().has(WAITERS) || h.word().lock().is_err() {
+                return false;
+            }
+            // SAFETY: Q1, Q2: the lock; whoever stands in the list does not go on meanwhile.
+            let found = unsafe {
+                h.waiters.find_to_front(|node| {
+                    node.record().is_some()
+                        || node.context().is_some_and(|waiter| (waiter.table().in_request)(waiter))
+                })
+            };
+            h.word().unlock(|bits| bits);
+            found
+        })
+}
+
+/// Whether something on `strand` is a part of what is waited for at `at`: a job of the scope, or a reader of the lock.
+///
+/// # Safety
+///
+/// Y1 or Y2 for `at`.
+unsafe fn is_part_of_what_is_waited_for_at(strand: &Strand, at: NonNull<Context>) -> bool {
+    // SAFETY: by contract.
+    let edge = unsafe { at.as_ref() }.edge();
+    matches!(edge, Some(edge) if matches!(edge.ahead, Ahead::All(scope) if is_part_here(strand, scope)))
+}
+
+/// Whether something on `strand` is a job of the scope that has this address, or it has a share of the lock.
+fn is_part_here(strand: &Strand, whole: NonNull<()>) -> bool {
+    strand.context().shares().have(whole) || on_stack(strand).any(|h| is_job(h, whole))
+}
+
+/// Holds the waits from `start` until one that leads back there. `None`: there is no such way any more.
+///
+/// # Safety
+///
+/// Strays are kept; the caller has walked along here.
+unsafe fn collect<'a>(start: NonNull<Context>, guide: &mut dyn Guide) -> Option<Vec<Held<'a>>> {
+    let mut ring = Vec::new();
+    let mut at = start;
+    for _ in 0..LONGEST {
+        // SAFETY: Y1, Y2: `start`, or where an edge leads whose wait is held.
+        let context = unsafe { at.as_ref() };
+        let held = context.hold(context.edge()?.ticket)?;
+        let ahead = held.ahead();
+        if is_ending(&held) {
+            return None;
+        }
+        ring.push(held);
+        match ahead {
+            Ahead::Stack { context, .. } if context == start => return Some(ring),
+            Ahead::Stack { context, .. } => at = context,
+            Ahead::Owner(wait) => {
+                // SAFETY: the wait is held.
+                let holder = unsafe { wait.as_ref().owner() }?;
+                if holder == start {
+                    return Some(ring);
+                }
+                at = guide.admits(holder).then_some(holder)?;
+            }
+            Ahead::All(scope) => {
+                // SAFETY: a context with an edge is a strand's, and `start` is held.
+                let strand = unsafe { Strand::of(start.as_ref()) };
+                return is_part_here(strand, scope).then_some(ring);
+            }
+            Ahead::Unknown => return None,
+        }
+    }
+    None
+}
+
+/// Whether the wait is about to be ended by a cancel that has been asked for: then it is no part of a circle.
+fn is_ending(held: &Held<'_>) -> bool {
+    // SAFETY: a context with an edge is a strand's; Y3.
+    let top = unsafe { Strand::of(held.context()) }.request();
+    held.waits_for().0.is_cancellable() && top.is_some_and(cancel::is_cancelled)
+}
+
+/// Ends one wait for a request in the circle, the first there is, or else one for a lock.
+fn break_open(mut ring: Vec<Held<'_>>) -> Option<()> {
+    let is_of = |reason: fn(Reason) -> bool| ring.iter().position(|held| reason(held.waits_for().0));
+    let place = is_of(|reason| reason == Reason::Request).or_else(|| is_of(Reason::has_owner))?;
+    ring.rotate_left(place);
+    let names = name(&ring)?;
+    let (context, ticket) = (NonNull::from(ring[0].context()), ring[0].ticket());
+    // It is not ended while it is held.
+    drop(ring);
+    // Until the verdict is there its reader waits.
+    let mut verdicts = lock_verdicts();
+    // SAFETY: C1: strays are kept.
+    let told = unsafe { unpark(context, ticket, Cause::Circular) };
+    if told {
+        verdicts.push((context.as_ptr().addr(), ticket, Cycle::new(names)));
+    }
+    told.then_some(())
+}
+
+/// Whether any request of the runtime has been after another.
+fn may_be_after(strand: &Strand) -> bool {
+    // SAFETY: M3.
+    let home = strand.request().and_then(|top| unsafe { top.home.get().as_ref() });
+    home.is_some_and(|home| home.shared().survey.has_declared())
+}
+
+/// Leaves word that a worker is to look at all waits.
+#[cold]
+fn note(strand: &Strand) {
+    // SAFETY: M3.
+    if let Some(home) = strand.request().and_then(|top| unsafe { top.home.get().as_ref() }) {
+        let shared = home.shared();
+        if shared.survey.note() {
+            shared.signals.notify_any();
+        }
+    }
+}

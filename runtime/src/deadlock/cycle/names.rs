@@ -1,0 +1,135 @@
+//! The names round a circle.
+
+use std::ptr::{self, NonNull};
+
+use forebear_context::context::Reason;
+use forebear_context::context::edge::{Ahead, Held};
+
+use crate::api::after::walk;
+use crate::record::header::Header;
+use crate::stack::strand::Strand;
+
+/// The requests on a stack, from the top. By the stack itself, or while its wait is held (Y3).
+pub(super) fn on_stack(strand: &Strand) -> impl Iterator<Item = &Header> {
+    // SAFETY: what is below another on a stack is not over.
+    std::iter::successors(strand.request(), |h| unsafe { h.lender.get().as_ref() })
+}
+
+/// Whether a request is a job of the scope that has this address.
+pub(super) fn is_job(h: &Header, scope: NonNull<()>) -> bool {
+    ptr::addr_eq(h.scope.get(), scope.as_ptr())
+}
+
+/// How one comes to a stack.
+#[derive(Clone, Copy)]
+enum Entry {
+    /// By a wait for this request.
+    Target(*const Header),
+    /// By a scope's, for this one among others.
+    JobOf(NonNull<()>),
+    /// By a wait for what something on it holds; the lock does not know which of its requests.
+    Holder,
+}
+
+impl Entry {
+    fn of(held: &Held<'_>) -> Option<Entry> {
+        match (held.ahead(), held.waits_for()) {
+            (Ahead::All(_), (reason, _)) if reason.has_owner() => Some(Entry::Holder),
+            (Ahead::All(scope), _) => Some(Entry::JobOf(scope)),
+            (Ahead::Owner(_), _) => Some(Entry::Holder),
+            (_, (Reason::Request | Reason::Arm, target)) => Some(Entry::Target(target.cast())),
+            _ => None,
+        }
+    }
+
+    /// The request on this stack that what is waited for is after, and the name of that.
+    fn through(self, strand: &Strand) -> Option<(usize, Option<String>)> {
+        on_stack(strand).enumerate().find_map(|(depth, h)| {
+            let mut name = None;
+            let leads = walk::each_blocked(h, |blocked| {
+                let leads = self.leads_to(blocked);
+                if leads {
+                    name = Some(blocked.name().to_owned());
+                }
+                leads
+            });
+            leads.then_some((depth, name))
+        })
+    }
+
+    fn leads_to(self, h: &Header) -> bool {
+        match self {
+            Entry::Target(target) => ptr::eq(h, target),
+            Entry::JobOf(scope) => is_job(h, scope),
+            Entry::Holder => true,
+        }
+    }
+}
+
+/// The names round the circle, from the request that waits in the first member: each waits for the next, or has lent it its
+/// stack. `None`: it is no circle.
+pub(super) fn name(ring: &[Held<'_>]) -> Option<Vec<String>> {
+    let mut came = Entry::of(ring.last()?)?;
+    let mut names: Vec<(*const Header, String)> = Vec::new();
+    let mut below_first = 0;
+    for (at, held) in ring.iter().enumerate() {
+        // SAFETY: a context with an edge is a strand's.
+        let strand = unsafe { Strand::of(held.context()) };
+        let mut from = names.len();
+        // From the top, which waits, down to the one that is waited for.
+        let depth = match on_stack(strand).position(|h| came.leads_to(h)) {
+            None if matches!(came, Entry::Holder) => {
+                // A thread that runs no request.
+                names.push((ptr::null(), held.context().name()));
+                0
+            }
+            None => {
+                // One comes here through what is after a request on this stack, and has not started.
+                let (depth, name) = came.through(strand)?;
+                names.extend(name.map(|name| (ptr::null(), name)));
+                from = names.len();
+                depth
+            }
+            found => found?,
+        };
+        names.extend(
+            on_stack(strand)
+                .take(depth + 1)
+                .map(Header::identity)
+                .map(|h| (ptr::from_ref(h), h.name().to_owned())),
+        );
+        names[from..].reverse();
+        // SAFETY: the wait is held.
+        if let Some(wait) = unsafe { held.context().owner_wait() } {
+            names.push((ptr::null(), wait.to_string()));
+        }
+        if at == 0 {
+            below_first = from + depth;
+        }
+        came = Entry::of(held)?;
+    }
+    names.rotate_left(below_first);
+    Some(distinct(names))
+}
+
+/// The names round the circle that the wait of `strand` for something on its own stack would be; `None` if `target` is not there.
+pub(super) fn of_own_stack(strand: &Strand, target: &Header) -> Option<Vec<String>> {
+    let depth = on_stack(strand).position(|h| ptr::eq(h, target))?;
+    let mut names: Vec<_> = on_stack(strand)
+        .take(depth + 1)
+        .map(Header::identity)
+        .map(|h| (ptr::from_ref(h), h.name().to_owned()))
+        .collect();
+    names[1..].reverse();
+    Some(distinct(names))
+}
+
+/// An arm of a join goes by its maker's name, who waits for it; that is said once.
+fn distinct(mut names: Vec<(*const Header, String)>) -> Vec<String> {
+    names.dedup_by(|a, b| !a.0.is_null() && a.0 == b.0);
+    let ends = names.first().zip(names.last()).map(|(first, last)| (first.0, last.0));
+    if names.len() > 1 && ends.is_some_and(|(first, last)| !first.is_null() && first == last) {
+        names.pop();
+    }
+    names.into_iter().map(|name| name.1).collect()
+}

@@ -1,0 +1,301 @@
+//! The survey: a look at all waits, for circles that no single walk could see.
+//!
+//! A walk that was cut, or that ended at a scope of which another job may lead back, or whose target had been claimed and stood
+//! nowhere yet, leaves word with the runtime. A worker that has had nothing to do for a whole tick then looks at every stack of
+//! every runtime and every thread that runs requests, puts their edges together, and searches them once, in time linear in their
+//! number. A circle is confirmed as any other, and one of its waits for a request is ended.
+//!
+//! It misses nothing: whoever leaves word has bound its wait before, by an exchange with the survey that clears the word; so the
+//! survey sees the edge, and all that led there. Nor is it hurried: a circle does not go away. After a survey that has found
+//! nothing the next one waits sixteen times as long as this one took, and at the first sign of work it is broken off.
+
+use std::collections::HashMap;
+use std::ptr::NonNull;
+use std::sync::TryLockError;
+use std::time::{Duration, Instant};
+
+use forebear_context::context::edge::{Ahead, Held};
+use forebear_context::context::{Context, Reason, Ticket};
+use forebear_context::lineage::NO_KEY;
+use forebear_context::shim::atomic::{AtomicBool, Ordering};
+use forebear_context::shim::{Mutex, time};
+
+use super::names::on_stack;
+use super::{ahead, break_open, is_ending, is_wanted_by_scope};
+use crate::api::after::walk;
+use crate::deadlock::strays::lock_strays;
+use crate::record::header::Header;
+use crate::schedule::worker::Worker;
+use crate::stack::carrier::Carrier;
+use crate::stack::strand::Strand;
+use crate::state::word::HELD;
+
+/// How often it is looked whether there is work.
+const LOOK_UP_EVERY: usize = 1024;
+/// A pause after a survey is so many times as long.
+const PAUSE: u32 = 16;
+
+/// What a runtime knows of its surveys.
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    noted: AtomicBool,
+    /// A request has been after another, so ways may lead through what has not started.
+    declared: AtomicBool,
+    /// Not before. Held during a survey.
+    next: Mutex<Option<Instant>>,
+}
+
+impl Survey {
+    /// Leaves word. Answers whether that is new.
+    pub(super) fn note(&self) -> bool {
+        !self.noted.swap(true, Ordering::AcqRel)
+    }
+}
+
+impl Survey {
+    /// A request is after others.
+    pub(crate) fn note_declared(&self) {
+        if !self.has_declared() {
+            self.declared.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether any has been.
+    pub(super) fn has_declared(&self) -> bool {
+        self.declared.load(Ordering::Relaxed)
+    }
+
+    /// The survey that is due, if one is, by a thread that has nothing else to do and holds no lock. Whether somebody was told.
+    pub(crate) fn make_now(&self) -> bool {
+        // SAFETY: by contract.
+        self.noted.swap(false, Ordering::AcqRel) && unsafe { look_at_all(&|| false) } == Came::Told
+    }
+}
+
+/// A wait that was found.
+struct Node {
+    context: NonNull<Context>,
+    ticket: Ticket,
+    ahead: Ahead,
+    /// Where it stands on the path that is being searched; `None` before, `OVER` after.
+    place: Option<usize>,
+}
+
+const OVER: usize = usize::MAX;
+
+#[derive(Default)]
+struct Graph {
+    nodes: Vec<Node>,
+    /// Which scopes those that wait are jobs of, and which locks they have shares of.
+    parts: Vec<(NonNull<()>, usize)>,
+    /// Which contexts wait for what is after a request on the stack of a node.
+    declared: Vec<(NonNull<Context>, usize)>,
+    by_context: HashMap<NonNull<Context>, usize>,
+}
+
+impl Worker {
+    /// The worker is about to sleep, with a `tick` if it has one: makes the survey that is due, or sees to it that the worker comes
+    /// back for it.
+    pub(crate) fn before_sleep_in(&self, tick: Option<Duration>) -> Option<Duration> {
+        let survey = &self.shared().survey;
+        if !survey.noted.load(Ordering::Relaxed) {
+            return tick;
+        }
+        let wait = if self.has_ticked() { self.survey() } else { Some(self.tick()) };
+        match (tick, wait) {
+            (Some(tick), Some(wait)) => Some(tick.min(wait)),
+            (tick, wait) => tick.or(wait),
+        }
+    }
+
+    /// Answers how long to wait for what is left to do.
+    #[cold]
+    fn survey(&self) -> Option<Duration> {
+        let survey = &self.shared().survey;
+        let mut next = match survey.next.try_lock() {
+            Ok(next) => next,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // Another worker is at it.
+            Err(TryLockError::WouldBlock) => return Some(self.tick()),
+        };
+        let begin = time::now();
+        if let Some(left) =
+            next.and_then(|next| next.checked_duration_since(begin)).filter(|left| !left.is_zero())
+        {
+            return Some(left);
+        }
+        survey.noted.swap(false, Ordering::AcqRel);
+        // SAFETY: in it strays are kept.
+        let came = unsafe { look_at_all(&|| self.best() != NO_KEY) };
+        *next = Some(time::now() + (time::now() - begin) * PAUSE);
+        drop(next);
+        if came != Came::Clear {
+            // Once more: where one circle was another may be, and a survey that was broken off has seen nothing.
+            survey.noted.swap(true, Ordering::AcqRel);
+            return Some(self.tick());
+        }
+        None
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Came {
+    Clear,
+    BrokenOff,
+    Told,
+}
+
+/// # Safety
+///
+/// By a thread that holds no lock.
+unsafe fn look_at_all(is_wanted: &dyn Fn() -> bool) -> Came {
+    let strays = lock_strays();
+    let mut graph = Graph::default();
+    let (mut seen, mut broken_off) = (0, false);
+    let mut see = |context: NonNull<Context>| {
+        seen += 1_usize;
+        broken_off |= seen.is_multiple_of(LOOK_UP_EVERY) && is_wanted();
+        if !broken_off {
+            // SAFETY: Y1, Y2: enrolled, or in a slot of a runtime that is.
+            unsafe { graph.see(context) };
+        }
+        !broken_off
+    };
+    for &context in &strays.threads {
+        see(context);
+    }
+    for runtime in &strays.runtimes {
+        // SAFETY: Y2: a runtime leaves this list before its record goes.
+        unsafe { runtime.as_ref() }.slab.each_top(|top| see(Carrier::context_in(top)));
+    }
+    if broken_off {
+        return Came::BrokenOff;
+    }
+    let told = graph.search();
+    drop(strays);
+    if told { Came::Told } else { Came::Clear }
+}
+
+/// The `number`th node that belongs to `key`, in a sorted list.
+fn nth_of<K: Copy + Ord>(list: &[(K, usize)], key: K, number: usize) -> Option<usize> {
+    let first = list.partition_point(|entry| entry.0 < key);
+    list.get(first + number).filter(|entry| entry.0 == key).map(|entry| entry.1)
+}
+
+/// Whether a wait that leads nowhere is still for something that is after others.
+fn is_still_held(held: &Held<'_>) -> bool {
+    let (Reason::Request | Reason::Arm, target) = held.waits_for() else { return true };
+    // SAFETY: while the wait is held the waiter has a count of its target.
+    let target = unsafe { target.cast::<Header>().as_ref() };
+    held.ahead() != Ahead::Unknown || target.is_some_and(|target| target.word().load().life() == HELD)
+}
+
+impl Graph {
+    /// # Safety
+    ///
+    /// Y1 or Y2 for the context.
+    unsafe fn see(&mut self, at: NonNull<Context>) {
+        // SAFETY: by contract.
+        let context = unsafe { at.as_ref() };
+        let Some(edge) = context.edge() else { return };
+        let Some(held) = context.hold(edge.ticket) else { return };
+        // SAFETY: a context with an edge is a strand's.
+        let strand = unsafe { Strand::of(context) };
+        let mut way = held.ahead();
+        if way == Ahead::Unknown
+            && let (Reason::Request | Reason::Arm, target) = held.waits_for()
+            // SAFETY: while the wait is held the waiter has a count of its target.
+            && let Some(found) = unsafe { target.cast::<Header>().as_ref() }.and_then(|target| ahead(strand, target))
+        {
+            // SAFETY: X1 by Y1 and Y2; X3: the wait is held.
+            unsafe { context.complete(found) };
+            way = found;
+        }
+        if let Ahead::Owner(wait) = way {
+            // SAFETY: the wait is held.
+            way = match unsafe { wait.as_ref().owner() } {
+                Some(context) => Ahead::Stack { context, stray: true },
+                None => Ahead::Unknown,
+            };
+        }
+        let index = self.nodes.len();
+        for h in on_stack(strand).filter(|h| is_wanted_by_scope(h, strand)) {
+            self.parts.extend(NonNull::new(h.scope.get().cast_mut()).map(|scope| (scope.cast(), index)));
+        }
+        self.parts.extend(context.shares().iter().map(|lock| (lock, index)));
+        for h in on_stack(strand) {
+            walk::each_blocked(h, |blocked| {
+                self.parts
+                    .extend(NonNull::new(blocked.scope.get().cast_mut()).map(|scope| (scope.cast(), index)));
+                self.declared.extend(walk::waiters(blocked).into_iter().map(|waiter| (waiter, index)));
+                false
+            });
+        }
+        self.by_context.insert(at, index);
+        self.nodes.push(Node { context: at, ticket: edge.ticket, ahead: way, place: None });
+    }
+
+    /// The `number`th node that an edge of `node` leads to.
+    fn ahead_of(&self, node: usize, number: usize) -> Option<usize> {
+        match self.nodes[node].ahead {
+            // What it waits for has not started, and may be after others.
+            Ahead::Unknown => nth_of(&self.declared, self.nodes[node].context, number),
+            Ahead::Owner(_) => None,
+            Ahead::Stack { context, .. } => {
+                (number == 0).then(|| self.by_context.get(&context).copied()).flatten()
+            }
+            Ahead::All(scope) => nth_of(&self.parts, scope, number),
+        }
+    }
+
+    /// Searches for circles, and ends a wait in each that it finds. Each node is left once, by each of its edges once.
+    fn search(&mut self) -> bool {
+        self.parts.sort_unstable();
+        self.declared.sort_unstable();
+        let mut told = false;
+        // Nodes, and which of their edges comes next.
+        let mut path: Vec<(usize, usize)> = Vec::new();
+        for start in 0..self.nodes.len() {
+            if self.nodes[start].place.is_some() {
+                continue;
+            }
+            self.nodes[start].place = Some(0);
+            path.push((start, 0));
+            while let Some(&mut (node, ref mut number)) = path.last_mut() {
+                let at = *number;
+                *number += 1;
+                let Some(next) = self.ahead_of(node, at) else {
+                    self.nodes[node].place = Some(OVER);
+                    path.pop();
+                    continue;
+                };
+                match self.nodes[next].place {
+                    None => {
+                        self.nodes[next].place = Some(path.len());
+                        path.push((next, 0));
+                    }
+                    Some(OVER) => {}
+                    Some(place) => told |= self.tell(&path[place..]),
+                }
+            }
+        }
+        told
+    }
+
+    /// These nodes lead to each other in a circle. Whether one was told.
+    fn tell(&self, ring: &[(usize, usize)]) -> bool {
+        let hold = |&(node, _): &(usize, usize)| -> Option<Held<'_>> {
+            let node = &self.nodes[node];
+            // SAFETY: Y1, Y2, as when it was seen.
+            let held = unsafe { node.context.as_ref() }.hold(node.ticket)?;
+            let ahead = match held.ahead() {
+                // SAFETY: the wait is held.
+                Ahead::Owner(wait) => unsafe { wait.as_ref().owner() }
+                    .map_or(Ahead::Unknown, |context| Ahead::Stack { context, stray: true }),
+                ahead => ahead,
+            };
+            (ahead == node.ahead && !is_ending(&held) && is_still_held(&held)).then_some(held)
+        };
+        ring.iter().map(hold).collect::<Option<Vec<_>>>().and_then(break_open).is_some()
+    }
+}

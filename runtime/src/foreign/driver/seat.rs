@@ -1,0 +1,206 @@
+//! A thread's seat, from the side of the thread: left behind when the thread exits (`schedule/worker/driven/abandon.rs`), or driven to
+//! its end, and given back; and the end of the runtime.
+//!
+//! The last handle has whoever may drive run what is left. The last seat that is given back after that takes the runtime
+//! down; what is put aside or pushed later ends where it comes from.
+
+use std::ptr::{self, NonNull};
+use std::sync::PoisonError;
+
+use forebear_context::context::{ForeignContext, Reason};
+use forebear_context::error::CancelReason;
+use forebear_context::lineage::NO_KEY;
+use forebear_context::shim::{Arc, time};
+
+use super::{Aside, Driven};
+use crate::api::runtime::{Patience, first_word, settle_late};
+use crate::batch::request_pool;
+use crate::cancel;
+use crate::foreign;
+use crate::memory::home;
+use crate::record::cell;
+use crate::record::header::Header;
+use crate::record::hooks;
+use crate::schedule::worker::Worker;
+use crate::shared::Shared;
+use crate::stack::strand::Strand;
+
+/// A thread's seat in a runtime.
+#[derive(Clone)]
+pub(crate) struct Seat {
+    pub shared: Arc<Shared>,
+    pub index: usize,
+}
+
+impl Seat {
+    /// What stands on it.
+    pub(crate) fn worker(&self) -> &Worker {
+        &self.shared.workers()[self.index]
+    }
+
+    pub(super) fn pass_time(&self) -> bool {
+        self.shared.driven.as_ref().is_some_and(|driven| driven.pass_time(&self.shared))
+    }
+
+    /// Drives until nothing is left. `strand` is the thread's own, and not in a wait.
+    fn drain(&self, strand: &Strand) {
+        let context = strand.context();
+        // When something is said of it that this takes so long, and what was settled then.
+        let mut late = (first_word(), Patience::Endless);
+        loop {
+            while self.worker().step(strand) {}
+            if self.worker().is_done() {
+                return;
+            }
+            if request_pool::unstick()
+                || self.pass_time()
+                || crate::schedule::worker::settle_stuck(std::slice::from_ref(self), strand)
+            {
+                continue;
+            }
+            // SAFETY: C2: this is the strand's own thread, and it is not in a wait; C4: for nothing, and it is taken back below.
+            let ticket = unsafe { context.begin(Reason::None, ptr::null_mut()) };
+            // SAFETY: the thread's own strand is foreign, and this is its thread. It returns when it is nudged.
+            let _ = unsafe { ForeignContext::block(context, late.0) };
+            // SAFETY: C2: begun above, and not parked.
+            unsafe { context.abandon(ticket) };
+            if late.0.is_none_or(|at| at > time::now()) {
+                continue;
+            }
+            if late.1 == Patience::OneMore {
+                // Nobody may ever end their waits.
+                return self.worker().abandon_seat();
+            }
+            late = (None, settle_late(&self.shared));
+            if late.1 == Patience::OneMore {
+                late.0 = first_word();
+                cancel::attend(strand);
+                self.worker().attend_notices();
+            }
+        }
+    }
+
+    /// Gives it back; nothing stands on it. If nobody has a handle any more and nobody a seat, that is the end.
+    pub(super) fn give_back(&self) {
+        self.worker().stand_up();
+        let Some(driven) = &self.shared.driven else { return };
+        driven.give_back(self.index);
+        end_if_done(&self.shared);
+    }
+
+    /// The thread exits: what has begun here stays behind, and does not go on.
+    pub(crate) fn leave(&self) {
+        self.worker().abandon_seat();
+        self.give_back();
+    }
+}
+
+/// Whether this thread is inside the driver, which runs no user code itself.
+fn is_driving(shared: &Shared, index: usize) -> bool {
+    shared.workers()[index].driver.as_ref().is_some_and(|driver| driver.is_driving())
+}
+
+/// The last handle has gone: what was submitted ends here, if this thread may drive; else where it stands.
+pub(crate) fn handle_gone(shared: &Arc<Shared>) {
+    shared.signals.stop();
+    let Some(driven) = &shared.driven else { return };
+    if let Some(strand) = foreign::strand()
+        && strand.worker().is_none()
+        // Inside a request nobody waits for the end: the thread drives on when it next waits.
+        && strand.request().is_none()
+        && let Some(index) = foreign::seat(shared)
+    {
+        // Inside a region that must not suspend nothing else runs on this thread: its next wait, or its end, finds that the runtime stops.
+        let in_region = strand.context().no_suspend().get() != 0;
+        if !in_region && !is_driving(shared, index) {
+            let seat = Seat { shared: shared.clone(), index };
+            seat.drain(strand);
+            foreign::forget_seat(shared);
+            seat.give_back();
+        }
+        return;
+    }
+    if driven.any_taken() {
+        // They find that it stops when they have done what they are at.
+        driven.nudge_all();
+        return;
+    }
+    let theirs = shared.clone();
+    let end = std::thread::Builder::new().name("forebear end".into()); // not modelled: it drives and ends
+    let drive = move || {
+        if let Some(strand) = foreign::strand()
+            && let Some(index) = foreign::seat(&theirs)
+        {
+            let seat = Seat { shared: theirs.clone(), index };
+            seat.drain(strand);
+            foreign::forget_seat(&theirs);
+            seat.give_back();
+        }
+    };
+    if let Err(error) = end.spawn(drive) {
+        hooks::die(&format_args!("the last handle went where nobody drives, and {error}"));
+    }
+}
+
+/// Takes the runtime down when its last handle has gone, and nobody has a seat.
+fn end_if_done(shared: &Arc<Shared>) {
+    if shared.signals.is_stopping() && shared.driven.as_ref().is_some_and(Driven::ends) {
+        let shared = shared.clone();
+        foreign::outside_a_wait(move || {
+            while !shared.end_driven() {
+                // A root has come since: nobody will run it.
+                cancel_roots(&shared);
+            }
+            end_aside(&shared);
+            // SAFETY: nobody has a seat, and nobody takes one.
+            unsafe { shared.close() };
+        });
+    }
+}
+
+/// These are claimed, with the runner's link, and are to be ended by a driver.
+pub(crate) fn put_aside(shared: &Shared, ended: Vec<NonNull<Header>>) {
+    let Some(driven) = shared.driven.as_ref().filter(|_| !ended.is_empty()) else { return };
+    driven.aside.lock().unwrap_or_else(PoisonError::into_inner).extend(ended.into_iter().map(Aside));
+    driven.nudge_all();
+    if shared.is_over() {
+        let shared = shared.arc();
+        foreign::outside_a_wait(move || end_aside(&shared));
+    }
+}
+
+/// Ends what others have put aside, here.
+fn end_aside(shared: &Shared) {
+    while let Some(header) = shared.driven.as_ref().and_then(Driven::take_aside) {
+        // SAFETY: what was put aside is the taker's to end.
+        unsafe { cell::end_put_aside(header) };
+    }
+}
+
+/// Ends what has been pushed and will not be run.
+fn cancel_roots(shared: &Shared) {
+    end_aside(shared);
+    while shared.roots.key() != NO_KEY
+        && let Some(header) = shared.roots.pop(NO_KEY)
+    {
+        // SAFETY: E1: the entry's link.
+        unsafe { end_refused(header) };
+    }
+}
+
+/// Ends an entry that nobody takes any more, unless it was claimed elsewhere.
+///
+/// # Safety
+///
+/// The entry's link is the caller's, and is given away.
+pub(crate) unsafe fn end_refused(header: NonNull<Header>) {
+    // SAFETY: by contract; W1 if it is claimed.
+    unsafe {
+        if header.as_ref().word().claim_by_queue() {
+            header.as_ref().side_or_new().reason.set(Some(CancelReason::Shutdown));
+            cell::end_claimed(header);
+        } else {
+            home::release(header);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! A foreign thread exits: how that is noticed in time, and what becomes of what it has.
+//!
+//! # The danger
+//!
+//! A thread that drives a runtime without workers has suspended frames of requests, each of which may stand inside `LocalKey::with`. When
+//! the thread exits, its thread-locals are destroyed one after the other, the last one first. The destructor of one may wait, or drop the last
+//! handle of a runtime. That drives the thread's requests. So a frame might go on that uses a thread-local that is gone.
+//!
+//! # What is done
+//!
+//! The C library destroys thread-locals, and calls whatever else was registered for that (`__cxa_thread_atexit_impl`), in the opposite order of
+//! their registration. So whenever a frame is suspended on a seat, the thread registers a call of [`exits`]. Every thread-local that
+//! the frame may refer to was registered before. So the call comes before any of them is destroyed. It abandons all that
+//! stands on the thread's seats (`schedule/worker/driven/abandon.rs`) and gives the seats to others.
+//!
+//! A destructor may still use runtimes, also to drive. What is suspended then has a call registered, too: the C library makes that one next.
+//!
+//! When this module's own thread-local is destroyed, the same is done once more, and the homes are given back.
+//!
+//! # What is left
+//!
+//! What has been registered cannot be taken back, and takes memory until the thread exits. So of one thread's suspensions the first [`EACH`] register,
+//! and afterwards each whose number is a power of two. A thread-local that a frame uses when it was first used after the last of these may be
+//! gone before. That is a danger only if another thread-local, first used after that one of these too, drives in its destructor. Where the C
+//! library has no such function, the seats are left when this module's own thread-local is destroyed.
+
+use std::cell::Cell;
+use std::ptr;
+
+use super::{FOREIGN, Foreign};
+use crate::deadlock::strays;
+use crate::memory::graves;
+use crate::stack::strand;
+
+/// So many suspensions of a thread register each. About fifty bytes are taken for one.
+const EACH: u64 = 4_096;
+
+/// How many frames have been suspended on a thread's seats.
+pub(crate) struct Watches(Cell<u64>);
+
+impl Watches {
+    pub(super) const fn new() -> Watches {
+        Watches(Cell::new(0))
+    }
+
+    /// One more. Whether it is to register.
+    fn count(&self) -> bool {
+        let many = self.0.get() + 1;
+        self.0.set(many);
+        many <= EACH || many.is_power_of_two()
+    }
+}
+
+/// A frame is about to be suspended on a seat of this thread: sees to it that [`exits`] is called before a thread-local is destroyed that the
+/// frame may use.
+#[cold]
+pub(crate) fn watch() {
+    if FOREIGN.try_with(|foreign| foreign.watches.count()).unwrap_or(false) {
+        register();
+    }
+}
+
+#[cfg(all(target_os = "linux", not(any(loom, shuttle))))]
+fn register() {
+    use std::ffi::{c_int, c_void};
+    use std::sync::OnceLock; // not modelled: an address of the C library's
+
+    type Register =
+        unsafe extern "C" fn(unsafe extern "C" fn(*mut c_void), *mut c_void, *mut c_void) -> c_int;
+    static REGISTER: OnceLock<Option<Register>> = OnceLock::new();
+    /// Any address in the object that has this code, which is not to be unloaded before.
+    static HERE: u8 = 0;
+
+    /// # Safety
+    ///
+    /// None: it is `unsafe` for the type that the C library asks for.
+    unsafe extern "C" fn called(_: *mut c_void) {
+        exits();
+    }
+
+    let register = REGISTER.get_or_init(|| {
+        // SAFETY: the name is a C string.
+        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__cxa_thread_atexit_impl".as_ptr()) };
+        // SAFETY: this is the function's type, by the ABI for C++; null is none.
+        unsafe { std::mem::transmute::<*mut c_void, Option<Register>>(found) }
+    });
+    if let Some(register) = register {
+        let here = (&raw const HERE).cast_mut().cast();
+        // SAFETY: the function is called on this thread, with nothing. glibc ends the process if it has no memory.
+        let _ = unsafe { register(called, ptr::null_mut(), here) };
+    }
+}
+
+#[cfg(not(all(target_os = "linux", not(any(loom, shuttle)))))]
+fn register() {}
+
+/// The thread destroys its thread-locals, but none that a frame on its seats uses has gone yet.
+#[cfg(all(target_os = "linux", not(any(loom, shuttle))))]
+fn exits() {
+    // If it is gone, so are the seats.
+    let _ = FOREIGN.try_with(Foreign::leave_seats);
+}
+
+impl Foreign {
+    /// What stands on the thread's seats stays behind; the seats go to others. Not inside the driver, unless that never goes on.
+    fn leave_seats(&self) {
+        // SAFETY: made by `strand`, freed below.
+        let Some(own) = (unsafe { self.strand.get().as_ref() }) else { return };
+        // The exit may come from inside a wait, which never returns.
+        own.waits.set(false);
+        self.late.take().into_iter().for_each(graves::free_side);
+        let seats = self.seats.take();
+        if seats.is_empty() {
+            return;
+        }
+        if let Some(here) = strand::get() {
+            // The exit may come from a request's stack.
+            own.strand.limit.set(here.limit.get());
+        }
+        for seat in seats {
+            // SAFETY: it is there until below, where it is no longer current.
+            unsafe { strand::enter(&raw const own.strand) };
+            seat.leave();
+        }
+    }
+}
+
+impl Drop for Foreign {
+    fn drop(&mut self) {
+        self.leave_seats();
+        let at = self.strand.get();
+        if !at.is_null() {
+            // SAFETY: no strand is always valid; nothing runs on this one any more.
+            unsafe {
+                if ptr::eq(strand::current(), &raw const (*at).strand) {
+                    strand::enter(ptr::null());
+                }
+                strays::dismiss_thread((*at).context.context());
+                drop(Box::from_raw(at));
+            }
+        }
+        for (shared, home) in self.homes.get_mut().drain(..) {
+            if shared.is_inherited() {
+                // Its locks may be held by threads that are not here.
+                continue;
+            }
+            // SAFETY: we are the owner.
+            unsafe {
+                home.as_ref().drain_returns();
+                shared.depot.leave(home);
+            }
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! The end of a header: see *The end of a header* in the head of [`super`].
+
+use std::cell::RefCell;
+use std::ptr::{self, NonNull};
+use std::sync::PoisonError;
+
+use forebear_context::shim::Arc;
+use forebear_context::shim::atomic::Ordering;
+
+use super::{Home, closed_mark, drop_side};
+use crate::foreign;
+use crate::memory::graves;
+use crate::record::header::{Header, Place};
+use crate::record::kin;
+use crate::record::side::Side;
+use crate::stack::strand;
+
+/// The end of a header whose counts are both 0, by whoever brought them there.
+///
+/// # Safety
+///
+/// W4: nobody else knows the header.
+pub(crate) unsafe fn end(header: NonNull<Header>) {
+    // SAFETY: by contract.
+    let home = unsafe { header.as_ref() }.home.get();
+    if home.is_null() {
+        // SAFETY: a ready value has neither parent nor children.
+        unsafe {
+            drop_side(header);
+            std::alloc::dealloc(header.as_ptr().cast(), header.as_ref().vtable.layout);
+        }
+        return;
+    }
+    // Now, not when the header comes home: nobody can look any more, and what an error holds may be large or a lock.
+    // SAFETY: by contract.
+    unsafe { drop_side(header) };
+    // SAFETY: homes live as long as their headers (M3), here and below.
+    unsafe {
+        if home == strand::current_home() || is_own_of_foreign(home) {
+            end_child(&*home, header);
+        } else {
+            travel(home, header);
+        }
+    }
+}
+
+/// Whether the home is one of this thread's, which is no worker: it has one for each runtime it deals with, and its strand names none
+/// of them while nothing runs on it.
+#[inline]
+fn is_own_of_foreign(home: *const Home) -> bool {
+    // SAFETY: M3: the caller's header.
+    let foreign =
+        unsafe { &*home }.is_foreign() && strand::get().is_some_and(|strand| strand.worker().is_none());
+    foreign && foreign::owns(home)
+}
+
+/// Gives a link back, and ends the header if it was the last count.
+///
+/// # Safety
+///
+/// The link is the caller's.
+pub(crate) unsafe fn release(header: NonNull<Header>) {
+    // SAFETY: the caller's link; W4.
+    unsafe {
+        if header.as_ref().word().release_link() {
+            end(header);
+        }
+    }
+}
+
+/// The end of a header that was made and run on `here`, by its owner.
+///
+/// # Safety
+///
+/// M1; W4.
+#[inline(always)]
+pub(crate) unsafe fn end_child(here: &Home, header: NonNull<Header>) {
+    // SAFETY: by contract; H1 for the parent.
+    unsafe {
+        let h = header.as_ref();
+        let parent = h.parent();
+        if h.place.get() == Place::Kin {
+            kin::unlink(h);
+        }
+        here.free(header);
+        if let Some(parent) = parent {
+            let left = parent.children.get() - 1;
+            parent.children.set(left);
+            if left == 0 && parent.has_family() {
+                parent.set_family(false);
+                end_up(here, NonNull::from(parent));
+            }
+        }
+    }
+}
+
+/// The last child of a parent that is over has gone.
+///
+/// # Safety
+///
+/// On the thread of `here` (M1), which has just taken the last child of `parent` off its count, and has the
+/// link of the children.
+#[cold]
+#[inline(never)]
+unsafe fn end_up(here: &Home, parent: NonNull<Header>) {
+    // SAFETY: by the caller: the children's link, and nobody else if it was the last.
+    unsafe {
+        family_ends(parent.as_ref());
+        if parent.as_ref().word().release_link() {
+            drop_side(parent);
+            end_on(here, parent, None);
+        }
+    }
+}
+
+/// The last child of one that is over is about to give up its family's link: if its deadline was kept for them, it has nobody left.
+fn family_ends(h: &Header) {
+    // SAFETY: M3.
+    if let (Some(due), Some(home)) = (h.due(), unsafe { h.home.get().as_ref() })
+        && due.family_ends(|entry| home.shared().deadlines.disarm_request(entry))
+    {
+        // Not the last: the family's.
+        h.word().release_link();
+    }
+}
+
+/// A request about to start whose parent is over, forgotten, and without other children: takes its place, so that a line
+/// of requests, each making the next and ending, needs no memory of its past.
+///
+/// Only if the parent was made on the home it ran on, else its own parent would be counted elsewhere (H1).
+///
+/// # Safety
+///
+/// M1 for the header's home, W8: nobody else can be looking at its lineage; its parent is over and has its family's link
+/// only.
+#[cold]
+pub(crate) unsafe fn take_place(header: NonNull<Header>) {
+    // SAFETY: by contract; H1 for the parent.
+    unsafe {
+        let h = header.as_ref();
+        let home = h.home.get();
+        if let Some(parent) = h.parent()
+            && parent.children.get() == 1
+            && parent.bare.load().is_family_only()
+            && ptr::eq(parent.home.get(), home)
+        {
+            // The grandparent loses a child and gains one, in its list of kin too.
+            if h.place.get() == Place::Kin {
+                kin::unlink(h);
+            }
+            let was_kin = parent.place.get() == Place::Kin;
+            if was_kin {
+                kin::unlink(parent);
+            }
+            let parent = NonNull::from(parent);
+            h.lineage.take_place();
+            if was_kin {
+                kin::link(h);
+            }
+            (*home).free(parent);
+        }
+    }
+}
+
+/// What side blocks held that ended under the lock of the closed homes. It is the user's, and dropped when the lock has been given up.
+#[derive(Default)]
+#[allow(clippy::vec_box, reason = "a side block is found where it is, in its box")]
+pub(super) struct Late(RefCell<Vec<Box<Side>>>);
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        self.0.take().into_iter().for_each(graves::free_side);
+    }
+}
+
+/// The end as far as `here` can do it; `closed` if the lock of the closed homes is held, when all closed homes are the
+/// caller's.
+///
+/// # Safety
+///
+/// M1 for `here`; the header is the caller's alone.
+pub(super) unsafe fn end_on(here: &Home, header: NonNull<Header>, closed: Option<&Late>) {
+    let mut header = header;
+    let mut here = here;
+    loop {
+        // SAFETY: by contract, and for parents by H1.
+        let h = unsafe { header.as_ref() };
+        let home = h.home.get();
+        if !ptr::eq(home, here) {
+            // SAFETY: M3.
+            unsafe {
+                if closed.is_some() && (*home).returns.0.load(Ordering::Relaxed) == closed_mark() {
+                    here = &*home;
+                } else if closed.is_some() {
+                    // An open home takes it, or it has been closed this moment: then the lock is ours already.
+                    if (*home).send(header) {
+                        return;
+                    }
+                    here = &*home;
+                } else {
+                    travel(home, header);
+                    return;
+                }
+            }
+        }
+        if h.place.get() == Place::Kin {
+            // SAFETY: M1: its family's list is this home's.
+            unsafe { kin::unlink(h) };
+        }
+        let parent = h.parent().map(NonNull::from);
+        // SAFETY: M1.
+        unsafe { here.free(header) };
+        let last = parent.filter(|parent| {
+            // SAFETY: H1: the parent ran here, where its children are made.
+            let p = unsafe { parent.as_ref() };
+            p.children.set(p.children.get() - 1);
+            // It may be ending still, and make more children in its callbacks: then these get a link of their own.
+            p.children.get() == 0 && p.set_family(false) && {
+                family_ends(p);
+                p.word().release_link()
+            }
+        });
+        release_if_done(here, closed.is_some());
+        let Some(parent) = last else { return };
+        if let Some(late) = closed {
+            // SAFETY: the last count is gone.
+            let h = unsafe { parent.as_ref() };
+            // SAFETY: nobody else has the header; without children it has no kin.
+            late.0.borrow_mut().extend(unsafe { h.side.take() });
+        } else {
+            // SAFETY: the last count is gone.
+            unsafe { drop_side(parent) };
+        }
+        header = parent;
+    }
+}
+
+/// Sends the header to `to`, or does its work if that home is closed.
+///
+/// # Safety
+///
+/// As [`end_on`], for `to`.
+unsafe fn travel(to: *const Home, header: NonNull<Header>) {
+    // SAFETY: M3: the header keeps its homes' record alive, until it is pushed; after that it is not touched.
+    unsafe {
+        if (*to).send(header) {
+            return;
+        }
+        // Closed: the lock makes us the owner of all closed homes. The record must outlive the lock.
+        let shared = Arc::clone(&*std::mem::ManuallyDrop::new(Arc::from_raw((*to).shared)));
+        // Before the lock, hence dropped after it, and before the record.
+        let late = Late::default();
+        let guard = shared.depot.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        end_on(&*to, header, Some(&late));
+        drop(guard);
+    }
+}
+
+pub(super) fn release_if_done(home: &Home, closed: bool) {
+    if closed && home.is_done() {
+        // SAFETY: M3: the count taken in `Home::new`, given back once: what a closed home has in use only falls. The caller
+        // holds a count of its own.
+        unsafe { drop(Arc::from_raw(home.shared)) };
+    }
+}

@@ -1,0 +1,107 @@
+//! Code of the user's that the runtime calls for its own ends: the clock, and the hooks for warnings and for failures that nobody has
+//! looked at.
+//!
+//! Such code belongs to no request, and whoever calls it may be in the middle of anything of the caller's. So
+//!
+//! * it is called where the runtime holds nothing: no lock of its own, no wait begun, no queue half changed;
+//! * it may read, notify, send without waiting, cancel and drop. It must neither wait nor make, submit for a wait or run a request:
+//!   that is *refused*, by a panic that says what was called and what it did, before anything is changed;
+//! * a panic ends where it was called. One of a hook is told in one line; a clock that panics leaves nothing to go by, and ends the
+//!   process by name.
+//!
+//! # How it is refused
+//!
+//! While such a *call* lasts, the thread-local says its name; the strand has no home, which keeps the fast ways of making, taking and
+//! running a request off; and its count of regions that must not suspend is up. The cold ways that are left ask [`refuse`] first:
+//! making a request ([`crate::api::origin`]), waiting for one ([`crate::schedule::wait`]), and every other wait, by its look at that count
+//! ([`mod@crate::stack::no_suspend`]). A `join` runs both of its arms right here: nobody is shown one.
+//!
+//! Calls nest: a hook may ask for the time, and a clock may go by that of another runtime.
+//!
+//! # Invariants
+//!
+//! * **UC1** A call's name, and what it has changed of the strand, are taken back before the call's frame is left, also by an unwind. No
+//!   switch lies in between, since nothing suspends.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
+
+use forebear_context::context;
+
+use crate::foreign;
+use crate::stack::strand::Strand;
+
+forebear_context::shim::thread_local! {
+    /// The name of the innermost call, and how many there are.
+    static CALLED: Cell<Option<(&'static str, u32)>> = const { Cell::new(None) };
+}
+
+/// A runtime's clock is asked.
+pub(crate) const CLOCK: &str = "the clock of a runtime";
+/// The hook for warnings.
+pub(crate) const ON_WARNING: &str = "the hook `on_warning`";
+/// The hook for failures.
+pub(crate) const ON_UNSEEN_FAILURE: &str = "the hook `on_unseen_failure`";
+
+/// An error that is written to standard error.
+pub(crate) const DISPLAY: &str = "the `Display` of an error";
+/// Who listens to `tracing`.
+#[cfg(feature = "tracing")]
+pub(crate) const SUBSCRIBER: &str = "the subscriber of `tracing`";
+
+/// Clocks that ask each other come to no end. More than a chain of a few makes no sense.
+const DEEPEST: u32 = 16;
+
+/// Calls `f`, which is the user's and has this name. A panic is answered.
+pub(crate) fn call<R>(name: &'static str, f: impl FnOnce() -> R) -> Result<R, Box<dyn Any + Send>> {
+    context::user_code();
+    let depth = inside().map_or(0, |(_, depth)| depth);
+    if depth == DEEPEST {
+        return Err(Box::new(format!("{name} comes back to itself")));
+    }
+    // None: the thread's locals are being destroyed, where nothing waits and nothing is made.
+    let strand = foreign::strand();
+    let before = CALLED.try_with(|called| called.replace(Some((name, depth + 1)))).ok().flatten();
+    let change = |strand: &Strand| {
+        let count = strand.context().no_suspend();
+        count.set(count.get() + 1);
+        (strand.home.replace(ptr::null()), strand.no_suspend.replace(Some(name.into())))
+    };
+    let was = strand.map(|strand| (strand, change(strand)));
+    let result = catch_unwind(AssertUnwindSafe(f));
+    // UC1.
+    if let Some((strand, (home, outer))) = was {
+        let count = strand.context().no_suspend();
+        strand.home.set(home);
+        strand.no_suspend.set(outer);
+        count.set(count.get() - 1);
+    }
+    let _ = CALLED.try_with(|called| called.set(before));
+    result
+}
+
+fn inside() -> Option<(&'static str, u32)> {
+    CALLED.try_with(Cell::get).ok().flatten()
+}
+
+/// Whether such code is being called on this thread.
+#[cold]
+pub(crate) fn is_inside() -> bool {
+    inside().is_some()
+}
+
+/// Somebody on this thread is about to do `what`, which such code must not.
+///
+/// # Panics
+///
+/// In such a call.
+#[cold]
+#[inline(never)]
+#[track_caller]
+pub(crate) fn refuse(what: &str) {
+    if let Some((name, _)) = inside() {
+        panic!("forebear: {name} must not {what}: the runtime calls it, and would have to wait for itself");
+    }
+}

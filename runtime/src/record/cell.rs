@@ -1,0 +1,346 @@
+//! The one allocation of a request: header, callable, then value in the callable's place.
+//!
+//! Whatever depends on the types of callable and value is here, behind the header's [`VTable`]. A failure stands in the
+//! side block and never overwrites a value, since somebody may hold a reference to it.
+
+use forebear_context::shim::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::alloc::Layout;
+use std::any::type_name;
+use std::cell::{Cell, UnsafeCell};
+use std::marker::PhantomData;
+use std::mem::{ManuallyDrop, offset_of};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::{self, NonNull};
+
+use forebear_context::context::{self, WaitQueue};
+use forebear_context::error::Error;
+use forebear_context::lineage::Lineage;
+
+use crate::api::scope::ScopeCore;
+use crate::memory::home::{self, Home};
+use crate::record::header::{Ending, Header, Place, VTable};
+use crate::record::hooks;
+use crate::record::side::SideSlot;
+use crate::stack::strand::Shown;
+use crate::state::raid::Placed;
+use crate::state::word::{Secret, Word};
+
+mod dropping;
+
+pub(crate) use self::dropping::{
+    DropQueue, DropQueues, end_claimed, end_put_aside, end_put_aside_on, end_unstarted, give_away_put_off,
+    is_ending_on,
+};
+
+/// Callables above this size are boxed, so that cells stay within the free lists.
+pub(crate) const BOXED_ABOVE: usize = 1 << 10;
+
+/// What a request runs: a plain callable or a fallible one, told apart by a wrapper.
+pub(crate) trait Callable<T>: Send {
+    /// Whether it begins with edges ([`crate::api::after`]).
+    const IS_DEPENDENT: bool = false;
+
+    /// Runs it.
+    fn call(self) -> Result<T, Error>;
+
+    /// The type of the user's closure: the name of a request that has no other.
+    fn type_name() -> &'static str {
+        type_name::<Self>()
+    }
+}
+
+/// A callable that returns the value.
+pub(crate) struct Plain<F>(pub F);
+
+impl<T, F: FnOnce() -> T + Send> Callable<T> for Plain<F> {
+    #[inline(always)]
+    fn call(self) -> Result<T, Error> {
+        Ok((self.0)())
+    }
+
+    fn type_name() -> &'static str {
+        type_name::<F>()
+    }
+}
+
+/// A callable that returns the value or an error.
+pub(crate) struct Fallible<F>(pub F);
+
+impl<T, F: FnOnce() -> Result<T, Error> + Send> Callable<T> for Fallible<F> {
+    #[inline(always)]
+    fn call(self) -> Result<T, Error> {
+        (self.0)()
+    }
+
+    fn type_name() -> &'static str {
+        type_name::<F>()
+    }
+}
+
+/// A callable too large for a cell.
+pub(crate) struct Boxed<C>(pub Box<C>);
+
+impl<T, C: Callable<T>> Callable<T> for Boxed<C> {
+    fn call(self) -> Result<T, Error> {
+        (*self.0).call()
+    }
+
+    fn type_name() -> &'static str {
+        C::type_name()
+    }
+}
+
+/// A callable of the runtime's own that runs a closure of the user's type `F`, and has its name.
+pub(crate) struct For<F, C>(pub C, pub PhantomData<fn(F)>);
+
+/// The type of a closure, for [`For`].
+pub(crate) fn type_of<F>(_: &F) -> PhantomData<fn(F)> {
+    PhantomData
+}
+
+impl<T, F, C: Callable<T>> Callable<T> for For<F, C> {
+    #[inline(always)]
+    fn call(self) -> Result<T, Error> {
+        self.0.call()
+    }
+
+    fn type_name() -> &'static str {
+        type_name::<F>()
+    }
+}
+
+#[repr(C)]
+struct RequestCell<C, T> {
+    header: Header,
+    body: UnsafeCell<Body<C, T>>,
+}
+
+union Body<C, T> {
+    callable: ManuallyDrop<C>,
+    value: ManuallyDrop<T>,
+}
+
+struct Of<C, T>(PhantomData<(C, T)>);
+
+impl<C: Callable<T>, T> Of<C, T> {
+    const VTABLE: &'static VTable = &VTable {
+        call: call::<C, T>,
+        drop_callable: drop_callable::<C, T>,
+        value_needs_drop: std::mem::needs_drop::<T>(),
+        drop_value: drop_value::<C, T>,
+        value_offset: offset_of!(RequestCell<C, T>, body),
+        layout: Layout::new::<RequestCell<C, T>>(),
+        type_name: C::type_name,
+    };
+    const CLASS: u8 = home::class_of(Layout::new::<RequestCell<C, T>>());
+}
+
+/// # Safety
+///
+/// W1: `header` begins a `RequestCell<C, T>` that the caller has claimed, and the callable is still there.
+/// `out` has room for a `T`.
+unsafe fn call<C: Callable<T>, T>(header: NonNull<Header>, out: *mut ()) -> Option<Box<Ending>> {
+    // SAFETY: W1: the claimer calls this once, so the callable is there and is his.
+    let callable = unsafe {
+        let body = (*header.cast::<RequestCell<C, T>>().as_ptr()).body.get();
+        ManuallyDrop::into_inner(ptr::read(&raw const (*body).callable))
+    };
+    context::user_code();
+    match catch_unwind(AssertUnwindSafe(|| callable.call())) {
+        Ok(Ok(value)) => {
+            // SAFETY: W1: `out` is the value's place, or the claimer's own.
+            unsafe { out.cast::<T>().write(value) };
+            None
+        }
+        Ok(Err(error)) => failed(Ending::Error(error)),
+        Err(payload) => failed(Ending::Panic(payload)),
+    }
+}
+
+#[cold]
+fn failed(ending: Ending) -> Option<Box<Ending>> {
+    Some(Box::new(ending))
+}
+
+/// # Safety
+///
+/// As for [`call`].
+unsafe fn drop_callable<C: Callable<T>, T>(header: NonNull<Header>) {
+    // SAFETY: W1, as in `call`.
+    unsafe {
+        let body = (*header.cast::<RequestCell<C, T>>().as_ptr()).body.get();
+        ManuallyDrop::drop(&mut (*body).callable);
+    }
+}
+
+/// # Safety
+///
+/// W2: `header` begins a `RequestCell<C, T>` that has a value, to which nobody else has access any more.
+unsafe fn drop_value<C: Callable<T>, T>(header: NonNull<Header>) {
+    // SAFETY: W2.
+    unsafe {
+        let body = (*header.cast::<RequestCell<C, T>>().as_ptr()).body.get();
+        ManuallyDrop::drop(&mut (*body).value);
+    }
+}
+
+/// What a new request is, its types aside.
+pub(crate) struct Birth {
+    pub word: u64,
+    pub lineage: Lineage,
+    pub need_pages: u16,
+    /// The scope that it is a job of, or null.
+    pub scope: *const ScopeCore,
+    /// Where it is put by who makes it, next.
+    pub place: Place,
+}
+
+/// Makes a request on `home`, whose owner calls this. The lineage's parent has been told (its count of children).
+///
+/// # Safety
+///
+/// M1 for `home`. The callable may borrow: the caller sees to it that it is run or dropped in time.
+#[inline(always)]
+pub(crate) unsafe fn make<C: Callable<T>, T>(home: &Home, birth: Birth, callable: C) -> NonNull<Header> {
+    // SAFETY: by contract.
+    unsafe { make_with(home, || birth, callable) }
+}
+
+/// The same, where the birth is looked up when there is memory: so the compiler has nothing to keep in registers over the rare call
+/// that fetches some, for which every caller would pay by saving them.
+///
+/// # Safety
+///
+/// As [`make`].
+#[inline(always)]
+pub(crate) unsafe fn make_with<C: Callable<T>, T>(
+    home: &Home,
+    birth: impl FnOnce() -> Birth,
+    callable: C,
+) -> NonNull<Header> {
+    let layout = const { Layout::new::<RequestCell<C, T>>() };
+    let class = Of::<C, T>::CLASS;
+    let cell = home.allocate(class, layout).cast::<RequestCell<C, T>>();
+    // SAFETY: fresh memory of this layout.
+    unsafe {
+        write_header(cell.cast(), Of::<C, T>::VTABLE, birth(), home, class);
+        (*(*cell.as_ptr()).body.get()).callable = ManuallyDrop::new(callable);
+    }
+    cell.cast()
+}
+
+/// Makes a finished request that holds `value` and belongs to no runtime.
+pub(crate) fn make_ready<T>(word: u64, lineage: Lineage, value: T) -> NonNull<Header> {
+    struct Never;
+    impl<T> Callable<T> for Never {
+        fn call(self) -> Result<T, Error> {
+            unreachable!("a ready request is never run")
+        }
+    }
+    let layout = Layout::new::<RequestCell<Never, T>>();
+    // SAFETY: a header makes the size more than zero.
+    let Some(cell) = NonNull::new(unsafe { std::alloc::alloc(layout) }) else {
+        std::alloc::handle_alloc_error(layout)
+    };
+    let cell = cell.cast::<RequestCell<Never, T>>();
+    // SAFETY: fresh memory of this layout.
+    unsafe {
+        Header::prime(cell.cast());
+        let birth = Birth { word, lineage, need_pages: 0, scope: ptr::null(), place: Place::Nowhere };
+        write_header(cell.cast(), Of::<Never, T>::VTABLE, birth, ptr::null(), home::HOMELESS);
+        (*(*cell.as_ptr()).body.get()).value = ManuallyDrop::new(value);
+        cell.cast::<Header>().as_ref().has_value.set(true);
+    }
+    cell.cast()
+}
+
+/// # Safety
+///
+/// `at` is memory of this home and class that is large enough and that nobody else knows.
+#[inline(always)]
+unsafe fn write_header(
+    at: NonNull<Header>,
+    vtable: &'static VTable,
+    birth: Birth,
+    home: *const Home,
+    class: u8,
+) {
+    // Class, no flags, need and no children: one store for the four (see `Header`).
+    let need = birth.need_pages.to_ne_bytes();
+    let small = u64::from_ne_bytes([class, 0, need[0], need[1], 0, 0, 0, 0]);
+    // Place, no secret, no value, no state, and the first rank: the same.
+    let state = u64::from_ne_bytes([birth.place as u8, 0, 0, 0, 0, 0, 0, 0]);
+    #[cfg(not(shuttle))]
+    const {
+        let at = offset_of!(Header, place);
+        assert!(at.is_multiple_of(8) && at + 8 == size_of::<Header>() && size_of::<Place>() == 1);
+    }
+    const {
+        let at = offset_of!(Header, memory_class);
+        assert!(at.is_multiple_of(8) && offset_of!(Header, flags) == at + 1);
+        assert!(offset_of!(Header, need_pages) == at + 2 && offset_of!(Header, children) == at + 4);
+    }
+    let h = at.as_ptr();
+    // SAFETY: the caller's fresh memory, which is primed: `next` and `prev` stay what they are, pointers.
+    unsafe {
+        if !cfg!(shuttle) {
+            // Release: a raider may find the memory by an older link, and look at the place; it then looks at that link again
+            // ([`crate::state::raid`]). First: so the stores that follow may be combined.
+            (*(&raw mut (*h).place).cast::<AtomicU64>()).store(state, Ordering::Release);
+        }
+        (&raw mut (*h).bare).write(Word::new(birth.word));
+        (&raw mut (*h).vtable).write(vtable);
+        (&raw mut (*h).memory_class).cast::<u64>().write(small);
+        (&raw mut (*h).lineage).write(birth.lineage);
+        (&raw mut (*h).ran_on).write(AtomicPtr::new(ptr::null_mut()));
+        (&raw mut (*h).strand).write(AtomicPtr::new(ptr::null_mut()));
+        (&raw mut (*h).last_child).write(Cell::new(ptr::null()));
+        (&raw mut (*h).waiters).write(WaitQueue::new());
+        (&raw mut (*h).side).write(SideSlot::new());
+        (&raw mut (*h).lender).write(Shown::none());
+        (&raw mut (*h).scope).write(Cell::new(birth.scope));
+        (&raw mut (*h).home).write(Cell::new(home));
+        if cfg!(shuttle) {
+            // Its atomics are more than their bytes.
+            (&raw mut (*h).place).write(Placed::new(birth.place));
+            (&raw mut (*h).secret).write(Secret::new());
+            (&raw mut (*h).has_value).write(Cell::new(false));
+            (&raw mut (*h).state).write(Cell::new(0));
+            (&raw mut (*h).next_rank).write(Cell::new(0));
+            (&raw mut (*h).next).write(AtomicPtr::new(ptr::null_mut()));
+        }
+    }
+}
+
+/// Drops the value, if there is one, containing a panic of its destructor.
+///
+/// # Safety
+///
+/// W2.
+pub(crate) unsafe fn drop_value_contained(header: NonNull<Header>) {
+    // SAFETY: W2.
+    let h = unsafe { header.as_ref() };
+    if h.has_value.replace(false) {
+        // SAFETY: W2.
+        contained(h, || unsafe { (h.vtable.drop_value)(header) });
+    }
+}
+
+/// Drops the callable unrun, containing a panic of a destructor.
+///
+/// # Safety
+///
+/// W1.
+pub(crate) unsafe fn drop_callable_contained(header: NonNull<Header>) {
+    // SAFETY: W1.
+    let h = unsafe { header.as_ref() };
+    // SAFETY: W1.
+    contained(h, || unsafe { (h.vtable.drop_callable)(header) });
+}
+
+fn contained(header: &Header, f: impl FnOnce()) {
+    context::user_code();
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
+        hooks::aside_panicked(header, payload);
+    }
+}

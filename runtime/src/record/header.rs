@@ -1,0 +1,442 @@
+//! The header: what the runtime knows of a request, whatever its type.
+//!
+//! One allocation holds the header, then the callable, then the value in its place (see [`crate::record::cell`]). What few
+//! requests have (a name, a failure, callbacks) stands in the optional [`Side`] block.
+//!
+//! # Who may touch what
+//!
+//! | field | who, when |
+//! |---|---|
+//! | `bare` | anybody who holds a handle, a link or a borrow of one (W1 to W16, [`crate::state::word`]) |
+//! | `secret` | the keeper; who asks (SE2, [`crate::state::word`]) |
+//! | `lineage` | written at birth; read by whoever compares (LN1, LN2) |
+//! | `home` | written at birth |
+//! | `ran_on`, `strand` | written by the claimer, in this order, before it runs the callable; read in this order by whoever waits for it, by whoever delivers a cancel, and as a hint. While `ran_on` is null, and from the end on, `strand` links the header into a list |
+//! | `children`, `state` | the owner of `ran_on` |
+//! | `lender` | written by the claimer before it runs the callable; read by its worker, and under the word's lock while the request is lent |
+//! | `next_rank`, `last_child` | the request's own stack, and the worker it runs on |
+//! | `next`, `prev`, `place` | the owner of the list it stands in: of `home`, but for the roots' inbox; raiders read the first and the last ([`crate::state::raid`]) |
+//! | `waiters` | holder of the word's lock bit; the finisher from terminal on (W3) |
+//! | `side` | [`crate::state::slot`] |
+//!
+//! # Invariants
+//!
+//! * **H1** Children of a request are made, counted, listed and freed on the worker (or foreign thread) that it runs on,
+//!   hence `children` is a plain count. A request that ends before its children leaves them a link, which goes with the
+//!   last of them: so a header lives until its children's headers are gone.
+//! * **H2** A header ends on `home`: by its owner, or under the lock of the closed homes. There it leaves its family's list,
+//!   one is taken off the parent's count, and the memory is given back.
+//! * **H3** `place` says which list the header stands in, and that list's owner alone changes it.
+
+use forebear_context::shim::atomic::{AtomicPtr, Ordering};
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::{self, NonNull};
+use std::time::Instant;
+
+use forebear_context::context::WaitQueue;
+use forebear_context::error::internal::{drop_contained, payload_into_error};
+use forebear_context::error::{CancelReason, Error, Failure, WaitError};
+use forebear_context::lineage::Lineage;
+
+use crate::api::scope::ScopeCore;
+use crate::memory::home::Home;
+use crate::record::side::{self, Side, SideSlot};
+use crate::schedule::callbacks;
+use crate::stack::strand::{self, Shown, Strand};
+use crate::state::due::Due;
+pub(crate) use crate::state::raid::Place;
+use crate::state::raid::{Listed, Placed};
+use crate::state::word::{COMPLETING, Confided, FINISHED, Secret, Word};
+
+/// How the callable ended, if not with a value.
+pub(crate) enum Ending {
+    /// A `try_` form returned an error.
+    Error(forebear_context::error::Error),
+    /// It panicked.
+    Panic(Box<dyn std::any::Any + Send>),
+}
+
+impl Ending {
+    /// Why the target was cancelled, if it is the answer to a wait for such a one, or was caused by one.
+    pub(crate) fn target_cancelled(&self) -> Option<CancelReason> {
+        let Ending::Error(error) = self else { return None };
+        let find = |error: &Error| {
+            error.chain().find_map(|link| match link.downcast_ref() {
+                Some(WaitError::TargetCancelled(reason)) => Some(*reason),
+                _ => None,
+            })
+        };
+        ask(error, find).ok().flatten()
+    }
+
+    /// The same with an error that travelled as an unwind for what it is; and whether it means a cancellation.
+    pub(crate) fn looked_into(self) -> (Ending, bool) {
+        let ending = match self {
+            Ending::Panic(payload) => match payload_into_error(payload) {
+                Ok(error) => Ending::Error(error),
+                Err(payload) => Ending::Panic(payload),
+            },
+            error => error,
+        };
+        let Ending::Error(error) = ending else { return (ending, false) };
+        match ask(&error, Error::is_cancelled) {
+            Ok(of_cancel) => (Ending::Error(error), of_cancel),
+            Err(payload) => {
+                drop_contained(error);
+                (Ending::Panic(payload), false)
+            }
+        }
+    }
+}
+
+/// Asks an error something that takes a look at what it was caused by: a method of the user's, which may panic.
+fn ask<'a, R>(error: &'a Error, what: impl FnOnce(&'a Error) -> R) -> std::thread::Result<R> {
+    catch_unwind(AssertUnwindSafe(|| what(error)))
+}
+
+/// What is specific to a request's types.
+pub(crate) struct VTable {
+    /// Moves the callable out, runs it, and writes the value to the place given. `None`: there is a value.
+    ///
+    /// To be called by the claimer only (W1), once.
+    pub call: unsafe fn(NonNull<Header>, *mut ()) -> Option<Box<Ending>>,
+    /// Drops the callable unrun. By the claimer only (W1), instead of `call`.
+    pub drop_callable: unsafe fn(NonNull<Header>),
+    /// Whether a value has anything to drop. Where it has not, that need not be asked for by a call.
+    pub value_needs_drop: bool,
+    /// Drops the value in its place (W2).
+    pub drop_value: unsafe fn(NonNull<Header>),
+    /// Where the value lies, from the header's address.
+    pub value_offset: usize,
+    /// The size and alignment of the allocation.
+    pub layout: std::alloc::Layout,
+    /// The callable's type, the default name.
+    pub type_name: fn() -> &'static str,
+}
+
+/// See the module head.
+///
+/// A birth is bound by its stores, so the fields stand in the order in which they are written: first what is given, the small ones
+/// in one word; then what begins as zero, 64 bytes together, aligned; then what a list writes when the header is put into it, and a
+/// birth does not.
+#[repr(C)]
+pub(crate) struct Header {
+    /// To be had by [`Header::word`]; bare by who knows what a secret is ([`crate::state::word`]).
+    pub bare: Word,
+    pub vtable: &'static VTable,
+    pub memory_class: Cell<u8>,
+    pub flags: Cell<u8>,
+    /// The stack it is guaranteed, in pages of 4 KiB.
+    pub need_pages: Cell<u16>,
+    pub children: Cell<u32>,
+    /// Its last field begins as zero.
+    pub lineage: Lineage,
+    pub ran_on: AtomicPtr<Home>,
+    pub strand: AtomicPtr<Strand>,
+    pub last_child: Cell<*const Header>,
+    pub waiters: WaitQueue,
+    pub side: SideSlot,
+    /// The request below it on the same stack, if it runs on a stack that was lent.
+    pub lender: Shown,
+    pub scope: Cell<*const ScopeCore>,
+    pub home: Cell<*const Home>,
+    /// As `prev`, without a meaning while `place` is `Nowhere`, unless it is on its way through the roots' inbox: then there stands what
+    /// the cell's former header has left, or null.
+    pub next: AtomicPtr<Header>,
+    pub prev: Cell<*const Header>,
+    pub place: Placed,
+    /// What has become of it, while the word does not say.
+    pub secret: Secret,
+    pub has_value: Cell<bool>,
+    /// What its worker has done about it: [`SETTLED`], [`DELIVERED`], [`KNOWN`], [`FAMILY`].
+    pub state: Cell<u8>,
+    /// Apart from `children`: both are counted up at a birth, which the compiler would do in one access of eight bytes, and
+    /// an end counts one down; the next birth would have to wait for that store.
+    pub next_rank: Cell<u32>,
+}
+
+/// Flag: it must not run on a waiter's stack.
+pub(crate) const OWN_STACK: u8 = 1;
+/// Flag: it is the second arm of a join, which goes by its maker's name.
+pub(crate) const ARM: u8 = 2;
+/// Flag: no parent, and the creator does not concern it.
+pub(crate) const DETACHED: u8 = 4;
+/// Flag: a root for the order, with a key of its own, though it may have a parent for all else.
+pub(crate) const ROOT: u8 = 8;
+/// Flag: an arm that was made while its maker was in a shielded region.
+pub(crate) const SHELTERED: u8 = 16;
+/// Flag, the same bit: what is no arm has a hint where to stand among its like ([`crate::state::shelf`]), and stands on the roots' shelf while it is queued.
+pub(crate) const HINTED: u8 = SHELTERED;
+/// Flag: it has a deadline of its own.
+pub(crate) const LIMITED: u8 = 32;
+
+/// Flag: it borrows from the frame that made it, which waits for it, and is no job of a scope. So nothing of it is put off.
+pub(crate) const BORROWS: u8 = 64;
+
+/// Flag: its cell begins with edges to what it is after ([`crate::api::after`], AF1).
+pub(crate) const AFTER: u8 = 128;
+
+/// State: it and all below it on its stack stand in their families' lists.
+pub(crate) const SETTLED: u8 = 1;
+/// State: its mark has been delivered, and its worker counts it.
+pub(crate) const DELIVERED: u8 = 2;
+/// State: who waited for it before it started knows where it stands ([`crate::deadlock::cycle`]).
+pub(crate) const KNOWN: u8 = 4;
+/// State: it ended before its children, and a link is theirs.
+pub(crate) const FAMILY: u8 = 8;
+/// State: it is a region of the request below it on its stack ([`crate::api::region`]), and runs.
+pub(crate) const REGION: u8 = 16;
+
+impl Listed for Header {
+    fn place(&self) -> &Placed {
+        &self.place
+    }
+
+    fn next(&self) -> &AtomicPtr<Header> {
+        &self.next
+    }
+}
+
+/// A queued request costs no more than this, its closure aside.
+#[cfg(not(shuttle))]
+const _: () = assert!(size_of::<Header>() <= 144);
+
+impl Header {
+    /// Writes what no birth does, once, when the memory is new.
+    ///
+    /// # Safety
+    ///
+    /// `at` is memory for a header that nobody uses.
+    #[inline(always)]
+    pub(crate) unsafe fn prime(at: NonNull<Header>) {
+        let h = at.as_ptr();
+        // SAFETY: by contract.
+        unsafe {
+            (&raw mut (*h).next).write(AtomicPtr::new(std::ptr::null_mut()));
+            (&raw mut (*h).prev).write(Cell::new(std::ptr::null()));
+        }
+    }
+
+    /// The word, revealed if it is a secret's.
+    #[inline(always)]
+    pub(crate) fn word(&self) -> &Word {
+        if self.bare.is_secret() {
+            self.reveal();
+        }
+        &self.bare
+    }
+
+    /// Whether this thread is the one that keeps its secret.
+    #[inline(always)]
+    pub(crate) fn is_kept_here(&self) -> bool {
+        ptr::eq(strand::current_home(), self.home.get())
+    }
+
+    /// Claims what its owner has just taken out of the private list. False: a shell.
+    #[inline(always)]
+    pub(crate) fn claim_popped(&self) -> bool {
+        self.bare.claim_detached() || self.word().claim_by_queue()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn reveal(&self) {
+        if self.is_kept_here() {
+            self.bare.reveal(&self.secret, 0);
+        // SAFETY: M3: a secret's maker is a worker.
+        } else if let Some(home) = unsafe { self.home.get().as_ref() } {
+            self.bare.ask_for(&self.secret, &home.keeper);
+        }
+    }
+
+    /// The next step of a request that is this thread's secret; see [`Word::confide`].
+    ///
+    /// # Safety
+    ///
+    /// The word was found to be `UNTOLD` by the owner of `home`, which is the header's.
+    #[inline(always)]
+    pub(crate) unsafe fn confide(&self, home: &Home, step: Confided) -> bool {
+        self.bare.confide(&self.secret, &home.keeper, step)
+    }
+
+    /// Whether it is this thread's secret that it is over.
+    #[inline(always)]
+    pub(crate) fn is_done_in_secret(&self) -> bool {
+        self.bare.is_secret() && self.secret.is(Confided::Done) && self.is_kept_here()
+    }
+
+    /// Whether it left a link to its children. By the owner of `ran_on`, as what follows.
+    #[inline(always)]
+    pub(crate) fn has_family(&self) -> bool {
+        self.state.get() & FAMILY != 0
+    }
+
+    /// Says whether it does, and answers whether it did.
+    #[inline(always)]
+    pub(crate) fn set_family(&self, family: bool) -> bool {
+        let state = self.state.get();
+        self.state.set(if family { state | FAMILY } else { state & !FAMILY });
+        state & FAMILY != 0
+    }
+
+    /// Whether `flag` was set at birth.
+    #[inline(always)]
+    pub(crate) fn is(&self, flag: u8) -> bool {
+        self.flags.get() & flag != 0
+    }
+
+    /// Whether it is an arm that was made in a shielded region.
+    #[inline(always)]
+    pub(crate) fn is_sheltered(&self) -> bool {
+        self.flags.get() & (ARM | SHELTERED) == ARM | SHELTERED
+    }
+
+    /// Whether it has a hint.
+    #[inline(always)]
+    pub(crate) fn is_hinted(&self) -> bool {
+        self.flags.get() & (ARM | HINTED) == HINTED
+    }
+
+    /// The bytes of stack it is guaranteed.
+    #[inline(always)]
+    pub(crate) fn need(&self) -> usize {
+        usize::from(self.need_pages.get()) << 12
+    }
+
+    /// The root key of the most urgent that waits for this one, or its own.
+    #[inline(always)]
+    pub(crate) fn urgency(&self) -> u64 {
+        match self.side() {
+            None => self.lineage.key(),
+            Some(side) => side.urgency.load(Ordering::Relaxed).min(self.lineage.key()),
+        }
+    }
+
+    /// Makes it at least as urgent as `key`. False: it was.
+    #[inline]
+    pub(crate) fn raise_urgency(&self, key: u64) -> bool {
+        self.urgency() > key && self.note_urgency(key)
+    }
+
+    /// The same where it seemed less urgent.
+    #[cold]
+    #[inline(never)]
+    fn note_urgency(&self, key: u64) -> bool {
+        self.side_or_new().urgency.fetch_min(key, Ordering::Relaxed) > key
+    }
+
+    /// The key to which others have made it more urgent than it is by itself.
+    pub(crate) fn risen_to(&self) -> Option<u64> {
+        let risen = self.side()?.urgency.load(Ordering::Relaxed);
+        (risen < self.lineage.key()).then_some(risen)
+    }
+
+    /// Makes it as urgent as `key`, if it still is as urgent as `risen`. False: it has changed.
+    pub(crate) fn fall(&self, risen: u64, key: u64) -> bool {
+        let urgency = &self.side_or_new().urgency;
+        urgency.compare_exchange(risen, key, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    /// The request that this is: itself, or for a published arm of a join the one that called it.
+    #[inline]
+    pub(crate) fn identity(&self) -> &Header {
+        let mut this = self;
+        while this.is(ARM)
+            && let Some(maker) = this.parent()
+        {
+            this = maker;
+        }
+        this
+    }
+
+    /// The next in a list of returns, or of drops put off; `next` and `prev` are its family's until it is home.
+    #[inline(always)]
+    pub(crate) fn next_return(&self) -> *mut Header {
+        self.strand.load(Ordering::Relaxed).cast()
+    }
+
+    /// Links it into a list of returns. By whoever has it alone.
+    #[inline(always)]
+    pub(crate) fn set_next_return(&self, next: *mut Header) {
+        self.strand.store(next.cast(), Ordering::Relaxed);
+    }
+
+    /// The parent's header, if any. It is there (H1).
+    #[inline(always)]
+    pub(crate) fn parent(&self) -> Option<&Header> {
+        let parent = self.lineage.parent();
+        if parent.is_null() {
+            return None;
+        }
+        let offset = std::mem::offset_of!(Header, lineage);
+        // SAFETY: lineages of requests lie in headers, and by H1 the parent's is alive.
+        Some(unsafe { &*parent.byte_sub(offset).cast::<Header>() })
+    }
+
+    /// The side block, if there is one.
+    #[inline(always)]
+    pub(crate) fn side(&self) -> Option<&Side> {
+        self.side.get()
+    }
+
+    /// The side block, made if need be.
+    pub(crate) fn side_or_new(&self) -> &Side {
+        self.side.get_or_make(side::new)
+    }
+
+    /// Where the value lies.
+    #[inline(always)]
+    pub(crate) fn value<T>(this: NonNull<Header>) -> NonNull<T> {
+        // SAFETY: the offset lies inside the allocation.
+        unsafe { this.byte_add(this.as_ref().vtable.value_offset).cast() }
+    }
+
+    /// Its own deadline, if it has one.
+    #[inline]
+    pub(crate) fn due(&self) -> Option<&Due> {
+        if !self.is(LIMITED) {
+            return None;
+        }
+        self.side()?.due.as_ref()
+    }
+
+    /// When it is to be over: its own deadline or an ancestor's, whichever is nearer.
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        let line = std::iter::successors(Some(self), |h| h.parent());
+        line.filter_map(|h| Some(h.due()?.at())).min()
+    }
+
+    /// Whether its deadline came when it was as good as over.
+    pub(crate) fn came_late(&self) -> bool {
+        self.due().is_some_and(Due::came_late)
+    }
+
+    /// The name given, else the callable's type.
+    pub(crate) fn name(&self) -> &str {
+        match self.side().and_then(|side| side.name.as_deref()) {
+            Some(name) => name,
+            None if self.is(ARM) && self.parent().is_some() => self.identity().name(),
+            None => (self.vtable.type_name)(),
+        }
+    }
+
+    /// Its life, as the caller is to see it: for its own callbacks it is over.
+    #[inline]
+    pub(crate) fn life_here(&self) -> u64 {
+        if self.is_done_in_secret() {
+            return FINISHED;
+        }
+        match self.word().load().life() {
+            COMPLETING => callbacks::life_for(self),
+            life => life,
+        }
+    }
+
+    /// The failure. Meaningful once the life is `FAILED`.
+    pub(crate) fn failure(&self) -> Option<&Failure> {
+        // SAFETY: written by the finisher before the terminal exchange, and before its own callbacks see that life; constant
+        // after (W1).
+        self.side().and_then(|side| unsafe { &*side.failure.get() }.as_ref())
+    }
+}

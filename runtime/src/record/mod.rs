@@ -1,0 +1,10 @@
+//! What a request is made of: its header, the cell of its callable and value, its side block, and the lists that it stands in.
+
+pub(crate) mod callback;
+pub(crate) mod cell;
+pub(crate) mod header;
+pub(crate) mod hooks;
+pub(crate) mod kin;
+pub(crate) mod list;
+pub(crate) mod prefetch;
+pub(crate) mod side;

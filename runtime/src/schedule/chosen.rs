@@ -1,0 +1,182 @@
+//! A request as one of several that a `select!` waits for.
+//!
+//! It is submitted when the select comes to look at it, counts as wanted while the select waits, and is never run on the select's
+//! stack. What was over first is told; a select that takes another arm leaves the request's list, and whoever has wanted it no more
+//! than that cancels nothing by leaving. Only one that is cancelled itself asks what it has submitted, whether it came to wait or not.
+//!
+//! # From outside
+//!
+//! A select may wait for requests of several runtimes, one of which gives up. It is listed with those who wait from outside
+//! ([`crate::shared::parked`]) before it looks whether that has happened; and a runtime that gives up has all selects there look again.
+
+use std::fmt;
+use std::mem::MaybeUninit;
+use std::ptr::{self, NonNull};
+
+use forebear_context::context::{Cause, Context, Ticket, WaitNode};
+use forebear_context::error::WaitError;
+use forebear_context::shim::atomic::Ordering;
+use forebear_context::source::{Arm, Left, Output, Source, Tells};
+
+use crate::api::any::AnyRequest;
+use crate::api::request::Request;
+use crate::cancel;
+use crate::deadlock::urgency;
+use crate::foreign;
+use crate::record::header::Header;
+use crate::schedule::wait::{Approach, Near};
+use crate::schedule::worker::is_unwinding;
+use crate::shared::ending::Stage;
+use crate::shared::parked;
+use crate::stack::strand::LEFT_PARKED;
+
+/// See the module head.
+pub struct RequestArm<H, A> {
+    handle: H,
+    header: NonNull<Header>,
+    told: fn(H) -> Result<A, WaitError>,
+    node: MaybeUninit<WaitNode>,
+    listed: bool,
+    approach: Approach,
+    /// Why the wait is refused.
+    refused: Option<WaitError>,
+}
+
+impl<H: Copy, A> RequestArm<H, A> {
+    /// For a handle, which has a count of the header.
+    fn new(handle: H, header: NonNull<Header>, told: fn(H) -> Result<A, WaitError>) -> RequestArm<H, A> {
+        let node = MaybeUninit::uninit();
+        RequestArm { handle, header, told, node, listed: false, approach: Approach::default(), refused: None }
+    }
+}
+
+impl<'a, T> Source for &'a Request<T> {
+    type Output = Result<&'a T, WaitError>;
+    type Arm = RequestArm<&'a Request<T>, &'a T>;
+
+    fn into_arm(self) -> Self::Arm {
+        RequestArm::new(self, self.header_ptr(), Request::answer)
+    }
+}
+
+impl<'a> Source for &'a AnyRequest {
+    type Output = Result<(), WaitError>;
+    type Arm = RequestArm<&'a AnyRequest, ()>;
+
+    fn into_arm(self) -> Self::Arm {
+        RequestArm::new(self, self.header_ptr(), AnyRequest::answer)
+    }
+}
+
+// SAFETY: the node is out of the request's list, or its taker has let go of it, when `leave` returns. Nothing is handed over.
+unsafe impl<H: Copy, A> Arm for RequestArm<H, A> {
+    fn look(&mut self, _: &Context) -> bool {
+        let Some(strand) = foreign::strand() else {
+            self.refused = Some(WaitError::ShutDown);
+            return true;
+        };
+        // SAFETY: the handle's count, all the while.
+        match unsafe { self.approach.come_near(strand, self.header, false) } {
+            Near::Over => true,
+            Near::Refused(error) => {
+                self.refused = Some(error);
+                true
+            }
+            Near::Waits(..) => false,
+        }
+    }
+
+    unsafe fn enter(&mut self, context: &Context, ticket: Ticket) -> bool {
+        let header = self.header;
+        // SAFETY: the handle's count.
+        let h = unsafe { header.as_ref() };
+        let Some(strand) = foreign::strand() else { return false };
+        // SAFETY: C1: by contract it is the calling context, and the arm leaves before its wait's frame goes (A1).
+        let node = self.node.write(unsafe { WaitNode::one_of_several(context, ticket) });
+        // SAFETY: A1: the node stays until it has left.
+        match unsafe { self.approach.list(h, node) } {
+            Ok(_) => self.listed = true,
+            Err(_) => return false,
+        }
+        // SAFETY: U2: the handle's count.
+        unsafe { urgency::raise(strand.worker(), header, strand.urgency.load(Ordering::Relaxed)) };
+        // SAFETY: M3: what is not over has a home, and the handle keeps it.
+        let shared = unsafe { (*h.home.get()).shared() };
+        if strand.worker().is_some_and(|worker| ptr::eq(worker.shared(), shared)) {
+            return true;
+        }
+        if strand.worker().is_some() {
+            strand.left.set(strand.left.get() | LEFT_PARKED);
+        }
+        // Only the wait for a single request is ended there.
+        let _ = parked::enter(strand);
+        !shared.ending.is(Stage::GivenUp)
+    }
+
+    fn request(&self) -> Option<NonNull<()>> {
+        self.listed.then_some(self.header.cast())
+    }
+
+    unsafe fn leave(&mut self, context: &Context, cause: Cause) -> Left {
+        if !std::mem::take(&mut self.listed) {
+            return Left::Nothing;
+        }
+        let header = self.header;
+        // SAFETY: the handle's count.
+        let h = unsafe { header.as_ref() };
+        let mut asks = false;
+        if let Some(strand) = foreign::strand() {
+            if cause == Cause::Cancelled {
+                cancel::attend(strand);
+                asks = cancel::is_cancelled_here(strand)
+                    && !is_unwinding(strand)
+                    && cancel::asks(strand.request(), h);
+            }
+            parked::leave(context);
+        }
+        // SAFETY: written when it was listed; its wait is over, whoever has ended it, and this is the handle's count. A node that is
+        // one of several is let go of in any case.
+        let goes_on = unsafe { cancel::leave(header, self.node.assume_init_ref(), asks) }.is_ok();
+        if let Some(strand) = foreign::strand().filter(|_| goes_on) {
+            // SAFETY: U2: the handle's count.
+            unsafe { urgency::leave(strand.worker(), header, strand.urgency.load(Ordering::Relaxed)) };
+        }
+        Left::Nothing
+    }
+
+    fn tells(&self) -> Tells {
+        Tells::Output
+    }
+
+    fn cancel(&mut self) {
+        self.refused = Some(WaitError::Cancelled);
+    }
+}
+
+impl<H: Copy, A> Output for RequestArm<H, A> {
+    type Output = Result<A, WaitError>;
+
+    fn output(&mut self) -> Self::Output {
+        match self.refused.take() {
+            Some(error) => Err(error),
+            None => (self.told)(self.handle),
+        }
+    }
+}
+
+impl<H, A> Drop for RequestArm<H, A> {
+    fn drop(&mut self) {
+        if self.approach.submitted
+            && let Some(strand) = foreign::strand()
+        {
+            // SAFETY: the handle's count; it stands in no list any more.
+            unsafe { self.approach.give_up(strand, self.header) };
+        }
+    }
+}
+
+impl<H, A> fmt::Debug for RequestArm<H, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RequestArm").field("listed", &self.listed).finish_non_exhaustive()
+    }
+}

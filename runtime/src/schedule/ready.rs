@@ -1,0 +1,428 @@
+//! What is ready on one worker: suspended strands that may go on, most urgent first; and those that yielded.
+//!
+//! Most wake-ups come in order (the waiters of one request stand in order of their coming), so the queue is made of sorted
+//! runs, with a heap of their first entries: what comes in order is added to the last run, and anything else begins a new
+//! one. Those that arrive together in no order are sorted first. A run is linked through its strands, so a mass wake-up asks for no
+//! memory; and they carry a copy of what decides between close relatives, so it compares without touching cold headers. Where nothing else is
+//! ready, as when two hand something back and forth, or one comes back each time before a crowd of others, the entry stands alone, outside of
+//! it all.
+//!
+//! In a mass wake-up every stack is cold. So a few are taken out of the runs ahead of their turn, in whatever order they stand in memory, and
+//! fetched meanwhile, and with each the first lines of the one behind it; what is pushed later and goes before them is not held up by that
+//! (see `docs/decisions/0023`).
+//!
+//! Those that yielded stand apart ([`yielded`]).
+//!
+//! # The order
+//!
+//! By key, the root's or that of somebody more urgent who waits; among equal keys by the path of ranks from the root down
+//! ([`Lineage::compare_paths`]). The keys of their own roots, which differ where a strand was raised, do not count a second time: siblings are
+//! told by rank alone, and a comparison of others that went by anything else would come to a circle. A strand on which no request runs (a
+//! worker's loop runs a destructor of the user's, which waits) goes before all that have its key.
+//!
+//! # Raises
+//!
+//! A strand that becomes more urgent while it stands here is taken out and put in again by its new key ([`Ready::raise`]), wherever it stands. So a
+//! run is linked both ways, and a strand knows whether it stands among the woken. A yielder that is raised is woken by that: others
+//! wait for what it holds.
+
+use std::cell::Cell;
+use std::cmp::Ordering as Order;
+use std::collections::binary_heap::PeekMut;
+use std::collections::{BinaryHeap, VecDeque};
+use std::mem;
+use std::ptr::{self, NonNull};
+
+use forebear_context::lineage::{Lineage, NO_KEY};
+use forebear_context::shim::atomic::Ordering;
+
+use crate::record::prefetch;
+use crate::shared::ORDERED;
+use crate::stack::strand::{Descent, Strand};
+
+#[cfg(all(test, not(any(forebear_unordered, shuttle))))]
+mod tests;
+mod yielded;
+
+use self::yielded::Yielded;
+
+/// A strand that may go on, with what decides its place.
+#[derive(Clone, Copy)]
+struct Entry {
+    key: u64,
+    parent: *const Lineage,
+    rank: u32,
+    depth: u32,
+    strand: NonNull<Strand>,
+}
+
+impl Entry {
+    fn new(strand: NonNull<Strand>) -> Entry {
+        // SAFETY: a ready strand is left, so its worker, who calls this, may look at it.
+        let s = unsafe { strand.as_ref() };
+        let Descent { parent, rank, depth } = s.descent.get();
+        Entry { key: s.urgency.load(Ordering::Relaxed), parent, rank, depth, strand }
+    }
+
+    fn lineage(&self) -> Option<&Lineage> {
+        // SAFETY: as above; the request on top is alive.
+        unsafe { self.strand.as_ref() }.request().map(|request| &request.lineage)
+    }
+
+    /// Who stands before it in its run.
+    fn link_back(&self) -> &Cell<*const Strand> {
+        // SAFETY: as above.
+        &unsafe { self.strand.as_ref() }.before_ready
+    }
+
+    /// Whether it stands among the woken.
+    fn is_woken(&self) -> &Cell<bool> {
+        // SAFETY: as above.
+        &unsafe { self.strand.as_ref() }.is_woken
+    }
+
+    /// Who stands behind it in its run.
+    fn link(&self) -> &Cell<*const Strand> {
+        // SAFETY: as above: the link is the queue's.
+        &unsafe { self.strand.as_ref() }.next_ready
+    }
+
+    /// Whether `other` is the request above this one, by looking at no more than where that one is.
+    fn is_child_of(&self, other: &Entry) -> bool {
+        self.depth.checked_sub(1) == Some(other.depth)
+            && other.lineage().is_some_and(|lineage| ptr::eq(self.parent, lineage))
+    }
+
+    #[inline]
+    fn compare(&self, other: &Entry) -> Order {
+        match self.key.cmp(&other.key) {
+            Order::Equal if self.parent == other.parent => self.rank.cmp(&other.rank),
+            Order::Equal => self.compare_relatives(other),
+            different => different,
+        }
+    }
+
+    /// Those of one key that are not siblings. Who waits for one after the other of a crowd of its own is compared with one of them each time,
+    /// which is cold.
+    #[inline(never)]
+    fn compare_relatives(&self, other: &Entry) -> Order {
+        if self.is_child_of(other) {
+            return Order::Greater;
+        }
+        if other.is_child_of(self) {
+            return Order::Less;
+        }
+        match (self.lineage(), other.lineage()) {
+            (Some(a), Some(b)) => a.compare_paths(b),
+            (a, b) => a.is_some().cmp(&b.is_some()),
+        }
+    }
+}
+
+/// The first of a run. The heap gives the largest, so the order is reversed.
+struct Head(Entry);
+
+impl PartialEq for Head {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.compare(&other.0) == Order::Equal
+    }
+}
+impl Eq for Head {}
+impl PartialOrd for Head {
+    fn partial_cmp(&self, other: &Self) -> Option<Order> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Head {
+    fn cmp(&self, other: &Self) -> Order {
+        other.0.compare(&self.0)
+    }
+}
+
+/// See the module head. Belongs to one worker.
+#[derive(Default)]
+pub(crate) struct Ready {
+    /// One that goes before all in `soon` and in the runs.
+    first: Option<Entry>,
+    /// Taken out of the runs ahead of their turn, in order, so that what they need from memory is fetched meanwhile.
+    soon: VecDeque<Entry>,
+    /// The first of each run. The rest of it is linked behind it.
+    heads: BinaryHeap<Head>,
+    /// The last of the run that was added to last, while it stands there.
+    last: Option<Entry>,
+    woken: usize,
+    yielded: Yielded,
+    /// Room to sort in.
+    arrived: Vec<Entry>,
+}
+
+/// For how many that arrive together, or stand ready, there is room at any time.
+const KEPT: usize = 1024;
+/// How many are taken out of the runs ahead of their turn, each with a first access to its page. More were worse: what was fetched
+/// for them was gone again.
+const SOON: usize = 5;
+/// Which of these is fetched whole.
+const NEAR: usize = 1;
+
+impl Ready {
+    /// How many may go on, those that yielded included.
+    #[inline(always)]
+    pub(crate) fn len(&self) -> usize {
+        self.woken + self.yielded.len()
+    }
+
+    /// Whether nothing but yielders could go on.
+    #[inline(always)]
+    pub(crate) fn only_yielded(&self) -> bool {
+        self.woken == 0
+    }
+
+    /// A strand was woken.
+    #[inline]
+    pub(crate) fn push(&mut self, strand: NonNull<Strand>) {
+        let entry = Entry::new(strand);
+        entry.is_woken().set(true);
+        self.woken += 1;
+        if self.woken == 1 {
+            self.first = Some(entry);
+        } else {
+            self.push_beside(entry);
+        }
+    }
+
+    /// Strands were woken by other threads, and arrive together: the latest, and those before it, the latest of them first.
+    #[inline]
+    pub(crate) fn push_arrived(
+        &mut self,
+        latest: NonNull<Strand>,
+        mut before: impl Iterator<Item = NonNull<Strand>>,
+    ) {
+        match before.next() {
+            None => self.push(latest),
+            Some(next) => self.push_sorted([latest, next].into_iter().chain(before)),
+        }
+    }
+
+    /// A mass wake-up in no order would begin a run with nearly every strand: a heap of them all, and none to fetch ahead.
+    #[inline(never)]
+    fn push_sorted(&mut self, latest_first: impl Iterator<Item = NonNull<Strand>>) {
+        let mut arrived = mem::take(&mut self.arrived);
+        arrived.extend(latest_first.map(Entry::new));
+        arrived.reverse();
+        if ORDERED {
+            // Stable: equals stay in order of arrival.
+            arrived.sort_by(Entry::compare);
+        }
+        self.woken += arrived.len();
+        for entry in arrived.drain(..) {
+            entry.is_woken().set(true);
+            self.push_beside(entry);
+        }
+        self.arrived = arrived;
+        // A million once is no reason to keep room for them.
+        self.arrived.shrink_to(KEPT);
+    }
+
+    /// Another is ready.
+    #[inline(never)]
+    fn push_beside(&mut self, entry: Entry) {
+        let goes_before = |other: &Entry| ORDERED && other.compare(&entry) == Order::Greater;
+        let later = match &mut self.first {
+            Some(first) if goes_before(first) => mem::replace(first, entry),
+            Some(_) => entry,
+            // Who waits for one after the other of a crowd comes back each time before all that are left.
+            None if self.soon.front().is_none_or(goes_before)
+                && self.heads.peek().is_none_or(|head| goes_before(&head.0)) =>
+            {
+                self.first = Some(entry);
+                return;
+            }
+            None => entry,
+        };
+        self.push_to_runs(later);
+    }
+
+    fn push_to_runs(&mut self, entry: Entry) {
+        entry.link().set(ptr::null());
+        let before = self.last.replace(entry);
+        match before.filter(|before| !ORDERED || before.compare(&entry) != Order::Greater) {
+            Some(before) => {
+                before.link().set(entry.strand.as_ptr());
+                entry.link_back().set(before.strand.as_ptr());
+            }
+            None => {
+                entry.link_back().set(ptr::null());
+                self.heads.push(Head(entry));
+            }
+        }
+    }
+
+    /// A strand yields: it is due when what is ready now has gone first, and one unstarted request if there are any.
+    #[inline(always)]
+    pub(crate) fn push_yielded(&mut self, strand: NonNull<Strand>, unstarted: bool) {
+        self.yielded.push(strand, self.woken, unstarted);
+    }
+
+    /// The most urgent one's key, and whether it is a yielder that is due.
+    #[inline]
+    fn best(&self) -> (u64, bool) {
+        let woken = match &self.first {
+            Some(first) => first.key,
+            None => {
+                let soon = self.soon.front().map_or(NO_KEY, |entry| entry.key);
+                soon.min(self.heads.peek().map_or(NO_KEY, |head| head.0.key))
+            }
+        };
+        match self.yielded.due() {
+            Some(key) if key <= woken => (key, true),
+            _ => (woken, false),
+        }
+    }
+
+    /// The key of the most urgent; yielders count once they are due.
+    #[inline]
+    pub(crate) fn key(&self) -> u64 {
+        self.best().0
+    }
+
+    /// How many that were woken have been taken.
+    pub(crate) fn picks(&self) -> u64 {
+        self.yielded.picks()
+    }
+
+    /// Counts a start of something unstarted, which moves the yielders forward.
+    #[inline(always)]
+    pub(crate) fn count_start(&mut self) {
+        self.yielded.count_start();
+    }
+
+    /// Takes the most urgent; a yielder that is not due only if `yielded_too`.
+    #[inline]
+    pub(crate) fn pop(&mut self, yielded_too: bool) -> Option<NonNull<Strand>> {
+        let (key, due) = self.best();
+        if due || (key == NO_KEY && yielded_too) {
+            return self.yielded.pop();
+        }
+        if let Some(first) = self.first.take() {
+            first.is_woken().set(false);
+            self.yielded.count_pick();
+            self.woken -= 1;
+            return Some(first.strand);
+        }
+        self.pop_from_runs()
+    }
+
+    #[inline(never)]
+    fn pop_from_runs(&mut self) -> Option<NonNull<Strand>> {
+        if self.woken > SOON {
+            self.look_ahead();
+        }
+        let from_soon = match (self.soon.front(), self.heads.peek()) {
+            (Some(soon), Some(head)) => !ORDERED || soon.compare(&head.0) != Order::Greater,
+            (soon, _) => soon.is_some(),
+        };
+        let entry = if from_soon { self.soon.pop_front() } else { self.pop_head() }?;
+        if let Some(next) = self.soon.get(NEAR) {
+            prefetch::whole(next.strand);
+        }
+        entry.is_woken().set(false);
+        self.yielded.count_pick();
+        self.woken -= 1;
+        Some(entry.strand)
+    }
+
+    /// A mass wake-up finds every stack cold: takes those that come soon out of the runs, and begins to fetch them.
+    fn look_ahead(&mut self) {
+        while self.soon.len() < SOON {
+            let Some(head) = self.heads.peek() else { break };
+            if ORDERED && self.soon.back().is_some_and(|last| last.compare(&head.0) == Order::Greater) {
+                // It came later, and goes before some of these.
+                break;
+            }
+            prefetch::top(head.0.strand.as_ptr());
+            let Some(next) = self.pop_head() else { break };
+            self.soon.push_back(next);
+        }
+    }
+
+    /// Takes the first of what stands in the runs.
+    fn pop_head(&mut self) -> Option<Entry> {
+        let mut head = self.heads.peek_mut()?;
+        let entry = head.0;
+        if let Some(next) = NonNull::new(entry.link().get().cast_mut()) {
+            head.0 = Entry::new(next);
+            head.0.link_back().set(ptr::null());
+            // Its turn to be the first of the run comes with the next pick from it.
+            prefetch::top(head.0.link().get());
+        } else {
+            PeekMut::pop(head);
+            if self.last.is_some_and(|last| last.strand == entry.strand) {
+                self.last = None;
+            }
+        }
+        Some(entry)
+    }
+
+    /// The strand has become more urgent: gives it the place that goes with its key, if it stands here.
+    #[cold]
+    pub(crate) fn raise(&mut self, strand: NonNull<Strand>) {
+        // SAFETY: the caller is its worker, and the strand is left.
+        if unsafe { strand.as_ref() }.is_woken.get() {
+            self.take_out(strand);
+            self.woken -= 1;
+        } else if !self.yielded.remove(strand) {
+            return;
+        } else {
+            // Who yields does not stand by its descent, and has not said what it is.
+            // SAFETY: as above.
+            let s = unsafe { strand.as_ref() };
+            s.descent.set(Descent::of_top(s.request()));
+        }
+        self.push(strand);
+    }
+
+    /// Takes one of the woken out.
+    fn take_out(&mut self, strand: NonNull<Strand>) {
+        let is_it = |entry: &Entry| entry.strand == strand;
+        if self.first.is_some_and(|first| is_it(&first)) {
+            self.first = None;
+            return;
+        }
+        if let Some(place) = self.soon.iter().position(is_it) {
+            self.soon.remove(place);
+            return;
+        }
+        // SAFETY: as in `raise`.
+        let (before, next) =
+            unsafe { (strand.as_ref().before_ready.get(), strand.as_ref().next_ready.get()) };
+        let next = NonNull::new(next.cast_mut()).map(Entry::new);
+        if let Some(next) = &next {
+            next.link_back().set(before);
+        }
+        let before = NonNull::new(before.cast_mut()).map(Entry::new);
+        match (&before, next) {
+            (Some(before), next) => before.link().set(next.map_or(ptr::null(), |next| next.strand.as_ptr())),
+            (None, next) => {
+                self.heads.retain(|head| !is_it(&head.0));
+                self.heads.extend(next.map(Head));
+            }
+        }
+        if self.last.is_some_and(|last| is_it(&last)) {
+            self.last = before;
+        }
+    }
+
+    /// Gives back the room that a crowd has needed. For a worker that has nothing to do.
+    pub(crate) fn trim(&mut self) {
+        if self.woken == 0 && self.heads.capacity() > KEPT {
+            self.heads = BinaryHeap::new();
+        }
+    }
+
+    /// Takes the yielder at the head, and puts `strand` at the tail: the fast way of a yield, if nothing else may go on. Answers
+    /// nobody, and does nothing, if nobody else has yielded.
+    #[inline(always)]
+    pub(crate) fn rotate_yielded(&mut self, strand: NonNull<Strand>) -> Option<NonNull<Strand>> {
+        self.yielded.rotate(strand)
+    }
+}

@@ -1,0 +1,223 @@
+//! The ready queue against a sorted map, and the room it keeps.
+
+use std::collections::BTreeMap;
+use std::ptr;
+
+use forebear_context::lineage::Priority;
+
+use super::*;
+use crate::{Request, Runtime, spawn};
+
+/// Strands that nobody is on, known by key and rank.
+struct Crowd {
+    ready: Ready,
+    there: BTreeMap<(u64, u32), NonNull<Strand>>,
+    #[allow(clippy::vec_box, reason = "they must stay where they are")]
+    strands: Vec<Box<Strand>>,
+    random: u64,
+}
+
+impl Crowd {
+    fn new() -> Crowd {
+        Crowd { ready: Ready::default(), there: BTreeMap::new(), strands: Vec::new(), random: 1 }
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 16) % n
+    }
+
+    fn strand(&mut self, key: u64, rank: u32) -> NonNull<Strand> {
+        let strand = Box::new(Strand::new(ptr::null(), ptr::null(), 0));
+        strand.urgency.store(key, Ordering::Relaxed);
+        strand.descent.set(Descent { rank, ..Descent::default() });
+        let at = NonNull::from(&*strand);
+        self.strands.push(strand);
+        at
+    }
+
+    fn push(&mut self, key: u64, rank: u32) {
+        if !self.there.contains_key(&(key, rank)) {
+            let strand = self.strand(key, rank);
+            self.there.insert((key, rank), strand);
+            self.ready.push(strand);
+        }
+    }
+
+    fn push_arrived(&mut self, some: &[(u64, u32)]) {
+        let mut latest = Vec::new();
+        for &(key, rank) in some.iter().filter(|one| !self.there.contains_key(one)).collect::<Vec<_>>() {
+            let strand = self.strand(key, rank);
+            if let Some(twice) = self.there.insert((key, rank), strand) {
+                self.there.insert((key, rank), twice);
+                continue;
+            }
+            latest.insert(0, strand);
+        }
+        if let Some((first, rest)) = latest.split_first() {
+            self.ready.push_arrived(*first, rest.iter().copied());
+        }
+    }
+
+    /// One of those that are there becomes more urgent.
+    fn raise(&mut self) {
+        let place = self.below(self.there.len().max(1) as u64) as usize;
+        let Some((&(key, rank), &strand)) = self.there.iter().nth(place) else { return };
+        if key > 1 && !self.there.contains_key(&(key - 1, rank)) {
+            self.there.remove(&(key, rank));
+            self.there.insert((key - 1, rank), strand);
+            // SAFETY: it is one of `strands`.
+            unsafe { strand.as_ref() }.urgency.store(key - 1, Ordering::Relaxed);
+            self.ready.raise(strand);
+        }
+    }
+
+    #[track_caller]
+    fn pop(&mut self) {
+        let least = self.there.pop_first();
+        assert_eq!(self.ready.key(), least.map_or(NO_KEY, |((key, _), _)| key));
+        assert_eq!(self.ready.pop(true), least.map(|(_, strand)| strand));
+        assert_eq!(self.ready.len(), self.there.len());
+    }
+}
+
+#[test]
+fn what_is_taken_is_always_the_first_of_all_that_are_ready() {
+    let mut crowd = Crowd::new();
+    for _ in 0..400 {
+        let (key, rank) = (1 + crowd.below(4), crowd.below(1_000) as u32);
+        let n = crowd.below(if crowd.there.len() > 200 { 4 } else { 60 }) as u32;
+        match crowd.below(7) {
+            0 => (0..n).for_each(|i| crowd.push(key, rank + i)),
+            1 => (0..n).for_each(|i| crowd.push(key, 2_000 - rank - i)),
+            2 => {
+                let some: Vec<_> = (0..n).map(|_| (1 + crowd.below(4), crowd.below(2_000) as u32)).collect();
+                crowd.push_arrived(&some);
+            }
+            // Some that stand there already become more urgent.
+            4 => (0..n).for_each(|_| crowd.raise()),
+            // The first comes back again and again.
+            3 => (0..n).for_each(|i| {
+                crowd.push(0, i % 3);
+                crowd.pop();
+                crowd.pop();
+            }),
+            _ => (0..n).for_each(|_| crowd.pop()),
+        }
+    }
+    while !crowd.there.is_empty() {
+        crowd.pop();
+    }
+    crowd.pop();
+}
+
+#[test]
+fn a_crowd_in_order_needs_no_room_and_what_one_in_none_needed_is_given_back() {
+    let room = |ready: &Ready| ready.heads.capacity() + ready.soon.capacity();
+    for falling in [false, true] {
+        let mut crowd = Crowd::new();
+        (0..5_000).for_each(|i| crowd.push(1, if falling { 5_000 - i } else { i }));
+        crowd.ready.trim();
+        assert_eq!(room(&crowd.ready) > KEPT, falling, "{}", room(&crowd.ready));
+        while !crowd.there.is_empty() {
+            crowd.pop();
+        }
+        crowd.ready.trim();
+        assert!(room(&crowd.ready) <= KEPT, "{}", room(&crowd.ready));
+        crowd.push(1, 1);
+        crowd.pop();
+    }
+}
+
+#[test]
+fn a_yielder_that_is_raised_goes_on_before_those_that_were_woken() {
+    let mut crowd = Crowd::new();
+    let yielders: Vec<_> = (0..3).map(|rank| crowd.strand(3, rank)).collect();
+    for &yielder in &yielders {
+        crowd.ready.push_yielded(yielder, false);
+    }
+    (0..20).for_each(|rank| crowd.push(2, rank));
+    // SAFETY: it is one of `strands`.
+    unsafe { yielders[1].as_ref() }.urgency.store(1, Ordering::Relaxed);
+    crowd.ready.raise(yielders[1]);
+    assert_eq!(crowd.ready.len(), 23);
+    assert_eq!(crowd.ready.pop(true), Some(yielders[1]));
+    let rest: Vec<_> = std::iter::from_fn(|| crowd.ready.pop(true)).collect();
+    assert_eq!(rest.len(), 22);
+    let places = [0, 2].map(|n| rest.iter().position(|&strand| strand == yielders[n]).unwrap());
+    assert!(places[0] < places[1]);
+    // One that does not stand here stays away.
+    crowd.ready.raise(yielders[1]);
+    assert_eq!(crowd.ready.len(), 0);
+}
+
+/// Sorting by an order that comes to a circle panics, and a heap loses its order.
+#[test]
+fn who_goes_first_is_one_order_for_roots_relatives_own_roots_and_stacks_without_a_request() {
+    const KEY: u64 = 5;
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let (give, given) = std::sync::mpsc::channel();
+    let tree = |give: std::sync::mpsc::Sender<_>| {
+        move || {
+            let (one, two) = (Request::new(|| ()), Request::new(|| ()));
+            // A root for the order, and a child for all else.
+            let urgent = Request::builder().priority(Priority::URGENT).build(|| ());
+            let nested = give.clone();
+            let parent = spawn(move || {
+                nested.send(Request::new(|| ())).unwrap();
+                let urgent = Request::builder().priority(Priority::URGENT).build(|| ());
+                nested.send(urgent).unwrap();
+            });
+            parent.wait().unwrap();
+            [one, two, urgent, parent].into_iter().for_each(|each| give.send(each).unwrap());
+        }
+    };
+    let roots: Vec<_> = [Priority::NORMAL, Priority::URGENT, Priority::BACKGROUND]
+        .into_iter()
+        .map(|priority| runtime.enter(|| Request::builder().priority(priority).build(tree(give.clone()))))
+        .collect();
+    roots.iter().for_each(|root| *root.wait().unwrap());
+    drop(give);
+    let requests: Vec<_> = roots.into_iter().chain(given.try_iter()).collect();
+    let mut crowd = Crowd::new();
+    // What ran on a stack before says nothing of it when no request runs there.
+    let mut entries: Vec<_> = (0..3).map(|_| Entry::new(crowd.strand(KEY, 0))).collect();
+    for request in &requests {
+        let at = crowd.strand(KEY, 0);
+        // SAFETY: one of `strands`; the request stays until the end.
+        unsafe {
+            at.as_ref().request.set(request.header_ptr().as_ptr());
+            at.as_ref().descent.set(Descent::of_top(at.as_ref().request()));
+        }
+        entries.push(Entry::new(at));
+    }
+    assert!(entries.len() > 15, "{}", entries.len());
+    for a in &entries {
+        for b in &entries {
+            assert_eq!(a.compare(b), b.compare(a).reverse());
+            for c in &entries {
+                let (ab, bc, ac) = (a.compare(b), b.compare(c), a.compare(c));
+                assert!(
+                    ab == Order::Greater || bc == Order::Greater || ac == ab.min(bc),
+                    "{ab:?} {bc:?} {ac:?}"
+                );
+            }
+        }
+    }
+}
+
+/// Who yields does not say what runs on it, and what it said before is of a request that may be gone.
+#[test]
+fn a_yielder_that_is_raised_stands_by_what_runs_on_it() {
+    let request = Runtime::builder().workers(1).build().unwrap().enter(|| Request::new(|| ()));
+    let mut crowd = Crowd::new();
+    let yielder = crowd.strand(3, 77);
+    // SAFETY: one of `strands`; the request stays until the end.
+    let s = unsafe { yielder.as_ref() };
+    s.request.set(request.header_ptr().as_ptr());
+    crowd.ready.push_yielded(yielder, false);
+    crowd.ready.raise(yielder);
+    assert_eq!(s.descent.get().rank, s.request().unwrap().lineage.rank());
+}

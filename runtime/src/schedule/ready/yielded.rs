@@ -1,0 +1,146 @@
+//! Those that yielded: first in, first out, apart from whatever was woken.
+//!
+//! A yield goes behind everything that is ready at that moment, and never by lineage, or an old request that polls would starve the younger
+//! one it polls for. So each carries after how many picks of the [ready queue](super) it is *due*, and whether something unstarted has to be
+//! started first: several that poll by turns must not keep each other from the root that all of them poll for. From then on it competes like
+//! the rest, with two bounds:
+//!
+//! * After [`TURNS`] yields with something unstarted at hand and no start none is due until there is a start. A round of those that
+//!   yield is thus cut into pieces, and how long something unstarted waits does not grow with how many poll. Up to that many the round
+//!   is whole: what yields a few times and ends goes before what would begin beside it (decision 0026).
+//! * After [`TURNS`] picks more than it owes it is due without a start. What was to be started may have been taken elsewhere.
+//!
+//! They are linked through themselves: a yield is to cost a few stores. A strand that stands here stays where it is, and its `due` and
+//! `next_ready` are the list's.
+
+use std::ptr::NonNull;
+
+use forebear_context::shim::atomic::Ordering;
+
+use crate::stack::strand::Strand;
+
+/// See the module head.
+const TURNS: u32 = 64;
+
+/// See the module head. Belongs to one worker.
+#[derive(Default)]
+pub(super) struct Yielded {
+    first: Option<NonNull<Strand>>,
+    last: Option<NonNull<Strand>>,
+    len: usize,
+    /// How often something woken was picked, and how often something unstarted was started. A yielder's own turn counts for neither,
+    /// or several would make each other due and pass over the rest for ever.
+    picks: u64,
+    starts: u64,
+    /// How often a strand has yielded with something unstarted at hand since the last start, or since nothing was.
+    passed: u32,
+}
+
+impl Yielded {
+    #[inline(always)]
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// How many that were woken have been picked.
+    pub(super) fn picks(&self) -> u64 {
+        self.picks
+    }
+
+    /// Something woken is picked.
+    #[inline(always)]
+    pub(super) fn count_pick(&mut self) {
+        self.picks += 1;
+    }
+
+    /// Something unstarted was started.
+    #[inline(always)]
+    pub(super) fn count_start(&mut self) {
+        self.starts += 1;
+        self.passed = 0;
+    }
+
+    /// A strand yields, and owes as many picks as are `woken`, and a start if something unstarted is at hand.
+    #[inline(always)]
+    pub(super) fn push(&mut self, strand: NonNull<Strand>, woken: usize, unstarted: bool) {
+        self.passed = if unstarted { self.passed + 1 } else { 0 };
+        let due = (self.picks + woken as u64, self.starts + u64::from(unstarted));
+        // SAFETY: strands stay where they are while they are ready, and this is their worker.
+        unsafe {
+            strand.as_ref().due.set(due);
+            strand.as_ref().next_ready.set(std::ptr::null());
+            match self.last {
+                Some(last) => last.as_ref().next_ready.set(strand.as_ptr()),
+                None => self.first = Some(strand),
+            }
+        }
+        self.last = Some(strand);
+        self.len += 1;
+    }
+
+    #[inline(always)]
+    pub(super) fn pop(&mut self) -> Option<NonNull<Strand>> {
+        let first = self.first?;
+        // SAFETY: as above.
+        self.first = NonNull::new(unsafe { first.as_ref() }.next_ready.get().cast_mut());
+        if self.first.is_none() {
+            self.last = None;
+        }
+        self.len -= 1;
+        Some(first)
+    }
+
+    /// Takes the first, if there is one, and puts `strand`, which owes nothing more, behind the last, which may be the same.
+    #[inline(always)]
+    pub(super) fn rotate(&mut self, strand: NonNull<Strand>) -> Option<NonNull<Strand>> {
+        let due = (self.picks, self.starts);
+        let (first, last) = (self.first?, self.last?);
+        // SAFETY: as above. The next is read last: if there is only one, it is `strand`.
+        unsafe {
+            strand.as_ref().due.set(due);
+            strand.as_ref().next_ready.set(std::ptr::null());
+            last.as_ref().next_ready.set(strand.as_ptr());
+            self.first = NonNull::new(first.as_ref().next_ready.get().cast_mut());
+        }
+        self.last = Some(strand);
+        Some(first)
+    }
+
+    /// Takes `strand` out; false if it does not stand here.
+    #[cold]
+    pub(super) fn remove(&mut self, strand: NonNull<Strand>) -> bool {
+        let (mut before, mut at) = (None::<NonNull<Strand>>, self.first);
+        while let Some(here) = at {
+            // SAFETY: as above.
+            let next = NonNull::new(unsafe { here.as_ref() }.next_ready.get().cast_mut());
+            if here != strand {
+                (before, at) = (Some(here), next);
+                continue;
+            }
+            match before {
+                // SAFETY: as above.
+                Some(before) => unsafe { before.as_ref() }
+                    .next_ready
+                    .set(next.map_or(std::ptr::null(), |next| next.as_ptr().cast_const())),
+                None => self.first = next,
+            }
+            if next.is_none() {
+                self.last = before;
+            }
+            self.len -= 1;
+            return true;
+        }
+        false
+    }
+
+    /// The key of the first, if it is due.
+    #[inline(always)]
+    pub(super) fn due(&self) -> Option<u64> {
+        // SAFETY: as above.
+        let first = unsafe { self.first?.as_ref() };
+        let (after_picks, after_starts) = first.due.get();
+        let due = after_picks <= self.picks && after_starts <= self.starts && self.passed < TURNS
+            || after_picks + u64::from(TURNS) <= self.picks;
+        due.then(|| first.urgency.load(Ordering::Relaxed))
+    }
+}

@@ -1,0 +1,381 @@
+//! Submitting: how a request that was only described comes to where somebody finds it, and how its family learns of it.
+
+use std::ptr::{self, NonNull};
+
+use forebear_context::error::CancelReason;
+use forebear_context::shim::Arc;
+
+use crate::api::after;
+use crate::cancel;
+use crate::cancel::notice::{self, Notice};
+use crate::deadlock::urgency;
+use crate::foreign::driver;
+use crate::record::cell;
+use crate::record::header::{AFTER, DETACHED, HINTED, Header, OWN_STACK, Place, ROOT};
+use crate::record::kin;
+use crate::schedule::worker::Worker;
+use crate::shared::Shared;
+use crate::stack::strand::Strand;
+use crate::state::attention::{DRIVEN, HUNGRY, MARKS, NOTICE, RAIDED, SHUT};
+use crate::state::word::{Confided, NEW, PRIVATE, SUBMITTED};
+
+/// Submits a request, unless that has been done: to the private list of its maker's worker if called there, else to the roots' shelf.
+///
+/// # Safety
+///
+/// The caller holds a handle or a link.
+#[inline(always)]
+pub(crate) unsafe fn submit(header: NonNull<Header>, marks: u64) {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    // The commonest case: by its maker, whom no cancel concerns: one that comes later finds it in the list.
+    if let Some(strand) = crate::stack::strand::get()
+        && let Some(worker) = strand.worker()
+        && let Some(top) = strand.request()
+        && ptr::eq(h.lineage.parent(), &top.lineage)
+        && worker.post.attention.get() & (NOTICE | MARKS) == 0
+    {
+        // A secret is no root, and what the request on top has made as one is of this home (H1).
+        // SAFETY: hence.
+        if marks == SUBMITTED && h.bare.is_secret() && unsafe { submit_in_secret(worker, h) } {
+            return;
+        }
+        if goes_to_own_list(worker, h) {
+            _ = submit_to(worker, h, marks);
+            return;
+        }
+    }
+    // SAFETY: by contract.
+    _ = unsafe { submit_slowly(header, marks) };
+}
+
+/// Whether the request, submitted on this worker, may stand in its private list.
+#[inline(always)]
+fn goes_to_own_list(worker: &Worker, h: &Header) -> bool {
+    // Roots never go into a private list: it could hide them behind a request that spins for them. What wants a stack of
+    // its own is nothing for its maker's waits.
+    // Nor has what is after others any entry yet. What has a hint stands where all of its like do. An arm is not submitted.
+    !h.is(OWN_STACK | ROOT | AFTER | HINTED) && ptr::eq(h.home.get(), worker.home())
+}
+
+/// Submits a request for whoever is about to wait for it. As [`submit`], but nothing is shown to the hungry for its sake: the
+/// waiter will suspend, and its worker then knows whether it has anything better to do than the target
+/// ([`pick`](Worker::pick)). False: it was submitted before, or is cancelled.
+///
+/// # Safety
+///
+/// As [`submit`].
+pub(crate) unsafe fn submit_for_waiter(header: NonNull<Header>) -> bool {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    match own_worker(h) {
+        Some(worker) if worker.post.attention.get() & (NOTICE | MARKS | DRIVEN | SHUT) == 0 => {
+            let submitted = h.word().submit(PRIVATE);
+            if submitted {
+                list_privately(worker, h);
+            }
+            submitted
+        }
+        // SAFETY: by contract.
+        _ => unsafe { submit_slowly(header, 0) },
+    }
+}
+
+/// The same for who waits by a future: who polls does not wait, so what it submits is shown to the hungry, as by [`submit`]. False: it was
+/// submitted before, or is cancelled.
+///
+/// # Safety
+///
+/// As [`submit`].
+#[cold]
+pub(crate) unsafe fn submit_for_poll(header: NonNull<Header>) -> bool {
+    // SAFETY: by contract.
+    unsafe { submit_slowly(header, 0) }
+}
+
+/// The same for who only looks: in a runtime without worker threads that does not have the request run, and does not let go of the
+/// thread.
+///
+/// # Safety
+///
+/// As [`submit_for_waiter`].
+#[cold]
+pub(crate) unsafe fn submit_for_look(header: NonNull<Header>) -> bool {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    // SAFETY: M3; the record may go with the header, so a count is held over the push.
+    let shared = unsafe { (*h.home.get()).shared() }.arc();
+    if shared.driven.is_none() || own_worker(h).is_some() || h.is(AFTER) {
+        // SAFETY: by contract.
+        return unsafe { submit_for_waiter(header) };
+    }
+    let submitted = h.word().submit(0);
+    if submitted {
+        // SAFETY: by contract; the entry's link is ours.
+        unsafe {
+            enter_family(header);
+            shelve(&shared, header);
+        }
+    }
+    submitted
+}
+
+/// Submits what is a secret of this worker's. False: it has been revealed meanwhile.
+///
+/// # Safety
+///
+/// Its home is the worker's.
+#[inline(always)]
+unsafe fn submit_in_secret(worker: &Worker, h: &Header) -> bool {
+    if h.secret.is_new() {
+        // SAFETY: by contract.
+        if !unsafe { h.confide(worker.home(), Confided::Listed) } {
+            return false;
+        }
+        enter_list(worker, h);
+    }
+    true
+}
+
+#[inline]
+fn submit_to(worker: &Worker, h: &Header, marks: u64) -> bool {
+    // SAFETY: its home is this worker's.
+    if marks == SUBMITTED && h.bare.is_secret() && unsafe { submit_in_secret(worker, h) } {
+        return true;
+    }
+    let submitted = h.word().submit(marks | PRIVATE);
+    if submitted {
+        enter_list(worker, h);
+    }
+    submitted
+}
+
+#[inline(always)]
+fn list_privately(worker: &Worker, h: &Header) {
+    h.place.set(Place::Private);
+    worker.list.insert(h);
+    worker.note_inserted(h.lineage.key());
+}
+
+/// Puts a request that has just been queued into the worker's private list. The entry's link goes with it; the caller has
+/// another count.
+#[inline(always)]
+fn enter_list(worker: &Worker, h: &Header) {
+    list_privately(worker, h);
+    if worker.post.attention.get() & (HUNGRY | DRIVEN | SHUT | RAIDED) != 0 {
+        entered(worker, h);
+    }
+}
+
+/// Somebody is to hear of it.
+#[cold]
+#[inline(never)]
+fn entered(worker: &Worker, h: &Header) {
+    let attention = worker.post.attention.get();
+    if attention & RAIDED != 0 {
+        worker.settle_raid();
+    }
+    // SAFETY: the caller has a count of the request.
+    if attention & SHUT != 0 && unsafe { worker.refuse_spawned(NonNull::from(h)) } {
+        return;
+    }
+    if attention & HUNGRY != 0 {
+        worker.feed();
+    }
+    if attention & DRIVEN != 0 {
+        // SAFETY: the caller has a count of the request.
+        unsafe { worker.queued_here(NonNull::from(h)) };
+    }
+}
+
+/// The same with a dependent that has just become ready on the thread of the worker that made it. Nobody is left for its sake.
+pub(crate) fn list_ready(worker: &Worker, h: &Header) {
+    list_privately(worker, h);
+    if worker.post.attention.get() & RAIDED != 0 {
+        worker.settle_raid();
+    }
+    worker.feed_if_hungry();
+}
+
+/// Puts a request that has just been queued on the roots' shelf, and sees to it that its family knows of it.
+///
+/// # Safety
+///
+/// The entry's link is the caller's, and goes with it; the caller has another count.
+unsafe fn enter_roots(header: NonNull<Header>) {
+    // SAFETY: by contract.
+    unsafe {
+        enter_family(header);
+        push_root(header);
+    }
+}
+
+/// Sees to it that the family of a request knows of it.
+///
+/// # Safety
+///
+/// The caller has a count of the request.
+pub(crate) unsafe fn enter_family(header: NonNull<Header>) {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    if cancel::own_home(crate::stack::strand::get()) == h.home.get() {
+        kin::link(h);
+    } else {
+        // SAFETY: by contract.
+        unsafe { tell_family(header) };
+    }
+}
+
+/// The worker whose private list a request goes to that is queued here.
+fn own_worker(h: &Header) -> Option<&'static Worker> {
+    let worker = crate::stack::strand::get().and_then(Strand::worker);
+    worker.filter(|worker| goes_to_own_list(worker, h) && !h.lineage.parent().is_null())
+}
+
+/// # Safety
+///
+/// As [`submit`].
+#[cold]
+#[inline(never)]
+unsafe fn submit_slowly(header: NonNull<Header>, marks: u64) -> bool {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    if h.word().load().life() == NEW && cancel::is_orphaned_by_cancel(h) {
+        // SAFETY: by contract.
+        unsafe { cancel::cancel_orphan(header) };
+        return false;
+    }
+    match own_worker(h) {
+        Some(worker) => submit_to(worker, h, marks),
+        // SAFETY: by contract; the flag.
+        None if h.is(AFTER) => unsafe { after::begin(header, marks) },
+        None => {
+            let submitted = h.word().submit(marks);
+            if submitted {
+                // SAFETY: by contract; the entry's link is ours.
+                unsafe { enter_roots(header) };
+            }
+            submitted
+        }
+    }
+}
+
+/// Submits a request that a pool has held back; once, by who admits it, with the pool's link.
+///
+/// # Safety
+///
+/// The pool's link is the caller's, and goes with this; the caller has another count.
+#[cold]
+pub(crate) unsafe fn admit(header: NonNull<Header>) {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    if cancel::is_orphaned_by_cancel(h) {
+        // SAFETY: by contract.
+        unsafe { cancel::cancel_orphan(header) };
+    }
+    if h.is(AFTER) {
+        // SAFETY: by contract; the flag.
+        return unsafe { after::begin_admitted(header) };
+    }
+    let own = own_worker(h);
+    if !h.word().admit(if own.is_some() { PRIVATE } else { 0 }) {
+        // Cancelled meanwhile.
+        h.word().release_link();
+        return;
+    }
+    match own {
+        Some(worker) => enter_list(worker, h),
+        // SAFETY: by contract; the entry's link is ours.
+        None => unsafe { enter_roots(header) },
+    }
+    let (key, here) = (h.urgency(), crate::stack::strand::get().and_then(Strand::worker));
+    if key < h.lineage.key() {
+        // Those who waited meanwhile raised it, which nobody could see.
+        // SAFETY: U2: the caller's count.
+        unsafe { urgency::follow(here, header, key) };
+    }
+}
+
+/// Puts a queued request on the roots' shelf; if its runtime is over it ends here and now.
+///
+/// # Safety
+///
+/// The entry's link is the caller's.
+pub(crate) unsafe fn push_root(header: NonNull<Header>) {
+    // SAFETY: the link.
+    let h = unsafe { header.as_ref() };
+    // SAFETY: M3; the record may go with the header, so a count is held over the push.
+    let shared = unsafe { (*h.home.get()).shared() }.arc();
+    // SAFETY: by contract.
+    unsafe { push_root_of(&shared, header) };
+}
+
+/// The same, of this runtime, which the caller sees to being kept meanwhile.
+///
+/// # Safety
+///
+/// As [`push_root`].
+pub(crate) unsafe fn push_root_of(shared: &Arc<Shared>, header: NonNull<Header>) {
+    if crate::stack::strand::get().is_none_or(|strand| strand.worker().is_none()) {
+        shared.check_process();
+    }
+    if shared.driven.is_some() {
+        // SAFETY: the link.
+        if unsafe { driver::root_comes(shared, header) } {
+            return;
+        }
+    }
+    // SAFETY: by contract.
+    unsafe { shelve(shared, header) };
+}
+
+/// The same, and nobody runs it meanwhile.
+///
+/// # Safety
+///
+/// As [`push_root`].
+unsafe fn shelve(shared: &Arc<Shared>, header: NonNull<Header>) {
+    // SAFETY: the link.
+    let h = unsafe { header.as_ref() };
+    if !shared.push_root(header) {
+        if h.word().claim_by_queue() {
+            h.side_or_new().reason.set(Some(CancelReason::Shutdown));
+            // SAFETY: W1. Its callable may borrow, hence is not put off.
+            unsafe { cell::end_claimed(header) };
+        } else if h.word().release_link() {
+            // SAFETY: W4.
+            unsafe { crate::memory::home::end(header) };
+        }
+    }
+}
+
+/// A request made elsewhere is claimed or submitted here, for the first time: the owner of its family learns of it.
+///
+/// # Safety
+///
+/// The caller has a count of the request.
+pub(crate) unsafe fn tell_family(header: NonNull<Header>) {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    if h.lineage.parent().is_null() || h.is(DETACHED) {
+        return;
+    }
+    // SAFETY: M3.
+    let Some(home) = (unsafe { h.home.get().as_ref() }) else { return };
+    if cancel::own_home(crate::stack::strand::get()) == h.home.get() {
+        return;
+    }
+    if !home.is_unattended() {
+        h.word().add_link();
+        // SAFETY: the link just made.
+        if unsafe { notice::leave(home, Notice::Kin(header)) } {
+            return;
+        }
+        // SAFETY: as above.
+        unsafe { crate::memory::home::release(header) };
+    }
+    if home.is_unattended() {
+        // Its owner may be gone; but the list has a lock.
+        kin::link(h);
+    }
+}

@@ -1,0 +1,246 @@
+//! How a waiter comes to stand in its target's list.
+//!
+//! It *comes near*: it runs the target right here, if it lends its stack and that may be done ([`super::lend`]), or sees to it that
+//! somebody will, by submitting what nobody has submitted, or by asking the pool that holds it back. Then it stands in the list, unless
+//! something has changed meanwhile; then it comes near once more.
+//!
+//! # Who submits what it then does not wait for
+//!
+//! A target that nobody has submitted may run as soon as its waiter has, which does not stand in its list yet. If the waiter is
+//! cancelled in between, it is refused without having waited; nobody would ever ask the target, which runs for it alone. So an
+//! [`Approach`] remembers that, and the refused one [gives it up](Approach::give_up), as it would have on leaving the list.
+
+use std::ptr::{self, NonNull};
+
+use forebear_context::context::WaitNode;
+use forebear_context::error::WaitError;
+
+use super::lend::{leave_shell, may_lend, run_here};
+use crate::api::after;
+use crate::batch::request_pool;
+use crate::cancel;
+use crate::deadlock::cycle;
+use crate::foreign::driver;
+use crate::record::header::{AFTER, Header};
+use crate::schedule::submit;
+use crate::schedule::worker::is_unwinding;
+use crate::shared::Shared;
+use crate::shared::ending::Stage;
+use crate::stack::strand::Strand;
+use crate::state::word::{Bits, COMPLETING, HELD, NEW, PRIVATE, QUEUED, WAITERS};
+
+/// Claims a target that has not started and runs it on this stack, if that may be done. True: it was tried, and the target is to be looked at
+/// anew.
+///
+/// # Safety
+///
+/// As [`super::until_over`]; `strand` is the calling one, and these were the target's bits.
+#[inline(always)]
+pub(crate) unsafe fn try_run(strand: &Strand, header: NonNull<Header>, bits: Bits) -> bool {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    let is_entry = bits.life() == QUEUED || bits.life() == NEW && !h.is(AFTER);
+    if !is_entry || !may_lend(strand, h) {
+        return false;
+    }
+    if let Some(worker) = strand.worker() {
+        worker.feed_beside(h);
+    }
+    let own = strand.worker().filter(|w| bits.has(PRIVATE) && ptr::eq(h.home.get(), w.home()));
+    if h.word().claim_by_waiter(own.is_some()).is_ok() {
+        match own {
+            Some(worker) => worker.take_out(h),
+            None if bits.life() != NEW => leave_shell(h),
+            None => {}
+        }
+        if bits.life() == NEW || bits.has(PRIVATE) {
+            // SAFETY: the caller's count.
+            unsafe { submit::tell_family(header) };
+        }
+        // SAFETY: just claimed as lent; the caller's count is held.
+        unsafe { run_here(strand, header) };
+    }
+    true
+}
+
+/// How near a waiter has come to its target.
+pub(crate) enum Near<'a> {
+    /// The target is over.
+    Over,
+    /// The wait is refused.
+    Refused(WaitError),
+    /// It is to be waited for: the target's runtime, and whether the waiter is none of its workers.
+    Waits(&'a Shared, bool),
+}
+
+/// Why a node was not listed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Missed {
+    /// The target is over.
+    Over,
+    /// The pool that was asked for the target has let go of it: the waiter comes near again, and asks anew.
+    Moved,
+}
+
+/// What a waiter has done to get its target going, before it stands in its list.
+#[derive(Debug)]
+pub(crate) struct Approach {
+    /// The pool that has been asked for what it holds back; it is only compared.
+    asked: *const request_pool::Board,
+    /// The target was submitted by this, for this wait.
+    pub submitted: bool,
+    how: How,
+}
+
+/// How a waiter submits its target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum How {
+    /// It is about to wait.
+    #[default]
+    Waits,
+    /// The wait has a time-out of zero: the target is submitted, and not run by that.
+    Looks,
+    /// It waits by a future.
+    Polls,
+}
+
+impl Default for Approach {
+    fn default() -> Approach {
+        Approach { asked: ptr::null(), submitted: false, how: How::Waits }
+    }
+}
+
+impl Approach {
+    /// For a waiter that submits so.
+    pub(crate) fn by(how: How) -> Approach {
+        Approach { how, ..Approach::default() }
+    }
+
+    /// Comes as near to the target as can be without a wait: runs it right here, if the waiter lends its stack and that may be done, or
+    /// sees to it that somebody will.
+    ///
+    /// # Safety
+    ///
+    /// As [`super::until_over`]; `strand` is the calling one.
+    #[inline(always)]
+    pub(crate) unsafe fn come_near<'a>(
+        &mut self,
+        strand: &Strand,
+        header: NonNull<Header>,
+        lends: bool,
+    ) -> Near<'a> {
+        // SAFETY: by contract.
+        let h: &'a Header = unsafe { header.as_ref() };
+        loop {
+            if cancel::refuses(strand) {
+                return Near::Refused(WaitError::Cancelled);
+            }
+            let bits = h.word().load();
+            if bits.is_terminal() || bits.life() == COMPLETING && h.life_here() != COMPLETING {
+                // Or this is one of its own callbacks.
+                return Near::Over;
+            }
+            if let Some(cycle) = cycle::of_itself(strand, h) {
+                return Near::Refused(WaitError::CircularWait(cycle));
+            }
+            if bits.life() == NEW && cancel::is_orphaned_by_cancel(h) {
+                // Its maker, or whose it has become, was cancelled before it was submitted: nobody runs it.
+                // SAFETY: the caller's count.
+                unsafe { cancel::cancel_orphan(header) };
+                continue;
+            }
+            // SAFETY: M3: what is not over has a home, and the caller's count keeps it.
+            let shared = unsafe { (*h.home.get()).shared() };
+            if bits.life() == NEW && cancel::refused(h) {
+                // SAFETY: the caller's count.
+                unsafe { cancel::refuse(header) };
+                continue;
+            }
+            let outside = strand.worker().is_none_or(|worker| !ptr::eq(worker.shared(), shared));
+            if outside {
+                shared.check_process();
+                if shared.ending.is(Stage::GivenUp) {
+                    return Near::Refused(WaitError::ShutDown);
+                }
+            }
+            if strand.worker().is_none() {
+                // SAFETY: the caller's count.
+                unsafe { driver::meet(h) };
+            }
+            if h.is(AFTER) && bits.life() == HELD && after::walk::is_waiting(h) {
+                if lends {
+                    // SAFETY: the caller's count.
+                    match unsafe { after::walk::run_dependencies(strand, header) } {
+                        Ok(true) => continue,
+                        Ok(false) => {}
+                        Err(cycle) => return Near::Refused(WaitError::CircularWait(cycle)),
+                    }
+                }
+                // No pool holds it back, or holds it back any more.
+                self.asked = request_pool::NO_POOL;
+                return Near::Waits(shared, outside);
+            }
+            if bits.life() == HELD && self.asked.is_null() {
+                // A pool holds it back, and may let it run now.
+                // SAFETY: the caller's count.
+                self.asked = unsafe { request_pool::want(strand, header) };
+                continue;
+            }
+            // SAFETY: the caller's count.
+            if lends && unsafe { try_run(strand, header, bits) } {
+                continue;
+            }
+            if bits.life() == NEW {
+                self.submitted |= match self.how {
+                    // SAFETY: the caller's count.
+                    How::Waits => unsafe { submit::submit_for_waiter(header) },
+                    // SAFETY: the caller's count.
+                    How::Looks => unsafe { submit::submit_for_look(header) },
+                    // SAFETY: the caller's count.
+                    How::Polls => unsafe { submit::submit_for_poll(header) },
+                };
+                continue;
+            }
+            return Near::Waits(shared, outside);
+        }
+    }
+
+    /// Puts a waiter's node into its target's list.
+    ///
+    /// # Safety
+    ///
+    /// W3: the node stays until it has left, or its wait is over; the caller has a count of the target.
+    pub(crate) unsafe fn list(&mut self, h: &Header, node: &WaitNode) -> Result<Bits, Missed> {
+        let locked = h.word().lock().map_err(|_| Missed::Over)?;
+        // SAFETY: W15: the lock is ours.
+        if locked.life() == NEW || locked.life() == HELD && unsafe { request_pool::holder(h) } != self.asked {
+            h.word().unlock(|bits| bits);
+            self.asked = ptr::null();
+            return Err(Missed::Moved);
+        }
+        // SAFETY: W3: the lock is ours; by contract.
+        unsafe { h.waiters.push(node) };
+        Ok(h.word().unlock(|bits| Bits(bits.0 | WAITERS)))
+    }
+
+    /// The waiter does not stand in the target's list, and does not come to: if that is because it is cancelled, and the target runs
+    /// for its sake, that one is asked in turn.
+    ///
+    /// # Safety
+    ///
+    /// As [`super::until_over`]; `strand` is the calling one.
+    pub(crate) unsafe fn give_up(&mut self, strand: &Strand, header: NonNull<Header>) {
+        let submitted = std::mem::take(&mut self.submitted);
+        #[cfg(mutant = "submitted_and_forgotten")]
+        let submitted = false;
+        if submitted
+            && cancel::is_cancelled_here(strand)
+            && !is_unwinding(strand)
+            // SAFETY: by contract.
+            && cancel::asks(strand.request(), unsafe { header.as_ref() })
+        {
+            // SAFETY: by contract.
+            unsafe { cancel::cancel_for_waiter(strand, header) };
+        }
+    }
+}

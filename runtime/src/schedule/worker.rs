@@ -1,0 +1,657 @@
+//! A worker: one thread's queues, and how it chooses what to do next.
+//!
+//! # Vocabulary
+//!
+//! * **ready**: suspended strands of this worker that may go on ([`crate::schedule::ready`]).
+//! * **private**: unstarted requests that were made here and nobody else can see ([`crate::record::list`]).
+//! * **shelf**: unstarted requests that this worker has published; anybody may take them ([`crate::state::shelf`]).
+//! * **roots**: the runtime's shelf for what comes from outside.
+//! * **post**: the part that others touch: attention word, mailbox, shelf, and two keys: of what the worker runs, and of
+//!   the best that it keeps private.
+//!
+//! # Choosing
+//!
+//! [`pick`](Worker::pick) compares root keys, one word each, and takes the smallest: ready, then private, then own shelf,
+//! then roots, then other workers' shelves, in this order when equal. Within one root that leaves unstarted work to idle
+//! workers while there is resumed work here. If an older root's work is private elsewhere, its owner is told to publish.
+//! Where there are many workers, [`shared::looks`](crate::shared) says with whom a pick compares, and what it may miss.
+//!
+//! Two short ways take what is at hand if nothing anywhere is older: the loop takes the front of the private list
+//! (`pop_private`), and a strand that leaves gives way to a ready one (`schedule/worker/suspend.rs`).
+//!
+//! # Publication
+//!
+//! Work that its maker will probably run itself stays private. When somebody is hungry the worker, at its next fork or
+//! pick, or before it runs a target on the stack of its waiter, publishes its oldest arm and a batch of its oldest children; batches double while hunger lasts. A hungry bit is
+//! taken down only by a publication: while there is nothing to publish it stays up, so that the first fork is enough; and
+//! it is raised again if more workers sleep than were shown something. A single private request that a pick is about to take is not
+//! shown, to be raced for: so a chain of waits, each of which needs a stack of its own, stays on its worker.
+//! What a strand has made as arms is published when the strand suspends, since its arms may be what it waits for. How often
+//! a thief says that it is hungry is a matter of its [`patience`]. What a worker keeps private while it comes to no scheduling point is published by
+//! another one that sleeps beside it (`schedule/worker/raids.rs`).
+//!
+//! # Invariants
+//!
+//! * **V1** All fields but `post` are touched by the worker's own thread, except that others read the private list ([`crate::state::raid`]).
+//! * **V2** What is taken from a list or shelf is claimed before it runs; what was claimed elsewhere is a shell whose link
+//!   is released.
+//! * **V3** Whoever makes work visible to others notifies afterwards, and whoever sleeps looks once more after it has
+//!   said so (`pool/src/signals/README.md`).
+
+use std::cell::{Cell, UnsafeCell};
+use std::ptr::{self, NonNull};
+use std::sync::PoisonError;
+
+use forebear_context::error::StackError;
+use forebear_context::lineage::NO_KEY;
+use forebear_context::shim::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
+use forebear_context::shim::{Arc, Mutex, MutexGuard};
+use forebear_pool::{Mailbox, WorkerState};
+
+mod alarm;
+mod carriers;
+mod driven;
+mod marks;
+mod patience;
+mod publish;
+mod quiet;
+mod raids;
+mod steal;
+mod suspend;
+mod unwinding;
+
+use self::carriers::{Idle, Listed};
+pub(crate) use self::driven::{Driver, settle_stuck};
+use self::patience::Patience;
+use self::quiet::Quiet;
+use self::raids::Watch;
+pub(crate) use self::unwinding::is_unwinding;
+
+use crate::api::dump::{Answer, Asked};
+use crate::api::scope::ScopeCore;
+use crate::batch::request_pool;
+use crate::deadlock::urgency;
+use crate::memory::home::{self, Home};
+use crate::record::cell::DropQueues;
+use crate::record::header::Header;
+use crate::record::kin;
+use crate::record::list::PrivateList;
+use crate::record::side::Side;
+use crate::schedule::ready::Ready;
+use crate::shared::{Best, Looks, Shared};
+use crate::stack::carrier::Carrier;
+use crate::stack::slab::Slot;
+use crate::stack::strand::{self, Here, Strand};
+use crate::state::attention::{Attention, DRIVEN, HUNGRY, RAISED};
+use crate::state::raid::Gate;
+use crate::state::shelf::Shelf;
+use crate::time::coarse;
+use crate::time::deadlines::wake_exactly;
+use crate::time::reckoning::Reckoning;
+
+/// More than this is not worth keeping.
+const LARGEST_HAND: usize = 256;
+
+/// What a worker does next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Next {
+    /// Run this request: it is claimed, and the runner's link is the taker's.
+    Start(NonNull<Header>),
+    /// Go on with this strand, which is no longer ready.
+    Resume(NonNull<Strand>),
+    /// End this one, which was put aside and is the taker's.
+    End(NonNull<Header>),
+    /// Fail this one for want of a stack: it is claimed, and the runner's link is the taker's. Of a driver only.
+    Fail(NonNull<Header>),
+    /// Call the hook for warnings, which cannot be called where there was something to warn of.
+    Warn,
+    /// Drop what could not be dropped where it came from: in the middle of a wait, or of a change of the worker's.
+    Late,
+}
+
+// SAFETY: a step is taken and carried out on one worker's thread; it passes through the engine's types only.
+unsafe impl Send for Next {}
+
+/// What others touch of a worker.
+#[repr(align(128))]
+pub(crate) struct Post {
+    pub attention: Attention,
+    /// The root key of what it runs; [`NO_KEY`] when it looks for work.
+    pub running: AtomicU64,
+    /// The root key of the best it keeps private. May be older than the truth by one look.
+    pub private: AtomicU64,
+    pub mailbox: Mailbox<Carrier>,
+    pub shelf: Shelf<Header>,
+    /// Requests that have become more urgent, each with a link, and the key.
+    raises: Mutex<Vec<(NonNull<Header>, u64)>>,
+    /// Stacks of this worker that have become more urgent, and the key.
+    raised_stacks: Mutex<Vec<(NonNull<Strand>, u64)>>,
+    /// All carriers of this worker (K5).
+    carriers: Mutex<Listed>,
+    /// How many of them were in use when the worker last found nothing to do.
+    pub busy: AtomicUsize,
+    /// What dumps ask.
+    pub asked: Asked<Answer>,
+    /// Where the worker's thread says which strand it is on, while there is the thread.
+    here: Mutex<Option<Here>>,
+    /// Who raids its private list.
+    pub raids: Gate<Header>,
+}
+
+impl Post {
+    /// Leaves word that a request of this worker has become more urgent. The link goes with it.
+    pub(crate) fn leave_raise(&self, target: NonNull<Header>, key: u64) {
+        self.raises.lock().unwrap_or_else(PoisonError::into_inner).push((target, key));
+        self.attention.raise(RAISED);
+    }
+
+    /// Takes back what [`leave_raise`](Self::leave_raise) left for this target. False: the worker, or who closes the runtime, has it. The link comes
+    /// with it.
+    pub(crate) fn take_back_raise(&self, target: NonNull<Header>) -> bool {
+        let mut raises = self.raises.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = raises.iter().position(|raise| raise.0 == target);
+        at.map(|at| raises.swap_remove(at)).is_some()
+    }
+
+    /// Leaves word that a stack of this worker has become more urgent. Stacks stay (K3), so nothing else goes with it.
+    pub(crate) fn leave_raise_of_stack(&self, strand: NonNull<Strand>, key: u64) {
+        self.raised_stacks.lock().unwrap_or_else(PoisonError::into_inner).push((strand, key));
+        self.attention.raise(RAISED);
+    }
+
+    /// Which strand the worker's thread is on: a hint. Null if it is not known.
+    pub(crate) fn current(&self) -> *const Strand {
+        let here = self.here.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: the thread takes it out, under the lock, before its locals are destroyed.
+        here.map_or(ptr::null(), |here| unsafe { here.as_ref() }.load(Ordering::Relaxed))
+    }
+
+    /// By the worker's thread: where it says which strand it is on.
+    fn show_current(&self, here: Option<Here>) {
+        *self.here.lock().unwrap_or_else(PoisonError::into_inner) = here;
+    }
+
+    fn lock_carriers(&self) -> MutexGuard<'_, Listed> {
+        self.carriers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A carrier was built (K5).
+    pub(crate) fn list_carrier(&self, carrier: NonNull<Carrier>) {
+        let place = self.lock_carriers().add(carrier);
+        // SAFETY: just built by the caller, the worker, which alone goes by its place.
+        unsafe { carrier.as_ref() }.listed.set(place);
+    }
+
+    /// A carrier is about to be dismantled by a test.
+    #[cfg(test)]
+    pub(crate) fn unlist_carrier(&self, carrier: NonNull<Carrier>) {
+        // SAFETY: it is listed, so it is there.
+        self.lock_carriers().remove(unsafe { carrier.as_ref() }.listed.get());
+    }
+
+    /// Calls `with` for each carrier. None is dismantled meanwhile.
+    pub(crate) fn each_carrier(&self, with: impl FnMut(NonNull<Carrier>)) {
+        self.lock_carriers().iter().for_each(with);
+    }
+
+    /// Takes what was left of stacks.
+    pub(crate) fn take_raises_of_stacks(&self) -> Vec<(NonNull<Strand>, u64)> {
+        std::mem::take(&mut *self.raised_stacks.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes what was left.
+    pub(crate) fn take_raises(&self) -> Vec<(NonNull<Header>, u64)> {
+        std::mem::take(&mut *self.raises.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// See the module head.
+pub(crate) struct Worker {
+    pub index: usize,
+    /// What a request is guaranteed unless it asks otherwise, in pages: the runtime's, close at hand.
+    pub need_pages: u16,
+    shared: *const Shared,
+    home: Cell<*const Home>,
+    pub list: PrivateList,
+    ready: UnsafeCell<Ready>,
+    idle: UnsafeCell<Idle>,
+    /// The engine's side of this worker; set when its thread begins.
+    engine: AtomicPtr<forebear_pool::Worker<Shared>>,
+    /// Carriers of this worker that are in use: all but the idle ones.
+    busy_carriers: Cell<usize>,
+    /// The first carrier's stack, taken before any thread runs, so that none can be without.
+    first: Cell<Option<Slot>>,
+    batch: Cell<u32>,
+    /// What is on its way to a shelf: memory that is used again.
+    hand: Cell<Vec<(u64, NonNull<Header>)>>,
+    looks: Looks,
+    /// What `post.running` holds.
+    running: Cell<u64>,
+    /// What `post.private` holds.
+    private: Cell<u64>,
+    /// Requests that ran on a waiter's stack.
+    pub direct: Counter,
+    /// Requests that the loop started.
+    pub started: Counter,
+    /// Requests and arms that were put on the shelf.
+    pub published: Counter,
+    /// Times that it took from another worker's shelf.
+    pub steals: Counter,
+    /// Times that it found nothing to do and was about to sleep.
+    pub sleeps: Counter,
+    patience: Patience,
+    quiet: Quiet,
+    watch: Watch,
+    /// See `schedule/worker/alarm.rs`.
+    alarm: Cell<u32>,
+    /// What others may not end, since user code may run then; for the loop.
+    aside: UnsafeCell<Vec<NonNull<Header>>>,
+    /// What stacks of this worker have put off to the end of a destructor; for the loop if they wait there.
+    pub put_off: DropQueues,
+    /// Nothing of the user's may be dropped: the worker is in the middle of something. See `schedule/worker/marks.rs`.
+    holds: Cell<bool>,
+    /// What the loop is to drop.
+    #[allow(clippy::vec_box, reason = "they are on their way to where boxes go")]
+    late: UnsafeCell<Vec<Box<Side>>>,
+    /// What the loop is to warn of.
+    warning: Cell<Option<String>>,
+    warns: Cell<bool>,
+    /// Cancelled requests that have started here and are not over.
+    marked: Cell<usize>,
+    /// Strands that stand still in the middle of an unwind.
+    left_unwinding: Cell<usize>,
+    /// It has aborted what is on it, since the runtime is shut down.
+    swept: Cell<bool>,
+    /// Jobs of one scope that are over and not taken off its count yet.
+    jobs: Cell<(*const ScopeCore, i64)>,
+    /// How many choices that should not always fall out the same were made here.
+    pub turns: Cell<u64>,
+    /// What time it is, for time-outs that begin here.
+    pub reckoning: Reckoning,
+    /// When it read the clock last, for waits that begin here ([`crate::time::coarse`]).
+    tick: Cell<u64>,
+    /// Who drives it, if it has no thread of its own.
+    pub driver: Option<Box<Driver>>,
+    pub post: Post,
+}
+
+// SAFETY: V1: others touch `post` only, which is made for it.
+unsafe impl Sync for Worker {}
+// SAFETY: the record moves once, before its thread begins.
+unsafe impl Send for Worker {}
+
+impl Worker {
+    /// The record of worker number `index`.
+    pub(crate) fn new(index: usize, shared: &Arc<Shared>) -> Worker {
+        let attention = Attention::new();
+        if shared.driven.is_some() {
+            attention.raise(DRIVEN);
+        }
+        Worker {
+            index,
+            need_pages: shared.default_need,
+            shared: Arc::as_ptr(shared),
+            home: Cell::new(shared.depot.open_for(shared, index as u32).as_ptr()),
+            list: PrivateList::new(),
+            ready: UnsafeCell::default(),
+            idle: UnsafeCell::default(),
+            engine: AtomicPtr::new(ptr::null_mut()),
+            busy_carriers: Cell::new(0),
+            first: Cell::new(None),
+            batch: Cell::new(1),
+            hand: Cell::default(),
+            looks: Looks::default(),
+            running: Cell::new(NO_KEY),
+            private: Cell::new(NO_KEY),
+            direct: Counter::default(),
+            turns: Cell::new(0),
+            reckoning: Reckoning::new(shared.deadlines.reckons()),
+            tick: Cell::new(0),
+            started: Counter::default(),
+            published: Counter::default(),
+            steals: Counter::default(),
+            sleeps: Counter::default(),
+            patience: Patience::default(),
+            quiet: Quiet::default(),
+            watch: Watch::default(),
+            alarm: Cell::new(0),
+            aside: UnsafeCell::default(),
+            put_off: DropQueues::new(),
+            holds: Cell::new(false),
+            late: UnsafeCell::default(),
+            warning: Cell::new(None),
+            warns: Cell::new(false),
+            marked: Cell::new(0),
+            left_unwinding: Cell::new(0),
+            swept: Cell::new(false),
+            jobs: Cell::new((ptr::null(), 0)),
+            driver: shared.driven.as_ref().map(|driven| Box::new(Driver::new(driven))),
+            post: Post {
+                attention,
+                running: AtomicU64::new(NO_KEY),
+                private: AtomicU64::new(NO_KEY),
+                mailbox: Mailbox::new(),
+                shelf: shared.groups.shelf(index),
+                raises: Mutex::default(),
+                raised_stacks: Mutex::default(),
+                carriers: Mutex::default(),
+                busy: AtomicUsize::new(0),
+                asked: Asked::default(),
+                here: Mutex::new(None),
+                raids: Gate::new(),
+            },
+        }
+    }
+
+    /// Takes the stack that the worker begins on. Before its thread starts.
+    pub(crate) fn take_first_stack(&self) -> Result<(), StackError> {
+        self.first.set(Some(self.shared().slab.take(self.shared().default_class)?));
+        Ok(())
+    }
+
+    /// Gives it back if the thread never began.
+    pub(crate) fn give_back_first_stack(&self) {
+        self.shared().slab.give_back(self.first.take());
+    }
+
+    /// The runtime's record.
+    #[inline(always)]
+    pub(crate) fn shared(&self) -> &Shared {
+        // SAFETY: the record holds its workers.
+        unsafe { &*self.shared }
+    }
+
+    /// Where this worker's requests are made.
+    #[inline(always)]
+    pub(crate) fn home(&self) -> &Home {
+        // SAFETY: M3; homes stay until the record goes.
+        unsafe { &*self.home.get() }
+    }
+
+    #[allow(clippy::mut_from_ref, reason = "V1, and no caller keeps it over another call")]
+    #[inline(always)]
+    pub(super) fn ready(&self) -> &mut Ready {
+        // SAFETY: V1; every use ends before the next begins.
+        unsafe { &mut *self.ready.get() }
+    }
+
+    /// The engine's side of this worker. On its thread.
+    fn engine(&self) -> &forebear_pool::Worker<Shared> {
+        // SAFETY: V1; set by `drive`, whose frame is below all that runs on this thread.
+        unsafe { &*self.engine.load(Ordering::Relaxed) }
+    }
+
+    /// The body of the worker's thread: enters carriers until one says that all is over.
+    pub(crate) fn drive(&self, engine: &forebear_pool::Worker<Shared>) {
+        self.engine.store(ptr::from_ref(engine).cast_mut(), Ordering::Relaxed);
+        wake_exactly();
+        self.note_time();
+        self.post.show_current(Some(strand::here()));
+        let Some(first) = self.first.take() else { unreachable!("taken when the runtime was built") };
+        self.busy_carriers.set(1);
+        let mut next = Some(Carrier::build(first, self));
+        while let Some(carrier) = next {
+            // SAFETY: K1, K2: it is current from here on; K3.
+            unsafe {
+                strand::enter(&carrier.as_ref().strand);
+                let left_for = carrier.as_ref().context().as_ref().fiber().resume();
+                next = left_for.map(|context| Carrier::of(context));
+            }
+        }
+        // SAFETY: no strand is always valid.
+        unsafe { strand::enter(ptr::null()) };
+        self.post.show_current(None);
+        self.set_running(NO_KEY);
+        self.retire(usize::MAX);
+        self.shared().ending.worker_goes(self.index);
+    }
+
+    /// What to do next; sleeps while there is nothing. `None`: the runtime is over.
+    #[inline(always)]
+    pub(crate) fn next(&self) -> Option<Next> {
+        if let Some(header) = self.pop_private() {
+            return Some(Next::Start(header));
+        }
+        self.next_of_all()
+    }
+
+    /// The fast way of the loop: nothing asks for attention, nothing is ready, and nobody has anything older than the
+    /// front of the private list.
+    #[inline(always)]
+    fn pop_private(&self) -> Option<NonNull<Header>> {
+        let front = self.list.front()?;
+        let key = front.lineage.key();
+        let scope = front.scope.get();
+        if !self.post.mailbox.is_empty()
+            || self.ready().len() != 0
+            || self.running.get() != key
+            || self.shared().best_published(self.index, &self.looks, key) < key
+            || !(self.jobs.get().0.is_null() || ptr::eq(self.jobs.get().0, scope))
+            || !front.place.touch(|| self.post.attention.get() == 0)
+        {
+            return None;
+        }
+        self.list.unlink(front);
+        let header = NonNull::from(front);
+        // SAFETY: P2: the list's link.
+        if unsafe { header.as_ref() }.claim_popped() {
+            self.started.count();
+            return Some(header);
+        }
+        self.claim(header, true);
+        None
+    }
+
+    /// A job of `scope` is over; see the head of [`mod@crate::api::scope`].
+    #[inline(always)]
+    pub(crate) fn job_done(&self, scope: *const ScopeCore) {
+        let (of, jobs) = self.jobs.get();
+        if ptr::eq(of, scope) {
+            self.jobs.set((scope, jobs + 1));
+        } else {
+            self.settle_jobs();
+            self.jobs.set((scope, 1));
+        }
+    }
+
+    /// Takes what is pending off its scope's count.
+    #[inline]
+    fn settle_jobs(&self) {
+        let (of, jobs) = self.jobs.replace((ptr::null(), 0));
+        // SAFETY: a scope lasts until its count is down, and these jobs have not been taken off yet.
+        if let Some(scope) = unsafe { of.as_ref() } {
+            scope.jobs_done(jobs);
+        }
+    }
+
+    #[inline(never)]
+    fn next_of_all(&self) -> Option<Next> {
+        if let Some(driver) = &self.driver {
+            // Whoever drives has chosen; if not, it is to come back.
+            return driver.take_order();
+        }
+        self.settle_jobs();
+        // Others send home what they end; a worker that makes nothing itself would never come to fetch it.
+        self.home().drain_returns();
+        if let Some(next) = self.pick() {
+            return Some(next);
+        }
+        self.post.busy.store(self.busy_carriers.get(), Ordering::Relaxed);
+        self.note_private();
+        fence(Ordering::Release);
+        self.set_running(NO_KEY);
+        request_pool::unstick();
+        let engine = self.engine();
+        let next = engine.idle();
+        engine.set_state(WorkerState::Running);
+        next
+    }
+
+    /// The best there is for this worker, claimed; see the module head.
+    pub(crate) fn pick(&self) -> Option<Next> {
+        loop {
+            self.collect_mail();
+            // A single request that this pick will take is not shown first, to be raced for.
+            let spared = self.post.attention.get() & HUNGRY != 0 && self.list.is_single();
+            if self.post.attention.get() != 0 {
+                self.attend(!spared);
+                if let Some(end) = self.next_put_aside() {
+                    if spared {
+                        self.feed();
+                    }
+                    return Some(end);
+                }
+            }
+            let shared = self.shared();
+            let (ready, private) = (self.ready().key(), self.list.key());
+            let (shelf, roots) = (self.post.shelf.key(), shared.roots.key());
+            let mine = ready.min(private).min(shelf);
+            let mut best = Best { key: mine.min(roots), victim: None, next: NO_KEY };
+            if self.driver.is_none() {
+                // What a thread submits is run by that thread.
+                shared.look(self.index, &self.looks, &mut best);
+            }
+            let Best { key: best, victim, next } = best;
+            if best == NO_KEY {
+                if self.fire_before_idling() {
+                    continue;
+                }
+                let strand = self.ready().pop(true)?;
+                return Some(self.resume(strand));
+            }
+            if spared && (victim.is_some() || ready == best || private != best) {
+                // Something else goes first.
+                self.feed();
+                continue;
+            }
+            let from_shelf = victim.is_some() || ready != best && private != best && shelf == best;
+            let taken = if let Some(victim) = victim {
+                self.rob(victim, best)
+            } else if ready == best {
+                match self.ready().pop(false) {
+                    Some(strand) => return Some(self.resume(strand)),
+                    None => continue,
+                }
+            } else if private == best {
+                match self.pop_listed() {
+                    // SAFETY: P2: the list's link.
+                    Some(header) if unsafe { header.as_ref() }.claim_popped() => {
+                        self.note_private();
+                        return Some(self.begin(header));
+                    }
+                    popped => popped,
+                }
+            } else if shelf == best {
+                self.post.shelf.pop(best)
+            } else {
+                // Others may have taken the one that was seen; the next will do if nothing that was seen goes before it. If each had
+                // to look again, many workers would come one after the other to find out that one of them has it.
+                shared.roots.pop(next.min(mine - 1).max(best))
+            };
+            if let Some(header) = taken.filter(|_| from_shelf)
+                && urgency::is_outdated(header, best)
+            {
+                // SAFETY: E1: the entry's link, which goes with it.
+                self.post.shelf.push(unsafe { header.as_ref() }.urgency(), header);
+                continue;
+            }
+            if let Some(header) = taken
+                && self.claim(header, private == best)
+            {
+                return Some(self.begin(header));
+            }
+        }
+    }
+
+    fn take_hand(&self) -> Vec<(u64, NonNull<Header>)> {
+        self.hand.take()
+    }
+
+    /// Empty, for the next time.
+    fn give_back_hand(&self, hand: Vec<(u64, NonNull<Header>)>) {
+        debug_assert!(hand.is_empty(), "what is in it owns links");
+        if hand.capacity() <= LARGEST_HAND {
+            self.hand.set(hand);
+        }
+    }
+
+    /// Claims what was taken out of the private list.
+    fn claim_private(&self, header: NonNull<Header>) -> bool {
+        // SAFETY: P2: the list's link.
+        unsafe { header.as_ref() }.claim_popped() || self.claim(header, true)
+    }
+
+    /// Claims what was taken from a shelf (or, with `tried`, was found to be a shell already).
+    fn claim(&self, header: NonNull<Header>, tried: bool) -> bool {
+        // SAFETY: E1, P2: the entry's link is ours.
+        let word = unsafe { header.as_ref().word() };
+        if !tried && word.claim_by_queue() {
+            return true;
+        }
+        // SAFETY: as above.
+        let h = unsafe { header.as_ref() };
+        if std::ptr::eq(h.home.get(), self.home()) {
+            // Claimed elsewhere while it was private here: now it can stand among its parent's kin.
+            kin::link(h);
+        }
+        if word.release_link() {
+            // SAFETY: W4.
+            unsafe { home::end(header) };
+        }
+        false
+    }
+
+    #[inline(always)]
+    fn begin(&self, header: NonNull<Header>) -> Next {
+        // Its own: what was taken may be older than what was judged.
+        // SAFETY: the taker's link.
+        self.set_running(unsafe { header.as_ref() }.urgency());
+        self.ready().count_start();
+        self.started.count();
+        Next::Start(header)
+    }
+
+    #[inline(always)]
+    fn resume(&self, strand: NonNull<Strand>) -> Next {
+        // SAFETY: K3.
+        self.set_running(unsafe { strand.as_ref() }.urgency.load(Ordering::Relaxed));
+        Next::Resume(strand)
+    }
+
+    /// Reads the clock, for waits that begin here.
+    pub(crate) fn note_time(&self) {
+        self.tick.set(coarse::now(self.shared()));
+    }
+
+    #[inline(always)]
+    fn set_running(&self, key: u64) {
+        if self.running.get() != key {
+            self.running.set(key);
+            self.post.running.store(key, Ordering::Relaxed);
+        }
+    }
+}
+
+impl std::fmt::Debug for Worker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker").field("index", &self.index).finish_non_exhaustive()
+    }
+}
+
+/// A count that one thread keeps and others read.
+#[derive(Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    /// One more. By the thread that keeps it.
+    #[inline(always)]
+    pub(crate) fn count(&self) {
+        // Two plain instructions: there is one writer.
+        self.0.store(self.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// How many.
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}

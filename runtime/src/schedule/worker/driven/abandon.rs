@@ -1,0 +1,177 @@
+//! The thread that has a seat exits: what becomes of what stands on the seat.
+//!
+//! Thread-locals of the thread are destroyed, and a frame that was suspended inside `LocalKey::with` holds a reference to one. So no frame that
+//! had begun goes on, not even to unwind. When this is called, and how often, `foreign/exit.rs` says.
+//!
+//! # What becomes of whom
+//!
+//! * A request that has begun is *abandoned*: its stack stays as it is, for good. Its wait is over for all who might end it, so that
+//!   none of them gives it a permit, a notification or a lock.
+//! * It ends as cancelled, with `ThreadExited`, and whoever waits for it hears that; its callbacks are called here.
+//! * But an abandoned request that borrows from another stack never ends: a job of a scope, a member of a pool, the second arm of a
+//!   join, the request of `Runtime::run`. Its frames may have lent the borrow on, to threads of a `thread::scope` for one, and
+//!   would have waited for them. So whoever has lent to it waits for ever, and a warning says for what.
+//! * What has not begun goes to the runtime's shelf, for whoever drives next. What was to be ended goes aside, for the same.
+//!
+//! # Invariants
+//!
+//! * **AB1** An abandoned strand is never entered again. It has left all queues of the seat; if somebody had settled its wait
+//!   before and sends it only now, the driver finds [`LEFT_BEHIND`] and lets it lie.
+//! * **AB2** All memory that its frames may refer to stays: its request's cell by the runner's count, which is never given back; the
+//!   stacks and the record by [`Shared::keep_stacks`](crate::shared::Shared::keep_stacks).
+
+use std::ptr::{self, NonNull};
+
+use forebear_context::context::{self, Cause};
+use forebear_context::lineage::NO_KEY;
+
+use crate::foreign::driver;
+use crate::record::header::{ARM, BORROWS, DELIVERED, Header};
+use crate::record::hooks;
+use crate::schedule::run;
+use crate::schedule::worker::Worker;
+use crate::shared::parked;
+use crate::stack::carrier::Carrier;
+use crate::stack::strand::{LEFT_BEHIND, LEFT_PARKED};
+use crate::state::word::{CANCELLED, COMPLETING};
+
+/// So many are named.
+const NAMED: usize = 8;
+
+impl Worker {
+    /// The thread exits. On it, on the host's own strand; not inside the driver, unless that never goes on.
+    pub(crate) fn abandon_seat(&self) {
+        let driver = self.driver();
+        // The exit may come from a request that the thread drives: neither the driver nor that request goes on.
+        driver.driving.set(false);
+        driver.submitters().clear();
+        let _ = driver.take_order();
+        if let Some(own) = context::current() {
+            // SAFETY: the current context is valid.
+            unsafe { own.as_ref() }.forsake();
+        }
+        self.abort_begun();
+        self.collect_mail();
+        while self.ready().pop(true).is_some() {}
+        if let Some(chance) = &driver.chance {
+            self.put_back_drawn();
+            chance.forget_strands();
+        }
+        let left = self.leave_carriers_behind();
+        self.give_away_unbegun();
+        self.drop_late();
+        self.warn_now();
+        if !left.is_empty() {
+            self.end_abandoned(&left);
+        }
+    }
+
+    /// Takes every carrier in use out of the seat, and keeps its memory. Answers them.
+    fn leave_carriers_behind(&self) -> Vec<NonNull<Carrier>> {
+        let driver = self.driver();
+        // SAFETY: V1.
+        let idle = unsafe { &*self.idle.get() }.sorted();
+        let stays = |carrier: &NonNull<Carrier>| {
+            idle.binary_search(carrier).is_ok() || driver.is_door(*carrier) || self.is_idle_spare(*carrier)
+        };
+        let left: Vec<_> = driver.carriers().iter().filter(|carrier| !stays(carrier)).copied().collect();
+        driver.carriers().retain(stays);
+        self.busy_carriers.set(self.busy_carriers.get() - left.len());
+        self.left_unwinding.set(0);
+        for carrier in &left {
+            // SAFETY: K3: it is not dismantled, and never will be.
+            let strand = unsafe { &carrier.as_ref().strand };
+            let context = strand.context();
+            context.settle(context.ticket(), Cause::Cancelled);
+            if strand.left.get() & LEFT_PARKED != 0 {
+                parked::leave(context);
+            }
+            strand.left.set(LEFT_BEHIND);
+        }
+        if !left.is_empty() {
+            // AB2.
+            self.shared().keep_stacks(left.len());
+        }
+        left
+    }
+
+    /// What nobody has begun is for whoever drives next.
+    fn give_away_unbegun(&self) {
+        let aside = self.take_put_aside();
+        self.publish_private(u32::MAX, ptr::null());
+        while let Some(header) = self.post.shelf.pop(NO_KEY) {
+            if !self.shared().push_root(header) {
+                // SAFETY: E1: the entry's link.
+                unsafe { driver::end_refused(header) };
+            }
+        }
+        driver::put_aside(self.shared(), aside);
+    }
+
+    /// Ends those that borrow from nobody, and says what is left behind.
+    fn end_abandoned(&self, left: &[NonNull<Carrier>]) {
+        let mut frames = Vec::new();
+        for carrier in left {
+            // SAFETY: K3, as above.
+            let mut at = unsafe { carrier.as_ref() }.strand.request();
+            while let Some(h) = at {
+                frames.push(NonNull::from(h));
+                // SAFETY: what is below another on a stack is not over.
+                at = unsafe { h.lender.get().as_ref() };
+            }
+        }
+        let mut told = Vec::new();
+        for header in &frames {
+            // SAFETY: AB2: the runner's count is never given back.
+            let h = unsafe { header.as_ref() };
+            let borrows = !h.scope.get().is_null() || h.is(ARM) || h.is(BORROWS);
+            if told.len() < NAMED {
+                told.push(format!(
+                    "'{}'{}",
+                    h.name(),
+                    if borrows { " (whoever has lent to it waits for ever)" } else { "" }
+                ));
+            }
+        }
+        if frames.len() > told.len() {
+            told.push(format!("and {} more", frames.len() - told.len()));
+        }
+        let thread = std::thread::current(); // not modelled: its name
+        hooks::warn(
+            self.shared(),
+            &format!(
+                "thread '{}' exits and leaves {} suspended stacks behind, which stay in memory; on them: {}. \
+                 Wait for these requests on the thread before it exits",
+                thread.name().unwrap_or("unnamed"),
+                left.len(),
+                told.join(", ")
+            ),
+        );
+        for header in frames {
+            // SAFETY: on the thread it began on.
+            unsafe { self.end_one_abandoned(header) };
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The request stands on an abandoned stack of this seat.
+    unsafe fn end_one_abandoned(&self, header: NonNull<Header>) {
+        // SAFETY: AB2.
+        let h = unsafe { header.as_ref() };
+        if !h.scope.get().is_null() || h.is(ARM) || h.is(BORROWS) {
+            return;
+        }
+        let bits = h.word().load();
+        if bits.is_terminal() || bits.life() == COMPLETING {
+            // The rest is up to the frames that call its callbacks.
+            return;
+        }
+        if h.state.get() & DELIVERED != 0 {
+            h.state.set(h.state.get() & !DELIVERED);
+            self.count_marked(-1);
+        }
+        // SAFETY: W1: its claimer's frames never go on (AB1), and this is their thread. The runner's count stays.
+        unsafe { run::conclude(header, CANCELLED, true, false) };
+    }
+}

@@ -1,0 +1,218 @@
+//! The choice of the seeded mode: drawn by a generator that the seed begins, from all that could go on or begin.
+//!
+//! The order of requests is not kept to here: any order that a busy machine might come to is as good, and a program that
+//! depends on one is to be found out. Kept are the promises that do not depend on who is faster. What is drawn:
+//!
+//! * who goes on next, at every wait, yield and end: one of the ready strands, or of the requests that nobody has begun;
+//! * whether a submit lets others go first, once in four;
+//! * whether a wait queues its target instead of running it on the spot, once in three;
+//! * whether the next fork shows the arms and children that its strand keeps to itself, once in two.
+//!
+//! Nobody is passed over for ever: every so often the one that has stood longest is taken. Those that poll by yielding
+//! might keep the virtual clock from moving; so when all that has happened for a while are yields, time passes.
+
+use std::cell::{Cell, UnsafeCell};
+use std::ptr::{self, NonNull};
+
+use forebear_context::lineage::NO_KEY;
+
+use super::{Next, Worker};
+use crate::record::header::Header;
+use crate::stack::strand::Strand;
+use crate::state::attention::HUNGRY;
+
+/// So often the one that has stood longest is taken.
+const FAIR: u64 = 32;
+/// So many yields more than there are who could go on, and time passes.
+const POLLS: usize = 100;
+
+#[derive(Clone, Copy)]
+enum Candidate {
+    /// It was woken, or let others go first at a submit.
+    Strand(NonNull<Strand>),
+    /// It yielded.
+    Yielded(NonNull<Strand>),
+    /// An entry with its link; perhaps a shell.
+    Request(NonNull<Header>),
+}
+
+/// See the module head. By the thread that has the seat.
+pub(super) struct Chance {
+    state: Cell<u64>,
+    /// With the number of the draw at which each came.
+    pool: UnsafeCell<Vec<(Candidate, u64)>>,
+    strands: Cell<usize>,
+    draws: Cell<u64>,
+    /// Yields since anything else happened.
+    polls: Cell<usize>,
+}
+
+impl Chance {
+    pub(super) fn new(seed: u64) -> Chance {
+        Chance {
+            state: Cell::new(seed),
+            pool: UnsafeCell::default(),
+            strands: Cell::new(0),
+            draws: Cell::new(0),
+            polls: Cell::new(0),
+        }
+    }
+
+    /// The next number: SplitMix64.
+    fn number(&self) -> u64 {
+        let state = self.state.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.state.set(state);
+        let mut z = state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&self, n: usize) -> usize {
+        (self.number() % n as u64) as usize
+    }
+
+    pub(super) fn one_in(&self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+
+    #[allow(clippy::mut_from_ref, reason = "D1, and no caller keeps it over another call")]
+    fn pool(&self) -> &mut Vec<(Candidate, u64)> {
+        // SAFETY: D1; every use ends before the next begins.
+        unsafe { &mut *self.pool.get() }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.pool().len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.pool().is_empty()
+    }
+
+    pub(super) fn has_strands(&self) -> bool {
+        self.strands.get() != 0
+    }
+
+    fn add(&self, candidate: Candidate) {
+        if !matches!(candidate, Candidate::Request(_)) {
+            self.strands.set(self.strands.get() + 1);
+        }
+        self.pool().push((candidate, self.draws.get()));
+    }
+
+    /// A strand may go on.
+    pub(super) fn put(&self, strand: NonNull<Strand>) {
+        self.add(Candidate::Strand(strand));
+    }
+
+    /// A strand has yielded.
+    pub(super) fn put_yielded(&self, strand: NonNull<Strand>) {
+        self.polls.set(self.polls.get() + 1);
+        self.add(Candidate::Yielded(strand));
+    }
+
+    /// Takes out those that nobody has begun.
+    fn take_requests(&self) -> Vec<NonNull<Header>> {
+        let mut requests = Vec::new();
+        self.pool().retain(|(candidate, _)| match candidate {
+            Candidate::Request(header) => {
+                requests.push(*header);
+                false
+            }
+            _ => true,
+        });
+        requests
+    }
+
+    /// None of the strands that could go on does.
+    pub(super) fn forget_strands(&self) {
+        self.pool().retain(|(candidate, _)| matches!(candidate, Candidate::Request(_)));
+        self.strands.set(0);
+        self.polls.set(0);
+    }
+
+    fn draw(&self) -> Option<Candidate> {
+        let pool = self.pool();
+        if pool.is_empty() {
+            return None;
+        }
+        self.draws.set(self.draws.get() + 1);
+        let at = if self.draws.get().is_multiple_of(FAIR) {
+            pool.iter().enumerate().min_by_key(|(_, entry)| entry.1).map_or(0, |(at, _)| at)
+        } else {
+            self.below(pool.len())
+        };
+        let (candidate, _) = pool.swap_remove(at);
+        if !matches!(candidate, Candidate::Request(_)) {
+            self.strands.set(self.strands.get() - 1);
+        }
+        if !matches!(candidate, Candidate::Yielded(_)) {
+            self.polls.set(0);
+        }
+        Some(candidate)
+    }
+}
+
+impl Worker {
+    /// Draws what is next.
+    pub(super) fn draw(&self, chance: &Chance) -> Option<Next> {
+        self.collect_mail();
+        self.attend(true);
+        if let Some(end) = self.next_put_aside() {
+            return Some(end);
+        }
+        while let Some(strand) = self.ready().pop(true) {
+            chance.put(strand);
+        }
+        self.publish_private(u32::MAX, ptr::null());
+        while let Some(header) = self.post.shelf.pop(NO_KEY) {
+            chance.add(Candidate::Request(header));
+        }
+        let roots = &self.shared().roots;
+        while roots.key() != NO_KEY {
+            let Some(header) = roots.pop(NO_KEY) else { break };
+            chance.add(Candidate::Request(header));
+        }
+        if chance.polls.get() > 2 * chance.len() + POLLS {
+            chance.polls.set(0);
+            if let Some(driven) = &self.shared().driven {
+                driven.pass_time(self.shared());
+                self.collect_mail();
+            }
+        }
+        while let Some(candidate) = chance.draw() {
+            match candidate {
+                Candidate::Strand(strand) | Candidate::Yielded(strand) => {
+                    self.stir(chance);
+                    return Some(self.resume(strand));
+                }
+                Candidate::Request(header) => {
+                    if self.claim(header, false) {
+                        self.stir(chance);
+                        return Some(self.begin(header));
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// What nobody has begun stands on the shelf again, where a sweep finds it.
+    pub(crate) fn put_back_drawn(&self) {
+        let Some(chance) = self.driver.as_ref().and_then(|driver| driver.chance.as_ref()) else { return };
+        for header in chance.take_requests() {
+            // SAFETY: E1: the entry's link, which goes with it.
+            self.post.shelf.push(unsafe { header.as_ref() }.lineage.key(), header);
+        }
+    }
+
+    /// Perhaps the next fork shows what its strand keeps to itself.
+    fn stir(&self, chance: &Chance) {
+        if chance.one_in(2) {
+            self.post.attention.raise(HUNGRY);
+        } else {
+            self.post.attention.clear(HUNGRY);
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! When nothing on a thread's seats can go on: is there anybody who could end one of the waits there, and if not, which is
+//! answered as circular.
+//!
+//! Requests that wait for each other are told so as they close their circle, or by a survey ([`crate::deadlock::cycle`]): who drives
+//! makes one that is due before anything else. What is left are waits that close no circle, and stand still all the same,
+//! since their chains lead to the ends of scopes and pools whose jobs all stand here. Where one wait leads out of the thread
+//! (another seat, a guest, another runtime) somebody may still come. If none does, the innermost wait for a request is
+//! answered, with the names along its chain.
+//!
+//! What is held back leads to whoever holds it back. A completion leads out of the thread: any thread may complete it. So does what waits for it
+//! through declared dependencies ([`crate::api::after`]), and the end of a scope that has such a job.
+//!
+//! A dependent moves while this looks: its dependency ends, it is queued, another thread completes what it is after. So a dependent leads away
+//! unless something that it is after is *seen* to stand here. That stays true while the stack there waits, which is looked at last.
+//!
+//! A sleep without an end is ended by a cancel alone. In the seeded mode, where all contexts are requests, nobody is left who could ask
+//! for one. In the synchronous mode a thread that has no seat may: there it leads out of the thread.
+
+use std::ptr::{self, NonNull};
+
+use forebear_context::context::Reason;
+use forebear_context::shim::atomic::Ordering;
+
+use crate::api::after::walk;
+use crate::api::scope::ScopeCore;
+use crate::batch::request_pool;
+use crate::deadlock::cycle;
+use crate::foreign::driver::Seat;
+use crate::record::header::{AFTER, Header};
+use crate::stack::strand::Strand;
+use crate::state::word::HELD;
+
+/// Where a wait leads.
+enum Edge {
+    /// To this stack of the thread's.
+    Here(*const Strand),
+    /// To the end of others that cannot go on either.
+    Others,
+    /// To somebody who may come.
+    Away,
+}
+
+/// Ends the innermost wait for a request here if nothing can end any. False: somebody may come.
+///
+/// On the thread whose seats these are, in its driver, with nothing ready. `host` is its own strand.
+pub(crate) fn settle_stuck(seats: &[Seat], host: &Strand) -> bool {
+    // What a single walk could not see as it closed.
+    if seats.iter().any(|seat| seat.shared.survey.make_now()) {
+        return true;
+    }
+    if seats.iter().any(|seat| seat.shared.deadlines.next().is_some()) {
+        return false;
+    }
+    let has_others =
+        |seat: &Seat| seat.shared.driven.as_ref().is_some_and(|driven| driven.has_others(seat.index));
+    if seats.iter().any(has_others) {
+        return false;
+    }
+    let mut waits: Vec<(u64, &Strand)> = Vec::new();
+    let mut all_wait = true;
+    for seat in seats {
+        seat.worker().driver().each_begun(|strand| {
+            all_wait &= strand.context().is_waiting();
+            // SAFETY: K3; if it waits it stays while this looks.
+            waits.push((strand.due.get().0, unsafe { &*ptr::from_ref(strand) }));
+        });
+    }
+    if !all_wait {
+        // Somebody elsewhere has woken it, by a survey of his perhaps, and it has not come here yet.
+        return false;
+    }
+    // The innermost first; the host began before all that it drives.
+    waits.sort_by_key(|wait| std::cmp::Reverse(wait.0));
+    let host_waits = host.context().is_waiting() && host.context().waits_for().0 != Reason::None;
+    waits.extend(host_waits.then_some((0, host)));
+    let leads_away = |strand: &Strand| match edge(seats, host, strand) {
+        // SAFETY: a stack of this thread's that a request runs on, which is not over. One that does not wait is ready, and
+        // has not been seen yet.
+        Edge::Here(next) => !unsafe { (*next).context() }.is_waiting(),
+        Edge::Others => false,
+        Edge::Away => true,
+    };
+    if waits.iter().any(|(_, strand)| leads_away(strand)) {
+        return false;
+    }
+    let asks = |strand: &Strand| strand.context().waits_for().0 == Reason::Request;
+    let Some(&(_, strand)) = waits.iter().find(|(_, strand)| asks(strand)) else { return false };
+    if !cycle::end(strand.context(), names_along(seats, host, strand)) {
+        return false;
+    }
+    if let Some(worker) = strand.worker() {
+        worker.make_ready(NonNull::from(strand));
+    }
+    true
+}
+
+/// The names along the waits, from `strand` on.
+fn names_along(seats: &[Seat], host: &Strand, strand: &Strand) -> Vec<String> {
+    let mut path = vec![strand];
+    while let Some(at) = path.last()
+        && let Edge::Here(next) = edge(seats, host, at)
+        && !path.iter().any(|on| ptr::eq(*on, next))
+    {
+        // SAFETY: a stack of this thread's that a request runs on, which is not over.
+        path.push(unsafe { &*next });
+    }
+    let mut names = Vec::new();
+    for (at, on) in path.iter().enumerate() {
+        names.push(on.request().map_or("the calling thread", Header::name).to_owned());
+        let (reason, target) = on.context().waits_for();
+        // What it waits for may stand below what runs on that stack.
+        if reason == Reason::Request
+            // SAFETY: who waits holds a count of what it waits for.
+            && let Some(target) = unsafe { target.cast::<Header>().as_ref() }
+            && !path.get(at + 1).and_then(|next| next.request()).is_some_and(|top| ptr::eq(top, target))
+        {
+            names.push(target.name().to_owned());
+        }
+    }
+    names
+}
+
+/// Whether a seed decides what runs on it.
+fn is_seeded(strand: &Strand) -> bool {
+    strand.worker().is_some_and(|worker| worker.driver().chance.is_some())
+}
+
+/// Where the wait of `strand` leads.
+fn edge(seats: &[Seat], host: &Strand, strand: &Strand) -> Edge {
+    let (reason, target) = strand.context().waits_for();
+    let h = match (reason, NonNull::new(target.cast::<Header>())) {
+        (Reason::Scope, _) => {
+            // SAFETY: C4: the scope stays while its strand, which is this thread's, waits.
+            let scope = unsafe { target.cast::<ScopeCore>().as_ref() };
+            return if scope.is_some_and(ScopeCore::has_dependents) { Edge::Away } else { Edge::Others };
+        }
+        (Reason::Pool, _) => return Edge::Others,
+        // One that has an end is armed.
+        (Reason::Sleep, _) if is_seeded(strand) => return Edge::Others,
+        // SAFETY: who waits holds a count of what it waits for.
+        (Reason::Request | Reason::Arm, Some(target)) => unsafe { target.as_ref() },
+        _ => return Edge::Away,
+    };
+    match h.is(AFTER) && h.word().load().life() == HELD {
+        true => edge_of_dependent(seats, host, h),
+        false => edge_to(seats, host, h),
+    }
+}
+
+/// Where the wait for a dependent leads.
+fn edge_of_dependent(seats: &[Seat], host: &Strand, h: &Header) -> Edge {
+    let mut leads = edge_to(seats, host, h);
+    let is_owed = walk::any_dependency(h, |dependency| {
+        match edge_to(seats, host, dependency) {
+            Edge::Away => {}
+            found => leads = found,
+        }
+        request_pool::is_completion(dependency)
+    });
+    if is_owed { Edge::Away } else { leads }
+}
+
+/// Where a wait for this request leads, not through what it is after.
+fn edge_to(seats: &[Seat], host: &Strand, h: &Header) -> Edge {
+    let bits = h.word().load();
+    if bits.is_unstarted() {
+        return if request_pool::is_held_by_pool(h) { Edge::Others } else { Edge::Away };
+    }
+    if bits.is_terminal() {
+        return Edge::Away;
+    }
+    let at = h.strand.load(Ordering::Relaxed).cast_const();
+    // SAFETY: M3: homes stay while headers of them do.
+    let home = unsafe { h.ran_on.load(Ordering::Relaxed).as_ref() };
+    match home {
+        _ if ptr::eq(at, host) => Edge::Here(at),
+        Some(home) if seats.iter().any(|seat| ptr::eq(seat.worker().home(), home)) => Edge::Here(at),
+        _ => Edge::Away,
+    }
+}

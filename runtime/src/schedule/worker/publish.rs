@@ -1,0 +1,176 @@
+//! Publication: what a worker shows to others, and when. See the head of [`super`].
+
+use std::ptr::{self, NonNull};
+
+use forebear_context::shim::atomic::Ordering;
+
+use super::Worker;
+use crate::record::callback;
+use crate::record::header::Header;
+use crate::record::kin;
+use crate::stack::strand::{self, Strand};
+use crate::state::attention::{DRIVEN, HUNGRY, NOTICE, OLDER, RAIDED, RAISED};
+
+const LARGEST_BATCH: u32 = 64;
+
+impl Worker {
+    /// A request of this worker's was put into the private list.
+    #[inline(always)]
+    pub(crate) fn note_inserted(&self, key: u64) {
+        if key < self.private.get() {
+            self.private.set(key);
+            self.post.private.store(key, Ordering::Relaxed);
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn note_private(&self) {
+        let key = self.list.key();
+        if self.private.get() != key {
+            self.private.set(key);
+            self.post.private.store(key, Ordering::Relaxed);
+        }
+    }
+
+    /// Does what the attention word asks for; with `feeds`, for the hungry too.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn attend(&self, feeds: bool) {
+        self.hold_back(|| self.attend_now(feeds));
+    }
+
+    fn attend_now(&self, feeds: bool) {
+        let bits = self.post.attention.get();
+        if bits & RAIDED != 0 {
+            self.settle_raid();
+        }
+        if bits & HUNGRY != 0 && feeds {
+            self.feed();
+        }
+        if bits & RAISED != 0 {
+            self.follow_raises();
+        }
+        if bits & NOTICE != 0 {
+            self.attend_notices();
+        }
+        if bits & OLDER != 0 {
+            self.post.attention.clear(OLDER);
+        }
+    }
+
+    /// Whether something older than what runs is ready here or may be taken. Takes the bit down if not.
+    #[cold]
+    pub(crate) fn older_is_ready(&self) -> bool {
+        self.post.attention.clear(OLDER);
+        self.collect_mail();
+        let mine = self.running.get();
+        let older = self.ready().key() < mine || self.shared().roots.key() < mine;
+        if older {
+            self.post.attention.raise(OLDER);
+        }
+        older
+    }
+
+    /// Publishes for whoever is hungry.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn feed(&self) {
+        self.feed_all_but(ptr::null());
+    }
+
+    /// The same if anybody is hungry.
+    pub(crate) fn feed_if_hungry(&self) {
+        if self.post.attention.get() & (HUNGRY | DRIVEN) == HUNGRY {
+            self.feed();
+        }
+    }
+
+    /// The worker is about to run `target` on the stack of its waiter: publishes others if somebody is hungry. The target is not
+    /// shown, to be raced for.
+    #[inline]
+    pub(crate) fn feed_beside(&self, target: &Header) {
+        if self.post.attention.get() & (HUNGRY | DRIVEN) == HUNGRY {
+            self.feed_all_but(target);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn feed_all_but(&self, target: *const Header) {
+        let strand = strand::get().filter(|strand| ptr::eq(strand.worker, self));
+        let arms = strand.is_some_and(|strand| !strand.arms.is_empty());
+        if callback::is_inside() || !arms && self.list.front_but(target).is_none() {
+            // The bit stays up: the first fork will find it.
+            self.batch.set(1);
+            return;
+        }
+        let batch = self.batch.get();
+        self.post.attention.feed(|| {
+            if let Some(strand) = strand {
+                self.publish_arm(strand);
+            }
+            self.publish_private(batch, target);
+        });
+        self.batch.set((batch * 2).min(LARGEST_BATCH));
+        let shared = self.shared();
+        if are_too_few(shared.signals.sleeping(), shared.at_a_time, || self.post.shelf.count()) {
+            // The next fork shows more, before its owner goes into long code.
+            self.post.attention.raise(HUNGRY);
+        }
+        shared.signals.notify_any();
+    }
+
+    /// Puts up to `most` of the oldest private requests on the shelf, but not `target`. The caller notifies.
+    pub(super) fn publish_private(&self, most: u32, target: *const Header) {
+        let mut batch = self.take_hand();
+        for _ in 0..most {
+            let Some(h) = self.list.front_but(target) else { break };
+            self.take_out(h);
+            let header = NonNull::from(h);
+            kin::link(h);
+            h.word().publish();
+            self.published.count();
+            batch.push((h.lineage.key(), header));
+        }
+        if !batch.is_empty() {
+            self.post.shelf.push_all(batch.drain(..));
+        }
+        self.give_back_hand(batch);
+        self.note_private();
+    }
+
+    /// Publishes the strand's outermost arm.
+    pub(super) fn publish_arm(&self, strand: &Strand) -> Option<()> {
+        let (key, node) = self.hold_back(|| crate::api::arms::publish_oldest(strand))?;
+        self.published.count();
+        self.post.shelf.push(key, node);
+        Some(())
+    }
+
+    #[cold]
+    pub(super) fn publish_arms(&self, strand: &Strand) {
+        while self.publish_arm(strand).is_some() {}
+        self.shared().signals.notify_any();
+    }
+}
+
+/// Whether fewer are shown than could be run beside who shows them by those that sleep. One that has just been shown does for
+/// one.
+fn are_too_few(sleeping: usize, at_a_time: usize, shown: impl FnOnce() -> usize) -> bool {
+    let hungry = sleeping.min(at_a_time.saturating_sub(1));
+    hungry > 1 && shown() < hungry
+}
+
+#[cfg(test)]
+mod tests {
+    use super::are_too_few;
+
+    #[test]
+    fn hunger_stands_until_as_many_are_shown_as_sleepers_could_run() {
+        let too_few = |sleeping, cores, shown| are_too_few(sleeping, cores, || shown);
+        assert!(too_few(7, 8, 1) && too_few(7, 8, 6) && !too_few(7, 8, 7));
+        assert!(too_few(15, 4, 2) && !too_few(15, 4, 3), "no more than have cores");
+        assert!(!are_too_few(15, 2, || unreachable!("two cores do not look")), "nor beside nobody");
+        assert!(!are_too_few(1, 64, || unreachable!("it was shown one")));
+    }
+}

@@ -1,0 +1,187 @@
+//! Who raids, and when; how is told in [`crate::state::raid`].
+//!
+//! A worker that goes to sleep leaves its hunger with all others, and sleeps with a tick while any of them works. If another still keeps something
+//! private after a tick, it has come to no scheduling point since, or to none at which it could publish: the sleeper raids it. So what
+//! is private can be taken by others after the longest tick and one of the shortest, less than 5 ms. Nobody reads a clock for it who has not
+//! slept, and nobody is raided who comes to forks and waits.
+//!
+//! # The watch
+//!
+//! Who sleeps with such a tick *watches*. A worker that fell asleep while nobody worked does not: nobody is to be woken for it when a
+//! single request comes. So this holds: *if a worker sleeps and none watches, the hungry bit of each other worker is up, or somebody is on its way to
+//! what was published.* Then the next fork publishes and wakes. What keeps it so:
+//!
+//! * who goes to sleep without a tick raises the bit on all others;
+//! * the bit comes down only by a publication, which wakes one, if nobody searches. That one finds nothing, and watches; or it takes something, and
+//!   raises the bits again if nobody watches then;
+//! * so does who has watched and has found something.
+//!
+//! If one of the last two finds that somebody keeps something private at that moment, it wakes one more, who will watch: that work may stand
+//! beside code that comes to no fork.
+
+use std::cell::Cell;
+use std::ptr::NonNull;
+use std::time::Instant;
+
+use forebear_context::shim::atomic::Ordering;
+use forebear_context::shim::time;
+
+use super::Worker;
+use super::patience::TICK;
+use crate::memory::graves;
+use crate::record::header::{Header, Place};
+use crate::state::asymmetric;
+use crate::state::attention::{HUNGRY, RAIDED};
+use crate::state::word::{Cancel, SECRET};
+
+/// What a worker knows of its own watch.
+#[derive(Default)]
+pub(super) struct Watch {
+    /// Since when it sleeps with a tick.
+    since: Cell<Option<Instant>>,
+}
+
+/// The owner's side.
+impl Worker {
+    /// Begins to touch an entry of the private list, for a plain store into its word (RD1). False: there was a raid, and nothing was done.
+    #[inline(always)]
+    pub(crate) fn begins_to_touch(&self, h: &Header) -> bool {
+        h.place.touch(|| self.post.attention.get() & RAIDED == 0)
+    }
+
+    /// The same in any case: settles first if there was a raid.
+    #[inline(always)]
+    pub(crate) fn touch(&self, h: &Header) {
+        while !self.begins_to_touch(h) {
+            self.settle_raid();
+        }
+    }
+
+    /// Takes a request out of the private list.
+    #[inline(always)]
+    pub(crate) fn take_out(&self, h: &Header) {
+        self.touch(h);
+        self.list.unlink(h);
+    }
+
+    /// Asks for the cancel of a request by `ask`, which calls [`Word::cancel_private`](crate::state::word::Word::cancel_private), and takes the
+    /// request out of the private list if that has ended it. A request that has left the list meanwhile is not asked: the cancel that took
+    /// it out has reached it, or its start looks for a cancel.
+    pub(crate) fn cancel_listed(&self, h: &Header, ask: impl FnOnce() -> Cancel) -> Cancel {
+        if h.place.get() != Place::Private {
+            return Cancel::Unasked;
+        }
+        self.touch(h);
+        let came = ask();
+        if came == Cancel::Ended {
+            self.list.unlink(h);
+        } else {
+            h.place.set(Place::Private);
+        }
+        came
+    }
+
+    /// Takes the oldest out.
+    pub(super) fn pop_listed(&self) -> Option<NonNull<Header>> {
+        let front = self.list.front()?;
+        self.take_out(front);
+        Some(NonNull::from(front))
+    }
+
+    /// There was a raid: waits until it is over.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn settle_raid(&self) {
+        // A raider that was left behind in the parent process is not there to end its raid.
+        self.post.raids.settle(&self.post.attention, || self.shared().is_inherited());
+    }
+}
+
+/// The raider's side.
+impl Worker {
+    /// Whether something stands in its private list. A snapshot, by anybody.
+    fn keeps_something(&self) -> bool {
+        !self.list.first().load(Ordering::Relaxed).is_null()
+    }
+
+    /// It is about to sleep with a tick while others work.
+    pub(super) fn begins_watch(&self) {
+        self.watch.since.set(Some(time::now()));
+        self.shared().watching.fetch_add(1, Ordering::AcqRel);
+        if self.shared().others(self.index).any(|other| other.post.raids.has_more(other.list.first())) {
+            // Until the next tick they may answer.
+            self.patience.ticks.set(0);
+        }
+    }
+
+    /// It has slept. Raids who has not answered since.
+    pub(crate) fn ends_watch(&self) {
+        let Some(since) = self.watch.since.take() else { return };
+        self.shared().watching.fetch_sub(1, Ordering::AcqRel);
+        if self.shared().ending.is_shut() || !asymmetric::is_available() {
+            return;
+        }
+        let hungry = |other: &&Worker| other.post.attention.get() & HUNGRY != 0 && other.keeps_something();
+        if self.shared().others(self.index).any(|other| hungry(&other)) && time::now() - since >= TICK / 2 {
+            self.shared().others(self.index).filter(hungry).for_each(|other| self.raid(other));
+        }
+    }
+
+    #[cold]
+    fn raid(&self, owner: &Worker) {
+        let Some(mut raid) = owner.post.raids.begin(&owner.post.attention, owner.list.first()) else {
+            return;
+        };
+        let mut loot = self.take_hand();
+        // SAFETY: `look` passes the fence, and keeps memory of headers what it is.
+        _ = graves::look(|| unsafe { raid.walk(|h| show(h, &mut loot)) });
+        if !loot.is_empty() {
+            owner.post.shelf.push_all(loot.drain(..));
+            self.shared().signals.notify_any();
+        }
+        // Before that the owner must not settle: what it refuses when it is shut down, it looks for on its shelf, too.
+        drop(raid);
+        self.give_back_hand(loot);
+    }
+
+    /// It has found something. Sees to it that somebody watches, or will.
+    pub(crate) fn hands_watch_on(&self) {
+        if self.is_unwatched() {
+            self.hand_watch_on();
+        }
+    }
+
+    fn is_unwatched(&self) -> bool {
+        let shared = self.shared();
+        shared.signals.sleeping() > 0 && shared.watching.load(Ordering::Acquire) == 0 && self.driver.is_none()
+    }
+
+    #[cold]
+    fn hand_watch_on(&self) {
+        self.say_hungry();
+        if self.shared().others(self.index).any(Worker::keeps_something) {
+            self.shared().signals.notify_any();
+        }
+    }
+
+    /// Whether another worker is to be woken, for nobody watches what others keep.
+    pub(crate) fn wants_a_watch(&self) -> bool {
+        self.is_unwatched() && self.shared().others(self.index).any(Worker::keeps_something)
+    }
+}
+
+/// Raids one entry.
+fn show(h: &Header, loot: &mut Vec<(u64, NonNull<Header>)>) -> bool {
+    debug_assert_ne!(h.place.get(), Place::Kin);
+    if h.bare.load().has(SECRET)
+        // SAFETY: M3: a listed request has a home.
+        && let Some(home) = unsafe { h.home.get().as_ref() }
+    {
+        h.bare.ask_for_raid(&h.secret, &home.keeper);
+    }
+    let raided = h.bare.raid();
+    if raided {
+        loot.push((h.lineage.key(), NonNull::from(h)));
+    }
+    raided
+}

@@ -1,0 +1,134 @@
+//! Stealing, and what a worker does before it sleeps. See the head of [`super`].
+
+use std::ptr::NonNull;
+use std::time::Duration;
+
+use forebear_context::lineage::NO_KEY;
+use forebear_context::shim::atomic::Ordering;
+
+use super::{Next, Worker};
+use crate::record::header::Header;
+use crate::state::attention::{HUNGRY, NOTICE};
+
+impl Worker {
+    /// Takes half of what `victim` has published; the first is the answer, the rest goes to the own shelf.
+    /// Nothing if the best of it is younger than `limit`.
+    pub(super) fn rob(&self, victim: &Worker, limit: u64) -> Option<NonNull<Header>> {
+        self.patience.loot_used_up();
+        let mut first = None;
+        let mut rest = self.take_hand();
+        let (taken, left) = victim.post.shelf.pop_half(limit, |key, header| match first {
+            None => first = Some(header),
+            Some(_) => rest.push((key, header)),
+        });
+        #[cfg(not(mutant = "loot_kept_at_the_end"))]
+        if self.has_swept() {
+            let loot = first.into_iter().chain(rest.drain(..).map(|(_, header)| header)).collect();
+            let mut kept = self.refuse_loot(loot).into_iter();
+            first = kept.next();
+            // SAFETY: E1.
+            rest.extend(kept.map(|header| (unsafe { header.as_ref() }.lineage.key(), header)));
+        }
+        if taken > 0 {
+            self.steals.count();
+        }
+        if !rest.is_empty() {
+            self.post.shelf.push_all(rest.drain(..));
+            // For a moment it stood on no shelf.
+            self.shared().signals.notify_any();
+        }
+        self.give_back_hand(rest);
+        if taken > 0 && self.patience.loot_taken(taken as u32, !left) {
+            // The next batch is ordered now, so that it is there when this one is used up.
+            victim.post.attention.raise(HUNGRY);
+        }
+        first
+    }
+
+    /// Looks at the other workers' shelves; says that one is hungry if there is nothing, patience permitting.
+    pub(crate) fn steal(&self) -> Option<Next> {
+        self.patience.loot_used_up();
+        let mut best: Option<&Worker> = None;
+        for other in self.shared().others(self.index) {
+            if other.post.shelf.key() < best.map_or(NO_KEY, |b| b.post.shelf.key()) {
+                best = Some(other);
+            }
+        }
+        if let Some(victim) = best {
+            let key = victim.post.shelf.key();
+            let header = self.rob(victim, key)?;
+            return self.claim(header, false).then(|| self.begin(header));
+        }
+        if self.patience.is_over() {
+            self.say_hungry();
+        }
+        None
+    }
+
+    pub(super) fn say_hungry(&self) -> bool {
+        let mut busy = false;
+        for other in self.shared().others(self.index) {
+            other.post.attention.raise(HUNGRY);
+            busy |= other.post.running.load(Ordering::Relaxed) != NO_KEY;
+        }
+        busy
+    }
+
+    /// Leaves word with the others; answers the tick to sleep with while any of them works.
+    pub(crate) fn before_sleep(&self) -> Option<Duration> {
+        if self.shared().is_inherited() {
+            crate::record::hooks::die(
+                &"it was forked inside a request, and the other workers are in the parent process: exec or _exit there",
+            );
+        }
+        self.sleeps.count();
+        self.note_private();
+        self.ready().trim();
+        let left = self.patience.left();
+        let watches = left.is_some() || self.say_hungry();
+        if watches {
+            self.begins_watch();
+        }
+        let tick = left.or_else(|| watches.then(|| self.patience.tick()));
+        self.before_sleep_in(self.trim_if_quiet().into_iter().chain(tick).min())
+    }
+
+    /// How long to sleep at most, for what nobody tells.
+    pub(crate) fn tick(&self) -> Duration {
+        self.patience.tick()
+    }
+
+    /// Whether it has slept for a tick since it last found something.
+    pub(crate) fn has_ticked(&self) -> bool {
+        self.patience.ticks.get() > 1
+    }
+
+    /// Something was found: ticks begin short again.
+    pub(crate) fn found(&self) {
+        self.patience.ticks.set(0);
+    }
+
+    /// Whether nothing on this worker can go on or be resumed by itself any more.
+    pub(crate) fn is_drained(&self) -> bool {
+        // The loop that asks is on a carrier of its own.
+        self.busy_carriers.get() <= 1
+            && !self.has_put_aside()
+            && self.ready().len() == 0
+            && self.list.front().is_none()
+    }
+
+    /// The best this worker may take, for the engine's search.
+    pub(crate) fn best(&self) -> u64 {
+        let mail = if self.post.mailbox.is_empty() { NO_KEY } else { 0 };
+        let pooled = self.driver.as_ref().is_some_and(|driver| driver.has_ready());
+        let yielded = if self.ready().len() == 0 && !pooled { NO_KEY } else { 0 };
+        let notice = if self.post.attention.get() & NOTICE == 0 { NO_KEY } else { 0 };
+        let alarm = if self.is_alarm_due() { 0 } else { NO_KEY };
+        mail.min(yielded)
+            .min(alarm)
+            .min(notice)
+            .min(self.list.key())
+            .min(self.post.shelf.key())
+            .min(self.shared().roots.key())
+    }
+}

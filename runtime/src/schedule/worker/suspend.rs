@@ -1,0 +1,408 @@
+//! Suspending: whom a worker enters when a strand leaves, and how strands become ready.
+//!
+//! A strand that parks gives way to the most urgent ready one if nothing is older, on this worker or on a shelf; by the
+//! rule of [`pick`](Worker::pick), so on a tie the ready one goes first. Else to an idle carrier, which goes on as the
+//! loop. One that yields goes behind all that is ready, and lets the loop have a turn if anything is unstarted here.
+//!
+//! # When there is no stack for the loop
+//!
+//! The runtime has as many stacks as it may, and nothing unstarted can begin here until one is free. Then
+//!
+//! * a wait for a request is refused ([`crate::schedule::wait`]), since another strand might start its target;
+//! * a scope and a join first run here what they may wait for and what has not begun: the descendants of the request on
+//!   top. What has no room here, or asks for a stack of its own, fails with the [`StackError`]. Nothing else is run here:
+//!   it might wait for what lies below it on this very stack;
+//! * a yield gives way to what is ready. Only when nothing is but yielders, which may all poll for the same, the oldest
+//!   unstarted request here that has room on this stack is run on it. What has no room stays where it is: a yield asks
+//!   for nothing in particular, and must not make anything fail;
+//! * who leaves all the same waits for what is under way elsewhere. The worker shows what it keeps private, and its thread
+//!   sleeps until a strand of this worker is ready, which wakes it by name, or a stack has become free, which nobody
+//!   tells it: hence a tick, if there are other workers. It does not count as asleep: a wake-up for anyone would be lost
+//!   on it.
+
+use std::ptr::{self, NonNull};
+
+use forebear_context::error::StackError;
+use forebear_context::lineage::NO_KEY;
+use forebear_context::shim::atomic::Ordering;
+use std::cmp::Ordering as Order;
+
+use super::{Next, Worker, is_unwinding};
+use crate::batch::request_pool;
+use crate::record::header::{Header, OWN_STACK};
+use crate::record::kin;
+use crate::schedule::run;
+use crate::shared::ORDERED;
+use crate::stack;
+use crate::stack::carrier::Carrier;
+use crate::stack::no_suspend;
+use crate::stack::strand::{Descent, Strand};
+use crate::state::attention::{DRIVEN, HUNGRY, NOTICE, OLDER, RAISED};
+
+impl Worker {
+    /// A strand of this worker may go on. On the worker's thread.
+    pub(crate) fn make_ready(&self, strand: NonNull<Strand>) {
+        self.ready().push(strand);
+        // SAFETY: K3.
+        let key = unsafe { strand.as_ref() }.urgency.load(Ordering::Relaxed);
+        self.tell_of(key);
+    }
+
+    /// Strands of this worker may go on, the earliest first. On the worker's thread.
+    pub(crate) fn make_all_ready(&self, strands: &[NonNull<Strand>]) {
+        let Some((latest, before)) = strands.split_last() else { return };
+        // SAFETY: K3.
+        let keys = strands.iter().map(|strand| unsafe { strand.as_ref() }.urgency.load(Ordering::Relaxed));
+        let key = keys.min().unwrap_or(NO_KEY);
+        self.ready().push_arrived(*latest, before.iter().rev().copied());
+        self.tell_of(key);
+    }
+
+    /// A strand of this worker, which is left, has become more urgent: if it is ready, it gets the place that goes with that.
+    #[cold]
+    pub(crate) fn raise_ready(&self, strand: NonNull<Strand>) {
+        // SAFETY: K3.
+        let s = unsafe { strand.as_ref() };
+        if s.context().is_waiting() {
+            return;
+        }
+        self.ready().raise(strand);
+        self.tell_of(s.urgency.load(Ordering::Relaxed));
+    }
+
+    /// Something of that key has become ready here.
+    fn tell_of(&self, key: u64) {
+        if key < self.running.get() {
+            self.post.attention.raise(OLDER);
+        }
+    }
+
+    pub(super) fn collect_mail(&self) {
+        self.look_at_time();
+        if !self.post.mailbox.is_empty() {
+            self.collect_mail_now();
+        }
+    }
+
+    #[cold]
+    pub(super) fn collect_mail_now(&self) {
+        // SAFETY: K2, K3.
+        let strand = |carrier: NonNull<Carrier>| NonNull::from(unsafe { &carrier.as_ref().strand });
+        let mut mail = self.post.mailbox.take_latest_first().map(strand);
+        let Some(latest) = mail.next() else { return };
+        self.ready().push_arrived(latest, mail);
+    }
+
+    /// Whom to enter when the strand that calls leaves parked. `None`: itself, it is ready and first.
+    #[inline(never)]
+    pub(crate) fn leave_parked(&self, strand: &Strand) -> Option<NonNull<Carrier>> {
+        if strand.context().no_suspend().get() != 0 {
+            // What waits has refused before it began; see the head of `no_suspend`.
+            no_suspend::refuse(strand, "what others do in its scope or join", false);
+        }
+        self.settle_jobs();
+        strand.low.set(stack::here());
+        strand.since.store(self.tick.get(), Ordering::Relaxed);
+        strand.descent.set(Descent::of_top(strand.request()));
+        if !strand.arms.is_empty() {
+            self.publish_arms(strand);
+        }
+        self.collect_mail();
+        kin::settle(strand, self.home());
+        let bits = self.post.attention.get() & (RAISED | NOTICE | DRIVEN);
+        if bits & (RAISED | NOTICE) != 0 {
+            self.attend(true);
+        }
+        if std::thread::panicking()
+            && is_unwinding(strand)
+            && let Ok(next) = self.leave_unwinding(strand)
+        {
+            return next;
+        }
+        if bits & DRIVEN != 0 {
+            return self.leave_to_driver(strand);
+        }
+        let (ready, shared) = (self.ready().key(), self.shared());
+        let attention = self.post.attention.get();
+        debug_assert!(attention & NOTICE != 0 || !self.has_put_aside());
+        if ready != NO_KEY
+            && (attention & NOTICE == 0 || !self.has_put_aside())
+            && ready <= self.list.key()
+            && ready <= self.post.shelf.key()
+            && (ORDERED || ready <= shared.roots.key())
+            && ready <= shared.best_published(self.index, &self.looks, ready)
+        {
+            if attention & HUNGRY != 0 {
+                // Its target may stand in the list alone ([`submit_for_waiter`](crate::schedule::submit)), and is not what goes on.
+                self.feed();
+            }
+            let next = self.ready().pop(false);
+            if let Some(next) = next {
+                if ptr::eq(next.as_ptr(), strand) {
+                    return None;
+                }
+                self.resume(next);
+                // SAFETY: ready strands of a worker are carriers'.
+                return Some(unsafe { Carrier::of_strand(next) });
+            }
+        }
+        match self.carrier_for_loop() {
+            Ok(carrier) => Some(carrier),
+            Err(_) => self.wait_for_ready(strand),
+        }
+    }
+
+    /// A carrier to go on as the loop.
+    #[inline]
+    pub(super) fn carrier_for_loop(&self) -> Result<NonNull<Carrier>, StackError> {
+        let class = self.shared().default_class;
+        self.carrier(class).or_else(|_| {
+            // Idle carriers of other classes hold stacks, too.
+            self.retire(usize::MAX);
+            self.carrier(class)
+        })
+    }
+
+    /// Makes sure that `strand` can leave, before it waits for something that unstarted requests may have to do; see the
+    /// module head.
+    #[inline]
+    pub(crate) fn make_room_to_leave(&self, strand: &Strand) {
+        if self.reserve_carrier().is_err() {
+            self.run_descendants_here(strand);
+        }
+    }
+
+    #[cold]
+    fn run_descendants_here(&self, strand: &Strand) {
+        loop {
+            let error = match self.carrier_for_loop() {
+                Ok(carrier) => return self.put_idle(carrier),
+                Err(error) => error,
+            };
+            let Some(header) = strand.request().and_then(|top| self.claim_descendant(top)) else { return };
+            // SAFETY: claimed, with the runner's link.
+            unsafe {
+                if has_room(strand, header.as_ref()) {
+                    self.on_strand(strand, || self.run_here(strand, header));
+                } else {
+                    self.on_strand(strand, || run::fail_unstarted(strand, header, error));
+                }
+            }
+        }
+    }
+
+    /// Claims an unstarted descendant of `top`, wherever it stands.
+    fn claim_descendant(&self, top: &Header) -> Option<NonNull<Header>> {
+        let (shared, wanted) = (self.shared(), |header: &Header| descends(header, top));
+        // While a descendant has a header, the child that it descends by has one.
+        while top.children.get() != 0 {
+            if let Some(listed) = self.private_descendant(top) {
+                let header = NonNull::from(listed);
+                self.take_out(listed);
+                if self.claim_private(header) {
+                    return Some(header);
+                }
+                continue;
+            }
+            let shelves = std::iter::once(self).chain(shared.others(self.index));
+            let taken = shelves
+                .map(|worker| &worker.post.shelf)
+                .find_map(|shelf| shelf.take_where(wanted))
+                // Those that want a stack of their own stand there.
+                .or_else(|| shared.roots.take_of(top.lineage.key(), wanted));
+            let header = taken?;
+            if self.claim(header, false) {
+                return Some(header);
+            }
+        }
+        None
+    }
+
+    /// The oldest descendant of `top` in the private list: the list stands in order, as good as always.
+    fn private_descendant(&self, top: &Header) -> Option<&Header> {
+        let mut at = self.list.front();
+        while let Some(listed) = at {
+            if descends(listed, top) {
+                return Some(listed);
+            }
+            if listed.lineage.compare(&top.lineage) == Order::Greater {
+                break;
+            }
+            // SAFETY: P2.
+            at = unsafe { listed.next.load(Ordering::Relaxed).as_ref() };
+        }
+        // SAFETY: P2, P3.
+        unsafe { top.last_child.get().as_ref() }
+    }
+
+    /// Calls `f`, which runs or ends a request of this runtime on top of what stands on `strand`.
+    fn on_strand(&self, strand: &Strand, f: impl FnOnce()) {
+        let (home, entered) = (strand.home.replace(self.home()), strand.entered.replace(ptr::null()));
+        f();
+        strand.home.set(home);
+        strand.entered.set(entered);
+    }
+
+    /// Runs a request on top of what stands on `strand`.
+    ///
+    /// # Safety
+    ///
+    /// It is claimed, and the runner's link is the caller's.
+    unsafe fn run_here(&self, strand: &Strand, header: NonNull<Header>) {
+        let (before, running) = (strand.urgency.load(Ordering::Relaxed), self.running.get());
+        let Next::Start(header) = self.begin(header) else { unreachable!("what begins is started") };
+        // SAFETY: by contract.
+        unsafe { run::start(strand, header) };
+        // What lies below may have become more urgent meanwhile.
+        let below = strand.request().map_or(NO_KEY, Header::urgency);
+        strand.urgency.store(before.min(below), Ordering::Relaxed);
+        self.set_running(running);
+    }
+
+    /// No stack for the loop: the thread sleeps until something that has begun may go on, or a stack is free.
+    #[cold]
+    fn wait_for_ready(&self, strand: &Strand) -> Option<NonNull<Carrier>> {
+        let shared = self.shared();
+        let alone = shared.workers().len() == 1;
+        if !alone && self.list.front().is_some() {
+            self.publish_private(u32::MAX, ptr::null());
+            shared.signals.notify_any();
+        }
+        let next = self.engine().wait_for_wake(
+            || {
+                request_pool::unstick();
+                let tick = self.before_sleep_in((!alone).then(|| self.patience.tick()));
+                self.keep_time(tick)
+            },
+            || {
+                self.collect_mail();
+                if self.post.attention.get() & (RAISED | NOTICE) != 0 {
+                    self.attend(true);
+                }
+                let Some(ready) = self.ready().pop(true) else {
+                    return self.carrier_for_loop().ok().map(Some);
+                };
+                self.resume(ready);
+                // SAFETY: as in `leave_parked`.
+                Some((!ptr::eq(ready.as_ptr(), strand)).then(|| unsafe { Carrier::of_strand(ready) }))
+            },
+        );
+        self.found();
+        next
+    }
+
+    /// Whom to enter when the strand that calls yields. `None`: nobody else wants to run.
+    #[inline(never)]
+    pub(crate) fn leave_yielding(&self, strand: &Strand) -> Option<NonNull<Carrier>> {
+        self.settle_jobs();
+        if !strand.arms.is_empty() {
+            self.publish_arms(strand);
+        }
+        self.collect_mail();
+        kin::settle(strand, self.home());
+        if self.post.attention.get() & DRIVEN != 0 {
+            return self.yield_to_driver(strand);
+        }
+        let unstarted = self.list.key() != NO_KEY
+            || self.post.shelf.key() != NO_KEY
+            || self.shared().roots.key() != NO_KEY;
+        if !unstarted && self.ready().len() == 0 {
+            return None;
+        }
+        if unstarted {
+            if let Ok(carrier) = self.carrier_for_loop() {
+                self.ready().push_yielded(NonNull::from(strand), true);
+                return Some(carrier);
+            }
+            if self.ready().only_yielded() && self.run_oldest_here(strand) {
+                return None;
+            }
+        }
+        self.ready().push_yielded(NonNull::from(strand), false);
+        let next = self.ready().pop(true)?;
+        if ptr::eq(next.as_ptr(), strand) {
+            return None;
+        }
+        self.resume(next);
+        // SAFETY: as in `leave_parked`.
+        Some(unsafe { Carrier::of_strand(next) })
+    }
+
+    /// The same for a strand that tries again and again to take a lock: it has not asked for it, so nothing is run on its stack, and it stays
+    /// where it is while a panic unwinds it.
+    #[cold]
+    pub(crate) fn leave_to_others(&self, strand: &Strand) -> Option<NonNull<Carrier>> {
+        if std::thread::panicking() || self.reserve_carrier().is_err() {
+            return None;
+        }
+        self.leave_yielding(strand)
+    }
+
+    /// Runs the oldest unstarted request of this worker or of the roots that has room on this strand. False: none has.
+    #[cold]
+    fn run_oldest_here(&self, strand: &Strand) -> bool {
+        let shared = self.shared();
+        // A shell is taken in any case, or it would stand in front of what is not.
+        let wanted = |header: &Header| !header.bare.load().is_unstarted() || has_room(strand, header);
+        let mut keys = [(self.list.key(), 0), (self.post.shelf.key(), 1), (shared.roots.key(), 2)];
+        keys.sort_unstable();
+        for (key, place) in keys.into_iter().filter(|&(key, _)| key != NO_KEY) {
+            let taken = match place {
+                0 => self.list.front().filter(|front| has_room(strand, front)).map(|front| {
+                    self.take_out(front);
+                    NonNull::from(front)
+                }),
+                1 => self.post.shelf.pop_if(key, wanted),
+                _ => shared.roots.pop_if(key, wanted),
+            };
+            let Some(header) = taken else { continue };
+            if if place == 0 { self.claim_private(header) } else { self.claim(header, false) } {
+                // SAFETY: claimed, with the runner's link.
+                self.on_strand(strand, || unsafe { self.run_here(strand, header) });
+            }
+            return true;
+        }
+        false
+    }
+
+    /// The fast way of a yield: nothing but yielders on this worker. `Err`: look properly.
+    #[inline(always)]
+    pub(crate) fn rotate(&self, strand: &Strand) -> Result<Option<NonNull<Carrier>>, ()> {
+        let quiet = self.post.attention.get() == 0
+            && self.post.mailbox.is_empty()
+            && self.list.front().is_none()
+            && self.ready().only_yielded()
+            && self.post.shelf.key() == NO_KEY
+            && self.shared().roots.key() == NO_KEY
+            && strand.arms.is_empty()
+            && self.jobs.get().0.is_null();
+        if !quiet {
+            return Err(());
+        }
+        Ok(self.ready().rotate_yielded(NonNull::from(strand)).map(|next| {
+            kin::settle(strand, self.home());
+            self.resume(next);
+            // SAFETY: as in `leave_parked`.
+            unsafe { Carrier::of_strand(next) }
+        }))
+    }
+}
+
+/// Whether `header` may run on top of what stands on `strand`.
+fn has_room(strand: &Strand, header: &Header) -> bool {
+    !header.is(OWN_STACK) && header.need() <= strand.room()
+}
+
+/// Whether `header` descends from `top`.
+fn descends(header: &Header, top: &Header) -> bool {
+    let mut at = header.parent();
+    while let Some(ancestor) = at
+        && ancestor.lineage.depth() >= top.lineage.depth()
+    {
+        if ptr::eq(ancestor, top) {
+            return true;
+        }
+        at = ancestor.parent();
+    }
+    false
+}

@@ -1,0 +1,126 @@
+//! Waits in destructors that an unwind runs.
+//!
+//! std counts the panics of a thread, not of a stack. A stack that is left in the middle of an unwind leaves that count
+//! behind for whatever runs next: `std::thread::panicking` is true there, and locks that it lets go of are poisoned. Our own
+//! `scope` and `join` catch the unwind before they wait; a destructor of the user's may not. Then
+//!
+//! * if nothing else is on this worker that could run meanwhile, the thread *blocks* until the wait is over;
+//! * else, if an error of ours travels (a cancel, mostly), the stack is left all the same, and the runtime warns once;
+//! * else it is a real panic, and the process is ended by name.
+//!
+//! What comes while the thread blocks may be what the wait is for. Other workers take it. If there are none, or all of them block
+//! like this one, then an error of ours leaves its stack after all; and a real panic gives the wait one more second ([`PATIENCE`]), and
+//! then the process is ended by name: nobody else would ever run what has come. Nobody tells a worker that blocks of work for
+//! anyone, so it looks now and then ([`LOOK`]).
+//!
+//! Such a wait is shielded: it answers what it waited for also in a cancelled request. While a stack of this worker stands
+//! still in an unwind, `panicking` tells nothing about the others, so they are believed to be in one only if an error is
+//! known to travel on them.
+
+use std::ptr::{self, NonNull};
+use std::time::Duration;
+
+use forebear_context::context::Reason;
+use forebear_context::lineage::NO_KEY;
+use forebear_context::shim::atomic::Ordering;
+use forebear_context::shim::time;
+
+use super::Worker;
+use crate::record::header::Header;
+use crate::record::hooks;
+use crate::stack::carrier::Carrier;
+use crate::stack::strand::{LEFT_UNWINDING, Strand};
+use crate::state::attention::{NOTICE, RAISED};
+
+/// How long something may wait for a worker that blocks in a panic, and that alone could run it.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// How often such a worker looks whether anything has come.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Whether what runs on the strand is called by an unwind.
+#[inline]
+pub(crate) fn is_unwinding(strand: &Strand) -> bool {
+    std::thread::panicking()
+        && (strand.context().unwinding().get()
+            || strand.worker().is_none_or(|worker| worker.left_unwinding.get() == 0))
+}
+
+impl Worker {
+    /// Whom to enter when a strand that unwinds leaves parked; `Err`: as any other.
+    #[cold]
+    pub(super) fn leave_unwinding(&self, strand: &Strand) -> Result<Option<NonNull<Carrier>>, ()> {
+        let alone = self.busy_carriers.get() <= 1 && !self.has_unstarted();
+        if alone && self.driver.is_none() && self.block(strand).is_ok() {
+            return Ok(None);
+        }
+        let name = strand.request().map_or("", Header::name);
+        let shared = self.shared();
+        if !(alone && self.driver.is_some()) {
+            if !strand.context().unwinding().get() {
+                hooks::die(&format_args!(
+                    "a destructor waits in request '{name}' while a panic unwinds it, and other requests of this worker \
+                     would have to run meanwhile: std cannot tell whose panic it is; do not wait in destructors, or catch \
+                     the panic first"
+                ));
+            }
+            if !shared.warned_of_unwind.swap(true, Ordering::Relaxed) {
+                self.warn_later(format!(
+                    "a destructor waits in request '{name}' while an error unwinds it: meanwhile other requests of this \
+                     worker find std::thread::panicking() true, and poison the std locks they let go of"
+                ));
+            }
+        }
+        self.left_unwinding.set(self.left_unwinding.get() + 1);
+        strand.left.set(strand.left.get() | LEFT_UNWINDING);
+        Err(())
+    }
+
+    /// Whether there is anything that has not begun, and that this worker could take without another's help.
+    fn has_unstarted(&self) -> bool {
+        self.has_private() || self.post.shelf.key() != NO_KEY || self.shared().roots.key() != NO_KEY
+    }
+
+    /// Whether some of that is nobody else's.
+    fn has_private(&self) -> bool {
+        self.list.front().is_some() || self.has_put_aside()
+    }
+
+    /// The strand was entered again.
+    #[cold]
+    pub(crate) fn back_unwinding(&self, strand: &Strand) {
+        strand.left.set(strand.left.get() & !LEFT_UNWINDING);
+        self.left_unwinding.set(self.left_unwinding.get() - 1);
+    }
+
+    /// Blocks the thread until the strand may go on, nothing else of this worker having begun. `Err`: something else is to run first.
+    fn block(&self, strand: &Strand) -> Result<(), ()> {
+        let blocked = &self.shared().blocked_unwinding;
+        blocked.fetch_add(1, Ordering::Relaxed);
+        let mut since = None;
+        let came = self.engine().wait_for_wake(
+            || Some(self.keep_time(self.before_sleep_in(None)).map_or(LOOK, |left| left.min(LOOK))),
+            || {
+                self.collect_mail();
+                if self.post.attention.get() & (RAISED | NOTICE) != 0 {
+                    self.attend(true);
+                }
+                if let Some(ready) = self.ready().pop(true) {
+                    debug_assert!(ptr::eq(ready.as_ptr(), strand), "nothing else has begun here");
+                    return Some(Ok(()));
+                }
+                let nobody_else =
+                    || self.has_private() || blocked.load(Ordering::Relaxed) == self.shared().workers().len();
+                let stuck =
+                    self.has_unstarted() && nobody_else() && strand.context().waits_for().0 != Reason::Sleep;
+                if !stuck {
+                    since = None;
+                    return None;
+                }
+                let since = *since.get_or_insert_with(time::now);
+                (strand.context().unwinding().get() || since.elapsed() > PATIENCE).then_some(Err(()))
+            },
+        );
+        blocked.fetch_sub(1, Ordering::Relaxed);
+        came
+    }
+}

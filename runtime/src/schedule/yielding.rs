@@ -1,0 +1,56 @@
+//! [`yield_now`]: letting others go first.
+
+use forebear_context::error::Cancelled;
+
+use crate::cancel;
+use crate::foreign::driver;
+use crate::stack::no_suspend;
+use crate::stack::strand;
+
+/// Lets everything else that is ready on this worker go first.
+///
+/// Suspends. In a foreign thread it yields the thread's time slice.
+///
+/// # Errors
+///
+/// [`Cancelled`] if the current request was cancelled.
+///
+/// ```
+/// use forebear::{spawn, yield_now};
+/// spawn(|| yield_now()).take()??;
+/// # Ok::<(), forebear::Error>(())
+/// ```
+#[inline(always)]
+pub fn yield_now() -> Result<(), Cancelled> {
+    let Some(strand) = strand::get() else {
+        std::thread::yield_now();
+        return Ok(());
+    };
+    let Some(worker) = strand.worker() else {
+        if cancel::refuses(strand) {
+            return Err(Cancelled::new());
+        }
+        if driver::drive_some(strand) {
+            return if cancel::refuses(strand) { Err(Cancelled::new()) } else { Ok(()) };
+        }
+        std::thread::yield_now();
+        return Ok(());
+    };
+    if strand.context().no_suspend().get() != 0 {
+        no_suspend::refuse(strand, "the others", true);
+    }
+    let next = match worker.rotate(strand) {
+        Ok(next) => next,
+        Err(()) if cancel::refuses(strand) => return Err(Cancelled::new()),
+        Err(()) => worker.leave_yielding(strand),
+    };
+    if let Some(next) = next {
+        // SAFETY: K3; F2: we are on the strand's stack. The yielder stands in the ready queue, and `next` does not.
+        unsafe { strand.context().fiber().leave(Some(next.as_ref().context())) };
+        // The worker is all that has to be known still: a strand never changes it.
+        if cancel::concerns_worker(worker) && cancel::refuses_here() {
+            return Err(Cancelled::new());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! Forked processes. A child has one thread, the one that called `fork`; the workers stay in the parent.
+//!
+//! Any use of a runtime that was made in the parent is a panic that says so, never a wait for threads that are not there. A
+//! runtime that is built in the child works, and so does the default one, which is made anew there.
+//!
+//! The child handler of `pthread_atfork` counts a *generation*, which each runtime notes when it is made. It is compared where
+//! somebody comes from outside: when a request is made, submitted, waited for, cancelled there, and when the runtime is
+//! ended. Requests themselves, on a worker, never ask.
+//!
+//! # In a request
+//!
+//! Who forks inside a request goes on, in the child, on a worker's thread, as the only worker. It can make and run requests,
+//! but has nobody to wait for. What it can count on is what a program with threads can count on anyway: to `exec` or to
+//! `_exit`. When the worker has nothing to do, so that it would sleep for ever, it ends the child by name.
+//!
+//! # Locks
+//!
+//! A lock that another thread held at the fork stays locked in the child. Those of the parent's runtimes are not touched
+//! after the comparison. Those of the process are held by the forking thread over the fork: the prepare handler takes
+//! them, the other two let go. Whoever adds one names it in [`Held`].
+//!
+//! What they guard tells of threads that are not in the child: who waits, who looks, where stacks are. Its own threads get
+//! the stacks of these. So the child forgets all of it, but for the context of the thread that forks.
+
+use std::cell::RefCell;
+use std::sync::Once;
+
+use forebear_context::shim::atomic::{AtomicU32, Ordering};
+
+use crate::api::runtime::default;
+use crate::batch::request_pool;
+use crate::deadlock::cycle;
+use crate::foreign;
+use crate::memory::graves;
+use crate::shared::Shared;
+use crate::shared::parked;
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+
+/// How many forks lie between the first process and this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Generation(u32);
+
+impl Generation {
+    /// This process's.
+    #[inline]
+    pub(crate) fn now() -> Generation {
+        Generation(GENERATION.load(Ordering::Relaxed))
+    }
+}
+
+/// What is held over a fork.
+struct Held {
+    default: default::Held,
+    pools: request_pool::HeldOverFork,
+    cycle: cycle::HeldOverFork,
+    parked: parked::Held,
+    graves: graves::Held,
+}
+
+impl Held {
+    /// In the order in which others take one while they hold another.
+    fn all() -> Held {
+        Held {
+            default: default::hold(),
+            pools: request_pool::hold(),
+            cycle: cycle::hold(),
+            parked: parked::hold(),
+            graves: graves::hold(),
+        }
+    }
+}
+
+forebear_context::shim::thread_local! {
+    static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
+}
+
+/// # Safety
+///
+/// None: these three are `unsafe` for the type that `pthread_atfork` asks for.
+unsafe extern "C" fn prepare() {
+    let held = Held::all();
+    // Without a place for them, in a thread that is about to go, they are not held.
+    let _ = HELD.try_with(|place| *place.borrow_mut() = Some(held));
+}
+
+/// # Safety
+///
+/// None, as for [`prepare`].
+unsafe extern "C" fn in_parent() {
+    let _ = HELD.try_with(|place| place.borrow_mut().take());
+}
+
+/// # Safety
+///
+/// None, as for [`prepare`].
+unsafe extern "C" fn in_child() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+    if let Some(mut held) = HELD.try_with(|place| place.borrow_mut().take()).ok().flatten() {
+        default::forget(&mut held.default);
+        request_pool::forget(&mut held.pools);
+        cycle::forget(&mut held.cycle, foreign::context());
+        parked::forget(&mut held.parked);
+        graves::forget(&mut held.graves);
+    }
+}
+
+/// Sees to it that a child knows that it is one. Once in the life of the process, by the first runtime.
+pub(crate) fn install() {
+    static INSTALLED: Once = Once::new();
+    INSTALLED.call_once(|| {
+        // SAFETY: the handlers take locks that nobody holds while he waits for the forking thread, and allocate nothing in
+        // the child.
+        let failed = unsafe { libc::pthread_atfork(Some(prepare), Some(in_parent), Some(in_child)) };
+        // Refused for want of memory only; then a child that uses a runtime hangs, as it would have without.
+        debug_assert_eq!(failed, 0);
+    });
+}
+
+impl Shared {
+    /// Whether its threads are in the parent process.
+    #[inline]
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.born != Generation::now()
+    }
+
+    /// Somebody comes from outside.
+    ///
+    /// # Panics
+    ///
+    /// If the threads are in the parent process.
+    #[inline]
+    #[track_caller]
+    pub(crate) fn check_process(&self) {
+        if self.is_inherited() {
+            refuse();
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+#[track_caller]
+fn refuse() -> ! {
+    panic!("forebear: this runtime's threads are in the parent process; build a new one after fork")
+}

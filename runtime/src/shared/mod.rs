@@ -1,0 +1,439 @@
+//! The record of one runtime: what its workers, its foreign threads and its handles share.
+//!
+//! It outlives everything that points at it: handles of the runtime, threads, and homes that still have headers each
+//! hold a count. The stacks go earlier: when the last handle has gone and the threads are joined.
+
+use std::ptr;
+use std::sync::{OnceLock, Weak};
+use std::time::Duration;
+
+use forebear_context::error::Failure;
+use forebear_context::lineage::NO_KEY;
+use forebear_context::shim::Arc;
+use forebear_context::shim::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use forebear_pool::{Signals, Supply};
+
+use crate::api::future::Futures;
+use crate::api::runtime::Handle;
+use crate::api::runtime::LateEnd;
+use crate::cancel;
+use crate::deadlock::cycle::Survey;
+use crate::deadlock::strays;
+use crate::foreign;
+use crate::foreign::driver::Driven;
+use crate::memory::home::{self, Depot};
+use crate::record::header::Header;
+use crate::schedule::worker::{Next, Worker};
+use crate::shared::ending::Ending;
+use crate::shared::fork::Generation;
+use crate::stack::Class;
+use crate::stack::slab::Slab;
+use crate::state::attention::OLDER;
+use crate::state::shelf::{Entry, Hint, Pushed, Roots};
+use crate::state::visits::Visits;
+use crate::time::deadlines::{Deadlines, Time};
+
+pub(crate) mod ending;
+pub(crate) mod fork;
+mod looks;
+pub(crate) mod parked;
+pub(crate) mod registration;
+
+pub(crate) use self::looks::{Best, Groups, Looks};
+
+/// What is called for a failure that nobody looked at.
+pub(crate) type UnseenHook = Box<dyn Fn(&Failure) + Send + Sync>;
+
+/// What is called with what a user ought to know, and no error carries.
+pub(crate) type WarningHook = Box<dyn Fn(&str) + Send + Sync>;
+
+/// See the module head.
+pub(crate) struct Shared {
+    pub name: String,
+    pub depot: Depot,
+    pub signals: Signals,
+    pub roots: Roots<Header>,
+    /// The words that the workers' shelves share, if there are many.
+    pub groups: Groups,
+    pub deadlines: Deadlines,
+    pub ending: Ending,
+    /// Which process made it; see [`crate::shared::fork`].
+    pub born: Generation,
+    pub slab: Slab,
+    pub survey: Survey,
+    /// Threads that wake a worker from outside.
+    pub visits: Visits,
+    /// Who waits from outside by a future.
+    pub futures: Futures,
+    workers: OnceLock<Box<[Worker]>>,
+    /// There are no worker threads: other threads drive its workers, which are seats then.
+    pub driven: Option<Driven>,
+    /// Workers whose loop has not ended.
+    alive: AtomicUsize,
+    /// Workers that sleep with a tick, and look after what others keep private (`schedule/worker/raids.rs`).
+    pub watching: AtomicUsize,
+    /// No worker will look again.
+    over: AtomicBool,
+    /// How many workers can run at a time.
+    pub at_a_time: usize,
+    pub default_class: Class,
+    /// What a request is guaranteed unless it asks otherwise, in pages.
+    pub default_need: u16,
+    /// Whether foreign threads run unstarted requests they wait for themselves.
+    pub foreign_direct: bool,
+    pub late_end: LateEnd,
+    /// Requests that ran directly on foreign threads.
+    pub foreign_direct_count: AtomicU64,
+    /// Included requests that pools have admitted over their bounds.
+    pub over_bound: AtomicU64,
+    /// Requests that had started and not ended when it was shut down.
+    pub shut_down: AtomicUsize,
+    /// Stacks that were abandoned.
+    pub left_behind: AtomicUsize,
+    pub on_unseen_failure: Option<UnseenHook>,
+    pub on_warning: Option<WarningHook>,
+    /// Whether it has been said what a wait in an unwind may do.
+    pub warned_of_unwind: AtomicBool,
+    /// How many workers block in a destructor that a panic runs; see `schedule/worker/unwinding.rs`.
+    pub blocked_unwinding: AtomicUsize,
+    /// The handle that users hold, so that the current runtime can be asked for.
+    pub handle: OnceLock<Weak<Handle>>,
+}
+
+/// Whether work is chosen by order. The bench `order` alone builds without, to show what order costs.
+pub(crate) const ORDERED: bool = !cfg!(forebear_unordered);
+
+// SAFETY: the link is `next`, which is the shelf's while the header is on its way through the inbox (H3); the root key
+// does not change once the header is shared (LN2).
+unsafe impl Entry for Header {
+    #[inline(always)]
+    fn link(&self) -> &AtomicPtr<Header> {
+        &self.next
+    }
+
+    #[inline(always)]
+    fn key(&self) -> u64 {
+        self.lineage.key()
+    }
+
+    #[inline(always)]
+    fn hint(&self) -> Option<&Hint> {
+        if self.is_hinted() { self.side().map(|side| &side.hint) } else { None }
+    }
+}
+
+/// What a runtime is made with.
+pub(crate) struct Settings {
+    pub name: String,
+    pub workers: usize,
+    pub cores: usize,
+    pub default_class: Class,
+    pub default_need: u16,
+    pub max_stacks: usize,
+    pub late_end: LateEnd,
+    pub foreign_direct: bool,
+    pub on_unseen_failure: Option<UnseenHook>,
+    pub on_warning: Option<WarningHook>,
+    /// What deadlines and time-outs go by.
+    pub time: Time,
+    pub driven: Option<Driven>,
+}
+
+impl Shared {
+    /// The record of a runtime whose threads have yet to be started.
+    pub(crate) fn new(settings: Settings) -> Arc<Shared> {
+        let shared = Arc::new(Shared {
+            deadlines: Deadlines::new(
+                settings.time,
+                &settings.name,
+                settings.workers,
+                settings.driven.is_none(),
+            ),
+            name: settings.name,
+            ending: Ending::new(if settings.driven.is_some() { 0 } else { settings.workers }),
+            born: Generation::now(),
+            depot: Depot::default(),
+            signals: Signals::new(settings.workers),
+            roots: Roots::new(),
+            groups: Groups::new(settings.workers),
+            slab: Slab::new(settings.max_stacks),
+            survey: Survey::default(),
+            visits: Visits::new(),
+            futures: Futures::default(),
+            workers: OnceLock::new(),
+            driven: settings.driven,
+            alive: AtomicUsize::new(settings.workers),
+            watching: AtomicUsize::new(0),
+            over: AtomicBool::new(false),
+            at_a_time: settings.workers.min(settings.cores),
+            default_class: settings.default_class,
+            default_need: settings.default_need,
+            foreign_direct: settings.foreign_direct,
+            late_end: settings.late_end,
+            foreign_direct_count: AtomicU64::new(0),
+            over_bound: AtomicU64::new(0),
+            shut_down: AtomicUsize::new(0),
+            left_behind: AtomicUsize::new(0),
+            on_unseen_failure: settings.on_unseen_failure,
+            on_warning: settings.on_warning,
+            warned_of_unwind: AtomicBool::new(false),
+            blocked_unwinding: AtomicUsize::new(0),
+            handle: OnceLock::new(),
+        });
+        let workers = (0..settings.workers).map(|index| Worker::new(index, &shared)).collect();
+        // Just made: nobody else can have set it.
+        let _ = shared.workers.set(workers);
+        strays::enrol_runtime(&shared);
+        foreign::provide();
+        shared
+    }
+
+    /// All workers.
+    #[inline(always)]
+    pub(crate) fn workers(&self) -> &[Worker] {
+        self.workers.get().map_or(&[], |workers| workers)
+    }
+
+    /// How many threads of its own it has.
+    pub(crate) fn threads(&self) -> usize {
+        if self.driven.is_some() { 0 } else { self.workers().len() }
+    }
+
+    /// Says that there is something for worker number `index`. After it is visible.
+    #[inline]
+    pub(crate) fn wake(&self, index: usize) {
+        match &self.driven {
+            None => self.signals.wake(index),
+            Some(driven) => driven.nudge(index),
+        }
+    }
+
+    /// A request has been armed, perhaps by somebody who does not keep the time: whoever does is to look how long he may sleep.
+    pub(crate) fn deadline_came(&self) {
+        match &self.driven {
+            Some(driven) => driven.deadline_came(),
+            None if self.deadlines.is_unattended() => _ = self.signals.notify_any(),
+            None => {}
+        }
+    }
+
+    /// All workers but number `index`.
+    #[inline(always)]
+    pub(crate) fn others(&self, index: usize) -> impl Iterator<Item = &Worker> {
+        let (before, after) = self.workers().split_at(index);
+        after.iter().skip(1).chain(before)
+    }
+
+    /// Whether no worker will look again.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// Puts a root where everybody sees it, and sees to it that somebody looks. The entry's link goes with it.
+    ///
+    /// Answers false if the runtime is over: the entry is still the caller's.
+    #[must_use]
+    pub(crate) fn push_root(&self, header: ptr::NonNull<Header>) -> bool {
+        // SAFETY: the caller's link.
+        let lineage = &unsafe { header.as_ref() }.lineage;
+        let key = lineage.key();
+        let pushed = if lineage.parent().is_null() {
+            self.roots.push(header)
+        } else {
+            // Its links are its family's.
+            // SAFETY: the caller's link.
+            self.roots.push_past_inbox(header, || cancel::may_still(unsafe { header.as_ref() }))
+        };
+        if pushed == Pushed::Closed {
+            return false;
+        }
+        if let Some(driven) = &self.driven {
+            driven.nudge_all();
+            return true;
+        }
+        if pushed == Pushed::First {
+            if !self.signals.notify_any() {
+                self.raise_older(key);
+            }
+        } else {
+            self.raise_older(key);
+        }
+        true
+    }
+
+    /// Tells the worker that runs the youngest root, if that is younger than `key`.
+    fn raise_older(&self, key: u64) {
+        let mut youngest: Option<(u64, &Worker)> = None;
+        for worker in self.workers() {
+            let running = worker.post.running.load(Ordering::Relaxed);
+            if running == NO_KEY {
+                // It looks for work, and will find this.
+                return;
+            }
+            if running > key && youngest.is_none_or(|(y, _)| running > y) {
+                youngest = Some((running, worker));
+            }
+        }
+        if let Some((_, worker)) = youngest {
+            worker.post.attention.raise(OLDER);
+        }
+    }
+
+    /// The end of a runtime without threads, whose work is over: false if a root has come meanwhile.
+    pub(crate) fn end_driven(&self) -> bool {
+        let closed = self.roots.close_if_empty();
+        if closed {
+            self.over.store(true, Ordering::Release);
+        }
+        closed
+    }
+
+    /// So many stacks of this runtime are abandoned: they and this record stay for ever.
+    pub(crate) fn keep_stacks(&self, count: usize) {
+        if self.left_behind.fetch_add(count, Ordering::Relaxed) == 0 {
+            std::mem::forget(self.arc());
+        }
+    }
+
+    /// A count of this record.
+    pub(crate) fn arc(&self) -> Arc<Shared> {
+        // SAFETY: records are made by `new`, in an `Arc`.
+        unsafe {
+            Arc::increment_strong_count(self);
+            Arc::from_raw(self)
+        }
+    }
+
+    /// Whether something has not ended that was submitted: a snapshot.
+    pub(crate) fn has_work(&self) -> bool {
+        // What a worker runs it takes down after it has told how many carriers are in use.
+        let busy = |worker: &Worker| {
+            let running = worker.post.running.load(Ordering::Acquire) != NO_KEY;
+            running || worker.post.busy.load(Ordering::Relaxed) > 1 || !worker.post.mailbox.is_empty()
+        };
+        self.ending.has_foreign() || self.has_unstarted() || self.workers().iter().any(busy)
+    }
+
+    /// Whether something has not started that was submitted: a snapshot.
+    pub(crate) fn has_unstarted(&self) -> bool {
+        // What was claimed elsewhere may stand there still.
+        let unstarted = |header: &Header| header.word().load().is_unstarted();
+        let shown = |worker: &Worker| {
+            worker.post.shelf.any(unstarted) || worker.post.private.load(Ordering::Relaxed) != NO_KEY
+        };
+        self.roots.any(unstarted) || self.workers().iter().any(shown)
+    }
+
+    /// Closes everything that threads leave behind. By whoever has joined them, with a count of the record.
+    ///
+    /// # Safety
+    ///
+    /// The workers' threads are gone.
+    pub(crate) unsafe fn close(&self) {
+        self.visits.await_none();
+        self.over.store(true, Ordering::Release);
+        self.deadlines.close();
+        for worker in self.workers() {
+            // What was left for a worker that had gone: all its requests are over.
+            worker.follow_raises();
+            while let Some(entry) = worker.post.shelf.pop(NO_KEY) {
+                // SAFETY: E1: the entry's link.
+                unsafe { home::release(entry) };
+            }
+            worker.drop_late();
+            cancel::close_desk(worker.home());
+            worker.give_back_first_stack();
+            // SAFETY: by contract there is no other owner; homes are open until closed here.
+            unsafe { self.depot.close(ptr::NonNull::from(worker.home())) };
+        }
+        self.depot.close_spare();
+        strays::dismiss_runtime(self);
+        // SAFETY: by contract no worker is left, and stacks are theirs.
+        unsafe { self.slab.unmap() };
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Supply for Shared {
+    type Task = Next;
+
+    fn signals(&self) -> &Signals {
+        &self.signals
+    }
+
+    fn take(&self, worker: usize) -> Option<Next> {
+        let next = self.workers()[worker].pick();
+        if next.is_some() {
+            self.workers()[worker].found();
+            self.workers()[worker].hands_watch_on();
+        }
+        next
+    }
+
+    fn steal(&self, worker: usize) -> Option<Next> {
+        let next = self.workers()[worker].steal();
+        if next.is_some() {
+            self.workers()[worker].hands_watch_on();
+        }
+        next
+    }
+
+    fn best(&self, worker: usize) -> u64 {
+        self.workers()[worker].best()
+    }
+
+    fn more(&self, worker: usize) -> bool {
+        self.roots.key() != NO_KEY
+            || self.workers()[worker].post.shelf.key() != NO_KEY
+            || self.others(worker).any(|other| other.post.shelf.key() != NO_KEY)
+            || self.workers()[worker].wants_a_watch()
+    }
+
+    fn before_sleep(&self, worker: usize) -> Option<Duration> {
+        let worker = &self.workers()[worker];
+        worker.note_time();
+        worker.keep_time(worker.before_sleep())
+    }
+
+    fn after_sleep(&self, worker: usize) {
+        self.workers()[worker].note_time();
+        self.workers()[worker].ends_watch();
+    }
+
+    fn may_stop(&self, worker: usize) -> bool {
+        if !self.workers()[worker].is_drained() {
+            return false;
+        }
+        if self.alive.load(Ordering::Acquire) > 1 {
+            // Others are left. The last of all closes the roots; a worker that is not the last may go, since whatever
+            // is pinned to it is done.
+            let mut alive = self.alive.load(Ordering::Acquire);
+            while alive > 1 {
+                match self.alive.compare_exchange(alive, alive - 1, Ordering::AcqRel, Ordering::Acquire) {
+                    // Nobody can go on to what is left behind here but by the notices.
+                    Ok(_) if !self.workers()[worker].home().desk.go() => {
+                        // If the last has gone meanwhile, all is over, and nothing can come of them.
+                        self.alive.fetch_add(1, Ordering::AcqRel);
+                        return false;
+                    }
+                    Ok(_) => return true,
+                    Err(now) => alive = now,
+                }
+            }
+        }
+        // What a foreign thread runs may make more, and cancels are left with those who are here.
+        if self.ending.has_foreign() {
+            return false;
+        }
+        if self.roots.close_if_empty() {
+            self.over.store(true, Ordering::Release);
+            return true;
+        }
+        false
+    }
+}

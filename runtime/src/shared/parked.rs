@@ -1,0 +1,141 @@
+//! Who waits from outside: foreign threads that block, and requests that wait for one of another runtime.
+//!
+//! A runtime that has been shut down over laggards tells those who wait for its requests that there is nothing to wait for;
+//! and it names the scopes of foreign threads that stay for a laggard's sake. Both must be found. A foreign thread blocks
+//! rarely compared with what a block costs, so each is listed here while it does, in one list for the process.
+//!
+//! # The race
+//!
+//! The runtime *gives up*, then walks the list under its lock. Who waits is listed first, then looks whether the runtime has
+//! given up: so either the walk finds it, or it finds out by itself.
+//!
+//! # Invariants
+//!
+//! * **PK1** A context is listed from before its wait may be ended by the walk until it has been taken out, under the lock, by
+//!   its own stack. So under the lock a listed context is there; and so is what it waits for: a request (the waiter holds a
+//!   count), or the scope in one of its frames.
+//! * **PK2** The lock is a leaf but for `unpark` and its locks, and is held over a fork by the thread that forks.
+
+use std::collections::BTreeMap;
+use std::ptr::{self, NonNull};
+use std::sync::PoisonError;
+
+use forebear_context::context::{Cause, Context, Reason, Ticket, unpark};
+use forebear_context::shim::{Mutex, MutexGuard};
+
+use crate::api::scope::ScopeCore;
+use crate::record::header::Header;
+use crate::shared::Shared;
+use crate::shared::ending::Stage;
+use crate::stack::carrier;
+use crate::stack::strand::Strand;
+
+struct Parked {
+    context: NonNull<Context>,
+    ticket: Ticket,
+    /// The name of the thread, if it is a foreign one that waits for a scope.
+    thread: Option<String>,
+}
+
+// SAFETY: PK1.
+unsafe impl Send for Parked {}
+
+static PARKED: Mutex<BTreeMap<usize, Parked>> = Mutex::new(BTreeMap::new());
+
+fn lock() -> MutexGuard<'static, BTreeMap<usize, Parked>> {
+    // Nothing that runs under it can panic half-way.
+    PARKED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Keeps everybody else from the list (PK2).
+#[derive(Debug)]
+pub(crate) struct Held {
+    _list: MutexGuard<'static, BTreeMap<usize, Parked>>,
+}
+
+impl std::fmt::Debug for Parked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Parked").field("thread", &self.thread).finish_non_exhaustive()
+    }
+}
+
+/// Holds the list over a fork.
+pub(crate) fn hold() -> Held {
+    Held { _list: lock() }
+}
+
+/// Forgets everybody: in a forked child, whose one thread does not block. The scopes that the others wait for lay on stacks which the child's own
+/// threads use again.
+pub(crate) fn forget(held: &mut Held) {
+    held._list.clear();
+}
+
+/// The runtime of the request that `context` waits for, if it waits for one.
+fn awaited(context: &Context) -> Option<&Shared> {
+    match context.waits_for() {
+        (Reason::Request, target) => {
+            let header = target.cast_const().cast::<Header>();
+            // SAFETY: the waiter has a count of its target, which has a home, which keeps its record (M3).
+            Some(unsafe { (*(*header).home.get()).shared() })
+        }
+        _ => None,
+    }
+}
+
+/// Lists a context whose wait has begun. On its own stack, before it parks. True: there is nothing to wait for, and the wait
+/// has been ended; whoever drives the context makes it go on.
+pub(crate) fn enter(strand: &Strand) -> bool {
+    let context = strand.context();
+    let thread = match context.waits_for().0 {
+        Reason::Scope | Reason::Pool if strand.worker().is_none() => {
+            Some(std::thread::current().name().unwrap_or("unnamed").to_owned())
+        }
+        _ => None,
+    };
+    let parked = Parked { context: NonNull::from(context), ticket: context.ticket(), thread };
+    lock().insert(ptr::from_ref(context) as usize, parked);
+    awaited(context).is_some_and(|shared| shared.ending.is(Stage::GivenUp)) && context.cancel_wait()
+}
+
+/// Takes it out. On its own stack.
+pub(crate) fn leave(context: &Context) {
+    lock().remove(&(ptr::from_ref(context) as usize));
+}
+
+/// Ends all waits from outside for requests of a runtime that has given up.
+pub(crate) fn give_up(shared: &Shared) {
+    for parked in lock().values() {
+        // SAFETY: PK1.
+        unsafe {
+            // Who waits for several looks again, and finds out which of them is not to be had.
+            let several = parked.context.as_ref().waits_for().0 == Reason::Select;
+            if several || awaited(parked.context.as_ref()).is_some_and(|of| ptr::eq(of, shared)) {
+                unpark(parked.context, parked.ticket, Cause::Cancelled);
+            }
+        }
+    }
+}
+
+/// Calls `with` with the context of each foreign thread that waits. It does not go on before `with` has returned.
+pub(crate) fn each_thread(mut with: impl FnMut(NonNull<Context>)) {
+    for parked in lock().values() {
+        // SAFETY: Y1.
+        if !carrier::is_carriers(unsafe { parked.context.as_ref() }) {
+            with(parked.context);
+        }
+    }
+}
+
+/// Calls `with` with the thread's name and, if the thread waits for a scope, that scope: for foreign threads that wait for
+/// what borrows from them.
+pub(crate) fn each_scope(mut with: impl FnMut(&str, &ScopeCore)) {
+    for parked in lock().values() {
+        let Some(thread) = &parked.thread else { continue };
+        // SAFETY: PK1.
+        let (_, target) = unsafe { parked.context.as_ref() }.waits_for();
+        // SAFETY: PK1; a wait for a scope names it, and other waits of this kind name none.
+        if let Some(scope) = unsafe { target.cast::<ScopeCore>().as_ref() } {
+            with(thread, scope);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! How a listener comes to stand in its request's list, and leaves it: what futures and sets have in common.
+//!
+//! It is a wait in two calls with other code in between: [`enter`](Registration::enter) comes near to the request as a wait does
+//! ([`crate::schedule::wait`]), and enlists; [`leave`](Registration::leave) withdraws.
+//!
+//! # Invariants
+//!
+//! * **RG1** Who calls either holds a handle or a link of the request.
+//! * **RG2** While `listener` is there it is enlisted, or has been notified.
+
+use std::ptr::NonNull;
+
+use forebear_context::error::WaitError;
+use forebear_context::shim::Arc;
+use forebear_context::shim::atomic::Ordering;
+
+use crate::cancel;
+use crate::deadlock::urgency;
+use crate::foreign;
+use crate::record::header::Header;
+use crate::schedule::wait::{Approach, How, Missed, Near};
+use crate::schedule::worker::is_unwinding;
+use crate::shared::Shared;
+use crate::stack::strand::Strand;
+use crate::state::listener::{Listener, Notice};
+
+/// See the module head.
+pub(crate) struct Registration<N> {
+    /// RG2.
+    listener: Option<Arc<Listener<N>>>,
+    /// The key that the request was raised to.
+    key: u64,
+    /// The request was submitted by this.
+    submitted: bool,
+}
+
+/// What came of a wish to register.
+pub(crate) enum Came<'a> {
+    /// The request is over.
+    Over,
+    /// The wait is refused.
+    Refused(WaitError),
+    /// It has entered now: the request's runtime, and whether the caller is none of its workers.
+    Entered(&'a Shared, bool),
+    /// It had entered before.
+    Stands(&'a Shared),
+}
+
+impl<N> Default for Registration<N> {
+    fn default() -> Registration<N> {
+        Registration { listener: None, key: 0, submitted: false }
+    }
+}
+
+impl<N: Notice> Registration<N> {
+    /// The listener, while it is registered.
+    pub(crate) fn listener(&self) -> Option<&Arc<Listener<N>>> {
+        self.listener.as_ref()
+    }
+
+    /// Registers a listener with the notice that `notice` makes, unless that was done before. Code of the user's may be called by `notice`.
+    ///
+    /// # Safety
+    ///
+    /// RG1; `strand` is the calling one.
+    pub(crate) unsafe fn enter<'a>(
+        &mut self,
+        strand: &Strand,
+        header: NonNull<Header>,
+        mut notice: impl FnMut() -> N,
+    ) -> Came<'a> {
+        // SAFETY: by contract.
+        let h: &'a Header = unsafe { header.as_ref() };
+        let mut approach = Approach::by(How::Polls);
+        loop {
+            // SAFETY: by contract.
+            let near = unsafe { approach.come_near(strand, header, false) };
+            self.submitted |= std::mem::take(&mut approach.submitted);
+            let (shared, outside) = match near {
+                Near::Over => return Came::Over,
+                Near::Refused(error) => return Came::Refused(error),
+                Near::Waits(shared, outside) => (shared, outside),
+            };
+            if self.listener.is_some() {
+                return Came::Stands(shared);
+            }
+            let key = strand.urgency.load(Ordering::Relaxed);
+            let listener = Listener::new(notice(), key);
+            // SAFETY: LI1: the list has a count, until the node is taken out; RG1.
+            match Listener::enlist(&listener, |node| unsafe { approach.list(h, node) }.map(drop)) {
+                Ok(()) => {}
+                Err(Missed::Over) => return Came::Over,
+                Err(Missed::Moved) => continue,
+            }
+            self.key = key;
+            self.listener = Some(listener);
+            // SAFETY: U2: RG1.
+            unsafe { urgency::raise(strand.worker(), header, key) };
+            return Came::Entered(shared, outside);
+        }
+    }
+
+    /// Nobody waits by this any more. In a request that is cancelled it asks for its target, as a cancelled waiter does. Answers the listener,
+    /// which may be notified yet.
+    ///
+    /// # Safety
+    ///
+    /// RG1.
+    pub(crate) unsafe fn leave(&mut self, header: NonNull<Header>) -> Option<Arc<Listener<N>>> {
+        // SAFETY: by contract.
+        let h = unsafe { header.as_ref() };
+        let strand = foreign::strand();
+        let asks = |strand: &Strand| {
+            cancel::is_cancelled_here(strand) && !is_unwinding(strand) && cancel::asks(strand.request(), h)
+        };
+        let submitted = std::mem::take(&mut self.submitted);
+        let Some(listener) = self.listener.take() else {
+            if let Some(strand) = strand
+                && submitted
+                && asks(strand)
+            {
+                // SAFETY: by contract.
+                unsafe { cancel::cancel_for_waiter(strand, header) };
+            }
+            return None;
+        };
+        let asks = strand.is_some_and(asks);
+        // SAFETY: RG2; by contract.
+        if unsafe { cancel::withdraw(header, listener.node(), asks) }.is_ok() {
+            // SAFETY: LI1: taken out just now.
+            unsafe { Listener::delisted(&listener) };
+            // SAFETY: U2: RG1.
+            unsafe { urgency::leave(strand.and_then(Strand::worker), header, self.key) };
+        }
+        Some(listener)
+    }
+}
+
+impl<N> std::fmt::Debug for Registration<N> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Registration").field("entered", &self.listener.is_some()).finish_non_exhaustive()
+    }
+}

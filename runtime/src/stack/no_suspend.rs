@@ -1,0 +1,108 @@
+//! Regions in which a stack must not be left: [`no_suspend`].
+//!
+//! The count is the stack's, not the request's: whatever runs on top of the region must not suspend either, a target that a
+//! wait runs right here included.
+//!
+//! # The rule
+//!
+//! Inside a region the thread runs nothing but the region's own code: no other request of the worker, and none of a runtime that the thread drives.
+//!
+//! * A wait that would have to suspend the request, or to block the thread, panics before it has begun anything.
+//! * What lends its frame, and therefore cannot give up later, is refused before it lends. [`Runtime::run`](crate::Runtime::run) panics at the
+//!   call. A [`scope`](crate::scope()) that was opened inside panics at its first spawn, whoever spawns; the name of the region is in the message.
+//!   A [`join`](crate::join()) runs both closures here: no arm of the stack is published while a region is open on it.
+//! * A submit queues, and runs nothing here. The last handle of a runtime without threads leaves its end to the next wait of the thread, or to the
+//!   thread's end.
+//!
+//! So no wait inside a region has anything lent, and each may panic. If one came to suspend all the same the process would end ([`refuse`]).
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr::NonNull;
+
+use crate::foreign;
+use crate::record::callback;
+use crate::record::header::Header;
+use crate::record::hooks;
+use crate::stack::strand::Strand;
+
+/// Calls `f`, and has every wait inside it panic that would suspend the request or block the thread; the message says
+/// `name`. For calls into code that keeps a borrow in a thread-local for as long as they last (`scoped_tls` and its like),
+/// which no other request of this worker may see.
+///
+/// Does not suspend. A wait for what is over already is none, and one that runs its target on this very stack does not
+/// suspend, unless the target does: then the target has failed.
+///
+/// [`Runtime::run`](crate::Runtime::run) inside panics at the call, and so does the first spawn into a [`scope`](crate::scope()) that was
+/// opened inside: both would have to wait for what borrows from them, and could not give up. [`join`](crate::join()) runs both of its closures
+/// here, one after the other.
+///
+/// # Panics
+///
+/// With the panic of `f`.
+///
+/// ```
+/// use forebear::{Request, WaitError, no_suspend};
+///
+/// let (go, went) = std::sync::mpsc::channel();
+/// let job = Request::builder().name("render").build(move || {
+///     let input = Request::builder().own_stack().spawn(move || went.recv()); // never run here
+///     no_suspend("gl context", || drop(input.wait()))
+/// });
+/// let Err(WaitError::Failed(failure)) = job.wait() else { panic!() };
+/// assert!(failure.panic_message().unwrap().contains("gl context"));
+/// go.send(7).ok();
+/// ```
+pub fn no_suspend<R>(name: &str, f: impl FnOnce() -> R) -> R {
+    let Some(strand) = foreign::strand() else { return f() };
+    let count = strand.context().no_suspend();
+    count.set(count.get() + 1);
+    let outer = strand.no_suspend.replace(Some(name.into()));
+    let result = catch_unwind(AssertUnwindSafe(f));
+    strand.no_suspend.set(outer);
+    count.set(count.get() - 1);
+    result.unwrap_or_else(|payload| resume_unwind(payload))
+}
+
+/// The name of the innermost region that is open on this stack, if any.
+#[inline(always)]
+pub(crate) fn region(strand: &Strand) -> Option<NonNull<str>> {
+    match strand.context().no_suspend().get() {
+        0 => None,
+        _ => Some(strand.no_suspend.get().unwrap_or(NonNull::from("a panic hook"))),
+    }
+}
+
+/// A job is about to be spawned into a scope that was opened in this region: panics.
+#[cold]
+#[track_caller]
+pub(crate) fn refuse_job(region: &str) -> ! {
+    callback::refuse("make a request");
+    panic!(
+        "forebear: a job is spawned into a scope that was opened inside the region '{region}', where it must not suspend: \
+         the scope could not wait for the job"
+    )
+}
+
+/// A wait on `strand` is about to suspend or block, for `what`: panics inside a region, and ends the process where a panic
+/// would do no good.
+#[cold]
+pub(crate) fn refuse(strand: &Strand, what: &str, can_panic: bool) {
+    if can_panic {
+        callback::refuse(&format!("wait for '{what}'"));
+    }
+    let who = strand.request().map_or("a thread", Header::name);
+    // SAFETY: the name lies in a frame of this stack, below this one.
+    match strand.no_suspend.get().map(|name| unsafe { name.as_ref() }) {
+        None => hooks::die(&format_args!(
+            "request '{who}' waits for '{what}' inside a panic hook, which runs on the thread's own stack"
+        )),
+        Some(region) if can_panic => {
+            panic!(
+                "forebear: '{who}' waits for '{what}' inside the region '{region}', where it must not suspend"
+            )
+        }
+        Some(region) => hooks::die(&format_args!(
+            "'{who}' has to wait for '{what}' inside the region '{region}', where it must not suspend"
+        )),
+    }
+}

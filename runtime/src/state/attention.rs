@@ -1,0 +1,104 @@
+//! The attention word: one relaxed load at each fork, direct claim and yield says what concerns whoever runs.
+//!
+//! One word per worker. Anybody raises a bit by *or*; the worker clears it by *and*, having done what it asks for. A bit
+//! raised while it is being cleared may be lost only if what it stood for was seen by the look that followed the
+//! clearing, so: **clear first, then look**.
+
+use forebear_context::shim::atomic::{AtomicU32, Ordering};
+
+/// Somebody has nothing to do: publish the oldest of what is private.
+pub const HUNGRY: u32 = 1;
+/// Something older than what runs here is ready here, or is there to be taken: the next wait queues its target.
+pub const OLDER: u32 = 2;
+/// Somebody has left word that a request of this worker is more urgent than it was.
+pub const RAISED: u32 = 4;
+/// Somebody has left word of a cancelled request, or requests that are cancelled have yet to be ended here.
+pub const NOTICE: u32 = 8;
+/// A cancelled request that has started here is not over: what it makes is born cancelled, its waits are refused.
+pub const MARKS: u32 = 16;
+/// There is no loop of its own: a thread of the user's drives this worker ([`crate::foreign::driver`]), and every scheduling point
+/// is its affair. Up for life.
+pub const DRIVEN: u32 = 32;
+/// The runtime is being shut down, and this worker has aborted what was on it: what is made or submitted here from now on
+/// is refused, but below a shielded region. Never taken down.
+pub const SHUT: u32 = 64;
+/// Some request of this runtime has a deadline that has yet to come: who waits here looks whether that is its own affair before it
+/// lends its stack. Taken down by the first that finds none left.
+pub const LIMITS: u32 = 128;
+/// Another worker has published what stands in the private list here. Taken down by this worker, which has then waited for that one
+/// ([`crate::state::raid`]).
+pub const RAIDED: u32 = 256;
+
+/// See the module head.
+#[derive(Debug, Default)]
+pub struct Attention(AtomicU32);
+
+impl Attention {
+    /// Nothing to attend to.
+    pub fn new() -> Attention {
+        Attention(AtomicU32::new(0))
+    }
+
+    /// The bits that are up.
+    #[inline(always)]
+    pub fn get(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Raises `bits`. What they stand for was made visible before. Answers whether any was down.
+    #[inline]
+    pub fn raise(&self, bits: u32) -> bool {
+        // A flag that is up needs no second store: thieves look often.
+        if self.0.load(Ordering::Relaxed) & bits == bits {
+            return false;
+        }
+        #[cfg(mutant = "raise_by_store")]
+        {
+            let up = self.0.load(Ordering::Acquire);
+            self.0.store(up | bits, Ordering::Release);
+            return up & bits != bits;
+        }
+        #[cfg(not(mutant = "raise_by_store"))]
+        return self.0.fetch_or(bits, Ordering::AcqRel) & bits != bits;
+    }
+
+    /// The same, by an exchange though they are up, for what must not be missed: who finds them up by a mere look may have
+    /// looked before the worker takes them down, and the worker, when it looks, see nothing yet. Of two exchanges one is the
+    /// later: the worker's has acquired what was made visible, or this one leaves the bits up.
+    #[inline]
+    pub fn insist(&self, bits: u32) {
+        #[cfg(mutant = "notice_raised_by_look")]
+        self.raise(bits);
+        #[cfg(not(mutant = "notice_raised_by_look"))]
+        self.0.fetch_or(bits, Ordering::AcqRel);
+    }
+
+    /// Takes `bits` down; the worker then looks at what they stood for. Answers whether any was up.
+    #[inline]
+    pub fn clear(&self, bits: u32) -> bool {
+        #[cfg(mutant = "clear_by_store")]
+        {
+            let up = self.0.load(Ordering::Acquire);
+            self.0.store(up & !bits, Ordering::Release);
+            return up & bits != 0;
+        }
+        #[cfg(not(mutant = "clear_by_store"))]
+        return self.0.fetch_and(!bits, Ordering::AcqRel) & bits != 0;
+    }
+
+    /// Answers the hungry: takes the bit down, and only then shows what there is. A thief that is hungry again after it
+    /// has taken what was shown raises the bit anew; were it taken down afterwards, that order would be lost.
+    #[inline]
+    pub fn feed(&self, show: impl FnOnce()) {
+        #[cfg(mutant = "hungry_cleared_late")]
+        {
+            show();
+            self.clear(HUNGRY);
+        }
+        #[cfg(not(mutant = "hungry_cleared_late"))]
+        {
+            self.clear(HUNGRY);
+            show();
+        }
+    }
+}

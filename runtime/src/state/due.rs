@@ -1,0 +1,122 @@
+//! A request's own deadline, in its side block: what becomes of its entry with the runtime's [`Deadlines`](crate::time::deadlines).
+//!
+//! # Vocabulary
+//!
+//! * **due**: the instant at which the request is to be aborted, and what is known of its entry.
+//! * **to come**: what a deadline does when its time is there.
+//! * **kept**: the request is over and has left children, for which its deadline counts like for itself. So its entry stays where
+//!   it is until the last of them has gone. If it *comes* then, it asks them, as a cancel of the request would have.
+//!
+//! # The race
+//!
+//! *The deadline against the end.* The entry owns a link. Whoever ends the request takes the entry back, and has the link if it was
+//! there; otherwise whoever fires it has. What is left to abort the request's word decides: from *completing* on there is nothing,
+//! but for a family.
+//!
+//! *The deadline against the children of one that is over.* A request is passed by a question for its cancelled ancestors once
+//! it is over ([`crate::state::climb`]), and that may not change any more. So it is said *before* the terminal exchange that a deadline is
+//! kept, and who finds the request over finds that too.
+//!
+//! # Invariants
+//!
+//! * **DU1** The number of the entry is written by the maker before anybody else knows the request. The entry may fire before: then
+//!   it is out of the container already, and whoever asks for it back by an old number, or none, is refused.
+//! * **DU2** A deadline is kept by the request's owner, before the terminal exchange; that it came is written by whoever fires.
+//!   Neither is taken back.
+
+use std::time::Instant;
+
+use forebear_context::shim::atomic::{AtomicU8, AtomicU64, Ordering};
+
+use crate::state::word::{Cancel, Word};
+
+/// See the module head.
+#[derive(Debug)]
+pub struct Due {
+    at: Instant,
+    /// The entry's number; 0 before there is one.
+    alarm: AtomicU64,
+    stage: AtomicU8,
+}
+
+/// It concerns the request, or nobody any more.
+const OWN: u8 = 0;
+/// The request is over, or about to be, and has a family.
+const KEPT: u8 = 1;
+/// It came when the request was as good as over.
+const CAME_LATE: u8 = 2;
+
+impl Due {
+    /// A deadline without an entry.
+    pub fn new(at: Instant) -> Due {
+        Due { at, alarm: AtomicU64::new(0), stage: AtomicU8::new(OWN) }
+    }
+
+    /// When it comes.
+    pub fn at(&self) -> Instant {
+        self.at
+    }
+
+    /// The entry has this number. By the maker (DU1).
+    pub fn armed(&self, alarm: u64) {
+        self.alarm.store(alarm, Ordering::Relaxed);
+    }
+
+    /// The request is about to go terminal, with or without a family that this is to be kept for. By its owner.
+    pub fn ends(&self, has_family: bool) {
+        #[cfg(not(mutant = "due_kept_after_the_end"))]
+        if has_family {
+            self.keep();
+        }
+        let _ = has_family;
+    }
+
+    /// It has gone terminal: takes the entry back by `take_back`, unless it is kept. Whether the entry's link is the caller's.
+    pub fn ended(&self, has_family: bool, take_back: impl FnOnce(u64) -> bool) -> bool {
+        #[cfg(mutant = "due_kept_after_the_end")]
+        if has_family {
+            self.keep();
+        }
+        !has_family && self.take_back(take_back)
+    }
+
+    /// The last of the family that it was kept for has gone. Whether the entry's link is the caller's.
+    pub fn family_ends(&self, take_back: impl FnOnce(u64) -> bool) -> bool {
+        self.take_back(take_back)
+    }
+
+    fn keep(&self) {
+        // It may have come meanwhile.
+        let _ = self.stage.compare_exchange(OWN, KEPT, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    fn take_back(&self, take_back: impl FnOnce(u64) -> bool) -> bool {
+        #[cfg(mutant = "due_link_taken_unasked")]
+        {
+            take_back(self.alarm.load(Ordering::Relaxed));
+            return true;
+        }
+        #[cfg(not(mutant = "due_link_taken_unasked"))]
+        take_back(self.alarm.load(Ordering::Relaxed))
+    }
+
+    /// Its time is there: aborts the request whose word this is. `note` writes the reason, as for [`Word::abort`]. If that is too
+    /// late, whoever looks at the request's family finds that it came. By whoever has the entry's link.
+    pub fn comes(&self, word: &Word, note: impl FnOnce()) -> Cancel {
+        let came = word.abort(note);
+        if came == Cancel::TooLate {
+            self.stage.store(CAME_LATE, Ordering::Release);
+        }
+        came
+    }
+
+    /// Of one that is over: whether a question for its cancelled ancestors has to ask here, now and for ever.
+    pub fn is_kept(&self) -> bool {
+        self.stage.load(Ordering::Acquire) != OWN
+    }
+
+    /// Whether it came when the request was as good as over.
+    pub fn came_late(&self) -> bool {
+        self.stage.load(Ordering::Acquire) == CAME_LATE
+    }
+}

@@ -1,0 +1,191 @@
+//! Who hears of a request's end without a stack that waits for it: futures, and the members of sets.
+//!
+//! # Vocabulary
+//!
+//! * **listener**: a node in a request's list of waiters that is nobody's place ([`WaitNode::listening`]). It lies in counted memory.
+//! * **notice**: what a listener does when the request is over.
+//! * **to enlist, to delist**: to put a listener into the list, to take it out before the end.
+//!
+//! # States
+//!
+//! ```text
+//!   made ──enlist──▶ listed ──delist──▶ out         the owner, under the word's lock
+//!                       └────end──────▶ notified    the finisher, which holds nothing by then
+//! ```
+//!
+//! # The race
+//!
+//! The owner delists while the request ends. Both go through the word: who gets its lock before the terminal exchange has unlinked the
+//! node, and the finisher never sees it; who comes later finds the word terminal, and leaves the node to the finisher. The count that
+//! the list has goes to whoever takes the node out. So neither waits for the other, and the memory goes with the last count.
+//!
+//! # Invariants
+//!
+//! * **LI1** While the node is listed the list has a count of the listener. Who takes the node out has that count.
+//! * **LI2** The links of the node are touched as those of any other: under the word's lock, or by the finisher (W3).
+//! * **LI3** A notice is given once at most, by the finisher, which then holds no lock and has no waiter left to wake. It may call code
+//!   of the user's.
+
+use std::mem;
+use std::ptr::NonNull;
+use std::sync::PoisonError;
+use std::task::Waker;
+
+use forebear_context::context::{Listening, WaitNode};
+use forebear_context::error::internal::drop_contained;
+use forebear_context::shim::{Arc, Mutex, MutexGuard};
+
+/// What a listener does when its request is over.
+pub trait Notice: Send + Sync + 'static {
+    /// The request has ended as `life`. LI3.
+    fn over(&self, life: u64);
+}
+
+/// See the module head.
+#[repr(C)]
+pub struct Listener<N> {
+    node: WaitNode,
+    notice: N,
+}
+
+// SAFETY: of the node, the links are touched in turn (LI2), and the rest is constant; a notice is `Send` and `Sync`.
+unsafe impl<N: Notice> Send for Listener<N> {}
+// SAFETY: as above.
+unsafe impl<N: Notice> Sync for Listener<N> {}
+
+impl<N: Notice> Listener<N> {
+    const LISTENING: &'static Listening = &Listening { notify: notify::<N> };
+
+    /// A listener that stands nowhere. `key` is the root key of whose sake it is for.
+    pub fn new(notice: N, key: u64) -> Arc<Listener<N>> {
+        Arc::new(Listener { node: WaitNode::listening(Self::LISTENING, key), notice })
+    }
+
+    /// What it does at the end.
+    pub fn notice(&self) -> &N {
+        &self.notice
+    }
+
+    /// Its node.
+    pub fn node(&self) -> &WaitNode {
+        &self.node
+    }
+
+    /// Enlists it: `list` puts the node into a list, and answers whether it did.
+    pub fn enlist<E>(
+        this: &Arc<Listener<N>>,
+        list: impl FnOnce(&WaitNode) -> Result<(), E>,
+    ) -> Result<(), E> {
+        // LI1: made before the node can be taken out.
+        let count = Arc::clone(this);
+        list(&this.node)?;
+        mem::forget(count);
+        Ok(())
+    }
+
+    /// It was delisted by its owner, who gives the list's count back.
+    ///
+    /// # Safety
+    ///
+    /// LI1: the caller has taken the node out of the list, and says so once.
+    pub unsafe fn delisted(this: &Arc<Listener<N>>) {
+        #[cfg(mutant = "delisted_keeps_the_count")]
+        let _ = this;
+        // SAFETY: by contract: the count that `enlist` gave to the list.
+        #[cfg(not(mutant = "delisted_keeps_the_count"))]
+        drop(unsafe { Arc::from_raw(Arc::as_ptr(this)) });
+    }
+}
+
+impl<N> std::fmt::Debug for Listener<N> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Listener").finish_non_exhaustive()
+    }
+}
+
+/// # Safety
+///
+/// LI1: the node is that of a `Listener<N>`, and the count that the list had is the caller's.
+unsafe fn notify<N: Notice>(node: NonNull<WaitNode>, life: u64) {
+    // SAFETY: by contract; the node is the first field.
+    let this = unsafe { Arc::from_raw(node.as_ptr().cast_const().cast::<Listener<N>>()) };
+    this.notice.over(life);
+}
+
+/// The notice of a future: wakes the task that polled it last.
+///
+/// No code of the user's runs under the lock: neither `clone`, nor `wake`, nor the destructor of a waker.
+pub struct Wakes(Mutex<State>);
+
+enum State {
+    Waiting(Waker),
+    /// Notified, or of no use any more.
+    Over,
+}
+
+impl Wakes {
+    /// Wakes by this one.
+    pub fn by(waker: Waker) -> Wakes {
+        Wakes(Mutex::new(State::Waiting(waker)))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that runs under it can panic half-way.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The task that polls now is the one to wake. False: it is over.
+    pub fn renew(&self, waker: &Waker) -> bool {
+        match &*self.lock() {
+            State::Over => return false,
+            State::Waiting(before) if before.will_wake(waker) => return true,
+            State::Waiting(_) => {}
+        }
+        let mut waker = State::Waiting(waker.clone());
+        #[cfg(mutant = "waker_renewed_past_the_end")]
+        {
+            *self.lock() = waker;
+            return true;
+        }
+        #[cfg(not(mutant = "waker_renewed_past_the_end"))]
+        {
+            let mut state = self.lock();
+            let goes_on = matches!(*state, State::Waiting(_));
+            if goes_on {
+                mem::swap(&mut *state, &mut waker);
+            }
+            drop(state);
+            // The waker before, or the one that came too late. What its destructor panics with goes no further.
+            drop_contained(waker);
+            goes_on
+        }
+    }
+
+    /// Nobody is to be woken any more.
+    pub fn retire(&self) {
+        let before = mem::replace(&mut *self.lock(), State::Over);
+        drop_contained(before);
+    }
+
+    /// Wakes the task, unless that was done before. What the waker panics with goes no further: the panic hook has shown it.
+    pub fn wake(&self) {
+        let before = mem::replace(&mut *self.lock(), State::Over);
+        if let State::Waiting(waker) = before
+            && let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| waker.wake()))
+        {
+            drop_contained(payload);
+        }
+    }
+}
+
+impl Notice for Wakes {
+    fn over(&self, _: u64) {
+        self.wake();
+    }
+}
+
+impl std::fmt::Debug for Wakes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Wakes").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,26 @@
+//! Words, queues and lists that several threads change: the lowest layer, which knows no request. Each module is generic over
+//! what it holds or leads to, so that the models of `loom-tests` compile exactly what ships (`crate::model`).
+//!
+//! It is a module and not a crate: in a crate of its own, safe functions that follow raw pointers would be public.
+
+#![allow(unreachable_pub, reason = "the models see these modules")]
+
+pub mod alarms;
+pub mod asymmetric;
+pub mod attention;
+pub mod biased;
+pub mod climb;
+pub mod desk;
+pub mod due;
+pub mod enrolment;
+pub mod inquiry;
+pub mod jobs;
+pub mod listener;
+pub mod open;
+pub mod raid;
+pub mod set;
+pub mod shelf;
+pub mod slot;
+pub mod visits;
+pub mod watch;
+pub mod word;

@@ -1,0 +1,128 @@
+//! The core of a set: who has ended, and who waits for the next.
+//!
+//! # The race
+//!
+//! A request ends while its set's owner goes to sleep. Both take the lock of the core: the end puts its number in and wakes whoever stands
+//! there; the owner looks for a number and stands there in the same hold. Who stood there, and was woken otherwise, takes itself out under
+//! that lock before it goes on.
+//!
+//! # Invariants
+//!
+//! * **RS1** The lock is a leaf but for `unpark` and its locks. What stands in `waiter` is a context that waits, or is about to: it is taken
+//!   out under the lock before its stack goes on to anything else.
+
+use std::collections::VecDeque;
+use std::ptr::NonNull;
+use std::sync::PoisonError;
+
+use forebear_context::context::{Cause, Context, Ticket, unpark};
+use forebear_context::shim::{Mutex, MutexGuard};
+
+/// See the module head.
+#[derive(Debug, Default)]
+pub struct Core(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    ended: VecDeque<Place>,
+    /// RS1.
+    waiter: Option<Waiter>,
+}
+
+/// Which member of a set: its slot, and which of all that have had the slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The slot.
+    pub slot: usize,
+    /// The number of the member.
+    pub number: usize,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    context: NonNull<Context>,
+    ticket: Ticket,
+    /// As what its wait ends.
+    cause: Cause,
+}
+
+// SAFETY: RS1.
+unsafe impl Send for Waiter {}
+
+impl Core {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing that runs under it can panic half-way.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A member has ended.
+    pub fn tell(&self, place: Place) {
+        #[cfg(mutant = "set_wakes_before_it_tells")]
+        {
+            let waiter = self.lock().waiter.take();
+            Self::wake(waiter);
+            self.lock().ended.push_back(place);
+        }
+        #[cfg(not(mutant = "set_wakes_before_it_tells"))]
+        {
+            let mut state = self.lock();
+            state.ended.push_back(place);
+            Self::wake(state.waiter.take());
+        }
+    }
+
+    /// Under the lock (RS1).
+    fn wake(waiter: Option<Waiter>) {
+        if let Some(Waiter { context, ticket, cause }) = waiter {
+            // SAFETY: RS1: under the lock.
+            unsafe { unpark(context, ticket, cause) };
+        }
+    }
+
+    /// Takes out who has ended first of those that are here.
+    pub fn pop(&self) -> Option<Place> {
+        self.lock().ended.pop_front()
+    }
+
+    /// Whether nobody has ended who was not taken out.
+    pub fn is_empty(&self) -> bool {
+        self.lock().ended.is_empty()
+    }
+
+    /// The next end wakes this context, as by `cause`. False: there has been one.
+    ///
+    /// # Safety
+    ///
+    /// RS1: the caller has begun the wait on its own stack, and calls [`leave`](Self::leave) after it.
+    pub unsafe fn stand(&self, context: &Context, ticket: Ticket, cause: Cause) -> bool {
+        #[cfg(mutant = "set_looks_before")]
+        if !self.is_empty() {
+            return false;
+        }
+        let mut state = self.lock();
+        #[cfg(not(mutant = "set_looks_before"))]
+        if !state.ended.is_empty() {
+            return false;
+        }
+        state.waiter = Some(Waiter { context: NonNull::from(context), ticket, cause });
+        true
+    }
+
+    /// The wait is over.
+    pub fn leave(&self) {
+        self.lock().waiter = None;
+    }
+
+    /// A wait for one request is about to park, and is to end, as if its time were up, with the next end that is told here.
+    ///
+    /// # Safety
+    ///
+    /// RS1, as [`stand`](Self::stand).
+    pub unsafe fn interrupts(&self, context: &Context, ticket: Ticket) {
+        // SAFETY: by contract.
+        if !unsafe { self.stand(context, ticket, Cause::TimedOut) } {
+            // SAFETY: C1: it is the calling context, which parks next.
+            unsafe { unpark(NonNull::from(context), ticket, Cause::TimedOut) };
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! The word of a header that leads to its side block ([`crate::record::side`]), and to its first kin while there is none.
+//!
+//! Nearly every request that suspends has a place in its parent's list of kin ([`crate::record::kin`]) and nothing else that would
+//! need a block. So while a request has no block, the word holds the first of its children in that list instead; a block that is
+//! made takes it over, and has the lowest bit set. A new header's word is null, as most of a new header is.
+//!
+//! # Who may touch what
+//!
+//! Anybody who has a count may make the block; who comes second finds it. The list's head is its owner's (N1), in the word
+//! as in the block. The one race is between the two: an owner that moves the head while another makes a block. Both go by
+//! compare-exchange, so either the maker copies the new head, or the owner finds the block and writes there.
+//!
+//! # Invariants
+//!
+//! * **I1** The word is a block from `Box`, lowest bit set, or a header's address or null, lowest bit clear. Once it is a
+//!   block it stays that block until [`Slot::take`], which has the header alone.
+//! * **I2** A block is published by a release and found by an acquire. Its head is written before that by its maker, after
+//!   that by the owner of the list.
+
+use std::cell::Cell;
+use std::marker::PhantomData;
+use std::ptr;
+
+use forebear_context::shim::atomic::{AtomicPtr, Ordering};
+
+/// What a slot may hold.
+pub trait Block: Default {
+    /// What stands in the list of kin.
+    type Kin;
+
+    /// The head of the list, once there is a block.
+    fn first_kin(&self) -> &Cell<*const Self::Kin>;
+}
+
+/// See the module head.
+pub struct Slot<B: Block>(AtomicPtr<B>, PhantomData<*const B::Kin>);
+
+/// There is a block: the rest is its address.
+const BLOCK: usize = 1;
+
+#[inline(always)]
+fn is_block<B>(word: *mut B) -> bool {
+    word.addr() & BLOCK != 0
+}
+
+fn from_block<B>(block: *mut B) -> *mut B {
+    block.map_addr(|address| address | BLOCK)
+}
+
+/// The block, of a word that is one.
+#[inline(always)]
+fn block<B>(word: *mut B) -> *mut B {
+    word.map_addr(|address| address & !BLOCK)
+}
+
+fn from_head<B: Block>(first: *const B::Kin) -> *mut B {
+    first.cast_mut().cast()
+}
+
+fn head<B: Block>(word: *mut B) -> *const B::Kin {
+    word.cast_const().cast()
+}
+
+impl<B: Block> Slot<B> {
+    /// No block, no kin.
+    #[inline(always)]
+    pub fn new() -> Slot<B> {
+        const { assert!(align_of::<B>() > BLOCK && align_of::<B::Kin>() > BLOCK) };
+        Slot(AtomicPtr::new(ptr::null_mut()), PhantomData)
+    }
+
+    /// The block, if there is one.
+    #[inline(always)]
+    pub fn get(&self) -> Option<&B> {
+        let word = self.0.load(Ordering::Acquire);
+        // SAFETY: I1, I2; it is freed with the header.
+        is_block(word).then(|| unsafe { &*block(word) })
+    }
+
+    /// The block, made by `make` if need be.
+    pub fn get_or_make(&self, make: impl FnOnce() -> Box<B>) -> &B {
+        match self.get() {
+            Some(side) => side,
+            None => self.put(make()),
+        }
+    }
+
+    /// Puts `side` in, unless there is a block; answers which there is.
+    pub fn put(&self, side: Box<B>) -> &B {
+        let mut seen = self.0.load(Ordering::Acquire);
+        let made = Box::into_raw(side);
+        #[cfg(mutant = "block_takes_over_once")]
+        // SAFETY: `made` is still ours.
+        unsafe { &*made }.first_kin().set(head(seen));
+        while !is_block(seen) {
+            #[cfg(not(mutant = "block_takes_over_once"))]
+            // SAFETY: `made` is still ours.
+            unsafe { &*made }.first_kin().set(head(seen));
+            match self.0.compare_exchange(seen, from_block(made), Ordering::AcqRel, Ordering::Acquire) {
+                // SAFETY: freed with the header.
+                Ok(_) => return unsafe { &*made },
+                Err(now) => seen = now,
+            }
+        }
+        // SAFETY: `made` was not shared; I1 for the other.
+        unsafe {
+            drop(Box::from_raw(made));
+            &*block(seen)
+        }
+    }
+
+    /// Takes the block out.
+    ///
+    /// # Safety
+    ///
+    /// The caller has the header alone, and the list of kin is empty.
+    #[inline(always)]
+    pub unsafe fn take(&self) -> Option<Box<B>> {
+        // Acquire: whoever looked for children may have made it for one that was over, which nothing else orders.
+        let word = self.0.load(Ordering::Acquire);
+        if !is_block(word) {
+            return None;
+        }
+        self.0.store(ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: I1; freed once: the header does not lead here any more.
+        Some(unsafe { Box::from_raw(block(word)) })
+    }
+
+    /// The first of the children in the list of kin, or null.
+    ///
+    /// # Safety
+    ///
+    /// N1: by the list's owner.
+    pub unsafe fn first_kin(&self) -> *const B::Kin {
+        match self.0.load(Ordering::Acquire) {
+            // SAFETY: I1, I2.
+            word if is_block(word) => unsafe { &*block(word) }.first_kin().get(),
+            word => head(word),
+        }
+    }
+
+    /// Says which child is the first.
+    ///
+    /// # Safety
+    ///
+    /// As [`first_kin`](Self::first_kin).
+    pub unsafe fn set_first_kin(&self, first: *const B::Kin) {
+        let mut seen = self.0.load(Ordering::Acquire);
+        #[cfg(mutant = "kin_by_store")]
+        if !is_block(seen) {
+            self.0.store(from_head(first), Ordering::Release);
+            return;
+        }
+        while !is_block(seen) {
+            match self.0.compare_exchange(seen, from_head(first), Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return,
+                Err(now) => seen = now,
+            }
+        }
+        // SAFETY: I1, I2; N1.
+        unsafe { &*block(seen) }.first_kin().set(first);
+    }
+}
+
+impl<B: Block> Default for Slot<B> {
+    fn default() -> Slot<B> {
+        Slot::new()
+    }
+}
+
+impl<B: Block> std::fmt::Debug for Slot<B> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Slot").field("has_block", &self.get().is_some()).finish_non_exhaustive()
+    }
+}

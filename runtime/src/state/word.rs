@@ -1,0 +1,181 @@
+//! The request word: one 64-bit atomic that says what became of a request and who still knows of it.
+//!
+//! | file | about |
+//! |---|---|
+//! | [`bits`] | the fields, and a reading of them |
+//! | [`life`] | from new to claimed, with and without an exchange |
+//! | [`end`] | from claimed to terminal, through the callbacks if there are any |
+//! | [`lists`] | the lock bit, waiters that leave, subscribers |
+//! | [`cancel`] | marks, vetoes, demand, shields |
+//! | [`counts`] | handles and links |
+//! | [`secret`] | what its maker does with it before anybody else asks, without an exchange |
+//!
+//! # Layout
+//!
+//! | bits | field | meaning | written by |
+//! |---|---|---|---|
+//! | 0–2 | life | `NEW` 0, `HELD` 1 (back by a pool, or until it is completed), `QUEUED` 2, `CLAIMED` 3, `COMPLETING` 4, `FINISHED` 5, `FAILED` 6, `CANCELLED` 7. They ascend, but that a pool may let go of what it held: unstarted is ≤ 2, terminal is ≥ 5 | up to 2 whoever wins, from 3 on the claimer |
+//! | 3 | marked | cancelled | see W10 |
+//! | 4 | vetoed | a cancel was refused by demand and is remembered | holder of the lock; off with the mark, and at terminal |
+//! | 5 | shielded | the outermost shielded region is open | the request itself |
+//! | 6 | submitted | by other than a wait | submitter, or at birth |
+//! | 7 | waiters | the list of waiters is not empty | holder of the lock; off at terminal |
+//! | 8 | lock | guards the lists of waiters and callbacks and the reason of a cancel; held for a few loads and stores, never over user code | anyone while life < 5 |
+//! | 9 | callbacks | the list of callbacks is not empty; or, from birth, a deadline is to be taken back at the end | holder of the lock |
+//! | 10 | seen | somebody looked at the failure | a holder of a handle |
+//! | 11 | inherited | the mark came because the parent was cancelled | on with the mark, in the same exchange |
+//! | 12 | private | stands in the private list of the worker that made it | that worker; off by every claim |
+//! | 13 | lent | runs on a waiter's stack: that waiter is demand, though in no list | on by the claim; off by the holder of the lock, or at terminal |
+//! | 14 | secret | what becomes of it its maker's worker writes elsewhere, see [`secret`]; with it stand `NEW` and one handle, whatever is true | at birth; off when it is revealed |
+//! | 15 | asked | somebody has the secret revealed | on by who asks; off with the secret |
+//! | 16–39 | handles | they reach the value; never rise from 0 | |
+//! | 40–63 | links | they reach the header only: queue entry, runner, untyped handle, timer, pool | |
+//!
+//! # States
+//!
+//! ```text
+//!           submit            claim              callbacks          none left
+//!   NEW ──────────▶ QUEUED ─────────▶ CLAIMED ─────────▶ COMPLETING ─────────▶ terminal
+//!    │ hold    admit ▲ │                ▲ │                                       ▲
+//!    ├──────▶ HELD ──┘ │                │ └──────── no callbacks: one step ───────┘
+//!    │         │       │                │
+//!    ├─────────│───────┴─ by a waiter, which lends its stack
+//!    ├─────────┴───────┴─ by who cancels it, with the mark
+//!    └─────────────────── by who drops the last handle, with the mark
+//! ```
+//!
+//! Beside its life a request is *marked* or not. A mark that comes before *completing* makes the outcome `CANCELLED`
+//! unless the request fails on its own; one that comes later is refused. Demand may refuse it too: then the request is
+//! *vetoed*, and the mark comes when the last demand goes.
+//!
+//! # Invariants (cited as *W1* … *W16* by everything that touches a header)
+//!
+//! * **W1** Whoever moves life to `CLAIMED` is the only one who may touch the callable, and the only one who may write
+//!   the value. Every such move is one compare-exchange (or a plain store where W8 holds), so there is one claimer.
+//! * **W2** While life is terminal the value is read through handles; it is moved out or dropped by the holder of the
+//!   last handle, or by the finisher *before* the terminal exchange if there was no handle or the request is marked.
+//! * **W3** The list of waiters belongs to the holder of the lock bit while life < 5, and to the finisher alone from
+//!   the terminal exchange on. The lock cannot be taken once life is terminal, and the terminal exchange expects the
+//!   lock bit clear. The list of callbacks belongs to the holder of the lock bit, and is empty at terminal.
+//! * **W4** The header lives while handles + links + children > 0. The finisher folds the runner's link into the
+//!   terminal exchange, and after waking the last waiter touches the header only if both counts became 0 there.
+//! * **W5** Handles never rise from 0. Who starts from a link gets an untyped handle.
+//! * **W6** The last handle of a terminal request turns into a link in the exchange that takes it, so the header
+//!   outlives the drop of the value.
+//! * **W7** Every count that goes down is a release, and the one that reaches 0 is also an acquire.
+//! * **W8** A plain store may stand for an exchange only if every count is in the storer's own hand: the sole handle *by
+//!   value* and the list's link, or no handle at all and the list's link, each with the private bit set. A `&Request`
+//!   can be shared without a count, hence never by reference, but as [`secret`] has it.
+//! * **W9** The word is never stored from a remembered value: who holds the lock recomputes from the fresh word, since
+//!   counts, life and marks may have moved meanwhile.
+//! * **W10** The mark is set once, while life < `COMPLETING`, and never cleared. It is set by the holder of the lock bit in
+//!   its unlock, or while nobody holds that bit. Who marks an unstarted request claims it in the same exchange: a marked
+//!   one is never unstarted.
+//! * **W11** The outcome is computed from the bits that go into the exchange that fixes it: the terminal one, or the first
+//!   that moves life to `COMPLETING`.
+//! * **W12** The reason of a cancel is written by the holder of the lock bit while the request is not marked, and read by
+//!   who has seen the mark. From the mark on it does not change. No reason means that somebody asked. The commonest one
+//!   besides, that the parent was cancelled, is a bit that comes with the mark; where it stands nothing else is read.
+//! * **W13** Whether there is demand is found under the lock and decided in the unlock, which looks at the lent bit again:
+//!   a waiter may have claimed the target meanwhile. Another request's mark is read for that only through its node in the
+//!   list, under the list's lock.
+//! * **W14** Nobody cancels who has no count. A request that is spreading its cancel has none of its private children's,
+//!   and their owner may be storing plainly into them (W8): it sends that owner a message that names the *parent*.
+//! * **W15** Which pool holds a request back is written by the holder of the lock bit while the request is new, and read by
+//!   the holder of the lock bit while it is held.
+//!
+//! * **W16** While the word is a secret's, nothing but [`secret`] reads or writes it, except for who asks for what no secret has: a mark, a
+//!   shield, or a terminal life of one that has children. Everybody else has it revealed first.
+//!
+//! # Orders
+//!
+//! The terminal exchange is both acquire and release (with release alone, an unchanged word hides a waiter that came
+//! between); lock acquire, unlock release; a mark is a release for the reason before it, and who acts on a mark acquires
+//! it; counts by W7; both looks of the consuming take and the count check of `take` acquire; clone relaxed, as in `Arc`.
+//! A waiter's own mark is read relaxed by a scan: the locks of the target order what matters (see [`cancel`]). No fence
+//! and no sequential consistency but for [`secret`], which says why.
+//!
+//! The shortcuts that fail are listed, with the mutant that plants each, in `loom-tests/tests/{word,cancel,demand,callbacks}.rs`.
+
+use forebear_context::shim::atomic::{AtomicU64, Ordering};
+
+mod bits;
+mod cancel;
+mod counts;
+mod end;
+mod life;
+mod lists;
+mod secret;
+
+pub use self::bits::*;
+#[allow(unused_imports, reason = "cancellation is built on them")]
+pub use self::cancel::{Cancel, Demand};
+pub use self::counts::HandleDrop;
+pub use self::end::outcome;
+pub use self::secret::{Confided, Keeper, Secret};
+
+/// The word itself. See the module head.
+#[repr(transparent)]
+pub struct Word(AtomicU64);
+
+impl Word {
+    /// A word that begins as `bits`.
+    #[inline(always)]
+    pub fn new(bits: u64) -> Word {
+        Word(AtomicU64::new(bits))
+    }
+
+    /// The word for those who only look at its marks.
+    pub fn as_atomic(&self) -> &AtomicU64 {
+        &self.0
+    }
+
+    /// The word as it stands, acquired.
+    #[inline(always)]
+    pub fn load(&self) -> Bits {
+        #[cfg(mutant = "load_relaxed")]
+        return Bits(self.0.load(Ordering::Relaxed));
+        #[cfg(not(mutant = "load_relaxed"))]
+        Bits(self.0.load(Ordering::Acquire))
+    }
+
+    /// Whether it is a secret's.
+    #[inline(always)]
+    pub fn is_secret(&self) -> bool {
+        self.peek().has(SECRET)
+    }
+
+    #[inline(always)]
+    fn peek(&self) -> Bits {
+        Bits(self.0.load(Ordering::Relaxed))
+    }
+
+    #[inline(always)]
+    fn swap_if(&self, from: Bits, to: Bits) -> Result<(), Bits> {
+        // The weak form would do in a loop; the strong one keeps loom's executions few and is the same instruction on
+        // x86-64.
+        match self.0.compare_exchange(from.0, to.0, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(()),
+            Err(seen) => Err(Bits(seen)),
+        }
+    }
+
+    /// Repeats `step` until its exchange wins or it declines with `None`. Answers the bits before and after.
+    #[inline(always)]
+    fn update(&self, mut step: impl FnMut(Bits) -> Option<Bits>) -> Result<(Bits, Bits), Bits> {
+        let mut seen = self.load();
+        loop {
+            let Some(next) = step(seen) else { return Err(seen) };
+            match self.swap_if(seen, next) {
+                Ok(()) => return Ok((seen, next)),
+                Err(now) => seen = now,
+            }
+        }
+    }
+}
+
+impl std::fmt::Debug for Word {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.peek().fmt(f)
+    }
+}

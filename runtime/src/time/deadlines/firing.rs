@@ -1,0 +1,199 @@
+//! Firing: what becomes of an entry when its time has come, and at the end. See [`super`] for the races.
+
+use std::ptr::NonNull;
+use std::time::Instant;
+
+use forebear_context::context::{Cause, Context, Reason, Ticket, unpark};
+use forebear_context::error::CancelReason;
+use forebear_context::shim::atomic::Ordering;
+
+use super::Inner;
+use super::keeping::{BATCH, OWN_BATCH};
+use crate::cancel;
+use crate::record::header::Header;
+use crate::stack::carrier::{self, Going};
+use crate::state::alarms::{self, Fire, Fired, Refused, Standing, When};
+
+pub(super) enum Entry {
+    Wait(NonNull<Context>, Ticket),
+    /// The wait of a carrier, whose memory stays.
+    Carrier(NonNull<Context>, Ticket),
+    /// The same at its own worker, where it stays when it is taken back; and when it is due.
+    Own(NonNull<Context>, Ticket, Instant),
+    /// What stays of that.
+    Rests,
+    /// With a link (T4).
+    Request(NonNull<Header>),
+    /// An expiration timer of a request that runs ([`crate::api::expiry`]). With a link (T4).
+    Expiry(NonNull<Header>),
+}
+
+// SAFETY: a ticket is there to be used by other threads, on a context that is valid by T2; a link may be given up by any
+// thread (T4).
+unsafe impl Send for Entry {}
+
+// SAFETY: a carrier's memory stays, and before it is given back its alarm is dismissed. Where it stands is touched on its worker's thread, and
+// under the lock of that worker's shard.
+unsafe impl alarms::Entry for Entry {
+    #[inline(always)]
+    fn when(&self) -> When {
+        match self {
+            Entry::Own(_, _, at) => When::At(*at),
+            Entry::Rests => When::Rests,
+            _ => When::AsFiled,
+        }
+    }
+
+    #[inline(always)]
+    fn rest(&mut self) {
+        *self = Entry::Rests;
+    }
+
+    #[inline]
+    fn standing(&self) -> Option<NonNull<Standing>> {
+        match self {
+            // SAFETY: T2; it is a carrier's.
+            Entry::Own(context, ..) => Some(unsafe { carrier::alarm_of(*context) }),
+            _ => None,
+        }
+    }
+}
+
+impl Inner {
+    /// A batch of what is due on a worker, by that worker.
+    pub(super) fn fire_own(&self, shard: usize, now: Instant) {
+        if self.shards.may_be_due(shard, now) {
+            self.shards.sees(shard, now);
+            // SAFETY: it is the caller's own.
+            unsafe {
+                self.shards.fire_own(shard, now, OWN_BATCH, &mut Due(self, Going::new(Cause::TimedOut)))
+            };
+        }
+    }
+
+    pub(super) fn fire_due(&self, now: Instant) {
+        for shard in 0..self.shards.count() {
+            while (self.jumps || self.shards.may_be_due(shard, now)) && self.fire_some(shard, now, BATCH) {}
+        }
+    }
+
+    /// Fires at most so many of what is due in a shard; false if nothing more is.
+    pub(super) fn fire_some(&self, shard: usize, now: Instant, most: usize) -> bool {
+        match self.shards.fire(shard, now, most, &mut Due(self, Going::new(Cause::TimedOut))) {
+            Fired::All => false,
+            Fired::Some => true,
+            Fired::But(entry) => {
+                fire(entry);
+                true
+            }
+        }
+    }
+}
+
+/// What a batch of entries is done by.
+struct Due<'a>(&'a Inner, Going);
+
+impl Fire<Entry> for Due<'_> {
+    #[inline]
+    fn fire(&mut self, entry: Entry) -> Option<Entry> {
+        match entry {
+            // SAFETY: T2; the slab is unmapped after `close`, which takes the lock.
+            Entry::Carrier(context, ticket) | Entry::Own(context, ticket, _) => unsafe {
+                self.1.add(context, ticket);
+            },
+            Entry::Wait(..) => {
+                // In order.
+                self.1.go();
+                fire(entry);
+            }
+            Entry::Request(_) => {
+                self.0.requests.fetch_sub(1, Ordering::Relaxed);
+                return Some(entry);
+            }
+            Entry::Rests => {}
+            Entry::Expiry(_) => return Some(entry),
+        }
+        None
+    }
+
+    fn done(&mut self) {
+        self.1.go();
+    }
+}
+
+/// Does what is due. A wait's entry comes with the lock under which it was taken out (T3), unless it never was in a
+/// shard, when its waiter is the caller.
+pub(super) fn fire(entry: Entry) {
+    match entry {
+        // SAFETY: T2. If it is refused somebody else was first, and all is well.
+        Entry::Wait(context, ticket) | Entry::Carrier(context, ticket) | Entry::Own(context, ticket, _) => unsafe {
+            unpark(context, ticket, Cause::TimedOut);
+        },
+        Entry::Rests => {}
+        // SAFETY: T4.
+        Entry::Request(header) => unsafe { expired(header) },
+        // SAFETY: T4. It has started, so nothing is ended here.
+        Entry::Expiry(header) => unsafe {
+            cancel::abort(header, CancelReason::Expired);
+            let_go(header);
+        },
+    }
+}
+
+/// Does what could not be armed.
+pub(super) fn refuse(refused: Refused<Entry>) {
+    match refused {
+        Refused::Due(entry) => fire(entry),
+        Refused::Closed(entry) => give_up(entry),
+    }
+}
+
+/// Does away with an entry at the end of the runtime: a wait ends, early, and a request is left alone. Called as [`fire`] is.
+pub(super) fn give_up(entry: Entry) {
+    match entry {
+        // SAFETY: T2: as in `fire`.
+        Entry::Wait(context, ticket) if is_sleep(unsafe { context.as_ref() }) => unsafe {
+            unpark(context, ticket, Cause::Cancelled);
+        },
+        Entry::Wait(..) | Entry::Carrier(..) | Entry::Own(..) | Entry::Rests => fire(entry),
+        // SAFETY: T4.
+        Entry::Request(header) | Entry::Expiry(header) => unsafe { let_go(header) },
+    }
+}
+
+/// Whether it waits for nothing but the time.
+fn is_sleep(context: &Context) -> bool {
+    context.waits_for().0 == Reason::Sleep
+}
+
+/// The request's own deadline has come. On any thread, without the lock; runs no user code.
+///
+/// # Safety
+///
+/// The link is the callee's.
+unsafe fn expired(header: NonNull<Header>) {
+    // SAFETY: by contract.
+    unsafe {
+        cancel::limit_comes(header);
+        let_go(header);
+    }
+}
+
+/// Gives up an entry's link.
+///
+/// # Safety
+///
+/// The link is the callee's.
+pub(super) unsafe fn let_go(header: NonNull<Header>) {
+    // SAFETY: by contract; W4.
+    unsafe {
+        if !header.as_ref().word().release_link() {
+            return;
+        }
+        match header.as_ref().failure() {
+            // It is a user's, and so is what its destructor does.
+            Some(_) => cancel::leave_end(header),
+            None => crate::memory::home::end(header),
+        }
+    }
+}

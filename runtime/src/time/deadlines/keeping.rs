@@ -1,0 +1,130 @@
+//! Who keeps the time: the timer thread, and workers for what is their own. See [`super`] for who does what, and when.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use forebear_context::shim::Arc;
+use forebear_context::shim::atomic::Ordering;
+use forebear_context::shim::thread::{Builder, JoinHandle};
+
+use super::{Deadlines, Inner};
+use crate::record::hooks;
+
+/// How many entries are fired under one hold of a lock, so that those who arm and disarm are not kept waiting.
+pub(super) const BATCH: usize = 128;
+/// How many of its own a worker fires at a time: what it can have in its cache when it goes on with them.
+pub(super) const OWN_BATCH: usize = 16;
+/// How long a worker has for what is due on it, before the timer thread does it instead.
+pub(super) const GRACE: Duration = Duration::from_micros(500);
+
+impl Deadlines {
+    /// Whether workers keep the time, since there is no timer thread.
+    pub(crate) fn is_unattended(&self) -> bool {
+        self.0.unattended.load(Ordering::Relaxed)
+    }
+
+    /// A worker, which has something armed if it says so, is about to sleep: fires what is due on it, and answers how long it may.
+    #[inline]
+    pub(crate) fn before_sleep(&self, worker: usize, armed: bool) -> Option<Duration> {
+        // Whoever armed for a carrier of this worker did so on this very thread; who armed for a request wakes somebody.
+        if self.is_unattended() {
+            self.keep_instead()
+        } else if armed {
+            self.keep_own(worker)
+        } else {
+            None
+        }
+    }
+
+    #[cold]
+    fn keep_own(&self, worker: usize) -> Option<Duration> {
+        let shards = &self.0.shards;
+        if !shards.has_some(worker) {
+            return None;
+        }
+        let now = self.now();
+        self.0.fire_own(worker, now);
+        shards.left(worker, now)
+    }
+
+    /// Whether anything of this worker's may be due now.
+    #[inline]
+    pub(crate) fn is_own_due(&self, worker: usize) -> bool {
+        let shards = &self.0.shards;
+        shards.has_some(worker) && shards.may_be_due(worker, self.now())
+    }
+
+    /// Fires a batch of what is due on this worker, on its thread. Answers whether anything of its is still armed.
+    pub(crate) fn fire_own(&self, worker: usize) -> bool {
+        let shards = &self.0.shards;
+        if !shards.has_some(worker) {
+            return false;
+        }
+        self.0.fire_own(worker, self.now());
+        shards.has_some(worker)
+    }
+
+    #[cold]
+    fn keep_instead(&self) -> Option<Duration> {
+        let now = self.now();
+        self.fire_due(now);
+        self.next().map(|at| at.saturating_duration_since(now))
+    }
+}
+
+impl Inner {
+    /// Sees to it that there is a timer thread, and that it does not sleep longer than until `at`.
+    #[cold]
+    pub(super) fn attend(self: &Arc<Self>, shard: usize, at: Instant) {
+        let mut thread = self.lock_thread();
+        if thread.handle.is_none() && !self.shards.is_closed() {
+            match self.start() {
+                Ok(handle) => thread.handle = Some(handle),
+                Err(_) => return self.unattended.store(true, Ordering::Relaxed),
+            }
+            self.unattended.store(false, Ordering::Relaxed);
+        }
+        drop(thread);
+        self.shards.tell(shard, at);
+    }
+
+    fn start(self: &Arc<Self>) -> io::Result<JoinHandle<()>> {
+        #[cfg(test)]
+        if self.refuse_thread.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let inner = self.clone();
+        Builder::new().name(self.name.clone()).spawn(move || {
+            if catch_unwind(AssertUnwindSafe(|| inner.keep())).is_err() {
+                hooks::die(&"its timer has panicked");
+            }
+        })
+    }
+
+    /// The timer thread.
+    fn keep(&self) {
+        wake_exactly();
+        loop {
+            // A user's clock is not asked under a lock.
+            let before = self.clock.is_some().then(|| self.now());
+            if !self.shards.rest(|| before.unwrap_or_else(|| self.at_least())) {
+                return;
+            }
+            let now = self.now();
+            for shard in 0..self.shards.count() {
+                while self.shards.is_neglected(shard, now) && self.fire_some(shard, now, BATCH) {}
+            }
+        }
+    }
+}
+
+/// The system may let a thread sleep on for some 50 µs, so that it can wake several at once; this one is to be woken when its time
+/// has come.
+pub(crate) fn wake_exactly() {
+    #[cfg(all(target_os = "linux", not(any(loom, shuttle))))]
+    // SAFETY: it changes how this thread sleeps, and nothing else. A system that refuses it wakes the thread later.
+    unsafe {
+        libc::prctl(libc::PR_SET_TIMERSLACK, 1);
+    }
+}

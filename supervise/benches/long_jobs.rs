@@ -1,0 +1,219 @@
+//! What a long job pays: asking whether to stop, the end of a join, a checkpoint beside `dd`, a save beside its steps, a million numbers for TensorBoard.
+//!
+//! `cargo bench -p forebear-supervise` prints a table, each figure the median of nine rounds. The checkpoint goes to the directory of the environment variable
+//! `DIRECTORY`, else to the system's temporary one; `dd` writes beside it in the same round.
+
+use std::fs;
+use std::hint::black_box;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebear::Error;
+use forebear::time::sleep;
+use forebear_supervise::{
+    Checkpoints, Coordinator, CopiedState, EventWriter, SavedSections, Sections, State, Summary, Supervisor,
+};
+
+const ROUNDS: usize = 9;
+const MIB: usize = 1 << 20;
+/// Bytes of the checkpoint.
+const BIG: usize = 256 * MIB;
+
+fn median(mut round: impl FnMut() -> f64) -> f64 {
+    let mut figures: Vec<f64> = (0..ROUNDS).map(|_| round()).collect();
+    figures.sort_by(f64::total_cmp);
+    figures[ROUNDS / 2]
+}
+
+fn row(what: &str, figure: f64, unit: &str, goal: &str) {
+    println!("| {what} | {figure:.3} {unit} | {goal} |");
+}
+
+/// Bytes, written as they are.
+struct Bytes(Vec<u8>);
+
+impl State for Bytes {
+    fn schema(&self) -> u64 {
+        1
+    }
+
+    fn save(&self, out: &mut Sections<'_>) -> Result<(), Error> {
+        out.put_bytes("bytes", &self.0)
+    }
+
+    fn restore(&self, from: &SavedSections) -> Result<(), Error> {
+        drop(from.bytes("bytes")?);
+        Ok(())
+    }
+}
+
+fn bytes() -> Vec<u8> {
+    (0..BIG).map(|n| (n * 7919) as u8).collect()
+}
+
+/// The same, copied before they are written.
+struct Copying(Vec<u8>);
+
+impl State for Copying {
+    fn schema(&self) -> u64 {
+        1
+    }
+
+    fn save(&self, out: &mut Sections<'_>) -> Result<(), Error> {
+        out.put_bytes("bytes", &self.0)
+    }
+
+    fn restore(&self, _: &SavedSections) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn copy(&self) -> Option<Box<dyn CopiedState>> {
+        let copy = self.0.clone();
+        Some(Box::new(move |out: &mut Sections<'_>| out.put_bytes("bytes", &copy)))
+    }
+}
+
+/// Nanoseconds for one look.
+fn should_stop() -> f64 {
+    const LOOKS: u32 = 20_000_000;
+    let coordinator = Coordinator::new();
+    let me = coordinator.enlist("bench");
+    median(|| {
+        let begun = Instant::now();
+        for _ in 0..LOOKS {
+            black_box(me.should_stop());
+        }
+        begun.elapsed().as_nanos() as f64 / f64::from(LOOKS)
+    })
+}
+
+/// Microseconds from the end of the last of a hundred workers to the return of the join.
+fn join() -> f64 {
+    median(|| {
+        let coordinator = Coordinator::new();
+        let members: Vec<_> = (0..100).map(|n| coordinator.enlist(n.to_string())).collect();
+        let joins = coordinator.clone();
+        let thread = std::thread::spawn(move || {
+            joins.join().expect("nobody fails");
+            Instant::now()
+        });
+        // Long enough for the join to fall asleep.
+        std::thread::park_timeout(Duration::from_millis(5));
+        drop(members);
+        let ended = Instant::now();
+        let returned = thread.join().expect("it does not panic");
+        returned.saturating_duration_since(ended).as_nanos() as f64 / 1_000.0
+    })
+}
+
+/// Mebibytes a second, of a checkpoint and of `dd`, in the same round; their ratio.
+fn checkpoint() -> [f64; 3] {
+    let base = std::env::var_os("DIRECTORY").map_or_else(std::env::temp_dir, PathBuf::from);
+    let dir = base.join(format!("forebear-bench-{}", std::process::id()));
+    let checkpoints = Checkpoints::open(&dir).expect("the directory can be made").keep(1);
+    let state = Arc::new(Bytes(bytes()));
+    let (mut ours, mut theirs, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for step in 0..ROUNDS as u64 {
+        let begun = Instant::now();
+        checkpoints.save(step, &state).expect("there is room");
+        let us = begun.elapsed();
+        let file = dir.join("dd");
+        let begun = Instant::now();
+        let done = Command::new("dd")
+            .args(["if=/dev/zero", "bs=1M", "conv=fsync", "status=none"])
+            .arg(format!("count={}", BIG / MIB))
+            .arg(format!("of={}", file.display()))
+            .status();
+        let dd = begun.elapsed();
+        assert!(done.is_ok_and(|status| status.success()), "dd fails");
+        let _ = fs::remove_file(file);
+        let rate = |took: Duration| (BIG / MIB) as f64 / took.as_secs_f64();
+        ours.push(rate(us));
+        theirs.push(rate(dd));
+        ratios.push(rate(us) / rate(dd));
+    }
+    let _ = fs::remove_dir_all(dir);
+    [ours, theirs, ratios].map(|mut figures| {
+        figures.sort_by(f64::total_cmp);
+        figures[ROUNDS / 2]
+    })
+}
+
+/// How much of its time a job loses while its state of 256 MiB is saved, in percent: by how much fewer steps it makes meanwhile than in the same time without a save. And how long a
+/// save takes, in milliseconds.
+fn share_lost() -> [f64; 2] {
+    let base = std::env::var_os("DIRECTORY").map_or_else(std::env::temp_dir, PathBuf::from);
+    let dir = base.join(format!("forebear-bench-job-{}", std::process::id()));
+    let never = Duration::from_secs(1_000_000);
+    let checkpoints = Checkpoints::open(&dir).expect("the directory can be made").keep(1);
+    let builder = Supervisor::builder(Copying(bytes())).dir(&dir).checkpoints(checkpoints).no_events();
+    let supervisor = builder.save_every(never).count_steps_every(never).build();
+    let (mut lost, mut took) = (Vec::new(), Vec::new());
+    let ended = supervisor.run(|session| {
+        let steps = session.clone();
+        session.coordinator().spawn("steps", move |_| {
+            loop {
+                // Some 20 microseconds of work.
+                steps.step(|_| black_box((0..20_000_u64).fold(0, |sum, n| sum ^ n.wrapping_mul(sum + 1))))?;
+            }
+        });
+        let rate = |during: &mut dyn FnMut() -> Result<(), Error>| {
+            let (begun, before) = (Instant::now(), session.steps().get());
+            during()?;
+            let took = begun.elapsed().as_secs_f64();
+            Ok::<_, Error>(((session.steps().get() - before) as f64 / took, took))
+        };
+        for _ in 0..ROUNDS {
+            let (alone, _) = rate(&mut || Ok(sleep(Duration::from_millis(500))?))?;
+            let (beside, seconds) = rate(&mut || Ok(session.save_now().map(drop)?))?;
+            lost.push(100.0 * (1.0 - beside / alone));
+            took.push(1_000.0 * seconds);
+        }
+        session.request_stop();
+        Ok(())
+    });
+    ended.expect("there is room");
+    let _ = fs::remove_dir_all(dir);
+    [lost, took].map(|mut figures| {
+        figures.sort_by(f64::total_cmp);
+        figures[ROUNDS / 2]
+    })
+}
+
+/// Seconds for a million numbers, until they are in the file.
+fn numbers() -> f64 {
+    let dir = std::env::temp_dir().join(format!("forebear-events-{}", std::process::id()));
+    let took = median(|| {
+        let events = EventWriter::create(&dir).expect("the directory can be made");
+        let begun = Instant::now();
+        for step in 0..1_000_000 {
+            events.write(step, Summary::new().scalar("loss", 0.5)).expect("there is room");
+        }
+        events.close().expect("there is room");
+        begun.elapsed().as_secs_f64()
+    });
+    let _ = fs::remove_dir_all(dir);
+    took
+}
+
+fn main() {
+    // `cargo test --benches` and listings want no measurement.
+    if std::env::args().any(|argument| argument == "--test" || argument == "--list") {
+        return;
+    }
+    let processor = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let processor = processor.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or(": unknown");
+    println!("Processor{processor}; median of {ROUNDS} rounds.\n\n| what | | goal |\n|---|--:|---|");
+    row("`Member::should_stop`", should_stop(), "ns", "3 ns");
+    row("the last end of 100 workers to the join's return", join(), "µs", "1,000 µs");
+    row("a million numbers", numbers(), "s", "0.5 s");
+    let [ours, theirs, ratio] = checkpoint();
+    row("a checkpoint of 256 MiB", ours, "MiB/s", "");
+    row("`dd conv=fsync` of the same", theirs, "MiB/s", "");
+    row("their ratio", ratio, "", "0.9");
+    let [lost, took] = share_lost();
+    row("a save of 256 MiB beside a job's steps", took, "ms", "");
+    row("share of the job's time that it costs meanwhile", lost, "%", "");
+}

@@ -1,0 +1,100 @@
+//! What an agent tells while it runs.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::outcome::{GroupState, WorkerFailure};
+
+/// What happens in a run: the argument of the [hook](super::LocalAgentBuilder::on_event). `Display` is a line for a log.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum AgentEvent<'a> {
+    /// All workers of an attempt were started.
+    #[non_exhaustive]
+    Started {
+        /// The number of the attempt: how many restarts there were before.
+        attempt: u32,
+        /// The numbers of the processes, in the order of their local ranks.
+        pids: &'a [u32],
+    },
+    /// A timer of a worker has expired.
+    #[non_exhaustive]
+    Expired {
+        /// Which worker; `None` if the process is none of them and belongs to none of their groups.
+        rank: Option<usize>,
+        /// The number of the process.
+        pid: u32,
+        /// Which timer.
+        scope: &'a str,
+    },
+    /// A worker has failed. The group is stopped for that.
+    Failed(&'a WorkerFailure),
+    /// Workers that still run were asked to end, by this signal.
+    #[non_exhaustive]
+    Stopping {
+        /// Its number.
+        signal: i32,
+        /// How many workers.
+        workers: usize,
+    },
+    /// Workers did not end in time, and were sent SIGKILL.
+    #[non_exhaustive]
+    Killed {
+        /// How many.
+        workers: usize,
+    },
+    /// Processes are still there after SIGKILL and its limit. The agent does not wait for them.
+    #[non_exhaustive]
+    Unkillable {
+        /// Their numbers.
+        pids: &'a [u32],
+    },
+    /// The group is started anew after this pause, because of a failure.
+    #[non_exhaustive]
+    Restarting {
+        /// The number of the attempt that follows.
+        attempt: u32,
+        /// How many restarts are left after it.
+        left: u32,
+        /// How long the agent waits before.
+        pause: Duration,
+    },
+    /// The group is started anew with so many workers; this does not use the budget.
+    #[non_exhaustive]
+    Resized {
+        /// How many.
+        workers: usize,
+    },
+    /// The group was healthy for so long that its budget of restarts is whole again.
+    Refilled,
+    /// The run has ended in this state.
+    Over(GroupState),
+}
+
+impl fmt::Display for AgentEvent<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AgentEvent::Started { attempt, pids } => write!(f, "attempt {attempt}: processes {pids:?}"),
+            AgentEvent::Expired { rank: Some(rank), pid, scope } => {
+                write!(f, "the timer {scope} of worker {rank} (process {pid}) has expired")
+            }
+            AgentEvent::Expired { rank: None, pid, scope } => {
+                write!(f, "the timer {scope} of process {pid}, which is no worker, has expired")
+            }
+            AgentEvent::Failed(failure) => failure.fmt(f),
+            AgentEvent::Stopping { signal, workers } => {
+                write!(f, "signal {signal} was sent to {workers} workers")
+            }
+            AgentEvent::Killed { workers } => {
+                write!(f, "{workers} workers have not ended in time: they were sent SIGKILL")
+            }
+            AgentEvent::Unkillable { pids } => write!(f, "still there after SIGKILL: {pids:?}"),
+            AgentEvent::Restarting { attempt, left, pause } => {
+                write!(f, "attempt {attempt} follows in {pause:?}; {left} more restarts are left")
+            }
+            AgentEvent::Resized { workers } => write!(f, "the group is started anew with {workers} workers"),
+            AgentEvent::Refilled => f.write_str("the budget of restarts is whole again"),
+            AgentEvent::Over(state) => write!(f, "the run has ended: {state}"),
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! How a worker is started so that it ends with its agent: both sides of the start.
+//!
+//! The agent does not start the worker's program itself. It starts the *launcher*: its own executable, or another one that calls [`entry`] first. The
+//! launcher has the kernel send SIGKILL to it when the agent ends ("parent-death signal"), and then becomes the worker by `exec`, which keeps that
+//! setting. Safe code can do this in a process of its own; between `fork` and `exec` it could not.
+//!
+//! # The protocol
+//!
+//! The environment variable `FOREBEAR_AGENT_LAUNCH` is the number of the agent's process. The arguments are the worker's program and its arguments. The
+//! standard input is a socket, on which the launcher says
+//!
+//! 1. one byte, `R`, when the setting is made and the agent is still its parent;
+//! 2. nothing more if `exec` succeeds: the socket closes by that. Else the number of the error, 4 bytes, little-endian.
+//!
+//! # Invariants
+//!
+//! * **AL1** The parent-death signal comes when the *thread* that has started the launcher ends. That is the thread of the run, which ends after its workers.
+//! * **AL2** If the agent ends before the setting is made, the signal would never come. The launcher asks for its parent after it has made the setting: if
+//!   that is not the agent, it exits.
+//! * **AL3** A program that does not call `entry` first would start itself again, and again. So an agent runs only in a process that has called it, or with a launcher
+//!   that was named.
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{self, Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use std::{env, fs::File};
+
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+
+/// The number of the agent's process, in the launcher's environment.
+const LAUNCH: &str = "FOREBEAR_AGENT_LAUNCH";
+/// The executable of this process, also if the file was replaced since.
+const ITSELF: &str = "/proc/self/exe";
+const READY: u8 = b'R';
+
+static ENTERED: AtomicBool = AtomicBool::new(false);
+
+/// To be called first in `main`, by each program that runs a [`LocalAgent`](super::LocalAgent).
+///
+/// An agent starts its workers through a second process of its own program. In that process this function does not return: the process becomes the
+/// worker. In every other process it returns at once.
+///
+/// ```
+/// use forebear_supervise::agent;
+///
+/// fn main() {
+///     agent::entry();
+///     // ... the program, which may run agents from here on
+/// }
+/// ```
+pub fn entry() {
+    let Some(agent) = env::var_os(LAUNCH) else {
+        ENTERED.store(true, Ordering::Relaxed);
+        return;
+    };
+    // The launcher reports what goes wrong on the socket, if there is one.
+    drop(become_worker(&agent));
+    process::exit(127);
+}
+
+/// Whether [`entry`] was called in this process.
+pub(super) fn entered() -> bool {
+    ENTERED.load(Ordering::Relaxed)
+}
+
+/// In the launcher.
+fn become_worker(agent: &OsString) -> io::Result<()> {
+    // A copy that closes by `exec`; the worker's own input is empty.
+    let mut agent_hears = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    let parent = getppid().map(|pid| pid.as_raw_nonzero().to_string());
+    if parent.as_deref().map(OsString::from).as_ref() != Some(agent) {
+        return Ok(()); // AL2
+    }
+    agent_hears.write_all(&[READY])?;
+    let mut arguments = env::args_os().skip(1);
+    let mut command = Command::new(arguments.next().unwrap_or_default());
+    command.args(arguments).env_remove(LAUNCH).stdin(Stdio::null());
+    let error = command.exec();
+    agent_hears.write_all(&error.raw_os_error().unwrap_or(0).to_le_bytes())
+}
+
+/// A command that starts `program` through the launcher; what else it needs (arguments, environment, directory, output) is added to it.
+pub(super) fn command(launcher: Option<&Path>, program: &OsString) -> Command {
+    let mut command = Command::new(launcher.unwrap_or(Path::new(ITSELF)));
+    command.env(LAUNCH, process::id().to_string()).process_group(0).arg(program);
+    command
+}
+
+/// Starts it, and answers where the launcher speaks. The calling thread must outlive the worker (AL1).
+pub(super) fn launch(mut command: Command) -> io::Result<(Child, UnixStream)> {
+    let (hears, says) = UnixStream::pair()?;
+    let child = command.stdin(OwnedFd::from(says)).spawn()?;
+    // The command goes here, and with it our copy of the launcher's end.
+    Ok((child, hears))
+}
+
+/// Waits until the launcher has become the worker, no longer than until then.
+pub(super) fn settle(hears: &mut UnixStream, until: Instant) -> io::Result<()> {
+    let mut told = Vec::new();
+    let mut bytes = [0; 8];
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        hears.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+        match hears.read(&mut bytes) {
+            Ok(0) => break,
+            Ok(count) if told.len() < bytes.len() => told.extend_from_slice(&bytes[..count]),
+            Ok(_) => return Err(no_launcher()),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if left.is_zero() {
+                    let text = "the program was not started in time";
+                    return Err(io::Error::new(io::ErrorKind::TimedOut, text));
+                }
+            }
+            // It has ended without having read what nobody has written to it.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => break,
+            Err(error) => return Err(error),
+        }
+    }
+    match told.as_slice() {
+        [READY] => Ok(()),
+        [READY, number @ ..] => match number.try_into().map(i32::from_le_bytes) {
+            Ok(number) if number != 0 => Err(io::Error::from_raw_os_error(number)),
+            _ => Err(io::Error::other("the program could not be executed")),
+        },
+        _ => Err(no_launcher()),
+    }
+}
+
+fn no_launcher() -> io::Error {
+    io::Error::other(
+        "the launcher has ended before it became the worker: does it call `agent::entry` first in `main`?",
+    )
+}

@@ -1,0 +1,301 @@
+//! The named parts of a checkpoint: as they are written, and as they are read.
+
+use std::collections::HashSet;
+use std::error::Error as StdError;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::path::PathBuf;
+
+use forebear::Error;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// So many bytes are written and summed up at a time.
+const AT_ONCE: usize = 1 << 18;
+
+/// One section, in the table.
+pub(super) struct Entry {
+    pub(super) name: String,
+    pub(super) offset: u64,
+    pub(super) length: u64,
+    pub(super) checksum: u32,
+}
+
+/// The sections of a checkpoint that is being written. Lent to [`State::save`](super::State::save).
+///
+/// The system's errors need not be looked at: the first one ends the save, whatever the state returns.
+pub struct Sections<'a> {
+    out: &'a mut dyn Write,
+    offset: u64,
+    entries: Vec<Entry>,
+    names: HashSet<String>,
+    refused: Option<io::Error>,
+}
+
+/// Why a section could not be written or read.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum SectionError {
+    /// The checkpoint has no section of this name.
+    #[non_exhaustive]
+    Missing {
+        /// The name.
+        section: String,
+    },
+    /// The checkpoint has one already.
+    #[non_exhaustive]
+    Twice {
+        /// The name.
+        section: String,
+    },
+    /// The bytes are no value of the type that is asked for; or serde could not write the value.
+    #[non_exhaustive]
+    Decode {
+        /// The name.
+        section: String,
+        /// What is wrong.
+        source: postcard::Error,
+    },
+    /// The section is to be exported as a tensor, and is none of that type and shape.
+    #[non_exhaustive]
+    NoTensor {
+        /// The name.
+        section: String,
+        /// What does not fit.
+        why: String,
+    },
+    /// The system refuses something.
+    #[non_exhaustive]
+    Io {
+        /// The name.
+        section: String,
+        /// What it says.
+        source: io::Error,
+    },
+}
+
+impl fmt::Display for SectionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SectionError::Missing { section } => write!(f, "the checkpoint has no section `{section}`"),
+            SectionError::Twice { section } => write!(f, "the section `{section}` is there already"),
+            SectionError::Decode { section, .. } => write!(f, "the section `{section}` holds something else"),
+            SectionError::NoTensor { section, why } => {
+                write!(f, "the section `{section}` cannot be exported: {why}")
+            }
+            SectionError::Io { section, .. } => write!(f, "the section `{section}`"),
+        }
+    }
+}
+
+impl StdError for SectionError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            SectionError::Decode { source, .. } => Some(source),
+            SectionError::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+impl<'a> Sections<'a> {
+    pub(super) fn new(out: &'a mut dyn Write, offset: u64) -> Self {
+        Sections { out, offset, entries: Vec::new(), names: HashSet::new(), refused: None }
+    }
+
+    /// The table, where it begins, and what the system has refused.
+    pub(super) fn finish(self) -> (Vec<Entry>, u64, Option<io::Error>) {
+        (self.entries, self.offset, self.refused)
+    }
+
+    /// Writes a value that serde knows, in the format of the crate `postcard`.
+    ///
+    /// # Errors
+    ///
+    /// [`SectionError::Twice`], [`SectionError::Decode`], [`SectionError::Io`].
+    pub fn put(&mut self, name: &str, value: &impl Serialize) -> Result<(), Error> {
+        let mut writer = self.writer(name)?;
+        let written = postcard::to_io(value, &mut writer).map(drop);
+        writer.close()?;
+        written.map_err(|source| SectionError::Decode { section: name.to_owned(), source })?;
+        Ok(())
+    }
+
+    /// Writes bytes as they are.
+    ///
+    /// # Errors
+    ///
+    /// [`SectionError::Twice`], [`SectionError::Io`].
+    pub fn put_bytes(&mut self, name: &str, bytes: &[u8]) -> Result<(), Error> {
+        let mut writer = self.writer(name)?;
+        let _ = writer.write_all(bytes);
+        writer.close()
+    }
+
+    /// A section to be streamed into, without a copy of the whole. It ends when the writer is closed or dropped.
+    ///
+    /// # Errors
+    ///
+    /// [`SectionError::Twice`].
+    pub fn writer<'s>(&'s mut self, name: &str) -> Result<SectionWriter<'s, 'a>, Error> {
+        if !self.names.insert(name.to_owned()) {
+            return Err(SectionError::Twice { section: name.to_owned() }.into());
+        }
+        self.entries.push(Entry { name: name.to_owned(), offset: self.offset, length: 0, checksum: 0 });
+        Ok(SectionWriter { sections: self })
+    }
+}
+
+impl fmt::Debug for Sections<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.entries.iter().map(|entry| &entry.name).collect();
+        f.debug_struct("Sections").field("names", &names).finish_non_exhaustive()
+    }
+}
+
+/// A section of a checkpoint that is being written, from [`Sections::writer`].
+#[derive(Debug)]
+pub struct SectionWriter<'s, 'a> {
+    sections: &'s mut Sections<'a>,
+}
+
+impl SectionWriter<'_, '_> {
+    /// Ends the section.
+    ///
+    /// # Errors
+    ///
+    /// What the system has refused.
+    pub fn close(self) -> Result<(), Error> {
+        match (&self.sections.refused, self.sections.entries.last()) {
+            (Some(error), Some(entry)) => {
+                let source = io::Error::from(error.kind());
+                Err(SectionError::Io { section: entry.name.clone(), source }.into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Write for SectionWriter<'_, '_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let sections = &mut *self.sections;
+        if let Some(error) = &sections.refused {
+            return Err(error.kind().into());
+        }
+        // So little at a time that the checksum finds it in the processor's cache.
+        let bytes = &bytes[..bytes.len().min(AT_ONCE)];
+        let written = match sections.out.write(bytes) {
+            Ok(written) => written,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(error),
+            Err(error) => {
+                let kind = error.kind();
+                sections.refused = Some(error);
+                return Err(kind.into());
+            }
+        };
+        sections.offset += written as u64;
+        if let Some(entry) = sections.entries.last_mut() {
+            entry.length += written as u64;
+            entry.checksum = crc32c::crc32c_append(entry.checksum, &bytes[..written]);
+        }
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The sections of a checkpoint that has been verified. Lent to [`State::restore`](super::State::restore).
+pub struct SavedSections {
+    path: PathBuf,
+    entries: Vec<Entry>,
+}
+
+impl SavedSections {
+    pub(super) fn new(path: PathBuf, entries: Vec<Entry>) -> Self {
+        SavedSections { path, entries }
+    }
+
+    /// The names, in the order in which they were written.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|entry| entry.name.as_str())
+    }
+
+    /// A value that was [put](Sections::put).
+    ///
+    /// # Errors
+    ///
+    /// [`SectionError::Missing`], [`SectionError::Decode`], [`SectionError::Io`].
+    pub fn get<T: DeserializeOwned>(&self, name: &str) -> Result<T, Error> {
+        let bytes = self.bytes(name)?;
+        let decoded = postcard::take_from_bytes(&bytes);
+        let failed = |source| SectionError::Decode { section: name.to_owned(), source };
+        let (value, rest) = decoded.map_err(failed)?;
+        if !rest.is_empty() {
+            return Err(failed(postcard::Error::SerdeDeCustom).into());
+        }
+        Ok(value)
+    }
+
+    /// The bytes of a section.
+    ///
+    /// # Errors
+    ///
+    /// [`SectionError::Missing`], [`SectionError::Io`].
+    pub fn bytes(&self, name: &str) -> Result<Vec<u8>, Error> {
+        let mut bytes = Vec::new();
+        let read = self.reader(name)?.read_to_end(&mut bytes);
+        read.map_err(|source| SectionError::Io { section: name.to_owned(), source })?;
+        Ok(bytes)
+    }
+
+    /// A section to be read piece by piece, without a copy of the whole.
+    ///
+    /// # Errors
+    ///
+    /// [`SectionError::Missing`], [`SectionError::Io`].
+    pub fn reader(&self, name: &str) -> Result<SectionReader, Error> {
+        let Some(entry) = self.entries.iter().find(|entry| entry.name == name) else {
+            return Err(SectionError::Missing { section: name.to_owned() }.into());
+        };
+        let open = || {
+            let mut file = File::open(&self.path)?;
+            file.seek(SeekFrom::Start(entry.offset))?;
+            Ok(BufReader::new(file).take(entry.length))
+        };
+        let from = open().map_err(|source| SectionError::Io { section: name.to_owned(), source })?;
+        Ok(SectionReader { from, length: entry.length })
+    }
+}
+
+impl fmt::Debug for SavedSections {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SavedSections")
+            .field("path", &self.path)
+            .field("names", &self.names().collect::<Vec<_>>())
+            .finish()
+    }
+}
+
+/// A section of a checkpoint that is being read, from [`SavedSections::reader`].
+#[derive(Debug)]
+pub struct SectionReader {
+    from: io::Take<BufReader<File>>,
+    length: u64,
+}
+
+impl SectionReader {
+    /// How many bytes the section has.
+    #[must_use]
+    pub fn section_len(&self) -> u64 {
+        self.length
+    }
+}
+
+impl Read for SectionReader {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.from.read(into)
+    }
+}

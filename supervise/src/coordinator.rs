@@ -1,0 +1,452 @@
+//! [`Coordinator`]: workers that stop together.
+//!
+//! # The parts
+//!
+//! * `board`: what is shared, under one lock, and the argument why no wake-up is lost.
+//! * `builder`: the settings.
+//! * `member`: what a worker holds, and how its end is noticed.
+//! * `joinable`, `stop`: how requests, threads and child processes become members, and how a stop reaches them.
+//! * `join`, `waiting`: the wait for all of them, and what it answers.
+//! * `looper`: turns on a grid of time.
+//! * `signals`: SIGINT and SIGTERM.
+//!
+//! User code (a looper, a hook, a stopper, the test for clean stops, a destructor) is called without the lock.
+
+mod board;
+mod builder;
+mod join;
+mod joinable;
+mod looper;
+mod member;
+#[cfg(unix)]
+pub(crate) mod signals;
+mod stop;
+mod waiting;
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use forebear::{Cancelled, Error, Failure, Outcome, Request, Runtime, TimeoutError};
+
+use self::board::{Board, Reported, Rules};
+pub use self::builder::CoordinatorBuilder;
+pub use self::join::{JoinError, JoinOptions, LastCheck, Straggler};
+pub use self::joinable::{ChildFailed, Joinable};
+pub use self::looper::{Every, Looper};
+pub(crate) use self::member::attempt;
+pub use self::member::{Member, Vanished};
+pub use self::stop::Stop;
+
+type IsClean = Box<dyn Fn(&Failure) -> bool + Send + Sync>;
+
+/// Workers that stop together. The first error decides.
+///
+/// A *worker* is a request, a thread or a child process that was registered by [`spawn`](Self::spawn) or one of its siblings. Any of them, and any other thread or request
+/// that has a handle, may [request a stop](Self::request_stop) or [report](Self::report) an error, which stops, too. The workers look at
+/// [`should_stop`](Member::should_stop) now and then. Those that wait are reached as well: a stop cancels the requests, and sends SIGTERM to the child
+/// processes. [`join`](Self::join) waits until all have ended, and returns the first error.
+///
+/// A handle: clone it to share it.
+///
+/// # Life
+///
+/// ```text
+///   running  --request_stop, report, a worker's error-->  stopping  --join-->  joined
+///      ^                                                                         |
+///      +----------------------------- clear_stop --------------------------------+
+/// ```
+///
+/// # Examples
+///
+/// ```
+/// use forebear_supervise::Coordinator;
+/// use forebear::channel;
+///
+/// let coordinator = Coordinator::new();
+/// let (sender, receiver) = channel::bounded(4);
+/// coordinator.spawn("producer", move |me| {
+///     for n in 0_u32.. {
+///         me.check_stop()?;
+///         sender.send(n).map_err(|_| forebear::Error::other("the consumer is gone"))?;
+///     }
+///     Ok(())
+/// });
+/// let stop = coordinator.clone();
+/// coordinator.spawn("consumer", move |_| {
+///     while receiver.recv()? < 1_000 {}
+///     stop.request_stop(); // wakes the producer, which may be blocked in `send`
+///     Ok(())
+/// });
+/// coordinator.join()?;
+/// # Ok::<(), forebear_supervise::JoinError>(())
+/// ```
+///
+/// # Source
+///
+/// `tf.train.Coordinator` of TensorFlow, with its loopers. `docs/coordination.md` in the repository lists the differences, row by row.
+#[derive(Clone)]
+pub struct Coordinator(Arc<Shared>);
+
+pub(crate) struct Shared {
+    board: Board,
+    grace: Duration,
+    cancel_after: Duration,
+    rules: Rules,
+    is_clean: IsClean,
+    on_unseen_failure: Box<dyn Fn(&Failure) + Send + Sync>,
+    on_warning: Box<dyn Fn(&str) + Send + Sync>,
+    runtime: Option<Runtime>,
+}
+
+/// There is nothing more to be read: the error by which a worker stops all without a failure.
+///
+/// The default kind of a *clean stop*: [`Coordinator::join`] answers `Ok` after it. [`CoordinatorBuilder::clean_stop`] replaces it.
+///
+/// ```
+/// use forebear_supervise::{Coordinator, EndOfInput};
+/// let coordinator = Coordinator::new();
+/// coordinator.report(EndOfInput)?;
+/// assert!(coordinator.should_stop() && coordinator.join().is_ok());
+/// # Ok::<(), forebear::Failure>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct EndOfInput;
+
+impl fmt::Display for EndOfInput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("end of input")
+    }
+}
+
+impl StdError for EndOfInput {}
+
+impl Coordinator {
+    /// A coordinator with the defaults of the [builder](Self::builder).
+    #[must_use]
+    pub fn new() -> Coordinator {
+        match CoordinatorBuilder::default().build() {
+            Ok(coordinator) => coordinator,
+            Err(_) => unreachable!("only handlers of signals can fail"),
+        }
+    }
+
+    /// Describes a coordinator.
+    ///
+    /// ```
+    /// use forebear_supervise::Coordinator;
+    /// use std::time::Duration;
+    ///
+    /// let coordinator = Coordinator::builder()
+    ///     .grace(Duration::from_secs(10))
+    ///     .clean_stop::<std::num::ParseIntError>()
+    ///     .build()?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    pub fn builder() -> CoordinatorBuilder {
+        CoordinatorBuilder::default()
+    }
+
+    /// Whether a stop has been requested. Does not suspend. One relaxed load.
+    ///
+    /// A worker asks its [`Member`] instead, which also notes where that was.
+    #[inline]
+    #[must_use]
+    pub fn should_stop(&self) -> bool {
+        self.0.board.should_stop()
+    }
+
+    /// Requests a stop, without an error. May be called by anybody, any number of times; never waits.
+    ///
+    /// [`should_stop`](Self::should_stop) answers true from now on, a [wait for the stop](Self::wait_for_stop) ends, and workers that
+    /// are blocked are stopped where they wait, at once or after the [delay](CoordinatorBuilder::cancel_after). If the caller is a worker, that holds for it too: its next
+    /// wait answers [`Cancelled`].
+    pub fn request_stop(&self) {
+        let begun = self.0.board.request_stop();
+        self.reach(begun);
+    }
+
+    /// Reports an error, and requests a stop. The first error is kept, for [`join`](Self::join); it bears the name of the request or of the thread that
+    /// reports it. One of the kinds of a clean stop only stops.
+    ///
+    /// Never waits.
+    ///
+    /// # Errors
+    ///
+    /// The same error, if a join has given its answer: no other caller would learn of it.
+    pub fn report(&self, error: impl Into<Error>) -> Result<(), Failure> {
+        let name = Request::current().map(|request| request.name().to_owned());
+        let name = name.or_else(|| thread::current().name().map(str::to_owned));
+        self.report_as(name.unwrap_or_else(|| "(unnamed thread)".into()), error.into())
+    }
+
+    fn report_as(&self, name: String, error: Error) -> Result<(), Failure> {
+        let follows = error.is_cancelled();
+        self.record(Failure::from_error(error, name, None), follows)
+    }
+
+    /// Whether this failure only stops.
+    pub(crate) fn is_clean(&self, failure: &Failure) -> bool {
+        (self.0.is_clean)(failure)
+    }
+
+    /// Records a failure. `follows`: it is a cancellation.
+    pub(crate) fn record(&self, failure: Failure, follows: bool) -> Result<(), Failure> {
+        let clean = self.is_clean(&failure);
+        let (reported, begun) = self.0.board.report(failure, follows, clean, self.0.rules);
+        self.reach(begun);
+        match reported {
+            Reported::Taken => Ok(()),
+            Reported::Late(failure) => {
+                (self.0.on_unseen_failure)(&failure);
+                Ok(())
+            }
+            Reported::AfterJoin(failure) => Err(failure),
+        }
+    }
+
+    /// The same, for a failure that no caller can be handed.
+    fn record_or_tell(&self, failure: Failure, follows: bool) {
+        if let Err(failure) = self.record(failure, follows) {
+            (self.0.on_unseen_failure)(&failure);
+        }
+    }
+
+    /// Stops the members where they are blocked, at once or after the delay, if a stop has begun.
+    fn reach(&self, begun: Option<u64>) {
+        let Some(epoch) = begun else { return };
+        if self.0.cancel_after.is_zero() {
+            return self.0.reach(epoch);
+        }
+        let (weak, end) = (Arc::downgrade(&self.0), Instant::now().checked_add(self.0.cancel_after));
+        let later = move || {
+            while let Some(left) =
+                end.map_or(Some(Duration::MAX), |end| end.checked_duration_since(Instant::now()))
+            {
+                thread::park_timeout(left);
+            }
+            weak.upgrade().inspect(|shared| shared.reach(epoch));
+        };
+        if thread::Builder::new().name("coordinator: cancel".into()).spawn(later).is_err() {
+            self.0.reach(epoch); // early rather than never
+        }
+    }
+
+    /// Calls `f`, and reports its error or panic. `None` after either: there is no value, and the caller goes on.
+    ///
+    /// What unwinds by [`or_unwind`](forebear::OrUnwind) in a request is reported as an error. After a join, a failure that no join answers goes
+    /// to the [hook](CoordinatorBuilder::on_unseen_failure).
+    ///
+    /// ```
+    /// use forebear_supervise::Coordinator;
+    /// let coordinator = Coordinator::new();
+    /// let parsed = coordinator.guard(|| Ok("12x".parse::<u32>()?));
+    /// assert!(parsed.is_none() && coordinator.should_stop());
+    /// let error = coordinator.join().unwrap_err();
+    /// assert!(error.failure().unwrap().downcast_ref::<std::num::ParseIntError>().is_some());
+    /// ```
+    pub fn guard<T>(&self, f: impl FnOnce() -> Result<T, Error>) -> Option<T> {
+        let name = Request::current().map(|request| request.name().to_owned());
+        let name = name.or_else(|| thread::current().name().map(str::to_owned));
+        match member::attempt(&name.unwrap_or_else(|| "(unnamed thread)".into()), f) {
+            Ok(value) => Some(value),
+            Err((failure, follows)) => {
+                self.record_or_tell(failure, follows);
+                None
+            }
+        }
+    }
+
+    /// Waits until a stop is requested.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`Cancelled`], if the calling request is cancelled and there is no stop. If there is one it is `Ok`, also in a request that the stop cancels.
+    pub fn wait_for_stop(&self) -> Result<(), Cancelled> {
+        match self.0.board.stopped.wait() {
+            Err(_) if self.should_stop() => Ok(()),
+            answer => answer,
+        }
+    }
+
+    /// The same, for `timeout` at most, on the clock of the caller's runtime. `false`: there is no stop yet.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait_for_stop`](Self::wait_for_stop).
+    pub fn wait_for_stop_timeout(&self, timeout: Duration) -> Result<bool, Cancelled> {
+        match self.0.board.stopped.wait_timeout(timeout) {
+            Ok(()) => Ok(true),
+            Err(_) if self.should_stop() => Ok(true),
+            Err(TimeoutError::TimedOut) => Ok(false),
+            Err(TimeoutError::Cancelled) => Err(Cancelled::new()),
+        }
+    }
+
+    /// Takes the stop back, with the recorded error and what a join has left: the coordinator can be used again. Workers that still run are not
+    /// touched.
+    pub fn clear_stop(&self) {
+        self.0.board.clear();
+    }
+
+    /// Whether a join has given its answer since the last [`clear_stop`](Self::clear_stop).
+    #[must_use]
+    pub fn joined(&self) -> bool {
+        self.0.board.joined()
+    }
+
+    /// The first error that was reported, without a join, as often as it is asked for. It counts as seen.
+    #[must_use]
+    pub fn requested_error(&self) -> Option<Failure> {
+        self.0.board.failure()
+    }
+
+    /// The names of the workers that have not ended, in the order in which they were registered.
+    #[must_use]
+    pub fn workers(&self) -> Vec<String> {
+        self.0.board.names()
+    }
+
+    /// Runs `f` as a worker: a request of its own, on a worker thread of the runtime. A stop cancels it, so a wait in it answers [`Cancelled`]. Its error
+    /// and its panic are reported. It has no parent: the coordinator outlives who calls this.
+    ///
+    /// The request that is returned need not be kept, nor waited for.
+    ///
+    /// ```
+    /// use forebear::time::sleep;
+    /// use forebear_supervise::Coordinator;
+    /// use std::time::Duration;
+    ///
+    /// let coordinator = Coordinator::new();
+    /// coordinator.spawn("sleeper", |_| Ok(sleep(Duration::MAX)?)); // a stop wakes it
+    /// coordinator.request_stop();
+    /// coordinator.join()?;
+    /// # Ok::<(), forebear_supervise::JoinError>(())
+    /// ```
+    pub fn spawn(
+        &self,
+        name: impl Into<String>,
+        f: impl FnOnce(&Member) -> Result<(), Error> + Send + 'static,
+    ) -> Request<()> {
+        let member = self.enlist(name);
+        let within = member.borrowed();
+        let mut builder = Request::builder().name(member.name().to_owned()).detached();
+        if let Some(runtime) = &self.0.runtime {
+            builder = builder.on(runtime);
+        }
+        // Reported there, since a cancelled request that returns an error may end as cancelled.
+        let request = builder.try_build(move || f(&within).map_err(|error| within.tell(error)));
+        member.watch_request(&request.any());
+        request.submit();
+        request
+    }
+
+    /// Runs `f` as a worker in a thread of its own. A stop cannot wake it where it is blocked, unless that is a wait of forebear's for which somebody lets
+    /// it go: it asks [`should_stop`](Member::should_stop). It has ended when `f` has returned and been dropped.
+    ///
+    /// # Errors
+    ///
+    /// If the system starts no thread. `f` is dropped then.
+    pub fn spawn_thread(
+        &self,
+        name: impl Into<String>,
+        f: impl FnOnce(&Member) -> Result<(), Error> + Send + 'static,
+    ) -> io::Result<()> {
+        let member = self.enlist(name);
+        let named = thread::Builder::new().name(member.name().replace('\0', " "));
+        let run = move || {
+            if let Err((failure, follows)) = member::attempt(member.name(), || f(&member)) {
+                member.coordinator().record_or_tell(failure, follows);
+            }
+        };
+        named.spawn(run).map(drop)
+    }
+
+    /// Registers a worker that runs already: a request, a thread's handle, a child process, or something of your own.
+    ///
+    /// # Errors
+    ///
+    /// If the system gives no thread for what has to be watched by one: a thread's handle, a child process. The worker is not registered then, and
+    /// its handle is gone; a child process goes on.
+    pub fn register(&self, name: impl Into<String>, worker: impl Joinable) -> io::Result<()> {
+        worker.watch(self.enlist(name))
+    }
+
+    /// Registers a worker that ends when the answer is dropped: the calling thread or request, or another one that the answer is moved to. A stop does not wake it
+    /// where it is blocked.
+    ///
+    /// If it is dropped by a panic, that is reported.
+    ///
+    /// ```
+    /// use forebear_supervise::Coordinator;
+    /// let coordinator = Coordinator::new();
+    /// std::thread::scope(|scope| {
+    ///     let me = coordinator.enlist("scoped");
+    ///     scope.spawn(move || while !me.should_stop() { std::thread::yield_now() });
+    ///     coordinator.request_stop();
+    ///     coordinator.join()
+    /// })?;
+    /// # Ok::<(), forebear_supervise::JoinError>(())
+    /// ```
+    pub fn enlist(&self, name: impl Into<String>) -> Member {
+        Member::new(self.clone(), self.0.board.enlist(name.into()))
+    }
+
+    /// On which its requests run.
+    pub(crate) fn runtime(&self) -> Runtime {
+        self.0.runtime.clone().unwrap_or_else(Runtime::current)
+    }
+}
+
+impl Shared {
+    fn reach(&self, epoch: u64) {
+        for (id, mut stopper) in self.board.reach(epoch) {
+            stopper.stop();
+            self.board.give_back(id, stopper);
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(failure) = self.board.unheard() {
+            (self.on_unseen_failure)(&failure);
+        }
+    }
+}
+
+impl Default for Coordinator {
+    fn default() -> Self {
+        Coordinator::new()
+    }
+}
+
+impl fmt::Debug for Coordinator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Coordinator")
+            .field("should_stop", &self.should_stop())
+            .field("joined", &self.joined())
+            .field("joins", &self.0.board.joins())
+            .field("workers", &self.workers())
+            .finish_non_exhaustive()
+    }
+}
+
+/// For the signals: which coordinator is meant, unless it has gone.
+#[cfg(unix)]
+pub(crate) type Handle = Weak<Shared>;
+
+/// What is to become of a member of which a request's outcome tells.
+fn outcome_of(outcome: &Outcome<'_, ()>) -> Option<Failure> {
+    match outcome {
+        Outcome::Failed(failure) => Some((*failure).clone()),
+        _ => None,
+    }
+}

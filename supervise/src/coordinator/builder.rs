@@ -1,0 +1,157 @@
+//! [`CoordinatorBuilder`]: the settings of a coordinator.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebear::{Failure, Runtime};
+
+use super::board::{Board, Rules};
+#[cfg(unix)]
+use super::signals;
+use super::{Coordinator, EndOfInput, IsClean, Shared};
+
+/// How long `join` waits after a stop, if nothing else is said.
+const GRACE: Duration = Duration::from_secs(120);
+
+/// A [`Coordinator`] that is being described. From [`Coordinator::builder`].
+#[must_use = "a builder does nothing before `build`"]
+pub struct CoordinatorBuilder {
+    grace: Duration,
+    cancel_after: Duration,
+    late_errors_count: bool,
+    /// `None`: the default.
+    clean: Option<Vec<IsClean>>,
+    on_unseen_failure: Box<dyn Fn(&Failure) + Send + Sync>,
+    on_warning: Box<dyn Fn(&str) + Send + Sync>,
+    runtime: Option<Runtime>,
+    stop_on_signals: bool,
+}
+
+impl CoordinatorBuilder {
+    /// How long [`join`](Coordinator::join) waits for all workers together once a stop has been requested: 120 seconds if not given. Zero looks once.
+    pub fn grace(mut self, total: Duration) -> Self {
+        self.grace = total;
+        self
+    }
+
+    /// How long after a stop the workers that have not ended are stopped where they wait: requests are cancelled, child processes get SIGTERM. Zero, if
+    /// not given: at once. The delay passes on the system's clock, in a thread of its own.
+    pub fn cancel_after(mut self, delay: Duration) -> Self {
+        self.cancel_after = delay;
+        self
+    }
+
+    /// An error with an `E` anywhere in its chain of causes stops without a failure. The first call of this method, or of
+    /// [`clean_stop_if`](Self::clean_stop_if), replaces the default, [`EndOfInput`]; further calls add kinds.
+    pub fn clean_stop<E: StdError + 'static>(self) -> Self {
+        self.clean_stop_if(|failure| failure.downcast_ref::<E>().is_some())
+    }
+
+    /// A failure for which `is_clean` answers true stops without a failure. Else as [`clean_stop`](Self::clean_stop). `is_clean` is called in the thread
+    /// that reports, and must not panic: a panic of it comes out of what reports.
+    pub fn clean_stop_if(mut self, is_clean: impl Fn(&Failure) -> bool + Send + Sync + 'static) -> Self {
+        self.clean.get_or_insert_default().push(Box::new(is_clean));
+        self
+    }
+
+    /// Every error is a failure, also [`EndOfInput`].
+    pub fn no_clean_stops(mut self) -> Self {
+        self.clean = Some(Vec::new());
+        self
+    }
+
+    /// Whether an error counts that is reported after a stop without an error: `true` makes [`join`](Coordinator::join) return it. `false`, if not
+    /// given, passes it to [`on_unseen_failure`](Self::on_unseen_failure), since workers that are stopped often fail for that reason. A
+    /// cancellation never counts after a stop.
+    pub fn late_errors_count(mut self, yes: bool) -> Self {
+        self.late_errors_count = yes;
+        self
+    }
+
+    /// Called with each failure that no caller is given: one that comes after the stop or after the join, one that is more than can be kept, and the first
+    /// one if the last handle goes before a [`join`](Coordinator::join). If not given, it is written to standard error, in one line.
+    ///
+    /// It is called in the thread that reports, or drops, and must not wait.
+    pub fn on_unseen_failure(mut self, hook: impl Fn(&Failure) + Send + Sync + 'static) -> Self {
+        self.on_unseen_failure = Box::new(hook);
+        self
+    }
+
+    /// Called with a text for a human being when a join has ignored stragglers. If not given, it is written to standard error. It must not wait.
+    pub fn on_warning(mut self, hook: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.on_warning = Box::new(hook);
+        self
+    }
+
+    /// The runtime on which [`spawn`](Coordinator::spawn) and [`every`](Coordinator::every) run their requests. If not given: the one that is current where they are called.
+    pub fn runtime(mut self, runtime: &Runtime) -> Self {
+        self.runtime = Some(runtime.clone());
+        self
+    }
+
+    /// The first SIGINT or SIGTERM requests a stop. The second one ends the process, as it would have without this.
+    ///
+    /// The handlers are installed once in the life of the process, for all coordinators together; handlers that were there before are called, too. When no
+    /// coordinator with this setting is left, a signal ends the process at once.
+    #[cfg(unix)]
+    pub fn stop_on_signals(mut self) -> Self {
+        self.stop_on_signals = true;
+        self
+    }
+
+    /// Builds it.
+    ///
+    /// # Errors
+    ///
+    /// With [`stop_on_signals`](Self::stop_on_signals), if the handlers cannot be installed, or their thread cannot be started.
+    pub fn build(self) -> io::Result<Coordinator> {
+        let is_clean: IsClean = match self.clean {
+            None => Box::new(|failure| failure.downcast_ref::<EndOfInput>().is_some()),
+            Some(kinds) => Box::new(move |failure| kinds.iter().any(|is_clean| is_clean(failure))),
+        };
+        let coordinator = Coordinator(Arc::new(Shared {
+            board: Board::new(),
+            grace: self.grace,
+            cancel_after: self.cancel_after,
+            rules: Rules { late_errors_count: self.late_errors_count },
+            is_clean,
+            on_unseen_failure: self.on_unseen_failure,
+            on_warning: self.on_warning,
+            runtime: self.runtime,
+        }));
+        #[cfg(unix)]
+        if self.stop_on_signals {
+            signals::watch(&coordinator)?;
+        }
+        Ok(coordinator)
+    }
+}
+
+impl Default for CoordinatorBuilder {
+    fn default() -> Self {
+        CoordinatorBuilder {
+            grace: GRACE,
+            cancel_after: Duration::ZERO,
+            late_errors_count: false,
+            clean: None,
+            on_unseen_failure: Box::new(|failure| eprintln!("forebear: nobody has seen that {failure:#}")),
+            on_warning: Box::new(|text| eprintln!("forebear: {text}")),
+            runtime: None,
+            stop_on_signals: false,
+        }
+    }
+}
+
+impl fmt::Debug for CoordinatorBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CoordinatorBuilder")
+            .field("grace", &self.grace)
+            .field("cancel_after", &self.cancel_after)
+            .field("late_errors_count", &self.late_errors_count)
+            .field("stop_on_signals", &self.stop_on_signals)
+            .finish_non_exhaustive()
+    }
+}

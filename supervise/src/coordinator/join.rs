@@ -1,0 +1,306 @@
+//! [`Coordinator::join`]: the wait for all workers, and what it answers.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebear::Failure;
+use forebear::dump::Dump;
+
+use super::board::{Join, Left, since};
+use super::{Coordinator, Joinable};
+use crate::CANCELLED;
+
+/// How long a join waits for what it has killed.
+const AFTER_KILL: Duration = Duration::from_secs(1);
+
+type Also = Box<dyn FnOnce(&Coordinator) -> std::io::Result<()> + Send>;
+
+/// How to join: see [`Coordinator::join_with`].
+#[derive(Default)]
+#[must_use = "options do nothing by themselves"]
+pub struct JoinOptions {
+    grace: Option<Duration>,
+    ignore_stragglers: bool,
+    also: Vec<Also>,
+}
+
+impl JoinOptions {
+    /// The defaults, as [`Coordinator::join`] has them.
+    pub fn new() -> JoinOptions {
+        JoinOptions::default()
+    }
+
+    /// In place of the [coordinator's](super::CoordinatorBuilder::grace).
+    pub fn grace(mut self, total: Duration) -> Self {
+        self.grace = Some(total);
+        self
+    }
+
+    /// This grace, unless another one was given.
+    pub(crate) fn or_grace(mut self, total: Duration) -> Self {
+        self.grace.get_or_insert(total);
+        self
+    }
+
+    /// Workers that have not ended in time are no error. They are named in a warning.
+    pub fn ignore_stragglers(mut self) -> Self {
+        self.ignore_stragglers = true;
+        self
+    }
+
+    /// Registers one more worker before the join begins. To register one a second time does no harm.
+    pub fn also(mut self, name: impl Into<String>, worker: impl Joinable) -> Self {
+        let name = name.into();
+        self.also.push(Box::new(move |coordinator| coordinator.register(name, worker)));
+        self
+    }
+}
+
+impl fmt::Debug for JoinOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JoinOptions")
+            .field("grace", &self.grace)
+            .field("ignore_stragglers", &self.ignore_stragglers)
+            .field("also", &self.also.len())
+            .finish()
+    }
+}
+
+/// Why a join is not `Ok`.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// An error was reported. It comes before everything else that went wrong.
+    #[non_exhaustive]
+    Failed {
+        /// The first one.
+        failure: Failure,
+        /// Those that came after it, as far as they are kept (16).
+        also: Vec<Failure>,
+        /// Workers that have not ended in time.
+        stragglers: Vec<Straggler>,
+    },
+    /// No error was reported, and these workers have not ended in time.
+    #[non_exhaustive]
+    Stragglers {
+        /// Who they are.
+        stragglers: Vec<Straggler>,
+        /// The time they had.
+        grace: Duration,
+    },
+    /// A worker of [`JoinOptions::also`] could not be watched. Nothing was waited for.
+    #[non_exhaustive]
+    Register {
+        /// Why.
+        source: Arc<std::io::Error>,
+    },
+    /// The request that joins was cancelled. Nothing has changed: the join can be repeated.
+    Cancelled,
+}
+
+impl JoinError {
+    /// The first error that was reported, if there is one.
+    #[must_use]
+    pub fn failure(&self) -> Option<&Failure> {
+        match self {
+            JoinError::Failed { failure, .. } => Some(failure),
+            _ => None,
+        }
+    }
+
+    /// The workers that have not ended in time.
+    #[must_use]
+    pub fn stragglers(&self) -> &[Straggler] {
+        match self {
+            JoinError::Failed { stragglers, .. } | JoinError::Stragglers { stragglers, .. } => stragglers,
+            _ => &[],
+        }
+    }
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            JoinError::Failed { failure, stragglers, .. } => {
+                write!(f, "{failure}")?;
+                if !stragglers.is_empty() {
+                    write!(f, "; still running: {}", Names(stragglers))?;
+                }
+                Ok(())
+            }
+            JoinError::Stragglers { stragglers, grace } => {
+                write!(f, "still running {grace:?} after the stop: {}", Names(stragglers))
+            }
+            JoinError::Register { .. } => f.write_str("a worker could not be registered"),
+            JoinError::Cancelled => f.write_str("the join was cut short"),
+        }
+    }
+}
+
+impl StdError for JoinError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            JoinError::Failed { failure, .. } => failure.source(),
+            JoinError::Stragglers { .. } => None,
+            JoinError::Register { source } => Some(source),
+            JoinError::Cancelled => Some(&CANCELLED),
+        }
+    }
+}
+
+/// A worker that has not ended in time, and what is known of it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Straggler {
+    /// The name it was registered by.
+    pub name: String,
+    /// What it waits for, in the words of a [dump](forebear::Runtime::dump), if it is a suspended request of the coordinator's runtime, or of the joiner's.
+    pub waits_for: Option<String>,
+    /// Where it has asked last whether to stop. `None`: nowhere, so far, or not by its [`Member`](super::Member).
+    pub last_check: Option<LastCheck>,
+    /// It was sent SIGKILL, or what its [`Stop::kill`](super::Stop::kill) does.
+    pub killed: bool,
+}
+
+impl fmt::Display for Straggler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}`", self.name)?;
+        match (&self.waits_for, &self.last_check) {
+            (Some(what), _) => write!(f, " (waits for {what})"),
+            (None, Some(check)) => write!(f, " ({check})"),
+            (None, None) if self.killed => f.write_str(" (killed)"),
+            (None, None) => f.write_str(" (has never asked whether to stop)"),
+        }
+    }
+}
+
+/// Where a worker has asked last whether to stop, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LastCheck {
+    /// The place of the call.
+    pub place: &'static Location<'static>,
+    /// How long ago that was, at most. It is known to a 64th of the join's grace after the stop; of what came before, only that it came before.
+    pub ago: Duration,
+}
+
+impl fmt::Display for LastCheck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "has last asked at {}:{}, at most {:.1?} ago",
+            self.place.file(),
+            self.place.line(),
+            self.ago
+        )
+    }
+}
+
+struct Names<'a>(&'a [Straggler]);
+
+impl fmt::Display for Names<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, straggler) in self.0.iter().enumerate() {
+            write!(f, "{}{straggler}", if n == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+impl Coordinator {
+    /// Waits until all workers have ended, and returns the first error that was reported.
+    ///
+    /// Those are waited for that are registered when it begins, and no later ones. Without a stop it waits without limit; from the stop on, or from the beginning of
+    /// the join if that is later, for the [grace](super::CoordinatorBuilder::grace), which is one for all. Those who have not ended then are forgotten: the next join
+    /// does not wait for them.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`JoinError`].
+    pub fn join(&self) -> Result<(), JoinError> {
+        self.join_with(JoinOptions::default())
+    }
+
+    /// The same, with a grace of its own, more workers, or without minding stragglers.
+    ///
+    /// ```
+    /// use forebear_supervise::{Coordinator, JoinOptions};
+    /// use std::time::Duration;
+    ///
+    /// let coordinator = Coordinator::new();
+    /// let me = coordinator.enlist("forgets to look");
+    /// coordinator.request_stop();
+    /// let error = coordinator.join_with(JoinOptions::new().grace(Duration::from_millis(2))).unwrap_err();
+    /// assert_eq!(error.stragglers()[0].name, "forgets to look");
+    /// # drop(me);
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`JoinError`].
+    pub fn join_with(&self, options: JoinOptions) -> Result<(), JoinError> {
+        for register in options.also {
+            register(self).map_err(|source| JoinError::Register { source: Arc::new(source) })?;
+        }
+        let grace = options.grace.unwrap_or(self.0.grace);
+        let join = self.0.board.begin_join();
+        let waited = self.0.board.wait_for(&join, grace);
+        if waited.is_err() {
+            self.0.board.end_join(&join, false);
+            return Err(JoinError::Cancelled);
+        }
+        let stragglers = self.stragglers(&join);
+        let answer = self.0.board.end_join(&join, true);
+        match answer {
+            Some((failure, also)) => Err(JoinError::Failed { failure, also, stragglers }),
+            None if stragglers.is_empty() => Ok(()),
+            None if options.ignore_stragglers => {
+                let text = format!("a join has not waited for what is still running: {}", Names(&stragglers));
+                (self.0.on_warning)(&text);
+                Ok(())
+            }
+            None => Err(JoinError::Stragglers { stragglers, grace }),
+        }
+    }
+
+    /// Who is left, after the last means.
+    fn stragglers(&self, join: &Arc<Join>) -> Vec<Straggler> {
+        if self.0.board.look(join).left == 0 {
+            return Vec::new();
+        }
+        let left = self.0.board.left(join);
+        let dump = left.iter().any(|left| left.request.is_some()).then(|| self.runtime().dump());
+        let mut stragglers: Vec<Straggler> = left.iter().map(|left| describe(left, dump.as_ref())).collect();
+        for (left, straggler) in left.into_iter().zip(&mut stragglers) {
+            if let Some(mut stopper) = left.stopper {
+                straggler.killed = stopper.kill();
+            }
+        }
+        if stragglers.iter().any(|straggler| straggler.killed) {
+            let end = Instant::now() + AFTER_KILL;
+            loop {
+                join.wake.reset();
+                let left = end.saturating_duration_since(Instant::now());
+                if self.0.board.look(join).left == 0 || join.wake.wait_timeout(left).is_err() {
+                    break;
+                }
+            }
+        }
+        stragglers
+    }
+}
+
+fn describe(left: &Left, dump: Option<&Dump>) -> Straggler {
+    let request = left.request.as_ref().zip(dump).and_then(|(request, dump)| dump.request(request.id()));
+    Straggler {
+        name: left.slot.name.clone(),
+        waits_for: request.and_then(|request| Some(request.waits_for.as_ref()?.what.clone())),
+        last_check: left.last.map(|(place, at)| LastCheck { place, ago: since(at) }),
+        killed: false,
+    }
+}

@@ -1,0 +1,225 @@
+//! [`Joinable`]: what can be a worker, how its end is noticed, and how a stop reaches it.
+//!
+//! Nothing is polled. A request calls back when it is over. A thread's handle and a child process can only be waited for by a thread that
+//! does nothing else, so each of them gets one.
+//!
+//! # Child processes
+//!
+//! A number of a process is good until the process was reaped; after that it may mean another process. The watching thread waits with
+//! `WNOWAIT`, which reaps nothing, and reaps under a lock. A thread that sends a signal holds the same lock, and sends none to a process that was reaped.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+#[cfg(unix)]
+use std::process::{Child, ExitStatus};
+#[cfg(unix)]
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use forebear::{AnyRequest, CancelReason, Error, Failure, Request};
+
+use super::Member;
+use super::stop::Stop;
+
+/// What can be registered as a worker: requests, threads' handles, child processes, and what you implement it for.
+///
+/// ```
+/// use forebear_supervise::{Coordinator, Joinable, Member};
+/// use std::io;
+/// use std::sync::mpsc::Sender;
+///
+/// /// A worker of a library that calls back when it is over.
+/// struct Engine { on_end: Sender<Member> }
+///
+/// impl Joinable for Engine {
+///     fn watch(self, member: Member) -> io::Result<()> {
+///         let _ = self.on_end.send(member); // dropped there when the engine has ended
+///         Ok(())
+///     }
+/// }
+///
+/// let (on_end, ended) = std::sync::mpsc::channel();
+/// let coordinator = Coordinator::new();
+/// coordinator.register("engine", Engine { on_end })?;
+/// assert_eq!(coordinator.workers(), ["engine"]);
+/// drop(ended.recv());
+/// coordinator.join().unwrap();
+/// # Ok::<(), io::Error>(())
+/// ```
+pub trait Joinable: Send + 'static {
+    /// Arranges that `member` is dropped when the worker has ended, and that its error, if it has one, is [reported](Member::report) before. If there is
+    /// a way to reach it where it is blocked, [`Member::stop_by`] says which. Called once. Must not wait for the worker.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be watched. `member` is to be dropped then.
+    fn watch(self, member: Member) -> io::Result<()>;
+}
+
+/// Cancels a request, also if others wait for it: the stop is meant for all of them.
+pub(super) struct CancelRequest(pub(super) AnyRequest);
+
+impl Stop for CancelRequest {
+    fn stop(&mut self) {
+        self.0.abort(CancelReason::Stopped);
+    }
+}
+
+/// Submits it, if that was not done. A stop cancels it, also if others wait for it.
+impl<T: Send + Sync + 'static> Joinable for Request<T> {
+    fn watch(self, member: Member) -> io::Result<()> {
+        member.watch_request(&self.any());
+        self.submit();
+        Ok(())
+    }
+}
+
+/// A stop cancels it, also if others wait for it. If it is not submitted, it never ends.
+impl Joinable for AnyRequest {
+    fn watch(self, member: Member) -> io::Result<()> {
+        member.watch_request(&self);
+        Ok(())
+    }
+}
+
+/// Waited for by a thread of its own. Its panic is reported. A stop does not reach it: it has to ask.
+impl Joinable for JoinHandle<()> {
+    fn watch(self, member: Member) -> io::Result<()> {
+        watch_thread(member, move || self.join().map(Ok))
+    }
+}
+
+/// The same, for a thread that returns an error, which is reported.
+impl Joinable for JoinHandle<Result<(), Error>> {
+    fn watch(self, member: Member) -> io::Result<()> {
+        watch_thread(member, move || self.join())
+    }
+}
+
+fn watch_thread(
+    member: Member,
+    join: impl FnOnce() -> thread::Result<Result<(), Error>> + Send + 'static,
+) -> io::Result<()> {
+    let name = format!("coordinator: {}", member.name().replace('\0', " "));
+    let watch = move || {
+        match join() {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => drop(member.tell(error)),
+            Err(payload) => {
+                let failure = Failure::from_panic(payload, member.name().to_owned(), None);
+                member.coordinator().record_or_tell(failure, false);
+            }
+        }
+        drop(member);
+    };
+    thread::Builder::new().name(name).spawn(watch).map(drop)
+}
+
+/// A child process has ended with something else than success: what is reported for it.
+#[cfg(unix)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ChildFailed {
+    /// How it ended.
+    pub status: ExitStatus,
+}
+
+#[cfg(unix)]
+impl fmt::Display for ChildFailed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the child process has ended with {}", self.status)
+    }
+}
+
+#[cfg(unix)]
+impl StdError for ChildFailed {}
+
+/// A stop sends SIGTERM. When the time that a join gives has passed, it gets SIGKILL. Waited for, and reaped, by a thread of its own. A status that is no
+/// success is reported, as [`ChildFailed`], unless the process has ended by a signal after a stop has sent it one.
+#[cfg(unix)]
+impl Joinable for Child {
+    fn watch(self, member: Member) -> io::Result<()> {
+        let process = Arc::new(Mutex::new(Process { child: self, reaped: false, signalled: false }));
+        let name = format!("coordinator: {}", member.name().replace('\0', " "));
+        let watched = process.clone();
+        let stopper = StopChild(process);
+        let attached = member.borrowed();
+        let watch = move || {
+            if let Err(error) = wait_for(&watched) {
+                drop(member.tell(error));
+            }
+            drop(member);
+        };
+        thread::Builder::new().name(name).spawn(watch)?;
+        attached.stop_by(stopper);
+        Ok(())
+    }
+}
+
+#[cfg(unix)]
+struct Process {
+    child: Child,
+    reaped: bool,
+    signalled: bool,
+}
+
+#[cfg(unix)]
+fn wait_for(process: &Mutex<Process>) -> Result<(), Error> {
+    use std::os::unix::process::ExitStatusExt;
+
+    use rustix::io::Errno;
+    use rustix::process::{WaitId, WaitIdOptions, waitid};
+
+    let pid = pid_of(&lock(process).child);
+    loop {
+        match waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT) {
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(io::Error::from(error).into()),
+            Ok(_) => break,
+        }
+    }
+    let mut process = lock(process);
+    process.reaped = true;
+    let status = process.child.wait()?;
+    if status.success() || process.signalled && status.signal().is_some() {
+        return Ok(());
+    }
+    Err(ChildFailed { status }.into())
+}
+
+#[cfg(unix)]
+fn lock(process: &Mutex<Process>) -> std::sync::MutexGuard<'_, Process> {
+    process.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(unix)]
+fn pid_of(child: &Child) -> rustix::process::Pid {
+    rustix::process::Pid::from_child(child)
+}
+
+#[cfg(unix)]
+struct StopChild(Arc<Mutex<Process>>);
+
+#[cfg(unix)]
+impl StopChild {
+    fn send(&mut self, signal: rustix::process::Signal) -> bool {
+        let mut process = lock(&self.0);
+        if process.reaped {
+            return false;
+        }
+        process.signalled = true;
+        rustix::process::kill_process(pid_of(&process.child), signal).is_ok()
+    }
+}
+
+#[cfg(unix)]
+impl Stop for StopChild {
+    fn stop(&mut self) {
+        self.send(rustix::process::Signal::TERM);
+    }
+
+    fn kill(&mut self) -> bool {
+        self.send(rustix::process::Signal::KILL)
+    }
+}

@@ -1,0 +1,182 @@
+//! [`Looper`]: a worker that does something every so often, on a grid of time, until a stop.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use forebear::time::now;
+use forebear::{Error, Failure, Request, check_cancelled, shield, yield_now};
+
+use super::member::attempt;
+use super::{Coordinator, Member};
+
+/// When the turns of a looper are due. The first one is due at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Every {
+    /// Each as soon as the one before has ended.
+    BackToBack,
+    /// At the instants of a grid that begins with the first turn. After a turn that takes too long, those that were missed follow one another without a pause.
+    /// A period of zero is `BackToBack`.
+    CatchUp(Duration),
+    /// At the instants of the same grid. Those that were missed are left out.
+    Skip(Duration),
+}
+
+/// What is done every so often. Given for closures that return a `Result`, which are the [`turn`](Self::turn).
+pub trait Looper: Send + 'static {
+    /// Called once, before the first turn.
+    ///
+    /// # Errors
+    ///
+    /// One ends the looper, and is reported.
+    fn start(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    /// Called each time.
+    ///
+    /// # Errors
+    ///
+    /// One ends the looper, and is reported.
+    fn turn(&mut self) -> Result<(), Error>;
+
+    /// Called once, at the end, however it comes: after a stop, or with the failure of the looper itself. It may wait: a stop does not cancel it.
+    ///
+    /// # Errors
+    ///
+    /// One is reported.
+    fn stop(&mut self, failure: Option<&Failure>) -> Result<(), Error> {
+        let _ = failure;
+        Ok(())
+    }
+}
+
+impl<F: FnMut() -> Result<(), Error> + Send + 'static> Looper for F {
+    fn turn(&mut self) -> Result<(), Error> {
+        self()
+    }
+}
+
+impl Coordinator {
+    /// Runs a looper as a worker, in a request. Its error stops all.
+    ///
+    /// What waits in it by forebear's means is cancelled by a stop. A turn that keeps its thread busy or blocks it stops what else runs there: for those take
+    /// [`every_on_thread`](Self::every_on_thread).
+    ///
+    /// ```
+    /// use forebear_supervise::{Coordinator, Every};
+    /// use std::time::Duration;
+    ///
+    /// let coordinator = Coordinator::new();
+    /// let (stop, mut turns) = (coordinator.clone(), 0);
+    /// coordinator.every("three times", Every::CatchUp(Duration::from_millis(1)), move || {
+    ///     turns += 1;
+    ///     if turns == 3 {
+    ///         stop.request_stop();
+    ///     }
+    ///     Ok(())
+    /// });
+    /// coordinator.join()?;
+    /// # Ok::<(), forebear_supervise::JoinError>(())
+    /// ```
+    pub fn every(&self, name: impl Into<String>, every: Every, mut looper: impl Looper) -> Request<()> {
+        self.spawn(name, move |me| run(me, every, &mut looper))
+    }
+
+    /// Runs a looper as a worker, in a thread of its own, where a turn may block.
+    ///
+    /// # Errors
+    ///
+    /// If the system starts no thread.
+    pub fn every_on_thread(
+        &self,
+        name: impl Into<String>,
+        every: Every,
+        mut looper: impl Looper,
+    ) -> io::Result<()> {
+        self.spawn_thread(name, move |me| run(me, every, &mut looper))
+    }
+}
+
+fn run(me: &Member, every: Every, looper: &mut impl Looper) -> Result<(), Error> {
+    let ran = match attempt(me.name(), || turns(me, every, looper)) {
+        // A wait that the stop has ended is no failure.
+        Err((_, true)) if me.should_stop() => Ok(()),
+        ran => ran.map_err(|(failure, _)| failure),
+    };
+    let stopped = shield(|| looper.stop(ran.as_ref().err()));
+    ran?;
+    stopped
+}
+
+fn turns(me: &Member, every: Every, looper: &mut impl Looper) -> Result<(), Error> {
+    looper.start()?;
+    let mut due = now();
+    while !me.should_stop() {
+        looper.turn()?;
+        match next(every, due, now()) {
+            None => {
+                check_cancelled()?;
+                yield_now()?;
+            }
+            Some((next, pause)) => {
+                due = next;
+                if !pause.is_zero() {
+                    me.wait_for_stop_timeout(pause)?;
+                }
+            }
+        }
+    }
+    Ok::<(), Error>(())
+}
+
+/// When the next turn is due, and how long that is from now. `None`: at once, always.
+fn next(every: Every, due: Instant, now: Instant) -> Option<(Instant, Duration)> {
+    let (period, skips) = match every {
+        Every::BackToBack => return None,
+        Every::CatchUp(period) => (period, false),
+        Every::Skip(period) => (period, true),
+    };
+    if period.is_zero() {
+        return None;
+    }
+    // What is farther off than can be told is never.
+    let Some(mut next) = due.checked_add(period) else { return Some((due, Duration::MAX)) };
+    if skips && next < now {
+        let behind = now.duration_since(next).as_nanos();
+        let short = period.as_nanos() - behind % period.as_nanos();
+        // Less than a period, which was added to an instant above.
+        let wait = Duration::new((short / 1_000_000_000) as u64, (short % 1_000_000_000) as u32);
+        next = now + if wait == period { Duration::ZERO } else { wait };
+    }
+    Some((next, next.saturating_duration_since(now)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_late_turn_is_made_up_for_or_left_out() {
+        let start = Instant::now();
+        let at = |ms: u32| start + MS * ms;
+        assert_eq!(next(Every::CatchUp(MS * 10), at(0), at(3)), Some((at(10), MS * 7)));
+        assert_eq!(next(Every::CatchUp(MS * 10), at(0), at(35)), Some((at(10), Duration::ZERO)));
+        assert_eq!(next(Every::Skip(MS * 10), at(0), at(35)), Some((at(40), MS * 5)));
+        assert_eq!(next(Every::Skip(MS * 10), at(0), at(40)), Some((at(40), Duration::ZERO)));
+        assert_eq!(next(Every::Skip(MS * 10), at(0), at(3)), Some((at(10), MS * 7)));
+    }
+
+    #[test]
+    fn a_period_of_zero_has_no_grid() {
+        assert_eq!(next(Every::CatchUp(Duration::ZERO), Instant::now(), Instant::now()), None);
+        assert_eq!(next(Every::BackToBack, Instant::now(), Instant::now()), None);
+    }
+
+    #[test]
+    fn a_period_that_no_clock_holds_is_never_over() {
+        let due = Instant::now();
+        assert_eq!(next(Every::CatchUp(Duration::MAX), due, due), Some((due, Duration::MAX)));
+    }
+}

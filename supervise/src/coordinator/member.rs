@@ -1,0 +1,190 @@
+//! [`Member`]: what a worker holds of its coordinator, and how its end is noticed.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use forebear::{AnyRequest, Cancelled, Error, Failure};
+
+use super::board::Slot;
+use super::joinable::CancelRequest;
+use super::stop::Stop;
+use super::{Coordinator, outcome_of};
+
+/// A worker's own handle: [`should_stop`](Self::should_stop) through it notes where the worker has asked, for the report on stragglers.
+///
+/// A worker that was [spawned](Coordinator::spawn) is lent one. One that was made by [`Coordinator::enlist`] is the worker's registration: the
+/// worker counts as ended when it is dropped.
+pub struct Member {
+    coordinator: Coordinator,
+    slot: Arc<Slot>,
+    /// The worker has ended when this goes.
+    ends: bool,
+    /// It was made while its thread was unwinding: that this goes on says nothing of the worker.
+    in_unwind: bool,
+}
+
+/// The holder of a [`Member`] has panicked: what [`Coordinator::join`] answers when nothing else is known of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Vanished;
+
+impl fmt::Display for Vanished {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the worker has panicked")
+    }
+}
+
+impl StdError for Vanished {}
+
+impl Member {
+    pub(super) fn new(coordinator: Coordinator, slot: Arc<Slot>) -> Member {
+        Member { coordinator, slot, ends: true, in_unwind: thread::panicking() }
+    }
+
+    /// Another handle of the same worker, whose drop means nothing.
+    pub(super) fn borrowed(&self) -> Member {
+        Member {
+            coordinator: self.coordinator.clone(),
+            slot: self.slot.clone(),
+            ends: false,
+            in_unwind: false,
+        }
+    }
+
+    /// Its coordinator.
+    #[must_use]
+    pub fn coordinator(&self) -> &Coordinator {
+        &self.coordinator
+    }
+
+    /// The name it was registered by.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.slot.name
+    }
+
+    /// Whether a stop has been requested. Does not suspend; takes about a nanosecond: a relaxed load, and two stores of where and when this was called.
+    #[inline]
+    #[track_caller]
+    #[must_use]
+    pub fn should_stop(&self) -> bool {
+        self.coordinator.0.board.should_stop_at(&self.slot, Location::caller())
+    }
+
+    /// [`Cancelled`] if a stop has been requested, to be handed on with `?`. Does not suspend.
+    ///
+    /// # Errors
+    ///
+    /// [`Cancelled`].
+    #[inline]
+    #[track_caller]
+    pub fn check_stop(&self) -> Result<(), Cancelled> {
+        if self.should_stop() { Err(Cancelled::new()) } else { Ok(()) }
+    }
+
+    /// As [`Coordinator::wait_for_stop`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn wait_for_stop(&self) -> Result<(), Cancelled> {
+        self.coordinator.wait_for_stop()
+    }
+
+    /// As [`Coordinator::wait_for_stop_timeout`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn wait_for_stop_timeout(&self, timeout: Duration) -> Result<bool, Cancelled> {
+        self.coordinator.wait_for_stop_timeout(timeout)
+    }
+
+    /// As [`Coordinator::request_stop`].
+    pub fn request_stop(&self) {
+        self.coordinator.request_stop();
+    }
+
+    /// As [`Coordinator::report`], by the worker's name.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn report(&self, error: impl Into<Error>) -> Result<(), Failure> {
+        self.coordinator.report_as(self.name().to_owned(), error.into())
+    }
+
+    /// Says how a stop reaches the worker where it is blocked. The call comes at once if there has been a stop. For a [`Joinable`](super::Joinable) of one's own.
+    pub fn stop_by(&self, stopper: impl Stop) {
+        self.attach(Box::new(stopper), None);
+    }
+
+    fn attach(&self, stopper: Box<dyn Stop>, request: Option<AnyRequest>) {
+        let board = &self.coordinator.0.board;
+        if let Some(mut late) = board.attach(self.slot.id, stopper, request) {
+            late.stop();
+            board.give_back(self.slot.id, late);
+        }
+    }
+
+    /// Reports the error that the worker returns. What its request fails with is reported no more.
+    pub(super) fn tell(&self, error: Error) -> Error {
+        let follows = error.is_cancelled();
+        let failure = Failure::from_error(error, self.name().to_owned(), None);
+        self.slot.told.store(true, Ordering::Relaxed);
+        self.coordinator.record_or_tell(failure.clone(), follows);
+        failure.into()
+    }
+
+    /// The request is the worker: a stop cancels it, its failure is reported, and the worker ends with it.
+    pub(super) fn watch_request(self, request: &AnyRequest) {
+        self.attach(Box::new(CancelRequest(request.clone())), Some(request.clone()));
+        request.on_done(move |outcome| {
+            if let Some(failure) = outcome_of(&outcome).filter(|_| !self.slot.told.load(Ordering::Relaxed)) {
+                let follows = failure.downcast_ref::<Cancelled>().is_some();
+                self.coordinator.record_or_tell(failure, follows);
+            }
+            drop(self);
+        });
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        if !self.ends {
+            return;
+        }
+        if thread::panicking() && !self.in_unwind {
+            let failure = Failure::from_error(Vanished.into(), self.name().to_owned(), None);
+            self.coordinator.record_or_tell(failure, false);
+        }
+        self.coordinator.0.board.end(self.slot.id);
+    }
+}
+
+impl fmt::Debug for Member {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Member").field("name", &self.name()).finish_non_exhaustive()
+    }
+}
+
+/// Calls `f`. Its error or panic comes back as a failure of this name, and whether it is a cancellation.
+pub(crate) fn attempt<T>(name: &str, f: impl FnOnce() -> Result<T, Error>) -> Result<T, (Failure, bool)> {
+    let failed = |error: Error| {
+        let follows = error.is_cancelled();
+        (Failure::from_error(error, name.to_owned(), None), follows)
+    };
+    #[cfg(panic = "unwind")]
+    let ran = catch_unwind(AssertUnwindSafe(|| forebear::catch(f).and_then(|result| result)));
+    #[cfg(not(panic = "unwind"))]
+    let ran = catch_unwind(AssertUnwindSafe(f));
+    match ran {
+        Ok(result) => result.map_err(failed),
+        Err(payload) => Err((Failure::from_panic(payload, name.to_owned(), None), false)),
+    }
+}

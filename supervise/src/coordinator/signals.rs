@@ -1,0 +1,101 @@
+//! Signals to this process: SIGINT and SIGTERM for coordinators, these and others for agents.
+//!
+//! The crate `signal-hook` tells one thread of the signals, for the whole process: what a handler may do is next to nothing. The first call that asks for a signal starts it,
+//! and it stays. A handler cannot be taken back without a race, so a signal that no listener takes does what it would have done without us.
+
+use std::any::Any;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::{Handle as Handlers, Signals};
+use signal_hook::low_level::emulate_default_handler;
+
+use super::{Coordinator, Handle};
+
+/// What a listener makes of a signal.
+pub(crate) enum Heard {
+    /// The signal is not for it.
+    Declined,
+    /// The signal is for it. This is called without a lock.
+    Taken(Box<dyn FnOnce() + Send>),
+}
+
+/// Asks for signals. `hears` is called under the lock: it decides, and does no more.
+struct Listener {
+    signals: Vec<i32>,
+    /// Who it is; once that has gone it is not asked again.
+    who: Weak<dyn Any + Send + Sync>,
+    hears: Box<dyn FnMut(i32) -> Heard + Send>,
+}
+
+/// The handlers, once there are some, and the listeners.
+struct Listeners {
+    handlers: Handlers,
+    list: Vec<Listener>,
+}
+
+static LISTENERS: Mutex<Option<Listeners>> = Mutex::new(None);
+
+/// Has the coordinator stopped by the next signal.
+pub(super) fn watch(coordinator: &Coordinator) -> io::Result<()> {
+    let watched: Handle = Arc::downgrade(&coordinator.0);
+    let mut told = false;
+    listen(vec![SIGINT, SIGTERM], watched.clone(), move |_| {
+        let Some(shared) = watched.upgrade() else { return Heard::Declined };
+        // A stop that was taken back lets the next signal be a first one.
+        if told && shared.board.should_stop() {
+            return Heard::Declined;
+        }
+        told = true;
+        Heard::Taken(Box::new(move || Coordinator(shared).request_stop()))
+    })
+}
+
+/// Has `hears` called with each of these signals, as long as `who` is there.
+pub(crate) fn listen(
+    signals: Vec<i32>,
+    who: Weak<dyn Any + Send + Sync>,
+    hears: impl FnMut(i32) -> Heard + Send + 'static,
+) -> io::Result<()> {
+    let mut listeners = LISTENERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let listeners = match &mut *listeners {
+        Some(listeners) => listeners,
+        none => {
+            let mut heard = Signals::new([0_i32; 0])?;
+            let handlers = heard.handle();
+            thread::Builder::new().name("coordinator: signals".into()).spawn(move || {
+                for signal in heard.forever() {
+                    if !tell_all(signal) {
+                        // It ends the process. If the system refuses that, nothing is left to try.
+                        let _ = emulate_default_handler(signal);
+                    }
+                }
+            })?;
+            none.insert(Listeners { handlers, list: Vec::new() })
+        }
+    };
+    signals.iter().try_for_each(|signal| listeners.handlers.add_signal(*signal))?;
+    // Those who have gone are found here, so that their number does not grow.
+    listeners.list.retain(|listener| listener.who.strong_count() > 0);
+    listeners.list.push(Listener { signals, who, hears: Box::new(hears) });
+    Ok(())
+}
+
+/// Answers whether a listener has taken it.
+fn tell_all(signal: i32) -> bool {
+    let mut taken = Vec::new();
+    if let Some(listeners) = &mut *LISTENERS.lock().unwrap_or_else(PoisonError::into_inner) {
+        for listener in &mut listeners.list {
+            if listener.signals.contains(&signal)
+                && let Heard::Taken(act) = (listener.hears)(signal)
+            {
+                taken.push(act);
+            }
+        }
+    }
+    let heard = !taken.is_empty();
+    taken.into_iter().for_each(|act| act());
+    heard
+}

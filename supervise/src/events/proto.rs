@@ -1,0 +1,104 @@
+//! As much of protocol buffers as an event needs: fields are written one after another, and never read.
+//!
+//! Source: the encoding guide of protocol buffers. A field is its number and kind, as a varint, then its value: a varint (kind 0), 8 bytes (1), a length and
+//! bytes (2), 4 bytes (5).
+
+/// The bytes of a message that is being put together.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Message(Vec<u8>);
+
+impl Message {
+    pub(super) fn integer(mut self, field: u32, value: u64) -> Self {
+        self.key(field, 0);
+        self.varint(value);
+        self
+    }
+
+    pub(super) fn double(mut self, field: u32, value: f64) -> Self {
+        self.key(field, 1);
+        self.0.extend(value.to_le_bytes());
+        self
+    }
+
+    pub(super) fn float(mut self, field: u32, value: f32) -> Self {
+        self.key(field, 5);
+        self.0.extend(value.to_le_bytes());
+        self
+    }
+
+    pub(super) fn bytes(mut self, field: u32, bytes: &[u8]) -> Self {
+        self.key(field, 2);
+        self.varint(bytes.len() as u64);
+        self.0.extend(bytes);
+        self
+    }
+
+    pub(super) fn message(self, field: u32, message: &Message) -> Self {
+        self.bytes(field, &message.0)
+    }
+
+    fn doubles(self, field: u32, values: &[f64]) -> Self {
+        let packed: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        self.bytes(field, &packed)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+
+    fn key(&mut self, field: u32, kind: u32) {
+        self.varint(u64::from(field << 3 | kind));
+    }
+
+    fn varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.0.push(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.0.push(value as u8);
+    }
+}
+
+/// How many buckets a histogram has at most.
+const BUCKETS: usize = 30;
+
+/// The message `HistogramProto`: buckets of one width, from the least value to the greatest.
+pub(super) fn histogram(values: &[f64]) -> Message {
+    let finite = || values.iter().copied().filter(|value| value.is_finite());
+    let count = finite().count();
+    if count == 0 {
+        return Message::default().double(3, 0.0).doubles(6, &[0.0]).doubles(7, &[0.0]);
+    }
+    let (least, most) =
+        finite().fold((f64::MAX, f64::MIN), |(least, most), value| (least.min(value), most.max(value)));
+    let buckets = if least == most { 1 } else { BUCKETS };
+    // Halved first: the distance of two finite numbers may be no finite one.
+    let width = (most / 2.0 - least / 2.0) / buckets as f64 * 2.0;
+    let mut counts = vec![0.0; buckets];
+    for value in finite() {
+        let at = if width > 0.0 { ((value / 2.0 - least / 2.0) / width * 2.0) as usize } else { 0 };
+        counts[at.min(buckets - 1)] += 1.0;
+    }
+    let mut limits: Vec<f64> = (1..=buckets).map(|n| least + width * n as f64).collect();
+    if let Some(last) = limits.last_mut() {
+        *last = most;
+    }
+    let (sum, squares) =
+        finite().fold((0.0, 0.0), |(sum, squares), value| (sum + value, squares + value * value));
+    Message::default()
+        .double(1, least)
+        .double(2, most)
+        .double(3, count as f64)
+        .double(4, sum)
+        .double(5, squares)
+        .doubles(6, &limits)
+        .doubles(7, &counts)
+}

@@ -1,0 +1,364 @@
+//! [`Supervisor`]: a job that begins where it has stopped, and is saved and shown while it runs.
+//!
+//! # The parts
+//!
+//! * `builder`: the settings.
+//! * `chief`: who may write into the directory: a lock that the kernel releases, and a record beside it.
+//! * `watch`: how other processes learn what happens to the chief, without asking again and again.
+//! * `start`: what a session begins with.
+//! * `session`: what the job and its services hold.
+//! * `gate`: how a save and the steps keep out of each other's way.
+//! * `published`: what one thread finds out, for others that wait for a change of it.
+//! * `services`: checkpoints, summaries, the rate of steps.
+//! * `steps`: how far the job has come.
+//! * `error`: what can go wrong.
+//!
+//! Here is how a session ends. All workers are joined first; then the state is saved, if the job has ended well; then the event file is closed, whatever
+//! came before; then the chief gives up its place.
+
+mod builder;
+mod chief;
+mod error;
+mod gate;
+mod published;
+mod services;
+mod session;
+mod start;
+mod steps;
+mod watch;
+
+use std::fmt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use forebear::{CancelReason, Error, Failure, Request, is_cancelled, shield};
+
+pub use self::builder::{
+    Chief, ChiefDeath, Prepared, Preparing, Readiness, SessionManager, SupervisorBuilder,
+};
+pub use self::error::{ChiefDied, SuperviseError};
+pub use self::session::Session;
+pub use self::steps::StepCounter;
+
+use self::builder::Settings;
+use self::chief::Phase;
+use self::session::lock;
+use self::start::Mode;
+use crate::coordinator::attempt;
+use crate::{Coordinator, EventWriter, JoinError, JoinOptions, State};
+
+/// What prepares a state.
+type Task<S> = Box<dyn Fn(&S) -> Result<(), Error> + Send + Sync>;
+
+/// A job under supervision: a [`Coordinator`], [`Checkpoints`](crate::Checkpoints) and services around it.
+///
+/// A session begins by [`run`](Self::run) or [`start`](Self::start): the state is restored from the newest checkpoint that is whole, or initialised. Services write
+/// checkpoints and summaries while it runs; the failure of one stops the job. At a clean stop the state is saved once more.
+///
+/// Several processes may work at one job: one is the [chief](Chief), which does all that; the others begin when it is ready, and learn of its death.
+///
+/// ```
+/// use forebear_supervise::{Snapshot, SuperviseError, Supervisor};
+///
+/// fn job(dir: &std::path::Path, steps: u64) -> Result<u64, SuperviseError> {
+///     let supervisor = Supervisor::builder(Snapshot::new(1, 0_u64)).dir(dir).build();
+///     supervisor.run(|session| {
+///         for _ in 0..steps {
+///             session.step(|sum| sum.update(|sum| *sum += 1))?; // an error after a stop: ends the job cleanly
+///         }
+///         Ok(())
+///     })?;
+///     Ok(supervisor.state().get())
+/// }
+///
+/// # let dir = std::env::temp_dir().join(format!("supervisor-{}", std::process::id()));
+/// assert_eq!(job(&dir, 100)?, 100);
+/// assert_eq!(job(&dir, 10)?, 110); // goes on where the first has stopped
+/// # std::fs::remove_dir_all(&dir).unwrap();
+/// # Ok::<(), SuperviseError>(())
+/// ```
+///
+/// # Source
+///
+/// `tf.train.Supervisor` of TensorFlow. `docs/coordination.md` in the repository lists the differences, row by row.
+pub struct Supervisor<S: State> {
+    settings: Arc<Settings<S>>,
+    /// A session has been started, or is being, and has not been stopped.
+    busy: AtomicBool,
+    session: Mutex<Option<Session<S>>>,
+    /// The next start takes the coordinator's stop back, since it is that of the session before.
+    clears: AtomicBool,
+    kept_events: Mutex<Option<Arc<EventWriter>>>,
+}
+
+impl<S: State> Supervisor<S> {
+    /// Describes a supervisor of this state.
+    ///
+    /// ```
+    /// use forebear_supervise::{Checkpoints, Chief, Coordinator, Snapshot, Summary, Supervisor};
+    /// use std::time::Duration;
+    ///
+    /// # let dir = std::env::temp_dir().join(format!("builder-{}", std::process::id()));
+    /// let supervisor = Supervisor::builder(Snapshot::new(1, vec![0.0; 10]))
+    ///     .dir(&dir)
+    ///     .checkpoints(Checkpoints::open(&dir)?.keep(20))
+    ///     .coordinator(&Coordinator::builder().stop_on_signals().build()?)
+    ///     .init(|weights| Ok(weights.update(|weights| weights.fill(0.5))))
+    ///     .summary(|weights| Ok(Summary::new().histogram("weights", &weights.get())))
+    ///     .save_every(Duration::from_secs(60))
+    ///     .build();
+    /// # std::fs::remove_dir_all(&dir)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn builder(state: S) -> SupervisorBuilder<S> {
+        SupervisorBuilder::new(state)
+    }
+
+    fn new(settings: Settings<S>) -> Self {
+        Supervisor {
+            settings: Arc::new(settings),
+            busy: AtomicBool::new(false),
+            session: Mutex::new(None),
+            clears: AtomicBool::new(false),
+            kept_events: Mutex::new(None),
+        }
+    }
+
+    /// Starts a session, calls `f`, and stops the session. Returns what `f` has returned; `None` if the job has ended cleanly without that: by
+    /// [`EndOfInput`](crate::EndOfInput), or since a stop has cut `f` short.
+    ///
+    /// `f` runs as a request of its own, as a worker named `main`: a stop cancels it, so it is woken wherever it waits. Its error or panic stops the job, and comes
+    /// out, unless something else has failed before: the first failure decides.
+    ///
+    /// Suspends. A cancellation point: a caller that is cancelled cancels `f`, and the session is stopped in order.
+    ///
+    /// # Errors
+    ///
+    /// [`SuperviseError`]: those of [`start`](Self::start) and of [`stop`](Self::stop).
+    pub fn run<R: Send>(
+        &self,
+        f: impl FnOnce(&Session<S>) -> Result<R, Error> + Send,
+    ) -> Result<Option<R>, SuperviseError> {
+        let session = match self.start() {
+            Err(SuperviseError::Stopped) => return Ok(None),
+            started => started?,
+        };
+        let coordinator = self.coordinator();
+        let mut ran = None;
+        let body = || {
+            let member = coordinator.enlist("main");
+            if let Some(request) = Request::current() {
+                member.stop_by(move || {
+                    let _ = request.abort(CancelReason::Stopped);
+                });
+            }
+            ran = Some(attempt(member.name(), || f(&session)));
+            Ok(())
+        };
+        let waited = coordinator.runtime().try_run(body);
+        // The request may count as cancelled though `f` has come to its end. What `f` has returned counts.
+        let ran = ran.unwrap_or_else(|| {
+            let error = waited.err().map_or_else(|| Error::from(forebear::Cancelled::new()), Error::from);
+            let follows = error.is_cancelled();
+            Err((Failure::from_error(error, "main", None), follows))
+        });
+        drop(session);
+        let cut_short = is_cancelled();
+        let (value, own) = match ran {
+            Ok(value) => (Some(value), None),
+            Err((failure, _)) if coordinator.is_clean(&failure) => (None, None),
+            Err((_, true)) if cut_short || coordinator.should_stop() => (None, None),
+            Err((failure, follows)) => {
+                // After a plain stop no join answers it; it comes out of here.
+                if !coordinator.should_stop() || coordinator.requested_error().is_some() {
+                    let _ = coordinator.record(failure.clone(), follows);
+                }
+                (None, Some(failure))
+            }
+        };
+        self.finish(JoinOptions::new(), own)?;
+        if cut_short && value.is_none() { Err(SuperviseError::Cancelled) } else { Ok(value) }
+    }
+
+    /// Starts a session, for programs that [`run`](Self::run) does not fit. It is to be ended by [`stop`](Self::stop). After a stop another one can be started.
+    ///
+    /// The chief restores or initialises the state. Another process waits until the chief is ready, for [so long](SupervisorBuilder::wait_for_chief) at most.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`SuperviseError`]. Nothing is left running then, and the start can be repeated.
+    pub fn start(&self) -> Result<Session<S>, SuperviseError> {
+        self.start_as(Mode::Start)
+    }
+
+    /// Starts a session without services, and without initialising anything: the state is restored if there is a checkpoint, and
+    /// [`local_init`](SupervisorBuilder::local_init) is called in any case. [`Session::restored_from`] says whether that gave a state that is ready, and
+    /// [`Session::not_ready`] why not. It does not wait for the chief.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`SuperviseError`].
+    pub fn recover(&self) -> Result<Session<S>, SuperviseError> {
+        self.start_as(Mode::Recover)
+    }
+
+    fn start_as(&self, mode: Mode) -> Result<Session<S>, SuperviseError> {
+        if self.busy.swap(true, Ordering::Acquire) {
+            return Err(SuperviseError::AlreadyRunning);
+        }
+        if self.clears.swap(false, Ordering::Relaxed) {
+            self.coordinator().clear_stop();
+        }
+        let free = FreeOnDrop(&self.busy);
+        let session = self.prepare(mode)?;
+        std::mem::forget(free);
+        *lock(&self.session) = Some(session.clone());
+        Ok(session)
+    }
+
+    /// Stops the session: requests a stop, waits for all services and workers, saves the state if the job has ended well, and closes the event file in any case. Does nothing
+    /// without a session.
+    ///
+    /// Suspends. No cancellation point: it is bounded by the [grace](SupervisorBuilder::stop_grace).
+    ///
+    /// # Errors
+    ///
+    /// [`SuperviseError`]: `Job`, `Checkpoint`, `Events`, `Io`, the first of them that holds.
+    pub fn stop(&self) -> Result<(), SuperviseError> {
+        self.stop_with(JoinOptions::new())
+    }
+
+    /// The same, with a grace of its own, more workers, or without minding stragglers.
+    ///
+    /// # Errors
+    ///
+    /// As [`stop`](Self::stop).
+    pub fn stop_with(&self, options: JoinOptions) -> Result<(), SuperviseError> {
+        self.finish(options, None)
+    }
+
+    /// Ends the session. `own`: what its main part has failed with.
+    fn finish(&self, options: JoinOptions, own: Option<Failure>) -> Result<(), SuperviseError> {
+        let Some(session) = lock(&self.session).take() else { return Ok(()) };
+        let (coordinator, settings) = (self.coordinator(), &self.settings);
+        coordinator.request_stop();
+        shield(|| {
+            let joined = coordinator.join_with(options.or_grace(settings.stop_grace));
+            let job = match (joined, own) {
+                (Ok(()), None) => Ok(()),
+                (Err(error @ JoinError::Failed { .. }), _) | (Err(error), None) => {
+                    Err(SuperviseError::Job(error))
+                }
+                (other, Some(failure)) => {
+                    let stragglers = other.err().map_or_else(Vec::new, |error| error.stragglers().to_vec());
+                    Err(SuperviseError::Job(JoinError::Failed { failure, also: Vec::new(), stragglers }))
+                }
+            };
+            let saves = settings.save_on_stop && session.0.begun.load(Ordering::Relaxed);
+            let saved = match &job {
+                Ok(()) if saves && session.is_chief() && session.checkpoints().is_some() => {
+                    session.save_now().map(drop)
+                }
+                _ => Ok(()),
+            };
+            let closed = session.close_events();
+            let written = closed.map(|kept| *lock(&self.kept_events) = kept);
+            let place = lock(&session.0.place).take();
+            if let Some(mut place) = place {
+                let told = if job.is_ok() && saved.is_ok() { place.tell(Phase::Stopped) } else { Ok(()) };
+                if let Err((path, error)) = told {
+                    settings.warn(&format!("{}: the clean stop is not noted: {error}", path.display()));
+                }
+            }
+            drop(session);
+            self.clears.store(true, Ordering::Relaxed);
+            self.busy.store(false, Ordering::Release);
+            job.and(saved).and(written)
+        })
+    }
+
+    /// The session that has been started and not stopped.
+    pub fn session(&self) -> Option<Session<S>> {
+        lock(&self.session).clone()
+    }
+
+    /// The coordinator of the job's workers.
+    pub fn coordinator(&self) -> &Coordinator {
+        &self.settings.coordinator
+    }
+
+    /// The state.
+    pub fn state(&self) -> &Arc<S> {
+        &self.settings.state
+    }
+
+    /// The counter of steps.
+    pub fn steps(&self) -> &StepCounter {
+        &self.settings.steps
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> Option<&Path> {
+        self.settings.dir.as_deref()
+    }
+
+    /// The setting [`chief`](SupervisorBuilder::chief). Whether this process is the chief now, [a session](Session::is_chief) knows.
+    pub fn chief(&self) -> Chief {
+        self.settings.chief
+    }
+
+    /// How often a checkpoint is written.
+    pub fn save_every(&self) -> Option<Duration> {
+        self.settings.save_every
+    }
+
+    /// How often the summary is written.
+    pub fn summarise_every(&self) -> Option<Duration> {
+        self.settings.summarise_every
+    }
+
+    /// How often the rate of steps is written.
+    pub fn count_steps_every(&self) -> Option<Duration> {
+        self.settings.count_steps_every
+    }
+
+    /// How long a stop waits.
+    pub fn stop_grace(&self) -> Duration {
+        self.settings.stop_grace
+    }
+}
+
+/// Requests a stop, if there is a session. It waits for nothing: the services end by themselves, and with them the chief's place is given up.
+impl<S: State> Drop for Supervisor<S> {
+    fn drop(&mut self) {
+        if lock(&self.session).take().is_some() {
+            self.coordinator().request_stop();
+        }
+    }
+}
+
+impl<S: State> fmt::Debug for Supervisor<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Supervisor")
+            .field("dir", &self.settings.dir)
+            .field("chief", &self.settings.chief)
+            .field("step", &self.settings.steps.get())
+            .field("session", &self.session())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Makes a start possible again after one that has failed.
+struct FreeOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for FreeOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}

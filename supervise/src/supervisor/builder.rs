@@ -1,0 +1,376 @@
+//! [`SupervisorBuilder`]: the settings of a supervisor.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebear::Error;
+
+use super::{Supervisor, Task};
+use crate::{Checkpoint, Checkpoints, Coordinator, EventWriter, State, StepCounter, Summary};
+
+/// Whether this process is the chief of the job's directory: the one that initialises or restores the state, and writes checkpoints and summaries.
+///
+/// One process at a time holds a lock of the file `chief.lock`, which the kernel releases when that process ends, however it ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Chief {
+    /// It is. If another process is, the start fails with [`SecondChief`](super::SuperviseError::SecondChief).
+    #[default]
+    Yes,
+    /// It waits for the chief, and begins with what the chief has prepared: the newest checkpoint.
+    No,
+    /// The first process that comes is, and the others wait for it as with `No`. When the chief dies, one of the others takes its place.
+    Elect,
+}
+
+/// What a process that is not the chief does when the chief's process ends without a clean stop. A clean stop of the chief stops the others, too, except with
+/// [`GoOn`](ChiefDeath::GoOn).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ChiefDeath {
+    /// It reports [`ChiefDied`](super::ChiefDied), and so ends. What is done with [`Chief::No`] if nothing is said.
+    Stop,
+    /// One of them becomes the chief where it stands: from then on its state is what is saved. What is done with [`Chief::Elect`] if nothing is said; with
+    /// `Chief::No` it is the same as `Stop`.
+    TakeOver,
+    /// It goes on. Perhaps the chief is started again.
+    GoOn,
+}
+
+/// Whether a state can be used, and if not, why not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// It can.
+    Ready,
+    /// It cannot, for this reason, which the error of a wait repeats.
+    NotReady(String),
+}
+
+/// Prepares the state in place of everything that [`SupervisorBuilder`] knows: the restore, `init`, `local_init` and the checks. Given for closures.
+///
+/// ```
+/// use forebear_supervise::{Prepared, Preparing, Snapshot, Supervisor};
+/// use std::sync::Arc;
+///
+/// let supervisor = Supervisor::builder(Snapshot::new(1, 0_u64))
+///     .session_manager(|state: &Arc<Snapshot<u64>>, _: &Preparing| {
+///         state.set(7);
+///         Ok(Prepared { step: 100, restored_from: None })
+///     })
+///     .build();
+/// assert_eq!(supervisor.run(|session| Ok(session.steps().get()))?, Some(100));
+/// # Ok::<(), forebear_supervise::SuperviseError>(())
+/// ```
+pub trait SessionManager<S>: Send + Sync + 'static {
+    /// Prepares the state, in the chief; in the others after the chief is ready.
+    ///
+    /// # Errors
+    ///
+    /// One is that of the start.
+    fn prepare(&self, state: &Arc<S>, with: &Preparing) -> Result<Prepared, Error>;
+}
+
+impl<S, F> SessionManager<S> for F
+where
+    F: Fn(&Arc<S>, &Preparing) -> Result<Prepared, Error> + Send + Sync + 'static,
+{
+    fn prepare(&self, state: &Arc<S>, with: &Preparing) -> Result<Prepared, Error> {
+        self(state, with)
+    }
+}
+
+/// The argument of a [`SessionManager`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Preparing {
+    /// Whether this process is the chief.
+    pub is_chief: bool,
+    /// The job's checkpoints, unless they are disabled.
+    pub checkpoints: Option<Checkpoints>,
+}
+
+/// What a [`SessionManager`] has done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prepared {
+    /// The step that the state stands at.
+    pub step: u64,
+    /// The checkpoint that it was taken from, if it was.
+    pub restored_from: Option<Checkpoint>,
+}
+
+pub(super) type Check<S> = Box<dyn Fn(&S) -> Readiness + Send + Sync>;
+type Summarise<S> = Box<dyn Fn(&S) -> Result<Summary, Error> + Send + Sync>;
+type OnWarning = Box<dyn Fn(&str) + Send + Sync>;
+
+/// What the builder leaves to the supervisor.
+pub(super) struct Settings<S> {
+    pub(super) state: Arc<S>,
+    pub(super) steps: StepCounter,
+    pub(super) dir: Option<PathBuf>,
+    pub(super) chief: Chief,
+    pub(super) when_chief_dies: ChiefDeath,
+    pub(super) init: Vec<Task<S>>,
+    pub(super) local_init: Vec<Task<S>>,
+    pub(super) local_init_when: Option<Check<S>>,
+    pub(super) ready: Option<Check<S>>,
+    pub(super) summary: Option<Summarise<S>>,
+    pub(super) has_events: bool,
+    pub(super) own_events: Option<Arc<EventWriter>>,
+    pub(super) has_checkpoints: bool,
+    pub(super) own_checkpoints: Option<Checkpoints>,
+    pub(super) save_every: Option<Duration>,
+    pub(super) summarise_every: Option<Duration>,
+    pub(super) count_steps_every: Option<Duration>,
+    pub(super) save_on_stop: bool,
+    pub(super) keep_event_file: bool,
+    pub(super) services: bool,
+    pub(super) wait_for_checkpoint: Duration,
+    pub(super) wait_for_chief: Duration,
+    pub(super) look_every: Duration,
+    pub(super) stop_grace: Duration,
+    pub(super) restore_from: Option<PathBuf>,
+    pub(super) session_manager: Option<Box<dyn SessionManager<S>>>,
+    pub(super) coordinator: Coordinator,
+    pub(super) on_warning: OnWarning,
+}
+
+/// A [`Supervisor`] that is being described. From [`Supervisor::builder`].
+#[must_use = "a builder does nothing before `build`"]
+pub struct SupervisorBuilder<S> {
+    settings: Settings<S>,
+    when_chief_dies: Option<ChiefDeath>,
+}
+
+impl<S: State> SupervisorBuilder<S> {
+    pub(super) fn new(state: S) -> Self {
+        let settings = Settings {
+            state: Arc::new(state),
+            steps: StepCounter::default(),
+            dir: None,
+            chief: Chief::Yes,
+            when_chief_dies: ChiefDeath::Stop,
+            init: Vec::new(),
+            local_init: Vec::new(),
+            local_init_when: None,
+            ready: None,
+            summary: None,
+            has_events: true,
+            own_events: None,
+            has_checkpoints: true,
+            own_checkpoints: None,
+            save_every: Some(Duration::from_secs(600)),
+            summarise_every: Some(Duration::from_secs(120)),
+            count_steps_every: Some(Duration::from_secs(120)),
+            save_on_stop: true,
+            keep_event_file: false,
+            services: true,
+            wait_for_checkpoint: Duration::ZERO,
+            wait_for_chief: Duration::from_secs(7_200),
+            look_every: Duration::from_secs(1),
+            stop_grace: Duration::from_secs(120),
+            restore_from: None,
+            session_manager: None,
+            coordinator: Coordinator::new(),
+            on_warning: Box::new(|text| eprintln!("forebear: {text}")),
+        };
+        SupervisorBuilder { settings, when_chief_dies: None }
+    }
+
+    /// The directory for checkpoints and summaries, which is made if it is not there, and by which the processes of a job know one another. If not given, nothing is
+    /// saved, and a warning says so.
+    pub fn dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.settings.dir = Some(dir.into());
+        self
+    }
+
+    /// Whether this process is the chief: it is, if not given.
+    pub fn chief(mut self, chief: Chief) -> Self {
+        self.settings.chief = chief;
+        self
+    }
+
+    /// What is done when this process is not the chief, and the chief dies.
+    pub fn when_chief_dies(mut self, what: ChiefDeath) -> Self {
+        self.when_chief_dies = Some(what);
+        self
+    }
+
+    /// Initialises the state, in the chief, if there is nothing to restore. May be given several times: one is called after the other. Without it a state is
+    /// taken as initialised by the value that it has, unless it says that something is [missing](State::missing).
+    pub fn init(mut self, f: impl Fn(&S) -> Result<(), Error> + Send + Sync + 'static) -> Self {
+        self.settings.init.push(Box::new(f));
+        self
+    }
+
+    /// Called in each process, after the state was initialised or restored: for what is not in a checkpoint. May be given several times.
+    pub fn local_init(mut self, f: impl Fn(&S) -> Result<(), Error> + Send + Sync + 'static) -> Self {
+        self.settings.local_init.push(Box::new(f));
+        self
+    }
+
+    /// The same, only when `ready` says so. In the chief it has to say so at once; another process waits for it.
+    pub fn local_init_when(
+        mut self,
+        ready: impl Fn(&S) -> Readiness + Send + Sync + 'static,
+        f: impl Fn(&S) -> Result<(), Error> + Send + Sync + 'static,
+    ) -> Self {
+        self.settings.local_init_when = Some(Box::new(ready));
+        self.local_init(f)
+    }
+
+    /// Whether the state can be used, asked after all else has been prepared. In the chief it has to be ready at once; another process waits for it.
+    pub fn ready(mut self, ready: impl Fn(&S) -> Readiness + Send + Sync + 'static) -> Self {
+        self.settings.ready = Some(Box::new(ready));
+        self
+    }
+
+    /// What is written for TensorBoard every [so often](Self::summarise_every). Called in a request, in the chief, while the job goes on.
+    pub fn summary(mut self, f: impl Fn(&S) -> Result<Summary, Error> + Send + Sync + 'static) -> Self {
+        self.settings.summary = Some(Box::new(f));
+        self
+    }
+
+    /// The counter of steps: one named `global_step` that begins at zero, if not given.
+    pub fn steps(mut self, steps: StepCounter) -> Self {
+        self.settings.steps = steps;
+        self
+    }
+
+    /// Writes summaries by this writer, and not by one of its own in the directory. It serves all sessions of the supervisor.
+    pub fn events(mut self, writer: EventWriter) -> Self {
+        self.settings.own_events = Some(Arc::new(writer));
+        self.settings.has_events = true;
+        self
+    }
+
+    /// Writes no summaries.
+    pub fn no_events(mut self) -> Self {
+        self.settings.own_events = None;
+        self.settings.has_events = false;
+        self
+    }
+
+    /// Saves into these checkpoints, and not into the directory: for settings as how many are kept.
+    pub fn checkpoints(mut self, checkpoints: Checkpoints) -> Self {
+        self.settings.own_checkpoints = Some(checkpoints);
+        self.settings.has_checkpoints = true;
+        self
+    }
+
+    /// Neither saves nor restores.
+    pub fn no_checkpoints(mut self) -> Self {
+        self.settings.own_checkpoints = None;
+        self.settings.has_checkpoints = false;
+        self
+    }
+
+    /// How often a checkpoint is written: every 600 seconds if not given, and once when the job starts. `None`: never, but by
+    /// [`save_now`](super::Session::save_now) and [at the end](Self::save_on_stop).
+    pub fn save_every(mut self, period: impl Into<Option<Duration>>) -> Self {
+        self.settings.save_every = period.into();
+        self
+    }
+
+    /// How often the [summary](Self::summary) is written: every 120 seconds if not given, and once when the job starts. `None`: never.
+    pub fn summarise_every(mut self, period: impl Into<Option<Duration>>) -> Self {
+        self.settings.summarise_every = period.into();
+        self
+    }
+
+    /// How often the rate of steps is written: every 120 seconds if not given, and once when the job starts. `None`: never.
+    pub fn count_steps_every(mut self, period: impl Into<Option<Duration>>) -> Self {
+        self.settings.count_steps_every = period.into();
+        self
+    }
+
+    /// Whether a checkpoint is written when the job has ended well: `true` if not given.
+    pub fn save_on_stop(mut self, yes: bool) -> Self {
+        self.settings.save_on_stop = yes;
+        self
+    }
+
+    /// Whether all sessions of this supervisor write into one event file. `false` if not given: each begins a file, and ends it.
+    pub fn keep_event_file(mut self, yes: bool) -> Self {
+        self.settings.keep_event_file = yes;
+        self
+    }
+
+    /// Whether a start starts the services: `true` if not given. See [`start_services`](super::Session::start_services).
+    pub fn services(mut self, yes: bool) -> Self {
+        self.settings.services = yes;
+        self
+    }
+
+    /// How long the chief waits for a first checkpoint that another program writes, before it initialises the state: it does not, if not given. That one should not write
+    /// another one later, since of two saves into a directory at a time one is [refused](crate::CheckpointError::Busy).
+    pub fn wait_for_checkpoint(mut self, at_most: Duration) -> Self {
+        self.settings.wait_for_checkpoint = at_most;
+        self
+    }
+
+    /// How long a process that is not the chief waits until it is ready to begin: two hours if not given. `Duration::MAX`: for ever.
+    pub fn wait_for_chief(mut self, at_most: Duration) -> Self {
+        self.settings.wait_for_chief = at_most;
+        self
+    }
+
+    /// How often a process that waits for the chief, or for a checkpoint, looks by itself: every second if not given. The system tells it what
+    /// happens in a directory of this machine, and of the chief's end, so this is for directories that machines share, for what
+    /// [`ready`](Self::ready) asks, and for systems other than Linux.
+    pub fn look_every(mut self, period: Duration) -> Self {
+        self.settings.look_every = period.max(Duration::from_millis(1));
+        self
+    }
+
+    /// How long a stop waits for all services and workers together: 120 seconds if not given.
+    pub fn stop_grace(mut self, total: Duration) -> Self {
+        self.settings.stop_grace = total;
+        self
+    }
+
+    /// A checkpoint to begin with if the directory has none, wherever it lies. It comes before [`init`](Self::init). A job that is started again goes on
+    /// at its own newest checkpoint, and does not begin at this one once more.
+    pub fn restore_from(mut self, file: impl Into<PathBuf>) -> Self {
+        self.settings.restore_from = Some(file.into());
+        self
+    }
+
+    /// Has the state prepared by this in place of all closures above.
+    pub fn session_manager(mut self, manager: impl SessionManager<S>) -> Self {
+        self.settings.session_manager = Some(Box::new(manager));
+        self
+    }
+
+    /// The coordinator of the job's workers: for its settings, as SIGINT and SIGTERM, kinds of clean stops, a runtime.
+    pub fn coordinator(mut self, coordinator: &Coordinator) -> Self {
+        self.settings.coordinator = coordinator.clone();
+        self
+    }
+
+    /// Called with a text for a human being: what the start waits for, and what is not saved. If not given, it is written to standard error. It must not wait.
+    pub fn on_warning(mut self, hook: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        self.settings.on_warning = Box::new(hook);
+        self
+    }
+
+    /// Builds it. Nothing is touched on disk before a start.
+    #[must_use]
+    pub fn build(mut self) -> Supervisor<S> {
+        self.settings.when_chief_dies = match (self.settings.chief, self.when_chief_dies) {
+            (Chief::Elect, None) => ChiefDeath::TakeOver,
+            (Chief::No, Some(ChiefDeath::TakeOver)) | (_, None) => ChiefDeath::Stop,
+            (_, Some(what)) => what,
+        };
+        Supervisor::new(self.settings)
+    }
+}
+
+impl<S> fmt::Debug for SupervisorBuilder<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SupervisorBuilder")
+            .field("dir", &self.settings.dir)
+            .field("chief", &self.settings.chief)
+            .finish_non_exhaustive()
+    }
+}

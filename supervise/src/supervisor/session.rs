@@ -1,0 +1,317 @@
+//! [`Session`]: what a job and its services hold while it runs.
+//!
+//! # A save never falls into a step
+//!
+//! Steps ([`Session::step`]) and saves ([`Session::save_now`]) go through one [`Gate`].
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use forebear::{Cancelled, Error, Failure, Request, blocking, shield, yield_now};
+
+use super::builder::Settings;
+use super::chief::{Phase, Place};
+use super::error::SuperviseError;
+use super::gate::Gate;
+use crate::{
+    Checkpoint, Checkpoints, Coordinator, CopiedState, EventWriter, Every, Looper, SavedSections, Sections,
+    SessionLog, State, StepCounter, Summary,
+};
+
+/// A job that runs under a [`Supervisor`](super::Supervisor). A handle: clone it for services and workers of your own.
+///
+/// ```
+/// use forebear_supervise::{Every, Snapshot, Supervisor};
+/// use std::time::Duration;
+///
+/// # let dir = std::env::temp_dir().join(format!("session-{}", std::process::id()));
+/// let supervisor = Supervisor::builder(Snapshot::new(1, 0_u64)).dir(&dir).build();
+/// supervisor.run(|session| {
+///     let steps = session.steps().clone();
+///     session.every("progress", Every::Skip(Duration::from_secs(1)), move || {
+///         println!("{} steps", steps.get());
+///         Ok(())
+///     });
+///     while !session.should_stop() && session.steps().get() < 100 {
+///         session.step(|sum| sum.update(|sum| *sum += 1))?;
+///     }
+///     Ok(())
+/// })?;
+/// # std::fs::remove_dir_all(&dir).unwrap();
+/// # Ok::<(), forebear_supervise::SuperviseError>(())
+/// ```
+pub struct Session<S>(pub(super) Arc<Running<S>>);
+
+/// What all handles of a session share.
+pub(super) struct Running<S> {
+    pub(super) settings: Arc<Settings<S>>,
+    pub(super) checkpoints: Option<Checkpoints>,
+    pub(super) restored_from: Option<Checkpoint>,
+    /// From [`Supervisor::recover`](super::Supervisor::recover): why the state is not ready.
+    pub(super) not_ready: Option<String>,
+    pub(super) is_chief: AtomicBool,
+    /// The chief's. `None` without a directory.
+    pub(super) place: Mutex<Option<Place>>,
+    pub(super) events: Mutex<Option<Arc<EventWriter>>>,
+    /// The services have been started.
+    pub(super) serves: AtomicBool,
+    /// This process has become the chief while its job ran.
+    pub(super) took_over: AtomicBool,
+    /// The others have been told that the chief is ready.
+    pub(super) begun: AtomicBool,
+    gate: Gate,
+}
+
+impl<S> Running<S> {
+    pub(super) fn new(settings: Arc<Settings<S>>, checkpoints: Option<Checkpoints>) -> Running<S> {
+        Running {
+            settings,
+            checkpoints,
+            restored_from: None,
+            not_ready: None,
+            is_chief: AtomicBool::new(false),
+            place: Mutex::new(None),
+            events: Mutex::new(None),
+            serves: AtomicBool::new(false),
+            took_over: AtomicBool::new(false),
+            begun: AtomicBool::new(false),
+            gate: Gate::new(),
+        }
+    }
+}
+
+impl<S: State> Session<S> {
+    /// The state.
+    #[must_use]
+    pub fn state(&self) -> &Arc<S> {
+        &self.0.settings.state
+    }
+
+    /// The counter of steps.
+    #[must_use]
+    pub fn steps(&self) -> &StepCounter {
+        &self.0.settings.steps
+    }
+
+    /// Whether this process is the chief. That changes when it [takes over](super::ChiefDeath::TakeOver).
+    #[must_use]
+    pub fn is_chief(&self) -> bool {
+        self.0.is_chief.load(Ordering::Acquire)
+    }
+
+    /// The coordinator of the job's workers.
+    #[must_use]
+    pub fn coordinator(&self) -> &Coordinator {
+        &self.0.settings.coordinator
+    }
+
+    /// The checkpoint that the state was taken from. `None`: it was initialised.
+    #[must_use]
+    pub fn restored_from(&self) -> Option<&Checkpoint> {
+        self.0.restored_from.as_ref()
+    }
+
+    /// After [`recover`](super::Supervisor::recover): why the state cannot be used as it is. `None`: it can.
+    #[must_use]
+    pub fn not_ready(&self) -> Option<&str> {
+        self.0.not_ready.as_deref()
+    }
+
+    /// The job's checkpoints. `None`: they are disabled, or there is no directory.
+    #[must_use]
+    pub fn checkpoints(&self) -> Option<&Checkpoints> {
+        self.0.checkpoints.as_ref()
+    }
+
+    /// The file that summaries are written to.
+    #[must_use]
+    pub fn event_file(&self) -> Option<PathBuf> {
+        self.events().map(|events| events.path().to_owned())
+    }
+
+    /// As [`Coordinator::should_stop`].
+    #[must_use]
+    pub fn should_stop(&self) -> bool {
+        self.coordinator().should_stop()
+    }
+
+    /// [`Cancelled`] if a stop has been requested, to be handed on with `?`. Does not suspend.
+    ///
+    /// # Errors
+    ///
+    /// [`Cancelled`].
+    pub fn check_stop(&self) -> Result<(), Cancelled> {
+        if self.should_stop() { Err(Cancelled::new()) } else { Ok(()) }
+    }
+
+    /// As [`Coordinator::request_stop`].
+    pub fn request_stop(&self) {
+        self.coordinator().request_stop();
+    }
+
+    /// As [`Coordinator::report`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn report(&self, error: impl Into<Error>) -> Result<(), Failure> {
+        self.coordinator().report(error)
+    }
+
+    /// As [`Coordinator::wait_for_stop`]. Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn wait_for_stop(&self) -> Result<(), Cancelled> {
+        self.coordinator().wait_for_stop()
+    }
+
+    /// Makes a step: calls `f`, and counts one. No checkpoint shows the state in the middle of it; steps of several workers may overlap. A checkpoint that is
+    /// being taken makes it wait: for the copy of the state, or for all of the save if the state knows no [copy](State::copy).
+    ///
+    /// `f` may wait, but must not save nor make another step.
+    ///
+    /// Each step lets other requests of its worker go first, so that services turn beside a job that makes nothing but steps.
+    ///
+    /// Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`Cancelled`], and then `f` was not called.
+    pub fn step<R>(&self, f: impl FnOnce(&S) -> R) -> Result<R, Cancelled> {
+        yield_now()?;
+        self.0.gate.step(|| f(self.state()), || _ = self.steps().add(1))
+    }
+
+    /// Runs a service of your own, as [`Coordinator::every`] does. Its error stops the job.
+    pub fn every(&self, name: impl Into<String>, every: Every, looper: impl Looper) -> Request<()> {
+        self.coordinator().every(name, every, looper)
+    }
+
+    /// Saves the state, and returns when that is on disk. Waits for a save that is under way.
+    ///
+    /// Suspends. No cancellation point: a save that was asked for is finished.
+    ///
+    /// # Errors
+    ///
+    /// [`SuperviseError`]: `NotChief`, `NoCheckpoints`, `Checkpoint`, `Events`.
+    pub fn save_now(&self) -> Result<Checkpoint, SuperviseError> {
+        if !self.is_chief() {
+            return Err(SuperviseError::NotChief);
+        }
+        let Some(checkpoints) = self.checkpoints() else { return Err(SuperviseError::NoCheckpoints) };
+        shield(|| {
+            self.0.gate.save(
+                || self.read(),
+                |taken| taken.copied.is_some(),
+                |taken| {
+                    let saved = self.write(checkpoints, taken)?;
+                    if let Some(events) = self.events() {
+                        events.session(Some(saved.step), SessionLog::Checkpoint(saved.path.clone()))?;
+                    }
+                    Ok(saved)
+                },
+            )
+        })
+    }
+
+    /// What a save writes.
+    fn read(&self) -> Result<Taken, SuperviseError> {
+        let (step, state) = (self.steps().get(), self.state().clone());
+        let copied = blocking(move || state.copy().map(|copy| (state.schema(), copy)))?;
+        Ok(Taken { step, copied })
+    }
+
+    fn write(&self, checkpoints: &Checkpoints, taken: Taken) -> Result<Checkpoint, SuperviseError> {
+        Ok(match taken.copied {
+            Some((schema, copy)) => {
+                checkpoints.save(taken.step, &Arc::new(Copied { schema, copy: copy.into() }))?
+            }
+            None => checkpoints.save(taken.step, self.state())?,
+        })
+    }
+
+    /// Writes a summary for TensorBoard, for a step: the current one, if `None`.
+    ///
+    /// Suspends while the writer's queue is full. A cancellation point then.
+    ///
+    /// # Errors
+    ///
+    /// [`SuperviseError`]: `NotChief`, `NoWriter`, `Events`, `Cancelled`.
+    pub fn summary_computed(
+        &self,
+        summary: impl Into<Summary>,
+        step: impl Into<Option<u64>>,
+    ) -> Result<(), SuperviseError> {
+        if !self.is_chief() {
+            return Err(SuperviseError::NotChief);
+        }
+        let events = self.events().ok_or(SuperviseError::NoWriter)?;
+        let step = step.into().unwrap_or_else(|| self.steps().get());
+        Ok(events.write(step, summary)?)
+    }
+
+    pub(super) fn events(&self) -> Option<Arc<EventWriter>> {
+        lock(&self.0.events).clone()
+    }
+
+    /// Changes what the other processes see of the chief.
+    pub(super) fn tell(&self, phase: Phase) -> Result<(), SuperviseError> {
+        match &mut *lock(&self.0.place) {
+            Some(place) => Ok(place.tell(phase)?),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Held for a few steps only, except for the chief's place, which writes a line meanwhile.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a save has read while no step went on.
+struct Taken {
+    step: u64,
+    /// Schema and copy. `None`: the state is written itself, before the next step.
+    copied: Option<(u64, Box<dyn CopiedState>)>,
+}
+
+/// A copy of a state, which is written while the job goes on.
+struct Copied {
+    schema: u64,
+    copy: Mutex<Box<dyn CopiedState>>,
+}
+
+impl State for Copied {
+    fn schema(&self) -> u64 {
+        self.schema
+    }
+
+    fn save(&self, out: &mut Sections<'_>) -> Result<(), Error> {
+        lock(&self.copy).save(out)
+    }
+
+    fn restore(&self, _: &SavedSections) -> Result<(), Error> {
+        Err(Error::other("a copy is written only"))
+    }
+}
+
+impl<S> Clone for Session<S> {
+    fn clone(&self) -> Self {
+        Session(self.0.clone())
+    }
+}
+
+impl<S> fmt::Debug for Session<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Session")
+            .field("dir", &self.0.settings.dir)
+            .field("step", &self.0.settings.steps.get())
+            .field("is_chief", &self.0.is_chief)
+            .field("restored_from", &self.0.restored_from)
+            .finish_non_exhaustive()
+    }
+}

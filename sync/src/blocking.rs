@@ -1,0 +1,99 @@
+//! [`blocking()`]: a call that blocks its thread, made on a thread that may be blocked.
+//!
+//! The threads are those of the crate `blocking`: it starts one when a call waits and none is idle, up to a bound, and ends one that has
+//! been idle for half a second. The caller waits in the list of the call's own signal.
+//!
+//! # Who drops what
+//!
+//! The call keeps what `f` came to in a slot that both sides have a count of. The caller takes it out. A caller that was cancelled gives its
+//! count back, and the thread of the call drops the slot, and what is in it, when `f` has returned.
+
+use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
+use std::sync::{Arc, PoisonError}; // not modelled: what races is the signal
+
+use forebear_context::context::Reason;
+use forebear_context::error::Cancelled;
+use forebear_context::error::internal::drop_contained;
+use forebear_context::shim::Mutex;
+
+use crate::block_on::Signal;
+use crate::here::with_context;
+
+/// What both sides share.
+struct Call<R> {
+    slot: Mutex<Option<std::thread::Result<R>>>,
+    done: Signal,
+}
+
+/// Calls `f` on a thread outside the workers, which it may block, and answers what it returned.
+///
+/// In a request this suspends the request meanwhile, and its worker goes on with other work; on a plain thread it blocks the thread. A worker
+/// that blocks stops every request that stands on it: those that have started on it, which no other worker can take over, and those it has not
+/// shown to others yet. So wrap what waits for the outside world by blocking its thread:
+///
+/// * files, directories, `std::io::stdin`, name look-ups, sockets of `std::net`;
+/// * child processes: `Command::output`, `status`, `Child::wait`;
+/// * locks, channels and joins of `std` that are held, or awaited, for longer than a moment; libraries that do such things inside;
+/// * foreign functions that sleep.
+///
+/// Work that computes needs none of this, nor does a short write to a log. What is not wrapped is not wrong: the program does the same, but
+/// up to as many workers as there are such calls do nothing else meanwhile; with all workers in such calls nothing goes on.
+///
+/// The threads are those of the crate [`blocking`](https://docs.rs/blocking): started when they are needed, 500 at most
+/// (`BLOCKING_MAX_THREADS`), shared with everybody in the process who uses that crate. The queue in front of them is first in, first out: urgency
+/// and priority do not count there. `f` runs outside of any request: [`Request::current`](https://docs.rs/forebear/latest/forebear/struct.Request.html)
+/// is `None` in it, and its own stack is a thread's. A dump shows the caller as waiting for a blocking call.
+///
+/// Suspends. A cancellation point: a caller that is cancelled goes on at once, `f` runs on, or runs yet, and its value is dropped on that
+/// thread. In a request that is cancelled already `f` is dropped uncalled. For a child process that is to be killed by a cancel see
+/// [`block_on`](fn@crate::block_on).
+///
+/// # Errors
+///
+/// [`Cancelled`].
+///
+/// # Panics
+///
+/// With the panic of `f`, so the request fails with that; the panic of a call whose caller was cancelled ends there. In a `no_suspend` region, by
+/// name.
+///
+/// ```
+/// use forebear::{Request, blocking};
+///
+/// let size = Request::try_new(|| {
+///     let text = blocking(|| std::fs::read_to_string("Cargo.toml"))??; // the worker goes on meanwhile
+///     Ok(text.len())
+/// });
+/// assert!(*size.wait()? > 0);
+/// # Ok::<(), forebear::WaitError>(())
+/// ```
+#[doc(alias = "spawn_blocking")]
+#[doc(alias = "unblock")]
+#[doc(alias = "block_in_place")]
+#[track_caller]
+pub fn blocking<R: Send + 'static>(f: impl FnOnce() -> R + Send + 'static) -> Result<R, Cancelled> {
+    let caller = Location::caller();
+    if with_context!(|context| {
+        context.about_to_wait("a blocking call");
+        context.is_cancelled()
+    }) {
+        return Err(Cancelled::new());
+    }
+    let call = Arc::new(Call { slot: Mutex::new(None), done: Signal::new() });
+    let other = Arc::clone(&call);
+    blocking::unblock(move || {
+        let came = catch_unwind(AssertUnwindSafe(f));
+        *other.slot.lock().unwrap_or_else(PoisonError::into_inner) = Some(came);
+        other.done.set();
+        // The last count, if the caller was cancelled.
+        drop_contained(other);
+    })
+    .detach();
+    call.done.wait(Reason::Blocking, "a blocking call", caller)?;
+    let came = call.slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+    match came {
+        Some(Ok(value)) => Ok(value),
+        Some(Err(payload)) => resume_unwind(payload),
+        None => unreachable!("it is there before it is said to be"),
+    }
+}

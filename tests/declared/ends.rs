@@ -1,0 +1,295 @@
+//! How a dependent ends that does not run: failures, cancels, deadlines, shutdown, circles.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use forebear::{
+    CancelReason, Cancellation, Outcome, Request, State, WaitError, check_cancelled, is_cancelled, scope,
+    shield, spawn, then_all, yield_now,
+};
+
+use crate::cancelling::{Gate, asleep, ends_cancelled, on_each_clocked};
+use crate::support::{Count, Flag, in_both_worlds, inside_each, on_each, on_each_of, until};
+
+#[test]
+fn it_fails_with_what_its_dependency_has_failed_with_and_the_path() {
+    in_both_worlds(|| {
+        let ran = Count::new();
+        let up = ran.clone();
+        let bad = Request::builder().name("bad").try_build(|| Ok("x".parse::<u32>()?));
+        let next = Request::builder().name("next").then(&bad, move |_| up.up());
+        let last = Request::builder().name("last").then(&next, |n| *n);
+        let Err(WaitError::Failed(failure)) = last.wait() else { panic!("{last:?}") };
+        assert!(failure.downcast_ref::<std::num::ParseIntError>().is_some());
+        let path: Vec<_> = failure.path().map(|link| link.to_owned()).collect();
+        let awaited = {
+            let bad = Request::builder().name("bad").try_build(|| Ok("x".parse::<u32>()?));
+            let next = Request::builder().name("next").try_build(move || Ok(*bad.wait()?));
+            let last = Request::builder().name("last").try_build(move || Ok(*next.wait()?));
+            let Err(WaitError::Failed(failure)) = last.wait() else { panic!("{last:?}") };
+            failure.path().map(|link| link.to_owned()).collect::<Vec<_>>()
+        };
+        assert_eq!(path, awaited, "as one that waits");
+        assert_eq!(ran.get(), 0);
+        let told = bad.then_with(|outcome| matches!(outcome, Outcome::Failed(_)));
+        assert_eq!(told.wait().unwrap(), &true);
+    });
+}
+
+#[test]
+fn it_fails_with_target_cancelled_if_its_dependency_was_cancelled() {
+    on_each(|runtime| {
+        runtime.enter(|| {
+            let gate = Gate::new(runtime);
+            let never = gate.request().then(|()| ());
+            let next = never.then(|()| ());
+            let told =
+                never.then_with(|outcome| matches!(outcome, Outcome::Cancelled(CancelReason::Aborted)));
+            next.submit();
+            told.submit();
+            assert_eq!(never.cancel(), Cancellation::Vetoed, "a dependent that was submitted is demand");
+            assert_eq!(never.abort(CancelReason::Aborted), Cancellation::Marked);
+            ends_cancelled(&never);
+            let Err(WaitError::Failed(failure)) = next.wait() else { panic!("{next:?}") };
+            let cause = failure.downcast_ref::<WaitError>();
+            assert!(matches!(cause, Some(WaitError::TargetCancelled(CancelReason::Aborted))), "{failure:?}");
+            assert_eq!(told.wait().unwrap(), &true);
+        });
+    });
+}
+
+#[test]
+fn one_that_is_built_is_no_demand_and_one_that_is_dropped_asks_for_nothing() {
+    on_each(|runtime| {
+        runtime.enter(|| {
+            let gate = Gate::new(runtime);
+            let a = gate.request().then(|()| ());
+            a.submit();
+            let built = a.then(|()| ());
+            assert_eq!(a.cancel(), Cancellation::Marked, "nobody has submitted what is after it");
+            ends_cancelled(&a);
+            drop(built);
+            let b = gate.request().then(|()| ());
+            b.submit();
+            drop(b.then(|()| ()));
+            assert!(!b.is_cancelled());
+        });
+    });
+}
+
+#[test]
+fn a_cancel_of_the_dependent_ends_it_at_once_and_spares_what_others_want() {
+    on_each(|runtime| {
+        runtime.enter(|| {
+            let mut gate = Gate::new(runtime);
+            let shared = gate.request().then(|()| 1);
+            let (one, other) = (shared.then(|n| n + 1), shared.then(|n| n + 2));
+            one.submit();
+            other.submit();
+            assert_eq!(one.cancel(), Cancellation::Marked);
+            assert_eq!(one.state(), State::Cancelled);
+            assert!(!shared.is_cancelled());
+            gate.open();
+            assert_eq!(other.wait().unwrap(), &3);
+            // What nobody else wants goes with it.
+            let gate = Gate::new(runtime);
+            let alone = gate.request().then(|()| 1);
+            let last = then_all((&alone, &gate.request()), |_| ());
+            last.submit();
+            assert_eq!(last.cancel(), Cancellation::Marked);
+            ends_cancelled(&alone);
+        });
+    });
+}
+
+#[test]
+fn one_that_expires_ends_unstarted_and_its_dependency_goes_on() {
+    on_each_clocked(|runtime, clock| {
+        runtime.enter(|| {
+            let mut gate = Gate::new(runtime);
+            let input = gate.request().then(|()| 1);
+            input.submit();
+            let ran = Count::new();
+            let up = ran.clone();
+            let late = Request::builder().timeout(Duration::from_secs(1)).then(&input, move |_| up.up());
+            let other = input.then(|n| n + 1);
+            late.submit();
+            other.submit();
+            clock.advance(Duration::from_secs(2));
+            assert_eq!(ends_cancelled(&late), CancelReason::Deadline);
+            assert!(!input.is_cancelled());
+            gate.open();
+            assert_eq!(other.wait().unwrap(), &2);
+            assert_eq!(ran.get(), 0);
+        });
+    });
+}
+
+#[test]
+fn a_cancel_of_its_parent_finds_one_that_waits() {
+    on_each(|runtime| {
+        let gate = Gate::new(runtime);
+        let input = gate.request();
+        let made = Arc::new(OnceLock::new());
+        let child = made.clone();
+        let parent = runtime.spawn(move || {
+            let dependent = input.then(|()| ());
+            dependent.submit();
+            child.set(dependent).unwrap();
+            while yield_now().is_ok() {}
+        });
+        until(|| made.get().is_some());
+        parent.cancel();
+        let child = made.get().unwrap();
+        assert_eq!(ends_cancelled(child), CancelReason::Parent);
+    });
+}
+
+#[test]
+fn what_waits_for_something_that_does_not_end_ends_with_its_runtime() {
+    on_each_of(&[1, 2], |runtime| {
+        let mut gate = Gate::new(runtime);
+        let opened = gate.request();
+        // Its shield ends when the test says so, and not before.
+        let input = runtime.spawn(move || shield(|| _ = opened.wait()));
+        asleep(&input);
+        let dependents: Vec<_> = (0..10).map(|_| runtime.enter(|| input.then(|()| ()))).collect();
+        let last = runtime.enter(|| dependents[0].then(|()| ()));
+        last.submit();
+        dependents.iter().for_each(|dependent| _ = dependent.submit());
+        std::thread::scope(|s| {
+            s.spawn(|| runtime.shutdown(Duration::from_secs(60)));
+            // While it runs on.
+            for dependent in &dependents {
+                until(|| dependent.is_done());
+            }
+            gate.open();
+        });
+        for dependent in dependents.iter().chain([&last]) {
+            assert_eq!(ends_cancelled(dependent), CancelReason::Shutdown);
+        }
+    });
+}
+
+#[test]
+fn a_wait_for_what_is_after_the_waiter_is_told_of_the_circle() {
+    inside_each(|| {
+        let known = Arc::new(OnceLock::<Request<()>>::new());
+        let later = known.clone();
+        let a = Request::builder().name("a").own_stack().try_build(move || {
+            until(|| later.get().is_some());
+            match later.get().unwrap().wait() {
+                Err(WaitError::CircularWait(cycle)) => {
+                    Ok(cycle.names().map(str::to_owned).collect::<Vec<_>>())
+                }
+                answer => panic!("{answer:?}"),
+            }
+        });
+        let b = Request::builder().name("b").then(&a, |_| ());
+        let c = Request::builder().name("c").then(&b, |()| ());
+        known.set(c.clone()).unwrap();
+        c.submit();
+        assert_eq!(a.wait().unwrap(), &["a", "c", "b", "a"]);
+        c.wait().unwrap();
+    });
+}
+
+#[test]
+fn a_circle_through_declared_edges_and_waits_is_found_by_an_idle_worker() {
+    on_each_of(&[1, 2, 4], |runtime| {
+        runtime.enter(|| {
+            let known = Arc::new(OnceLock::<Request<bool>>::new());
+            let later = known.clone();
+            let go = Flag::new();
+            let on = go.clone();
+            let told = |answer: Result<&(), WaitError>| matches!(answer, Err(WaitError::CircularWait(_)));
+            // `a` waits for `w`, which waits for `d`, which is after `a`.
+            let a = Request::builder().name("a").own_stack().build(move || {
+                on.wait();
+                matches!(later.get().unwrap().wait(), Err(WaitError::CircularWait(_)))
+            });
+            let d = Request::builder().name("d").then(&a, |_| ());
+            let dd = d.clone();
+            let w = Request::builder().name("w").own_stack().build(move || told(dd.wait()));
+            known.set(w.clone()).unwrap();
+            a.submit();
+            w.submit();
+            asleep(&w);
+            go.raise();
+            let (a, w) = (*a.wait().unwrap(), *w.wait().unwrap());
+            assert!(a != w, "one of them is told: {a} {w}");
+            d.wait().unwrap();
+        });
+    });
+}
+
+#[test]
+fn a_circle_through_the_end_of_a_scope_is_found() {
+    on_each_of(&[1, 2, 4], |runtime| {
+        runtime.enter(|| {
+            let known = Arc::new(OnceLock::<Request<()>>::new());
+            let later = known.clone();
+            let a = Request::builder().name("a").own_stack().build(move || {
+                until(|| later.get().is_some());
+                matches!(later.get().unwrap().wait(), Err(WaitError::CircularWait(_)))
+            });
+            let input = a.clone();
+            // `holder` ends when its scope does, whose job is after `a`, which waits for `holder`.
+            let holder = Request::builder().name("holder").own_stack().build(move || {
+                scope(|s| {
+                    Request::builder().name("job").after(&input).spawn_in(s, || ());
+                });
+            });
+            known.set(holder.clone()).unwrap();
+            holder.submit();
+            assert_eq!(a.wait().unwrap(), &true);
+            holder.wait().unwrap();
+        });
+    });
+}
+
+#[test]
+fn a_mark_that_comes_while_it_runs_is_seen() {
+    inside_each(|| {
+        let (started, input) = (Flag::new(), Request::new(|| ()));
+        let up = started.clone();
+        let dependent = input.then(move |()| {
+            up.raise();
+            until(is_cancelled);
+            check_cancelled().is_err()
+        });
+        dependent.submit();
+        started.wait();
+        dependent.cancel();
+        ends_cancelled(&dependent);
+    });
+}
+
+#[test]
+fn a_dependent_of_another_runtime_waits_on_its_own_stack() {
+    on_each_of(&[1, 2], |runtime| {
+        let other = crate::support::runtime(1);
+        let mut gate = Gate::new(runtime);
+        let dependent = other.enter(|| gate.request().then(|()| 7));
+        dependent.submit();
+        asleep(&dependent);
+        gate.open();
+        assert_eq!(dependent.wait().unwrap(), &7);
+    });
+}
+
+#[test]
+fn a_time_out_of_a_wait_for_one_that_waits_leaves_it_as_it_is() {
+    in_both_worlds(|| {
+        let open = Flag::new();
+        let opened = open.clone();
+        let input = Request::builder().own_stack().build(move || opened.wait());
+        let dependent = input.then(|()| 7);
+        assert!(matches!(dependent.wait_timeout(Duration::ZERO), Err(WaitError::TimedOut)));
+        assert!(matches!(dependent.wait_timeout(Duration::from_micros(10)), Err(WaitError::TimedOut)));
+        open.raise();
+        assert_eq!(dependent.wait().unwrap(), &7);
+        let watcher = dependent.clone();
+        assert_eq!(spawn(move || watcher.watch().copied()).take().unwrap().unwrap(), 7);
+    });
+}

@@ -1,0 +1,128 @@
+//! The forms, and that nothing starts early.
+
+use std::cell::Cell;
+
+use forebear::{Outcome, Request, RequestPool, State, WaitError, scope, then_all};
+
+use crate::support::order::Gate;
+use crate::support::{Count, in_both_worlds, on_each};
+
+#[test]
+fn what_is_after_another_starts_when_that_is_over_and_gets_its_value() {
+    on_each(|runtime| {
+        let gate = Gate::new(runtime);
+        let started = Count::new();
+        let up = started.clone();
+        let doubled = runtime.enter(|| {
+            gate.request.then(move |()| {
+                up.up();
+                7
+            })
+        });
+        assert_eq!(doubled.state(), State::New);
+        doubled.submit();
+        assert_eq!(doubled.state(), State::Queued, "a record, and no stack");
+        assert_eq!(doubled.assigned_worker(), None);
+        assert_eq!(started.get(), 0);
+        gate.open();
+        assert_eq!(doubled.wait().unwrap(), &7);
+        assert_eq!(started.get(), 1);
+    });
+}
+
+#[test]
+fn nothing_runs_before_it_is_submitted_or_waited_for() {
+    in_both_worlds(|| {
+        let a = Request::new(|| 1);
+        let b = a.then(|a| a + 1);
+        assert_eq!((a.state(), b.state()), (State::New, State::New));
+        assert_eq!(b.wait().unwrap(), &2);
+        assert_eq!(a.get(), Some(&1));
+    });
+}
+
+#[test]
+fn every_form_gets_what_it_is_after() {
+    in_both_worlds(|| {
+        let a = Request::new(|| 2);
+        let b = Request::new(|| String::from("3"));
+        assert_eq!(a.try_then(|a| Ok(a + 1)).wait().unwrap(), &3);
+        assert_eq!(a.then_with(|a| matches!(a, Outcome::Finished(2))).wait().unwrap(), &true);
+        assert_eq!(then_all((&a, &b), |(a, b)| format!("{a}{b}")).take().unwrap(), "23");
+        let many: Vec<_> = (0..100).map(|n| Request::new(move || n)).collect();
+        assert_eq!(then_all(&many[..], |all| all.into_iter().sum::<i32>()).take().unwrap(), 4950);
+        assert_eq!(then_all(&many[..0], |none| none.len()).take().unwrap(), 0);
+        let all = Request::builder().name("all").after_all(&many).after(&b).build(|| 1);
+        assert_eq!((all.name(), all.wait().unwrap()), ("all", &1));
+        let named = Request::builder().name("named").after(&b).then(&a, |a| a * 10);
+        assert_eq!((named.name(), named.wait().unwrap()), ("named", &20));
+        // Of a value that is not `Sync`.
+        let cell = Request::new(|| Cell::new(5));
+        assert_eq!(cell.into_then(Cell::into_inner).take().unwrap(), 5);
+        // After what is over, and after what never was queued.
+        assert_eq!(a.then(|a| *a).take().unwrap(), 2);
+        assert_eq!(Request::ready(4).then(|four| *four).take().unwrap(), 4);
+        // After the same one twice.
+        assert_eq!(Request::builder().after(&a).after(&a).spawn(|| 6).take().unwrap(), 6);
+        // A closure too large for a cell.
+        let large = [1_u8; 5000];
+        let sum = a.then(move |a| large.iter().map(|b| u32::from(*b)).sum::<u32>() + a);
+        assert_eq!(sum.wait().unwrap(), &5002);
+        assert!(sum.name().contains("every_form"), "{}", sum.name());
+    });
+}
+
+#[test]
+fn an_edge_holds_a_handle() {
+    in_both_worlds(|| {
+        let a = Request::new(|| 2);
+        let b = a.then(|a| *a);
+        assert!(matches!(a.take(), Err(WaitError::Shared)));
+        assert_eq!(b.take().unwrap(), 2);
+        let c = Request::new(|| 3);
+        let d = Request::builder().after(&c).spawn(|| ());
+        d.wait().unwrap();
+        assert_eq!(c.take().unwrap(), 3, "and gives it back when it has started");
+        let e = Request::new(|| 4);
+        let other = e.clone();
+        let f = e.into_then(|e| e);
+        assert!(
+            matches!(f.take(), Err(WaitError::Failed(failure)) if failure.downcast_ref::<WaitError>().is_some())
+        );
+        drop(other);
+    });
+}
+
+#[test]
+fn jobs_of_a_scope_may_be_after_others_and_borrow() {
+    in_both_worlds(|| {
+        let words = [String::from("a"), String::from("bb"), String::from("ccc")];
+        let count = Count::new();
+        let letters = scope(|s| {
+            let longest = s.spawn(|| words.iter().max_by_key(|w| w.len()).unwrap());
+            let twice = s.then(&longest, |longest| longest.len() * words.len());
+            Request::builder().after(&twice).spawn_in(s, || count.up());
+            // Its end waits for what has not started, too.
+            twice
+        });
+        assert_eq!(letters.take().unwrap(), 9);
+        assert_eq!(count.get(), 1);
+    });
+}
+
+#[test]
+fn a_member_of_a_pool_may_be_after_others_of_it_in_any_order() {
+    in_both_worlds(|| {
+        for bound in [1, 2, 8] {
+            let first = Request::new(|| 1);
+            let second = first.then(|n| n + 1);
+            let third = then_all((&first, &second), |(a, b)| a + b);
+            let mut pool: RequestPool<'_> = RequestPool::new().max_active(bound);
+            pool.include(third.clone());
+            pool.include(second);
+            pool.include(first);
+            pool.wait().unwrap();
+            assert_eq!(third.get(), Some(&3));
+        }
+    });
+}

@@ -1,0 +1,109 @@
+//! Many: chains and fans, without recursion.
+
+use forebear::{CancelReason, Request, State, WaitError, then_all};
+
+use crate::cancelling::{Gate, ends_cancelled};
+use crate::support::{Count, fitting, inside_each, on_each};
+
+/// In debug builds a tenth.
+const MANY: usize = if cfg!(debug_assertions) { fitting(100_000) } else { fitting(1_000_000) };
+
+fn chain(first: Request<usize>, len: usize) -> Request<usize> {
+    let mut last = first;
+    for _ in 0..len {
+        last = last.into_then(|n| n + 1);
+    }
+    last
+}
+
+#[test]
+fn a_long_chain_is_run_by_the_wait_for_its_end() {
+    inside_each(|| {
+        let last = chain(Request::new(|| 0), MANY);
+        assert_eq!(last.take().unwrap(), MANY);
+    });
+}
+
+#[test]
+fn a_long_chain_that_was_submitted_runs() {
+    on_each(|runtime| {
+        runtime.enter(|| {
+            let mut gate = Gate::new(runtime);
+            let last = chain(gate.request().then(|()| 0), MANY);
+            last.submit();
+            assert_eq!(last.state(), State::Queued);
+            gate.open();
+            assert_eq!(last.take().unwrap(), MANY);
+        });
+    });
+}
+
+#[test]
+fn a_long_chain_is_dropped_and_cancelled() {
+    on_each(|runtime| {
+        runtime.enter(|| {
+            drop(chain(Request::new(|| 0), MANY));
+            let gate = Gate::new(runtime);
+            let first = gate.request().then(|()| 0);
+            let last = chain(first.clone(), MANY);
+            last.submit();
+            // Nobody else wants any of them.
+            last.cancel();
+            ends_cancelled(&last);
+            ends_cancelled(&first);
+        });
+    });
+}
+
+#[test]
+fn a_long_chain_ends_when_its_first_is_aborted() {
+    on_each(|runtime| {
+        runtime.enter(|| {
+            let gate = Gate::new(runtime);
+            let first = gate.request().then(|()| 0);
+            let last = chain(first.clone(), fitting(1_000));
+            last.submit();
+            first.abort(CancelReason::Aborted);
+            let Err(WaitError::Failed(failure)) = last.wait() else { panic!("{last:?}") };
+            assert!(failure.chain().count() >= 1);
+        });
+    });
+}
+
+#[test]
+fn a_wide_fan_runs_fails_and_is_cancelled() {
+    on_each(|runtime| {
+        runtime.enter(|| {
+            let ran = Count::new();
+            let mut gate = Gate::new(runtime);
+            let input = gate.request().then(|()| 1);
+            let fan: Vec<_> = (0..MANY)
+                .map(|_| {
+                    let ran = ran.clone();
+                    input.then(move |n| {
+                        ran.up();
+                        *n
+                    })
+                })
+                .collect();
+            let sum = then_all(&fan[..], |all| all.into_iter().sum::<usize>());
+            sum.submit();
+            gate.open();
+            assert_eq!((*sum.wait().unwrap(), ran.get()), (MANY, MANY));
+            let gate = Gate::new(runtime);
+            let input = gate.request().then(|()| 1);
+            let fan: Vec<_> = (0..MANY).map(|_| input.then(|n| *n)).collect();
+            let sum = then_all(&fan[..], |all| all.len());
+            sum.submit();
+            sum.cancel();
+            fan.iter().for_each(|one| assert!(one.is_cancelled()));
+            ends_cancelled(&input);
+            let gate = Gate::new(runtime);
+            let input = gate.request().then(|()| 1);
+            let fan: Vec<_> = (0..MANY / 10).map(|_| input.then(|n| *n)).collect();
+            fan.iter().for_each(|one| _ = one.submit());
+            input.abort(CancelReason::Aborted);
+            fan.iter().for_each(|one| assert!(matches!(one.wait(), Err(WaitError::Failed(_)))));
+        });
+    });
+}

@@ -1,0 +1,246 @@
+//! A runtime or the process ends: by the last handle, by a return from `main`, by `exit` or `abort`, by a panic.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use forebear::sync::Event;
+use forebear::time::sleep;
+use forebear::{LateEnd, Request, Runtime, spawn, yield_now};
+
+use crate::child;
+
+fn built(workers: &str, late_end: LateEnd) -> Runtime {
+    let builder = Runtime::builder().name("late").workers(workers.parse().unwrap()).late_end(late_end);
+    crate::warned(builder).build().unwrap()
+}
+
+/// One that waits for ever, unless somebody cancels it.
+fn endless(runtime: &Runtime) -> Request<()> {
+    let request = Request::builder().name("endless").on(runtime).try_spawn(|| Ok(Event::new().wait()?));
+    while request.state() != forebear::State::Suspended {
+        std::thread::yield_now();
+    }
+    request
+}
+
+const NAMED: [&str; 3] =
+    ["the last handle of runtime 'late' has gone, and its end waits for: ", "'endless'", "late_end"];
+
+#[test]
+fn a_runtime_whose_end_takes_longer_than_a_second_says_who_is_waited_for_and_goes_on_waiting() {
+    for workers in ["0", "2"] {
+        let end = child::run(workers, &[], |workers| {
+            let (tell, told) = mpsc::channel();
+            let go = Arc::new(Event::new());
+            let hook = move |what: &str| _ = tell.send(what.to_owned());
+            let runtime = Runtime::builder().name("late").workers(workers.parse().unwrap());
+            let runtime = runtime.on_warning(hook).build().unwrap();
+            let request = {
+                let go = go.clone();
+                Request::builder().name("endless").on(&runtime).try_spawn(move || Ok(go.wait()?))
+            };
+            std::thread::scope(|threads| {
+                threads.spawn(move || {
+                    let told = told.recv().unwrap();
+                    assert!(NAMED.iter().all(|part| told.contains(part)), "{told}");
+                    go.set();
+                });
+                drop(runtime);
+            });
+            request.wait().unwrap();
+        });
+        end.assert_survived();
+    }
+}
+
+#[test]
+fn a_runtime_that_is_to_be_shut_down_when_its_end_is_late_is() {
+    for workers in ["0", "2"] {
+        let end = child::run(workers, &[], |workers| {
+            let runtime = built(workers, LateEnd::ShutDown);
+            let request = endless(&runtime);
+            drop(runtime);
+            assert!(request.wait().is_err());
+        });
+        end.assert_survived();
+        assert!(NAMED.iter().all(|part| end.stderr.contains(part)), "{end:#?}");
+    }
+}
+
+/// It waits below a shield, where no cancel comes.
+#[test]
+fn who_does_not_end_though_its_runtime_was_shut_down_late_is_named_again_and_left() {
+    for workers in ["0", "2"] {
+        let end = child::run(workers, &[], |workers| {
+            let runtime = built(workers, LateEnd::ShutDown);
+            let request = Request::builder().name("endless").on(&runtime);
+            let request = request.try_spawn(|| Ok(forebear::shield(|| Event::new().wait())?));
+            while request.state() != forebear::State::Suspended {
+                std::thread::yield_now();
+            }
+            drop(runtime);
+            assert!(request.wait().is_err());
+        });
+        end.assert_survived();
+        assert!(end.stderr.matches("'endless'").count() >= 2, "{end:#?}");
+    }
+}
+
+#[test]
+fn a_runtime_that_is_to_abort_when_its_end_is_late_does() {
+    for workers in ["0", "2"] {
+        let end = child::run(workers, &[], |workers| {
+            let runtime = built(workers, LateEnd::Abort);
+            let _request = endless(&runtime);
+            drop(runtime);
+        });
+        end.assert_killed_by(libc::SIGABRT);
+        assert!(NAMED.iter().all(|part| end.stderr.contains(part)), "{end:#?}");
+    }
+}
+
+/// Every failed assertion of a test does this.
+#[test]
+fn a_panic_in_main_with_requests_that_wait_for_ever_says_who_is_waited_for() {
+    for (workers, policy) in [("0", "shut"), ("2", "shut"), ("2", "abort")] {
+        let end = child::run(&format!("{workers} {policy}"), &[], |how| {
+            let (workers, policy) = how.split_once(' ').unwrap();
+            let late_end = if policy == "shut" { LateEnd::ShutDown } else { LateEnd::Abort };
+            let caught = catch_unwind(|| {
+                let runtime = built(workers, late_end);
+                let _request = endless(&runtime);
+                panic!("an assertion has failed");
+            });
+            assert!(caught.is_err());
+        });
+        match policy {
+            "shut" => _ = end.assert_survived(),
+            _ => _ = end.assert_killed_by(libc::SIGABRT),
+        }
+        assert!(end.stderr.contains("an assertion has failed"), "{end:#?}");
+        assert!(NAMED.iter().all(|part| end.stderr.contains(part)), "{end:#?}");
+    }
+}
+
+#[test]
+fn the_last_handle_that_goes_in_a_request_of_another_runtime_holds_up_nobody() {
+    for workers in ["0", "2"] {
+        let end = child::run(workers, &[], |workers| {
+            let lives = Runtime::builder().workers(1).build().unwrap();
+            let ends = Runtime::builder().workers(workers.parse().unwrap()).build().unwrap();
+            let go = Arc::new(Event::new());
+            let request = {
+                let go = go.clone();
+                ends.try_spawn(move || Ok(go.wait()?))
+            };
+            // The only worker there goes on, and lets the other one end.
+            lives.spawn(move || drop(ends)).wait().unwrap();
+            lives.spawn(move || go.set()).wait().unwrap();
+            request.wait().unwrap();
+        });
+        end.assert_survived();
+    }
+}
+
+#[test]
+fn the_last_handle_that_goes_among_the_captures_of_a_request_holds_up_nobody() {
+    let end = child::run("", &[], |_| {
+        let lives = Runtime::builder().workers(1).build().unwrap();
+        let ends = Runtime::builder().workers(1).build().unwrap();
+        let go = Arc::new(Event::new());
+        let request = {
+            let go = go.clone();
+            ends.try_spawn(move || Ok(go.wait()?))
+        };
+        // Never submitted: its captures go with it.
+        lives.spawn(move || drop(Request::new(move || drop(ends)))).wait().unwrap();
+        lives.spawn(move || go.set()).wait().unwrap();
+        request.wait().unwrap();
+    });
+    end.assert_survived();
+}
+
+#[test]
+fn the_process_ends_though_the_default_runtime_has_work() {
+    for what in ["suspended", "running", "queued"] {
+        let end = child::run(what, &[("FOREBEAR_THREADS", "1")], |what| {
+            let begun = Arc::new(AtomicBool::new(false));
+            let there = begun.clone();
+            let request = match what {
+                "suspended" => spawn(move || {
+                    there.store(true, Ordering::Release);
+                    _ = sleep(Duration::MAX);
+                }),
+                _ => spawn(move || {
+                    there.store(true, Ordering::Release);
+                    std::thread::park();
+                }),
+            };
+            while !begun.load(Ordering::Acquire) {
+                std::thread::yield_now();
+            }
+            drop(request);
+            if what == "queued" {
+                drop(spawn(|| ()));
+            }
+        });
+        end.assert_survived();
+    }
+}
+
+#[test]
+fn exit_inside_a_request_ends_the_process() {
+    for workers in ["0", "1", "2"] {
+        let end = child::run(workers, &[], |workers| {
+            let runtime = Runtime::builder().workers(workers.parse().unwrap()).build().unwrap();
+            let _other = endless(&runtime);
+            runtime.run(|| {
+                yield_now().unwrap();
+                println!("survived");
+                std::process::exit(0)
+            });
+        });
+        end.assert_survived();
+    }
+}
+
+#[test]
+fn abort_inside_a_request_ends_the_process_without_a_word() {
+    let end = child::run("", &[], |_| {
+        let runtime = Runtime::builder().workers(1).build().unwrap();
+        runtime.run(|| std::process::abort());
+    });
+    end.assert_killed_by(libc::SIGABRT);
+    assert_eq!(end.stderr, "");
+}
+
+/// Held by requests and waited for by a plain thread, when their runtime is shut down.
+#[test]
+fn locks_held_by_requests_that_are_aborted_are_free_again() {
+    let end = child::run("", &[], |_| {
+        let runtime = Runtime::builder().workers(2).build().unwrap();
+        let lock = Arc::new(forebear::sync::Mutex::new(0));
+        let held = Arc::new(Event::new());
+        let request = {
+            let (lock, held) = (lock.clone(), held.clone());
+            runtime.try_spawn(move || {
+                let _guard = lock.lock();
+                held.set();
+                Ok(Event::new().wait()?)
+            })
+        };
+        held.wait().unwrap();
+        std::thread::scope(|threads| {
+            let waits = threads.spawn(|| *lock.lock() += 1);
+            runtime.shutdown(Duration::MAX).unwrap();
+            waits.join().unwrap();
+        });
+        assert_eq!(*lock.lock(), 1);
+        assert!(request.wait().is_err());
+        assert!(catch_unwind(AssertUnwindSafe(|| drop(runtime))).is_ok());
+    });
+    end.assert_survived();
+}

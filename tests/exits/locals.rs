@@ -1,0 +1,257 @@
+//! A thread exits, and the destructors of its own thread-locals use a runtime that the thread drives.
+//!
+//! Thread-locals go in the opposite order of their first use.
+
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use forebear::sync::Event;
+use forebear::{CancelReason, Request, Runtime, State, WaitError, spawn, yield_now};
+
+use crate::child;
+
+/// What is suspended inside [`KEY`] holds a reference to this.
+struct Key(Vec<String>);
+
+impl Drop for Key {
+    fn drop(&mut self) {
+        KEY_IS_GONE.set(true);
+        self.0.iter_mut().for_each(|text| text.replace_range(.., "goner"));
+    }
+}
+
+thread_local! {
+    static KEY: Key = Key(vec!["a value".to_owned()]);
+    /// Has no destructor.
+    static KEY_IS_GONE: Cell<bool> = const { Cell::new(false) };
+    static LATE: RefCell<Late> = const { RefCell::new(Late(None)) };
+    static LATER: RefCell<Late> = const { RefCell::new(Late(None)) };
+}
+
+/// Calls its closure when its thread exits; what that refuses is a panic.
+struct Late(Option<Box<dyn FnOnce()>>);
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        if let Some(call) = self.0.take() {
+            let _ = catch_unwind(AssertUnwindSafe(call));
+        }
+    }
+}
+
+/// What the test's threads share.
+#[derive(Clone)]
+struct World {
+    runtime: Runtime,
+    go: Arc<Event>,
+    /// How often a frame has gone on inside [`KEY`].
+    gone_on: Arc<AtomicUsize>,
+}
+
+impl World {
+    fn new(kind: &str) -> World {
+        let builder = match kind {
+            "seeded" => Runtime::builder().seeded(3),
+            _ => Runtime::builder().workers(0),
+        };
+        World {
+            runtime: builder.on_warning(|_| ()).build().unwrap(),
+            go: Arc::new(Event::new()),
+            gone_on: Arc::default(),
+        }
+    }
+
+    /// A request that is suspended inside [`KEY`].
+    fn suspend(&self) -> Request<()> {
+        let begun = Arc::new(Event::new());
+        let request = {
+            let (world, begun) = (self.clone(), begun.clone());
+            self.runtime.spawn(move || {
+                KEY.with(|key| {
+                    begun.set();
+                    _ = world.go.wait();
+                    world.gone_on.fetch_add(key.0[0].len(), Ordering::Relaxed);
+                });
+            })
+        };
+        self.runtime.enter(|| begun.wait().unwrap());
+        assert_eq!(request.state(), State::Suspended);
+        request
+    }
+
+    fn assert_has_not_gone_on(&self, request: &Request<()>) {
+        assert_eq!(self.gone_on.load(Ordering::Relaxed), 0, "a frame has gone on");
+        assert!(matches!(request.wait(), Err(WaitError::TargetCancelled(CancelReason::ThreadExited))));
+    }
+}
+
+/// Each lets a thread that drives run what is ready.
+type Drive = (&'static str, fn(World));
+
+const DRIVES: [Drive; 6] = [
+    ("wait", |world| assert_eq!(world.runtime.spawn(|| 7).wait().ok(), Some(&7))),
+    ("event", |world| {
+        let event = Arc::new(Event::new());
+        let set = event.clone();
+        let _set = world.runtime.spawn(move || set.set());
+        world.runtime.enter(|| event.wait().unwrap());
+    }),
+    ("yield", |world| world.runtime.enter(|| _ = yield_now())),
+    ("run", |world| world.runtime.run(|| spawn(|| yield_now().unwrap()).take().unwrap())),
+    ("finish", |world| _ = world.runtime.finish(Duration::ZERO)),
+    ("drop", |world| drop(world)),
+];
+
+fn drives(name: &str) -> fn(World) {
+    DRIVES.iter().find(|(of, _)| *of == name).unwrap().1
+}
+
+const KINDS: [&str; 2] = ["synchronous", "seeded"];
+
+/// In the order of their first use: the runtime, the thread-local whose destructor drives, and the one that a frame is suspended in.
+const ORDERS: [&str; 3] = ["runtime local key", "local runtime key", "runtime key local"];
+
+#[test]
+fn a_frame_suspended_inside_a_thread_local_never_goes_on_by_the_destructor_of_another() {
+    for kind in KINDS {
+        for order in ORDERS {
+            for (how, _) in DRIVES {
+                let end = child::run(&format!("{kind},{order},{how}"), &[], |given| {
+                    let [kind, order, how] = given.split(',').collect::<Vec<_>>().try_into().unwrap();
+                    let world = World::new(kind);
+                    let theirs = world.clone();
+                    let (steps, how) = (order.to_owned(), drives(how));
+                    let request = thread::spawn(move || {
+                        let mut request = None;
+                        for step in steps.split(' ') {
+                            let world = theirs.clone();
+                            match step {
+                                "runtime" => world.runtime.run(|| ()),
+                                "local" => LATE.set(Late(Some(Box::new(move || {
+                                    world.go.set();
+                                    how(world);
+                                })))),
+                                _ => request = Some(world.suspend()),
+                            }
+                        }
+                        request.unwrap()
+                    })
+                    .join()
+                    .unwrap();
+                    if order.ends_with("local") {
+                        // The thread-local is there until after that destructor.
+                        assert!([0, "a value".len()].contains(&world.gone_on.load(Ordering::Relaxed)));
+                        assert!(request.is_done());
+                    } else {
+                        world.go.set();
+                        world.assert_has_not_gone_on(&request);
+                    }
+                });
+                end.assert_survived();
+            }
+        }
+    }
+}
+
+/// One destructor begins a request, which is suspended inside a thread-local; that goes next, and then the other destructor drives.
+#[test]
+fn what_a_destructor_of_a_thread_local_has_begun_never_goes_on_by_the_next() {
+    for kind in KINDS {
+        for (how, _) in DRIVES {
+            let end = child::run(&format!("{kind},{how}"), &[], |given| {
+                let (kind, how) = given.split_once(',').unwrap();
+                let world = World::new(kind);
+                let theirs = world.clone();
+                let how = drives(how);
+                let (tell, told) = std::sync::mpsc::channel();
+                thread::spawn(move || {
+                    theirs.runtime.run(|| ());
+                    let world = theirs.clone();
+                    LATE.set(Late(Some(Box::new(move || {
+                        assert!(KEY_IS_GONE.get(), "the order is another");
+                        world.go.set();
+                        how(world);
+                    }))));
+                    KEY.with(|_| ());
+                    LATER.set(Late(Some(Box::new(move || {
+                        assert!(!KEY_IS_GONE.get());
+                        tell.send(theirs.suspend()).unwrap();
+                    }))));
+                })
+                .join()
+                .unwrap();
+                world.assert_has_not_gone_on(&told.recv().unwrap());
+            });
+            end.assert_survived();
+        }
+    }
+}
+
+#[test]
+fn a_destructor_of_a_thread_local_may_drive_what_it_begins() {
+    for kind in KINDS {
+        let end = child::run(kind, &[], |kind| {
+            let world = World::new(kind);
+            let theirs = world.clone();
+            let (tell, told) = std::sync::mpsc::channel();
+            thread::spawn(move || {
+                theirs.runtime.run(|| ());
+                LATE.set(Late(Some(Box::new(move || {
+                    let sum = theirs.runtime.run(|| {
+                        let parts: Vec<_> =
+                            (0..10).map(|n| spawn(move || (yield_now().unwrap(), n).1)).collect();
+                        parts.iter().map(|part| *part.wait().unwrap()).sum::<u32>()
+                    });
+                    tell.send(sum).unwrap();
+                    // It may run right here.
+                    let direct = theirs
+                        .runtime
+                        .enter(|| Request::new(|| spawn(|| (yield_now().unwrap(), 7).1).take().unwrap()));
+                    tell.send(direct.take().unwrap()).unwrap();
+                    let go = Arc::new(Event::new());
+                    let waits = {
+                        let go = go.clone();
+                        theirs.runtime.spawn(move || (go.wait().unwrap(), 8).1)
+                    };
+                    go.set();
+                    tell.send(waits.take().unwrap()).unwrap();
+                }))));
+            })
+            .join()
+            .unwrap();
+            assert_eq!(told.iter().collect::<Vec<_>>(), [45, 7, 8]);
+            assert_eq!(world.runtime.run(|| 7), 7);
+        });
+        end.assert_survived();
+    }
+}
+
+/// The exit comes from inside a request, in the middle of a wait of the thread that drives it.
+#[test]
+fn no_frame_goes_on_by_the_destructor_of_a_thread_local_when_a_request_ends_the_process() {
+    for kind in KINDS {
+        for (how, _) in DRIVES {
+            let end = child::run(&format!("{kind},{how}"), &[], |given| {
+                let (kind, how) = given.split_once(',').unwrap();
+                let world = World::new(kind);
+                let how = drives(how);
+                world.runtime.run(|| ());
+                let theirs = world.clone();
+                LATE.set(Late(Some(Box::new(move || {
+                    theirs.go.set();
+                    let gone_on = theirs.gone_on.clone();
+                    how(theirs);
+                    assert_eq!(gone_on.load(Ordering::Relaxed), 0);
+                    println!("survived");
+                }))));
+                let _request = world.suspend();
+                world.runtime.run(|| std::process::exit(0));
+            });
+            end.assert_survived();
+        }
+    }
+}

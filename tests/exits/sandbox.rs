@@ -1,0 +1,182 @@
+//! A program that puts up a filter of system calls, before it starts a runtime or after.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use forebear::pool::WorkerState;
+use forebear::sync::Event;
+use forebear::time::sleep;
+use forebear::{Request, RequestPool, Runtime, ShutdownError, WaitError, spawn};
+
+use crate::child;
+
+/// From now on the kernel refuses these calls to all threads of the process.
+pub(crate) fn refuse(calls: &[libc::c_long]) {
+    const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+    const EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+    const ANSWER: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+    let step = |code, jt, k| libc::sock_filter { code, jt, jf: 0, k };
+    let mut program = vec![step(LOAD, 0, 0)];
+    for (n, call) in calls.iter().enumerate() {
+        // To the last step.
+        program.push(step(EQUAL, (calls.len() - n) as u8, *call as u32));
+    }
+    program.push(step(ANSWER, 0, libc::SECCOMP_RET_ALLOW));
+    program.push(step(ANSWER, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32));
+    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+    // SAFETY: asks nothing of its caller.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
+    let all_threads = libc::SECCOMP_FILTER_FLAG_TSYNC;
+    // SAFETY: the filter is as long as it says, and is there for the call.
+    let done =
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, all_threads, &filter) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+}
+
+/// Something of everything: secrets asked for, timers of other threads, thieves, pools, a look at all stacks.
+fn use_it(runtime: &Runtime) {
+    let jobs: Vec<_> = (0..200_u64)
+        .map(|n| {
+            runtime.spawn(move || {
+                let shared = Request::new(move || n);
+                let borrower = std::sync::Arc::new(shared);
+                let other = borrower.clone();
+                let job = spawn(move || *other.wait().unwrap());
+                sleep(Duration::from_micros(100)).unwrap();
+                job.take().unwrap() + *borrower.wait().unwrap()
+            })
+        })
+        .collect();
+    for (n, job) in jobs.iter().enumerate() {
+        _ = job.wait_timeout(Duration::from_micros(50));
+        assert_eq!(job.wait().ok(), Some(&(2 * n as u64)));
+    }
+    runtime.enter(|| {
+        let mut pool = RequestPool::new();
+        for n in 0..50 {
+            pool.add(move || drop(vec![n]));
+        }
+        pool.wait().unwrap();
+    });
+    assert!(runtime.active() < 300);
+}
+
+/// What it wants to see is what a runtime tells that was shut down too early.
+fn leave_a_laggard(runtime: &Runtime) {
+    let (open, opened) = std::sync::mpsc::channel::<()>();
+    let laggard = Request::builder().name("laggard").on(runtime).spawn(move || opened.recv());
+    while laggard.state() != forebear::State::Running {
+        std::thread::yield_now();
+    }
+    let Err(ShutdownError::Laggards { laggards, .. }) = runtime.shutdown(Duration::ZERO) else {
+        panic!("nobody was left")
+    };
+    assert_eq!(laggards.iter().map(|laggard| &*laggard.name).collect::<Vec<_>>(), ["laggard"]);
+    drop(open);
+    runtime.shutdown(Duration::MAX).unwrap();
+    assert!(laggard.is_done());
+}
+
+#[test]
+fn a_filter_that_refuses_membarrier_changes_nothing_whenever_it_comes() {
+    for when in ["before", "between", "after"] {
+        let end = child::run(when, &[], |when| {
+            if when == "before" {
+                refuse(&[libc::SYS_membarrier]);
+            }
+            let runtime = Runtime::builder().workers(2).build().unwrap();
+            if when == "after" {
+                use_it(&runtime);
+            }
+            refuse(&[libc::SYS_membarrier]);
+            use_it(&runtime);
+            let other = Runtime::builder().workers(2).build().unwrap();
+            use_it(&other);
+            leave_a_laggard(&runtime);
+            leave_a_laggard(&other);
+        });
+        end.assert_survived();
+    }
+}
+
+#[test]
+fn a_filter_that_comes_late_and_leaves_no_way_to_a_fence_ends_the_process_by_name() {
+    let end = child::run("", &[], |_| {
+        let runtime = Runtime::builder().workers(2).build().unwrap();
+        refuse(&[libc::SYS_membarrier, libc::SYS_sched_setaffinity]);
+        use_it(&runtime);
+    });
+    end.assert_killed_by(libc::SIGABRT);
+    for part in ["membarrier", "sched_setaffinity", "before the first runtime"] {
+        assert!(end.stderr.contains(part), "no `{part}` in {end:#?}");
+    }
+}
+
+#[test]
+fn a_filter_that_comes_early_may_refuse_both_ways_to_a_fence() {
+    let end = child::run("", &[], |_| {
+        refuse(&[libc::SYS_membarrier, libc::SYS_sched_setaffinity, libc::SYS_sched_getaffinity]);
+        let runtime = Runtime::builder().workers(2).build().unwrap();
+        use_it(&runtime);
+        leave_a_laggard(&runtime);
+    });
+    end.assert_survived();
+}
+
+/// Whether each other thread of this process sleeps, and so has come through its start.
+fn all_others_sleep() -> bool {
+    // SAFETY: it only answers.
+    let me = unsafe { libc::syscall(libc::SYS_gettid) }.to_string();
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    tasks.filter_map(Result::ok).filter(|task| task.file_name().to_str() != Some(&me)).all(|task| {
+        // A thread that has ended meanwhile has no file.
+        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('S'))
+    })
+}
+
+/// What stacks there are is used; a request that would need another one may fail, and says so.
+#[test]
+fn a_filter_that_refuses_memory_fails_requests_that_need_new_stacks_and_hangs_nobody() {
+    const CROWD: usize = 3_000;
+    let end = child::run("", &[], |_| {
+        let runtime = Runtime::builder().workers(2).build().unwrap();
+        // Enough for what the second half needs.
+        use_it(&runtime);
+        // std asks for memory as a thread starts, before the first line of ours: workers, and the thread that keeps the time.
+        while runtime.states().contains(&WorkerState::Starting) || !(0..3).all(|_| all_others_sleep()) {
+            std::thread::yield_now();
+        }
+        refuse(&[libc::SYS_madvise, libc::SYS_mprotect]);
+        let (go, begun) = (Arc::new(Event::new()), Arc::new(AtomicUsize::new(0)));
+        let crowd: Vec<_> = (0..CROWD)
+            .map(|_| {
+                let (go, begun) = (go.clone(), begun.clone());
+                runtime.try_spawn(move || {
+                    begun.fetch_add(1, Ordering::Relaxed);
+                    Ok(go.wait()?)
+                })
+            })
+            .collect();
+        // With no stack left a worker waits on the last one it has, and begins nothing new meanwhile.
+        while begun.load(Ordering::Relaxed) < 16 {
+            std::thread::yield_now();
+        }
+        go.set();
+        for one in crowd {
+            match one.wait() {
+                Ok(()) => {}
+                Err(WaitError::Failed(failure)) => {
+                    let text = format!("{failure:#}");
+                    assert!(text.contains("stack"), "{text}");
+                }
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(runtime.run(|| spawn(|| 7).take().unwrap()), 7);
+        leave_a_laggard(&runtime);
+        drop(runtime);
+    });
+    end.assert_survived();
+}

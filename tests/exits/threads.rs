@@ -1,0 +1,329 @@
+//! A thread exits that has driven a runtime without workers, or has made and run requests.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use forebear::sync::{Event, Mutex};
+use forebear::{CancelReason, Request, Runtime, State, WaitError, scope, spawn};
+
+use crate::child;
+
+fn synchronous() -> Runtime {
+    crate::warned(Runtime::builder().workers(0)).build().unwrap()
+}
+
+/// Runs `body` on a thread of its own, which has exited when this returns.
+fn on_a_thread<R: Send>(body: impl FnOnce() -> R + Send) -> R {
+    thread::scope(|threads| threads.spawn(body).join().unwrap())
+}
+
+/// A request that began on a thread that has exited.
+fn left_behind(runtime: &Runtime, go: &Arc<Event>) -> Request<()> {
+    on_a_thread(|| {
+        let go = go.clone();
+        let request = Request::builder().name("left").on(runtime).try_spawn(move || Ok(go.wait()?));
+        assert_eq!(request.state(), State::Suspended);
+        request
+    })
+}
+
+#[test]
+fn a_frame_suspended_inside_a_thread_local_never_goes_on_when_its_thread_exits() {
+    thread_local!(static KEY: Vec<String> = vec!["on the heap".to_owned()]);
+    let end = child::run("", &[], |_| {
+        let runtime = synchronous();
+        let go = Arc::new(Event::new());
+        let gone_on = Arc::new(AtomicUsize::new(0));
+        let request = on_a_thread(|| {
+            let (go, gone_on) = (go.clone(), gone_on.clone());
+            let request = runtime.spawn(move || {
+                KEY.with(|value| {
+                    _ = go.wait();
+                    gone_on.fetch_add(value.len(), Ordering::Relaxed);
+                });
+            });
+            assert_eq!(request.state(), State::Suspended);
+            request
+        });
+        go.set();
+        assert!(matches!(request.wait(), Err(WaitError::TargetCancelled(CancelReason::ThreadExited))));
+        runtime.run(|| spawn(|| ()).take().unwrap());
+        drop(runtime);
+        assert_eq!(gone_on.load(Ordering::Relaxed), 0);
+    });
+    end.assert_survived();
+    for part in ["leaves 1 suspended stacks behind", "{closure", "Wait for these requests"] {
+        assert!(end.stderr.contains(part), "no `{part}` in {end:#?}");
+    }
+}
+
+#[test]
+fn whoever_waits_for_a_request_of_a_thread_that_has_exited_is_told_so() {
+    let end = child::run("", &[], |_| {
+        let runtime = synchronous();
+        let (go, called) = (Arc::new(Event::new()), Arc::new(AtomicUsize::new(0)));
+        let request = on_a_thread(|| {
+            let (go, called) = (go.clone(), called.clone());
+            let outer = runtime.try_spawn(move || {
+                // Run on its waiter's stack: both stay behind.
+                let inner = Request::try_new(move || Ok(go.wait()?));
+                inner.wait()?;
+                Ok(())
+            });
+            outer.on_cancelled(move || _ = called.fetch_add(1, Ordering::Relaxed));
+            outer
+        });
+        let waiter = {
+            let request = request.clone();
+            runtime.spawn(move || request.wait().map(drop).unwrap_err())
+        };
+        for answer in [waiter.wait().unwrap().clone(), request.wait().map(drop).unwrap_err()] {
+            assert!(matches!(answer, WaitError::TargetCancelled(CancelReason::ThreadExited)), "{answer:?}");
+        }
+        assert_eq!(called.load(Ordering::Relaxed), 1);
+        assert_eq!(runtime.metrics().left_behind, 1);
+        // What would have ended its wait ends nothing now.
+        go.set();
+        runtime.shutdown(Duration::ZERO).unwrap();
+    });
+    end.assert_survived();
+}
+
+/// Somebody else may wait for it, and the exiting thread for somebody else: it does not block there.
+#[test]
+fn a_thread_that_exits_waits_for_nobody() {
+    let end = child::run("", &[], |_| {
+        let (runtime, go) = (synchronous(), Arc::new(Event::new()));
+        // This thread alone can go on with the target, and it joins the other one first.
+        let target = {
+            let go = go.clone();
+            runtime.try_spawn(move || Ok(go.wait()?))
+        };
+        let (theirs, waits) = (runtime.clone(), target.clone());
+        let request = on_a_thread(move || theirs.spawn(move || waits.wait().copied()));
+        assert!(matches!(request.wait(), Err(WaitError::TargetCancelled(CancelReason::ThreadExited))));
+        assert!(!target.is_done() && !target.is_cancelled());
+        go.set();
+        target.wait().unwrap();
+    });
+    end.assert_survived();
+}
+
+#[test]
+fn a_scope_that_lent_to_a_request_of_a_thread_that_has_exited_never_returns() {
+    let end = child::run("", &[], |_| {
+        let runtime = synchronous();
+        let (go, exited) = (Arc::new(Event::new()), Arc::new(Event::new()));
+        let (tell, told) = mpsc::channel();
+        {
+            let (runtime, go, exited) = (runtime.clone(), go.clone(), exited.clone());
+            thread::spawn(move || {
+                let lent = [7; 100];
+                runtime.enter(|| {
+                    scope(|s| {
+                        on_a_thread(|| {
+                            runtime.enter(|| {
+                                let job = s.try_spawn(|| {
+                                    go.wait()?;
+                                    Ok(lent[50])
+                                });
+                                assert_eq!(job.state(), State::Suspended);
+                            });
+                        });
+                        exited.set();
+                    });
+                });
+                tell.send(lent).unwrap();
+            });
+        }
+        exited.wait().unwrap();
+        go.set();
+        assert!(told.recv_timeout(Duration::from_millis(300)).is_err(), "the scope has returned");
+    });
+    end.assert_survived();
+    assert!(end.stderr.contains("whoever has lent to it waits for ever"), "{end:#?}");
+}
+
+#[test]
+fn a_run_that_lent_to_a_request_of_a_thread_that_has_exited_never_returns() {
+    let end = child::run("", &[], |_| {
+        let runtime = crate::warned(Runtime::builder().seeded(7)).build().unwrap();
+        let (go, suspended) = (Arc::new(Event::new()), Arc::new(Event::new()));
+        let (tell, told) = mpsc::channel();
+        let (leave, left) = mpsc::channel();
+        let (sit, seated) = mpsc::channel();
+        // A thread that has the only seat, and drives what the other one asks for.
+        let driver = {
+            let (runtime, suspended) = (runtime.clone(), suspended.clone());
+            thread::spawn(move || {
+                runtime.enter(|| sit.send(()).unwrap());
+                runtime.enter(|| suspended.wait().unwrap());
+                leave.send(()).unwrap();
+            })
+        };
+        seated.recv().unwrap();
+        {
+            let (runtime, go, suspended) = (runtime.clone(), go.clone(), suspended.clone());
+            thread::spawn(move || {
+                let lent = [7; 100];
+                _ = runtime.try_run(|| {
+                    suspended.set();
+                    go.wait()?;
+                    Ok(lent[50])
+                });
+                tell.send(lent).unwrap();
+            });
+        }
+        left.recv().unwrap();
+        driver.join().unwrap();
+        go.set();
+        assert!(told.recv_timeout(Duration::from_millis(300)).is_err(), "the call has returned");
+    });
+    end.assert_survived();
+}
+
+#[test]
+fn a_lock_goes_to_the_next_when_who_waits_for_it_stays_behind() {
+    let end = child::run("", &[], |_| {
+        let runtime = synchronous();
+        let lock = Arc::new(Mutex::new(0));
+        let held = lock.lock();
+        let first = on_a_thread(|| {
+            let lock = lock.clone();
+            let request = runtime.spawn(move || *lock.lock() += 1);
+            assert_eq!(request.state(), State::Suspended);
+            request
+        });
+        thread::scope(|threads| {
+            let next = threads.spawn(|| *lock.lock() += 10);
+            drop(held);
+            next.join().unwrap();
+        });
+        assert_eq!(*lock.lock(), 10);
+        assert!(matches!(first.wait(), Err(WaitError::TargetCancelled(CancelReason::ThreadExited))));
+    });
+    end.assert_survived();
+}
+
+#[test]
+fn what_a_thread_has_submitted_and_not_begun_runs_elsewhere_when_it_exits() {
+    for kind in ["synchronous", "seeded"] {
+        let end = child::run(kind, &[], |kind| {
+            let runtime = match kind {
+                "seeded" => crate::warned(Runtime::builder().seeded(3)).build().unwrap(),
+                _ => synchronous(),
+            };
+            let go = Arc::new(Event::new());
+            let behind = left_behind_in_either(&runtime, &go);
+            let queued = on_a_thread(|| {
+                forebear::no_suspend("queues", || {
+                    (0..10)
+                        .map(|n| runtime.spawn(move || spawn(move || n).take().unwrap()))
+                        .collect::<Vec<_>>()
+                })
+            });
+            for (n, request) in queued.into_iter().enumerate() {
+                assert_eq!(request.wait().copied().unwrap(), n);
+            }
+            // The next who has the seat goes on as if nothing had been.
+            assert_eq!(runtime.run(|| spawn(|| 7).take().unwrap()), 7);
+            assert!(matches!(behind.wait(), Err(WaitError::TargetCancelled(CancelReason::ThreadExited))));
+            drop(runtime);
+        });
+        end.assert_survived();
+    }
+}
+
+fn left_behind_in_either(runtime: &Runtime, go: &Arc<Event>) -> Request<()> {
+    on_a_thread(|| {
+        let begun = Arc::new(Event::new());
+        let request = {
+            let (go, begun) = (go.clone(), begun.clone());
+            runtime.try_spawn(move || {
+                begun.set();
+                Ok(go.wait()?)
+            })
+        };
+        runtime.enter(|| begun.wait().unwrap());
+        request
+    })
+}
+
+/// Its destructor is user code that begins when the thread exits, and may do what it likes.
+#[test]
+fn a_thread_local_whose_destructor_uses_a_runtime_does_no_harm() {
+    type Told = mpsc::Sender<Result<(), String>>;
+    struct Late(Option<(Runtime, Arc<Event>, Told)>);
+    impl Drop for Late {
+        fn drop(&mut self) {
+            let Some((runtime, go, tell)) = self.0.take() else { return };
+            // After forebear's own thread-local it is refused by name.
+            let used = catch_unwind(AssertUnwindSafe(|| {
+                let one = runtime.spawn(|| 7);
+                assert_eq!(one.wait().ok(), Some(&7));
+                drop(runtime.try_spawn(move || Ok(go.wait()?)));
+            }));
+            _ = tell.send(
+                used.map_err(|why| why.downcast_ref::<&str>().map_or(String::new(), |why| why.to_string())),
+            );
+        }
+    }
+    thread_local!(static LATE: RefCell<Late> = const { RefCell::new(Late(None)) });
+    for workers in ["0", "2"] {
+        for first in ["local", "runtime"] {
+            let end = child::run(&format!("{workers} {first}"), &[], |how| {
+                let (workers, first) = how.split_once(' ').unwrap();
+                let runtime = Runtime::builder().workers(workers.parse().unwrap()).build().unwrap();
+                let go = Arc::new(Event::new());
+                let (tell, told) = mpsc::channel();
+                on_a_thread(|| {
+                    // Thread-locals go in the opposite order of their first use.
+                    let use_it = || runtime.run(|| ());
+                    if first == "runtime" {
+                        use_it();
+                    }
+                    LATE.with_borrow_mut(|late| late.0 = Some((runtime.clone(), go.clone(), tell)));
+                    use_it();
+                });
+                match told.recv().unwrap() {
+                    Ok(()) => assert_eq!(first, "runtime"),
+                    Err(why) => assert!(why.contains("locals are being destroyed"), "{why}"),
+                }
+                go.set();
+                assert_eq!(runtime.run(|| spawn(|| 7).take().unwrap()), 7);
+                drop(runtime);
+            });
+            end.assert_survived();
+        }
+    }
+}
+
+#[test]
+fn a_runtime_whose_threads_have_left_requests_behind_can_be_ended() {
+    for how in ["drop", "shutdown", "finish"] {
+        let end = child::run(how, &[], |how| {
+            let runtime = synchronous();
+            let go = Arc::new(Event::new());
+            let requests: Vec<_> = (0..40).map(|_| left_behind(&runtime, &go)).collect();
+            match how {
+                "shutdown" => runtime.shutdown(Duration::ZERO).unwrap(),
+                "finish" => runtime.finish(Duration::from_secs(60)).unwrap(),
+                _ => {}
+            }
+            drop(runtime);
+            go.set();
+            for request in requests {
+                assert!(matches!(
+                    request.wait(),
+                    Err(WaitError::TargetCancelled(CancelReason::ThreadExited))
+                ));
+            }
+        });
+        end.assert_survived();
+    }
+}

@@ -1,0 +1,62 @@
+//! What requests are called.
+
+#![allow(clippy::redundant_closure, reason = "the closures are what gives the names")]
+
+use forebear::prelude::*;
+use forebear::{Error, scope};
+
+/// The name of the request that this is called in, and whether it has anything of forebear's own in it.
+fn own_name() -> String {
+    Request::current().expect("called in a request").name().to_owned()
+}
+
+fn is_the_users(name: &str, test: &str) -> bool {
+    name == format!("names::{test}::{{{{closure}}}}")
+        || name.starts_with(&format!("names::{test}::{{{{closure}}}}::"))
+}
+
+#[test]
+fn an_unnamed_request_is_called_by_the_type_of_its_closure() {
+    let test = "an_unnamed_request_is_called_by_the_type_of_its_closure";
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let large = [0_u8; 2048];
+    runtime.enter(|| {
+        let names = [
+            spawn(own_name).name().to_owned(),
+            spawn(|| own_name()).take().unwrap(),
+            try_spawn(|| Ok(own_name())).take().unwrap(),
+            Request::new(|| own_name()).take().unwrap(),
+            Request::builder().build(|| own_name()).take().unwrap(),
+            Request::builder().try_build(|| Ok::<_, Error>(own_name())).take().unwrap(),
+            spawn(move || (own_name(), large).0).take().unwrap(),
+            try_spawn(move || Ok((own_name(), large).0)).take().unwrap(),
+            scope(|s| s.spawn(|| own_name()).take().unwrap()),
+            scope(|s| Request::builder().spawn_in(s, || own_name()).take().unwrap()),
+            runtime.run(|| own_name()),
+            runtime.try_run(|| Ok(own_name())).unwrap(),
+        ];
+        assert_eq!(names[0], "names::own_name");
+        for (n, name) in names.iter().enumerate().skip(1) {
+            assert!(is_the_users(name, test), "number {n}: {name}");
+        }
+    });
+}
+
+#[test]
+fn the_message_of_an_unnamed_requests_failure_shows_where_it_is_the_users() {
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let failed = runtime.try_spawn(|| Err::<(), _>(Error::other("no")));
+    let message = failed.wait().unwrap_err().to_string();
+    assert!(!message.contains("forebear"), "{message}");
+    assert!(message.contains("shows_where_it_is_the_users::{{closure}}"), "{message}");
+}
+
+#[test]
+fn a_request_has_a_number_that_is_its_own() {
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let two = [runtime.spawn(|| ()), runtime.spawn(|| ())];
+    let [one, other] = two.each_ref().map(|request| request.id().as_u64());
+    assert!(one != other && one != 0 && other != 0);
+    assert_eq!(two[0].id().as_u64(), one, "it stays");
+    assert_eq!(two[0].id().to_string(), format!("#{one}"));
+}

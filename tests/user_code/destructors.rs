@@ -1,0 +1,194 @@
+//! Destructors of captures, of values, of items and of errors.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+
+use forebear::pool::{FifoQueue, Job, Leftover, PoolBuilder, ThreadPool};
+use forebear::sync::{Event, channel};
+use forebear::{Request, RequestPool, join, scope, shield, spawn, yield_now};
+
+use crate::support::{Count, in_both_worlds, on_each};
+
+/// Calls its closure when it is dropped.
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// Waits in each way that suspends.
+fn waits_in_each_way() {
+    assert_eq!(Request::builder().own_stack().build(|| 1).wait().copied().unwrap(), 1);
+    assert_eq!(spawn(|| 2).take().unwrap(), 2);
+    yield_now().unwrap();
+    join(|| yield_now().unwrap(), || yield_now().unwrap());
+    scope(|s| drop(s.spawn(|| yield_now().unwrap())));
+    let mut pool = RequestPool::new();
+    pool.add(|| yield_now().unwrap());
+    pool.wait().unwrap();
+}
+
+/// The parent is cancelled while its children are queued, and stays suspended: another stack of the loop's drops what they have
+/// captured.
+#[test]
+fn a_wait_in_the_destructor_of_a_request_that_never_started_is_woken() {
+    on_each(|runtime| {
+        const CHILDREN: usize = 20;
+        let (told, tells) = mpsc::channel();
+        let all = Arc::new(Event::new());
+        let parent = runtime.enter(|| {
+            let all = all.clone();
+            Request::new(move || {
+                let left = Arc::new(AtomicUsize::new(CHILDREN));
+                let children: Vec<_> = (0..CHILDREN)
+                    .map(|n| {
+                        let (told, all, left) = (told.clone(), all.clone(), left.clone());
+                        let captured = OnDrop(move || {
+                            // Without workers some have begun, and are cancelled.
+                            shield(waits_in_each_way);
+                            told.send(n).unwrap();
+                            if left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                                all.set();
+                            }
+                        });
+                        Request::builder().own_stack().build(move || drop(captured))
+                    })
+                    .collect();
+                for child in &children {
+                    child.submit();
+                }
+                Request::current().unwrap().cancel();
+                shield(|| all.wait()).unwrap();
+            })
+        });
+        parent.submit();
+        assert!(parent.watch().is_err(), "it was cancelled");
+        let mut came: Vec<_> = tells.try_iter().collect();
+        came.sort_unstable();
+        assert_eq!(came, (0..CHILDREN).collect::<Vec<_>>());
+    });
+}
+
+/// Panics when it is dropped, and counts that.
+struct Panics(Count);
+
+impl Drop for Panics {
+    fn drop(&mut self) {
+        self.0.up();
+        panic!("a destructor panics on purpose");
+    }
+}
+
+const MANY: usize = 5;
+
+/// What drops so many values of the user's, each of which raises the count.
+type Row = (&'static str, fn(&Count));
+
+fn fifo() -> PoolBuilder<FifoQueue<Job>> {
+    ThreadPool::builder().queue(FifoQueue::new())
+}
+
+/// A pool whose only worker is busy goes with its tasks.
+fn drop_with_tasks(count: &Count, builder: PoolBuilder<FifoQueue<Job>>) {
+    let pool = builder.workers(1).build().unwrap();
+    let (began, begins) = mpsc::channel();
+    let (go, goes) = mpsc::channel::<()>();
+    let held = pool.wake_up(Box::new(move || {
+        began.send(()).unwrap();
+        let _ = goes.recv();
+    }));
+    assert!(held.is_ok());
+    begins.recv().unwrap();
+    for _ in 0..MANY {
+        let panics = Panics(count.clone());
+        assert!(pool.wake_up(Box::new(move || drop(panics))).is_ok());
+    }
+    drop(pool);
+    drop(go);
+}
+
+const DROP_SEVERAL: [Row; 9] = [
+    ("a channel without a receiver", |count| {
+        let (sender, receiver) = channel::unbounded();
+        (0..MANY).for_each(|_| assert!(sender.send(Panics(count.clone())).is_ok()));
+        drop(receiver);
+    }),
+    ("a bounded channel without a receiver", |count| {
+        let (sender, receiver) = channel::bounded(MANY);
+        (0..MANY).for_each(|_| assert!(sender.send(Panics(count.clone())).is_ok()));
+        drop(receiver);
+    }),
+    ("a thread pool that is dropped with tasks", |count| drop_with_tasks(count, fifo())),
+    ("the hook for the tasks of a thread pool, which drops them", |count| {
+        drop_with_tasks(count, fifo().on_leftover(drop));
+    }),
+    ("the hook for the tasks of a thread pool, which panics", |count| {
+        let hook = |tasks: Leftover<Job>| panic!("{} tasks", tasks.len());
+        drop_with_tasks(count, fifo().on_leftover(hook));
+    }),
+    ("the hook for the tasks of a thread pool, which takes one", |count| {
+        let hook = |tasks: Leftover<Job>| {
+            let mut tasks = tasks.into_iter();
+            let _ = catch_unwind(AssertUnwindSafe(|| drop(tasks.next())));
+        };
+        drop_with_tasks(count, fifo().on_leftover(hook));
+    }),
+    ("a pool of requests that nobody waits for", |count| {
+        let mut pool = RequestPool::new();
+        for _ in 0..MANY {
+            let panics = Panics(count.clone());
+            pool.add(move || drop(panics));
+        }
+        drop(pool);
+    }),
+    ("a pool of requests of which one fails", |count| {
+        let mut pool = RequestPool::new().max_active(1);
+        pool.try_add(|| Err(std::fmt::Error.into()));
+        for _ in 0..MANY {
+            let panics = Panics(count.clone());
+            pool.add(move || drop(panics));
+        }
+        assert!(pool.wait().is_err());
+    }),
+    ("the values of a pool of which one fails", |count| {
+        let mut pool = RequestPool::new().max_active(1);
+        for _ in 0..MANY {
+            let count = count.clone();
+            pool.add(move || Panics(count));
+        }
+        pool.try_add(|| Err(std::fmt::Error.into()));
+        assert!(pool.collect().is_err());
+    }),
+];
+
+/// A collection of std's would end the process at the second.
+#[test]
+fn destructors_that_panic_one_after_the_other_end_no_process_and_spare_no_value() {
+    in_both_worlds(|| {
+        for (what, drop_several) in DROP_SEVERAL {
+            let count = Count::new();
+            let _ = catch_unwind(AssertUnwindSafe(|| drop_several(&count)));
+            assert_eq!(count.get(), MANY, "{what}");
+        }
+    });
+}
+
+/// The same while a panic unwinds already.
+#[test]
+fn destructors_that_panic_while_a_panic_unwinds_end_no_process() {
+    in_both_worlds(|| {
+        let count = Count::new();
+        let unwound = catch_unwind(AssertUnwindSafe(|| {
+            let (sender, _receiver) = channel::unbounded();
+            (0..MANY).for_each(|_| assert!(sender.send(Panics(count.clone())).is_ok()));
+            panic!("unwinds");
+        }));
+        let payload = unwound.unwrap_err();
+        assert_eq!(payload.downcast_ref(), Some(&"unwinds"));
+        assert_eq!(count.get(), MANY);
+    });
+}

@@ -1,0 +1,210 @@
+//! Errors: their chains of causes, and what they hold.
+
+use std::fmt;
+use std::sync::mpsc;
+
+use forebear::{Request, WaitError, join, spawn, try_spawn};
+
+use crate::support::{Kind, Watchdog, in_both_worlds, on_each};
+
+/// Its `source` panics.
+#[derive(Debug)]
+struct Bottomless;
+
+impl fmt::Display for Bottomless {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("bottomless")
+    }
+}
+
+impl std::error::Error for Bottomless {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        panic!("`source` panics on purpose")
+    }
+}
+
+#[test]
+fn an_error_whose_source_panics_fails_its_request_by_that_panic() {
+    in_both_worlds(|| {
+        let request = try_spawn(|| -> forebear::Result<()> { Err(Bottomless.into()) });
+        let Err(WaitError::Failed(failure)) = request.wait() else { panic!("it has failed") };
+        assert_eq!(failure.panic_message(), Some("`source` panics on purpose"));
+        assert_eq!(spawn(|| 7).take().unwrap(), 7);
+    });
+}
+
+/// An error that holds a request.
+#[derive(Debug)]
+struct Holds(#[expect(dead_code, reason = "it is dropped")] Request<()>);
+
+impl fmt::Display for Holds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("holds")
+    }
+}
+
+impl std::error::Error for Holds {}
+
+/// What ends then is worked under a lock, and the error's destructor ends another.
+#[test]
+fn an_error_that_goes_when_its_runtime_is_over_may_hold_a_request_of_that_runtime() {
+    for kind in [Kind::Workers(1), Kind::Workers(2)] {
+        let _dog = Watchdog::new(format_args!("{kind:?}"));
+        let runtime = kind.builder().on_unseen_failure(|_| ()).build().unwrap();
+        let other = runtime.spawn(|| ());
+        other.wait().unwrap();
+        let (give, given) = mpsc::channel();
+        let parent = runtime.try_spawn(move || -> forebear::Result<()> {
+            give.send(spawn(|| 1)).unwrap();
+            Err(Holds(other).into())
+        });
+        let child = given.recv().unwrap();
+        assert!(parent.wait().is_err());
+        let _ = child.wait();
+        drop(parent);
+        drop(runtime);
+        drop(child);
+    }
+}
+
+/// An error whose destructor makes a request and waits for it.
+#[derive(Debug)]
+struct Makes(mpsc::Sender<u32>);
+
+impl fmt::Display for Makes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("makes")
+    }
+}
+
+impl std::error::Error for Makes {}
+
+impl Drop for Makes {
+    fn drop(&mut self) {
+        self.0.send(spawn(|| 7).take().unwrap()).unwrap();
+    }
+}
+
+/// A thread gives up what it has of a runtime that is over when it deals with another for the first time. That ends the last child, which ends
+/// the failed parent, whose error goes.
+#[test]
+fn an_error_that_goes_as_its_thread_turns_to_another_runtime_may_make_requests_and_wait() {
+    let _dog = Watchdog::new("an error that goes late");
+    let runtime = Kind::Workers(1).builder().on_unseen_failure(|_| ()).build().unwrap();
+    let (told, tells) = mpsc::channel();
+    let (begin, begun) = mpsc::channel();
+    let (go, goes) = mpsc::channel::<()>();
+    let error = Makes(told);
+    // It runs on this thread, so its child is counted here.
+    let parent = runtime.enter(|| {
+        Request::try_new(move || -> forebear::Result<()> {
+            drop(spawn(move || {
+                begin.send(()).unwrap();
+                let _ = goes.recv();
+            }));
+            begun.recv().unwrap();
+            Err(error.into())
+        })
+    });
+    assert!(parent.wait().is_err());
+    drop(parent);
+    drop(go);
+    std::thread::spawn(move || drop(runtime)).join().unwrap();
+    // The runtime's threads may end a little later than that.
+    let value = loop {
+        let next = Kind::Workers(1).builder().build().unwrap();
+        assert_eq!(next.spawn(|| 1).take().unwrap(), 1);
+        if let Ok(value) = tells.try_recv() {
+            break value;
+        }
+        std::thread::yield_now();
+    };
+    assert_eq!(value, 7);
+}
+
+/// An error whose destructor waits in several ways.
+#[derive(Debug)]
+struct Waits;
+
+impl fmt::Display for Waits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("waits")
+    }
+}
+
+impl std::error::Error for Waits {}
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        let queued = Request::builder().own_stack().spawn(|| 7);
+        let _ = queued.wait_timeout(std::time::Duration::from_secs(60));
+        let _ = forebear::yield_now();
+    }
+}
+
+/// Who drives a runtime chooses what runs next in the middle of a wait of its own. What goes by that choice is dropped elsewhere.
+#[test]
+fn an_error_that_goes_while_its_thread_drives_a_runtime_may_wait() {
+    on_each(|runtime| {
+        for _ in 0..40 {
+            let fails = || try_spawn(|| -> forebear::Result<()> { Err(Waits.into()) });
+            let outcome = runtime.run(move || {
+                for _ in 0..10 {
+                    let (one, two) = (fails(), fails());
+                    let _ = (one.wait(), two.wait());
+                    drop((one, two));
+                    let _ = forebear::yield_now();
+                }
+                7
+            });
+            assert_eq!(outcome, 7);
+        }
+    });
+}
+
+/// Nested joins, each of which has one arm to show. Every so often `now` is called, deep inside.
+fn joins(depth: u32, now: &mut dyn FnMut()) {
+    if depth > 0 {
+        join(
+            || {
+                if depth.is_multiple_of(100) {
+                    now();
+                }
+                joins(depth - 1, now);
+            },
+            || (),
+        );
+    }
+}
+
+/// A request that waits shows its arms first. The memory for these brings home the last child of a request that has failed.
+#[test]
+fn an_error_that_goes_while_a_request_leaves_its_worker_may_wait() {
+    let _dog = Watchdog::new("an error that goes while arms are shown");
+    let runtime = Kind::Workers(1).builder().on_unseen_failure(|_| ()).build().unwrap();
+    let (give, given) = mpsc::channel();
+    let (gone, goes) = mpsc::channel();
+    let request = Request::builder().on(&runtime).own_stack().stack_size(15 << 20).spawn(move || {
+        joins(4_000, &mut || {
+            let parent = try_spawn({
+                let give = give.clone();
+                move || -> forebear::Result<()> {
+                    let child = spawn(|| ());
+                    child.wait()?;
+                    give.send(child).unwrap();
+                    Err(Waits.into())
+                }
+            });
+            assert!(parent.wait().is_err());
+            drop(parent);
+            goes.recv().unwrap();
+            forebear::time::sleep(std::time::Duration::from_micros(10)).unwrap();
+        });
+    });
+    for child in given {
+        drop(child);
+        gone.send(()).unwrap();
+    }
+    request.wait().unwrap();
+    assert_eq!(runtime.run(|| 7), 7);
+}

@@ -1,0 +1,240 @@
+//! Hooks for warnings and for failures that nobody has looked at.
+
+use std::panic::catch_unwind;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::time::{Duration, Instant};
+
+use forebear::sync::{Event, channel};
+use forebear::time::Clock;
+use forebear::{Failure, OrUnwind, Request, Runtime, join, scope, spawn, time, try_spawn, yield_now};
+
+use crate::child;
+use crate::support::{Kind, Watchdog, kinds};
+
+/// What a hook or a clock must not do, by name, and what the refusal says.
+type Refused = (&'static str, fn(), &'static str);
+
+const REFUSED: [Refused; 11] = [
+    ("sleep", || _ = time::sleep(Duration::from_millis(5)), "wait for 'a sleep'"),
+    ("event", || _ = Event::new().wait(), "wait for 'Event'"),
+    ("receive", receive, "wait for 'channel with an item'"),
+    ("request", || drop(Request::new(|| 7)), "make a request"),
+    ("spawn", || drop(spawn(|| 7)), "make a request"),
+    ("take", || drop(spawn(|| 7).take()), "make a request"),
+    ("wait", || drop(made_before().wait()), "wait for a request"),
+    ("timeout", || drop(made_before().wait_timeout(Duration::from_millis(1))), "wait for a request"),
+    ("scope", || scope(|s| drop(s.spawn(|| 7))), "make a request"),
+    ("yield", || _ = yield_now(), "wait for 'the others'"),
+    ("run", || _ = other_runtime().run(|| 7), "make a request"),
+];
+
+fn receive() {
+    let (_sender, receiver) = channel::bounded::<()>(1);
+    let _ = receiver.recv();
+}
+
+static MADE_BEFORE: OnceLock<Request<u32>> = OnceLock::new();
+static OTHER: OnceLock<Runtime> = OnceLock::new();
+
+/// One that has not begun.
+fn made_before() -> &'static Request<u32> {
+    MADE_BEFORE.get().expect("made by the test")
+}
+
+fn other_runtime() -> &'static Runtime {
+    OTHER.get().expect("made by the test")
+}
+
+/// Makes what the rows use.
+fn make_before() {
+    OTHER.get_or_init(|| Runtime::builder().workers(1).name("other").build().unwrap());
+    MADE_BEFORE.get_or_init(|| other_runtime().enter(|| Request::builder().own_stack().build(|| 7)));
+}
+
+fn message(payload: Box<dyn std::any::Any + Send>) -> String {
+    payload.downcast::<String>().map_or_else(|_| String::new(), |text| *text)
+}
+
+/// A hook that tries all of them, and sends what it is told.
+fn tries_all(told: mpsc::Sender<Vec<String>>) -> impl Fn() + Send + Sync + 'static {
+    move || {
+        let tried = REFUSED
+            .iter()
+            .map(|(_, refused, _)| catch_unwind(refused).map_or_else(message, |()| "done".to_owned()));
+        told.send(tried.collect()).unwrap();
+    }
+}
+
+fn check(hook: &str, told: &[String], on_a_worker: bool) {
+    for ((name, _, what), told) in REFUSED.iter().zip(told) {
+        // A thread that yields has nobody to wait for.
+        if *name == "yield" && !on_a_worker {
+            continue;
+        }
+        assert!(told.starts_with(&format!("forebear: {hook} must not {what}")), "{name}: {told}");
+    }
+}
+
+/// On the worker that drops the last handle, in a request and outside of any.
+#[test]
+fn a_hook_for_failures_that_waits_or_makes_work_is_refused_by_name() {
+    make_before();
+    for kind in [Kind::Workers(1), Kind::Workers(2)] {
+        let _dog = Watchdog::new(format_args!("{kind:?}"));
+        let (told, tells) = mpsc::channel();
+        let tries = tries_all(told);
+        let runtime = kind.builder().on_unseen_failure(move |_| tries()).build().unwrap();
+        runtime.run(|| drop(try_spawn(|| -> forebear::Result<()> { Err(std::fmt::Error.into()) })));
+        check("the hook `on_unseen_failure`", &tells.recv().unwrap(), true);
+        let failed = runtime.try_spawn(|| -> forebear::Result<()> { Err(std::fmt::Error.into()) });
+        drop(failed);
+        check("the hook `on_unseen_failure`", &tells.recv().unwrap(), false);
+        assert_eq!(runtime.run(|| spawn(|| 7).take().unwrap()), 7, "nothing is left behind");
+    }
+}
+
+/// Waits when it is dropped.
+struct WaitsInDrop(Arc<Event>);
+
+impl Drop for WaitsInDrop {
+    fn drop(&mut self) {
+        self.0.wait().unwrap();
+    }
+}
+
+/// The warning belongs to a wait that has begun; the hook is called when its stack has been left.
+#[test]
+fn a_hook_for_warnings_is_called_outside_of_the_wait_that_it_is_about_and_is_refused_by_name() {
+    make_before();
+    let _dog = Watchdog::new("");
+    let (told, tells) = mpsc::channel();
+    let tries = tries_all(told);
+    let runtime = Runtime::builder().workers(1).on_warning(move |_| tries()).build().unwrap();
+    let go = Arc::new(Event::new());
+    let (began, begins) = mpsc::channel();
+    let cancelled = runtime.spawn({
+        let go = go.clone();
+        move || {
+            let _waits = WaitsInDrop(go);
+            began.send(()).unwrap();
+            Event::new().wait().or_unwind();
+        }
+    });
+    begins.recv().unwrap();
+    // Suspended beside it.
+    let other = runtime.spawn({
+        let go = go.clone();
+        move || go.wait()
+    });
+    runtime.run(|| ());
+    cancelled.cancel();
+    check("the hook `on_warning`", &tells.recv().unwrap(), true);
+    go.set();
+    assert!(cancelled.wait().is_err());
+    other.take().unwrap().unwrap();
+}
+
+/// What a hook and a clock may do.
+#[test]
+fn a_hook_may_notify_send_cancel_drop_and_join_what_does_not_wait() {
+    let _dog = Watchdog::new("");
+    for kind in kinds() {
+        let (told, tells) = mpsc::channel();
+        let event = Arc::new(Event::new());
+        let set = event.clone();
+        let hook = move |_: &Failure| {
+            set.set();
+            let (sender, _receiver) = channel::unbounded();
+            sender.send(1).unwrap();
+            let (a, b) = join(|| 1, || 2);
+            drop(Request::ready(1));
+            told.send(a + b).unwrap();
+        };
+        let runtime = kind.builder().on_unseen_failure(hook).build().unwrap();
+        runtime.run(|| {
+            drop(try_spawn(|| -> forebear::Result<()> { Err(std::fmt::Error.into()) }));
+            event.wait().unwrap();
+        });
+        assert_eq!(tells.recv().unwrap(), 3, "{kind:?}");
+    }
+}
+
+#[derive(Debug)]
+struct Bad(&'static str, AtomicBool);
+
+impl Clock for Bad {
+    fn now(&self) -> Instant {
+        if !self.1.load(Ordering::Relaxed) || self.0 == "ready" {
+            return Instant::now();
+        }
+        if let Some((_, refused, _)) = REFUSED.iter().find(|(name, ..)| *name == self.0) {
+            refused();
+        }
+        match self.0 {
+            "panic" => panic!("on purpose"),
+            "itself" => _ = with_default(),
+            _ => {}
+        }
+        Instant::now()
+    }
+}
+
+static ITSELF: OnceLock<Runtime> = OnceLock::new();
+
+fn with_default() -> Instant {
+    ITSELF.get().expect("made by the test").now()
+}
+
+/// Timed waits of each kind, on workers and on a thread that is none.
+fn waits_with_a_limit(runtime: &Runtime) {
+    let jobs: Vec<_> = (0..20)
+        .map(|n| {
+            runtime.spawn(move || {
+                time::sleep(Duration::from_micros(n)).unwrap();
+                assert!(Event::new().wait_timeout(Duration::from_micros(50)).is_err());
+                let never = Request::builder().own_stack().build(|| Event::new().wait());
+                assert!(never.wait_timeout(Duration::from_micros(50)).is_err());
+                never.cancel();
+            })
+        })
+        .collect();
+    for job in jobs {
+        let _ = job.wait_timeout(Duration::from_secs(60));
+    }
+    runtime.enter(|| assert!(Event::new().wait_timeout(Duration::from_micros(50)).is_err()));
+}
+
+#[test]
+fn a_clock_that_waits_makes_work_or_panics_ends_the_process_by_name() {
+    let names = REFUSED.iter().map(|(name, ..)| *name).chain(["panic", "itself"]);
+    // A thread that yields has nobody to wait for.
+    for name in names.filter(|name| *name != "yield") {
+        let end = child::run(name, &[], |name| {
+            make_before();
+            let rows = REFUSED.iter().map(|(name, ..)| *name).chain(["panic", "itself"]);
+            let name = rows.into_iter().find(|row| *row == name).unwrap();
+            let clock = Arc::new(Bad(name, AtomicBool::new(false)));
+            let runtime = Runtime::builder().workers(2).clock(clock.clone()).build().unwrap();
+            let _ = ITSELF.set(runtime.clone());
+            clock.1.store(true, Ordering::Relaxed);
+            waits_with_a_limit(&runtime);
+        });
+        end.assert_killed_by(libc::SIGABRT);
+        assert!(end.stderr.contains("the clock of its runtime has panicked: "), "{name}: {end:#?}");
+        let what = REFUSED.iter().find(|row| row.0 == name).map_or("", |row| row.2);
+        // A sleep asks the clock for its end before it waits, so the clock may be refused for asking itself instead.
+        let itself = end.stderr.contains("the clock of a runtime comes back to itself");
+        assert!(end.stderr.contains(what) || name == "sleep" && itself, "{name}: {end:#?}");
+    }
+}
+
+#[test]
+fn a_clock_that_only_reads_serves_every_timed_wait() {
+    let _dog = Watchdog::new("");
+    for kind in [Kind::Workers(1), Kind::Workers(2), Kind::Synchronous] {
+        let clock = Bad("ready", AtomicBool::new(true));
+        let runtime = kind.builder().clock(clock).build().unwrap();
+        waits_with_a_limit(&runtime);
+    }
+}
