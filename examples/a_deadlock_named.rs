@@ -1,7 +1,7 @@
-//! Three steps of an import that wait for each other, found when the circle closes, and named.
+//! Three steps of an import that wait for each other, found when the cycle closes, and named.
 //!
-//! Each step reads what another one makes, and somebody has drawn the arrows in a circle. With threads and locks such a program
-//! hangs, and says nothing. Here the wait that closes the circle answers `CircularWait` with the names in order; its request
+//! Each step reads what another one makes, and somebody has drawn the arrows in a cycle. With threads and locks such a program
+//! hangs, and says nothing. Here the wait that closes the cycle answers `CircularWait` with the names in order; its request
 //! fails with that, and so everybody who waits hears of it.
 //!
 //! ```text
@@ -38,10 +38,10 @@ fn main() -> Result<(), Error> {
     let parse = made[0].clone();
     let _ = steps.set(made);
 
-    let Err(WaitError::Failed(failure)) = parse.wait() else { unreachable!("nothing can come of a circle") };
+    let Err(WaitError::Failed(failure)) = parse.wait() else { unreachable!("nothing can come of a cycle") };
     println!("{failure}");
 
-    // Somewhere down the line of causes stands the circle itself.
+    // Somewhere down the line of causes stands the cycle itself.
     let mut error: Option<&WaitError> = failure.downcast_ref();
     while let Some(WaitError::Failed(inner)) = error {
         error = inner.downcast_ref();

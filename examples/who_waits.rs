@@ -1,5 +1,5 @@
 //! A program that hangs, and what a dump says of it: one request holds a lock and waits for an event; the one that would set the
-//! event waits for the lock. No circle of waits is found, since nobody knows who will set an event. The dump shows it at a look.
+//! event waits for the lock. No cycle of waits is found, since nobody knows who will set an event. The dump shows it at a look.
 //!
 //! `cargo run --example who_waits`
 

@@ -1,6 +1,6 @@
 //! What is only borrowed by another thread: a `&Request` has no count, and the request is not the less its own for that.
 //!
-//! A worker makes, submits, waits for and drops its requests in plain stores until somebody else touches one (`runtime/src/state/word/secret.rs`). Each
+//! A worker makes, submits, waits for and drops its requests in plain stores until somebody else touches one (`runtime/src/state/word/local.rs`). Each
 //! test here lets somebody else come at every step.
 
 mod support;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use forebear::{CancelReason, Request, Runtime, State, WaitError, spawn};
 use support::{Count, Watchdog, on_each, runtime};
 
-/// Far fewer than a worker's patience (64): each of these finds the worker keeping its secrets.
+/// Far fewer than a worker's patience (64): each of these finds the worker keeping its local requests.
 const ROUNDS: usize = 8;
 
 /// What another thread does with a request that it has borrowed.
@@ -191,9 +191,9 @@ fn what_goes_to_another_thread_by_value_is_found_as_it_is() {
     });
 }
 
-/// After many have been touched a worker gives its secrets up; those that it still has are found as they are.
+/// After many have been touched a worker gives its local requests up; those that it still has are found as they are.
 #[test]
-fn a_worker_whose_requests_are_often_touched_gives_its_secrets_up() {
+fn a_worker_whose_requests_are_often_touched_gives_local_state_up() {
     let _dog = Watchdog::new("");
     let runtime = runtime(1);
     runtime.run(|| {
@@ -224,9 +224,9 @@ fn a_worker_whose_requests_are_often_touched_gives_its_secrets_up() {
     });
 }
 
-/// A stolen child asks about its parent, which runs in secret: nobody can be asked who is not there.
+/// A stolen child asks about its parent, which runs locally: nobody can be asked who is not there.
 #[test]
-fn a_stolen_child_of_what_runs_in_secret_finds_its_parent() {
+fn a_stolen_child_of_what_runs_locally_finds_its_parent() {
     let _dog = Watchdog::new("");
     let runtime = runtime(2);
     runtime.run(|| {
@@ -242,9 +242,9 @@ fn a_stolen_child_of_what_runs_in_secret_finds_its_parent() {
     });
 }
 
-/// A cancel that comes while it runs in secret is seen by it, and is its outcome.
+/// A cancel that comes while it runs locally is seen by it, and is its outcome.
 #[test]
-fn a_cancel_by_a_borrower_reaches_what_runs_in_secret() {
+fn a_cancel_by_a_borrower_reaches_what_runs_locally() {
     let _dog = Watchdog::new("");
     let runtime: Runtime = runtime(1);
     runtime.run(|| {

@@ -415,9 +415,9 @@ fn a_region_that_must_not_suspend_refuses_it_by_name_before_the_mutex_is_let_go_
     });
 }
 
-/// Waits for a condition with a lock in its hand, for which the one who has the mutex waits. Whose wait closes the circle is told.
+/// Waits for a condition with a lock in its hand, for which the one who has the mutex waits. Whose wait closes the cycle is told.
 #[test]
-fn a_circle_through_the_mutex_that_is_to_be_had_again_is_named() {
+fn a_cycle_through_the_mutex_that_is_to_be_had_again_is_named() {
     on_each(|runtime| {
         let shared = Shared::default();
         let inner = Arc::new(Mutex::new(()));

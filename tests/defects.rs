@@ -67,7 +67,7 @@ fn d14_a_deep_nest_of_waits_completes() {
 
 /// D15: requests that wait for each other hung, whether by their callables or by a callback.
 #[test]
-fn d15_a_circle_of_two_is_told_instead_of_hanging_also_through_a_callback() {
+fn d15_a_cycle_of_two_is_told_instead_of_hanging_also_through_a_callback() {
     /// Where the first one waits: in its callable or in its callback.
     fn told(runtime: &forebear::Runtime, in_callback: bool) -> usize {
         let (tell, answers) = mpsc::channel::<Result<(), WaitError>>();

@@ -125,7 +125,7 @@ fn scopes_and_joins_may_nest_deeply_through_requests() {
 }
 
 /// What is remembered of a line of ancestors that are over does not grow with it. A link that stayed would cost 200 bytes
-/// or so; what the homes of the workers keep for reuse is far less than that.
+/// or so; what the arenas of the workers keep for reuse is far less than that.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_line_of_requests_each_spawning_the_next_runs_in_constant_memory() {

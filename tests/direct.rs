@@ -44,24 +44,24 @@ fn a_queued_target_runs_on_its_waiters_stack() {
 }
 
 #[test]
-fn a_queued_root_is_taken_from_the_shelf_by_its_waiter() {
+fn a_queued_root_is_taken_from_the_injector_by_its_waiter() {
     let _not = support::not_on(support::Modes::Both, "it holds its workers");
     on_each(|runtime| {
         let held = hold_workers(runtime);
         let me = thread::current().id();
         let root = runtime.spawn(move || thread::current().id() == me);
         let ran = Count::new();
-        let shells: Vec<_> = (0..100)
+        let stale: Vec<_> = (0..100)
             .map(|_| {
                 let ran = ran.clone();
                 runtime.spawn(move || ran.up())
             })
             .collect();
         assert!(*root.wait().unwrap(), "all workers were busy, so it can only have run here");
-        for shell in shells {
-            shell.wait().unwrap();
+        for stale in stale {
+            stale.wait().unwrap();
         }
-        assert_eq!(ran.get(), 100, "once each, though entries are left on the shelf");
+        assert_eq!(ran.get(), 100, "once each, though entries are left in the shared queue");
         held.release();
         assert_eq!(runtime.run(|| 1), 1, "what is left of them harms nobody");
         assert_eq!(ran.get(), 100);

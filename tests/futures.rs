@@ -311,7 +311,7 @@ fn a_poll_in_a_cancelled_request_is_refused() {
 }
 
 #[test]
-fn a_request_that_polls_itself_is_told_the_circle() {
+fn a_request_that_polls_itself_is_told_the_cycle() {
     on_each(|runtime| {
         let (give, own) = mpsc::channel::<AnyRequest>();
         let request = root(runtime).name("self").build(move || {

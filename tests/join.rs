@@ -335,7 +335,7 @@ fn in_a_stolen_arm_the_maker_is_current() {
 }
 
 #[test]
-fn a_stolen_arm_that_waits_for_its_maker_is_told_of_the_circle() {
+fn a_stolen_arm_that_waits_for_its_maker_is_told_of_the_cycle() {
     on_each_of(&[2, 4], |runtime| {
         runtime.run(|| {
             let stolen = Flag::new();
@@ -353,7 +353,7 @@ fn a_stolen_arm_that_waits_for_its_maker_is_told_of_the_circle() {
 }
 
 #[test]
-fn an_arm_that_is_not_stolen_is_told_of_the_circle_too() {
+fn an_arm_that_is_not_stolen_is_told_of_the_cycle_too() {
     inside_each(|| {
         let me = Request::current().unwrap();
         let (a, b) = join(|| me.wait(), || me.wait());

@@ -273,9 +273,9 @@ fn a_run_in_a_destructor_of_a_cancelled_request_returns() {
     });
 }
 
-/// The wait of the caller closes a circle. It cannot give up; so another wait of the circle is told.
+/// The wait of the caller closes a cycle. It cannot give up; so another wait of the cycle is told.
 #[test]
-fn a_run_that_closes_a_circle_returns_when_its_request_is_over() {
+fn a_run_that_closes_a_cycle_returns_when_its_request_is_over() {
     let _not = not_on(Modes::Seeded, "the caller's thread must not drive what it has not begun");
     for kind in kinds() {
         let _dog = Watchdog::new(format_args!("{kind:?}"));

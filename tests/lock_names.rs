@@ -1,4 +1,4 @@
-//! Names of locks and channels: in `Debug`, and in the message about a circle of waits.
+//! Names of locks and channels: in `Debug`, and in the message about a cycle of waits.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -107,7 +107,7 @@ fn a_thread_that_gets_to_know_a_runtime_is_told_that_it_waits_for_itself() {
 }
 
 #[test]
-fn a_circle_of_waits_names_the_locks_on_its_way() {
+fn a_cycle_of_waits_names_the_locks_on_its_way() {
     let runtime = Runtime::builder().workers(2).build().unwrap();
     let twice = |lock: &Mutex<u32>| {
         let _held = lock.lock();

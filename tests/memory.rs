@@ -115,7 +115,7 @@ fn every_way_to_end_gives_the_memory_back() {
     });
 }
 
-/// Homes of threads that are gone are used by those that come.
+/// Arenas of threads that are gone are used by those that come.
 #[test]
 fn many_short_lived_foreign_threads_that_make_requests_take_bounded_memory() {
     alone("many_short_lived_foreign_threads_that_make_requests_take_bounded_memory", || {

@@ -304,10 +304,10 @@ fn urgency_rises_through_three_and_a_lock_and_falls_when_the_lock_is_given_back(
     });
 }
 
-// ---- circles -------------------------------------------------------------------------------------------------------------------
+// ---- cycles -------------------------------------------------------------------------------------------------------------------
 
 #[test]
-fn a_circle_of_locks_is_found_and_named() {
+fn a_cycle_of_locks_is_found_and_named() {
     // One that has waited before has looked who waits for it, and need not look again at each wait.
     for (kind, have_waited) in kinds().flat_map(|kind| [(kind, false), (kind, true)]) {
         let _dog = Watchdog::new(format_args!("{kind:?}, {have_waited}"));
@@ -342,7 +342,7 @@ fn a_circle_of_locks_is_found_and_named() {
 }
 
 #[test]
-fn a_circle_through_a_lock_and_a_request_is_found_and_named() {
+fn a_cycle_through_a_lock_and_a_request_is_found_and_named() {
     on_each(|runtime| {
         let mutex = Arc::new(Mutex::new(()));
         let (locked, theirs) = (Flag::new(), mutex.clone());
@@ -365,7 +365,7 @@ fn a_circle_through_a_lock_and_a_request_is_found_and_named() {
 }
 
 #[test]
-fn a_lock_within_itself_is_a_circle_of_one() {
+fn a_lock_within_itself_is_a_cycle_of_one() {
     on_each(|runtime| {
         let request = runtime.spawn(|| {
             let mutex = Mutex::new(());
@@ -378,7 +378,7 @@ fn a_lock_within_itself_is_a_circle_of_one() {
 }
 
 #[test]
-fn threads_that_run_no_request_are_found_in_circles_too() {
+fn threads_that_run_no_request_are_found_in_cycles_too() {
     on_each(|runtime| {
         let mutex = Arc::new(Mutex::new(()));
         runtime.enter(|| {
@@ -392,7 +392,7 @@ fn threads_that_run_no_request_are_found_in_circles_too() {
             });
             near.wait();
             match child.wait() {
-                // This wait closed the circle.
+                // This wait closed the cycle.
                 Err(WaitError::CircularWait(cycle)) => {
                     assert!(cycle.to_string().contains("child"), "{cycle}");
                     drop(held);

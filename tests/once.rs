@@ -215,7 +215,7 @@ fn a_wait_times_out_when_its_time_has_come_and_not_before() {
     });
 }
 
-// ---- order, urgency, circles ---------------------------------------------------------------------------------------------------
+// ---- order, urgency, cycles ---------------------------------------------------------------------------------------------------
 
 #[test]
 fn the_most_urgent_go_on_first() {
@@ -263,7 +263,7 @@ fn urgency_goes_through_a_value_to_whoever_makes_it() {
 }
 
 #[test]
-fn a_maker_that_comes_back_is_a_circle_and_named() {
+fn a_maker_that_comes_back_is_a_cycle_and_named() {
     inside_each(|| {
         let once = Arc::new(Once::new());
         let theirs = once.clone();
@@ -283,7 +283,7 @@ fn a_maker_that_comes_back_is_a_circle_and_named() {
 
 /// A thread that no runtime knows has no context of its own.
 #[test]
-fn a_maker_that_comes_back_is_a_circle_and_named_on_a_thread_that_no_runtime_knows() {
+fn a_maker_that_comes_back_is_a_cycle_and_named_on_a_thread_that_no_runtime_knows() {
     let once = Arc::new(Once::new());
     let theirs = once.clone();
     let thread = std::thread::spawn(move || {
@@ -301,7 +301,7 @@ fn a_maker_that_comes_back_is_a_circle_and_named_on_a_thread_that_no_runtime_kno
 }
 
 #[test]
-fn a_circle_through_a_maker_and_a_request_is_named() {
+fn a_cycle_through_a_maker_and_a_request_is_named() {
     inside_each(|| {
         let cell = Arc::new(OnceLock::new());
         let theirs = cell.clone();

@@ -415,7 +415,7 @@ fn who_keeps_an_older_roots_work_private_is_told_while_others_pick_younger_roots
         let owner = {
             let (found, private) = (found.clone(), private.clone());
             root(runtime).build(move || {
-                // Whatever the others wanted before they were held: this answers it, and leaves nothing on the shelf.
+                // Whatever the others wanted before they were held: this answers it, and leaves nothing in the shared queue.
                 join(|| (), || ());
                 yield_now().unwrap();
                 let me = Request::current().unwrap().assigned_worker();
@@ -459,7 +459,7 @@ fn who_keeps_an_older_roots_work_private_is_told_by_who_goes_on_with_its_own_chi
             drop(spawn(move || go_on(found)));
         }
     }
-    // Whatever was wanted until now: this answers it, and leaves nothing on the shelf.
+    // Whatever was wanted until now: this answers it, and leaves nothing in the shared queue.
     fn answer() {
         join(|| (), || ());
         yield_now().unwrap();

@@ -188,7 +188,7 @@ fn two_pollers_let_an_unstarted_root_in_within_two_yields_each() {
     assert!(turns.iter().all(|&turns| turns <= 2), "{turns:?}");
 }
 
-/// Also if the worker could enter the ready one at once: what the strand that leaves has published stands on a shelf.
+/// Also if the worker could enter the ready one at once: what the fiber that leaves has published stands in a shared queue.
 #[test]
 fn a_published_arm_of_an_older_root_goes_before_a_younger_one_that_is_ready() {
     let _dog = Watchdog::new("");
@@ -224,8 +224,8 @@ fn a_published_arm_of_an_older_root_goes_before_a_younger_one_that_is_ready() {
 
 // ---- several workers -----------------------------------------------------------------------------------------------------------
 
-/// An arm of an older root stands on one worker's shelf, all others are held, and something of a younger root is there for
-/// another worker: ready on it, or on the roots' shelf. What does that worker take first when its request parks?
+/// An arm of an older root stands in one worker's shared queue, all others are held, and something of a younger root is there for
+/// another worker: ready on it, or in the injector. What does that worker take first when its request parks?
 fn first_of_arm_and_younger(workers: usize, resumed: bool) -> Vec<String> {
     let (runtime, log, gates) = (runtime(workers), Log::default(), [0; 3].map(|_| Gate::new()));
     let [to_end, to_resume, to_park] = &gates;
@@ -301,7 +301,7 @@ fn first_of_arm_and_younger(workers: usize, resumed: bool) -> Vec<String> {
 }
 
 #[test]
-fn an_older_roots_arm_on_another_workers_shelf_goes_first() {
+fn an_older_roots_arm_in_another_workers_shared_queue_goes_first() {
     for workers in [2, 4, 8, 9, 16, 20, 32] {
         for round in 0..10 {
             for resumed in [false, true] {
@@ -446,7 +446,7 @@ fn inversions(picks: &[Pick], rank: impl Fn(usize) -> (Priority, usize)) -> (usi
 
 /// What is private to a busy worker may be passed over (decision 0002): that is counted, printed, and not judged.
 #[test]
-fn no_younger_roots_task_is_picked_while_an_older_root_stands_on_the_shelf() {
+fn no_younger_roots_task_is_picked_while_an_older_root_waits_in_the_injector() {
     const ROOTS: usize = 64;
     for workers in [2, 4, 16, 20, 40] {
         let (mut picked, mut of_roots, mut of_rest) = (0, Vec::new(), 0);

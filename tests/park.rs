@@ -1,6 +1,6 @@
 //! Regression: a waiter that is woken between the moment it can be found and the moment it parks.
 //!
-//! Its carrier then stands in a queue while it still runs. It once went on without taking itself out, and was entered a
+//! Its coroutine then stands in a queue while it still runs. It once went on without taking itself out, and was entered a
 //! second time by the stale entry: two owners of one stack, or a mailbox linked to itself.
 
 mod support;

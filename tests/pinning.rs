@@ -74,7 +74,7 @@ fn a_request_resumes_on_the_thread_it_was_started_on() {
 
 /// The wake-up comes from another worker or a foreign thread, and goes to the worker that the request is of.
 #[test]
-fn a_wake_up_from_elsewhere_resumes_it_at_home() {
+fn a_wake_up_from_elsewhere_resumes_it_on_its_worker() {
     on_each(|runtime| {
         let flag = Flag::new();
         let gate = {

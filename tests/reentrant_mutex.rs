@@ -148,7 +148,7 @@ fn a_child_is_another_owner_wherever_it_is_run() {
             });
             let (value, message) = request.take().unwrap();
             assert_eq!(value, 0);
-            // The circle is told to the child's wait for the lock, or to the wait for the child.
+            // The cycle is told to the child's wait for the lock, or to the wait for the child.
             assert!(message.contains("ReentrantMutex") || message.contains("panicked"), "{message}");
         }
     });
@@ -281,7 +281,7 @@ fn the_most_urgent_waiter_is_first_and_equals_by_age() {
 }
 
 #[test]
-fn a_circle_through_it_is_found_and_named() {
+fn a_cycle_through_it_is_found_and_named() {
     on_each(|runtime| {
         let mutex = Shared::default();
         let request = root(runtime).name("holder").spawn(move || {

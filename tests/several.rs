@@ -232,7 +232,7 @@ fn the_first_failure_is_told_as_soon_as_it_is_known() {
 }
 
 #[test]
-fn a_circle_through_a_wait_for_all_is_named() {
+fn a_cycle_through_a_wait_for_all_is_named() {
     on_each(|runtime| {
         let (give, other) = mpsc::channel::<Request<()>>();
         let first = root(runtime).name("first").try_build(move || {
@@ -249,7 +249,7 @@ fn a_circle_through_a_wait_for_all_is_named() {
         first.submit();
         second.submit();
         let told: Vec<_> = [first.wait(), second.wait()].into_iter().filter_map(Result::err).collect();
-        let names = told.iter().find_map(|error| error.cycle()).expect("a circle is named").to_string();
+        let names = told.iter().find_map(|error| error.cycle()).expect("a cycle is named").to_string();
         assert!(names.contains("first") && names.contains("second"), "{names}");
     });
 }

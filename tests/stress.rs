@@ -1,7 +1,7 @@
 //! Random programs of everything at once, each compared with a plain sequential evaluation of the same program.
 //!
 //! A program is a tree of [`Node`]s drawn from a seed, over a table of *shared* requests that any node may wait for; entry
-//! `i` of the table waits for entries before it only, so no program has a circle. What a program comes to is a hash of all
+//! `i` of the table waits for entries before it only, so no program has a cycle. What a program comes to is a hash of all
 //! its parts in their order, so a part that is lost, doubled or taken from elsewhere changes it.
 
 mod support;

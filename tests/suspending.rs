@@ -182,7 +182,7 @@ fn empty() -> (Sender<()>, Receiver<()>) {
 /// Never: in the seeded mode any other time comes when nobody else can go on.
 const LONG: Duration = Duration::MAX;
 
-/// A mutex that nobody lets go of, and that nobody holds who could be in a circle.
+/// A mutex that nobody lets go of, and that nobody holds who could be in a cycle.
 static HELD: LazyLock<Mutex<()>> = LazyLock::new(|| {
     let mutex = Mutex::new(());
     std::thread::scope(|threads| _ = threads.spawn(|| std::mem::forget(mutex.lock())));

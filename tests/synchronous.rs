@@ -244,7 +244,7 @@ fn time_outs_go_by_the_clock() {
 type Told = Request<Result<(), WaitError>>;
 
 /// Two requests that wait for each other, the second of which is told.
-fn circle() -> (Told, Told) {
+fn cycle() -> (Told, Told) {
     let (to_a, for_a) = std::sync::mpsc::channel::<Told>();
     let b = Request::builder().name("b").build(move || for_a.recv().unwrap().wait().map(drop));
     let waits = b.clone();
@@ -261,10 +261,10 @@ fn circle() -> (Told, Told) {
 }
 
 #[test]
-fn a_wait_that_nothing_can_end_names_its_circle() {
+fn a_wait_that_nothing_can_end_names_its_cycle() {
     let _dog = Watchdog::new("");
     let body = || {
-        let (a, b) = circle();
+        let (a, b) = cycle();
         a.wait().unwrap().as_ref().unwrap_or(&());
         b.wait().unwrap().as_ref().unwrap_or(&());
         let told: Vec<_> = [&a, &b].into_iter().filter_map(|one| one.get().unwrap().as_ref().err()).collect();
@@ -318,11 +318,11 @@ fn who_waits_for_what_sleeps_for_ever_waits_until_another_thread_cancels_it() {
 }
 
 #[test]
-fn a_failure_that_is_a_circle_travels_as_one() {
+fn a_failure_that_is_a_cycle_travels_as_one() {
     let _dog = Watchdog::new("");
     let runtime = synchronous();
     let outcome = runtime.try_run(|| {
-        let (a, _b) = circle();
+        let (a, _b) = cycle();
         Ok(a.wait()?.clone()?)
     });
     if let Err(error) = outcome {

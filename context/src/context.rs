@@ -1,11 +1,11 @@
 //! The context seam: *something that can be parked and unparked*.
 //!
-//! There is one [`Context`] per stack: a carrier's lies at the top of its own stack, a foreign thread's is its
+//! There is one [`Context`] per stack: a coroutine's lies at the top of its own stack, a foreign thread's is its
 //! thread-local. What waits, waits by its context, so that everything that suspends or blocks is written once.
 //!
 //! # Vocabulary
 //!
-//! * **park**: the context stops going on. A carrier leaves its stack, a foreign thread blocks.
+//! * **park**: the context stops going on. A coroutine leaves its stack, a foreign thread blocks.
 //! * **unpark**: somebody lets it go on. It may be *refused*: only the first of several gets through.
 //! * **ticket**: names one wait of one context. A late unpark carries an old ticket and is refused.
 //! * **cause**: why it goes on.
@@ -31,7 +31,7 @@
 //!
 //! # The race
 //!
-//! A waker may win before the waiter has parked. Then a carrier is made ready while it still runs; it stands in its own
+//! A waker may win before the waiter has parked. Then a coroutine is made ready while it still runs; it stands in its own
 //! worker's queue, or soon will, and that worker is the very thread that runs it. So whoever has begun a wait and linked
 //! its node always parks, also if the slot is settled by then: `prepare` either finds the context at the head of the
 //! queue and does not leave at all, or it leaves and is entered when its turn comes. One settled wait is one place in one
@@ -40,7 +40,7 @@
 //!
 //! # Invariants
 //!
-//! * **C1** A context stays where it is, and its memory stays readable for every holder of a ticket: a carrier's until
+//! * **C1** A context stays where it is, and its memory stays readable for every holder of a ticket: a coroutine's until
 //!   its runtime's stacks are unmapped, which is after all its requests are over; a foreign thread's until its waker
 //!   has given up the lock under which it won.
 //! * **C2** Only the stack's own code calls `begin` and `park`, so tickets rise and the slot is *idle* or settled when
@@ -53,8 +53,8 @@ use std::cell::Cell;
 use std::ptr::NonNull;
 use std::time::{Duration, Instant};
 
-use crate::fiber::Fiber;
 use crate::shim::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use crate::switch::Switch;
 
 mod caller;
 pub mod edge;
@@ -97,7 +97,7 @@ pub enum Cause {
     TimedOut = 3,
     /// The request on it was cancelled.
     Cancelled = 4,
-    /// It was one of a circle of waits, which nothing else would have ended.
+    /// It was one of a cycle of waits, which nothing else would have ended.
     Circular = 5,
 }
 
@@ -111,7 +111,7 @@ pub struct Context {
     /// Ticket in the upper bits, state in the lower three.
     slot: AtomicU64,
     table: &'static Table,
-    fiber: Fiber,
+    switch: Switch,
     /// How many `no_suspend` regions are open; the stack's, not the request's.
     no_suspend: Cell<u32>,
     /// An error travels on this stack as an unwind, and nobody has caught it.
@@ -146,7 +146,7 @@ impl Context {
         Context {
             slot: AtomicU64::new(0),
             table,
-            fiber: Fiber::none(),
+            switch: Switch::none(),
             no_suspend: Cell::new(0),
             unwinding: Cell::new(false),
             locks: Cell::new(0),
@@ -173,7 +173,7 @@ impl Context {
         // wait but its owner.
         unsafe {
             (&raw mut (*at).table).write(table);
-            (&raw mut (*at).fiber).write(Fiber::none());
+            (&raw mut (*at).switch).write(Switch::none());
             (&raw mut (*at).no_suspend).write(Cell::new(0));
             (&raw mut (*at).unwinding).write(Cell::new(false));
             (&raw mut (*at).locks).write(Cell::new(0));
@@ -185,8 +185,8 @@ impl Context {
 
     /// The stack, for the owner that switches to it.
     #[inline(always)]
-    pub fn fiber(&self) -> &Fiber {
-        &self.fiber
+    pub fn switch(&self) -> &Switch {
+        &self.switch
     }
 
     /// The owner's table.
@@ -445,7 +445,7 @@ impl Context {
     /// Stops going on until the wait begun last is settled, and answers why. To be called exactly once for every wait whose
     /// ticket was given away, unless the waiter has settled it itself; and never for one whose ticket was not.
     ///
-    /// The switch is inlined here, and this into the public method that waits (see [`crate::fiber`] for the reason).
+    /// The switch is inlined here, and this into the public method that waits (see [`crate::switch`] for the reason).
     ///
     /// # Safety
     ///
@@ -463,13 +463,13 @@ impl Context {
             if !self.is_waiting() {
                 break;
             }
-            // Also if the wait is settled already: a carrier then stands in a queue, or is about to, and must come out of
+            // Also if the wait is settled already: a coroutine then stands in a queue, or is about to, and must come out of
             // it by being found there, or by being entered.
             // SAFETY: we are on this context's stack, by this function's contract.
             let next = unsafe { (self.table.prepare)(self, deadline) };
             if let Some(next) = next {
                 // SAFETY: F2 by this function's contract.
-                unsafe { self.fiber.leave(Some(next)) };
+                unsafe { self.switch.leave(Some(next)) };
                 // SAFETY: as above; the stack was entered again.
                 unsafe { (self.table.finish)(self) };
             }

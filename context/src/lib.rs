@@ -5,7 +5,7 @@
 //!
 //! * [`context`]: the *context seam*: one record per stack, parked and unparked by tickets that may be refused; and the
 //!   intrusive queue of those who wait;
-//! * [`fiber`]: the switch from stack to stack, chosen by `cfg`;
+//! * [`switch`]: the switch from stack to stack, chosen by `cfg`;
 //! * [`lineage`]: the order, oldest ancestor first;
 //! * [`error`]: the errors that every waiting method shares;
 //! * [`clock`]: monotonic, and by hand for tests;
@@ -19,8 +19,8 @@ pub mod clock;
 pub mod context;
 pub mod error;
 pub mod fetch;
-pub mod fiber;
 pub mod lineage;
 pub mod shim;
 #[doc(hidden)]
 pub mod source;
+pub mod switch;

@@ -348,9 +348,9 @@ mod texts {
     }
 
     #[test]
-    fn a_circle_is_found_through_the_chain() {
-        let circle = WaitError::CircularWait(Cycle::new(["a", "b"]));
-        let told = Failure::from_error(Error::from(RenderError::Load(circle)), "a", None);
+    fn a_cycle_is_found_through_the_chain() {
+        let cycle = WaitError::CircularWait(Cycle::new(["a", "b"]));
+        let told = Failure::from_error(Error::from(RenderError::Load(cycle)), "a", None);
         for found in
             [told.cycle(), WaitError::Failed(told.clone()).cycle(), Error::from(told.clone()).cycle()]
         {
@@ -361,7 +361,7 @@ mod texts {
         let found = [told.downcast_ref::<Cycle>(), failed.downcast_ref()];
         assert!(found.iter().all(|found| found.is_some_and(|cycle| cycle.names().count() == 3)));
         assert!(Error::from(Cycle::new(["a"])).downcast_ref::<Cycle>().is_some());
-        // The link that has the circle says it; no link says it again.
+        // The link that has the cycle says it; no link says it again.
         assert_eq!(told.chain().count(), 2);
     }
 

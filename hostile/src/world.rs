@@ -324,7 +324,7 @@ fn call_hook(world: &std::sync::Weak<World>, body: Option<&Body>) {
 
 /// Runs a body on a plain thread; a panic ends there.
 pub(crate) fn attempt(world: &Arc<World>, body: &Body) {
-    // A look has the runtime know this thread. A circle through what a thread took before is not found.
+    // A look has the runtime know this thread. A cycle through what a thread took before is not found.
     let _ = Event::new().wait_timeout(Duration::ZERO);
     let _ = catch_unwind(AssertUnwindSafe(|| act(world, body)));
 }

@@ -9,7 +9,7 @@
 //! | the last word of who was in is no release | the next does not see what was written | `out_relaxed` |
 //! | a visitor that stays takes back that it is there | the owner and the next visitor, who pays no fence, are both in | `visitor_stays_and_leaves` |
 //!
-//! Without its fences it fails as well; these are planted for the model `secret`, which has them from the same place.
+//! Without its fences it fails as well; these are planted for the model `local`, which has them from the same place.
 #![cfg(loom)]
 
 use forebear_context::shim::{Arc, thread};

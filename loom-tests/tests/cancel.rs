@@ -138,7 +138,7 @@ fn a_new_one_is_cancelled_while_its_last_handle_goes() {
 
 #[test]
 fn a_new_one_is_cancelled_while_it_is_submitted() {
-    exhaust(&["not submitted", "a shell", "marked", "too late"], |answers| {
+    exhaust(&["not submitted", "a stale entry", "marked", "too late"], |answers| {
         let job = Job::new(NEW | (2 * HANDLE));
         let submitter = with(&job, |job| {
             let submitted = job.submit();
@@ -149,7 +149,7 @@ fn a_new_one_is_cancelled_while_it_is_submitted() {
         job.drop_handle();
         answers.note(match (answer, submitter.join().unwrap()) {
             (Cancel::Ended, (false, _)) => "not submitted",
-            (Cancel::Ended, (true, false)) => "a shell",
+            (Cancel::Ended, (true, false)) => "a stale entry",
             (answer, (true, true)) => told(answer),
             _ => "run, or ended, by both or neither",
         });
@@ -171,7 +171,7 @@ fn a_held_one_is_cancelled_while_it_is_admitted() {
     });
 }
 
-// ---- in the private list -------------------------------------------------------------------------------------------
+// ---- in the private queue -------------------------------------------------------------------------------------------
 
 /// The worker that has it in its list cancels it there, and works off the list.
 fn cancel_there(job: &Job, cancel: fn(&Job, &Cell<bool>) -> Cancel) -> Cancel {
@@ -233,7 +233,7 @@ fn a_private_one_is_cancelled_while_an_untyped_handle_cancels_it() {
     });
 }
 
-/// Takes by value what stands in this thread's private list, and works off the list.
+/// Takes by value what stands in this thread's private queue, and works off the list.
 fn take(job: &Job, during: impl FnOnce()) -> &'static str {
     let listed = Cell::new(true);
     let took = job.take(&job.waiter(&BLOCKING), &listed, during);
@@ -282,7 +282,8 @@ fn a_fused_take_that_gives_itself_away_is_spared() {
 /// Its maker has published it and takes it by value, a thief has the entry, and somebody cancels.
 #[test]
 fn a_published_one_is_taken_and_stolen_and_cancelled() {
-    let answers = ["taken", "nothing to take", "stolen", "a shell", "ended", "marked", "vetoed", "too late"];
+    let answers =
+        ["taken", "nothing to take", "stolen", "a stale entry", "ended", "marked", "vetoed", "too late"];
     explore(&answers, |answers| {
         let job = Job::with_turns(SPAWNED + LINK);
         let canceller = with(&job, Job::cancel_and_go);
@@ -290,7 +291,7 @@ fn a_published_one_is_taken_and_stolen_and_cancelled() {
         job.word.publish();
         let thief = with(&job, Job::run_entry);
         answers.note(told_take(job.take(&job.waiter(&BLOCKING), &Cell::new(false), || {})));
-        answers.note(if thief.join().unwrap() { "stolen" } else { "a shell" });
+        answers.note(if thief.join().unwrap() { "stolen" } else { "a stale entry" });
         answers.note(told(canceller.join().unwrap()));
         job.check();
     });

@@ -1,17 +1,17 @@
-//! Circles of waits, on the shipped contexts: their edges, the walk, and the hold by which a circle is confirmed.
+//! Cycles of waits, on the shipped contexts: their edges, the walk, and the hold by which a cycle is confirmed.
 //!
 //! Shipped: `Context` with its `edge` module, `Word`, `WaitQueue`. Transcribed from `runtime/src/schedule/wait.rs` and `runtime/src/deadlock/cycle.rs`, because a
-//! model has no stacks: where a target stands is a plain field of [`Stack`], and how a circle is confirmed is [`Stack::close`].
+//! model has no stacks: where a target stands is a plain field of [`Stack`], and how a cycle is confirmed is [`Stack::close`].
 //!
 //! # Shortcuts that fail
 //!
 //! | shortcut | what happens | mutant |
 //! |---|---|---|
-//! | wait bound by a store | two that close a circle at once each see the other before it waits: nobody is told | `edge_by_store` |
+//! | wait bound by a store | two that close a cycle at once each see the other before it waits: nobody is told | `edge_by_store` |
 //! | walk ended by a load | the same | `walk_ends_by_load` |
 //! | walk before the wait is bound | the same | `walk_before_edge` |
 //! | look for waiters before the wait is bound | one that came meanwhile walked only this far: nobody is told | `look_before_edge` |
-//! | waiters looked for by a load | two that close a circle at once each look before they see the other come | `waiters_by_load` |
+//! | waiters looked for by a load | two that close a cycle at once each look before they see the other come | `waiters_by_load` |
 //! | edge completed by a store | a walk that ended there before has left nothing | `edge_completed_by_store` |
 //! | slot not looked at again after the edge was read | the next wait's edge is taken for this one's | `edge_without_second_look` |
 //! | waker that takes a held wait for a settled one | the waiter sleeps for ever | `settle_ignores_hold` |
@@ -38,7 +38,7 @@ struct Stack {
     context: ForeignContext,
     word: Word,
     waiters: WaitQueue,
-    /// `Header::strand`: it has started.
+    /// `Header::fiber`: it has started.
     started: AtomicBool,
     known: Cell<bool>,
 }
@@ -46,8 +46,8 @@ struct Stack {
 /// What the stacks of a model share.
 struct House {
     stacks: Vec<Stack>,
-    /// Circles are confirmed one at a time.
-    strays: Mutex<()>,
+    /// Cycles are confirmed one at a time.
+    foreign_stacks: Mutex<()>,
     #[allow(clippy::vec_box, reason = "nodes stay where they are")]
     nodes: std::sync::Mutex<Vec<Box<WaitNode>>>,
 }
@@ -83,7 +83,7 @@ impl House {
         };
         Arc::new(House {
             stacks: (0..stacks).map(stack).collect(),
-            strays: Mutex::new(()),
+            foreign_stacks: Mutex::new(()),
             nodes: std::sync::Mutex::default(),
         })
     }
@@ -98,7 +98,7 @@ impl House {
         self.stacks[index].started.store(true, Ordering::Release);
     }
 
-    /// `wait::prepare` and `cycle::bind`: `me` waits for `target`, and is told of a circle, or would park now. Nobody is woken:
+    /// `wait::prepare` and `cycle::bind`: `me` waits for `target`, and is told of a cycle, or would park now. Nobody is woken:
     /// the nodes of those who would park stay where they are.
     fn wait(&self, me: usize, target: usize) -> bool {
         let (context, of) = (self.context(me), &self.stacks[target]);
@@ -141,7 +141,7 @@ impl House {
     }
 
     fn leads_to(&self, target: usize) -> Ahead {
-        Ahead::Stack { context: NonNull::from(self.context(target)), stray: false }
+        Ahead::Stack { context: NonNull::from(self.context(target)), foreign: false }
     }
 
     /// `is_waited_for` and `complete`.
@@ -162,9 +162,9 @@ impl House {
         waited_for
     }
 
-    /// `collect`, and the end of the wait that has closed the circle.
+    /// `collect`, and the end of the wait that has closed the cycle.
     fn close(&self, me: usize) -> bool {
-        let _strays = self.strays.lock().unwrap();
+        let _strays = self.foreign_stacks.lock().unwrap();
         let mut ring: Vec<Held<'_>> = Vec::new();
         let mut at = NonNull::from(self.context(me));
         loop {
@@ -197,7 +197,7 @@ fn ring(house: &Arc<House>, n: usize, me: usize) -> bool {
 
 /// If neither were told both would sleep for ever. And not both are: who is told has ended its wait before the other looks.
 #[test]
-fn two_that_close_a_circle_at_once_are_not_both_lost() {
+fn two_that_close_a_cycle_at_once_are_not_both_lost() {
     explore(&["first told", "second told"], |answers| {
         let house = House::new(2, &[]);
         let other = {
@@ -213,7 +213,7 @@ fn two_that_close_a_circle_at_once_are_not_both_lost() {
 
 /// The third waits already, for the first.
 #[test]
-fn the_last_two_of_three_that_close_a_circle_at_once_are_not_both_lost() {
+fn the_last_two_of_three_that_close_a_cycle_at_once_are_not_both_lost() {
     explore(&["first told", "second told"], |answers| {
         let house = House::new(3, &[]);
         assert!(!ring(&house, 3, 2));
@@ -230,7 +230,7 @@ fn the_last_two_of_three_that_close_a_circle_at_once_are_not_both_lost() {
 
 /// The first waits for the second, which starts meanwhile, and waits for the first.
 #[test]
-fn a_target_that_starts_meanwhile_closes_the_circle() {
+fn a_target_that_starts_meanwhile_closes_the_cycle() {
     explore(&["first told", "second told"], |answers| {
         let house = House::new(2, &[1]);
         let other = {

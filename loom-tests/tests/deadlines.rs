@@ -2,7 +2,7 @@
 //! and the wheel, and a foreign context's wait.
 //!
 //! Time does not pass in a model, and a sleep with a limit does not end by itself. So each thread has a clock of its own: who arms sees
-//! the start, and the keeper a time at which what was armed is due; it must not sleep through that.
+//! the start, and the timer thread a time at which what was armed is due; it must not sleep through that.
 #![cfg(loom)]
 
 use std::ptr::{self, NonNull};
@@ -93,40 +93,40 @@ fn fire_own(shards: &Shards<Name>, shard: usize, now: Instant) -> Vec<u32> {
 }
 
 #[test]
-fn the_first_entry_reaches_a_keeper_that_goes_to_sleep() {
+fn the_first_entry_reaches_a_timer_thread_that_goes_to_sleep() {
     exhaust(&[], |_| {
         let shards = shards(1);
         let there = shards.clone();
-        let keeper = thread::spawn(move || keep(&there, at(1), 1));
+        let timer_thread = thread::spawn(move || keep(&there, at(1), 1));
         arm(&shards, 0, 1, Name(7)).unwrap();
-        assert_eq!(keeper.join().unwrap(), [7]);
+        assert_eq!(timer_thread.join().unwrap(), [7]);
     });
 }
 
 #[test]
-fn an_earlier_entry_reaches_a_keeper_that_sleeps_for_a_later_one() {
+fn an_earlier_entry_reaches_a_timer_thread_that_sleeps_for_a_later_one() {
     exhaust(&[], |_| {
         let shards = shards(2);
         arm(&shards, 0, 60, Name(8)).unwrap();
         let there = shards.clone();
-        let keeper = thread::spawn(move || keep(&there, at(1), 1));
+        let timer_thread = thread::spawn(move || keep(&there, at(1), 1));
         arm(&shards, 1, 1, Name(7)).unwrap();
-        assert_eq!(keeper.join().unwrap(), [7]);
+        assert_eq!(timer_thread.join().unwrap(), [7]);
     });
 }
 
 /// Two workers arm in shards of their own.
 #[test]
-fn entries_of_two_shards_reach_the_keeper() {
+fn entries_of_two_shards_reach_the_timer_thread() {
     explore(&["one", "two"], |answers| {
         let shards = shards(2);
         let there = shards.clone();
         let other = thread::spawn(move || drop(arm(&there, 1, 1, Name(2))));
         let there = shards.clone();
-        let keeper = thread::spawn(move || keep(&there, at(1), 2));
+        let timer_thread = thread::spawn(move || keep(&there, at(1), 2));
         arm(&shards, 0, 1, Name(1)).unwrap();
         other.join().unwrap();
-        let came = keeper.join().unwrap();
+        let came = timer_thread.join().unwrap();
         answers.note(if came[0] == 1 { "one" } else { "two" });
         assert_eq!(came[0] + came[1], 3);
     });
@@ -139,67 +139,67 @@ fn what_is_armed_while_others_fire_is_not_forgotten() {
         let shards = shards(1);
         arm(&shards, 0, 1, Name(1)).unwrap();
         let there = shards.clone();
-        let keeper = thread::spawn(move || keep(&there, at(2), 2));
+        let timer_thread = thread::spawn(move || keep(&there, at(2), 2));
         arm(&shards, 0, 2, Name(2)).unwrap();
-        assert_eq!(keeper.join().unwrap(), [1, 2]);
+        assert_eq!(timer_thread.join().unwrap(), [1, 2]);
     });
 }
 
 /// What it arms next comes due on it when it looks no more.
 #[test]
-fn what_an_owner_neglects_comes_from_the_keeper_and_all_comes_once() {
-    explore(&["owner", "keeper"], |answers| {
+fn what_an_owner_neglects_comes_from_the_timer_thread_and_all_comes_once() {
+    explore(&["owner", "timer thread"], |answers| {
         let shards = owned(2);
         arm(&shards, 0, 1, Name(7)).unwrap();
         let there = shards.clone();
-        let keeper = thread::spawn(move || keep_until(&there, at(3), |came| came.contains(&8)));
+        let timer_thread = thread::spawn(move || keep_until(&there, at(3), |came| came.contains(&8)));
         let own = fire_own(&shards, 0, at(1));
         arm(&shards, 0, 2, Name(8)).unwrap();
-        let came = keeper.join().unwrap();
+        let came = timer_thread.join().unwrap();
         assert_eq!([own.as_slice(), &came].concat(), [7, 8]);
-        answers.note(if own.is_empty() { "keeper" } else { "owner" });
+        answers.note(if own.is_empty() { "timer thread" } else { "owner" });
         assert!(!shards.is_neglected(0, at(60)), "the word says so");
     });
 }
 
 #[test]
-fn the_keeper_leaves_to_an_owner_what_has_just_come_due() {
+fn the_timer_thread_leaves_to_an_owner_what_has_just_come_due() {
     exhaust(&[], |_| {
         let shards = owned(2);
         let there = shards.clone();
-        let keeper = thread::spawn(move || keep(&there, at(1), 1));
+        let timer_thread = thread::spawn(move || keep(&there, at(1), 1));
         arm(&shards, 0, 1, Name(7)).unwrap();
         // The last shard has no owner.
         arm(&shards, 1, 1, Name(8)).unwrap();
-        assert_eq!(keeper.join().unwrap(), [8]);
+        assert_eq!(timer_thread.join().unwrap(), [8]);
         assert_eq!(fire_own(&shards, 0, at(1)), [7]);
     });
 }
 
 #[test]
-fn the_keeper_leaves_an_owner_alone_that_has_just_looked() {
+fn the_timer_thread_leaves_an_owner_alone_that_has_just_looked() {
     exhaust(&[], |_| {
         let shards = owned(2);
         arm(&shards, 0, 1, Name(7)).unwrap();
         shards.sees(0, at(3));
         let there = shards.clone();
-        let keeper = thread::spawn(move || keep(&there, at(3), 1));
+        let timer_thread = thread::spawn(move || keep(&there, at(3), 1));
         arm(&shards, 1, 3, Name(8)).unwrap();
-        assert_eq!(keeper.join().unwrap(), [8]);
+        assert_eq!(timer_thread.join().unwrap(), [8]);
         assert_eq!(fire_own(&shards, 0, at(3)), [7]);
     });
 }
 
 #[test]
-fn the_end_reaches_a_keeper_that_goes_to_sleep() {
+fn the_end_reaches_a_timer_thread_that_goes_to_sleep() {
     exhaust(&["fired", "given up"], |answers| {
         let shards = shards(1);
         arm(&shards, 0, 1, Name(7)).unwrap();
         let there = shards.clone();
-        let keeper = thread::spawn(move || keep(&there, at(1), 2));
+        let timer_thread = thread::spawn(move || keep(&there, at(1), 2));
         let mut left = Vec::new();
         shards.close(|entry| left.push(entry.0));
-        let came = keeper.join().unwrap();
+        let came = timer_thread.join().unwrap();
         assert_eq!(came.len() + left.len(), 1);
         answers.note(if left.is_empty() { "fired" } else { "given up" });
         assert!(matches!(arm(&shards, 0, 1, Name(8)), Err(Refused::Closed(Name(8)))));
@@ -307,7 +307,7 @@ fn a_wait_that_is_woken_as_its_time_comes_ends_once() {
     });
 }
 
-/// Beside whom it is for, as in a carrier's control block.
+/// Beside whom it is for, as in a coroutine's control block.
 struct Stands(Standing);
 
 // SAFETY: the owner of the shard touches it, and whoever has its lock.
@@ -395,7 +395,7 @@ fn an_alarm_that_stays_fires_for_the_wait_it_was_armed_for_last_and_not_before_i
         let first = arm_own(&shards, &stands, 1, 1);
         let (there, comes) = (shards.clone(), came.clone());
         // With the grace: at two the first is due, and at seven the last.
-        let keeper = thread::spawn(move || keep_for(&there, &comes, 2, 7, 3));
+        let timer_thread = thread::spawn(move || keep_for(&there, &comes, 2, 7, 3));
         // Taken back, or else it has come already.
         let rest = |number, name| {
             // SAFETY: the owner calls.
@@ -413,7 +413,7 @@ fn an_alarm_that_stays_fires_for_the_wait_it_was_armed_for_last_and_not_before_i
         }
         arm_own(&shards, &stands, 6, 3);
         late.push(3);
-        keeper.join().unwrap();
+        timer_thread.join().unwrap();
         let came = came.lock().unwrap();
         assert!(came.iter().map(|(name, _)| *name).eq(late.iter().copied()));
         assert!(came.iter().all(|(name, when)| *name == 1 || *when == 7), "not before its time");
@@ -428,7 +428,7 @@ fn an_alarm_that_stays_fires_for_the_wait_it_was_armed_for_last_and_not_before_i
 
 /// What rests is not waited for; so who arms it again says so, though it is filed already.
 #[test]
-fn an_alarm_that_rested_while_nothing_was_armed_reaches_the_keeper() {
+fn an_alarm_that_rested_while_nothing_was_armed_reaches_the_timer_thread() {
     exhaust(&[], |_| {
         let (shards, stands) = (owned(2), Arc::new(Stands(Standing::default())));
         let other = Arc::new(Stands(Standing::default()));
@@ -441,9 +441,9 @@ fn an_alarm_that_rested_while_nothing_was_armed_reaches_the_keeper() {
         assert!(matches!(unsafe { shards.fire_own(0, at(1), 2, &mut At(1, &came)) }, Fired::All));
         assert!(has_come(&came, 2) && !shards.has_some(0));
         let (there, comes) = (shards.clone(), came.clone());
-        let keeper = thread::spawn(move || keep_for(&there, &comes, 7, 7, 3));
+        let timer_thread = thread::spawn(move || keep_for(&there, &comes, 7, 7, 3));
         arm_own(&shards, &stands, 6, 3);
-        keeper.join().unwrap();
+        timer_thread.join().unwrap();
         assert_eq!(*came.lock().unwrap(), [(2, 1), (3, 7)]);
     });
 }

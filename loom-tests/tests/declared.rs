@@ -7,7 +7,7 @@
 //!
 //! | shortcut | what happens | mutant |
 //! |---|---|---|
-//! | the count begins without the bit *setting up* | the last edge is closed by the submitter, which takes no notice: the dependent is never queued | `declared_is_not_set_up` |
+//! | the count begins without the bit *setting up* | the last edge is closed by the submitter, which takes no message: the dependent is never queued | `declared_is_not_set_up` |
 //! | the decrement is no release and no acquire | the edges are moved under a finisher | `declared_down_relaxed` |
 //! | a reader holds edges of which none is open | they are moved under it | `declared_held_at_none` |
 //! | a canceller does not wait for the submitter | it leaves lists that the submitter has yet to enter, and frees the edges | `declared_left_while_set_up` |

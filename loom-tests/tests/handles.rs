@@ -134,7 +134,7 @@ fn the_last_handle_of_a_new_one_goes_while_it_is_claimed() {
     });
 }
 
-/// Two submit, and one of them pushes. The entry is run, or is a shell, and the handles go meanwhile.
+/// Two submit, and one of them pushes. The entry is run, or is stale, and the handles go meanwhile.
 #[test]
 fn a_new_one_is_submitted_once() {
     exhaust(&["first", "second"], |answers| {
@@ -157,7 +157,7 @@ fn a_new_one_is_submitted_once() {
 
 #[test]
 fn a_new_one_is_submitted_and_claimed_by_a_waiter() {
-    exhaust(&["submitted and run", "submitted, a shell", "too late to submit"], |answers| {
+    exhaust(&["submitted and run", "submitted, a stale entry", "too late to submit"], |answers| {
         let job = Job::new(NEW | (2 * HANDLE));
         let waiter = with(&job, |job| {
             job.wait(&job.waiter(&BLOCKING), true, None);
@@ -166,7 +166,7 @@ fn a_new_one_is_submitted_and_claimed_by_a_waiter() {
         });
         answers.note(match job.submit() {
             true if job.run_entry() => "submitted and run",
-            true => "submitted, a shell",
+            true => "submitted, a stale entry",
             false => "too late to submit",
         });
         job.drop_handle();
@@ -177,7 +177,7 @@ fn a_new_one_is_submitted_and_claimed_by_a_waiter() {
 
 // ---- the fused take ------------------------------------------------------------------------------------------------
 
-/// Takes what stands in this thread's private list, and works off the list.
+/// Takes what stands in this thread's private queue, and works off the list.
 fn take(job: &Job, during: impl FnOnce()) -> Took {
     let listed = Cell::new(true);
     let took = job.take(&job.waiter(&BLOCKING), &listed, during);
@@ -264,7 +264,7 @@ fn a_fused_take_that_gives_itself_away_wakes_who_waits() {
 /// The worker pops the entry while a handle elsewhere waits.
 #[test]
 fn a_popped_entry_and_a_handle_that_waits() {
-    exhaust(&["popped and run", "a shell", "over", "ran it", "parked"], |answers| {
+    exhaust(&["popped and run", "a stale entry", "over", "ran it", "parked"], |answers| {
         let job = Job::new(SPAWNED);
         let waiter = with(&job, |job| {
             let how = job.wait(&job.waiter(&BLOCKING), true, None);
@@ -272,7 +272,7 @@ fn a_popped_entry_and_a_handle_that_waits() {
             job.drop_handle();
             how
         });
-        answers.note(if job.run_popped() { "popped and run" } else { "a shell" });
+        answers.note(if job.run_popped() { "popped and run" } else { "a stale entry" });
         answers.note(match waiter.join().unwrap() {
             How::Over => "over",
             How::Ran => "ran it",

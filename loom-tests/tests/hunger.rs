@@ -1,6 +1,6 @@
 //! Hunger: a thief that orders work and goes to sleep, and an owner that sees the order at a fork.
 //!
-//! Shipped: `Attention`, `Shelf`, `Signals`, `Worker::idle`. Transcribed, because a model has no carriers: the few lines of
+//! Shipped: `Attention`, `SharedQueue`, `Signals`, `Worker::idle`. Transcribed, because a model has no coroutines: the few lines of
 //! `runtime/src/schedule/worker.rs` that use them, in [`Owner::feed`] and in the methods of [`Supply`]. No thief has a tick here: what
 //! needs one shows as a deadlock, or as an owner that waits for ever for an order.
 #![cfg(loom)]
@@ -16,7 +16,7 @@ use forebear_context::shim::thread::{self, JoinHandle};
 use forebear_context::shim::{Arc, Condvar, Mutex as ShimMutex};
 use forebear_pool::{Signals, Supply, Worker};
 use forebear_runtime::model::attention::{Attention, HUNGRY, OLDER};
-use forebear_runtime::model::shelf::Shelf;
+use forebear_runtime::model::shared_queue::SharedQueue;
 
 use self::cell::{exhaust, explore};
 
@@ -24,7 +24,7 @@ use self::cell::{exhaust, explore};
 struct Post {
     signals: Signals,
     attention: Attention,
-    shelf: Shelf<u8>,
+    shared_queue: SharedQueue<u8>,
     taken: ShimMutex<u32>,
     taken_moved: Condvar,
 }
@@ -34,7 +34,7 @@ impl Post {
         Arc::new(Post {
             signals: Signals::new(thieves),
             attention: Attention::new(),
-            shelf: Shelf::new(),
+            shared_queue: SharedQueue::new(),
             taken: ShimMutex::new(0),
             taken_moved: Condvar::new(),
         })
@@ -65,7 +65,7 @@ impl Supply for Post {
     /// `Worker::steal` and `rob`.
     fn steal(&self, _: usize) -> Option<NonNull<u8>> {
         let mut first = None;
-        let (taken, left) = self.shelf.pop_half(NO_KEY, |_, item| first = Some(item));
+        let (taken, left) = self.shared_queue.pop_half(NO_KEY, |_, item| first = Some(item));
         // Nothing there: an order. Nothing left: the next one, ahead of need.
         if taken == 0 || !left {
             self.attention.raise(HUNGRY);
@@ -78,7 +78,7 @@ impl Supply for Post {
     }
 
     fn more(&self, _: usize) -> bool {
-        self.shelf.key() != NO_KEY
+        self.shared_queue.key() != NO_KEY
     }
 
     fn before_sleep(&self, _: usize) -> Option<Duration> {
@@ -105,7 +105,7 @@ impl Owner {
         }
     }
 
-    /// `spawn`: into the private list, and a look at the attention word.
+    /// `spawn`: into the private queue, and a look at the attention word.
     fn fork(&self) -> Fed {
         self.private.set(self.private.get() + 1);
         if self.post.attention.get() & HUNGRY == 0 {
@@ -122,7 +122,7 @@ impl Owner {
         }
         self.post.attention.feed(|| {
             for _ in 0..published {
-                self.post.shelf.push(1, NonNull::dangling());
+                self.post.shared_queue.push(1, NonNull::dangling());
             }
         });
         if self.post.signals.notify_any() { Fed::AndWoke } else { Fed::AndWokeNobody }

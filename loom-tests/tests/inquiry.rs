@@ -4,14 +4,14 @@
 //!
 //! | shortcut | what happens | mutant |
 //! |---|---|---|
-//! | the bit is raised before the question is there | the worker takes the bit down, finds nothing, and never looks again | `asked_after_the_notice` |
+//! | the bit is raised before the question is there | the worker takes the bit down, finds nothing, and never looks again | `asked_after_the_message` |
 //! | a worker does not say that it begins | it answers a question that was dropped, after the asker has looked from outside | `answer_without_begin` |
 #![cfg(loom)]
 
 use forebear_context::shim::atomic::{AtomicUsize, Ordering::Relaxed};
 use forebear_context::shim::{Arc, thread};
 use forebear_loom_tests::exhaust;
-use forebear_runtime::model::attention::{Attention, NOTICE};
+use forebear_runtime::model::attention::{Attention, MESSAGE};
 use forebear_runtime::model::inquiry::{Asked, Inquiry};
 
 #[derive(Default)]
@@ -21,10 +21,10 @@ struct Worker {
 }
 
 impl Worker {
-    /// As `attend_notices`.
+    /// As `attend_messages`.
     fn scheduling_point(&self) {
-        if self.attention.get() & NOTICE != 0 {
-            self.attention.clear(NOTICE);
+        if self.attention.get() & MESSAGE != 0 {
+            self.attention.clear(MESSAGE);
             for inquiry in self.asked.take() {
                 inquiry.answer(0, || 7);
             }
@@ -34,11 +34,11 @@ impl Worker {
 
 /// Is a question answered at the worker's scheduling point, or at its next one?
 #[test]
-fn a_question_is_answered_or_its_notice_stays_up() {
+fn a_question_is_answered_or_its_message_stays_up() {
     exhaust(&["answered", "next time"], |answers| {
         let worker = Arc::new(Worker::default());
         // Something else has raised the bit.
-        worker.attention.raise(NOTICE);
+        worker.attention.raise(MESSAGE);
         let inquiry = Inquiry::new(1);
         let thread = {
             let worker = worker.clone();

@@ -1,13 +1,13 @@
 //! The count of a scope's jobs: `Jobs`, as it ships, and a foreign context's wait.
 //!
 //! The frame that jobs borrow from is a cell that loom watches: jobs read it until they are counted down, and the owner writes it when its
-//! wait is over, as if the frame were used for something else. The strands are addresses that are only compared.
+//! wait is over, as if the frame were used for something else. The fibers are addresses that are only compared.
 //!
 //! # Shortcuts that fail
 //!
 //! | shortcut | what happens | mutant |
 //! |---|---|---|
-//! | a scope without fast spawns names a null owner | threads without a strand count in the plain cell at once; one count is lost | `nobody_is_null` |
+//! | a scope without fast spawns names a null owner | threads without a fiber count in the plain cell at once; one count is lost | `nobody_is_null` |
 //! | the owner counts in the plain cell when that has been read | the count is lost, and the frame goes under the job | `owner_counts_on` |
 //! | the decrement is no release and no acquire | the owner does not see what the jobs did | `job_done_relaxed` |
 #![cfg(loom)]
@@ -19,7 +19,7 @@ use forebear_context::shim::{Arc, UnsafeCell, thread};
 use forebear_loom_tests::{exhaust, explore};
 use forebear_runtime::model::jobs::Jobs;
 
-/// The owner's strand.
+/// The owner's fiber.
 const OWNER: *mut () = ptr::without_provenance_mut(64);
 /// Of a thread that no runtime knows.
 const NONE: *const () = ptr::null();

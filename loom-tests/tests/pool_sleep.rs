@@ -194,7 +194,7 @@ fn two_items_wake_two_sleepers() {
 /// Three tasks that wait for each other. A searcher that has found one wakes two in its place, whether or not others search: as
 /// where many sleep.
 #[test]
-fn a_searcher_that_wakes_two_in_its_place_strands_nothing() {
+fn a_searcher_that_wakes_two_in_its_place_loses_nothing() {
     let mut builder = loom::model::Builder::new();
     // Of four threads; with two it is minutes.
     builder.preemption_bound = Some(1);
@@ -251,7 +251,7 @@ fn a_named_wake_and_one_for_anyone_are_both_served() {
 /// Worker 0, woken for the shared item, may find mail instead, and mail holds it up until the item has been taken: so the
 /// item must reach the other worker.
 #[test]
-fn mail_that_uses_up_a_wake_does_not_strand_the_item() {
+fn mail_that_uses_up_a_wake_does_not_lose_the_item() {
     loom::model(|| {
         let stall = Stall::new(2);
         let sleepers = [0, 1].map(|index| {

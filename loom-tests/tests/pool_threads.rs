@@ -1,10 +1,10 @@
-//! The plain thread pool of `forebear-pool`, as it ships: engine, shelves, signals, stop.
+//! The plain thread pool of `forebear-pool`, as it ships: engine, queues, signals, stop.
 #![cfg(loom)]
 
 use forebear_context::shim::atomic::{AtomicUsize, Ordering::SeqCst};
 use forebear_context::shim::thread;
 use forebear_context::shim::{Arc, Condvar, Mutex};
-use forebear_pool::{FifoQueue, Home, Queue, Task, ThreadPool};
+use forebear_pool::{AffinityKey, FifoQueue, Queue, Task, ThreadPool};
 
 /// A bell that rings once.
 #[derive(Default)]
@@ -72,30 +72,30 @@ fn a_task_woken_during_stop_is_run_or_handed_back() {
     });
 }
 
-/// A task with a home; notes how many workers' threads have run one.
-struct AtHome {
-    home: Home,
+/// A task with a key; notes how many workers' threads have run one.
+struct Keyed {
+    affinity: AffinityKey,
     places: Arc<Mutex<Vec<thread::Thread>>>,
 }
 
-impl Task for AtHome {
+impl Task for Keyed {
     fn run(self) {
         self.places.lock().unwrap().push(thread::current());
     }
 
-    fn home(&self) -> Option<&Home> {
-        Some(&self.home)
+    fn affinity_key(&self) -> Option<&AffinityKey> {
+        Some(&self.affinity)
     }
 }
 
 /// Two clones, two workers, and a stop that comes at any moment: both run on one thread, and what does not run comes back.
 #[test]
-fn clones_taken_at_once_agree_on_one_home_and_none_is_lost() {
+fn clones_taken_at_once_agree_on_one_worker_and_none_is_lost() {
     loom::model(|| {
         let mut queue = FifoQueue::new();
-        let (home, places) = (Home::new(), Arc::new(Mutex::new(Vec::new())));
+        let (affinity, places) = (AffinityKey::new(), Arc::new(Mutex::new(Vec::new())));
         for _ in 0..2 {
-            queue.push(AtHome { home: home.clone(), places: Arc::clone(&places) });
+            queue.push(Keyed { affinity: affinity.clone(), places: Arc::clone(&places) });
         }
         let pool = ThreadPool::new(2, queue).unwrap();
         let handed_back = pool.stop().len();

@@ -1,4 +1,4 @@
-//! Publication as it ships: the private bit that goes before the push, the shelves, and the roots' inbox.
+//! Publication as it ships: the private bit that goes before the push, the shared queues, and the injector's inbox.
 #![cfg(loom)]
 
 mod cell;
@@ -13,35 +13,35 @@ use forebear_context::shim::atomic::AtomicPtr;
 use forebear_context::shim::thread;
 use forebear_context::shim::{self, UnsafeCell};
 use forebear_pool::{Signals, Supply, Worker};
-use forebear_runtime::model::shelf::{Entry, Group, Pushed, Roots, Shelf};
+use forebear_runtime::model::shared_queue::{Entry, Group, Injector, Pushed, SharedQueue};
 use forebear_runtime::model::word::{HandleDrop, SPAWNED};
 
 use self::cell::{BLOCKING, Job, Took, exhaust, explore, with};
 
 // ---- the private bit -----------------------------------------------------------------------------------------------
 
-/// A request and the shelf of the worker that made it.
+/// A request and the shared queue of the worker that made it.
 struct Made {
     job: Arc<Job>,
-    shelf: Shelf<Job>,
+    shared_queue: SharedQueue<Job>,
 }
 
 impl Made {
     fn spawned() -> Arc<Made> {
-        Arc::new(Made { job: Job::new(SPAWNED), shelf: Shelf::new() })
+        Arc::new(Made { job: Job::new(SPAWNED), shared_queue: SharedQueue::new() })
     }
 
     /// What `Worker::feed` does with one entry.
     fn publish(&self) {
         self.job.touch();
         self.job.word.publish();
-        self.shelf.push(1, NonNull::from(&*self.job));
+        self.shared_queue.push(1, NonNull::from(&*self.job));
     }
 
-    /// What a worker does with the best of the shelf.
+    /// What a worker does with the best of the shared queue.
     fn run_published(&self) -> Option<bool> {
         // SAFETY: J1.
-        self.shelf.pop(NO_KEY).map(|entry| unsafe { entry.as_ref() }.run_entry())
+        self.shared_queue.pop(NO_KEY).map(|entry| unsafe { entry.as_ref() }.run_entry())
     }
 }
 
@@ -60,10 +60,10 @@ fn a_handle_elsewhere_goes_while_its_request_is_published() {
     });
 }
 
-/// Its maker takes it by value, and a thief has it off the shelf: the take must not believe it still private.
+/// Its maker takes it by value, and a thief has it from the shared queue: the take must not believe it still private.
 #[test]
 fn a_published_request_is_taken_and_stolen() {
-    exhaust(&["nothing there", "stolen", "a shell"], |answers| {
+    exhaust(&["nothing there", "stolen", "a stale entry"], |answers| {
         let made = Made::spawned();
         let thief = with(&made, Made::run_published);
         made.publish();
@@ -73,7 +73,7 @@ fn a_published_request_is_taken_and_stolen() {
         answers.note(match stolen {
             None => "nothing there",
             Some(true) => "stolen",
-            Some(false) => "a shell",
+            Some(false) => "a stale entry",
         });
         if stolen.is_none() {
             assert_eq!(made.run_published(), Some(false));
@@ -82,9 +82,9 @@ fn a_published_request_is_taken_and_stolen() {
     });
 }
 
-// ---- the shelves ---------------------------------------------------------------------------------------------------
+// ---- the shared queues ---------------------------------------------------------------------------------------------------
 
-/// What stands on a shelf: the shipped link and a body that must be seen by whoever takes it.
+/// What stands in a shared queue: the shipped link and a body that must be seen by whoever takes it.
 struct Item {
     link: AtomicPtr<Item>,
     key: u64,
@@ -108,14 +108,14 @@ impl Item {
     fn empty(item: NonNull<Item>) -> u64 {
         // SAFETY: items outlive the execution's threads.
         let item = unsafe { item.as_ref() };
-        // SAFETY: taken off the shelf, hence ours; loom says if not.
+        // SAFETY: taken from the shared queue, hence ours; loom says if not.
         let body = item.body.with_mut(|body| unsafe { ptr::replace(body, 0) });
         assert_eq!(body, item.key, "taken twice, or before it was there");
         body
     }
 }
 
-// SAFETY: the link is the shelf's, and the key constant.
+// SAFETY: the link is the shared queue's, and the key constant.
 unsafe impl Entry for Item {
     fn link(&self) -> &AtomicPtr<Item> {
         &self.link
@@ -128,22 +128,26 @@ unsafe impl Entry for Item {
 
 struct Shop {
     items: [Item; 2],
-    shelf: Shelf<Item>,
-    roots: Roots<Item>,
+    shared_queue: SharedQueue<Item>,
+    roots: Injector<Item>,
 }
 
-// SAFETY: items are handed over through the shelves; that is what the models are about.
+// SAFETY: items are handed over through the shared queues; that is what the models are about.
 unsafe impl Send for Shop {}
 // SAFETY: as above.
 unsafe impl Sync for Shop {}
 
 impl Shop {
     fn new() -> Arc<Shop> {
-        Arc::new(Shop { items: [Item::new(3), Item::new(5)], shelf: Shelf::new(), roots: Roots::new() })
+        Arc::new(Shop {
+            items: [Item::new(3), Item::new(5)],
+            shared_queue: SharedQueue::new(),
+            roots: Injector::new(),
+        })
     }
 
     fn put(&self, item: usize) {
-        self.shelf.push(self.items[item].key, self.items[item].filled());
+        self.shared_queue.push(self.items[item].key, self.items[item].filled());
     }
 
     fn put_root(&self, item: usize) -> Pushed {
@@ -153,33 +157,33 @@ impl Shop {
 
 /// The owner pushes two while a thief takes one and takes the rest away: both are found, once, the oldest first.
 #[test]
-fn a_shelf_loses_nothing() {
+fn a_shared_queue_loses_nothing() {
     exhaust(&["thief none", "thief one", "thief two"], |answers| {
         let shop = Shop::new();
         let thief = with(&shop, |shop| {
             let mut taken = Vec::new();
-            taken.extend(shop.shelf.pop(NO_KEY).map(Item::empty));
-            shop.shelf.pop_half(NO_KEY, |_, item| taken.push(Item::empty(item)));
+            taken.extend(shop.shared_queue.pop(NO_KEY).map(Item::empty));
+            shop.shared_queue.pop_half(NO_KEY, |_, item| taken.push(Item::empty(item)));
             taken
         });
         shop.put(1);
         shop.put(0);
         let mut taken = thief.join().unwrap();
         answers.note(["thief none", "thief one", "thief two"][taken.len()]);
-        let rest: Vec<u64> = std::iter::from_fn(|| shop.shelf.pop(NO_KEY).map(Item::empty)).collect();
+        let rest: Vec<u64> = std::iter::from_fn(|| shop.shared_queue.pop(NO_KEY).map(Item::empty)).collect();
         assert!(rest.is_sorted(), "{rest:?}");
-        assert_eq!(shop.shelf.key(), NO_KEY);
+        assert_eq!(shop.shared_queue.key(), NO_KEY);
         taken.extend(rest);
         taken.sort_unstable();
         assert_eq!(taken, [3, 5]);
     });
 }
 
-/// Two shelves that share a word. The first item stands on the first of them.
+/// Two shared queues that share a word. The first item stands on the first of them.
 struct Pair {
     items: [Item; 2],
     group: shim::Arc<Group>,
-    shelves: [Shelf<Item>; 2],
+    shared_queues: [SharedQueue<Item>; 2],
 }
 
 // SAFETY: as for `Shop`.
@@ -190,22 +194,22 @@ unsafe impl Sync for Pair {}
 impl Pair {
     fn new() -> Arc<Pair> {
         let group = shim::Arc::new(Group::new());
-        let shelves = [(), ()].map(|()| Shelf::in_group(shim::Arc::clone(&group)));
-        let pair = Arc::new(Pair { items: [Item::new(3), Item::new(5)], group, shelves });
+        let shared_queues = [(), ()].map(|()| SharedQueue::in_group(shim::Arc::clone(&group)));
+        let pair = Arc::new(Pair { items: [Item::new(3), Item::new(5)], group, shared_queues });
         pair.put(0, 0);
         pair
     }
 
-    fn put(&self, item: usize, shelf: usize) {
-        self.shelves[shelf].push(self.items[item].key, self.items[item].filled());
+    fn put(&self, item: usize, shared_queue: usize) {
+        self.shared_queues[shared_queue].push(self.items[item].key, self.items[item].filled());
     }
 
-    fn take(&self, shelf: usize) -> u64 {
-        self.shelves[shelf].pop(NO_KEY).map(Item::empty).unwrap()
+    fn take(&self, shared_queue: usize) -> u64 {
+        self.shared_queues[shared_queue].pop(NO_KEY).map(Item::empty).unwrap()
     }
 
     fn least(&self) -> u64 {
-        self.shelves[0].key().min(self.shelves[1].key())
+        self.shared_queues[0].key().min(self.shared_queues[1].key())
     }
 
     /// What `Shared::look_by_groups` does with a group. Answers when the item that comes was seen.
@@ -225,7 +229,7 @@ impl Pair {
     }
 }
 
-/// The old item is gone, and a picker mends the word while the other shelf publishes: whatever was read on either side,
+/// The old item is gone, and a picker mends the word while the other shared queue publishes: whatever was read on either side,
 /// the word does not hide that one in the end.
 #[test]
 fn a_groups_word_that_is_mended_hides_nothing() {
@@ -394,7 +398,7 @@ fn a_wake_for_anyone_does_not_go_to_who_waits_for_its_name() {
             let roof = shim::Arc::clone(&roof);
             thread::spawn(move || {
                 let worker = Worker::attach(roof, index);
-                let mail = || worker.supply().shop.shelf.pop(NO_KEY).map(Item::empty);
+                let mail = || worker.supply().shop.shared_queue.pop(NO_KEY).map(Item::empty);
                 let taken =
                     if index == 0 { worker.wait_for_wake(|| None, mail) } else { worker.idle().unwrap() };
                 assert_eq!(taken, [3, 5][index]);

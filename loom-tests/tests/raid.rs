@@ -4,8 +4,8 @@
 //!
 //! | shortcut | what happens | mutant |
 //! |---|---|---|
-//! | no fence on the owner's side | neither sees the other: run twice | `secret_without_light_fence` |
-//! | none on the raider's | the same | `asked_without_heavy_fence` |
+//! | no fence on the owner's side | neither sees the other: run twice | `local_without_light_fence` |
+//! | none on the raider's | the same | `revoked_without_heavy_fence` |
 //! | the owner does not say what it touches | the same | `touched_untold` |
 //! | the raider does not look what is touched | the same | `raided_while_touched` |
 //! | the owner does not wait for the raider | the raider reads what has ended | `settled_beside_the_raider` |
@@ -17,7 +17,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use forebear_context::shim::thread::JoinHandle;
-use forebear_runtime::model::word::{Keeper, SPAWNED, SPAWNED_DETACHED};
+use forebear_runtime::model::word::{LocalOwner, SPAWNED, SPAWNED_DETACHED};
 
 use self::cell::{BLOCKING, Job, List, Took, explore, with};
 
@@ -28,7 +28,7 @@ fn raider(list: &Arc<List>) -> JoinHandle<&'static str> {
     with(list, |list| match (list.raid(), list.run_published()) {
         (0, _) => "raided nothing",
         (_, Some(true)) => "ran it",
-        (_, _) => "found a shell",
+        (_, _) => "found it stale",
     })
 }
 
@@ -40,7 +40,7 @@ fn listed(bits: u64) -> (Arc<List>, Arc<Job>) {
     (list, job)
 }
 
-/// What its owner does with an entry that is a shell, or whose handle has gone.
+/// What its owner does with an entry that is stale, or whose handle has gone.
 fn pop(job: &Job, listed: &Cell<bool>) {
     if listed.get() {
         job.run_own_entry(listed);
@@ -49,7 +49,7 @@ fn pop(job: &Job, listed: &Cell<bool>) {
 
 #[test]
 fn what_is_taken_by_value_is_raided() {
-    explore(&["raided nothing", "ran it", "found a shell"], |answers| {
+    explore(&["raided nothing", "ran it", "found it stale"], |answers| {
         let (list, job) = listed(SPAWNED);
         let raider = raider(&list);
         let listed = Cell::new(true);
@@ -63,7 +63,7 @@ fn what_is_taken_by_value_is_raided() {
 
 #[test]
 fn what_is_popped_is_raided() {
-    explore(&["raided nothing", "ran it", "found a shell"], |answers| {
+    explore(&["raided nothing", "ran it", "found it stale"], |answers| {
         let (list, job) = listed(SPAWNED_DETACHED);
         let raider = raider(&list);
         pop(&job, &Cell::new(true));
@@ -74,7 +74,7 @@ fn what_is_popped_is_raided() {
 
 #[test]
 fn what_is_let_go_of_and_popped_is_raided() {
-    explore(&["raided nothing", "ran it", "found a shell"], |answers| {
+    explore(&["raided nothing", "ran it", "found it stale"], |answers| {
         let (list, job) = listed(SPAWNED);
         let raider = raider(&list);
         job.drop_own_handle();
@@ -119,11 +119,11 @@ fn what_is_entered_is_raided() {
     });
 }
 
-// ---- secrets -----------------------------------------------------------------------------------------------------------------
+// ---- local requests -----------------------------------------------------------------------------------------------------------------
 
-fn secret() -> (Arc<List>, Arc<Job>, Cell<bool>) {
+fn local() -> (Arc<List>, Arc<Job>, Cell<bool>) {
     let list = List::new();
-    let job = Job::secret_in_list(&Arc::new(Keeper::new(PATIENT)), &list);
+    let job = Job::local_in_list(&Arc::new(LocalOwner::new(PATIENT)), &list);
     let listed = Cell::new(false);
     job.submit_own(&listed);
     job.enter(&list);
@@ -131,9 +131,9 @@ fn secret() -> (Arc<List>, Arc<Job>, Cell<bool>) {
 }
 
 #[test]
-fn a_secret_that_is_waited_for_is_raided() {
-    explore(&["raided nothing", "ran it", "found a shell"], |answers| {
-        let (list, job, listed) = secret();
+fn a_local_request_that_is_waited_for_is_raided() {
+    explore(&["raided nothing", "ran it", "found it stale"], |answers| {
+        let (list, job, listed) = local();
         let raider = raider(&list);
         job.wait_own(&job.waiter(&BLOCKING), &listed);
         pop(&job, &listed);
@@ -144,9 +144,9 @@ fn a_secret_that_is_waited_for_is_raided() {
 }
 
 #[test]
-fn a_secret_that_is_let_go_of_is_raided() {
-    explore(&["raided nothing", "ran it", "found a shell"], |answers| {
-        let (list, job, listed) = secret();
+fn a_local_request_that_is_let_go_of_is_raided() {
+    explore(&["raided nothing", "ran it", "found it stale"], |answers| {
+        let (list, job, listed) = local();
         let raider = raider(&list);
         job.drop_own();
         pop(&job, &listed);

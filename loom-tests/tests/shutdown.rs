@@ -1,4 +1,4 @@
-//! Shutdown against late submission, as it ships: the roots' shelf is closed while roots and children come. Each is taken out
+//! Shutdown against late submission, as it ships: the injector is closed while roots and children come. Each is taken out
 //! by the closer, or by a worker before, or stays its pusher's, who then ends it: one of the three, once.
 #![cfg(loom)]
 
@@ -11,7 +11,7 @@ use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::UnsafeCell;
 use forebear_context::shim::atomic::AtomicPtr;
 use forebear_context::shim::thread::{self, JoinHandle};
-use forebear_runtime::model::shelf::{Entry, Pushed, Roots};
+use forebear_runtime::model::shared_queue::{Entry, Injector, Pushed};
 
 use self::cell::{exhaust, explore};
 
@@ -22,7 +22,7 @@ struct Item {
     body: UnsafeCell<u64>,
 }
 
-// SAFETY: the link is the shelf's, and the key constant.
+// SAFETY: the link is the shared queue's, and the key constant.
 unsafe impl Entry for Item {
     fn link(&self) -> &AtomicPtr<Item> {
         &self.link
@@ -35,10 +35,10 @@ unsafe impl Entry for Item {
 
 struct House {
     items: [Item; 2],
-    roots: Roots<Item>,
+    roots: Injector<Item>,
 }
 
-// SAFETY: items are handed over through the shelf; that is what the models are about.
+// SAFETY: items are handed over through the shared queue; that is what the models are about.
 unsafe impl Send for House {}
 // SAFETY: as above.
 unsafe impl Sync for House {}
@@ -46,7 +46,7 @@ unsafe impl Sync for House {}
 impl House {
     fn new() -> Arc<House> {
         let item = |key| Item { link: AtomicPtr::new(ptr::null_mut()), key, body: UnsafeCell::new(0) };
-        Arc::new(House { items: [item(3), item(5)], roots: Roots::new() })
+        Arc::new(House { items: [item(3), item(5)], roots: Injector::new() })
     }
 
     /// A thread that does `f` in the house.
@@ -89,7 +89,7 @@ impl House {
 fn end(entry: NonNull<Item>) -> u64 {
     // SAFETY: items outlive the execution's threads.
     let item = unsafe { entry.as_ref() };
-    // SAFETY: taken off the shelf, or never on it, hence ours; loom says if not.
+    // SAFETY: taken from the shared queue, or never on it, hence ours; loom says if not.
     let body = item.body.with_mut(|body| unsafe { ptr::replace(body, 0) });
     assert_eq!(body, item.key, "ended twice, or before it was there");
     body
@@ -151,7 +151,7 @@ fn a_child_that_nothing_shelters_is_ended_once() {
     });
 }
 
-/// What is sheltered is taken on after the shutdown, but never by a shelf that nobody comes to any more.
+/// What is sheltered is taken on after the shutdown, but never by a shared queue that nobody comes to any more.
 #[test]
 fn a_sheltered_child_is_run_unless_the_last_worker_has_gone() {
     exhaust(&["run", "by its pusher"], |answers| {

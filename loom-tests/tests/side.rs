@@ -1,4 +1,4 @@
-//! A side block is made while the owner of the list of kin moves its head; both are one word.
+//! A side block is made while the owner of the list of children moves its head; both are one word.
 //!
 //! Shipped: `Slot`. The block here has nothing but the head.
 #![cfg(loom)]
@@ -30,14 +30,14 @@ impl Default for Side {
 }
 
 impl Block for Side {
-    type Kin = u64;
+    type Child = u64;
 
-    fn first_kin(&self) -> &Cell<*const u64> {
+    fn first_child(&self) -> &Cell<*const u64> {
         &self.0
     }
 }
 
-static KIN: [u64; 2] = [0, 1];
+static CHILDREN: [u64; 2] = [0, 1];
 
 struct Shared(Slot<Side>);
 
@@ -56,18 +56,18 @@ fn a_block_is_made_while_the_head_moves() {
         };
         // SAFETY: this thread is the list's owner.
         unsafe {
-            shared.0.set_first_kin(&KIN[0]);
-            shared.0.set_first_kin(&KIN[1]);
+            shared.0.set_first_child(&CHILDREN[0]);
+            shared.0.set_first_child(&CHILDREN[1]);
             answers.note(if shared.0.get().is_some() { "before" } else { "after" });
-            assert!(ptr::eq(shared.0.first_kin(), &KIN[1]), "the owner's last word is what it finds");
+            assert!(ptr::eq(shared.0.first_child(), &CHILDREN[1]), "the owner's last word is what it finds");
         }
         let made = maker.join().unwrap();
         let found = shared.0.get().map(|side| ptr::from_ref(side) as usize);
         assert_eq!(found, Some(made), "the block that was answered stays");
         // SAFETY: as above; the maker is over.
         unsafe {
-            assert!(ptr::eq(shared.0.first_kin(), &KIN[1]), "the block has the last head");
-            shared.0.set_first_kin(ptr::null());
+            assert!(ptr::eq(shared.0.first_child(), &CHILDREN[1]), "the block has the last head");
+            shared.0.set_first_child(ptr::null());
             drop(shared.0.take());
         }
     });
@@ -78,7 +78,7 @@ fn two_make_a_block() {
     exhaust(&["mine", "theirs"], |answers| {
         let shared = Arc::new(Shared(Slot::new()));
         // SAFETY: this thread is the list's owner.
-        unsafe { shared.0.set_first_kin(&KIN[0]) };
+        unsafe { shared.0.set_first_child(&CHILDREN[0]) };
         let other = {
             let shared = shared.clone();
             thread::spawn(move || shared.0.put(Side::by("theirs")).1)
@@ -88,7 +88,7 @@ fn two_make_a_block() {
         answers.note(made);
         // SAFETY: as above.
         unsafe {
-            assert!(ptr::eq(shared.0.first_kin(), &KIN[0]));
+            assert!(ptr::eq(shared.0.first_child(), &CHILDREN[0]));
             drop(shared.0.take());
         }
     });

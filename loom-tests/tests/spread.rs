@@ -1,17 +1,17 @@
-//! How a cancel comes to the thread that has a family: desks and notices as they ship, with the shipped words.
+//! How a cancel comes to the thread that has a family: desks and messages as they ship, with the shipped words.
 //!
-//! Transcribed, because a model has no homes: the few lines of `wait.rs`, `cancel.rs` and `notice.rs` that use them. A family
+//! Transcribed, because a model has no arenas: the few lines of `wait.rs`, `cancel.rs` and `message.rs` that use them. A family
 //! is a list that its owner alone touches; loom says if not.
 //!
 //! # Shortcuts that fail
 //!
 //! | shortcut | what happens | mutant |
 //! |---|---|---|
-//! | a bit that is left as it is if it is up | the worker takes it down, and does not see the notice yet | `notice_raised_by_look` |
-//! | a worker that takes its bit down after it has looked | a notice lies there and no bit says so | `notice_cleared_late` |
-//! | the flag taken down after the lock is let go | the same | `desk_emptied_after_unlock` |
-//! | a nudge before the notice is there | the thread looks, finds nothing, and blocks for good | `nudged_before_it_is_left` |
-//! | a notice left though nobody runs there | nobody reads it, and nobody is told | `left_for_nobody` |
+//! | a bit that is left as it is if it is up | the worker takes it down, and does not see the message yet | `message_raised_by_look` |
+//! | a worker that takes its bit down after it has looked | a message lies there and no bit says so | `message_cleared_late` |
+//! | the flag taken down after the lock is let go | the same | `mailbox_emptied_after_unlock` |
+//! | a nudge before the message is there | the thread looks, finds nothing, and blocks for good | `nudged_before_it_is_sent` |
+//! | a message left though nobody runs there | nobody reads it, and nobody is told | `left_for_nobody` |
 //! | a thread, or a worker, that goes without a last look | the same | `rests_without_a_look`, `goes_without_a_look` |
 //! | a link let go of without an order | the header ends under the other's eyes | `link_down_relaxed` |
 #![cfg(loom)]
@@ -24,47 +24,47 @@ use std::sync::{Arc, Mutex};
 use forebear_context::context::{Cause, ForeignContext, Reason};
 use forebear_context::shim::UnsafeCell;
 use forebear_context::shim::thread;
-use forebear_runtime::model::attention::{Attention, NOTICE};
-use forebear_runtime::model::desk::Desk;
+use forebear_runtime::model::attention::{Attention, MESSAGE};
+use forebear_runtime::model::owner_mailbox::OwnerMailbox;
 use forebear_runtime::model::word::{
     CLAIMED, Cancel, Demand, FAILED, HANDLE, LINK, MARKED, NEW, SUBMITTED, Word,
 };
 
 use self::cell::{exhaust, explore, with};
 
-// ---- the desk ------------------------------------------------------------------------------------------------------
+// ---- the mailbox ------------------------------------------------------------------------------------------------------
 
-/// A worker's desk and its attention word.
+/// A worker's mailbox and its attention word.
 struct Post {
-    desk: Desk<u8>,
+    owner_mailbox: OwnerMailbox<u8>,
     attention: Attention,
 }
 
 impl Post {
     fn new() -> Arc<Post> {
-        Arc::new(Post { desk: Desk::default(), attention: Attention::new() })
+        Arc::new(Post { owner_mailbox: OwnerMailbox::default(), attention: Attention::new() })
     }
 
-    fn leave(&self, notice: u8) {
-        assert!(self.desk.leave(notice, false).is_ok());
-        self.attention.insist(NOTICE);
+    fn leave(&self, message: u8) {
+        assert!(self.owner_mailbox.send(message, false).is_ok());
+        self.attention.insist(MESSAGE);
     }
 
     /// What a worker does at a scheduling point.
     fn attend(&self) -> Vec<u8> {
-        if self.attention.get() & NOTICE == 0 || self.desk.is_cleared(&self.attention) {
+        if self.attention.get() & MESSAGE == 0 || self.owner_mailbox.is_cleared(&self.attention) {
             return Vec::new();
         }
-        self.desk.take()
+        self.owner_mailbox.take()
     }
 }
 
-/// A worker looks while notices are left: what it has not read by then its bit tells of, so the next look does.
+/// A worker looks while messages are left: what it has not read by then its bit tells of, so the next look does.
 #[test]
-fn a_notice_left_while_a_worker_looks_is_read_then_or_at_the_next_look() {
+fn a_message_left_while_a_worker_looks_is_read_then_or_at_the_next_look() {
     explore(&["at once", "in two", "later"], |answers| {
         let post = Post::new();
-        let makers = [1, 2].map(|notice| with(&post, move |post| post.leave(notice)));
+        let makers = [1, 2].map(|message| with(&post, move |post| post.leave(message)));
         thread::yield_now();
         let first = post.attend();
         for maker in makers {
@@ -74,27 +74,27 @@ fn a_notice_left_while_a_worker_looks_is_read_then_or_at_the_next_look() {
         answers.note(["later", "in two", "at once"][first.len()]);
         let mut all = [first, rest].concat();
         all.sort_unstable();
-        assert_eq!(all, [1, 2], "a notice that nobody reads");
+        assert_eq!(all, [1, 2], "a message that nobody reads");
     });
 }
 
-/// The bit is still up for the sake of a notice that was read with another, and goes down while the next one is left.
+/// The bit is still up for the sake of a message that was read with another, and goes down while the next one is left.
 #[test]
-fn a_notice_left_as_the_bit_goes_down_is_read_then_or_at_the_next_look() {
+fn a_message_left_as_the_bit_goes_down_is_read_then_or_at_the_next_look() {
     exhaust(&["at once", "later"], |answers| {
         let post = Post::new();
-        post.attention.raise(NOTICE);
+        post.attention.raise(MESSAGE);
         let maker = with(&post, |post| post.leave(1));
         let first = post.attend();
         maker.join().unwrap();
         answers.note(if first.is_empty() { "later" } else { "at once" });
-        assert_eq!([first, post.attend()].concat(), [1], "a notice that nobody reads");
+        assert_eq!([first, post.attend()].concat(), [1], "a message that nobody reads");
     });
 }
 
-/// A foreign thread's desk, and the context in which it blocks.
+/// A foreign thread's mailbox, and the context in which it blocks.
 struct Elsewhere {
-    desk: Desk<u8>,
+    owner_mailbox: OwnerMailbox<u8>,
     context: ForeignContext,
 }
 
@@ -105,7 +105,7 @@ unsafe impl Sync for Elsewhere {}
 
 impl Elsewhere {
     fn new() -> Arc<Elsewhere> {
-        Arc::new(Elsewhere { desk: Desk::default(), context: ForeignContext::new() })
+        Arc::new(Elsewhere { owner_mailbox: OwnerMailbox::default(), context: ForeignContext::new() })
     }
 
     fn context(&self) -> NonNull<forebear_context::context::Context> {
@@ -113,27 +113,27 @@ impl Elsewhere {
     }
 }
 
-/// The request that runs in a foreign thread ends while a notice is left for it: read there, or given back.
+/// The request that runs in a foreign thread ends while a message is sent for it: read there, or given back.
 #[test]
-fn a_notice_left_as_its_reader_goes_is_read_or_given_back() {
+fn a_message_left_as_its_reader_goes_is_read_or_given_back() {
     exhaust(&["read", "given back"], |answers| {
         let there = Elsewhere::new();
         // SAFETY: O2: taken back below.
-        let before = unsafe { there.desk.runs(Some(there.context())) };
-        let maker = with(&there, |there| there.desk.leave(1, true));
+        let before = unsafe { there.owner_mailbox.begin_run(Some(there.context())) };
+        let maker = with(&there, |there| there.owner_mailbox.send(1, true));
         let mut read = Vec::new();
         loop {
-            if !there.desk.is_empty() {
-                read.extend(there.desk.take());
+            if !there.owner_mailbox.is_empty() {
+                read.extend(there.owner_mailbox.take());
             }
             // SAFETY: O2: as it was.
-            if unsafe { there.desk.rests(before) } {
+            if unsafe { there.owner_mailbox.end_run(before) } {
                 break;
             }
         }
         answers.note(match maker.join().unwrap() {
             Ok(()) => {
-                assert_eq!(read, [1], "a notice that nobody reads");
+                assert_eq!(read, [1], "a message that nobody reads");
                 "read"
             }
             Err(_) => {
@@ -144,36 +144,36 @@ fn a_notice_left_as_its_reader_goes_is_read_or_given_back() {
     });
 }
 
-/// A worker goes for good while a notice is left for it: read there, or given back.
+/// A worker goes for good while a message is sent for it: read there, or given back.
 #[test]
-fn a_notice_left_as_its_worker_goes_is_read_or_given_back() {
+fn a_message_left_as_its_worker_goes_is_read_or_given_back() {
     exhaust(&["read", "given back"], |answers| {
         let post = Post::new();
-        let maker = with(&post, |post| post.desk.leave(1, false));
+        let maker = with(&post, |post| post.owner_mailbox.send(1, false));
         let mut read = Vec::new();
-        while !post.desk.go() {
-            read.extend(post.desk.take());
+        while !post.owner_mailbox.abandon() {
+            read.extend(post.owner_mailbox.take());
         }
         let given_back = maker.join().unwrap().is_err();
-        assert_ne!(read == [1], given_back, "a notice that nobody reads, or two do");
+        assert_ne!(read == [1], given_back, "a message that nobody reads, or two do");
         answers.note(if given_back { "given back" } else { "read" });
     });
 }
 
-/// A foreign thread blocks while a notice is left for it that ends its wait: it looks, and goes on.
+/// A foreign thread blocks while a message is sent for it that ends its wait: it looks, and goes on.
 #[test]
-fn a_notice_reaches_a_thread_that_blocks() {
+fn a_message_reaches_a_thread_that_blocks() {
     exhaust(&["before it blocked", "while it blocked"], |answers| {
         let there = Elsewhere::new();
         // SAFETY: O2: taken back below.
-        unsafe { there.desk.runs(Some(there.context())) };
-        let maker = with(&there, |there| there.desk.leave(1, true).is_ok());
+        unsafe { there.owner_mailbox.begin_run(Some(there.context())) };
+        let maker = with(&there, |there| there.owner_mailbox.send(1, true).is_ok());
         let context = there.context.context();
         // SAFETY: C2: this is its thread; C4: for nothing that is followed.
         let ticket = unsafe { context.begin(Reason::Request, ptr::null_mut()) };
         let mut looks = 0;
         while context.is_waiting() {
-            if !there.desk.is_empty() && there.desk.take() == [1] {
+            if !there.owner_mailbox.is_empty() && there.owner_mailbox.take() == [1] {
                 context.settle(ticket, Cause::Cancelled);
             }
             looks += 1;
@@ -182,7 +182,7 @@ fn a_notice_reaches_a_thread_that_blocks() {
         }
         assert!(maker.join().unwrap());
         // SAFETY: O2.
-        unsafe { there.desk.runs(None) };
+        unsafe { there.owner_mailbox.begin_run(None) };
         answers.note(if looks == 1 { "before it blocked" } else { "while it blocked" });
     });
 }
@@ -192,7 +192,7 @@ fn a_notice_reaches_a_thread_that_blocks() {
 /// A request that has failed, with a deadline: the timer's link and an untyped handle are all that is left of it.
 struct Failed {
     word: Word,
-    desk: Desk<()>,
+    owner_mailbox: OwnerMailbox<()>,
     attention: Attention,
     /// The failure, in the header: whether it is there.
     failure: UnsafeCell<bool>,
@@ -211,7 +211,7 @@ impl Failed {
         self.failure.with(|there| assert!(unsafe { *there }, "a header touched after its end"));
     }
 
-    /// `home::end`.
+    /// `arena::end`.
     fn end(&self, by: &'static str) {
         // SAFETY: as above.
         self.failure.with_mut(|there| unsafe { *there = false });
@@ -224,15 +224,15 @@ impl Failed {
         if !self.word.release_link() {
             return;
         }
-        match self.desk.leave((), false) {
-            Ok(()) => self.attention.insist(NOTICE),
+        match self.owner_mailbox.send((), false) {
+            Ok(()) => self.attention.insist(MESSAGE),
             Err(()) => self.end("the timer"),
         }
     }
 
     /// What the worker does at a scheduling point: `cell::end_put_aside`.
     fn attend(&self) {
-        for () in self.desk.take() {
+        for () in self.owner_mailbox.take() {
             self.touch();
             assert!(self.word.load().is_terminal());
             self.end("the worker");
@@ -247,7 +247,7 @@ fn a_header_without_a_link_is_ended_by_a_worker_or_by_who_finds_none() {
     explore(&["the worker", "the timer", "the handle"], |answers| {
         let failed = Arc::new(Failed {
             word: Word::new(FAILED | (2 * LINK)),
-            desk: Desk::default(),
+            owner_mailbox: OwnerMailbox::default(),
             attention: Attention::new(),
             failure: UnsafeCell::new(true),
             ended: Mutex::default(),
@@ -259,10 +259,10 @@ fn a_header_without_a_link_is_ended_by_a_worker_or_by_who_finds_none() {
                 failed.end("the handle");
             }
         });
-        if failed.attention.get() & NOTICE != 0 && !failed.desk.is_cleared(&failed.attention) {
+        if failed.attention.get() & MESSAGE != 0 && !failed.owner_mailbox.is_cleared(&failed.attention) {
             failed.attend();
         }
-        while !failed.desk.go() {
+        while !failed.owner_mailbox.abandon() {
             failed.attend();
         }
         timer.join().unwrap();
@@ -279,10 +279,10 @@ fn a_header_without_a_link_is_ended_by_a_worker_or_by_who_finds_none() {
 struct Family {
     parent: Word,
     child: Word,
-    desk: Desk<Note>,
+    owner_mailbox: OwnerMailbox<Note>,
     attention: Attention,
-    /// The parent's list of kin: whether the child stands in it.
-    kin: UnsafeCell<bool>,
+    /// The parent's list of children: whether the child stands in it.
+    children: UnsafeCell<bool>,
 }
 
 // SAFETY: the list is the owner's; loom says if not.
@@ -293,7 +293,7 @@ unsafe impl Sync for Family {}
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Note {
     Cancelled,
-    Kin,
+    Child,
 }
 
 impl Family {
@@ -301,15 +301,15 @@ impl Family {
         Arc::new(Family {
             parent: Word::new(CLAIMED | SUBMITTED | HANDLE | LINK),
             child: Word::new(NEW | HANDLE | LINK),
-            desk: Desk::default(),
+            owner_mailbox: OwnerMailbox::default(),
             attention: Attention::new(),
-            kin: UnsafeCell::new(false),
+            children: UnsafeCell::new(false),
         })
     }
 
     fn leave(&self, note: Note) {
-        assert!(self.desk.leave(note, false).is_ok());
-        self.attention.insist(NOTICE);
+        assert!(self.owner_mailbox.send(note, false).is_ok());
+        self.attention.insist(MESSAGE);
     }
 
     /// The parent is cancelled from elsewhere.
@@ -325,7 +325,7 @@ impl Family {
             return false;
         }
         assert!(self.child.submit(SUBMITTED));
-        self.leave(Note::Kin);
+        self.leave(Note::Child);
         true
     }
 
@@ -335,21 +335,21 @@ impl Family {
 
     /// What the owner does at a scheduling point.
     fn attend(&self) {
-        if self.attention.get() & NOTICE == 0 || self.desk.is_cleared(&self.attention) {
+        if self.attention.get() & MESSAGE == 0 || self.owner_mailbox.is_cleared(&self.attention) {
             return;
         }
-        for note in self.desk.take() {
+        for note in self.owner_mailbox.take() {
             match note {
-                Note::Kin => {
+                Note::Child => {
                     // SAFETY: the owner's.
-                    self.kin.with_mut(|listed| unsafe { *listed = true });
+                    self.children.with_mut(|listed| unsafe { *listed = true });
                     if self.parent.load().has(MARKED) {
                         self.ask();
                     }
                 }
                 Note::Cancelled => {
                     // SAFETY: the owner's.
-                    if self.kin.with(|listed| unsafe { *listed }) {
+                    if self.children.with(|listed| unsafe { *listed }) {
                         self.ask();
                     }
                 }

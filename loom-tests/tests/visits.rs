@@ -21,13 +21,13 @@ use forebear_pool::{Linked, Mailbox};
 use forebear_runtime::model::visits::Visits;
 
 /// A request's stack, whose wait has been settled.
-struct Carrier {
-    link: AtomicPtr<Carrier>,
+struct Coroutine {
+    link: AtomicPtr<Coroutine>,
 }
 
 // SAFETY: always the same field, which is private and used by nobody else.
-unsafe impl Linked for Carrier {
-    unsafe fn link<'a>(this: NonNull<Carrier>) -> &'a AtomicPtr<Carrier> {
+unsafe impl Linked for Coroutine {
+    unsafe fn link<'a>(this: NonNull<Coroutine>) -> &'a AtomicPtr<Coroutine> {
         // SAFETY: live, by the caller's promise.
         unsafe { &(*this.as_ptr()).link }
     }
@@ -35,7 +35,7 @@ unsafe impl Linked for Carrier {
 
 struct Runtime {
     visits: Visits,
-    mailbox: Mailbox<Carrier>,
+    mailbox: Mailbox<Coroutine>,
     record: UnsafeCell<u32>,
 }
 
@@ -51,14 +51,14 @@ impl Runtime {
 
     /// As `Chain::send` does it from outside.
     fn wake_from_outside(&self) {
-        let carrier = Box::leak(Box::new(Carrier { link: AtomicPtr::new(std::ptr::null_mut()) }));
+        let coroutine = Box::leak(Box::new(Coroutine { link: AtomicPtr::new(std::ptr::null_mut()) }));
         let hand_over = || {
             // SAFETY: fresh from a box, in no mailbox, freed only after it has come out.
-            let _is_first = unsafe { self.mailbox.push(NonNull::from(carrier)) };
+            let _is_first = unsafe { self.mailbox.push(NonNull::from(coroutine)) };
             // SAFETY: that is what the models ask.
             self.record.with(|record| assert_eq!(unsafe { *record }, 7, "the record has been freed"));
         };
-        // SAFETY: VI1: the carrier is handed over inside.
+        // SAFETY: VI1: the coroutine is handed over inside.
         unsafe { self.visits.during(hand_over) };
     }
 
@@ -68,7 +68,7 @@ impl Runtime {
         while ended < requests {
             let arrived = self.mailbox.take_all();
             // SAFETY: what comes out came from a box.
-            ended += arrived.map(|carrier| drop(unsafe { Box::from_raw(carrier.as_ptr()) })).count();
+            ended += arrived.map(|coroutine| drop(unsafe { Box::from_raw(coroutine.as_ptr()) })).count();
             if ended < requests {
                 thread::yield_now();
             }

@@ -54,12 +54,12 @@ fn told(how: How) -> &'static str {
 /// A worker has the entry, a waiter has a handle: one of them runs it.
 #[test]
 fn a_queue_and_a_waiter_run_it_once() {
-    exhaust(&["over", "ran it", "parked", "queue ran it", "queue found a shell"], |answers| {
+    exhaust(&["over", "ran it", "parked", "queue ran it", "queue found it stale"], |answers| {
         let job = Job::new(QUEUED | SUBMITTED | HANDLE | LINK);
         let queue = {
             let (job, answers) = (Arc::clone(&job), answers.clone());
             thread::spawn(move || {
-                answers.note(if job.run_entry() { "queue ran it" } else { "queue found a shell" })
+                answers.note(if job.run_entry() { "queue ran it" } else { "queue found it stale" })
             })
         };
         answers.note(told(job.wait(&job.waiter(&BLOCKING), true, None)));
@@ -72,12 +72,12 @@ fn a_queue_and_a_waiter_run_it_once() {
 
 #[test]
 fn a_queue_and_two_waiters_run_it_once() {
-    explore(&["over", "ran it", "parked", "queue ran it", "queue found a shell"], |answers| {
+    explore(&["over", "ran it", "parked", "queue ran it", "queue found it stale"], |answers| {
         let job = Job::with_turns(QUEUED | SUBMITTED | (2 * HANDLE) | LINK);
         let queue = {
             let (job, answers) = (Arc::clone(&job), answers.clone());
             thread::spawn(move || {
-                answers.note(if job.run_entry() { "queue ran it" } else { "queue found a shell" })
+                answers.note(if job.run_entry() { "queue ran it" } else { "queue found it stale" })
             })
         };
         let wait = |job: &Job| {
@@ -209,7 +209,7 @@ fn a_waiter_that_leaves_the_word_unchanged_is_woken() {
     });
 }
 
-/// A waiter more urgent than the target's maker gives it a second entry. One of the two is run, the other is a shell.
+/// A waiter more urgent than the target's maker gives it a second entry. One of the two is run, the other is stale.
 #[test]
 fn a_request_with_two_entries_is_run_once() {
     exhaust(&["over", "started", "first run", "second run"], |answers| {

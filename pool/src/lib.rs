@@ -5,7 +5,7 @@
 //!
 //! - [`ThreadPool`]: a fixed number of threads over a queue whose discipline is a type parameter ([`PriorityQueue`],
 //!   [`FifoQueue`], [`LifoQueue`], any [`Queue`]). Tasks are closures or types of your own ([`Task`]); those that share a
-//!   [`Home`] all run on one worker. Stopping hands back what was queued.
+//!   [`AffinityKey`] all run on one worker. Stopping hands back what was queued.
 //! - [`Engine`]: the threads themselves, for those who have a scheduler of their own: it is lent a [`Supply`] and does
 //!   the rest: names, cores, hooks, states, sleep and wake-up ([`Signals`]), stop. [`Mailbox`] is the way to hand items to
 //!   one of its workers.
@@ -37,12 +37,12 @@ mod leftover;
 mod mailbox;
 mod options;
 mod queue;
-mod shelves;
 mod signals;
 mod start_error;
 mod state;
 mod supply;
 mod task;
+mod task_queues;
 mod thread_pool;
 mod worker;
 
@@ -56,6 +56,6 @@ pub use signals::Signals;
 pub use start_error::{MAX_WORKERS, StartError};
 pub use state::WorkerState;
 pub use supply::Supply;
-pub use task::{Home, Job, Task};
+pub use task::{AffinityKey, Job, Task};
 pub use thread_pool::{PoolBuilder, Stopped, TaskPanic, ThreadPool};
 pub use worker::Worker;

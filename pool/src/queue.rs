@@ -55,7 +55,7 @@ pub trait Queue: Send {
         self.len() == 0
     }
 
-    /// An empty queue of the same discipline, in which a worker keeps the tasks whose home it is. `None`, the default,
+    /// An empty queue of the same discipline, in which a worker keeps the tasks whose key names it. `None`, the default,
     /// keeps them first in, first out.
     fn sibling(&self) -> Option<Self>
     where

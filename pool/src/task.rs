@@ -2,10 +2,10 @@
 //!
 //! A task is anything that can be run once. Most are closures and run anywhere. A *stateful* task is one of a line of
 //! tasks that share something tied to a thread: a step of a long computation that wakes its next step, an object whose
-//! library wants all calls from one thread. Such tasks share a [`Home`]: empty until the first of them is taken by a
+//! library wants all calls from one thread. Such tasks share a [`AffinityKey`]: empty until the first of them is taken by a
 //! worker, and from then on naming that worker.
 //!
-//! A home is set once per pool, under its own lock, by the worker that has the task in its hands; so of two clones taken
+//! An affinity key is set once per pool, under its own lock, by the worker that has the task in its hands; so of two clones taken
 //! by two workers at the same moment one sets it, and the other's worker sends its clone there.
 
 use std::fmt;
@@ -16,14 +16,14 @@ use forebear_context::shim::{Arc, Mutex};
 /// Something a [`ThreadPool`](crate::ThreadPool) can run. Every `FnOnce() + Send + 'static` is one, and so is a pair
 /// of anything and a task, which is what a [`PriorityQueue`](crate::PriorityQueue) holds.
 ///
-/// Implement it for a type of your own to give it a home:
+/// Implement it for a type of your own to give it an affinity key:
 ///
 /// ```
 /// use std::sync::{Arc, mpsc};
-/// use forebear::pool::{FifoQueue, Home, Task, ThreadPool};
+/// use forebear::pool::{FifoQueue, AffinityKey, Task, ThreadPool};
 ///
 /// /// Counts down; every step runs on the thread that ran the first.
-/// struct Countdown { left: u32, home: Home, pool: Arc<ThreadPool<FifoQueue<Countdown>>>, done: mpsc::Sender<()> }
+/// struct Countdown { left: u32, affinity: AffinityKey, pool: Arc<ThreadPool<FifoQueue<Countdown>>>, done: mpsc::Sender<()> }
 ///
 /// impl Task for Countdown {
 ///     fn run(mut self) {
@@ -35,14 +35,14 @@ use forebear_context::shim::{Arc, Mutex};
 ///         let pool = Arc::clone(&self.pool);
 ///         let _ = pool.wake_up(self);      // refused if the pool has been stopped; the step comes back in the error
 ///     }
-///     fn home(&self) -> Option<&Home> {
-///         Some(&self.home)
+///     fn affinity_key(&self) -> Option<&AffinityKey> {
+///         Some(&self.affinity)
 ///     }
 /// }
 ///
 /// let pool = Arc::new(ThreadPool::new(2, FifoQueue::new())?);
 /// let (done, over) = mpsc::channel();
-/// pool.wake_up(Countdown { left: 3, home: Home::new(), pool: Arc::clone(&pool), done }).map_err(|_| "stopped")?;
+/// pool.wake_up(Countdown { left: 3, affinity: AffinityKey::new(), pool: Arc::clone(&pool), done }).map_err(|_| "stopped")?;
 /// over.recv()?;
 /// pool.stop();
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -66,10 +66,10 @@ pub trait Task: Send + 'static {
     /// Runs the task, on a worker's thread. A panic in it is reported to the pool's hook; the worker goes on.
     fn run(self);
 
-    /// Where the task has to run: on the worker of this home, once it is set; `None` for anywhere.
+    /// Where the task has to run: on the worker of this affinity key, once it is set; `None` for anywhere.
     ///
-    /// Asked when the task is put in and again when it is taken; must answer with the same home each time.
-    fn home(&self) -> Option<&Home> {
+    /// Asked when the task is put in and again when it is taken; must answer with the same affinity key each time.
+    fn affinity_key(&self) -> Option<&AffinityKey> {
         None
     }
 }
@@ -88,15 +88,15 @@ impl<K: Send + 'static, T: Task> Task for (K, T) {
     }
 
     #[inline]
-    fn home(&self) -> Option<&Home> {
-        self.1.home()
+    fn affinity_key(&self) -> Option<&AffinityKey> {
+        self.1.affinity_key()
     }
 }
 
 /// A task of any kind, for queues of mixed ones.
 pub type Job = Box<dyn FnOnce() + Send>;
 
-/// Tells one pool from another: the address of a counted nothing, which a home keeps alive, so that it is never reused.
+/// Tells one pool from another: the address of a counted nothing, which an affinity key keeps alive, so that it is never reused.
 #[derive(Clone, Debug)]
 pub(crate) struct PoolMark(Arc<u8>);
 
@@ -114,18 +114,18 @@ impl PartialEq for PoolMark {
 
 /// The one worker of a pool on which a line of tasks runs; empty until the first of them is taken.
 ///
-/// Cloning it shares it. A home used in several pools names one worker in each of them.
+/// Cloning it shares it. An affinity key used in several pools names one worker in each of them.
 #[derive(Clone)]
-pub struct Home {
-    /// One entry per pool that has taken a task with this home; nearly always one in all.
+pub struct AffinityKey {
+    /// One entry per pool that has taken a task with this affinity key; nearly always one in all.
     workers: Arc<Mutex<Vec<(PoolMark, usize)>>>,
 }
 
-impl Home {
-    /// An empty home: the first worker that takes a task with it becomes it.
+impl AffinityKey {
+    /// An empty affinity key: the first worker that takes a task with it becomes it.
     #[must_use]
-    pub fn new() -> Home {
-        Home { workers: Arc::new(Mutex::new(Vec::new())) }
+    pub fn new() -> AffinityKey {
+        AffinityKey { workers: Arc::new(Mutex::new(Vec::new())) }
     }
 
     /// The worker it names in this pool, if it has been set there.
@@ -134,11 +134,11 @@ impl Home {
         workers.iter().find(|(mark, _)| mark == pool).map(|&(_, worker)| worker)
     }
 
-    /// Makes `worker` the home in this pool, unless one is set there; the one that is.
+    /// Makes `worker` the affinity key in this pool, unless one is set there; the one that is.
     pub(crate) fn claim(&self, pool: &PoolMark, worker: usize) -> usize {
         let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
         let set = workers.iter().find(|(mark, _)| mark == pool).map(|&(_, worker)| worker);
-        if let Some(set) = set.filter(|_| !cfg!(mutant = "home_claimed_twice")) {
+        if let Some(set) = set.filter(|_| !cfg!(mutant = "key_claimed_twice")) {
             return set;
         }
         workers.push((pool.clone(), worker));
@@ -146,13 +146,13 @@ impl Home {
     }
 }
 
-impl Default for Home {
-    fn default() -> Home {
-        Home::new()
+impl Default for AffinityKey {
+    fn default() -> AffinityKey {
+        AffinityKey::new()
     }
 }
 
-impl fmt::Debug for Home {
+impl fmt::Debug for AffinityKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
         f.debug_list().entries(workers.iter().map(|&(_, worker)| worker)).finish()

@@ -3,11 +3,11 @@
 //! Knows tasks, not requests: a task runs to its end on its worker's thread, and blocks it if it blocks. Stopping is
 //! this, in order:
 //!
-//! 1. The shelves are closed: `wake_up` hands its item back from now on, and no worker takes another.
+//! 1. The queues are closed: `wake_up` hands its item back from now on, and no worker takes another.
 //! 2. Every worker is told, and woken; it ends after the task it is in.
 //! 3. The caller waits for all of them (a worker that stops its own pool: for all others; its thread ends when the task
 //!    that called `stop` has returned).
-//! 4. What is on the shelves is handed to the caller. Who calls `stop` again gets nothing more, after the same wait.
+//! 4. What is on the queues is handed to the caller. Who calls `stop` again gets nothing more, after the same wait.
 //!
 //! Dropping the pool does 1 and 2, never waits, and gives what was queued to a hook.
 
@@ -16,8 +16,8 @@ use std::fmt;
 
 use forebear_context::shim::Arc;
 
-use crate::shelves::{LeftoverHook, PanicHook, Shelves};
-use crate::task::{Home, Job};
+use crate::task::{AffinityKey, Job};
+use crate::task_queues::{LeftoverHook, PanicHook, TaskQueues};
 use crate::{
     Affinity, Engine, Leftover, Options, PriorityQueue, Queue, StartError, Supply, Task, Warning, Worker,
     WorkerState,
@@ -50,7 +50,7 @@ where
     Q: Queue + 'static,
     Q::Item: Task,
 {
-    engine: Engine<Shelves<Q>>,
+    engine: Engine<TaskQueues<Q>>,
 }
 
 impl ThreadPool<PriorityQueue<i64, Job>> {
@@ -94,7 +94,7 @@ where
     /// Queues a task, and wakes a worker for it if need be. Never waits for a task; may be called from anywhere, tasks
     /// of this pool included.
     ///
-    /// A task whose [`Home`] is set goes to that worker; any other to the first that is free.
+    /// A task whose [`AffinityKey`] is set goes to that worker; any other to the first that is free.
     ///
     /// # Errors
     ///
@@ -104,18 +104,18 @@ where
     }
 
     /// Stops the pool: lets each worker finish its current task, waits for them, and hands back everything that was
-    /// queued and not begun, tasks with a home included.
+    /// queued and not begun, tasks with a key included.
     ///
     /// Blocks the thread. Idempotent: later calls wait too, and get nothing. In a task of this pool it waits for the
     /// other workers only; two workers that stop their pool at the same time do not wait for each other.
     pub fn stop(&self) -> Vec<Q::Item> {
-        let shelves = self.engine.supply();
+        let queues = self.engine.supply();
         #[cfg(not(mutant = "stop_closes_late"))]
-        shelves.close();
+        queues.close();
         self.engine.stop_and_join();
-        let items = shelves.empty();
+        let items = queues.empty();
         #[cfg(mutant = "stop_closes_late")]
-        shelves.close();
+        queues.close();
         items
     }
 
@@ -143,10 +143,10 @@ where
         self.engine.current_worker()
     }
 
-    /// The worker that this home names in this pool; `None` until a worker has taken a task with it.
+    /// The worker that this affinity key names in this pool; `None` until a worker has taken a task with it.
     #[must_use]
-    pub fn worker_of(&self, home: &Home) -> Option<usize> {
-        home.worker(&self.engine.supply().mark)
+    pub fn worker_of(&self, affinity: &AffinityKey) -> Option<usize> {
+        affinity.worker(&self.engine.supply().mark)
     }
 }
 
@@ -156,9 +156,9 @@ where
     Q::Item: Task,
 {
     fn drop(&mut self) {
-        let shelves = self.engine.supply();
-        shelves.signals().stop();
-        shelves.abandon();
+        let queues = self.engine.supply();
+        queues.signals().stop();
+        queues.abandon();
     }
 }
 
@@ -176,15 +176,15 @@ where
 }
 
 /// The body of each thread.
-fn serve<Q>(worker: &Worker<Shelves<Q>>)
+fn serve<Q>(worker: &Worker<TaskQueues<Q>>)
 where
     Q: Queue + 'static,
     Q::Item: Task,
 {
-    let shelves = worker.supply();
-    while let Some(item) = shelves.take(worker.index()).or_else(|| worker.idle()) {
+    let queues = worker.supply();
+    while let Some(item) = queues.take(worker.index()).or_else(|| worker.idle()) {
         worker.set_state(WorkerState::Running);
-        shelves.run(worker.index(), item);
+        queues.run(worker.index(), item);
     }
 }
 
@@ -267,7 +267,7 @@ impl<Q: Queue> PoolBuilder<Q> {
     }
 
     /// Given the tasks that were queued when the pool was dropped, in the dropping thread; rarely a second time, in a
-    /// worker's thread, for a task that was on its way to its home at that moment. Otherwise they are dropped, and
+    /// worker's thread, for a task that was on its way to its affinity key at that moment. Otherwise they are dropped, and
     /// that is one line on stderr. A panic in it is contained.
     pub fn on_leftover(mut self, hook: impl Fn(Leftover<Q::Item>) + Send + Sync + 'static) -> Self {
         self.on_leftover = Box::new(hook);
@@ -286,8 +286,8 @@ impl<Q: Queue> PoolBuilder<Q> {
     {
         let PoolBuilder { options, queue, on_panic, on_leftover } = self;
         crate::start_error::check_workers(options.workers)?;
-        let shelves = Shelves::new(options.workers, queue, on_panic, on_leftover);
-        Ok(ThreadPool { engine: Engine::start(options, Arc::new(shelves), serve)? })
+        let queues = TaskQueues::new(options.workers, queue, on_panic, on_leftover);
+        Ok(ThreadPool { engine: Engine::start(options, Arc::new(queues), serve)? })
     }
 }
 

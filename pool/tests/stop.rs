@@ -7,7 +7,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use common::{Gate, Notes, until};
-use forebear_pool::{FifoQueue, Home, Job, Leftover, Stopped, Task, ThreadPool, WorkerState};
+use forebear_pool::{AffinityKey, FifoQueue, Job, Leftover, Stopped, Task, ThreadPool, WorkerState};
 
 type Jobs = FifoQueue<Job>;
 
@@ -77,10 +77,10 @@ fn waking_a_task_after_stop_hands_it_back() {
     assert!(ran.load(SeqCst), "it is the task itself");
 }
 
-/// A task with a home, that comes back too.
-struct AtHome(Home, Notes<usize>, usize, Option<Gate>);
+/// A task with a key, that comes back too.
+struct Keyed(AffinityKey, Notes<usize>, usize, Option<Gate>);
 
-impl Task for AtHome {
+impl Task for Keyed {
     fn run(self) {
         self.1.add(self.2);
         if let Some(gate) = self.3 {
@@ -88,25 +88,25 @@ impl Task for AtHome {
         }
     }
 
-    fn home(&self) -> Option<&Home> {
+    fn affinity_key(&self) -> Option<&AffinityKey> {
         Some(&self.0)
     }
 }
 
 #[test]
-fn stop_hands_back_tasks_with_a_home() {
+fn stop_hands_back_tasks_with_a_key() {
     let pool = Arc::new(ThreadPool::new(2, FifoQueue::new()).unwrap());
-    let (gate, notes, home) = (Gate::new(), Notes::new(), Home::new());
-    pool.wake_up(AtHome(home.clone(), notes.clone(), 0, Some(gate.clone()))).unwrap();
+    let (gate, notes, affinity) = (Gate::new(), Notes::new(), AffinityKey::new());
+    pool.wake_up(Keyed(affinity.clone(), notes.clone(), 0, Some(gate.clone()))).unwrap();
     notes.wait_for(1);
     for number in 1..4 {
-        pool.wake_up(AtHome(home.clone(), notes.clone(), number, None)).unwrap();
+        pool.wake_up(Keyed(affinity.clone(), notes.clone(), number, None)).unwrap();
     }
     let stopper = {
         let pool = Arc::clone(&pool);
         thread::spawn(move || pool.stop())
     };
-    until("the pool refuses", || pool.wake_up(AtHome(home.clone(), notes.clone(), 99, None)).is_err());
+    until("the pool refuses", || pool.wake_up(Keyed(affinity.clone(), notes.clone(), 99, None)).is_err());
     gate.open();
     let rest = stopper.join().unwrap();
     assert_eq!(rest.iter().map(|task| task.2).filter(|number| *number != 99).collect::<Vec<_>>(), [1, 2, 3]);

@@ -66,7 +66,7 @@ pub use forebear_context::lineage::Priority;
 #[cfg(any(loom, shuttle))]
 pub mod model {
     pub use crate::state::{
-        alarms, asymmetric, attention, biased, climb, desk, due, enrolment, inquiry, jobs, listener, open,
-        raid, set, shelf, slot, visits, watch, word,
+        alarms, ancestor_walk, asymmetric, attention, biased, due, inquiry, jobs, listener, open,
+        owner_mailbox, raid, set, shared_queue, slot, stack_registry, visits, watch, word,
     };
 }

@@ -14,17 +14,17 @@ pub struct Costs {
     pub overlap: u64,
     /// An exchange on a line that this core has; also a lock and its unlock, which are one exchange and a store.
     pub exchange: Nanos,
-    /// An entry is put on a shelf or taken from it, under its lock.
+    /// An entry is put in a shared queue or taken from it, under its lock.
     pub entry: Nanos,
     /// A request is made private: allocation, header, list.
     pub spawn: Nanos,
-    /// A request of the private list is run and ended: all but its own code.
+    /// A request of the private queue is run and ended: all but its own code.
     pub run: Nanos,
     /// On top of that for one that was published or came from outside: links, claim by exchange, memory that goes home.
     pub foreign_run: Nanos,
     /// A request is shown: links, its word, its entry.
     pub publish: Nanos,
-    /// A suspended strand is entered again.
+    /// A suspended fiber is entered again.
     pub resume: Nanos,
     /// The way of a pick but for its loads.
     pub pick: Nanos,
@@ -96,7 +96,7 @@ impl Costs {
 pub const SEARCH: Nanos = 28_000;
 /// Between two looks of a searcher.
 pub const ROUND: Nanos = 400;
-/// Loot that lasted less makes a thief hold back,
+/// Stolen work that lasted less makes a thief hold back,
 pub const WORTH_IT: Nanos = 4_000;
 /// or less a request,
 pub const WORTH_IT_EACH: Nanos = 400;

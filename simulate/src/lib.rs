@@ -2,8 +2,8 @@
 //!
 //! # What is in it
 //!
-//! Workers as they are in `runtime/src/schedule/worker.rs` and `pool/src/worker.rs`: the private list and its publication when somebody is
-//! hungry, shelves and the half that a thief takes, a thief's patience, the shelf of roots behind its inbox, picks that compare
+//! Workers as they are in `runtime/src/schedule/worker.rs` and `pool/src/worker.rs`: the private queue and its publication when somebody is
+//! hungry, shared queues and the half that a thief takes, a thief's patience, the injector behind its inbox, picks that compare
 //! published keys (above eight workers by the words of groups, four in turn, one look in 32 in full), mailboxes of resumed requests, and the
 //! protocol of sleep with its searchers and their heirs, its list of sleepers, ticks and passing on. Requests are lists of steps ([`work`]).
 //!
@@ -25,6 +25,6 @@ pub mod costs;
 pub mod line;
 pub mod random;
 pub mod result;
-pub mod shelf;
+pub mod shared_queue;
 pub mod work;
 pub mod world;

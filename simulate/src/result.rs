@@ -13,9 +13,9 @@ pub struct Counts {
     pub publications: u64,
     /// and requests published in all.
     pub published: u64,
-    /// Times that a worker took from another's shelf.
+    /// Times that a worker took from another's shared queue.
     pub steals: u64,
-    /// Times that a taker had the lock of a shelf or of the roots and found that others had been faster.
+    /// Times that a taker had the lock of a shared queue or of the roots and found that others had been faster.
     pub late: u64,
     /// Times that a worker blocked.
     pub sleeps: u64,
@@ -70,9 +70,9 @@ pub struct Outcome {
     pub computed: Nanos,
     /// When all workers had begun something; `None` if one never did.
     pub all_busy: Option<Nanos>,
-    /// The lock of the roots' shelf,
+    /// The lock of the injector,
     pub roots: Load,
-    /// the roots' inbox,
+    /// the injector's inbox,
     pub inbox: Load,
     /// the word of searchers and sleepers,
     pub signals: Load,
@@ -80,8 +80,8 @@ pub struct Outcome {
     pub sleepers: Load,
     /// and, of the worker where it was most: the line of its mailbox, attention word and keys,
     pub post: Load,
-    /// the lock of its shelf.
-    pub shelf: Load,
+    /// the lock of its shared queue.
+    pub shared_queue: Load,
     /// The word of the group where it was most.
     pub group: Load,
     /// What picks, searches and all else but requests and sleep took of the workers' time, per request run.

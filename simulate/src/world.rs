@@ -1,7 +1,7 @@
 //! The model itself: workers that take steps, one event after the other.
 //!
 //! Each worker is in a *phase*, and has one event to come: the end of that phase. Between two events a worker acts on its own
-//! clock, which runs ahead of the world's by what its small steps cost; what it takes from a shelf or from the roots it asks
+//! clock, which runs ahead of the world's by what its small steps cost; what it takes from a shared queue or from the roots it asks
 //! for by one event and gets by another, when it has the lock, so takers come to it in their order.
 //!
 //! Invariants:
@@ -27,7 +27,7 @@ use self::patience::Patience;
 use crate::costs::{Costs, FULL_EVERY, MEMBERS, Nanos};
 use crate::line::Line;
 use crate::result::{Counts, Load, Outcome, Stamped};
-use crate::shelf::{Group, NO_KEY, Shelf};
+use crate::shared_queue::{Group, NO_KEY, SharedQueue};
 use crate::work::{Arrival, Work};
 
 /// A machine and a runtime on it.
@@ -64,7 +64,7 @@ pub struct Machine {
     pub settles: bool,
     /// Not in the runtime: above eight workers, one pick in so many looks at others if the picker has something itself.
     pub look_every: u32,
-    /// Not in the runtime: how many shelves a look notes that have something older than the picker. Who comes too late goes on to
+    /// Not in the runtime: how many shared queues a look notes that have something older than the picker. Who comes too late goes on to
     /// the next of them without another look.
     pub candidates: usize,
     /// Not in the runtime: whether a picker goes to one of those at first that hangs on its number, and not to the best.
@@ -156,7 +156,7 @@ struct Worker {
     private: u64,
     /// Attention, mailbox, keys: what others touch of it.
     post: Line,
-    shelf: Shelf,
+    shared_queue: SharedQueue,
     batch: u32,
     looks: u32,
     patience: Patience,
@@ -210,7 +210,7 @@ struct World<'a> {
     sequence: u64,
     workers: Vec<Worker>,
     groups: Vec<Group>,
-    roots: Shelf,
+    roots: SharedQueue,
     inbox: Vec<(u64, usize)>,
     inbox_line: Line,
     signals: Line,
@@ -272,7 +272,7 @@ impl<'a> World<'a> {
             running: NO_KEY,
             private: NO_KEY,
             post: Line::default(),
-            shelf: Shelf::default(),
+            shared_queue: SharedQueue::default(),
             batch: 1,
             looks: index as u32 % FULL_EVERY,
             patience: Patience::default(),
@@ -301,7 +301,7 @@ impl<'a> World<'a> {
             sequence: 0,
             workers: (0..count).map(worker).collect(),
             groups: vec![Group { key: NO_KEY, word: Line::default() }; groups],
-            roots: Shelf::default(),
+            roots: SharedQueue::default(),
             inbox: Vec::new(),
             inbox_line: Line::default(),
             signals: Line::default(),
@@ -374,7 +374,7 @@ impl<'a> World<'a> {
             signals: load(&self.signals),
             sleepers: load(&self.list_lock),
             post: most(&|worker| load(&worker.post)),
-            shelf: most(&|worker| load(&worker.shelf.lock)),
+            shared_queue: most(&|worker| load(&worker.shared_queue.lock)),
             group: groups.max_by(|a, b| a.share.total_cmp(&b.share)).unwrap_or_default(),
             overhead: self.worked.saturating_sub(self.computed) as f64 / self.counts.run.max(1) as f64,
             submitted: self.outside.iter().copied().max().unwrap_or(0),

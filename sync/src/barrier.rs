@@ -14,12 +14,12 @@ use std::time::Duration;
 use forebear_context::context::Reason;
 use forebear_context::error::{Cancelled, TimeoutError};
 
-use crate::crowd::everybody;
 use crate::guarded::Guarded;
 use crate::here::with_context;
 use crate::lock_queue::{ChosenList, LockQueue, Place};
 use crate::raw_lock::Refused;
 use crate::stay::{Limit, Seat, Terms, stay};
+use crate::wait_set::everybody;
 
 /// Where so many wait for each other, again and again: as [`std::sync::Barrier`], for requests and threads.
 ///

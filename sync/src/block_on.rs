@@ -6,33 +6,33 @@
 use std::future::{Future, IntoFuture};
 use std::panic::Location;
 use std::pin::pin;
-use std::sync::Arc; // not modelled: what races is the flag and the crowd
+use std::sync::Arc; // not modelled: what races is the flag and the wait set
 use std::task::{Context, Poll, Wake, Waker};
 
 use forebear_context::context::Reason;
 use forebear_context::error::Cancelled;
 use forebear_context::shim::atomic::{AtomicBool, Ordering};
 
-use crate::crowd::Crowd;
 use crate::here::with_context;
 use crate::raw_lock::Refused;
 use crate::stay::Limit;
+use crate::wait_set::WaitSet;
 
 /// What a waker of ours sets.
 pub(crate) struct Signal {
     is_set: AtomicBool,
-    crowd: Crowd,
+    wait_set: WaitSet,
 }
 
 impl Signal {
     pub(crate) fn new() -> Signal {
-        Signal { is_set: AtomicBool::new(false), crowd: Crowd::new() }
+        Signal { is_set: AtomicBool::new(false), wait_set: WaitSet::new() }
     }
 
     /// Whoever waits for it goes on. Never waits.
     pub(crate) fn set(&self) {
         if !self.is_set.swap(true, Ordering::AcqRel) {
-            self.crowd.let_go();
+            self.wait_set.let_go();
         }
     }
 
@@ -41,7 +41,7 @@ impl Signal {
         self.is_set.swap(false, Ordering::AcqRel);
     }
 
-    /// Waits until it is set. To be inlined, as [`Crowd::wait`].
+    /// Waits until it is set. To be inlined, as [`WaitSet::wait`].
     #[inline(always)]
     pub(crate) fn wait(
         &self,
@@ -50,7 +50,7 @@ impl Signal {
         caller: &'static Location<'static>,
     ) -> Result<(), Cancelled> {
         let is_set = || self.is_set.load(Ordering::Acquire);
-        self.crowd.wait(reason, what, Limit::Never, caller, is_set).map_err(Refused::untimed)
+        self.wait_set.wait(reason, what, Limit::Never, caller, is_set).map_err(Refused::untimed)
     }
 }
 

@@ -51,7 +51,7 @@ static MUTEX: Lock = called("Mutex");
 ///
 /// # Deadlocks
 ///
-/// Nobody in particular is waited for, so a circle that leads through a wait for a notification is not found. One through the mutex
+/// Nobody in particular is waited for, so a cycle that leads through a wait for a notification is not found. One through the mutex
 /// that is to be taken again is, and panics; the guard has lost the mutex then, and is good for nothing but to be dropped.
 ///
 /// ```
@@ -137,7 +137,7 @@ impl Condvar {
     /// # Panics
     ///
     /// If others wait at this moment with another mutex; in a `no_suspend` region; and if the mutex cannot be taken again because of a
-    /// circle of locks and requests, which is named.
+    /// cycle of locks and requests, which is named.
     #[inline(always)]
     #[track_caller]
     pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) -> Result<(), Cancelled> {

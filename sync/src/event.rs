@@ -8,10 +8,10 @@ use forebear_context::context::Reason;
 use forebear_context::error::{Cancelled, TimeoutError};
 use forebear_context::shim::atomic::{AtomicBool, Ordering};
 
-use crate::crowd::Crowd;
 use crate::lock_queue::Place;
 use crate::raw_lock::Refused;
 use crate::stay::Limit;
+use crate::wait_set::WaitSet;
 
 /// Something that has happened, or has not: requests and threads wait until it has. It may be taken back.
 ///
@@ -34,7 +34,7 @@ use crate::stay::Limit;
 /// ```
 pub struct Event {
     is_set: AtomicBool,
-    crowd: Crowd,
+    wait_set: WaitSet,
 }
 
 impl Event {
@@ -42,20 +42,20 @@ impl Event {
     #[cfg(not(loom))]
     #[must_use]
     pub const fn new() -> Event {
-        Event { is_set: AtomicBool::new(false), crowd: Crowd::new() }
+        Event { is_set: AtomicBool::new(false), wait_set: WaitSet::new() }
     }
 
     /// An event that has not happened.
     #[cfg(loom)]
     pub fn new() -> Event {
-        Event { is_set: AtomicBool::new(false), crowd: Crowd::new() }
+        Event { is_set: AtomicBool::new(false), wait_set: WaitSet::new() }
     }
 
     /// It has happened: all who wait go on. Never waits.
     pub fn set(&self) {
         // Who stands there stood there before, or has looked under the lock that is taken now.
         if !self.is_set.swap(true, Ordering::AcqRel) {
-            self.crowd.let_go();
+            self.wait_set.let_go();
         }
     }
 
@@ -87,7 +87,7 @@ impl Event {
     #[inline(always)]
     #[track_caller]
     pub fn wait(&self) -> Result<(), Cancelled> {
-        self.crowd
+        self.wait_set
             .wait(Reason::Event, "Event", Limit::Never, Location::caller(), || self.is_set())
             .map_err(Refused::untimed)
     }
@@ -106,7 +106,7 @@ impl Event {
     #[inline(always)]
     #[track_caller]
     pub fn wait_timeout(&self, timeout: Duration) -> Result<(), TimeoutError> {
-        self.crowd
+        self.wait_set
             .wait(Reason::Event, "Event", Limit::After(timeout), Location::caller(), || self.is_set())
             .map_err(Refused::timed)
     }
@@ -120,7 +120,7 @@ impl Event {
     /// L2: the place stays until it has left; it is of a wait that has been begun by the calling context.
     pub(crate) unsafe fn enter(&self, place: &Place) -> bool {
         // SAFETY: by contract.
-        unsafe { self.crowd.enter(place, || self.is_set()) }
+        unsafe { self.wait_set.enter(place, || self.is_set()) }
     }
 
     /// Leaves it. False: it has happened meanwhile.
@@ -130,7 +130,7 @@ impl Event {
     /// It was listed here.
     pub(crate) unsafe fn leave(&self, place: &Place) -> bool {
         // SAFETY: by contract.
-        unsafe { self.crowd.leave(place) }
+        unsafe { self.wait_set.leave(place) }
     }
 }
 

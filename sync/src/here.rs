@@ -1,6 +1,6 @@
 //! Where a wait is called: on a stack that has a context, or on a thread that no runtime knows.
 //!
-//! The switch is to be inlined into the public method that waits (see [`forebear_context::fiber`]): a call between it and the caller's
+//! The switch is to be inlined into the public method that waits (see [`forebear_context::switch`]): a call between it and the caller's
 //! own frame is a return that the processor guesses wrong, ten nanoseconds each time. A closure that is called in two places, for a
 //! context that is there and for one that is made, is not inlined into either. So what waits is written into the method for the one,
 //! and handed to [`with_foreign`](forebear_context::context::with_foreign) for the other.

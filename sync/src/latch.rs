@@ -8,9 +8,9 @@ use forebear_context::context::Reason;
 use forebear_context::error::{Cancelled, TimeoutError};
 use forebear_context::shim::atomic::{AtomicUsize, Ordering};
 
-use crate::crowd::Crowd;
 use crate::raw_lock::Refused;
 use crate::stay::Limit;
+use crate::wait_set::WaitSet;
 
 /// A count that goes down to zero, once: requests and threads wait until it is there. Unlike those at a [`Barrier`](crate::Barrier), who
 /// counts down does not wait, and may count several times.
@@ -35,7 +35,7 @@ use crate::stay::Limit;
 #[doc(alias = "CountDownLatch")]
 pub struct Latch {
     count: AtomicUsize,
-    crowd: Crowd,
+    wait_set: WaitSet,
 }
 
 impl Latch {
@@ -43,13 +43,13 @@ impl Latch {
     #[cfg(not(loom))]
     #[must_use]
     pub const fn new(count: usize) -> Latch {
-        Latch { count: AtomicUsize::new(count), crowd: Crowd::new() }
+        Latch { count: AtomicUsize::new(count), wait_set: WaitSet::new() }
     }
 
     /// A latch that opens when it has been counted down so many times. One of zero is open.
     #[cfg(loom)]
     pub fn new(count: usize) -> Latch {
-        Latch { count: AtomicUsize::new(count), crowd: Crowd::new() }
+        Latch { count: AtomicUsize::new(count), wait_set: WaitSet::new() }
     }
 
     /// Counts one down; the last has all go on who wait. At zero it stays. Never waits.
@@ -57,7 +57,7 @@ impl Latch {
         let mut count = self.count.load(Ordering::Relaxed);
         while count > 0 {
             match self.count.compare_exchange_weak(count, count - 1, Ordering::AcqRel, Ordering::Relaxed) {
-                Ok(1) => return self.crowd.let_go(),
+                Ok(1) => return self.wait_set.let_go(),
                 Ok(_) => return,
                 Err(seen) => count = seen,
             }
@@ -83,7 +83,7 @@ impl Latch {
     #[inline(always)]
     #[track_caller]
     pub fn wait(&self) -> Result<(), Cancelled> {
-        self.crowd
+        self.wait_set
             .wait(Reason::Event, "Latch", Limit::Never, Location::caller(), || self.count() == 0)
             .map_err(Refused::untimed)
     }
@@ -102,7 +102,7 @@ impl Latch {
     #[inline(always)]
     #[track_caller]
     pub fn wait_timeout(&self, timeout: Duration) -> Result<(), TimeoutError> {
-        self.crowd
+        self.wait_set
             .wait(Reason::Event, "Latch", Limit::After(timeout), Location::caller(), || self.count() == 0)
             .map_err(Refused::timed)
     }

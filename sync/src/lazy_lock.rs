@@ -50,7 +50,7 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
     ///
     /// # Panics
     ///
-    /// If making it does, or has; if making it comes back here, itself or by what it waits for: that circle is named; and in a
+    /// If making it does, or has; if making it comes back here, itself or by what it waits for: that cycle is named; and in a
     /// `no_suspend` region, if it would have to wait.
     #[inline(always)]
     #[track_caller]

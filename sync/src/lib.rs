@@ -29,7 +29,6 @@ mod block_on;
 mod blocking;
 pub mod channel;
 mod condvar;
-mod crowd;
 mod event;
 mod guarded;
 mod heap;
@@ -50,6 +49,7 @@ mod select;
 mod semaphore;
 mod sleep;
 mod stay;
+mod wait_set;
 
 pub use self::barrier::{Barrier, BarrierWaitResult};
 pub use self::block_on::block_on;

@@ -42,8 +42,8 @@ static MUTEX: Lock = called("Mutex");
 /// # Deadlocks
 ///
 /// The context that holds a contended lock is known: it becomes as urgent as the most urgent waiter, and so does what it waits for. A
-/// circle of untimed waits through locks and requests is found by the wait that closes it, and named. Of what a thread has taken that never had to do
-/// with a runtime, only the thread itself knows: it is told when it waits for itself, and longer circles through it are not found.
+/// cycle of untimed waits through locks and requests is found by the wait that closes it, and named. Of what a thread has taken that never had to do
+/// with a runtime, only the thread itself knows: it is told when it waits for itself, and longer cycles through it are not found.
 ///
 /// ```
 /// use forebear::sync::Mutex;
@@ -117,7 +117,7 @@ impl<T: ?Sized> Mutex<T> {
     ///
     /// # Panics
     ///
-    /// If it would wait for itself, round a circle of locks and requests, which is named; and in a `no_suspend` region, if it
+    /// If it would wait for itself, round a cycle of locks and requests, which is named; and in a `no_suspend` region, if it
     /// would have to wait.
     #[inline(always)]
     #[track_caller]
@@ -255,7 +255,7 @@ pub(crate) fn refuse(refused: Refused) -> ! {
     }
 }
 
-/// A circle that only a wait for a lock can be told of.
+/// A cycle that only a wait for a lock can be told of.
 #[cold]
 #[track_caller]
 pub(crate) fn deadlock(cycle: &Cycle) -> ! {

@@ -8,8 +8,8 @@
 //!
 //! `RUNNING`: the context whose address stands beside it does it now. It is the holder of what the others wait for
 //! ([`forebear_context::context::OwnerWait`]), as one of a lock is: it becomes as urgent as they are, and if it comes back to this word,
-//! itself or by whoever it waits for, that is a circle. A thread that no runtime knows has no address there, and notes the once in a list
-//! of its own (`raw_lock/unknown.rs`): so it finds the circle when it comes back itself. `QUEUED`: somebody stands in the queue. `DONE`
+//! itself or by whoever it waits for, that is a cycle. A thread that no runtime knows has no address there, and notes the once in a list
+//! of its own (`raw_lock/unknown.rs`): so it finds the cycle when it comes back itself. `QUEUED`: somebody stands in the queue. `DONE`
 //! stands alone, for good.
 //!
 //! # How it goes
@@ -38,13 +38,13 @@ use forebear_context::context::{Context, Lock, Reason, with_foreign};
 use forebear_context::error::{Cancelled, Cycle, TimeoutError};
 use forebear_context::shim::atomic::{AtomicPtr, Ordering};
 
-use crate::crowd::everybody;
 use crate::guarded::Guarded;
 use crate::here::with_context;
 use crate::lock_queue::{LockQueue, Place};
 use crate::mutex::refuse;
 use crate::raw_lock::{Refused, change, gave, gave_back, me, took, unknown};
 use crate::stay::{Limit, Seat, Terms, stay};
+use crate::wait_set::everybody;
 
 const RUNNING: usize = 1;
 const QUEUED: usize = 2;
@@ -116,7 +116,7 @@ impl Once {
     ///
     /// # Panics
     ///
-    /// If `f` does; if `f` comes back here, itself or by what it waits for: that circle is named; and in a `no_suspend` region, if it
+    /// If `f` does; if `f` comes back here, itself or by what it waits for: that cycle is named; and in a `no_suspend` region, if it
     /// would have to wait.
     #[inline(always)]
     #[track_caller]
@@ -254,7 +254,7 @@ impl Once {
         ptr::from_ref(self).addr()
     }
 
-    /// The circle, if this thread runs it since a time when no runtime knew the thread.
+    /// The cycle, if this thread runs it since a time when no runtime knew the thread.
     #[cold]
     fn of_itself(&self, caller: &'static Location<'static>) -> Option<Cycle> {
         if !unknown::holds(self.addr()) {

@@ -97,7 +97,7 @@ impl<T> OnceLock<T> {
     ///
     /// # Panics
     ///
-    /// If `make` does, and then there is none; if `make` comes back here, itself or by what it waits for: that circle is named; and in
+    /// If `make` does, and then there is none; if `make` comes back here, itself or by what it waits for: that cycle is named; and in
     /// a `no_suspend` region, if it would have to wait.
     #[inline(always)]
     #[track_caller]

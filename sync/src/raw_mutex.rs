@@ -25,7 +25,7 @@ static RAW_MUTEX: Lock = called("RawMutex");
 ///
 /// # Deadlocks
 ///
-/// Since it may be released by anybody, nobody is its holder: urgency does not reach whoever has it, and a circle of waits that leads
+/// Since it may be released by anybody, nobody is its holder: urgency does not reach whoever has it, and a cycle of waits that leads
 /// through it is not found.
 ///
 /// ```

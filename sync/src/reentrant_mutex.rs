@@ -40,7 +40,7 @@ static REENTRANT_MUTEX: Lock = called("ReentrantMutex");
 /// Its owner is the request that has taken it, with whatever is called there, also across waits; outside any request it is the thread. Callbacks
 /// of the request, and a [`timeout`](https://docs.rs/forebear/latest/forebear/time/fn.timeout.html) region that it calls, are part of it. So is an arm of a join that it calls, unless
 /// another worker runs that arm. Every other request is another owner, also a child that is run directly, on the stack of the one that
-/// waits for it: if its waiter has the lock, the circle is found, and the wait for the lock panics.
+/// waits for it: if its waiter has the lock, the cycle is found, and the wait for the lock panics.
 ///
 /// # Fairness and deadlocks
 ///
@@ -167,7 +167,7 @@ impl<T: ?Sized> ReentrantMutex<T> {
     ///
     /// # Panics
     ///
-    /// If it would wait for itself, round a circle of locks and requests, which is named; and in a `no_suspend` region, if it
+    /// If it would wait for itself, round a cycle of locks and requests, which is named; and in a `no_suspend` region, if it
     /// would have to wait.
     #[inline(always)]
     #[track_caller]

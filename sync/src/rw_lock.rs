@@ -34,7 +34,7 @@ pub use self::mapped::{MappedRwLockReadGuard, MappedRwLockWriteGuard};
 ///
 /// # Deadlocks
 ///
-/// Who writes, and who reads upgradably, is known: it becomes as urgent as the most urgent waiter. A circle of untimed waits through
+/// Who writes, and who reads upgradably, is known: it becomes as urgent as the most urgent waiter. A cycle of untimed waits through
 /// it is found and named, and so is one through a plain reader (of the four locks that one request or thread began to read first, if it reads
 /// more at a time, and while the guard is on the stack that took it): at once if the reader's wait closes it, else when a worker is idle. In
 /// particular, do not [`write`](Self::write) while you read, and do not [`read`](Self::read) twice: a writer may stand in between. Plain
@@ -111,7 +111,7 @@ impl<T: ?Sized> RwLock<T> {
     ///
     /// # Panics
     ///
-    /// If it would wait for itself, round a circle of locks and requests, which is named; in a `no_suspend` region, if it would have to
+    /// If it would wait for itself, round a cycle of locks and requests, which is named; in a `no_suspend` region, if it would have to
     /// wait; and if an absurd number of guards was leaked.
     #[inline(always)]
     #[track_caller]
@@ -175,7 +175,7 @@ impl<T: ?Sized> RwLock<T> {
     ///
     /// # Panics
     ///
-    /// If it would wait for itself, round a circle of locks and requests, which is named; and in a `no_suspend` region, if it would
+    /// If it would wait for itself, round a cycle of locks and requests, which is named; and in a `no_suspend` region, if it would
     /// have to wait.
     #[inline(always)]
     #[track_caller]

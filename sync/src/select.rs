@@ -123,7 +123,7 @@ enum Step {
     Park(Ticket, Option<Instant>),
 }
 
-/// Waits for the first of them. To be inlined into the caller, since the switch is (see [`forebear_context::fiber`]).
+/// Waits for the first of them. To be inlined into the caller, since the switch is (see [`forebear_context::switch`]).
 #[inline(always)]
 #[track_caller]
 pub fn first<R: Outputs>(row: &mut R, terms: Terms) -> R::Output {
@@ -293,7 +293,7 @@ fn scatter(n: u64) -> u64 {
 /// # Requests
 ///
 /// A request is submitted when the select looks at it, and counts as wanted while the select waits; it becomes as urgent as whoever waits
-/// for the select. It is never run on the stack of the select. A circle of waits that leads through a select is not found: any
+/// for the select. It is never run on the stack of the select. A cycle of waits that leads through a select is not found: any
 /// other arm may end it.
 ///
 /// # Panics

@@ -76,7 +76,7 @@ enum Step {
     Park(Ticket, Option<Instant>),
 }
 
-/// Waits until `until`, never being never. To be inlined, since the switch is (see [`forebear_context::fiber`]).
+/// Waits until `until`, never being never. To be inlined, since the switch is (see [`forebear_context::switch`]).
 #[inline(always)]
 #[track_caller]
 pub(crate) fn wait(

@@ -106,7 +106,7 @@ enum Step {
     Refused(Refused),
 }
 
-/// Waits at `seat`. To be inlined into the public method that waits, since the switch is (see [`forebear_context::fiber`]).
+/// Waits at `seat`. To be inlined into the public method that waits, since the switch is (see [`forebear_context::switch`]).
 #[inline(always)]
 pub(crate) fn stay<V, S: Seat<V>>(
     seat: &S,
@@ -204,7 +204,7 @@ fn settled<V, S: Seat<V>>(
         Cause::Cancelled => Refused::Cancelled,
         Cause::Circular => {
             // SAFETY: its own table, on its own stack.
-            let cycle = unsafe { (context.table().verdict)(context, ticket) };
+            let cycle = unsafe { (context.table().take_cycle)(context, ticket) };
             Refused::Circular(cycle.unwrap_or_else(|| Cycle::new([context.name()])))
         }
     };

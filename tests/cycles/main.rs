@@ -1,4 +1,4 @@
-//! Circles of waits: found as they close, of any length and through everything that waits, and named; and nothing else is taken
+//! Cycles of waits: found as they close, of any length and through everything that waits, and named; and nothing else is taken
 //! for one.
 
 mod requests;
@@ -15,8 +15,8 @@ use forebear::{Cycle, Request, Runtime, WaitError};
 /// For tests whose requests wait for each other to come to a point: without worker threads nothing else runs meanwhile.
 const WORKERS: [usize; 3] = [1, 2, 4];
 
-/// What a wait was told, if it was told of a circle; anything else goes on.
-fn circle<T>(answer: Result<T, WaitError>) -> Option<Cycle> {
+/// What a wait was told, if it was told of a cycle; anything else goes on.
+fn cycle<T>(answer: Result<T, WaitError>) -> Option<Cycle> {
     match answer {
         Err(WaitError::CircularWait(cycle)) => Some(cycle),
         _ => None,

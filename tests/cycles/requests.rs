@@ -1,4 +1,4 @@
-//! Circles of nothing but requests, and what is none: lengths, instants, limits, who stands outside, long chains.
+//! Cycles of nothing but requests, and what is none: lengths, instants, limits, who stands outside, long chains.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use forebear::{Cycle, Request, Runtime, State, WaitError, shield, yield_now};
 
 use super::support::{Count, Flag, Watchdog, on_each, on_each_of, until};
-use super::{Known, WORKERS, assert_goes_round, circle, make, names, support};
+use super::{Known, WORKERS, assert_goes_round, cycle, make, names, support};
 
 /// A ring of `n` requests, each of which waits for the next. Runs it to its end; answers what they were told.
 fn ring(runtime: &Runtime, n: usize, own_stack: bool) -> Vec<(usize, Cycle)> {
@@ -17,7 +17,7 @@ fn ring(runtime: &Runtime, n: usize, own_stack: bool) -> Vec<(usize, Cycle)> {
         .map(|i| {
             let (told, known) = (told.clone(), known.clone());
             let f = move || {
-                if let Some(cycle) = circle(known.get((i + 1) % n).wait()) {
+                if let Some(cycle) = cycle(known.get((i + 1) % n).wait()) {
                     told.lock().unwrap().push((i, cycle));
                 }
             };
@@ -39,7 +39,7 @@ fn ring(runtime: &Runtime, n: usize, own_stack: bool) -> Vec<(usize, Cycle)> {
 }
 
 #[test]
-fn a_circle_of_any_length_is_found_and_named_and_the_others_go_on() {
+fn a_cycle_of_any_length_is_found_and_named_and_the_others_go_on() {
     on_each(|runtime| {
         for n in [1, 2, 3, 5, 17, 63, 64] {
             for own_stack in [true, false] {
@@ -55,7 +55,7 @@ fn a_circle_of_any_length_is_found_and_named_and_the_others_go_on() {
 }
 
 #[test]
-fn a_circle_longer_than_a_walk_is_found_by_an_idle_worker() {
+fn a_cycle_longer_than_a_walk_is_found_by_an_idle_worker() {
     on_each(|runtime| {
         for n in [65, 66, 200, 1000] {
             let told = ring(runtime, n, true);
@@ -68,7 +68,7 @@ fn a_circle_longer_than_a_walk_is_found_by_an_idle_worker() {
 
 /// All of them begin to wait at the same instant, as good as that can be had.
 #[test]
-fn if_two_close_a_circle_at_once_one_of_them_is_told() {
+fn if_two_close_a_cycle_at_once_one_of_them_is_told() {
     on_each_of(&[2, 4], |runtime| {
         for round in 0..2_000 {
             let n = 2 + round % 2 * (runtime.workers() - 2).min(1);
@@ -79,7 +79,7 @@ fn if_two_close_a_circle_at_once_one_of_them_is_told() {
                     make(runtime, if i == 0 { "a" } else { "b" }, move || {
                         ready.up();
                         support::hold_thread_until(|| ready.get() == n);
-                        if let Some(cycle) = circle(known.get((i + 1) % n).wait()) {
+                        if let Some(cycle) = cycle(known.get((i + 1) % n).wait()) {
                             told.lock().unwrap().push(cycle);
                         }
                     })
@@ -101,11 +101,11 @@ fn to_watch_to_be_shielded_and_to_be_detached_makes_no_difference() {
         let (told, answers) = channel();
         let (a, b, c) = ((known.clone(), told.clone()), (known.clone(), told.clone()), (known.clone(), told));
         let requests = [
-            make(runtime, "watching", move || a.1.send(circle(a.0.get(1).watch())).unwrap()),
-            make(runtime, "shielded", move || b.1.send(circle(shield(|| b.0.get(2).any().wait()))).unwrap()),
+            make(runtime, "watching", move || a.1.send(cycle(a.0.get(1).watch())).unwrap()),
+            make(runtime, "shielded", move || b.1.send(cycle(shield(|| b.0.get(2).any().wait()))).unwrap()),
             runtime.enter(|| {
                 let builder = Request::builder().name("detached").detached().own_stack();
-                builder.build(move || c.1.send(circle(c.0.get(0).wait())).unwrap())
+                builder.build(move || c.1.send(cycle(c.0.get(0).wait())).unwrap())
             }),
         ];
         known.set(&requests);
@@ -119,7 +119,7 @@ fn to_watch_to_be_shielded_and_to_be_detached_makes_no_difference() {
 
 /// A wait with a limit ends by itself, so nobody needs to be told.
 #[test]
-fn a_wait_with_a_limit_is_in_no_circle() {
+fn a_wait_with_a_limit_is_in_no_cycle() {
     on_each(|runtime| {
         let known = Known::new();
         let (told, answers) = channel();
@@ -144,9 +144,9 @@ fn a_wait_with_a_limit_is_in_no_circle() {
 }
 
 /// Each begins to wait while its target can go on, and stands on the same worker perhaps, and has waited for something else before: such
-/// a wait need not look for a circle. The last of them does.
+/// a wait need not look for a cycle. The last of them does.
 #[test]
-fn a_circle_of_waits_each_for_one_that_could_go_on_is_found_by_the_last() {
+fn a_cycle_of_waits_each_for_one_that_could_go_on_is_found_by_the_last() {
     on_each_of(&WORKERS, |runtime| {
         for n in [2, 3, 7] {
             for _ in 0..50 {
@@ -158,7 +158,7 @@ fn a_circle_of_waits_each_for_one_that_could_go_on_is_found_by_the_last() {
                             Request::builder().own_stack().spawn(yield_now).wait().unwrap();
                             there.up();
                             until(|| there.get() == n);
-                            if let Some(cycle) = circle(known.get((i + 1) % n).wait()) {
+                            if let Some(cycle) = cycle(known.get((i + 1) % n).wait()) {
                                 told.lock().unwrap().push(cycle);
                             }
                         })
@@ -178,7 +178,7 @@ fn a_circle_of_waits_each_for_one_that_could_go_on_is_found_by_the_last() {
 
 /// The wait of `early` leads nowhere until `late` has begun, and `late` begins with a wait for one that can go on.
 #[test]
-fn a_circle_through_a_wait_from_before_its_target_began_is_found() {
+fn a_cycle_through_a_wait_from_before_its_target_began_is_found() {
     on_each_of(&WORKERS, |runtime| {
         for _ in 0..50 {
             let (told, answers) = channel();
@@ -190,18 +190,18 @@ fn a_circle_through_a_wait_from_before_its_target_began_is_found() {
                     let (known, told, there, _) = early;
                     until(|| there.is_up());
                     known.get(1).submit();
-                    told.send(circle(known.get(1).wait())).unwrap();
+                    told.send(cycle(known.get(1).wait())).unwrap();
                 }),
                 make(runtime, "late", move || {
                     let (known, told, _, begun) = late;
                     begun.raise();
-                    told.send(circle(known.get(2).wait())).unwrap();
+                    told.send(cycle(known.get(2).wait())).unwrap();
                 }),
                 make(runtime, "going on", move || {
                     let (known, told, there, begun) = going_on;
                     there.raise();
                     until(|| begun.is_up());
-                    told.send(circle(known.get(0).wait())).unwrap();
+                    told.send(cycle(known.get(0).wait())).unwrap();
                 }),
             ];
             known.set(&requests);
@@ -215,19 +215,19 @@ fn a_circle_through_a_wait_from_before_its_target_began_is_found() {
     });
 }
 
-/// What stands in no circle and waits for one goes on when that is broken.
+/// What stands in no cycle and waits for one goes on when that is broken.
 #[test]
-fn who_waits_for_a_circle_from_outside_is_not_told() {
+fn who_waits_for_a_cycle_from_outside_is_not_told() {
     on_each(|runtime| {
         let known = Known::new();
         let (told, answers) = channel();
         let requests: Vec<_> = (0..20)
             .map(|i| {
                 let (known, told) = (known.clone(), told.clone());
-                // The first three are the circle; the others lead there in chains.
+                // The first three are the cycle; the others lead there in chains.
                 make(runtime, "r", move || {
                     let next = if i < 3 { (i + 1) % 3 } else { i - 3 };
-                    told.send((i, circle(known.get(next).wait()).is_some())).unwrap();
+                    told.send((i, cycle(known.get(next).wait()).is_some())).unwrap();
                 })
             })
             .collect();
@@ -242,7 +242,7 @@ fn who_waits_for_a_circle_from_outside_is_not_told() {
 /// From the far end: each finds its target waiting already. Were every wait to walk the chain, this would not end.
 #[test]
 #[cfg_attr(debug_assertions, ignore = "a million stacks, without optimisation")]
-fn a_chain_of_a_million_waits_made_from_its_far_end_is_no_circle() {
+fn a_chain_of_a_million_waits_made_from_its_far_end_is_no_cycle() {
     let _dog = Watchdog::new("");
     let runtime = Runtime::builder().workers(1).stack_size(48 << 10).max_stacks(1_100_000).build().unwrap();
     let (open, gate): (Sender<()>, Receiver<()>) = channel();

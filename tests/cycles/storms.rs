@@ -1,4 +1,4 @@
-//! Storms of waits, in which each circle is told of and nothing else.
+//! Storms of waits, in which each cycle is told of and nothing else.
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -6,7 +6,7 @@ use std::thread;
 use forebear::{Cycle, Request, Runtime};
 
 use super::support::{Random, on_each, on_each_of};
-use super::{Known, WORKERS, assert_goes_round, circle, support};
+use super::{Known, WORKERS, assert_goes_round, cycle, support};
 
 /// A program drawn from a seed: requests that wait for later ones, in any order and on any stack, from threads too; and rings
 /// among them, whose members wait for each other at the end.
@@ -34,7 +34,7 @@ impl Storm {
             let length = (1 + random.below(6)).min(free.len());
             let ring: Vec<_> = (0..length).map(|_| free.swap_remove(random.below(free.len()))).collect();
             for &member in &ring {
-                // A member of a ring that waits for something else too might close another circle.
+                // A member of a ring that waits for something else too might close another cycle.
                 waits[member] = (Vec::new(), Some(rings.len()));
             }
             rings.push(ring);
@@ -50,7 +50,7 @@ impl Storm {
             Some(ring[(place + 1) % ring.len()])
         });
         for &target in waits.iter().chain(&next) {
-            if let Some(cycle) = circle(self.known.get(target).wait()) {
+            if let Some(cycle) = cycle(self.known.get(target).wait()) {
                 self.told.lock().unwrap().push((me, cycle));
             }
         }
@@ -58,13 +58,13 @@ impl Storm {
 }
 
 #[test]
-fn in_a_storm_of_waits_each_circle_is_told_of_and_nothing_else() {
+fn in_a_storm_of_waits_each_cycle_is_told_of_and_nothing_else() {
     on_each(|runtime| storms(runtime, false));
 }
 
 /// A thread without a loop of workers behind it takes its requests with it when it exits, so these are for workers.
 #[test]
-fn in_a_storm_of_waits_in_threads_too_each_circle_is_told_of_and_nothing_else() {
+fn in_a_storm_of_waits_in_threads_too_each_cycle_is_told_of_and_nothing_else() {
     on_each_of(&WORKERS, |runtime| storms(runtime, true));
 }
 

@@ -1,4 +1,4 @@
-//! Circles through lent stacks, joins, scopes and pools.
+//! Cycles through lent stacks, joins, scopes and pools.
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, OnceLock};
@@ -7,7 +7,7 @@ use std::thread;
 use forebear::{AnyRequest, OrUnwind, Request, RequestPool, State, WaitError, join, scope};
 
 use super::support::{Count, Flag, on_each, on_each_of, until};
-use super::{Known, WORKERS, assert_goes_round, circle, make, names};
+use super::{Known, WORKERS, assert_goes_round, cycle, make, names};
 
 /// `low` runs `high` on its own stack, and `other` waits for `low`.
 #[test]
@@ -17,7 +17,7 @@ fn a_lent_stack_is_blocked_as_a_whole() {
         let (told, answers) = channel();
         let other = make(runtime, "other", {
             let (known, told) = (known.clone(), told.clone());
-            move || told.send(circle(known.get(0).wait())).unwrap()
+            move || told.send(cycle(known.get(0).wait())).unwrap()
         });
         let low = make(runtime, "low", {
             let (known, waits) = (known.clone(), waits.clone());
@@ -26,7 +26,7 @@ fn a_lent_stack_is_blocked_as_a_whole() {
                     known.get(1).submit();
                     until(|| known.get(1).state() == State::Suspended);
                     waits.raise();
-                    told.send(circle(known.get(1).wait())).unwrap();
+                    told.send(cycle(known.get(1).wait())).unwrap();
                 });
                 high.wait().unwrap();
             }
@@ -51,28 +51,28 @@ fn who_waits_for_what_has_lent_it_its_stack_is_told_who_stands_between() {
                 let me = Request::current().unwrap();
                 let middle = Request::builder().name("middle").build(move || {
                     let high =
-                        Request::builder().name("high").build(move || told.send(circle(me.wait())).unwrap());
+                        Request::builder().name("high").build(move || told.send(cycle(me.wait())).unwrap());
                     high.wait().unwrap();
                 });
                 middle.wait().unwrap();
             })
         });
         low.wait().unwrap();
-        let cycle = answers.recv().unwrap().expect("a circle");
+        let cycle = answers.recv().unwrap().expect("a cycle");
         assert_eq!(names(&cycle), ["high", "low", "middle", "high"]);
     });
 }
 
 /// The end of a join cannot give up: somebody else's wait is ended.
 #[test]
-fn a_circle_through_a_stolen_arm_is_found_whoever_closes_it() {
+fn a_cycle_through_a_stolen_arm_is_found_whoever_closes_it() {
     on_each_of(&[2, 4], |runtime| {
         for maker_last in [true, false] {
             let (known, stolen, asked) = (Known::new(), Flag::new(), Flag::new());
             let (told, answers) = channel();
             let helper = make(runtime, "helper", {
                 let (known, told) = (known.clone(), told.clone());
-                move || told.send(circle(known.get(0).wait())).unwrap()
+                move || told.send(cycle(known.get(0).wait())).unwrap()
             });
             let maker = make(runtime, "maker", {
                 let known = known.clone();
@@ -96,7 +96,7 @@ fn a_circle_through_a_stolen_arm_is_found_whoever_closes_it() {
                             }
                             known.get(1).submit();
                             asked.raise();
-                            told.send(circle(known.get(1).wait())).unwrap();
+                            told.send(cycle(known.get(1).wait())).unwrap();
                         },
                     );
                 }
@@ -114,7 +114,7 @@ fn a_circle_through_a_stolen_arm_is_found_whoever_closes_it() {
 /// A scope waits for its job, the job for `other`, and that for the request that the scope is in; with a second job beside.
 /// `last` says whose wait comes last.
 #[test]
-fn a_circle_through_a_scope_is_found_whoever_closes_it() {
+fn a_cycle_through_a_scope_is_found_whoever_closes_it() {
     on_each_of(&WORKERS, |runtime| {
         for last in ["opener", "job", "other"] {
             let (known, job) = (Known::new(), Arc::new(OnceLock::<AnyRequest>::new()));
@@ -136,7 +136,7 @@ fn a_circle_through_a_scope_is_found_whoever_closes_it() {
                 let (known, told, after_the_rest) = (known.clone(), told.clone(), after_the_rest.clone());
                 move || {
                     after_the_rest("other");
-                    told.send(circle(known.get(0).wait())).unwrap();
+                    told.send(cycle(known.get(0).wait())).unwrap();
                 }
             });
             let opener = make(runtime, "opener", {
@@ -146,7 +146,7 @@ fn a_circle_through_a_scope_is_found_whoever_closes_it() {
                         let after_the_rest = &after_the_rest;
                         let handle = Request::builder().name("job").own_stack().spawn_in(s, move || {
                             after_the_rest("job");
-                            told.send(circle(known.get(1).wait())).unwrap();
+                            told.send(cycle(known.get(1).wait())).unwrap();
                         });
                         s.spawn(|| ());
                         job.set(handle.any()).unwrap();
@@ -167,7 +167,7 @@ fn a_circle_through_a_scope_is_found_whoever_closes_it() {
 
 /// Two scopes, each of which waits for a job that waits for the request that the other is in.
 #[test]
-fn a_circle_through_two_scopes_is_found() {
+fn a_cycle_through_two_scopes_is_found() {
     on_each(|runtime| {
         for _ in 0..20 {
             let (known, ready) = (Known::new(), Count::new());
@@ -180,7 +180,7 @@ fn a_circle_through_two_scopes_is_found() {
                         Request::builder().name(["of a", "of b"][me]).own_stack().spawn_in(s, move || {
                             ready.up();
                             ready.wait_for(2);
-                            told.send(circle(known.get(1 - me).wait())).unwrap();
+                            told.send(cycle(known.get(1 - me).wait())).unwrap();
                         });
                     });
                 })
@@ -222,7 +222,7 @@ fn a_member_of_a_pool_that_waits_for_the_pools_waiter_is_told() {
                         begun.wait();
                         Ok(())
                     });
-                    // Whose wait closes the circle is told: the member's, or the pool's for the member.
+                    // Whose wait closes the cycle is told: the member's, or the pool's for the member.
                     let told = pool.wait().unwrap_err();
                     let told = match &told {
                         WaitError::Failed(failure) => failure.downcast_ref().unwrap_or(&told),

@@ -1,4 +1,4 @@
-//! Circles through foreign threads and several runtimes.
+//! Cycles through foreign threads and several runtimes.
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
@@ -7,11 +7,11 @@ use std::thread;
 use forebear::{Request, State};
 
 use super::support::{Count, Watchdog, on_each_of, runtime, until};
-use super::{Known, WORKERS, assert_goes_round, circle, make};
+use super::{Known, WORKERS, assert_goes_round, cycle, make};
 
 /// One request is run by a foreign thread, which blocks; the other by a worker.
 #[test]
-fn a_circle_through_a_foreign_thread_is_found_whoever_closes_it() {
+fn a_cycle_through_a_foreign_thread_is_found_whoever_closes_it() {
     on_each_of(&WORKERS, |runtime| {
         for thread_last in [true, false] {
             let (known, ready) = (Known::new(), Count::new());
@@ -24,7 +24,7 @@ fn a_circle_through_a_foreign_thread_is_found_whoever_closes_it() {
                     if (me == 0) == thread_last {
                         until(|| known.get(1 - me).state() == State::Suspended || me == 1);
                     }
-                    told.send((me, circle(known.get(1 - me).wait()))).unwrap();
+                    told.send((me, cycle(known.get(1 - me).wait()))).unwrap();
                 }
             };
             let on_thread = runtime.enter(|| Request::builder().name("on a thread").build(request(0)));
@@ -47,7 +47,7 @@ fn a_circle_through_a_foreign_thread_is_found_whoever_closes_it() {
 
 /// Three of them, each run by a thread that waits for the next.
 #[test]
-fn a_circle_of_foreign_threads_only_is_found() {
+fn a_cycle_of_foreign_threads_only_is_found() {
     on_each_of(&WORKERS, |runtime| {
         for _ in 0..50 {
             let (known, barrier, n) = (Known::new(), Arc::new(Barrier::new(3)), 3);
@@ -57,7 +57,7 @@ fn a_circle_of_foreign_threads_only_is_found() {
                     let (known, barrier, told) = (known.clone(), barrier.clone(), told.clone());
                     let f = move || {
                         barrier.wait();
-                        told.send(circle(known.get((i + 1) % n).wait())).unwrap();
+                        told.send(cycle(known.get((i + 1) % n).wait())).unwrap();
                     };
                     runtime.enter(|| Request::builder().name(format!("t{i}")).build(f))
                 })
@@ -79,7 +79,7 @@ fn a_circle_of_foreign_threads_only_is_found() {
 }
 
 #[test]
-fn a_circle_through_two_runtimes_is_found() {
+fn a_cycle_through_two_runtimes_is_found() {
     on_each_of(&WORKERS, |one| {
         let two = runtime(one.workers());
         for round in 0..200 {
@@ -93,7 +93,7 @@ fn a_circle_through_two_runtimes_is_found() {
                     make(if i % 2 == 0 { one } else { &two }, &names[i], move || {
                         ready.up();
                         ready.wait_for(n);
-                        told.send(circle(known.get((i + 1) % n).wait())).unwrap();
+                        told.send(cycle(known.get((i + 1) % n).wait())).unwrap();
                     })
                 })
                 .collect();
@@ -107,9 +107,9 @@ fn a_circle_through_two_runtimes_is_found() {
     });
 }
 
-/// And a runtime may go as soon as its part in a circle is over.
+/// And a runtime may go as soon as its part in a cycle is over.
 #[test]
-fn runtimes_and_threads_come_and_go_while_others_look_for_circles() {
+fn runtimes_and_threads_come_and_go_while_others_look_for_cycles() {
     let _dog = Watchdog::new("");
     let lasting = runtime(2);
     for seed in 0..30 {
@@ -119,9 +119,9 @@ fn runtimes_and_threads_come_and_go_while_others_look_for_circles() {
             .map(|i| {
                 let (known, told) = (known.clone(), told.clone());
                 make(if i % 2 == 0 { &passing } else { &lasting }, "r", move || {
-                    // Some close a circle, some lead to it from outside.
+                    // Some close a cycle, some lead to it from outside.
                     let next = if i < 4 { (i + 1) % 4 } else { i - 4 };
-                    if circle(known.get(next).wait()).is_some() {
+                    if cycle(known.get(next).wait()).is_some() {
                         told.up();
                     }
                 })

@@ -170,7 +170,7 @@ fn a_private_child_that_has_not_started_ends_at_its_own_deadline() {
         let (go, started) = (Flag::new(), Flag::new());
         let (may, up) = (go.clone(), started.clone());
         let parent = root(runtime).spawn(move || {
-            // Submitted, and still in the worker's private list if nobody is hungry.
+            // Submitted, and still in the worker's private queue if nobody is hungry.
             let child = Request::builder().timeout(SECOND).spawn(|| yield_now().is_ok());
             up.raise();
             hold_thread_until(|| may.is_up());

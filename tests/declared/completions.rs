@@ -40,7 +40,7 @@ fn what_is_after_a_completion_that_is_given_up_fails() {
 
 /// Nothing here can go on, but another thread completes what it is after.
 #[test]
-fn a_wait_for_what_is_after_a_completion_is_no_circle_without_workers() {
+fn a_wait_for_what_is_after_a_completion_is_no_cycle_without_workers() {
     let _dog = Watchdog::new("without workers");
     let runtime = Runtime::builder().workers(0).build().unwrap();
     for n in 0..20 {
@@ -84,7 +84,7 @@ fn what_is_after_a_completion_is_a_member_of_sets_and_pools() {
 
 /// Nothing in the runtime can go on, and the scope has no stack that waits for the completion.
 #[test]
-fn a_scope_whose_job_is_after_a_completion_is_no_circle() {
+fn a_scope_whose_job_is_after_a_completion_is_no_cycle() {
     on_each(|runtime| {
         let (completer, answer) = runtime.enter(|| Request::completer("answer"));
         let inner = answer.clone();
@@ -105,9 +105,9 @@ fn a_scope_whose_job_is_after_a_completion_is_no_circle() {
     });
 }
 
-/// The completer ends it at any moment of the search for circles.
+/// The completer ends it at any moment of the search for cycles.
 #[test]
-fn a_completion_at_any_moment_makes_no_circle() {
+fn a_completion_at_any_moment_makes_no_cycle() {
     on_each(|runtime| {
         for n in 0..100 {
             let (completer, answer) = runtime.enter(|| Request::completer("answer"));

@@ -1,4 +1,4 @@
-//! How a dependent ends that does not run: failures, cancels, deadlines, shutdown, circles.
+//! How a dependent ends that does not run: failures, cancels, deadlines, shutdown, cycles.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -172,7 +172,7 @@ fn what_waits_for_something_that_does_not_end_ends_with_its_runtime() {
 }
 
 #[test]
-fn a_wait_for_what_is_after_the_waiter_is_told_of_the_circle() {
+fn a_wait_for_what_is_after_the_waiter_is_told_of_the_cycle() {
     inside_each(|| {
         let known = Arc::new(OnceLock::<Request<()>>::new());
         let later = known.clone();
@@ -195,7 +195,7 @@ fn a_wait_for_what_is_after_the_waiter_is_told_of_the_circle() {
 }
 
 #[test]
-fn a_circle_through_declared_edges_and_waits_is_found_by_an_idle_worker() {
+fn a_cycle_through_declared_edges_and_waits_is_found_by_an_idle_worker() {
     on_each_of(&[1, 2, 4], |runtime| {
         runtime.enter(|| {
             let known = Arc::new(OnceLock::<Request<bool>>::new());
@@ -224,7 +224,7 @@ fn a_circle_through_declared_edges_and_waits_is_found_by_an_idle_worker() {
 }
 
 #[test]
-fn a_circle_through_the_end_of_a_scope_is_found() {
+fn a_cycle_through_the_end_of_a_scope_is_found() {
     on_each_of(&[1, 2, 4], |runtime| {
         runtime.enter(|| {
             let known = Arc::new(OnceLock::<Request<()>>::new());

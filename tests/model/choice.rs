@@ -19,9 +19,8 @@ impl Reference {
             Order::Make(_) | Order::Leaf(..) => step.order,
             Order::Submit(id) => Order::Submit(of(id)?),
             Order::Wait(id, how) => {
-                let makes_no_sense = |id: &Id| {
-                    self.closes_a_circle(actor, *id) || how == How::Take && self.is_being_taken(*id)
-                };
+                let makes_no_sense =
+                    |id: &Id| self.closes_a_cycle(actor, *id) || how == How::Take && self.is_being_taken(*id);
                 Order::Wait(of(id).filter(|id| !makes_no_sense(id))?, how)
             }
             Order::Clone(id) => Order::Clone(of(id)?),
@@ -65,7 +64,7 @@ impl Reference {
     }
 
     /// A wait that would wait for itself through others. (On its own stack it is refused.)
-    fn closes_a_circle(&self, me: Id, target: Id) -> bool {
+    fn closes_a_cycle(&self, me: Id, target: Id) -> bool {
         let mine = self.stack(me);
         let mut at = target;
         while let Doing::Waits(next, _) | Doing::Lends(next, _) = self.all[at].doing {

@@ -112,16 +112,16 @@ fn to_include_the_waiter_itself_is_a_circular_wait() {
     inside_each(|| {
         let itself = Arc::new(Mutex::new(None::<Request<()>>));
         let mine = itself.clone();
-        let circle = Request::builder().name("circle").build(move || {
+        let cycle = Request::builder().name("cycle").build(move || {
             let me = mine.lock().unwrap().take().unwrap();
             let mut pool = RequestPool::new();
             pool.include(me).add(|| unreachable!());
             let answer = pool.wait();
             let Err(WaitError::CircularWait(cycle)) = answer else { panic!("{answer:?}") };
-            assert_eq!(cycle.names().collect::<Vec<_>>(), ["circle", "circle"]);
+            assert_eq!(cycle.names().collect::<Vec<_>>(), ["cycle", "cycle"]);
         });
-        *itself.lock().unwrap() = Some(circle.clone());
-        circle.wait().unwrap();
+        *itself.lock().unwrap() = Some(cycle.clone());
+        cycle.wait().unwrap();
     });
 }
 

@@ -228,10 +228,10 @@ fn a_turn_that_went_to_one_who_leaves_goes_to_the_next() {
     });
 }
 
-// ---- circles, regions, unwinding ------------------------------------------------------------------------------------
+// ---- cycles, regions, unwinding ------------------------------------------------------------------------------------
 
 #[test]
-fn a_circle_through_one_who_writes_is_found_and_named() {
+fn a_cycle_through_one_who_writes_is_found_and_named() {
     on_each(|runtime| {
         let (lock, other) = (Shared::default(), Arc::new(Mutex::new(())));
         let (has_lock, has_other) = (Flag::new(), Flag::new());

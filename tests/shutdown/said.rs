@@ -100,7 +100,7 @@ fn a_destructor_that_waits_outside_of_any_request_is_named_among_the_laggards() 
     let parent = {
         let captured = Waits(go.clone());
         runtime.spawn(move || {
-            // It stands in the private list, and the worker's loop ends it.
+            // It stands in the private queue, and the worker's loop ends it.
             let _child = Request::builder().own_stack().spawn(move || drop(captured));
             Request::current().unwrap().cancel();
             _ = Event::new().wait();

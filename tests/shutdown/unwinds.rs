@@ -236,7 +236,7 @@ fn a_shielded_region_and_what_it_makes_go_on_to_their_end() {
     });
 }
 
-/// A child that goes by the roots' shelf.
+/// A child that goes by the injector.
 fn root_child<T: Send + 'static>(f: impl FnOnce() -> T + Send + 'static) -> Request<T> {
     Request::builder().own_stack().spawn(f)
 }

@@ -177,7 +177,7 @@ fn joins(depth: u32, now: &mut dyn FnMut()) {
     }
 }
 
-/// A request that waits shows its arms first. The memory for these brings home the last child of a request that has failed.
+/// A request that waits shows its arms first. The memory for these releases the last child of a request that has failed.
 #[test]
 fn an_error_that_goes_while_a_request_leaves_its_worker_may_wait() {
     let _dog = Watchdog::new("an error that goes while arms are shown");

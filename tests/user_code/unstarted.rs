@@ -59,19 +59,19 @@ fn cancel_and_wait(runtime: &Runtime) {
 /// Cancels a request whose captures wait for it.
 fn wait_for_itself(runtime: &Runtime) {
     let this: Arc<Mutex<Option<Request<()>>>> = Arc::default();
-    let circle: Arc<Mutex<Option<String>>> = Arc::default();
+    let found: Arc<Mutex<Option<String>>> = Arc::default();
     let request = unstarted(runtime, {
-        let (this, circle) = (this.clone(), circle.clone());
+        let (this, found) = (this.clone(), found.clone());
         move || {
             let own = this.lock().unwrap().clone().unwrap();
             if let Err(WaitError::CircularWait(cycle)) = own.wait() {
-                *circle.lock().unwrap() = Some(cycle.to_string());
+                *found.lock().unwrap() = Some(cycle.to_string());
             }
         }
     });
     *this.lock().unwrap() = Some(request.clone());
     let _ = request.cancel();
-    assert!(circle.lock().unwrap().take().expect("a circle was found").contains("unstarted"));
+    assert!(found.lock().unwrap().take().expect("a cycle was found").contains("unstarted"));
     drop(this.lock().unwrap().take());
 }
 
@@ -96,6 +96,6 @@ fn a_destructor_may_wait_for_a_request_whose_end_is_put_off() {
 }
 
 #[test]
-fn a_destructor_that_waits_for_the_request_it_belongs_to_is_answered_with_the_circle() {
+fn a_destructor_that_waits_for_the_request_it_belongs_to_is_answered_with_the_cycle() {
     everywhere(wait_for_itself);
 }

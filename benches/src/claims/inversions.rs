@@ -1,7 +1,7 @@
 //! How far picks are from the exact order, and how soon the oldest root is over.
 //!
 //! A pick is inverted if something that comes before what was picked stood anywhere, private to another worker or not, and
-//! was picked later: see [`forest`]. That no root is passed over while it stands on the shelf of roots is a promise; the
+//! was picked later: see [`forest`]. That no root is passed over while it stands on the injector is a promise; the
 //! rest is counted. With workers more than cores, one that has lost its core in the middle of a look picks by what it saw
 //! before.
 

@@ -5,7 +5,7 @@
 //! polled once and dropped. *Met in time* is a wait as users write it: a token goes back and forth over two channels, and each
 //! side receives with a time-out (forebear: `recv_timeout`; tokio: `timeout(HOUR, recv())`; smol: `recv()` or a `Timer`).
 //!
-//! Each of the rivals reads the clock once a timer, which takes 20 ns; forebear mostly reckons what it would say.
+//! Each of the rivals reads the clock once a timer, which takes 20 ns; forebear mostly estimates what it would say.
 
 use crate::claim::{Claim, Goal, Row, Runner, runner};
 use crate::load::Load;

@@ -42,7 +42,7 @@ impl Forebear {
         Forebear { runtime, workers }
     }
 
-    /// The same with one worker, which never reckons what time it is.
+    /// The same with one worker, which never estimates what time it is.
     ///
     /// # Panics
     ///

@@ -1,4 +1,4 @@
-//! Edges: who waits for whom, so that a circle of waits is found by the wait that closes it.
+//! Edges: who waits for whom, so that a cycle of waits is found by the wait that closes it.
 //!
 //! A wait without a limit is an *edge* from the waiter's context to the one whose stack it waits for. It is made in steps:
 //!
@@ -7,21 +7,21 @@
 //! 2. It *binds* the wait ([`Context::bind`]): from now on a walk sees the edge.
 //! 3. It *looks* whether anybody waits for what is on its own stack. If nobody does, it is done: a chain made from its far end
 //!    is not walked at all.
-//! 4. It *walks* from edge to edge ([`walk`]). If it comes back, there is a circle.
+//! 4. It *walks* from edge to edge ([`walk`]). If it comes back, there is a cycle.
 //!
 //! A wait for what another context holds (a lock) leads to its holder, whoever that is when a walk comes by ([`OwnerWait`]).
 //!
 //! An edge to what has not started is *completed* by the stack that starts it, under the lock of the list in which the waiter
 //! stands, before that stack looks and walks itself ([`Context::complete`]).
 //!
-//! # Why the last to close a circle finds it
+//! # Why the last to close a cycle finds it
 //!
 //! The word `edge` of a context holds the ticket that was bound last. It is written by read-modify-writes only, and every walk
 //! that ends at a context, since that does not wait or its edge leads nowhere, ends with one on that word. So of a walk that
 //! ends at a context, and a bind or a completion there, one comes first. If the bind (or completion) does, the walk is told and
 //! goes on. If the walk's end does, the binder acquires all that the walker knew: that somebody waits for its stack, and every
-//! edge that led there. It walks after that. So no two waits of a circle can each have ended at the other; among those that
-//! close a circle at once there is one that none of the others has ended before, and it sees all of it.
+//! edge that led there. It walks after that. So no two waits of a cycle can each have ended at the other; among those that
+//! close a cycle at once there is one that none of the others has ended before, and it sees all of it.
 //!
 //! A look is one on the word in which a waiter says, by one too, that it has come: if the waiter does first, it is seen. If the look
 //! does, the waiter acquires the edge that was bound before, and all that was known there; it binds and looks after that.
@@ -29,7 +29,7 @@
 //! # What a walk reads
 //!
 //! Contexts only, never a target; but for the holder of a lock it asks the lock, while it holds the wait for it. A context may be on to its next wait at any time; so the slot is read before and after
-//! `ahead`, and tickets do not come again. That all edges of a circle have stood *at one moment* the walk does not show. Whoever
+//! `ahead`, and tickets do not come again. That all edges of a cycle have stood *at one moment* the walk does not show. Whoever
 //! finds one makes sure of it by *holding* each wait ([`Context::hold`]): while it is held it cannot end, and so the waiter's
 //! stack does not change, and what it waits for is not gone. Wakers of a held wait spin; nothing may be waited for
 //! meanwhile, and only one thread at a time holds more than one wait. (A walk holds a single one, for as long as it takes to ask a
@@ -50,12 +50,12 @@ use super::{Cause, Context, HELD, OwnerWait, Reason, STATE, Ticket, WAITING};
 use crate::shim::atomic::Ordering;
 use crate::shim::hint;
 
-/// In `ahead`: the context is a stray.
-const STRAY: usize = 1;
+/// In `ahead`: the context is a foreign stack.
+const FOREIGN: usize = 1;
 /// In `ahead`: no context, but the address of what is waited for all parts of.
 const ALL: usize = 2;
 /// In `ahead`: no context, but the record of a wait for what another context holds.
-const OWNER: usize = STRAY | ALL;
+const OWNER: usize = FOREIGN | ALL;
 
 /// Where an edge leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub enum Ahead {
         /// Its context.
         context: NonNull<Context>,
         /// Whether it may be freed while others of the waiter's runtime walk; to be kept from that before it is read.
-        stray: bool,
+        foreign: bool,
     },
     /// To many: to all that belong to what has this address.
     All(NonNull<()>),
@@ -79,22 +79,22 @@ pub enum Ahead {
 ///
 /// # Safety
 ///
-/// A walk reads what this says it may: from when `keep_strays` has returned no stray is freed before the guide is dropped, and what
+/// A walk reads what this says it may: from when `keep_foreign_stacks` has returned no foreign stack is freed before the guide is dropped, and what
 /// `admits` has answered with true is a context that stays readable for as long.
 pub unsafe trait Guide {
-    /// From when this has returned no stray that an edge leads to is freed. Answers whether that is new, and what the walk has seen
+    /// From when this has returned no foreign stack that an edge leads to is freed. Answers whether that is new, and what the walk has seen
     /// so far to be looked at again.
-    fn keep_strays(&mut self) -> bool;
+    fn keep_foreign_stacks(&mut self) -> bool;
 
-    /// Whether the holder that a lock has named is a context that may be read: now, or, if it is a stray, from when strays are kept
+    /// Whether the holder that a lock has named is a context that may be read: now, or, if it is a foreign stack, from when foreign stacks are kept
     /// and this has been asked again.
     fn admits(&mut self, holder: NonNull<Context>) -> bool;
 }
 
 /// For walks that meet no locks.
-// SAFETY: it admits nobody; that a closure keeps the strays is asked of the caller of [`walk`].
+// SAFETY: it admits nobody; that a closure keeps the foreign stacks is asked of the caller of [`walk`].
 unsafe impl<F: FnMut() -> bool> Guide for F {
-    fn keep_strays(&mut self) -> bool {
+    fn keep_foreign_stacks(&mut self) -> bool {
         self()
     }
 
@@ -122,8 +122,8 @@ impl Context {
     pub unsafe fn lead(&self, ahead: Ahead) {
         let raw = match ahead {
             Ahead::Unknown => std::ptr::null_mut(),
-            Ahead::Stack { context, stray } => {
-                context.as_ptr().cast::<()>().map_addr(|at| at | if stray { STRAY } else { 0 })
+            Ahead::Stack { context, foreign } => {
+                context.as_ptr().cast::<()>().map_addr(|at| at | if foreign { FOREIGN } else { 0 })
             }
             Ahead::All(whole) => whole.as_ptr().map_addr(|at| at | ALL),
             Ahead::Owner(wait) => wait.as_ptr().cast::<()>().map_addr(|at| at | OWNER),
@@ -233,7 +233,7 @@ impl Context {
             None => Ahead::Unknown,
             Some(wait) if bits == OWNER => Ahead::Owner(wait.cast()),
             Some(whole) if bits & ALL != 0 => Ahead::All(whole),
-            Some(context) => Ahead::Stack { context: context.cast(), stray: bits & STRAY != 0 },
+            Some(context) => Ahead::Stack { context: context.cast(), foreign: bits & FOREIGN != 0 },
         }
     }
 
@@ -338,7 +338,7 @@ pub enum Way {
 ///
 /// # Safety
 ///
-/// X1 for `start`; for every context that an edge leads to and that is no stray; and for strays while they are kept, which they are
+/// X1 for `start`; for every context that an edge leads to and that is no foreign stack; and for foreign stacks while they are kept, which they are
 /// once a closure that is the guide has returned.
 pub unsafe fn walk(start: NonNull<Context>, limit: u32, guide: &mut dyn Guide) -> Way {
     // SAFETY: by contract.
@@ -361,7 +361,9 @@ unsafe fn walk_to(
         let next = match edge.ahead {
             Ahead::Unknown => return Way::End,
             Ahead::All(_) => return Way::All(at),
-            Ahead::Stack { stray: true, .. } if guide.keep_strays() && context.edge() != Some(edge) => {
+            Ahead::Stack { foreign: true, .. }
+                if guide.keep_foreign_stacks() && context.edge() != Some(edge) =>
+            {
                 continue;
             }
             Ahead::Stack { context: next, .. } => next,
@@ -405,7 +407,7 @@ unsafe fn holder(
     match ask(guide)? {
         (holder, true) => Some(holder),
         (_, false) => {
-            guide.keep_strays();
+            guide.keep_foreign_stacks();
             ask(guide).and_then(|(holder, admitted)| admitted.then_some(holder))
         }
     }

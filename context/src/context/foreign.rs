@@ -48,7 +48,7 @@ impl ForeignContext {
         arm,
         disarm,
         wait_for_owner,
-        verdict,
+        take_cycle,
         gave_back,
         shares_thread,
         give_way,
@@ -238,7 +238,7 @@ unsafe fn wait_for_owner(_: &Context, _: Ticket, _: &OwnerWait, _: bool) -> Opti
     None
 }
 
-unsafe fn verdict(_: &Context, _: Ticket) -> Option<Cycle> {
+unsafe fn take_cycle(_: &Context, _: Ticket) -> Option<Cycle> {
     None
 }
 

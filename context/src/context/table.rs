@@ -14,7 +14,7 @@ pub type NameFn = unsafe fn(&Context, &mut dyn FnMut(&str));
 /// What the owner of a context does for it. One static table per kind of owner.
 #[derive(Clone, Copy)]
 pub struct Table {
-    /// Called by [`Context::park`] on the context's own stack, which has something to wait for. A carrier's owner
+    /// Called by [`Context::park`] on the context's own stack, which has something to wait for. A coroutine's owner
     /// answers whom to switch to, or `None` if the context may go on after all; a foreign thread blocks here.
     pub prepare: unsafe fn(&Context, Option<Instant>) -> Option<NonNull<Context>>,
     /// Called right after the context was entered again.
@@ -50,11 +50,11 @@ pub struct Table {
     /// Takes an alarm back. When it returns no timer touches the context. On the context's own stack.
     pub disarm: unsafe fn(&Context, Alarm),
     /// The context waits, under the ticket, for something that another context holds, and its node stands in the list there. The
-    /// holder becomes as urgent; and if the wait has no limit, and closes a circle, the circle is answered: the wait is settled
+    /// holder becomes as urgent; and if the wait has no limit, and closes a cycle, the cycle is answered: the wait is settled
     /// then, and is not parked. On the context's own stack.
     pub wait_for_owner: unsafe fn(&Context, Ticket, &OwnerWait, limited: bool) -> Option<Cycle>,
-    /// The circle for which the wait under the ticket was ended with [`Cause::Circular`]. On the context's own stack, once.
-    pub verdict: unsafe fn(&Context, Ticket) -> Option<Cycle>,
+    /// The cycle for which the wait under the ticket was ended with [`Cause::Circular`]. On the context's own stack, once.
+    pub take_cycle: unsafe fn(&Context, Ticket) -> Option<Cycle>,
     /// It has given back what others wait for, and is only as urgent as its requests. On the context's own stack.
     pub gave_back: unsafe fn(&Context),
     /// Whether the context, which a lock has named for its holder, is of the thread that calls, so that it cannot go on before this one

@@ -66,7 +66,7 @@ impl Context {
         // SAFETY: the table is this context's; by contract.
         if let Some(next) = unsafe { (self.table.give_way)(self) } {
             // SAFETY: F2: we are on this stack, and the owner has made it ready to be entered again.
-            unsafe { self.fiber.leave(Some(next)) };
+            unsafe { self.switch.leave(Some(next)) };
         }
     }
 }

@@ -40,7 +40,7 @@ impl<'a> Iterator for Chain<'a> {
 
 impl FusedIterator for Chain<'_> {}
 
-/// The first `E` in the chain of `first`. A [`WaitError`] shows neither the failure nor the circle in it as its source, since it
+/// The first `E` in the chain of `first`. A [`WaitError`] shows neither the failure nor the cycle in it as its source, since it
 /// writes them itself; so these two are looked at here.
 pub(super) fn find<'a, E: StdError + 'static>(first: &'a (dyn StdError + 'static)) -> Option<&'a E> {
     Chain::new(first).find_map(|link| {
@@ -52,7 +52,7 @@ pub(super) fn find<'a, E: StdError + 'static>(first: &'a (dyn StdError + 'static
     })
 }
 
-/// The circle of waits in the chain of `first`, if one of the links is told of one.
+/// The cycle of waits in the chain of `first`, if one of the links is told of one.
 pub(super) fn cycle<'a>(first: &'a (dyn StdError + 'static)) -> Option<&'a Cycle> {
     find(first)
 }

@@ -10,9 +10,9 @@ use super::name::ShownName;
 /// The most names that `Display` writes.
 const SHOWN: usize = 16;
 
-/// Who waits for whom, back to the first: a circle of waits that nothing would have ended.
+/// Who waits for whom, back to the first: a cycle of waits that nothing would have ended.
 ///
-/// Cheap to clone. `Display` writes the circle, long names and long circles cut. It is an error, so `downcast_ref::<Cycle>()` finds
+/// Cheap to clone. `Display` writes the cycle, long names and long cycles cut. It is an error, so `downcast_ref::<Cycle>()` finds
 /// the one in a [`WaitError::CircularWait`](super::WaitError::CircularWait), as [`cycle`](super::WaitError::cycle) does.
 ///
 /// ```

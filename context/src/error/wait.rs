@@ -33,8 +33,8 @@ pub enum WaitError {
     TimedOut,
     /// The request failed. Everybody who waits gets the same.
     Failed(Failure),
-    /// The wait has closed a circle in which everybody waits for the next, with the names. If the end of a `join`, a `scope` or a
-    /// pool closed it, or it is very long, another wait in the circle is told. The others in it go on when the one that is told
+    /// The wait has closed a cycle in which everybody waits for the next, with the names. If the end of a `join`, a `scope` or a
+    /// pool closed it, or it is very long, another wait in the cycle is told. The others in it go on when the one that is told
     /// returns or fails.
     CircularWait(Cycle),
     /// Other handles exist, so the value cannot be moved out. Only from `take`.
@@ -76,13 +76,13 @@ impl WaitError {
         }
     }
 
-    /// The circle of waits that ended this wait, or that is the cause of the failure: of this one, or of one that it passes on.
+    /// The cycle of waits that ended this wait, or that is the cause of the failure: of this one, or of one that it passes on.
     ///
     /// ```
     /// use forebear::{Cycle, Error, Failure, WaitError};
     ///
-    /// let circle = WaitError::CircularWait(Cycle::new(["parse", "load"]));
-    /// let told = WaitError::Failed(Failure::from_error(Error::from(circle), "parse", None));
+    /// let cycle = WaitError::CircularWait(Cycle::new(["parse", "load"]));
+    /// let told = WaitError::Failed(Failure::from_error(Error::from(cycle), "parse", None));
     /// assert_eq!(told.cycle().map(|cycle| cycle.names().len()), Some(3));
     /// ```
     #[must_use]

@@ -19,7 +19,7 @@ pub(crate) enum Mistake {
         needed_by: Option<String>,
     },
     /// Each needs the next, and the last the first.
-    Circle(Vec<String>),
+    Cycle(Vec<String>),
 }
 
 impl fmt::Display for Mistake {
@@ -34,7 +34,7 @@ impl fmt::Display for Mistake {
             Mistake::Unknown { name, needed_by: Some(by) } => {
                 write!(f, "`{by}` needs `{name}`, for which there is neither a rule nor a file")
             }
-            Mistake::Circle(names) => write!(f, "circle: {} needs {}", names.join(" needs "), names[0]),
+            Mistake::Cycle(names) => write!(f, "cycle: {} needs {}", names.join(" needs "), names[0]),
         }
     }
 }
@@ -135,7 +135,7 @@ impl Buildfile {
                     Some(true) => {}
                     Some(false) => {
                         let begin = path.iter().position(|(on_path, _)| *on_path == name).unwrap_or(0);
-                        return Err(Mistake::Circle(path.drain(begin..).map(|(name, _)| name).collect()));
+                        return Err(Mistake::Cycle(path.drain(begin..).map(|(name, _)| name).collect()));
                     }
                     None => {
                         seen.insert(name.clone(), false);

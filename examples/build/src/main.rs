@@ -11,7 +11,7 @@
 //! * A child process is awaited by a future that owns it: its request is suspended, and a cancel drops the future, which kills the child.
 //! * A semaphore bounds how many commands run at a time.
 //! * Ctrl-C aborts all requests, and so kills all children.
-//! * Requests that are declared can form no circle, since each names others that exist. A circle in the file is found, and named, when they are made.
+//! * Requests that are declared can form no cycle, since each names others that exist. A cycle in the file is found, and named, when they are made.
 
 mod buildfile;
 mod show;

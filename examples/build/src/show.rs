@@ -55,7 +55,7 @@ pub(crate) fn off(tokio: &Handle) -> Shown {
     assert_eq!(std::fs::read_to_string(dir.path().join("app"))?, "compiled:main\ncompiled:text\n");
     show("once more", "app", false)?;
     show("a target that fails, the others are built all the same", "docs", true)?;
-    show("a circle", "hen", false)?;
+    show("a cycle", "hen", false)?;
     show("no such target", "hat", false)?;
 
     // Presses Ctrl-C when the slow command runs.

@@ -61,7 +61,7 @@ impl Job {
         }
     }
 
-    /// The same in the private list of the worker that calls this.
+    /// The same in the private queue of the worker that calls this.
     pub fn inherit_listed(&self, listed: &Cell<bool>) -> Cancel {
         self.touch();
         let Some(answer) = self.word.cancel_private_inherited() else { return self.cancel_listed(listed) };
@@ -71,7 +71,7 @@ impl Job {
         self.act(answer)
     }
 
-    /// A cancel that spreads to a child in the private list of the worker that calls this.
+    /// A cancel that spreads to a child in the private queue of the worker that calls this.
     pub fn cancel_listed(&self, listed: &Cell<bool>) -> Cancel {
         self.touch();
         let answer = self.word.cancel_private(|| {

@@ -8,7 +8,7 @@ use forebear_runtime::model::word::{CANCELLED, Cancel, FINISHED, HandleDrop};
 use super::{Job, Waiter};
 
 impl Job {
-    /// The drop of an untyped handle, or of a shell.
+    /// The drop of an untyped handle, or of a stale entry.
     pub fn release_link(&self) {
         self.touch();
         if self.word.release_link() {
@@ -55,7 +55,7 @@ impl Job {
         answer
     }
 
-    /// The drop of a handle by the worker in whose private list the request stands, or stood. True: it was let go by a
+    /// The drop of a handle by the worker in whose private queue the request stands, or stood. True: it was let go by a
     /// plain store. (The runtime looks at the word before, to save a call; the look in here must do alone.)
     pub fn drop_own_handle(&self) -> bool {
         self.touch();
@@ -67,7 +67,7 @@ impl Job {
         false
     }
 
-    /// `Request::take` by the worker in whose private list it is; `during` is the callable's own doing.
+    /// `Request::take` by the worker in whose private queue it is; `during` is the callable's own doing.
     pub fn take(&self, waiter: &Waiter, listed: &Cell<bool>, during: impl FnOnce()) -> Took {
         self.touch();
         if !self.word.claim_sole(|| self.begin_touch()) {

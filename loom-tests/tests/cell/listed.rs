@@ -1,4 +1,4 @@
-//! The private list that a request stands in, in a model, where others may raid it: `list.rs`, `schedule/worker/raids.rs`.
+//! The private queue that a request stands in, in a model, where others may raid it: `private_queue.rs`, `schedule/worker/raids.rs`.
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
@@ -8,16 +8,16 @@ use forebear_context::shim::atomic::{AtomicPtr, Ordering};
 use forebear_runtime::model::asymmetric;
 use forebear_runtime::model::attention::{Attention, RAIDED};
 use forebear_runtime::model::raid::{Gate, Listed, Place, Placed};
-use forebear_runtime::model::shelf::Shelf;
+use forebear_runtime::model::shared_queue::SharedQueue;
 
 use super::Job;
 
-/// A list of one worker's, whose only entry is a job, or none; and its shelf.
+/// A list of one worker's, whose only entry is a job, or none; and its shared queue.
 pub struct List {
     attention: Attention,
     gate: Gate<Job>,
     front: AtomicPtr<Job>,
-    shelf: Shelf<Job>,
+    shared_queue: SharedQueue<Job>,
 }
 
 impl List {
@@ -27,7 +27,7 @@ impl List {
             attention: Attention::new(),
             gate: Gate::new(),
             front: AtomicPtr::new(ptr::null_mut()),
-            shelf: Shelf::new(),
+            shared_queue: SharedQueue::new(),
         })
     }
 
@@ -36,15 +36,15 @@ impl List {
         let Some(mut raid) = self.gate.begin(&self.attention, &self.front) else { return 0 };
         asymmetric::heavy();
         // SAFETY: fenced; J1.
-        let raided = unsafe { raid.walk(|job| job.show(&self.shelf)) };
+        let raided = unsafe { raid.walk(|job| job.show(&self.shared_queue)) };
         drop(raid);
         raided
     }
 
-    /// What a worker does with the best of the shelf. True: it ran it.
+    /// What a worker does with the best of the shared queue. True: it ran it.
     pub fn run_published(&self) -> Option<bool> {
         // SAFETY: J1.
-        self.shelf.pop(u64::MAX).map(|entry| unsafe { entry.as_ref() }.run_entry())
+        self.shared_queue.pop(u64::MAX).map(|entry| unsafe { entry.as_ref() }.run_entry())
     }
 }
 
@@ -95,14 +95,14 @@ impl Job {
     }
 
     /// A raider's doing with an entry.
-    fn show(&self, shelf: &Shelf<Job>) -> bool {
+    fn show(&self, shared_queue: &SharedQueue<Job>) -> bool {
         self.touch();
-        if self.word.is_secret() {
-            self.word.ask_for_raid(&self.secret, &self.keeper);
+        if self.word.is_local() {
+            self.word.revoke_for_raid(&self.local, &self.local_owner);
         }
         let raided = self.word.raid();
         if raided {
-            shelf.push(1, NonNull::from(self));
+            shared_queue.push(1, NonNull::from(self));
         }
         raided
     }

@@ -14,7 +14,7 @@
 //! | `list` | the fields of the queue and of the nodes in it, which are plain cells that loom does not see |
 //! | `calls`, `reason` | the list of callbacks and the reason of a cancel, in the side block |
 //! | [`Waiter::frame`], written by its owner | the frame in which the owner's node lies |
-//! | `listed` | the private list of a worker, as far as this one entry goes; its owner's alone |
+//! | `listed` | the private queue of a worker, as far as this one entry goes; its owner's alone |
 //!
 //! # Invariants
 //!
@@ -31,7 +31,7 @@ mod cancelling;
 mod counts;
 mod listed;
 mod listening;
-mod secretly;
+mod locally;
 mod waiter;
 mod waiting;
 
@@ -46,7 +46,7 @@ use forebear_context::shim::thread::{self, JoinHandle};
 use forebear_context::shim::{self, UnsafeCell};
 use forebear_runtime::model::raid::{Place, Placed};
 use forebear_runtime::model::word::{
-    CANCELLED, FINISHED, Keeper, MARKED, SUBMITTED, Secret, UNTOLD, WAITERS, Word,
+    CANCELLED, FINISHED, LocalOwner, LocalState, MARKED, NEW_LOCAL, SUBMITTED, WAITERS, Word,
 };
 
 #[allow(unused_imports, reason = "every test binary uses a part of it")]
@@ -75,8 +75,8 @@ pub fn with<S: 'static, T: 'static>(shared: &Arc<S>, f: impl FnOnce(&S) -> T + '
 /// One request. See the module head.
 pub struct Job {
     pub word: Word,
-    secret: Secret,
-    keeper: Arc<Keeper>,
+    local: LocalState,
+    local_owner: Arc<LocalOwner>,
     waiters: WaitQueue,
     list: UnsafeCell<()>,
     calls: UnsafeCell<Vec<Call>>,
@@ -91,7 +91,7 @@ pub struct Job {
     children: bool,
     notes: Notes,
     kept: Mutex<Vec<Arc<Waiter>>>,
-    /// The private list that it stands in, if others may raid that.
+    /// The private queue that it stands in, if others may raid that.
     listed_in: Option<Arc<List>>,
     place: Placed,
     next: AtomicPtr<Job>,
@@ -136,17 +136,17 @@ impl Job {
         job
     }
 
-    /// A secret of this keeper's in such a list.
-    pub fn secret_in_list(keeper: &Arc<Keeper>, list: &Arc<List>) -> Arc<Job> {
-        let mut job = Job::secret_of(keeper);
+    /// A local request of this owner's in such a list.
+    pub fn local_in_list(local_owner: &Arc<LocalOwner>, list: &Arc<List>) -> Arc<Job> {
+        let mut job = Job::local_of(local_owner);
         Arc::get_mut(&mut job).unwrap().listed_in = Some(Arc::clone(list));
         job
     }
 
-    /// A secret of this keeper's.
-    pub fn secret_of(keeper: &Arc<Keeper>) -> Arc<Job> {
-        let mut job = Job::new(UNTOLD);
-        Arc::get_mut(&mut job).unwrap().keeper = Arc::clone(keeper);
+    /// A local request of this owner's.
+    pub fn local_of(local_owner: &Arc<LocalOwner>) -> Arc<Job> {
+        let mut job = Job::new(NEW_LOCAL);
+        Arc::get_mut(&mut job).unwrap().local_owner = Arc::clone(local_owner);
         job
     }
 
@@ -188,8 +188,8 @@ impl Job {
     fn with(bits: u64, value: Option<u32>, turns: Option<shim::Mutex<()>>) -> Arc<Job> {
         Arc::new(Job {
             word: Word::new(bits),
-            secret: Secret::new(),
-            keeper: Arc::new(Keeper::new(0)),
+            local: LocalState::new(),
+            local_owner: Arc::new(LocalOwner::new(0)),
             waiters: WaitQueue::new(),
             list: UnsafeCell::new(()),
             calls: UnsafeCell::new(Vec::new()),
@@ -218,7 +218,7 @@ impl Job {
         self.header.with(|there| assert!(unsafe { *there }, "a header touched after its end"));
     }
 
-    /// `home::end`.
+    /// `arena::end`.
     pub fn end(&self) {
         // SAFETY: J1.
         self.header.with_mut(|there| unsafe { *there = false });
@@ -360,7 +360,7 @@ impl Job {
 
     // ---- entries: `worker.rs` --------------------------------------------------------------------------------------
 
-    /// What a worker does with an entry it took off a shelf. True: it ran it.
+    /// What a worker does with an entry it took from a shared queue. True: it ran it.
     pub fn run_entry(&self) -> bool {
         self.touch();
         if self.word.claim_by_queue() {
@@ -371,7 +371,7 @@ impl Job {
         false
     }
 
-    /// What a worker does with an entry it popped from its private list. True: it ran it.
+    /// What a worker does with an entry it popped from its private queue. True: it ran it.
     pub fn run_popped(&self) -> bool {
         self.run_popped_with(|| {})
     }

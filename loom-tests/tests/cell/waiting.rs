@@ -17,7 +17,7 @@ impl Job {
     }
 
     /// `wait::until_over`, and how it went. `lends`: the waiter runs what has not started; with `listed`, its own
-    /// worker's private list, it takes the entry out of there.
+    /// worker's private queue, it takes the entry out of there.
     pub fn wait(&self, waiter: &Waiter, lends: bool, listed: Option<&Cell<bool>>) -> How {
         let mut how = How::Over;
         loop {

@@ -9,7 +9,7 @@
 mod admission;
 mod callbacks;
 mod cancelling;
-mod circles;
+mod cycles;
 mod groups;
 mod locks;
 mod shutdown;

@@ -29,8 +29,8 @@
 //! * **The submitter** (a submit, or a wait) moves the life to `HELD`, enters the nodes, and then submits the dependencies that nobody has
 //!   submitted. It does so by a loop ([`admission`]).
 //! * **The finisher** of a dependency takes the nodes with the list of waiters, and closes the edges ([`ended`]).
-//! * **Who closes the last edge** queues the dependent ([`admission`]): in the private list if this worker made it, which tells hungry workers of it as
-//!   for any spawn; else on the shelf of this worker, where every worker sees it.
+//! * **Who closes the last edge** queues the dependent ([`admission`]): in the private queue if this worker made it, which tells hungry workers of it as
+//!   for any spawn; else in the shared queue of this worker, where every worker sees it.
 //! * **A canceller** claims the dependent as any unstarted request. The drop of its callable withdraws the edges ([`Edges`]), and asks each
 //!   dependency as a cancelled waiter asks its target.
 //! * **A reader** ([`walk`]) keeps the edges in place while it looks where they lead.
@@ -61,7 +61,7 @@ use crate::record::cell::Callable;
 use crate::record::header::AFTER;
 use crate::record::header::Header;
 use crate::schedule::wait;
-use crate::stack::strand::{self, Strand};
+use crate::stack::fiber::{self, Fiber};
 use crate::state::open::{self, Open};
 use crate::state::word::{Cancel, FINISHED};
 
@@ -253,7 +253,7 @@ impl<N: Nodes> Edges<N> {
     fn withdraw(&self) {
         let open = &self.record.open;
         open.await_set_up();
-        let here = strand::get().and_then(Strand::worker);
+        let here = fiber::get().and_then(Fiber::worker);
         let mut came_of = Vec::new();
         for node in (0..self.len()).map(|at| self.node(at)).filter(|node| node.is_listed()) {
             let (Some(target), Some(dependent)) = (node.target(), node.record()) else { continue };

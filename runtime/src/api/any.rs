@@ -9,11 +9,11 @@ use forebear_context::error::WaitError;
 use forebear_context::shim::atomic::{AtomicU64, Ordering};
 
 use crate::api::request::Request;
-use crate::deadlock::strays;
-use crate::memory::home;
+use crate::deadlock::foreign_stacks;
+use crate::memory::arena;
 use crate::record::header::{ARM, Header};
 use crate::schedule::wait::{self, Terms};
-use crate::stack::strand::Strand;
+use crate::stack::fiber::Fiber;
 use crate::state::word::{self, CANCELLED, FAILED, FINISHED};
 
 /// An untyped handle. It keeps the request's record, never its value and never unstarted work: when the last
@@ -191,7 +191,7 @@ impl Drop for AnyRequest {
     fn drop(&mut self) {
         if self.header().word().release_link() {
             // SAFETY: W4.
-            unsafe { home::end(self.header) };
+            unsafe { arena::end(self.header) };
         }
     }
 }
@@ -286,12 +286,14 @@ pub(crate) fn state_of(h: &Header) -> State {
         CANCELLED => State::Cancelled,
         _ => {
             let on_worker = worker_of(h).is_some();
-            let strand = NonNull::new(h.strand.load(Ordering::Acquire)).filter(|_| on_worker);
+            let fiber = NonNull::new(h.fiber.load(Ordering::Acquire)).filter(|_| on_worker);
             let mut parked = false;
-            if let Some(strand) = strand {
+            if let Some(fiber) = fiber {
                 // The request may end meanwhile, and its runtime unmap the stack.
-                let here = crate::stack::strand::get().and_then(Strand::worker);
-                strays::with_holder(here, Strand::context_at(strand), |stack| parked = stack.is_parked());
+                let here = crate::stack::fiber::get().and_then(Fiber::worker);
+                foreign_stacks::with_holder(here, Fiber::context_at(fiber), |stack| {
+                    parked = stack.is_parked()
+                });
             }
             if parked { State::Suspended } else { State::Running }
         }
@@ -300,7 +302,7 @@ pub(crate) fn state_of(h: &Header) -> State {
 
 pub(crate) fn worker_of(h: &Header) -> Option<usize> {
     let ran_on = h.ran_on.load(Ordering::Acquire);
-    // SAFETY: a home stays while a header that ran on it does (M3).
+    // SAFETY: an arena stays while a header that ran on it does (M3).
     let worker = unsafe { ran_on.as_ref() }?.worker;
     (worker != u32::MAX).then_some(worker as usize)
 }

@@ -1,8 +1,8 @@
 //! Arms: the second halves of joins, private to the stack they were made on.
 //!
-//! Frames of one strand nest, so its arms are strictly last in, first out: three stores to push, one to pop. Only when
-//! somebody is hungry, or the strand suspends, is an arm made visible; then it gets a request node of its own, whose
-//! callable is *run this arm*, and goes to the worker's shelf. The outermost goes first: it is the largest.
+//! Frames of one fiber nest, so its arms are strictly last in, first out: three stores to push, one to pop. Only when
+//! somebody is hungry, or the fiber suspends, is an arm made visible; then it gets a request node of its own, whose
+//! callable is *run this arm*, and goes to the worker's shared queue. The outermost goes first: it is the largest.
 //!
 //! ```text
 //!  sentinel ⇄ oldest arm ⇄ … ⇄ newest arm        push, pop at the right; publish at the left
@@ -12,8 +12,8 @@
 //!
 //! * **AR1** An arm lies in the frame of its `join`, which does not end before the arm has run: by the joiner if `node` is
 //!   null (the arm is private), else by whoever claims the node; the joiner waits until the node is terminal.
-//! * **AR2** The list is touched by the strand's own code, and by its worker on the same thread.
-//! * **AR3** A published arm's node holds two links: the shelf's entry and the joiner's. A node's parent is the request
+//! * **AR2** The list is touched by the fiber's own code, and by its worker on the same thread.
+//! * **AR3** A published arm's node holds two links: the shared queue's entry and the joiner's. A node's parent is the request
 //!   that called `join`, and it is made on that request's worker (H1).
 //! * **AR4** No arm is published while a region that must not suspend is open on its stack. So the end of a join inside a region waits for
 //!   nobody.
@@ -26,11 +26,11 @@ use forebear_context::lineage::{Lineage, next_root};
 
 use crate::api::origin;
 use crate::cancel;
-use crate::memory::home::Home;
+use crate::memory::arena::Arena;
 use crate::record::cell::{self, Birth, Callable};
+use crate::record::children;
 use crate::record::header::{ARM, Header, Place, SHELTERED};
-use crate::record::kin;
-use crate::stack::strand::Strand;
+use crate::stack::fiber::Fiber;
 use crate::state::word::{LINK, QUEUED, SHIELDED, SUBMITTED};
 
 /// The part of an arm that does not depend on types.
@@ -60,7 +60,7 @@ impl Arm {
     }
 }
 
-/// The arms of one strand. See the module head.
+/// The arms of one fiber. See the module head.
 pub(crate) struct ArmList {
     sentinel: Arm,
     newest: Cell<*const Arm>,
@@ -149,12 +149,12 @@ impl Callable<()> for RunArm {
     }
 }
 
-/// Gives the arm a node, made on `home`, whose owner calls this. The caller makes it visible.
+/// Gives the arm a node, made on `arena`, whose owner calls this. The caller makes it visible.
 ///
 /// # Safety
 ///
-/// AR1, AR3; M1 for `home`.
-pub(crate) unsafe fn make_node(home: &Home, arm: &Arm, need_pages: u16) -> (u64, NonNull<Header>) {
+/// AR1, AR3; M1 for `arena`.
+pub(crate) unsafe fn make_node(arena: &Arena, arm: &Arm, need_pages: u16) -> (u64, NonNull<Header>) {
     // SAFETY: AR3: the maker runs here.
     let lineage = match unsafe { arm.maker.as_ref() } {
         Some(maker) => origin::child_of(maker),
@@ -167,24 +167,24 @@ pub(crate) unsafe fn make_node(home: &Home, arm: &Arm, need_pages: u16) -> (u64,
     let word = QUEUED | SUBMITTED | (2 * LINK);
     let birth = Birth { word, lineage, need_pages, scope: ptr::null(), place: Place::Nowhere };
     // SAFETY: M1; the arm outlives the node's run (AR1).
-    let node = unsafe { cell::make::<_, ()>(home, birth, RunArm(arm)) };
+    let node = unsafe { cell::make::<_, ()>(arena, birth, RunArm(arm)) };
     // SAFETY: just made.
     let h = unsafe { node.as_ref() };
     let sheltered = h.parent().is_some_and(|maker| maker.identity().bare.load().has(SHIELDED));
     h.flags.set(if sheltered { ARM | SHELTERED } else { ARM });
-    kin::link(h);
+    children::link(h);
     arm.node.set(node.as_ptr());
     (key, node)
 }
 
-/// Takes the outermost arm of a worker's strand off and gives it a node, for the shelf. None inside a region that must not suspend: its join
+/// Takes the outermost arm of a worker's fiber off and gives it a node, for the shared queue. None inside a region that must not suspend: its join
 /// could not wait for it (AR4).
-pub(crate) fn publish_oldest(strand: &Strand) -> Option<(u64, NonNull<Header>)> {
-    if strand.context().no_suspend().get() != 0 {
+pub(crate) fn publish_oldest(fiber: &Fiber) -> Option<(u64, NonNull<Header>)> {
+    if fiber.context().no_suspend().get() != 0 {
         return None;
     }
-    let arm = strand.arms.take_oldest()?;
-    let worker = strand.worker()?;
-    // SAFETY: AR1 to AR3: a strand of this worker, on its thread.
-    Some(unsafe { make_node(worker.home(), arm, worker.shared().default_need) })
+    let arm = fiber.arms.take_oldest()?;
+    let worker = fiber.worker()?;
+    // SAFETY: AR1 to AR3: a fiber of this worker, on its thread.
+    Some(unsafe { make_node(worker.arena(), arm, worker.shared().default_need) })
 }

@@ -24,11 +24,11 @@ use crate::record::header::{AFTER, DETACHED, HINTED, Header, LIMITED, OWN_STACK,
 use crate::record::side;
 use crate::shared::Shared;
 use crate::stack;
+use crate::stack::fiber::Fiber;
 use crate::stack::lent::Lent;
-use crate::stack::strand::Strand;
 use crate::state::attention::LIMITS;
 use crate::state::due::Due;
-use crate::state::shelf::{Hint, HintGroup};
+use crate::state::shared_queue::{Hint, HintGroup};
 use crate::state::word::{CALLBACKS, HANDLE, NEW};
 
 /// A description of requests to make. One description can make many.
@@ -335,23 +335,23 @@ pub(crate) unsafe fn spawn_in<T, C: Callable<T>>(
     }
 }
 
-/// Makes the request of a region on `strand` that has a limit ([`crate::api::region`]), of the runtime that the request on top is of.
+/// Makes the request of a region on `fiber` that has a limit ([`crate::api::region`]), of the runtime that the request on top is of.
 ///
 /// # Safety
 ///
 /// The callable may borrow only what whoever drops it unrun does not touch; the caller claims the request, or leaves it to whoever has.
 pub(crate) unsafe fn region<C: Callable<()>>(
     limit: Duration,
-    strand: &Strand,
+    fiber: &Fiber,
     callable: C,
     location: &'static Location<'static>,
 ) -> Request<()> {
     // SAFETY: M3.
-    let home = strand.request().and_then(|top| unsafe { top.home.get().as_ref() });
+    let arena = fiber.request().and_then(|top| unsafe { top.arena.get().as_ref() });
     let builder = RequestBuilder {
         name: Some(Cow::Borrowed("timeout")),
         timeout: Some(limit),
-        on: home.map(|home| home.shared().arc()),
+        on: arena.map(|arena| arena.shared().arc()),
         ..RequestBuilder::default()
     };
     // SAFETY: by contract.
@@ -390,14 +390,14 @@ pub(crate) unsafe fn make<T, C: Callable<T>>(
     let birth = Birth { word, lineage: origin.lineage(rank), need_pages, scope, place: Place::Nowhere };
     let too_large = builder.stack_size.map(NonZero::get).filter(|&bytes| bytes > stack::MAX);
     let header = match too_large {
-        // SAFETY: M1: the home is this thread's.
-        None => unsafe { cell::make(origin.home, birth, callable) },
+        // SAFETY: M1: the arena is this thread's.
+        None => unsafe { cell::make(origin.arena, birth, callable) },
         Some(asked) => {
             drop(callable);
             let refuse = move || Err(Error::from(StackError::too_large(asked, stack::MAX)));
             let birth = Birth { need_pages: 0, ..birth };
             // SAFETY: as above.
-            unsafe { cell::make::<_, T>(origin.home, birth, Fallible(refuse)) }
+            unsafe { cell::make::<_, T>(origin.arena, birth, Fallible(refuse)) }
         }
     };
     // SAFETY: just made.

@@ -28,7 +28,7 @@ use forebear_context::error::Error;
 use crate::api::builder;
 use crate::api::request::Request;
 use crate::cancel;
-use crate::memory::home;
+use crate::memory::arena;
 use crate::record::cell::{self, Callable};
 use crate::record::header::{Ending, Header};
 use crate::schedule::callbacks::{self, Call, When};
@@ -75,7 +75,7 @@ impl<T: Send + 'static> Request<T> {
     /// the current request, and belongs to the current runtime. A [`cancel`](Request::cancel) ends it at once, if nobody wants it; the completer then
     /// comes too late. Its callbacks run on the thread that completes it.
     ///
-    /// A wait for it closes no circle, since nothing is known of who completes it: a wait that nobody ends shows in a dump, by this name.
+    /// A wait for it closes no cycle, since nothing is known of who completes it: a wait that nobody ends shows in a dump, by this name.
     ///
     /// ```
     /// use forebear::{Request, WaitError};
@@ -119,7 +119,7 @@ impl<T> Completer<T> {
         // SAFETY: CO1.
         if !unsafe { header.as_ref() }.word().claim_by_completer() {
             // SAFETY: CO1: it is not used any more.
-            unsafe { home::release(header) };
+            unsafe { arena::release(header) };
             return None;
         }
         // SAFETY: W1: just claimed.
@@ -243,7 +243,7 @@ mod tests {
     use crate::state::word::WAITERS;
 
     #[test]
-    fn a_wait_while_the_completer_is_at_it_is_no_circle() {
+    fn a_wait_while_the_completer_is_at_it_is_no_cycle() {
         let runtime = Runtime::builder().workers(0).build().unwrap();
         let (completer, answer) = runtime.enter(|| Request::completer("answer"));
         let first = runtime.enter(|| answer.then(|n: &u32| n + 1));

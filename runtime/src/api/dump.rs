@@ -25,10 +25,10 @@ use self::sight::{Certainty, Place};
 pub(crate) use self::sight::{ON_THE_SAME_STACK, Seen};
 use crate::api::any::{RequestId, State};
 use crate::foreign;
-use crate::memory::graves;
+use crate::memory::reclaim;
 use crate::schedule::worker::Worker;
 use crate::shared::Shared;
-use crate::stack::strand;
+use crate::stack::fiber;
 pub(crate) use crate::state::inquiry::Asked;
 use crate::state::inquiry::Inquiry;
 
@@ -197,10 +197,10 @@ fn answer_all(worker: &Worker) {
 
 /// Calls `f` where there is room for it: a request's stack may be small, and nearly full.
 fn on_thread_stack<R>(f: impl FnOnce() -> R) -> R {
-    let Some(strand) = strand::get().filter(|strand| strand.worker().is_some()) else { return f() };
+    let Some(fiber) = fiber::get().filter(|fiber| fiber.worker().is_some()) else { return f() };
     let (mut f, mut answer) = (Some(f), None);
-    // SAFETY: F2: this is the strand's stack. What is called neither suspends nor unwinds.
-    unsafe { strand.context().fiber().on_thread_stack(&mut || answer = f.take().map(|f| f())) };
+    // SAFETY: F2: this is the fiber's stack. What is called neither suspends nor unwinds.
+    unsafe { fiber.context().switch().on_thread_stack(&mut || answer = f.take().map(|f| f())) };
     match answer {
         Some(answer) => answer,
         None => unreachable!("it was called"),
@@ -210,15 +210,15 @@ fn on_thread_stack<R>(f: impl FnOnce() -> R) -> R {
 fn see_own(worker: &Worker) -> Answer {
     worker.note_time();
     let mut seen = Vec::new();
-    let here = strand::get().filter(|strand| std::ptr::eq(strand.worker, worker));
-    let runs = here.and_then(|strand| strand.request()).map(|top| crate::api::any::id_of(top.identity()));
+    let here = fiber::get().filter(|fiber| std::ptr::eq(fiber.worker, worker));
+    let runs = here.and_then(|fiber| fiber.request()).map(|top| crate::api::any::id_of(top.identity()));
     let place = Place::of_worker(worker, worker.shared());
-    worker.post.each_carrier(|carrier| {
+    worker.post.each_coroutine(|coroutine| {
         // SAFETY: K5: the list is locked.
-        let carrier = unsafe { carrier.as_ref() };
-        sight::see_stack(&carrier.strand, &place, true, &mut seen);
+        let coroutine = unsafe { coroutine.as_ref() };
+        sight::see_stack(&coroutine.fiber, &place, true, &mut seen);
         // SAFETY: claimed, with the runner's link, and the worker's own.
-        if let Some(pending) = unsafe { carrier.pending.get().as_ref() } {
+        if let Some(pending) = unsafe { coroutine.pending.get().as_ref() } {
             seen.push(sight::see_unstarted(pending, &place));
         }
     });
@@ -235,9 +235,9 @@ fn see_own(worker: &Worker) -> Answer {
 
 /// Looks at all there is. `states` are those of the workers.
 pub(crate) fn take(shared: &Arc<Shared>, states: &[WorkerState]) -> Dump {
-    graves::look(|| {
+    reclaim::read_section(|| {
         let mut seen = Vec::new();
-        sight::see_shelves(shared, &mut seen);
+        sight::see_shared_queues(shared, &mut seen);
         let answers = ask_all(shared);
         let mut threads = Vec::new();
         sight::see_foreign(shared, &mut seen, &mut threads);
@@ -252,7 +252,7 @@ pub(crate) fn take(shared: &Arc<Shared>, states: &[WorkerState]) -> Dump {
                 workers.push(WorkerInfo { index, state, answered, runs, private });
             }
         }
-        sight::see_shelves(shared, &mut seen);
+        sight::see_shared_queues(shared, &mut seen);
         let mut seen = sort(distinct(seen));
         name_owners(&mut seen, &mut threads);
         let requests = seen.into_iter().map(|seen| seen.info).collect();
@@ -304,8 +304,8 @@ fn ask_all(shared: &Arc<Shared>) -> Vec<Option<Answer>> {
 
 /// The worker of the runtime whose thread this is, or whose seat this thread has.
 fn own_worker(shared: &Arc<Shared>) -> Option<&Worker> {
-    let on_carrier = strand::get().and_then(|strand| strand.worker());
-    let index = match on_carrier {
+    let on_coroutine = fiber::get().and_then(|fiber| fiber.worker());
+    let index = match on_coroutine {
         Some(worker) => std::ptr::eq(worker.shared(), &**shared).then_some(worker.index),
         None => foreign::seat_taken(shared),
     };
@@ -318,12 +318,12 @@ fn see_from_outside(worker: &Worker) -> Answer {
     let place = Place::of_worker(worker, worker.shared());
     let current = worker.post.current();
     let mut runs = None;
-    worker.post.each_carrier(|carrier| {
+    worker.post.each_coroutine(|coroutine| {
         // SAFETY: K5: the list is locked.
-        let strand = unsafe { &carrier.as_ref().strand };
+        let fiber = unsafe { &coroutine.as_ref().fiber };
         let before = seen.len();
-        sight::see_stack(strand, &place, false, &mut seen);
-        if std::ptr::eq(strand, current) {
+        sight::see_stack(fiber, &place, false, &mut seen);
+        if std::ptr::eq(fiber, current) {
             runs = seen.get(before).map(|top: &Seen| top.info.id);
         }
     });
@@ -332,26 +332,26 @@ fn see_from_outside(worker: &Worker) -> Answer {
     Answer { seen, private, runs }
 }
 
-/// What has started, as it is seen from outside, by worker and from the top of each stack down. Inside [`graves::look`].
+/// What has started, as it is seen from outside, by worker and from the top of each stack down. Inside [`reclaim::read_section`].
 pub(crate) fn started(shared: &Shared) -> Vec<Seen> {
     let mut seen = Vec::new();
-    sight::each_stack(shared, |strand, place| sight::see_stack(strand, place, false, &mut seen));
+    sight::each_stack(shared, |fiber, place| sight::see_stack(fiber, place, false, &mut seen));
     seen.retain(|seen| seen.certainty == Certainty::Started);
     name_owners(&mut seen, &mut Vec::new());
     seen
 }
 
-/// The waits of code of the user's that runs outside of any request, on workers' stacks. Inside [`graves::look`].
+/// The waits of code of the user's that runs outside of any request, on workers' stacks. Inside [`reclaim::read_section`].
 pub(crate) fn nameless(shared: &Shared) -> Vec<(usize, WaitInfo)> {
     let mut seen = Vec::new();
-    sight::each_stack(shared, |strand, place| seen.extend(sight::see_nameless(strand, place)));
+    sight::each_stack(shared, |fiber, place| seen.extend(sight::see_nameless(fiber, place)));
     seen
 }
 
-/// How many have started and are not over, the arms of joins not counted. Inside [`graves::look`].
+/// How many have started and are not over, the arms of joins not counted. Inside [`reclaim::read_section`].
 pub(crate) fn count_started(shared: &Shared) -> usize {
     let mut all = 0;
-    sight::each_stack(shared, |strand, place| all += sight::depth(strand, place));
+    sight::each_stack(shared, |fiber, place| all += sight::depth(fiber, place));
     all
 }
 

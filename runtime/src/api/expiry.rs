@@ -1,7 +1,7 @@
 //! [`InProcessTimer`]: expiration timers within the process, whose workers are requests.
 //!
 //! Client and server in one: what is acquired is an entry with the runtime's deadlines, in the name of the request that acquires it. If
-//! it comes, the timer thread aborts the request: a mark, and a notice for the thread that runs it. So there is nobody to be reached, and
+//! it comes, the timer thread aborts the request: a mark, and a message for the thread that runs it. So there is nobody to be reached, and
 //! nothing is needed of the worker threads: all of them may be stuck in computations.
 //!
 //! # Who knows what
@@ -30,7 +30,7 @@ use forebear_timer::expiry::{Scope, TimerClient, TimerError};
 
 use crate::api::any::{AnyRequest, RequestId};
 use crate::api::request::Request;
-use crate::memory::home;
+use crate::memory::arena;
 use crate::record::header::Header;
 use crate::schedule::callbacks::{self, Call, When};
 use crate::shared::Shared;
@@ -106,8 +106,8 @@ fn lock(table: &Standing) -> MutexGuard<'_, HashMap<RequestId, Vec<(Scope, u64)>
 fn current() -> Result<(AnyRequest, Arc<Shared>), TimerError> {
     let request = Request::current().ok_or(TimerError::NoWorker)?;
     // SAFETY: the handle; M3.
-    let home = unsafe { request.raw().as_ref().home.get().as_ref() };
-    let shared = home.ok_or(TimerError::NoWorker)?.shared().arc();
+    let arena = unsafe { request.raw().as_ref().arena.get().as_ref() };
+    let shared = arena.ok_or(TimerError::NoWorker)?.shared().arc();
     Ok((request, shared))
 }
 
@@ -115,7 +115,7 @@ fn current() -> Result<(AnyRequest, Arc<Shared>), TimerError> {
 fn take_back(shared: &Shared, header: NonNull<Header>, entry: u64) {
     if shared.deadlines.disarm_request(entry) {
         // SAFETY: T4: the link is ours again.
-        unsafe { home::release(header) };
+        unsafe { arena::release(header) };
     }
 }
 
@@ -212,7 +212,7 @@ mod tests {
 
     /// Calls `body` in a request of a runtime of its own, and then asks for what is left.
     fn in_a_request(body: impl FnOnce(&InProcessTimer, Instant) + Send + 'static) {
-        // Run by the worker: where this thread takes it from the shelf and runs it, its entry there has a link for a while.
+        // Run by the worker: where this thread takes it from the shared queue and runs it, its entry there has a link for a while.
         let runtime = Runtime::builder().workers(1).foreign_direct(false).build().unwrap();
         let timers = InProcessTimer::new();
         let client = timers.clone();

@@ -4,7 +4,7 @@
 //!
 //! # What a poll does
 //!
-//! The first poll comes near to the request as a wait does ([`crate::schedule::wait`]): it submits the request if nobody has, answers a circle and a
+//! The first poll comes near to the request as a wait does ([`crate::schedule::wait`]): it submits the request if nobody has, answers a cycle and a
 //! refusal, and enlists. It never runs the request, and never suspends. From then on, until it is over or is dropped, the future is demand,
 //! on nobody's behalf, as a foreign thread that waits; and the request is as urgent as what polled first. Later polls renew the waker.
 //!
@@ -73,10 +73,10 @@ impl Wait {
         header: NonNull<Header>,
         task: &mut Context<'_>,
     ) -> Poll<Result<(), WaitError>> {
-        let Some(strand) = foreign::strand() else { return Poll::Ready(Err(WaitError::ShutDown)) };
+        let Some(fiber) = foreign::fiber() else { return Poll::Ready(Err(WaitError::ShutDown)) };
         let clone = || Wakes::by(task.waker().clone());
         // SAFETY: by contract.
-        let (shared, outside) = match unsafe { self.registration.enter(strand, header, clone) } {
+        let (shared, outside) = match unsafe { self.registration.enter(fiber, header, clone) } {
             Came::Over => return Poll::Ready(Ok(())),
             Came::Refused(error) => return Poll::Ready(Err(error)),
             Came::Stands(_) => {
@@ -105,12 +105,12 @@ impl Wait {
     unsafe fn end(&mut self, header: NonNull<Header>) {
         // SAFETY: by contract.
         let Some(listener) = (unsafe { self.registration.leave(header) }) else { return };
-        // SAFETY: M3: what was registered has a home, and RG1 keeps it.
-        if self.outside && let Some(home) = unsafe { header.as_ref().home.get().as_ref() }
+        // SAFETY: M3: what was registered has an arena, and RG1 keeps it.
+        if self.outside && let Some(arena) = unsafe { header.as_ref().arena.get().as_ref() }
             // In a forked child its lock may be held by a thread that is not there.
-            && !home.shared().is_inherited()
+            && !arena.shared().is_inherited()
         {
-            home.shared().futures.forget(&listener);
+            arena.shared().futures.forget(&listener);
         }
         listener.notice().retire();
     }
@@ -159,7 +159,7 @@ fn polled_after_its_end(what: &str) -> ! {
 /// Dropping the future withdraws that, and nothing else: the request goes on, unless it was cancelled meanwhile and spared for the sake of
 /// this future alone.
 ///
-/// A wait by a future that closes a circle is not found as a circle, unless the request polls a future of its own.
+/// A wait by a future that closes a cycle is not found as a cycle, unless the request polls a future of its own.
 ///
 /// # Errors
 ///

@@ -1,6 +1,6 @@
 //! [`join`]: two closures, perhaps in parallel, without an allocation.
 //!
-//! The second arm lies in the caller's frame and stands in its strand's list of arms ([`crate::api::arms`]). Mostly nobody is
+//! The second arm lies in the caller's frame and stands in its fiber's list of arms ([`crate::api::arms`]). Mostly nobody is
 //! hungry, the first arm returns, and the second is run as a plain call. If it was published meanwhile, whoever claims its
 //! node runs it: the joiner, if it is still there, or a thief, for whom the joiner waits.
 //!
@@ -18,11 +18,11 @@ use crate::api::arms::{self, Arm};
 use crate::api::origin;
 use crate::api::scope::into_wait_error;
 use crate::foreign;
-use crate::memory::home;
+use crate::memory::arena;
 use crate::record::callback;
 use crate::schedule::wait;
+use crate::stack::fiber::{self, Fiber};
 use crate::stack::lent::Lent;
-use crate::stack::strand::{self, Strand};
 use crate::state::attention::HUNGRY;
 use crate::state::word::FINISHED;
 
@@ -108,22 +108,22 @@ where
     B: FnOnce() -> RB + Send,
     RB: Send,
 {
-    if let Some(strand) = strand::get()
-        && let Some(worker) = strand.worker()
+    if let Some(fiber) = fiber::get()
+        && let Some(worker) = fiber.worker()
     {
         let arm = JoinArm::<B, RB> {
-            arm: Arm::new(strand.request.get(), run::<B, RB>),
+            arm: Arm::new(fiber.request.get(), run::<B, RB>),
             body: UnsafeCell::new(ArmBody { job: ManuallyDrop::new(b) }),
         };
         // SAFETY: AR1: this frame does not end before the arm has run.
-        unsafe { strand.arms.push(&arm.arm) };
+        unsafe { fiber.arms.push(&arm.arm) };
         if worker.post.attention.get() & HUNGRY != 0 {
             worker.feed();
         }
         let first = catch_unwind(AssertUnwindSafe(a));
         if arm.arm.node.get().is_null() {
             // SAFETY: AR2: private, hence the newest.
-            unsafe { strand.arms.pop(&arm.arm) };
+            unsafe { fiber.arms.pop(&arm.arm) };
             // SAFETY: AR1: private, so it is ours.
             let job = unsafe { arm.job() };
             return match first {
@@ -131,8 +131,8 @@ where
                 Err(payload) => unwind_after(job, payload),
             };
         }
-        // SAFETY: AR1, AR3: published from this strand.
-        return unsafe { join_published(strand, &arm, first) };
+        // SAFETY: AR1, AR3: published from this fiber.
+        return unsafe { join_published(fiber, &arm, first) };
     }
     join_foreign(a, b)
 }
@@ -151,11 +151,11 @@ fn unwind_after<B: FnOnce() -> R, R>(job: B, payload: Box<dyn std::any::Any + Se
 ///
 /// # Safety
 ///
-/// AR3: on the strand of the join, whose link to the node has not been given up; the arm was published.
+/// AR3: on the fiber of the join, whose link to the node has not been given up; the arm was published.
 #[cold]
 #[inline(never)]
 unsafe fn join_published<B: FnOnce() -> RB, RA, RB>(
-    strand: &Strand,
+    fiber: &Fiber,
     arm: &JoinArm<B, RB>,
     first: std::thread::Result<RA>,
 ) -> (RA, RB) {
@@ -172,7 +172,7 @@ unsafe fn join_published<B: FnOnce() -> RB, RA, RB>(
         // SAFETY: the joiner's link.
         unsafe {
             let lent = Lent::to(|| "the second arm of a join");
-            wait::until_over_at_any_rate(strand, node);
+            wait::until_over_at_any_rate(fiber, node);
             lent.given_back();
             // AR1: terminal, so it has been run and its result stored.
             arm.result()
@@ -180,7 +180,7 @@ unsafe fn join_published<B: FnOnce() -> RB, RA, RB>(
     };
     if h.word().release_link() {
         // SAFETY: W4.
-        unsafe { home::end(node) };
+        unsafe { arena::end(node) };
     }
     match (first, second) {
         (Ok(first), Ok(second)) => (first, second),
@@ -201,9 +201,9 @@ where
     B: FnOnce() -> RB + Send,
     RB: Send,
 {
-    // Without a strand nobody could be waited for, nor inside a callback or a region that must not suspend (AR4).
-    let may_wait = |strand: &Strand| strand.context().no_suspend().get() == 0;
-    if !foreign::strand().is_some_and(may_wait) || callback::is_inside() {
+    // Without a fiber nobody could be waited for, nor inside a callback or a region that must not suspend (AR4).
+    let may_wait = |fiber: &Fiber| fiber.context().no_suspend().get() == 0;
+    if !foreign::fiber().is_some_and(may_wait) || callback::is_inside() {
         return match catch_unwind(AssertUnwindSafe(a)) {
             Ok(first) => (first, b()),
             Err(payload) => unwind_after(b, payload),
@@ -218,13 +218,13 @@ where
     // SAFETY: AR1: this frame stays; AR3: the maker, if any, runs on this thread; M1.
     unsafe {
         let lent = Lent::to(|| "the second arm of a join");
-        let (_, node) = arms::make_node(origin.home, &arm.arm, origin.shared.default_need);
+        let (_, node) = arms::make_node(origin.arena, &arm.arm, origin.shared.default_need);
         if !origin.shared.push_root(node) && node.as_ref().word().release_link() {
             unreachable!("the joiner holds a link");
         }
         lent.given_back();
         let first = catch_unwind(AssertUnwindSafe(a));
-        join_published(origin.strand, &arm, first)
+        join_published(origin.fiber, &arm, first)
     }
 }
 

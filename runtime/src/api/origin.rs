@@ -1,4 +1,4 @@
-//! Where a new request comes from: the strand it is made on, the runtime it belongs to, its parent, its home.
+//! Where a new request comes from: the fiber it is made on, the runtime it belongs to, its parent, its arena.
 //!
 //! A request belongs to the runtime that is current where it is made: the one entered, else the worker's, else the
 //! default. Its parent is the request on top, if that is of the same runtime. In a foreign thread that runs a request
@@ -15,17 +15,17 @@ use forebear_context::shim::Arc;
 
 use crate::api::runtime;
 use crate::foreign;
-use crate::memory::home::Home;
+use crate::memory::arena::Arena;
 use crate::record::callback;
 use crate::record::header::Header;
 use crate::shared::Shared;
-use crate::stack::strand::Strand;
+use crate::stack::fiber::Fiber;
 
 /// See the module head.
 pub(crate) struct Origin<'a> {
-    pub strand: &'a Strand,
+    pub fiber: &'a Fiber,
     pub shared: Held<'a>,
-    pub home: &'a Home,
+    pub arena: &'a Arena,
     /// The request on top, if it is of this runtime.
     pub maker: Option<&'a Header>,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Origin<'a> {
 pub(crate) struct Held<'a> {
     shared: ManuallyDrop<Arc<Shared>>,
     counted: bool,
-    keeper: PhantomData<&'a Shared>,
+    borrow: PhantomData<&'a Shared>,
 }
 
 impl<'a> Held<'a> {
@@ -43,11 +43,11 @@ impl<'a> Held<'a> {
     fn kept(shared: &'a Shared) -> Held<'a> {
         // SAFETY: records are made in an `Arc`, and this one's count is not given back.
         let shared = ManuallyDrop::new(unsafe { Arc::from_raw(shared) });
-        Held { shared, counted: false, keeper: PhantomData }
+        Held { shared, counted: false, borrow: PhantomData }
     }
 
     fn counted(shared: Arc<Shared>) -> Held<'a> {
-        Held { shared: ManuallyDrop::new(shared), counted: true, keeper: PhantomData }
+        Held { shared: ManuallyDrop::new(shared), counted: true, borrow: PhantomData }
     }
 }
 
@@ -68,21 +68,21 @@ impl Drop for Held<'_> {
     }
 }
 
-/// The runtime that free functions mean on this strand, whose own code holds what it answers no longer than the operation it is in.
-fn runtime_here(strand: &Strand) -> Held<'_> {
+/// The runtime that free functions mean on this fiber, whose own code holds what it answers no longer than the operation it is in.
+fn runtime_here(fiber: &Fiber) -> Held<'_> {
     // SAFETY: who enters a runtime holds it meanwhile.
-    if let Some(entered) = unsafe { strand.entered.get().as_ref() } {
+    if let Some(entered) = unsafe { fiber.entered.get().as_ref() } {
         return Held::kept(entered);
     }
-    match strand.worker() {
+    match fiber.worker() {
         Some(worker) => Held::kept(worker.shared()),
         None => Held::counted(runtime::default_shared()),
     }
 }
 
 /// The runtime that free functions mean here.
-pub(crate) fn current_runtime(strand: &Strand) -> Arc<Shared> {
-    Arc::clone(&runtime_here(strand))
+pub(crate) fn current_runtime(fiber: &Fiber) -> Arc<Shared> {
+    Arc::clone(&runtime_here(fiber))
 }
 
 /// Where a request of `shared` (or else of the current runtime) would come from.
@@ -91,35 +91,35 @@ pub(crate) fn current_runtime(strand: &Strand) -> Arc<Shared> {
 ///
 /// While the thread's locals are being destroyed; in a call of the runtime's own ([`callback`]).
 pub(crate) fn here(of: Option<&Arc<Shared>>) -> Origin<'_> {
-    let Some(strand) = foreign::strand() else {
+    let Some(fiber) = foreign::fiber() else {
         panic!("forebear: a request cannot be made while the thread's locals are being destroyed")
     };
     // In such a call the count is up.
-    if strand.context().no_suspend().get() != 0 {
+    if fiber.context().no_suspend().get() != 0 {
         callback::refuse("make a request");
     }
     let shared = match of {
         Some(shared) => Held::kept(shared),
-        None => runtime_here(strand),
+        None => runtime_here(fiber),
     };
-    let home: *const Home = match strand.worker() {
-        Some(worker) if ptr::eq(worker.shared(), &**shared) => worker.home(),
+    let arena: *const Arena = match fiber.worker() {
+        Some(worker) if ptr::eq(worker.shared(), &**shared) => worker.arena(),
         _ if shared.is_inherited() => refuse_inherited(&shared),
-        _ => match foreign::home_for(&shared) {
-            Some(home) => home.as_ptr(),
+        _ => match foreign::arena_for(&shared) {
+            Some(arena) => arena.as_ptr(),
             None => {
                 panic!("forebear: a request cannot be made while the thread's locals are being destroyed")
             }
         },
     };
-    // SAFETY: the record, held by the caller's thread or by `shared`, holds its homes.
-    let home = unsafe { &*home };
+    // SAFETY: the record, held by the caller's thread or by `shared`, holds its arenas.
+    let arena = unsafe { &*arena };
     // A request of another runtime may be on top: then this one is a root.
-    let maker = strand.request().filter(|top| {
+    let maker = fiber.request().filter(|top| {
         let ran_on = top.ran_on.load(forebear_context::shim::atomic::Ordering::Relaxed);
-        ptr::eq(ran_on, home)
+        ptr::eq(ran_on, arena)
     });
-    Origin { strand, shared, home, maker }
+    Origin { fiber, shared, arena, maker }
 }
 
 #[cold]
@@ -159,7 +159,7 @@ impl Origin<'_> {
     }
 }
 
-/// The lineage of the next child of `maker`, which runs on this strand; it is counted.
+/// The lineage of the next child of `maker`, which runs on this fiber; it is counted.
 #[inline(always)]
 pub(crate) fn child_of(maker: &Header) -> Lineage {
     // SAFETY: LN1: a child's header keeps its parent's.
@@ -188,7 +188,7 @@ mod tests {
     fn a_record_that_another_keeps_is_not_counted_and_not_given_back() {
         let runtime = Runtime::builder().workers(1).build().unwrap();
         let shared = runtime.shared();
-        // The thread's home counts the record, too.
+        // The thread's arena counts the record, too.
         drop(runtime.enter(|| Request::new(|| ())));
         let before = counts(shared);
         for _ in 0..3 {
@@ -205,21 +205,21 @@ mod tests {
             assert_eq!(counts(shared), before);
         }
         let on_a_worker = runtime.run(|| {
-            let before = counts(&current_runtime(crate::stack::strand::get().unwrap()));
+            let before = counts(&current_runtime(crate::stack::fiber::get().unwrap()));
             let origin = here(None);
             let during = counts(&origin.shared) + 1;
             drop(origin);
-            (before, during, counts(&current_runtime(crate::stack::strand::get().unwrap())))
+            (before, during, counts(&current_runtime(crate::stack::fiber::get().unwrap())))
         });
         assert!(on_a_worker.0 == on_a_worker.1 && on_a_worker.1 == on_a_worker.2, "{on_a_worker:?}");
     }
 
     #[test]
     fn a_record_that_nobody_is_sure_to_keep_is_counted_and_given_back() {
-        let strand = foreign::strand().unwrap();
+        let fiber = foreign::fiber().unwrap();
         let shared = runtime::default_shared();
         // Other tests of this process use the default runtime, too: so its count is only looked at from two sides at once.
-        let held = runtime_here(strand);
+        let held = runtime_here(fiber);
         assert!(held.counted && Arc::ptr_eq(&held, &shared));
         drop(held);
 

@@ -24,12 +24,12 @@ use crate::api::builder;
 use crate::api::scope::into_wait_error;
 use crate::cancel;
 use crate::foreign;
-use crate::memory::home::Home;
+use crate::memory::arena::Arena;
 use crate::record::cell::Callable;
 use crate::record::header::REGION;
 use crate::schedule::wait;
 use crate::shared::Shared;
-use crate::stack::strand::Strand;
+use crate::stack::fiber::Fiber;
 
 /// Calls `f` here, on this stack, and answers what it returned, unless that takes longer than `limit` by the runtime's clock.
 ///
@@ -131,9 +131,9 @@ fn goes_on(payload: Box<dyn Any + Send>, refusal: Option<WaitError>) -> WaitErro
 struct Frame<F, R> {
     callable: Cell<Option<F>>,
     result: Cell<Option<std::thread::Result<R>>>,
-    strand: *const Strand,
-    /// What counts on the strand outside the region, and inside it as well.
-    home: *const Home,
+    fiber: *const Fiber,
+    /// What counts on the fiber outside the region, and inside it as well.
+    arena: *const Arena,
     entered: *const Shared,
 }
 
@@ -147,17 +147,17 @@ impl<F: FnOnce() -> R, R> Callable<()> for Region<F, R> {
     fn call(self) -> Result<(), Error> {
         // SAFETY: R1: it is run by `run`, in whose frame this lies.
         let frame = unsafe { &*self.0 };
-        // SAFETY: as above: the strand this is on.
-        let strand = unsafe { &*frame.strand };
+        // SAFETY: as above: the fiber this is on.
+        let fiber = unsafe { &*frame.fiber };
         let Some(callable) = frame.callable.take() else { unreachable!("it is run once") };
-        if let Some(region) = strand.request() {
+        if let Some(region) = fiber.request() {
             region.state.set(region.state.get() | REGION);
         }
-        let home = strand.home.replace(frame.home);
-        let entered = strand.entered.replace(frame.entered);
+        let arena = fiber.arena.replace(frame.arena);
+        let entered = fiber.entered.replace(frame.entered);
         frame.result.set(Some(catch_unwind(AssertUnwindSafe(callable))));
-        strand.home.set(home);
-        strand.entered.set(entered);
+        fiber.arena.set(arena);
+        fiber.entered.set(entered);
         Ok(())
     }
 }
@@ -165,18 +165,18 @@ impl<F: FnOnce() -> R, R> Callable<()> for Region<F, R> {
 /// Runs a region. Answers what it came to, if it ran, and why that may not be returned.
 #[track_caller]
 fn run<F: FnOnce() -> R, R>(limit: Duration, f: F) -> (Option<std::thread::Result<R>>, Option<WaitError>) {
-    let Some(strand) = foreign::strand() else {
+    let Some(fiber) = foreign::fiber() else {
         panic!("forebear: no region with a limit while the thread's locals are being destroyed")
     };
     let frame = Frame {
         callable: Cell::new(Some(f)),
         result: Cell::new(None),
-        strand: ptr::from_ref(strand),
-        home: strand.home.get(),
-        entered: strand.entered.get(),
+        fiber: ptr::from_ref(fiber),
+        arena: fiber.arena.get(),
+        entered: fiber.entered.get(),
     };
     // SAFETY: R1. It is claimed right below.
-    let request = unsafe { builder::region(limit, strand, Region(&raw const frame), Location::caller()) };
+    let request = unsafe { builder::region(limit, fiber, Region(&raw const frame), Location::caller()) };
     let h = request.header();
     if cancel::refused(h) {
         // SAFETY: the handle.
@@ -184,10 +184,10 @@ fn run<F: FnOnce() -> R, R>(limit: Duration, f: F) -> (Option<std::thread::Resul
     }
     if h.word().claim_by_waiter(false).is_ok() {
         // SAFETY: just claimed as lent; the handle.
-        unsafe { wait::run_here(strand, request.header_ptr()) };
+        unsafe { wait::run_here(fiber, request.header_ptr()) };
     }
     // Else its time has come already, or its caller is cancelled.
-    let refusal = if cancel::refuses(strand) {
+    let refusal = if cancel::refuses(fiber) {
         Some(WaitError::Cancelled)
     } else if h.word().load().has(crate::state::word::MARKED) {
         Some(match cancel::reason(h) {

@@ -32,7 +32,7 @@ use crate::record::cell::{self, Fallible, Plain};
 use crate::record::header::Header;
 use crate::schedule::submit;
 use crate::schedule::wait::{self, Terms};
-use crate::stack::strand;
+use crate::stack::fiber;
 use crate::state::word::{CANCELLED, FAILED, FINISHED, HANDLE, SUBMITTED};
 
 /// A handle to one computation and, later, its value.
@@ -122,7 +122,7 @@ impl Request<()> {
     /// ```
     #[must_use]
     pub fn current() -> Option<AnyRequest> {
-        let mut top = strand::get()?.request()?;
+        let mut top = fiber::get()?.request()?;
         while top.is(crate::record::header::ARM) {
             top = top.parent()?;
         }
@@ -201,7 +201,7 @@ impl<T> Request<T> {
     /// [`Cancelled`](WaitError::Cancelled) if the *caller* was cancelled, whatever the target is;
     /// [`Failed`](WaitError::Failed) with the target's failure; [`TargetCancelled`](WaitError::TargetCancelled);
     /// [`CircularWait`](WaitError::CircularWait) if the target is the caller itself, or waits for it in its turn, directly or through
-    /// others; mostly it is the wait that closes the circle which is told.
+    /// others; mostly it is the wait that closes the cycle which is told.
     /// If there is no stack to go on with meanwhile, `Failed` with a [`StackError`](forebear_context::error::StackError).
     ///
     /// ```
@@ -212,8 +212,8 @@ impl<T> Request<T> {
     #[inline]
     pub fn wait(&self) -> Result<&T, WaitError> {
         // SAFETY: this handle lasts as long as the borrow.
-        if unsafe { wait::until_over(self.header)? } && self.header().bare.is_secret() {
-            // It has run right here, and that is this thread's secret: so it is over, with a value.
+        if unsafe { wait::until_over(self.header)? } && self.header().bare.is_local() {
+            // It has run right here, and that is this thread's local request: so it is over, with a value.
             // SAFETY: W2: this handle.
             return Ok(unsafe { Header::value::<T>(self.header).as_ref() });
         }

@@ -33,9 +33,9 @@ use crate::record::cell::{Callable, Fallible, For, Plain, type_of};
 use crate::record::header::{BORROWS, OWN_STACK, Place};
 use crate::schedule::wait;
 use crate::shared::Shared;
+use crate::stack::fiber::Fiber;
 use crate::stack::lent::Lent;
 use crate::stack::no_suspend;
-use crate::stack::strand::Strand;
 
 /// A handle to a set of workers. Clone it to share it; when the last handle goes, the work that was submitted ends, the
 /// threads are joined and the stacks unmapped.
@@ -152,11 +152,11 @@ impl Runtime {
     /// it is refused, the frame stays lent until then. An unwind in between ends the process ([`Lent`]).
     #[track_caller]
     fn run_borrowed<C: Callable<()>>(&self, callable: C) -> Result<(), WaitError> {
-        let strand = foreign::strand();
-        if let Some(strand) = strand.filter(|strand| strand.context().no_suspend().get() != 0) {
+        let fiber = foreign::fiber();
+        if let Some(fiber) = fiber.filter(|fiber| fiber.context().no_suspend().get() != 0) {
             // Before anything is lent: it always has to wait.
             callback::refuse("make a request");
-            no_suspend::refuse(strand, "Runtime::run", true);
+            no_suspend::refuse(fiber, "Runtime::run", true);
         }
         let request: Request<()> = {
             let origin = origin::here(Some(self.shared()));
@@ -167,10 +167,10 @@ impl Runtime {
                 scope: ptr::null(),
                 place: Place::Nowhere,
             };
-            // SAFETY: M1: this thread's home. The callable may borrow: it is submitted below, and this function does not
+            // SAFETY: M1: this thread's arena. The callable may borrow: it is submitted below, and this function does not
             // return before the request is over; an unwind in between ends the process.
             unsafe {
-                let header = crate::record::cell::make(origin.home, birth, callable);
+                let header = crate::record::cell::make(origin.arena, birth, callable);
                 header.as_ref().flags.set(OWN_STACK | BORROWS);
                 Request::from_raw(header)
             }
@@ -210,18 +210,18 @@ impl Runtime {
     /// # Ok::<(), forebear::BuildError>(())
     /// ```
     pub fn enter<R>(&self, f: impl FnOnce() -> R) -> R {
-        struct Back<'a>(&'a Strand, *const Shared, *const crate::memory::home::Home);
+        struct Back<'a>(&'a Fiber, *const Shared, *const crate::memory::arena::Arena);
         impl Drop for Back<'_> {
             fn drop(&mut self) {
                 self.0.entered.set(self.1);
-                self.0.home.set(self.2);
+                self.0.arena.set(self.2);
             }
         }
-        let Some(strand) = foreign::strand() else { return f() };
-        driver::enter(self.shared(), strand);
-        let entered = strand.entered.replace(&*self.0.shared);
-        // The fast ways of spawn and take go by the home; without one they leave the matter to the slow ones.
-        let _back = Back(strand, entered, strand.home.replace(ptr::null()));
+        let Some(fiber) = foreign::fiber() else { return f() };
+        driver::enter(self.shared(), fiber);
+        let entered = fiber.entered.replace(&*self.0.shared);
+        // The fast ways of spawn and take go by the arena; without one they leave the matter to the slow ones.
+        let _back = Back(fiber, entered, fiber.arena.replace(ptr::null()));
         f()
     }
 
@@ -240,8 +240,8 @@ impl Runtime {
     /// ```
     #[track_caller]
     pub fn current() -> Runtime {
-        let shared = match foreign::strand() {
-            Some(strand) => origin::current_runtime(strand),
+        let shared = match foreign::fiber() {
+            Some(fiber) => origin::current_runtime(fiber),
             None => default_shared(),
         };
         match shared.handle.get().and_then(Weak::upgrade) {
@@ -358,12 +358,12 @@ fn run_to_its_end(request: &Request<()>, answer: Result<(), WaitError>) -> Resul
         // Nobody else waits for it.
         request.abort(CancelReason::Parent);
     }
-    let Some(strand) = foreign::strand() else { unreachable!("a request was made here") };
-    // SAFETY: the calling strand, on which no region is open; the handle; it was submitted.
-    unsafe { wait::until_over_at_any_rate(strand, request.header_ptr()) };
+    let Some(fiber) = foreign::fiber() else { unreachable!("a request was made here") };
+    // SAFETY: the calling fiber, on which no region is open; the handle; it was submitted.
+    unsafe { wait::until_over_at_any_rate(fiber, request.header_ptr()) };
     match answer {
         Err(WaitError::Cancelled) => answer,
-        // No stack to suspend on, a circle, a runtime that has given up: none of that is the outcome.
+        // No stack to suspend on, a cycle, a runtime that has given up: none of that is the outcome.
         _ => request.wait().copied(),
     }
 }
@@ -417,8 +417,8 @@ pub struct Metrics {
 /// ```
 #[must_use]
 pub fn parallelism() -> std::num::NonZero<usize> {
-    let workers = match foreign::strand() {
-        Some(strand) => origin::current_runtime(strand).threads(),
+    let workers = match foreign::fiber() {
+        Some(fiber) => origin::current_runtime(fiber).threads(),
         None => 1,
     };
     std::num::NonZero::new(workers).unwrap_or(std::num::NonZero::<usize>::MIN)

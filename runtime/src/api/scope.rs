@@ -31,7 +31,7 @@
 //! A scope is *stopped* when its body unwinds or returns an error, when its body is over and a failure has not been looked
 //! at, and by [`Scope::cancel`]. Then its jobs are aborted, and what is spawned into it from then on is cancelled at birth.
 //! The jobs that the body spawned are children of the request that the scope is in, and its worker finds them there; a
-//! stop that comes from elsewhere is left as a notice. What jobs spawned in their turn is reached from them. In a foreign
+//! stop that comes from elsewhere is left as a message. What jobs spawned in their turn is reached from them. In a foreign
 //! thread outside any request the jobs are roots, and the scope keeps a handle of each.
 
 use std::fmt;
@@ -50,12 +50,12 @@ use crate::api::request::{Counted, Request, spawn_with};
 use crate::cancel;
 use crate::deadlock::cycle;
 use crate::foreign;
-use crate::memory::home;
+use crate::memory::arena;
 use crate::record::cell::{Fallible, Plain};
 use crate::record::header::Header;
+use crate::stack::fiber::{self, Fiber};
 use crate::stack::lent::Lent;
 use crate::stack::no_suspend;
-use crate::stack::strand::{self, Strand};
 use crate::state::jobs::Jobs;
 use crate::state::word::{FAILED, SEEN};
 
@@ -65,14 +65,14 @@ const STOPS: [CancelReason; 3] =
 
 /// What a job knows of its scope.
 pub(crate) struct ScopeCore {
-    /// How many there are. Its owner is the strand; it spawns fast inside a request, until the scope is stopped.
+    /// How many there are. Its owner is the fiber; it spawns fast inside a request, until the scope is stopped.
     jobs: Jobs,
-    strand: *const Strand,
+    fiber: *const Fiber,
     /// The region that must not suspend and that the scope was opened in; see the module head.
     region: Option<NonNull<str>>,
     /// The request that the scope is in; null in a foreign thread outside any.
     owner: *const Header,
-    /// The next older scope on the same strand.
+    /// The next older scope on the same fiber.
     older: *const ScopeCore,
     /// Why it was stopped: 0, or the reason's place in [`STOPS`], from 1.
     stop: AtomicU8,
@@ -92,16 +92,16 @@ pub(crate) struct ScopeCore {
 unsafe impl Sync for ScopeCore {}
 
 impl ScopeCore {
-    fn new(strand: &Strand) -> ScopeCore {
-        let region = no_suspend::region(strand);
+    fn new(fiber: &Fiber) -> ScopeCore {
+        let region = no_suspend::region(fiber);
         // Outside any request the jobs are roots, which are kept. In a region a job is refused.
-        let fast = strand.request().is_some() && region.is_none();
+        let fast = fiber.request().is_some() && region.is_none();
         ScopeCore {
-            jobs: Jobs::new(fast.then(|| NonNull::from(strand).cast())),
-            strand,
+            jobs: Jobs::new(fast.then(|| NonNull::from(fiber).cast())),
+            fiber,
             region,
-            owner: strand.request.get(),
-            older: strand.scopes.get(),
+            owner: fiber.request.get(),
+            older: fiber.scopes.get(),
             stop: AtomicU8::new(0),
             ended: AtomicBool::new(false),
             roots: Mutex::new(Vec::new()),
@@ -119,8 +119,8 @@ impl ScopeCore {
     #[inline(always)]
     #[track_caller]
     fn count_spawn(&self) -> bool {
-        // SAFETY: JC2: the caller has the reference to the scope; the strand is the current one.
-        let fast = unsafe { self.jobs.count_fast(strand::current().cast()) };
+        // SAFETY: JC2: the caller has the reference to the scope; the fiber is the current one.
+        let fast = unsafe { self.jobs.count_fast(fiber::current().cast()) };
         if !fast {
             self.count_slowly();
         }
@@ -148,8 +148,8 @@ impl ScopeCore {
     /// A job was taken by value, and its value with it; or it could not be made. The caller's last access to the scope.
     #[inline]
     pub(crate) fn job_taken(&self) {
-        // SAFETY: JC3, as above; the strand is the current one.
-        unsafe { self.jobs.taken(strand::current().cast()) }
+        // SAFETY: JC3, as above; the fiber is the current one.
+        unsafe { self.jobs.taken(fiber::current().cast()) }
     }
 
     /// A job has failed; the link of `header` goes with it.
@@ -236,17 +236,17 @@ impl ScopeCore {
         }
     }
 
-    /// Calls `with` for each stopped scope of `owner` on `strand`.
+    /// Calls `with` for each stopped scope of `owner` on `fiber`.
     ///
     /// # Safety
     ///
-    /// By the strand's own thread.
+    /// By the fiber's own thread.
     pub(crate) unsafe fn each_stopped(
-        strand: &Strand,
+        fiber: &Fiber,
         owner: &Header,
         mut with: impl FnMut(*const ScopeCore, CancelReason),
     ) {
-        let mut at = strand.scopes.get();
+        let mut at = fiber.scopes.get();
         // SAFETY: a scope in the chain is in a frame of this stack.
         while let Some(scope) = unsafe { at.as_ref() } {
             if ptr::eq(scope.owner, owner)
@@ -261,34 +261,34 @@ impl ScopeCore {
     /// Waits until all jobs are over.
     #[inline(always)]
     fn wait(&self) {
-        // SAFETY: the strand that made the scope is the one that ends it.
-        let strand = unsafe { &*self.strand };
-        if let Some(worker) = strand.worker()
-            // SAFETY: the strand that made the scope is its owner.
+        // SAFETY: the fiber that made the scope is the one that ends it.
+        let fiber = unsafe { &*self.fiber };
+        if let Some(worker) = fiber.worker()
+            // SAFETY: the fiber that made the scope is its owner.
             && unsafe { self.jobs.are_any() }
         {
-            worker.make_room_to_leave(strand);
+            worker.make_room_to_leave(fiber);
         }
-        let context = strand.context();
-        // SAFETY: C2: this is the strand's own stack; C4: the scope stays until all its jobs are over, and nothing unwinds before the wait
+        let context = fiber.context();
+        // SAFETY: C2: this is the fiber's own stack; C4: the scope stays until all its jobs are over, and nothing unwinds before the wait
         // is parked or taken back.
         let ticket = unsafe { context.begin(Reason::Scope, ptr::from_ref(self).cast_mut().cast()) };
-        // SAFETY: the strand is the owner; it parks below if jobs are left.
+        // SAFETY: the fiber is the owner; it parks below if jobs are left.
         if unsafe { self.jobs.close(context, ticket) } {
             // SAFETY: C2: begun just now, and not parked; nobody read it.
             unsafe { context.abandon(ticket) };
         } else {
-            // SAFETY: on the strand's own stack, after `begin`.
+            // SAFETY: on the fiber's own stack, after `begin`.
             unsafe {
-                cycle::bind_to_all(strand, ticket, NonNull::from(self));
+                cycle::bind_to_all(fiber, ticket, NonNull::from(self));
                 context.park(None);
             }
         }
     }
 
-    /// Whether it was opened on this strand.
-    pub(crate) fn is_on(&self, strand: &Strand) -> bool {
-        ptr::eq(self.strand, strand)
+    /// Whether it was opened on this fiber.
+    pub(crate) fn is_on(&self, fiber: &Fiber) -> bool {
+        ptr::eq(self.fiber, fiber)
     }
 
     /// Why the body's value may not be returned: a failure that nobody has looked at, or work that was skipped.
@@ -315,7 +315,7 @@ impl ScopeCore {
                     first = first.or(Some(failure));
                 }
                 if word.release_link() {
-                    home::end(header);
+                    arena::end(header);
                 }
             }
         }
@@ -510,7 +510,7 @@ pub(crate) fn into_wait_error(error: Error) -> WaitError {
             WaitError::Cancelled
         }
         Err(error) => {
-            let name = strand::get().and_then(Strand::request).map_or("foreign thread", Header::name);
+            let name = fiber::get().and_then(Fiber::request).map_or("foreign thread", Header::name);
             WaitError::Failed(Failure::from_error(error, name.to_owned(), None))
         }
     }
@@ -523,11 +523,11 @@ fn run<'env, R>(
     f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) -> R,
     failed: fn(&R) -> bool,
 ) -> (std::thread::Result<R>, Option<WaitError>) {
-    let Some(strand) = foreign::strand() else {
+    let Some(fiber) = foreign::fiber() else {
         panic!("forebear: no scope while the thread's locals are being destroyed")
     };
-    let scope = Scope { core: ScopeCore::new(strand), scope: PhantomData, env: PhantomData };
-    strand.scopes.set(&scope.core);
+    let scope = Scope { core: ScopeCore::new(fiber), scope: PhantomData, env: PhantomData };
+    fiber.scopes.set(&scope.core);
     // Z6.
     let lent = Lent::to(|| "the jobs of a scope");
     let result = catch_unwind(AssertUnwindSafe(|| f(&scope)));
@@ -540,6 +540,6 @@ fn run<'env, R>(
     // Z4: not before this.
     scope.core.wait();
     lent.given_back();
-    strand.scopes.set(scope.core.older);
+    fiber.scopes.set(scope.core.older);
     (result, scope.core.why_not())
 }

@@ -29,7 +29,7 @@ use crate::shared::Shared;
 use crate::shared::ending::Stage;
 use crate::shared::parked;
 use crate::shared::registration::{Came, Registration};
-use crate::stack::strand::{LEFT_PARKED, Strand};
+use crate::stack::fiber::{Fiber, LEFT_PARKED};
 use crate::state::listener::Notice;
 use crate::state::set::{Core, Place};
 use crate::state::word::FINISHED;
@@ -62,7 +62,7 @@ impl Notice for Member {
 ///
 /// A `&mut` of it is a source of a [`select!`](https://docs.rs/forebear/latest/forebear/macro.select.html).
 ///
-/// As an iterator it waits, and unwinds when the request it runs in is cancelled, as a channel's does. A circle of waits that leads through
+/// As an iterator it waits, and unwinds when the request it runs in is cancelled, as a channel's does. A cycle of waits that leads through
 /// a set is not found: any other member may end it.
 ///
 /// ```
@@ -171,8 +171,7 @@ impl<T> RequestSet<T> {
         let notice = || Member { core: Arc::clone(core), place, failures: false };
         let header = entry.request.header_ptr();
         // SAFETY: RG1: the handle.
-        let came =
-            foreign::strand().map(|strand| unsafe { entry.registration.enter(strand, header, notice) });
+        let came = foreign::fiber().map(|fiber| unsafe { entry.registration.enter(fiber, header, notice) });
         match came {
             Some(Came::Entered(shared, _) | Came::Stands(shared)) => {
                 self.of.note(shared);
@@ -262,8 +261,8 @@ impl<T> RequestSet<T> {
         &mut self,
         timeout: Option<Duration>,
     ) -> Result<Option<(usize, Request<T>)>, TimeoutError> {
-        let Some(strand) = foreign::strand() else { return Err(TimeoutError::Cancelled) };
-        if cancel::refuses(strand) {
+        let Some(fiber) = foreign::fiber() else { return Err(TimeoutError::Cancelled) };
+        if cancel::refuses(fiber) {
             return Err(TimeoutError::Cancelled);
         }
         let mut deadline = None;
@@ -277,16 +276,16 @@ impl<T> RequestSet<T> {
             if timeout == Some(Duration::ZERO) {
                 return Err(TimeoutError::TimedOut);
             }
-            let context = strand.context();
+            let context = fiber.context();
             context.about_to_wait("RequestSet");
             if let (None, Some(timeout)) = (deadline, timeout) {
                 deadline = Some(context.deadline(timeout));
             }
-            match self.park(strand, deadline.flatten()) {
+            match self.park(fiber, deadline.flatten()) {
                 Cause::TimedOut if self.core.is_empty() => return Err(TimeoutError::TimedOut),
                 Cause::Cancelled => {
-                    cancel::attend(strand);
-                    if cancel::is_cancelled_here(strand) && !is_unwinding(strand) {
+                    cancel::attend(fiber);
+                    if cancel::is_cancelled_here(fiber) && !is_unwinding(fiber) {
                         return Err(TimeoutError::Cancelled);
                     }
                     self.find_given_up();
@@ -297,8 +296,8 @@ impl<T> RequestSet<T> {
     }
 
     /// Waits for the next end.
-    fn park(&mut self, strand: &Strand, deadline: Option<std::time::Instant>) -> Cause {
-        let context = strand.context();
+    fn park(&mut self, fiber: &Fiber, deadline: Option<std::time::Instant>) -> Cause {
+        let context = fiber.context();
         // SAFETY: it is called with the slots, which stay as they are until the wait is over.
         let several = unsafe { Several::new(NonNull::from(&mut self.slots).cast(), each_request::<T>) };
         // SAFETY: C2: this is the context's own stack; C4: `several` stays in this frame, and nothing unwinds before the wait is parked or
@@ -310,7 +309,7 @@ impl<T> RequestSet<T> {
             unsafe { context.abandon(ticket) };
             return Cause::Woken;
         }
-        let outside = self.enter_from_outside(strand);
+        let outside = self.enter_from_outside(fiber);
         if outside && self.has_given_up() {
             // SAFETY: C1: the calling context, which parks next.
             unsafe { unpark(NonNull::from(context), ticket, Cause::Cancelled) };
@@ -324,19 +323,19 @@ impl<T> RequestSet<T> {
         cause
     }
 
-    /// Who waits by `strand` is listed with those who wait from outside, if it is one of them.
-    fn enter_from_outside(&self, strand: &Strand) -> bool {
-        let inside = strand
+    /// Who waits by `fiber` is listed with those who wait from outside, if it is one of them.
+    fn enter_from_outside(&self, fiber: &Fiber) -> bool {
+        let inside = fiber
             .worker()
             .is_some_and(|worker| matches!(&self.of, Of::One(shared) if ptr::eq(worker.shared(), &**shared)));
         if inside {
             return false;
         }
-        if strand.worker().is_some() {
-            strand.left.set(strand.left.get() | LEFT_PARKED);
+        if fiber.worker().is_some() {
+            fiber.left.set(fiber.left.get() | LEFT_PARKED);
         }
         // Only the wait for a single request is ended there.
-        let _ = parked::enter(strand);
+        let _ = parked::enter(fiber);
         true
     }
 
@@ -384,8 +383,8 @@ impl<T> RequestSet<T> {
 
 fn is_given_up(h: &Header) -> bool {
     // SAFETY: M3; a ready value has no runtime.
-    let home = unsafe { h.home.get().as_ref() };
-    home.is_some_and(|home| home.shared().ending.is(Stage::GivenUp)) && !h.word().load().is_terminal()
+    let arena = unsafe { h.arena.get().as_ref() };
+    arena.is_some_and(|arena| arena.shared().ending.is(Stage::GivenUp)) && !h.word().load().is_terminal()
 }
 
 /// # Safety

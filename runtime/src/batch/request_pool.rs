@@ -9,7 +9,7 @@
 //! * **admitted**: out of the queue, and keeps its place: begun, and not over; or over, and its value not yet handed
 //!   on. At most so many are, and their declared memory comes to so much. Order of adding is order of admission: a
 //!   member for which there is no room is not overtaken.
-//! * **waiter**: who called [`wait`](RequestPool::wait) or one of its kin.
+//! * **waiter**: who called [`wait`](RequestPool::wait) or one of its variants.
 //! * **lane**: a request of the waiter's that takes members out of the queue and runs them, one at a time ([`lane`]).
 //!
 //! # The walk of a member

@@ -7,7 +7,7 @@
 //! 2. What had started has the mark *delivered* on the thread that it runs on: a stack that waits in it goes on at once and
 //!    is refused, whom it lent its stack to is asked in turn, and from now on what it makes is born cancelled.
 //! 3. From there it *spreads*, as by `cancel`, to the request's children, by a loop. Those that started on this thread are
-//!    delivered in the same loop, others by a notice to theirs ([`crate::cancel::notice`]).
+//!    delivered in the same loop, others by a message to theirs ([`crate::cancel::message`]).
 //! 4. What a cancelled request waited for is asked when the waiter leaves: by the waiter itself ([`crate::schedule::wait`]). So is what it has
 //!    submitted to wait for, and came to wait for no more.
 //!
@@ -19,8 +19,8 @@
 //!
 //! # Who is found
 //!
-//! The children of a request are its worker's to find: those it has in its private list are one piece of it, before and
-//! including the parent's last; others stand in the list of kin ([`crate::record::kin`]) or run on the stack that is current, which
+//! The children of a request are its worker's to find: those it has in its private queue are one piece of it, before and
+//! including the parent's last; others stand in the list of children ([`crate::record::children`]) or run on the stack that is current, which
 //! is settled into the lists first. A request that is over passes the cancel through to its children. What was made and not
 //! submitted is asked when it is submitted ([`is_orphaned_by_cancel`]).
 //!
@@ -35,21 +35,21 @@ use forebear_context::context::{Context, WaitNode};
 use forebear_context::error::CancelReason;
 use forebear_context::shim::atomic::Ordering;
 
-use self::notice::Notice;
+use self::message::Message;
 use crate::foreign;
-use crate::memory::home::{self, Home};
+use crate::memory::arena::{self, Arena};
 use crate::record::cell;
 use crate::record::header::{ARM, BORROWS, DETACHED, Header, LIMITED};
 use crate::record::prefetch;
 use crate::schedule::worker::{Worker, is_unwinding};
-use crate::stack::strand::{self, Strand};
-use crate::state::attention::{MARKS, NOTICE};
-use crate::state::climb::{self, Climb, Shortcut};
+use crate::stack::fiber::{self, Fiber};
+use crate::state::ancestor_walk::{self, Ancestry, SkipLink};
+use crate::state::attention::{MARKS, MESSAGE};
 use crate::state::due::Due;
 use crate::state::open::{self, Open};
 use crate::state::word::{Cancel, Demand, INHERITED, LENT, MARKED, SHIELDED, SUBMITTED, Word};
 
-pub(crate) mod notice;
+pub(crate) mod message;
 mod reach;
 pub(crate) mod shield;
 mod spread;
@@ -169,10 +169,10 @@ pub(crate) unsafe fn limit_comes(header: NonNull<Header>) {
 /// As there.
 pub(crate) unsafe fn leave_end(header: NonNull<Header>) {
     // SAFETY: by contract; M3.
-    let Some(home) = (unsafe { header.as_ref().home.get().as_ref() }) else { return };
-    let here = strand::get();
-    let own = ptr::eq(own_home(here), home) && here.and_then(Strand::worker).is_some();
-    let mut spread = if own { Spread::on(home) } else { Spread::beside(home) };
+    let Some(arena) = (unsafe { header.as_ref().arena.get().as_ref() }) else { return };
+    let here = fiber::get();
+    let own = ptr::eq(own_arena(here), arena) && here.and_then(Fiber::worker).is_some();
+    let mut spread = if own { Spread::on(arena) } else { Spread::beside(arena) };
     spread.ended.push(header);
     spread.put_aside();
 }
@@ -219,10 +219,10 @@ unsafe fn cancel_for_ancestor(header: NonNull<Header>, wants: impl Fn(&Header, &
     unsafe { carry_out(header, came) };
 }
 
-/// Whether the request that runs on `strand` has been cancelled, and is in no shielded region.
+/// Whether the request that runs on `fiber` has been cancelled, and is in no shielded region.
 #[inline]
-pub(crate) fn is_cancelled_here(strand: &Strand) -> bool {
-    strand.request().is_some_and(is_cancelled)
+pub(crate) fn is_cancelled_here(fiber: &Fiber) -> bool {
+    fiber.request().is_some_and(is_cancelled)
 }
 
 /// Whether the request (an arm's: its maker) is cancelled, and neither is in a shielded region.
@@ -243,69 +243,69 @@ fn arm_is_cancelled(h: &Header) -> bool {
     bits.has(MARKED) && !(h.is_sheltered() && bits.has(SHIELDED)) && !h.bare.load().has(SHIELDED)
 }
 
-/// Whether a wait or yield on this strand is to be refused. The fast part: nothing of the sort concerns its worker.
+/// Whether a wait or yield on this fiber is to be refused. The fast part: nothing of the sort concerns its worker.
 #[inline(always)]
-pub(crate) fn refuses(strand: &Strand) -> bool {
-    concerns(strand) && refuses_slowly(strand)
+pub(crate) fn refuses(fiber: &Fiber) -> bool {
+    concerns(fiber) && refuses_slowly(fiber)
 }
 
-/// Whether a cancel may concern what runs on this strand.
+/// Whether a cancel may concern what runs on this fiber.
 #[inline(always)]
-pub(crate) fn concerns(strand: &Strand) -> bool {
-    match strand.worker() {
+pub(crate) fn concerns(fiber: &Fiber) -> bool {
+    match fiber.worker() {
         Some(worker) => concerns_worker(worker),
-        None => !strand.request.get().is_null(),
+        None => !fiber.request.get().is_null(),
     }
 }
 
-/// The same of any strand of a worker.
+/// The same of any fiber of a worker.
 #[inline(always)]
 pub(crate) fn concerns_worker(worker: &Worker) -> bool {
-    worker.post.attention.get() & (NOTICE | MARKS) != 0
+    worker.post.attention.get() & (MESSAGE | MARKS) != 0
 }
 
 /// Attends, and looks whether the request on top is cancelled.
 #[cold]
 #[inline(never)]
-pub(crate) fn looks(strand: &Strand) -> bool {
-    attend(strand);
-    is_cancelled_here(strand)
+pub(crate) fn looks(fiber: &Fiber) -> bool {
+    attend(fiber);
+    is_cancelled_here(fiber)
 }
 
 #[cold]
 #[inline(never)]
-fn refuses_slowly(strand: &Strand) -> bool {
-    attend(strand);
+fn refuses_slowly(fiber: &Fiber) -> bool {
+    attend(fiber);
     // What a destructor waits for while an unwind runs it, it waits for to clean up.
-    is_cancelled_here(strand) && !is_unwinding(strand)
+    is_cancelled_here(fiber) && !is_unwinding(fiber)
 }
 
-/// Whether a wait or yield on the strand that this is called on is to be refused, which a cancel may concern.
+/// Whether a wait or yield on the fiber that this is called on is to be refused, which a cancel may concern.
 #[cold]
 #[inline(never)]
 pub(crate) fn refuses_here() -> bool {
-    strand::get().is_some_and(refuses_slowly)
+    fiber::get().is_some_and(refuses_slowly)
 }
 
 /// Does what others have left for this thread. Runs no user code.
-pub(crate) fn attend(strand: &Strand) {
-    match strand.worker() {
-        Some(worker) => worker.attend_notices(),
-        // What runs on this stack has one of the thread's homes: they are few, and the stack may be deep.
-        None if foreign::each_home(|home| {
-            if !home.desk.is_empty() {
-                attend_home(home);
+pub(crate) fn attend(fiber: &Fiber) {
+    match fiber.worker() {
+        Some(worker) => worker.attend_messages(),
+        // What runs on this stack has one of the thread's arenas: they are few, and the stack may be deep.
+        None if foreign::each_arena(|arena| {
+            if !arena.owner_mailbox.is_empty() {
+                attend_arena(arena);
             }
         }) => {}
         // The thread's locals are being destroyed.
         None => {
-            let mut at = strand.request();
+            let mut at = fiber.request();
             while let Some(frame) = at {
-                // SAFETY: homes stay while headers of them do (M3).
-                if let Some(home) = unsafe { frame.ran_on.load(Ordering::Relaxed).as_ref() }
-                    && !home.desk.is_empty()
+                // SAFETY: arenas stay while headers of them do (M3).
+                if let Some(arena) = unsafe { frame.ran_on.load(Ordering::Relaxed).as_ref() }
+                    && !arena.owner_mailbox.is_empty()
                 {
-                    attend_home(home);
+                    attend_arena(arena);
                 }
                 // SAFETY: what is below another on a stack is not over.
                 at = unsafe { frame.lender.get().as_ref() };
@@ -338,8 +338,8 @@ fn has_cancelled_ancestor(h: &Header) -> bool {
 fn cancelled_ancestor(h: &Header) -> Option<&Header> {
     let mut at = h;
     loop {
-        let above = climb::first_above(at)?;
-        if Climb::is_cancelled(above) {
+        let above = ancestor_walk::first_above(at)?;
+        if Ancestry::is_cancelled(above) {
             return Some(above);
         }
         // One that is over, and not passed since its deadline is kept.
@@ -370,7 +370,7 @@ fn reason_for_children(parent: &Header) -> CancelReason {
     }
 }
 
-impl Climb for Header {
+impl Ancestry for Header {
     fn is_cancelled(&self) -> bool {
         is_cancelled(self) || self.came_late()
     }
@@ -389,14 +389,14 @@ impl Climb for Header {
         bits.is_terminal() && !bits.has(MARKED) && !self.due().is_some_and(Due::is_kept)
     }
 
-    fn shortcut(&self) -> Option<&Shortcut<Header>> {
-        self.side().map(|side| &side.shortcut)
+    fn skip(&self) -> Option<&SkipLink<Header>> {
+        self.side().map(|side| &side.skip)
     }
 
-    fn shortcut_or_new(&self) -> Option<&Shortcut<Header>> {
+    fn skip_or_new(&self) -> Option<&SkipLink<Header>> {
         // An arm goes by its maker, which comes next. What its family alone keeps is forgotten at the next start (decision
         // 0005), or few; a block for it would outweigh it.
-        (!self.is(ARM) && !self.bare.load().is_family_only()).then(|| &self.side_or_new().shortcut)
+        (!self.is(ARM) && !self.bare.load().is_family_only()).then(|| &self.side_or_new().skip)
     }
 }
 
@@ -464,8 +464,8 @@ pub(crate) fn asks(waiter: Option<&Header>, target: &Header) -> bool {
 }
 
 /// What a target is told that is cancelled because its waiter is.
-fn reason_of_waiter(strand: Option<&Strand>, target: &Header) -> CancelReason {
-    let waiter = strand.and_then(Strand::request).map(Header::identity);
+fn reason_of_waiter(fiber: Option<&Fiber>, target: &Header) -> CancelReason {
+    let waiter = fiber.and_then(Fiber::request).map(Header::identity);
     match (waiter, target.parent().map(Header::identity)) {
         (Some(waiter), Some(parent)) if ptr::eq(waiter, parent) => reason_for_children(parent),
         _ => CancelReason::Asked,
@@ -496,7 +496,7 @@ pub(crate) unsafe fn leave(header: NonNull<Header>, node: &WaitNode, asks: bool)
 pub(crate) unsafe fn withdraw(header: NonNull<Header>, node: &WaitNode, asks: bool) -> Result<(), ()> {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
-    let reason = asks.then(|| (h.side_or_new(), reason_of_waiter(strand::get(), h)));
+    let reason = asks.then(|| (h.side_or_new(), reason_of_waiter(fiber::get(), h)));
     let left = h.word().leave(asks, |scan| {
         // SAFETY: Q1, Q2: under the lock; the node stands here.
         unsafe { h.waiters.unlink(node) };
@@ -559,16 +559,16 @@ pub(crate) unsafe fn leave_declared(
     unsafe { open::leave(open, h.word(), asks, leave) }
 }
 
-/// The waiter on `strand` is cancelled, and has submitted for itself what it now will not wait for: asks for its cancellation.
+/// The waiter on `fiber` is cancelled, and has submitted for itself what it now will not wait for: asks for its cancellation.
 ///
 /// # Safety
 ///
 /// As [`cancel`].
 #[cold]
-pub(crate) unsafe fn cancel_for_waiter(strand: &Strand, header: NonNull<Header>) {
+pub(crate) unsafe fn cancel_for_waiter(fiber: &Fiber, header: NonNull<Header>) {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
-    let (side, reason) = (h.side_or_new(), reason_of_waiter(Some(strand), h));
+    let (side, reason) = (h.side_or_new(), reason_of_waiter(Some(fiber), h));
     let came = h.word().cancel_locked(|| {
         if side.reason.get().is_none() {
             // A cancel that is remembered has its own.
@@ -588,59 +588,59 @@ pub(crate) unsafe fn cancel_for_waiter(strand: &Strand, header: NonNull<Header>)
 pub(crate) unsafe fn deliver(header: NonNull<Header>) {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
-    let here = strand::get();
-    let own = own_home(here);
+    let here = fiber::get();
+    let own = own_arena(here);
     let ran_on = h.ran_on.load(Ordering::Relaxed).cast_const();
-    // SAFETY: M3: homes stay while headers of them do.
+    // SAFETY: M3: arenas stay while headers of them do.
     match unsafe { ran_on.as_ref() } {
-        Some(home) if ptr::eq(home, own) => {
+        Some(arena) if ptr::eq(arena, own) => {
             // It goes on here before long, and was perhaps left long ago: all its lines at once, not one after the other.
-            prefetch::left(h.strand.load(Ordering::Relaxed));
-            let mut spread = Spread::on(home);
+            prefetch::left(h.fiber.load(Ordering::Relaxed));
+            let mut spread = Spread::on(arena);
             spread.from(header);
             spread.put_aside();
         }
-        Some(home) => {
-            let mut spread = Spread::beside(home);
-            spread.pass_on(home, header);
+        Some(arena) => {
+            let mut spread = Spread::beside(arena);
+            spread.pass_on(arena, header);
             spread.work_off();
             spread.put_aside();
         }
         None => {
-            // It has just been claimed, and where is not known yet: whoever it is will know when the notice is read.
+            // It has just been claimed, and where is not known yet: whoever it is will know when the message is read.
             // SAFETY: M3.
-            let Some(home) = (unsafe { h.home.get().as_ref() }) else { return };
-            let mut spread = Spread::beside(home);
-            home.shared().workers().iter().for_each(|worker| spread.pass_on(worker.home(), header));
+            let Some(arena) = (unsafe { h.arena.get().as_ref() }) else { return };
+            let mut spread = Spread::beside(arena);
+            arena.shared().workers().iter().for_each(|worker| spread.pass_on(worker.arena(), header));
             spread.put_aside();
         }
     }
 }
 
-/// Does what has been left at a foreign thread's home, whose owner this is. Runs no user code.
-pub(crate) fn attend_home(home: &Home) {
-    let mut spread = Spread::on(home);
-    spread.notices();
+/// Does what has been left at a foreign thread's arena, whose owner this is. Runs no user code.
+pub(crate) fn attend_arena(arena: &Arena) {
+    let mut spread = Spread::on(arena);
+    spread.messages();
     spread.put_aside();
 }
 
-/// Works off what a worker's home was left when nobody was there to read it: all that ran is over, so only what is to be ended
-/// is left to do. By whoever closes the home.
-pub(crate) fn close_desk(home: &Home) {
-    for notice in home.desk.close() {
-        // SAFETY: O1; what is to be ended is the notice's.
+/// Works off what a worker's arena was left when nobody was there to read it: all that ran is over, so only what is to be ended
+/// is left to do. By whoever closes the arena.
+pub(crate) fn close_desk(arena: &Arena) {
+    for message in arena.owner_mailbox.close() {
+        // SAFETY: O1; what is to be ended is the message's.
         unsafe {
-            match notice {
-                Notice::End(header) => cell::end_put_aside(header),
-                told => home::release(told.header()),
+            match message {
+                Message::End(header) => cell::end_put_aside(header),
+                told => arena::release(told.header()),
             }
         }
     }
 }
 
-/// An arm that was taken elsewhere begins on this strand: its maker may have been cancelled before.
+/// An arm that was taken elsewhere begins on this fiber: its maker may have been cancelled before.
 pub(crate) fn arm_begins() {
-    if let Some(node) = strand::get().and_then(Strand::request)
+    if let Some(node) = fiber::get().and_then(Fiber::request)
         && is_cancelled(node)
     {
         // SAFETY: it runs here.
@@ -655,8 +655,8 @@ pub(crate) fn arm_begins() {
 /// The caller is the owner of `ran_on`, and has a count of the request.
 pub(crate) unsafe fn spread_at_end(header: NonNull<Header>, reason: Option<CancelReason>) {
     // SAFETY: by contract.
-    let Some(home) = (unsafe { header.as_ref().ran_on.load(Ordering::Relaxed).as_ref() }) else { return };
-    let mut spread = Spread::on(home);
+    let Some(arena) = (unsafe { header.as_ref().ran_on.load(Ordering::Relaxed).as_ref() }) else { return };
+    let mut spread = Spread::on(arena);
     spread.reason = reason;
     spread.children(header);
     spread.reason = None;
@@ -664,7 +664,7 @@ pub(crate) unsafe fn spread_at_end(header: NonNull<Header>, reason: Option<Cance
     spread.put_aside();
 }
 
-/// Aborts the jobs of the stopped scopes in `owner`: here, or by a notice to the thread that it runs on.
+/// Aborts the jobs of the stopped scopes in `owner`: here, or by a message to the thread that it runs on.
 ///
 /// # Safety
 ///
@@ -672,28 +672,28 @@ pub(crate) unsafe fn spread_at_end(header: NonNull<Header>, reason: Option<Cance
 pub(crate) unsafe fn stop_scopes(owner: NonNull<Header>) {
     // SAFETY: by contract.
     let ran_on = unsafe { owner.as_ref() }.ran_on.load(Ordering::Relaxed);
-    let here = strand::get();
-    // SAFETY: M3; what runs has a home.
-    let Some(home) = (unsafe { ran_on.as_ref() }) else { return };
-    if ptr::eq(home, own_home(here)) {
-        let mut spread = Spread::on(home);
+    let here = fiber::get();
+    // SAFETY: M3; what runs has an arena.
+    let Some(arena) = (unsafe { ran_on.as_ref() }) else { return };
+    if ptr::eq(arena, own_arena(here)) {
+        let mut spread = Spread::on(arena);
         spread.scopes(owner);
         spread.put_aside();
     } else {
         // SAFETY: by contract.
         unsafe { owner.as_ref() }.word().add_link();
         // SAFETY: the link just made.
-        if !unsafe { notice::leave(home, Notice::Scope(owner)) } {
+        if !unsafe { message::send(arena, Message::Scope(owner)) } {
             // SAFETY: as above.
-            unsafe { home::release(owner) };
+            unsafe { arena::release(owner) };
         }
     }
 }
 
-/// The home whose owner this thread is, as far as what runs on top of it goes.
-pub(crate) fn own_home(here: Option<&Strand>) -> *const Home {
+/// The arena whose owner this thread is, as far as what runs on top of it goes.
+pub(crate) fn own_arena(here: Option<&Fiber>) -> *const Arena {
     match here {
-        Some(strand) => strand.worker().map_or(strand.home.get(), |worker| ptr::from_ref(worker.home())),
+        Some(fiber) => fiber.worker().map_or(fiber.arena.get(), |worker| ptr::from_ref(worker.arena())),
         None => ptr::null(),
     }
 }

@@ -1,6 +1,6 @@
 //! A request that is told of a cancel by the end of its target, before its own mark has come.
 //!
-//! A cancel sets one mark after the other, and each is delivered by a notice to the worker in question. Meanwhile a target that is
+//! A cancel sets one mark after the other, and each is delivered by a message to the worker in question. Meanwhile a target that is
 //! already cancelled may end, and its waiter be told so: that the target was cancelled *because its parent was*. If the waiter
 //! belongs to the same family it is to be cancelled, too, and would be in any other order of these steps. So it must neither be
 //! told that its target was cancelled by others, nor fail by it.
@@ -10,7 +10,7 @@
 //! 1. *The waiter's own mark*, in its word. [`refuses`](super::refuses) looks at the worker's attention first, which is raised
 //!    after the mark is set: for a wait that answers with a value this is early enough, for one that answers with the end of a
 //!    target that was cancelled *after* the waiter it is not.
-//! 2. *The ancestors' marks*, by [`climb::draw_down`], from the lowest request on the stack to the one on top: a lender that is
+//! 2. *The ancestors' marks*, by [`ancestor_walk::draw_down`], from the lowest request on the stack to the one on top: a lender that is
 //!    not marked yet is demand for the request that it lends its stack to.
 //! 3. What aborts many one by one: the end of the runtime, and of the scope that a request is a job of.
 //!
@@ -29,23 +29,23 @@ use forebear_context::error::CancelReason;
 use super::{abort, cancel_for_ancestor, is_cancelled, is_cancelled_here, refuse, refused, wants};
 use crate::record::header::Header;
 use crate::schedule::worker::is_unwinding;
-use crate::stack::strand::Strand;
-use crate::state::climb::{self, Height};
+use crate::stack::fiber::Fiber;
+use crate::state::ancestor_walk::{self, Height};
 use crate::state::word::{COMPLETING, MARKED};
 
-/// A wait on this strand is about to answer that its target was cancelled for this reason, or (`None`) has failed. Whether the
+/// A wait on this fiber is about to answer that its target was cancelled for this reason, or (`None`) has failed. Whether the
 /// caller's own cancel is to be told in its place.
 #[cold]
-pub(crate) fn is_told_of(strand: &Strand, reason: Option<CancelReason>) -> bool {
-    if is_unwinding(strand) {
+pub(crate) fn is_told_of(fiber: &Fiber, reason: Option<CancelReason>) -> bool {
+    if is_unwinding(fiber) {
         return false;
     }
-    if is_cancelled_here(strand) {
+    if is_cancelled_here(fiber) {
         return true;
     }
-    let (Some(top), Some(reason)) = (strand.request(), reason) else { return false };
+    let (Some(top), Some(reason)) = (fiber.request(), reason) else { return false };
     draw(top, reason, false);
-    is_cancelled_here(strand)
+    is_cancelled_here(fiber)
 }
 
 /// A request ends by an error that says that its target was cancelled for this reason: has the cancel that reached the target reach
@@ -97,12 +97,12 @@ fn draw_to(h: &Header, reason: CancelReason, ends: bool) {
         unsafe { abort(NonNull::from(h), why) };
         return;
     }
-    // Of any other reason only the next ancestor is asked: a deep family is not to be climbed for each of its members.
+    // Of any other reason only the next ancestor is asked: a deep family is not to be walked for each of its members.
     let height = match reason {
         CancelReason::Parent | CancelReason::Deadline => Height::Root,
         _ => Height::First,
     };
-    climb::draw_down(h, height, |next, cancelled| {
+    ancestor_walk::draw_down(h, height, |next, cancelled| {
         let next = next.identity();
         let is_on_its_way =
             |waiter: &Header| ends && ptr::eq(next, h) && waiter.lineage.descends_from(&cancelled.lineage);

@@ -11,7 +11,7 @@ use forebear_context::error::Cancelled;
 
 use crate::cancel;
 use crate::record::header::{ARM, DELIVERED};
-use crate::stack::strand::{self, Strand};
+use crate::stack::fiber::{self, Fiber};
 use crate::state::word::SHIELDED;
 
 /// Whether the current request has been cancelled, and is in no shielded region. `false` outside any request.
@@ -33,8 +33,8 @@ use crate::state::word::SHIELDED;
 #[must_use]
 pub fn is_cancelled() -> bool {
     // An arm that was taken elsewhere has its maker's word, whose mark may not have come to this worker yet.
-    let arm = |strand: &Strand| strand.request().is_some_and(|top| top.is(ARM));
-    strand::get().is_some_and(|strand| (cancel::concerns(strand) || arm(strand)) && cancel::looks(strand))
+    let arm = |fiber: &Fiber| fiber.request().is_some_and(|top| top.is(ARM));
+    fiber::get().is_some_and(|fiber| (cancel::concerns(fiber) || arm(fiber)) && cancel::looks(fiber))
 }
 
 /// [`Cancelled`] if the current request has been cancelled, to be handed on with `?`. A cancellation point; does not
@@ -82,7 +82,7 @@ pub fn check_cancelled() -> Result<(), Cancelled> {
 /// assert!(job.wait().is_err());
 /// ```
 pub fn shield<R>(f: impl FnOnce() -> R) -> R {
-    let Some(top) = strand::get().and_then(Strand::request) else { return f() };
+    let Some(top) = fiber::get().and_then(Fiber::request) else { return f() };
     if top.bare.load().has(SHIELDED) {
         return f();
     }

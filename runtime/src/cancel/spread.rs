@@ -1,4 +1,4 @@
-//! One spreading: how a cancel goes on from a request to what descends from it, by the owner of one home. See the head of
+//! One spreading: how a cancel goes on from a request to what descends from it, by the owner of one arena. See the head of
 //! [`super`].
 
 use std::ptr::{self, NonNull};
@@ -12,18 +12,18 @@ use super::{
 };
 use crate::api::dump;
 use crate::api::scope::ScopeCore;
-use crate::cancel::notice::{self, Notice};
+use crate::cancel::message::{self, Message};
 use crate::foreign;
 use crate::foreign::driver;
-use crate::memory::home::{self, Home};
+use crate::memory::arena::{self, Arena};
 use crate::record::cell;
+use crate::record::children;
 use crate::record::header::{ARM, DELIVERED, DETACHED, Header};
-use crate::record::kin;
 use crate::record::prefetch;
 use crate::schedule::worker::Worker;
-use crate::stack::strand;
-use crate::state::attention::NOTICE;
-use crate::state::climb::Climb;
+use crate::stack::fiber;
+use crate::state::ancestor_walk::Ancestry;
+use crate::state::attention::MESSAGE;
 use crate::state::word::{Cancel, Demand};
 
 /// How many turns ahead a header is asked for, with what tells where its stack is.
@@ -33,12 +33,12 @@ const PAGE_AHEAD: usize = 8;
 /// The same of what is needed to end its wait.
 const RECORD_AHEAD: usize = 3;
 
-/// One spreading, by the owner of one home. See the module head.
+/// One spreading, by the owner of one arena. See the module head.
 pub(super) struct Spread<'a> {
-    pub(super) home: &'a Home,
-    /// Whether this thread owns the home. Then what ran there is gone on from here.
+    pub(super) arena: &'a Arena,
+    /// Whether this thread owns the arena. Then what ran there is gone on from here.
     pub(super) owned: bool,
-    /// The worker whose home it is, if it is owned.
+    /// The worker whose arena it is, if it is owned.
     pub(super) worker: Option<&'a Worker>,
     /// What those that are asked next are told, if not what their parent's cancel means for them.
     pub(super) reason: Option<CancelReason>,
@@ -52,7 +52,7 @@ pub(super) struct Spread<'a> {
     pub(super) ended: Vec<NonNull<Header>>,
     /// Held by a link until this is over.
     pub(super) held: Vec<NonNull<Header>>,
-    /// Held, over, and their children's home has nobody who looks after it: to be gone on from, here, by a loop.
+    /// Held, over, and their children's arena has nobody who looks after it: to be gone on from, here, by a loop.
     left: Vec<NonNull<Header>>,
     /// Whether that loop runs.
     is_at_left: bool,
@@ -60,22 +60,22 @@ pub(super) struct Spread<'a> {
 
 /// One to be gone on from, and what its parent's cancel means for it, where that is known. Those that are over pass the same on to their
 /// children: were each to ask its way up for it, a long line of them that nobody keeps, and where no shortcuts are left therefore
-/// ([`crate::state::climb`]), would be gone through once for each.
+/// ([`crate::state::ancestor_walk`]), would be gone through once for each.
 type Next = (NonNull<Header>, Option<CancelReason>);
 
 impl<'a> Spread<'a> {
-    pub(super) fn on(home: &'a Home) -> Spread<'a> {
-        let worker = home.shared().workers().get(home.worker as usize);
-        if let Some(strand) = strand::get() {
-            kin::settle(strand, home);
+    pub(super) fn on(arena: &'a Arena) -> Spread<'a> {
+        let worker = arena.shared().workers().get(arena.worker as usize);
+        if let Some(fiber) = fiber::get() {
+            children::settle(fiber, arena);
         }
-        Spread { owned: true, worker, ..Spread::beside(home) }
+        Spread { owned: true, worker, ..Spread::beside(arena) }
     }
 
-    /// By a thread that does not own the home.
-    pub(super) fn beside(home: &'a Home) -> Spread<'a> {
+    /// By a thread that does not own the arena.
+    pub(super) fn beside(arena: &'a Arena) -> Spread<'a> {
         Spread {
-            home,
+            arena,
             owned: false,
             worker: None,
             reason: None,
@@ -90,27 +90,27 @@ impl<'a> Spread<'a> {
     }
 
     /// Works off what others have left.
-    pub(super) fn notices(&mut self) {
+    pub(super) fn messages(&mut self) {
         self.sweep_if_due();
-        for notice in self.home.desk.take() {
-            let header = notice.header();
+        for message in self.arena.owner_mailbox.take() {
+            let header = message.header();
             // SAFETY: O1.
             let h = unsafe { header.as_ref() };
-            match notice {
-                Notice::Cancelled(_) if ptr::eq(h.ran_on.load(Ordering::Relaxed), self.home) => {
+            match message {
+                Message::Cancelled(_) if ptr::eq(h.ran_on.load(Ordering::Relaxed), self.arena) => {
                     self.from(header)
                 }
                 // It was left with everybody, and started elsewhere.
-                Notice::Cancelled(_) => {}
-                Notice::Scope(_) => self.scopes(header),
-                Notice::End(_) => {
+                Message::Cancelled(_) => {}
+                Message::Scope(_) => self.scopes(header),
+                Message::End(_) => {
                     // The link is the runner's.
                     self.ended.push(header);
                     continue;
                 }
-                Notice::Kin(_) => {
-                    kin::link(h);
-                    #[cfg(not(mutant = "kin_without_a_look"))]
+                Message::NewChild(_) => {
+                    children::link(h);
+                    #[cfg(not(mutant = "children_without_a_recheck"))]
                     if is_orphaned_by_cancel(h) {
                         self.below = Some(reason_of_ancestor(h));
                         self.visit(h);
@@ -119,7 +119,7 @@ impl<'a> Spread<'a> {
                 }
             }
             // SAFETY: O1.
-            unsafe { home::release(header) };
+            unsafe { arena::release(header) };
         }
     }
 
@@ -146,15 +146,15 @@ impl<'a> Spread<'a> {
     fn look_ahead(&self) {
         let ahead = |n: usize| self.work.len().checked_sub(n).map(|at| self.work[at].0);
         // SAFETY: as in `from`.
-        let strand = |header: NonNull<Header>| unsafe { header.as_ref() }.strand.load(Ordering::Relaxed);
+        let fiber = |header: NonNull<Header>| unsafe { header.as_ref() }.fiber.load(Ordering::Relaxed);
         if let Some(header) = ahead(HEADER_AHEAD) {
             prefetch::header(header.as_ptr());
         }
-        if let Some(strand) = ahead(PAGE_AHEAD).map(strand) {
-            prefetch::top(strand);
+        if let Some(fiber) = ahead(PAGE_AHEAD).map(fiber) {
+            prefetch::top(fiber);
         }
-        if let Some(strand) = ahead(RECORD_AHEAD).map(strand).and_then(NonNull::new) {
-            prefetch::waiting(strand);
+        if let Some(fiber) = ahead(RECORD_AHEAD).map(fiber).and_then(NonNull::new) {
+            prefetch::waiting(fiber);
         }
     }
 
@@ -181,15 +181,15 @@ impl<'a> Spread<'a> {
     }
 
     pub(super) fn wake(&mut self, h: &Header) {
-        // SAFETY: a carrier's strand stays (K3); a foreign one is this thread's.
-        let Some(strand) = (unsafe { h.strand.load(Ordering::Relaxed).as_ref() }) else { return };
-        let Some(top) = strand.request() else { return };
+        // SAFETY: a coroutine's fiber stays (K3); a foreign one is this thread's.
+        let Some(fiber) = (unsafe { h.fiber.load(Ordering::Relaxed).as_ref() }) else { return };
+        let Some(top) = fiber.request() else { return };
         if ptr::eq(top, h) {
             // A foreign thread is awake: it is the one that does this.
-            if strand.context().cancel_wait()
+            if fiber.context().cancel_wait()
                 && let Some(worker) = self.worker
             {
-                worker.make_ready(NonNull::from(strand));
+                worker.make_ready(NonNull::from(fiber));
             }
             return;
         }
@@ -229,13 +229,13 @@ impl<'a> Spread<'a> {
         if self.worker.is_some() {
             self.private(parent);
         }
-        if self.home.is_foreign() {
+        if self.arena.is_foreign() {
             // Others may put children in.
-            self.family(self.home, parent);
+            self.family(self.arena, parent);
             return;
         }
-        // SAFETY: N1: this home's owner.
-        unsafe { kin::each(parent, |child| self.visit(child)) };
+        // SAFETY: N1: this arena's owner.
+        unsafe { children::each(parent, |child| self.visit(child)) };
     }
 
     /// Aborts the jobs of the stopped scopes in a request that runs here.
@@ -243,13 +243,13 @@ impl<'a> Spread<'a> {
         // SAFETY: the caller's count.
         let h = unsafe { owner.as_ref() };
         // SAFETY: as in `deliver`.
-        let Some(strand) = (unsafe { h.strand.load(Ordering::Relaxed).as_ref() }) else { return };
+        let Some(fiber) = (unsafe { h.fiber.load(Ordering::Relaxed).as_ref() }) else { return };
         if h.word().load().is_terminal() {
             return;
         }
-        // SAFETY: this home's owner.
+        // SAFETY: this arena's owner.
         unsafe {
-            ScopeCore::each_stopped(strand, h, |scope, reason| {
+            ScopeCore::each_stopped(fiber, h, |scope, reason| {
                 self.of_scope = scope;
                 self.reason = Some(reason);
                 self.children(owner);
@@ -259,7 +259,7 @@ impl<'a> Spread<'a> {
         self.work_off();
     }
 
-    /// Those in the private list: the piece of it that ends with the parent's last.
+    /// Those in the private queue: the piece of it that ends with the parent's last.
     pub(super) fn private(&mut self, parent: &Header) {
         let Some(worker) = self.worker else { return };
         let mut at = parent.last_child.get();
@@ -283,7 +283,7 @@ impl<'a> Spread<'a> {
         }
     }
 
-    /// Asks one child that stands in the private list.
+    /// Asks one child that stands in the private queue.
     #[inline]
     fn ask_private(&self, child: &Header) -> Cancel {
         let reason = self.reason_told();
@@ -399,18 +399,18 @@ impl<'a> Spread<'a> {
         }
     }
 
-    /// Goes on from one that has started: here, or by a notice.
+    /// Goes on from one that has started: here, or by a message.
     pub(super) fn go_on(&mut self, child: &Header) {
         let header = NonNull::from(child);
         // SAFETY: M3.
         match unsafe { child.ran_on.load(Ordering::Relaxed).as_ref() } {
-            Some(home) if self.owned && ptr::eq(home, self.home) => self.work.push((header, self.told())),
-            Some(home) => self.pass_on(home, header),
+            Some(arena) if self.owned && ptr::eq(arena, self.arena) => self.work.push((header, self.told())),
+            Some(arena) => self.pass_on(arena, header),
             None if child.word().load().is_unstarted() => {}
             #[cfg(not(mutant = "claimed_meanwhile_is_forgotten"))]
             None => {
-                let workers = self.home.shared().workers();
-                workers.iter().for_each(|worker| self.pass_on(worker.home(), header));
+                let workers = self.arena.shared().workers();
+                workers.iter().for_each(|worker| self.pass_on(worker.arena(), header));
             }
             #[cfg(mutant = "claimed_meanwhile_is_forgotten")]
             None => {}
@@ -418,16 +418,16 @@ impl<'a> Spread<'a> {
     }
 
     /// A cancel goes on from `header` elsewhere. One that is forgotten has no children left (H1), and nothing to be told.
-    pub(super) fn pass_on(&mut self, home: &Home, header: NonNull<Header>) {
+    pub(super) fn pass_on(&mut self, arena: &Arena, header: NonNull<Header>) {
         // SAFETY: it stands in a list of the caller's, or he has a count.
         let h = unsafe { header.as_ref() };
         if !h.word().try_add_link() {
             return;
         }
         // SAFETY: the link just made.
-        if !unsafe { notice::leave(home, Notice::Cancelled(header)) } {
+        if !unsafe { message::send(arena, Message::Cancelled(header)) } {
             self.held.push(header);
-            if home.is_unattended() {
+            if arena.is_unattended() {
                 self.left.push(header);
                 self.work_off_left();
             }
@@ -445,12 +445,12 @@ impl<'a> Spread<'a> {
             let h = unsafe { header.as_ref() };
             // One that had just been claimed was left with everybody: who runs it reads that, if he is there.
             // SAFETY: M3.
-            if let Some(home) = unsafe { h.ran_on.load(Ordering::Relaxed).as_ref() }
-                && home.is_unattended()
+            if let Some(arena) = unsafe { h.ran_on.load(Ordering::Relaxed).as_ref() }
+                && arena.is_unattended()
             {
                 // Who runs one on a foreign thread has asked its way up, and left shortcuts.
                 self.look_below(h, None);
-                self.family(home, h);
+                self.family(arena, h);
             }
         }
         self.is_at_left = false;
@@ -461,14 +461,14 @@ impl<'a> Spread<'a> {
         match self.worker {
             Some(worker) => worker.put_aside(self.ended),
             None => {
-                let shared = self.home.shared();
+                let shared = self.arena.shared();
                 if shared.driven.is_some() {
                     driver::put_aside(shared, std::mem::take(&mut self.ended));
                 }
                 for header in std::mem::take(&mut self.ended) {
                     let mut workers = shared.workers().iter();
                     // SAFETY: it is ours to end.
-                    if !workers.any(|worker| unsafe { notice::leave(worker.home(), Notice::End(header)) }) {
+                    if !workers.any(|worker| unsafe { message::send(worker.arena(), Message::End(header)) }) {
                         // Nobody reads it any more. While a foreign thread runs requests somebody does.
                         let unread = Unread(header);
                         foreign::outside_a_wait(move || unread.end());
@@ -478,18 +478,18 @@ impl<'a> Spread<'a> {
         }
         for header in self.held {
             // SAFETY: the link taken in `family`.
-            unsafe { home::release(header) };
+            unsafe { arena::release(header) };
         }
     }
 
     /// The children of one that ran in a foreign thread, or on a worker that has gone, and is over: nobody there looks after
     /// them any more.
-    fn family(&mut self, home: &Home, parent: &Header) {
+    fn family(&mut self, arena: &Arena, parent: &Header) {
         let mut children = Vec::new();
-        let lock = home.lock_families();
+        let lock = arena.lock_families();
         // SAFETY: N1: the lock.
         unsafe {
-            kin::each(parent, |child| {
+            children::each(parent, |child| {
                 if child.word().try_add_link() {
                     children.push(NonNull::from(child));
                 }
@@ -507,17 +507,17 @@ impl<'a> Spread<'a> {
 impl Worker {
     /// Does what others have left here, and answers who asks what is on this worker. Runs no user code.
     #[cold]
-    pub(crate) fn attend_notices(&self) {
-        if !self.home().desk.is_cleared(&self.post.attention) || self.is_to_sweep() {
+    pub(crate) fn attend_messages(&self) {
+        if !self.arena().owner_mailbox.is_cleared(&self.post.attention) || self.is_to_sweep() {
             self.hold_back(|| {
-                let mut spread = Spread::on(self.home());
-                spread.notices();
+                let mut spread = Spread::on(self.arena());
+                spread.messages();
                 spread.put_aside();
             });
         }
         if self.has_put_aside() {
             // The loop has yet to come to them.
-            self.post.attention.raise(NOTICE);
+            self.post.attention.raise(MESSAGE);
         }
         dump::answer(self);
     }

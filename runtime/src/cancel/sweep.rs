@@ -1,7 +1,7 @@
 //! Aborting everything, for a runtime that is shut down. The protocol is told in `api/runtime/finish.rs`.
 //!
-//! A *sweep* aborts what the owner of one home has, by himself: a worker its private list, its shelf and what stands on its
-//! carriers; a foreign thread what it runs. It is done once, in one go.
+//! A *sweep* aborts what the owner of one arena has, by himself: a worker its private queue, its shared queue and what stands on its
+//! coroutines; a foreign thread what it runs. It is done once, in one go.
 //!
 //! *Sheltered* is what has a shielded region above it: a request in whose line some ancestor that is not over is in such a
 //! region. A sweep spares it, new work below it is taken on, and the end of the region, or of the request that was in it,
@@ -15,14 +15,14 @@ use forebear_context::shim::atomic::Ordering;
 use super::{Spread, carry_out, deliver, leave_end};
 use crate::api::after;
 use crate::api::any::AnyRequest;
-use crate::memory::home;
+use crate::memory::arena;
 use crate::record::cell;
 use crate::record::header::{ARM, DETACHED, Header};
 use crate::schedule::worker::Worker;
 use crate::shared::Shared;
 use crate::shared::ending::Stage;
-use crate::stack::strand;
-use crate::state::attention::{NOTICE, SHUT};
+use crate::stack::fiber;
+use crate::state::attention::{MESSAGE, SHUT};
 use crate::state::word::{Cancel, Demand, SHIELDED};
 
 /// Whether a request that has not started has a shielded region above it.
@@ -39,7 +39,7 @@ fn is_sheltered(h: &Header) -> bool {
     false
 }
 
-/// Whether a request may still be put onto the shelf of a runtime that is shut.
+/// Whether a request may still be put into the shared queue of a runtime that is shut.
 pub(crate) fn may_still(h: &Header) -> bool {
     h.is(ARM) || is_sheltered(h)
 }
@@ -48,7 +48,7 @@ pub(crate) fn may_still(h: &Header) -> bool {
 #[inline]
 pub(crate) fn is_in_shut(h: &Header) -> bool {
     // SAFETY: M3.
-    unsafe { h.home.get().as_ref() }.is_some_and(|home| home.shared().ending.is_shut())
+    unsafe { h.arena.get().as_ref() }.is_some_and(|arena| arena.shared().ending.is_shut())
 }
 
 /// Whether a request that is about to be submitted or run for the first time is refused, since its runtime is shut.
@@ -90,31 +90,31 @@ fn mark(h: &Header) -> Cancel {
     h.word().abort(|| side.reason.set(Some(CancelReason::Shutdown)))
 }
 
-/// What was taken from the shelves of a runtime that is shut: entries, with their links.
+/// What was taken from the shared queues of a runtime that is shut: entries, with their links.
 #[must_use]
 pub(crate) struct Unstarted(Vec<NonNull<Header>>);
 
-/// Closes the roots' shelf, and takes out what stands there and on the workers' shelves.
+/// Closes the injector, and takes out what stands there and on the workers' shared queues.
 pub(crate) fn take_unstarted(shared: &Shared) -> Unstarted {
-    let mut taken = shared.roots.close(may_still);
+    let mut taken = shared.injector.close(may_still);
     for worker in shared.workers() {
-        take_from_shelf(worker, &mut taken);
+        take_shared(worker, &mut taken);
     }
     // What was put back stood nowhere for a moment.
     shared.signals.notify_any();
     Unstarted(taken)
 }
 
-fn take_from_shelf(worker: &Worker, taken: &mut Vec<NonNull<Header>>) {
+fn take_shared(worker: &Worker, taken: &mut Vec<NonNull<Header>>) {
     let mut stays = Vec::new();
-    while let Some(entry) = worker.post.shelf.pop(u64::MAX) {
+    while let Some(entry) = worker.post.shared_queue.pop(u64::MAX) {
         // SAFETY: E1.
         if may_still(unsafe { entry.as_ref() }) { stays.push(entry) } else { taken.push(entry) }
     }
     for entry in stays {
         // SAFETY: E1.
         let key = unsafe { entry.as_ref() }.lineage.key();
-        worker.post.shelf.push(key, entry);
+        worker.post.shared_queue.push(key, entry);
     }
 }
 
@@ -122,7 +122,7 @@ fn take_from_shelf(worker: &Worker, taken: &mut Vec<NonNull<Header>>) {
 pub(crate) fn abort_unstarted(unstarted: Unstarted) {
     // All are marked before the first of them ends: what one drops or calls finds the others gone.
     let mut claimed = Vec::new();
-    let mut shells = Vec::new();
+    let mut stale = Vec::new();
     for header in unstarted.0 {
         // SAFETY: E1.
         match mark(unsafe { header.as_ref() }) {
@@ -131,35 +131,35 @@ pub(crate) fn abort_unstarted(unstarted: Unstarted) {
             Cancel::Marked => unsafe { deliver(header) },
             _ => {}
         }
-        shells.push(header);
+        stale.push(header);
     }
     for header in claimed {
         // SAFETY: claimed by us, with the runner's link.
         unsafe { cell::end_claimed(header) };
     }
-    for header in shells {
+    for header in stale {
         // SAFETY: E1: the entry's link.
-        unsafe { home::release(header) };
+        unsafe { arena::release(header) };
     }
 }
 
 impl Spread<'_> {
     /// Whether the runtime is shut.
     pub(super) fn is_shut(&self) -> bool {
-        self.home.shared().ending.is_shut()
+        self.arena.shared().ending.is_shut()
     }
 
     /// Sweeps if it is time. By the owner.
     pub(super) fn sweep_if_due(&mut self) {
-        if !self.home.shared().ending.is(Stage::Swept) {
+        if !self.arena.shared().ending.is(Stage::Swept) {
             return;
         }
         match self.worker {
             Some(worker) if worker.begins_sweep() => self.sweep_worker(worker),
             Some(_) => {}
             None => {
-                if let Some(strand) = strand::get() {
-                    self.sweep_stack(strand);
+                if let Some(fiber) = fiber::get() {
+                    self.sweep_stack(fiber);
                 }
             }
         }
@@ -167,9 +167,9 @@ impl Spread<'_> {
     }
 
     fn sweep_worker(&mut self, worker: &Worker) {
-        worker.post.each_carrier(|carrier| {
+        worker.post.each_coroutine(|coroutine| {
             // SAFETY: K5; by their worker.
-            self.sweep_stack(unsafe { &carrier.as_ref().strand });
+            self.sweep_stack(unsafe { &coroutine.as_ref().fiber });
         });
         let mut at = worker.list.front();
         while let Some(listed) = at {
@@ -181,11 +181,11 @@ impl Spread<'_> {
         }
         let mut taken = Vec::new();
         worker.put_back_drawn();
-        take_from_shelf(worker, &mut taken);
+        take_shared(worker, &mut taken);
         taken.into_iter().for_each(|entry| self.refuse_entry(entry));
     }
 
-    /// Aborts one that stands in the private list.
+    /// Aborts one that stands in the private queue.
     fn refuse_private(&mut self, worker: &Worker, listed: &Header) {
         let bits = listed.word().load();
         let known = bits.handles() > 0 || bits.links() > 1 || !listed.scope.get().is_null();
@@ -211,7 +211,7 @@ impl Spread<'_> {
         }
     }
 
-    /// Aborts one that was taken from a shelf, whose link is the caller's.
+    /// Aborts one that was taken from a shared queue, whose link is the caller's.
     fn refuse_entry(&mut self, entry: NonNull<Header>) {
         // SAFETY: E1.
         let h = unsafe { entry.as_ref() };
@@ -231,11 +231,11 @@ impl Spread<'_> {
     }
 
     /// Aborts what stands on one stack.
-    fn sweep_stack(&mut self, strand: &strand::Strand) {
-        let mut at = strand.request();
+    fn sweep_stack(&mut self, fiber: &fiber::Fiber) {
+        let mut at = fiber.request();
         while let Some(frame) = at {
             // An arm goes with its maker, and what belongs to another runtime is none of this one's business.
-            let ours = ptr::eq(frame.ran_on.load(Ordering::Relaxed), self.home);
+            let ours = ptr::eq(frame.ran_on.load(Ordering::Relaxed), self.arena);
             if ours && !frame.is(ARM) && !is_sheltered(frame) {
                 let came = mark(frame);
                 self.came(frame, came);
@@ -257,7 +257,7 @@ impl Spread<'_> {
 impl Worker {
     /// Has the worker look whether it is to sweep. By anybody.
     pub(crate) fn stir_up(&self) {
-        self.post.attention.raise(NOTICE);
+        self.post.attention.raise(MESSAGE);
     }
 
     /// Whether it has yet to sweep.
@@ -267,10 +267,10 @@ impl Worker {
 
     /// Aborts what was stolen after the sweep. Answers what may be kept.
     #[cold]
-    pub(crate) fn refuse_loot(&self, loot: Vec<NonNull<Header>>) -> Vec<NonNull<Header>> {
-        let mut spread = Spread::on(self.home());
+    pub(crate) fn refuse_stolen(&self, stolen: Vec<NonNull<Header>>) -> Vec<NonNull<Header>> {
+        let mut spread = Spread::on(self.arena());
         let mut kept = Vec::new();
-        for entry in loot {
+        for entry in stolen {
             // SAFETY: E1.
             if may_still(unsafe { entry.as_ref() }) { kept.push(entry) } else { spread.refuse_entry(entry) }
         }
@@ -279,7 +279,7 @@ impl Worker {
         kept
     }
 
-    /// A request was spawned or submitted here, stands in the private list, and is refused. Answers whether it has been ended.
+    /// A request was spawned or submitted here, stands in the private queue, and is refused. Answers whether it has been ended.
     ///
     /// # Safety
     ///

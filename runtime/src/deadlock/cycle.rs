@@ -1,8 +1,8 @@
-//! Circles of waits: found as they close, and named.
+//! Cycles of waits: found as they close, and named.
 //!
-//! Nothing would end a circle of untimed waits. So whoever is about to park without a limit makes its wait an edge, looks whether
+//! Nothing would end a cycle of untimed waits. So whoever is about to park without a limit makes its wait an edge, looks whether
 //! anybody waits for what is on its own stack, and if so walks along the edges. How, and why none is missed, is told in
-//! [`forebear_context::context::edge`]. If the walk comes back, the wait that closed the circle answers
+//! [`forebear_context::context::edge`]. If the walk comes back, the wait that closed the cycle answers
 //! [`CircularWait`](forebear_context::error::WaitError::CircularWait) with the names; the others in it go on as for any failure.
 //!
 //! # What is an edge
@@ -16,13 +16,13 @@
 //!
 //! # Who is told
 //!
-//! The one whose wait closed the circle. If that is the end of a join, a scope or a pool, which cannot give up since others
-//! borrow from its frame, a wait for a request in the circle is ended in its stead; likewise if [`survey`] finds it. If several
-//! close a circle at once, one of them is told: circles are confirmed one at a time.
+//! The one whose wait closed the cycle. If that is the end of a join, a scope or a pool, which cannot give up since others
+//! borrow from its frame, a wait for a request in the cycle is ended in its stead; likewise if [`survey`] finds it. If several
+//! close a cycle at once, one of them is told: cycles are confirmed one at a time.
 //!
 //! # What is left to a survey
 //!
-//! A walk is cut after [`LONGEST`] edges. It ends at a scope: if it began on one of the scope's jobs, that is a circle; if not,
+//! A walk is cut after [`LONGEST`] edges. It ends at a scope: if it began on one of the scope's jobs, that is a cycle; if not,
 //! another job may lead back here. So it does at a writer that waits for all readers of a lock to go: each context knows which locks it
 //! reads ([`Shares`](forebear_context::context::Shares)). Then it leaves word, and the next worker that has had nothing to do for a tick looks at all.
 //!
@@ -31,18 +31,18 @@
 //! A wait that suspends nothing knows nothing of this. One that does has a read-modify-write on its own context more, and one on
 //! the word of each request on its own stack that others know of and nobody is seen to wait for. Only if somebody does it walks. A
 //! wait for what a stack of the same worker holds that can go on does not look either, when its stack has looked before: it closes no
-//! circle, and what that stack does later comes after it on this thread.
+//! cycle, and what that stack does later comes after it on this thread.
 //!
 //! # Invariants
 //!
-//! * **Y1** Contexts of carriers lie at one place in every slot, and are contexts until their runtime's stacks are unmapped
+//! * **Y1** Contexts of coroutines lie at one place in every slot, and are contexts until their runtime's stacks are unmapped
 //!   ([`Context::renew`]): the workers of that runtime, who are gone by then, read them at any time.
-//! * **Y2** All others are *strays* for the reader ([`crate::deadlock::strays`]): contexts of foreign threads, and of other runtimes. They are read under the
-//!   lock of the strays only, and after the edge that led there has been seen under it (or it was found enrolled). A foreign
+//! * **Y2** All others are *foreign stacks* for the reader ([`crate::deadlock::foreign_stacks`]): contexts of foreign threads, and of other runtimes. They are read under the
+//!   lock of the foreign stacks only, and after the edge that led there has been seen under it (or it was found registered). A foreign
 //!   thread that goes, and a runtime that unmaps its stacks, takes that lock before. While the edge stood its target was not
 //!   over and told, so the stack it stands on was in the middle of that.
-//! * **Y3** Waits are held under the lock of the strays only, so by one thread at a time. While one is held its waiter's stack is
-//!   not changed, and what the strand, its requests and their lenders say of each other was written before the wait was bound.
+//! * **Y3** Waits are held under the lock of the foreign stacks only, so by one thread at a time. While one is held its waiter's stack is
+//!   not changed, and what the fiber, its requests and their lenders say of each other was written before the wait was bound.
 //! * **Y4** `KNOWN` is set on a request when the edges of all who waited for it before it started have been completed; and then
 //!   on all below it on its stack. It is its own stack's to set.
 
@@ -55,22 +55,22 @@ use forebear_context::error::Cycle;
 use forebear_context::shim::MutexGuard;
 use forebear_context::shim::atomic::Ordering;
 
+mod found;
 mod names;
 mod survey;
-mod verdicts;
 
+use self::found::{FoundCycle, lock_found};
+pub(crate) use self::found::{end, take_cycle};
 use self::names::{is_job, name, of_own_stack, on_stack};
 pub(crate) use self::survey::Survey;
-use self::verdicts::{Verdict, lock_verdicts};
-pub(crate) use self::verdicts::{end, verdict};
 
 use crate::api::scope::ScopeCore;
 use crate::cancel;
-use crate::deadlock::strays::{self, Kept, Record, Strays, lock_strays};
-use crate::memory::home::Home;
+use crate::deadlock::foreign_stacks::{self, ForeignStacks, Kept, Record, lock_foreign_stacks};
+use crate::memory::arena::Arena;
 use crate::record::cell;
 use crate::record::header::{AFTER, ARM, Header, KNOWN};
-use crate::stack::strand::Strand;
+use crate::stack::fiber::Fiber;
 use crate::state::word::{Bits, WAITERS};
 
 /// How many edges a waiter follows before it goes to sleep.
@@ -78,48 +78,48 @@ const LONGEST: u32 = 64;
 /// So many requests on the waiter's stack are looked at on each wait; if there are more, somebody is assumed to be waiting.
 const LOOKS: u32 = 4;
 
-/// A circle that has gone each time when it was to be confirmed is left to a survey after so many times.
+/// A cycle that has gone each time when it was to be confirmed is left to a survey after so many times.
 const ATTEMPTS: u32 = 8;
 
-/// Keeps everybody else from the strays, and from the verdicts.
+/// Keeps everybody else from the foreign stacks, and from the found cycles.
 pub(crate) struct HeldOverFork {
-    strays: MutexGuard<'static, Strays>,
-    verdicts: MutexGuard<'static, Vec<Verdict>>,
+    foreign_stacks: MutexGuard<'static, ForeignStacks>,
+    found: MutexGuard<'static, Vec<FoundCycle>>,
 }
 
-/// Holds both over a fork. In this order, as who breaks a circle does.
+/// Holds both over a fork. In this order, as who breaks a cycle does.
 pub(crate) fn hold() -> HeldOverFork {
-    HeldOverFork { strays: lock_strays(), verdicts: lock_verdicts() }
+    HeldOverFork { foreign_stacks: lock_foreign_stacks(), found: lock_found() }
 }
 
 /// In a forked child, whose one thread has the context `own`, if it has one. All else is forgotten: where a wait of the parent's leads may be a
 /// stack that the child uses for something else.
 pub(crate) fn forget(held: &mut HeldOverFork, own: Option<NonNull<Context>>) {
-    strays::forget(&mut held.strays, own);
-    held.verdicts.clear();
+    foreign_stacks::forget(&mut held.foreign_stacks, own);
+    held.found.clear();
 }
 
-/// The wait of `strand` for `target` under `ticket` has no limit, and the strand stands in the target's list; the word was `bits`
-/// when it had got there. Answers the circle that it closes, if it does; the wait is settled then, and the caller leaves the list
+/// The wait of `fiber` for `target` under `ticket` has no limit, and the fiber stands in the target's list; the word was `bits`
+/// when it had got there. Answers the cycle that it closes, if it does; the wait is settled then, and the caller leaves the list
 /// instead of parking.
 ///
 /// # Safety
 ///
-/// On the strand's own stack, before it parks; it has led the edge nowhere before it went into the list; the caller has a count of
+/// On the fiber's own stack, before it parks; it has led the edge nowhere before it went into the list; the caller has a count of
 /// the target.
-pub(crate) unsafe fn bind(strand: &Strand, ticket: Ticket, target: &Header, bits: Bits) -> Option<Cycle> {
-    if !can_be_waited_for(strand) {
+pub(crate) unsafe fn bind(fiber: &Fiber, ticket: Ticket, target: &Header, bits: Bits) -> Option<Cycle> {
+    if !can_be_waited_for(fiber) {
         return None;
     }
-    lead_to(strand, target, bits);
-    if goes_on_here(strand, target) && has_looked(strand) {
+    lead_to(fiber, target, bits);
+    if goes_on_here(fiber, target) && has_looked(fiber) {
         // SAFETY: by contract; it was led there above.
-        unsafe { strand.context().bind(ticket) };
+        unsafe { fiber.context().bind(ticket) };
         return None;
     }
     // SAFETY: by contract.
     unsafe {
-        bind_to(strand, ticket, |mut ring| {
+        bind_to(fiber, ticket, |mut ring| {
             let names = name(&ring)?;
             ring.swap_remove(0).end(Cause::Circular);
             Some(Cycle::new(names))
@@ -127,16 +127,16 @@ pub(crate) unsafe fn bind(strand: &Strand, ticket: Ticket, target: &Header, bits
     }
 }
 
-/// The same for the wait of a join for its arm, which cannot be taken back: another wait in the circle is ended.
+/// The same for the wait of a join for its arm, which cannot be taken back: another wait in the cycle is ended.
 ///
 /// # Safety
 ///
 /// As [`bind`].
-pub(crate) unsafe fn bind_to_arm(strand: &Strand, ticket: Ticket, target: &Header, bits: Bits) {
-    if can_be_waited_for(strand) {
-        lead_to(strand, target, bits);
+pub(crate) unsafe fn bind_to_arm(fiber: &Fiber, ticket: Ticket, target: &Header, bits: Bits) {
+    if can_be_waited_for(fiber) {
+        lead_to(fiber, target, bits);
         // SAFETY: by contract.
-        unsafe { bind_to(strand, ticket, break_open) };
+        unsafe { bind_to(fiber, ticket, break_open) };
     }
 }
 
@@ -145,29 +145,29 @@ pub(crate) unsafe fn bind_to_arm(strand: &Strand, ticket: Ticket, target: &Heade
 /// # Safety
 ///
 /// As [`bind`].
-pub(crate) unsafe fn bind_to_all(strand: &Strand, ticket: Ticket, scope: NonNull<ScopeCore>) {
-    if can_be_waited_for(strand) {
+pub(crate) unsafe fn bind_to_all(fiber: &Fiber, ticket: Ticket, scope: NonNull<ScopeCore>) {
+    if can_be_waited_for(fiber) {
         // SAFETY: X1: the scope outlives the wait for its jobs; X3: by contract.
-        unsafe { strand.context().lead(Ahead::All(scope.cast())) };
+        unsafe { fiber.context().lead(Ahead::All(scope.cast())) };
         // SAFETY: by contract.
-        unsafe { bind_to(strand, ticket, break_open) };
+        unsafe { bind_to(fiber, ticket, break_open) };
     }
 }
 
-/// The same for a wait for what another context holds, whose waiter has got into the list there. If it has no limit, the circle is
+/// The same for a wait for what another context holds, whose waiter has got into the list there. If it has no limit, the cycle is
 /// answered as by [`bind`]. `raise` is called with the holder before, if it is there.
 ///
 /// # Safety
 ///
 /// As [`bind`]; the wait's target is `wait`.
 pub(crate) unsafe fn bind_to_owner(
-    strand: &Strand,
+    fiber: &Fiber,
     ticket: Ticket,
     wait: &OwnerWait,
     limited: bool,
     raise: impl FnOnce(&Record<'_>),
 ) -> Option<Cycle> {
-    let (context, mut kept) = (strand.context(), Kept::by(strand.worker()));
+    let (context, mut kept) = (fiber.context(), Kept::by(fiber.worker()));
     let mut goes_on_here = false;
     // SAFETY: the wait is this stack's own.
     if let Some(holder) = unsafe { wait.owner() } {
@@ -176,19 +176,19 @@ pub(crate) unsafe fn bind_to_owner(
             raise(holder);
         });
     }
-    if limited || !can_be_waited_for(strand) {
+    if limited || !can_be_waited_for(fiber) {
         return None;
     }
     // SAFETY: X1: the wait's target stays as long as the wait; X3: by contract.
     unsafe { context.lead(wait.whole().map_or(Ahead::Owner(NonNull::from(wait)), Ahead::All)) };
-    if goes_on_here && has_looked(strand) {
+    if goes_on_here && has_looked(fiber) {
         // SAFETY: by contract; it was led there just now.
         unsafe { context.bind(ticket) };
         return None;
     }
     // SAFETY: by contract.
     unsafe {
-        bind_within(&mut kept, strand, ticket, |mut ring| {
+        bind_within(&mut kept, fiber, ticket, |mut ring| {
             let names = name(&ring)?;
             ring.swap_remove(0).end(Cause::Circular);
             Some(Cycle::new(names))
@@ -198,63 +198,63 @@ pub(crate) unsafe fn bind_to_owner(
 
 /// Whether the target stands on a stack of this worker that can go on.
 ///
-/// Then a wait for it closes no circle: that stack goes on before this thread does anything else for it. If it waits then, it walks on this
+/// Then a wait for it closes no cycle: that stack goes on before this thread does anything else for it. If it waits then, it walks on this
 /// thread, and sees the edge that is bound now; whoever comes to wait for the waiter's stack meets that edge by its bind.
-fn goes_on_here(strand: &Strand, target: &Header) -> bool {
-    let home = target.ran_on.load(Ordering::Acquire);
-    if home.is_null() || !ptr::eq(home, strand.home.get()) || strand.worker().is_none() {
+fn goes_on_here(fiber: &Fiber, target: &Header) -> bool {
+    let arena = target.ran_on.load(Ordering::Acquire);
+    if arena.is_null() || !ptr::eq(arena, fiber.arena.get()) || fiber.worker().is_none() {
         return false;
     }
-    let stack = NonNull::new(target.strand.load(Ordering::Acquire));
-    // SAFETY: Y1: it was claimed on this worker, so it stands on one of its carriers.
-    stack.is_some_and(|stack| !unsafe { Strand::context_at(stack).as_ref() }.is_waiting())
+    let stack = NonNull::new(target.fiber.load(Ordering::Acquire));
+    // SAFETY: Y1: it was claimed on this worker, so it stands on one of its coroutines.
+    stack.is_some_and(|stack| !unsafe { Fiber::context_at(stack).as_ref() }.is_waiting())
 }
 
-/// Whether nobody's edge is left to be completed (Y4), so that a wait of this stack that closes no circle need not look.
-fn has_looked(strand: &Strand) -> bool {
-    strand.request().is_some_and(|top| top.state.get() & KNOWN != 0)
+/// Whether nobody's edge is left to be completed (Y4), so that a wait of this stack that closes no cycle need not look.
+fn has_looked(fiber: &Fiber) -> bool {
+    fiber.request().is_some_and(|top| top.state.get() & KNOWN != 0)
 }
 
 /// Whether anybody could wait for what is on this stack.
-fn can_be_waited_for(strand: &Strand) -> bool {
-    strand.request().is_some() || holds_locks(strand)
+fn can_be_waited_for(fiber: &Fiber) -> bool {
+    fiber.request().is_some() || holds_locks(fiber)
 }
 
 /// Whether it holds what others may wait for.
-fn holds_locks(strand: &Strand) -> bool {
-    strand.context().locks().get() > 0 || !strand.context().shares().is_empty()
+fn holds_locks(fiber: &Fiber) -> bool {
+    fiber.context().locks().get() > 0 || !fiber.context().shares().is_empty()
 }
 
 /// Leads the edge to where the target stands. If it had not started when the waiter came into the list, whoever started it sees
 /// the waiter there.
-fn lead_to(strand: &Strand, target: &Header, bits: Bits) {
+fn lead_to(fiber: &Fiber, target: &Header, bits: Bits) {
     if bits.is_unstarted() {
         if target.is(AFTER) {
             // It may be after what waits for this stack.
-            note(strand);
+            note(fiber);
         }
         return;
     }
-    match ahead(strand, target) {
-        // SAFETY: X1 by Y1 and Y2: it stands on that stack, or did a moment ago; X3: on the strand's own stack, before it is bound.
-        Some(ahead) => unsafe { strand.context().lead(ahead) },
+    match ahead(fiber, target) {
+        // SAFETY: X1 by Y1 and Y2: it stands on that stack, or did a moment ago; X3: on the fiber's own stack, before it is bound.
+        Some(ahead) => unsafe { fiber.context().lead(ahead) },
         // Claimed a moment ago, or ended by somebody who has not come to its callbacks.
-        None => note(strand),
+        None => note(fiber),
     }
 }
 
-/// The circle, if the target stands on the waiter's own stack, or is what the waiter is an arm of.
-pub(crate) fn of_itself(strand: &Strand, target: &Header) -> Option<Cycle> {
-    if ptr::eq(target.strand.load(Ordering::Relaxed), strand) {
+/// The cycle, if the target stands on the waiter's own stack, or is what the waiter is an arm of.
+pub(crate) fn of_itself(fiber: &Fiber, target: &Header) -> Option<Cycle> {
+    if ptr::eq(target.fiber.load(Ordering::Relaxed), fiber) {
         // If it is not on the stack any more, it is being ended there.
-        let names = of_own_stack(strand, target).unwrap_or_else(|| vec![target.name().to_owned()]);
+        let names = of_own_stack(fiber, target).unwrap_or_else(|| vec![target.name().to_owned()]);
         return Some(Cycle::new(names));
     }
-    if cell::is_ending_on(strand, target) {
+    if cell::is_ending_on(fiber, target) {
         // A destructor of its captures waits.
         return Some(Cycle::new([target.name().to_owned()]));
     }
-    let mut top = strand.request()?;
+    let mut top = fiber.request()?;
     while top.is(ARM) {
         top = top.parent()?;
         if ptr::eq(top, target) {
@@ -264,43 +264,40 @@ pub(crate) fn of_itself(strand: &Strand, target: &Header) -> Option<Cycle> {
     None
 }
 
-/// The circle, if `target`, which this strand is to wait for through the declared edges of `path`, stands on the strand's own stack.
+/// The cycle, if `target`, which this fiber is to wait for through the declared edges of `path`, stands on the fiber's own stack.
 pub(crate) fn of_declared(
-    strand: &Strand,
+    fiber: &Fiber,
     target: &Header,
     path: impl Iterator<Item = String>,
 ) -> Option<Cycle> {
-    if !ptr::eq(target.strand.load(Ordering::Relaxed), strand) {
+    if !ptr::eq(target.fiber.load(Ordering::Relaxed), fiber) {
         return None;
     }
-    let mut names = of_own_stack(strand, target)?;
+    let mut names = of_own_stack(fiber, target)?;
     names.splice(1..1, path);
     Some(Cycle::new(names))
 }
 
-/// On which stack the target stands, if on any, as seen from `waiter`. The target is kept by the caller, its strand is named only.
-fn ahead(waiter: &Strand, target: &Header) -> Option<Ahead> {
-    // In this order: while there is none, `strand` may be the link of a list.
-    let home = target.ran_on.load(Ordering::Acquire);
+/// On which stack the target stands, if on any, as seen from `waiter`. The target is kept by the caller, its fiber is named only.
+fn ahead(waiter: &Fiber, target: &Header) -> Option<Ahead> {
+    // In this order: while there is none, `fiber` may be the link of a list.
+    let arena = target.ran_on.load(Ordering::Acquire);
     // SAFETY: M3.
-    let home = unsafe { home.as_ref() }?;
-    let context = Strand::context_at(NonNull::new(target.strand.load(Ordering::Acquire))?);
-    let is_own = |home: &Home| waiter.worker().is_some_and(|worker| ptr::eq(worker.shared(), home.shared()));
-    Some(Ahead::Stack { context, stray: home.is_foreign() || !is_own(home) })
+    let arena = unsafe { arena.as_ref() }?;
+    let context = Fiber::context_at(NonNull::new(target.fiber.load(Ordering::Acquire))?);
+    let is_own =
+        |arena: &Arena| waiter.worker().is_some_and(|worker| ptr::eq(worker.shared(), arena.shared()));
+    Some(Ahead::Stack { context, foreign: arena.is_foreign() || !is_own(arena) })
 }
 
-/// Binds the wait. `told` is called with the waits of the circle that it closes, if it does, its own first.
+/// Binds the wait. `told` is called with the waits of the cycle that it closes, if it does, its own first.
 ///
 /// # Safety
 ///
 /// As [`bind`].
-unsafe fn bind_to<R>(
-    strand: &Strand,
-    ticket: Ticket,
-    told: impl Fn(Vec<Held<'_>>) -> Option<R>,
-) -> Option<R> {
+unsafe fn bind_to<R>(fiber: &Fiber, ticket: Ticket, told: impl Fn(Vec<Held<'_>>) -> Option<R>) -> Option<R> {
     // SAFETY: by contract.
-    unsafe { bind_within(&mut Kept::by(strand.worker()), strand, ticket, told) }
+    unsafe { bind_within(&mut Kept::by(fiber.worker()), fiber, ticket, told) }
 }
 
 /// # Safety
@@ -308,35 +305,35 @@ unsafe fn bind_to<R>(
 /// As [`bind`].
 unsafe fn bind_within<R>(
     kept: &mut Kept<'_>,
-    strand: &Strand,
+    fiber: &Fiber,
     ticket: Ticket,
     told: impl Fn(Vec<Held<'_>>) -> Option<R>,
 ) -> Option<R> {
-    let context = strand.context();
+    let context = fiber.context();
     let start = NonNull::from(context);
     let waited_for = Cell::new(false);
     let look = || {
-        let is_waited_for = is_waited_for(strand);
+        let is_waited_for = is_waited_for(fiber);
         waited_for.set(is_waited_for);
         is_waited_for
     };
-    // SAFETY: X1 by Y1 and Y2: a foreign thread's own edges lead to strays all.
+    // SAFETY: X1 by Y1 and Y2: a foreign thread's own edges lead to foreign stacks all.
     let mut way = unsafe { context.bind_and_walk(ticket, look, LONGEST, kept) };
     for _ in 0..ATTEMPTS {
         match way {
             Way::End => {
-                if waited_for.get() && may_be_after(strand) {
+                if waited_for.get() && may_be_after(fiber) {
                     // The way may go on through what has not started.
-                    note(strand);
+                    note(fiber);
                 }
                 return None;
             }
             Way::Round => {}
-            // SAFETY: the walk has come there, and goes on keeping strays.
-            Way::All(at) if unsafe { is_part_of_what_is_waited_for_at(strand, at) } => {}
-            Way::All(_) if !is_waited_for_in_turn(strand) => return None,
+            // SAFETY: the walk has come there, and goes on keeping foreign stacks.
+            Way::All(at) if unsafe { is_part_of_what_is_waited_for_at(fiber, at) } => {}
+            Way::All(_) if !is_waited_for_in_turn(fiber) => return None,
             Way::All(_) | Way::Cut => {
-                note(strand);
+                note(fiber);
                 return None;
             }
         }
@@ -354,24 +351,24 @@ unsafe fn bind_within<R>(
         // SAFETY: as above.
         way = unsafe { walk(start, LONGEST, kept) };
     }
-    note(strand);
+    note(fiber);
     None
 }
 
 /// Whether anybody waits for a request on this stack. Completes the edges of those who came before it started.
-fn is_waited_for(strand: &Strand) -> bool {
-    let (mut wanted, mut depth) = (holds_locks(strand), 0);
-    for h in on_stack(strand) {
+fn is_waited_for(fiber: &Fiber) -> bool {
+    let (mut wanted, mut depth) = (holds_locks(fiber), 0);
+    for h in on_stack(fiber) {
         let is_known = h.state.get() & KNOWN != 0;
         if is_known && (wanted || depth >= LOOKS) {
             // Y4: nothing is left to do further down.
             return true;
         }
         let has_waiters = h.word().is_waited_for();
-        wanted |= has_waiters || is_wanted_by_scope(h, strand);
+        wanted |= has_waiters || is_wanted_by_scope(h, fiber);
         if !is_known {
             if has_waiters {
-                complete(h, strand);
+                complete(h, fiber);
             }
             h.state.set(h.state.get() | KNOWN);
         }
@@ -381,25 +378,25 @@ fn is_waited_for(strand: &Strand) -> bool {
 }
 
 /// Whether a scope on another stack waits for it, or will.
-fn is_wanted_by_scope(h: &Header, strand: &Strand) -> bool {
+fn is_wanted_by_scope(h: &Header, fiber: &Fiber) -> bool {
     // SAFETY: a scope waits for its jobs, and this one is not over.
-    unsafe { h.scope.get().as_ref() }.is_some_and(|scope| !scope.is_on(strand))
+    unsafe { h.scope.get().as_ref() }.is_some_and(|scope| !scope.is_on(fiber))
 }
 
 /// Completes the edges of those who wait for a request on this stack.
 #[cold]
-fn complete(h: &Header, strand: &Strand) {
+fn complete(h: &Header, fiber: &Fiber) {
     if h.word().lock().is_err() {
         return;
     }
     let complete = |waiter: &Context| {
-        // SAFETY: who stands in a list of waiters is a strand's context, which does not change meanwhile.
-        let is_own = strand
+        // SAFETY: who stands in a list of waiters is a fiber's context, which does not change meanwhile.
+        let is_own = fiber
             .worker()
-            .zip(unsafe { Strand::of(waiter) }.worker())
+            .zip(unsafe { Fiber::of(waiter) }.worker())
             .is_some_and(|(here, there)| ptr::eq(here.shared(), there.shared()));
-        let ahead = Ahead::Stack { context: NonNull::from(strand.context()), stray: !is_own };
-        // SAFETY: X1 by Y1 and Y2: what it waits for stands on this strand; X3: under the lock of the list.
+        let ahead = Ahead::Stack { context: NonNull::from(fiber.context()), foreign: !is_own };
+        // SAFETY: X1 by Y1 and Y2: what it waits for stands on this fiber; X3: under the lock of the list.
         unsafe { waiter.complete(ahead) };
     };
     // SAFETY: Q1, Q2: the lock; the list stays as it is.
@@ -414,10 +411,10 @@ fn complete(h: &Header, strand: &Strand) {
 
 /// Whether somebody waits for a request on this stack who can be waited for himself: not just threads outside any request.
 #[cold]
-fn is_waited_for_in_turn(strand: &Strand) -> bool {
-    holds_locks(strand)
-        || on_stack(strand).any(|h| {
-            if is_wanted_by_scope(h, strand) {
+fn is_waited_for_in_turn(fiber: &Fiber) -> bool {
+    holds_locks(fiber)
+        || on_stack(fiber).any(|h| {
+            if is_wanted_by_scope(h, fiber) {
                 return true;
             }
             if !h.word().load().has(WAITERS) || h.word().lock().is_err() {
@@ -435,27 +432,27 @@ fn is_waited_for_in_turn(strand: &Strand) -> bool {
         })
 }
 
-/// Whether something on `strand` is a part of what is waited for at `at`: a job of the scope, or a reader of the lock.
+/// Whether something on `fiber` is a part of what is waited for at `at`: a job of the scope, or a reader of the lock.
 ///
 /// # Safety
 ///
 /// Y1 or Y2 for `at`.
-unsafe fn is_part_of_what_is_waited_for_at(strand: &Strand, at: NonNull<Context>) -> bool {
+unsafe fn is_part_of_what_is_waited_for_at(fiber: &Fiber, at: NonNull<Context>) -> bool {
     // SAFETY: by contract.
     let edge = unsafe { at.as_ref() }.edge();
-    matches!(edge, Some(edge) if matches!(edge.ahead, Ahead::All(scope) if is_part_here(strand, scope)))
+    matches!(edge, Some(edge) if matches!(edge.ahead, Ahead::All(scope) if is_part_here(fiber, scope)))
 }
 
-/// Whether something on `strand` is a job of the scope that has this address, or it has a share of the lock.
-fn is_part_here(strand: &Strand, whole: NonNull<()>) -> bool {
-    strand.context().shares().have(whole) || on_stack(strand).any(|h| is_job(h, whole))
+/// Whether something on `fiber` is a job of the scope that has this address, or it has a share of the lock.
+fn is_part_here(fiber: &Fiber, whole: NonNull<()>) -> bool {
+    fiber.context().shares().have(whole) || on_stack(fiber).any(|h| is_job(h, whole))
 }
 
 /// Holds the waits from `start` until one that leads back there. `None`: there is no such way any more.
 ///
 /// # Safety
 ///
-/// Strays are kept; the caller has walked along here.
+/// Foreign stacks are kept; the caller has walked along here.
 unsafe fn collect<'a>(start: NonNull<Context>, guide: &mut dyn Guide) -> Option<Vec<Held<'a>>> {
     let mut ring = Vec::new();
     let mut at = start;
@@ -480,9 +477,9 @@ unsafe fn collect<'a>(start: NonNull<Context>, guide: &mut dyn Guide) -> Option<
                 at = guide.admits(holder).then_some(holder)?;
             }
             Ahead::All(scope) => {
-                // SAFETY: a context with an edge is a strand's, and `start` is held.
-                let strand = unsafe { Strand::of(start.as_ref()) };
-                return is_part_here(strand, scope).then_some(ring);
+                // SAFETY: a context with an edge is a fiber's, and `start` is held.
+                let fiber = unsafe { Fiber::of(start.as_ref()) };
+                return is_part_here(fiber, scope).then_some(ring);
             }
             Ahead::Unknown => return None,
         }
@@ -490,14 +487,14 @@ unsafe fn collect<'a>(start: NonNull<Context>, guide: &mut dyn Guide) -> Option<
     None
 }
 
-/// Whether the wait is about to be ended by a cancel that has been asked for: then it is no part of a circle.
+/// Whether the wait is about to be ended by a cancel that has been asked for: then it is no part of a cycle.
 fn is_ending(held: &Held<'_>) -> bool {
-    // SAFETY: a context with an edge is a strand's; Y3.
-    let top = unsafe { Strand::of(held.context()) }.request();
+    // SAFETY: a context with an edge is a fiber's; Y3.
+    let top = unsafe { Fiber::of(held.context()) }.request();
     held.waits_for().0.is_cancellable() && top.is_some_and(cancel::is_cancelled)
 }
 
-/// Ends one wait for a request in the circle, the first there is, or else one for a lock.
+/// Ends one wait for a request in the cycle, the first there is, or else one for a lock.
 fn break_open(mut ring: Vec<Held<'_>>) -> Option<()> {
     let is_of = |reason: fn(Reason) -> bool| ring.iter().position(|held| reason(held.waits_for().0));
     let place = is_of(|reason| reason == Reason::Request).or_else(|| is_of(Reason::has_owner))?;
@@ -506,29 +503,29 @@ fn break_open(mut ring: Vec<Held<'_>>) -> Option<()> {
     let (context, ticket) = (NonNull::from(ring[0].context()), ring[0].ticket());
     // It is not ended while it is held.
     drop(ring);
-    // Until the verdict is there its reader waits.
-    let mut verdicts = lock_verdicts();
-    // SAFETY: C1: strays are kept.
+    // Until the found cycle is there its reader waits.
+    let mut found = lock_found();
+    // SAFETY: C1: foreign stacks are kept.
     let told = unsafe { unpark(context, ticket, Cause::Circular) };
     if told {
-        verdicts.push((context.as_ptr().addr(), ticket, Cycle::new(names)));
+        found.push((context.as_ptr().addr(), ticket, Cycle::new(names)));
     }
     told.then_some(())
 }
 
 /// Whether any request of the runtime has been after another.
-fn may_be_after(strand: &Strand) -> bool {
+fn may_be_after(fiber: &Fiber) -> bool {
     // SAFETY: M3.
-    let home = strand.request().and_then(|top| unsafe { top.home.get().as_ref() });
-    home.is_some_and(|home| home.shared().survey.has_declared())
+    let arena = fiber.request().and_then(|top| unsafe { top.arena.get().as_ref() });
+    arena.is_some_and(|arena| arena.shared().survey.has_declared())
 }
 
 /// Leaves word that a worker is to look at all waits.
 #[cold]
-fn note(strand: &Strand) {
+fn note(fiber: &Fiber) {
     // SAFETY: M3.
-    if let Some(home) = strand.request().and_then(|top| unsafe { top.home.get().as_ref() }) {
-        let shared = home.shared();
+    if let Some(arena) = fiber.request().and_then(|top| unsafe { top.arena.get().as_ref() }) {
+        let shared = arena.shared();
         if shared.survey.note() {
             shared.signals.notify_any();
         }

@@ -1,6 +1,6 @@
 //! Who waits for whom: the owners of locks, urgency along waits, and the search for a cycle.
 
 pub(crate) mod cycle;
+pub(crate) mod foreign_stacks;
 pub(crate) mod owner;
-pub(crate) mod strays;
 pub(crate) mod urgency;

@@ -1,7 +1,7 @@
-//! Waits for what another context holds, as the runtime sees them: urgency goes to the holder, and circles are found.
+//! Waits for what another context holds, as the runtime sees them: urgency goes to the holder, and cycles are found.
 //!
 //! How such a wait is told from others, and what may be asked of it, is told in [`forebear_context::context::OwnerWait`]. Whom a lock
-//! names for its holder is read only when it has been made sure that this is a context ([`strays::with_holder`]).
+//! names for its holder is read only when it has been made sure that this is a context ([`foreign_stacks::with_holder`]).
 //!
 //! Urgency goes from the waiter to the holder's stack, and on to what that waits for ([`urgency`]). It falls when the holder has
 //! given back the last lock that it holds: then it is as urgent as the requests on it, and nothing more.
@@ -13,41 +13,41 @@ use forebear_context::error::Cycle;
 use forebear_context::shim::atomic::Ordering;
 
 use crate::deadlock::cycle;
-use crate::deadlock::strays::{self, Record};
+use crate::deadlock::foreign_stacks::{self, Record};
 use crate::deadlock::urgency;
 use crate::record::header::{Header, REGION};
-use crate::stack::strand::Strand;
+use crate::stack::fiber::Fiber;
 
-/// The strand waits, under the ticket, for something that another holds; its node stands in the list there. Answers the circle that
+/// The fiber waits, under the ticket, for something that another holds; its node stands in the list there. Answers the cycle that
 /// this closes, if there is no limit.
 ///
 /// # Safety
 ///
-/// On the strand's own stack, before it parks; the wait's target is `wait`.
+/// On the fiber's own stack, before it parks; the wait's target is `wait`.
 pub(crate) unsafe fn wait_for_owner(
-    strand: &Strand,
+    fiber: &Fiber,
     ticket: Ticket,
     wait: &OwnerWait,
     limited: bool,
 ) -> Option<Cycle> {
-    let (here, key) = (strand.worker(), strand.urgency.load(Ordering::Relaxed));
+    let (here, key) = (fiber.worker(), fiber.urgency.load(Ordering::Relaxed));
     let raise = |holder: &Record<'_>| urgency::raise_holder(here, holder, key);
     // SAFETY: by contract.
-    unsafe { cycle::bind_to_owner(strand, ticket, wait, limited, raise) }
+    unsafe { cycle::bind_to_owner(fiber, ticket, wait, limited, raise) }
 }
 
-/// Whether the context, which a lock has named for its holder, is on the worker of this strand. On the strand's own stack.
-pub(crate) fn shares_worker(strand: &Strand, holder: NonNull<Context>) -> bool {
+/// Whether the context, which a lock has named for its holder, is on the worker of this fiber. On the fiber's own stack.
+pub(crate) fn shares_worker(fiber: &Fiber, holder: NonNull<Context>) -> bool {
     let mut shares = false;
-    let look = |holder: &Record<'_>| shares = holder.is_on_the_thread_of(strand.context());
-    strays::with_holder(strand.worker(), holder, look);
+    let look = |holder: &Record<'_>| shares = holder.is_on_the_thread_of(fiber.context());
+    foreign_stacks::with_holder(fiber.worker(), holder, look);
     shares
 }
 
 /// Which request calls, and holds what is taken here by a lock that its holder may take again; `None` outside any request. An arm of a join
-/// and a region with a limit go by the request that called. On the strand's own stack.
-pub(crate) fn requester(strand: &Strand) -> Option<&Header> {
-    let mut at = strand.request().map(Header::identity);
+/// and a region with a limit go by the request that called. On the fiber's own stack.
+pub(crate) fn requester(fiber: &Fiber) -> Option<&Header> {
+    let mut at = fiber.request().map(Header::identity);
     while let Some(h) = at
         && h.state.get() & REGION != 0
     {
@@ -57,12 +57,12 @@ pub(crate) fn requester(strand: &Strand) -> Option<&Header> {
     at
 }
 
-/// The circle for which the strand's wait was ended.
-pub(crate) fn verdict(strand: &Strand, ticket: Ticket) -> Option<Cycle> {
-    cycle::verdict(strand.context(), ticket)
+/// The cycle for which the fiber's wait was ended.
+pub(crate) fn take_cycle(fiber: &Fiber, ticket: Ticket) -> Option<Cycle> {
+    cycle::take_cycle(fiber.context(), ticket)
 }
 
-/// The strand has given back what others wait for; perhaps it holds something else.
-pub(crate) fn gave_back(strand: &Strand) {
-    urgency::fall(strand);
+/// The fiber has given back what others wait for; perhaps it holds something else.
+pub(crate) fn gave_back(fiber: &Fiber) {
+    urgency::fall(fiber);
 }

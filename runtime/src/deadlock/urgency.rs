@@ -2,25 +2,25 @@
 //!
 //! It travels as a root key (see `docs/decisions/0001`): from the waiter to the target, and if the target's stack is parked
 //! in a wait of its own, on to that one's target, and so on, by a loop. A raise of something unstarted is a second entry by
-//! the new key; of something started it lowers its strand's urgency, which decides when the strand is made ready.
+//! the new key; of something started it lowers its fiber's urgency, which decides when the fiber is made ready.
 //!
 //! When the most urgent of those who wait gives up, the target *falls* to the most urgent of the others, along the same way: the
-//! strand's urgency is that of the requests on it, whose urgency is that of those who still wait. A ready strand is moved by a raise
+//! fiber's urgency is that of the requests on it, whose urgency is that of those who still wait. A ready fiber is moved by a raise
 //! ([`Ready::raise`](crate::schedule::ready::Ready::raise)), and not by a fall: it falls when it is next made ready; an unstarted request goes back to its own place when somebody comes to the entry by the higher key
 //! ([`is_outdated`]). Of a crowd only the first [`LONGEST`] are asked. A raise that meets a fall may be lost until the next
 //! wait: order is a preference.
 //!
-//! What a parked strand waits for may be followed only on its own worker's thread: there it cannot go on meanwhile, so it
+//! What a parked fiber waits for may be followed only on its own worker's thread: there it cannot go on meanwhile, so it
 //! keeps its target alive. A chain that leads to another worker goes on there, in whatever runtime that is: the raise is left in that worker's
-//! post. If the target has not started, and is of a runtime that the raiser is no worker of, its second entry stands on a shelf of that runtime.
+//! post. If the target has not started, and is of a runtime that the raiser is no worker of, its second entry stands in a shared queue of that runtime.
 //!
-//! What a strand waits for may be held by another context: then that is raised, and what it waits for; the waiter gets the place in
+//! What a fiber waits for may be held by another context: then that is raised, and what it waits for; the waiter gets the place in
 //! the list there that goes with its new key.
 //!
 //! # Invariants
 //!
-//! * **U1** A chain is followed on the thread of the worker whose strand is looked into.
-//! * **U2** Who follows has a count of the request at hand, or is on the thread of a parked strand that has.
+//! * **U1** A chain is followed on the thread of the worker whose fiber is looked into.
+//! * **U2** Who follows has a count of the request at hand, or is on the thread of a parked fiber that has.
 //! * **U3** Who waits for a pool says where its lanes are: in its own frame, so they may be read on its worker's thread while
 //!   it is parked, or was woken and has not gone on. The lanes' own waits lead to the members. So does who waits for several.
 //! * **U4** What is left with a runtime, a raise or an entry, has a link. A runtime is marked as over before it takes out the last of that
@@ -37,11 +37,11 @@ use forebear_context::source::Several;
 use crate::api::after::walk::dependencies;
 use crate::api::any::AnyRequest;
 use crate::batch::request_pool::Lanes;
-use crate::deadlock::strays::{self, Record};
-use crate::memory::home::{self, Home};
+use crate::deadlock::foreign_stacks::{self, Record};
+use crate::memory::arena::{self, Arena};
 use crate::record::header::{AFTER, Header};
 use crate::schedule::worker::Worker;
-use crate::stack::strand::Strand;
+use crate::stack::fiber::Fiber;
 use crate::state::attention::RAISED;
 use crate::state::word::{HELD, NEW};
 
@@ -108,18 +108,18 @@ fn sink(h: &Header, floor: u64) -> bool {
 /// Makes a stack as urgent as the requests on it, and nothing more, unless it holds what others may wait for: then it is made so
 /// when it has given that back. By the stack's own code, or on its worker's thread while it is left. Whoever has raised it
 /// since has left word there.
-pub(crate) fn fall(strand: &Strand) {
-    if strand.context().locks().get() > 0 {
+pub(crate) fn fall(fiber: &Fiber) {
+    if fiber.context().locks().get() > 0 {
         return;
     }
-    let (mut key, mut at) = (None, strand.request());
+    let (mut key, mut at) = (None, fiber.request());
     while let Some(h) = at {
         key = Some(key.map_or(h.urgency(), |key: u64| key.min(h.urgency())));
         // SAFETY: what is below another on a stack is not over.
         at = unsafe { h.lender.get().as_ref() };
     }
     if let Some(key) = key {
-        strand.urgency.store(key, Ordering::Relaxed);
+        fiber.urgency.store(key, Ordering::Relaxed);
     }
 }
 
@@ -163,17 +163,17 @@ fn link_to_stack(here: Option<&Worker>, holder: &Record<'_>, key: u64) -> Option
     // On a foreign thread, which has no order; or given back meanwhile.
     let worker = holder.worker()?;
     if here.is_some_and(|here| ptr::eq(here, worker)) {
-        return Some(Link::Stack(holder.strand()));
+        return Some(Link::Stack(holder.fiber()));
     }
-    worker.post.leave_raise_of_stack(holder.strand(), key);
+    worker.post.leave_raise_of_stack(holder.fiber(), key);
     worker.shared().wake(worker.index);
     None
 }
 
 /// Whether it was less urgent.
-fn lower(strand: &Strand, key: u64) -> bool {
+fn lower(fiber: &Fiber, key: u64) -> bool {
     // A look first: mostly it is as urgent.
-    strand.urgency.load(Ordering::Relaxed) > key && strand.urgency.fetch_min(key, Ordering::Relaxed) > key
+    fiber.urgency.load(Ordering::Relaxed) > key && fiber.urgency.fetch_min(key, Ordering::Relaxed) > key
 }
 
 /// What a chain leads through, its urgency lowered already.
@@ -181,7 +181,7 @@ fn lower(strand: &Strand, key: u64) -> bool {
 enum Link {
     Request(NonNull<Header>),
     /// Which holds what is waited for, and is, or was, a stack of the worker whose thread this is.
-    Stack(NonNull<Strand>),
+    Stack(NonNull<Fiber>),
 }
 
 /// Follows the chain from `link` on.
@@ -194,7 +194,7 @@ unsafe fn follow_from(here: Option<&Worker>, link: Link, key: u64) {
     let mut rest = Vec::new();
     let mut link = link;
     for _ in 0..LONGEST {
-        // SAFETY: U2; what a strand on this thread waits for stays as it is while nothing runs here.
+        // SAFETY: U2; what a fiber on this thread waits for stays as it is while nothing runs here.
         let next = unsafe { step(here, link, key, &mut rest) };
         match next.or_else(|| rest.pop()) {
             Some(next) => link = next,
@@ -213,15 +213,15 @@ unsafe fn step(here: Option<&Worker>, link: Link, key: u64, rest: &mut Vec<Link>
     match link {
         // SAFETY: by contract.
         Link::Request(target) => unsafe { step_from_request(here, target, key, rest) },
-        Link::Stack(strand) => {
+        Link::Stack(fiber) => {
             let number = ptr::from_ref(here?).addr();
             // SAFETY: K4.
-            if unsafe { Strand::context_at(strand).as_ref() }.place().get() != number {
+            if unsafe { Fiber::context_at(fiber).as_ref() }.place().get() != number {
                 // Given back since it was raised.
                 return None;
             }
             // SAFETY: U1, K6.
-            unsafe { on_from(here, strand.as_ref(), key, rest) }
+            unsafe { on_from(here, fiber.as_ref(), key, rest) }
         }
     }
 }
@@ -250,41 +250,41 @@ unsafe fn step_from_request(
         }
         return None;
     }
-    let strand = h.strand.load(Ordering::Acquire);
-    // SAFETY: a home that a request ran on stays while the request does (M3).
+    let fiber = h.fiber.load(Ordering::Acquire);
+    // SAFETY: an arena that a request ran on stays while the request does (M3).
     let ran_on = unsafe { h.ran_on.load(Ordering::Acquire).as_ref() };
     // On a foreign thread, which has no order; or just claimed, and its start will see the urgency.
-    let home = ran_on.filter(|home| home.worker != u32::MAX && !strand.is_null())?;
-    let worker = home.shared().workers().get(home.worker as usize)?;
+    let arena = ran_on.filter(|arena| arena.worker != u32::MAX && !fiber.is_null())?;
+    let worker = arena.shared().workers().get(arena.worker as usize)?;
     if !here.is_some_and(|here| ptr::eq(here.shared(), worker.shared())) {
         // Its stacks may be unmapped meanwhile: they are not touched here. The worker does it when it follows the raise.
         leave_with(worker, target, key);
         return None;
     }
-    // SAFETY: a carrier's strand stays (K3) while a worker of its runtime, which this is, runs; if it has gone on to another request
+    // SAFETY: a coroutine's fiber stays (K3) while a worker of its runtime, which this is, runs; if it has gone on to another request
     // meanwhile, that one is raised until it ends, which does no harm.
-    let strand = unsafe { &*strand };
-    lower(strand, key);
+    let fiber = unsafe { &*fiber };
+    lower(fiber, key);
     if !here.is_some_and(|here| ptr::eq(here, worker)) {
         leave_with(worker, target, key);
         return None;
     }
     // SAFETY: U1.
-    unsafe { on_from(here, strand, key, rest) }
+    unsafe { on_from(here, fiber, key, rest) }
 }
 
 /// What is after others has become more urgent: so do those. Each is left to a worker, which follows it on: so this is no recursion.
 #[cold]
 fn raise_dependencies(h: &Header, key: u64) {
     // SAFETY: M3.
-    let Some(home) = (unsafe { h.home.get().as_ref() }) else { return };
-    let workers = home.shared().workers();
-    let Some(worker) = workers.get(home.worker as usize).or_else(|| workers.first()) else { return };
+    let Some(arena) = (unsafe { h.arena.get().as_ref() }) else { return };
+    let workers = arena.shared().workers();
+    let Some(worker) = workers.get(arena.worker as usize).or_else(|| workers.first()) else { return };
     for dependency in dependencies(h, LONGEST) {
         // SAFETY: the handle's link.
         if unsafe { dependency.raw().as_ref() }.raise_urgency(key) {
             worker.post.leave_raise(dependency.into_raw(), key);
-            home.shared().wake(worker.index);
+            arena.shared().wake(worker.index);
         }
     }
 }
@@ -294,11 +294,11 @@ fn raise_dependencies(h: &Header, key: u64) {
 /// # Safety
 ///
 /// U1; U2.
-unsafe fn on_from(here: Option<&Worker>, strand: &Strand, key: u64, rest: &mut Vec<Link>) -> Option<Link> {
+unsafe fn on_from(here: Option<&Worker>, fiber: &Fiber, key: u64, rest: &mut Vec<Link>) -> Option<Link> {
     if key == FALLEN {
-        fall(strand);
+        fall(fiber);
     }
-    if crate::stack::strand::get().is_some_and(|current| ptr::eq(current, strand)) {
+    if crate::stack::fiber::get().is_some_and(|current| ptr::eq(current, fiber)) {
         return None;
     }
     let changes = |next: &Header, floor: u64| match key {
@@ -308,20 +308,20 @@ unsafe fn on_from(here: Option<&Worker>, strand: &Strand, key: u64, rest: &mut V
     if key != FALLEN
         && let Some(here) = here
     {
-        here.raise_ready(NonNull::from(strand));
+        here.raise_ready(NonNull::from(fiber));
     }
     // On this very thread, and not current: it is parked, or was woken and has not gone on.
-    match strand.context().waits_for() {
+    match fiber.context().waits_for() {
         (Reason::Request, next) => {
             let next = NonNull::new(next.cast::<Header>())?;
-            // SAFETY: U2: the strand waits for it, so it holds a count.
+            // SAFETY: U2: the fiber waits for it, so it holds a count.
             changes(unsafe { next.as_ref() }, NO_KEY).then_some(Link::Request(next))
         }
         (Reason::Pool, lanes) => {
             // SAFETY: U3.
             let lanes = unsafe { lanes.cast::<Lanes>().as_ref() }?;
             // Who waits for the pool stands in no lane's list.
-            let floor = strand.urgency.load(Ordering::Relaxed);
+            let floor = fiber.urgency.load(Ordering::Relaxed);
             // SAFETY: U2: the handle's link.
             let changed = |lane: &NonNull<Header>| changes(unsafe { lane.as_ref() }, floor);
             rest.extend(lanes.iter().map(AnyRequest::raw).filter(changed).map(Link::Request));
@@ -342,51 +342,51 @@ unsafe fn on_from(here: Option<&Worker>, strand: &Strand, key: u64, rest: &mut V
             rest.pop()
         }
         // Whoever holds it falls when it has given it back.
-        (reason, _) if reason.has_owner() && key != FALLEN && strand.context().is_waiting() => {
+        (reason, _) if reason.has_owner() && key != FALLEN && fiber.context().is_waiting() => {
             // SAFETY: U1: the stack is left, and its wait goes on until this thread enters it again.
-            let wait = unsafe { strand.context().owner_wait() }?;
+            let wait = unsafe { fiber.context().owner_wait() }?;
             // SAFETY: as above.
             unsafe { wait.promote(key) };
             // SAFETY: as above.
             let holder = unsafe { wait.owner() }?;
             let mut next = None;
-            strays::with_holder(here, holder, |holder| next = raise_stack(here, holder, key));
+            foreign_stacks::with_holder(here, holder, |holder| next = raise_stack(here, holder, key));
             next
         }
         _ => None,
     }
 }
 
-/// It stands somewhere among the less urgent: a second entry by the new key, on a shelf of its runtime. Whoever comes to the first one finds a
-/// shell.
+/// It stands somewhere among the less urgent: a second entry by the new key, in a shared queue of its runtime. Whoever comes to the first one finds a
+/// stale entry.
 fn enter_again(here: Option<&Worker>, target: NonNull<Header>, key: u64) {
     // SAFETY: U2 by the callers.
     let h = unsafe { target.as_ref() };
     // SAFETY: M3.
-    let Some(home) = (unsafe { h.home.get().as_ref() }) else { return };
+    let Some(arena) = (unsafe { h.arena.get().as_ref() }) else { return };
     if matches!(h.word().load().life(), NEW | HELD) {
         // It has no entry. A pool that holds it back looks at its urgency when it admits it.
         return;
     }
-    let shared = home.shared();
+    let shared = arena.shared();
     let own = here.filter(|here| ptr::eq(here.shared(), shared));
-    let Some(worker) = own.or_else(|| shelf_for(home)) else { return };
+    let Some(worker) = own.or_else(|| shared_queue_for(arena)) else { return };
     h.word().add_link();
-    worker.post.shelf.push(key, target);
+    worker.post.shared_queue.push(key, target);
     // Its runtime may have ended since the word was read (U4).
     let left_behind = |entry: &Header| ptr::eq(entry, h);
-    if own.is_none() && shared.is_over() && worker.post.shelf.take_where(left_behind).is_some() {
+    if own.is_none() && shared.is_over() && worker.post.shared_queue.take_where(left_behind).is_some() {
         h.word().release_link();
         return;
     }
     shared.signals.notify_any();
 }
 
-/// On whose shelf a thread that is no worker of the runtime puts what was made at `home`. Each worker looks at all shelves; a thread that drives a
+/// In whose shared queue a thread that is no worker of the runtime puts what was made at `arena`. Each worker looks at all shared queues; a thread that drives a
 /// runtime without workers looks at its own.
-fn shelf_for(home: &Home) -> Option<&Worker> {
-    let shared = home.shared();
-    match home.worker {
+fn shared_queue_for(arena: &Arena) -> Option<&Worker> {
+    let shared = arena.shared();
+    match arena.worker {
         u32::MAX if shared.driven.is_some() => None,
         u32::MAX => shared.workers().first(),
         index => shared.workers().get(index as usize),
@@ -412,16 +412,16 @@ impl Worker {
     #[cold]
     pub(crate) fn follow_raises(&self) {
         self.post.attention.clear(RAISED);
-        for (strand, key) in self.post.take_raises_of_stacks() {
-            // SAFETY: K3: a carrier's strand stays.
-            unsafe { follow_from(Some(self), Link::Stack(strand), key) };
+        for (fiber, key) in self.post.take_raises_of_stacks() {
+            // SAFETY: K3: a coroutine's fiber stays.
+            unsafe { follow_from(Some(self), Link::Stack(fiber), key) };
         }
         for (target, key) in self.post.take_raises() {
             // SAFETY: the link that came with it.
             unsafe {
                 follow(Some(self), target, key);
                 if target.as_ref().word().release_link() {
-                    home::end(target);
+                    arena::end(target);
                 }
             }
         }

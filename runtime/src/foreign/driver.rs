@@ -3,31 +3,31 @@
 //! # Vocabulary
 //!
 //! * **seat**: a worker's record that no thread of the runtime's belongs to. A thread of the user's *takes* it when it first
-//!   deals with the runtime, and gives it back when it exits. Carriers never change their thread, so every thread has a seat
+//!   deals with the runtime, and gives it back when it exits. Coroutines never change their thread, so every thread has a seat
 //!   of its own; in the seeded mode there is one.
 //! * **driver**: the thread that has a seat, while it lets what stands on the seat run: inside a wait, a yield or a submit,
-//!   on the frame of that call. It is the loop at the bottom of the seat's carriers, as `Worker::drive` is elsewhere.
-//! * **host**: the driver's own strand, on which its code goes on afterwards.
-//! * **door**: a carrier that is always at hand, whose loop does nothing but leave to the driver.
-//! * **submitter**: a strand that has submitted and waits until what it has submitted ends or suspends.
+//!   on the frame of that call. It is the loop at the bottom of the seat's coroutines, as `Worker::drive` is elsewhere.
+//! * **host**: the driver's own fiber, on which its code goes on afterwards.
+//! * **door**: a coroutine that is always at hand, whose loop does nothing but leave to the driver.
+//! * **submitter**: a fiber that has submitted and waits until what it has submitted ends or suspends.
 //! * **guest**: a thread that runs a request directly, on its own stack; with a seat or without.
 //!
 //! # How it goes
 //!
-//! Carriers do not choose. Whoever parks or yields leaves by the door; a request that has ended leaves its carrier's loop,
+//! Coroutines do not choose. Whoever parks or yields leaves by the door; a request that has ended leaves its coroutine's loop,
 //! which finds no order and leaves, too. So every scheduling point is in one place, [`Worker::step`](crate::schedule::worker): the
-//! driver chooses, enters a carrier, and is back when that leaves. What the two modes differ in is the choice
+//! driver chooses, enters a coroutine, and is back when that leaves. What the two modes differ in is the choice
 //! (`worker/driven/`): the synchronous one takes what a worker would, the seeded one draws.
 //!
-//! In the synchronous mode what is submitted runs at once. A strand that submits stands in a last in, first out list of
-//! submitters and leaves for a carrier with the order to run it; the list goes before all choice. A host that submits is its
+//! In the synchronous mode what is submitted runs at once. A fiber that submits stands in a last in, first out list of
+//! submitters and leaves for a coroutine with the order to run it; the list goes before all choice. A host that submits is its
 //! bottom: it goes on when the list is empty.
 //!
 //! # When nothing can go on
 //!
 //! A driver blocks if somebody else may still end a wait: the timer, a thread with another seat, a guest, another runtime.
 //! On a virtual clock it moves the clock to the next deadline instead. If there is nobody, the innermost wait for a request
-//! is answered with its circle ([`stuck`](crate::schedule::worker)).
+//! is answered with its cycle ([`stuck`](crate::schedule::worker)).
 //!
 //! # The race to prevent
 //!
@@ -39,9 +39,9 @@
 //!
 //! * **D1** What stands on a seat is touched by the thread that has the seat. Taking and giving back goes through the lock of
 //!   the seats, which orders one owner's doings before the next one's.
-//! * **D2** A seat that is given back has no carrier: idle ones and the door are dismantled, since their frames may have
+//! * **D2** A seat that is given back has no coroutine: idle ones and the door are dismantled, since their frames may have
 //!   cached what belongs to the thread.
-//! * **D3** The context that a seat names is there while it does: a thread gives its seats back before its strand goes.
+//! * **D3** The context that a seat names is there while it does: a thread gives its seats back before its fiber goes.
 //! * **D4** While user code runs on the host the list of submitters is empty and no order is left.
 
 mod seat;
@@ -64,8 +64,8 @@ use crate::cancel;
 use crate::foreign;
 use crate::record::header::Header;
 use crate::shared::Shared;
+use crate::stack::fiber::Fiber;
 use crate::stack::no_suspend;
-use crate::stack::strand::Strand;
 
 /// How many threads can use a synchronous runtime at a time; more wait for a seat.
 pub(crate) const SEATS: usize = 32;
@@ -285,18 +285,18 @@ impl Drop for Guest<'_> {
 /// The caller has a count of the request.
 pub(crate) unsafe fn meet(h: &Header) {
     // SAFETY: M3.
-    if let Some(shared) = unsafe { h.home.get().as_ref() }.map(crate::memory::home::Home::shared)
+    if let Some(shared) = unsafe { h.arena.get().as_ref() }.map(crate::memory::arena::Arena::shared)
         && shared.driven.is_some()
         && !shared.is_over()
     {
-        foreign::home_for(&shared.arc());
+        foreign::arena_for(&shared.arc());
     }
 }
 
 /// A foreign thread enters the runtime.
-pub(crate) fn enter(shared: &Arc<Shared>, strand: &Strand) {
-    if shared.driven.is_some() && strand.worker().is_none() {
-        foreign::home_for(shared);
+pub(crate) fn enter(shared: &Arc<Shared>, fiber: &Fiber) {
+    if shared.driven.is_some() && fiber.worker().is_none() {
+        foreign::arena_for(shared);
         foreign::seat(shared);
     }
 }
@@ -307,13 +307,13 @@ pub(crate) fn enter(shared: &Arc<Shared>, strand: &Strand) {
 ///
 /// The link is given away if the answer is true.
 pub(crate) unsafe fn root_comes(shared: &Arc<Shared>, header: NonNull<Header>) -> bool {
-    let Some(strand) = foreign::strand() else { return false };
-    // SAFETY: the link. The shelf refuses it, too.
+    let Some(fiber) = foreign::fiber() else { return false };
+    // SAFETY: the link. The shared queue refuses it, too.
     if cancel::refused(unsafe { header.as_ref() }) {
         return false;
     }
     let seeded = shared.driven.as_ref().is_some_and(|driven| driven.seed.is_some());
-    let worker = match strand.worker() {
+    let worker = match fiber.worker() {
         Some(worker) => Some(worker).filter(|worker| ptr::eq(worker.shared(), &**shared)),
         None => foreign::seat(shared).map(|index| &shared.workers()[index]),
     };
@@ -322,37 +322,37 @@ pub(crate) unsafe fn root_comes(shared: &Arc<Shared>, header: NonNull<Header>) -
         if !shared.push_root(header) {
             return false;
         }
-        worker.pause_after_submit(strand);
+        worker.pause_after_submit(fiber);
         return true;
     }
     // SAFETY: by contract.
-    unsafe { worker.root_comes(strand, header) }
+    unsafe { worker.root_comes(fiber, header) }
 }
 
-/// Whether the thread may be used for other requests now, on top of what stands on `strand`.
-pub(crate) fn may_leave(strand: &Strand) -> bool {
-    strand.context().no_suspend().get() == 0 && !std::thread::panicking()
+/// Whether the thread may be used for other requests now, on top of what stands on `fiber`.
+pub(crate) fn may_leave(fiber: &Fiber) -> bool {
+    fiber.context().no_suspend().get() == 0 && !std::thread::panicking()
 }
 
 /// The wait of a foreign thread: drives until it is over or, as any block, perhaps earlier. Whether it is over.
 ///
 /// # Safety
 ///
-/// As [`ForeignContext::block`]; `strand` is the thread's, and the context its.
-pub(crate) unsafe fn wait(strand: &Strand, deadline: Option<Instant>) -> bool {
-    let context = strand.context();
+/// As [`ForeignContext::block`]; `fiber` is the thread's, and the context its.
+pub(crate) unsafe fn wait(fiber: &Fiber, deadline: Option<Instant>) -> bool {
+    let context = fiber.context();
     if context.no_suspend().get() != 0 {
         // What waits has refused before it began; see the head of `no_suspend`.
-        no_suspend::refuse(strand, "what others do in its scope or join", false);
+        no_suspend::refuse(fiber, "what others do in its scope or join", false);
     }
     let (seats, lacking) = foreign::seats();
     // Also after a nudge: this is called until the wait is over.
-    cancel::attend(strand);
+    cancel::attend(fiber);
     if !seats.is_empty() {
         loop {
-            cancel::attend(strand);
+            cancel::attend(fiber);
             let over = !context.is_waiting() || deadline.is_some_and(|at| at <= time::now());
-            if seats[0].worker().step_late(strand) {
+            if seats[0].worker().step_late(fiber) {
                 continue;
             }
             // A stack that stands still in an unwind makes this thread look as if it panicked.
@@ -360,7 +360,7 @@ pub(crate) unsafe fn wait(strand: &Strand, deadline: Option<Instant>) -> bool {
                 break;
             }
             // A step of each, by turns.
-            if seats.iter().filter(|seat| seat.worker().step(strand)).count() > 0
+            if seats.iter().filter(|seat| seat.worker().step(fiber)).count() > 0
                 || request_pool::unstick()
                 || seats.iter().any(Seat::pass_time)
             {
@@ -369,7 +369,7 @@ pub(crate) unsafe fn wait(strand: &Strand, deadline: Option<Instant>) -> bool {
             if over {
                 break;
             }
-            if lacking.is_none() && crate::schedule::worker::settle_stuck(&seats, strand) {
+            if lacking.is_none() && crate::schedule::worker::settle_stuck(&seats, fiber) {
                 continue;
             }
             let quiet = seats.iter().filter_map(|seat| seat.worker().trim_if_quiet()).min();
@@ -389,7 +389,7 @@ pub(crate) unsafe fn wait(strand: &Strand, deadline: Option<Instant>) -> bool {
     let over = unsafe { ForeignContext::block(context, deadline) };
     for seat in &seats {
         if seat.shared.signals.is_stopping() {
-            while seat.worker().step(strand) {}
+            while seat.worker().step(fiber) {}
             if seat.worker().is_done() {
                 foreign::forget_seat(&seat.shared);
                 seat.give_back();
@@ -400,15 +400,15 @@ pub(crate) unsafe fn wait(strand: &Strand, deadline: Option<Instant>) -> bool {
 }
 
 /// A yield of a foreign thread: lets what is ready run once. False: there is nothing.
-pub(crate) fn drive_some(strand: &Strand) -> bool {
-    if !may_leave(strand) {
+pub(crate) fn drive_some(fiber: &Fiber) -> bool {
+    if !may_leave(fiber) {
         return false;
     }
     let (seats, _) = foreign::seats();
     let mut ran = false;
     for seat in &seats {
         let some = seat.worker().ready_now() + 16;
-        ran |= (0..some).take_while(|_| seat.worker().step(strand)).count() > 0;
+        ran |= (0..some).take_while(|_| seat.worker().step(fiber)).count() > 0;
     }
     ran || seats.iter().any(Seat::pass_time)
 }

@@ -15,7 +15,7 @@
 //!
 //! A destructor may still use runtimes, also to drive. What is suspended then has a call registered, too: the C library makes that one next.
 //!
-//! When this module's own thread-local is destroyed, the same is done once more, and the homes are given back.
+//! When this module's own thread-local is destroyed, the same is done once more, and the arenas are given back.
 //!
 //! # What is left
 //!
@@ -28,9 +28,9 @@ use std::cell::Cell;
 use std::ptr;
 
 use super::{FOREIGN, Foreign};
-use crate::deadlock::strays;
-use crate::memory::graves;
-use crate::stack::strand;
+use crate::deadlock::foreign_stacks;
+use crate::memory::reclaim;
+use crate::stack::fiber;
 
 /// So many suspensions of a thread register each. About fifty bytes are taken for one.
 const EACH: u64 = 4_096;
@@ -104,22 +104,22 @@ fn exits() {
 impl Foreign {
     /// What stands on the thread's seats stays behind; the seats go to others. Not inside the driver, unless that never goes on.
     fn leave_seats(&self) {
-        // SAFETY: made by `strand`, freed below.
-        let Some(own) = (unsafe { self.strand.get().as_ref() }) else { return };
+        // SAFETY: made by `fiber`, freed below.
+        let Some(own) = (unsafe { self.fiber.get().as_ref() }) else { return };
         // The exit may come from inside a wait, which never returns.
         own.waits.set(false);
-        self.late.take().into_iter().for_each(graves::free_side);
+        self.late.take().into_iter().for_each(reclaim::free_side);
         let seats = self.seats.take();
         if seats.is_empty() {
             return;
         }
-        if let Some(here) = strand::get() {
+        if let Some(here) = fiber::get() {
             // The exit may come from a request's stack.
-            own.strand.limit.set(here.limit.get());
+            own.fiber.limit.set(here.limit.get());
         }
         for seat in seats {
             // SAFETY: it is there until below, where it is no longer current.
-            unsafe { strand::enter(&raw const own.strand) };
+            unsafe { fiber::enter(&raw const own.fiber) };
             seat.leave();
         }
     }
@@ -128,26 +128,26 @@ impl Foreign {
 impl Drop for Foreign {
     fn drop(&mut self) {
         self.leave_seats();
-        let at = self.strand.get();
+        let at = self.fiber.get();
         if !at.is_null() {
-            // SAFETY: no strand is always valid; nothing runs on this one any more.
+            // SAFETY: no fiber is always valid; nothing runs on this one any more.
             unsafe {
-                if ptr::eq(strand::current(), &raw const (*at).strand) {
-                    strand::enter(ptr::null());
+                if ptr::eq(fiber::current(), &raw const (*at).fiber) {
+                    fiber::enter(ptr::null());
                 }
-                strays::dismiss_thread((*at).context.context());
+                foreign_stacks::unregister_thread((*at).context.context());
                 drop(Box::from_raw(at));
             }
         }
-        for (shared, home) in self.homes.get_mut().drain(..) {
+        for (shared, arena) in self.arenas.get_mut().drain(..) {
             if shared.is_inherited() {
                 // Its locks may be held by threads that are not here.
                 continue;
             }
             // SAFETY: we are the owner.
             unsafe {
-                home.as_ref().drain_returns();
-                shared.depot.leave(home);
+                arena.as_ref().drain_returns();
+                shared.depot.leave(arena);
             }
         }
     }

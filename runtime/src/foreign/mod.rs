@@ -1,7 +1,7 @@
 //! Foreign threads: those that are no workers, and yet make, run and await requests.
 //!
-//! Such a thread gets a strand when it first needs one, and a home per runtime it deals with. A request that it runs
-//! directly has its full context there: it is current, children are made and counted in the thread's home, and the
+//! Such a thread gets a fiber when it first needs one, and an arena per runtime it deals with. A request that it runs
+//! directly has its full context there: it is current, children are made and counted in the thread's arena, and the
 //! thread is its worker for life. Children are published at once, since the thread has no loop that would come to them.
 
 pub(crate) mod driver;
@@ -24,25 +24,25 @@ use forebear_context::shim::{Arc, time};
 use self::driver::Seat;
 use crate::api::any;
 use crate::cancel;
+use crate::deadlock::foreign_stacks;
 use crate::deadlock::owner;
-use crate::deadlock::strays;
-use crate::memory::graves;
-use crate::memory::home::Home;
+use crate::memory::arena::Arena;
+use crate::memory::reclaim;
 use crate::record::cell;
 use crate::record::header::Header;
 use crate::record::hooks;
 use crate::record::side::{self, Side};
 use crate::shared::Shared;
 use crate::shared::parked;
+use crate::stack::fiber::{self, Fiber};
 use crate::stack::lent::Lent;
 use crate::stack::no_suspend;
-use crate::stack::strand::{self, Strand};
 use crate::time::deadlines::keep;
 
 #[repr(C)]
-struct ForeignStrand {
+struct ForeignFiber {
     context: ForeignContext,
-    strand: Strand,
+    fiber: Fiber,
     /// The thread's name when it first met a runtime: others ask for it.
     name: Option<Box<str>>,
     /// In the middle of a wait, from its park until that returns.
@@ -51,10 +51,10 @@ struct ForeignStrand {
 
 /// What a foreign thread owns; given back when it exits.
 struct Foreign {
-    strand: Cell<*mut ForeignStrand>,
-    homes: RefCell<Vec<(Arc<Shared>, NonNull<Home>)>>,
+    fiber: Cell<*mut ForeignFiber>,
+    arenas: RefCell<Vec<(Arc<Shared>, NonNull<Arena>)>>,
     seats: RefCell<Vec<Seat>>,
-    /// Inside [`settle_homes`].
+    /// Inside [`settle_arenas`].
     settles: Cell<bool>,
     /// Calls that are due when the thread exits.
     watches: Watches,
@@ -67,8 +67,8 @@ forebear_context::shim::thread_local! {
     static FOREIGN: Foreign =
         const {
             Foreign {
-                strand: Cell::new(ptr::null_mut()),
-                homes: RefCell::new(Vec::new()),
+                fiber: Cell::new(ptr::null_mut()),
+                arenas: RefCell::new(Vec::new()),
                 seats: RefCell::new(Vec::new()),
                 settles: Cell::new(false),
                 watches: Watches::new(),
@@ -77,7 +77,7 @@ forebear_context::shim::thread_local! {
         };
 }
 
-const _: () = assert!(std::mem::offset_of!(ForeignStrand, strand) == strand::BEHIND_CONTEXT);
+const _: () = assert!(std::mem::offset_of!(ForeignFiber, fiber) == fiber::BEHIND_CONTEXT);
 
 static TABLE: Table = Table {
     prepare,
@@ -96,53 +96,52 @@ static TABLE: Table = Table {
     arm,
     disarm,
     wait_for_owner,
-    verdict,
+    take_cycle,
     gave_back,
     turn: ForeignContext::TABLE.turn,
     ..ForeignContext::TABLE
 };
 
-/// From now on every thread that waits for anything of ours has a strand.
+/// From now on every thread that waits for anything of ours has a fiber.
 pub(crate) fn provide() {
-    // SAFETY: a thread's strand is current from when it is made until the thread ends.
-    unsafe { provide_foreign(|| strand().map(|strand| NonNull::from(strand.context()))) }
+    // SAFETY: a thread's fiber is current from when it is made until the thread ends.
+    unsafe { provide_foreign(|| fiber().map(|fiber| NonNull::from(fiber.context()))) }
 }
 
-/// The strand this is called on, made if this is a thread that has none. `None` only while the thread's locals are being
+/// The fiber this is called on, made if this is a thread that has none. `None` only while the thread's locals are being
 /// destroyed.
 #[inline]
-pub(crate) fn strand() -> Option<&'static Strand> {
-    strand::get().or_else(make_strand)
+pub(crate) fn fiber() -> Option<&'static Fiber> {
+    fiber::get().or_else(make_fiber)
 }
 
 /// The same, where there is no current one.
 #[cold]
 #[inline(never)]
-fn make_strand() -> Option<&'static Strand> {
+fn make_fiber() -> Option<&'static Fiber> {
     FOREIGN
         .try_with(|foreign| {
-            let mut at = foreign.strand.get();
+            let mut at = foreign.fiber.get();
             if at.is_null() {
-                at = Box::into_raw(Box::new(ForeignStrand {
-                    // SAFETY: the table is for the contexts of foreign strands, which is where this one comes to lie.
+                at = Box::into_raw(Box::new(ForeignFiber {
+                    // SAFETY: the table is for the contexts of foreign fibers, which is where this one comes to lie.
                     context: unsafe { ForeignContext::with_table(&TABLE) },
-                    strand: Strand::new(ptr::null(), ptr::null(), crate::stack::thread_limit()),
+                    fiber: Fiber::new(ptr::null(), ptr::null(), crate::stack::thread_limit()),
                     name: std::thread::current().name().map(Box::from),
                     waits: Cell::new(false),
                 }));
                 // SAFETY: just made; it stays in place until the thread exits.
                 unsafe {
-                    (*at).strand =
-                        Strand::new((*at).context.context(), ptr::null(), (*at).strand.limit.get());
-                    (*at).strand.arms.init();
-                    strays::enrol_thread((*at).context.context());
+                    (*at).fiber = Fiber::new((*at).context.context(), ptr::null(), (*at).fiber.limit.get());
+                    (*at).fiber.arms.init();
+                    foreign_stacks::register_thread((*at).context.context());
                 }
-                foreign.strand.set(at);
+                foreign.fiber.set(at);
             }
             // SAFETY: valid until the thread's locals are destroyed, which makes it no longer current.
             unsafe {
-                strand::enter(&raw const (*at).strand);
-                &(*at).strand
+                fiber::enter(&raw const (*at).fiber);
+                &(*at).fiber
             }
         })
         .ok()
@@ -150,48 +149,47 @@ fn make_strand() -> Option<&'static Strand> {
 
 /// The context of this thread, if it has one: that of its own stack, whatever stack this is called on.
 pub(crate) fn context() -> Option<NonNull<Context>> {
-    let at = FOREIGN.try_with(|foreign| foreign.strand.get()).ok()?;
+    let at = FOREIGN.try_with(|foreign| foreign.fiber.get()).ok()?;
     // SAFETY: valid until the thread's locals are destroyed.
     unsafe { at.as_ref() }.map(|own| NonNull::from(own.context.context()))
 }
 
-/// This thread's home for `shared`; made if need be. `None` while the thread's locals are being destroyed.
-pub(crate) fn home_for(shared: &Arc<Shared>) -> Option<NonNull<Home>> {
+/// This thread's arena for `shared`; made if need be. `None` while the thread's locals are being destroyed.
+pub(crate) fn arena_for(shared: &Arc<Shared>) -> Option<NonNull<Arena>> {
     let find = |foreign: &Foreign| {
-        let homes = foreign.homes.borrow();
-        homes.iter().find(|(of, _)| Arc::ptr_eq(of, shared)).map(|(_, home)| *home)
+        let arenas = foreign.arenas.borrow();
+        arenas.iter().find(|(of, _)| Arc::ptr_eq(of, shared)).map(|(_, arena)| *arena)
     };
-    if let Some(home) = FOREIGN.try_with(find).ok()? {
-        return Some(home);
+    if let Some(arena) = FOREIGN.try_with(find).ok()? {
+        return Some(arena);
     }
     let open = |foreign: &Foreign| {
-        let home = shared.depot.open(shared);
-        let mut homes = foreign.homes.borrow_mut();
+        let arena = shared.depot.open(shared);
+        let mut arenas = foreign.arenas.borrow_mut();
         let settles = foreign.settles.get();
         let is_over = |of: &Shared| !settles && !of.is_inherited() && of.is_over() && of.depot.is_closing();
-        let over: Vec<_> = homes.extract_if(.., |(of, _)| is_over(of)).collect();
-        homes.push((shared.clone(), home));
-        (home, over)
+        let over: Vec<_> = arenas.extract_if(.., |(of, _)| is_over(of)).collect();
+        arenas.push((shared.clone(), arena));
+        (arena, over)
     };
-    let (home, over) = FOREIGN.try_with(open).ok()?;
+    let (arena, over) = FOREIGN.try_with(open).ok()?;
     // Destructors of the user's are called, of what a request's parent failed with and of what the record of a runtime holds. They may deal with
     // runtimes themselves, so nothing is borrowed here.
-    for (of, home) in over {
-        // SAFETY: we are the owner: it is no longer among the thread's homes.
-        unsafe { of.depot.leave(home) };
+    for (of, arena) in over {
+        // SAFETY: we are the owner: it is no longer among the thread's arenas.
+        unsafe { of.depot.leave(arena) };
     }
-    Some(home)
+    Some(arena)
 }
 
 /// Whether this is a thread's own stack in the middle of a wait. There the thread drives the runtimes in which it has a seat, and no code of the
 /// user's may run: a wait that began there would take the place of the one that has begun.
 pub(crate) fn is_in_a_wait() -> bool {
-    // SAFETY: a strand without a worker is a foreign thread's, and this is its thread.
-    strand::get()
-        .is_some_and(|strand| strand.worker().is_none() && unsafe { of(strand.context()) }.waits.get())
+    // SAFETY: a fiber without a worker is a foreign thread's, and this is its thread.
+    fiber::get().is_some_and(|fiber| fiber.worker().is_none() && unsafe { of(fiber.context()) }.waits.get())
 }
 
-/// What the driver is to drop, and must not on the stack that it is called on ([`is_in_a_wait`]). It goes on a carrier of the thread's seat, or
+/// What the driver is to drop, and must not on the stack that it is called on ([`is_in_a_wait`]). It goes on a coroutine of the thread's seat, or
 /// after the wait.
 #[cold]
 pub(crate) fn keep_for_later(side: Box<Side>) {
@@ -223,44 +221,44 @@ pub(crate) fn has_late() -> bool {
 pub(crate) fn drop_late() {
     let take = || FOREIGN.try_with(|foreign| foreign.late.borrow_mut().pop()).ok().flatten();
     while let Some(side) = take() {
-        graves::free_side(side);
+        reclaim::free_side(side);
     }
 }
 
-/// The thread may make nothing for a while: takes in what others have sent to its homes, and gives away what lies free there.
+/// The thread may make nothing for a while: takes in what others have sent to its arenas, and gives away what lies free there.
 ///
 /// Not inside a wait: a destructor of the user's may be called, of what a request's parent failed with.
-pub(crate) fn settle_homes() {
+pub(crate) fn settle_arenas() {
     drop_late();
     let settle = |foreign: &Foreign| {
         if foreign.settles.replace(true) {
             return;
         }
-        // A destructor may look for a home, and add one. None goes meanwhile.
-        let many = foreign.homes.borrow().len();
+        // A destructor may look for an arena, and add one. None goes meanwhile.
+        let many = foreign.arenas.borrow().len();
         for n in 0..many {
-            let Some(home) = foreign.usable_home(n) else { continue };
+            let Some(arena) = foreign.usable_arena(n) else { continue };
             // SAFETY: we are the owner.
-            unsafe { home.as_ref() }.drain_returns();
+            unsafe { arena.as_ref() }.drain_returns();
         }
         foreign.give_spare_cells();
         foreign.settles.set(false);
     };
-    // While the thread's locals are being destroyed its homes are given back anyway.
+    // While the thread's locals are being destroyed its arenas are given back anyway.
     let _ = FOREIGN.try_with(settle);
 }
 
-/// Calls `with` for each home of this thread, which has no user code run. False: the thread's locals are being destroyed.
-pub(crate) fn each_home(mut with: impl FnMut(&Home)) -> bool {
+/// Calls `with` for each arena of this thread, which has no user code run. False: the thread's locals are being destroyed.
+pub(crate) fn each_arena(mut with: impl FnMut(&Arena)) -> bool {
     let each = |foreign: &Foreign| {
-        // A home may be added meanwhile, for which nothing is left yet. While this says so, none goes.
+        // An arena may be added meanwhile, for which nothing is left yet. While this says so, none goes.
         let settled = foreign.settles.replace(true);
-        let many = foreign.homes.borrow().len();
+        let many = foreign.arenas.borrow().len();
         for n in 0..many {
-            let home = foreign.usable_home(n);
-            if let Some(home) = home {
+            let arena = foreign.usable_arena(n);
+            if let Some(arena) = arena {
                 // SAFETY: M3: the thread's own, which it gives back only when it looks for another, or exits.
-                with(unsafe { home.as_ref() });
+                with(unsafe { arena.as_ref() });
             }
         }
         foreign.settles.set(settled);
@@ -269,30 +267,30 @@ pub(crate) fn each_home(mut with: impl FnMut(&Home)) -> bool {
 }
 
 impl Foreign {
-    /// A home of this thread's, by number. `None` if it is of a runtime that was left behind by a fork: its locks may be held by threads that
+    /// An arena of this thread's, by number. `None` if it is of a runtime that was left behind by a fork: its locks may be held by threads that
     /// are not here.
-    fn usable_home(&self, n: usize) -> Option<NonNull<Home>> {
-        self.homes.borrow().get(n).filter(|(shared, _)| !shared.is_inherited()).map(|(_, home)| *home)
+    fn usable_arena(&self, n: usize) -> Option<NonNull<Arena>> {
+        self.arenas.borrow().get(n).filter(|(shared, _)| !shared.is_inherited()).map(|(_, arena)| *arena)
     }
 
-    /// Others may have more use for what lies free in the thread's homes.
+    /// Others may have more use for what lies free in the thread's arenas.
     fn give_spare_cells(&self) {
-        let many = self.homes.borrow().len();
-        for home in (0..many).filter_map(|n| self.usable_home(n)) {
+        let many = self.arenas.borrow().len();
+        for arena in (0..many).filter_map(|n| self.usable_arena(n)) {
             // SAFETY: we are the owner.
-            let home = unsafe { home.as_ref() };
-            if home.has_spare_cells() {
-                home.give_spare_cells();
+            let arena = unsafe { arena.as_ref() };
+            if arena.has_spare_cells() {
+                arena.give_spare_cells();
             }
         }
     }
 }
 
-/// Whether this thread owns the home: it is one of its homes, and is not just being given back.
-pub(crate) fn owns(home: *const Home) -> bool {
+/// Whether this thread owns the arena: it is one of its arenas, and is not just being given back.
+pub(crate) fn owns(arena: *const Arena) -> bool {
     let among = |foreign: &Foreign| {
-        let homes = foreign.homes.try_borrow();
-        homes.is_ok_and(|homes| homes.iter().any(|(_, own)| ptr::eq(own.as_ptr(), home)))
+        let arenas = foreign.arenas.try_borrow();
+        arenas.is_ok_and(|arenas| arenas.iter().any(|(_, own)| ptr::eq(own.as_ptr(), arena)))
     };
     FOREIGN.try_with(among).unwrap_or(false)
 }
@@ -306,7 +304,7 @@ pub(crate) fn seat_taken(shared: &Arc<Shared>) -> Option<usize> {
     FOREIGN.try_with(find).ok().flatten()
 }
 
-/// The same; takes one if there is one to be had. On the thread's own strand.
+/// The same; takes one if there is one to be had. On the thread's own fiber.
 pub(crate) fn seat(shared: &Arc<Shared>) -> Option<usize> {
     if let Some(index) = seat_taken(shared) {
         return Some(index);
@@ -314,10 +312,10 @@ pub(crate) fn seat(shared: &Arc<Shared>) -> Option<usize> {
     let driven = shared.driven.as_ref()?;
     FOREIGN
         .try_with(|foreign| {
-            // SAFETY: made by `strand`, freed with the thread.
-            let strand = &unsafe { foreign.strand.get().as_ref() }?.strand;
-            // SAFETY: D3: the seats are given back before the strand goes.
-            let index = unsafe { driven.take(NonNull::from(strand.context())) }?;
+            // SAFETY: made by `fiber`, freed with the thread.
+            let fiber = &unsafe { foreign.fiber.get().as_ref() }?.fiber;
+            // SAFETY: D3: the seats are given back before the fiber goes.
+            let index = unsafe { driven.take(NonNull::from(fiber.context())) }?;
             if shared.workers()[index].sit_down().is_err() {
                 driven.give_back(index);
                 return None;
@@ -332,8 +330,8 @@ pub(crate) fn seat(shared: &Arc<Shared>) -> Option<usize> {
 /// This thread's seats, in all runtimes that have no threads and that it deals with; and one in which it has none.
 pub(crate) fn seats() -> (Vec<Seat>, Option<Arc<Shared>>) {
     let driven = FOREIGN.try_with(|foreign| {
-        let homes = foreign.homes.borrow();
-        let driven = homes.iter().filter(|(of, _)| of.driven.is_some() && !of.is_over());
+        let arenas = foreign.arenas.borrow();
+        let driven = arenas.iter().filter(|(of, _)| of.driven.is_some() && !of.is_over());
         driven.map(|(of, _)| of.clone()).collect::<Vec<_>>()
     });
     let mut lacking = None;
@@ -353,39 +351,39 @@ pub(crate) fn forget_seat(shared: &Arc<Shared>) {
 
 /// # Safety
 ///
-/// The context is a foreign strand's.
-unsafe fn of(context: &Context) -> &ForeignStrand {
-    // SAFETY: this table is given to foreign strands only, whose first field is the context.
-    unsafe { &*ptr::from_ref(context).cast::<ForeignStrand>() }
+/// The context is a foreign fiber's.
+unsafe fn of(context: &Context) -> &ForeignFiber {
+    // SAFETY: this table is given to foreign fibers only, whose first field is the context.
+    unsafe { &*ptr::from_ref(context).cast::<ForeignFiber>() }
 }
 
-/// The strand of a foreign thread's context.
+/// The fiber of a foreign thread's context.
 ///
 /// # Safety
 ///
 /// The context is a foreign thread's, of this table, and is there.
-pub(crate) unsafe fn of_context<'a>(context: NonNull<Context>) -> &'a Strand {
+pub(crate) unsafe fn of_context<'a>(context: NonNull<Context>) -> &'a Fiber {
     // SAFETY: by contract.
-    unsafe { &context.cast::<ForeignStrand>().as_ref().strand }
+    unsafe { &context.cast::<ForeignFiber>().as_ref().fiber }
 }
 
 unsafe fn prepare(context: &Context, deadline: Option<Instant>) -> Option<NonNull<Context>> {
     // SAFETY: by the table.
-    let strand = unsafe { &of(context).strand };
+    let fiber = unsafe { &of(context).fiber };
     // The wait has begun: its record in this stack's frames may stand in a list.
     let lent = Lent::to(|| "those who may end its wait");
     let _ = FOREIGN.try_with(Foreign::give_spare_cells);
     // If its wait is ended here it does not block.
-    parked::enter(strand);
+    parked::enter(fiber);
     // SAFETY: by the table.
     let waits = unsafe { &of(context).waits };
     waits.set(true);
-    if !strand.dropping.get().is_null() {
-        cell::give_away_put_off(strand);
+    if !fiber.dropping.get().is_null() {
+        cell::give_away_put_off(fiber);
     }
     // Until whoever has ended it is done with the context (C1), also after a nudge.
     // SAFETY: by the table: `ForeignContext` is the first field, and this is its thread.
-    while !unsafe { driver::wait(strand, deadline) } {}
+    while !unsafe { driver::wait(fiber, deadline) } {}
     waits.set(false);
     parked::leave(context);
     lent.given_back();
@@ -401,39 +399,39 @@ unsafe fn unpark(context: NonNull<Context>, ticket: Ticket, cause: Cause) -> boo
 
 unsafe fn in_request(context: &Context) -> bool {
     // SAFETY: by the table.
-    unsafe { of(context) }.strand.request().is_some()
+    unsafe { of(context) }.fiber.request().is_some()
 }
 
 unsafe fn requester(context: &Context) -> usize {
     // SAFETY: by the table.
-    owner::requester(&unsafe { of(context) }.strand).map_or(0, |h| std::ptr::from_ref(h).addr())
+    owner::requester(&unsafe { of(context) }.fiber).map_or(0, |h| std::ptr::from_ref(h).addr())
 }
 
 unsafe fn request_number(context: &Context) -> u64 {
     // SAFETY: by the table.
-    owner::requester(&unsafe { of(context) }.strand).map_or(0, |h| any::id_of(h).as_u64())
+    owner::requester(&unsafe { of(context) }.fiber).map_or(0, |h| any::id_of(h).as_u64())
 }
 
 unsafe fn urgency(context: &Context) -> u64 {
     // SAFETY: by the table.
-    unsafe { of(context) }.strand.urgency.load(Ordering::Relaxed)
+    unsafe { of(context) }.fiber.urgency.load(Ordering::Relaxed)
 }
 
 unsafe fn word(context: &Context) -> *const AtomicU64 {
     // SAFETY: by the table.
-    unsafe { of(context) }.strand.request().map_or(ptr::null(), |request| request.identity().bare.as_atomic())
+    unsafe { of(context) }.fiber.request().map_or(ptr::null(), |request| request.identity().bare.as_atomic())
 }
 
 unsafe fn name(context: &Context, with: &mut dyn FnMut(&str)) {
     // SAFETY: by the table.
-    match unsafe { of(context) }.strand.request().map(Header::name) {
+    match unsafe { of(context) }.fiber.request().map(Header::name) {
         Some(name) => with(name),
         // SAFETY: by the table.
         None => with(thread_name(unsafe { of(context) })),
     }
 }
 
-fn thread_name(thread: &ForeignStrand) -> &str {
+fn thread_name(thread: &ForeignFiber) -> &str {
     thread.name.as_deref().unwrap_or("unnamed thread")
 }
 
@@ -444,28 +442,28 @@ fn thread_name(thread: &ForeignStrand) -> &str {
 /// The context is a foreign thread's, of this table, and is there.
 pub(crate) unsafe fn name_of_thread<'a>(context: NonNull<Context>) -> &'a str {
     // SAFETY: by contract.
-    thread_name(unsafe { context.cast::<ForeignStrand>().as_ref() })
+    thread_name(unsafe { context.cast::<ForeignFiber>().as_ref() })
 }
 
 unsafe fn is_cancelled(context: &Context) -> bool {
     // SAFETY: by the table.
-    cancel::refuses(&unsafe { of(context) }.strand)
+    cancel::refuses(&unsafe { of(context) }.fiber)
 }
 
 unsafe fn refuse_wait(context: &Context, what: &str) {
     // SAFETY: by the table.
-    no_suspend::refuse(&unsafe { of(context) }.strand, what, true);
+    no_suspend::refuse(&unsafe { of(context) }.fiber, what, true);
 }
 
 /// The runtime that this thread is in, if it is in one.
-fn entered(strand: &Strand) -> Option<&Shared> {
+fn entered(fiber: &Fiber) -> Option<&Shared> {
     // SAFETY: while a runtime is entered its record is there.
-    unsafe { strand.entered.get().as_ref() }
+    unsafe { fiber.entered.get().as_ref() }
 }
 
 unsafe fn now(context: &Context) -> Instant {
     // SAFETY: by the table.
-    entered(&unsafe { of(context) }.strand).map_or_else(time::now, |shared| shared.deadlines.now())
+    entered(&unsafe { of(context) }.fiber).map_or_else(time::now, |shared| shared.deadlines.now())
 }
 
 unsafe fn deadline(context: &Context, timeout: Duration) -> Option<Instant> {
@@ -475,7 +473,7 @@ unsafe fn deadline(context: &Context, timeout: Duration) -> Option<Instant> {
 
 unsafe fn arm(context: &Context, ticket: Ticket, at: Instant) -> Alarm {
     // SAFETY: by the table.
-    match entered(&unsafe { of(context) }.strand) {
+    match entered(&unsafe { of(context) }.fiber) {
         // SAFETY: by the table: the alarm is taken back before the context goes.
         Some(shared) => unsafe { keep(&shared.deadlines, shared.driven.as_ref(), at, context, ticket) },
         None => Alarm { number: 0, own: Some(at) },
@@ -484,7 +482,7 @@ unsafe fn arm(context: &Context, ticket: Ticket, at: Instant) -> Alarm {
 
 unsafe fn disarm(context: &Context, alarm: Alarm) {
     // SAFETY: by the table.
-    if let Some(shared) = entered(&unsafe { of(context) }.strand) {
+    if let Some(shared) = entered(&unsafe { of(context) }.fiber) {
         shared.deadlines.disarm(context, alarm);
     }
 }
@@ -496,17 +494,17 @@ unsafe fn wait_for_owner(
     limited: bool,
 ) -> Option<Cycle> {
     // SAFETY: by the table.
-    unsafe { owner::wait_for_owner(&of(context).strand, ticket, wait, limited) }
+    unsafe { owner::wait_for_owner(&of(context).fiber, ticket, wait, limited) }
 }
 
-unsafe fn verdict(context: &Context, ticket: Ticket) -> Option<Cycle> {
+unsafe fn take_cycle(context: &Context, ticket: Ticket) -> Option<Cycle> {
     // SAFETY: by the table.
-    owner::verdict(&unsafe { of(context) }.strand, ticket)
+    owner::take_cycle(&unsafe { of(context) }.fiber, ticket)
 }
 
 unsafe fn gave_back(context: &Context) {
     // SAFETY: by the table.
-    owner::gave_back(&unsafe { of(context) }.strand);
+    owner::gave_back(&unsafe { of(context) }.fiber);
 }
 
 #[cfg(test)]

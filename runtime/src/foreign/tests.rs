@@ -1,41 +1,41 @@
-//! Which thread owns which home, and what ends on a foreign thread.
+//! Which thread owns which arena, and what ends on a foreign thread.
 
 use std::thread;
 
 use super::*;
 use crate::Runtime;
 
-fn home_of(runtime: &Runtime) -> NonNull<Home> {
-    home_for(runtime.shared()).unwrap()
+fn arena_of(runtime: &Runtime) -> NonNull<Arena> {
+    arena_for(runtime.shared()).unwrap()
 }
 
 #[test]
-fn a_thread_owns_its_homes_and_nobody_elses() {
+fn a_thread_owns_its_arenas_and_nobody_elses() {
     let runtimes = [(); 2].map(|()| Runtime::builder().workers(1).build().unwrap());
-    let own = runtimes.each_ref().map(home_of);
-    assert_ne!(own[0], own[1], "a home for each runtime");
-    assert!(own.iter().all(|home| owns(home.as_ptr())));
-    let worker = runtimes[0].shared().workers()[0].home();
+    let own = runtimes.each_ref().map(arena_of);
+    assert_ne!(own[0], own[1], "an arena for each runtime");
+    assert!(own.iter().all(|arena| owns(arena.as_ptr())));
+    let worker = runtimes[0].shared().workers()[0].arena();
     assert!(!owns(worker), "a worker's");
     assert!(!owns(ptr::null()));
-    let own = own.map(|home| home.as_ptr().addr());
+    let own = own.map(|arena| arena.as_ptr().addr());
     thread::scope(|scope| {
         scope.spawn(|| {
-            let at = |n: usize| ptr::with_exposed_provenance::<Home>(own[n]);
+            let at = |n: usize| ptr::with_exposed_provenance::<Arena>(own[n]);
             assert!(!owns(at(0)) && !owns(at(1)), "another thread's");
-            let here = home_of(&runtimes[0]);
+            let here = arena_of(&runtimes[0]);
             assert!(here.as_ptr().addr() != own[0] && owns(here.as_ptr()) && !owns(at(0)));
         });
     });
 }
 
 #[test]
-fn a_home_that_is_lent_to_the_next_thread_is_the_next_threads() {
+fn a_arena_that_is_lent_to_the_next_thread_is_the_next_threads() {
     let runtime = Runtime::builder().workers(1).build().unwrap();
     let on_a_thread = || {
         let there = || {
-            let home = home_of(&runtime);
-            (home.as_ptr().expose_provenance(), owns(home.as_ptr()))
+            let arena = arena_of(&runtime);
+            (arena.as_ptr().expose_provenance(), owns(arena.as_ptr()))
         };
         thread::scope(|scope| scope.spawn(there).join().unwrap())
     };
@@ -45,31 +45,31 @@ fn a_home_that_is_lent_to_the_next_thread_is_the_next_threads() {
     assert!(!owns(ptr::with_exposed_provenance(first.0)), "never ours");
 }
 
-/// What ends meanwhile asks this, and must neither be told that the home is this thread's nor find the list locked.
+/// What ends meanwhile asks this, and must neither be told that the arena is this thread's nor find the list locked.
 #[test]
-fn a_home_that_is_being_given_back_is_nobodys() {
+fn a_arena_that_is_being_given_back_is_nobodys() {
     let runtime = Runtime::builder().workers(1).build().unwrap();
-    let home = home_of(&runtime);
+    let arena = arena_of(&runtime);
     FOREIGN.with(|foreign| {
-        let _given_back = foreign.homes.borrow_mut();
-        assert!(!owns(home.as_ptr()));
+        let _given_back = foreign.arenas.borrow_mut();
+        assert!(!owns(arena.as_ptr()));
     });
-    assert!(owns(home.as_ptr()));
+    assert!(owns(arena.as_ptr()));
 }
 
-/// What a thread makes outside, and drops there, is back in its home at once: not on its way, where the next round would not find it.
+/// What a thread makes outside, and drops there, is back in its arena at once: not on its way, where the next round would not find it.
 #[test]
 fn what_ends_on_its_own_foreign_thread_makes_no_journey() {
     let runtime = Runtime::builder().workers(1).build().unwrap();
     let make = || runtime.enter(|| crate::Request::new(|| 7));
     // SAFETY: M3: this thread's, and the runtime is there.
-    let home = unsafe { home_of(&runtime).as_ref() };
+    let arena = unsafe { arena_of(&runtime).as_ref() };
     for _ in 0..3 {
         drop(make());
-        assert!(!home.has_returns());
+        assert!(!arena.has_returns());
     }
     // One that ends elsewhere does travel.
     let request = make();
     thread::scope(|scope| drop(scope.spawn(move || drop(request))));
-    assert!(home.has_returns());
+    assert!(arena.has_returns());
 }

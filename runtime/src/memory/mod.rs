@@ -1,4 +1,4 @@
 //! Where headers and values lie: each thread's own memory, and when what others may still read is freed.
 
-pub(crate) mod graves;
-pub(crate) mod home;
+pub(crate) mod arena;
+pub(crate) mod reclaim;

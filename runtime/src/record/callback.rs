@@ -11,7 +11,7 @@
 //!
 //! # How it is refused
 //!
-//! While such a *call* lasts, the thread-local says its name; the strand has no home, which keeps the fast ways of making, taking and
+//! While such a *call* lasts, the thread-local says its name; the fiber has no arena, which keeps the fast ways of making, taking and
 //! running a request off; and its count of regions that must not suspend is up. The cold ways that are left ask [`refuse`] first:
 //! making a request ([`crate::api::origin`]), waiting for one ([`crate::schedule::wait`]), and every other wait, by its look at that count
 //! ([`mod@crate::stack::no_suspend`]). A `join` runs both of its arms right here: nobody is shown one.
@@ -20,7 +20,7 @@
 //!
 //! # Invariants
 //!
-//! * **UC1** A call's name, and what it has changed of the strand, are taken back before the call's frame is left, also by an unwind. No
+//! * **UC1** A call's name, and what it has changed of the fiber, are taken back before the call's frame is left, also by an unwind. No
 //!   switch lies in between, since nothing suspends.
 
 use std::any::Any;
@@ -31,7 +31,7 @@ use std::ptr;
 use forebear_context::context;
 
 use crate::foreign;
-use crate::stack::strand::Strand;
+use crate::stack::fiber::Fiber;
 
 forebear_context::shim::thread_local! {
     /// The name of the innermost call, and how many there are.
@@ -62,20 +62,20 @@ pub(crate) fn call<R>(name: &'static str, f: impl FnOnce() -> R) -> Result<R, Bo
         return Err(Box::new(format!("{name} comes back to itself")));
     }
     // None: the thread's locals are being destroyed, where nothing waits and nothing is made.
-    let strand = foreign::strand();
+    let fiber = foreign::fiber();
     let before = CALLED.try_with(|called| called.replace(Some((name, depth + 1)))).ok().flatten();
-    let change = |strand: &Strand| {
-        let count = strand.context().no_suspend();
+    let change = |fiber: &Fiber| {
+        let count = fiber.context().no_suspend();
         count.set(count.get() + 1);
-        (strand.home.replace(ptr::null()), strand.no_suspend.replace(Some(name.into())))
+        (fiber.arena.replace(ptr::null()), fiber.no_suspend.replace(Some(name.into())))
     };
-    let was = strand.map(|strand| (strand, change(strand)));
+    let was = fiber.map(|fiber| (fiber, change(fiber)));
     let result = catch_unwind(AssertUnwindSafe(f));
     // UC1.
-    if let Some((strand, (home, outer))) = was {
-        let count = strand.context().no_suspend();
-        strand.home.set(home);
-        strand.no_suspend.set(outer);
+    if let Some((fiber, (arena, outer))) = was {
+        let count = fiber.context().no_suspend();
+        fiber.arena.set(arena);
+        fiber.no_suspend.set(outer);
         count.set(count.get() - 1);
     }
     let _ = CALLED.try_with(|called| called.set(before));

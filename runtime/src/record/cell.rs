@@ -17,13 +17,13 @@ use forebear_context::error::Error;
 use forebear_context::lineage::Lineage;
 
 use crate::api::scope::ScopeCore;
-use crate::memory::home::{self, Home};
+use crate::memory::arena::{self, Arena};
 use crate::record::header::{Ending, Header, Place, VTable};
 use crate::record::hooks;
 use crate::record::side::SideSlot;
-use crate::stack::strand::Shown;
+use crate::stack::fiber::Shown;
 use crate::state::raid::Placed;
-use crate::state::word::{Secret, Word};
+use crate::state::word::{LocalState, Word};
 
 mod dropping;
 
@@ -132,7 +132,7 @@ impl<C: Callable<T>, T> Of<C, T> {
         layout: Layout::new::<RequestCell<C, T>>(),
         type_name: C::type_name,
     };
-    const CLASS: u8 = home::class_of(Layout::new::<RequestCell<C, T>>());
+    const CLASS: u8 = arena::class_of(Layout::new::<RequestCell<C, T>>());
 }
 
 /// # Safety
@@ -195,15 +195,15 @@ pub(crate) struct Birth {
     pub place: Place,
 }
 
-/// Makes a request on `home`, whose owner calls this. The lineage's parent has been told (its count of children).
+/// Makes a request on `arena`, whose owner calls this. The lineage's parent has been told (its count of children).
 ///
 /// # Safety
 ///
-/// M1 for `home`. The callable may borrow: the caller sees to it that it is run or dropped in time.
+/// M1 for `arena`. The callable may borrow: the caller sees to it that it is run or dropped in time.
 #[inline(always)]
-pub(crate) unsafe fn make<C: Callable<T>, T>(home: &Home, birth: Birth, callable: C) -> NonNull<Header> {
+pub(crate) unsafe fn make<C: Callable<T>, T>(arena: &Arena, birth: Birth, callable: C) -> NonNull<Header> {
     // SAFETY: by contract.
-    unsafe { make_with(home, || birth, callable) }
+    unsafe { make_with(arena, || birth, callable) }
 }
 
 /// The same, where the birth is looked up when there is memory: so the compiler has nothing to keep in registers over the rare call
@@ -214,16 +214,16 @@ pub(crate) unsafe fn make<C: Callable<T>, T>(home: &Home, birth: Birth, callable
 /// As [`make`].
 #[inline(always)]
 pub(crate) unsafe fn make_with<C: Callable<T>, T>(
-    home: &Home,
+    arena: &Arena,
     birth: impl FnOnce() -> Birth,
     callable: C,
 ) -> NonNull<Header> {
     let layout = const { Layout::new::<RequestCell<C, T>>() };
     let class = Of::<C, T>::CLASS;
-    let cell = home.allocate(class, layout).cast::<RequestCell<C, T>>();
+    let cell = arena.allocate(class, layout).cast::<RequestCell<C, T>>();
     // SAFETY: fresh memory of this layout.
     unsafe {
-        write_header(cell.cast(), Of::<C, T>::VTABLE, birth(), home, class);
+        write_header(cell.cast(), Of::<C, T>::VTABLE, birth(), arena, class);
         (*(*cell.as_ptr()).body.get()).callable = ManuallyDrop::new(callable);
     }
     cell.cast()
@@ -247,7 +247,7 @@ pub(crate) fn make_ready<T>(word: u64, lineage: Lineage, value: T) -> NonNull<He
     unsafe {
         Header::prime(cell.cast());
         let birth = Birth { word, lineage, need_pages: 0, scope: ptr::null(), place: Place::Nowhere };
-        write_header(cell.cast(), Of::<Never, T>::VTABLE, birth, ptr::null(), home::HOMELESS);
+        write_header(cell.cast(), Of::<Never, T>::VTABLE, birth, ptr::null(), arena::NO_ARENA);
         (*(*cell.as_ptr()).body.get()).value = ManuallyDrop::new(value);
         cell.cast::<Header>().as_ref().has_value.set(true);
     }
@@ -256,19 +256,19 @@ pub(crate) fn make_ready<T>(word: u64, lineage: Lineage, value: T) -> NonNull<He
 
 /// # Safety
 ///
-/// `at` is memory of this home and class that is large enough and that nobody else knows.
+/// `at` is memory of this arena and class that is large enough and that nobody else knows.
 #[inline(always)]
 unsafe fn write_header(
     at: NonNull<Header>,
     vtable: &'static VTable,
     birth: Birth,
-    home: *const Home,
+    arena: *const Arena,
     class: u8,
 ) {
     // Class, no flags, need and no children: one store for the four (see `Header`).
     let need = birth.need_pages.to_ne_bytes();
     let small = u64::from_ne_bytes([class, 0, need[0], need[1], 0, 0, 0, 0]);
-    // Place, no secret, no value, no state, and the first rank: the same.
+    // Place, no local request, no value, no state, and the first rank: the same.
     let state = u64::from_ne_bytes([birth.place as u8, 0, 0, 0, 0, 0, 0, 0]);
     #[cfg(not(shuttle))]
     const {
@@ -293,17 +293,17 @@ unsafe fn write_header(
         (&raw mut (*h).memory_class).cast::<u64>().write(small);
         (&raw mut (*h).lineage).write(birth.lineage);
         (&raw mut (*h).ran_on).write(AtomicPtr::new(ptr::null_mut()));
-        (&raw mut (*h).strand).write(AtomicPtr::new(ptr::null_mut()));
+        (&raw mut (*h).fiber).write(AtomicPtr::new(ptr::null_mut()));
         (&raw mut (*h).last_child).write(Cell::new(ptr::null()));
         (&raw mut (*h).waiters).write(WaitQueue::new());
         (&raw mut (*h).side).write(SideSlot::new());
         (&raw mut (*h).lender).write(Shown::none());
         (&raw mut (*h).scope).write(Cell::new(birth.scope));
-        (&raw mut (*h).home).write(Cell::new(home));
+        (&raw mut (*h).arena).write(Cell::new(arena));
         if cfg!(shuttle) {
             // Its atomics are more than their bytes.
             (&raw mut (*h).place).write(Placed::new(birth.place));
-            (&raw mut (*h).secret).write(Secret::new());
+            (&raw mut (*h).local).write(LocalState::new());
             (&raw mut (*h).has_value).write(Cell::new(false));
             (&raw mut (*h).state).write(Cell::new(0));
             (&raw mut (*h).next_rank).write(Cell::new(0));

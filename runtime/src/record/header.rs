@@ -8,14 +8,14 @@
 //! | field | who, when |
 //! |---|---|
 //! | `bare` | anybody who holds a handle, a link or a borrow of one (W1 to W16, [`crate::state::word`]) |
-//! | `secret` | the keeper; who asks (SE2, [`crate::state::word`]) |
+//! | `local` | the owner; who asks (SE2, [`crate::state::word`]) |
 //! | `lineage` | written at birth; read by whoever compares (LN1, LN2) |
-//! | `home` | written at birth |
-//! | `ran_on`, `strand` | written by the claimer, in this order, before it runs the callable; read in this order by whoever waits for it, by whoever delivers a cancel, and as a hint. While `ran_on` is null, and from the end on, `strand` links the header into a list |
+//! | `arena` | written at birth |
+//! | `ran_on`, `fiber` | written by the claimer, in this order, before it runs the callable; read in this order by whoever waits for it, by whoever delivers a cancel, and as a hint. While `ran_on` is null, and from the end on, `fiber` links the header into a list |
 //! | `children`, `state` | the owner of `ran_on` |
 //! | `lender` | written by the claimer before it runs the callable; read by its worker, and under the word's lock while the request is lent |
 //! | `next_rank`, `last_child` | the request's own stack, and the worker it runs on |
-//! | `next`, `prev`, `place` | the owner of the list it stands in: of `home`, but for the roots' inbox; raiders read the first and the last ([`crate::state::raid`]) |
+//! | `next`, `prev`, `place` | the owner of the list it stands in: of `arena`, but for the injector's inbox; raiders read the first and the last ([`crate::state::raid`]) |
 //! | `waiters` | holder of the word's lock bit; the finisher from terminal on (W3) |
 //! | `side` | [`crate::state::slot`] |
 //!
@@ -24,7 +24,7 @@
 //! * **H1** Children of a request are made, counted, listed and freed on the worker (or foreign thread) that it runs on,
 //!   hence `children` is a plain count. A request that ends before its children leaves them a link, which goes with the
 //!   last of them: so a header lives until its children's headers are gone.
-//! * **H2** A header ends on `home`: by its owner, or under the lock of the closed homes. There it leaves its family's list,
+//! * **H2** A header ends on `arena`: by its owner, or under the lock of the closed arenas. There it leaves its family's list,
 //!   one is taken off the parent's count, and the memory is given back.
 //! * **H3** `place` says which list the header stands in, and that list's owner alone changes it.
 
@@ -40,14 +40,14 @@ use forebear_context::error::{CancelReason, Error, Failure, WaitError};
 use forebear_context::lineage::Lineage;
 
 use crate::api::scope::ScopeCore;
-use crate::memory::home::Home;
+use crate::memory::arena::Arena;
 use crate::record::side::{self, Side, SideSlot};
 use crate::schedule::callbacks;
-use crate::stack::strand::{self, Shown, Strand};
+use crate::stack::fiber::{self, Fiber, Shown};
 use crate::state::due::Due;
 pub(crate) use crate::state::raid::Place;
 use crate::state::raid::{Listed, Placed};
-use crate::state::word::{COMPLETING, Confided, FINISHED, Secret, Word};
+use crate::state::word::{COMPLETING, FINISHED, LocalState, LocalStep, Word};
 
 /// How the callable ended, if not with a value.
 pub(crate) enum Ending {
@@ -122,7 +122,7 @@ pub(crate) struct VTable {
 /// birth does not.
 #[repr(C)]
 pub(crate) struct Header {
-    /// To be had by [`Header::word`]; bare by who knows what a secret is ([`crate::state::word`]).
+    /// To be had by [`Header::word`]; bare by who knows what a local request is ([`crate::state::word`]).
     pub bare: Word,
     pub vtable: &'static VTable,
     pub memory_class: Cell<u8>,
@@ -132,22 +132,22 @@ pub(crate) struct Header {
     pub children: Cell<u32>,
     /// Its last field begins as zero.
     pub lineage: Lineage,
-    pub ran_on: AtomicPtr<Home>,
-    pub strand: AtomicPtr<Strand>,
+    pub ran_on: AtomicPtr<Arena>,
+    pub fiber: AtomicPtr<Fiber>,
     pub last_child: Cell<*const Header>,
     pub waiters: WaitQueue,
     pub side: SideSlot,
     /// The request below it on the same stack, if it runs on a stack that was lent.
     pub lender: Shown,
     pub scope: Cell<*const ScopeCore>,
-    pub home: Cell<*const Home>,
-    /// As `prev`, without a meaning while `place` is `Nowhere`, unless it is on its way through the roots' inbox: then there stands what
+    pub arena: Cell<*const Arena>,
+    /// As `prev`, without a meaning while `place` is `Nowhere`, unless it is on its way through the injector's inbox: then there stands what
     /// the cell's former header has left, or null.
     pub next: AtomicPtr<Header>,
     pub prev: Cell<*const Header>,
     pub place: Placed,
     /// What has become of it, while the word does not say.
-    pub secret: Secret,
+    pub local: LocalState,
     pub has_value: Cell<bool>,
     /// What its worker has done about it: [`SETTLED`], [`DELIVERED`], [`KNOWN`], [`FAMILY`].
     pub state: Cell<u8>,
@@ -166,7 +166,7 @@ pub(crate) const DETACHED: u8 = 4;
 pub(crate) const ROOT: u8 = 8;
 /// Flag: an arm that was made while its maker was in a shielded region.
 pub(crate) const SHELTERED: u8 = 16;
-/// Flag, the same bit: what is no arm has a hint where to stand among its like ([`crate::state::shelf`]), and stands on the roots' shelf while it is queued.
+/// Flag, the same bit: what is no arm has a hint where to stand among its like ([`crate::state::shared_queue`]), and stands in the injector while it is queued.
 pub(crate) const HINTED: u8 = SHELTERED;
 /// Flag: it has a deadline of its own.
 pub(crate) const LIMITED: u8 = 32;
@@ -218,22 +218,22 @@ impl Header {
         }
     }
 
-    /// The word, revealed if it is a secret's.
+    /// The word, published if it is a local one's.
     #[inline(always)]
     pub(crate) fn word(&self) -> &Word {
-        if self.bare.is_secret() {
-            self.reveal();
+        if self.bare.is_local() {
+            self.publish_state();
         }
         &self.bare
     }
 
-    /// Whether this thread is the one that keeps its secret.
+    /// Whether this thread is the one that keeps its local request.
     #[inline(always)]
     pub(crate) fn is_kept_here(&self) -> bool {
-        ptr::eq(strand::current_home(), self.home.get())
+        ptr::eq(fiber::current_arena(), self.arena.get())
     }
 
-    /// Claims what its owner has just taken out of the private list. False: a shell.
+    /// Claims what its owner has just taken out of the private queue. False: a stale entry.
     #[inline(always)]
     pub(crate) fn claim_popped(&self) -> bool {
         self.bare.claim_detached() || self.word().claim_by_queue()
@@ -241,29 +241,29 @@ impl Header {
 
     #[cold]
     #[inline(never)]
-    fn reveal(&self) {
+    fn publish_state(&self) {
         if self.is_kept_here() {
-            self.bare.reveal(&self.secret, 0);
-        // SAFETY: M3: a secret's maker is a worker.
-        } else if let Some(home) = unsafe { self.home.get().as_ref() } {
-            self.bare.ask_for(&self.secret, &home.keeper);
+            self.bare.publish_state(&self.local, 0);
+        // SAFETY: M3: a local one's maker is a worker.
+        } else if let Some(arena) = unsafe { self.arena.get().as_ref() } {
+            self.bare.revoke(&self.local, &arena.local_owner);
         }
     }
 
-    /// The next step of a request that is this thread's secret; see [`Word::confide`].
+    /// The next step of a request that is this thread's local request; see [`Word::advance_local`].
     ///
     /// # Safety
     ///
-    /// The word was found to be `UNTOLD` by the owner of `home`, which is the header's.
+    /// The word was found to be `NEW_LOCAL` by the owner of `arena`, which is the header's.
     #[inline(always)]
-    pub(crate) unsafe fn confide(&self, home: &Home, step: Confided) -> bool {
-        self.bare.confide(&self.secret, &home.keeper, step)
+    pub(crate) unsafe fn advance_local(&self, arena: &Arena, step: LocalStep) -> bool {
+        self.bare.advance_local(&self.local, &arena.local_owner, step)
     }
 
-    /// Whether it is this thread's secret that it is over.
+    /// Whether it is this thread's local request that it is over.
     #[inline(always)]
-    pub(crate) fn is_done_in_secret(&self) -> bool {
-        self.bare.is_secret() && self.secret.is(Confided::Done) && self.is_kept_here()
+    pub(crate) fn is_done_locally(&self) -> bool {
+        self.bare.is_local() && self.local.is(LocalStep::Done) && self.is_kept_here()
     }
 
     /// Whether it left a link to its children. By the owner of `ran_on`, as what follows.
@@ -350,16 +350,16 @@ impl Header {
         this
     }
 
-    /// The next in a list of returns, or of drops put off; `next` and `prev` are its family's until it is home.
+    /// The next in a list of returns, or of drops put off; `next` and `prev` are its family's until it has returned.
     #[inline(always)]
     pub(crate) fn next_return(&self) -> *mut Header {
-        self.strand.load(Ordering::Relaxed).cast()
+        self.fiber.load(Ordering::Relaxed).cast()
     }
 
     /// Links it into a list of returns. By whoever has it alone.
     #[inline(always)]
     pub(crate) fn set_next_return(&self, next: *mut Header) {
-        self.strand.store(next.cast(), Ordering::Relaxed);
+        self.fiber.store(next.cast(), Ordering::Relaxed);
     }
 
     /// The parent's header, if any. It is there (H1).
@@ -424,7 +424,7 @@ impl Header {
     /// Its life, as the caller is to see it: for its own callbacks it is over.
     #[inline]
     pub(crate) fn life_here(&self) -> u64 {
-        if self.is_done_in_secret() {
+        if self.is_done_locally() {
             return FINISHED;
         }
         match self.word().load().life() {

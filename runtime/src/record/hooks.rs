@@ -19,7 +19,7 @@ use forebear_context::error::{Failure, SourceLocation};
 use crate::record::callback;
 use crate::record::header::Header;
 use crate::shared::Shared;
-use crate::stack::strand;
+use crate::stack::fiber;
 
 forebear_context::shim::thread_local! {
     static PANICKED_AT: RefCell<Option<SourceLocation>> = const { RefCell::new(None) };
@@ -41,20 +41,20 @@ pub(crate) fn wrap_panic_hook() {
         panic::set_hook(Box::new(move |info| {
             let here = info.location().map(SourceLocation::copied);
             let _ = PANICKED_AT.try_with(|at| *at.borrow_mut() = here);
-            let carrier = strand::get().filter(|strand| strand.worker().is_some());
-            match (carrier, context::current()) {
-                (Some(strand), Some(context)) => {
+            let coroutine = fiber::get().filter(|fiber| fiber.worker().is_some());
+            match (coroutine, context::current()) {
+                (Some(fiber), Some(context)) => {
                     // SAFETY: the context of this stack is valid.
                     let context = unsafe { context.as_ref() };
-                    // On the thread's stack nothing can be suspended, and what this strand knows of its stack is not
+                    // On the thread's stack nothing can be suspended, and what this fiber knows of its stack is not
                     // true: so the hook can neither wait nor run requests directly.
-                    let home = strand.home.replace(std::ptr::null());
+                    let arena = fiber.arena.replace(std::ptr::null());
                     context.no_suspend().set(context.no_suspend().get() + 1);
                     // SAFETY: we are on that context's stack (F2), and the hook does not wait. If it panics, the
                     // process aborts, as it does for any hook.
-                    unsafe { context.fiber().on_thread_stack(&mut || inner(info)) };
+                    unsafe { context.switch().on_thread_stack(&mut || inner(info)) };
                     context.no_suspend().set(context.no_suspend().get() - 1);
-                    strand.home.set(home);
+                    fiber.arena.set(arena);
                 }
                 _ => inner(info),
             }
@@ -114,8 +114,8 @@ pub(crate) fn unseen_failure(shared: Option<&Shared>, failure: &Failure) {
 #[cold]
 pub(crate) fn aside_panicked(header: &Header, payload: Box<dyn std::any::Any + Send>) {
     let failure = Failure::from_panic(payload, header.name().to_owned(), take_location());
-    // SAFETY: the header is alive, hence the record of its home (M3).
-    let shared = unsafe { header.home.get().as_ref() }.map(|home| home.shared());
+    // SAFETY: the header is alive, hence the record of its arena (M3).
+    let shared = unsafe { header.arena.get().as_ref() }.map(|arena| arena.shared());
     unseen_failure(shared, &failure);
 }
 

@@ -2,9 +2,9 @@
 
 pub(crate) mod callback;
 pub(crate) mod cell;
+pub(crate) mod children;
 pub(crate) mod header;
 pub(crate) mod hooks;
-pub(crate) mod kin;
-pub(crate) mod list;
 pub(crate) mod prefetch;
+pub(crate) mod private_queue;
 pub(crate) mod side;

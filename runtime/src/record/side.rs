@@ -20,20 +20,20 @@ use forebear_context::shim::atomic::AtomicU64;
 use crate::batch::request_pool::Board;
 use crate::record::header::Header;
 use crate::schedule::callbacks::Callbacks;
-use crate::stack::strand;
-use crate::state::climb::Shortcut;
+use crate::stack::fiber;
+use crate::state::ancestor_walk::SkipLink;
 use crate::state::due::Due;
-use crate::state::shelf::{Hint, HintGroup};
+use crate::state::shared_queue::{Hint, HintGroup};
 use crate::state::slot::{Block, Slot};
 
 /// The header's word for it.
 pub(crate) type SideSlot = Slot<Side>;
 
 impl Block for Side {
-    type Kin = Header;
+    type Child = Header;
 
-    fn first_kin(&self) -> &Cell<*const Header> {
-        &self.kin
+    fn first_child(&self) -> &Cell<*const Header> {
+        &self.children
     }
 }
 
@@ -59,12 +59,12 @@ pub(crate) struct Side {
     pub held_by: UnsafeCell<Option<Arc<Board>>>,
     /// Its own deadline, not one that it has inherited. Written as `name`.
     pub due: Option<Due>,
-    /// Where it stands among its like; see [`crate::state::shelf`]. The block is there from birth iff the header is `HINTED`.
+    /// Where it stands among its like; see [`crate::state::shared_queue`]. The block is there from birth iff the header is `HINTED`.
     pub hint: Hint,
-    /// How a question goes on from it once it is over ([`crate::state::climb`]).
-    pub shortcut: Shortcut<Header>,
+    /// How a question goes on from it once it is over ([`crate::state::ancestor_walk`]).
+    pub skip: SkipLink<Header>,
     /// The first of its children that stand in its family's list.
-    kin: Cell<*const Header>,
+    children: Cell<*const Header>,
 }
 
 impl Default for Side {
@@ -80,8 +80,8 @@ impl Default for Side {
             held_by: UnsafeCell::new(None),
             due: None,
             hint: Hint::new(0, HintGroup::Roots(0)),
-            shortcut: Shortcut::default(),
-            kin: Cell::new(ptr::null()),
+            skip: SkipLink::default(),
+            children: Cell::new(ptr::null()),
         }
     }
 }
@@ -95,8 +95,8 @@ impl Side {
 
 /// A block, of memory that this thread has kept if there is any.
 pub(crate) fn new() -> Box<Side> {
-    // SAFETY: the home of the strand that this is called on is this thread's (M1).
-    let kept = unsafe { strand::current_home().as_ref() }.and_then(|home| home.sides.take());
+    // SAFETY: the arena of the fiber that this is called on is this thread's (M1).
+    let kept = unsafe { fiber::current_arena().as_ref() }.and_then(|arena| arena.sides.take());
     match kept {
         Some(memory) => {
             // SAFETY: a box's, of this layout, and nobody else's.
@@ -127,8 +127,8 @@ pub(crate) fn free_plain(mut side: Box<Side>) {
     // SAFETY: from a box.
     let memory = unsafe { NonNull::new_unchecked(side) };
     // SAFETY: M1, as in `new`.
-    match unsafe { strand::current_home().as_ref() } {
-        Some(home) => home.sides.keep(memory),
+    match unsafe { fiber::current_arena().as_ref() } {
+        Some(arena) => arena.sides.keep(memory),
         None => give_back(memory),
     }
 }

@@ -7,7 +7,7 @@
 //! subscribed, a batch at a time, under the word's lock, and calls without it; it goes terminal by an exchange that fails
 //! while there is more.
 //!
-//! Callbacks run on the finisher's thread with the request on top of the strand, so `Request::current()` is the request,
+//! Callbacks run on the finisher's thread with the request on top of the fiber, so `Request::current()` is the request,
 //! and they may wait, create and cancel. Whoever subscribes to a request that is over calls on the spot.
 //!
 //! For them, and for nobody else, the request has ended as they are told ([`life_for`]): a wait for it answers at once. What
@@ -41,7 +41,7 @@ use crate::cancel;
 use crate::record::header::{Ending, Header};
 use crate::record::hooks;
 use crate::schedule::run;
-use crate::stack::strand::{self, Strand};
+use crate::stack::fiber::{self, Fiber};
 use crate::state::word::{Bits, CANCELLED, COMPLETING, FAILED, FINISHED, MARKED};
 
 /// When a callback is called.
@@ -276,8 +276,8 @@ pub(crate) unsafe fn subscribe(header: NonNull<Header>, call: Call) {
 #[inline(never)]
 pub(crate) fn life_for(h: &Header) -> u64 {
     // Not if an arm of a callback is on top: that may be on another thread (CB3).
-    match strand::get() {
-        Some(strand) if ptr::eq(strand.request.get(), h) => h.side_or_new().callbacks.told.get(),
+    match fiber::get() {
+        Some(fiber) if ptr::eq(fiber.request.get(), h) => h.side_or_new().callbacks.told.get(),
         _ => COMPLETING,
     }
 }
@@ -326,7 +326,7 @@ pub(crate) unsafe fn run(header: NonNull<Header>, decide: &mut dyn FnMut(Bits) -
     let h = unsafe { header.as_ref() };
     let side = h.side_or_new();
     // Also in its callbacks a cancelled request is refused its waits, unless it shields them.
-    let worker = strand::get().and_then(Strand::worker).filter(|_| h.word().load().has(MARKED));
+    let worker = fiber::get().and_then(Fiber::worker).filter(|_| h.word().load().has(MARKED));
     if let Some(worker) = worker {
         worker.count_marked(1);
     }

@@ -28,7 +28,7 @@ use crate::schedule::wait::{Approach, Near};
 use crate::schedule::worker::is_unwinding;
 use crate::shared::ending::Stage;
 use crate::shared::parked;
-use crate::stack::strand::LEFT_PARKED;
+use crate::stack::fiber::LEFT_PARKED;
 
 /// See the module head.
 pub struct RequestArm<H, A> {
@@ -71,12 +71,12 @@ impl<'a> Source for &'a AnyRequest {
 // SAFETY: the node is out of the request's list, or its taker has let go of it, when `leave` returns. Nothing is handed over.
 unsafe impl<H: Copy, A> Arm for RequestArm<H, A> {
     fn look(&mut self, _: &Context) -> bool {
-        let Some(strand) = foreign::strand() else {
+        let Some(fiber) = foreign::fiber() else {
             self.refused = Some(WaitError::ShutDown);
             return true;
         };
         // SAFETY: the handle's count, all the while.
-        match unsafe { self.approach.come_near(strand, self.header, false) } {
+        match unsafe { self.approach.come_near(fiber, self.header, false) } {
             Near::Over => true,
             Near::Refused(error) => {
                 self.refused = Some(error);
@@ -90,7 +90,7 @@ unsafe impl<H: Copy, A> Arm for RequestArm<H, A> {
         let header = self.header;
         // SAFETY: the handle's count.
         let h = unsafe { header.as_ref() };
-        let Some(strand) = foreign::strand() else { return false };
+        let Some(fiber) = foreign::fiber() else { return false };
         // SAFETY: C1: by contract it is the calling context, and the arm leaves before its wait's frame goes (A1).
         let node = self.node.write(unsafe { WaitNode::one_of_several(context, ticket) });
         // SAFETY: A1: the node stays until it has left.
@@ -99,17 +99,17 @@ unsafe impl<H: Copy, A> Arm for RequestArm<H, A> {
             Err(_) => return false,
         }
         // SAFETY: U2: the handle's count.
-        unsafe { urgency::raise(strand.worker(), header, strand.urgency.load(Ordering::Relaxed)) };
-        // SAFETY: M3: what is not over has a home, and the handle keeps it.
-        let shared = unsafe { (*h.home.get()).shared() };
-        if strand.worker().is_some_and(|worker| ptr::eq(worker.shared(), shared)) {
+        unsafe { urgency::raise(fiber.worker(), header, fiber.urgency.load(Ordering::Relaxed)) };
+        // SAFETY: M3: what is not over has an arena, and the handle keeps it.
+        let shared = unsafe { (*h.arena.get()).shared() };
+        if fiber.worker().is_some_and(|worker| ptr::eq(worker.shared(), shared)) {
             return true;
         }
-        if strand.worker().is_some() {
-            strand.left.set(strand.left.get() | LEFT_PARKED);
+        if fiber.worker().is_some() {
+            fiber.left.set(fiber.left.get() | LEFT_PARKED);
         }
         // Only the wait for a single request is ended there.
-        let _ = parked::enter(strand);
+        let _ = parked::enter(fiber);
         !shared.ending.is(Stage::GivenUp)
     }
 
@@ -125,21 +125,21 @@ unsafe impl<H: Copy, A> Arm for RequestArm<H, A> {
         // SAFETY: the handle's count.
         let h = unsafe { header.as_ref() };
         let mut asks = false;
-        if let Some(strand) = foreign::strand() {
+        if let Some(fiber) = foreign::fiber() {
             if cause == Cause::Cancelled {
-                cancel::attend(strand);
-                asks = cancel::is_cancelled_here(strand)
-                    && !is_unwinding(strand)
-                    && cancel::asks(strand.request(), h);
+                cancel::attend(fiber);
+                asks = cancel::is_cancelled_here(fiber)
+                    && !is_unwinding(fiber)
+                    && cancel::asks(fiber.request(), h);
             }
             parked::leave(context);
         }
         // SAFETY: written when it was listed; its wait is over, whoever has ended it, and this is the handle's count. A node that is
         // one of several is let go of in any case.
         let goes_on = unsafe { cancel::leave(header, self.node.assume_init_ref(), asks) }.is_ok();
-        if let Some(strand) = foreign::strand().filter(|_| goes_on) {
+        if let Some(fiber) = foreign::fiber().filter(|_| goes_on) {
             // SAFETY: U2: the handle's count.
-            unsafe { urgency::leave(strand.worker(), header, strand.urgency.load(Ordering::Relaxed)) };
+            unsafe { urgency::leave(fiber.worker(), header, fiber.urgency.load(Ordering::Relaxed)) };
         }
         Left::Nothing
     }
@@ -167,10 +167,10 @@ impl<H: Copy, A> Output for RequestArm<H, A> {
 impl<H, A> Drop for RequestArm<H, A> {
     fn drop(&mut self) {
         if self.approach.submitted
-            && let Some(strand) = foreign::strand()
+            && let Some(fiber) = foreign::fiber()
         {
             // SAFETY: the handle's count; it stands in no list any more.
-            unsafe { self.approach.give_up(strand, self.header) };
+            unsafe { self.approach.give_up(fiber, self.header) };
         }
     }
 }

@@ -1,8 +1,8 @@
-//! What is ready on one worker: suspended strands that may go on, most urgent first; and those that yielded.
+//! What is ready on one worker: suspended fibers that may go on, most urgent first; and those that yielded.
 //!
 //! Most wake-ups come in order (the waiters of one request stand in order of their coming), so the queue is made of sorted
 //! runs, with a heap of their first entries: what comes in order is added to the last run, and anything else begins a new
-//! one. Those that arrive together in no order are sorted first. A run is linked through its strands, so a mass wake-up asks for no
+//! one. Those that arrive together in no order are sorted first. A run is linked through its fibers, so a mass wake-up asks for no
 //! memory; and they carry a copy of what decides between close relatives, so it compares without touching cold headers. Where nothing else is
 //! ready, as when two hand something back and forth, or one comes back each time before a crowd of others, the entry stands alone, outside of
 //! it all.
@@ -16,14 +16,14 @@
 //! # The order
 //!
 //! By key, the root's or that of somebody more urgent who waits; among equal keys by the path of ranks from the root down
-//! ([`Lineage::compare_paths`]). The keys of their own roots, which differ where a strand was raised, do not count a second time: siblings are
-//! told by rank alone, and a comparison of others that went by anything else would come to a circle. A strand on which no request runs (a
+//! ([`Lineage::compare_paths`]). The keys of their own roots, which differ where a fiber was raised, do not count a second time: siblings are
+//! told by rank alone, and a comparison of others that went by anything else would come to a cycle. A fiber on which no request runs (a
 //! worker's loop runs a destructor of the user's, which waits) goes before all that have its key.
 //!
 //! # Raises
 //!
-//! A strand that becomes more urgent while it stands here is taken out and put in again by its new key ([`Ready::raise`]), wherever it stands. So a
-//! run is linked both ways, and a strand knows whether it stands among the woken. A yielder that is raised is woken by that: others
+//! A fiber that becomes more urgent while it stands here is taken out and put in again by its new key ([`Ready::raise`]), wherever it stands. So a
+//! run is linked both ways, and a fiber knows whether it stands among the woken. A yielder that is raised is woken by that: others
 //! wait for what it holds.
 
 use std::cell::Cell;
@@ -38,7 +38,7 @@ use forebear_context::shim::atomic::Ordering;
 
 use crate::record::prefetch;
 use crate::shared::ORDERED;
-use crate::stack::strand::{Descent, Strand};
+use crate::stack::fiber::{Descent, Fiber};
 
 #[cfg(all(test, not(any(forebear_unordered, shuttle))))]
 mod tests;
@@ -46,45 +46,45 @@ mod yielded;
 
 use self::yielded::Yielded;
 
-/// A strand that may go on, with what decides its place.
+/// A fiber that may go on, with what decides its place.
 #[derive(Clone, Copy)]
 struct Entry {
     key: u64,
     parent: *const Lineage,
     rank: u32,
     depth: u32,
-    strand: NonNull<Strand>,
+    fiber: NonNull<Fiber>,
 }
 
 impl Entry {
-    fn new(strand: NonNull<Strand>) -> Entry {
-        // SAFETY: a ready strand is left, so its worker, who calls this, may look at it.
-        let s = unsafe { strand.as_ref() };
+    fn new(fiber: NonNull<Fiber>) -> Entry {
+        // SAFETY: a ready fiber is left, so its worker, who calls this, may look at it.
+        let s = unsafe { fiber.as_ref() };
         let Descent { parent, rank, depth } = s.descent.get();
-        Entry { key: s.urgency.load(Ordering::Relaxed), parent, rank, depth, strand }
+        Entry { key: s.urgency.load(Ordering::Relaxed), parent, rank, depth, fiber }
     }
 
     fn lineage(&self) -> Option<&Lineage> {
         // SAFETY: as above; the request on top is alive.
-        unsafe { self.strand.as_ref() }.request().map(|request| &request.lineage)
+        unsafe { self.fiber.as_ref() }.request().map(|request| &request.lineage)
     }
 
     /// Who stands before it in its run.
-    fn link_back(&self) -> &Cell<*const Strand> {
+    fn link_back(&self) -> &Cell<*const Fiber> {
         // SAFETY: as above.
-        &unsafe { self.strand.as_ref() }.before_ready
+        &unsafe { self.fiber.as_ref() }.before_ready
     }
 
     /// Whether it stands among the woken.
     fn is_woken(&self) -> &Cell<bool> {
         // SAFETY: as above.
-        &unsafe { self.strand.as_ref() }.is_woken
+        &unsafe { self.fiber.as_ref() }.is_woken
     }
 
     /// Who stands behind it in its run.
-    fn link(&self) -> &Cell<*const Strand> {
+    fn link(&self) -> &Cell<*const Fiber> {
         // SAFETY: as above: the link is the queue's.
-        &unsafe { self.strand.as_ref() }.next_ready
+        &unsafe { self.fiber.as_ref() }.next_ready
     }
 
     /// Whether `other` is the request above this one, by looking at no more than where that one is.
@@ -177,10 +177,10 @@ impl Ready {
         self.woken == 0
     }
 
-    /// A strand was woken.
+    /// A fiber was woken.
     #[inline]
-    pub(crate) fn push(&mut self, strand: NonNull<Strand>) {
-        let entry = Entry::new(strand);
+    pub(crate) fn push(&mut self, fiber: NonNull<Fiber>) {
+        let entry = Entry::new(fiber);
         entry.is_woken().set(true);
         self.woken += 1;
         if self.woken == 1 {
@@ -190,12 +190,12 @@ impl Ready {
         }
     }
 
-    /// Strands were woken by other threads, and arrive together: the latest, and those before it, the latest of them first.
+    /// Fibers were woken by other threads, and arrive together: the latest, and those before it, the latest of them first.
     #[inline]
     pub(crate) fn push_arrived(
         &mut self,
-        latest: NonNull<Strand>,
-        mut before: impl Iterator<Item = NonNull<Strand>>,
+        latest: NonNull<Fiber>,
+        mut before: impl Iterator<Item = NonNull<Fiber>>,
     ) {
         match before.next() {
             None => self.push(latest),
@@ -203,9 +203,9 @@ impl Ready {
         }
     }
 
-    /// A mass wake-up in no order would begin a run with nearly every strand: a heap of them all, and none to fetch ahead.
+    /// A mass wake-up in no order would begin a run with nearly every fiber: a heap of them all, and none to fetch ahead.
     #[inline(never)]
-    fn push_sorted(&mut self, latest_first: impl Iterator<Item = NonNull<Strand>>) {
+    fn push_sorted(&mut self, latest_first: impl Iterator<Item = NonNull<Fiber>>) {
         let mut arrived = mem::take(&mut self.arrived);
         arrived.extend(latest_first.map(Entry::new));
         arrived.reverse();
@@ -247,8 +247,8 @@ impl Ready {
         let before = self.last.replace(entry);
         match before.filter(|before| !ORDERED || before.compare(&entry) != Order::Greater) {
             Some(before) => {
-                before.link().set(entry.strand.as_ptr());
-                entry.link_back().set(before.strand.as_ptr());
+                before.link().set(entry.fiber.as_ptr());
+                entry.link_back().set(before.fiber.as_ptr());
             }
             None => {
                 entry.link_back().set(ptr::null());
@@ -257,10 +257,10 @@ impl Ready {
         }
     }
 
-    /// A strand yields: it is due when what is ready now has gone first, and one unstarted request if there are any.
+    /// A fiber yields: it is due when what is ready now has gone first, and one unstarted request if there are any.
     #[inline(always)]
-    pub(crate) fn push_yielded(&mut self, strand: NonNull<Strand>, unstarted: bool) {
-        self.yielded.push(strand, self.woken, unstarted);
+    pub(crate) fn push_yielded(&mut self, fiber: NonNull<Fiber>, unstarted: bool) {
+        self.yielded.push(fiber, self.woken, unstarted);
     }
 
     /// The most urgent one's key, and whether it is a yielder that is due.
@@ -298,7 +298,7 @@ impl Ready {
 
     /// Takes the most urgent; a yielder that is not due only if `yielded_too`.
     #[inline]
-    pub(crate) fn pop(&mut self, yielded_too: bool) -> Option<NonNull<Strand>> {
+    pub(crate) fn pop(&mut self, yielded_too: bool) -> Option<NonNull<Fiber>> {
         let (key, due) = self.best();
         if due || (key == NO_KEY && yielded_too) {
             return self.yielded.pop();
@@ -307,13 +307,13 @@ impl Ready {
             first.is_woken().set(false);
             self.yielded.count_pick();
             self.woken -= 1;
-            return Some(first.strand);
+            return Some(first.fiber);
         }
         self.pop_from_runs()
     }
 
     #[inline(never)]
-    fn pop_from_runs(&mut self) -> Option<NonNull<Strand>> {
+    fn pop_from_runs(&mut self) -> Option<NonNull<Fiber>> {
         if self.woken > SOON {
             self.look_ahead();
         }
@@ -323,12 +323,12 @@ impl Ready {
         };
         let entry = if from_soon { self.soon.pop_front() } else { self.pop_head() }?;
         if let Some(next) = self.soon.get(NEAR) {
-            prefetch::whole(next.strand);
+            prefetch::whole(next.fiber);
         }
         entry.is_woken().set(false);
         self.yielded.count_pick();
         self.woken -= 1;
-        Some(entry.strand)
+        Some(entry.fiber)
     }
 
     /// A mass wake-up finds every stack cold: takes those that come soon out of the runs, and begins to fetch them.
@@ -339,7 +339,7 @@ impl Ready {
                 // It came later, and goes before some of these.
                 break;
             }
-            prefetch::top(head.0.strand.as_ptr());
+            prefetch::top(head.0.fiber.as_ptr());
             let Some(next) = self.pop_head() else { break };
             self.soon.push_back(next);
         }
@@ -356,34 +356,34 @@ impl Ready {
             prefetch::top(head.0.link().get());
         } else {
             PeekMut::pop(head);
-            if self.last.is_some_and(|last| last.strand == entry.strand) {
+            if self.last.is_some_and(|last| last.fiber == entry.fiber) {
                 self.last = None;
             }
         }
         Some(entry)
     }
 
-    /// The strand has become more urgent: gives it the place that goes with its key, if it stands here.
+    /// The fiber has become more urgent: gives it the place that goes with its key, if it stands here.
     #[cold]
-    pub(crate) fn raise(&mut self, strand: NonNull<Strand>) {
-        // SAFETY: the caller is its worker, and the strand is left.
-        if unsafe { strand.as_ref() }.is_woken.get() {
-            self.take_out(strand);
+    pub(crate) fn raise(&mut self, fiber: NonNull<Fiber>) {
+        // SAFETY: the caller is its worker, and the fiber is left.
+        if unsafe { fiber.as_ref() }.is_woken.get() {
+            self.take_out(fiber);
             self.woken -= 1;
-        } else if !self.yielded.remove(strand) {
+        } else if !self.yielded.remove(fiber) {
             return;
         } else {
             // Who yields does not stand by its descent, and has not said what it is.
             // SAFETY: as above.
-            let s = unsafe { strand.as_ref() };
+            let s = unsafe { fiber.as_ref() };
             s.descent.set(Descent::of_top(s.request()));
         }
-        self.push(strand);
+        self.push(fiber);
     }
 
     /// Takes one of the woken out.
-    fn take_out(&mut self, strand: NonNull<Strand>) {
-        let is_it = |entry: &Entry| entry.strand == strand;
+    fn take_out(&mut self, fiber: NonNull<Fiber>) {
+        let is_it = |entry: &Entry| entry.fiber == fiber;
         if self.first.is_some_and(|first| is_it(&first)) {
             self.first = None;
             return;
@@ -393,15 +393,14 @@ impl Ready {
             return;
         }
         // SAFETY: as in `raise`.
-        let (before, next) =
-            unsafe { (strand.as_ref().before_ready.get(), strand.as_ref().next_ready.get()) };
+        let (before, next) = unsafe { (fiber.as_ref().before_ready.get(), fiber.as_ref().next_ready.get()) };
         let next = NonNull::new(next.cast_mut()).map(Entry::new);
         if let Some(next) = &next {
             next.link_back().set(before);
         }
         let before = NonNull::new(before.cast_mut()).map(Entry::new);
         match (&before, next) {
-            (Some(before), next) => before.link().set(next.map_or(ptr::null(), |next| next.strand.as_ptr())),
+            (Some(before), next) => before.link().set(next.map_or(ptr::null(), |next| next.fiber.as_ptr())),
             (None, next) => {
                 self.heads.retain(|head| !is_it(&head.0));
                 self.heads.extend(next.map(Head));
@@ -419,10 +418,10 @@ impl Ready {
         }
     }
 
-    /// Takes the yielder at the head, and puts `strand` at the tail: the fast way of a yield, if nothing else may go on. Answers
+    /// Takes the yielder at the head, and puts `fiber` at the tail: the fast way of a yield, if nothing else may go on. Answers
     /// nobody, and does nothing, if nobody else has yielded.
     #[inline(always)]
-    pub(crate) fn rotate_yielded(&mut self, strand: NonNull<Strand>) -> Option<NonNull<Strand>> {
-        self.yielded.rotate(strand)
+    pub(crate) fn rotate_yielded(&mut self, fiber: NonNull<Fiber>) -> Option<NonNull<Fiber>> {
+        self.yielded.rotate(fiber)
     }
 }

@@ -1,7 +1,7 @@
 //! Running a claimed request, and how it ends.
 //!
-//! The claimer runs the callable on the strand it is on: the loop's, or a waiter's that lends its stack. While it runs
-//! the request stands on top of the strand. Then it *finishes*: value or failure in place, then the one exchange that
+//! The claimer runs the callable on the fiber it is on: the loop's, or a waiter's that lends its stack. While it runs
+//! the request stands on top of the fiber. Then it *finishes*: value or failure in place, then the one exchange that
 //! makes it terminal (W1, W2), then the waiters, then, as the last touch of all, the scope's count.
 
 use std::borrow::Cow;
@@ -15,35 +15,35 @@ use crate::api::after;
 use crate::api::scope::ScopeCore;
 use crate::cancel;
 use crate::foreign;
-use crate::memory::home::{self, Home};
+use crate::memory::arena::{self, Arena};
 use crate::record::cell;
+use crate::record::children;
 use crate::record::header::{DELIVERED, Ending, Header};
 use crate::record::hooks;
-use crate::record::kin;
 use crate::schedule::callbacks;
-use crate::stack::strand::{self, Strand};
+use crate::stack::fiber::{self, Fiber};
 use crate::state::due::Due;
-use crate::state::word::{Bits, CANCELLED, Confided, FAILED, FINISHED, MARKED, SEEN, WAITERS, outcome};
+use crate::state::word::{Bits, CANCELLED, FAILED, FINISHED, LocalStep, MARKED, SEEN, WAITERS, outcome};
 
-/// Runs a request from a queue, on a strand that has nothing on top.
+/// Runs a request from a queue, on a fiber that has nothing on top.
 ///
 /// # Safety
 ///
 /// The request is claimed; the runner's link is the caller's.
 #[inline(always)]
-pub(crate) unsafe fn start(strand: &Strand, header: NonNull<Header>) {
+pub(crate) unsafe fn start(fiber: &Fiber, header: NonNull<Header>) {
     // SAFETY: the runner's link.
     let h = unsafe { header.as_ref() };
-    if ptr::eq(h.home.get(), strand.home.get())
+    if ptr::eq(h.arena.get(), fiber.arena.get())
         && h.bare.is_popped_sole()
         && h.parent().is_some_and(|parent| parent.has_family())
     {
         // SAFETY: popped by us from our own list, and nobody else knows of it.
-        unsafe { home::take_place(header) };
+        unsafe { arena::take_place(header) };
     }
-    strand.urgency.store(h.urgency(), Ordering::Relaxed);
+    fiber.urgency.store(h.urgency(), Ordering::Relaxed);
     // SAFETY: by contract.
-    unsafe { execute(strand, header, true) };
+    unsafe { execute(fiber, header, true) };
 }
 
 /// Runs a request whose waiter lends its stack.
@@ -52,37 +52,37 @@ pub(crate) unsafe fn start(strand: &Strand, header: NonNull<Header>) {
 ///
 /// The request is claimed as lent: no runner's link; the waiter holds a handle.
 #[inline(always)]
-pub(crate) unsafe fn lend(strand: &Strand, header: NonNull<Header>) {
+pub(crate) unsafe fn lend(fiber: &Fiber, header: NonNull<Header>) {
     // SAFETY: the waiter's handle.
     let key = unsafe { header.as_ref() }.urgency();
-    let before = strand.urgency.load(Ordering::Relaxed);
+    let before = fiber.urgency.load(Ordering::Relaxed);
     if key < before {
         // The stack is as urgent as the most urgent request on it.
-        strand.urgency.store(key, Ordering::Relaxed);
+        fiber.urgency.store(key, Ordering::Relaxed);
     }
     // SAFETY: by contract.
-    unsafe { execute(strand, header, false) };
+    unsafe { execute(fiber, header, false) };
     if key < before {
-        strand.urgency.store(before, Ordering::Relaxed);
+        fiber.urgency.store(before, Ordering::Relaxed);
     }
 }
 
 /// # Safety
 ///
-/// W1: the caller has claimed the request. `strand` is the calling thread's; with `runner_link` a link of the
+/// W1: the caller has claimed the request. `fiber` is the calling thread's; with `runner_link` a link of the
 /// request is the callee's.
 #[inline(always)]
-unsafe fn execute(strand: &Strand, header: NonNull<Header>, runner_link: bool) {
+unsafe fn execute(fiber: &Fiber, header: NonNull<Header>, runner_link: bool) {
     // SAFETY: claimed by the caller.
     let h = unsafe { header.as_ref() };
-    h.ran_on.store(strand.home.get().cast_mut(), Ordering::Release);
-    // A foreign strand may be gone when this is read, so it is named only; see `ran_on`.
-    h.strand.store(ptr::from_ref(strand).cast_mut(), Ordering::Release);
-    let below = strand.request.replace(header.as_ptr());
+    h.ran_on.store(fiber.arena.get().cast_mut(), Ordering::Release);
+    // A foreign fiber may be gone when this is read, so it is named only; see `ran_on`.
+    h.fiber.store(ptr::from_ref(fiber).cast_mut(), Ordering::Release);
+    let below = fiber.request.replace(header.as_ptr());
     h.lender.set(below);
     // SAFETY: W1: claimed; the value's place is the callable's, which `call` has moved out by then.
     let ending = unsafe { (h.vtable.call)(header, Header::value::<()>(header).as_ptr()) };
-    strand.request.set(below);
+    fiber.request.set(below);
     // SAFETY: W1.
     unsafe {
         match ending {
@@ -91,9 +91,9 @@ unsafe fn execute(strand: &Strand, header: NonNull<Header>, runner_link: bool) {
                 if runner_link
                     && h.bare.is_popped_sole()
                     && h.children.get() == 0
-                    && ptr::eq(h.home.get(), strand.home.get())
+                    && ptr::eq(h.arena.get(), fiber.arena.get())
                 {
-                    end_sole(strand, header);
+                    end_sole(fiber, header);
                 } else {
                     finish(header, runner_link);
                 }
@@ -110,7 +110,7 @@ unsafe fn execute(strand: &Strand, header: NonNull<Header>, runner_link: bool) {
 ///
 /// W1, W8; it has no children, and was made here.
 #[inline(always)]
-unsafe fn end_sole(strand: &Strand, header: NonNull<Header>) {
+unsafe fn end_sole(fiber: &Fiber, header: NonNull<Header>) {
     // SAFETY: by contract: no count but the runner's link, and no child.
     let h = unsafe { header.as_ref() };
     let scope = h.scope.get();
@@ -121,9 +121,9 @@ unsafe fn end_sole(strand: &Strand, header: NonNull<Header>) {
         // What its destructor did may have let others know, or suspended, so that its family was looked at.
         sole = h.bare.is_popped_sole() && h.children.get() == 0;
     }
-    if let (Some(worker), true) = (strand.worker(), sole) {
-        // SAFETY: W8 still: value and header are ours alone, and so is the home.
-        unsafe { home::end_child(worker.home(), header) };
+    if let (Some(worker), true) = (fiber.worker(), sole) {
+        // SAFETY: W8 still: value and header are ours alone, and so is the arena.
+        unsafe { arena::end_child(worker.arena(), header) };
         if !scope.is_null() {
             worker.job_done(scope);
         }
@@ -143,8 +143,8 @@ pub(crate) unsafe fn finish(header: NonNull<Header>, runner_link: bool) {
     // SAFETY: W1.
     let h = unsafe { header.as_ref() };
     if h.children.get() == 0 && h.state.get() & DELIVERED == 0 {
-        // SAFETY: M3; what has come here in secret runs on the home it was made on.
-        if h.bare.is_secret() && unsafe { h.confide(&*h.home.get(), Confided::Done) } {
+        // SAFETY: M3; what has come here locally runs on the arena it was made on.
+        if h.bare.is_local() && unsafe { h.advance_local(&*h.arena.get(), LocalStep::Done) } {
             // No job of a scope's: those are spawned.
             return;
         }
@@ -183,7 +183,7 @@ pub(crate) unsafe fn conclude(header: NonNull<Header>, life: u64, of_cancel: boo
     // SAFETY: W1.
     let h = unsafe { header.as_ref() };
     let decide = |bits: Bits| outcome(life, of_cancel, bits);
-    let (scope, home) = (h.scope.get(), h.home.get());
+    let (scope, arena) = (h.scope.get(), h.arena.get());
     let due = h.due();
     if due.is_some() {
         // For what is left to do after the exchange.
@@ -224,13 +224,13 @@ pub(crate) unsafe fn conclude(header: NonNull<Header>, life: u64, of_cancel: boo
         });
         match finished {
             Ok((before, after)) => {
-                // The runtime's record may go with the header's home, so the hook comes first.
+                // The runtime's record may go with the header's arena, so the hook comes first.
                 if let Some(failure) = untold
                     && !before.has(WAITERS)
                     && !before.has(SEEN)
                 {
-                    // SAFETY: M3: the finisher's home keeps the record, and this one is the header's.
-                    hooks::unseen_failure(unsafe { home.as_ref() }.map(Home::shared), &failure);
+                    // SAFETY: M3: the finisher's arena keeps the record, and this one is the header's.
+                    hooks::unseen_failure(unsafe { arena.as_ref() }.map(Arena::shared), &failure);
                 }
                 let forgotten = match due {
                     None => after.is_forgotten(),
@@ -264,8 +264,8 @@ fn keeps_for_family(h: &Header, due: &Due) -> bool {
 #[cold]
 fn end_due(h: &Header, due: &Due, has_family: bool) -> bool {
     // SAFETY: M3.
-    let home = unsafe { h.home.get().as_ref() };
-    let take_back = |entry| home.is_some_and(|home| home.shared().deadlines.disarm_request(entry));
+    let arena = unsafe { h.arena.get().as_ref() };
+    let take_back = |entry| arena.is_some_and(|arena| arena.shared().deadlines.disarm_request(entry));
     if due.ended(has_family, take_back) {
         // Not the last: the callee's.
         h.word().release_link();
@@ -283,7 +283,7 @@ unsafe fn before_end(header: NonNull<Header>, life: u64) {
     let h = unsafe { header.as_ref() };
     if h.state.get() & DELIVERED != 0 {
         h.state.set(h.state.get() & !DELIVERED);
-        if let Some(worker) = strand::get().and_then(Strand::worker) {
+        if let Some(worker) = fiber::get().and_then(Fiber::worker) {
             worker.count_marked(-1);
         }
     }
@@ -293,9 +293,9 @@ unsafe fn before_end(header: NonNull<Header>, life: u64) {
     if !h.set_family(true) {
         // A link besides the runner's, which goes in the terminal exchange: nobody may find the header forgotten before.
         h.word().add_link();
-        if ptr::eq(h.home.get(), h.ran_on.load(Ordering::Relaxed)) {
+        if ptr::eq(h.arena.get(), h.ran_on.load(Ordering::Relaxed)) {
             // Its parent finds its children through it.
-            kin::link(h);
+            children::link(h);
         }
     }
     // They pass to the nearest unfinished ancestor: if that is cancelled and only this request was spared, they are asked.
@@ -349,7 +349,7 @@ pub(crate) unsafe fn told(
     }
     if forgotten {
         // SAFETY: W4.
-        unsafe { home::end(header) };
+        unsafe { arena::end(header) };
     }
     // SAFETY: a scope waits until its count is down, and this is the last touch.
     if let Some(scope) = unsafe { scope.as_ref() } {
@@ -375,7 +375,7 @@ unsafe fn told_listeners(
     unsafe { after::ended(&mut listeners) };
     if forgotten {
         // SAFETY: W4.
-        unsafe { home::end(header) };
+        unsafe { arena::end(header) };
     }
     // SAFETY: as in `told`.
     if let Some(scope) = unsafe { scope.as_ref() } {
@@ -430,38 +430,38 @@ pub(crate) unsafe fn set_failure(h: &Header, ending: Ending) {
     unsafe { *h.side_or_new().failure.get() = Some(failure) };
 }
 
-/// Calls `f` with the request on top of this thread's strand, for what runs in its name beside its callable.
+/// Calls `f` with the request on top of this thread's fiber, for what runs in its name beside its callable.
 pub(crate) fn on_top(header: NonNull<Header>, f: impl FnOnce()) {
     // SAFETY: by the caller, who has claimed it.
     let h = unsafe { header.as_ref() };
     // SAFETY: M3.
-    let of = unsafe { h.home.get().as_ref() };
-    let (Some(strand), Some(of)) = (foreign::strand(), of) else { return f() };
+    let of = unsafe { h.arena.get().as_ref() };
+    let (Some(fiber), Some(of)) = (foreign::fiber(), of) else { return f() };
     let shared = of.shared().arc();
-    let worker = strand.worker().filter(|worker| ptr::eq(worker.shared(), &*shared));
-    let home: *const Home = match worker {
-        Some(worker) => worker.home(),
+    let worker = fiber.worker().filter(|worker| ptr::eq(worker.shared(), &*shared));
+    let arena: *const Arena = match worker {
+        Some(worker) => worker.arena(),
         // On a worker of another runtime too this thread's own.
-        None => match foreign::home_for(&shared) {
-            Some(home) => home.as_ptr(),
+        None => match foreign::arena_for(&shared) {
+            Some(arena) => arena.as_ptr(),
             None => return f(),
         },
     };
     if h.ran_on.load(Ordering::Relaxed).is_null() {
         // It never ran: what it makes now is made here.
-        h.ran_on.store(home.cast_mut(), Ordering::Release);
-        h.lender.set(strand.request.get());
+        h.ran_on.store(arena.cast_mut(), Ordering::Release);
+        h.lender.set(fiber.request.get());
     }
-    h.strand.store(ptr::from_ref(strand).cast_mut(), Ordering::Release);
-    let below = strand.request.replace(header.as_ptr());
-    // There the fast ways, which take a home for the worker's, must be off.
-    let keeps = worker.is_some() || strand.worker().is_none();
-    let home = strand.home.replace(if keeps { home } else { ptr::null() });
-    let entered = strand.entered.replace(if worker.is_some() { ptr::null() } else { &*shared });
+    h.fiber.store(ptr::from_ref(fiber).cast_mut(), Ordering::Release);
+    let below = fiber.request.replace(header.as_ptr());
+    // There the fast ways, which take an arena for the worker's, must be off.
+    let keeps = worker.is_some() || fiber.worker().is_none();
+    let arena = fiber.arena.replace(if keeps { arena } else { ptr::null() });
+    let entered = fiber.entered.replace(if worker.is_some() { ptr::null() } else { &*shared });
     f();
-    strand.entered.set(entered);
-    strand.home.set(home);
-    strand.request.set(below);
+    fiber.entered.set(entered);
+    fiber.arena.set(arena);
+    fiber.request.set(below);
 }
 
 /// Ends a claimed request that could not be given a stack: its callable is dropped unrun.
@@ -470,10 +470,10 @@ pub(crate) fn on_top(header: NonNull<Header>, f: impl FnOnce()) {
 ///
 /// W1; the runner's link is the caller's.
 #[cold]
-pub(crate) unsafe fn fail_unstarted(strand: &Strand, header: NonNull<Header>, error: StackError) {
+pub(crate) unsafe fn fail_unstarted(fiber: &Fiber, header: NonNull<Header>, error: StackError) {
     // SAFETY: W1.
     unsafe {
-        header.as_ref().ran_on.store(strand.home.get().cast_mut(), Ordering::Relaxed);
+        header.as_ref().ran_on.store(fiber.arena.get().cast_mut(), Ordering::Relaxed);
         cell::drop_callable_contained(header);
         fail(header, Ending::Error(Error::from(error)), true);
     }

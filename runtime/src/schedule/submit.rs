@@ -7,19 +7,19 @@ use forebear_context::shim::Arc;
 
 use crate::api::after;
 use crate::cancel;
-use crate::cancel::notice::{self, Notice};
+use crate::cancel::message::{self, Message};
 use crate::deadlock::urgency;
 use crate::foreign::driver;
 use crate::record::cell;
+use crate::record::children;
 use crate::record::header::{AFTER, DETACHED, HINTED, Header, OWN_STACK, Place, ROOT};
-use crate::record::kin;
 use crate::schedule::worker::Worker;
 use crate::shared::Shared;
-use crate::stack::strand::Strand;
-use crate::state::attention::{DRIVEN, HUNGRY, MARKS, NOTICE, RAIDED, SHUT};
-use crate::state::word::{Confided, NEW, PRIVATE, SUBMITTED};
+use crate::stack::fiber::Fiber;
+use crate::state::attention::{DRIVEN, HUNGRY, MARKS, MESSAGE, RAIDED, SHUT};
+use crate::state::word::{LocalStep, NEW, PRIVATE, SUBMITTED};
 
-/// Submits a request, unless that has been done: to the private list of its maker's worker if called there, else to the roots' shelf.
+/// Submits a request, unless that has been done: to the private queue of its maker's worker if called there, else to the injector.
 ///
 /// # Safety
 ///
@@ -29,15 +29,15 @@ pub(crate) unsafe fn submit(header: NonNull<Header>, marks: u64) {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
     // The commonest case: by its maker, whom no cancel concerns: one that comes later finds it in the list.
-    if let Some(strand) = crate::stack::strand::get()
-        && let Some(worker) = strand.worker()
-        && let Some(top) = strand.request()
+    if let Some(fiber) = crate::stack::fiber::get()
+        && let Some(worker) = fiber.worker()
+        && let Some(top) = fiber.request()
         && ptr::eq(h.lineage.parent(), &top.lineage)
-        && worker.post.attention.get() & (NOTICE | MARKS) == 0
+        && worker.post.attention.get() & (MESSAGE | MARKS) == 0
     {
-        // A secret is no root, and what the request on top has made as one is of this home (H1).
+        // A local request is no root, and what the request on top has made as one is of this arena (H1).
         // SAFETY: hence.
-        if marks == SUBMITTED && h.bare.is_secret() && unsafe { submit_in_secret(worker, h) } {
+        if marks == SUBMITTED && h.bare.is_local() && unsafe { submit_locally(worker, h) } {
             return;
         }
         if goes_to_own_list(worker, h) {
@@ -49,13 +49,13 @@ pub(crate) unsafe fn submit(header: NonNull<Header>, marks: u64) {
     _ = unsafe { submit_slowly(header, marks) };
 }
 
-/// Whether the request, submitted on this worker, may stand in its private list.
+/// Whether the request, submitted on this worker, may stand in its private queue.
 #[inline(always)]
 fn goes_to_own_list(worker: &Worker, h: &Header) -> bool {
-    // Roots never go into a private list: it could hide them behind a request that spins for them. What wants a stack of
+    // Roots never go into a private queue: it could hide them behind a request that spins for them. What wants a stack of
     // its own is nothing for its maker's waits.
     // Nor has what is after others any entry yet. What has a hint stands where all of its like do. An arm is not submitted.
-    !h.is(OWN_STACK | ROOT | AFTER | HINTED) && ptr::eq(h.home.get(), worker.home())
+    !h.is(OWN_STACK | ROOT | AFTER | HINTED) && ptr::eq(h.arena.get(), worker.arena())
 }
 
 /// Submits a request for whoever is about to wait for it. As [`submit`], but nothing is shown to the hungry for its sake: the
@@ -69,7 +69,7 @@ pub(crate) unsafe fn submit_for_waiter(header: NonNull<Header>) -> bool {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
     match own_worker(h) {
-        Some(worker) if worker.post.attention.get() & (NOTICE | MARKS | DRIVEN | SHUT) == 0 => {
+        Some(worker) if worker.post.attention.get() & (MESSAGE | MARKS | DRIVEN | SHUT) == 0 => {
             let submitted = h.word().submit(PRIVATE);
             if submitted {
                 list_privately(worker, h);
@@ -104,7 +104,7 @@ pub(crate) unsafe fn submit_for_look(header: NonNull<Header>) -> bool {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
     // SAFETY: M3; the record may go with the header, so a count is held over the push.
-    let shared = unsafe { (*h.home.get()).shared() }.arc();
+    let shared = unsafe { (*h.arena.get()).shared() }.arc();
     if shared.driven.is_none() || own_worker(h).is_some() || h.is(AFTER) {
         // SAFETY: by contract.
         return unsafe { submit_for_waiter(header) };
@@ -120,16 +120,16 @@ pub(crate) unsafe fn submit_for_look(header: NonNull<Header>) -> bool {
     submitted
 }
 
-/// Submits what is a secret of this worker's. False: it has been revealed meanwhile.
+/// Submits what is a local request of this worker's. False: it has been published meanwhile.
 ///
 /// # Safety
 ///
-/// Its home is the worker's.
+/// Its arena is the worker's.
 #[inline(always)]
-unsafe fn submit_in_secret(worker: &Worker, h: &Header) -> bool {
-    if h.secret.is_new() {
+unsafe fn submit_locally(worker: &Worker, h: &Header) -> bool {
+    if h.local.is_new() {
         // SAFETY: by contract.
-        if !unsafe { h.confide(worker.home(), Confided::Listed) } {
+        if !unsafe { h.advance_local(worker.arena(), LocalStep::Listed) } {
             return false;
         }
         enter_list(worker, h);
@@ -139,8 +139,8 @@ unsafe fn submit_in_secret(worker: &Worker, h: &Header) -> bool {
 
 #[inline]
 fn submit_to(worker: &Worker, h: &Header, marks: u64) -> bool {
-    // SAFETY: its home is this worker's.
-    if marks == SUBMITTED && h.bare.is_secret() && unsafe { submit_in_secret(worker, h) } {
+    // SAFETY: its arena is this worker's.
+    if marks == SUBMITTED && h.bare.is_local() && unsafe { submit_locally(worker, h) } {
         return true;
     }
     let submitted = h.word().submit(marks | PRIVATE);
@@ -157,7 +157,7 @@ fn list_privately(worker: &Worker, h: &Header) {
     worker.note_inserted(h.lineage.key());
 }
 
-/// Puts a request that has just been queued into the worker's private list. The entry's link goes with it; the caller has
+/// Puts a request that has just been queued into the worker's private queue. The entry's link goes with it; the caller has
 /// another count.
 #[inline(always)]
 fn enter_list(worker: &Worker, h: &Header) {
@@ -197,7 +197,7 @@ pub(crate) fn list_ready(worker: &Worker, h: &Header) {
     worker.feed_if_hungry();
 }
 
-/// Puts a request that has just been queued on the roots' shelf, and sees to it that its family knows of it.
+/// Puts a request that has just been queued in the injector, and sees to it that its family knows of it.
 ///
 /// # Safety
 ///
@@ -218,17 +218,17 @@ unsafe fn enter_roots(header: NonNull<Header>) {
 pub(crate) unsafe fn enter_family(header: NonNull<Header>) {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
-    if cancel::own_home(crate::stack::strand::get()) == h.home.get() {
-        kin::link(h);
+    if cancel::own_arena(crate::stack::fiber::get()) == h.arena.get() {
+        children::link(h);
     } else {
         // SAFETY: by contract.
         unsafe { tell_family(header) };
     }
 }
 
-/// The worker whose private list a request goes to that is queued here.
+/// The worker whose private queue a request goes to that is queued here.
 fn own_worker(h: &Header) -> Option<&'static Worker> {
-    let worker = crate::stack::strand::get().and_then(Strand::worker);
+    let worker = crate::stack::fiber::get().and_then(Fiber::worker);
     worker.filter(|worker| goes_to_own_list(worker, h) && !h.lineage.parent().is_null())
 }
 
@@ -288,7 +288,7 @@ pub(crate) unsafe fn admit(header: NonNull<Header>) {
         // SAFETY: by contract; the entry's link is ours.
         None => unsafe { enter_roots(header) },
     }
-    let (key, here) = (h.urgency(), crate::stack::strand::get().and_then(Strand::worker));
+    let (key, here) = (h.urgency(), crate::stack::fiber::get().and_then(Fiber::worker));
     if key < h.lineage.key() {
         // Those who waited meanwhile raised it, which nobody could see.
         // SAFETY: U2: the caller's count.
@@ -296,7 +296,7 @@ pub(crate) unsafe fn admit(header: NonNull<Header>) {
     }
 }
 
-/// Puts a queued request on the roots' shelf; if its runtime is over it ends here and now.
+/// Puts a queued request in the injector; if its runtime is over it ends here and now.
 ///
 /// # Safety
 ///
@@ -305,7 +305,7 @@ pub(crate) unsafe fn push_root(header: NonNull<Header>) {
     // SAFETY: the link.
     let h = unsafe { header.as_ref() };
     // SAFETY: M3; the record may go with the header, so a count is held over the push.
-    let shared = unsafe { (*h.home.get()).shared() }.arc();
+    let shared = unsafe { (*h.arena.get()).shared() }.arc();
     // SAFETY: by contract.
     unsafe { push_root_of(&shared, header) };
 }
@@ -316,7 +316,7 @@ pub(crate) unsafe fn push_root(header: NonNull<Header>) {
 ///
 /// As [`push_root`].
 pub(crate) unsafe fn push_root_of(shared: &Arc<Shared>, header: NonNull<Header>) {
-    if crate::stack::strand::get().is_none_or(|strand| strand.worker().is_none()) {
+    if crate::stack::fiber::get().is_none_or(|fiber| fiber.worker().is_none()) {
         shared.check_process();
     }
     if shared.driven.is_some() {
@@ -344,7 +344,7 @@ unsafe fn shelve(shared: &Arc<Shared>, header: NonNull<Header>) {
             unsafe { cell::end_claimed(header) };
         } else if h.word().release_link() {
             // SAFETY: W4.
-            unsafe { crate::memory::home::end(header) };
+            unsafe { crate::memory::arena::end(header) };
         }
     }
 }
@@ -361,21 +361,21 @@ pub(crate) unsafe fn tell_family(header: NonNull<Header>) {
         return;
     }
     // SAFETY: M3.
-    let Some(home) = (unsafe { h.home.get().as_ref() }) else { return };
-    if cancel::own_home(crate::stack::strand::get()) == h.home.get() {
+    let Some(arena) = (unsafe { h.arena.get().as_ref() }) else { return };
+    if cancel::own_arena(crate::stack::fiber::get()) == h.arena.get() {
         return;
     }
-    if !home.is_unattended() {
+    if !arena.is_unattended() {
         h.word().add_link();
         // SAFETY: the link just made.
-        if unsafe { notice::leave(home, Notice::Kin(header)) } {
+        if unsafe { message::send(arena, Message::NewChild(header)) } {
             return;
         }
         // SAFETY: as above.
-        unsafe { crate::memory::home::release(header) };
+        unsafe { crate::memory::arena::release(header) };
     }
-    if home.is_unattended() {
+    if arena.is_unattended() {
         // Its owner may be gone; but the list has a lock.
-        kin::link(h);
+        children::link(h);
     }
 }

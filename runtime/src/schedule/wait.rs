@@ -27,8 +27,8 @@ use crate::record::header::Header;
 use crate::schedule::worker::{Worker, is_unwinding};
 use crate::shared::Shared;
 use crate::shared::parked;
+use crate::stack::fiber::{self, Fiber, LEFT_PARKED};
 use crate::stack::no_suspend;
-use crate::stack::strand::{self, LEFT_PARKED, Strand};
 use crate::state::set::Core;
 use crate::state::word::{Bits, CANCELLED, FAILED, WAITERS};
 use crate::time::deadlines::park_until;
@@ -49,7 +49,7 @@ pub(crate) struct Terms<'t> {
     pub watches: bool,
     /// Only looking, with a time-out of zero: the target is submitted if need be, and then read. Nobody waits.
     pub looks: bool,
-    /// What else may end the wait, as if its time were up. It is no limit: the wait may close a circle.
+    /// What else may end the wait, as if its time were up. It is no limit: the wait may close a cycle.
     pub or: Option<&'t Core>,
 }
 
@@ -60,7 +60,7 @@ impl Terms<'_> {
             return Terms { looks: true, ..Terms::default() };
         }
         // SAFETY: M3. A ready value has no runtime, and nobody waits for it.
-        let after = unsafe { h.home.get().as_ref() }.map(|home| home.shared().deadlines.after(timeout));
+        let after = unsafe { h.arena.get().as_ref() }.map(|arena| arena.shared().deadlines.after(timeout));
         Terms { deadline: after.flatten(), ..Terms::default() }
     }
 }
@@ -69,8 +69,8 @@ impl Terms<'_> {
 pub(crate) enum Step<'a> {
     /// The target is over.
     Over,
-    /// Park this strand; the target's end wakes it.
-    Park(&'a Strand, Ticket, &'a Shared),
+    /// Park this fiber; the target's end wakes it.
+    Park(&'a Fiber, Ticket, &'a Shared),
     /// The wait is refused.
     Refused(WaitError),
 }
@@ -89,7 +89,7 @@ pub(crate) unsafe fn until_over(header: NonNull<Header>) -> Result<bool, WaitErr
         return Ok(true);
     }
     // A cancelled request is refused before anything is told of its target, also of one that has run on its stack.
-    if crate::stack::strand::get().is_some_and(cancel::refuses) {
+    if crate::stack::fiber::get().is_some_and(cancel::refuses) {
         return Err(WaitError::Cancelled);
     }
     if is_over(h) {
@@ -99,10 +99,10 @@ pub(crate) unsafe fn until_over(header: NonNull<Header>) -> Result<bool, WaitErr
     unsafe { until_over_on(header, Terms::default()) }.map(|()| false)
 }
 
-/// Whether it is over, as far as can be seen without having its secret revealed.
+/// Whether it is over, as far as can be seen without having its local request published.
 #[inline(always)]
 fn is_over(h: &Header) -> bool {
-    h.bare.load().is_terminal() || h.is_done_in_secret()
+    h.bare.load().is_terminal() || h.is_done_locally()
 }
 
 /// The same; what is told to `core` meanwhile ends the wait as if its time were up. The caller has `core` left afterwards.
@@ -132,23 +132,23 @@ pub(crate) unsafe fn until_over_on(header: NonNull<Header>, terms: Terms<'_>) ->
     loop {
         let mut node = MaybeUninit::uninit();
         // SAFETY: by contract; the node lies in this frame, which is not left before it is let go of.
-        let (strand, ticket, shared) = match unsafe { prepare(header, &mut node, terms) } {
+        let (fiber, ticket, shared) = match unsafe { prepare(header, &mut node, terms) } {
             Step::Over => return Ok(()),
             Step::Refused(error) => return Err(error),
-            Step::Park(strand, ticket, shared) => (strand, ticket, shared),
+            Step::Park(fiber, ticket, shared) => (fiber, ticket, shared),
         };
-        // SAFETY: on the strand's own stack, after `begin`.
+        // SAFETY: on the fiber's own stack, after `begin`.
         let cause = unsafe {
-            park_until(&shared.deadlines, shared.driven.as_ref(), strand.context(), ticket, terms.deadline)
+            park_until(&shared.deadlines, shared.driven.as_ref(), fiber.context(), ticket, terms.deadline)
         };
-        if cause == Cause::Woken && !cancel::concerns(strand) {
+        if cause == Cause::Woken && !cancel::concerns(fiber) {
             return Ok(());
         }
         // SAFETY: the node was written, and is this frame's.
-        if let Some(answer) = unsafe { left(strand, header, node.assume_init_ref(), ticket, cause) } {
+        if let Some(answer) = unsafe { left(fiber, header, node.assume_init_ref(), ticket, cause) } {
             return answer;
         }
-        // Woken for the sake of a notice that does not concern this wait.
+        // Woken for the sake of a message that does not concern this wait.
     }
 }
 
@@ -160,26 +160,26 @@ pub(crate) unsafe fn until_over_on(header: NonNull<Header>, terms: Terms<'_>) ->
 #[cold]
 #[inline(never)]
 unsafe fn left(
-    strand: &Strand,
+    fiber: &Fiber,
     header: NonNull<Header>,
     node: &WaitNode,
     ticket: Ticket,
     cause: Cause,
 ) -> Option<Result<(), WaitError>> {
-    cancel::attend(strand);
-    let cycle = if cause == Cause::Circular { cycle::verdict(strand.context(), ticket) } else { None };
-    let cancelled = cancel::is_cancelled_here(strand) && !is_unwinding(strand);
+    cancel::attend(fiber);
+    let cycle = if cause == Cause::Circular { cycle::take_cycle(fiber.context(), ticket) } else { None };
+    let cancelled = cancel::is_cancelled_here(fiber) && !is_unwinding(fiber);
     if cause == Cause::Woken {
         // The target was over first, but that is not what is told first.
         return Some(if cancelled { Err(WaitError::Cancelled) } else { Ok(()) });
     }
     // SAFETY: by contract.
-    let asks = cancelled && cancel::asks(strand.request(), unsafe { header.as_ref() });
+    let asks = cancelled && cancel::asks(fiber.request(), unsafe { header.as_ref() });
     // SAFETY: by contract.
     let over = unsafe { cancel::leave(header, node, asks) }.is_err();
     if !over {
         // SAFETY: U2: the caller's count.
-        unsafe { urgency::leave(strand.worker(), header, strand.urgency.load(Ordering::Relaxed)) };
+        unsafe { urgency::leave(fiber.worker(), header, fiber.urgency.load(Ordering::Relaxed)) };
     }
     match cause {
         _ if cancelled => Some(Err(WaitError::Cancelled)),
@@ -198,7 +198,7 @@ unsafe fn left(
 ///
 /// # Safety
 ///
-/// As [`until_over`]; `node` stays where it is until the strand is woken.
+/// As [`until_over`]; `node` stays where it is until the fiber is woken.
 #[cold]
 #[inline(never)]
 pub(crate) unsafe fn prepare<'a>(
@@ -208,22 +208,22 @@ pub(crate) unsafe fn prepare<'a>(
 ) -> Step<'a> {
     // SAFETY: by contract; the caller's count lasts longer than the step that is answered.
     let h: &'a Header = unsafe { header.as_ref() };
-    let Some(strand) = foreign::strand() else {
+    let Some(fiber) = foreign::fiber() else {
         return Step::Refused(WaitError::ShutDown);
     };
     // In such a call the count is up. Before the target is run here.
-    if strand.context().no_suspend().get() != 0 && !is_over(h) {
+    if fiber.context().no_suspend().get() != 0 && !is_over(h) {
         callback::refuse("wait for a request");
     }
     let lends = terms.deadline.is_none() && !terms.watches && !terms.looks;
     let mut approach = Approach::by(if terms.looks { How::Looks } else { How::Waits });
     loop {
         // SAFETY: by contract.
-        let (shared, outside) = match unsafe { approach.come_near(strand, header, lends) } {
+        let (shared, outside) = match unsafe { approach.come_near(fiber, header, lends) } {
             Near::Over => return Step::Over,
             Near::Refused(error) => {
                 // SAFETY: by contract.
-                unsafe { approach.give_up(strand, header) };
+                unsafe { approach.give_up(fiber, header) };
                 return Step::Refused(error);
             }
             Near::Waits(shared, outside) => (shared, outside),
@@ -231,20 +231,20 @@ pub(crate) unsafe fn prepare<'a>(
         if terms.looks {
             return Step::Refused(WaitError::TimedOut);
         }
-        if strand.context().no_suspend().get() != 0 {
-            no_suspend::refuse(strand, h.name(), true);
+        if fiber.context().no_suspend().get() != 0 {
+            no_suspend::refuse(fiber, h.name(), true);
         }
-        match strand.worker().map(Worker::reserve_carrier) {
-            None => foreign::settle_homes(),
+        match fiber.worker().map(Worker::reserve_coroutine) {
+            None => foreign::settle_arenas(),
             Some(Ok(())) => {}
             Some(Err(error)) => {
-                let name = strand.request().map_or("worker", Header::name).to_owned();
+                let name = fiber.request().map_or("worker", Header::name).to_owned();
                 let failure = Failure::from_error(Error::from(error), name, None);
                 return Step::Refused(WaitError::Failed(failure));
             }
         }
-        let context = strand.context();
-        // SAFETY: C2: this is the strand's own stack; C4: the caller's count keeps the header until the wait is over, and nothing unwinds
+        let context = fiber.context();
+        // SAFETY: C2: this is the fiber's own stack; C4: the caller's count keeps the header until the wait is over, and nothing unwinds
         // before it is parked or taken back.
         let ticket = unsafe { context.begin(Reason::Request, header.as_ptr().cast()) };
         // SAFETY: X1: nowhere; X3: before it is bound.
@@ -255,7 +255,7 @@ pub(crate) unsafe fn prepare<'a>(
             // SAFETY: as above.
             true => unsafe { WaitNode::watching(context, ticket) },
         });
-        // SAFETY: the node stays until the strand is woken.
+        // SAFETY: the node stays until the fiber is woken.
         let bits = match unsafe { approach.list(h, node) } {
             Ok(bits) => bits,
             Err(missed) => {
@@ -268,8 +268,8 @@ pub(crate) unsafe fn prepare<'a>(
             }
         };
         if terms.deadline.is_none()
-            // SAFETY: on the strand's own stack; the caller's count.
-            && let Some(cycle) = unsafe { cycle::bind(strand, ticket, h, bits) }
+            // SAFETY: on the fiber's own stack; the caller's count.
+            && let Some(cycle) = unsafe { cycle::bind(fiber, ticket, h, bits) }
         {
             // SAFETY: the node stands in the list, and its wait is settled.
             return match unsafe { cancel::leave(header, node, false) } {
@@ -279,41 +279,41 @@ pub(crate) unsafe fn prepare<'a>(
         }
         if !terms.watches {
             // SAFETY: U2: the caller's count.
-            unsafe { urgency::raise(strand.worker(), header, strand.urgency.load(Ordering::Relaxed)) };
+            unsafe { urgency::raise(fiber.worker(), header, fiber.urgency.load(Ordering::Relaxed)) };
         }
-        if outside && let Some(worker) = strand.worker() {
+        if outside && let Some(worker) = fiber.worker() {
             // A foreign thread does this when it blocks.
-            strand.left.set(strand.left.get() | LEFT_PARKED);
-            if parked::enter(strand) {
-                worker.make_ready(NonNull::from(strand));
+            fiber.left.set(fiber.left.get() | LEFT_PARKED);
+            if parked::enter(fiber) {
+                worker.make_ready(NonNull::from(fiber));
             }
         }
         if let Some(or) = terms.or {
-            // SAFETY: RS1: on the strand's own stack, before it parks; by contract it leaves after the wait.
+            // SAFETY: RS1: on the fiber's own stack, before it parks; by contract it leaves after the wait.
             unsafe { or.interrupts(context, ticket) };
         }
-        return Step::Park(strand, ticket, shared);
+        return Step::Park(fiber, ticket, shared);
     }
 }
 
 /// Waits until a request is terminal that borrows from the waiter's frame. The wait is never refused, and neither a cancel, a deadline, a
-/// circle nor the end of a runtime ends it. It does not submit the target, and never runs it here.
+/// cycle nor the end of a runtime ends it. It does not submit the target, and never runs it here.
 ///
 /// # Safety
 ///
-/// `strand` is the calling one, and no region that must not suspend is open on it; the caller holds a handle or a link of `header` all the
+/// `fiber` is the calling one, and no region that must not suspend is open on it; the caller holds a handle or a link of `header` all the
 /// while; it has been submitted.
-pub(crate) unsafe fn until_over_at_any_rate(strand: &Strand, header: NonNull<Header>) {
+pub(crate) unsafe fn until_over_at_any_rate(fiber: &Fiber, header: NonNull<Header>) {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
     if h.word().load().is_terminal() {
         return;
     }
-    if let Some(worker) = strand.worker() {
-        worker.make_room_to_leave(strand);
+    if let Some(worker) = fiber.worker() {
+        worker.make_room_to_leave(fiber);
     }
-    let context = strand.context();
-    // SAFETY: C2: this is the strand's own stack; C4: the caller's count keeps the target, and nothing unwinds before the wait is parked or
+    let context = fiber.context();
+    // SAFETY: C2: this is the fiber's own stack; C4: the caller's count keeps the target, and nothing unwinds before the wait is parked or
     // taken back.
     let ticket = unsafe { context.begin(Reason::Arm, header.as_ptr().cast()) };
     // SAFETY: X1: nowhere; X3: before it is bound.
@@ -328,9 +328,9 @@ pub(crate) unsafe fn until_over_at_any_rate(strand: &Strand, header: NonNull<Hea
     // SAFETY: W3: the lock is ours; the node lies in this frame, which stays until it is woken.
     unsafe { h.waiters.push(&waiter) };
     let bits = h.word().unlock(|bits| Bits(bits.0 | WAITERS));
-    // SAFETY: on the strand's own stack, after `begin`; by contract.
+    // SAFETY: on the fiber's own stack, after `begin`; by contract.
     unsafe {
-        cycle::bind_to_arm(strand, ticket, h, bits);
+        cycle::bind_to_arm(fiber, ticket, h, bits);
         context.park(None);
     }
 }
@@ -347,7 +347,7 @@ pub(crate) unsafe fn refusal(header: NonNull<Header>) -> WaitError {
     let h = unsafe { header.as_ref() };
     let life = h.life_here();
     let why = (life == CANCELLED).then(|| cancel::reason(h));
-    if strand::get().is_some_and(|strand| cancel::is_told_of(strand, why)) {
+    if fiber::get().is_some_and(|fiber| cancel::is_told_of(fiber, why)) {
         return WaitError::Cancelled;
     }
     match why {

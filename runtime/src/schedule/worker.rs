@@ -2,22 +2,22 @@
 //!
 //! # Vocabulary
 //!
-//! * **ready**: suspended strands of this worker that may go on ([`crate::schedule::ready`]).
-//! * **private**: unstarted requests that were made here and nobody else can see ([`crate::record::list`]).
-//! * **shelf**: unstarted requests that this worker has published; anybody may take them ([`crate::state::shelf`]).
-//! * **roots**: the runtime's shelf for what comes from outside.
-//! * **post**: the part that others touch: attention word, mailbox, shelf, and two keys: of what the worker runs, and of
+//! * **ready**: suspended fibers of this worker that may go on ([`crate::schedule::ready`]).
+//! * **private**: unstarted requests that were made here and nobody else can see ([`crate::record::private_queue`]).
+//! * **shared queue**: unstarted requests that this worker has published; anybody may take them ([`crate::state::shared_queue`]).
+//! * **roots**: the runtime's shared queue for what comes from outside.
+//! * **post**: the part that others touch: attention word, mailbox, shared queue, and two keys: of what the worker runs, and of
 //!   the best that it keeps private.
 //!
 //! # Choosing
 //!
-//! [`pick`](Worker::pick) compares root keys, one word each, and takes the smallest: ready, then private, then own shelf,
-//! then roots, then other workers' shelves, in this order when equal. Within one root that leaves unstarted work to idle
+//! [`pick`](Worker::pick) compares root keys, one word each, and takes the smallest: ready, then private, then own shared queue,
+//! then roots, then other workers' shared queues, in this order when equal. Within one root that leaves unstarted work to idle
 //! workers while there is resumed work here. If an older root's work is private elsewhere, its owner is told to publish.
 //! Where there are many workers, [`shared::looks`](crate::shared) says with whom a pick compares, and what it may miss.
 //!
-//! Two short ways take what is at hand if nothing anywhere is older: the loop takes the front of the private list
-//! (`pop_private`), and a strand that leaves gives way to a ready one (`schedule/worker/suspend.rs`).
+//! Two short ways take what is at hand if nothing anywhere is older: the loop takes the front of the private queue
+//! (`pop_private`), and a fiber that leaves gives way to a ready one (`schedule/worker/suspend.rs`).
 //!
 //! # Publication
 //!
@@ -26,14 +26,14 @@
 //! taken down only by a publication: while there is nothing to publish it stays up, so that the first fork is enough; and
 //! it is raised again if more workers sleep than were shown something. A single private request that a pick is about to take is not
 //! shown, to be raced for: so a chain of waits, each of which needs a stack of its own, stays on its worker.
-//! What a strand has made as arms is published when the strand suspends, since its arms may be what it waits for. How often
+//! What a fiber has made as arms is published when the fiber suspends, since its arms may be what it waits for. How often
 //! a thief says that it is hungry is a matter of its [`patience`]. What a worker keeps private while it comes to no scheduling point is published by
 //! another one that sleeps beside it (`schedule/worker/raids.rs`).
 //!
 //! # Invariants
 //!
-//! * **V1** All fields but `post` are touched by the worker's own thread, except that others read the private list ([`crate::state::raid`]).
-//! * **V2** What is taken from a list or shelf is claimed before it runs; what was claimed elsewhere is a shell whose link
+//! * **V1** All fields but `post` are touched by the worker's own thread, except that others read the private queue ([`crate::state::raid`]).
+//! * **V2** What is taken from a queue is claimed before it runs; what was claimed elsewhere is stale whose link
 //!   is released.
 //! * **V3** Whoever makes work visible to others notifies afterwards, and whoever sleeps looks once more after it has
 //!   said so (`pool/src/signals/README.md`).
@@ -49,7 +49,7 @@ use forebear_context::shim::{Arc, Mutex, MutexGuard};
 use forebear_pool::{Mailbox, WorkerState};
 
 mod alarm;
-mod carriers;
+mod coroutines;
 mod driven;
 mod marks;
 mod patience;
@@ -60,7 +60,7 @@ mod steal;
 mod suspend;
 mod unwinding;
 
-use self::carriers::{Idle, Listed};
+use self::coroutines::{Idle, Listed};
 pub(crate) use self::driven::{Driver, settle_stuck};
 use self::patience::Patience;
 use self::quiet::Quiet;
@@ -71,23 +71,23 @@ use crate::api::dump::{Answer, Asked};
 use crate::api::scope::ScopeCore;
 use crate::batch::request_pool;
 use crate::deadlock::urgency;
-use crate::memory::home::{self, Home};
+use crate::memory::arena::{self, Arena};
 use crate::record::cell::DropQueues;
+use crate::record::children;
 use crate::record::header::Header;
-use crate::record::kin;
-use crate::record::list::PrivateList;
+use crate::record::private_queue::PrivateQueue;
 use crate::record::side::Side;
 use crate::schedule::ready::Ready;
 use crate::shared::{Best, Looks, Shared};
-use crate::stack::carrier::Carrier;
+use crate::stack::coroutine::Coroutine;
+use crate::stack::fiber::{self, Fiber, Here};
 use crate::stack::slab::Slot;
-use crate::stack::strand::{self, Here, Strand};
 use crate::state::attention::{Attention, DRIVEN, HUNGRY, RAISED};
 use crate::state::raid::Gate;
-use crate::state::shelf::Shelf;
+use crate::state::shared_queue::SharedQueue;
 use crate::time::coarse;
 use crate::time::deadlines::wake_exactly;
-use crate::time::reckoning::Reckoning;
+use crate::time::estimated_clock::EstimatedClock;
 
 /// More than this is not worth keeping.
 const LARGEST_HAND: usize = 256;
@@ -97,8 +97,8 @@ const LARGEST_HAND: usize = 256;
 pub(crate) enum Next {
     /// Run this request: it is claimed, and the runner's link is the taker's.
     Start(NonNull<Header>),
-    /// Go on with this strand, which is no longer ready.
-    Resume(NonNull<Strand>),
+    /// Go on with this fiber, which is no longer ready.
+    Resume(NonNull<Fiber>),
     /// End this one, which was put aside and is the taker's.
     End(NonNull<Header>),
     /// Fail this one for want of a stack: it is claimed, and the runner's link is the taker's. Of a driver only.
@@ -120,21 +120,21 @@ pub(crate) struct Post {
     pub running: AtomicU64,
     /// The root key of the best it keeps private. May be older than the truth by one look.
     pub private: AtomicU64,
-    pub mailbox: Mailbox<Carrier>,
-    pub shelf: Shelf<Header>,
+    pub mailbox: Mailbox<Coroutine>,
+    pub shared_queue: SharedQueue<Header>,
     /// Requests that have become more urgent, each with a link, and the key.
     raises: Mutex<Vec<(NonNull<Header>, u64)>>,
     /// Stacks of this worker that have become more urgent, and the key.
-    raised_stacks: Mutex<Vec<(NonNull<Strand>, u64)>>,
-    /// All carriers of this worker (K5).
-    carriers: Mutex<Listed>,
+    raised_stacks: Mutex<Vec<(NonNull<Fiber>, u64)>>,
+    /// All coroutines of this worker (K5).
+    coroutines: Mutex<Listed>,
     /// How many of them were in use when the worker last found nothing to do.
     pub busy: AtomicUsize,
     /// What dumps ask.
     pub asked: Asked<Answer>,
-    /// Where the worker's thread says which strand it is on, while there is the thread.
+    /// Where the worker's thread says which fiber it is on, while there is the thread.
     here: Mutex<Option<Here>>,
-    /// Who raids its private list.
+    /// Who raids its private queue.
     pub raids: Gate<Header>,
 }
 
@@ -154,48 +154,48 @@ impl Post {
     }
 
     /// Leaves word that a stack of this worker has become more urgent. Stacks stay (K3), so nothing else goes with it.
-    pub(crate) fn leave_raise_of_stack(&self, strand: NonNull<Strand>, key: u64) {
-        self.raised_stacks.lock().unwrap_or_else(PoisonError::into_inner).push((strand, key));
+    pub(crate) fn leave_raise_of_stack(&self, fiber: NonNull<Fiber>, key: u64) {
+        self.raised_stacks.lock().unwrap_or_else(PoisonError::into_inner).push((fiber, key));
         self.attention.raise(RAISED);
     }
 
-    /// Which strand the worker's thread is on: a hint. Null if it is not known.
-    pub(crate) fn current(&self) -> *const Strand {
+    /// Which fiber the worker's thread is on: a hint. Null if it is not known.
+    pub(crate) fn current(&self) -> *const Fiber {
         let here = self.here.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the thread takes it out, under the lock, before its locals are destroyed.
         here.map_or(ptr::null(), |here| unsafe { here.as_ref() }.load(Ordering::Relaxed))
     }
 
-    /// By the worker's thread: where it says which strand it is on.
+    /// By the worker's thread: where it says which fiber it is on.
     fn show_current(&self, here: Option<Here>) {
         *self.here.lock().unwrap_or_else(PoisonError::into_inner) = here;
     }
 
-    fn lock_carriers(&self) -> MutexGuard<'_, Listed> {
-        self.carriers.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock_coroutines(&self) -> MutexGuard<'_, Listed> {
+        self.coroutines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A carrier was built (K5).
-    pub(crate) fn list_carrier(&self, carrier: NonNull<Carrier>) {
-        let place = self.lock_carriers().add(carrier);
+    /// A coroutine was built (K5).
+    pub(crate) fn list_coroutine(&self, coroutine: NonNull<Coroutine>) {
+        let place = self.lock_coroutines().add(coroutine);
         // SAFETY: just built by the caller, the worker, which alone goes by its place.
-        unsafe { carrier.as_ref() }.listed.set(place);
+        unsafe { coroutine.as_ref() }.listed.set(place);
     }
 
-    /// A carrier is about to be dismantled by a test.
+    /// A coroutine is about to be dismantled by a test.
     #[cfg(test)]
-    pub(crate) fn unlist_carrier(&self, carrier: NonNull<Carrier>) {
+    pub(crate) fn unlist_coroutine(&self, coroutine: NonNull<Coroutine>) {
         // SAFETY: it is listed, so it is there.
-        self.lock_carriers().remove(unsafe { carrier.as_ref() }.listed.get());
+        self.lock_coroutines().remove(unsafe { coroutine.as_ref() }.listed.get());
     }
 
-    /// Calls `with` for each carrier. None is dismantled meanwhile.
-    pub(crate) fn each_carrier(&self, with: impl FnMut(NonNull<Carrier>)) {
-        self.lock_carriers().iter().for_each(with);
+    /// Calls `with` for each coroutine. None is dismantled meanwhile.
+    pub(crate) fn each_coroutine(&self, with: impl FnMut(NonNull<Coroutine>)) {
+        self.lock_coroutines().iter().for_each(with);
     }
 
     /// Takes what was left of stacks.
-    pub(crate) fn take_raises_of_stacks(&self) -> Vec<(NonNull<Strand>, u64)> {
+    pub(crate) fn take_raises_of_stacks(&self) -> Vec<(NonNull<Fiber>, u64)> {
         std::mem::take(&mut *self.raised_stacks.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -211,18 +211,18 @@ pub(crate) struct Worker {
     /// What a request is guaranteed unless it asks otherwise, in pages: the runtime's, close at hand.
     pub need_pages: u16,
     shared: *const Shared,
-    home: Cell<*const Home>,
-    pub list: PrivateList,
+    arena: Cell<*const Arena>,
+    pub list: PrivateQueue,
     ready: UnsafeCell<Ready>,
     idle: UnsafeCell<Idle>,
     /// The engine's side of this worker; set when its thread begins.
     engine: AtomicPtr<forebear_pool::Worker<Shared>>,
-    /// Carriers of this worker that are in use: all but the idle ones.
-    busy_carriers: Cell<usize>,
-    /// The first carrier's stack, taken before any thread runs, so that none can be without.
+    /// Coroutines of this worker that are in use: all but the idle ones.
+    busy_coroutines: Cell<usize>,
+    /// The first coroutine's stack, taken before any thread runs, so that none can be without.
     first: Cell<Option<Slot>>,
     batch: Cell<u32>,
-    /// What is on its way to a shelf: memory that is used again.
+    /// What is on its way to a shared queue: memory that is used again.
     hand: Cell<Vec<(u64, NonNull<Header>)>>,
     looks: Looks,
     /// What `post.running` holds.
@@ -233,9 +233,9 @@ pub(crate) struct Worker {
     pub direct: Counter,
     /// Requests that the loop started.
     pub started: Counter,
-    /// Requests and arms that were put on the shelf.
+    /// Requests and arms that were put in the shared queue.
     pub published: Counter,
-    /// Times that it took from another worker's shelf.
+    /// Times that it took from another worker's shared queue.
     pub steals: Counter,
     /// Times that it found nothing to do and was about to sleep.
     pub sleeps: Counter,
@@ -258,7 +258,7 @@ pub(crate) struct Worker {
     warns: Cell<bool>,
     /// Cancelled requests that have started here and are not over.
     marked: Cell<usize>,
-    /// Strands that stand still in the middle of an unwind.
+    /// Fibers that stand still in the middle of an unwind.
     left_unwinding: Cell<usize>,
     /// It has aborted what is on it, since the runtime is shut down.
     swept: Cell<bool>,
@@ -267,7 +267,7 @@ pub(crate) struct Worker {
     /// How many choices that should not always fall out the same were made here.
     pub turns: Cell<u64>,
     /// What time it is, for time-outs that begin here.
-    pub reckoning: Reckoning,
+    pub estimated_clock: EstimatedClock,
     /// When it read the clock last, for waits that begin here ([`crate::time::coarse`]).
     tick: Cell<u64>,
     /// Who drives it, if it has no thread of its own.
@@ -291,12 +291,12 @@ impl Worker {
             index,
             need_pages: shared.default_need,
             shared: Arc::as_ptr(shared),
-            home: Cell::new(shared.depot.open_for(shared, index as u32).as_ptr()),
-            list: PrivateList::new(),
+            arena: Cell::new(shared.depot.open_for(shared, index as u32).as_ptr()),
+            list: PrivateQueue::new(),
             ready: UnsafeCell::default(),
             idle: UnsafeCell::default(),
             engine: AtomicPtr::new(ptr::null_mut()),
-            busy_carriers: Cell::new(0),
+            busy_coroutines: Cell::new(0),
             first: Cell::new(None),
             batch: Cell::new(1),
             hand: Cell::default(),
@@ -305,7 +305,7 @@ impl Worker {
             private: Cell::new(NO_KEY),
             direct: Counter::default(),
             turns: Cell::new(0),
-            reckoning: Reckoning::new(shared.deadlines.reckons()),
+            estimated_clock: EstimatedClock::new(shared.deadlines.estimates()),
             tick: Cell::new(0),
             started: Counter::default(),
             published: Counter::default(),
@@ -331,10 +331,10 @@ impl Worker {
                 running: AtomicU64::new(NO_KEY),
                 private: AtomicU64::new(NO_KEY),
                 mailbox: Mailbox::new(),
-                shelf: shared.groups.shelf(index),
+                shared_queue: shared.groups.shared_queue(index),
                 raises: Mutex::default(),
                 raised_stacks: Mutex::default(),
-                carriers: Mutex::default(),
+                coroutines: Mutex::default(),
                 busy: AtomicUsize::new(0),
                 asked: Asked::default(),
                 here: Mutex::new(None),
@@ -363,9 +363,9 @@ impl Worker {
 
     /// Where this worker's requests are made.
     #[inline(always)]
-    pub(crate) fn home(&self) -> &Home {
-        // SAFETY: M3; homes stay until the record goes.
-        unsafe { &*self.home.get() }
+    pub(crate) fn arena(&self) -> &Arena {
+        // SAFETY: M3; arenas stay until the record goes.
+        unsafe { &*self.arena.get() }
     }
 
     #[allow(clippy::mut_from_ref, reason = "V1, and no caller keeps it over another call")]
@@ -381,25 +381,25 @@ impl Worker {
         unsafe { &*self.engine.load(Ordering::Relaxed) }
     }
 
-    /// The body of the worker's thread: enters carriers until one says that all is over.
+    /// The body of the worker's thread: enters coroutines until one says that all is over.
     pub(crate) fn drive(&self, engine: &forebear_pool::Worker<Shared>) {
         self.engine.store(ptr::from_ref(engine).cast_mut(), Ordering::Relaxed);
         wake_exactly();
         self.note_time();
-        self.post.show_current(Some(strand::here()));
+        self.post.show_current(Some(fiber::here()));
         let Some(first) = self.first.take() else { unreachable!("taken when the runtime was built") };
-        self.busy_carriers.set(1);
-        let mut next = Some(Carrier::build(first, self));
-        while let Some(carrier) = next {
+        self.busy_coroutines.set(1);
+        let mut next = Some(Coroutine::build(first, self));
+        while let Some(coroutine) = next {
             // SAFETY: K1, K2: it is current from here on; K3.
             unsafe {
-                strand::enter(&carrier.as_ref().strand);
-                let left_for = carrier.as_ref().context().as_ref().fiber().resume();
-                next = left_for.map(|context| Carrier::of(context));
+                fiber::enter(&coroutine.as_ref().fiber);
+                let left_for = coroutine.as_ref().context().as_ref().switch().resume();
+                next = left_for.map(|context| Coroutine::of(context));
             }
         }
-        // SAFETY: no strand is always valid.
-        unsafe { strand::enter(ptr::null()) };
+        // SAFETY: no fiber is always valid.
+        unsafe { fiber::enter(ptr::null()) };
         self.post.show_current(None);
         self.set_running(NO_KEY);
         self.retire(usize::MAX);
@@ -416,7 +416,7 @@ impl Worker {
     }
 
     /// The fast way of the loop: nothing asks for attention, nothing is ready, and nobody has anything older than the
-    /// front of the private list.
+    /// front of the private queue.
     #[inline(always)]
     fn pop_private(&self) -> Option<NonNull<Header>> {
         let front = self.list.front()?;
@@ -471,12 +471,12 @@ impl Worker {
             return driver.take_order();
         }
         self.settle_jobs();
-        // Others send home what they end; a worker that makes nothing itself would never come to fetch it.
-        self.home().drain_returns();
+        // Others return what they end; a worker that makes nothing itself would never come to fetch it.
+        self.arena().drain_returns();
         if let Some(next) = self.pick() {
             return Some(next);
         }
-        self.post.busy.store(self.busy_carriers.get(), Ordering::Relaxed);
+        self.post.busy.store(self.busy_coroutines.get(), Ordering::Relaxed);
         self.note_private();
         fence(Ordering::Release);
         self.set_running(NO_KEY);
@@ -504,8 +504,8 @@ impl Worker {
             }
             let shared = self.shared();
             let (ready, private) = (self.ready().key(), self.list.key());
-            let (shelf, roots) = (self.post.shelf.key(), shared.roots.key());
-            let mine = ready.min(private).min(shelf);
+            let (shared_queue, roots) = (self.post.shared_queue.key(), shared.injector.key());
+            let mine = ready.min(private).min(shared_queue);
             let mut best = Best { key: mine.min(roots), victim: None, next: NO_KEY };
             if self.driver.is_none() {
                 // What a thread submits is run by that thread.
@@ -516,20 +516,21 @@ impl Worker {
                 if self.fire_before_idling() {
                     continue;
                 }
-                let strand = self.ready().pop(true)?;
-                return Some(self.resume(strand));
+                let fiber = self.ready().pop(true)?;
+                return Some(self.resume(fiber));
             }
             if spared && (victim.is_some() || ready == best || private != best) {
                 // Something else goes first.
                 self.feed();
                 continue;
             }
-            let from_shelf = victim.is_some() || ready != best && private != best && shelf == best;
+            let from_shared_queue =
+                victim.is_some() || ready != best && private != best && shared_queue == best;
             let taken = if let Some(victim) = victim {
                 self.rob(victim, best)
             } else if ready == best {
                 match self.ready().pop(false) {
-                    Some(strand) => return Some(self.resume(strand)),
+                    Some(fiber) => return Some(self.resume(fiber)),
                     None => continue,
                 }
             } else if private == best {
@@ -541,18 +542,18 @@ impl Worker {
                     }
                     popped => popped,
                 }
-            } else if shelf == best {
-                self.post.shelf.pop(best)
+            } else if shared_queue == best {
+                self.post.shared_queue.pop(best)
             } else {
                 // Others may have taken the one that was seen; the next will do if nothing that was seen goes before it. If each had
                 // to look again, many workers would come one after the other to find out that one of them has it.
-                shared.roots.pop(next.min(mine - 1).max(best))
+                shared.injector.pop(next.min(mine - 1).max(best))
             };
-            if let Some(header) = taken.filter(|_| from_shelf)
+            if let Some(header) = taken.filter(|_| from_shared_queue)
                 && urgency::is_outdated(header, best)
             {
                 // SAFETY: E1: the entry's link, which goes with it.
-                self.post.shelf.push(unsafe { header.as_ref() }.urgency(), header);
+                self.post.shared_queue.push(unsafe { header.as_ref() }.urgency(), header);
                 continue;
             }
             if let Some(header) = taken
@@ -575,13 +576,13 @@ impl Worker {
         }
     }
 
-    /// Claims what was taken out of the private list.
+    /// Claims what was taken out of the private queue.
     fn claim_private(&self, header: NonNull<Header>) -> bool {
         // SAFETY: P2: the list's link.
         unsafe { header.as_ref() }.claim_popped() || self.claim(header, true)
     }
 
-    /// Claims what was taken from a shelf (or, with `tried`, was found to be a shell already).
+    /// Claims what was taken from a shared queue (or, with `tried`, was found to be a stale entry already).
     fn claim(&self, header: NonNull<Header>, tried: bool) -> bool {
         // SAFETY: E1, P2: the entry's link is ours.
         let word = unsafe { header.as_ref().word() };
@@ -590,13 +591,13 @@ impl Worker {
         }
         // SAFETY: as above.
         let h = unsafe { header.as_ref() };
-        if std::ptr::eq(h.home.get(), self.home()) {
-            // Claimed elsewhere while it was private here: now it can stand among its parent's kin.
-            kin::link(h);
+        if std::ptr::eq(h.arena.get(), self.arena()) {
+            // Claimed elsewhere while it was private here: now it can stand among its parent's children.
+            children::link(h);
         }
         if word.release_link() {
             // SAFETY: W4.
-            unsafe { home::end(header) };
+            unsafe { arena::end(header) };
         }
         false
     }
@@ -612,10 +613,10 @@ impl Worker {
     }
 
     #[inline(always)]
-    fn resume(&self, strand: NonNull<Strand>) -> Next {
+    fn resume(&self, fiber: NonNull<Fiber>) -> Next {
         // SAFETY: K3.
-        self.set_running(unsafe { strand.as_ref() }.urgency.load(Ordering::Relaxed));
-        Next::Resume(strand)
+        self.set_running(unsafe { fiber.as_ref() }.urgency.load(Ordering::Relaxed));
+        Next::Resume(fiber)
     }
 
     /// Reads the clock, for waits that begin here.

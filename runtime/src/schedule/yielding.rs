@@ -4,8 +4,8 @@ use forebear_context::error::Cancelled;
 
 use crate::cancel;
 use crate::foreign::driver;
+use crate::stack::fiber;
 use crate::stack::no_suspend;
-use crate::stack::strand;
 
 /// Lets everything else that is ready on this worker go first.
 ///
@@ -22,32 +22,32 @@ use crate::stack::strand;
 /// ```
 #[inline(always)]
 pub fn yield_now() -> Result<(), Cancelled> {
-    let Some(strand) = strand::get() else {
+    let Some(fiber) = fiber::get() else {
         std::thread::yield_now();
         return Ok(());
     };
-    let Some(worker) = strand.worker() else {
-        if cancel::refuses(strand) {
+    let Some(worker) = fiber.worker() else {
+        if cancel::refuses(fiber) {
             return Err(Cancelled::new());
         }
-        if driver::drive_some(strand) {
-            return if cancel::refuses(strand) { Err(Cancelled::new()) } else { Ok(()) };
+        if driver::drive_some(fiber) {
+            return if cancel::refuses(fiber) { Err(Cancelled::new()) } else { Ok(()) };
         }
         std::thread::yield_now();
         return Ok(());
     };
-    if strand.context().no_suspend().get() != 0 {
-        no_suspend::refuse(strand, "the others", true);
+    if fiber.context().no_suspend().get() != 0 {
+        no_suspend::refuse(fiber, "the others", true);
     }
-    let next = match worker.rotate(strand) {
+    let next = match worker.rotate(fiber) {
         Ok(next) => next,
-        Err(()) if cancel::refuses(strand) => return Err(Cancelled::new()),
-        Err(()) => worker.leave_yielding(strand),
+        Err(()) if cancel::refuses(fiber) => return Err(Cancelled::new()),
+        Err(()) => worker.leave_yielding(fiber),
     };
     if let Some(next) = next {
-        // SAFETY: K3; F2: we are on the strand's stack. The yielder stands in the ready queue, and `next` does not.
-        unsafe { strand.context().fiber().leave(Some(next.as_ref().context())) };
-        // The worker is all that has to be known still: a strand never changes it.
+        // SAFETY: K3; F2: we are on the fiber's stack. The yielder stands in the ready queue, and `next` does not.
+        unsafe { fiber.context().switch().leave(Some(next.as_ref().context())) };
+        // The worker is all that has to be known still: a fiber never changes it.
         if cancel::concerns_worker(worker) && cancel::refuses_here() {
             return Err(Cancelled::new());
         }

@@ -31,7 +31,7 @@ use crate::api::runtime::default;
 use crate::batch::request_pool;
 use crate::deadlock::cycle;
 use crate::foreign;
-use crate::memory::graves;
+use crate::memory::reclaim;
 use crate::shared::Shared;
 use crate::shared::parked;
 
@@ -58,7 +58,7 @@ struct Held {
     pools: request_pool::HeldOverFork,
     cycle: cycle::HeldOverFork,
     parked: parked::Held,
-    graves: graves::Held,
+    deferred: reclaim::Held,
 }
 
 impl Held {
@@ -69,7 +69,7 @@ impl Held {
             pools: request_pool::hold(),
             cycle: cycle::hold(),
             parked: parked::hold(),
-            graves: graves::hold(),
+            deferred: reclaim::hold(),
         }
     }
 }
@@ -104,7 +104,7 @@ unsafe extern "C" fn in_child() {
         request_pool::forget(&mut held.pools);
         cycle::forget(&mut held.cycle, foreign::context());
         parked::forget(&mut held.parked);
-        graves::forget(&mut held.graves);
+        reclaim::forget(&mut held.deferred);
     }
 }
 

@@ -1,12 +1,12 @@
-//! Looks: which of the other workers' shelves a picker compares with.
+//! Looks: which of the other workers' shared queues a picker compares with.
 //!
-//! With at most eight workers, all of them. With more, their shelves stand in [groups](crate::state::shelf::Group) of eight, by
+//! With at most eight workers, all of them. With more, their shared queues stand in [groups](crate::state::shared_queue::Group) of eight, by
 //! number, and a look goes by the groups' words: it compares with the members of a group only if its word is older than
 //! the best that the picker has so far, and mends the word in passing. It begins at the picker's own group, and in each group behind the
-//! picker's own place, so that those who see several shelves that are equally old go to different ones. It reads [`WORDS`] words at
-//! most, the next look the next ones: with more than 32 workers not all pickers go for the one shelf where the oldest root's next
+//! picker's own place, so that those who see several shared queues that are equally old go to different ones. It reads [`WORDS`] words at
+//! most, the next look the next ones: with more than 32 workers not all pickers go for the one shared queue where the oldest root's next
 //! request stands, which one of them gets (decision 0025). Every [`FULL_EVERY`]th look of a worker is *full* all the same: at every
-//! shelf, and at what every worker keeps private.
+//! shared queue, and at what every worker keeps private.
 //!
 //! # The bound
 //!
@@ -23,8 +23,8 @@
 //! *A root* is taken up to what the look has seen to come next ([`Best::next`]), not only if it is the one that was seen: the
 //! takers that come late have the next one each, where they would else come to the lock in turn to find theirs gone (decision 0020).
 //!
-//! Roots stand on one shelf, which every pick looks at itself: nothing here concerns their order. No wake-up rests on a
-//! look by words either: whoever searches, or is about to sleep, looks at all shelves (`schedule/worker/steal.rs`). A yield that
+//! Roots stand on one shared queue, which every pick looks at itself: nothing here concerns their order. No wake-up rests on a
+//! look by words either: whoever searches, or is about to sleep, looks at all shared queues (`schedule/worker/steal.rs`). A yield that
 //! gives way to what is ready on its worker, and a wait that runs its target, look at nobody, however many there are.
 
 use std::cell::Cell;
@@ -37,7 +37,7 @@ use super::Shared;
 use crate::record::header::Header;
 use crate::schedule::worker::Worker;
 use crate::state::attention::HUNGRY;
-use crate::state::shelf::{Group, Shelf};
+use crate::state::shared_queue::{Group, SharedQueue};
 
 /// So many workers share a word: a look into a group costs what a look costs where there are none.
 const MEMBERS: usize = 8;
@@ -56,11 +56,11 @@ impl Groups {
         Groups((0..groups).map(|_| Arc::default()).collect())
     }
 
-    /// The shelf for worker number `worker`.
-    pub(crate) fn shelf(&self, worker: usize) -> Shelf<Header> {
+    /// The shared queue for worker number `worker`.
+    pub(crate) fn shared_queue(&self, worker: usize) -> SharedQueue<Header> {
         match self.0.get(worker / MEMBERS) {
-            Some(group) => Shelf::in_group(group.clone()),
-            None => Shelf::new(),
+            Some(group) => SharedQueue::in_group(group.clone()),
+            None => SharedQueue::new(),
         }
     }
 }
@@ -100,7 +100,7 @@ impl Looks {
     }
 }
 
-/// The best that a picker has seen so far, and the worker on whose shelf it stands, if that is another's.
+/// The best that a picker has seen so far, and the worker in whose shared queue it stands, if that is another's.
 pub(crate) struct Best<'a> {
     pub key: u64,
     pub victim: Option<&'a Worker>,
@@ -112,7 +112,7 @@ impl<'a> Best<'a> {
     /// Compares with what `other` has, and tells it if it keeps something better private.
     #[inline(always)]
     pub(crate) fn compare(&mut self, other: &'a Worker) {
-        let (theirs, private) = (other.post.shelf.key(), other.post.private.load(Ordering::Relaxed));
+        let (theirs, private) = (other.post.shared_queue.key(), other.post.private.load(Ordering::Relaxed));
         if theirs < self.key {
             self.key = theirs;
             self.victim = Some(other);
@@ -130,7 +130,7 @@ impl<'a> Best<'a> {
 }
 
 impl Shared {
-    /// A bound of what stands on the roots' shelf and on those of others than worker `index`: nothing is older. For the
+    /// A bound of what stands in the injector and on those of others than worker `index`: nothing is older. For the
     /// short ways, which take what is at hand, of key `mine`, if that is not younger, and else make a [look](Self::look). Who
     /// keeps something older private is told here as there, or a worker with many children of one root would never tell.
     #[inline(always)]
@@ -138,13 +138,13 @@ impl Shared {
         if !super::ORDERED {
             return NO_KEY;
         }
-        let (mut best, workers) = (self.roots.key(), self.workers());
+        let (mut best, workers) = (self.injector.key(), self.workers());
         if workers.len() > MEMBERS {
             return best.min(self.best_of_groups(index, looks, mine));
         }
         for other in workers {
             if other.index != index {
-                best = best.min(other.post.shelf.key());
+                best = best.min(other.post.shared_queue.key());
                 if other.post.private.load(Ordering::Relaxed) < mine {
                     other.post.attention.raise(HUNGRY);
                 }
@@ -198,7 +198,7 @@ impl Shared {
                 let (before, behind) = members.split_at((index % MEMBERS).min(members.len()));
                 let others = behind.iter().chain(before).filter(|other| other.index != index);
                 others.for_each(|other| best.compare(other));
-                let keys = || members.iter().map(|member| member.post.shelf.key());
+                let keys = || members.iter().map(|member| member.post.shared_queue.key());
                 group.mend(seen, || keys().min().unwrap_or(NO_KEY));
             } else {
                 best.next = best.next.min(seen);

@@ -1,6 +1,6 @@
 //! The record of one runtime: what its workers, its foreign threads and its handles share.
 //!
-//! It outlives everything that points at it: handles of the runtime, threads, and homes that still have headers each
+//! It outlives everything that points at it: handles of the runtime, threads, and arenas that still have headers each
 //! hold a count. The stacks go earlier: when the last handle has gone and the threads are joined.
 
 use std::ptr;
@@ -18,10 +18,10 @@ use crate::api::runtime::Handle;
 use crate::api::runtime::LateEnd;
 use crate::cancel;
 use crate::deadlock::cycle::Survey;
-use crate::deadlock::strays;
+use crate::deadlock::foreign_stacks;
 use crate::foreign;
 use crate::foreign::driver::Driven;
-use crate::memory::home::{self, Depot};
+use crate::memory::arena::{self, Depot};
 use crate::record::header::Header;
 use crate::schedule::worker::{Next, Worker};
 use crate::shared::ending::Ending;
@@ -29,7 +29,7 @@ use crate::shared::fork::Generation;
 use crate::stack::Class;
 use crate::stack::slab::Slab;
 use crate::state::attention::OLDER;
-use crate::state::shelf::{Entry, Hint, Pushed, Roots};
+use crate::state::shared_queue::{Entry, Hint, Injector, Pushed};
 use crate::state::visits::Visits;
 use crate::time::deadlines::{Deadlines, Time};
 
@@ -52,8 +52,8 @@ pub(crate) struct Shared {
     pub name: String,
     pub depot: Depot,
     pub signals: Signals,
-    pub roots: Roots<Header>,
-    /// The words that the workers' shelves share, if there are many.
+    pub injector: Injector<Header>,
+    /// The words that the workers' shared queues share, if there are many.
     pub groups: Groups,
     pub deadlines: Deadlines,
     pub ending: Ending,
@@ -103,7 +103,7 @@ pub(crate) struct Shared {
 /// Whether work is chosen by order. The bench `order` alone builds without, to show what order costs.
 pub(crate) const ORDERED: bool = !cfg!(forebear_unordered);
 
-// SAFETY: the link is `next`, which is the shelf's while the header is on its way through the inbox (H3); the root key
+// SAFETY: the link is `next`, which is the shared queue's while the header is on its way through the inbox (H3); the root key
 // does not change once the header is shared (LN2).
 unsafe impl Entry for Header {
     #[inline(always)]
@@ -154,7 +154,7 @@ impl Shared {
             born: Generation::now(),
             depot: Depot::default(),
             signals: Signals::new(settings.workers),
-            roots: Roots::new(),
+            injector: Injector::new(),
             groups: Groups::new(settings.workers),
             slab: Slab::new(settings.max_stacks),
             survey: Survey::default(),
@@ -183,7 +183,7 @@ impl Shared {
         let workers = (0..settings.workers).map(|index| Worker::new(index, &shared)).collect();
         // Just made: nobody else can have set it.
         let _ = shared.workers.set(workers);
-        strays::enrol_runtime(&shared);
+        foreign_stacks::register_runtime(&shared);
         foreign::provide();
         shared
     }
@@ -238,11 +238,11 @@ impl Shared {
         let lineage = &unsafe { header.as_ref() }.lineage;
         let key = lineage.key();
         let pushed = if lineage.parent().is_null() {
-            self.roots.push(header)
+            self.injector.push(header)
         } else {
             // Its links are its family's.
             // SAFETY: the caller's link.
-            self.roots.push_past_inbox(header, || cancel::may_still(unsafe { header.as_ref() }))
+            self.injector.push_past_inbox(header, || cancel::may_still(unsafe { header.as_ref() }))
         };
         if pushed == Pushed::Closed {
             return false;
@@ -281,7 +281,7 @@ impl Shared {
 
     /// The end of a runtime without threads, whose work is over: false if a root has come meanwhile.
     pub(crate) fn end_driven(&self) -> bool {
-        let closed = self.roots.close_if_empty();
+        let closed = self.injector.close_if_empty();
         if closed {
             self.over.store(true, Ordering::Release);
         }
@@ -306,7 +306,7 @@ impl Shared {
 
     /// Whether something has not ended that was submitted: a snapshot.
     pub(crate) fn has_work(&self) -> bool {
-        // What a worker runs it takes down after it has told how many carriers are in use.
+        // What a worker runs it takes down after it has told how many coroutines are in use.
         let busy = |worker: &Worker| {
             let running = worker.post.running.load(Ordering::Acquire) != NO_KEY;
             running || worker.post.busy.load(Ordering::Relaxed) > 1 || !worker.post.mailbox.is_empty()
@@ -319,9 +319,9 @@ impl Shared {
         // What was claimed elsewhere may stand there still.
         let unstarted = |header: &Header| header.word().load().is_unstarted();
         let shown = |worker: &Worker| {
-            worker.post.shelf.any(unstarted) || worker.post.private.load(Ordering::Relaxed) != NO_KEY
+            worker.post.shared_queue.any(unstarted) || worker.post.private.load(Ordering::Relaxed) != NO_KEY
         };
-        self.roots.any(unstarted) || self.workers().iter().any(shown)
+        self.injector.any(unstarted) || self.workers().iter().any(shown)
     }
 
     /// Closes everything that threads leave behind. By whoever has joined them, with a count of the record.
@@ -336,18 +336,18 @@ impl Shared {
         for worker in self.workers() {
             // What was left for a worker that had gone: all its requests are over.
             worker.follow_raises();
-            while let Some(entry) = worker.post.shelf.pop(NO_KEY) {
+            while let Some(entry) = worker.post.shared_queue.pop(NO_KEY) {
                 // SAFETY: E1: the entry's link.
-                unsafe { home::release(entry) };
+                unsafe { arena::release(entry) };
             }
             worker.drop_late();
-            cancel::close_desk(worker.home());
+            cancel::close_desk(worker.arena());
             worker.give_back_first_stack();
-            // SAFETY: by contract there is no other owner; homes are open until closed here.
-            unsafe { self.depot.close(ptr::NonNull::from(worker.home())) };
+            // SAFETY: by contract there is no other owner; arenas are open until closed here.
+            unsafe { self.depot.close(ptr::NonNull::from(worker.arena())) };
         }
         self.depot.close_spare();
-        strays::dismiss_runtime(self);
+        foreign_stacks::unregister_runtime(self);
         // SAFETY: by contract no worker is left, and stacks are theirs.
         unsafe { self.slab.unmap() };
     }
@@ -388,9 +388,9 @@ impl Supply for Shared {
     }
 
     fn more(&self, worker: usize) -> bool {
-        self.roots.key() != NO_KEY
-            || self.workers()[worker].post.shelf.key() != NO_KEY
-            || self.others(worker).any(|other| other.post.shelf.key() != NO_KEY)
+        self.injector.key() != NO_KEY
+            || self.workers()[worker].post.shared_queue.key() != NO_KEY
+            || self.others(worker).any(|other| other.post.shared_queue.key() != NO_KEY)
             || self.workers()[worker].wants_a_watch()
     }
 
@@ -415,8 +415,8 @@ impl Supply for Shared {
             let mut alive = self.alive.load(Ordering::Acquire);
             while alive > 1 {
                 match self.alive.compare_exchange(alive, alive - 1, Ordering::AcqRel, Ordering::Acquire) {
-                    // Nobody can go on to what is left behind here but by the notices.
-                    Ok(_) if !self.workers()[worker].home().desk.go() => {
+                    // Nobody can go on to what is left behind here but by the messages.
+                    Ok(_) if !self.workers()[worker].arena().owner_mailbox.abandon() => {
                         // If the last has gone meanwhile, all is over, and nothing can come of them.
                         self.alive.fetch_add(1, Ordering::AcqRel);
                         return false;
@@ -430,7 +430,7 @@ impl Supply for Shared {
         if self.ending.has_foreign() {
             return false;
         }
-        if self.roots.close_if_empty() {
+        if self.injector.close_if_empty() {
             self.over.store(true, Ordering::Release);
             return true;
         }

@@ -27,8 +27,8 @@ use crate::api::scope::ScopeCore;
 use crate::record::header::Header;
 use crate::shared::Shared;
 use crate::shared::ending::Stage;
-use crate::stack::carrier;
-use crate::stack::strand::Strand;
+use crate::stack::coroutine;
+use crate::stack::fiber::Fiber;
 
 struct Parked {
     context: NonNull<Context>,
@@ -75,8 +75,8 @@ fn awaited(context: &Context) -> Option<&Shared> {
     match context.waits_for() {
         (Reason::Request, target) => {
             let header = target.cast_const().cast::<Header>();
-            // SAFETY: the waiter has a count of its target, which has a home, which keeps its record (M3).
-            Some(unsafe { (*(*header).home.get()).shared() })
+            // SAFETY: the waiter has a count of its target, which has an arena, which keeps its record (M3).
+            Some(unsafe { (*(*header).arena.get()).shared() })
         }
         _ => None,
     }
@@ -84,10 +84,10 @@ fn awaited(context: &Context) -> Option<&Shared> {
 
 /// Lists a context whose wait has begun. On its own stack, before it parks. True: there is nothing to wait for, and the wait
 /// has been ended; whoever drives the context makes it go on.
-pub(crate) fn enter(strand: &Strand) -> bool {
-    let context = strand.context();
+pub(crate) fn enter(fiber: &Fiber) -> bool {
+    let context = fiber.context();
     let thread = match context.waits_for().0 {
-        Reason::Scope | Reason::Pool if strand.worker().is_none() => {
+        Reason::Scope | Reason::Pool if fiber.worker().is_none() => {
             Some(std::thread::current().name().unwrap_or("unnamed").to_owned())
         }
         _ => None,
@@ -120,7 +120,7 @@ pub(crate) fn give_up(shared: &Shared) {
 pub(crate) fn each_thread(mut with: impl FnMut(NonNull<Context>)) {
     for parked in lock().values() {
         // SAFETY: Y1.
-        if !carrier::is_carriers(unsafe { parked.context.as_ref() }) {
+        if !coroutine::is_coroutines(unsafe { parked.context.as_ref() }) {
             with(parked.context);
         }
     }

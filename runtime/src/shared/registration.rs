@@ -21,7 +21,7 @@ use crate::record::header::Header;
 use crate::schedule::wait::{Approach, How, Missed, Near};
 use crate::schedule::worker::is_unwinding;
 use crate::shared::Shared;
-use crate::stack::strand::Strand;
+use crate::stack::fiber::Fiber;
 use crate::state::listener::{Listener, Notice};
 
 /// See the module head.
@@ -62,10 +62,10 @@ impl<N: Notice> Registration<N> {
     ///
     /// # Safety
     ///
-    /// RG1; `strand` is the calling one.
+    /// RG1; `fiber` is the calling one.
     pub(crate) unsafe fn enter<'a>(
         &mut self,
-        strand: &Strand,
+        fiber: &Fiber,
         header: NonNull<Header>,
         mut notice: impl FnMut() -> N,
     ) -> Came<'a> {
@@ -74,7 +74,7 @@ impl<N: Notice> Registration<N> {
         let mut approach = Approach::by(How::Polls);
         loop {
             // SAFETY: by contract.
-            let near = unsafe { approach.come_near(strand, header, false) };
+            let near = unsafe { approach.come_near(fiber, header, false) };
             self.submitted |= std::mem::take(&mut approach.submitted);
             let (shared, outside) = match near {
                 Near::Over => return Came::Over,
@@ -84,7 +84,7 @@ impl<N: Notice> Registration<N> {
             if self.listener.is_some() {
                 return Came::Stands(shared);
             }
-            let key = strand.urgency.load(Ordering::Relaxed);
+            let key = fiber.urgency.load(Ordering::Relaxed);
             let listener = Listener::new(notice(), key);
             // SAFETY: LI1: the list has a count, until the node is taken out; RG1.
             match Listener::enlist(&listener, |node| unsafe { approach.list(h, node) }.map(drop)) {
@@ -95,7 +95,7 @@ impl<N: Notice> Registration<N> {
             self.key = key;
             self.listener = Some(listener);
             // SAFETY: U2: RG1.
-            unsafe { urgency::raise(strand.worker(), header, key) };
+            unsafe { urgency::raise(fiber.worker(), header, key) };
             return Came::Entered(shared, outside);
         }
     }
@@ -109,28 +109,28 @@ impl<N: Notice> Registration<N> {
     pub(crate) unsafe fn leave(&mut self, header: NonNull<Header>) -> Option<Arc<Listener<N>>> {
         // SAFETY: by contract.
         let h = unsafe { header.as_ref() };
-        let strand = foreign::strand();
-        let asks = |strand: &Strand| {
-            cancel::is_cancelled_here(strand) && !is_unwinding(strand) && cancel::asks(strand.request(), h)
+        let fiber = foreign::fiber();
+        let asks = |fiber: &Fiber| {
+            cancel::is_cancelled_here(fiber) && !is_unwinding(fiber) && cancel::asks(fiber.request(), h)
         };
         let submitted = std::mem::take(&mut self.submitted);
         let Some(listener) = self.listener.take() else {
-            if let Some(strand) = strand
+            if let Some(fiber) = fiber
                 && submitted
-                && asks(strand)
+                && asks(fiber)
             {
                 // SAFETY: by contract.
-                unsafe { cancel::cancel_for_waiter(strand, header) };
+                unsafe { cancel::cancel_for_waiter(fiber, header) };
             }
             return None;
         };
-        let asks = strand.is_some_and(asks);
+        let asks = fiber.is_some_and(asks);
         // SAFETY: RG2; by contract.
         if unsafe { cancel::withdraw(header, listener.node(), asks) }.is_ok() {
             // SAFETY: LI1: taken out just now.
             unsafe { Listener::delisted(&listener) };
             // SAFETY: U2: RG1.
-            unsafe { urgency::leave(strand.and_then(Strand::worker), header, self.key) };
+            unsafe { urgency::leave(fiber.and_then(Fiber::worker), header, self.key) };
         }
         Some(listener)
     }

@@ -13,12 +13,12 @@
 //!         ^       ^ limit                                                     ^ base                   ^ slot end
 //! ```
 
-pub(crate) mod carrier;
+pub(crate) mod coroutine;
+pub(crate) mod fiber;
 pub(crate) mod lent;
 pub(crate) mod no_suspend;
 pub(crate) mod overflow;
 pub(crate) mod slab;
-pub(crate) mod strand;
 
 /// Bytes at the low end of a slot that fault when touched: three pages, since foreign code without stack probes may
 /// step over one.

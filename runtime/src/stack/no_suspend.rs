@@ -23,7 +23,7 @@ use crate::foreign;
 use crate::record::callback;
 use crate::record::header::Header;
 use crate::record::hooks;
-use crate::stack::strand::Strand;
+use crate::stack::fiber::Fiber;
 
 /// Calls `f`, and has every wait inside it panic that would suspend the request or block the thread; the message says
 /// `name`. For calls into code that keeps a borrow in a thread-local for as long as they last (`scoped_tls` and its like),
@@ -53,22 +53,22 @@ use crate::stack::strand::Strand;
 /// go.send(7).ok();
 /// ```
 pub fn no_suspend<R>(name: &str, f: impl FnOnce() -> R) -> R {
-    let Some(strand) = foreign::strand() else { return f() };
-    let count = strand.context().no_suspend();
+    let Some(fiber) = foreign::fiber() else { return f() };
+    let count = fiber.context().no_suspend();
     count.set(count.get() + 1);
-    let outer = strand.no_suspend.replace(Some(name.into()));
+    let outer = fiber.no_suspend.replace(Some(name.into()));
     let result = catch_unwind(AssertUnwindSafe(f));
-    strand.no_suspend.set(outer);
+    fiber.no_suspend.set(outer);
     count.set(count.get() - 1);
     result.unwrap_or_else(|payload| resume_unwind(payload))
 }
 
 /// The name of the innermost region that is open on this stack, if any.
 #[inline(always)]
-pub(crate) fn region(strand: &Strand) -> Option<NonNull<str>> {
-    match strand.context().no_suspend().get() {
+pub(crate) fn region(fiber: &Fiber) -> Option<NonNull<str>> {
+    match fiber.context().no_suspend().get() {
         0 => None,
-        _ => Some(strand.no_suspend.get().unwrap_or(NonNull::from("a panic hook"))),
+        _ => Some(fiber.no_suspend.get().unwrap_or(NonNull::from("a panic hook"))),
     }
 }
 
@@ -83,16 +83,16 @@ pub(crate) fn refuse_job(region: &str) -> ! {
     )
 }
 
-/// A wait on `strand` is about to suspend or block, for `what`: panics inside a region, and ends the process where a panic
+/// A wait on `fiber` is about to suspend or block, for `what`: panics inside a region, and ends the process where a panic
 /// would do no good.
 #[cold]
-pub(crate) fn refuse(strand: &Strand, what: &str, can_panic: bool) {
+pub(crate) fn refuse(fiber: &Fiber, what: &str, can_panic: bool) {
     if can_panic {
         callback::refuse(&format!("wait for '{what}'"));
     }
-    let who = strand.request().map_or("a thread", Header::name);
+    let who = fiber.request().map_or("a thread", Header::name);
     // SAFETY: the name lies in a frame of this stack, below this one.
-    match strand.no_suspend.get().map(|name| unsafe { name.as_ref() }) {
+    match fiber.no_suspend.get().map(|name| unsafe { name.as_ref() }) {
         None => hooks::die(&format_args!(
             "request '{who}' waits for '{what}' inside a panic hook, which runs on the thread's own stack"
         )),

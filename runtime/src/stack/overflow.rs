@@ -16,8 +16,8 @@ use std::sync::Once;
 
 use super::{GUARD, OVERHEAD, SLOTS};
 use crate::record::header::Header;
-use crate::stack::carrier::Carrier;
-use crate::stack::strand;
+use crate::stack::coroutine::Coroutine;
+use crate::stack::fiber;
 
 const SIGNALS: [libc::c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 const ALTERNATE: usize = 64 << 10;
@@ -90,7 +90,7 @@ impl Drop for AlternateStack {
     }
 }
 
-/// The handler. It touches the strand's thread-local (initialised by a constant, without a destructor), the carrier at
+/// The handler. It touches the fiber's thread-local (initialised by a constant, without a destructor), the coroutine at
 /// the top of the faulting stack, and a buffer; it takes no lock and allocates nothing.
 ///
 /// # Safety
@@ -99,27 +99,27 @@ impl Drop for AlternateStack {
 unsafe extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel gives a valid record.
     let at = unsafe { (*info).si_addr() } as usize;
-    if let Some(strand) = strand::get()
-        && strand.worker().is_some()
+    if let Some(fiber) = fiber::get()
+        && fiber.worker().is_some()
     {
-        let limit = strand.limit.get();
+        let limit = fiber.limit.get();
         if (limit - GUARD..limit).contains(&at) {
-            // SAFETY: a worker's strand is a carrier's.
-            let carrier = unsafe { Carrier::of_strand(ptr::NonNull::from(strand)).as_ref() };
-            report(carrier);
+            // SAFETY: a worker's fiber is a coroutine's.
+            let coroutine = unsafe { Coroutine::of_fiber(ptr::NonNull::from(fiber)).as_ref() };
+            report(coroutine);
         }
     }
     // SAFETY: what the kernel gave.
     unsafe { pass_on(signal, info, context) };
 }
 
-fn report(carrier: &Carrier) -> ! {
+fn report(coroutine: &Coroutine) -> ! {
     let mut line = Line::default();
-    let name = carrier.strand.request().map_or("(none: a worker's loop)", Header::name);
-    let address = ptr::from_ref(carrier) as usize;
+    let name = coroutine.fiber.request().map_or("(none: a worker's loop)", Header::name);
+    let address = ptr::from_ref(coroutine) as usize;
     let size = SLOTS
         .into_iter()
-        .find(|slot| address - carrier.strand.limit.get() + GUARD <= *slot)
+        .find(|slot| address - coroutine.fiber.limit.get() + GUARD <= *slot)
         .map_or(0, |slot| slot - OVERHEAD);
     line.put("forebear: request '");
     line.put_escaped(name);

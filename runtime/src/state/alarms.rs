@@ -7,8 +7,8 @@
 //!   arms and takes back there, and whom the lock costs next to nothing ([`crate::state::biased`]).
 //! * **word** of a shard: an instant before which nothing in it is due, as nanoseconds; all ones if it was empty when the word was
 //!   written. Written under the shard's lock, read by anybody.
-//! * **keeper**: the thread that sleeps here until something is due.
-//! * **grace**: owners look after their shards, being nearer to what lies in them. The keeper
+//! * **timer thread**: the thread that sleeps here until something is due.
+//! * **grace**: owners look after their shards, being nearer to what lies in them. The timer thread
 //!   gives them so much time from the instant on, and from when they last looked; then it does it instead. An owner that is late because
 //!   it has more to do than it can is left alone: two who fire one shard only meet at its lock.
 //! * **tell**: to end its sleep.
@@ -16,14 +16,14 @@
 //! # Words may be early, never late
 //!
 //! Arming lowers the word if the entry is due before; taking out what is due sets it to what is left. Taking an entry back leaves
-//! it: so who arms and takes back again and again writes no word and tells nobody, and the keeper wakes at most once for what
+//! it: so who arms and takes back again and again writes no word and tells nobody, and the timer thread wakes at most once for what
 //! was taken back, at the instant that stands there, and then writes the word anew. So does the owner of a shard, whom nobody need tell of
-//! anything: the word only rises when something is taken out, and who lowers it, by arming, tells the keeper.
+//! anything: the word only rises when something is taken out, and who lowers it, by arming, tells the timer thread.
 //!
 //! An owner's entry may stay in the wheel when it is taken back ([`staying`]). What rests there costs nobody a wake-up where nothing is
 //! armed beside it: the word then says that the shard is empty, and who arms again lowers it.
 //!
-//! That a word is lowered while the keeper goes to sleep is the race that [`sleep`] tells of.
+//! That a word is lowered while the timer thread goes to sleep is the race that [`sleep`] tells of.
 //!
 //! # Order
 //!
@@ -248,24 +248,24 @@ impl<E: Entry> Shards<E> {
         }
     }
 
-    /// Sees to it that the keeper does not sleep beyond `at`, and the grace of that shard. True: it did, and was told.
+    /// Sees to it that the timer thread does not sleep beyond `at`, and the grace of that shard. True: it did, and was told.
     pub fn tell(&self, shard: usize, at: Instant) -> bool {
         self.bed.tell(self.with_grace(shard, self.nanos(at)))
     }
 
-    /// The keeper's sleep: returns when something may be due, or it was told. False: all is over. `now` is asked right before, under the
+    /// The timer thread's sleep: returns when something may be due, or it was told. False: all is over. `now` is asked right before, under the
     /// lock of the sleep, which lasts as long as it says.
     pub fn rest(&self, now: impl FnOnce() -> Instant) -> bool {
         self.bed.rest(|| self.next_word(), || self.nanos(now()))
     }
 
-    /// Whether anything in the shard may be due at `now`. Whoever lowers the word meanwhile tells the keeper.
+    /// Whether anything in the shard may be due at `now`. Whoever lowers the word meanwhile tells the timer thread.
     pub fn may_be_due(&self, shard: usize, now: Instant) -> bool {
         let word = self.shards[shard].word.load(Ordering::Relaxed);
         word != NEVER && word <= self.nanos(now)
     }
 
-    /// The same for the keeper, which leaves to an owner what has only just come due.
+    /// The same for the timer thread, which leaves to an owner what has only just come due.
     pub fn is_neglected(&self, shard: usize, now: Instant) -> bool {
         let word = self.with_grace(shard, self.shards[shard].word.load(Ordering::Relaxed));
         word != NEVER && word <= self.nanos(now)
@@ -370,7 +370,7 @@ impl<E: Entry> Shards<E> {
         self.shards[shard].entries.visit(|entries| entries.filed.resting())
     }
 
-    /// What the keeper does.
+    /// What the timer thread does.
     pub fn sleep(&self) -> Sleep {
         self.bed.sleep()
     }
@@ -380,7 +380,7 @@ impl<E: Entry> Shards<E> {
         self.bed.is_closed()
     }
 
-    /// The end: the keeper is told, and each entry is given to `with`, under the lock of its shard. Idempotent.
+    /// The end: the timer thread is told, and each entry is given to `with`, under the lock of its shard. Idempotent.
     pub fn close(&self, mut with: impl FnMut(E)) {
         self.bed.close();
         for shard in &self.shards {
@@ -391,7 +391,7 @@ impl<E: Entry> Shards<E> {
         }
     }
 
-    /// When the keeper is to look.
+    /// When the timer thread is to look.
     fn next_word(&self) -> u64 {
         let words = self.shards.iter().map(|shard| shard.word.load(Ordering::Relaxed));
         words.enumerate().map(|(shard, word)| self.with_grace(shard, word)).min().unwrap_or(NEVER)

@@ -141,13 +141,13 @@ mod kind {
 
     /// A fence.
     pub fn light() {
-        #[cfg(not(mutant = "secret_without_light_fence"))]
+        #[cfg(not(mutant = "local_without_light_fence"))]
         fence(Ordering::SeqCst);
     }
 
     /// A fence.
     pub fn heavy() {
-        #[cfg(not(mutant = "asked_without_heavy_fence"))]
+        #[cfg(not(mutant = "revoked_without_heavy_fence"))]
         fence(Ordering::SeqCst);
     }
 }

@@ -13,7 +13,7 @@ pub const OLDER: u32 = 2;
 /// Somebody has left word that a request of this worker is more urgent than it was.
 pub const RAISED: u32 = 4;
 /// Somebody has left word of a cancelled request, or requests that are cancelled have yet to be ended here.
-pub const NOTICE: u32 = 8;
+pub const MESSAGE: u32 = 8;
 /// A cancelled request that has started here is not over: what it makes is born cancelled, its waits are refused.
 pub const MARKS: u32 = 16;
 /// There is no loop of its own: a thread of the user's drives this worker ([`crate::foreign::driver`]), and every scheduling point
@@ -25,7 +25,7 @@ pub const SHUT: u32 = 64;
 /// Some request of this runtime has a deadline that has yet to come: who waits here looks whether that is its own affair before it
 /// lends its stack. Taken down by the first that finds none left.
 pub const LIMITS: u32 = 128;
-/// Another worker has published what stands in the private list here. Taken down by this worker, which has then waited for that one
+/// Another worker has published what stands in the private queue here. Taken down by this worker, which has then waited for that one
 /// ([`crate::state::raid`]).
 pub const RAIDED: u32 = 256;
 
@@ -67,9 +67,9 @@ impl Attention {
     /// later: the worker's has acquired what was made visible, or this one leaves the bits up.
     #[inline]
     pub fn insist(&self, bits: u32) {
-        #[cfg(mutant = "notice_raised_by_look")]
+        #[cfg(mutant = "message_raised_by_look")]
         self.raise(bits);
-        #[cfg(not(mutant = "notice_raised_by_look"))]
+        #[cfg(not(mutant = "message_raised_by_look"))]
         self.0.fetch_or(bits, Ordering::AcqRel);
     }
 

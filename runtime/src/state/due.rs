@@ -14,7 +14,7 @@
 //! but for a family.
 //!
 //! *The deadline against the children of one that is over.* A request is passed by a question for its cancelled ancestors once
-//! it is over ([`crate::state::climb`]), and that may not change any more. So it is said *before* the terminal exchange that a deadline is
+//! it is over ([`crate::state::ancestor_walk`]), and that may not change any more. So it is said *before* the terminal exchange that a deadline is
 //! kept, and who finds the request over finds that too.
 //!
 //! # Invariants

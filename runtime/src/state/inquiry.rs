@@ -1,7 +1,7 @@
 //! The inquiry: how one thread asks each worker what is on it, and for how long it waits for the answers.
 //!
-//! Only the worker itself can read its private list, and only it knows which of its stacks runs. So a dump *asks*: it puts the
-//! inquiry into the worker's [box](Asked), raises `NOTICE` in the worker's attention word, and wakes the worker. The worker *answers*
+//! Only the worker itself can read its private queue, and only it knows which of its stacks runs. So a dump *asks*: it puts the
+//! inquiry into the worker's [box](Asked), raises `MESSAGE` in the worker's attention word, and wakes the worker. The worker *answers*
 //! at its next scheduling point.
 //!
 //! # States of one worker's answer
@@ -27,7 +27,7 @@ use std::sync::PoisonError;
 use forebear_context::shim::atomic::{AtomicBool, Ordering};
 use forebear_context::shim::{Arc, Mutex, MutexGuard, thread};
 
-use crate::state::attention::{Attention, NOTICE};
+use crate::state::attention::{Attention, MESSAGE};
 
 /// How far one worker's answer is.
 enum Answer<A> {
@@ -120,14 +120,14 @@ impl<A> Asked<A> {
 
     /// Asks the worker whose attention word this is. The caller wakes it afterwards.
     pub fn ask(&self, inquiry: &Arc<Inquiry<A>>, attention: &Attention) {
-        #[cfg(mutant = "asked_after_the_notice")]
-        attention.insist(NOTICE);
+        #[cfg(mutant = "asked_after_the_message")]
+        attention.insist(MESSAGE);
         let mut inquiries = self.lock();
         inquiries.push(inquiry.clone());
         self.any.store(true, Ordering::Release);
         drop(inquiries);
-        #[cfg(not(mutant = "asked_after_the_notice"))]
-        attention.insist(NOTICE);
+        #[cfg(not(mutant = "asked_after_the_message"))]
+        attention.insist(MESSAGE);
     }
 
     /// Whether there are questions. By the worker, after it has taken the bit down.

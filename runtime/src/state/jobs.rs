@@ -2,8 +2,8 @@
 //!
 //! # Vocabulary
 //!
-//! * **owner**: the strand that opened the scope, and that waits for the jobs.
-//! * **spawner**: the strand that spawns a job; null in a thread that has no strand.
+//! * **owner**: the fiber that opened the scope, and that waits for the jobs.
+//! * **spawner**: the fiber that spawns a job; null in a thread that has no fiber.
 //! * **fast spawn**: a spawn by the owner that needs nothing but the count.
 //!
 //! # How jobs are counted
@@ -14,7 +14,7 @@
 //! the decrement that brings it to zero wakes the owner.
 //!
 //! The word `fast` names the owner while fast spawns are allowed, and [`NOBODY`] otherwise: in a scope that keeps its jobs, in one that is
-//! stopped, and from when the owner begins to wait. `NOBODY` is the address of no strand, and it is not null: a spawner without a strand
+//! stopped, and from when the owner begins to wait. `NOBODY` is the address of no fiber, and it is not null: a spawner without a fiber
 //! compares unequal to it.
 //!
 //! The owner can spawn after it has begun to wait: a destructor that runs on the owner's stack inside the wait may do it. That spawn is
@@ -41,7 +41,7 @@ use forebear_context::shim::atomic::{AtomicI64, AtomicPtr, Ordering};
 /// What the shared count begins with.
 const FAR: i64 = 1 << 40;
 
-/// The address of no strand; strands are aligned.
+/// The address of no fiber; fibers are aligned.
 #[cfg(not(mutant = "nobody_is_null"))]
 const NOBODY: *mut () = ptr::without_provenance_mut(1);
 #[cfg(mutant = "nobody_is_null")]
@@ -99,7 +99,7 @@ impl Jobs {
     ///
     /// # Safety
     ///
-    /// JC2; `spawner` is the caller's strand.
+    /// JC2; `spawner` is the caller's fiber.
     #[inline(always)]
     pub unsafe fn count_fast(&self, spawner: *const ()) -> bool {
         let fast = self.is_fast(spawner);
@@ -116,14 +116,14 @@ impl Jobs {
         self.count.0.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes back the count of a job: it was taken by value, and its value with it, or could not be made. The caller is on `strand`.
+    /// Takes back the count of a job: it was taken by value, and its value with it, or could not be made. The caller is on `fiber`.
     ///
     /// # Safety
     ///
-    /// JC3; `strand` is the caller's.
+    /// JC3; `fiber` is the caller's.
     #[inline]
-    pub unsafe fn taken(&self, strand: *const ()) {
-        if self.is_fast(strand) {
+    pub unsafe fn taken(&self, fiber: *const ()) {
+        if self.is_fast(fiber) {
             // SAFETY: JC1: the caller is the owner.
             unsafe { self.add_here(-1) };
         } else {

@@ -6,21 +6,21 @@
 #![allow(unreachable_pub, reason = "the models see these modules")]
 
 pub mod alarms;
+pub mod ancestor_walk;
 pub mod asymmetric;
 pub mod attention;
 pub mod biased;
-pub mod climb;
-pub mod desk;
 pub mod due;
-pub mod enrolment;
 pub mod inquiry;
 pub mod jobs;
 pub mod listener;
 pub mod open;
+pub mod owner_mailbox;
 pub mod raid;
 pub mod set;
-pub mod shelf;
+pub mod shared_queue;
 pub mod slot;
+pub mod stack_registry;
 pub mod visits;
 pub mod watch;
 pub mod word;

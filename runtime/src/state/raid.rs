@@ -1,11 +1,11 @@
-//! Raids: how another worker publishes what stands in a private list, while its owner runs code without a scheduling point.
+//! Raids: how another worker publishes what stands in a private queue, while its owner runs code without a scheduling point.
 //!
 //! # Vocabulary
 //!
-//! * **owner**: the worker whose private list it is ([`crate::record::list`]).
+//! * **owner**: the worker whose private queue it is ([`crate::record::private_queue`]).
 //! * **raider**: a worker that has nothing to do, and finds that the owner does not answer its hunger.
-//! * **to raid** an entry: to take the private bit off its word and push it on the owner's shelf, with a link of its own. The entry stays
-//!   in the private list, which the raider never changes. Who comes first claims it; the other entry is a shell.
+//! * **to raid** an entry: to take the private bit off its word and push it on the owner's shared queue, with a link of its own. The entry stays
+//!   in the private queue, which the raider never changes. Who comes first claims it; the other entry is stale.
 //! * **to touch** an entry: what the owner does before it stores plainly into the word of an entry (W8), or takes the entry out.
 //! * **raided**: a bit of the owner's attention word. A raider raises it; the owner alone takes it down, when it *settles*.
 //!
@@ -29,7 +29,7 @@
 //!
 //! It goes from link to link: reads the link, then the entry's place, then the link again. The same link after a place that is `Private` says that
 //! the entry stands in the list, and is not touched until the owner has settled. A touched entry may have ended by the first look; its memory is still that
-//! of a header, since no memory of headers is given back while anybody looks ([`crate::memory::graves`]).
+//! of a header, since no memory of headers is given back while anybody looks ([`crate::memory::reclaim`]).
 //!
 //! # Invariants
 //!
@@ -53,10 +53,10 @@ use crate::state::attention::{Attention, RAIDED};
 pub enum Place {
     /// None that it is linked into; or its owner touches it.
     Nowhere,
-    /// The private list of the worker whose home is the header's.
+    /// The private queue of the worker whose arena is the header's.
     Private,
-    /// The list of its parent's children that others may know of (`record/kin.rs`).
-    Kin,
+    /// The list of its parent's children that others may know of (`record/children.rs`).
+    Child,
 }
 
 /// A header's place. Written by the owner of its list; read by raiders.
@@ -76,7 +76,7 @@ impl Placed {
         match self.0.load(Ordering::Relaxed) {
             0 => Place::Nowhere,
             1 => Place::Private,
-            _ => Place::Kin,
+            _ => Place::Child,
         }
     }
 
@@ -91,7 +91,7 @@ impl Placed {
         self.0.load(Ordering::Acquire) == Place::Private as u8
     }
 
-    /// The owner is about to touch the entry, which stands in its private list. True: no raid concerns it, and the touch lasts until the place
+    /// The owner is about to touch the entry, which stands in its private queue. True: no raid concerns it, and the touch lasts until the place
     /// is set again. False: nothing was done; the owner settles.
     ///
     /// `may` looks at the owner's attention word: it is false if `RAIDED` is up, and may be false for other reasons.
@@ -109,7 +109,7 @@ impl Placed {
     }
 }
 
-/// What stands in a private list. The runtime's are headers; a model has its own.
+/// What stands in a private queue. The runtime's are headers; a model has its own.
 pub trait Listed: Sized {
     /// Where it stands.
     fn place(&self) -> &Placed;

@@ -1,6 +1,6 @@
-//! The word of a header that leads to its side block ([`crate::record::side`]), and to its first kin while there is none.
+//! The word of a header that leads to its side block ([`crate::record::side`]), and to its first children while there is none.
 //!
-//! Nearly every request that suspends has a place in its parent's list of kin ([`crate::record::kin`]) and nothing else that would
+//! Nearly every request that suspends has a place in its parent's list of children ([`crate::record::children`]) and nothing else that would
 //! need a block. So while a request has no block, the word holds the first of its children in that list instead; a block that is
 //! made takes it over, and has the lowest bit set. A new header's word is null, as most of a new header is.
 //!
@@ -25,15 +25,15 @@ use forebear_context::shim::atomic::{AtomicPtr, Ordering};
 
 /// What a slot may hold.
 pub trait Block: Default {
-    /// What stands in the list of kin.
-    type Kin;
+    /// What stands in the list of children.
+    type Child;
 
     /// The head of the list, once there is a block.
-    fn first_kin(&self) -> &Cell<*const Self::Kin>;
+    fn first_child(&self) -> &Cell<*const Self::Child>;
 }
 
 /// See the module head.
-pub struct Slot<B: Block>(AtomicPtr<B>, PhantomData<*const B::Kin>);
+pub struct Slot<B: Block>(AtomicPtr<B>, PhantomData<*const B::Child>);
 
 /// There is a block: the rest is its address.
 const BLOCK: usize = 1;
@@ -53,19 +53,19 @@ fn block<B>(word: *mut B) -> *mut B {
     word.map_addr(|address| address & !BLOCK)
 }
 
-fn from_head<B: Block>(first: *const B::Kin) -> *mut B {
+fn from_head<B: Block>(first: *const B::Child) -> *mut B {
     first.cast_mut().cast()
 }
 
-fn head<B: Block>(word: *mut B) -> *const B::Kin {
+fn head<B: Block>(word: *mut B) -> *const B::Child {
     word.cast_const().cast()
 }
 
 impl<B: Block> Slot<B> {
-    /// No block, no kin.
+    /// No block, no children.
     #[inline(always)]
     pub fn new() -> Slot<B> {
-        const { assert!(align_of::<B>() > BLOCK && align_of::<B::Kin>() > BLOCK) };
+        const { assert!(align_of::<B>() > BLOCK && align_of::<B::Child>() > BLOCK) };
         Slot(AtomicPtr::new(ptr::null_mut()), PhantomData)
     }
 
@@ -91,11 +91,11 @@ impl<B: Block> Slot<B> {
         let made = Box::into_raw(side);
         #[cfg(mutant = "block_takes_over_once")]
         // SAFETY: `made` is still ours.
-        unsafe { &*made }.first_kin().set(head(seen));
+        unsafe { &*made }.first_child().set(head(seen));
         while !is_block(seen) {
             #[cfg(not(mutant = "block_takes_over_once"))]
             // SAFETY: `made` is still ours.
-            unsafe { &*made }.first_kin().set(head(seen));
+            unsafe { &*made }.first_child().set(head(seen));
             match self.0.compare_exchange(seen, from_block(made), Ordering::AcqRel, Ordering::Acquire) {
                 // SAFETY: freed with the header.
                 Ok(_) => return unsafe { &*made },
@@ -113,7 +113,7 @@ impl<B: Block> Slot<B> {
     ///
     /// # Safety
     ///
-    /// The caller has the header alone, and the list of kin is empty.
+    /// The caller has the header alone, and the list of children is empty.
     #[inline(always)]
     pub unsafe fn take(&self) -> Option<Box<B>> {
         // Acquire: whoever looked for children may have made it for one that was over, which nothing else orders.
@@ -126,15 +126,15 @@ impl<B: Block> Slot<B> {
         Some(unsafe { Box::from_raw(block(word)) })
     }
 
-    /// The first of the children in the list of kin, or null.
+    /// The first of the children in the list of children, or null.
     ///
     /// # Safety
     ///
     /// N1: by the list's owner.
-    pub unsafe fn first_kin(&self) -> *const B::Kin {
+    pub unsafe fn first_child(&self) -> *const B::Child {
         match self.0.load(Ordering::Acquire) {
             // SAFETY: I1, I2.
-            word if is_block(word) => unsafe { &*block(word) }.first_kin().get(),
+            word if is_block(word) => unsafe { &*block(word) }.first_child().get(),
             word => head(word),
         }
     }
@@ -143,10 +143,10 @@ impl<B: Block> Slot<B> {
     ///
     /// # Safety
     ///
-    /// As [`first_kin`](Self::first_kin).
-    pub unsafe fn set_first_kin(&self, first: *const B::Kin) {
+    /// As [`first_child`](Self::first_child).
+    pub unsafe fn set_first_child(&self, first: *const B::Child) {
         let mut seen = self.0.load(Ordering::Acquire);
-        #[cfg(mutant = "kin_by_store")]
+        #[cfg(mutant = "children_by_store")]
         if !is_block(seen) {
             self.0.store(from_head(first), Ordering::Release);
             return;
@@ -158,7 +158,7 @@ impl<B: Block> Slot<B> {
             }
         }
         // SAFETY: I1, I2; N1.
-        unsafe { &*block(seen) }.first_kin().set(first);
+        unsafe { &*block(seen) }.first_child().set(first);
     }
 }
 

@@ -8,7 +8,7 @@
 //! | [`lists`] | the lock bit, waiters that leave, subscribers |
 //! | [`cancel`] | marks, vetoes, demand, shields |
 //! | [`counts`] | handles and links |
-//! | [`secret`] | what its maker does with it before anybody else asks, without an exchange |
+//! | [`local`] | what its maker does with it before anybody else asks, without an exchange |
 //!
 //! # Layout
 //!
@@ -24,10 +24,10 @@
 //! | 9 | callbacks | the list of callbacks is not empty; or, from birth, a deadline is to be taken back at the end | holder of the lock |
 //! | 10 | seen | somebody looked at the failure | a holder of a handle |
 //! | 11 | inherited | the mark came because the parent was cancelled | on with the mark, in the same exchange |
-//! | 12 | private | stands in the private list of the worker that made it | that worker; off by every claim |
+//! | 12 | private | stands in the private queue of the worker that made it | that worker; off by every claim |
 //! | 13 | lent | runs on a waiter's stack: that waiter is demand, though in no list | on by the claim; off by the holder of the lock, or at terminal |
-//! | 14 | secret | what becomes of it its maker's worker writes elsewhere, see [`secret`]; with it stand `NEW` and one handle, whatever is true | at birth; off when it is revealed |
-//! | 15 | asked | somebody has the secret revealed | on by who asks; off with the secret |
+//! | 14 | local request | what becomes of it its maker's worker writes elsewhere, see [`local`]; with it stand `NEW` and one handle, whatever is true | at birth; off when it is published |
+//! | 15 | asked | somebody has the local request published | on by who asks; off with the local request |
 //! | 16–39 | handles | they reach the value; never rise from 0 | |
 //! | 40–63 | links | they reach the header only: queue entry, runner, untyped handle, timer, pool | |
 //!
@@ -65,7 +65,7 @@
 //! * **W7** Every count that goes down is a release, and the one that reaches 0 is also an acquire.
 //! * **W8** A plain store may stand for an exchange only if every count is in the storer's own hand: the sole handle *by
 //!   value* and the list's link, or no handle at all and the list's link, each with the private bit set. A `&Request`
-//!   can be shared without a count, hence never by reference, but as [`secret`] has it.
+//!   can be shared without a count, hence never by reference, but as [`local`] has it.
 //! * **W9** The word is never stored from a remembered value: who holds the lock recomputes from the fresh word, since
 //!   counts, life and marks may have moved meanwhile.
 //! * **W10** The mark is set once, while life < `COMPLETING`, and never cleared. It is set by the holder of the lock bit in
@@ -84,8 +84,8 @@
 //! * **W15** Which pool holds a request back is written by the holder of the lock bit while the request is new, and read by
 //!   the holder of the lock bit while it is held.
 //!
-//! * **W16** While the word is a secret's, nothing but [`secret`] reads or writes it, except for who asks for what no secret has: a mark, a
-//!   shield, or a terminal life of one that has children. Everybody else has it revealed first.
+//! * **W16** While the word is a local one's, nothing but [`local`] reads or writes it, except for who asks for what no local request has: a mark, a
+//!   shield, or a terminal life of one that has children. Everybody else has it published first.
 //!
 //! # Orders
 //!
@@ -93,7 +93,7 @@
 //! between); lock acquire, unlock release; a mark is a release for the reason before it, and who acts on a mark acquires
 //! it; counts by W7; both looks of the consuming take and the count check of `take` acquire; clone relaxed, as in `Arc`.
 //! A waiter's own mark is read relaxed by a scan: the locks of the target order what matters (see [`cancel`]). No fence
-//! and no sequential consistency but for [`secret`], which says why.
+//! and no sequential consistency but for [`local`], which says why.
 //!
 //! The shortcuts that fail are listed, with the mutant that plants each, in `loom-tests/tests/{word,cancel,demand,callbacks}.rs`.
 
@@ -105,14 +105,14 @@ mod counts;
 mod end;
 mod life;
 mod lists;
-mod secret;
+mod local;
 
 pub use self::bits::*;
 #[allow(unused_imports, reason = "cancellation is built on them")]
 pub use self::cancel::{Cancel, Demand};
 pub use self::counts::HandleDrop;
 pub use self::end::outcome;
-pub use self::secret::{Confided, Keeper, Secret};
+pub use self::local::{LocalOwner, LocalState, LocalStep};
 
 /// The word itself. See the module head.
 #[repr(transparent)]
@@ -139,10 +139,10 @@ impl Word {
         Bits(self.0.load(Ordering::Acquire))
     }
 
-    /// Whether it is a secret's.
+    /// Whether it is a local one's.
     #[inline(always)]
-    pub fn is_secret(&self) -> bool {
-        self.peek().has(SECRET)
+    pub fn is_local(&self) -> bool {
+        self.peek().has(LOCAL)
     }
 
     #[inline(always)]

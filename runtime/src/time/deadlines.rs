@@ -6,23 +6,23 @@
 //!   deadline has come or a timer of its has expired ([`crate::api::expiry`]).
 //! * **arm**, **disarm**: to put an entry in, to take it back.
 //! * **fire**: to take what is due out and do it. Never runs user code.
-//! * **keeper**: who fires.
+//! * **timer thread**: who fires.
 //! * **shards**: where entries are ([`crate::state::alarms`]): a timing wheel for each worker's waits, and one for requests and whatever else
-//!   comes (a carrier that waits by the clock of another runtime than its own, too), each behind a lock of its own; a single one if the clock jumps. What is due at one instant in one shard comes out in order
+//!   comes (a coroutine that waits by the clock of another runtime than its own, too), each behind a lock of its own; a single one if the clock jumps. What is due at one instant in one shard comes out in order
 //!   of arming. Arming and disarming take the same time however many are armed.
 //!
 //! # Who keeps the time
 //!
-//! | clock | of a carrier's wait | of a request | of a foreign thread's wait |
+//! | clock | of a coroutine's wait | of a request | of a foreign thread's wait |
 //! |---|---|---|---|
 //! | the system's | its worker (`schedule/worker/alarm.rs`), and the timer thread if that does not come to it | the timer thread | that thread, which blocks no longer than that |
 //! | a user's that moves by itself | the timer thread | the same | the same |
 //! | a user's that stands still between jumps | whoever moves it, before the move returns | the same | the same |
 //!
-//! A carrier's alarm stays in its worker's wheel when it is taken back, for the carrier's next wait ([`crate::state::alarms`]); it goes when the carrier is
+//! A coroutine's alarm stays in its worker's wheel when it is taken back, for the coroutine's next wait ([`crate::state::alarms`]); it goes when the coroutine is
 //! dismantled.
 //!
-//! A carrier goes on where its worker is and nowhere else, so nobody can do it sooner than the worker, and nobody has what it takes nearer. The
+//! A coroutine goes on where its worker is and nowhere else, so nobody can do it sooner than the worker, and nobody has what it takes nearer. The
 //! timer thread gives it [`GRACE`], and none to a runtime without threads of its own, whose workers are driven now and then. It
 //! is started with the first entry, and sleeps until the earliest is due, to the nanosecond as far as the system can; it is
 //! told when an earlier one is armed, not when one is disarmed: then it wakes at most once for all of a shard that are gone. A clock answers by [`Clock::subscribe`] which kind
@@ -41,8 +41,8 @@
 //! disarming takes that lock. Either it finds the entry, and nobody else ever will; or the entry has been taken out, and
 //! the unpark is over. Whoever has disarmed, whatever the answer, is rid of the timer.
 //!
-//! A carrier's memory stays, and a ticket is of one wait. So who was timed out on one need not ask for the lock: its entry is
-//! out, and whatever the timer still does with the carrier is to bring it to its worker.
+//! A coroutine's memory stays, and a ticket is of one wait. So who was timed out on one need not ask for the lock: its entry is
+//! out, and whatever the timer still does with the coroutine is to bring it to its worker.
 //!
 //! *Arming against a jump.* A user's clock is code of the user's, so nobody asks it who has begun a wait or holds a lock
 //! ([`crate::record::callback`]). What it has told is kept instead, and a jump tells it before it fires, which takes the lock. Who arms on a clock that
@@ -63,13 +63,13 @@
 //! # The end
 //!
 //! `close` comes when the workers are gone and before the stacks are unmapped. What is still armed then belongs to foreign
-//! threads (no carrier waits any more): their waits end at once, timed out, or cancelled where they are for nothing but a time, which has
+//! threads (no coroutine waits any more): their waits end at once, timed out, or cancelled where they are for nothing but a time, which has
 //! not come; and so does what is armed afterwards. Requests are let go of. The thread is joined. A jump of the clock that is under way may still call; it finds nothing.
 //!
 //! # Invariants
 //!
 //! * **T1** An entry is in a shard, or is being fired by whoever took it out, or is over.
-//! * **T2** The context of a wait's entry is valid until `disarm` has returned for it, or it is a carrier's, whose memory stays until after
+//! * **T2** The context of a wait's entry is valid until `disarm` has returned for it, or it is a coroutine's, whose memory stays until after
 //!   `close`.
 //! * **T3** A wait's entry is taken out and fired under one hold of its shard's lock; several are fired together before it is given up.
 //! * **T4** A request's entry owns a link of its header. Whoever takes the entry out owns the link.
@@ -93,10 +93,10 @@ use crate::record::callback;
 use crate::record::header::Header;
 use crate::record::hooks;
 use crate::schedule::worker::Worker;
-use crate::stack::carrier;
-use crate::stack::strand::{self, Strand};
+use crate::stack::coroutine;
+use crate::stack::fiber::{self, Fiber};
 use crate::state::alarms::{Shards, Standing};
-use crate::time::reckoning;
+use crate::time::estimated_clock;
 
 mod firing;
 mod keeping;
@@ -120,8 +120,8 @@ struct Inner {
     jumps: bool,
     /// Workers fire what is in their shards.
     by_workers: bool,
-    /// Workers may reckon what time it is.
-    reckons: bool,
+    /// Workers may estimate what time it is.
+    estimates: bool,
     /// The name of the timer thread.
     name: String,
     shards: Shards<Entry>,
@@ -144,9 +144,9 @@ struct Thread {
 /// What the deadlines of a runtime go by.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Time {
-    /// The system's clock; a worker mostly reckons what it shows.
+    /// The system's clock; a worker mostly estimates what it shows.
     #[default]
-    Reckoned,
+    Estimated,
     /// The system's clock, read each time: what a [`MonotonicClock`] that the user has given asks for. It is no code of the user's.
     Read,
     /// A clock of the user's.
@@ -167,9 +167,9 @@ impl Time {
 impl Deadlines {
     /// Nothing armed, by this time, for the runtime of that name with so many workers, which have `threads` of their own or not.
     pub(crate) fn new(time: Time, runtime: &str, workers: usize, threads: bool) -> Deadlines {
-        let reckons = threads && matches!(time, Time::Reckoned) && reckoning::may_be_used();
+        let estimates = threads && matches!(time, Time::Estimated) && estimated_clock::may_be_used();
         let clock = match time {
-            Time::Reckoned | Time::Read => None,
+            Time::Estimated | Time::Read => None,
             Time::User(clock) => Some(clock),
         };
         let first_told = clock.as_deref().map_or_else(time::now, ask);
@@ -193,7 +193,7 @@ impl Deadlines {
                 first_told,
                 jumps,
                 by_workers,
-                reckons,
+                estimates,
                 name: format!("{runtime} timer"),
                 shards: Shards::new(shards, time::now(), by_workers.then_some(GRACE)),
                 thread: Mutex::new(Thread { handle: None, subscription }),
@@ -213,14 +213,14 @@ impl Deadlines {
         self.0.now()
     }
 
-    /// Whether its workers may reckon what time it is ([`crate::time::reckoning`]).
-    pub(crate) fn reckons(&self) -> bool {
-        self.0.reckons
+    /// Whether its workers may estimate what time it is ([`crate::time::estimated_clock`]).
+    pub(crate) fn estimates(&self) -> bool {
+        self.0.estimates
     }
 
     /// The instant `timeout` from now, or very soon after that; `None` if it is too far off to be told, which means never.
     pub(crate) fn after(&self, timeout: Duration) -> Option<Instant> {
-        match strand::get().and_then(Strand::worker) {
+        match fiber::get().and_then(Fiber::worker) {
             Some(worker) if ptr::eq(&worker.shared().deadlines, self) => self.after_on(worker, timeout),
             _ => deadline_after(self.now(), timeout),
         }
@@ -228,10 +228,10 @@ impl Deadlines {
 
     /// The same on a worker of its runtime.
     pub(crate) fn after_on(&self, worker: &Worker, timeout: Duration) -> Option<Instant> {
-        let now = match timeout < reckoning::SHORT {
+        let now = match timeout < estimated_clock::SHORT {
             // None, perhaps: then it is over when it begins.
             true => self.now(),
-            false => worker.reckoning.now(reckoning::ticks, || self.now()),
+            false => worker.estimated_clock.now(estimated_clock::ticks, || self.now()),
         };
         deadline_after(now, timeout)
     }
@@ -249,15 +249,15 @@ impl Deadlines {
         if let Some(worker) = self.0.own(waits) {
             return self.0.arm_own(worker, at, context, ticket);
         }
-        let stays = carrier::is_carriers(waits);
+        let stays = coroutine::is_coroutines(waits);
         self.0.arm(
             at,
-            if stays { Entry::Carrier(context, ticket) } else { Entry::Wait(context, ticket) },
+            if stays { Entry::Coroutine(context, ticket) } else { Entry::Wait(context, ticket) },
             || (),
         )
     }
 
-    /// The same for a wait of a carrier of that worker, if the worker keeps its time. Its alarm may have stayed from an earlier one, and do
+    /// The same for a wait of a coroutine of that worker, if the worker keeps its time. Its alarm may have stayed from an earlier one, and do
     /// for this.
     ///
     /// # Safety
@@ -277,7 +277,7 @@ impl Deadlines {
         let context = NonNull::from(context);
         // SAFETY: by contract. The entry is as in `arm`.
         let again = unsafe {
-            let standing = carrier::alarm_of(context);
+            let standing = coroutine::alarm_of(context);
             self.0.shards.arm_again(worker.index, standing.as_ref(), at, || Entry::Own(context, ticket, at))
         };
         Some(match again {
@@ -289,7 +289,7 @@ impl Deadlines {
         })
     }
 
-    /// Takes back the alarm of a carrier of that worker: it stays, for the carrier's next wait. Answers whether it had not fired.
+    /// Takes back the alarm of a coroutine of that worker: it stays, for the coroutine's next wait. Answers whether it had not fired.
     ///
     /// # Safety
     ///
@@ -301,12 +301,12 @@ impl Deadlines {
         }
         // SAFETY: by contract.
         unsafe {
-            let standing = carrier::alarm_of(NonNull::from(context));
+            let standing = coroutine::alarm_of(NonNull::from(context));
             self.0.shards.put_to_rest(worker.index, standing.as_ref(), alarm.number)
         }
     }
 
-    /// A carrier of that worker goes, and its alarm with it.
+    /// A coroutine of that worker goes, and its alarm with it.
     ///
     /// # Safety
     ///
@@ -361,9 +361,9 @@ impl Deadlines {
     #[inline(never)]
     pub(crate) fn disarm(&self, context: &Context, alarm: Alarm) -> bool {
         match self.0.own(context) {
-            // SAFETY: a carrier's alarm is taken back on its worker's thread.
+            // SAFETY: a coroutine's alarm is taken back on its worker's thread.
             Some(worker) if alarm.number != 0 => unsafe {
-                let standing = carrier::alarm_of(NonNull::from(context));
+                let standing = coroutine::alarm_of(NonNull::from(context));
                 self.0.shards.put_to_rest(worker.index, standing.as_ref(), alarm.number)
             },
             _ => self.0.disarm(alarm.number),
@@ -390,7 +390,7 @@ impl Deadlines {
         let mut requests = Vec::new();
         self.0.requests.store(0, Ordering::Relaxed);
         self.0.shards.close(|entry| match entry {
-            Entry::Wait(..) | Entry::Carrier(..) | Entry::Own(..) | Entry::Rests => give_up(entry),
+            Entry::Wait(..) | Entry::Coroutine(..) | Entry::Own(..) | Entry::Rests => give_up(entry),
             Entry::Request(_) | Entry::Expiry(_) => requests.push(entry),
         });
         let Thread { handle, subscription } = std::mem::take(&mut *self.0.lock_thread());
@@ -409,7 +409,7 @@ impl Deadlines {
     /// As [`arm`](Self::arm); on the context's own stack.
     #[inline(always)]
     unsafe fn keep_for(&self, at: Instant, context: &Context, ticket: Ticket) -> Alarm {
-        let foreign = strand::get().and_then(Strand::worker).is_none();
+        let foreign = fiber::get().and_then(Fiber::worker).is_none();
         if foreign && self.0.clock.is_none() {
             let left = at.saturating_duration_since(time::now());
             Alarm { number: 0, own: deadline_after(time::now(), left) }
@@ -483,11 +483,11 @@ impl Inner {
     /// The worker that keeps the time of this context's waits, in a shard of its own.
     #[inline]
     fn own<'a>(&self, context: &'a Context) -> Option<&'a Worker> {
-        if !self.by_workers || !carrier::is_carriers(context) {
+        if !self.by_workers || !coroutine::is_coroutines(context) {
             return None;
         }
-        // SAFETY: it is a carrier's.
-        let worker = unsafe { carrier::worker_of(context) };
+        // SAFETY: it is a coroutine's.
+        let worker = unsafe { coroutine::worker_of(context) };
         // It may wait by another runtime's clock.
         ptr::eq(Arc::as_ptr(&worker.shared().deadlines.0), self).then_some(worker)
     }
@@ -524,7 +524,7 @@ impl Inner {
         Alarm { number: armed.number, own: None }
     }
 
-    /// A wait of a carrier of that worker, on the worker's thread.
+    /// A wait of a coroutine of that worker, on the worker's thread.
     #[inline(never)]
     fn arm_own(
         self: &Arc<Self>,

@@ -2,4 +2,4 @@
 
 pub(crate) mod coarse;
 pub(crate) mod deadlines;
-pub(crate) mod reckoning;
+pub(crate) mod estimated_clock;

@@ -2,7 +2,7 @@
 
 use super::{Choice, NOBODY, Phase, Why, World};
 use crate::costs::{FULL_EVERY, MEMBERS, Nanos};
-use crate::shelf::NO_KEY;
+use crate::shared_queue::NO_KEY;
 
 impl World<'_> {
     pub(super) fn go_on(&mut self, index: usize) {
@@ -71,7 +71,7 @@ impl World<'_> {
                     self.raise_hungry(index, other, at);
                 }
             }
-            return self.best_shelf(index, at).map_or(NO_KEY, |(_, key)| key);
+            return self.best_shared_queue(index, at).map_or(NO_KEY, |(_, key)| key);
         }
         if !self.by_words(index) {
             return 0;
@@ -122,11 +122,11 @@ impl World<'_> {
         let worker = &self.workers[index];
         let ready = worker.ready.first().map_or(NO_KEY, |first| first.0);
         let private = worker.list.first().map_or(NO_KEY, |first| first.0);
-        let shelf = worker.shelf.key();
-        let mine = ready.min(private).min(shelf);
+        let shared_queue = worker.shared_queue.key();
+        let mine = ready.min(private).min(shared_queue);
         let mut best = (mine.min(roots), None);
         // What comes next after the best, as far as it is seen.
-        let mut four = [ready, private, shelf, roots];
+        let mut four = [ready, private, shared_queue, roots];
         four.sort_unstable();
         self.next_best = four[1];
         let late = std::mem::take(&mut self.workers[index].late);
@@ -141,13 +141,13 @@ impl World<'_> {
             (key, Some(victim)) => Choice::Victim(victim, key),
             (key, None) if ready == key => Choice::Ready,
             (key, None) if private == key => Choice::Private,
-            (key, None) if shelf == key => Choice::Own(key),
+            (key, None) if shared_queue == key => Choice::Own(key),
             (key, None) => Choice::Roots(self.limit(key)),
         };
         self.then(index, Phase::Take(choice), at);
     }
 
-    /// Where shelves are noted: which of them the picker goes to at first, and to which then.
+    /// Where shared queues are noted: which of them the picker goes to at first, and to which then.
     fn choose_among_seen(&mut self, index: usize, best: &mut (u64, Option<usize>)) {
         let mut seen = std::mem::take(&mut self.seen);
         if self.machine.spreads && !seen.is_empty() {
@@ -191,7 +191,8 @@ impl World<'_> {
                         self.compare(index, other, mine, best, &mut loads, at);
                     }
                 }
-                let least = members.map(|member| self.workers[member].shelf.key()).min().unwrap_or(NO_KEY);
+                let least =
+                    members.map(|member| self.workers[member].shared_queue.key()).min().unwrap_or(NO_KEY);
                 if least > seen {
                     *at = self.groups[number].word.write(&costs, *at, index, costs.exchange);
                     self.groups[number].key = least;
@@ -229,7 +230,7 @@ impl World<'_> {
     ) {
         loads.0 += 1;
         loads.1 += u64::from(self.workers[other].post.read(index));
-        let theirs = self.workers[other].shelf.key();
+        let theirs = self.workers[other].shared_queue.key();
         let crowded = theirs != NO_KEY
             && mine != NO_KEY
             && !self.groups.is_empty()
@@ -265,12 +266,12 @@ impl World<'_> {
                 return self.found(index, request, at);
             }
             Choice::Nothing => return self.nothing(index),
-            Choice::Own(_) => self.workers[index].shelf.lock.write(&costs, now, index, hold),
+            Choice::Own(_) => self.workers[index].shared_queue.lock.write(&costs, now, index, hold),
             Choice::Roots(_) => self.roots.lock.write(&costs, now, index, hold),
             Choice::Victim(victim, _) | Choice::Robbed(victim, _) => {
-                let half = self.workers[victim].shelf.entries.len().div_ceil(2) as u64;
+                let half = self.workers[victim].shared_queue.entries.len().div_ceil(2) as u64;
                 let hold = costs.exchange + half * costs.entry;
-                self.workers[victim].shelf.lock.write(&costs, now, index, hold)
+                self.workers[victim].shared_queue.lock.write(&costs, now, index, hold)
             }
         };
         self.then(index, Phase::Taken(choice), end);
@@ -280,8 +281,8 @@ impl World<'_> {
         let (costs, mut at) = (self.machine.costs, self.now);
         let request = match choice {
             Choice::Own(limit) => {
-                let before = self.workers[index].shelf.key();
-                let request = self.workers[index].shelf.take(limit);
+                let before = self.workers[index].shared_queue.key();
+                let request = self.workers[index].shared_queue.take(limit);
                 self.tell_key(index, index, before, &mut at);
                 request
             }
@@ -321,27 +322,27 @@ impl World<'_> {
 
     pub(super) fn rob(&mut self, index: usize, victim: usize, limit: u64, at: &mut Nanos) -> Option<usize> {
         let costs = self.machine.costs;
-        if self.workers[index].patience.loot_used_up(*at) {
+        if self.workers[index].patience.stolen_used_up(*at) {
             *at += costs.clock;
         }
-        let before = self.workers[victim].shelf.key();
-        let mut loot = self.workers[victim].shelf.take_half(limit).into_iter();
-        let first = loot.next()?;
+        let before = self.workers[victim].shared_queue.key();
+        let mut stolen = self.workers[victim].shared_queue.take_half(limit).into_iter();
+        let first = stolen.next()?;
         self.counts.steals += 1;
         self.tell_key(index, victim, before, at);
-        let (own, rest) = (self.workers[index].shelf.key(), loot.len() as u64);
-        for entry in loot {
-            self.workers[index].shelf.put(entry);
+        let (own, rest) = (self.workers[index].shared_queue.key(), stolen.len() as u64);
+        for entry in stolen {
+            self.workers[index].shared_queue.put(entry);
         }
         if rest > 0 {
             let hold = costs.exchange + rest * costs.entry;
-            *at = self.workers[index].shelf.lock.write(&costs, *at, index, hold);
+            *at = self.workers[index].shared_queue.lock.write(&costs, *at, index, hold);
             self.tell_key(index, index, own, at);
             self.notify(index, at);
         }
         *at += costs.clock;
-        let all = self.workers[victim].shelf.entries.is_empty();
-        if self.workers[index].patience.loot_taken(*at, 1 + rest, all) {
+        let all = self.workers[victim].shared_queue.entries.is_empty();
+        if self.workers[index].patience.theft(*at, 1 + rest, all) {
             self.raise_hungry(index, victim, at);
         }
         Some(first.1)

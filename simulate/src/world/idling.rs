@@ -2,7 +2,7 @@
 
 use super::{Choice, Event, NOBODY, Phase, Why, World};
 use crate::costs::{LONGEST_TICK, Nanos, ROUND, SEARCH, TICK};
-use crate::shelf::NO_KEY;
+use crate::shared_queue::NO_KEY;
 
 impl World<'_> {
     pub(super) fn nothing(&mut self, index: usize) {
@@ -16,10 +16,10 @@ impl World<'_> {
             self.workers[index].searching = false;
             return self.then(index, Phase::Idle, at);
         }
-        if self.workers[index].patience.loot_used_up(at) {
+        if self.workers[index].patience.stolen_used_up(at) {
             at += costs.clock;
         }
-        if let Some((victim, key)) = self.best_shelf(index, &mut at) {
+        if let Some((victim, key)) = self.best_shared_queue(index, &mut at) {
             return self.then(index, Phase::Take(Choice::Robbed(victim, key)), at);
         }
         if self.workers[index].patience.left(at) == 0 {
@@ -64,7 +64,7 @@ impl World<'_> {
         let own = !worker.mail.is_empty()
             || !worker.ready.is_empty()
             || !worker.list.is_empty()
-            || worker.shelf.key() != NO_KEY;
+            || worker.shared_queue.key() != NO_KEY;
         if own || self.root_key(index, &mut at) != NO_KEY {
             return self.pick(index, at);
         }

@@ -3,7 +3,7 @@
 use super::{Event, NOBODY, Request, World};
 use crate::costs::Nanos;
 use crate::result::Stamped;
-use crate::shelf::NO_KEY;
+use crate::shared_queue::NO_KEY;
 
 impl World<'_> {
     pub(super) fn root(&mut self, number: usize, known: Nanos) -> usize {

@@ -1,4 +1,4 @@
-//! A thief's patience: what its loot was good for is judged when a shelf was emptied, and for how long it then orders nothing (decision
+//! A thief's patience: what its stolen work was good for is judged when a shared queue was emptied, and for how long it then orders nothing (decision
 //! 0028; in the runtime `worker/patience.rs`).
 
 use crate::costs::{FEW, LONGEST_PAUSE, Nanos, SHORTEST_PAUSE, WORTH_IT, WORTH_IT_EACH};
@@ -9,8 +9,8 @@ pub(super) struct Patience {
     /// Since when it has been at what it took last.
     since: Option<Nanos>,
     /// For how long, and at how many, since it last judged.
-    loot: (Nanos, u64),
-    /// The shelf was empty after the last theft.
+    stolen: (Nanos, u64),
+    /// The shared queue was empty after the last theft.
     all: bool,
     /// How many there were when it last judged, unless they were worth it or the pause that followed is over.
     few: u64,
@@ -20,21 +20,21 @@ pub(super) struct Patience {
 
 impl Patience {
     /// So many were taken, and whether these were all. Answers whether to order more now.
-    pub(super) fn loot_taken(&mut self, now: Nanos, items: u64, all: bool) -> bool {
+    pub(super) fn theft(&mut self, now: Nanos, items: u64, all: bool) -> bool {
         self.since = Some(now);
-        self.loot.1 += items;
+        self.stolen.1 += items;
         self.all = all;
-        all && (self.pause == 0 || self.grows(self.loot.1))
+        all && (self.pause == 0 || self.grows(self.stolen.1))
     }
 
-    /// It looks for loot: what it had is used up. Answers whether there was any, and so whether the clock was read.
-    pub(super) fn loot_used_up(&mut self, now: Nanos) -> bool {
+    /// It searches for work: what it had is used up. Answers whether there was any, and so whether the clock was read.
+    pub(super) fn stolen_used_up(&mut self, now: Nanos) -> bool {
         let Some(since) = self.since.take() else { return false };
-        self.loot.0 += now - since;
+        self.stolen.0 += now - since;
         if !self.all {
             return true;
         }
-        let (lasted, items) = std::mem::take(&mut self.loot);
+        let (lasted, items) = std::mem::take(&mut self.stolen);
         if lasted >= WORTH_IT.max(WORTH_IT_EACH * items) {
             (self.few, self.pause, self.until) = (0, 0, 0);
             return true;
@@ -68,9 +68,9 @@ mod tests {
 
     /// Takes all of so many, which last for so long each. Answers whether it ordered more, and its pause from then on.
     fn take(thief: &mut Patience, now: &mut Nanos, items: u64, each: Nanos) -> (bool, Nanos) {
-        let orders = thief.loot_taken(*now, items, true);
+        let orders = thief.theft(*now, items, true);
         *now += items * each;
-        thief.loot_used_up(*now);
+        thief.stolen_used_up(*now);
         (orders, thief.left(*now))
     }
 
@@ -102,7 +102,7 @@ mod tests {
         now += 50_000;
         assert_eq!(thief.left(now), 0);
         assert_eq!(take(&mut thief, &mut now, 1, 200), (true, 0), "after a pause it may grow from one again");
-        thief.loot_taken(now, 32, false);
-        assert!(thief.loot_used_up(now + 10) && thief.left(now + 10) == 0, "the shelf is not empty");
+        thief.theft(now, 32, false);
+        assert!(thief.stolen_used_up(now + 10) && thief.left(now + 10) == 0, "the shared queue is not empty");
     }
 }

@@ -2,7 +2,7 @@
 
 use super::World;
 use crate::costs::{LARGEST_BATCH, MEMBERS, Nanos};
-use crate::shelf::NO_KEY;
+use crate::shared_queue::NO_KEY;
 
 impl World<'_> {
     /// The worker stores something of its own where others see it: buffered, so it waits for nobody.
@@ -34,9 +34,9 @@ impl World<'_> {
         }
     }
 
-    /// The key of `whose` shelf has become what it is; it was `before`. Told by `who`, who has the lock.
+    /// The key of `whose` shared queue has become what it is; it was `before`. Told by `who`, who has the lock.
     pub(super) fn tell_key(&mut self, who: usize, whose: usize, before: u64, at: &mut Nanos) {
-        let (costs, key) = (self.machine.costs, self.workers[whose].shelf.key());
+        let (costs, key) = (self.machine.costs, self.workers[whose].shared_queue.key());
         if key == before {
             return;
         }
@@ -58,19 +58,19 @@ impl World<'_> {
         }
         worker.hungry = false;
         *at = worker.post.write(&costs, *at, index, costs.exchange);
-        let (before, mut shown) = (worker.shelf.key(), 0);
+        let (before, mut shown) = (worker.shared_queue.key(), 0);
         while shown < u64::from(worker.batch)
             && let Some((key, _, request)) = worker.list.pop_first()
         {
-            worker.shelf.put((key, request));
+            worker.shared_queue.put((key, request));
             self.requests[request].shown = true;
             shown += 1;
         }
         worker.batch = (worker.batch * 2).min(LARGEST_BATCH);
         let hungry = self.sleepers.len().min(self.machine.cores - 1);
-        worker.hungry = self.machine.fills && hungry > 1 && worker.shelf.entries.len() < hungry;
+        worker.hungry = self.machine.fills && hungry > 1 && worker.shared_queue.entries.len() < hungry;
         *at += shown * costs.publish;
-        *at = worker.shelf.lock.write(&costs, *at, index, costs.exchange + shown * costs.entry);
+        *at = worker.shared_queue.lock.write(&costs, *at, index, costs.exchange + shown * costs.entry);
         self.tell_key(index, index, before, at);
         self.counts.publications += 1;
         self.counts.published += shown;

@@ -2,7 +2,7 @@
 
 use super::World;
 use crate::costs::Nanos;
-use crate::shelf::NO_KEY;
+use crate::shared_queue::NO_KEY;
 
 impl World<'_> {
     /// Says that there is work for anyone.
@@ -60,19 +60,22 @@ impl World<'_> {
 
     pub(super) fn more(&mut self, index: usize, at: &mut Nanos) -> bool {
         *at += self.machine.costs.hit;
-        if self.roots.key() != NO_KEY || !self.inbox.is_empty() || self.workers[index].shelf.key() != NO_KEY {
+        if self.roots.key() != NO_KEY
+            || !self.inbox.is_empty()
+            || self.workers[index].shared_queue.key() != NO_KEY
+        {
             return true;
         }
-        self.best_shelf(index, at).is_some()
+        self.best_shared_queue(index, at).is_some()
     }
 
-    /// All shelves but the own are looked at: whose is best, and its key.
-    pub(super) fn best_shelf(&mut self, index: usize, at: &mut Nanos) -> Option<(usize, u64)> {
+    /// All shared queues but the own are looked at: whose is best, and its key.
+    pub(super) fn best_shared_queue(&mut self, index: usize, at: &mut Nanos) -> Option<(usize, u64)> {
         let (costs, mut misses, mut best) = (self.machine.costs, 0, None);
         let count = self.workers.len();
         for other in (index + 1..count).chain(0..index) {
             misses += u64::from(self.workers[other].post.read(index));
-            let key = self.workers[other].shelf.key();
+            let key = self.workers[other].shared_queue.key();
             if key < best.map_or(NO_KEY, |(_, key)| key) {
                 best = Some((other, key));
             }

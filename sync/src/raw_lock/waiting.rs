@@ -83,7 +83,7 @@ impl RawLock {
 
 impl Waiting<'_> {
     /// Waits until the lock is the context's. To be inlined into the public method that waits, since the switch is
-    /// (see [`forebear_context::fiber`]).
+    /// (see [`forebear_context::switch`]).
     #[inline(always)]
     pub(crate) fn wait(&mut self) -> Result<(), Refused> {
         let mut step = self.prepare();
@@ -230,7 +230,7 @@ impl Waiting<'_> {
         }
     }
 
-    /// The circle, if this is a wait without limit for what the thread took when no runtime knew it.
+    /// The cycle, if this is a wait without limit for what the thread took when no runtime knew it.
     #[cold]
     #[inline(never)]
     fn of_itself(&mut self) -> Option<Cycle> {
@@ -352,7 +352,7 @@ impl Waiting<'_> {
             Cause::Circular => {
                 self.lock.leave(place);
                 // SAFETY: its own table, on its own stack.
-                let cycle = unsafe { (self.context.table().verdict)(self.context, ticket) };
+                let cycle = unsafe { (self.context.table().take_cycle)(self.context, ticket) };
                 Some(Err(Refused::Circular(cycle.unwrap_or_else(|| Cycle::new([self.context.name()])))))
             }
         }

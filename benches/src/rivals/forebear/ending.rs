@@ -127,7 +127,7 @@ pub(super) fn cancel_at(n: u64, stand: Stand) -> Run {
         open: AtomicBool::new(false),
     });
     standing.channel.0.send(0).expect("there is room");
-    // Not the parent: who holds a lock and waits for those that stand before it closes a circle.
+    // Not the parent: who holds a lock and waits for those that stand before it closes a cycle.
     let holder = {
         let standing = standing.clone();
         spawn(move || {

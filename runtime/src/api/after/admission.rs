@@ -15,11 +15,11 @@ use crate::batch::request_pool;
 use crate::cancel;
 use crate::deadlock::urgency;
 use crate::foreign;
-use crate::memory::home;
+use crate::memory::arena;
+use crate::record::children;
 use crate::record::header::{AFTER, HINTED, Header, OWN_STACK, Place, ROOT};
-use crate::record::kin;
 use crate::schedule::submit;
-use crate::stack::strand::{self, Strand};
+use crate::stack::fiber::{self, Fiber};
 use crate::state::attention::SHUT;
 use crate::state::word::{HELD, NEW, PRIVATE, SUBMITTED};
 
@@ -88,7 +88,7 @@ unsafe fn set_up_admitted(header: NonNull<Header>, work: &mut Vec<Next>) {
             submit::enter_family(header);
             set_up(header, work);
         } else {
-            home::release(header);
+            arena::release(header);
         }
     }
 }
@@ -151,13 +151,13 @@ unsafe fn submit_next(header: NonNull<Header>, work: &mut Vec<Next>) {
             }
         } else if life == NEW {
             submit::submit_for_waiter(header);
-            if let Some(worker) = strand::get().and_then(Strand::worker) {
+            if let Some(worker) = fiber::get().and_then(Fiber::worker) {
                 worker.feed_if_hungry();
             }
         } else if life == HELD
-            && let Some(strand) = foreign::strand()
+            && let Some(fiber) = foreign::fiber()
         {
-            let (_, admitted) = request_pool::ask_for(strand, header);
+            let (_, admitted) = request_pool::ask_for(fiber, header);
             work.extend(admitted.map(Next::Admitted));
         }
     }
@@ -172,13 +172,13 @@ unsafe fn set_up(header: NonNull<Header>, work: &mut Vec<Next>) {
     // SAFETY: by the caller, who has a count.
     let h = unsafe { header.as_ref() };
     // SAFETY: M3: it is not over.
-    let shared = unsafe { (*h.home.get()).shared() };
+    let shared = unsafe { (*h.arena.get()).shared() };
     shared.survey.note_declared();
     // SAFETY: Z2: a scope stays until its jobs are over.
     if let Some(scope) = unsafe { h.scope.get().as_ref() } {
         scope.note_dependent();
     }
-    let here = strand::get().and_then(Strand::worker);
+    let here = fiber::get().and_then(Fiber::worker);
     // SAFETY: AF2: by the submitter.
     let record = unsafe { Record::of(header) };
     // SAFETY: the header's provenance is the whole cell's.
@@ -191,7 +191,7 @@ unsafe fn set_up(header: NonNull<Header>, work: &mut Vec<Next>) {
         // SAFETY: AF3.
         let t = unsafe { dependency.as_ref() };
         // SAFETY: M3. A ready value has no runtime, and is over.
-        let is_ours = unsafe { t.home.get().as_ref() }.is_none_or(|home| ptr::eq(home.shared(), shared));
+        let is_ours = unsafe { t.arena.get().as_ref() }.is_none_or(|arena| ptr::eq(arena.shared(), shared));
         if !is_ours {
             let last = record.open.down();
             debug_assert!(!last, "it is being set up");
@@ -262,7 +262,7 @@ unsafe fn refuse(header: NonNull<Header>) {
     // SAFETY: by contract.
     unsafe {
         cancel::refuse_later(header);
-        home::release(header);
+        arena::release(header);
     }
 }
 
@@ -278,30 +278,30 @@ unsafe fn try_admit(header: NonNull<Header>) -> bool {
         return false;
     }
     // SAFETY: M3.
-    let shared = unsafe { (*h.home.get()).shared() };
-    let worker = strand::get().and_then(Strand::worker).filter(|worker| ptr::eq(worker.shared(), shared));
+    let shared = unsafe { (*h.arena.get()).shared() };
+    let worker = fiber::get().and_then(Fiber::worker).filter(|worker| ptr::eq(worker.shared(), shared));
     let own = worker.filter(|worker| {
         !h.is(OWN_STACK | ROOT | HINTED)
             && !h.lineage.parent().is_null()
-            && ptr::eq(h.home.get(), worker.home())
+            && ptr::eq(h.arena.get(), worker.arena())
             && worker.post.attention.get() & SHUT == 0
     });
     if !h.word().admit(if own.is_some() { PRIVATE } else { 0 }) {
         // Cancelled meanwhile.
         // SAFETY: the edges' link.
-        unsafe { home::release(header) };
+        unsafe { arena::release(header) };
         return true;
     }
     match (own, worker) {
         (Some(worker), _) => {
-            if h.place.get() == Place::Kin {
-                // SAFETY: N1, N2: this home's owner.
-                unsafe { kin::unlink(h) };
+            if h.place.get() == Place::Child {
+                // SAFETY: N1, N2: this arena's owner.
+                unsafe { children::unlink(h) };
             }
             submit::list_ready(worker, h);
         }
         (None, Some(worker)) if shared.driven.is_none() && !h.is(HINTED) => {
-            worker.post.shelf.push(h.urgency(), header);
+            worker.post.shared_queue.push(h.urgency(), header);
             shared.signals.notify_any();
         }
         _ => return shared.arc().push_root(header),

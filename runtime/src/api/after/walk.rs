@@ -1,4 +1,4 @@
-//! Where declared edges lead: for a wait that runs what it is after, for urgency, circles, dumps and the end of a runtime.
+//! Where declared edges lead: for a wait that runs what it is after, for urgency, cycles, dumps and the end of a runtime.
 //!
 //! Down an edge, from a dependent to its dependencies, goes a [`Reader`]. Up an edge, from a dependency to its dependents, goes who holds the
 //! lock of the dependency's list. Both take a link of what they find, and go on by a loop.
@@ -15,7 +15,7 @@ use crate::cancel;
 use crate::deadlock::cycle;
 use crate::record::header::{AFTER, Header};
 use crate::schedule::wait;
-use crate::stack::strand::Strand;
+use crate::stack::fiber::Fiber;
 use crate::state::word::{CLAIMED, HELD, WAITERS};
 
 /// Keeps the edges of a waiting dependent in place. See the head of [`super::open`].
@@ -107,21 +107,21 @@ fn next(h: &Header, from: usize) -> Option<(AnyRequest, usize)> {
     None
 }
 
-/// The strand is about to wait for a dependent: runs what that is after, and has not started, on this stack. By a loop, depth first. Answers whether
-/// anything was run; or the circle, if what runs on this very stack is among it.
+/// The fiber is about to wait for a dependent: runs what that is after, and has not started, on this stack. By a loop, depth first. Answers whether
+/// anything was run; or the cycle, if what runs on this very stack is among it.
 ///
 /// # Safety
 ///
-/// As [`wait::until_over`]; `strand` is the calling one.
+/// As [`wait::until_over`]; `fiber` is the calling one.
 #[cold]
 #[inline(never)]
-pub(crate) unsafe fn run_dependencies(strand: &Strand, header: NonNull<Header>) -> Result<bool, Cycle> {
+pub(crate) unsafe fn run_dependencies(fiber: &Fiber, header: NonNull<Header>) -> Result<bool, Cycle> {
     // SAFETY: by contract.
     let mut path = vec![(unsafe { AnyRequest::linked(header) }, 0)];
     let mut seen = HashSet::new();
     let mut any = false;
     while let Some((at, place)) = path.last_mut() {
-        if cancel::refuses(strand) {
+        if cancel::refuses(fiber) {
             break;
         }
         // SAFETY: the handle's link.
@@ -129,7 +129,7 @@ pub(crate) unsafe fn run_dependencies(strand: &Strand, header: NonNull<Header>) 
             let over = path.pop();
             if let Some((at, _)) = over.filter(|_| !path.is_empty()) {
                 // SAFETY: the handle's link.
-                any |= unsafe { try_run(strand, at.raw()) };
+                any |= unsafe { try_run(fiber, at.raw()) };
             }
             continue;
         };
@@ -141,7 +141,7 @@ pub(crate) unsafe fn run_dependencies(strand: &Strand, header: NonNull<Header>) 
             // From the second on: the first is named by the waiter's own wait.
             // SAFETY: the handles' links.
             let names = || path.iter().map(|(at, _)| unsafe { at.raw().as_ref() }.name().to_owned());
-            if let Some(cycle) = cycle::of_declared(strand, h, names()) {
+            if let Some(cycle) = cycle::of_declared(fiber, h, names()) {
                 return Err(cycle);
             }
         } else if bits.life() == HELD {
@@ -150,7 +150,7 @@ pub(crate) unsafe fn run_dependencies(strand: &Strand, header: NonNull<Header>) 
             }
         } else {
             // SAFETY: the handle's link.
-            any |= unsafe { try_run(strand, dependency.raw()) };
+            any |= unsafe { try_run(fiber, dependency.raw()) };
         }
     }
     Ok(any)
@@ -159,11 +159,11 @@ pub(crate) unsafe fn run_dependencies(strand: &Strand, header: NonNull<Header>) 
 /// # Safety
 ///
 /// As [`run_dependencies`].
-unsafe fn try_run(strand: &Strand, header: NonNull<Header>) -> bool {
+unsafe fn try_run(fiber: &Fiber, header: NonNull<Header>) -> bool {
     // SAFETY: by contract.
     unsafe {
         let bits = header.as_ref().word().load();
-        wait::try_run(strand, header, bits)
+        wait::try_run(fiber, header, bits)
     }
 }
 

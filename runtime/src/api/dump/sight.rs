@@ -2,13 +2,13 @@
 //!
 //! # How a dump is made
 //!
-//! 1. It looks at the shelves, whose entries anybody may read.
+//! 1. It looks at the shared queues, whose entries anybody may read.
 //! 2. It asks each worker ([`crate::state::inquiry`]). The worker answers at its next scheduling point with all that stands on its
-//!    stacks and in its private list; it reads its own memory, which nobody changes meanwhile.
+//!    stacks and in its private queue; it reads its own memory, which nobody changes meanwhile.
 //! 3. It looks at the threads that run requests themselves, and at those that are blocked in a wait.
 //! 4. A worker that does not answer within [`PATIENCE`](super::PATIENCE) is in user code without a scheduling point. The dump looks at that worker's
 //!    stacks from outside, and counts what is private to it.
-//! 5. It looks at the shelves again, for what was published meanwhile. What was seen twice is told once.
+//! 5. It looks at the shared queues again, for what was published meanwhile. What was seen twice is told once.
 //! 6. It finds out who holds or owes what each of them waits for.
 //!
 //! What stands still from the beginning to the end of this is in the dump. What moves from one place to another meanwhile may be
@@ -20,9 +20,9 @@
 //! * Where a wait leads is read while the wait is *held* ([`Context::hold`](forebear_context::context::Context::hold)): it does not end
 //!   then, so the waiter's frame and what it waits for are there, and the waiter's stack does not change. A wait is held only when it
 //!   has parked: before that its own stack may take it back without a look.
-//! * What stands on a stack that is neither held nor the reader's own is read under [`graves::look`](crate::memory::graves::look): it may be out of date, and is
+//! * What stands on a stack that is neither held nor the reader's own is read under [`reclaim::read_section`](crate::memory::reclaim::read_section): it may be out of date, and is
 //!   never gone. What does not fit together is read again.
-//! * Entries of shelves are read by a link of the reader's.
+//! * Entries of shared queues are read by a link of the reader's.
 
 use std::ptr::{self, NonNull};
 
@@ -36,15 +36,15 @@ use forebear_context::shim::thread;
 use super::{Party, RequestInfo, ThreadInfo, WaitInfo};
 use crate::api::after::walk;
 use crate::api::any::{self, AnyRequest, State};
-use crate::deadlock::strays;
+use crate::deadlock::foreign_stacks;
 use crate::foreign;
-use crate::memory::home::Home;
+use crate::memory::arena::Arena;
 use crate::record::header::{ARM, Header};
 use crate::schedule::worker::Worker;
 use crate::shared::Shared;
 use crate::shared::parked;
-use crate::stack::strand::Strand;
-use crate::state::word::{self, Confided, MARKED, SECRET};
+use crate::stack::fiber::Fiber;
+use crate::state::word::{self, LOCAL, LocalStep, MARKED};
 use crate::time::coarse;
 
 /// How often a stack is looked at that changes all the while.
@@ -112,7 +112,7 @@ pub(super) struct Blocked {
 
 /// Where stacks stand.
 pub(super) struct Place<'a> {
-    home: &'a Home,
+    arena: &'a Arena,
     worker: Option<&'a Worker>,
     thread: Option<&'a str>,
     /// The time.
@@ -121,22 +121,22 @@ pub(super) struct Place<'a> {
 
 impl<'a> Place<'a> {
     pub(super) fn of_worker(worker: &'a Worker, shared: &Shared) -> Place<'a> {
-        Place { home: worker.home(), worker: Some(worker), thread: None, now: coarse::now(shared) }
+        Place { arena: worker.arena(), worker: Some(worker), thread: None, now: coarse::now(shared) }
     }
 
     /// Changes whenever something is started here.
     fn count(&self) -> u64 {
         match self.worker {
             Some(worker) => worker.started.get() + worker.direct.get(),
-            None => self.home.shared().foreign_direct_count.load(Ordering::Relaxed),
+            None => self.arena.shared().foreign_direct_count.load(Ordering::Relaxed),
         }
     }
 }
 
-/// Whether an entry of a queue is not a shell.
+/// Whether an entry of a queue is not a stale entry.
 pub(super) fn is_live_entry(h: &Header) -> bool {
     let bits = h.bare.load();
-    bits.is_unstarted() && !(bits.has(SECRET) && h.secret.is(Confided::Done))
+    bits.is_unstarted() && !(bits.has(LOCAL) && h.local.is(LocalStep::Done))
 }
 
 /// A request that has not started. Its memory stays while this looks, and nobody writes its plain fields.
@@ -188,8 +188,8 @@ fn see_blocked(h: &Header, out: &mut Vec<Seen>) {
 fn same_runtime(a: &Header, b: &Header) -> bool {
     let of = |h: &Header| {
         // SAFETY: M3, for both.
-        let home = unsafe { h.home.get().as_ref() };
-        home.map_or(ptr::null(), |home| ptr::from_ref(home.shared()))
+        let arena = unsafe { h.arena.get().as_ref() };
+        arena.map_or(ptr::null(), |arena| ptr::from_ref(arena.shared()))
     };
     ptr::eq(of(a), of(b))
 }
@@ -254,7 +254,7 @@ struct Wait {
 }
 
 /// What a held wait is for.
-fn describe(held: &Held<'_>, strand: &Strand) -> Wait {
+fn describe(held: &Held<'_>, fiber: &Fiber) -> Wait {
     let (reason, target) = held.waits_for();
     let mut wait = Wait {
         info: WaitInfo { reason, what: reason.to_string(), owners: Vec::new(), since: None },
@@ -268,8 +268,8 @@ fn describe(held: &Held<'_>, strand: &Strand) -> Wait {
             if let Some(target) = unsafe { target.cast::<Header>().as_ref() } {
                 let mut seen = see(target, life_of(target), Certainty::Wanted, true);
                 seen.info.waits_for = see_edges(target);
-                // SAFETY: M3: the target has a home.
-                wait.of = unsafe { target.home.get().as_ref() }.map_or(ptr::null(), |home| home.shared());
+                // SAFETY: M3: the target has an arena.
+                wait.of = unsafe { target.arena.get().as_ref() }.map_or(ptr::null(), |arena| arena.shared());
                 wait.info.owners.push(seen.party());
                 if reason == Reason::Request {
                     wait.info.what = format!("request {}", super::text::quoted(&seen.info.name));
@@ -279,7 +279,7 @@ fn describe(held: &Held<'_>, strand: &Strand) -> Wait {
         }
         Reason::Scope => wait.leads.scope = target.addr(),
         // The innermost scope is the pool's.
-        Reason::Pool => wait.leads.scope = strand.scopes.get().addr(),
+        Reason::Pool => wait.leads.scope = fiber.scopes.get().addr(),
         // SAFETY: the wait is held.
         _ => match unsafe { held.context().owner_wait() } {
             Some(owned) => {
@@ -300,25 +300,25 @@ fn describe(held: &Held<'_>, strand: &Strand) -> Wait {
 }
 
 /// All requests of `place` on one stack, from the top down. `own`: this is the thread of that stack.
-pub(super) fn see_stack(strand: &Strand, place: &Place<'_>, own: bool, out: &mut Vec<Seen>) {
-    if strand.request.get().is_null() {
+pub(super) fn see_stack(fiber: &Fiber, place: &Place<'_>, own: bool, out: &mut Vec<Seen>) {
+    if fiber.request.get().is_null() {
         return;
     }
-    let held = hold(strand.context());
+    let held = hold(fiber.context());
     if held.is_some() || own {
-        let wait = held.as_ref().map(|held| describe(held, strand));
-        let top = strand.request.get();
-        let (mut here, _) = frames(strand, top, place, wait, true);
+        let wait = held.as_ref().map(|held| describe(held, fiber));
+        let top = fiber.request.get();
+        let (mut here, _) = frames(fiber, top, place, wait, true);
         out.append(&mut here);
         return;
     }
     for _ in 0..LOOKS {
         let before = place.count();
         fence(Ordering::Acquire);
-        let top = strand.request.get();
-        let (mut here, fits) = frames(strand, top, place, None, false);
+        let top = fiber.request.get();
+        let (mut here, fits) = frames(fiber, top, place, None, false);
         fence(Ordering::Acquire);
-        if fits && ptr::eq(top, strand.request.get()) && before == place.count() {
+        if fits && ptr::eq(top, fiber.request.get()) && before == place.count() {
             out.append(&mut here);
             return;
         }
@@ -328,7 +328,7 @@ pub(super) fn see_stack(strand: &Strand, place: &Place<'_>, own: bool, out: &mut
 
 /// The requests on a stack from `top` down; and whether they belong together.
 fn frames(
-    strand: &Strand,
+    fiber: &Fiber,
     top: *const Header,
     place: &Place<'_>,
     wait: Option<Wait>,
@@ -336,18 +336,18 @@ fn frames(
 ) -> (Vec<Seen>, bool) {
     let mut frames: Vec<Seen> = Vec::new();
     let (mut wait, mut above) = (wait, None::<Party>);
-    let fits = walk(strand, top, |h| {
+    let fits = walk(fiber, top, |h| {
         let on_top = above.is_none();
-        let is_here = ptr::eq(h.ran_on.load(Ordering::Relaxed), place.home);
+        let is_here = ptr::eq(h.ran_on.load(Ordering::Relaxed), place.arena);
         let waits = !on_top || wait.is_some();
         let state = if waits { State::Suspended } else { State::Running };
         let mut seen = see(h, state, Certainty::Started, sure);
         seen.info.worker = place.worker.map(|worker| worker.index);
         seen.info.thread = place.thread.map(str::to_owned);
         if on_top {
-            seen.context = ptr::from_ref(strand.context()).addr();
+            seen.context = ptr::from_ref(fiber.context()).addr();
             if sure {
-                seen.shares = strand.context().shares().iter().map(|whole| whole.addr().get()).collect();
+                seen.shares = fiber.context().shares().iter().map(|whole| whole.addr().get()).collect();
             }
         }
         let mut target = None;
@@ -358,10 +358,10 @@ fn frames(
                 seen.info.waits_for = Some(WaitInfo { reason: Reason::Request, what, owners, since: None });
             }
             (None, Some(of)) => {
-                let since = coarse::between(strand.since.load(Ordering::Relaxed), place.now);
+                let since = coarse::between(fiber.since.load(Ordering::Relaxed), place.now);
                 seen.leads = of.leads;
                 seen.info.waits_for = Some(WaitInfo { since, ..of.info });
-                target = of.target.filter(|_| ptr::eq(of.of, place.home.shared()));
+                target = of.target.filter(|_| ptr::eq(of.of, place.arena.shared()));
             }
             (None, None) => {}
         }
@@ -396,17 +396,17 @@ fn is_terminal(state: State) -> bool {
 
 fn is_over(h: &Header) -> bool {
     let bits = h.bare.load();
-    bits.is_terminal() || bits.has(SECRET) && h.secret.is(Confided::Done)
+    bits.is_terminal() || bits.has(LOCAL) && h.local.is(LocalStep::Done)
 }
 
 /// Calls `with` for the requests on a stack from `top` down. False: they do not belong together.
-fn walk(strand: &Strand, top: *const Header, mut with: impl FnMut(&Header)) -> bool {
+fn walk(fiber: &Fiber, top: *const Header, mut with: impl FnMut(&Header)) -> bool {
     let mut at = top;
     for _ in 0..DEEPEST {
         // SAFETY: the stack is the caller's own, or held; or it was on the stack after a look has begun, so its memory stays, and what
         // is or was a header has nothing but headers below it.
         let Some(h) = (unsafe { at.as_ref() }) else { return true };
-        if !ptr::eq(h.strand.load(Ordering::Relaxed), strand) {
+        if !ptr::eq(h.fiber.load(Ordering::Relaxed), fiber) {
             return false;
         }
         let below = h.lender.get();
@@ -416,20 +416,20 @@ fn walk(strand: &Strand, top: *const Header, mut with: impl FnMut(&Header)) -> b
     false
 }
 
-/// What stands on the shelves and has not started.
-pub(super) fn see_shelves(shared: &Shared, out: &mut Vec<Seen>) {
+/// What stands in the shared queues and has not started.
+pub(super) fn see_shared_queues(shared: &Shared, out: &mut Vec<Seen>) {
     let mut entries = Vec::new();
     let mut link = |h: &Header| {
         if h.word().load().is_unstarted() && !h.is(ARM) {
-            // SAFETY: E1: the entry's link, under the shelf's lock.
+            // SAFETY: E1: the entry's link, under the shared queue's lock.
             entries.push(unsafe { AnyRequest::linked(NonNull::from(h)) });
         }
         false
     };
     let link = std::cell::RefCell::new(&mut link);
-    shared.roots.any(|h| (link.borrow_mut())(h));
+    shared.injector.any(|h| (link.borrow_mut())(h));
     for worker in shared.workers() {
-        worker.post.shelf.any(|h| (link.borrow_mut())(h));
+        worker.post.shared_queue.any(|h| (link.borrow_mut())(h));
     }
     for entry in entries {
         // SAFETY: the link.
@@ -440,59 +440,59 @@ pub(super) fn see_shelves(shared: &Shared, out: &mut Vec<Seen>) {
 }
 
 /// Calls `with` for each stack of the runtime's workers and of the plain threads that run requests of it.
-pub(super) fn each_stack(shared: &Shared, mut with: impl FnMut(&Strand, &Place<'_>)) {
+pub(super) fn each_stack(shared: &Shared, mut with: impl FnMut(&Fiber, &Place<'_>)) {
     for worker in shared.workers() {
         let place = Place::of_worker(worker, shared);
         // SAFETY: K5: the list is locked.
-        worker.post.each_carrier(|carrier| with(unsafe { &carrier.as_ref().strand }, &place));
+        worker.post.each_coroutine(|coroutine| with(unsafe { &coroutine.as_ref().fiber }, &place));
     }
     each_stack_of_threads(shared, with);
 }
 
 /// What a stack waits for that runs no request: of a destructor or a callback that a worker's loop has called. And the worker.
-pub(super) fn see_nameless(strand: &Strand, place: &Place<'_>) -> Option<(usize, WaitInfo)> {
-    let worker = place.worker.filter(|_| strand.request.get().is_null())?;
-    let held = hold(strand.context())?;
-    Some((worker.index, describe(&held, strand).info))
+pub(super) fn see_nameless(fiber: &Fiber, place: &Place<'_>) -> Option<(usize, WaitInfo)> {
+    let worker = place.worker.filter(|_| fiber.request.get().is_null())?;
+    let held = hold(fiber.context())?;
+    Some((worker.index, describe(&held, fiber).info))
 }
 
-fn each_stack_of_threads(shared: &Shared, mut with: impl FnMut(&Strand, &Place<'_>)) {
+fn each_stack_of_threads(shared: &Shared, mut with: impl FnMut(&Fiber, &Place<'_>)) {
     let now = coarse::now(shared);
-    for home in shared.depot.foreign() {
-        // SAFETY: homes stay as long as the record.
-        let home = unsafe { home.as_ref() };
-        home.desk.look(|context| {
-            // SAFETY: what a desk names is a foreign strand's, which stays while the desk is locked.
-            let (strand, name) = unsafe { (foreign::of_context(context), foreign::name_of_thread(context)) };
-            with(strand, &Place { home, worker: None, thread: Some(name), now });
+    for arena in shared.depot.foreign() {
+        // SAFETY: arenas stay as long as the record.
+        let arena = unsafe { arena.as_ref() };
+        arena.owner_mailbox.with_running(|context| {
+            // SAFETY: what a mailbox names is a foreign fiber's, which stays while the mailbox is locked.
+            let (fiber, name) = unsafe { (foreign::of_context(context), foreign::name_of_thread(context)) };
+            with(fiber, &Place { arena, worker: None, thread: Some(name), now });
         });
     }
 }
 
 /// How many requests of `place` stand on one stack, arms not counted.
-pub(super) fn depth(strand: &Strand, place: &Place<'_>) -> usize {
+pub(super) fn depth(fiber: &Fiber, place: &Place<'_>) -> usize {
     let look = || {
         let mut depth = 0;
-        let is_here = |h: &Header| ptr::eq(h.ran_on.load(Ordering::Relaxed), place.home);
+        let is_here = |h: &Header| ptr::eq(h.ran_on.load(Ordering::Relaxed), place.arena);
         let count = |h: &Header| depth += usize::from(is_here(h) && !is_over(h) && !h.is(ARM));
-        walk(strand, strand.request.get(), count).then_some(depth)
+        walk(fiber, fiber.request.get(), count).then_some(depth)
     };
     (0..LOOKS).find_map(|_| look()).unwrap_or(1)
 }
 
 /// What plain threads run, and what they wait for.
 pub(super) fn see_foreign(shared: &Shared, out: &mut Vec<Seen>, threads: &mut Vec<Blocked>) {
-    each_stack_of_threads(shared, |strand, place| see_stack(strand, place, false, out));
+    each_stack_of_threads(shared, |fiber, place| see_stack(fiber, place, false, out));
     parked::each_thread(|context| {
         // SAFETY: Y1: listed, so it is there.
-        let (strand, name) = unsafe { (foreign::of_context(context), foreign::name_of_thread(context)) };
-        if !strand.request.get().is_null() {
+        let (fiber, name) = unsafe { (foreign::of_context(context), foreign::name_of_thread(context)) };
+        if !fiber.request.get().is_null() {
             // It is told of by the request that it runs.
             return;
         }
-        let Some(held) = hold(strand.context()) else { return };
-        let wait = describe(&held, strand);
-        let shares = strand.context().shares().iter().map(|whole| whole.addr().get()).collect();
+        let Some(held) = hold(fiber.context()) else { return };
+        let wait = describe(&held, fiber);
+        let shares = fiber.context().shares().iter().map(|whole| whole.addr().get()).collect();
         drop(held);
         let of_runtime = ptr::eq(wait.of, shared);
         out.extend(wait.target.filter(|target| of_runtime && !is_terminal(target.info.state)));
@@ -515,7 +515,7 @@ pub(super) fn thread_infos(threads: Vec<Blocked>) -> Vec<ThreadInfo> {
 /// Who holds something, and was not seen among the runtime's own: the context was named by a lock, and may be gone.
 pub(super) fn stranger(holder: NonNull<Context>) -> Option<Party> {
     let mut party = None;
-    strays::with_holder(None, holder, |stack| {
+    foreign_stacks::with_holder(None, holder, |stack| {
         // SAFETY: a dump is made inside a look.
         let name = unsafe { stack.name() };
         party = Some(Party::Other { name });

@@ -6,20 +6,20 @@ use std::ptr::{self, NonNull};
 use forebear_context::shim::atomic::Ordering;
 
 use super::Request;
-use crate::memory::home;
+use crate::memory::arena;
 use crate::record::cell;
 use crate::record::header::{Header, Place};
 use crate::record::hooks;
-use crate::stack::strand::{self, Strand};
-use crate::state::word::{Bits, Confided, FAILED, FINISHED, HANDLE, HandleDrop, SECRET, SEEN, SPAWNED};
+use crate::stack::fiber::{self, Fiber};
+use crate::state::word::{Bits, FAILED, FINISHED, HANDLE, HandleDrop, LOCAL, LocalStep, SEEN, SPAWNED};
 
 impl<T> Clone for Request<T> {
     #[inline]
     fn clone(&self) -> Self {
         let h = self.header();
-        let here = h.bare.is_secret() && h.is_kept_here();
-        // Others are about to know of it, so it is a secret no longer.
-        if !(here && h.bare.reveal(&h.secret, HANDLE)) {
+        let here = h.bare.is_local() && h.is_kept_here();
+        // Others are about to know of it, so it is a local request no longer.
+        if !(here && h.bare.publish_state(&h.local, HANDLE)) {
             h.word().add_handle();
         }
         Request { header: self.header, value: PhantomData }
@@ -31,12 +31,12 @@ impl<T> Drop for Request<T> {
     fn drop(&mut self) {
         let h = self.header();
         let bits = h.bare.load();
-        // Spawned and let go: nobody else knows of it yet, so a plain store will do (W8), if the private list it stands
+        // Spawned and let go: nobody else knows of it yet, so a plain store will do (W8), if the private queue it stands
         // in is this worker's.
         if bits.0 == SPAWNED
-            && let Some(strand) = strand::get()
-            && ptr::eq(strand.home.get(), h.home.get())
-            && let Some(worker) = strand.worker()
+            && let Some(fiber) = fiber::get()
+            && ptr::eq(fiber.arena.get(), h.arena.get())
+            && let Some(worker) = fiber.worker()
             && h.bare.drop_sole(bits, || worker.begins_to_touch(h))
         {
             h.place.set(Place::Private);
@@ -54,8 +54,8 @@ impl<T> Request<T> {
         // Over, and nobody else is left: what others did with it was seen with the load (W7). Nor has it children,
         // who could ask for it as their parent; and whoever may find it from its own parent is this thread.
         if h.is_kept_here() {
-            let alone = if bits.has(SECRET) {
-                h.secret.is(Confided::Done)
+            let alone = if bits.has(LOCAL) {
+                h.local.is(LocalStep::Done)
             } else {
                 bits.life() == FINISHED && bits.is_sole_handle() && has_no_children(h)
             };
@@ -64,17 +64,17 @@ impl<T> Request<T> {
                 unsafe { end_alone::<T>(header) };
                 return;
             }
-            if bits.has(SECRET)
-                && let Some(worker) = strand::get().and_then(Strand::worker)
-                && h.bare.drop_listed(&h.secret, || worker.begins_to_touch(h))
+            if bits.has(LOCAL)
+                && let Some(worker) = fiber::get().and_then(Fiber::worker)
+                && h.bare.drop_listed(&h.local, || worker.begins_to_touch(h))
             {
                 h.place.set(Place::Private);
                 return;
             }
         }
-        if bits.has(SECRET) {
+        if bits.has(LOCAL) {
             // By value, so there is nobody to be asked.
-            h.bare.reveal(&h.secret, 0);
+            h.bare.publish_state(&h.local, 0);
         }
         match h.bare.drop_handle() {
             HandleDrop::NotLast | HandleDrop::Running => {}
@@ -87,14 +87,15 @@ impl<T> Request<T> {
 /// Whether a request that is over has no child left: it never had one, or ran where it was made, and is asked about there.
 #[inline(always)]
 fn has_no_children(h: &Header) -> bool {
-    h.next_rank.get() == 0 || ptr::eq(h.ran_on.load(Ordering::Relaxed), h.home.get()) && h.children.get() == 0
+    h.next_rank.get() == 0
+        || ptr::eq(h.ran_on.load(Ordering::Relaxed), h.arena.get()) && h.children.get() == 0
 }
 
-/// The end of a finished request that nobody else knows of, on its home.
+/// The end of a finished request that nobody else knows of, on its arena.
 ///
 /// # Safety
 ///
-/// W2, W4; M1 for its home, if it has one.
+/// W2, W4; M1 for its arena, if it has one.
 #[inline(always)]
 unsafe fn end_alone<T>(header: NonNull<Header>) {
     // SAFETY: by contract.
@@ -103,9 +104,9 @@ unsafe fn end_alone<T>(header: NonNull<Header>) {
         if const { std::mem::needs_drop::<T>() } {
             cell::drop_value_contained(header);
         }
-        match h.home.get().as_ref() {
-            Some(home) => home::end_child(home, header),
-            None => home::end(header),
+        match h.arena.get().as_ref() {
+            Some(arena) => arena::end_child(arena, header),
+            None => arena::end(header),
         }
     }
 }
@@ -130,11 +131,11 @@ unsafe fn drop_last(header: NonNull<Header>, last: HandleDrop) {
             && h.scope.get().is_null()
             && let Some(failure) = h.failure()
         {
-            hooks::unseen_failure(h.home.get().as_ref().map(|home| home.shared()), failure);
+            hooks::unseen_failure(h.arena.get().as_ref().map(|arena| arena.shared()), failure);
         }
         cell::drop_value_contained(header);
         if last == HandleDrop::TerminalAlone || h.word().release_link() {
-            home::end(header);
+            arena::end(header);
         }
     }
 }

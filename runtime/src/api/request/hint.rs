@@ -38,6 +38,6 @@ impl AnyRequest {
 
 fn set(h: &Header, hint: i64) -> bool {
     // SAFETY: M3; a ready value has no runtime.
-    let Some(home) = (unsafe { h.home.get().as_ref() }).filter(|_| h.is_hinted()) else { return false };
-    home.shared().roots.set_hint(h, hint) && h.word().load().is_unstarted()
+    let Some(arena) = (unsafe { h.arena.get().as_ref() }).filter(|_| h.is_hinted()) else { return false };
+    arena.shared().injector.set_hint(h, hint) && h.word().load().is_unstarted()
 }

@@ -10,8 +10,8 @@ use crate::api::origin::{self, Rank};
 use crate::record::cell::{self, BOXED_ABOVE, Birth, Boxed, Callable, Fallible, Plain};
 use crate::record::header::Place;
 use crate::schedule::submit;
-use crate::stack::strand;
-use crate::state::attention::{DRIVEN, HUNGRY, MARKS, NOTICE, RAIDED, SHUT};
+use crate::stack::fiber;
+use crate::state::attention::{DRIVEN, HUNGRY, MARKS, MESSAGE, RAIDED, SHUT};
 use crate::state::word::{self, HANDLE, SPAWNED};
 
 /// Makes a request and submits it: faster than the two steps, since nobody else has it yet. The handle may be dropped.
@@ -81,22 +81,22 @@ pub(crate) unsafe fn spawn_with<T, C: Callable<T>>(
 #[inline]
 pub(super) unsafe fn new_with<T, C: Callable<T> + 'static>(callable: C) -> Request<T> {
     if const { size_of::<C>() <= BOXED_ABOVE && align_of::<C>() <= 16 }
-        && let Some(strand) = strand::get()
-        && let Some(worker) = strand.worker()
-        && let Some(maker) = strand.request()
-        && worker.post.attention.get() & (NOTICE | MARKS) == 0
+        && let Some(fiber) = fiber::get()
+        && let Some(worker) = fiber.worker()
+        && let Some(maker) = fiber.request()
+        && worker.post.attention.get() & (MESSAGE | MARKS) == 0
         // SAFETY: M3.
-        && let Some(home) = unsafe { strand.home.get().as_ref() }
+        && let Some(arena) = unsafe { fiber.arena.get().as_ref() }
     {
         let birth = || Birth {
-            word: home.keeper.birth(),
+            word: arena.local_owner.birth(),
             lineage: origin::child_of(maker),
             need_pages: worker.need_pages,
             scope: ptr::null(),
             place: Place::Nowhere,
         };
-        // SAFETY: M1: this worker's home; the one handle of the word.
-        return unsafe { Request::from_raw(cell::make_with(home, birth, callable)) };
+        // SAFETY: M1: this worker's arena; the one handle of the word.
+        return unsafe { Request::from_raw(cell::make_with(arena, birth, callable)) };
     }
     create(&RequestBuilder::default(), callable, None)
 }
@@ -109,11 +109,11 @@ unsafe fn spawn_small<T, C: Callable<T>>(
     callable: C,
     scope: *const crate::api::scope::ScopeCore,
 ) -> Request<T> {
-    if let Some(strand) = strand::get()
-        && let Some(worker) = strand.worker()
-        && let Some(maker) = strand.request()
+    if let Some(fiber) = fiber::get()
+        && let Some(worker) = fiber.worker()
+        && let Some(maker) = fiber.request()
         // SAFETY: M3.
-        && let Some(home) = unsafe { strand.home.get().as_ref() }
+        && let Some(arena) = unsafe { fiber.arena.get().as_ref() }
     {
         let birth = || Birth {
             word: SPAWNED,
@@ -122,13 +122,13 @@ unsafe fn spawn_small<T, C: Callable<T>>(
             scope,
             place: Place::Private,
         };
-        // SAFETY: M1: this worker's home.
-        let header = unsafe { cell::make_with(home, birth, callable) };
+        // SAFETY: M1: this worker's arena.
+        let header = unsafe { cell::make_with(arena, birth, callable) };
         // SAFETY: just made.
         let h = unsafe { header.as_ref() };
         worker.list.insert(h);
         worker.note_inserted(h.lineage.key());
-        if worker.post.attention.get() & (HUNGRY | NOTICE | MARKS | DRIVEN | SHUT | RAIDED) != 0 {
+        if worker.post.attention.get() & (HUNGRY | MESSAGE | MARKS | DRIVEN | SHUT | RAIDED) != 0 {
             worker.attend_spawn(header);
         }
         // SAFETY: the one handle of `SPAWNED`.
@@ -155,8 +155,8 @@ unsafe fn spawn_outside<T, C: Callable<T>>(
     let word = if root { word::QUEUED | word::SUBMITTED | HANDLE | word::LINK } else { word::NEW | HANDLE };
     let need_pages = origin.shared.default_need;
     let birth = Birth { word, lineage, need_pages, scope, place: Place::Nowhere };
-    // SAFETY: M1: the home is this thread's.
-    let header = unsafe { cell::make(origin.home, birth, callable) };
+    // SAFETY: M1: the arena is this thread's.
+    let header = unsafe { cell::make(origin.arena, birth, callable) };
     // SAFETY: just made; the entry's link is in the word.
     unsafe {
         if root {

@@ -8,12 +8,12 @@ use forebear_context::shim::atomic::Ordering;
 
 use super::Request;
 use crate::cancel;
-use crate::memory::home;
+use crate::memory::arena;
 use crate::record::header::{Ending, Header};
 use crate::schedule::run;
 use crate::schedule::wait;
-use crate::stack::strand;
-use crate::state::attention::{DRIVEN, HUNGRY, LIMITS, MARKS, NOTICE, OLDER, RAIDED};
+use crate::stack::fiber;
+use crate::state::attention::{DRIVEN, HUNGRY, LIMITS, MARKS, MESSAGE, OLDER, RAIDED};
 use crate::state::word::{Bits, FINISHED, HANDLE};
 
 impl<T> Request<T> {
@@ -38,40 +38,40 @@ impl<T> Request<T> {
         let header = self.into_raw();
         // SAFETY: the handle's count is ours.
         let h = unsafe { header.as_ref() };
-        if let Some(strand) = strand::get()
-            && ptr::eq(h.home.get(), strand.home.get())
-            && let Some(worker) = strand.worker()
-            && strand.room() >= h.need()
+        if let Some(fiber) = fiber::get()
+            && ptr::eq(h.arena.get(), fiber.arena.get())
+            && let Some(worker) = fiber.worker()
+            && fiber.room() >= h.need()
             && h.bare.claim_sole(|| {
-                let bits = HUNGRY | OLDER | NOTICE | MARKS | DRIVEN | LIMITS | RAIDED;
-                h.place.touch(|| worker.post.attention.get() & bits == 0 || wait::nothing_forbids(strand, h))
+                let bits = HUNGRY | OLDER | MESSAGE | MARKS | DRIVEN | LIMITS | RAIDED;
+                h.place.touch(|| worker.post.attention.get() & bits == 0 || wait::nothing_forbids(fiber, h))
             })
         {
             // W8: nobody else knows of it, by the claim.
             worker.list.unlink(h);
             worker.direct.count();
-            h.ran_on.store(strand.home.get().cast_mut(), Ordering::Release);
-            h.strand.store(ptr::from_ref(strand).cast_mut(), Ordering::Release);
-            let below = strand.request.replace(header.as_ptr());
+            h.ran_on.store(fiber.arena.get().cast_mut(), Ordering::Release);
+            h.fiber.store(ptr::from_ref(fiber).cast_mut(), Ordering::Release);
+            let below = fiber.request.replace(header.as_ptr());
             h.lender.set(below);
             let mut value = MaybeUninit::<T>::uninit();
             // SAFETY: W1; the value goes into this frame.
             let ending = unsafe { (h.vtable.call)(header, value.as_mut_ptr().cast()) };
             // Looked up again: to save registers for them over the call would cost more, in every frame of a recursion.
-            // SAFETY: as above: a strand never changes its thread, a request never its strand, nor a strand its worker.
-            let (strand, worker) = unsafe {
-                let strand = &*strand::current();
-                (strand, &*strand.worker)
+            // SAFETY: as above: a fiber never changes its thread, a request never its fiber, nor a fiber its worker.
+            let (fiber, worker) = unsafe {
+                let fiber = &*fiber::current();
+                (fiber, &*fiber.worker)
             };
-            strand.request.set(below);
+            fiber.request.set(below);
             if ending.is_none()
                 && h.bare.is_still_sole()
                 && h.children.get() == 0
-                && worker.post.attention.get() & (NOTICE | MARKS) == 0
+                && worker.post.attention.get() & (MESSAGE | MARKS) == 0
             {
                 let scope = h.scope.get();
-                // SAFETY: still nobody else knows of it: the header is ours to end, on the home it was made and ran on.
-                unsafe { home::end_child(worker.home(), header) };
+                // SAFETY: still nobody else knows of it: the header is ours to end, on the arena it was made and ran on.
+                unsafe { arena::end_child(worker.arena(), header) };
                 // SAFETY: a scope waits for its jobs, and this one is over now.
                 if let Some(scope) = unsafe { scope.as_ref() } {
                     scope.job_taken();
@@ -149,8 +149,8 @@ unsafe fn take_slowly<T>(header: NonNull<Header>) -> Result<T, WaitError> {
 unsafe fn take_over<T>(header: NonNull<Header>) -> Result<T, WaitError> {
     // SAFETY: the caller's handle.
     let h = unsafe { header.as_ref() };
-    let bits = if h.is_done_in_secret() { Bits(FINISHED | HANDLE) } else { h.word().load() };
-    let answer = if strand::get().is_some_and(cancel::refuses) {
+    let bits = if h.is_done_locally() { Bits(FINISHED | HANDLE) } else { h.word().load() };
+    let answer = if fiber::get().is_some_and(cancel::refuses) {
         Err(WaitError::Cancelled)
     } else if bits.life() != FINISHED {
         // SAFETY: as above.

@@ -9,7 +9,7 @@ use forebear_pool::{Affinity, Engine, Options, StartError};
 
 use super::{Handle, LateEnd, Runtime, default};
 use crate::foreign::driver::Driven;
-use crate::memory::graves;
+use crate::memory::reclaim;
 use crate::record::hooks;
 use crate::schedule::worker::Worker;
 use crate::shared::fork;
@@ -128,7 +128,7 @@ impl Default for RuntimeBuilder {
             affinity: Affinity::default(),
             on_unseen_failure: None,
             on_warning: None,
-            time: Time::Reckoned,
+            time: Time::Estimated,
             seed: None,
         }
     }
@@ -317,7 +317,7 @@ impl RuntimeBuilder {
         if self.seed.is_some() && self.workers.is_some_and(|workers| workers > 1) {
             return Err(BuildError::Seeded { with: "workers" });
         }
-        if self.seed.is_some() && !matches!(self.time, Time::Reckoned) {
+        if self.seed.is_some() && !matches!(self.time, Time::Estimated) {
             return Err(BuildError::Seeded { with: "clock" });
         }
         let (driven, time) = match (self.seed, self.time) {
@@ -341,7 +341,7 @@ impl RuntimeBuilder {
         hooks::wrap_panic_hook();
         overflow::install();
         fork::install();
-        graves::settle_who_pays();
+        reclaim::settle_who_pays();
         let shared = Shared::new(Settings {
             name: self.name.clone(),
             workers,

@@ -2,11 +2,11 @@
 //!
 //! # The protocol of shutdown
 //!
-//! 1. *Refuse.* The stage becomes *shut*, and the roots' shelf is closed. From now on a root that is pushed comes back, and
+//! 1. *Refuse.* The stage becomes *shut*, and the injector is closed. From now on a root that is pushed comes back, and
 //!    is ended on the spot, as cancelled with [`CancelReason::Shutdown`](crate::CancelReason::Shutdown); so is what is made or submitted, outside or inside.
-//!    What lies on the shelves unstarted is taken out.
+//!    What lies in the shared queues unstarted is taken out.
 //! 2. *Abort.* The stage becomes *swept*, and everybody who has something is stirred: each worker aborts, as soon as it looks,
-//!    what is private to it, what it has published, and what stands on its carriers; each foreign thread what it runs. What was
+//!    what is private to it, what it has published, and what stands on its coroutines; each foreign thread what it runs. What was
 //!    taken in step 1 is aborted and ended by the caller. The workers are told to stop.
 //! 3. *Unwind.* Who is suspended wakes with an error, and every further wait answers the same; who runs hears of it when it next
 //!    waits or asks. Who hears of it by the end of what it waited for, before its own worker has looked, and passes that on, ends
@@ -21,17 +21,17 @@
 //!
 //! # Why nothing is missed
 //!
-//! A request that has not ended is unsubmitted, or on its way to a shelf, or on a shelf, or private, or claimed.
+//! A request that has not ended is unsubmitted, or on its way to a shared queue, or in a shared queue, or private, or claimed.
 //!
-//! * *Unsubmitted*: it is refused when it is submitted or waited for. Both look at the stage, or find the shelf closed.
-//! * *On its way to the roots*: the push finds the shelf closed, or came before, and then step 1 takes it out: one exchange
-//!   decides (E3). A child that goes there past the inbox is judged under the shelf's lock (E4).
-//! * *Private or on a worker's shelf*: the worker sweeps both in one go, between which nothing of its own runs. What is
-//!   made there later has a parent that is marked, and is born cancelled. Whoever robs a shelf after he has swept aborts his
-//!   loot; who robs before sweeps it with the rest of his own. Step 2 begins when the roots are closed, so no root comes
+//! * *Unsubmitted*: it is refused when it is submitted or waited for. Both look at the stage, or find the shared queue closed.
+//! * *On its way to the roots*: the push finds the shared queue closed, or came before, and then step 1 takes it out: one exchange
+//!   decides (E3). A child that goes there past the inbox is judged under the shared queue's lock (E4).
+//! * *Private or in a worker's shared queue*: the worker sweeps both in one go, between which nothing of its own runs. What is
+//!   made there later has a parent that is marked, and is born cancelled. Whoever robs a shared queue after he has swept aborts his
+//!   stolen work; who robs before sweeps it with the rest of his own. Step 2 begins when the roots are closed, so no root comes
 //!   after a sweep.
 //! * *Claimed*: it stands on a stack of the claimer's when that sweeps. A foreign thread says that it is about to run one
-//!   under the lock of its desk, under which it is stirred.
+//!   under the lock of its mailbox, under which it is stirred.
 //!
 //! What lies below a *shielded region* is spared by all of these. The region's end delivers its request's mark, or, if it was
 //! marked in no way before it ended, its end does: and in a runtime that is shut a mark spreads by aborting, whoever waits.
@@ -69,8 +69,8 @@ use crate::record::header::Header;
 use crate::shared::Shared;
 use crate::shared::ending::Stage;
 use crate::shared::parked;
+use crate::stack::fiber::{self, Fiber};
 use crate::stack::no_suspend;
-use crate::stack::strand::{self, Strand};
 use crate::time::deadlines::park_until;
 
 /// What has not ended though its runtime was shut down: a request that has started, or a scope in a foreign thread that waits
@@ -298,27 +298,28 @@ impl Runtime {
 #[track_caller]
 fn enter(shared: &Shared) -> Result<(), ShutdownError> {
     shared.check_process();
-    if strand::get().is_some_and(|strand| is_inside(strand, shared)) {
+    if fiber::get().is_some_and(|fiber| is_inside(fiber, shared)) {
         return Err(ShutdownError::Inside);
     }
-    if let Some(strand) = foreign::strand()
-        && strand.context().no_suspend().get() > 0
+    if let Some(fiber) = foreign::fiber()
+        && fiber.context().no_suspend().get() > 0
     {
-        no_suspend::refuse(strand, "the end of a runtime", true);
+        no_suspend::refuse(fiber, "the end of a runtime", true);
     }
     Ok(())
 }
 
-/// Whether a request of the runtime, which it would have to wait for, runs on `strand`.
-pub(super) fn is_inside(strand: &Strand, shared: &Shared) -> bool {
-    if strand.worker().is_some_and(|worker| std::ptr::eq(worker.shared(), shared)) {
+/// Whether a request of the runtime, which it would have to wait for, runs on `fiber`.
+pub(super) fn is_inside(fiber: &Fiber, shared: &Shared) -> bool {
+    if fiber.worker().is_some_and(|worker| std::ptr::eq(worker.shared(), shared)) {
         return true;
     }
-    let mut at: Option<&Header> = strand.request();
+    let mut at: Option<&Header> = fiber.request();
     while let Some(frame) = at {
-        // SAFETY: what ran somewhere keeps that home and its record (M3).
+        // SAFETY: what ran somewhere keeps that arena and its record (M3).
         let ran_on = unsafe { frame.ran_on.load(Ordering::Relaxed).as_ref() };
-        if ran_on.is_some_and(|home| std::ptr::eq(home.shared(), shared)) && !frame.bare.load().is_terminal()
+        if ran_on.is_some_and(|arena| std::ptr::eq(arena.shared(), shared))
+            && !frame.bare.load().is_terminal()
         {
             return true;
         }
@@ -332,31 +333,31 @@ pub(super) fn is_inside(strand: &Strand, shared: &Shared) -> bool {
 /// others. Only on a thread that may drive.
 fn drive_within(shared: &Arc<Shared>, grace: Duration) {
     let until = shared.deadlines.after(grace);
-    let Some(strand) = foreign::strand().filter(|strand| strand.worker().is_none()) else { return };
+    let Some(fiber) = foreign::fiber().filter(|fiber| fiber.worker().is_none()) else { return };
     let Some(index) = foreign::seat(shared) else { return };
     loop {
         // Looked for before what is ready runs: who was woken by a deadline that is gone is ready by then (T3).
         let next = shared.deadlines.next();
-        if drive(shared, strand, index) {
+        if drive(shared, fiber, index) {
             continue;
         }
         let Some(at) = next.filter(|at| until.is_none_or(|until| *at <= until)) else { return };
         if laggards::is_empty(shared) {
             return;
         }
-        sleep(shared, strand, at);
+        sleep(shared, fiber, at);
         shared.deadlines.fire_due(shared.deadlines.now());
     }
 }
 
 /// Lets run what stands on this thread's seat, until nothing can go on; answers whether anything has. What stands on other threads' seats goes on when
 /// those threads wait.
-fn drive(shared: &Shared, strand: &Strand, index: usize) -> bool {
+fn drive(shared: &Shared, fiber: &Fiber, index: usize) -> bool {
     let worker = &shared.workers()[index];
-    cancel::attend(strand);
-    worker.attend_notices();
+    cancel::attend(fiber);
+    worker.attend_messages();
     let mut ran = false;
-    while worker.step(strand) || shared.driven.as_ref().is_some_and(|driven| driven.pass_time(shared)) {
+    while worker.step(fiber) || shared.driven.as_ref().is_some_and(|driven| driven.pass_time(shared)) {
         ran = true;
     }
     ran
@@ -366,14 +367,14 @@ fn drive(shared: &Shared, strand: &Strand, index: usize) -> bool {
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Sleeps until it is `at` on the runtime's clock, or something comes on a seat of this thread's, or earlier.
-fn sleep(shared: &Shared, strand: &Strand, at: Instant) {
-    let context = strand.context();
+fn sleep(shared: &Shared, fiber: &Fiber, at: Instant) {
+    let context = fiber.context();
     let left = at.saturating_duration_since(shared.deadlines.now());
     // By a clock of the user's, who moves it fires the deadline, which wakes this thread.
     let wake = deadline_after(time::now(), left.min(LOOK));
-    // SAFETY: C2: this is the strand's own thread, and it is not in a wait; C4: for nothing, and it is taken back below.
+    // SAFETY: C2: this is the fiber's own thread, and it is not in a wait; C4: for nothing, and it is taken back below.
     let ticket = unsafe { context.begin(Reason::None, std::ptr::null_mut()) };
-    // SAFETY: the strand is foreign, and this is its thread. It returns when it is nudged.
+    // SAFETY: the fiber is foreign, and this is its thread. It returns when it is nudged.
     let _ = unsafe { ForeignContext::block(context, wake) };
     // SAFETY: C2: begun above, and not parked.
     unsafe { context.abandon(ticket) };
@@ -386,7 +387,7 @@ const ENDED: &str = "Who waits for one of them is told that it was cancelled by 
 fn await_quiet(shared: &Shared, grace: Duration, call: &str) -> bool {
     let until = shared.deadlines.after(grace);
     // A thread whose locals are being destroyed has a context for the call.
-    let _ = foreign::strand();
+    let _ = foreign::fiber();
     with_foreign(|context| {
         if until.is_none() {
             let word = context.deadline(QUIET);
@@ -464,9 +465,9 @@ impl Shared {
             worker.stir_up();
             self.wake(worker.index);
         }
-        for home in self.depot.foreign() {
-            // SAFETY: homes stay as long as the record.
-            unsafe { home.as_ref() }.desk.stir();
+        for arena in self.depot.foreign() {
+            // SAFETY: arenas stay as long as the record.
+            unsafe { arena.as_ref() }.owner_mailbox.stir();
         }
     }
 }

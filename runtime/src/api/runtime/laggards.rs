@@ -10,7 +10,7 @@ use forebear_context::context::Reason;
 use super::finish::Laggard;
 use crate::api::any::{RequestId, State};
 use crate::api::dump::{self, ON_THE_SAME_STACK, RequestInfo, Seen, WaitInfo};
-use crate::memory::graves;
+use crate::memory::reclaim;
 use crate::shared::Shared;
 
 /// So many owners of one thing are named.
@@ -19,7 +19,7 @@ const SHOWN: usize = 8;
 /// All that have started and are not over, by worker and from the top of each stack down; then destructors that wait outside of any request; then
 /// scopes in foreign threads that wait for one of these.
 pub(super) fn find(shared: &Shared) -> Vec<Laggard> {
-    let (found, nameless) = graves::look(|| (dump::started(shared), dump::nameless(shared)));
+    let (found, nameless) = reclaim::read_section(|| (dump::started(shared), dump::nameless(shared)));
     let scopes = scopes(&found);
     let nameless = nameless.into_iter().map(into_nameless);
     found.into_iter().map(into_laggard).chain(nameless).chain(scopes).collect()
@@ -59,12 +59,12 @@ fn in_words(wait: WaitInfo) -> String {
 
 /// How many have started and are not over. A stack that changes under the look counts as one.
 pub(super) fn count(shared: &Shared) -> usize {
-    graves::look(|| dump::count_started(shared))
+    reclaim::read_section(|| dump::count_started(shared))
 }
 
 /// Whether none is found, of requests and of destructors that wait outside of any.
 pub(super) fn is_empty(shared: &Shared) -> bool {
-    graves::look(|| dump::count_started(shared) == 0 && dump::nameless(shared).is_empty())
+    reclaim::read_section(|| dump::count_started(shared) == 0 && dump::nameless(shared).is_empty())
 }
 
 /// Scopes in foreign threads that wait for one that was found.

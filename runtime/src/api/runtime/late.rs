@@ -15,7 +15,7 @@ use crate::record::hooks;
 use crate::shared::Shared;
 use crate::shared::ending::Stage;
 use crate::shared::parked;
-use crate::stack::strand;
+use crate::stack::fiber;
 
 /// So long the end is waited for without a word.
 pub(super) const QUIET: Duration = Duration::from_secs(1);
@@ -128,7 +128,7 @@ impl Drop for Handle {
         self.shared.ending.begin();
         self.shared.signals.stop();
         let in_a_request =
-            strand::get().is_some_and(|strand| strand.worker().is_some() || strand.request().is_some());
+            fiber::get().is_some_and(|fiber| fiber.worker().is_some() || fiber.request().is_some());
         if !in_a_request {
             return take_down(&self.shared, &engine);
         }

@@ -83,9 +83,9 @@ pub fn wait_all<'a, T: 'a>(
         let place = Place { slot, number: slot };
         let mut registration = Registration::default();
         let notice = || Member { core: Arc::clone(&core), place, failures: true };
-        if let Some(strand) = foreign::strand() {
+        if let Some(fiber) = foreign::fiber() {
             // SAFETY: RG1: the handle is borrowed.
-            match unsafe { registration.enter(strand, request.header_ptr(), notice) } {
+            match unsafe { registration.enter(fiber, request.header_ptr(), notice) } {
                 Came::Over => _ = request.answer()?,
                 Came::Refused(error) => return Err(error),
                 Came::Entered(..) | Came::Stands(_) => {}

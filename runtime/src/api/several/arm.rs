@@ -74,13 +74,13 @@ unsafe impl<T> Arm for SetArm<'_, T> {
     }
 
     unsafe fn enter(&mut self, context: &Context, ticket: Ticket) -> bool {
-        let Some(strand) = foreign::strand() else { return false };
+        let Some(fiber) = foreign::fiber() else { return false };
         // SAFETY: RS1: by contract it leaves.
         self.listed = unsafe { self.set.core.stand(context, ticket, Cause::Woken) };
         if !self.listed {
             return false;
         }
-        self.outside = self.set.enter_from_outside(strand);
+        self.outside = self.set.enter_from_outside(fiber);
         !(self.outside && self.set.has_given_up())
     }
 
@@ -88,9 +88,9 @@ unsafe impl<T> Arm for SetArm<'_, T> {
         if std::mem::take(&mut self.listed) {
             self.set.core.leave();
             if cause == Cause::Cancelled
-                && let Some(strand) = foreign::strand()
+                && let Some(fiber) = foreign::fiber()
             {
-                cancel::attend(strand);
+                cancel::attend(fiber);
             }
             if std::mem::take(&mut self.outside) {
                 parked::leave(context);

@@ -25,8 +25,8 @@ use crate::deadlock::cycle;
 use crate::deadlock::urgency;
 use crate::foreign;
 use crate::schedule::submit;
+use crate::stack::fiber::Fiber;
 use crate::stack::no_suspend;
-use crate::stack::strand::Strand;
 
 /// The lanes that a waiter has spawned, and perhaps some that are over: what its wait, [`Reason::Pool`], points at.
 pub(crate) type Lanes = Vec<AnyRequest>;
@@ -40,18 +40,18 @@ pub(super) fn run<'env, T: Send + 'env>(
     values: Values,
     sink: &mut Sink<'_, T>,
 ) -> Result<(), WaitError> {
-    let Some(strand) = foreign::strand() else { return Err(WaitError::ShutDown) };
-    if cancel::refuses(strand) {
+    let Some(fiber) = foreign::fiber() else { return Err(WaitError::ShutDown) };
+    if cancel::refuses(fiber) {
         return Err(WaitError::Cancelled);
     }
     let RequestPool { held, kept, mut limits, board, .. } = pool;
     if held.is_empty() {
         return Ok(());
     }
-    if strand.context().no_suspend().get() > 0 {
-        no_suspend::refuse(strand, "a pool", true);
+    if fiber.context().no_suspend().get() > 0 {
+        no_suspend::refuse(fiber, "a pool", true);
     }
-    if let Some(cycle) = kept.iter().flatten().find_map(|kept| waits_for_itself(strand, &kept.request)) {
+    if let Some(cycle) = kept.iter().flatten().find_map(|kept| waits_for_itself(fiber, &kept.request)) {
         return Err(WaitError::CircularWait(cycle));
     }
     if limits.active == 0 {
@@ -60,13 +60,13 @@ pub(super) fn run<'env, T: Send + 'env>(
     let run = Run::new(board, values, limits, held);
     let open = Open(&run.board);
     // Where included requests are asked for it matters whether the waiter stands, and time is not real everywhere.
-    let may_gather = strand.worker().is_none()
+    let may_gather = fiber.worker().is_none()
         && values == Values::HandedOn
         && limits.active >= GATHERS_FROM
         && kept.is_empty()
-        && origin::current_runtime(strand).driven.is_none();
+        && origin::current_runtime(fiber).driven.is_none();
     let mut waiter =
-        Waiter { strand, run: &run, kept, lanes: Vec::new(), taken: None, may_gather, fresh: false };
+        Waiter { fiber, run: &run, kept, lanes: Vec::new(), taken: None, may_gather, fresh: false };
     let (mut ended, mut aborted) = (Ok(()), Vec::new());
     let jobs = try_scope(|scope| {
         waiter.open(scope);
@@ -87,7 +87,7 @@ pub(super) fn run<'env, T: Send + 'env>(
     if let Err(End::Unwound(payload)) = ended {
         resume_unwind(payload);
     }
-    if cancel::refuses(strand) || ended.is_err() && cancel::is_told_of(strand, None) {
+    if cancel::refuses(fiber) || ended.is_err() && cancel::is_told_of(fiber, None) {
         return Err(WaitError::Cancelled);
     }
     match (ended, stopped) {
@@ -109,11 +109,11 @@ impl Drop for Open<'_> {
 }
 
 /// The cycle, if an included request is the waiter, or lies below it on its own stack.
-fn waits_for_itself(strand: &Strand, request: &AnyRequest) -> Option<Cycle> {
+fn waits_for_itself(fiber: &Fiber, request: &AnyRequest) -> Option<Cycle> {
     // SAFETY: the handle's link.
     let h = unsafe { request.raw().as_ref() };
     let current = Request::current();
-    let here = ptr::eq(h.strand.load(Ordering::Relaxed), strand) || current.as_ref() == Some(request);
+    let here = ptr::eq(h.fiber.load(Ordering::Relaxed), fiber) || current.as_ref() == Some(request);
     if h.word().load().is_terminal() || !here {
         return None;
     }
@@ -136,7 +136,7 @@ enum End {
 }
 
 struct Waiter<'a, 'env, T> {
-    strand: &'a Strand,
+    fiber: &'a Fiber,
     run: &'a Run<'env, T>,
     /// The included requests that are not over.
     kept: Vec<Option<Kept<'env>>>,
@@ -158,7 +158,7 @@ impl<'a, 'env: 'a, T: Send + 'env> Waiter<'a, 'env, T> {
         let run: NonNull<dyn Waited + '_> = NonNull::from(self.run);
         // SAFETY: only the lifetime is left out; G2 stands for it.
         let run: NonNull<dyn Waited> = unsafe { std::mem::transmute(run) };
-        let waiter = NonNull::from(self.strand.context());
+        let waiter = NonNull::from(self.fiber.context());
         self.run.board.set_gate(Some(Gate { run, scope: scope.core(), waiter }));
         self.run.hold(self.kept.iter().flatten().map(|kept| kept.request.clone()));
     }
@@ -166,7 +166,7 @@ impl<'a, 'env: 'a, T: Send + 'env> Waiter<'a, 'env, T> {
     /// To the end of the last member.
     fn go<'scope>(&mut self, scope: &'scope Scope<'scope, 'a>, sink: &mut Sink<'_, T>) -> Result<(), End> {
         loop {
-            if cancel::refuses(self.strand) {
+            if cancel::refuses(self.fiber) {
                 return Err(End::Cancelled);
             }
             match self.run.step(self.taken.take()) {
@@ -203,7 +203,7 @@ impl<'a, 'env: 'a, T: Send + 'env> Waiter<'a, 'env, T> {
         let lane = Lane::spawn(self.run, scope);
         // SAFETY: U2: the handle's link.
         unsafe {
-            urgency::raise(self.strand.worker(), lane.raw(), self.strand.urgency.load(Ordering::Relaxed))
+            urgency::raise(self.fiber.worker(), lane.raw(), self.fiber.urgency.load(Ordering::Relaxed))
         };
         self.lanes.push(lane);
     }
@@ -255,26 +255,26 @@ impl<'a, 'env: 'a, T: Send + 'env> Waiter<'a, 'env, T> {
 
     /// Sleeps until a lane has something for the waiter, or the waiter is cancelled; or gathers for a moment.
     fn sleep(&self, gathers: bool) {
-        if let Some(worker) = self.strand.worker() {
-            worker.make_room_to_leave(self.strand);
+        if let Some(worker) = self.fiber.worker() {
+            worker.make_room_to_leave(self.fiber);
         }
-        let context = self.strand.context();
+        let context = self.fiber.context();
         // What it waits for is the lanes; see `urgency`.
         let lanes: *const Lanes = &self.lanes;
-        // SAFETY: C2: this is the strand's own stack; C4: the lanes are `self`'s, which outlives the wait, and nothing unwinds before it
+        // SAFETY: C2: this is the fiber's own stack; C4: the lanes are `self`'s, which outlives the wait, and nothing unwinds before it
         // is parked or taken back.
         let ticket = unsafe { context.begin(Reason::Pool, lanes.cast_mut().cast()) };
-        // SAFETY: G1: this strand has opened the scope.
+        // SAFETY: G1: this fiber has opened the scope.
         if !unsafe { self.run.wait(context, ticket, gathers) } {
             // SAFETY: C2: begun just now, and not parked.
             unsafe { context.abandon(ticket) };
             return;
         }
         let until = gathers.then(|| Instant::now() + GATHERS_FOR);
-        // SAFETY: on the strand's own stack, after `begin`. The innermost scope is the pool's. A wait with a limit is no edge.
+        // SAFETY: on the fiber's own stack, after `begin`. The innermost scope is the pool's. A wait with a limit is no edge.
         unsafe {
-            if let (Some(scope), None) = (NonNull::new(self.strand.scopes.get().cast_mut()), until) {
-                cycle::bind_to_all(self.strand, ticket, scope);
+            if let (Some(scope), None) = (NonNull::new(self.fiber.scopes.get().cast_mut()), until) {
+                cycle::bind_to_all(self.fiber, ticket, scope);
             }
             context.park(until);
         }

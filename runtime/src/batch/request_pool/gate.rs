@@ -25,12 +25,12 @@
 //!
 //! # Locks
 //!
-//! That of the list, then a gate's, then the run's, then the board's, then that of the strays ([`crate::deadlock::strays`]). None is held while a request is
+//! That of the list, then a gate's, then the run's, then the board's, then that of the foreign stacks ([`crate::deadlock::foreign_stacks`]). None is held while a request is
 //! submitted, or ended.
 //!
 //! # Invariants
 //!
-//! * **G2** A gate is open only while its run and the strand that waits are there: its lock is taken to close it before
+//! * **G2** A gate is open only while its run and the fiber that waits are there: its lock is taken to close it before
 //!   [`super::drive::run`] is left.
 //! * **G3** Who takes an included request out of the run's `included` owes its admission, and the pool's link if it was held
 //!   back. It has a link of its own.
@@ -45,10 +45,10 @@ use forebear_context::shim::{Arc, Mutex, MutexGuard};
 use super::board::Board;
 use crate::api::any::AnyRequest;
 use crate::api::scope::ScopeCore;
-use crate::deadlock::strays;
+use crate::deadlock::foreign_stacks;
 use crate::record::header::{AFTER, Header};
 use crate::schedule::submit;
-use crate::stack::strand::{self, Strand};
+use crate::stack::fiber::{self, Fiber};
 use crate::state::word::{self, HELD};
 
 /// The pools that somebody has asked for a member, and that were full.
@@ -59,7 +59,7 @@ static ASKED: AtomicUsize = AtomicUsize::new(0);
 /// What a gate leads to: a pool's run, whatever its types.
 pub(super) trait Waited {
     /// Somebody asks for `request`. Answers it if it is admitted now; the caller sees to that (G3).
-    fn ask(&self, gate: &Gate, asker: &Strand, request: NonNull<Header>) -> Option<AnyRequest>;
+    fn ask(&self, gate: &Gate, asker: &Fiber, request: NonNull<Header>) -> Option<AnyRequest>;
 
     /// Admits one that was asked for if nobody who has a place can go on. As [`ask`](Self::ask).
     fn unstick(&self, gate: &Gate) -> Option<AnyRequest>;
@@ -86,7 +86,7 @@ impl Gate {
     }
 
     /// Whether `asker` has a share; `active` are the included requests that have a place.
-    pub(super) fn has_share(&self, asker: &Strand, active: &[AnyRequest]) -> bool {
+    pub(super) fn has_share(&self, asker: &Fiber, active: &[AnyRequest]) -> bool {
         if ptr::eq(asker.context(), self.waiter.as_ptr()) {
             return true;
         }
@@ -114,15 +114,17 @@ pub(crate) fn goes_on(request: &AnyRequest) -> bool {
         // Another pool's; or a dependent, which stands as one that is suspended; or a completion, which nothing is known of.
         HELD => false,
         word::CLAIMED | word::COMPLETING => {
-            // SAFETY: a home stays while a header that ran on it does (M3).
-            let Some(home) = (unsafe { h.ran_on.load(Ordering::Acquire).as_ref() }) else { return true };
-            if home.worker == u32::MAX {
+            // SAFETY: an arena stays while a header that ran on it does (M3).
+            let Some(arena) = (unsafe { h.ran_on.load(Ordering::Acquire).as_ref() }) else { return true };
+            if arena.worker == u32::MAX {
                 return false;
             }
             let mut waits = false;
-            if let Some(strand) = NonNull::new(h.strand.load(Ordering::Acquire)) {
-                let here = strand::get().and_then(Strand::worker);
-                strays::with_holder(here, Strand::context_at(strand), |stack| waits = stack.is_waiting());
+            if let Some(fiber) = NonNull::new(h.fiber.load(Ordering::Acquire)) {
+                let here = fiber::get().and_then(Fiber::worker);
+                foreign_stacks::with_holder(here, Fiber::context_at(fiber), |stack| {
+                    waits = stack.is_waiting()
+                });
             }
             !waits
         }
@@ -171,7 +173,7 @@ fn held_by(h: &Header) -> Option<*const Board> {
 /// The caller has a count of the request.
 #[cold]
 #[inline(never)]
-pub(crate) unsafe fn want(asker: &Strand, header: NonNull<Header>) -> *const Board {
+pub(crate) unsafe fn want(asker: &Fiber, header: NonNull<Header>) -> *const Board {
     // SAFETY: by contract.
     let (board, admitted) = unsafe { ask_for(asker, header) };
     if let Some(request) = admitted {
@@ -186,7 +188,7 @@ pub(crate) unsafe fn want(asker: &Strand, header: NonNull<Header>) -> *const Boa
 /// # Safety
 ///
 /// As [`want`].
-pub(crate) unsafe fn ask_for(asker: &Strand, header: NonNull<Header>) -> (*const Board, Option<AnyRequest>) {
+pub(crate) unsafe fn ask_for(asker: &Fiber, header: NonNull<Header>) -> (*const Board, Option<AnyRequest>) {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
     let Ok(locked) = h.word().lock() else { return (ptr::null(), None) };
@@ -295,7 +297,7 @@ mod tests {
     struct Looked(AtomicUsize);
 
     impl Waited for Looked {
-        fn ask(&self, _: &Gate, _: &Strand, _: NonNull<Header>) -> Option<AnyRequest> {
+        fn ask(&self, _: &Gate, _: &Fiber, _: NonNull<Header>) -> Option<AnyRequest> {
             None
         }
 
@@ -308,7 +310,7 @@ mod tests {
     #[test]
     fn a_child_looks_at_no_pool_that_a_thread_of_the_parent_waits_for() {
         let run = Looked(AtomicUsize::new(0));
-        foreign::strand();
+        foreign::fiber();
         let waiter = foreign::context().unwrap();
         let board = Arc::new(Board::new());
         board.set_gate(Some(Gate { run: NonNull::from(&run as &dyn Waited), scope: ptr::null(), waiter }));

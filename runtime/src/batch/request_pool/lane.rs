@@ -17,7 +17,7 @@ use crate::api::any::AnyRequest;
 use crate::api::scope::Scope;
 use crate::schedule::submit;
 use crate::schedule::yielding::yield_now;
-use crate::stack::strand::{self, Strand};
+use crate::stack::fiber::{self, Fiber};
 use crate::state::attention::HUNGRY;
 
 /// A lane that has been spawned. If it never begins, it tells when it is dropped.
@@ -84,7 +84,7 @@ impl<'scope, 'run, 'env: 'run, T: Send + 'env> Lane<'scope, 'run, 'env, T> {
 /// If other workers are hungry they get lanes: if they took the member, it would be run there and its lane would wait
 /// here, perhaps behind the next.
 fn share_lanes() {
-    if let Some(worker) = strand::get().and_then(Strand::worker)
+    if let Some(worker) = fiber::get().and_then(Fiber::worker)
         && worker.post.attention.get() & HUNGRY != 0
     {
         worker.feed();
@@ -102,5 +102,5 @@ impl<T> Drop for Lane<'_, '_, '_, T> {
 /// Whether something that has begun could go on on this worker.
 fn others_are_ready() -> bool {
     // Keys of what has not begun are not 0.
-    strand::get().and_then(Strand::worker).is_some_and(|worker| worker.best() == 0)
+    fiber::get().and_then(Fiber::worker).is_some_and(|worker| worker.best() == 0)
 }

@@ -33,8 +33,8 @@
 //!
 //! # Invariants
 //!
-//! * **G1** `waiting` is a wait of the strand that has opened the scope in which all lanes are jobs, begun inside it.
-//!   So a lane that has taken it may wake it without the lock: the strand does not leave the scope before the lane is
+//! * **G1** `waiting` is a wait of the fiber that has opened the scope in which all lanes are jobs, begun inside it.
+//!   So a lane that has taken it may wake it without the lock: the fiber does not leave the scope before the lane is
 //!   over. A wait that has ended otherwise is left standing here; its ticket is refused.
 
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -53,7 +53,7 @@ use super::gate::{self, Gate, Waited};
 use super::member::{Admitted, Held, Turn, Work};
 use crate::api::any::AnyRequest;
 use crate::record::header::Header;
-use crate::stack::strand::Strand;
+use crate::stack::fiber::Fiber;
 use crate::state::word::{CLAIMED, COMPLETING, QUEUED};
 
 /// Lanes are spawned so many at a time, at most.
@@ -505,7 +505,7 @@ impl<'env, T> Run<'env, T> {
 }
 
 impl<T> Waited for Run<'_, T> {
-    fn ask(&self, gate: &Gate, asker: &Strand, request: NonNull<Header>) -> Option<AnyRequest> {
+    fn ask(&self, gate: &Gate, asker: &Fiber, request: NonNull<Header>) -> Option<AnyRequest> {
         let mut state = self.lock();
         let kept = *state.by_header.get(&request.addr().get())?;
         let asked = state.included.get_mut(kept)?.as_mut()?;
@@ -548,8 +548,8 @@ impl<T> Waited for Run<'_, T> {
 
 /// Counts one that is admitted over the bound, with its runtime.
 fn count_over(request: &AnyRequest) {
-    // SAFETY: the handle's link; M3: what is not over has a home.
-    let shared = unsafe { request.raw().as_ref().home.get().as_ref() }.map(|home| home.shared());
+    // SAFETY: the handle's link; M3: what is not over has an arena.
+    let shared = unsafe { request.raw().as_ref().arena.get().as_ref() }.map(|arena| arena.shared());
     if let Some(shared) = shared {
         shared.over_bound.fetch_add(1, Ordering::Relaxed);
     }

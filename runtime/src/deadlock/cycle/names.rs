@@ -1,4 +1,4 @@
-//! The names round a circle.
+//! The names round a cycle.
 
 use std::ptr::{self, NonNull};
 
@@ -7,12 +7,12 @@ use forebear_context::context::edge::{Ahead, Held};
 
 use crate::api::after::walk;
 use crate::record::header::Header;
-use crate::stack::strand::Strand;
+use crate::stack::fiber::Fiber;
 
 /// The requests on a stack, from the top. By the stack itself, or while its wait is held (Y3).
-pub(super) fn on_stack(strand: &Strand) -> impl Iterator<Item = &Header> {
+pub(super) fn on_stack(fiber: &Fiber) -> impl Iterator<Item = &Header> {
     // SAFETY: what is below another on a stack is not over.
-    std::iter::successors(strand.request(), |h| unsafe { h.lender.get().as_ref() })
+    std::iter::successors(fiber.request(), |h| unsafe { h.lender.get().as_ref() })
 }
 
 /// Whether a request is a job of the scope that has this address.
@@ -43,8 +43,8 @@ impl Entry {
     }
 
     /// The request on this stack that what is waited for is after, and the name of that.
-    fn through(self, strand: &Strand) -> Option<(usize, Option<String>)> {
-        on_stack(strand).enumerate().find_map(|(depth, h)| {
+    fn through(self, fiber: &Fiber) -> Option<(usize, Option<String>)> {
+        on_stack(fiber).enumerate().find_map(|(depth, h)| {
             let mut name = None;
             let leads = walk::each_blocked(h, |blocked| {
                 let leads = self.leads_to(blocked);
@@ -66,18 +66,18 @@ impl Entry {
     }
 }
 
-/// The names round the circle, from the request that waits in the first member: each waits for the next, or has lent it its
-/// stack. `None`: it is no circle.
+/// The names round the cycle, from the request that waits in the first member: each waits for the next, or has lent it its
+/// stack. `None`: it is no cycle.
 pub(super) fn name(ring: &[Held<'_>]) -> Option<Vec<String>> {
     let mut came = Entry::of(ring.last()?)?;
     let mut names: Vec<(*const Header, String)> = Vec::new();
     let mut below_first = 0;
     for (at, held) in ring.iter().enumerate() {
-        // SAFETY: a context with an edge is a strand's.
-        let strand = unsafe { Strand::of(held.context()) };
+        // SAFETY: a context with an edge is a fiber's.
+        let fiber = unsafe { Fiber::of(held.context()) };
         let mut from = names.len();
         // From the top, which waits, down to the one that is waited for.
-        let depth = match on_stack(strand).position(|h| came.leads_to(h)) {
+        let depth = match on_stack(fiber).position(|h| came.leads_to(h)) {
             None if matches!(came, Entry::Holder) => {
                 // A thread that runs no request.
                 names.push((ptr::null(), held.context().name()));
@@ -85,7 +85,7 @@ pub(super) fn name(ring: &[Held<'_>]) -> Option<Vec<String>> {
             }
             None => {
                 // One comes here through what is after a request on this stack, and has not started.
-                let (depth, name) = came.through(strand)?;
+                let (depth, name) = came.through(fiber)?;
                 names.extend(name.map(|name| (ptr::null(), name)));
                 from = names.len();
                 depth
@@ -93,7 +93,7 @@ pub(super) fn name(ring: &[Held<'_>]) -> Option<Vec<String>> {
             found => found?,
         };
         names.extend(
-            on_stack(strand)
+            on_stack(fiber)
                 .take(depth + 1)
                 .map(Header::identity)
                 .map(|h| (ptr::from_ref(h), h.name().to_owned())),
@@ -112,10 +112,10 @@ pub(super) fn name(ring: &[Held<'_>]) -> Option<Vec<String>> {
     Some(distinct(names))
 }
 
-/// The names round the circle that the wait of `strand` for something on its own stack would be; `None` if `target` is not there.
-pub(super) fn of_own_stack(strand: &Strand, target: &Header) -> Option<Vec<String>> {
-    let depth = on_stack(strand).position(|h| ptr::eq(h, target))?;
-    let mut names: Vec<_> = on_stack(strand)
+/// The names round the cycle that the wait of `fiber` for something on its own stack would be; `None` if `target` is not there.
+pub(super) fn of_own_stack(fiber: &Fiber, target: &Header) -> Option<Vec<String>> {
+    let depth = on_stack(fiber).position(|h| ptr::eq(h, target))?;
+    let mut names: Vec<_> = on_stack(fiber)
         .take(depth + 1)
         .map(Header::identity)
         .map(|h| (ptr::from_ref(h), h.name().to_owned()))

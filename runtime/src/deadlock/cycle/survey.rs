@@ -1,12 +1,12 @@
-//! The survey: a look at all waits, for circles that no single walk could see.
+//! The survey: a look at all waits, for cycles that no single walk could see.
 //!
 //! A walk that was cut, or that ended at a scope of which another job may lead back, or whose target had been claimed and stood
 //! nowhere yet, leaves word with the runtime. A worker that has had nothing to do for a whole tick then looks at every stack of
 //! every runtime and every thread that runs requests, puts their edges together, and searches them once, in time linear in their
-//! number. A circle is confirmed as any other, and one of its waits for a request is ended.
+//! number. A cycle is confirmed as any other, and one of its waits for a request is ended.
 //!
 //! It misses nothing: whoever leaves word has bound its wait before, by an exchange with the survey that clears the word; so the
-//! survey sees the edge, and all that led there. Nor is it hurried: a circle does not go away. After a survey that has found
+//! survey sees the edge, and all that led there. Nor is it hurried: a cycle does not go away. After a survey that has found
 //! nothing the next one waits sixteen times as long as this one took, and at the first sign of work it is broken off.
 
 use std::collections::HashMap;
@@ -23,11 +23,11 @@ use forebear_context::shim::{Mutex, time};
 use super::names::on_stack;
 use super::{ahead, break_open, is_ending, is_wanted_by_scope};
 use crate::api::after::walk;
-use crate::deadlock::strays::lock_strays;
+use crate::deadlock::foreign_stacks::lock_foreign_stacks;
 use crate::record::header::Header;
 use crate::schedule::worker::Worker;
-use crate::stack::carrier::Carrier;
-use crate::stack::strand::Strand;
+use crate::stack::coroutine::Coroutine;
+use crate::stack::fiber::Fiber;
 use crate::state::word::HELD;
 
 /// How often it is looked whether there is work.
@@ -125,12 +125,12 @@ impl Worker {
             return Some(left);
         }
         survey.noted.swap(false, Ordering::AcqRel);
-        // SAFETY: in it strays are kept.
+        // SAFETY: in it foreign stacks are kept.
         let came = unsafe { look_at_all(&|| self.best() != NO_KEY) };
         *next = Some(time::now() + (time::now() - begin) * PAUSE);
         drop(next);
         if came != Came::Clear {
-            // Once more: where one circle was another may be, and a survey that was broken off has seen nothing.
+            // Once more: where one cycle was another may be, and a survey that was broken off has seen nothing.
             survey.noted.swap(true, Ordering::AcqRel);
             return Some(self.tick());
         }
@@ -149,30 +149,30 @@ enum Came {
 ///
 /// By a thread that holds no lock.
 unsafe fn look_at_all(is_wanted: &dyn Fn() -> bool) -> Came {
-    let strays = lock_strays();
+    let foreign_stacks = lock_foreign_stacks();
     let mut graph = Graph::default();
     let (mut seen, mut broken_off) = (0, false);
     let mut see = |context: NonNull<Context>| {
         seen += 1_usize;
         broken_off |= seen.is_multiple_of(LOOK_UP_EVERY) && is_wanted();
         if !broken_off {
-            // SAFETY: Y1, Y2: enrolled, or in a slot of a runtime that is.
+            // SAFETY: Y1, Y2: registered, or in a slot of a runtime that is.
             unsafe { graph.see(context) };
         }
         !broken_off
     };
-    for &context in &strays.threads {
+    for &context in &foreign_stacks.threads {
         see(context);
     }
-    for runtime in &strays.runtimes {
+    for runtime in &foreign_stacks.runtimes {
         // SAFETY: Y2: a runtime leaves this list before its record goes.
-        unsafe { runtime.as_ref() }.slab.each_top(|top| see(Carrier::context_in(top)));
+        unsafe { runtime.as_ref() }.slab.each_top(|top| see(Coroutine::context_in(top)));
     }
     if broken_off {
         return Came::BrokenOff;
     }
     let told = graph.search();
-    drop(strays);
+    drop(foreign_stacks);
     if told { Came::Told } else { Came::Clear }
 }
 
@@ -199,13 +199,13 @@ impl Graph {
         let context = unsafe { at.as_ref() };
         let Some(edge) = context.edge() else { return };
         let Some(held) = context.hold(edge.ticket) else { return };
-        // SAFETY: a context with an edge is a strand's.
-        let strand = unsafe { Strand::of(context) };
+        // SAFETY: a context with an edge is a fiber's.
+        let fiber = unsafe { Fiber::of(context) };
         let mut way = held.ahead();
         if way == Ahead::Unknown
             && let (Reason::Request | Reason::Arm, target) = held.waits_for()
             // SAFETY: while the wait is held the waiter has a count of its target.
-            && let Some(found) = unsafe { target.cast::<Header>().as_ref() }.and_then(|target| ahead(strand, target))
+            && let Some(found) = unsafe { target.cast::<Header>().as_ref() }.and_then(|target| ahead(fiber, target))
         {
             // SAFETY: X1 by Y1 and Y2; X3: the wait is held.
             unsafe { context.complete(found) };
@@ -214,16 +214,16 @@ impl Graph {
         if let Ahead::Owner(wait) = way {
             // SAFETY: the wait is held.
             way = match unsafe { wait.as_ref().owner() } {
-                Some(context) => Ahead::Stack { context, stray: true },
+                Some(context) => Ahead::Stack { context, foreign: true },
                 None => Ahead::Unknown,
             };
         }
         let index = self.nodes.len();
-        for h in on_stack(strand).filter(|h| is_wanted_by_scope(h, strand)) {
+        for h in on_stack(fiber).filter(|h| is_wanted_by_scope(h, fiber)) {
             self.parts.extend(NonNull::new(h.scope.get().cast_mut()).map(|scope| (scope.cast(), index)));
         }
         self.parts.extend(context.shares().iter().map(|lock| (lock, index)));
-        for h in on_stack(strand) {
+        for h in on_stack(fiber) {
             walk::each_blocked(h, |blocked| {
                 self.parts
                     .extend(NonNull::new(blocked.scope.get().cast_mut()).map(|scope| (scope.cast(), index)));
@@ -248,7 +248,7 @@ impl Graph {
         }
     }
 
-    /// Searches for circles, and ends a wait in each that it finds. Each node is left once, by each of its edges once.
+    /// Searches for cycles, and ends a wait in each that it finds. Each node is left once, by each of its edges once.
     fn search(&mut self) -> bool {
         self.parts.sort_unstable();
         self.declared.sort_unstable();
@@ -282,7 +282,7 @@ impl Graph {
         told
     }
 
-    /// These nodes lead to each other in a circle. Whether one was told.
+    /// These nodes lead to each other in a cycle. Whether one was told.
     fn tell(&self, ring: &[(usize, usize)]) -> bool {
         let hold = |&(node, _): &(usize, usize)| -> Option<Held<'_>> {
             let node = &self.nodes[node];
@@ -291,7 +291,7 @@ impl Graph {
             let ahead = match held.ahead() {
                 // SAFETY: the wait is held.
                 Ahead::Owner(wait) => unsafe { wait.as_ref().owner() }
-                    .map_or(Ahead::Unknown, |context| Ahead::Stack { context, stray: true }),
+                    .map_or(Ahead::Unknown, |context| Ahead::Stack { context, foreign: true }),
                 ahead => ahead,
             };
             (ahead == node.ahead && !is_ending(&held) && is_still_held(&held)).then_some(held)

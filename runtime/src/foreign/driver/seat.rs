@@ -17,13 +17,13 @@ use crate::api::runtime::{Patience, first_word, settle_late};
 use crate::batch::request_pool;
 use crate::cancel;
 use crate::foreign;
-use crate::memory::home;
+use crate::memory::arena;
 use crate::record::cell;
 use crate::record::header::Header;
 use crate::record::hooks;
 use crate::schedule::worker::Worker;
 use crate::shared::Shared;
-use crate::stack::strand::Strand;
+use crate::stack::fiber::Fiber;
 
 /// A thread's seat in a runtime.
 #[derive(Clone)]
@@ -42,25 +42,25 @@ impl Seat {
         self.shared.driven.as_ref().is_some_and(|driven| driven.pass_time(&self.shared))
     }
 
-    /// Drives until nothing is left. `strand` is the thread's own, and not in a wait.
-    fn drain(&self, strand: &Strand) {
-        let context = strand.context();
+    /// Drives until nothing is left. `fiber` is the thread's own, and not in a wait.
+    fn drain(&self, fiber: &Fiber) {
+        let context = fiber.context();
         // When something is said of it that this takes so long, and what was settled then.
         let mut late = (first_word(), Patience::Endless);
         loop {
-            while self.worker().step(strand) {}
+            while self.worker().step(fiber) {}
             if self.worker().is_done() {
                 return;
             }
             if request_pool::unstick()
                 || self.pass_time()
-                || crate::schedule::worker::settle_stuck(std::slice::from_ref(self), strand)
+                || crate::schedule::worker::settle_stuck(std::slice::from_ref(self), fiber)
             {
                 continue;
             }
-            // SAFETY: C2: this is the strand's own thread, and it is not in a wait; C4: for nothing, and it is taken back below.
+            // SAFETY: C2: this is the fiber's own thread, and it is not in a wait; C4: for nothing, and it is taken back below.
             let ticket = unsafe { context.begin(Reason::None, ptr::null_mut()) };
-            // SAFETY: the thread's own strand is foreign, and this is its thread. It returns when it is nudged.
+            // SAFETY: the thread's own fiber is foreign, and this is its thread. It returns when it is nudged.
             let _ = unsafe { ForeignContext::block(context, late.0) };
             // SAFETY: C2: begun above, and not parked.
             unsafe { context.abandon(ticket) };
@@ -74,8 +74,8 @@ impl Seat {
             late = (None, settle_late(&self.shared));
             if late.1 == Patience::OneMore {
                 late.0 = first_word();
-                cancel::attend(strand);
-                self.worker().attend_notices();
+                cancel::attend(fiber);
+                self.worker().attend_messages();
             }
         }
     }
@@ -104,17 +104,17 @@ fn is_driving(shared: &Shared, index: usize) -> bool {
 pub(crate) fn handle_gone(shared: &Arc<Shared>) {
     shared.signals.stop();
     let Some(driven) = &shared.driven else { return };
-    if let Some(strand) = foreign::strand()
-        && strand.worker().is_none()
+    if let Some(fiber) = foreign::fiber()
+        && fiber.worker().is_none()
         // Inside a request nobody waits for the end: the thread drives on when it next waits.
-        && strand.request().is_none()
+        && fiber.request().is_none()
         && let Some(index) = foreign::seat(shared)
     {
         // Inside a region that must not suspend nothing else runs on this thread: its next wait, or its end, finds that the runtime stops.
-        let in_region = strand.context().no_suspend().get() != 0;
+        let in_region = fiber.context().no_suspend().get() != 0;
         if !in_region && !is_driving(shared, index) {
             let seat = Seat { shared: shared.clone(), index };
-            seat.drain(strand);
+            seat.drain(fiber);
             foreign::forget_seat(shared);
             seat.give_back();
         }
@@ -128,11 +128,11 @@ pub(crate) fn handle_gone(shared: &Arc<Shared>) {
     let theirs = shared.clone();
     let end = std::thread::Builder::new().name("forebear end".into()); // not modelled: it drives and ends
     let drive = move || {
-        if let Some(strand) = foreign::strand()
+        if let Some(fiber) = foreign::fiber()
             && let Some(index) = foreign::seat(&theirs)
         {
             let seat = Seat { shared: theirs.clone(), index };
-            seat.drain(strand);
+            seat.drain(fiber);
             foreign::forget_seat(&theirs);
             seat.give_back();
         }
@@ -180,8 +180,8 @@ fn end_aside(shared: &Shared) {
 /// Ends what has been pushed and will not be run.
 fn cancel_roots(shared: &Shared) {
     end_aside(shared);
-    while shared.roots.key() != NO_KEY
-        && let Some(header) = shared.roots.pop(NO_KEY)
+    while shared.injector.key() != NO_KEY
+        && let Some(header) = shared.injector.pop(NO_KEY)
     {
         // SAFETY: E1: the entry's link.
         unsafe { end_refused(header) };
@@ -200,7 +200,7 @@ pub(crate) unsafe fn end_refused(header: NonNull<Header>) {
             header.as_ref().side_or_new().reason.set(Some(CancelReason::Shutdown));
             cell::end_claimed(header);
         } else {
-            home::release(header);
+            arena::release(header);
         }
     }
 }

@@ -1,25 +1,25 @@
 //! Ending requests that have not started, whose callables are dropped unrun.
 //!
 //! A request that was never submitted may hold, in its callable, the last handle of another, and so on a million deep.
-//! The drop of such a callable is put off to the outermost drop on the same strand, within the same request, which works
+//! The drop of such a callable is put off to the outermost drop on the same fiber, within the same request, which works
 //! them off in a loop. Only callables of unsubmitted requests are put off: they are `'static`, so it does no harm if
 //! they go a little later; a value may borrow.
 //!
 //! The outermost drop may be in the middle of a destructor that waits, perhaps for what was put off, or for what that does when it ends. So
 //! what a stack has put off is anybody's as soon as that stack waits: the loop of its worker takes it like what was put aside
 //! ([`DropQueue::take`], `schedule/worker/marks.rs`), and a foreign thread gives it away before it blocks ([`give_away_put_off`]). A destructor that waits
-//! for the request whose captures it belongs to would wait for itself: that is a circle ([`is_ending_on`]).
+//! for the request whose captures it belongs to would wait for itself: that is a cycle ([`is_ending_on`]).
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
 use super::drop_callable_contained;
 use crate::cancel;
-use crate::memory::home;
+use crate::memory::arena;
 use crate::record::header::Header;
 use crate::schedule::run;
 use crate::schedule::worker::Worker;
-use crate::stack::strand::{self, Strand};
+use crate::stack::fiber::{self, Fiber};
 use crate::state::word::CANCELLED;
 
 /// An unstarted request that is being ended on a stack, and what was put off meanwhile; see the module head. It lies in a frame of that
@@ -41,7 +41,7 @@ pub(crate) struct DropQueue {
 impl DropQueue {
     /// Puts a claimed request off, with the runner's link.
     fn put_off(&self, header: NonNull<Header>) {
-        // SAFETY: W1; it has not started, so it is on no strand.
+        // SAFETY: W1; it has not started, so it is on no fiber.
         unsafe { header.as_ref() }.set_next_return(self.head.get().cast_mut());
         self.head.set(header.as_ptr());
     }
@@ -127,8 +127,8 @@ pub(crate) unsafe fn end_unstarted(header: NonNull<Header>) {
         Some(())
     };
     // A thread that the runtime has not met, or whose locals are being destroyed, has a place for this too.
-    let is_put_off = match strand::get() {
-        Some(strand) => put_off(&strand.dropping, strand.request.get(), strand.worker()),
+    let is_put_off = match fiber::get() {
+        Some(fiber) => put_off(&fiber.dropping, fiber.request.get(), fiber.worker()),
         None => DROPPING.with(|dropping| put_off(dropping, ptr::null(), None)),
     };
     if is_put_off.is_none() {
@@ -179,22 +179,22 @@ unsafe fn end_in_turn(
 }
 
 /// The queues of a stack, from the innermost.
-fn queues_of(strand: &Strand) -> impl Iterator<Item = &DropQueue> {
+fn queues_of(fiber: &Fiber) -> impl Iterator<Item = &DropQueue> {
     // SAFETY: they lie in frames of the stack that calls.
     let at = |queue: *const DropQueue| unsafe { queue.as_ref() };
-    std::iter::successors(at(strand.dropping.get()), move |queue| at(queue.prev))
+    std::iter::successors(at(fiber.dropping.get()), move |queue| at(queue.prev))
 }
 
 /// Whether the request is being ended on this stack, which calls, without having started.
 #[inline]
-pub(crate) fn is_ending_on(strand: &Strand, header: &Header) -> bool {
-    ptr::eq(strand.ends.get(), header) || queues_of(strand).any(|queue| ptr::eq(queue.ends.get(), header))
+pub(crate) fn is_ending_on(fiber: &Fiber, header: &Header) -> bool {
+    ptr::eq(fiber.ends.get(), header) || queues_of(fiber).any(|queue| ptr::eq(queue.ends.get(), header))
 }
 
 /// A foreign thread is about to block: others end what is put off on its stack.
 #[cold]
-pub(crate) fn give_away_put_off(strand: &Strand) {
-    for queue in queues_of(strand) {
+pub(crate) fn give_away_put_off(fiber: &Fiber) {
+    for queue in queues_of(fiber) {
         while let Some(header) = queue.take() {
             // SAFETY: it was claimed, with the runner's link.
             unsafe { cancel::leave_end(header) };
@@ -211,27 +211,27 @@ pub(crate) unsafe fn end_put_aside(header: NonNull<Header>) {
     // SAFETY: by the caller's contract.
     unsafe {
         if header.as_ref().word().load().is_terminal() {
-            home::end(header);
+            arena::end(header);
         } else {
             end_claimed(header);
         }
     }
 }
 
-/// The same by the loop of a worker, on whose stack `strand` nothing stands. Nothing is put off here, but by what a destructor ends in its turn.
+/// The same by the loop of a worker, on whose stack `fiber` nothing stands. Nothing is put off here, but by what a destructor ends in its turn.
 ///
 /// # Safety
 ///
 /// As [`end_put_aside`].
-pub(crate) unsafe fn end_put_aside_on(strand: &Strand, header: NonNull<Header>) {
+pub(crate) unsafe fn end_put_aside_on(fiber: &Fiber, header: NonNull<Header>) {
     // SAFETY: by the caller's contract.
     unsafe {
         if header.as_ref().word().load().is_terminal() {
-            return home::end(header);
+            return arena::end(header);
         }
-        strand.ends.set(header.as_ptr());
+        fiber.ends.set(header.as_ptr());
         drop_callable_contained(header);
-        strand.ends.set(ptr::null());
+        fiber.ends.set(ptr::null());
         run::conclude(header, CANCELLED, true, true);
     }
 }
@@ -242,10 +242,10 @@ pub(crate) unsafe fn end_put_aside_on(strand: &Strand, header: NonNull<Header>) 
 ///
 /// W1; the runner's link is the caller's.
 pub(crate) unsafe fn end_claimed(header: NonNull<Header>) {
-    match strand::get() {
+    match fiber::get() {
         // SAFETY: by contract.
-        Some(strand) => unsafe {
-            end_in_turn(header, &strand.dropping, strand.request.get(), strand.worker());
+        Some(fiber) => unsafe {
+            end_in_turn(header, &fiber.dropping, fiber.request.get(), fiber.worker());
         },
         // SAFETY: by contract.
         None => DROPPING.with(|dropping| unsafe { end_in_turn(header, dropping, ptr::null(), None) }),

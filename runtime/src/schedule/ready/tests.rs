@@ -8,18 +8,18 @@ use forebear_context::lineage::Priority;
 use super::*;
 use crate::{Request, Runtime, spawn};
 
-/// Strands that nobody is on, known by key and rank.
+/// Fibers that nobody is on, known by key and rank.
 struct Crowd {
     ready: Ready,
-    there: BTreeMap<(u64, u32), NonNull<Strand>>,
+    there: BTreeMap<(u64, u32), NonNull<Fiber>>,
     #[allow(clippy::vec_box, reason = "they must stay where they are")]
-    strands: Vec<Box<Strand>>,
+    fibers: Vec<Box<Fiber>>,
     random: u64,
 }
 
 impl Crowd {
     fn new() -> Crowd {
-        Crowd { ready: Ready::default(), there: BTreeMap::new(), strands: Vec::new(), random: 1 }
+        Crowd { ready: Ready::default(), there: BTreeMap::new(), fibers: Vec::new(), random: 1 }
     }
 
     fn below(&mut self, n: u64) -> u64 {
@@ -29,32 +29,32 @@ impl Crowd {
         (self.random >> 16) % n
     }
 
-    fn strand(&mut self, key: u64, rank: u32) -> NonNull<Strand> {
-        let strand = Box::new(Strand::new(ptr::null(), ptr::null(), 0));
-        strand.urgency.store(key, Ordering::Relaxed);
-        strand.descent.set(Descent { rank, ..Descent::default() });
-        let at = NonNull::from(&*strand);
-        self.strands.push(strand);
+    fn fiber(&mut self, key: u64, rank: u32) -> NonNull<Fiber> {
+        let fiber = Box::new(Fiber::new(ptr::null(), ptr::null(), 0));
+        fiber.urgency.store(key, Ordering::Relaxed);
+        fiber.descent.set(Descent { rank, ..Descent::default() });
+        let at = NonNull::from(&*fiber);
+        self.fibers.push(fiber);
         at
     }
 
     fn push(&mut self, key: u64, rank: u32) {
         if !self.there.contains_key(&(key, rank)) {
-            let strand = self.strand(key, rank);
-            self.there.insert((key, rank), strand);
-            self.ready.push(strand);
+            let fiber = self.fiber(key, rank);
+            self.there.insert((key, rank), fiber);
+            self.ready.push(fiber);
         }
     }
 
     fn push_arrived(&mut self, some: &[(u64, u32)]) {
         let mut latest = Vec::new();
         for &(key, rank) in some.iter().filter(|one| !self.there.contains_key(one)).collect::<Vec<_>>() {
-            let strand = self.strand(key, rank);
-            if let Some(twice) = self.there.insert((key, rank), strand) {
+            let fiber = self.fiber(key, rank);
+            if let Some(twice) = self.there.insert((key, rank), fiber) {
                 self.there.insert((key, rank), twice);
                 continue;
             }
-            latest.insert(0, strand);
+            latest.insert(0, fiber);
         }
         if let Some((first, rest)) = latest.split_first() {
             self.ready.push_arrived(*first, rest.iter().copied());
@@ -64,13 +64,13 @@ impl Crowd {
     /// One of those that are there becomes more urgent.
     fn raise(&mut self) {
         let place = self.below(self.there.len().max(1) as u64) as usize;
-        let Some((&(key, rank), &strand)) = self.there.iter().nth(place) else { return };
+        let Some((&(key, rank), &fiber)) = self.there.iter().nth(place) else { return };
         if key > 1 && !self.there.contains_key(&(key - 1, rank)) {
             self.there.remove(&(key, rank));
-            self.there.insert((key - 1, rank), strand);
-            // SAFETY: it is one of `strands`.
-            unsafe { strand.as_ref() }.urgency.store(key - 1, Ordering::Relaxed);
-            self.ready.raise(strand);
+            self.there.insert((key - 1, rank), fiber);
+            // SAFETY: it is one of `fibers`.
+            unsafe { fiber.as_ref() }.urgency.store(key - 1, Ordering::Relaxed);
+            self.ready.raise(fiber);
         }
     }
 
@@ -78,7 +78,7 @@ impl Crowd {
     fn pop(&mut self) {
         let least = self.there.pop_first();
         assert_eq!(self.ready.key(), least.map_or(NO_KEY, |((key, _), _)| key));
-        assert_eq!(self.ready.pop(true), least.map(|(_, strand)| strand));
+        assert_eq!(self.ready.pop(true), least.map(|(_, fiber)| fiber));
         assert_eq!(self.ready.len(), self.there.len());
     }
 }
@@ -134,26 +134,26 @@ fn a_crowd_in_order_needs_no_room_and_what_one_in_none_needed_is_given_back() {
 #[test]
 fn a_yielder_that_is_raised_goes_on_before_those_that_were_woken() {
     let mut crowd = Crowd::new();
-    let yielders: Vec<_> = (0..3).map(|rank| crowd.strand(3, rank)).collect();
+    let yielders: Vec<_> = (0..3).map(|rank| crowd.fiber(3, rank)).collect();
     for &yielder in &yielders {
         crowd.ready.push_yielded(yielder, false);
     }
     (0..20).for_each(|rank| crowd.push(2, rank));
-    // SAFETY: it is one of `strands`.
+    // SAFETY: it is one of `fibers`.
     unsafe { yielders[1].as_ref() }.urgency.store(1, Ordering::Relaxed);
     crowd.ready.raise(yielders[1]);
     assert_eq!(crowd.ready.len(), 23);
     assert_eq!(crowd.ready.pop(true), Some(yielders[1]));
     let rest: Vec<_> = std::iter::from_fn(|| crowd.ready.pop(true)).collect();
     assert_eq!(rest.len(), 22);
-    let places = [0, 2].map(|n| rest.iter().position(|&strand| strand == yielders[n]).unwrap());
+    let places = [0, 2].map(|n| rest.iter().position(|&fiber| fiber == yielders[n]).unwrap());
     assert!(places[0] < places[1]);
     // One that does not stand here stays away.
     crowd.ready.raise(yielders[1]);
     assert_eq!(crowd.ready.len(), 0);
 }
 
-/// Sorting by an order that comes to a circle panics, and a heap loses its order.
+/// Sorting by an order that comes to a cycle panics, and a heap loses its order.
 #[test]
 fn who_goes_first_is_one_order_for_roots_relatives_own_roots_and_stacks_without_a_request() {
     const KEY: u64 = 5;
@@ -183,10 +183,10 @@ fn who_goes_first_is_one_order_for_roots_relatives_own_roots_and_stacks_without_
     let requests: Vec<_> = roots.into_iter().chain(given.try_iter()).collect();
     let mut crowd = Crowd::new();
     // What ran on a stack before says nothing of it when no request runs there.
-    let mut entries: Vec<_> = (0..3).map(|_| Entry::new(crowd.strand(KEY, 0))).collect();
+    let mut entries: Vec<_> = (0..3).map(|_| Entry::new(crowd.fiber(KEY, 0))).collect();
     for request in &requests {
-        let at = crowd.strand(KEY, 0);
-        // SAFETY: one of `strands`; the request stays until the end.
+        let at = crowd.fiber(KEY, 0);
+        // SAFETY: one of `fibers`; the request stays until the end.
         unsafe {
             at.as_ref().request.set(request.header_ptr().as_ptr());
             at.as_ref().descent.set(Descent::of_top(at.as_ref().request()));
@@ -213,8 +213,8 @@ fn who_goes_first_is_one_order_for_roots_relatives_own_roots_and_stacks_without_
 fn a_yielder_that_is_raised_stands_by_what_runs_on_it() {
     let request = Runtime::builder().workers(1).build().unwrap().enter(|| Request::new(|| ()));
     let mut crowd = Crowd::new();
-    let yielder = crowd.strand(3, 77);
-    // SAFETY: one of `strands`; the request stays until the end.
+    let yielder = crowd.fiber(3, 77);
+    // SAFETY: one of `fibers`; the request stays until the end.
     let s = unsafe { yielder.as_ref() };
     s.request.set(request.header_ptr().as_ptr());
     crowd.ready.push_yielded(yielder, false);

@@ -10,14 +10,14 @@
 //!   is whole: what yields a few times and ends goes before what would begin beside it (decision 0026).
 //! * After [`TURNS`] picks more than it owes it is due without a start. What was to be started may have been taken elsewhere.
 //!
-//! They are linked through themselves: a yield is to cost a few stores. A strand that stands here stays where it is, and its `due` and
+//! They are linked through themselves: a yield is to cost a few stores. A fiber that stands here stays where it is, and its `due` and
 //! `next_ready` are the list's.
 
 use std::ptr::NonNull;
 
 use forebear_context::shim::atomic::Ordering;
 
-use crate::stack::strand::Strand;
+use crate::stack::fiber::Fiber;
 
 /// See the module head.
 const TURNS: u32 = 64;
@@ -25,14 +25,14 @@ const TURNS: u32 = 64;
 /// See the module head. Belongs to one worker.
 #[derive(Default)]
 pub(super) struct Yielded {
-    first: Option<NonNull<Strand>>,
-    last: Option<NonNull<Strand>>,
+    first: Option<NonNull<Fiber>>,
+    last: Option<NonNull<Fiber>>,
     len: usize,
     /// How often something woken was picked, and how often something unstarted was started. A yielder's own turn counts for neither,
     /// or several would make each other due and pass over the rest for ever.
     picks: u64,
     starts: u64,
-    /// How often a strand has yielded with something unstarted at hand since the last start, or since nothing was.
+    /// How often a fiber has yielded with something unstarted at hand since the last start, or since nothing was.
     passed: u32,
 }
 
@@ -60,26 +60,26 @@ impl Yielded {
         self.passed = 0;
     }
 
-    /// A strand yields, and owes as many picks as are `woken`, and a start if something unstarted is at hand.
+    /// A fiber yields, and owes as many picks as are `woken`, and a start if something unstarted is at hand.
     #[inline(always)]
-    pub(super) fn push(&mut self, strand: NonNull<Strand>, woken: usize, unstarted: bool) {
+    pub(super) fn push(&mut self, fiber: NonNull<Fiber>, woken: usize, unstarted: bool) {
         self.passed = if unstarted { self.passed + 1 } else { 0 };
         let due = (self.picks + woken as u64, self.starts + u64::from(unstarted));
-        // SAFETY: strands stay where they are while they are ready, and this is their worker.
+        // SAFETY: fibers stay where they are while they are ready, and this is their worker.
         unsafe {
-            strand.as_ref().due.set(due);
-            strand.as_ref().next_ready.set(std::ptr::null());
+            fiber.as_ref().due.set(due);
+            fiber.as_ref().next_ready.set(std::ptr::null());
             match self.last {
-                Some(last) => last.as_ref().next_ready.set(strand.as_ptr()),
-                None => self.first = Some(strand),
+                Some(last) => last.as_ref().next_ready.set(fiber.as_ptr()),
+                None => self.first = Some(fiber),
             }
         }
-        self.last = Some(strand);
+        self.last = Some(fiber);
         self.len += 1;
     }
 
     #[inline(always)]
-    pub(super) fn pop(&mut self) -> Option<NonNull<Strand>> {
+    pub(super) fn pop(&mut self) -> Option<NonNull<Fiber>> {
         let first = self.first?;
         // SAFETY: as above.
         self.first = NonNull::new(unsafe { first.as_ref() }.next_ready.get().cast_mut());
@@ -90,30 +90,30 @@ impl Yielded {
         Some(first)
     }
 
-    /// Takes the first, if there is one, and puts `strand`, which owes nothing more, behind the last, which may be the same.
+    /// Takes the first, if there is one, and puts `fiber`, which owes nothing more, behind the last, which may be the same.
     #[inline(always)]
-    pub(super) fn rotate(&mut self, strand: NonNull<Strand>) -> Option<NonNull<Strand>> {
+    pub(super) fn rotate(&mut self, fiber: NonNull<Fiber>) -> Option<NonNull<Fiber>> {
         let due = (self.picks, self.starts);
         let (first, last) = (self.first?, self.last?);
-        // SAFETY: as above. The next is read last: if there is only one, it is `strand`.
+        // SAFETY: as above. The next is read last: if there is only one, it is `fiber`.
         unsafe {
-            strand.as_ref().due.set(due);
-            strand.as_ref().next_ready.set(std::ptr::null());
-            last.as_ref().next_ready.set(strand.as_ptr());
+            fiber.as_ref().due.set(due);
+            fiber.as_ref().next_ready.set(std::ptr::null());
+            last.as_ref().next_ready.set(fiber.as_ptr());
             self.first = NonNull::new(first.as_ref().next_ready.get().cast_mut());
         }
-        self.last = Some(strand);
+        self.last = Some(fiber);
         Some(first)
     }
 
-    /// Takes `strand` out; false if it does not stand here.
+    /// Takes `fiber` out; false if it does not stand here.
     #[cold]
-    pub(super) fn remove(&mut self, strand: NonNull<Strand>) -> bool {
-        let (mut before, mut at) = (None::<NonNull<Strand>>, self.first);
+    pub(super) fn remove(&mut self, fiber: NonNull<Fiber>) -> bool {
+        let (mut before, mut at) = (None::<NonNull<Fiber>>, self.first);
         while let Some(here) = at {
             // SAFETY: as above.
             let next = NonNull::new(unsafe { here.as_ref() }.next_ready.get().cast_mut());
-            if here != strand {
+            if here != fiber {
                 (before, at) = (Some(here), next);
                 continue;
             }

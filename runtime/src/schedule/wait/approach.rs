@@ -15,7 +15,7 @@ use std::ptr::{self, NonNull};
 use forebear_context::context::WaitNode;
 use forebear_context::error::WaitError;
 
-use super::lend::{leave_shell, may_lend, run_here};
+use super::lend::{leave_stale, may_lend, run_here};
 use crate::api::after;
 use crate::batch::request_pool;
 use crate::cancel;
@@ -26,7 +26,7 @@ use crate::schedule::submit;
 use crate::schedule::worker::is_unwinding;
 use crate::shared::Shared;
 use crate::shared::ending::Stage;
-use crate::stack::strand::Strand;
+use crate::stack::fiber::Fiber;
 use crate::state::word::{Bits, COMPLETING, HELD, NEW, PRIVATE, QUEUED, WAITERS};
 
 /// Claims a target that has not started and runs it on this stack, if that may be done. True: it was tried, and the target is to be looked at
@@ -34,23 +34,23 @@ use crate::state::word::{Bits, COMPLETING, HELD, NEW, PRIVATE, QUEUED, WAITERS};
 ///
 /// # Safety
 ///
-/// As [`super::until_over`]; `strand` is the calling one, and these were the target's bits.
+/// As [`super::until_over`]; `fiber` is the calling one, and these were the target's bits.
 #[inline(always)]
-pub(crate) unsafe fn try_run(strand: &Strand, header: NonNull<Header>, bits: Bits) -> bool {
+pub(crate) unsafe fn try_run(fiber: &Fiber, header: NonNull<Header>, bits: Bits) -> bool {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
     let is_entry = bits.life() == QUEUED || bits.life() == NEW && !h.is(AFTER);
-    if !is_entry || !may_lend(strand, h) {
+    if !is_entry || !may_lend(fiber, h) {
         return false;
     }
-    if let Some(worker) = strand.worker() {
+    if let Some(worker) = fiber.worker() {
         worker.feed_beside(h);
     }
-    let own = strand.worker().filter(|w| bits.has(PRIVATE) && ptr::eq(h.home.get(), w.home()));
+    let own = fiber.worker().filter(|w| bits.has(PRIVATE) && ptr::eq(h.arena.get(), w.arena()));
     if h.word().claim_by_waiter(own.is_some()).is_ok() {
         match own {
             Some(worker) => worker.take_out(h),
-            None if bits.life() != NEW => leave_shell(h),
+            None if bits.life() != NEW => leave_stale(h),
             None => {}
         }
         if bits.life() == NEW || bits.has(PRIVATE) {
@@ -58,7 +58,7 @@ pub(crate) unsafe fn try_run(strand: &Strand, header: NonNull<Header>, bits: Bit
             unsafe { submit::tell_family(header) };
         }
         // SAFETY: just claimed as lent; the caller's count is held.
-        unsafe { run_here(strand, header) };
+        unsafe { run_here(fiber, header) };
     }
     true
 }
@@ -121,18 +121,18 @@ impl Approach {
     ///
     /// # Safety
     ///
-    /// As [`super::until_over`]; `strand` is the calling one.
+    /// As [`super::until_over`]; `fiber` is the calling one.
     #[inline(always)]
     pub(crate) unsafe fn come_near<'a>(
         &mut self,
-        strand: &Strand,
+        fiber: &Fiber,
         header: NonNull<Header>,
         lends: bool,
     ) -> Near<'a> {
         // SAFETY: by contract.
         let h: &'a Header = unsafe { header.as_ref() };
         loop {
-            if cancel::refuses(strand) {
+            if cancel::refuses(fiber) {
                 return Near::Refused(WaitError::Cancelled);
             }
             let bits = h.word().load();
@@ -140,7 +140,7 @@ impl Approach {
                 // Or this is one of its own callbacks.
                 return Near::Over;
             }
-            if let Some(cycle) = cycle::of_itself(strand, h) {
+            if let Some(cycle) = cycle::of_itself(fiber, h) {
                 return Near::Refused(WaitError::CircularWait(cycle));
             }
             if bits.life() == NEW && cancel::is_orphaned_by_cancel(h) {
@@ -149,28 +149,28 @@ impl Approach {
                 unsafe { cancel::cancel_orphan(header) };
                 continue;
             }
-            // SAFETY: M3: what is not over has a home, and the caller's count keeps it.
-            let shared = unsafe { (*h.home.get()).shared() };
+            // SAFETY: M3: what is not over has an arena, and the caller's count keeps it.
+            let shared = unsafe { (*h.arena.get()).shared() };
             if bits.life() == NEW && cancel::refused(h) {
                 // SAFETY: the caller's count.
                 unsafe { cancel::refuse(header) };
                 continue;
             }
-            let outside = strand.worker().is_none_or(|worker| !ptr::eq(worker.shared(), shared));
+            let outside = fiber.worker().is_none_or(|worker| !ptr::eq(worker.shared(), shared));
             if outside {
                 shared.check_process();
                 if shared.ending.is(Stage::GivenUp) {
                     return Near::Refused(WaitError::ShutDown);
                 }
             }
-            if strand.worker().is_none() {
+            if fiber.worker().is_none() {
                 // SAFETY: the caller's count.
                 unsafe { driver::meet(h) };
             }
             if h.is(AFTER) && bits.life() == HELD && after::walk::is_waiting(h) {
                 if lends {
                     // SAFETY: the caller's count.
-                    match unsafe { after::walk::run_dependencies(strand, header) } {
+                    match unsafe { after::walk::run_dependencies(fiber, header) } {
                         Ok(true) => continue,
                         Ok(false) => {}
                         Err(cycle) => return Near::Refused(WaitError::CircularWait(cycle)),
@@ -183,11 +183,11 @@ impl Approach {
             if bits.life() == HELD && self.asked.is_null() {
                 // A pool holds it back, and may let it run now.
                 // SAFETY: the caller's count.
-                self.asked = unsafe { request_pool::want(strand, header) };
+                self.asked = unsafe { request_pool::want(fiber, header) };
                 continue;
             }
             // SAFETY: the caller's count.
-            if lends && unsafe { try_run(strand, header, bits) } {
+            if lends && unsafe { try_run(fiber, header, bits) } {
                 continue;
             }
             if bits.life() == NEW {
@@ -228,19 +228,19 @@ impl Approach {
     ///
     /// # Safety
     ///
-    /// As [`super::until_over`]; `strand` is the calling one.
-    pub(crate) unsafe fn give_up(&mut self, strand: &Strand, header: NonNull<Header>) {
+    /// As [`super::until_over`]; `fiber` is the calling one.
+    pub(crate) unsafe fn give_up(&mut self, fiber: &Fiber, header: NonNull<Header>) {
         let submitted = std::mem::take(&mut self.submitted);
         #[cfg(mutant = "submitted_and_forgotten")]
         let submitted = false;
         if submitted
-            && cancel::is_cancelled_here(strand)
-            && !is_unwinding(strand)
+            && cancel::is_cancelled_here(fiber)
+            && !is_unwinding(fiber)
             // SAFETY: by contract.
-            && cancel::asks(strand.request(), unsafe { header.as_ref() })
+            && cancel::asks(fiber.request(), unsafe { header.as_ref() })
         {
             // SAFETY: by contract.
-            unsafe { cancel::cancel_for_waiter(strand, header) };
+            unsafe { cancel::cancel_for_waiter(fiber, header) };
         }
     }
 }

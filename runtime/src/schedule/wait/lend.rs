@@ -20,10 +20,10 @@ use crate::record::header::{AFTER, DETACHED, Header, OWN_STACK};
 use crate::schedule::run;
 use crate::schedule::worker::Worker;
 use crate::shared::ending::Stage;
-use crate::stack::strand::Strand;
-use crate::state::attention::{DRIVEN, HUNGRY, LIMITS, MARKS, NOTICE, OLDER, RAIDED, SHUT};
-use crate::state::word::Confided;
-/// The commonest case of a wait: the target stands in this worker's own private list, or nowhere yet and its maker waits, and
+use crate::stack::fiber::Fiber;
+use crate::state::attention::{DRIVEN, HUNGRY, LIMITS, MARKS, MESSAGE, OLDER, RAIDED, SHUT};
+use crate::state::word::LocalStep;
+/// The commonest case of a wait: the target stands in this worker's own private queue, or nowhere yet and its maker waits, and
 /// nothing speaks against running it here. False: it was not run, or something concerns the waiter now; the long way tells what
 /// to answer.
 ///
@@ -34,75 +34,75 @@ use crate::state::word::Confided;
 pub(super) unsafe fn run_own(header: NonNull<Header>) -> bool {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
-    let Some(strand) = crate::stack::strand::get() else { return false };
-    if !ptr::eq(h.home.get(), strand.home.get()) {
+    let Some(fiber) = crate::stack::fiber::get() else { return false };
+    if !ptr::eq(h.arena.get(), fiber.arena.get()) {
         return false;
     }
-    let Some(worker) = strand.worker() else { return false };
+    let Some(worker) = fiber.worker() else { return false };
     let attention = worker.post.attention.get();
-    if attention & (HUNGRY | OLDER | NOTICE | MARKS | DRIVEN | LIMITS) != 0 {
+    if attention & (HUNGRY | OLDER | MESSAGE | MARKS | DRIVEN | LIMITS) != 0 {
         // SAFETY: by contract.
-        return unsafe { run_own_attending(strand, worker, header) };
+        return unsafe { run_own_attending(fiber, worker, header) };
     }
     // SAFETY: by contract.
-    unsafe { run_own_on(strand, worker, header, attention) }
+    unsafe { run_own_on(fiber, worker, header, attention) }
 }
 
 /// The same where something concerns the worker: perhaps nothing but deadlines, or somebody who is hungry.
 ///
 /// # Safety
 ///
-/// `header` is alive, and of the home of `worker`, on whose thread `strand` is the current one.
+/// `header` is alive, and of the arena of `worker`, on whose thread `fiber` is the current one.
 #[cold]
 #[inline(never)]
-unsafe fn run_own_attending(strand: &Strand, worker: &Worker, header: NonNull<Header>) -> bool {
+unsafe fn run_own_attending(fiber: &Fiber, worker: &Worker, header: NonNull<Header>) -> bool {
     // SAFETY: by contract.
-    nothing_forbids(strand, unsafe { header.as_ref() })
+    nothing_forbids(fiber, unsafe { header.as_ref() })
         // SAFETY: by contract.
-        && unsafe { run_own_on(strand, worker, header, worker.post.attention.get()) }
+        && unsafe { run_own_on(fiber, worker, header, worker.post.attention.get()) }
 }
 
 /// # Safety
 ///
 /// As for [`run_own_attending`]; `attention` is what the worker's word said after that.
 #[inline(always)]
-unsafe fn run_own_on(strand: &Strand, worker: &Worker, header: NonNull<Header>, attention: u32) -> bool {
+unsafe fn run_own_on(fiber: &Fiber, worker: &Worker, header: NonNull<Header>, attention: u32) -> bool {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
     // What is after others is looked at by the long way.
-    if h.is(OWN_STACK | AFTER) || strand.room() < h.need() {
+    if h.is(OWN_STACK | AFTER) || fiber.room() < h.need() {
         return false;
     }
-    if h.bare.is_secret() {
-        // SAFETY: its home is this strand's, which is the worker's.
-        if !unsafe { start_in_secret(strand, worker, h, attention) } {
+    if h.bare.is_local() {
+        // SAFETY: its arena is this fiber's, which is the worker's.
+        if !unsafe { start_locally(fiber, worker, h, attention) } {
             return false;
         }
     } else if h.bare.claim_by_waiter(true).is_ok() {
         worker.take_out(h);
-    } else if attention & SHUT != 0 || !is_child_of_top(strand, h) || !h.bare.claim_new() {
+    } else if attention & SHUT != 0 || !is_child_of_top(fiber, h) || !h.bare.claim_new() {
         return false;
     }
     worker.direct.count();
     // SAFETY: claimed as lent; the caller's count is held.
-    unsafe { run::lend(strand, header) };
-    worker.post.attention.get() & (NOTICE | MARKS) == 0
+    unsafe { run::lend(fiber, header) };
+    worker.post.attention.get() & (MESSAGE | MARKS) == 0
 }
 
-/// Claims for its waiter what is a secret of this worker's. False: it is none to be run here, or has been revealed meanwhile.
+/// Claims for its waiter what is a local request of this worker's. False: it is none to be run here, or has been published meanwhile.
 ///
 /// # Safety
 ///
-/// The request's home is the worker's.
+/// The request's arena is the worker's.
 #[inline(always)]
-unsafe fn start_in_secret(strand: &Strand, worker: &Worker, h: &Header, attention: u32) -> bool {
-    let listed = h.secret.is(Confided::Listed);
-    let other = if listed { h.secret.is(Confided::Started) } else { !h.secret.is_new() };
-    if other || !listed && (attention & SHUT != 0 || !is_child_of_top(strand, h)) {
+unsafe fn start_locally(fiber: &Fiber, worker: &Worker, h: &Header, attention: u32) -> bool {
+    let listed = h.local.is(LocalStep::Listed);
+    let other = if listed { h.local.is(LocalStep::Started) } else { !h.local.is_new() };
+    if other || !listed && (attention & SHUT != 0 || !is_child_of_top(fiber, h)) {
         return false;
     }
     // SAFETY: by contract.
-    if !unsafe { h.confide(worker.home(), Confided::Started) } {
+    if !unsafe { h.advance_local(worker.arena(), LocalStep::Started) } {
         return false;
     }
     if listed {
@@ -115,38 +115,38 @@ unsafe fn start_in_secret(strand: &Strand, worker: &Worker, h: &Header, attentio
 /// target may run for long. Answers whether the rest is nothing but deadlines, and none that counts for a wait for this target.
 #[cold]
 #[inline(never)]
-pub(crate) fn nothing_forbids(strand: &Strand, h: &Header) -> bool {
-    strand.worker().is_some_and(|worker| {
+pub(crate) fn nothing_forbids(fiber: &Fiber, h: &Header) -> bool {
+    fiber.worker().is_some_and(|worker| {
         if worker.post.attention.get() & RAIDED != 0 {
             // The word may not be what it was.
             worker.settle_raid();
             return false;
         }
         worker.feed_beside(h);
-        worker.post.attention.get() & (OLDER | NOTICE | MARKS | DRIVEN) == 0
-            && (!worker.is_among_limits() || is_child_of_top(strand, h))
+        worker.post.attention.get() & (OLDER | MESSAGE | MARKS | DRIVEN) == 0
+            && (!worker.is_among_limits() || is_child_of_top(fiber, h))
     })
 }
 
 /// Whether the request on top has made it. Then no other ancestor can have been cancelled that it would have to hear of but by
 /// the one on top.
 #[inline(always)]
-fn is_child_of_top(strand: &Strand, h: &Header) -> bool {
-    !h.is(DETACHED) && strand.request().is_some_and(|top| ptr::eq(h.lineage.parent(), &top.lineage))
+fn is_child_of_top(fiber: &Fiber, h: &Header) -> bool {
+    !h.is(DETACHED) && fiber.request().is_some_and(|top| ptr::eq(h.lineage.parent(), &top.lineage))
 }
 
-/// The target was queued somewhere, and is a shell there now.
+/// The target was queued somewhere, and is stale there now.
 #[cold]
-pub(super) fn leave_shell(h: &Header) {
+pub(super) fn leave_stale(h: &Header) {
     // SAFETY: M3.
-    if let Some(home) = unsafe { h.home.get().as_ref() } {
-        home.shared().roots.note_shell(
+    if let Some(arena) = unsafe { h.arena.get().as_ref() } {
+        arena.shared().injector.note_stale(
             |entry| !entry.word().load().is_unstarted(),
-            |shell| {
+            |stale| {
                 // SAFETY: E1: the entry's link; W4.
                 unsafe {
-                    if shell.as_ref().word().release_link() {
-                        crate::memory::home::end(shell);
+                    if stale.as_ref().word().release_link() {
+                        crate::memory::arena::end(stale);
                     }
                 }
             },
@@ -154,37 +154,37 @@ pub(super) fn leave_shell(h: &Header) {
     }
 }
 
-/// Whether the strand may run the target itself.
+/// Whether the fiber may run the target itself.
 #[inline(always)]
-pub(super) fn may_lend(strand: &Strand, h: &Header) -> bool {
-    if h.is(OWN_STACK) || strand.room() < h.need() {
+pub(super) fn may_lend(fiber: &Fiber, h: &Header) -> bool {
+    if h.is(OWN_STACK) || fiber.room() < h.need() {
         return false;
     }
-    // SAFETY: the target's home and record live as long as it (M3).
-    let Some(home) = (unsafe { h.home.get().as_ref() }) else { return false };
-    match strand.worker() {
+    // SAFETY: the target's arena and record live as long as it (M3).
+    let Some(arena) = (unsafe { h.arena.get().as_ref() }) else { return false };
+    match fiber.worker() {
         Some(worker) => {
-            ptr::eq(worker.shared(), home.shared())
+            ptr::eq(worker.shared(), arena.shared())
                 && !worker.driver.as_ref().is_some_and(|driver| driver.would_rather_queue())
                 && (worker.post.attention.get() & OLDER == 0 || !worker.older_is_ready())
-                && !(worker.is_among_limits() && may_outlast(strand, h))
+                && !(worker.is_among_limits() && may_outlast(fiber, h))
         }
-        // While the thread's locals are being destroyed it has no home to count children on (M1).
+        // While the thread's locals are being destroyed it has no arena to count children on (M1).
         None => {
-            let shared = home.shared();
+            let shared = arena.shared();
             shared.foreign_direct
                 && !shared.ending.is_shut()
                 && !shared.is_over()
-                && foreign::home_for(&shared.arc()).is_some()
-                && !(shared.deadlines.has_requests() && may_outlast(strand, h))
+                && foreign::arena_for(&shared.arc()).is_some()
+                && !(shared.deadlines.has_requests() && may_outlast(fiber, h))
         }
     }
 }
 
 /// Whether the request on top has a deadline, of its own or inherited, and the target may still run when that comes.
 #[cold]
-fn may_outlast(strand: &Strand, h: &Header) -> bool {
-    let Some(waiter) = strand.request() else { return false };
+fn may_outlast(fiber: &Fiber, h: &Header) -> bool {
+    let Some(waiter) = fiber.request() else { return false };
     // Most wait for what they have made, which has inherited all that they have.
     if h.lineage.descends_from(&waiter.lineage) {
         return false;
@@ -193,59 +193,59 @@ fn may_outlast(strand: &Strand, h: &Header) -> bool {
     limit.is_some() && h.deadline().is_none_or(|at| Some(at) > limit)
 }
 
-/// Runs a request claimed as lent, with the home and the runtime it needs.
+/// Runs a request claimed as lent, with the arena and the runtime it needs.
 ///
 /// # Safety
 ///
-/// As [`run::lend`]; `strand` is the calling one.
-pub(crate) unsafe fn run_here(strand: &Strand, header: NonNull<Header>) {
-    match strand.worker() {
+/// As [`run::lend`]; `fiber` is the calling one.
+pub(crate) unsafe fn run_here(fiber: &Fiber, header: NonNull<Header>) {
+    match fiber.worker() {
         Some(worker) => {
             worker.direct.count();
-            let (home, entered) = (strand.home.replace(worker.home()), strand.entered.replace(ptr::null()));
+            let (arena, entered) = (fiber.arena.replace(worker.arena()), fiber.entered.replace(ptr::null()));
             // SAFETY: by contract.
-            unsafe { run::lend(strand, header) };
-            strand.home.set(home);
-            strand.entered.set(entered);
+            unsafe { run::lend(fiber, header) };
+            fiber.arena.set(arena);
+            fiber.entered.set(entered);
         }
         None => {
-            // SAFETY: the waiter's count keeps header, home and record.
-            let shared = unsafe { (*header.as_ref().home.get()).shared() }.arc();
-            let Some(home) = foreign::home_for(&shared) else { unreachable!("asked by `may_lend`") };
+            // SAFETY: the waiter's count keeps header, arena and record.
+            let shared = unsafe { (*header.as_ref().arena.get()).shared() }.arc();
+            let Some(arena) = foreign::arena_for(&shared) else { unreachable!("asked by `may_lend`") };
             shared.foreign_direct_count.fetch_add(1, Ordering::Relaxed);
             let _guest = driver::Guest::of(&shared);
-            let own = home.as_ptr();
+            let own = arena.as_ptr();
             shared.ending.foreign_begins();
             // SAFETY: M3; O2: taken back below.
-            let (desk, before) = unsafe {
-                let desk = &home.as_ref().desk;
-                (desk, desk.runs(Some(NonNull::from(strand.context()))))
+            let (owner_mailbox, before) = unsafe {
+                let owner_mailbox = &arena.as_ref().owner_mailbox;
+                (owner_mailbox, owner_mailbox.begin_run(Some(NonNull::from(fiber.context()))))
             };
             if shared.ending.is(Stage::Swept) {
                 // It may have been stirred before it was known that something runs here.
-                desk.stir();
+                owner_mailbox.stir();
             }
-            let home = strand.home.replace(home.as_ptr());
-            let entered = strand.entered.replace(&*shared);
+            let arena = fiber.arena.replace(arena.as_ptr());
+            let entered = fiber.entered.replace(&*shared);
             // SAFETY: by contract.
-            unsafe { run::lend(strand, header) };
+            unsafe { run::lend(fiber, header) };
             loop {
-                if !desk.is_empty() {
+                if !owner_mailbox.is_empty() {
                     // SAFETY: M3.
-                    cancel::attend_home(unsafe { &*own });
+                    cancel::attend_arena(unsafe { &*own });
                 }
                 // SAFETY: O2: as it was.
-                if unsafe { desk.rests(before) } {
+                if unsafe { owner_mailbox.end_run(before) } {
                     break;
                 }
             }
             if shared.ending.foreign_ends() {
                 shared.workers().iter().for_each(|worker| shared.wake(worker.index));
             }
-            strand.home.set(home);
-            strand.entered.set(entered);
-            if home.is_null() {
-                foreign::settle_homes();
+            fiber.arena.set(arena);
+            fiber.entered.set(entered);
+            if arena.is_null() {
+                foreign::settle_arenas();
             }
         }
     }

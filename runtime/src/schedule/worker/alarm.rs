@@ -1,6 +1,6 @@
 //! A worker fires what is due on it itself.
 //!
-//! What its carriers have armed lies in a shard of its own ([`crate::time::deadlines`]), and what comes due there is for nobody but itself. Were the
+//! What its coroutines have armed lies in a shard of its own ([`crate::time::deadlines`]), and what comes due there is for nobody but itself. Were the
 //! timer thread to bring it, each sleeper would cost two wake-ups one after the other, and its records a way to the other
 //! processor and back. So the worker looks at the clock itself: when it has nothing to do, before it sleeps and in its search, and sleeps no
 //! longer than until the next is due; and while it is busy at every [`PERIOD`]th scheduling point. It fires no more at a time than it

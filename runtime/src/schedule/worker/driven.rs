@@ -19,24 +19,24 @@ use super::{Next, Worker};
 use crate::cancel;
 use crate::foreign;
 use crate::foreign::driver::{Driven, may_leave};
-use crate::memory::home;
+use crate::memory::arena;
+use crate::record::children;
 use crate::record::header::Header;
-use crate::record::kin;
-use crate::stack::carrier::Carrier;
-use crate::stack::strand::{self, LEFT_BEHIND, Strand};
+use crate::stack::coroutine::Coroutine;
+use crate::stack::fiber::{self, Fiber, LEFT_BEHIND};
 
 /// What the driver of a seat keeps. By the thread that has the seat (D1).
 pub(crate) struct Driver {
     /// What the next loop is to run.
     order: Cell<Option<Next>>,
     /// Those that have submitted, and go on when that has ended or suspended. The last goes first.
-    submitters: UnsafeCell<Vec<NonNull<Strand>>>,
-    /// The carrier by which everybody leaves.
-    door: Cell<*const Carrier>,
+    submitters: UnsafeCell<Vec<NonNull<Fiber>>>,
+    /// The coroutine by which everybody leaves.
+    door: Cell<*const Coroutine>,
     /// Idle, for what ends when no stack is free.
-    spares: UnsafeCell<Vec<NonNull<Carrier>>>,
-    /// All carriers of the seat.
-    carriers: UnsafeCell<Vec<NonNull<Carrier>>>,
+    spares: UnsafeCell<Vec<NonNull<Coroutine>>>,
+    /// All coroutines of the seat.
+    coroutines: UnsafeCell<Vec<NonNull<Coroutine>>>,
     /// This is inside the driver: not in user code of the host's.
     driving: Cell<bool>,
     /// Counts the waits, so that the innermost can be told.
@@ -53,7 +53,7 @@ impl Driver {
             submitters: UnsafeCell::default(),
             door: Cell::new(ptr::null()),
             spares: UnsafeCell::default(),
-            carriers: UnsafeCell::default(),
+            coroutines: UnsafeCell::default(),
             driving: Cell::new(false),
             waits: Cell::new(0),
             chance: driven.seed.map(Chance::new),
@@ -65,26 +65,26 @@ impl Driver {
         self.order.take()
     }
 
-    /// A carrier was built.
-    pub(super) fn built(&self, carrier: NonNull<Carrier>) {
-        self.carriers().push(carrier);
+    /// A coroutine was built.
+    pub(super) fn built(&self, coroutine: NonNull<Coroutine>) {
+        self.coroutines().push(coroutine);
     }
 
     /// These are about to be dismantled.
-    pub(super) fn retired(&self, gone: impl Iterator<Item = NonNull<Carrier>>) {
+    pub(super) fn retired(&self, gone: impl Iterator<Item = NonNull<Coroutine>>) {
         let mut gone: Vec<_> = gone.collect();
         gone.sort_unstable();
-        self.carriers().retain(|carrier| gone.binary_search(carrier).is_err());
+        self.coroutines().retain(|coroutine| gone.binary_search(coroutine).is_err());
     }
 
-    /// Whether this carrier is never idle.
-    pub(super) fn is_door(&self, carrier: NonNull<Carrier>) -> bool {
-        ptr::eq(self.door.get(), carrier.as_ptr())
+    /// Whether this coroutine is never idle.
+    pub(super) fn is_door(&self, coroutine: NonNull<Coroutine>) -> bool {
+        ptr::eq(self.door.get(), coroutine.as_ptr())
     }
 
-    /// Whether strands stand ready that the worker's own queue does not hold.
+    /// Whether fibers stand ready that the worker's own queue does not hold.
     pub(super) fn has_ready(&self) -> bool {
-        self.chance.as_ref().is_some_and(Chance::has_strands)
+        self.chance.as_ref().is_some_and(Chance::has_fibers)
     }
 
     /// At this wait: whether the target is to be queued instead of run here.
@@ -98,34 +98,34 @@ impl Driver {
     }
 
     #[allow(clippy::mut_from_ref, reason = "D1, and no caller keeps it over another call")]
-    fn carriers(&self) -> &mut Vec<NonNull<Carrier>> {
+    fn coroutines(&self) -> &mut Vec<NonNull<Coroutine>> {
         // SAFETY: D1; every use ends before the next begins.
-        unsafe { &mut *self.carriers.get() }
+        unsafe { &mut *self.coroutines.get() }
     }
 
     #[allow(clippy::mut_from_ref, reason = "as above")]
-    fn spares(&self) -> &mut Vec<NonNull<Carrier>> {
+    fn spares(&self) -> &mut Vec<NonNull<Coroutine>> {
         // SAFETY: as above.
         unsafe { &mut *self.spares.get() }
     }
 
     #[allow(clippy::mut_from_ref, reason = "as above")]
-    fn submitters(&self) -> &mut Vec<NonNull<Strand>> {
+    fn submitters(&self) -> &mut Vec<NonNull<Fiber>> {
         // SAFETY: as above.
         unsafe { &mut *self.submitters.get() }
     }
 
-    fn door(&self) -> Option<NonNull<Carrier>> {
+    fn door(&self) -> Option<NonNull<Coroutine>> {
         NonNull::new(self.door.get().cast_mut())
     }
 
-    /// Calls `with` for each strand of the seat that a request runs on.
-    fn each_begun(&self, mut with: impl FnMut(&Strand)) {
-        for carrier in self.carriers().iter() {
-            // SAFETY: K3: carriers that are not dismantled.
-            let strand = unsafe { &carrier.as_ref().strand };
-            if strand.request().is_some() {
-                with(strand);
+    /// Calls `with` for each fiber of the seat that a request runs on.
+    fn each_begun(&self, mut with: impl FnMut(&Fiber)) {
+        for coroutine in self.coroutines().iter() {
+            // SAFETY: K3: coroutines that are not dismantled.
+            let fiber = unsafe { &coroutine.as_ref().fiber };
+            if fiber.request().is_some() {
+                with(fiber);
             }
         }
     }
@@ -143,8 +143,8 @@ impl Worker {
     /// The calling thread has taken the seat.
     pub(crate) fn sit_down(&self) -> Result<(), StackError> {
         let driver = self.driver();
-        driver.spares().push(self.carrier_beyond()?);
-        match self.carrier(self.shared().default_class) {
+        driver.spares().push(self.coroutine_beyond()?);
+        match self.coroutine(self.shared().default_class) {
             Ok(door) => driver.door.set(door.as_ptr()),
             Err(error) => {
                 self.stand_up();
@@ -169,8 +169,8 @@ impl Worker {
     pub(crate) fn is_done(&self) -> bool {
         let driver = self.driver();
         self.is_drained()
-            && self.post.shelf.key() == NO_KEY
-            && self.shared().roots.key() == NO_KEY
+            && self.post.shared_queue.key() == NO_KEY
+            && self.shared().injector.key() == NO_KEY
             && self.post.mailbox.is_empty()
             && driver.chance.as_ref().is_none_or(Chance::is_empty)
             && !self.shared().driven.as_ref().is_some_and(Driven::has_aside)
@@ -189,8 +189,8 @@ impl Worker {
     /// The thread exits: marks what has begun here.
     fn abort_begun(&self) {
         let mut begun = Vec::new();
-        self.driver().each_begun(|strand| {
-            let mut at = strand.request();
+        self.driver().each_begun(|fiber| {
+            let mut at = fiber.request();
             while let Some(h) = at {
                 begun.push(NonNull::from(h));
                 // SAFETY: what is below another on a stack is not over.
@@ -203,9 +203,9 @@ impl Worker {
         }
     }
 
-    /// One step of the driver, whose own strand is `host`: chooses, and runs that until it ends or suspends, and all that it
+    /// One step of the driver, whose own fiber is `host`: chooses, and runs that until it ends or suspends, and all that it
     /// has submitted. False: there is nothing.
-    pub(crate) fn step(&self, host: &Strand) -> bool {
+    pub(crate) fn step(&self, host: &Fiber) -> bool {
         let driver = self.driver();
         if driver.driving.get() {
             return false;
@@ -214,7 +214,7 @@ impl Worker {
         let mut next = self.choose();
         // AB1: on its way since before the seat's last owner left it behind.
         // SAFETY: K3.
-        while matches!(next, Some(Next::Resume(strand)) if unsafe { strand.as_ref() }.left.get() & LEFT_BEHIND != 0)
+        while matches!(next, Some(Next::Resume(fiber)) if unsafe { fiber.as_ref() }.left.get() & LEFT_BEHIND != 0)
         {
             next = self.choose();
         }
@@ -227,7 +227,7 @@ impl Worker {
     }
 
     /// Drops what the choices have left to be dropped on another stack than the driver's. False: there is nothing.
-    pub(crate) fn step_late(&self, host: &Strand) -> bool {
+    pub(crate) fn step_late(&self, host: &Fiber) -> bool {
         let driver = self.driver();
         let drops = foreign::has_late() && !driver.driving.get();
         if drops {
@@ -240,7 +240,7 @@ impl Worker {
 
     fn choose(&self) -> Option<Next> {
         self.settle_jobs();
-        self.home().drain_returns();
+        self.arena().drain_returns();
         if let Some(header) = self.shared().driven.as_ref().and_then(Driven::take_aside) {
             return Some(Next::End(header));
         }
@@ -260,7 +260,7 @@ impl Worker {
         next
     }
 
-    fn carry_out(&self, host: &Strand, next: Next) {
+    fn carry_out(&self, host: &Fiber, next: Next) {
         let driver = self.driver();
         // Whatever runs meanwhile is not what panics.
         let unwinds = std::thread::panicking();
@@ -269,9 +269,9 @@ impl Worker {
         loop {
             match next.take() {
                 Some(next) => self.carry_out_one(host, next),
-                // An order that a strand has left goes first (it has left the seat for that), then who left it.
+                // An order that a fiber has left goes first (it has left the seat for that), then who left it.
                 None => match driver.submitters().pop() {
-                    Some(strand) => next = Some(self.resume(strand)),
+                    Some(fiber) => next = Some(self.resume(fiber)),
                     None => break,
                 },
             }
@@ -279,126 +279,132 @@ impl Worker {
         self.left_unwinding.set(self.left_unwinding.get() - usize::from(unwinds));
     }
 
-    fn carry_out_one(&self, host: &Strand, next: Next) {
-        let carrier = match next {
-            // SAFETY: a ready strand of a worker is a carrier's.
-            Next::Resume(strand) => unsafe { Carrier::of_strand(strand) },
+    fn carry_out_one(&self, host: &Fiber, next: Next) {
+        let coroutine = match next {
+            // SAFETY: a ready fiber of a worker is a coroutine's.
+            Next::Resume(fiber) => unsafe { Coroutine::of_fiber(fiber) },
             next => {
                 // The host's own stack is in the middle of a wait: nothing of the user's runs there.
-                let (carrier, order) = match (self.carrier_for_loop(), next) {
-                    (Ok(carrier), next) => (carrier, next),
-                    (Err(_), Next::Start(header)) => (self.spare_carrier(), Next::Fail(header)),
-                    (Err(_), next) => (self.spare_carrier(), next),
+                let (coroutine, order) = match (self.coroutine_for_loop(), next) {
+                    (Ok(coroutine), next) => (coroutine, next),
+                    (Err(_), Next::Start(header)) => (self.spare_coroutine(), Next::Fail(header)),
+                    (Err(_), next) => (self.spare_coroutine(), next),
                 };
                 self.driver().order.set(Some(order));
-                carrier
+                coroutine
             }
         };
-        let mut at = Some(carrier);
-        while let Some(carrier) = at {
+        let mut at = Some(coroutine);
+        while let Some(coroutine) = at {
             // SAFETY: K1 to K3: this thread has the seat; it is current from here on.
             unsafe {
-                strand::enter(&carrier.as_ref().strand);
-                at = carrier.as_ref().context().as_ref().fiber().resume().map(|context| Carrier::of(context));
+                fiber::enter(&coroutine.as_ref().fiber);
+                at = coroutine
+                    .as_ref()
+                    .context()
+                    .as_ref()
+                    .switch()
+                    .resume()
+                    .map(|context| Coroutine::of(context));
             }
         }
-        // SAFETY: the thread's own strand.
-        unsafe { strand::enter(host) };
+        // SAFETY: the thread's own fiber.
+        unsafe { fiber::enter(host) };
     }
 
-    /// Whom to enter when a strand that waits leaves.
+    /// Whom to enter when a fiber that waits leaves.
     #[cold]
-    pub(super) fn leave_to_driver(&self, strand: &Strand) -> Option<NonNull<Carrier>> {
+    pub(super) fn leave_to_driver(&self, fiber: &Fiber) -> Option<NonNull<Coroutine>> {
         foreign::watch();
         let driver = self.driver();
         driver.waits.set(driver.waits.get() + 1);
         self.note_time();
-        strand.since.store(self.tick.get(), Ordering::Relaxed);
-        strand.due.set((driver.waits.get(), 0));
+        fiber.since.store(self.tick.get(), Ordering::Relaxed);
+        fiber.due.set((driver.waits.get(), 0));
         driver.door()
     }
 
-    /// Whom to enter when a strand that yields leaves.
+    /// Whom to enter when a fiber that yields leaves.
     #[cold]
-    pub(super) fn yield_to_driver(&self, strand: &Strand) -> Option<NonNull<Carrier>> {
+    pub(super) fn yield_to_driver(&self, fiber: &Fiber) -> Option<NonNull<Coroutine>> {
         foreign::watch();
         match &self.driver().chance {
-            Some(chance) => chance.put_yielded(NonNull::from(strand)),
+            Some(chance) => chance.put_yielded(NonNull::from(fiber)),
             None => {
                 let unstarted = self.list.key() != NO_KEY
-                    || self.post.shelf.key() != NO_KEY
-                    || self.shared().roots.key() != NO_KEY;
-                self.ready().push_yielded(NonNull::from(strand), unstarted);
+                    || self.post.shared_queue.key() != NO_KEY
+                    || self.shared().injector.key() != NO_KEY;
+                self.ready().push_yielded(NonNull::from(fiber), unstarted);
             }
         }
         self.driver().door()
     }
 
-    /// A request was submitted on the current strand, and stands in the private list.
+    /// A request was submitted on the current fiber, and stands in the private queue.
     ///
     /// # Safety
     ///
     /// The caller has a count of the request.
     #[cold]
     pub(crate) unsafe fn queued_here(&self, header: NonNull<Header>) {
-        let Some(strand) = strand::get().filter(|strand| ptr::eq(strand.worker, self)) else { return };
+        let Some(fiber) = fiber::get().filter(|fiber| ptr::eq(fiber.worker, self)) else { return };
         if self.driver().chance.is_some() {
-            return self.pause_after_submit(strand);
+            return self.pause_after_submit(fiber);
         }
-        if strand.request().is_none() || !may_leave(strand) {
+        if fiber.request().is_none() || !may_leave(fiber) {
             return;
         }
-        let Ok(carrier) = self.carrier_for_loop() else { return };
+        let Ok(coroutine) = self.coroutine_for_loop() else { return };
         // SAFETY: by contract.
         let h = unsafe { header.as_ref() };
         if h.place.get() != crate::record::header::Place::Private {
-            return self.put_idle(carrier);
+            return self.put_idle(coroutine);
         }
         self.take_out(h);
         self.note_private();
         if !self.claim_private(header) {
-            return self.put_idle(carrier);
+            return self.put_idle(coroutine);
         }
         let next = self.begin(header);
-        self.leave_for(strand, carrier, next);
+        self.leave_for(fiber, coroutine, next);
     }
 
-    /// A root was submitted on `strand`, on the thread that has the seat. False: it is to be queued.
+    /// A root was submitted on `fiber`, on the thread that has the seat. False: it is to be queued.
     ///
     /// # Safety
     ///
     /// The entry's link is given away if the answer is true.
-    pub(crate) unsafe fn root_comes(&self, strand: &Strand, header: NonNull<Header>) -> bool {
-        let (driver, host) = (self.driver(), strand.worker().is_none());
-        // On a carrier without a request, or inside the driver, this is a destructor's doing.
-        let beside = if host { driver.driving.get() } else { strand.request().is_none() };
-        if beside || !may_leave(strand) {
+    pub(crate) unsafe fn root_comes(&self, fiber: &Fiber, header: NonNull<Header>) -> bool {
+        let (driver, host) = (self.driver(), fiber.worker().is_none());
+        // On a coroutine without a request, or inside the driver, this is a destructor's doing.
+        let beside = if host { driver.driving.get() } else { fiber.request().is_none() };
+        if beside || !may_leave(fiber) {
             return false;
         }
-        let carrier = match (host, self.carrier_for_loop()) {
+        let coroutine = match (host, self.coroutine_for_loop()) {
             (_, Err(_)) => return false,
-            (true, Ok(carrier)) => {
-                self.put_idle(carrier);
+            (true, Ok(coroutine)) => {
+                self.put_idle(coroutine);
                 None
             }
-            (false, Ok(carrier)) => Some(carrier),
+            (false, Ok(coroutine)) => Some(coroutine),
         };
         // SAFETY: by contract.
         if !unsafe { header.as_ref() }.word().claim_by_queue() {
-            if let Some(carrier) = carrier {
-                self.put_idle(carrier);
+            if let Some(coroutine) = coroutine {
+                self.put_idle(coroutine);
             }
             // SAFETY: the link; W4.
-            unsafe { home::release(header) };
+            unsafe { arena::release(header) };
             return true;
         }
         let running = self.running.get();
         let next = self.begin(header);
-        match carrier {
-            Some(carrier) => self.leave_for(strand, carrier, next),
+        match coroutine {
+            Some(coroutine) => self.leave_for(fiber, coroutine, next),
             None => {
                 driver.driving.set(true);
-                self.carry_out(strand, next);
+                self.carry_out(fiber, next);
                 driver.driving.set(false);
             }
         }
@@ -406,36 +412,36 @@ impl Worker {
         true
     }
 
-    /// Leaves `strand` for a carrier that runs `next`, and comes back when that has ended or suspended.
-    fn leave_for(&self, strand: &Strand, carrier: NonNull<Carrier>, next: Next) {
+    /// Leaves `fiber` for a coroutine that runs `next`, and comes back when that has ended or suspended.
+    fn leave_for(&self, fiber: &Fiber, coroutine: NonNull<Coroutine>, next: Next) {
         foreign::watch();
         self.settle_jobs();
-        kin::settle(strand, self.home());
+        children::settle(fiber, self.arena());
         let driver = self.driver();
         driver.order.set(Some(next));
-        driver.submitters().push(NonNull::from(strand));
-        // SAFETY: K3; F2: on the strand's own stack.
-        unsafe { strand.context().fiber().leave(Some(carrier.as_ref().context())) };
-        self.set_running(strand.urgency.load(Ordering::Relaxed));
+        driver.submitters().push(NonNull::from(fiber));
+        // SAFETY: K3; F2: on the fiber's own stack.
+        unsafe { fiber.context().switch().leave(Some(coroutine.as_ref().context())) };
+        self.set_running(fiber.urgency.load(Ordering::Relaxed));
     }
 
     /// After a submit in the seeded mode: perhaps others go first.
-    pub(crate) fn pause_after_submit(&self, strand: &Strand) {
+    pub(crate) fn pause_after_submit(&self, fiber: &Fiber) {
         let driver = self.driver();
-        let Some(chance) = driver.chance.as_ref().filter(|chance| may_leave(strand) && chance.one_in(4))
+        let Some(chance) = driver.chance.as_ref().filter(|chance| may_leave(fiber) && chance.one_in(4))
         else {
             return;
         };
-        if strand.worker().is_none() {
-            while self.step(strand) && chance.one_in(2) {}
+        if fiber.worker().is_none() {
+            while self.step(fiber) && chance.one_in(2) {}
             return;
         }
-        let Some(door) = driver.door().filter(|_| strand.request().is_some()) else { return };
+        let Some(door) = driver.door().filter(|_| fiber.request().is_some()) else { return };
         foreign::watch();
         self.settle_jobs();
-        kin::settle(strand, self.home());
-        chance.put(NonNull::from(strand));
-        // SAFETY: K3; F2: on the strand's own stack.
-        unsafe { strand.context().fiber().leave(Some(door.as_ref().context())) };
+        children::settle(fiber, self.arena());
+        chance.put(NonNull::from(fiber));
+        // SAFETY: K3; F2: on the fiber's own stack.
+        unsafe { fiber.context().switch().leave(Some(door.as_ref().context())) };
     }
 }

@@ -2,11 +2,11 @@
 //! claimed in spreading and that its loop is to end.
 //!
 //! While the count is not 0 the attention word says so by `MARKS`, and every fork and wait on this worker looks whether it
-//! is its own request that is cancelled. While there are requests to end, `NOTICE` is up, so that the loop does not take its
+//! is its own request that is cancelled. While there are requests to end, `MESSAGE` is up, so that the loop does not take its
 //! fast way past them.
 //!
 //! It keeps, too, what has lost its last owner where nothing of the user's may run: in the middle of a wait of the stack that
-//! the worker is on, or while the worker attends to notices or publishes. The loop drops that.
+//! the worker is on, or while the worker attends to messages or publishes. The loop drops that.
 
 use std::ptr::NonNull;
 
@@ -15,13 +15,13 @@ use forebear_context::shim::atomic::Ordering;
 
 use super::{Next, Worker};
 use crate::cancel;
-use crate::memory::graves;
+use crate::memory::reclaim;
 use crate::record::cell;
 use crate::record::header::Header;
 use crate::record::hooks;
 use crate::record::side::Side;
-use crate::stack::strand::Strand;
-use crate::state::attention::{DRIVEN, HUNGRY, LIMITS, MARKS, NOTICE, RAIDED, SHUT};
+use crate::stack::fiber::Fiber;
+use crate::state::attention::{DRIVEN, HUNGRY, LIMITS, MARKS, MESSAGE, RAIDED, SHUT};
 use crate::state::word::{Cancel, Demand};
 
 impl Worker {
@@ -64,7 +64,7 @@ impl Worker {
         }
         // SAFETY: V1.
         unsafe { &mut *self.aside.get() }.extend(requests);
-        self.post.attention.raise(NOTICE);
+        self.post.attention.raise(MESSAGE);
     }
 
     /// The worker aborts what is on it, now; false if it has done so. From now on it refuses new work.
@@ -82,10 +82,10 @@ impl Worker {
     pub(super) fn warn_later(&self, what: String) {
         self.warning.set(Some(what));
         self.warns.set(true);
-        self.post.attention.raise(NOTICE);
+        self.post.attention.raise(MESSAGE);
     }
 
-    /// Calls the hook, on a strand of the loop's.
+    /// Calls the hook, on a fiber of the loop's.
     #[cold]
     pub(crate) fn warn_now(&self) {
         self.warns.set(false);
@@ -102,9 +102,9 @@ impl Worker {
         result
     }
 
-    /// Whether nothing of the user's may be dropped on `strand`, which is this worker's and current.
-    pub(crate) fn holds_back(&self, strand: &Strand) -> bool {
-        self.holds.get() || strand.context().is_waiting()
+    /// Whether nothing of the user's may be dropped on `fiber`, which is this worker's and current.
+    pub(crate) fn holds_back(&self, fiber: &Fiber) -> bool {
+        self.holds.get() || fiber.context().is_waiting()
     }
 
     /// The loop is to drop this.
@@ -112,16 +112,16 @@ impl Worker {
     pub(crate) fn drop_later(&self, side: Box<Side>) {
         // SAFETY: V1.
         unsafe { &mut *self.late.get() }.push(side);
-        self.post.attention.raise(NOTICE);
+        self.post.attention.raise(MESSAGE);
     }
 
-    /// Drops it, on a strand of the loop's. Or when the worker is gone.
+    /// Drops it, on a fiber of the loop's. Or when the worker is gone.
     #[cold]
     pub(crate) fn drop_late(&self) {
         loop {
             // SAFETY: V1.
             let Some(side) = unsafe { &mut *self.late.get() }.pop() else { return };
-            graves::free_side(side);
+            reclaim::free_side(side);
         }
     }
 
@@ -132,7 +132,7 @@ impl Worker {
 
     /// A stack of this worker has put something off ([`cell::DropQueues`]). If it waits before it gets there, the loop does it.
     pub(crate) fn has_put_off(&self) {
-        self.post.attention.raise(NOTICE);
+        self.post.attention.raise(MESSAGE);
     }
 
     /// Takes all that the loop is to end, since the worker's stacks are left behind.
@@ -173,25 +173,25 @@ impl Worker {
         unsafe { &mut *self.aside.get() }.pop().or_else(|| self.put_off.take()).map(Next::End)
     }
 
-    /// Ends what was put aside, on a strand of the loop's. Its destructors and callbacks are user code: they may wait, and the strand then
+    /// Ends what was put aside, on a fiber of the loop's. Its destructors and callbacks are user code: they may wait, and the fiber then
     /// stands among the ready ones by the urgency of the request that it ends.
     ///
     /// # Safety
     ///
-    /// As [`cell::end_put_aside`]; nothing is on top of the strand, which is this worker's.
+    /// As [`cell::end_put_aside`]; nothing is on top of the fiber, which is this worker's.
     #[cold]
-    pub(crate) unsafe fn end_put_aside(&self, strand: &Strand, header: NonNull<Header>) {
+    pub(crate) unsafe fn end_put_aside(&self, fiber: &Fiber, header: NonNull<Header>) {
         // SAFETY: by contract it is there.
         let key = unsafe { header.as_ref() }.urgency();
-        strand.urgency.store(key, Ordering::Relaxed);
+        fiber.urgency.store(key, Ordering::Relaxed);
         self.set_running(key);
         // SAFETY: by contract.
-        unsafe { cell::end_put_aside_on(strand, header) };
+        unsafe { cell::end_put_aside_on(fiber, header) };
     }
 
     /// Cancels a request that was spawned or submitted here, for `reason`. Nobody waits for it yet. Answers whether it has been ended.
     ///
-    /// The notices that were attended since it was put into the private list may have ended it already. A raider may have shown it to
+    /// The messages that were attended since it was put into the private queue may have ended it already. A raider may have shown it to
     /// another worker, which runs it: then the mark is delivered there, as any other.
     ///
     /// # Safety
@@ -223,7 +223,7 @@ impl Worker {
         }
     }
 
-    /// A request was spawned here, stands in the private list, and the worker has something to attend to.
+    /// A request was spawned here, stands in the private queue, and the worker has something to attend to.
     #[cold]
     #[inline(never)]
     pub(crate) fn attend_spawn(&self, header: NonNull<Header>) {
@@ -233,8 +233,8 @@ impl Worker {
         if bits & RAIDED != 0 {
             self.settle_raid();
         }
-        if bits & NOTICE != 0 {
-            self.attend_notices();
+        if bits & MESSAGE != 0 {
+            self.attend_messages();
         }
         // SAFETY: the maker's handle.
         let h = unsafe { header.as_ref() };
@@ -242,7 +242,7 @@ impl Worker {
         if unsafe { self.refuse_spawned(header) } {
             return;
         }
-        if bits & (MARKS | NOTICE) != 0 && cancel::is_orphaned_by_cancel(h) {
+        if bits & (MARKS | MESSAGE) != 0 && cancel::is_orphaned_by_cancel(h) {
             // SAFETY: the maker's handle.
             if unsafe { self.cancel_spawned(header, cancel::reason_of_ancestor(h)) } {
                 return;

@@ -1,10 +1,10 @@
-//! A thief's patience: stealing is only worth it when the loot lasts longer than the way.
+//! A thief's patience: stealing is only worth it when the stolen work lasts longer than the way.
 //!
 //! What is stolen costs both sides: the thief some 200 ns a request, for lines that another core has written, and its maker nearly as
-//! much, who shows it, and later buries what comes home. A request that takes less is better run by its maker, and a maker that is
+//! much, who shows it, and later defers what returns. A request that takes less is better run by its maker, and a maker that is
 //! asked for more as soon as the last was taken comes to nothing else.
 //!
-//! So a thief takes the time from each theft to its next look for loot, which is what the loot was good for, and judges when a shelf
+//! So a thief takes the time from each theft to its next search for work, which is what the stolen work was good for, and judges when a shared queue
 //! was emptied: of a tree the first that are shown are leaves, and the last are whole branches. If all of it lasted for less than
 //! [`WORTH_IT`], or for less than [`WORTH_IT_EACH`] a request, the thief *pauses*: it orders nothing for a while, which doubles up to 0.4 ms, and
 //! sleeps with a tick meanwhile, so no wake-up depends on its order. What is shown already it takes all the same.
@@ -24,8 +24,8 @@ pub(super) struct Patience {
     /// Since when it has been at what it took last.
     since: Cell<Option<Instant>>,
     /// For how long, and at how many, since it last judged.
-    loot: Cell<(Duration, u32)>,
-    /// The shelf was empty after the last theft.
+    stolen: Cell<(Duration, u32)>,
+    /// The shared queue was empty after the last theft.
     all: Cell<bool>,
     /// How many there were when it last judged, unless they were worth it or the pause that followed is over.
     few: Cell<u32>,
@@ -47,35 +47,35 @@ const LONGEST_TICK: Duration = Duration::from_millis(4);
 
 impl Patience {
     /// So many were taken, and whether these were all. Answers whether to order more now, for the time when they are used up.
-    pub(super) fn loot_taken(&self, items: u32, all: bool) -> bool {
-        self.loot_taken_at(time::now(), items, all)
+    pub(super) fn theft(&self, items: u32, all: bool) -> bool {
+        self.theft_at(time::now(), items, all)
     }
 
-    fn loot_taken_at(&self, now: Instant, items: u32, all: bool) -> bool {
+    fn theft_at(&self, now: Instant, items: u32, all: bool) -> bool {
         self.since.set(Some(now));
-        let (lasted, before) = self.loot.get();
-        self.loot.set((lasted, before + items));
+        let (lasted, before) = self.stolen.get();
+        self.stolen.set((lasted, before + items));
         self.all.set(all);
         self.ticks.set(0);
         all && (self.pause.get().is_zero() || self.grows(before + items))
     }
 
-    /// It looks for loot: what it had is used up.
-    pub(super) fn loot_used_up(&self) {
+    /// It searches for work: what it had is used up.
+    pub(super) fn stolen_used_up(&self) {
         if self.since.get().is_some() {
-            self.loot_used_up_at(time::now());
+            self.stolen_used_up_at(time::now());
         }
     }
 
-    fn loot_used_up_at(&self, now: Instant) {
+    fn stolen_used_up_at(&self, now: Instant) {
         let Some(since) = self.since.take() else { return };
-        let (lasted, items) = self.loot.get();
+        let (lasted, items) = self.stolen.get();
         let lasted = lasted + now.saturating_duration_since(since);
         if !self.all.get() {
-            self.loot.set((lasted, items));
+            self.stolen.set((lasted, items));
             return;
         }
-        self.loot.set((Duration::ZERO, 0));
+        self.stolen.set((Duration::ZERO, 0));
         if lasted >= WORTH_IT.max(WORTH_IT_EACH * items) {
             self.few.set(0);
             self.pause.set(Duration::ZERO);
@@ -128,7 +128,7 @@ mod tests {
 
     const TINY: Duration = Duration::from_nanos(200);
 
-    /// A thief whose loot lasts as long as it is told.
+    /// A thief whose stolen work lasts as long as it is told.
     struct Thief {
         patience: Patience,
         now: Instant,
@@ -141,9 +141,9 @@ mod tests {
 
         /// Takes so many, which last for so long. Answers whether it has ordered more when it took them.
         fn takes(&mut self, items: u32, all: bool, lasting: Duration) -> bool {
-            let orders = self.patience.loot_taken_at(self.now, items, all);
+            let orders = self.patience.theft_at(self.now, items, all);
             self.now += lasting;
-            self.patience.loot_used_up_at(self.now);
+            self.patience.stolen_used_up_at(self.now);
             orders
         }
 
@@ -177,7 +177,7 @@ mod tests {
     fn a_branch_behind_the_leaves_counts_for_all_of_them() {
         let mut thief = Thief::new();
         for items in [32, 16, 8, 4, 2, 1] {
-            assert!(!thief.takes(items, false, TINY * items), "the shelf is not empty");
+            assert!(!thief.takes(items, false, TINY * items), "the shared queue is not empty");
         }
         assert!(thief.takes(1, true, Duration::from_micros(100)), "it is now, and there was no pause");
         assert_eq!(thief.pause(), Duration::ZERO);

@@ -6,15 +6,15 @@ use forebear_context::shim::atomic::Ordering;
 
 use super::Worker;
 use crate::record::callback;
+use crate::record::children;
 use crate::record::header::Header;
-use crate::record::kin;
-use crate::stack::strand::{self, Strand};
-use crate::state::attention::{DRIVEN, HUNGRY, NOTICE, OLDER, RAIDED, RAISED};
+use crate::stack::fiber::{self, Fiber};
+use crate::state::attention::{DRIVEN, HUNGRY, MESSAGE, OLDER, RAIDED, RAISED};
 
 const LARGEST_BATCH: u32 = 64;
 
 impl Worker {
-    /// A request of this worker's was put into the private list.
+    /// A request of this worker's was put into the private queue.
     #[inline(always)]
     pub(crate) fn note_inserted(&self, key: u64) {
         if key < self.private.get() {
@@ -50,8 +50,8 @@ impl Worker {
         if bits & RAISED != 0 {
             self.follow_raises();
         }
-        if bits & NOTICE != 0 {
-            self.attend_notices();
+        if bits & MESSAGE != 0 {
+            self.attend_messages();
         }
         if bits & OLDER != 0 {
             self.post.attention.clear(OLDER);
@@ -64,7 +64,7 @@ impl Worker {
         self.post.attention.clear(OLDER);
         self.collect_mail();
         let mine = self.running.get();
-        let older = self.ready().key() < mine || self.shared().roots.key() < mine;
+        let older = self.ready().key() < mine || self.shared().injector.key() < mine;
         if older {
             self.post.attention.raise(OLDER);
         }
@@ -97,8 +97,8 @@ impl Worker {
     #[cold]
     #[inline(never)]
     fn feed_all_but(&self, target: *const Header) {
-        let strand = strand::get().filter(|strand| ptr::eq(strand.worker, self));
-        let arms = strand.is_some_and(|strand| !strand.arms.is_empty());
+        let fiber = fiber::get().filter(|fiber| ptr::eq(fiber.worker, self));
+        let arms = fiber.is_some_and(|fiber| !fiber.arms.is_empty());
         if callback::is_inside() || !arms && self.list.front_but(target).is_none() {
             // The bit stays up: the first fork will find it.
             self.batch.set(1);
@@ -106,50 +106,50 @@ impl Worker {
         }
         let batch = self.batch.get();
         self.post.attention.feed(|| {
-            if let Some(strand) = strand {
-                self.publish_arm(strand);
+            if let Some(fiber) = fiber {
+                self.publish_arm(fiber);
             }
             self.publish_private(batch, target);
         });
         self.batch.set((batch * 2).min(LARGEST_BATCH));
         let shared = self.shared();
-        if are_too_few(shared.signals.sleeping(), shared.at_a_time, || self.post.shelf.count()) {
+        if are_too_few(shared.signals.sleeping(), shared.at_a_time, || self.post.shared_queue.count()) {
             // The next fork shows more, before its owner goes into long code.
             self.post.attention.raise(HUNGRY);
         }
         shared.signals.notify_any();
     }
 
-    /// Puts up to `most` of the oldest private requests on the shelf, but not `target`. The caller notifies.
+    /// Puts up to `most` of the oldest private requests in the shared queue, but not `target`. The caller notifies.
     pub(super) fn publish_private(&self, most: u32, target: *const Header) {
         let mut batch = self.take_hand();
         for _ in 0..most {
             let Some(h) = self.list.front_but(target) else { break };
             self.take_out(h);
             let header = NonNull::from(h);
-            kin::link(h);
+            children::link(h);
             h.word().publish();
             self.published.count();
             batch.push((h.lineage.key(), header));
         }
         if !batch.is_empty() {
-            self.post.shelf.push_all(batch.drain(..));
+            self.post.shared_queue.push_all(batch.drain(..));
         }
         self.give_back_hand(batch);
         self.note_private();
     }
 
-    /// Publishes the strand's outermost arm.
-    pub(super) fn publish_arm(&self, strand: &Strand) -> Option<()> {
-        let (key, node) = self.hold_back(|| crate::api::arms::publish_oldest(strand))?;
+    /// Publishes the fiber's outermost arm.
+    pub(super) fn publish_arm(&self, fiber: &Fiber) -> Option<()> {
+        let (key, node) = self.hold_back(|| crate::api::arms::publish_oldest(fiber))?;
         self.published.count();
-        self.post.shelf.push(key, node);
+        self.post.shared_queue.push(key, node);
         Some(())
     }
 
     #[cold]
-    pub(super) fn publish_arms(&self, strand: &Strand) {
-        while self.publish_arm(strand).is_some() {}
+    pub(super) fn publish_arms(&self, fiber: &Fiber) {
+        while self.publish_arm(fiber).is_some() {}
         self.shared().signals.notify_any();
     }
 }

@@ -6,7 +6,7 @@
 //! quiet as that, one piece now and then keeps what a peak has left from staying for ever.
 //!
 //! What a worker keeps at hand for the next requests is given up later, when nobody has taken it between two looks that are [`LOOK`] apart:
-//! stacks ([`super::carriers`]), and cells, which it gives to the runtime's stock at once, for that to look at ([`crate::memory::home`]).
+//! stacks ([`super::coroutines`]), and cells, which it gives to the runtime's stock at once, for that to look at ([`crate::memory::arena`]).
 //!
 //! Nothing is read from the clock while little lies free, and nobody who sleeps is woken for this, unless by a thread that is no worker and
 //! gives much away.
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use forebear_context::shim::time;
 
 use super::Worker;
-use crate::memory::home::LOOK;
+use crate::memory::arena::LOOK;
 
 /// Since when this worker has had nothing to do, and when it last gave something back.
 #[derive(Default)]
@@ -50,12 +50,12 @@ impl Worker {
     }
 
     fn has_spare(&self) -> bool {
-        self.has_carriers_to_retire() || self.home().has_spare_cells()
+        self.has_coroutines_to_retire() || self.arena().has_spare_cells()
     }
 
     /// Who is driven gives all of them back with its seat.
-    fn has_carriers_to_retire(&self) -> bool {
-        self.driver.is_none() && self.has_spare_carriers()
+    fn has_coroutines_to_retire(&self) -> bool {
+        self.driver.is_none() && self.has_spare_coroutines()
     }
 
     #[cold]
@@ -63,10 +63,10 @@ impl Worker {
         let (looked, now) = (&self.quiet.looked, time::now());
         match looked.get().map(|last| LOOK.saturating_sub(now - last)) {
             Some(left) if !left.is_zero() => Some(left),
-            Some(_) if self.has_carriers_to_retire() && !self.retire_unused() => Some(Duration::ZERO),
+            Some(_) if self.has_coroutines_to_retire() && !self.retire_unused() => Some(Duration::ZERO),
             _ => {
                 looked.set(Some(now));
-                self.home().give_spare_cells();
+                self.arena().give_spare_cells();
                 self.has_spare().then_some(LOOK)
             }
         }

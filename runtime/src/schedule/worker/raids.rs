@@ -28,11 +28,11 @@ use forebear_context::shim::time;
 
 use super::Worker;
 use super::patience::TICK;
-use crate::memory::graves;
+use crate::memory::reclaim;
 use crate::record::header::{Header, Place};
 use crate::state::asymmetric;
 use crate::state::attention::{HUNGRY, RAIDED};
-use crate::state::word::{Cancel, SECRET};
+use crate::state::word::{Cancel, LOCAL};
 
 /// What a worker knows of its own watch.
 #[derive(Default)]
@@ -43,7 +43,7 @@ pub(super) struct Watch {
 
 /// The owner's side.
 impl Worker {
-    /// Begins to touch an entry of the private list, for a plain store into its word (RD1). False: there was a raid, and nothing was done.
+    /// Begins to touch an entry of the private queue, for a plain store into its word (RD1). False: there was a raid, and nothing was done.
     #[inline(always)]
     pub(crate) fn begins_to_touch(&self, h: &Header) -> bool {
         h.place.touch(|| self.post.attention.get() & RAIDED == 0)
@@ -57,7 +57,7 @@ impl Worker {
         }
     }
 
-    /// Takes a request out of the private list.
+    /// Takes a request out of the private queue.
     #[inline(always)]
     pub(crate) fn take_out(&self, h: &Header) {
         self.touch(h);
@@ -65,7 +65,7 @@ impl Worker {
     }
 
     /// Asks for the cancel of a request by `ask`, which calls [`Word::cancel_private`](crate::state::word::Word::cancel_private), and takes the
-    /// request out of the private list if that has ended it. A request that has left the list meanwhile is not asked: the cancel that took
+    /// request out of the private queue if that has ended it. A request that has left the list meanwhile is not asked: the cancel that took
     /// it out has reached it, or its start looks for a cancel.
     pub(crate) fn cancel_listed(&self, h: &Header, ask: impl FnOnce() -> Cancel) -> Cancel {
         if h.place.get() != Place::Private {
@@ -99,7 +99,7 @@ impl Worker {
 
 /// The raider's side.
 impl Worker {
-    /// Whether something stands in its private list. A snapshot, by anybody.
+    /// Whether something stands in its private queue. A snapshot, by anybody.
     fn keeps_something(&self) -> bool {
         !self.list.first().load(Ordering::Relaxed).is_null()
     }
@@ -132,16 +132,16 @@ impl Worker {
         let Some(mut raid) = owner.post.raids.begin(&owner.post.attention, owner.list.first()) else {
             return;
         };
-        let mut loot = self.take_hand();
+        let mut stolen = self.take_hand();
         // SAFETY: `look` passes the fence, and keeps memory of headers what it is.
-        _ = graves::look(|| unsafe { raid.walk(|h| show(h, &mut loot)) });
-        if !loot.is_empty() {
-            owner.post.shelf.push_all(loot.drain(..));
+        _ = reclaim::read_section(|| unsafe { raid.walk(|h| show(h, &mut stolen)) });
+        if !stolen.is_empty() {
+            owner.post.shared_queue.push_all(stolen.drain(..));
             self.shared().signals.notify_any();
         }
-        // Before that the owner must not settle: what it refuses when it is shut down, it looks for on its shelf, too.
+        // Before that the owner must not settle: what it refuses when it is shut down, it looks for in its shared queue, too.
         drop(raid);
-        self.give_back_hand(loot);
+        self.give_back_hand(stolen);
     }
 
     /// It has found something. Sees to it that somebody watches, or will.
@@ -171,17 +171,17 @@ impl Worker {
 }
 
 /// Raids one entry.
-fn show(h: &Header, loot: &mut Vec<(u64, NonNull<Header>)>) -> bool {
-    debug_assert_ne!(h.place.get(), Place::Kin);
-    if h.bare.load().has(SECRET)
-        // SAFETY: M3: a listed request has a home.
-        && let Some(home) = unsafe { h.home.get().as_ref() }
+fn show(h: &Header, stolen: &mut Vec<(u64, NonNull<Header>)>) -> bool {
+    debug_assert_ne!(h.place.get(), Place::Child);
+    if h.bare.load().has(LOCAL)
+        // SAFETY: M3: a listed request has an arena.
+        && let Some(arena) = unsafe { h.arena.get().as_ref() }
     {
-        h.bare.ask_for_raid(&h.secret, &home.keeper);
+        h.bare.revoke_for_raid(&h.local, &arena.local_owner);
     }
     let raided = h.bare.raid();
     if raided {
-        loot.push((h.lineage.key(), NonNull::from(h)));
+        stolen.push((h.lineage.key(), NonNull::from(h)));
     }
     raided
 }

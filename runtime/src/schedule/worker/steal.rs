@@ -8,23 +8,23 @@ use forebear_context::shim::atomic::Ordering;
 
 use super::{Next, Worker};
 use crate::record::header::Header;
-use crate::state::attention::{HUNGRY, NOTICE};
+use crate::state::attention::{HUNGRY, MESSAGE};
 
 impl Worker {
-    /// Takes half of what `victim` has published; the first is the answer, the rest goes to the own shelf.
+    /// Takes half of what `victim` has published; the first is the answer, the rest goes to the own shared queue.
     /// Nothing if the best of it is younger than `limit`.
     pub(super) fn rob(&self, victim: &Worker, limit: u64) -> Option<NonNull<Header>> {
-        self.patience.loot_used_up();
+        self.patience.stolen_used_up();
         let mut first = None;
         let mut rest = self.take_hand();
-        let (taken, left) = victim.post.shelf.pop_half(limit, |key, header| match first {
+        let (taken, left) = victim.post.shared_queue.pop_half(limit, |key, header| match first {
             None => first = Some(header),
             Some(_) => rest.push((key, header)),
         });
-        #[cfg(not(mutant = "loot_kept_at_the_end"))]
+        #[cfg(not(mutant = "stolen_kept_at_the_end"))]
         if self.has_swept() {
-            let loot = first.into_iter().chain(rest.drain(..).map(|(_, header)| header)).collect();
-            let mut kept = self.refuse_loot(loot).into_iter();
+            let stolen = first.into_iter().chain(rest.drain(..).map(|(_, header)| header)).collect();
+            let mut kept = self.refuse_stolen(stolen).into_iter();
             first = kept.next();
             // SAFETY: E1.
             rest.extend(kept.map(|header| (unsafe { header.as_ref() }.lineage.key(), header)));
@@ -33,29 +33,29 @@ impl Worker {
             self.steals.count();
         }
         if !rest.is_empty() {
-            self.post.shelf.push_all(rest.drain(..));
-            // For a moment it stood on no shelf.
+            self.post.shared_queue.push_all(rest.drain(..));
+            // For a moment it stood in no queue.
             self.shared().signals.notify_any();
         }
         self.give_back_hand(rest);
-        if taken > 0 && self.patience.loot_taken(taken as u32, !left) {
+        if taken > 0 && self.patience.theft(taken as u32, !left) {
             // The next batch is ordered now, so that it is there when this one is used up.
             victim.post.attention.raise(HUNGRY);
         }
         first
     }
 
-    /// Looks at the other workers' shelves; says that one is hungry if there is nothing, patience permitting.
+    /// Looks at the other workers' shared queues; says that one is hungry if there is nothing, patience permitting.
     pub(crate) fn steal(&self) -> Option<Next> {
-        self.patience.loot_used_up();
+        self.patience.stolen_used_up();
         let mut best: Option<&Worker> = None;
         for other in self.shared().others(self.index) {
-            if other.post.shelf.key() < best.map_or(NO_KEY, |b| b.post.shelf.key()) {
+            if other.post.shared_queue.key() < best.map_or(NO_KEY, |b| b.post.shared_queue.key()) {
                 best = Some(other);
             }
         }
         if let Some(victim) = best {
-            let key = victim.post.shelf.key();
+            let key = victim.post.shared_queue.key();
             let header = self.rob(victim, key)?;
             return self.claim(header, false).then(|| self.begin(header));
         }
@@ -110,8 +110,8 @@ impl Worker {
 
     /// Whether nothing on this worker can go on or be resumed by itself any more.
     pub(crate) fn is_drained(&self) -> bool {
-        // The loop that asks is on a carrier of its own.
-        self.busy_carriers.get() <= 1
+        // The loop that asks is on a coroutine of its own.
+        self.busy_coroutines.get() <= 1
             && !self.has_put_aside()
             && self.ready().len() == 0
             && self.list.front().is_none()
@@ -122,13 +122,13 @@ impl Worker {
         let mail = if self.post.mailbox.is_empty() { NO_KEY } else { 0 };
         let pooled = self.driver.as_ref().is_some_and(|driver| driver.has_ready());
         let yielded = if self.ready().len() == 0 && !pooled { NO_KEY } else { 0 };
-        let notice = if self.post.attention.get() & NOTICE == 0 { NO_KEY } else { 0 };
+        let message = if self.post.attention.get() & MESSAGE == 0 { NO_KEY } else { 0 };
         let alarm = if self.is_alarm_due() { 0 } else { NO_KEY };
         mail.min(yielded)
             .min(alarm)
-            .min(notice)
+            .min(message)
             .min(self.list.key())
-            .min(self.post.shelf.key())
-            .min(self.shared().roots.key())
+            .min(self.post.shared_queue.key())
+            .min(self.shared().injector.key())
     }
 }

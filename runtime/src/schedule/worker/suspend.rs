@@ -1,14 +1,14 @@
-//! Suspending: whom a worker enters when a strand leaves, and how strands become ready.
+//! Suspending: whom a worker enters when a fiber leaves, and how fibers become ready.
 //!
-//! A strand that parks gives way to the most urgent ready one if nothing is older, on this worker or on a shelf; by the
-//! rule of [`pick`](Worker::pick), so on a tie the ready one goes first. Else to an idle carrier, which goes on as the
+//! A fiber that parks gives way to the most urgent ready one if nothing is older, on this worker or in a shared queue; by the
+//! rule of [`pick`](Worker::pick), so on a tie the ready one goes first. Else to an idle coroutine, which goes on as the
 //! loop. One that yields goes behind all that is ready, and lets the loop have a turn if anything is unstarted here.
 //!
 //! # When there is no stack for the loop
 //!
 //! The runtime has as many stacks as it may, and nothing unstarted can begin here until one is free. Then
 //!
-//! * a wait for a request is refused ([`crate::schedule::wait`]), since another strand might start its target;
+//! * a wait for a request is refused ([`crate::schedule::wait`]), since another fiber might start its target;
 //! * a scope and a join first run here what they may wait for and what has not begun: the descendants of the request on
 //!   top. What has no room here, or asks for a stack of its own, fails with the [`StackError`]. Nothing else is run here:
 //!   it might wait for what lies below it on this very stack;
@@ -16,7 +16,7 @@
 //!   unstarted request here that has room on this stack is run on it. What has no room stays where it is: a yield asks
 //!   for nothing in particular, and must not make anything fail;
 //! * who leaves all the same waits for what is under way elsewhere. The worker shows what it keeps private, and its thread
-//!   sleeps until a strand of this worker is ready, which wakes it by name, or a stack has become free, which nobody
+//!   sleeps until a fiber of this worker is ready, which wakes it by name, or a stack has become free, which nobody
 //!   tells it: hence a tick, if there are other workers. It does not count as asleep: a wake-up for anyone would be lost
 //!   on it.
 
@@ -29,44 +29,44 @@ use std::cmp::Ordering as Order;
 
 use super::{Next, Worker, is_unwinding};
 use crate::batch::request_pool;
+use crate::record::children;
 use crate::record::header::{Header, OWN_STACK};
-use crate::record::kin;
 use crate::schedule::run;
 use crate::shared::ORDERED;
 use crate::stack;
-use crate::stack::carrier::Carrier;
+use crate::stack::coroutine::Coroutine;
+use crate::stack::fiber::{Descent, Fiber};
 use crate::stack::no_suspend;
-use crate::stack::strand::{Descent, Strand};
-use crate::state::attention::{DRIVEN, HUNGRY, NOTICE, OLDER, RAISED};
+use crate::state::attention::{DRIVEN, HUNGRY, MESSAGE, OLDER, RAISED};
 
 impl Worker {
-    /// A strand of this worker may go on. On the worker's thread.
-    pub(crate) fn make_ready(&self, strand: NonNull<Strand>) {
-        self.ready().push(strand);
+    /// A fiber of this worker may go on. On the worker's thread.
+    pub(crate) fn make_ready(&self, fiber: NonNull<Fiber>) {
+        self.ready().push(fiber);
         // SAFETY: K3.
-        let key = unsafe { strand.as_ref() }.urgency.load(Ordering::Relaxed);
+        let key = unsafe { fiber.as_ref() }.urgency.load(Ordering::Relaxed);
         self.tell_of(key);
     }
 
-    /// Strands of this worker may go on, the earliest first. On the worker's thread.
-    pub(crate) fn make_all_ready(&self, strands: &[NonNull<Strand>]) {
-        let Some((latest, before)) = strands.split_last() else { return };
+    /// Fibers of this worker may go on, the earliest first. On the worker's thread.
+    pub(crate) fn make_all_ready(&self, fibers: &[NonNull<Fiber>]) {
+        let Some((latest, before)) = fibers.split_last() else { return };
         // SAFETY: K3.
-        let keys = strands.iter().map(|strand| unsafe { strand.as_ref() }.urgency.load(Ordering::Relaxed));
+        let keys = fibers.iter().map(|fiber| unsafe { fiber.as_ref() }.urgency.load(Ordering::Relaxed));
         let key = keys.min().unwrap_or(NO_KEY);
         self.ready().push_arrived(*latest, before.iter().rev().copied());
         self.tell_of(key);
     }
 
-    /// A strand of this worker, which is left, has become more urgent: if it is ready, it gets the place that goes with that.
+    /// A fiber of this worker, which is left, has become more urgent: if it is ready, it gets the place that goes with that.
     #[cold]
-    pub(crate) fn raise_ready(&self, strand: NonNull<Strand>) {
+    pub(crate) fn raise_ready(&self, fiber: NonNull<Fiber>) {
         // SAFETY: K3.
-        let s = unsafe { strand.as_ref() };
+        let s = unsafe { fiber.as_ref() };
         if s.context().is_waiting() {
             return;
         }
-        self.ready().raise(strand);
+        self.ready().raise(fiber);
         self.tell_of(s.urgency.load(Ordering::Relaxed));
     }
 
@@ -87,49 +87,49 @@ impl Worker {
     #[cold]
     pub(super) fn collect_mail_now(&self) {
         // SAFETY: K2, K3.
-        let strand = |carrier: NonNull<Carrier>| NonNull::from(unsafe { &carrier.as_ref().strand });
-        let mut mail = self.post.mailbox.take_latest_first().map(strand);
+        let fiber = |coroutine: NonNull<Coroutine>| NonNull::from(unsafe { &coroutine.as_ref().fiber });
+        let mut mail = self.post.mailbox.take_latest_first().map(fiber);
         let Some(latest) = mail.next() else { return };
         self.ready().push_arrived(latest, mail);
     }
 
-    /// Whom to enter when the strand that calls leaves parked. `None`: itself, it is ready and first.
+    /// Whom to enter when the fiber that calls leaves parked. `None`: itself, it is ready and first.
     #[inline(never)]
-    pub(crate) fn leave_parked(&self, strand: &Strand) -> Option<NonNull<Carrier>> {
-        if strand.context().no_suspend().get() != 0 {
+    pub(crate) fn leave_parked(&self, fiber: &Fiber) -> Option<NonNull<Coroutine>> {
+        if fiber.context().no_suspend().get() != 0 {
             // What waits has refused before it began; see the head of `no_suspend`.
-            no_suspend::refuse(strand, "what others do in its scope or join", false);
+            no_suspend::refuse(fiber, "what others do in its scope or join", false);
         }
         self.settle_jobs();
-        strand.low.set(stack::here());
-        strand.since.store(self.tick.get(), Ordering::Relaxed);
-        strand.descent.set(Descent::of_top(strand.request()));
-        if !strand.arms.is_empty() {
-            self.publish_arms(strand);
+        fiber.low.set(stack::here());
+        fiber.since.store(self.tick.get(), Ordering::Relaxed);
+        fiber.descent.set(Descent::of_top(fiber.request()));
+        if !fiber.arms.is_empty() {
+            self.publish_arms(fiber);
         }
         self.collect_mail();
-        kin::settle(strand, self.home());
-        let bits = self.post.attention.get() & (RAISED | NOTICE | DRIVEN);
-        if bits & (RAISED | NOTICE) != 0 {
+        children::settle(fiber, self.arena());
+        let bits = self.post.attention.get() & (RAISED | MESSAGE | DRIVEN);
+        if bits & (RAISED | MESSAGE) != 0 {
             self.attend(true);
         }
         if std::thread::panicking()
-            && is_unwinding(strand)
-            && let Ok(next) = self.leave_unwinding(strand)
+            && is_unwinding(fiber)
+            && let Ok(next) = self.leave_unwinding(fiber)
         {
             return next;
         }
         if bits & DRIVEN != 0 {
-            return self.leave_to_driver(strand);
+            return self.leave_to_driver(fiber);
         }
         let (ready, shared) = (self.ready().key(), self.shared());
         let attention = self.post.attention.get();
-        debug_assert!(attention & NOTICE != 0 || !self.has_put_aside());
+        debug_assert!(attention & MESSAGE != 0 || !self.has_put_aside());
         if ready != NO_KEY
-            && (attention & NOTICE == 0 || !self.has_put_aside())
+            && (attention & MESSAGE == 0 || !self.has_put_aside())
             && ready <= self.list.key()
-            && ready <= self.post.shelf.key()
-            && (ORDERED || ready <= shared.roots.key())
+            && ready <= self.post.shared_queue.key()
+            && (ORDERED || ready <= shared.injector.key())
             && ready <= shared.best_published(self.index, &self.looks, ready)
         {
             if attention & HUNGRY != 0 {
@@ -138,54 +138,54 @@ impl Worker {
             }
             let next = self.ready().pop(false);
             if let Some(next) = next {
-                if ptr::eq(next.as_ptr(), strand) {
+                if ptr::eq(next.as_ptr(), fiber) {
                     return None;
                 }
                 self.resume(next);
-                // SAFETY: ready strands of a worker are carriers'.
-                return Some(unsafe { Carrier::of_strand(next) });
+                // SAFETY: ready fibers of a worker are coroutines'.
+                return Some(unsafe { Coroutine::of_fiber(next) });
             }
         }
-        match self.carrier_for_loop() {
-            Ok(carrier) => Some(carrier),
-            Err(_) => self.wait_for_ready(strand),
+        match self.coroutine_for_loop() {
+            Ok(coroutine) => Some(coroutine),
+            Err(_) => self.wait_for_ready(fiber),
         }
     }
 
-    /// A carrier to go on as the loop.
+    /// A coroutine to go on as the loop.
     #[inline]
-    pub(super) fn carrier_for_loop(&self) -> Result<NonNull<Carrier>, StackError> {
+    pub(super) fn coroutine_for_loop(&self) -> Result<NonNull<Coroutine>, StackError> {
         let class = self.shared().default_class;
-        self.carrier(class).or_else(|_| {
-            // Idle carriers of other classes hold stacks, too.
+        self.coroutine(class).or_else(|_| {
+            // Idle coroutines of other classes hold stacks, too.
             self.retire(usize::MAX);
-            self.carrier(class)
+            self.coroutine(class)
         })
     }
 
-    /// Makes sure that `strand` can leave, before it waits for something that unstarted requests may have to do; see the
+    /// Makes sure that `fiber` can leave, before it waits for something that unstarted requests may have to do; see the
     /// module head.
     #[inline]
-    pub(crate) fn make_room_to_leave(&self, strand: &Strand) {
-        if self.reserve_carrier().is_err() {
-            self.run_descendants_here(strand);
+    pub(crate) fn make_room_to_leave(&self, fiber: &Fiber) {
+        if self.reserve_coroutine().is_err() {
+            self.run_descendants_here(fiber);
         }
     }
 
     #[cold]
-    fn run_descendants_here(&self, strand: &Strand) {
+    fn run_descendants_here(&self, fiber: &Fiber) {
         loop {
-            let error = match self.carrier_for_loop() {
-                Ok(carrier) => return self.put_idle(carrier),
+            let error = match self.coroutine_for_loop() {
+                Ok(coroutine) => return self.put_idle(coroutine),
                 Err(error) => error,
             };
-            let Some(header) = strand.request().and_then(|top| self.claim_descendant(top)) else { return };
+            let Some(header) = fiber.request().and_then(|top| self.claim_descendant(top)) else { return };
             // SAFETY: claimed, with the runner's link.
             unsafe {
-                if has_room(strand, header.as_ref()) {
-                    self.on_strand(strand, || self.run_here(strand, header));
+                if has_room(fiber, header.as_ref()) {
+                    self.on_fiber(fiber, || self.run_here(fiber, header));
                 } else {
-                    self.on_strand(strand, || run::fail_unstarted(strand, header, error));
+                    self.on_fiber(fiber, || run::fail_unstarted(fiber, header, error));
                 }
             }
         }
@@ -204,12 +204,12 @@ impl Worker {
                 }
                 continue;
             }
-            let shelves = std::iter::once(self).chain(shared.others(self.index));
-            let taken = shelves
-                .map(|worker| &worker.post.shelf)
-                .find_map(|shelf| shelf.take_where(wanted))
+            let shared_queues = std::iter::once(self).chain(shared.others(self.index));
+            let taken = shared_queues
+                .map(|worker| &worker.post.shared_queue)
+                .find_map(|shared_queue| shared_queue.take_where(wanted))
                 // Those that want a stack of their own stand there.
-                .or_else(|| shared.roots.take_of(top.lineage.key(), wanted));
+                .or_else(|| shared.injector.take_of(top.lineage.key(), wanted));
             let header = taken?;
             if self.claim(header, false) {
                 return Some(header);
@@ -218,7 +218,7 @@ impl Worker {
         None
     }
 
-    /// The oldest descendant of `top` in the private list: the list stands in order, as good as always.
+    /// The oldest descendant of `top` in the private queue: the list stands in order, as good as always.
     fn private_descendant(&self, top: &Header) -> Option<&Header> {
         let mut at = self.list.front();
         while let Some(listed) = at {
@@ -235,33 +235,33 @@ impl Worker {
         unsafe { top.last_child.get().as_ref() }
     }
 
-    /// Calls `f`, which runs or ends a request of this runtime on top of what stands on `strand`.
-    fn on_strand(&self, strand: &Strand, f: impl FnOnce()) {
-        let (home, entered) = (strand.home.replace(self.home()), strand.entered.replace(ptr::null()));
+    /// Calls `f`, which runs or ends a request of this runtime on top of what stands on `fiber`.
+    fn on_fiber(&self, fiber: &Fiber, f: impl FnOnce()) {
+        let (arena, entered) = (fiber.arena.replace(self.arena()), fiber.entered.replace(ptr::null()));
         f();
-        strand.home.set(home);
-        strand.entered.set(entered);
+        fiber.arena.set(arena);
+        fiber.entered.set(entered);
     }
 
-    /// Runs a request on top of what stands on `strand`.
+    /// Runs a request on top of what stands on `fiber`.
     ///
     /// # Safety
     ///
     /// It is claimed, and the runner's link is the caller's.
-    unsafe fn run_here(&self, strand: &Strand, header: NonNull<Header>) {
-        let (before, running) = (strand.urgency.load(Ordering::Relaxed), self.running.get());
+    unsafe fn run_here(&self, fiber: &Fiber, header: NonNull<Header>) {
+        let (before, running) = (fiber.urgency.load(Ordering::Relaxed), self.running.get());
         let Next::Start(header) = self.begin(header) else { unreachable!("what begins is started") };
         // SAFETY: by contract.
-        unsafe { run::start(strand, header) };
+        unsafe { run::start(fiber, header) };
         // What lies below may have become more urgent meanwhile.
-        let below = strand.request().map_or(NO_KEY, Header::urgency);
-        strand.urgency.store(before.min(below), Ordering::Relaxed);
+        let below = fiber.request().map_or(NO_KEY, Header::urgency);
+        fiber.urgency.store(before.min(below), Ordering::Relaxed);
         self.set_running(running);
     }
 
     /// No stack for the loop: the thread sleeps until something that has begun may go on, or a stack is free.
     #[cold]
-    fn wait_for_ready(&self, strand: &Strand) -> Option<NonNull<Carrier>> {
+    fn wait_for_ready(&self, fiber: &Fiber) -> Option<NonNull<Coroutine>> {
         let shared = self.shared();
         let alone = shared.workers().len() == 1;
         if !alone && self.list.front().is_some() {
@@ -276,89 +276,89 @@ impl Worker {
             },
             || {
                 self.collect_mail();
-                if self.post.attention.get() & (RAISED | NOTICE) != 0 {
+                if self.post.attention.get() & (RAISED | MESSAGE) != 0 {
                     self.attend(true);
                 }
                 let Some(ready) = self.ready().pop(true) else {
-                    return self.carrier_for_loop().ok().map(Some);
+                    return self.coroutine_for_loop().ok().map(Some);
                 };
                 self.resume(ready);
                 // SAFETY: as in `leave_parked`.
-                Some((!ptr::eq(ready.as_ptr(), strand)).then(|| unsafe { Carrier::of_strand(ready) }))
+                Some((!ptr::eq(ready.as_ptr(), fiber)).then(|| unsafe { Coroutine::of_fiber(ready) }))
             },
         );
         self.found();
         next
     }
 
-    /// Whom to enter when the strand that calls yields. `None`: nobody else wants to run.
+    /// Whom to enter when the fiber that calls yields. `None`: nobody else wants to run.
     #[inline(never)]
-    pub(crate) fn leave_yielding(&self, strand: &Strand) -> Option<NonNull<Carrier>> {
+    pub(crate) fn leave_yielding(&self, fiber: &Fiber) -> Option<NonNull<Coroutine>> {
         self.settle_jobs();
-        if !strand.arms.is_empty() {
-            self.publish_arms(strand);
+        if !fiber.arms.is_empty() {
+            self.publish_arms(fiber);
         }
         self.collect_mail();
-        kin::settle(strand, self.home());
+        children::settle(fiber, self.arena());
         if self.post.attention.get() & DRIVEN != 0 {
-            return self.yield_to_driver(strand);
+            return self.yield_to_driver(fiber);
         }
         let unstarted = self.list.key() != NO_KEY
-            || self.post.shelf.key() != NO_KEY
-            || self.shared().roots.key() != NO_KEY;
+            || self.post.shared_queue.key() != NO_KEY
+            || self.shared().injector.key() != NO_KEY;
         if !unstarted && self.ready().len() == 0 {
             return None;
         }
         if unstarted {
-            if let Ok(carrier) = self.carrier_for_loop() {
-                self.ready().push_yielded(NonNull::from(strand), true);
-                return Some(carrier);
+            if let Ok(coroutine) = self.coroutine_for_loop() {
+                self.ready().push_yielded(NonNull::from(fiber), true);
+                return Some(coroutine);
             }
-            if self.ready().only_yielded() && self.run_oldest_here(strand) {
+            if self.ready().only_yielded() && self.run_oldest_here(fiber) {
                 return None;
             }
         }
-        self.ready().push_yielded(NonNull::from(strand), false);
+        self.ready().push_yielded(NonNull::from(fiber), false);
         let next = self.ready().pop(true)?;
-        if ptr::eq(next.as_ptr(), strand) {
+        if ptr::eq(next.as_ptr(), fiber) {
             return None;
         }
         self.resume(next);
         // SAFETY: as in `leave_parked`.
-        Some(unsafe { Carrier::of_strand(next) })
+        Some(unsafe { Coroutine::of_fiber(next) })
     }
 
-    /// The same for a strand that tries again and again to take a lock: it has not asked for it, so nothing is run on its stack, and it stays
+    /// The same for a fiber that tries again and again to take a lock: it has not asked for it, so nothing is run on its stack, and it stays
     /// where it is while a panic unwinds it.
     #[cold]
-    pub(crate) fn leave_to_others(&self, strand: &Strand) -> Option<NonNull<Carrier>> {
-        if std::thread::panicking() || self.reserve_carrier().is_err() {
+    pub(crate) fn leave_to_others(&self, fiber: &Fiber) -> Option<NonNull<Coroutine>> {
+        if std::thread::panicking() || self.reserve_coroutine().is_err() {
             return None;
         }
-        self.leave_yielding(strand)
+        self.leave_yielding(fiber)
     }
 
-    /// Runs the oldest unstarted request of this worker or of the roots that has room on this strand. False: none has.
+    /// Runs the oldest unstarted request of this worker or of the roots that has room on this fiber. False: none has.
     #[cold]
-    fn run_oldest_here(&self, strand: &Strand) -> bool {
+    fn run_oldest_here(&self, fiber: &Fiber) -> bool {
         let shared = self.shared();
-        // A shell is taken in any case, or it would stand in front of what is not.
-        let wanted = |header: &Header| !header.bare.load().is_unstarted() || has_room(strand, header);
-        let mut keys = [(self.list.key(), 0), (self.post.shelf.key(), 1), (shared.roots.key(), 2)];
+        // A stale entry is taken in any case, or it would stand in front of what is not.
+        let wanted = |header: &Header| !header.bare.load().is_unstarted() || has_room(fiber, header);
+        let mut keys = [(self.list.key(), 0), (self.post.shared_queue.key(), 1), (shared.injector.key(), 2)];
         keys.sort_unstable();
         for (key, place) in keys.into_iter().filter(|&(key, _)| key != NO_KEY) {
             let taken = match place {
-                0 => self.list.front().filter(|front| has_room(strand, front)).map(|front| {
+                0 => self.list.front().filter(|front| has_room(fiber, front)).map(|front| {
                     self.take_out(front);
                     NonNull::from(front)
                 }),
-                1 => self.post.shelf.pop_if(key, wanted),
-                _ => shared.roots.pop_if(key, wanted),
+                1 => self.post.shared_queue.pop_if(key, wanted),
+                _ => shared.injector.pop_if(key, wanted),
             };
             let Some(header) = taken else { continue };
             if if place == 0 { self.claim_private(header) } else { self.claim(header, false) } {
                 // SAFETY: claimed, with the runner's link.
-                self.on_strand(strand, || unsafe { self.run_here(strand, header) });
+                self.on_fiber(fiber, || unsafe { self.run_here(fiber, header) });
             }
             return true;
         }
@@ -367,30 +367,30 @@ impl Worker {
 
     /// The fast way of a yield: nothing but yielders on this worker. `Err`: look properly.
     #[inline(always)]
-    pub(crate) fn rotate(&self, strand: &Strand) -> Result<Option<NonNull<Carrier>>, ()> {
+    pub(crate) fn rotate(&self, fiber: &Fiber) -> Result<Option<NonNull<Coroutine>>, ()> {
         let quiet = self.post.attention.get() == 0
             && self.post.mailbox.is_empty()
             && self.list.front().is_none()
             && self.ready().only_yielded()
-            && self.post.shelf.key() == NO_KEY
-            && self.shared().roots.key() == NO_KEY
-            && strand.arms.is_empty()
+            && self.post.shared_queue.key() == NO_KEY
+            && self.shared().injector.key() == NO_KEY
+            && fiber.arms.is_empty()
             && self.jobs.get().0.is_null();
         if !quiet {
             return Err(());
         }
-        Ok(self.ready().rotate_yielded(NonNull::from(strand)).map(|next| {
-            kin::settle(strand, self.home());
+        Ok(self.ready().rotate_yielded(NonNull::from(fiber)).map(|next| {
+            children::settle(fiber, self.arena());
             self.resume(next);
             // SAFETY: as in `leave_parked`.
-            unsafe { Carrier::of_strand(next) }
+            unsafe { Coroutine::of_fiber(next) }
         }))
     }
 }
 
-/// Whether `header` may run on top of what stands on `strand`.
-fn has_room(strand: &Strand, header: &Header) -> bool {
-    !header.is(OWN_STACK) && header.need() <= strand.room()
+/// Whether `header` may run on top of what stands on `fiber`.
+fn has_room(fiber: &Fiber, header: &Header) -> bool {
+    !header.is(OWN_STACK) && header.need() <= fiber.room()
 }
 
 /// Whether `header` descends from `top`.

@@ -28,35 +28,35 @@ use forebear_context::shim::time;
 use super::Worker;
 use crate::record::header::Header;
 use crate::record::hooks;
-use crate::stack::carrier::Carrier;
-use crate::stack::strand::{LEFT_UNWINDING, Strand};
-use crate::state::attention::{NOTICE, RAISED};
+use crate::stack::coroutine::Coroutine;
+use crate::stack::fiber::{Fiber, LEFT_UNWINDING};
+use crate::state::attention::{MESSAGE, RAISED};
 
 /// How long something may wait for a worker that blocks in a panic, and that alone could run it.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How often such a worker looks whether anything has come.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Whether what runs on the strand is called by an unwind.
+/// Whether what runs on the fiber is called by an unwind.
 #[inline]
-pub(crate) fn is_unwinding(strand: &Strand) -> bool {
+pub(crate) fn is_unwinding(fiber: &Fiber) -> bool {
     std::thread::panicking()
-        && (strand.context().unwinding().get()
-            || strand.worker().is_none_or(|worker| worker.left_unwinding.get() == 0))
+        && (fiber.context().unwinding().get()
+            || fiber.worker().is_none_or(|worker| worker.left_unwinding.get() == 0))
 }
 
 impl Worker {
-    /// Whom to enter when a strand that unwinds leaves parked; `Err`: as any other.
+    /// Whom to enter when a fiber that unwinds leaves parked; `Err`: as any other.
     #[cold]
-    pub(super) fn leave_unwinding(&self, strand: &Strand) -> Result<Option<NonNull<Carrier>>, ()> {
-        let alone = self.busy_carriers.get() <= 1 && !self.has_unstarted();
-        if alone && self.driver.is_none() && self.block(strand).is_ok() {
+    pub(super) fn leave_unwinding(&self, fiber: &Fiber) -> Result<Option<NonNull<Coroutine>>, ()> {
+        let alone = self.busy_coroutines.get() <= 1 && !self.has_unstarted();
+        if alone && self.driver.is_none() && self.block(fiber).is_ok() {
             return Ok(None);
         }
-        let name = strand.request().map_or("", Header::name);
+        let name = fiber.request().map_or("", Header::name);
         let shared = self.shared();
         if !(alone && self.driver.is_some()) {
-            if !strand.context().unwinding().get() {
+            if !fiber.context().unwinding().get() {
                 hooks::die(&format_args!(
                     "a destructor waits in request '{name}' while a panic unwinds it, and other requests of this worker \
                      would have to run meanwhile: std cannot tell whose panic it is; do not wait in destructors, or catch \
@@ -71,13 +71,13 @@ impl Worker {
             }
         }
         self.left_unwinding.set(self.left_unwinding.get() + 1);
-        strand.left.set(strand.left.get() | LEFT_UNWINDING);
+        fiber.left.set(fiber.left.get() | LEFT_UNWINDING);
         Err(())
     }
 
     /// Whether there is anything that has not begun, and that this worker could take without another's help.
     fn has_unstarted(&self) -> bool {
-        self.has_private() || self.post.shelf.key() != NO_KEY || self.shared().roots.key() != NO_KEY
+        self.has_private() || self.post.shared_queue.key() != NO_KEY || self.shared().injector.key() != NO_KEY
     }
 
     /// Whether some of that is nobody else's.
@@ -85,15 +85,15 @@ impl Worker {
         self.list.front().is_some() || self.has_put_aside()
     }
 
-    /// The strand was entered again.
+    /// The fiber was entered again.
     #[cold]
-    pub(crate) fn back_unwinding(&self, strand: &Strand) {
-        strand.left.set(strand.left.get() & !LEFT_UNWINDING);
+    pub(crate) fn back_unwinding(&self, fiber: &Fiber) {
+        fiber.left.set(fiber.left.get() & !LEFT_UNWINDING);
         self.left_unwinding.set(self.left_unwinding.get() - 1);
     }
 
-    /// Blocks the thread until the strand may go on, nothing else of this worker having begun. `Err`: something else is to run first.
-    fn block(&self, strand: &Strand) -> Result<(), ()> {
+    /// Blocks the thread until the fiber may go on, nothing else of this worker having begun. `Err`: something else is to run first.
+    fn block(&self, fiber: &Fiber) -> Result<(), ()> {
         let blocked = &self.shared().blocked_unwinding;
         blocked.fetch_add(1, Ordering::Relaxed);
         let mut since = None;
@@ -101,23 +101,23 @@ impl Worker {
             || Some(self.keep_time(self.before_sleep_in(None)).map_or(LOOK, |left| left.min(LOOK))),
             || {
                 self.collect_mail();
-                if self.post.attention.get() & (RAISED | NOTICE) != 0 {
+                if self.post.attention.get() & (RAISED | MESSAGE) != 0 {
                     self.attend(true);
                 }
                 if let Some(ready) = self.ready().pop(true) {
-                    debug_assert!(ptr::eq(ready.as_ptr(), strand), "nothing else has begun here");
+                    debug_assert!(ptr::eq(ready.as_ptr(), fiber), "nothing else has begun here");
                     return Some(Ok(()));
                 }
                 let nobody_else =
                     || self.has_private() || blocked.load(Ordering::Relaxed) == self.shared().workers().len();
                 let stuck =
-                    self.has_unstarted() && nobody_else() && strand.context().waits_for().0 != Reason::Sleep;
+                    self.has_unstarted() && nobody_else() && fiber.context().waits_for().0 != Reason::Sleep;
                 if !stuck {
                     since = None;
                     return None;
                 }
                 let since = *since.get_or_insert_with(time::now);
-                (strand.context().unwinding().get() || since.elapsed() > PATIENCE).then_some(Err(()))
+                (fiber.context().unwinding().get() || since.elapsed() > PATIENCE).then_some(Err(()))
             },
         );
         blocked.fetch_sub(1, Ordering::Relaxed);

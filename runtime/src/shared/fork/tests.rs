@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use forebear_context::context::{Context, current};
 
 use super::*;
-use crate::deadlock::strays;
+use crate::deadlock::foreign_stacks;
 use crate::{Request, Runtime, scope};
 
 /// A child that hangs is killed by this.
@@ -57,7 +57,7 @@ fn a_lock_of_the_process_that_another_thread_has_at_the_fork_is_free_in_the_chil
         ("pools", || Box::new(request_pool::hold())),
         ("cycle", || Box::new(cycle::hold())),
         ("parked", || Box::new(parked::hold())),
-        ("graves", || Box::new(graves::hold())),
+        ("memory that is to be freed later", || Box::new(reclaim::hold())),
     ];
     for (name, hold) in locks {
         let (has_it, it_has) = mpsc::channel();
@@ -83,17 +83,17 @@ fn a_lock_of_the_process_that_another_thread_has_at_the_fork_is_free_in_the_chil
 
 #[test]
 fn a_child_gives_memory_back_at_once_whoever_looked_at_the_fork() {
-    /// Whether memory that is given back is buried.
+    /// Whether memory that is given back is deferred.
     fn buries() -> bool {
         let layout = Layout::new::<[u64; 8]>();
         // SAFETY: its size is not zero.
         let cell = NonNull::new(unsafe { alloc(layout) }).unwrap();
-        let before = graves::cells();
+        let before = reclaim::cells();
         // SAFETY: allocated with this layout.
-        unsafe { graves::free_cell(cell, layout) };
-        graves::cells() != before
+        unsafe { reclaim::free_cell(cell, layout) };
+        reclaim::cells() != before
     }
-    graves::look(|| {
+    reclaim::read_section(|| {
         assert!(buries(), "somebody looks");
         assert!(in_a_child(|| !buries()));
     });
@@ -155,7 +155,7 @@ fn a_child_follows_no_wait_to_a_thread_or_a_runtime_of_the_parent() {
     fn is_there(context: usize) -> bool {
         let mut there = false;
         let context = NonNull::new(ptr::with_exposed_provenance_mut::<Context>(context)).unwrap();
-        strays::with_holder(None, context, |_| there = true);
+        foreign_stacks::with_holder(None, context, |_| there = true);
         there
     }
     fn address(context: Option<NonNull<Context>>) -> usize {
@@ -166,19 +166,19 @@ fn a_child_follows_no_wait_to_a_thread_or_a_runtime_of_the_parent() {
     let tells_too = tells.clone();
     let request = runtime.spawn(move || _ = tells_too.send(address(current())));
     // It is not waited for, so it is the worker that runs it.
-    let carriers = told.recv().unwrap();
+    let coroutines = told.recv().unwrap();
     request.wait().unwrap();
     let (end, ended) = mpsc::channel::<()>();
     let other = thread::spawn(move || {
-        foreign::strand();
+        foreign::fiber();
         tells.send(address(foreign::context())).unwrap();
         _ = ended.recv();
     });
     let others = told.recv().unwrap();
-    foreign::strand();
+    foreign::fiber();
     let own = address(foreign::context());
-    assert!([own, others, carriers].into_iter().all(is_there));
-    assert!(in_a_child(|| is_there(own) && !is_there(others) && !is_there(carriers)));
+    assert!([own, others, coroutines].into_iter().all(is_there));
+    assert!(in_a_child(|| is_there(own) && !is_there(others) && !is_there(coroutines)));
     drop(end);
     other.join().unwrap();
 }

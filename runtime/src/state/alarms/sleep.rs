@@ -1,15 +1,15 @@
-//! The keeper's sleep, and how it is told.
+//! The timer thread's sleep, and how it is told.
 //!
 //! # The race
 //!
-//! An entry is armed that is due before all others, and the keeper goes to sleep without having seen it. Whoever lowers a
-//! word has the lock of the sleep afterwards; the keeper reads all words, and leaves there until when it sleeps, in one hold of that lock.
-//! Whichever is first: the keeper reads the lowered word, or who lowered it reads of the sleep, and tells.
+//! An entry is armed that is due before all others, and the timer thread goes to sleep without having seen it. Whoever lowers a
+//! word has the lock of the sleep afterwards; the timer thread reads all words, and leaves there until when it sleeps, in one hold of that lock.
+//! Whichever is first: the timer thread reads the lowered word, or who lowered it reads of the sleep, and tells.
 //!
 //! # Invariant
 //!
-//! * **B2** While the keeper sleeps, no word, with the grace of its shard, is below what it sleeps until, or whoever wrote it has yet to
-//!   take the lock of the sleep. (When an owner has looked only rises, so the keeper wakes early at worst.)
+//! * **B2** While the timer thread sleeps, no word, with the grace of its shard, is below what it sleeps until, or whoever wrote it has yet to
+//!   take the lock of the sleep. (When an owner has looked only rises, so the timer thread wakes early at worst.)
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use forebear_context::shim::{Condvar, Mutex, MutexGuard};
 
 use super::NEVER;
 
-/// What the keeper does.
+/// What the timer thread does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sleep {
-    /// It will look before it sleeps, or there is no keeper.
+    /// It will look before it sleeps, or there is no timer thread.
     Awake,
     /// Until then: nanoseconds, as in a word.
     Until(u64),
@@ -45,7 +45,7 @@ impl Bed {
         Bed { state: Mutex::new(State { sleep: Sleep::Awake, closed: false }), told: Condvar::new() }
     }
 
-    /// A word was lowered to `at`, its grace included: sees to it that the keeper does not sleep beyond. True: it did, and was told.
+    /// A word was lowered to `at`, its grace included: sees to it that the timer thread does not sleep beyond. True: it did, and was told.
     pub(super) fn tell(&self, at: u64) -> bool {
         let mut state = self.lock();
         let oversleeps = match state.sleep {

@@ -11,7 +11,7 @@
 //! Nearly every time-out is taken back, and the next of the same waiter is nearly always later. So to take back is to write that it rests, and
 //! to arm again is to write when it is due, as long as it is filed for no later than that. When the wheel comes to it sooner it is filed anew, for when it
 //! is due; or dropped, if it rests. A waiter has one that stays; what it arms beside it is filed and taken out as ever. A waiter that
-//! goes away [dismisses](super::Shards::dismiss) its own.
+//! goes away [unregisters](super::Shards::dismiss) its own.
 //!
 //! # Invariants
 //!

@@ -37,14 +37,14 @@ pub const CALLBACKS: u64 = 1 << 9;
 pub const SEEN: u64 = 1 << 10;
 /// Marked for no other reason than that its parent was cancelled.
 pub const INHERITED: u64 = 1 << 11;
-/// In the private list of the worker that made it.
+/// In the private queue of the worker that made it.
 pub const PRIVATE: u64 = 1 << 12;
 /// Runs on a waiter's stack.
 pub const LENT: u64 = 1 << 13;
-/// What has become of it is its maker's secret.
-pub const SECRET: u64 = 1 << 14;
-/// Somebody asks for the secret.
-pub const ASKED: u64 = 1 << 15;
+/// What has become of it is its maker's local request.
+pub const LOCAL: u64 = 1 << 14;
+/// Somebody asks for the local request.
+pub const REVOKING: u64 = 1 << 15;
 
 /// One handle.
 pub const HANDLE: u64 = 1 << 16;
@@ -54,15 +54,15 @@ pub(super) const COUNT: u64 = (1 << 24) - 1;
 /// A count this high aborts the process, as `Arc` does: leaked clones must not wrap into a use after free.
 pub(super) const COUNT_LIMIT: u64 = 1 << 23;
 
-/// Just made by a worker that keeps secrets: known by its one handle, and what becomes of it by that worker ([`super::secret`]).
-pub const UNTOLD: u64 = NEW | SECRET | HANDLE;
-/// Just spawned: in its maker's private list, known by its one handle and the list.
+/// Just made by a worker that keeps local requests: known by its one handle, and what becomes of it by that worker ([`super::local`]).
+pub const NEW_LOCAL: u64 = NEW | LOCAL | HANDLE;
+/// Just spawned: in its maker's private queue, known by its one handle and the list.
 pub const SPAWNED: u64 = QUEUED | PRIVATE | SUBMITTED | HANDLE | LINK;
 /// The same after its handle was dropped.
 pub const SPAWNED_DETACHED: u64 = QUEUED | PRIVATE | SUBMITTED | LINK;
 /// Taken by value by its sole holder, who runs it; nobody else knows of it.
 pub const TAKEN_SOLE: u64 = CLAIMED | SUBMITTED | LENT | HANDLE;
-/// Popped from the private list with no handle left; nobody else knows of it.
+/// Popped from the private queue with no handle left; nobody else knows of it.
 pub const POPPED_SOLE: u64 = CLAIMED | SUBMITTED | LINK;
 
 /// A reading of the word.
@@ -155,8 +155,8 @@ impl std::fmt::Debug for Bits {
             (INHERITED, "inherited"),
             (PRIVATE, "private"),
             (LENT, "lent"),
-            (SECRET, "secret"),
-            (ASKED, "asked"),
+            (LOCAL, "local request"),
+            (REVOKING, "asked"),
         ];
         write!(f, "{}", LIVES[self.life() as usize])?;
         for (flag, name) in FLAGS {

@@ -65,7 +65,7 @@ pub enum Demand {
 #[allow(dead_code, reason = "cancellation is built on it")]
 pub enum Cancel {
     /// It had not started. The caller has claimed it, marked, and holds the runner's link: drop the callable, call the
-    /// callbacks, go terminal with that link. Its queue entry is a shell.
+    /// callbacks, go terminal with that link. Its queue entry is stale.
     Ended,
     /// It runs, and is marked now: deliver.
     Marked,
@@ -180,7 +180,7 @@ impl Word {
         self.inherit(0)
     }
 
-    /// The same of a request that stands in the caller's own private list, with the answers of
+    /// The same of a request that stands in the caller's own private queue, with the answers of
     /// [`cancel_private`](Self::cancel_private).
     #[inline(always)]
     pub fn cancel_private_inherited(&self) -> Option<Cancel> {
@@ -268,10 +268,10 @@ impl Word {
         self.unlock_asking(off, true, demand)
     }
 
-    /// Asks for a cancel of a request that stands in the caller's own private list, on behalf of its maker (W14).
+    /// Asks for a cancel of a request that stands in the caller's own private queue, on behalf of its maker (W14).
     ///
     /// [`Cancel::Ended`]: the entry's link has become the runner's, so the caller takes the entry out of its list. With any
-    /// other answer entry and link stay as they are: still queued, or a shell.
+    /// other answer entry and link stay as they are: still queued, or a stale entry.
     ///
     /// `demand` is as in [`cancel_locked`](Self::cancel_locked), and not called if nobody could ask for the reason.
     pub fn cancel_private(&self, demand: impl FnOnce() -> Demand) -> Cancel {
@@ -293,7 +293,7 @@ impl Word {
         answer
     }
 
-    /// Whether nobody knows of it but the private list that it stands in.
+    /// Whether nobody knows of it but the private queue that it stands in.
     #[inline]
     fn is_alone(&self) -> bool {
         #[cfg(mutant = "private_cancelled_by_store")]

@@ -5,7 +5,7 @@
 //! knows of any more, is run without a single exchange. Each of these stores is allowed by a look at the *whole* word.
 //!
 //! A queue entry owns a link. Its claim makes that link the runner's; an entry whose request was claimed elsewhere, by a
-//! waiter or by who cancelled it, is a *shell*, whose link the finder releases.
+//! waiter or by who cancelled it, is a *stale entry*, whose link the finder releases.
 //!
 //! A request held back by a pool has no entry: it is the pool's, and nobody but a canceller claims it. Who waits for it asks
 //! the pool, and stands in its list; the pool admits it, or lets go of it, when it may be new again.
@@ -17,7 +17,7 @@ use super::bits::*;
 
 impl Word {
     /// New to queued, with the link of the queue entry that the caller pushes next, and `marks`: [`SUBMITTED`] unless a
-    /// wait submits, [`PRIVATE`] if the entry goes to the maker's private list. False: it was submitted before, or a pool
+    /// wait submits, [`PRIVATE`] if the entry goes to the maker's private queue. False: it was submitted before, or a pool
     /// holds it back, which is told that it was submitted.
     #[inline]
     pub fn submit(&self, marks: u64) -> bool {
@@ -50,7 +50,7 @@ impl Word {
     }
 
     /// Held to queued, and `marks`: [`PRIVATE`] if the entry that is pushed next goes to the admitting worker's own list,
-    /// else 0. The pool's link is that entry's. False: a shell, cancelled while it was held; the caller releases the link.
+    /// else 0. The pool's link is that entry's. False: a stale entry, cancelled while it was held; the caller releases the link.
     pub fn admit(&self, marks: u64) -> bool {
         #[cfg(mutant = "admit_by_store")]
         {
@@ -66,7 +66,7 @@ impl Word {
 
     /// The pool lets go of a request that it has held back and will not run: it is new again, and the pool's link is gone,
     /// which is not the last count. False: somebody waits for it or has submitted it, so it is to be admitted; or it is a
-    /// shell.
+    /// stale entry.
     pub fn let_go(&self) -> bool {
         let mut seen = self.load();
         loop {
@@ -91,7 +91,7 @@ impl Word {
         }
     }
 
-    /// Claim by the holder of a queue entry; its link becomes the runner's. False: a shell, whose link the caller
+    /// Claim by the holder of a queue entry; its link becomes the runner's. False: a stale entry, whose link the caller
     /// releases.
     #[inline]
     pub fn claim_by_queue(&self) -> bool {
@@ -127,7 +127,7 @@ impl Word {
     }
 
     /// Claim by a waiter that lends its stack; it needs no link, since it borrows a handle. With `fold` the waiter is
-    /// also the owner of the private list that holds the entry, and takes the entry's link off in the same exchange.
+    /// also the owner of the private queue that holds the entry, and takes the entry's link off in the same exchange.
     ///
     /// Answers the bits before, or `Err` with the bits that forbade it.
     #[inline]
@@ -162,7 +162,7 @@ impl Word {
         self.update(|b| (b.life() == NEW).then(|| Bits(b.with_life(CLAIMED).0 | LENT))).is_ok()
     }
 
-    /// Claims an entry that the caller has just taken out of its own private list, if nobody has a handle, without an exchange. False:
+    /// Claims an entry that the caller has just taken out of its own private queue, if nobody has a handle, without an exchange. False:
     /// nothing was done, and it is to be claimed as any entry.
     #[inline(always)]
     pub fn claim_detached(&self) -> bool {
@@ -181,7 +181,7 @@ impl Word {
     }
 
     /// Claims without an exchange for the holder, by value, of the sole handle, if the entry stands in the caller's own
-    /// private list and nobody else knows of the request. The list's link is folded in. `touch` is called in between, and touches the entry
+    /// private queue and nobody else knows of the request. The list's link is folded in. `touch` is called in between, and touches the entry
     /// ([`crate::state::raid`]).
     #[inline(always)]
     pub fn claim_sole(&self, touch: impl FnOnce() -> bool) -> bool {
@@ -197,7 +197,7 @@ impl Word {
         true
     }
 
-    /// Gives back, without an exchange, the sole handle of a request that stands in the caller's own private list and
+    /// Gives back, without an exchange, the sole handle of a request that stands in the caller's own private queue and
     /// that nobody else knows of, by a look at the word. `touch` touches the entry ([`crate::state::raid`]). False: nothing was done.
     #[inline(always)]
     pub fn drop_sole(&self, seen: Bits, touch: impl FnOnce() -> bool) -> bool {
@@ -231,13 +231,13 @@ impl Word {
         return self.load().0 == TAKEN_SOLE;
     }
 
-    /// Takes the private bit off, and adds the link of a second entry, which the caller pushes to a shelf: the entry that stands in the
-    /// private list stays there. By a raider ([`crate::state::raid`]). False: it has started, or others have shown it.
+    /// Takes the private bit off, and adds the link of a second entry, which the caller pushes to a shared queue: the entry that stands in the
+    /// private queue stays there. By a raider ([`crate::state::raid`]). False: it has started, or others have shown it.
     pub fn raid(&self) -> bool {
         self.update(|b| (b.life() == QUEUED && b.has(PRIVATE)).then(|| Bits((b.0 & !PRIVATE) + LINK))).is_ok()
     }
 
-    /// Takes the private bit off before the entry is pushed to a shelf.
+    /// Takes the private bit off before the entry is pushed to a shared queue.
     #[inline]
     pub fn publish(&self) {
         #[cfg(mutant = "publish_by_store")]
@@ -246,7 +246,7 @@ impl Word {
             self.0.store(b.0 & !PRIVATE, Ordering::Release);
             return;
         }
-        // Nothing would tell the shelf from the private list.
+        // Nothing would tell the shared queue from the private queue.
         #[cfg(not(any(mutant = "publish_by_store", mutant = "publish_keeps_private")))]
         self.0.fetch_and(!PRIVATE, Ordering::AcqRel);
     }

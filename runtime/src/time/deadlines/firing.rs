@@ -11,13 +11,13 @@ use super::Inner;
 use super::keeping::{BATCH, OWN_BATCH};
 use crate::cancel;
 use crate::record::header::Header;
-use crate::stack::carrier::{self, Going};
+use crate::stack::coroutine::{self, Going};
 use crate::state::alarms::{self, Fire, Fired, Refused, Standing, When};
 
 pub(super) enum Entry {
     Wait(NonNull<Context>, Ticket),
-    /// The wait of a carrier, whose memory stays.
-    Carrier(NonNull<Context>, Ticket),
+    /// The wait of a coroutine, whose memory stays.
+    Coroutine(NonNull<Context>, Ticket),
     /// The same at its own worker, where it stays when it is taken back; and when it is due.
     Own(NonNull<Context>, Ticket, Instant),
     /// What stays of that.
@@ -32,7 +32,7 @@ pub(super) enum Entry {
 // thread (T4).
 unsafe impl Send for Entry {}
 
-// SAFETY: a carrier's memory stays, and before it is given back its alarm is dismissed. Where it stands is touched on its worker's thread, and
+// SAFETY: a coroutine's memory stays, and before it is given back its alarm is dismissed. Where it stands is touched on its worker's thread, and
 // under the lock of that worker's shard.
 unsafe impl alarms::Entry for Entry {
     #[inline(always)]
@@ -52,8 +52,8 @@ unsafe impl alarms::Entry for Entry {
     #[inline]
     fn standing(&self) -> Option<NonNull<Standing>> {
         match self {
-            // SAFETY: T2; it is a carrier's.
-            Entry::Own(context, ..) => Some(unsafe { carrier::alarm_of(*context) }),
+            // SAFETY: T2; it is a coroutine's.
+            Entry::Own(context, ..) => Some(unsafe { coroutine::alarm_of(*context) }),
             _ => None,
         }
     }
@@ -98,7 +98,7 @@ impl Fire<Entry> for Due<'_> {
     fn fire(&mut self, entry: Entry) -> Option<Entry> {
         match entry {
             // SAFETY: T2; the slab is unmapped after `close`, which takes the lock.
-            Entry::Carrier(context, ticket) | Entry::Own(context, ticket, _) => unsafe {
+            Entry::Coroutine(context, ticket) | Entry::Own(context, ticket, _) => unsafe {
                 self.1.add(context, ticket);
             },
             Entry::Wait(..) => {
@@ -126,7 +126,7 @@ impl Fire<Entry> for Due<'_> {
 pub(super) fn fire(entry: Entry) {
     match entry {
         // SAFETY: T2. If it is refused somebody else was first, and all is well.
-        Entry::Wait(context, ticket) | Entry::Carrier(context, ticket) | Entry::Own(context, ticket, _) => unsafe {
+        Entry::Wait(context, ticket) | Entry::Coroutine(context, ticket) | Entry::Own(context, ticket, _) => unsafe {
             unpark(context, ticket, Cause::TimedOut);
         },
         Entry::Rests => {}
@@ -155,7 +155,7 @@ pub(super) fn give_up(entry: Entry) {
         Entry::Wait(context, ticket) if is_sleep(unsafe { context.as_ref() }) => unsafe {
             unpark(context, ticket, Cause::Cancelled);
         },
-        Entry::Wait(..) | Entry::Carrier(..) | Entry::Own(..) | Entry::Rests => fire(entry),
+        Entry::Wait(..) | Entry::Coroutine(..) | Entry::Own(..) | Entry::Rests => fire(entry),
         // SAFETY: T4.
         Entry::Request(header) | Entry::Expiry(header) => unsafe { let_go(header) },
     }
@@ -193,7 +193,7 @@ pub(super) unsafe fn let_go(header: NonNull<Header>) {
         match header.as_ref().failure() {
             // It is a user's, and so is what its destructor does.
             Some(_) => cancel::leave_end(header),
-            None => crate::memory::home::end(header),
+            None => crate::memory::arena::end(header),
         }
     }
 }

@@ -28,7 +28,7 @@ const TICK: Duration = Duration::from_millis(1);
 
 /// On the system's clock.
 fn on_its_own() -> Deadlines {
-    Deadlines::new(Time::Reckoned, "test", 2, false)
+    Deadlines::new(Time::Estimated, "test", 2, false)
 }
 
 fn on(clock: impl Clock + 'static) -> Deadlines {
@@ -123,12 +123,12 @@ fn wait_until(
     at: Option<Instant>,
     give: impl FnOnce(NonNull<Context>, Ticket),
 ) -> Cause {
-    let strand = foreign::strand().unwrap();
-    if let Some(worker) = strand.worker() {
-        worker.reserve_carrier().unwrap();
+    let fiber = foreign::fiber().unwrap();
+    if let Some(worker) = fiber.worker() {
+        worker.reserve_coroutine().unwrap();
     }
-    let context = strand.context();
-    // SAFETY: C2: this is the strand's own stack; C4: for nothing that is followed, and it is parked below.
+    let context = fiber.context();
+    // SAFETY: C2: this is the fiber's own stack; C4: for nothing that is followed, and it is parked below.
     let ticket = unsafe { context.begin(Reason::None, ptr::null_mut()) };
     give(NonNull::from(context), ticket);
     // SAFETY: on the context's own stack, after `begin`.

@@ -259,7 +259,7 @@ impl<T, S: Store<T>> Channel<T, S> {
             (None, _) => Ok(()),
             (Some(item), Cause::TimedOut) => Err(SendTimeoutError::TimedOut(item)),
             (Some(item), Cause::Woken) => Err(SendTimeoutError::Disconnected(item)),
-            // No circle leads through a channel: anybody may come and receive.
+            // No cycle leads through a channel: anybody may come and receive.
             (Some(item), Cause::Cancelled | Cause::Circular) => Err(SendTimeoutError::Cancelled(item)),
         }
     }
@@ -279,7 +279,7 @@ impl<T, S: Store<T>> Channel<T, S> {
             (Some(item), _) => Ok(item),
             (None, Cause::TimedOut) => Err(RecvTimeoutError::TimedOut),
             (None, Cause::Woken) => Err(RecvTimeoutError::Disconnected),
-            // No circle leads through a channel: anybody may come and send.
+            // No cycle leads through a channel: anybody may come and send.
             (None, Cause::Cancelled | Cause::Circular) => Err(RecvTimeoutError::Cancelled),
         }
     }

@@ -11,11 +11,11 @@
 //! * But an abandoned request that borrows from another stack never ends: a job of a scope, a member of a pool, the second arm of a
 //!   join, the request of `Runtime::run`. Its frames may have lent the borrow on, to threads of a `thread::scope` for one, and
 //!   would have waited for them. So whoever has lent to it waits for ever, and a warning says for what.
-//! * What has not begun goes to the runtime's shelf, for whoever drives next. What was to be ended goes aside, for the same.
+//! * What has not begun goes to the runtime's shared queue, for whoever drives next. What was to be ended goes aside, for the same.
 //!
 //! # Invariants
 //!
-//! * **AB1** An abandoned strand is never entered again. It has left all queues of the seat; if somebody had settled its wait
+//! * **AB1** An abandoned fiber is never entered again. It has left all queues of the seat; if somebody had settled its wait
 //!   before and sends it only now, the driver finds [`LEFT_BEHIND`] and lets it lie.
 //! * **AB2** All memory that its frames may refer to stays: its request's cell by the runner's count, which is never given back; the
 //!   stacks and the record by [`Shared::keep_stacks`](crate::shared::Shared::keep_stacks).
@@ -31,15 +31,15 @@ use crate::record::hooks;
 use crate::schedule::run;
 use crate::schedule::worker::Worker;
 use crate::shared::parked;
-use crate::stack::carrier::Carrier;
-use crate::stack::strand::{LEFT_BEHIND, LEFT_PARKED};
+use crate::stack::coroutine::Coroutine;
+use crate::stack::fiber::{LEFT_BEHIND, LEFT_PARKED};
 use crate::state::word::{CANCELLED, COMPLETING};
 
 /// So many are named.
 const NAMED: usize = 8;
 
 impl Worker {
-    /// The thread exits. On it, on the host's own strand; not inside the driver, unless that never goes on.
+    /// The thread exits. On it, on the host's own fiber; not inside the driver, unless that never goes on.
     pub(crate) fn abandon_seat(&self) {
         let driver = self.driver();
         // The exit may come from a request that the thread drives: neither the driver nor that request goes on.
@@ -55,9 +55,9 @@ impl Worker {
         while self.ready().pop(true).is_some() {}
         if let Some(chance) = &driver.chance {
             self.put_back_drawn();
-            chance.forget_strands();
+            chance.forget_fibers();
         }
-        let left = self.leave_carriers_behind();
+        let left = self.leave_coroutines_behind();
         self.give_away_unbegun();
         self.drop_late();
         self.warn_now();
@@ -66,27 +66,30 @@ impl Worker {
         }
     }
 
-    /// Takes every carrier in use out of the seat, and keeps its memory. Answers them.
-    fn leave_carriers_behind(&self) -> Vec<NonNull<Carrier>> {
+    /// Takes every coroutine in use out of the seat, and keeps its memory. Answers them.
+    fn leave_coroutines_behind(&self) -> Vec<NonNull<Coroutine>> {
         let driver = self.driver();
         // SAFETY: V1.
         let idle = unsafe { &*self.idle.get() }.sorted();
-        let stays = |carrier: &NonNull<Carrier>| {
-            idle.binary_search(carrier).is_ok() || driver.is_door(*carrier) || self.is_idle_spare(*carrier)
+        let stays = |coroutine: &NonNull<Coroutine>| {
+            idle.binary_search(coroutine).is_ok()
+                || driver.is_door(*coroutine)
+                || self.is_idle_spare(*coroutine)
         };
-        let left: Vec<_> = driver.carriers().iter().filter(|carrier| !stays(carrier)).copied().collect();
-        driver.carriers().retain(stays);
-        self.busy_carriers.set(self.busy_carriers.get() - left.len());
+        let left: Vec<_> =
+            driver.coroutines().iter().filter(|coroutine| !stays(coroutine)).copied().collect();
+        driver.coroutines().retain(stays);
+        self.busy_coroutines.set(self.busy_coroutines.get() - left.len());
         self.left_unwinding.set(0);
-        for carrier in &left {
+        for coroutine in &left {
             // SAFETY: K3: it is not dismantled, and never will be.
-            let strand = unsafe { &carrier.as_ref().strand };
-            let context = strand.context();
+            let fiber = unsafe { &coroutine.as_ref().fiber };
+            let context = fiber.context();
             context.settle(context.ticket(), Cause::Cancelled);
-            if strand.left.get() & LEFT_PARKED != 0 {
+            if fiber.left.get() & LEFT_PARKED != 0 {
                 parked::leave(context);
             }
-            strand.left.set(LEFT_BEHIND);
+            fiber.left.set(LEFT_BEHIND);
         }
         if !left.is_empty() {
             // AB2.
@@ -99,7 +102,7 @@ impl Worker {
     fn give_away_unbegun(&self) {
         let aside = self.take_put_aside();
         self.publish_private(u32::MAX, ptr::null());
-        while let Some(header) = self.post.shelf.pop(NO_KEY) {
+        while let Some(header) = self.post.shared_queue.pop(NO_KEY) {
             if !self.shared().push_root(header) {
                 // SAFETY: E1: the entry's link.
                 unsafe { driver::end_refused(header) };
@@ -109,11 +112,11 @@ impl Worker {
     }
 
     /// Ends those that borrow from nobody, and says what is left behind.
-    fn end_abandoned(&self, left: &[NonNull<Carrier>]) {
+    fn end_abandoned(&self, left: &[NonNull<Coroutine>]) {
         let mut frames = Vec::new();
-        for carrier in left {
+        for coroutine in left {
             // SAFETY: K3, as above.
-            let mut at = unsafe { carrier.as_ref() }.strand.request();
+            let mut at = unsafe { coroutine.as_ref() }.fiber.request();
             while let Some(h) = at {
                 frames.push(NonNull::from(h));
                 // SAFETY: what is below another on a stack is not over.

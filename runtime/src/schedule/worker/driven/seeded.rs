@@ -3,10 +3,10 @@
 //! The order of requests is not kept to here: any order that a busy machine might come to is as good, and a program that
 //! depends on one is to be found out. Kept are the promises that do not depend on who is faster. What is drawn:
 //!
-//! * who goes on next, at every wait, yield and end: one of the ready strands, or of the requests that nobody has begun;
+//! * who goes on next, at every wait, yield and end: one of the ready fibers, or of the requests that nobody has begun;
 //! * whether a submit lets others go first, once in four;
 //! * whether a wait queues its target instead of running it on the spot, once in three;
-//! * whether the next fork shows the arms and children that its strand keeps to itself, once in two.
+//! * whether the next fork shows the arms and children that its fiber keeps to itself, once in two.
 //!
 //! Nobody is passed over for ever: every so often the one that has stood longest is taken. Those that poll by yielding
 //! might keep the virtual clock from moving; so when all that has happened for a while are yields, time passes.
@@ -18,7 +18,7 @@ use forebear_context::lineage::NO_KEY;
 
 use super::{Next, Worker};
 use crate::record::header::Header;
-use crate::stack::strand::Strand;
+use crate::stack::fiber::Fiber;
 use crate::state::attention::HUNGRY;
 
 /// So often the one that has stood longest is taken.
@@ -29,10 +29,10 @@ const POLLS: usize = 100;
 #[derive(Clone, Copy)]
 enum Candidate {
     /// It was woken, or let others go first at a submit.
-    Strand(NonNull<Strand>),
+    Fiber(NonNull<Fiber>),
     /// It yielded.
-    Yielded(NonNull<Strand>),
-    /// An entry with its link; perhaps a shell.
+    Yielded(NonNull<Fiber>),
+    /// An entry with its link; perhaps a stale entry.
     Request(NonNull<Header>),
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Chance {
     state: Cell<u64>,
     /// With the number of the draw at which each came.
     pool: UnsafeCell<Vec<(Candidate, u64)>>,
-    strands: Cell<usize>,
+    fibers: Cell<usize>,
     draws: Cell<u64>,
     /// Yields since anything else happened.
     polls: Cell<usize>,
@@ -52,7 +52,7 @@ impl Chance {
         Chance {
             state: Cell::new(seed),
             pool: UnsafeCell::default(),
-            strands: Cell::new(0),
+            fibers: Cell::new(0),
             draws: Cell::new(0),
             polls: Cell::new(0),
         }
@@ -90,26 +90,26 @@ impl Chance {
         self.pool().is_empty()
     }
 
-    pub(super) fn has_strands(&self) -> bool {
-        self.strands.get() != 0
+    pub(super) fn has_fibers(&self) -> bool {
+        self.fibers.get() != 0
     }
 
     fn add(&self, candidate: Candidate) {
         if !matches!(candidate, Candidate::Request(_)) {
-            self.strands.set(self.strands.get() + 1);
+            self.fibers.set(self.fibers.get() + 1);
         }
         self.pool().push((candidate, self.draws.get()));
     }
 
-    /// A strand may go on.
-    pub(super) fn put(&self, strand: NonNull<Strand>) {
-        self.add(Candidate::Strand(strand));
+    /// A fiber may go on.
+    pub(super) fn put(&self, fiber: NonNull<Fiber>) {
+        self.add(Candidate::Fiber(fiber));
     }
 
-    /// A strand has yielded.
-    pub(super) fn put_yielded(&self, strand: NonNull<Strand>) {
+    /// A fiber has yielded.
+    pub(super) fn put_yielded(&self, fiber: NonNull<Fiber>) {
         self.polls.set(self.polls.get() + 1);
-        self.add(Candidate::Yielded(strand));
+        self.add(Candidate::Yielded(fiber));
     }
 
     /// Takes out those that nobody has begun.
@@ -125,10 +125,10 @@ impl Chance {
         requests
     }
 
-    /// None of the strands that could go on does.
-    pub(super) fn forget_strands(&self) {
+    /// None of the fibers that could go on does.
+    pub(super) fn forget_fibers(&self) {
         self.pool().retain(|(candidate, _)| matches!(candidate, Candidate::Request(_)));
-        self.strands.set(0);
+        self.fibers.set(0);
         self.polls.set(0);
     }
 
@@ -145,7 +145,7 @@ impl Chance {
         };
         let (candidate, _) = pool.swap_remove(at);
         if !matches!(candidate, Candidate::Request(_)) {
-            self.strands.set(self.strands.get() - 1);
+            self.fibers.set(self.fibers.get() - 1);
         }
         if !matches!(candidate, Candidate::Yielded(_)) {
             self.polls.set(0);
@@ -162,14 +162,14 @@ impl Worker {
         if let Some(end) = self.next_put_aside() {
             return Some(end);
         }
-        while let Some(strand) = self.ready().pop(true) {
-            chance.put(strand);
+        while let Some(fiber) = self.ready().pop(true) {
+            chance.put(fiber);
         }
         self.publish_private(u32::MAX, ptr::null());
-        while let Some(header) = self.post.shelf.pop(NO_KEY) {
+        while let Some(header) = self.post.shared_queue.pop(NO_KEY) {
             chance.add(Candidate::Request(header));
         }
-        let roots = &self.shared().roots;
+        let roots = &self.shared().injector;
         while roots.key() != NO_KEY {
             let Some(header) = roots.pop(NO_KEY) else { break };
             chance.add(Candidate::Request(header));
@@ -183,9 +183,9 @@ impl Worker {
         }
         while let Some(candidate) = chance.draw() {
             match candidate {
-                Candidate::Strand(strand) | Candidate::Yielded(strand) => {
+                Candidate::Fiber(fiber) | Candidate::Yielded(fiber) => {
                     self.stir(chance);
-                    return Some(self.resume(strand));
+                    return Some(self.resume(fiber));
                 }
                 Candidate::Request(header) => {
                     if self.claim(header, false) {
@@ -198,16 +198,16 @@ impl Worker {
         None
     }
 
-    /// What nobody has begun stands on the shelf again, where a sweep finds it.
+    /// What nobody has begun stands in the shared queue again, where a sweep finds it.
     pub(crate) fn put_back_drawn(&self) {
         let Some(chance) = self.driver.as_ref().and_then(|driver| driver.chance.as_ref()) else { return };
         for header in chance.take_requests() {
             // SAFETY: E1: the entry's link, which goes with it.
-            self.post.shelf.push(unsafe { header.as_ref() }.lineage.key(), header);
+            self.post.shared_queue.push(unsafe { header.as_ref() }.lineage.key(), header);
         }
     }
 
-    /// Perhaps the next fork shows what its strand keeps to itself.
+    /// Perhaps the next fork shows what its fiber keeps to itself.
     fn stir(&self, chance: &Chance) {
         if chance.one_in(2) {
             self.post.attention.raise(HUNGRY);

@@ -13,46 +13,46 @@ use std::ptr::NonNull;
 
 use super::Worker;
 use crate::record::hooks;
-use crate::stack::carrier::Carrier;
+use crate::stack::coroutine::Coroutine;
 
 impl Worker {
     /// A spare, in use from now on.
     #[cold]
-    pub(super) fn spare_carrier(&self) -> NonNull<Carrier> {
-        self.busy_carriers.set(self.busy_carriers.get() + 1);
-        self.driver().spares().pop().unwrap_or_else(|| match self.carrier_beyond() {
-            Ok(carrier) => carrier,
+    pub(super) fn spare_coroutine(&self) -> NonNull<Coroutine> {
+        self.busy_coroutines.set(self.busy_coroutines.get() + 1);
+        self.driver().spares().pop().unwrap_or_else(|| match self.coroutine_beyond() {
+            Ok(coroutine) => coroutine,
             Err(error) => hooks::die(&format_args!(
                 "a request has to end, a destructor waits on the stack that is kept for that, and there is no other: {error}"
             )),
         })
     }
 
-    /// If this carrier is a spare, it lies idle among them from now on.
-    pub(in crate::schedule::worker) fn keep_spare(&self, carrier: NonNull<Carrier>) -> bool {
-        let is_spare = is_spare(carrier);
+    /// If this coroutine is a spare, it lies idle among them from now on.
+    pub(in crate::schedule::worker) fn keep_spare(&self, coroutine: NonNull<Coroutine>) -> bool {
+        let is_spare = is_spare(coroutine);
         if is_spare {
-            self.driver().spares().push(carrier);
+            self.driver().spares().push(coroutine);
         }
         is_spare
     }
 
-    /// Whether this carrier is an idle spare.
-    pub(super) fn is_idle_spare(&self, carrier: NonNull<Carrier>) -> bool {
-        self.driver().spares().contains(&carrier)
+    /// Whether this coroutine is an idle spare.
+    pub(super) fn is_idle_spare(&self, coroutine: NonNull<Coroutine>) -> bool {
+        self.driver().spares().contains(&coroutine)
     }
 
-    /// The idle spares lie among the other idle carriers from now on.
+    /// The idle spares lie among the other idle coroutines from now on.
     pub(super) fn retire_spares(&self) {
-        for carrier in std::mem::take(self.driver().spares()) {
-            self.put_among_idle(carrier);
+        for coroutine in std::mem::take(self.driver().spares()) {
+            self.put_among_idle(coroutine);
         }
     }
 }
 
-fn is_spare(carrier: NonNull<Carrier>) -> bool {
+fn is_spare(coroutine: NonNull<Coroutine>) -> bool {
     // SAFETY: K3.
-    let slot = unsafe { &carrier.as_ref().slot };
+    let slot = unsafe { &coroutine.as_ref().slot };
     let held = slot.take();
     let is_beyond = held.as_ref().is_some_and(|slot| slot.is_beyond());
     slot.set(held);

@@ -1,8 +1,8 @@
 //! When nothing on a thread's seats can go on: is there anybody who could end one of the waits there, and if not, which is
 //! answered as circular.
 //!
-//! Requests that wait for each other are told so as they close their circle, or by a survey ([`crate::deadlock::cycle`]): who drives
-//! makes one that is due before anything else. What is left are waits that close no circle, and stand still all the same,
+//! Requests that wait for each other are told so as they close their cycle, or by a survey ([`crate::deadlock::cycle`]): who drives
+//! makes one that is due before anything else. What is left are waits that close no cycle, and stand still all the same,
 //! since their chains lead to the ends of scopes and pools whose jobs all stand here. Where one wait leads out of the thread
 //! (another seat, a guest, another runtime) somebody may still come. If none does, the innermost wait for a request is
 //! answered, with the names along its chain.
@@ -27,13 +27,13 @@ use crate::batch::request_pool;
 use crate::deadlock::cycle;
 use crate::foreign::driver::Seat;
 use crate::record::header::{AFTER, Header};
-use crate::stack::strand::Strand;
+use crate::stack::fiber::Fiber;
 use crate::state::word::HELD;
 
 /// Where a wait leads.
 enum Edge {
     /// To this stack of the thread's.
-    Here(*const Strand),
+    Here(*const Fiber),
     /// To the end of others that cannot go on either.
     Others,
     /// To somebody who may come.
@@ -42,8 +42,8 @@ enum Edge {
 
 /// Ends the innermost wait for a request here if nothing can end any. False: somebody may come.
 ///
-/// On the thread whose seats these are, in its driver, with nothing ready. `host` is its own strand.
-pub(crate) fn settle_stuck(seats: &[Seat], host: &Strand) -> bool {
+/// On the thread whose seats these are, in its driver, with nothing ready. `host` is its own fiber.
+pub(crate) fn settle_stuck(seats: &[Seat], host: &Fiber) -> bool {
     // What a single walk could not see as it closed.
     if seats.iter().any(|seat| seat.shared.survey.make_now()) {
         return true;
@@ -56,13 +56,13 @@ pub(crate) fn settle_stuck(seats: &[Seat], host: &Strand) -> bool {
     if seats.iter().any(has_others) {
         return false;
     }
-    let mut waits: Vec<(u64, &Strand)> = Vec::new();
+    let mut waits: Vec<(u64, &Fiber)> = Vec::new();
     let mut all_wait = true;
     for seat in seats {
-        seat.worker().driver().each_begun(|strand| {
-            all_wait &= strand.context().is_waiting();
+        seat.worker().driver().each_begun(|fiber| {
+            all_wait &= fiber.context().is_waiting();
             // SAFETY: K3; if it waits it stays while this looks.
-            waits.push((strand.due.get().0, unsafe { &*ptr::from_ref(strand) }));
+            waits.push((fiber.due.get().0, unsafe { &*ptr::from_ref(fiber) }));
         });
     }
     if !all_wait {
@@ -73,30 +73,30 @@ pub(crate) fn settle_stuck(seats: &[Seat], host: &Strand) -> bool {
     waits.sort_by_key(|wait| std::cmp::Reverse(wait.0));
     let host_waits = host.context().is_waiting() && host.context().waits_for().0 != Reason::None;
     waits.extend(host_waits.then_some((0, host)));
-    let leads_away = |strand: &Strand| match edge(seats, host, strand) {
+    let leads_away = |fiber: &Fiber| match edge(seats, host, fiber) {
         // SAFETY: a stack of this thread's that a request runs on, which is not over. One that does not wait is ready, and
         // has not been seen yet.
         Edge::Here(next) => !unsafe { (*next).context() }.is_waiting(),
         Edge::Others => false,
         Edge::Away => true,
     };
-    if waits.iter().any(|(_, strand)| leads_away(strand)) {
+    if waits.iter().any(|(_, fiber)| leads_away(fiber)) {
         return false;
     }
-    let asks = |strand: &Strand| strand.context().waits_for().0 == Reason::Request;
-    let Some(&(_, strand)) = waits.iter().find(|(_, strand)| asks(strand)) else { return false };
-    if !cycle::end(strand.context(), names_along(seats, host, strand)) {
+    let asks = |fiber: &Fiber| fiber.context().waits_for().0 == Reason::Request;
+    let Some(&(_, fiber)) = waits.iter().find(|(_, fiber)| asks(fiber)) else { return false };
+    if !cycle::end(fiber.context(), names_along(seats, host, fiber)) {
         return false;
     }
-    if let Some(worker) = strand.worker() {
-        worker.make_ready(NonNull::from(strand));
+    if let Some(worker) = fiber.worker() {
+        worker.make_ready(NonNull::from(fiber));
     }
     true
 }
 
-/// The names along the waits, from `strand` on.
-fn names_along(seats: &[Seat], host: &Strand, strand: &Strand) -> Vec<String> {
-    let mut path = vec![strand];
+/// The names along the waits, from `fiber` on.
+fn names_along(seats: &[Seat], host: &Fiber, fiber: &Fiber) -> Vec<String> {
+    let mut path = vec![fiber];
     while let Some(at) = path.last()
         && let Edge::Here(next) = edge(seats, host, at)
         && !path.iter().any(|on| ptr::eq(*on, next))
@@ -121,22 +121,22 @@ fn names_along(seats: &[Seat], host: &Strand, strand: &Strand) -> Vec<String> {
 }
 
 /// Whether a seed decides what runs on it.
-fn is_seeded(strand: &Strand) -> bool {
-    strand.worker().is_some_and(|worker| worker.driver().chance.is_some())
+fn is_seeded(fiber: &Fiber) -> bool {
+    fiber.worker().is_some_and(|worker| worker.driver().chance.is_some())
 }
 
-/// Where the wait of `strand` leads.
-fn edge(seats: &[Seat], host: &Strand, strand: &Strand) -> Edge {
-    let (reason, target) = strand.context().waits_for();
+/// Where the wait of `fiber` leads.
+fn edge(seats: &[Seat], host: &Fiber, fiber: &Fiber) -> Edge {
+    let (reason, target) = fiber.context().waits_for();
     let h = match (reason, NonNull::new(target.cast::<Header>())) {
         (Reason::Scope, _) => {
-            // SAFETY: C4: the scope stays while its strand, which is this thread's, waits.
+            // SAFETY: C4: the scope stays while its fiber, which is this thread's, waits.
             let scope = unsafe { target.cast::<ScopeCore>().as_ref() };
             return if scope.is_some_and(ScopeCore::has_dependents) { Edge::Away } else { Edge::Others };
         }
         (Reason::Pool, _) => return Edge::Others,
         // One that has an end is armed.
-        (Reason::Sleep, _) if is_seeded(strand) => return Edge::Others,
+        (Reason::Sleep, _) if is_seeded(fiber) => return Edge::Others,
         // SAFETY: who waits holds a count of what it waits for.
         (Reason::Request | Reason::Arm, Some(target)) => unsafe { target.as_ref() },
         _ => return Edge::Away,
@@ -148,7 +148,7 @@ fn edge(seats: &[Seat], host: &Strand, strand: &Strand) -> Edge {
 }
 
 /// Where the wait for a dependent leads.
-fn edge_of_dependent(seats: &[Seat], host: &Strand, h: &Header) -> Edge {
+fn edge_of_dependent(seats: &[Seat], host: &Fiber, h: &Header) -> Edge {
     let mut leads = edge_to(seats, host, h);
     let is_owed = walk::any_dependency(h, |dependency| {
         match edge_to(seats, host, dependency) {
@@ -161,7 +161,7 @@ fn edge_of_dependent(seats: &[Seat], host: &Strand, h: &Header) -> Edge {
 }
 
 /// Where a wait for this request leads, not through what it is after.
-fn edge_to(seats: &[Seat], host: &Strand, h: &Header) -> Edge {
+fn edge_to(seats: &[Seat], host: &Fiber, h: &Header) -> Edge {
     let bits = h.word().load();
     if bits.is_unstarted() {
         return if request_pool::is_held_by_pool(h) { Edge::Others } else { Edge::Away };
@@ -169,12 +169,12 @@ fn edge_to(seats: &[Seat], host: &Strand, h: &Header) -> Edge {
     if bits.is_terminal() {
         return Edge::Away;
     }
-    let at = h.strand.load(Ordering::Relaxed).cast_const();
-    // SAFETY: M3: homes stay while headers of them do.
-    let home = unsafe { h.ran_on.load(Ordering::Relaxed).as_ref() };
-    match home {
+    let at = h.fiber.load(Ordering::Relaxed).cast_const();
+    // SAFETY: M3: arenas stay while headers of them do.
+    let arena = unsafe { h.ran_on.load(Ordering::Relaxed).as_ref() };
+    match arena {
         _ if ptr::eq(at, host) => Edge::Here(at),
-        Some(home) if seats.iter().any(|seat| ptr::eq(seat.worker().home(), home)) => Edge::Here(at),
+        Some(arena) if seats.iter().any(|seat| ptr::eq(seat.worker().arena(), arena)) => Edge::Here(at),
         _ => Edge::Away,
     }
 }

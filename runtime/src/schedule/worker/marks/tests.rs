@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use crate::{CancelReason, Error, Request, Runtime, WaitError, try_spawn, yield_now};
 
 thread_local! {
-    /// What a test does where this worker has put a spawned request into its private list, and has not attended to anything.
+    /// What a test does where this worker has put a spawned request into its private queue, and has not attended to anything.
     static BETWEEN: RefCell<Option<Box<dyn FnOnce()>>> = const { RefCell::new(None) };
 }
 
-/// This worker has put a spawned request into its private list.
+/// This worker has put a spawned request into its private queue.
 pub(super) fn after_the_insertion() {
     if let Ok(Some(between)) = BETWEEN.try_with(RefCell::take) {
         between();

@@ -91,7 +91,7 @@ fn a_request_woken_in_time_leaves_nothing_armed() {
             let (context, ticket) = (context.as_ptr().expose_provenance(), ticket);
             spawn(move || {
                 let context = NonNull::new(ptr::with_exposed_provenance_mut(context)).unwrap();
-                // SAFETY: a carrier's context stays.
+                // SAFETY: a coroutine's context stays.
                 unsafe { unpark(context, ticket, Cause::Woken) }
             });
         })
@@ -127,7 +127,7 @@ fn a_wait_that_its_waker_and_the_timer_end_at_once_ends_once() {
                 spin(n * 11);
                 let (context, ticket) = ticket_of_round.lock().unwrap().take().unwrap();
                 let context = NonNull::new(ptr::with_exposed_provenance_mut(context)).unwrap();
-                // SAFETY: a carrier's context stays.
+                // SAFETY: a coroutine's context stays.
                 let won = unsafe { unpark(context, ticket, Cause::Woken) };
                 wakes_that_won.fetch_add(u64::from(won), Ordering::Relaxed);
                 waked.store(n, Ordering::Release);
@@ -190,7 +190,7 @@ fn the_alarm_of_a_request_stays_for_its_next_wait_and_ends_no_wait_but_the_one_i
                     let (context, ticket) = given.recv().unwrap();
                     eventually(|| there.deadlines.next() == Some(at));
                     let context = NonNull::new(ptr::with_exposed_provenance_mut(context)).unwrap();
-                    // SAFETY: a carrier's, whose memory stays.
+                    // SAFETY: a coroutine's, whose memory stays.
                     unsafe { unpark(context, ticket, Cause::Woken) }
                 });
                 let cause = wait_until(deadlines, Some(at), |context, ticket| {
@@ -223,7 +223,7 @@ fn an_alarm_goes_with_the_stack_it_stands_on() {
     eventually(|| armed(&shared.deadlines) == 3_000);
     for (context, ticket) in WAITING.lock().unwrap().drain(..) {
         let context = NonNull::new(ptr::with_exposed_provenance_mut(context)).unwrap();
-        // SAFETY: a carrier's, whose memory stays.
+        // SAFETY: a coroutine's, whose memory stays.
         assert!(unsafe { unpark(context, ticket, Cause::Woken) });
     }
     assert!(sleepers.into_iter().all(|sleeper| sleeper.take().unwrap() == Cause::Woken));

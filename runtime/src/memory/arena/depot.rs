@@ -1,0 +1,130 @@
+//! The depot: what the arenas of one runtime share, and what becomes of arenas whose threads are gone.
+
+use std::ptr::NonNull;
+use std::sync::PoisonError;
+
+use forebear_context::shim::atomic::Ordering;
+use forebear_context::shim::{Arc, Mutex};
+
+use super::end::{Late, end_on, release_if_done};
+use super::stock::Stock;
+use super::{Arena, closed_mark};
+use crate::shared::Shared;
+
+/// What arenas of a runtime share.
+#[derive(Default)]
+pub(crate) struct Depot {
+    state: Mutex<DepotState>,
+    /// Memory that no arena has.
+    pub(crate) stock: Stock,
+    /// Held by whoever works for closed arenas.
+    pub(super) closed: Mutex<()>,
+}
+
+#[derive(Default)]
+struct DepotState {
+    /// Arenas whose thread is gone.
+    spare: Vec<NonNull<Arena>>,
+    arenas: Vec<NonNull<Arena>>,
+    /// The runtime is over: arenas are closed, not spared.
+    closing: bool,
+}
+
+// SAFETY: the arenas belong to the depot; each is touched by its one owner, and passes through the lock.
+unsafe impl Send for DepotState {}
+
+impl Depot {
+    /// An arena for a foreign thread: a spare one, or a new one.
+    pub(crate) fn open(&self, shared: &Arc<Shared>) -> NonNull<Arena> {
+        let spare = self.state.lock().unwrap_or_else(PoisonError::into_inner).spare.pop();
+        spare.unwrap_or_else(|| self.open_for(shared, u32::MAX))
+    }
+
+    /// The arena of worker number `worker`.
+    pub(crate) fn open_for(&self, shared: &Arc<Shared>, worker: u32) -> NonNull<Arena> {
+        let arena = NonNull::from(Box::leak(Box::new(Arena::new(shared, worker))));
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).arenas.push(arena);
+        arena
+    }
+
+    /// A foreign thread ends: its arena is kept for the next, unless the runtime is over.
+    ///
+    /// # Safety
+    ///
+    /// The caller is the owner, and is not any more afterwards; it holds a count of the record.
+    pub(crate) unsafe fn leave(&self, arena: NonNull<Arena>) {
+        // SAFETY: by contract.
+        unsafe { arena.as_ref() }.give_all();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.closing {
+            drop(state);
+            // SAFETY: by contract.
+            unsafe { self.close(arena) };
+        } else {
+            state.spare.push(arena);
+        }
+    }
+
+    /// The runtime is over: closes the spare arenas, and from now on every arena that is left.
+    pub(crate) fn close_spare(&self) {
+        loop {
+            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.closing = true;
+            let spare = state.spare.pop();
+            drop(state);
+            match spare {
+                // SAFETY: a spare arena has no owner but the lock it was popped under.
+                Some(arena) => unsafe { self.close(arena) },
+                None => return,
+            }
+        }
+    }
+
+    /// The arenas of foreign threads, spare ones too. Valid as long as the record.
+    pub(crate) fn foreign(&self) -> Vec<NonNull<Arena>> {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: made by `open_for`, freed with the depot.
+        state.arenas.iter().copied().filter(|arena| unsafe { arena.as_ref() }.is_foreign()).collect()
+    }
+
+    /// Whether the runtime is over and its threads are gone.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).closing
+    }
+
+    /// Closes an arena: from now on the end of its headers is worked by whoever brings it.
+    ///
+    /// # Safety
+    ///
+    /// The caller is the owner, and holds a count of the runtime's record.
+    pub(crate) unsafe fn close(&self, arena: NonNull<Arena>) {
+        // Dropped after the lock.
+        let late = Late::default();
+        let guard = self.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        // SAFETY: by contract.
+        let arena = unsafe { arena.as_ref() };
+        // One header more, so that the arena cannot be done while its returns are being worked.
+        arena.large.set(arena.large.get() + 1);
+        let mut at = arena.returns.0.swap(closed_mark(), Ordering::AcqRel);
+        while let Some(header) = NonNull::new(at) {
+            // SAFETY: M2; M1 by the lock.
+            unsafe {
+                at = header.as_ref().next_return();
+                end_on(arena, header, Some(&late));
+            }
+        }
+        arena.large.set(arena.large.get() - 1);
+        release_if_done(arena, true);
+        drop(guard);
+    }
+}
+
+impl Drop for Depot {
+    fn drop(&mut self) {
+        let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for arena in state.arenas.drain(..) {
+            // SAFETY: made by `open`; the record goes only when every arena has let go of it.
+            drop(unsafe { Box::from_raw(arena.as_ptr()) });
+        }
+    }
+}

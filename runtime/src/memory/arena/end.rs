@@ -1,0 +1,265 @@
+//! The end of a header: see *The end of a header* in the head of [`super`].
+
+use std::cell::RefCell;
+use std::ptr::{self, NonNull};
+use std::sync::PoisonError;
+
+use forebear_context::shim::Arc;
+use forebear_context::shim::atomic::Ordering;
+
+use super::{Arena, closed_mark, drop_side};
+use crate::foreign;
+use crate::memory::reclaim;
+use crate::record::children;
+use crate::record::header::{Header, Place};
+use crate::record::side::Side;
+use crate::stack::fiber;
+
+/// The end of a header whose counts are both 0, by whoever brought them there.
+///
+/// # Safety
+///
+/// W4: nobody else knows the header.
+pub(crate) unsafe fn end(header: NonNull<Header>) {
+    // SAFETY: by contract.
+    let arena = unsafe { header.as_ref() }.arena.get();
+    if arena.is_null() {
+        // SAFETY: a ready value has neither parent nor children.
+        unsafe {
+            drop_side(header);
+            std::alloc::dealloc(header.as_ptr().cast(), header.as_ref().vtable.layout);
+        }
+        return;
+    }
+    // Now, not when the header returns: nobody can look any more, and what an error holds may be large or a lock.
+    // SAFETY: by contract.
+    unsafe { drop_side(header) };
+    // SAFETY: arenas live as long as their headers (M3), here and below.
+    unsafe {
+        if arena == fiber::current_arena() || is_own_of_foreign(arena) {
+            end_child(&*arena, header);
+        } else {
+            travel(arena, header);
+        }
+    }
+}
+
+/// Whether the arena is one of this thread's, which is no worker: it has one for each runtime it deals with, and its fiber names none
+/// of them while nothing runs on it.
+#[inline]
+fn is_own_of_foreign(arena: *const Arena) -> bool {
+    // SAFETY: M3: the caller's header.
+    let foreign =
+        unsafe { &*arena }.is_foreign() && fiber::get().is_some_and(|fiber| fiber.worker().is_none());
+    foreign && foreign::owns(arena)
+}
+
+/// Gives a link back, and ends the header if it was the last count.
+///
+/// # Safety
+///
+/// The link is the caller's.
+pub(crate) unsafe fn release(header: NonNull<Header>) {
+    // SAFETY: the caller's link; W4.
+    unsafe {
+        if header.as_ref().word().release_link() {
+            end(header);
+        }
+    }
+}
+
+/// The end of a header that was made and run on `here`, by its owner.
+///
+/// # Safety
+///
+/// M1; W4.
+#[inline(always)]
+pub(crate) unsafe fn end_child(here: &Arena, header: NonNull<Header>) {
+    // SAFETY: by contract; H1 for the parent.
+    unsafe {
+        let h = header.as_ref();
+        let parent = h.parent();
+        if h.place.get() == Place::Child {
+            children::unlink(h);
+        }
+        here.free(header);
+        if let Some(parent) = parent {
+            let left = parent.children.get() - 1;
+            parent.children.set(left);
+            if left == 0 && parent.has_family() {
+                parent.set_family(false);
+                end_up(here, NonNull::from(parent));
+            }
+        }
+    }
+}
+
+/// The last child of a parent that is over has gone.
+///
+/// # Safety
+///
+/// On the thread of `here` (M1), which has just taken the last child of `parent` off its count, and has the
+/// link of the children.
+#[cold]
+#[inline(never)]
+unsafe fn end_up(here: &Arena, parent: NonNull<Header>) {
+    // SAFETY: by the caller: the children's link, and nobody else if it was the last.
+    unsafe {
+        family_ends(parent.as_ref());
+        if parent.as_ref().word().release_link() {
+            drop_side(parent);
+            end_on(here, parent, None);
+        }
+    }
+}
+
+/// The last child of one that is over is about to give up its family's link: if its deadline was kept for them, it has nobody left.
+fn family_ends(h: &Header) {
+    // SAFETY: M3.
+    if let (Some(due), Some(arena)) = (h.due(), unsafe { h.arena.get().as_ref() })
+        && due.family_ends(|entry| arena.shared().deadlines.disarm_request(entry))
+    {
+        // Not the last: the family's.
+        h.word().release_link();
+    }
+}
+
+/// A request about to start whose parent is over, forgotten, and without other children: takes its place, so that a line
+/// of requests, each making the next and ending, needs no memory of its past.
+///
+/// Only if the parent was made on the arena it ran on, else its own parent would be counted elsewhere (H1).
+///
+/// # Safety
+///
+/// M1 for the header's arena, W8: nobody else can be looking at its lineage; its parent is over and has its family's link
+/// only.
+#[cold]
+pub(crate) unsafe fn take_place(header: NonNull<Header>) {
+    // SAFETY: by contract; H1 for the parent.
+    unsafe {
+        let h = header.as_ref();
+        let arena = h.arena.get();
+        if let Some(parent) = h.parent()
+            && parent.children.get() == 1
+            && parent.bare.load().is_family_only()
+            && ptr::eq(parent.arena.get(), arena)
+        {
+            // The grandparent loses a child and gains one, in its list of children too.
+            if h.place.get() == Place::Child {
+                children::unlink(h);
+            }
+            let was_listed = parent.place.get() == Place::Child;
+            if was_listed {
+                children::unlink(parent);
+            }
+            let parent = NonNull::from(parent);
+            h.lineage.take_place();
+            if was_listed {
+                children::link(h);
+            }
+            (*arena).free(parent);
+        }
+    }
+}
+
+/// What side blocks held that ended under the lock of the closed arenas. It is the user's, and dropped when the lock has been given up.
+#[derive(Default)]
+#[allow(clippy::vec_box, reason = "a side block is found where it is, in its box")]
+pub(super) struct Late(RefCell<Vec<Box<Side>>>);
+
+impl Drop for Late {
+    fn drop(&mut self) {
+        self.0.take().into_iter().for_each(reclaim::free_side);
+    }
+}
+
+/// The end as far as `here` can do it; `closed` if the lock of the closed arenas is held, when all closed arenas are the
+/// caller's.
+///
+/// # Safety
+///
+/// M1 for `here`; the header is the caller's alone.
+pub(super) unsafe fn end_on(here: &Arena, header: NonNull<Header>, closed: Option<&Late>) {
+    let mut header = header;
+    let mut here = here;
+    loop {
+        // SAFETY: by contract, and for parents by H1.
+        let h = unsafe { header.as_ref() };
+        let arena = h.arena.get();
+        if !ptr::eq(arena, here) {
+            // SAFETY: M3.
+            unsafe {
+                if closed.is_some() && (*arena).returns.0.load(Ordering::Relaxed) == closed_mark() {
+                    here = &*arena;
+                } else if closed.is_some() {
+                    // An open arena takes it, or it has been closed this moment: then the lock is ours already.
+                    if (*arena).send(header) {
+                        return;
+                    }
+                    here = &*arena;
+                } else {
+                    travel(arena, header);
+                    return;
+                }
+            }
+        }
+        if h.place.get() == Place::Child {
+            // SAFETY: M1: its family's list is this arena's.
+            unsafe { children::unlink(h) };
+        }
+        let parent = h.parent().map(NonNull::from);
+        // SAFETY: M1.
+        unsafe { here.free(header) };
+        let last = parent.filter(|parent| {
+            // SAFETY: H1: the parent ran here, where its children are made.
+            let p = unsafe { parent.as_ref() };
+            p.children.set(p.children.get() - 1);
+            // It may be ending still, and make more children in its callbacks: then these get a link of their own.
+            p.children.get() == 0 && p.set_family(false) && {
+                family_ends(p);
+                p.word().release_link()
+            }
+        });
+        release_if_done(here, closed.is_some());
+        let Some(parent) = last else { return };
+        if let Some(late) = closed {
+            // SAFETY: the last count is gone.
+            let h = unsafe { parent.as_ref() };
+            // SAFETY: nobody else has the header; without children its list of children is empty.
+            late.0.borrow_mut().extend(unsafe { h.side.take() });
+        } else {
+            // SAFETY: the last count is gone.
+            unsafe { drop_side(parent) };
+        }
+        header = parent;
+    }
+}
+
+/// Sends the header to `to`, or does its work if that arena is closed.
+///
+/// # Safety
+///
+/// As [`end_on`], for `to`.
+unsafe fn travel(to: *const Arena, header: NonNull<Header>) {
+    // SAFETY: M3: the header keeps its arenas' record alive, until it is pushed; after that it is not touched.
+    unsafe {
+        if (*to).send(header) {
+            return;
+        }
+        // Closed: the lock makes us the owner of all closed arenas. The record must outlive the lock.
+        let shared = Arc::clone(&*std::mem::ManuallyDrop::new(Arc::from_raw((*to).shared)));
+        // Before the lock, hence dropped after it, and before the record.
+        let late = Late::default();
+        let guard = shared.depot.closed.lock().unwrap_or_else(PoisonError::into_inner);
+        end_on(&*to, header, Some(&late));
+        drop(guard);
+    }
+}
+
+pub(super) fn release_if_done(arena: &Arena, closed: bool) {
+    if closed && arena.is_done() {
+        // SAFETY: M3: the count taken in `Arena::new`, given back once: what a closed arena has in use only falls. The caller
+        // holds a count of its own.
+        unsafe { drop(Arc::from_raw(arena.shared)) };
+    }
+}

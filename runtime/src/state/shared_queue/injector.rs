@@ -1,0 +1,299 @@
+//! The injector.
+//!
+//! Roots come from anywhere through an inbox (one exchange, no lock), and are put into order by whoever looks next,
+//! under the shared queue's lock: a segment per priority, first in, first out, and a side heap for what is not in order
+//! (a root submitted long after it was made, a deadline). What has a hint stands apart, with children that have one ([`hinted`](super::hinted)). They never go into a private queue: there they could be hidden
+//! behind a request that spins for them.
+//!
+//! # Invariants
+//!
+//! * **E2** The inbox holds either a list of entries or the mark that says *closed*; once closed it stays so, and who
+//!   finds the mark keeps its entry.
+//! * **E3** Whoever closes the inbox takes what is in it by the same exchange. So an entry is pushed before, and is among
+//!   what the closer sorts in and takes out, or its pusher finds the mark.
+//! * **E4** What goes past the inbox is put in, and the shared queue is closed and ended, under the lock. A closed shared queue still
+//!   takes what its pusher answers for; one that has *ended* takes nothing: nobody looks any more.
+
+use std::ptr::{self, NonNull};
+
+use forebear_context::lineage::NO_KEY;
+use forebear_context::shim::Mutex;
+use forebear_context::shim::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use super::ordered::Ordered;
+use super::{Entry, lock};
+
+/// Instead of a key: entries are on their way from the inbox to their places; look under the lock. No root has this key.
+const SORTING: u64 = 0;
+
+/// Fewer stale entries than this are not worth a look.
+const STALE_AT_LEAST: u64 = 1024;
+
+/// The roots of one runtime. See the head of this module.
+pub struct Injector<E: Entry> {
+    inbox: AtomicPtr<E>,
+    best: AtomicU64,
+    /// About how many entries were claimed elsewhere since the last purge.
+    stale: AtomicU64,
+    ordered: Mutex<Ordered<E>>,
+}
+
+// SAFETY: as for `SharedQueue`.
+unsafe impl<E: Entry> Send for Injector<E> {}
+// SAFETY: as for `SharedQueue`.
+unsafe impl<E: Entry> Sync for Injector<E> {}
+
+/// What became of a push.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pushed {
+    /// It is the only one in the inbox: notify somebody.
+    First,
+    /// Others came before, and whoever pushed the first of them notifies.
+    Behind,
+    /// Nobody will look again: the entry is still the pusher's.
+    Closed,
+}
+
+impl<E: Entry> Injector<E> {
+    /// An empty shared queue.
+    pub fn new() -> Injector<E> {
+        Injector {
+            inbox: AtomicPtr::new(ptr::null_mut()),
+            best: AtomicU64::new(NO_KEY),
+            stale: AtomicU64::new(0),
+            ordered: Mutex::new(Ordered::default()),
+        }
+    }
+
+    fn closed() -> *mut E {
+        ptr::dangling_mut::<E>()
+    }
+
+    /// Pushes a root. From any thread.
+    pub fn push(&self, entry: NonNull<E>) -> Pushed {
+        // SAFETY: E1; the link is ours until the exchange.
+        let link = unsafe { entry.as_ref() }.link();
+        let mut seen = self.inbox.load(Ordering::Relaxed);
+        loop {
+            if seen == Self::closed() {
+                return Pushed::Closed;
+            }
+            link.store(seen, Ordering::Relaxed);
+            #[cfg(not(mutant = "root_push_relaxed"))]
+            let order = Ordering::AcqRel;
+            #[cfg(mutant = "root_push_relaxed")]
+            let order = Ordering::Relaxed;
+            match self.inbox.compare_exchange(seen, entry.as_ptr(), order, Ordering::Relaxed) {
+                // From here on the entry may be gone.
+                Ok(_) => return if seen.is_null() { Pushed::First } else { Pushed::Behind },
+                Err(now) => seen = now,
+            }
+        }
+    }
+
+    /// Pushes an entry whose link is in use elsewhere: past the inbox, under the lock. If the shared queue is closed, but has not
+    /// ended, `may_still` answers for the entry.
+    pub fn push_past_inbox(&self, entry: NonNull<E>, may_still: impl FnOnce() -> bool) -> Pushed {
+        let mut ordered = lock(&self.ordered);
+        #[cfg(not(mutant = "pushed_past_the_close"))]
+        if ordered.ended || self.inbox.load(Ordering::Acquire) == Self::closed() && !may_still() {
+            return Pushed::Closed;
+        }
+        #[cfg(mutant = "pushed_past_the_close")]
+        let _ = may_still;
+        self.sort_in(&mut ordered);
+        // SAFETY: E1.
+        ordered.put(unsafe { entry.as_ref() }.key(), entry);
+        self.publish(&ordered);
+        Pushed::First
+    }
+
+    /// Whether there is anything new in the inbox.
+    #[inline(always)]
+    fn has_mail(&self) -> bool {
+        // Acquire: who sees that the inbox was taken sees what `best` was set to before.
+        let head = self.inbox.load(Ordering::Acquire);
+        !head.is_null() && head != Self::closed()
+    }
+
+    /// The key of the best, or [`NO_KEY`]. Sorts the inbox in first.
+    #[inline(always)]
+    pub fn key(&self) -> u64 {
+        if self.has_mail() {
+            self.sort_in(&mut lock(&self.ordered));
+        }
+        match self.best.load(Ordering::Relaxed) {
+            SORTING => self.key_when_sorted(),
+            key => key,
+        }
+    }
+
+    #[cold]
+    fn key_when_sorted(&self) -> u64 {
+        let _sorted = lock(&self.ordered);
+        self.best.load(Ordering::Relaxed)
+    }
+
+    #[cold]
+    fn sort_in(&self, ordered: &mut Ordered<E>) {
+        if self.has_mail() {
+            // From the next step until the end of this one the entries stand nowhere that can be seen without the lock.
+            #[cfg(not(mutant = "sorting_hides_roots"))]
+            self.best.store(SORTING, Ordering::Release);
+            // Closing is under the lock, which is held.
+            #[cfg(not(mutant = "inbox_taken_in_two_steps"))]
+            let head = self.inbox.swap(ptr::null_mut(), Ordering::AcqRel);
+            #[cfg(mutant = "inbox_taken_in_two_steps")]
+            let head = {
+                let head = self.inbox.load(Ordering::Acquire);
+                self.inbox.store(ptr::null_mut(), Ordering::Release);
+                head
+            };
+            Self::put_all(ordered, head);
+        }
+        self.publish(ordered);
+    }
+
+    /// Puts what the inbox held into order.
+    fn put_all(ordered: &mut Ordered<E>, head: *mut E) {
+        let mut at = head;
+        // Last in, first out: turn it round.
+        let mut turned: *mut E = ptr::null_mut();
+        // SAFETY: E1: popped whole, so the links are ours.
+        while let Some(entry) = unsafe { at.as_ref() } {
+            let next = entry.link().load(Ordering::Relaxed);
+            entry.link().store(turned, Ordering::Relaxed);
+            turned = at;
+            at = next;
+        }
+        while let Some(entry) = NonNull::new(turned) {
+            // SAFETY: as above.
+            let (key, next) =
+                unsafe { (entry.as_ref().key(), entry.as_ref().link().load(Ordering::Relaxed)) };
+            ordered.put(key, entry);
+            turned = next;
+        }
+    }
+
+    fn publish(&self, ordered: &Ordered<E>) {
+        let key = ordered.key();
+        if self.best.load(Ordering::Relaxed) != key {
+            self.best.store(key, Ordering::Release);
+        }
+    }
+
+    /// Takes the best, if its key is at most `limit`; see [`SharedQueue::pop`](super::SharedQueue::pop).
+    pub fn pop(&self, limit: u64) -> Option<NonNull<E>> {
+        self.take(|ordered| ordered.take(limit, |_| true))
+    }
+
+    /// As [`pop`](Self::pop), if the best entry is `wanted`.
+    pub fn pop_if(&self, limit: u64, wanted: impl FnOnce(&E) -> bool) -> Option<NonNull<E>> {
+        self.take(|ordered| ordered.take(limit, wanted))
+    }
+
+    /// Takes the oldest entry of this key that is `wanted`. Looks at all of that key: for what is rare.
+    pub fn take_of(&self, key: u64, wanted: impl Fn(&E) -> bool) -> Option<NonNull<E>> {
+        self.take(|ordered| ordered.take_of(key, wanted))
+    }
+
+    /// Whether one stands here that is `wanted`. Looks at all of them: for what is rare.
+    pub fn any(&self, wanted: impl Fn(&E) -> bool) -> bool {
+        if self.key() == NO_KEY {
+            return false;
+        }
+        lock(&self.ordered).entries().any(wanted)
+    }
+
+    /// Gives an entry another hint, whether it stands here or comes later. False: it has been taken, or has none.
+    pub fn set_hint(&self, entry: &E, value: i64) -> bool {
+        // One that is in the inbox is put in later, under this lock.
+        lock(&self.ordered).set_hint(entry, value)
+    }
+
+    fn take(&self, take: impl FnOnce(&mut Ordered<E>) -> Option<NonNull<E>>) -> Option<NonNull<E>> {
+        if self.key() == NO_KEY {
+            return None;
+        }
+        let mut ordered = lock(&self.ordered);
+        if self.has_mail() {
+            self.sort_in(&mut ordered);
+        }
+        let entry = take(&mut ordered);
+        self.publish(&ordered);
+        entry
+    }
+
+    /// An entry that may stand here was claimed by somebody who did not come for it. When such stale entries may outnumber what
+    /// lives, everything `is_stale` is taken out and given to `drop_stale`: while all workers are busy nobody else would.
+    pub fn note_stale(&self, is_stale: impl Fn(&E) -> bool, drop_stale: impl FnMut(NonNull<E>)) {
+        if self.stale.fetch_add(1, Ordering::Relaxed) < STALE_AT_LEAST {
+            return;
+        }
+        let mut ordered = lock(&self.ordered);
+        if self.stale.load(Ordering::Relaxed) < STALE_AT_LEAST.max(ordered.len() as u64 / 2) {
+            return;
+        }
+        self.stale.store(0, Ordering::Relaxed);
+        self.sort_in(&mut ordered);
+        let stale = ordered.take_all(is_stale);
+        self.publish(&ordered);
+        drop(ordered);
+        stale.into_iter().for_each(drop_stale);
+    }
+
+    /// Closes the inbox, and takes out all there is that `stays` does not want to keep. Nothing comes any more but what
+    /// goes past the inbox and is answered for.
+    pub fn close(&self, stays: impl Fn(&E) -> bool) -> Vec<NonNull<E>> {
+        let mut ordered = lock(&self.ordered);
+        // As in `sort_in`: for a moment the entries stand nowhere.
+        self.best.store(SORTING, Ordering::Release);
+        #[cfg(mutant = "close_forgets_the_inbox")]
+        {
+            self.sort_in(&mut ordered);
+            self.inbox.store(Self::closed(), Ordering::Release);
+        }
+        #[cfg(not(mutant = "close_forgets_the_inbox"))]
+        {
+            // E3.
+            let head = self.inbox.swap(Self::closed(), Ordering::AcqRel);
+            if head != Self::closed() {
+                Self::put_all(&mut ordered, head);
+            }
+        }
+        let taken = ordered.take_all(|entry| !stays(entry));
+        self.publish(&ordered);
+        taken
+    }
+
+    /// Closes the inbox, and ends the shared queue, if nothing is left; false if there is still work.
+    pub fn close_if_empty(&self) -> bool {
+        let mut ordered = lock(&self.ordered);
+        if ordered.key() != NO_KEY {
+            return false;
+        }
+        #[cfg(mutant = "close_by_store")]
+        if self.inbox.load(Ordering::Acquire).is_null() {
+            // A root that comes in between is overwritten.
+            self.inbox.store(Self::closed(), Ordering::Release);
+            ordered.ended = true;
+            return true;
+        }
+        let closed =
+            self.inbox.compare_exchange(ptr::null_mut(), Self::closed(), Ordering::AcqRel, Ordering::Acquire);
+        ordered.ended = closed.is_ok() || self.inbox.load(Ordering::Acquire) == Self::closed();
+        ordered.ended
+    }
+}
+
+impl<E: Entry> Default for Injector<E> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<E: Entry> std::fmt::Debug for Injector<E> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Roots").field("best", &self.best.load(Ordering::Relaxed)).finish_non_exhaustive()
+    }
+}
