@@ -25,7 +25,7 @@ fn at(seconds: u64) -> Instant {
 struct Sleeper(u32);
 
 // SAFETY: it stands nowhere.
-unsafe impl alarms::Entry for Sleeper {
+unsafe impl alarms::TimerEntry for Sleeper {
     fn standing(&self) -> Option<NonNull<Standing>> {
         None
     }

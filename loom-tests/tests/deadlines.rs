@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use forebear_context::context::{Cause, Context, ForeignContext, Reason, Ticket, unpark};
 use forebear_context::shim::{Arc, UnsafeCell, thread};
 use forebear_loom_tests::{exhaust, explore};
-use forebear_runtime::model::alarms::{self, Fire, Fired, Refused, Shards, Standing, When};
+use forebear_runtime::model::alarms::{self, DueWhen, Fire, Fired, Refused, Shards, Standing};
 
 /// So many seconds after the start.
 fn at(seconds: u64) -> Instant {
@@ -21,17 +21,17 @@ fn at(seconds: u64) -> Instant {
 }
 
 /// Without owners.
-fn shards<E: alarms::Entry>(count: usize) -> Arc<Shards<E>> {
+fn shards<E: alarms::TimerEntry>(count: usize) -> Arc<Shards<E>> {
     Arc::new(Shards::new(count, at(0), None))
 }
 
 /// All but the last have owners, who have a second.
-fn owned<E: alarms::Entry>(count: usize) -> Arc<Shards<E>> {
+fn owned<E: alarms::TimerEntry>(count: usize) -> Arc<Shards<E>> {
     Arc::new(Shards::new(count, at(0), Some(Duration::from_secs(1))))
 }
 
 /// What `Deadlines::arm` does with an entry at the start of time, beyond the clock. If the shard has an owner, it is the caller.
-fn arm<E: alarms::Entry>(
+fn arm<E: alarms::TimerEntry>(
     shards: &Shards<E>,
     shard: usize,
     seconds: u64,
@@ -50,7 +50,7 @@ fn arm<E: alarms::Entry>(
 struct Name(u32);
 
 // SAFETY: it stands nowhere.
-unsafe impl alarms::Entry for Name {}
+unsafe impl alarms::TimerEntry for Name {}
 
 /// What came out.
 #[derive(Default)]
@@ -237,7 +237,7 @@ impl Waiter {
     }
 
     /// Waits, takes the alarm back, and goes: its memory is somebody else's from then on.
-    fn wait(&self, ticket: Ticket, shards: &Shards<Entry>, number: u64) -> Cause {
+    fn wait(&self, ticket: Ticket, shards: &Shards<TimerEntry>, number: u64) -> Cause {
         let _ = ticket;
         // SAFETY: on the thread that began.
         let cause = unsafe { self.context().park(None) };
@@ -250,16 +250,16 @@ impl Waiter {
 }
 
 /// A wait's entry, as `Deadlines` has it.
-struct Entry(Arc<Waiter>, Ticket);
+struct TimerEntry(Arc<Waiter>, Ticket);
 
 // SAFETY: it stands nowhere.
-unsafe impl alarms::Entry for Entry {}
+unsafe impl alarms::TimerEntry for TimerEntry {}
 
 /// Ends waits, and looks at the waiter afterwards, as a timer that was not done with it might.
 struct Timer(bool);
 
-impl Fire<Entry> for Timer {
-    fn fire(&mut self, Entry(waiter, ticket): Entry) -> Option<Entry> {
+impl Fire<TimerEntry> for Timer {
+    fn fire(&mut self, TimerEntry(waiter, ticket): TimerEntry) -> Option<TimerEntry> {
         self.0 = waiter.wake(ticket, Cause::TimedOut);
         // SAFETY: T3: it has not gone.
         waiter.body.with(|body| unsafe { assert_eq!(*body, 0, "it has gone") });
@@ -267,7 +267,7 @@ impl Fire<Entry> for Timer {
     }
 }
 
-fn tick(shards: &Shards<Entry>) -> bool {
+fn tick(shards: &Shards<TimerEntry>) -> bool {
     let mut timer = Timer(false);
     shards.fire(0, at(1), 1, &mut timer);
     timer.0
@@ -278,7 +278,7 @@ fn who_has_taken_its_alarm_back_is_rid_of_the_timer() {
     exhaust(&["timed out", "in time"], |answers| {
         let (shards, waiter) = (shards(1), Waiter::new());
         let ticket = waiter.begin();
-        let number = arm(&shards, 0, 1, Entry(waiter.clone(), ticket)).unwrap_or(0);
+        let number = arm(&shards, 0, 1, TimerEntry(waiter.clone(), ticket)).unwrap_or(0);
         let there = shards.clone();
         let timer = thread::spawn(move || tick(&there));
         // It ends its wait itself.
@@ -294,7 +294,7 @@ fn a_wait_that_is_woken_as_its_time_comes_ends_once() {
     explore(&["timed out", "in time"], |answers| {
         let (shards, waiter) = (shards(1), Waiter::new());
         let ticket = waiter.begin();
-        let number = arm(&shards, 0, 1, Entry(waiter.clone(), ticket)).unwrap_or(0);
+        let number = arm(&shards, 0, 1, TimerEntry(waiter.clone(), ticket)).unwrap_or(0);
         let there = shards.clone();
         let timer = thread::spawn(move || tick(&there));
         let woken = waiter.clone();
@@ -322,11 +322,11 @@ enum Stays {
 }
 
 // SAFETY: an entry keeps what it stands beside.
-unsafe impl alarms::Entry for Stays {
-    fn when(&self) -> When {
+unsafe impl alarms::TimerEntry for Stays {
+    fn when(&self) -> DueWhen {
         match self {
-            Stays::Armed(_, at, _) => When::At(*at),
-            Stays::Rests => When::Rests,
+            Stays::Armed(_, at, _) => DueWhen::At(*at),
+            Stays::Rests => DueWhen::Rests,
         }
     }
 

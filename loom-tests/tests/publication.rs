@@ -13,7 +13,7 @@ use forebear_context::shim::atomic::AtomicPtr;
 use forebear_context::shim::thread;
 use forebear_context::shim::{self, UnsafeCell};
 use forebear_pool::{Signals, Supply, Worker};
-use forebear_runtime::model::shared_queue::{Entry, Group, Injector, Pushed, SharedQueue};
+use forebear_runtime::model::shared_queue::{Injector, KeyGroup, Pushed, QueueEntry, SharedQueue};
 use forebear_runtime::model::word::{HandleDrop, SPAWNED};
 
 use self::cell::{BLOCKING, Job, Took, exhaust, explore, with};
@@ -116,7 +116,7 @@ impl Item {
 }
 
 // SAFETY: the link is the shared queue's, and the key constant.
-unsafe impl Entry for Item {
+unsafe impl QueueEntry for Item {
     fn link(&self) -> &AtomicPtr<Item> {
         &self.link
     }
@@ -182,7 +182,7 @@ fn a_shared_queue_loses_nothing() {
 /// Two shared queues that share a word. The first item stands on the first of them.
 struct Pair {
     items: [Item; 2],
-    group: shim::Arc<Group>,
+    group: shim::Arc<KeyGroup>,
     shared_queues: [SharedQueue<Item>; 2],
 }
 
@@ -193,7 +193,7 @@ unsafe impl Sync for Pair {}
 
 impl Pair {
     fn new() -> Arc<Pair> {
-        let group = shim::Arc::new(Group::new());
+        let group = shim::Arc::new(KeyGroup::new());
         let shared_queues = [(), ()].map(|()| SharedQueue::in_group(shim::Arc::clone(&group)));
         let pair = Arc::new(Pair { items: [Item::new(3), Item::new(5)], group, shared_queues });
         pair.put(0, 0);

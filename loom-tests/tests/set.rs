@@ -13,13 +13,13 @@ use std::ptr;
 
 use forebear_context::context::{Cause, Context, Reason, current};
 use forebear_context::shim::{Arc, thread};
-use forebear_runtime::model::set::{Core, Place};
+use forebear_runtime::model::set::{Core, SetPlace};
 
 use self::cell::explore;
 use self::party::Party;
 
-fn place(number: usize) -> Place {
-    Place { slot: number, number }
+fn place(number: usize) -> SetPlace {
+    SetPlace { slot: number, number }
 }
 
 /// The context of the calling party.

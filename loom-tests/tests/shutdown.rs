@@ -11,7 +11,7 @@ use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::UnsafeCell;
 use forebear_context::shim::atomic::AtomicPtr;
 use forebear_context::shim::thread::{self, JoinHandle};
-use forebear_runtime::model::shared_queue::{Entry, Injector, Pushed};
+use forebear_runtime::model::shared_queue::{Injector, Pushed, QueueEntry};
 
 use self::cell::{exhaust, explore};
 
@@ -23,7 +23,7 @@ struct Item {
 }
 
 // SAFETY: the link is the shared queue's, and the key constant.
-unsafe impl Entry for Item {
+unsafe impl QueueEntry for Item {
     fn link(&self) -> &AtomicPtr<Item> {
         &self.link
     }

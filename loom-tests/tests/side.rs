@@ -1,6 +1,6 @@
 //! A side block is made while the owner of the list of children moves its head; both are one word.
 //!
-//! Shipped: `Slot`. The block here has nothing but the head.
+//! Shipped: `BlockSlot`. The block here has nothing but the head.
 #![cfg(loom)]
 
 mod cell;
@@ -10,7 +10,7 @@ use std::ptr;
 
 use forebear_context::shim::Arc;
 use forebear_context::shim::thread;
-use forebear_runtime::model::slot::{Block, Slot};
+use forebear_runtime::model::slot::{Block, BlockSlot};
 
 use self::cell::exhaust;
 
@@ -39,7 +39,7 @@ impl Block for Side {
 
 static CHILDREN: [u64; 2] = [0, 1];
 
-struct Shared(Slot<Side>);
+struct Shared(BlockSlot<Side>);
 
 // SAFETY: the head is touched by one thread alone, which is what the model is about.
 unsafe impl Sync for Shared {}
@@ -49,7 +49,7 @@ unsafe impl Send for Shared {}
 #[test]
 fn a_block_is_made_while_the_head_moves() {
     exhaust(&["before", "after"], |answers| {
-        let shared = Arc::new(Shared(Slot::new()));
+        let shared = Arc::new(Shared(BlockSlot::new()));
         let maker = {
             let shared = shared.clone();
             thread::spawn(move || ptr::from_ref(shared.0.get_or_make(Box::default)) as usize)
@@ -76,7 +76,7 @@ fn a_block_is_made_while_the_head_moves() {
 #[test]
 fn two_make_a_block() {
     exhaust(&["mine", "theirs"], |answers| {
-        let shared = Arc::new(Shared(Slot::new()));
+        let shared = Arc::new(Shared(BlockSlot::new()));
         // SAFETY: this thread is the list's owner.
         unsafe { shared.0.set_first_child(&CHILDREN[0]) };
         let other = {

@@ -1,4 +1,4 @@
-//! Who will look what lies in the stock: `Watch`, as it ships.
+//! Who will look what lies in the stock: `TrimWatch`, as it ships.
 //!
 //! Transcribed: the few lines of `runtime/src/memory/arena/stock.rs` and `schedule/worker/quiet.rs` that use it. What lies there is a plain count that orders
 //! nothing, as there; a worker that looks takes all of it. A sleep with a limit ends some time, so nothing is lost by one that watches.
@@ -14,11 +14,11 @@
 use forebear_context::shim::atomic::{AtomicUsize, Ordering::Relaxed};
 use forebear_context::shim::{Arc, thread};
 use forebear_loom_tests::exhaust;
-use forebear_runtime::model::watch::Watch;
+use forebear_runtime::model::trim_watch::TrimWatch;
 
 #[derive(Default)]
 struct Stock {
-    watch: Watch,
+    watch: TrimWatch,
     lying: AtomicUsize,
 }
 

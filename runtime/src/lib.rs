@@ -67,6 +67,6 @@ pub use forebear_context::lineage::Priority;
 pub mod model {
     pub use crate::state::{
         alarms, ancestor_walk, asymmetric, attention, biased, due, inquiry, jobs, listener, open,
-        owner_mailbox, raid, set, shared_queue, slot, stack_registry, visits, watch, word,
+        owner_mailbox, raid, set, shared_queue, slot, stack_registry, trim_watch, visits, word,
     };
 }

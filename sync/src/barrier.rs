@@ -17,8 +17,8 @@ use forebear_context::error::{Cancelled, TimeoutError};
 use crate::guarded::Guarded;
 use crate::here::with_context;
 use crate::lock_queue::{ChosenList, LockQueue, Place};
+use crate::queued_wait::{Limit, QueuedWaiter, WaitTerms, wait_in_queue};
 use crate::raw_lock::Refused;
-use crate::stay::{Limit, Seat, Terms, stay};
 use crate::wait_set::everybody;
 
 /// Where so many wait for each other, again and again: as [`std::sync::Barrier`], for requests and threads.
@@ -133,8 +133,8 @@ impl Barrier {
     #[track_caller]
     fn within(&self, limit: Limit, caller: &'static Location<'static>) -> Result<BarrierWaitResult, Refused> {
         let arrival = Arrival { barrier: self, is_last: Cell::new(false) };
-        let terms = Terms { reason: Reason::Barrier, what: "Barrier", limit, caller };
-        with_context!(|context| stay(&arrival, context, (), terms))?;
+        let terms = WaitTerms { reason: Reason::Barrier, what: "Barrier", limit, caller };
+        with_context!(|context| wait_in_queue(&arrival, context, (), terms))?;
         Ok(BarrierWaitResult { is_leader: arrival.is_last.get() })
     }
 }
@@ -156,7 +156,7 @@ impl Arrival<'_> {
     }
 }
 
-impl Seat<()> for Arrival<'_> {
+impl QueuedWaiter<()> for Arrival<'_> {
     fn at_once(&self, (): &()) -> bool {
         self.come(|_| ())
     }

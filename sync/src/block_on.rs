@@ -14,8 +14,8 @@ use forebear_context::error::Cancelled;
 use forebear_context::shim::atomic::{AtomicBool, Ordering};
 
 use crate::here::with_context;
+use crate::queued_wait::Limit;
 use crate::raw_lock::Refused;
-use crate::stay::Limit;
 use crate::wait_set::WaitSet;
 
 /// What a waker of ours sets.

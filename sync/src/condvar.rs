@@ -30,8 +30,8 @@ use crate::guarded::Guarded;
 use crate::here::with_context;
 use crate::lock_queue::{ChosenList, LockQueue, Place};
 use crate::mutex::{MutexGuard, deadlock};
-use crate::raw_lock::{RawLock, Refused, Terms as LockTerms, called};
-use crate::stay::{Limit, Seat, Terms, stay};
+use crate::queued_wait::{Limit, QueuedWaiter, WaitTerms, wait_in_queue};
+use crate::raw_lock::{LockTerms, RawLock, Refused, called};
 
 static MUTEX: Lock = called("Mutex");
 
@@ -245,12 +245,12 @@ impl Condvar {
     ) -> Result<(), Refused> {
         let mutex = guard.raw();
         let waiter = Waiter { condvar: self, mutex, left: Cell::new(false) };
-        let terms = Terms { reason: Reason::Condition, what: "Condvar", limit, caller };
+        let terms = WaitTerms { reason: Reason::Condition, what: "Condvar", limit, caller };
         let again = LockTerms { reason: Reason::Lock, deadline: None, caller, of: &MUTEX };
         let (answer, locked) = with_context!(|context| {
             let answer = match limit.is_look() {
                 true => waiter.look(context),
-                false => stay(&waiter, context, (), terms),
+                false => wait_in_queue(&waiter, context, (), terms),
             };
             let locked = match waiter.left.get() && !mutex.try_fast() {
                 true => mutex.waiting(context, again).wait(),
@@ -326,7 +326,7 @@ impl Waiter<'_> {
     }
 }
 
-impl Seat<()> for Waiter<'_> {
+impl QueuedWaiter<()> for Waiter<'_> {
     fn label(&self) -> &Label {
         &self.condvar.label
     }

@@ -9,8 +9,8 @@ use forebear_context::error::{Cancelled, TimeoutError};
 use forebear_context::shim::atomic::{AtomicBool, Ordering};
 
 use crate::lock_queue::Place;
+use crate::queued_wait::Limit;
 use crate::raw_lock::Refused;
-use crate::stay::Limit;
 use crate::wait_set::WaitSet;
 
 /// Something that has happened, or has not: requests and threads wait until it has. It may be taken back.

@@ -8,8 +8,8 @@ use forebear_context::context::Reason;
 use forebear_context::error::{Cancelled, TimeoutError};
 use forebear_context::shim::atomic::{AtomicUsize, Ordering};
 
+use crate::queued_wait::Limit;
 use crate::raw_lock::Refused;
-use crate::stay::Limit;
 use crate::wait_set::WaitSet;
 
 /// A count that goes down to zero, once: requests and threads wait until it is there. Unlike those at a [`Barrier`](crate::Barrier), who

@@ -40,6 +40,7 @@ mod lock_queue;
 mod mutex;
 mod once;
 mod once_lock;
+mod queued_wait;
 mod raw_lock;
 mod raw_mutex;
 mod raw_rw_lock;
@@ -48,7 +49,6 @@ mod rw_lock;
 mod select;
 mod semaphore;
 mod sleep;
-mod stay;
 mod wait_set;
 
 pub use self::barrier::{Barrier, BarrierWaitResult};
@@ -78,5 +78,5 @@ pub use forebear_context::source::Source;
 /// What `select!` expands to.
 #[doc(hidden)]
 pub mod __select {
-    pub use crate::select::{End, Picked, Row, Terms, arm, first};
+    pub use crate::select::{End, Picked, Row, SelectTerms, arm, first};
 }

@@ -11,7 +11,7 @@ use forebear_context::context::{Label, Lock, Reason};
 use forebear_context::error::{Cancelled, Cycle, TimeoutError};
 
 use crate::here::with_context;
-use crate::raw_lock::{RawLock, Refused, Terms, called};
+use crate::raw_lock::{LockTerms, RawLock, Refused, called};
 
 mod mapped;
 
@@ -124,7 +124,7 @@ impl<T: ?Sized> Mutex<T> {
     pub fn lock(&self) -> MutexGuard<'_, T> {
         if !self.raw.try_fast() {
             let terms =
-                Terms { reason: Reason::Lock, deadline: None, caller: Location::caller(), of: &MUTEX };
+                LockTerms { reason: Reason::Lock, deadline: None, caller: Location::caller(), of: &MUTEX };
             if let Err(refused) = with_context!(|context| self.raw.waiting(context, terms).wait()) {
                 refuse(refused);
             }
@@ -147,7 +147,7 @@ impl<T: ?Sized> Mutex<T> {
     #[track_caller]
     pub fn lock_or_cancelled(&self) -> Result<MutexGuard<'_, T>, Cancelled> {
         let caller = Location::caller();
-        let terms = Terms { reason: Reason::LockOrCancelled, deadline: None, caller, of: &MUTEX };
+        let terms = LockTerms { reason: Reason::LockOrCancelled, deadline: None, caller, of: &MUTEX };
         match with_context!(|context| self.raw.waiting(context, terms).wait()) {
             Ok(()) => Ok(self.guard()),
             Err(Refused::Cancelled) => Err(Cancelled::new()),
@@ -173,7 +173,7 @@ impl<T: ?Sized> Mutex<T> {
         let waited = with_context!(|context| {
             let looks = timeout.is_zero();
             let deadline = if looks { None } else { context.deadline(timeout) };
-            let terms = Terms { reason: Reason::LockOrCancelled, deadline, caller, of: &MUTEX };
+            let terms = LockTerms { reason: Reason::LockOrCancelled, deadline, caller, of: &MUTEX };
             let mut waiting = self.raw.waiting(context, terms);
             if looks { waiting.look() } else { waiting.wait() }
         });

@@ -42,8 +42,8 @@ use crate::guarded::Guarded;
 use crate::here::with_context;
 use crate::lock_queue::{LockQueue, Place};
 use crate::mutex::refuse;
+use crate::queued_wait::{Limit, QueuedWaiter, WaitTerms, wait_in_queue};
 use crate::raw_lock::{Refused, change, gave, gave_back, me, took, unknown};
-use crate::stay::{Limit, Seat, Terms, stay};
 use crate::wait_set::everybody;
 
 const RUNNING: usize = 1;
@@ -86,7 +86,7 @@ struct Run<'a> {
 }
 
 /// Where those wait who would run it themselves, and those who only want it done.
-struct Outside<'a> {
+struct OnceQueue<'a> {
     once: &'a Once,
     would_run: bool,
 }
@@ -177,8 +177,8 @@ impl Once {
 
     #[inline(always)]
     fn done_within(&self, limit: Limit, caller: &'static Location<'static>) -> Result<(), Refused> {
-        let terms = Terms { reason: Reason::Event, what: "Once", limit, caller };
-        let outside = Outside { once: self, would_run: false };
+        let terms = WaitTerms { reason: Reason::Event, what: "Once", limit, caller };
+        let outside = OnceQueue { once: self, would_run: false };
         with_foreign(|context| {
             // Others may try and fail before it is done. What time is left is not counted anew.
             let limit = match limit {
@@ -188,7 +188,7 @@ impl Once {
                 other => other,
             };
             loop {
-                stay(&outside, context, (), Terms { limit, ..terms })?;
+                wait_in_queue(&outside, context, (), WaitTerms { limit, ..terms })?;
                 if self.is_completed() {
                     return Ok(());
                 }
@@ -212,8 +212,8 @@ impl Once {
     /// Waits until it is done, or to be done by the caller.
     #[inline(always)]
     fn claim(&self, caller: &'static Location<'static>) -> Option<Run<'_>> {
-        let terms = Terms { reason: Reason::Once, what: "Once", limit: Limit::Never, caller };
-        let outside = Outside { once: self, would_run: true };
+        let terms = WaitTerms { reason: Reason::Once, what: "Once", limit: Limit::Never, caller };
+        let outside = OnceQueue { once: self, would_run: true };
         loop {
             if self.is_completed() {
                 return None;
@@ -224,7 +224,7 @@ impl Once {
             if let Some(cycle) = self.of_itself(caller) {
                 refuse(Refused::Circular(cycle));
             }
-            if let Err(refused) = with_context!(|context| stay(&outside, context, (), terms)) {
+            if let Err(refused) = with_context!(|context| wait_in_queue(&outside, context, (), terms)) {
                 refuse(refused);
             }
         }
@@ -321,7 +321,7 @@ impl Drop for Run<'_> {
     }
 }
 
-impl Seat<()> for Outside<'_> {
+impl QueuedWaiter<()> for OnceQueue<'_> {
     fn at_once(&self, (): &()) -> bool {
         !Once::is_to_be_waited_for(self.once.word.load(Ordering::Acquire), self.would_run)
     }

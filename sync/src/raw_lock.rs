@@ -124,7 +124,7 @@ const NAMING: Ordering = Ordering::Acquire;
 
 /// What a waiter's place says beside who it is.
 #[derive(Debug)]
-struct Stay {
+struct LockWaiter {
     /// What is to stand in the word when the waiter has the lock.
     holder: *mut Context,
     /// Whether the lock was handed over with the wake-up. Written by the chooser before it wakes.
@@ -148,7 +148,7 @@ pub(crate) struct RawLock {
 /// Who waits.
 #[derive(Debug)]
 struct Line {
-    queue: LockQueue<Stay>,
+    queue: LockQueue<LockWaiter>,
     /// The place and the root key of the waiter that was woken last.
     woken: Cell<(usize, u64)>,
 }
@@ -171,7 +171,7 @@ impl Default for RawLock {
 
 /// How to wait for a lock.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct LockTerms {
     /// What for.
     pub reason: Reason,
     /// Until then at most.
@@ -537,7 +537,8 @@ unsafe fn owner(lock: NonNull<()>) -> *const Context {
 
 unsafe fn promote(lock: NonNull<()>, node: NonNull<()>, key: u64) {
     // SAFETY: as above.
-    let (lock, place) = unsafe { (lock.cast::<RawLock>().as_ref(), node.cast::<Place<Stay>>().as_ref()) };
+    let (lock, place) =
+        unsafe { (lock.cast::<RawLock>().as_ref(), node.cast::<Place<LockWaiter>>().as_ref()) };
     lock.line.with(|line| {
         // SAFETY: L1.
         unsafe { line.queue.promote(place, key) };

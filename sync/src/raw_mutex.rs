@@ -10,7 +10,7 @@ use forebear_context::error::{Cancelled, TimeoutError};
 
 use crate::here::with_context;
 use crate::mutex::refuse;
-use crate::raw_lock::{RawLock, Refused, Terms, called};
+use crate::raw_lock::{LockTerms, RawLock, Refused, called};
 
 static RAW_MUTEX: Lock = called("RawMutex");
 
@@ -104,7 +104,7 @@ impl RawMutex {
     pub fn lock(&self) {
         if !self.raw.try_lock_unnamed() {
             let caller = Location::caller();
-            let terms = Terms { reason: Reason::Lock, deadline: None, caller, of: &RAW_MUTEX };
+            let terms = LockTerms { reason: Reason::Lock, deadline: None, caller, of: &RAW_MUTEX };
             if let Err(refused) = with_context!(|context| self.raw.waiting_unnamed(context, terms).wait()) {
                 refuse(refused);
             }
@@ -126,7 +126,7 @@ impl RawMutex {
     #[track_caller]
     pub fn lock_or_cancelled(&self) -> Result<(), Cancelled> {
         let caller = Location::caller();
-        let terms = Terms { reason: Reason::LockOrCancelled, deadline: None, caller, of: &RAW_MUTEX };
+        let terms = LockTerms { reason: Reason::LockOrCancelled, deadline: None, caller, of: &RAW_MUTEX };
         match with_context!(|context| self.raw.waiting_unnamed(context, terms).wait()) {
             Ok(()) => Ok(()),
             Err(Refused::Cancelled) => Err(Cancelled::new()),
@@ -152,7 +152,7 @@ impl RawMutex {
         let waited = with_context!(|context| {
             let looks = timeout.is_zero();
             let deadline = if looks { None } else { context.deadline(timeout) };
-            let terms = Terms { reason: Reason::LockOrCancelled, deadline, caller, of: &RAW_MUTEX };
+            let terms = LockTerms { reason: Reason::LockOrCancelled, deadline, caller, of: &RAW_MUTEX };
             let mut waiting = self.raw.waiting_unnamed(context, terms);
             if looks { waiting.look() } else { waiting.wait() }
         });

@@ -1,10 +1,10 @@
-//! The lock below [`RwLock`](crate::RwLock): a gate and a count.
+//! The lock below [`RwLock`](crate::RwLock): a writers' lock and a count.
 //!
 //! # Vocabulary
 //!
-//! * **gate**: a [`RawLock`]. Whoever writes has it, and so has an upgradable reader.
-//! * **to shut**: to have no reader come in. Whoever has the gate does it when it is about to write, and **opens** afterwards.
-//! * **to drain**: to wait, with the gate in hand and shut, until the last reader has gone.
+//! * **writers' lock**: a [`RawLock`]. Whoever writes has it, and so has an upgradable reader.
+//! * **to shut**: to have no reader come in. Whoever has the writers' lock does it when it is about to write, and **opens** afterwards.
+//! * **to drain**: to wait, with the writers' lock in hand and shut, until the last reader has gone.
 //!
 //! # The word
 //!
@@ -12,18 +12,18 @@
 //!  how many read | WAITED | DRAINING | SHUT
 //! ```
 //!
-//! `SHUT`: whoever has the gate writes, or is about to. `DRAINING`: it waits for the last reader. `WAITED`: readers stand and wait until
+//! `SHUT`: whoever has the writers' lock writes, or is about to. `DRAINING`: it waits for the last reader. `WAITED`: readers stand and wait until
 //! it opens.
 //!
 //! # How it goes
 //!
-//! A reader that finds it open comes in by one exchange; else it stands in a list of its own. A writer takes the gate, shuts, and drains.
+//! A reader that finds it open comes in by one exchange; else it stands in a list of its own. A writer takes the writers' lock, shuts, and drains.
 //! Whoever opens lets in all readers that stand there: each of them is counted before it is woken. That a lock is handed to somebody who
 //! may be pinned behind a busy worker stops no reader here, and writers for one section of each.
 //!
-//! So neither kind starves the other: a reader stands there for one writer at most, and a writer that has the gate waits for finitely many
-//! readers. The order among writers, their patience and the holder whom they make urgent are those of the gate, and are told in
-//! `raw_lock.rs`; and the gate's holder is whom readers wait for, too.
+//! So neither kind starves the other: a reader stands there for one writer at most, and a writer that has the writers' lock waits for finitely many
+//! readers. The order among writers, their patience and the holder whom they make urgent are those of the writers' lock, and are told in
+//! `raw_lock.rs`; and the writers' lock's holder is whom readers wait for, too.
 //!
 //! # The races
 //!
@@ -35,13 +35,13 @@
 //! says `SHUT`. Opening is an exchange on a word without `WAITED`, or is done under that lock, where it counts those it has chosen; who
 //! has left its wait refuses, and is not counted.
 //!
-//! *A writer against its limit.* One that is refused takes `DRAINING` back, and opens, before it lets go of the gate.
+//! *A writer against its limit.* One that is refused takes `DRAINING` back, and opens, before it lets go of the writers' lock.
 //!
 //! # Invariants
 //!
-//! * **W1** `SHUT` and `DRAINING` are changed by whoever has the gate, but for the last reader, which takes `DRAINING` away as it wakes.
+//! * **W1** `SHUT` and `DRAINING` are changed by whoever has the writers' lock, but for the last reader, which takes `DRAINING` away as it wakes.
 //! * **W2** Readers come in only where it is open, or are let in as it opens.
-//! * **W3** Who writes has the gate, has shut, and has seen the count at zero since (acquire, of what readers release).
+//! * **W3** Who writes has the writers' lock, has shut, and has seen the count at zero since (acquire, of what readers release).
 //! * **W4** `WAITED` is raised if and only if a reader stands in the list, whenever its lock is free; and only beside `SHUT`.
 
 use std::mem;
@@ -54,8 +54,8 @@ use forebear_context::shim::atomic::{AtomicUsize, Ordering};
 
 use crate::guarded::Guarded;
 use crate::lock_queue::{ChosenList, LockQueue, Place};
-use crate::raw_lock::{RawLock, Refused, Terms as LockTerms, called, gave_back, me, unknown};
-use crate::stay::{Limit, Seat, Terms, stay};
+use crate::queued_wait::{Limit, QueuedWaiter, WaitTerms, wait_in_queue};
+use crate::raw_lock::{LockTerms, RawLock, Refused, called, gave_back, me, unknown};
 
 const SHUT: usize = 1;
 const DRAINING: usize = 2;
@@ -69,7 +69,7 @@ static GATE: Lock = called(WHAT);
 /// See the module head.
 #[derive(Debug)]
 pub(crate) struct RawRwLock {
-    gate: RawLock,
+    writer_lock: RawLock,
     word: AtomicUsize,
     /// Who drains.
     drain: Guarded<LockQueue>,
@@ -78,7 +78,7 @@ pub(crate) struct RawRwLock {
 }
 
 /// Where readers stand.
-struct Outside<'a>(&'a RawRwLock);
+struct ReadersQueue<'a>(&'a RawRwLock);
 
 /// How to wait.
 #[derive(Clone, Copy, Debug)]
@@ -90,8 +90,8 @@ pub(crate) struct How {
 }
 
 impl How {
-    fn terms(self) -> Terms {
-        Terms { reason: self.reason, what: WHAT, limit: self.limit, caller: self.caller }
+    fn terms(self) -> WaitTerms {
+        WaitTerms { reason: self.reason, what: WHAT, limit: self.limit, caller: self.caller }
     }
 
     fn deadline(self, context: &Context) -> Option<Instant> {
@@ -103,7 +103,7 @@ impl RawRwLock {
     #[cfg(not(loom))]
     pub(crate) const fn new(label: Label) -> RawRwLock {
         RawRwLock {
-            gate: RawLock::new(label),
+            writer_lock: RawLock::new(label),
             word: AtomicUsize::new(0),
             drain: Guarded::new(LockQueue::new()),
             readers: Guarded::new(LockQueue::new()),
@@ -113,16 +113,16 @@ impl RawRwLock {
     #[cfg(loom)]
     pub(crate) fn new(label: Label) -> RawRwLock {
         RawRwLock {
-            gate: RawLock::new(label),
+            writer_lock: RawLock::new(label),
             word: AtomicUsize::new(0),
             drain: Guarded::new(LockQueue::new()),
             readers: Guarded::new(LockQueue::new()),
         }
     }
 
-    /// Whether anybody reads, or has the gate.
+    /// Whether anybody reads, or has the writers' lock.
     pub(crate) fn is_locked(&self) -> bool {
-        self.word.load(Ordering::Relaxed) != 0 || self.gate.is_locked()
+        self.word.load(Ordering::Relaxed) != 0 || self.writer_lock.is_locked()
     }
 
     // ---- reading ---------------------------------------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ impl RawRwLock {
 
     #[inline(always)]
     pub(crate) fn read(&self, how: How) -> Result<(), Refused> {
-        with_foreign(|context| stay(&Outside(self), context, (), how.terms()))
+        with_foreign(|context| wait_in_queue(&ReadersQueue(self), context, (), how.terms()))
     }
 
     /// The calling context has come in, and is to be known for one that reads.
@@ -166,7 +166,7 @@ impl RawRwLock {
         }
     }
 
-    /// Under which address a thread that no runtime knows notes that it reads. The gate is noted under its own.
+    /// Under which address a thread that no runtime knows notes that it reads. The writers' lock is noted under its own.
     fn as_read(&self) -> usize {
         ptr::from_ref(&self.word).addr()
     }
@@ -212,36 +212,36 @@ impl RawRwLock {
         }
     }
 
-    // ---- the gate --------------------------------------------------------------------------------------------------------------
+    // ---- the writers' lock --------------------------------------------------------------------------------------------------------------
 
-    /// Takes the gate.
+    /// Takes the writers' lock.
     #[inline(always)]
     fn enter(&self, context: &Context, how: How, deadline: Option<Instant>) -> Result<(), Refused> {
         let terms = LockTerms { reason: how.reason, deadline, caller: how.caller, of: &GATE };
-        let mut waiting = self.gate.waiting(context, terms);
+        let mut waiting = self.writer_lock.waiting(context, terms);
         if how.limit.is_look() { waiting.look() } else { waiting.wait() }
     }
 
-    /// Takes the gate, and lets readers come in.
+    /// Takes the writers' lock, and lets readers come in.
     #[inline(always)]
     pub(crate) fn read_upgradably(&self, how: How) -> Result<(), Refused> {
-        if how.reason == Reason::Lock && self.gate.try_fast() {
+        if how.reason == Reason::Lock && self.writer_lock.try_fast() {
             return Ok(());
         }
         with_foreign(|context| self.enter(context, how, how.deadline(context)))
     }
 
     pub(crate) fn try_read_upgradably(&self) -> bool {
-        self.gate.try_lock()
+        self.writer_lock.try_lock()
     }
 
     /// # Safety
     ///
-    /// The caller has the gate, and does not write.
+    /// The caller has the writers' lock, and does not write.
     #[inline(always)]
     pub(crate) unsafe fn unlock_upgradable(&self) {
         // SAFETY: by contract.
-        unsafe { self.gate.unlock() };
+        unsafe { self.writer_lock.unlock() };
     }
 
     /// From upgradable to plain reading.
@@ -252,14 +252,14 @@ impl RawRwLock {
     pub(crate) unsafe fn upgradable_to_read(&self) {
         self.word.fetch_add(READER, Ordering::Acquire);
         // SAFETY: by contract.
-        unsafe { self.gate.unlock() };
+        unsafe { self.writer_lock.unlock() };
     }
 
     // ---- writing ---------------------------------------------------------------------------------------------------------------
 
     #[inline(always)]
     pub(crate) fn write(&self, how: How) -> Result<(), Refused> {
-        let deadline = if how.reason == Reason::Lock && self.gate.try_fast() {
+        let deadline = if how.reason == Reason::Lock && self.writer_lock.try_fast() {
             None
         } else {
             with_foreign(|context| {
@@ -275,31 +275,31 @@ impl RawRwLock {
         Ok(())
     }
 
-    /// Shuts, and waits for the last reader to go. The caller keeps the gate if it is refused.
+    /// Shuts, and waits for the last reader to go. The caller keeps the writers' lock if it is refused.
     ///
     /// # Safety
     ///
-    /// The caller has the gate, and does not write.
+    /// The caller has the writers' lock, and does not write.
     #[inline(always)]
     pub(crate) unsafe fn upgrade(&self, how: How) -> Result<(), Refused> {
         if self.word.fetch_or(SHUT, Ordering::Acquire) / READER == 0 && how.reason == Reason::Lock {
             return Ok(());
         }
         let shut = Shut(self);
-        with_foreign(|context| stay(self, context, (), how.terms()))?;
+        with_foreign(|context| wait_in_queue(self, context, (), how.terms()))?;
         mem::forget(shut);
         Ok(())
     }
 
     pub(crate) fn try_write(&self) -> bool {
-        if !self.gate.try_lock() {
+        if !self.writer_lock.try_lock() {
             return false;
         }
         // SAFETY: it was just taken.
         unsafe {
             let writes = self.try_upgrade();
             if !writes {
-                self.gate.unlock();
+                self.writer_lock.unlock();
             }
             writes
         }
@@ -340,7 +340,7 @@ impl RawRwLock {
         self.open(0);
     }
 
-    /// Opens, with so many readers more, and lets go of the gate.
+    /// Opens, with so many readers more, and lets go of the writers' lock.
     ///
     /// # Safety
     ///
@@ -349,15 +349,15 @@ impl RawRwLock {
     unsafe fn open_and_unlock(&self, more: usize) {
         let was_waited_for = self.open(more);
         // SAFETY: by contract.
-        unsafe { self.gate.unlock() };
+        unsafe { self.writer_lock.unlock() };
         if was_waited_for {
-            // By readers, of whom the gate knows nothing.
+            // By readers, of whom the writers' lock knows nothing.
             // SAFETY: the calling context.
             gave_back(unsafe { me().as_ref() });
         }
     }
 
-    /// Opens, with so many readers more. By whoever has the gate, and has shut. Answers whether readers waited for it.
+    /// Opens, with so many readers more. By whoever has the writers' lock, and has shut. Answers whether readers waited for it.
     #[inline(always)]
     fn open(&self, more: usize) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
@@ -396,17 +396,17 @@ impl RawRwLock {
     }
 }
 
-/// The gate of a writer that has not come to write: let go of when it is refused, or unwinds.
+/// The writers' lock of a writer that has not come to write: let go of when it is refused, or unwinds.
 struct Taken<'a>(&'a RawRwLock);
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         // SAFETY: whoever makes it has just taken it.
-        unsafe { self.0.gate.unlock() };
+        unsafe { self.0.writer_lock.unlock() };
     }
 }
 
-/// What one has shut that has not come to write: opened likewise, while it has the gate (W1).
+/// What one has shut that has not come to write: opened likewise, while it has the writers' lock (W1).
 struct Shut<'a>(&'a RawRwLock);
 
 impl Drop for Shut<'_> {
@@ -418,7 +418,7 @@ impl Drop for Shut<'_> {
 impl RawRwLock {
     /// The name that a user gave to it.
     pub(crate) const fn label(&self) -> Label {
-        self.gate.label()
+        self.writer_lock.label()
     }
 }
 
@@ -429,7 +429,7 @@ impl Default for RawRwLock {
 }
 
 /// Where a writer drains.
-impl Seat<()> for RawRwLock {
+impl QueuedWaiter<()> for RawRwLock {
     fn at_once(&self, (): &()) -> bool {
         self.word.load(Ordering::Acquire) / READER == 0
     }
@@ -481,7 +481,7 @@ impl Seat<()> for RawRwLock {
     }
 }
 
-impl Seat<()> for Outside<'_> {
+impl QueuedWaiter<()> for ReadersQueue<'_> {
     fn at_once(&self, (): &()) -> bool {
         self.0.try_read()
     }
@@ -524,19 +524,21 @@ impl Seat<()> for Outside<'_> {
     }
 
     fn is_held_by_thread(&self) -> bool {
-        let RawRwLock { gate, word, .. } = self.0;
+        let RawRwLock { writer_lock, word, .. } = self.0;
         // Who reads upgradably has not shut.
-        word.load(Ordering::Relaxed) & SHUT != 0 && gate.holder().is_null() && unknown::holds(gate.addr())
+        word.load(Ordering::Relaxed) & SHUT != 0
+            && writer_lock.holder().is_null()
+            && unknown::holds(writer_lock.addr())
     }
 }
 
-/// What may be asked where a reader stands: who has the gate.
+/// What may be asked where a reader stands: who has the writers' lock.
 static READ: Lock = Lock {
     what: WHAT,
     name,
     owner: |lock| {
         // SAFETY: by the contract of `OwnerWait`.
-        unsafe { lock.cast::<RawRwLock>().as_ref() }.gate.holder()
+        unsafe { lock.cast::<RawRwLock>().as_ref() }.writer_lock.holder()
     },
     shared: false,
     promote: |lock, node, key| {
@@ -552,5 +554,5 @@ static DRAIN: Lock = Lock { what: WHAT, name, owner: |_| ptr::null(), shared: tr
 
 unsafe fn name(lock: NonNull<()>) -> Option<&'static str> {
     // SAFETY: by the contract of `OwnerWait`.
-    unsafe { lock.cast::<RawRwLock>().as_ref() }.gate.label().name()
+    unsafe { lock.cast::<RawRwLock>().as_ref() }.writer_lock.label().name()
 }

@@ -29,8 +29,8 @@ use forebear_context::error::{Cancelled, TimeoutError};
 use forebear_context::shim::atomic::{AtomicU64, Ordering};
 
 use crate::mutex::refuse;
-use crate::raw_lock::{RawLock, Refused, Terms, called};
-use crate::stay::Limit;
+use crate::queued_wait::Limit;
+use crate::raw_lock::{LockTerms, RawLock, Refused, called};
 
 static REENTRANT_MUTEX: Lock = called("ReentrantMutex");
 
@@ -177,7 +177,7 @@ impl<T: ?Sized> ReentrantMutex<T> {
         }
         if !self.raw.try_fast() {
             let caller = Location::caller();
-            let terms = Terms { reason: Reason::Lock, deadline: None, caller, of: &REENTRANT_MUTEX };
+            let terms = LockTerms { reason: Reason::Lock, deadline: None, caller, of: &REENTRANT_MUTEX };
             if let Err(refused) = with_foreign(|context| self.raw.waiting(context, terms).wait()) {
                 refuse(refused);
             }
@@ -269,7 +269,7 @@ impl<T: ?Sized> ReentrantMutex<T> {
             }
             let (reason, deadline) = (Reason::LockOrCancelled, limit.deadline(context));
             let mut waiting =
-                self.raw.waiting(context, Terms { reason, deadline, caller, of: &REENTRANT_MUTEX });
+                self.raw.waiting(context, LockTerms { reason, deadline, caller, of: &REENTRANT_MUTEX });
             if limit.is_look() {
                 waiting.look()?
             } else {

@@ -9,9 +9,9 @@ use forebear_context::context::{Label, Reason};
 use forebear_context::error::{Cancelled, TimeoutError};
 
 use crate::mutex::refuse;
+use crate::queued_wait::Limit;
 use crate::raw_lock::Refused;
 use crate::raw_rw_lock::{How, RawRwLock};
-use crate::stay::Limit;
 
 mod guards;
 mod mapped;

@@ -104,7 +104,7 @@ impl<A: Output, R: Outputs> Outputs for Row<A, R> {
 
 /// How to select.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Terms {
+pub struct SelectTerms {
     /// The arms are looked at in their order.
     pub biased: bool,
     /// There is an `else` arm: no wait.
@@ -117,7 +117,7 @@ pub fn arm<S: Source>(source: S) -> S::Arm {
 }
 
 /// What is left to do after [`prepare`].
-enum Step {
+enum SelectStep {
     /// This arm has its output.
     Picked(usize),
     Park(Ticket, Option<Instant>),
@@ -126,7 +126,7 @@ enum Step {
 /// Waits for the first of them. To be inlined into the caller, since the switch is (see [`forebear_context::switch`]).
 #[inline(always)]
 #[track_caller]
-pub fn first<R: Outputs>(row: &mut R, terms: Terms) -> R::Output {
+pub fn first<R: Outputs>(row: &mut R, terms: SelectTerms) -> R::Output {
     let row_at = NonNull::from(&mut *row);
     // SAFETY: the row stays in its frame.
     let several = unsafe { Several::new(row_at.cast(), each_request::<R>) };
@@ -135,8 +135,8 @@ pub fn first<R: Outputs>(row: &mut R, terms: Terms) -> R::Output {
             // SAFETY: as above; it is used by this stack alone, but while that is left.
             let row = unsafe { &mut *row_at.as_ptr() };
             match prepare(context, row, terms, &several) {
-                Step::Picked(at) => break at,
-                Step::Park(ticket, deadline) => {
+                SelectStep::Picked(at) => break at,
+                SelectStep::Park(ticket, deadline) => {
                     // SAFETY: on the context's own stack, after `begin`.
                     let cause = unsafe { context.park_until(ticket, deadline) };
                     // SAFETY: the wait is over, by this cause.
@@ -164,7 +164,7 @@ unsafe fn each_request<R: Arms>(row: NonNull<()>, with: &mut dyn FnMut(NonNull<(
 /// Looks, and enters if there is nothing.
 #[inline(never)]
 #[track_caller]
-fn prepare(context: &Context, row: &mut dyn Arms, terms: Terms, several: &Several) -> Step {
+fn prepare(context: &Context, row: &mut dyn Arms, terms: SelectTerms, several: &Several) -> SelectStep {
     let len = row.len();
     let turn = if terms.biased { 0 } else { scatter(context.turn()) };
     let start = if len == 0 { 0 } else { (turn % len as u64) as usize };
@@ -173,13 +173,13 @@ fn prepare(context: &Context, row: &mut dyn Arms, terms: Terms, several: &Severa
     loop {
         // Who does not wait is not refused.
         if !terms.or_else && context.is_cancelled() {
-            return Step::Picked(tell(row));
+            return SelectStep::Picked(tell(row));
         }
         if let Some(at) = order().find(|&at| row.at(at).look(context)) {
-            return Step::Picked(at);
+            return SelectStep::Picked(at);
         }
         if terms.or_else {
-            return Step::Picked(len);
+            return SelectStep::Picked(len);
         }
         context.about_to_wait("select!");
         let deadline = (0..len).filter_map(|at| row.at(at).deadline()).min();
@@ -188,11 +188,11 @@ fn prepare(context: &Context, row: &mut dyn Arms, terms: Terms, several: &Severa
         let ticket = unsafe { context.begin(Reason::Select, std::ptr::from_ref(several).cast_mut().cast()) };
         // SAFETY: A1: the row stays in its frame; all of them leave, below or after the wait.
         if order().all(|at| unsafe { row.at(at).enter(context, ticket) }) || !context.withdraw(ticket) {
-            return Step::Park(ticket, deadline);
+            return SelectStep::Park(ticket, deadline);
         }
         // SAFETY: taken back.
         if let Some(at) = unsafe { leave(context, row, Cause::Woken) } {
-            return Step::Picked(at);
+            return SelectStep::Picked(at);
         }
         taken_back += 1;
         if taken_back > AT_ONCE {
@@ -337,7 +337,7 @@ macro_rules! __select_run {
     ([$biased:literal] [$({($pat:pat) ($source:expr) ($body:expr)})*] $or_else:tt) => {{
         let picked = $crate::__select::first(
             &mut $crate::__select_row!($(($source))*),
-            $crate::__select::Terms { biased: $biased, or_else: $crate::__select_waits_not!($or_else) },
+            $crate::__select::SelectTerms { biased: $biased, or_else: $crate::__select_waits_not!($or_else) },
         );
         $crate::__select_body!(picked [$(($pat) ($body))*] $or_else)
     }};

@@ -34,8 +34,8 @@ use forebear_context::shim::atomic::{AtomicUsize, Ordering};
 use crate::guarded::Guarded;
 use crate::here::with_context;
 use crate::lock_queue::{ChosenList, LockQueue, Place};
+use crate::queued_wait::{Limit, QueuedWaiter, WaitTerms, wait_in_queue};
 use crate::raw_lock::Refused;
-use crate::stay::{Limit, Seat, Terms, stay};
 
 mod permits;
 
@@ -233,8 +233,8 @@ impl Semaphore {
     #[track_caller]
     fn within(&self, n: usize, limit: Limit, caller: &'static Location<'static>) -> Result<(), Refused> {
         assert!(n <= Self::MAX_PERMITS, "forebear: more permits are wanted than there can ever be");
-        let terms = Terms { reason: Reason::Permits, what: "Semaphore", limit, caller };
-        with_context!(|context| stay(self, context, n, terms))
+        let terms = WaitTerms { reason: Reason::Permits, what: "Semaphore", limit, caller };
+        with_context!(|context| wait_in_queue(self, context, n, terms))
     }
 
     /// Takes so many by an exchange, if there are, and nobody waits.
@@ -320,7 +320,7 @@ impl Semaphore {
     }
 }
 
-impl Seat<usize> for Semaphore {
+impl QueuedWaiter<usize> for Semaphore {
     fn label(&self) -> &Label {
         &self.label
     }

@@ -71,7 +71,7 @@ pub fn sleep_until(deadline: Instant) -> Result<(), Cancelled> {
 }
 
 /// What is left to do after [`prepare`].
-enum Step {
+enum SleepStep {
     Over(Result<(), Cancelled>),
     Park(Ticket, Option<Instant>),
 }
@@ -84,8 +84,8 @@ pub(crate) fn wait(
     until: impl FnOnce(&Context) -> Option<Instant>,
 ) -> Result<(), Cancelled> {
     match prepare(context, until) {
-        Step::Over(answer) => answer,
-        Step::Park(ticket, until) => {
+        SleepStep::Over(answer) => answer,
+        SleepStep::Park(ticket, until) => {
             // SAFETY: on the context's own stack, after `begin`.
             match unsafe { context.park_until(ticket, until) } {
                 Cause::TimedOut => Ok(()),
@@ -101,16 +101,16 @@ pub(crate) fn wait(
 #[cold]
 #[inline(never)]
 #[track_caller]
-fn prepare(context: &Context, until: impl FnOnce(&Context) -> Option<Instant>) -> Step {
+fn prepare(context: &Context, until: impl FnOnce(&Context) -> Option<Instant>) -> SleepStep {
     if context.is_cancelled() {
-        return Step::Over(Err(Cancelled::new()));
+        return SleepStep::Over(Err(Cancelled::new()));
     }
     let until = until(context);
     if until.is_some_and(|until| until <= context.now()) {
-        return Step::Over(Ok(()));
+        return SleepStep::Over(Ok(()));
     }
     context.about_to_wait("a sleep");
     // SAFETY: C2: this is the context's own stack; C4: for nothing that is followed, and nothing unwinds before it is parked.
     let ticket = unsafe { context.begin(Reason::Sleep, ptr::null_mut()) };
-    Step::Park(ticket, until)
+    SleepStep::Park(ticket, until)
 }

@@ -7,8 +7,8 @@ use forebear_context::context::Reason;
 use crate::guarded::Guarded;
 use crate::here::with_context;
 use crate::lock_queue::{ChosenList, LockQueue, Place};
+use crate::queued_wait::{Limit, QueuedWaiter, WaitTerms, wait_in_queue};
 use crate::raw_lock::Refused;
-use crate::stay::{Limit, Seat, Terms, stay};
 
 /// See the module head.
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(crate) struct WaitSet {
 }
 
 /// What a wait set waits for.
-struct Outside<'a, F> {
+struct WaitSetQueue<'a, F> {
     wait_set: &'a WaitSet,
     has_happened: F,
 }
@@ -33,7 +33,7 @@ impl WaitSet {
         WaitSet { queue: Guarded::new(LockQueue::new()) }
     }
 
-    /// Waits until [`let_go`](Self::let_go) is called, unless it has happened. To be inlined, as [`stay`].
+    /// Waits until [`let_go`](Self::let_go) is called, unless it has happened. To be inlined, as [`wait_in_queue`].
     #[inline(always)]
     pub(crate) fn wait(
         &self,
@@ -43,8 +43,13 @@ impl WaitSet {
         caller: &'static Location<'static>,
         has_happened: impl Fn() -> bool,
     ) -> Result<(), Refused> {
-        let terms = Terms { reason, what, limit, caller };
-        with_context!(|context| stay(&Outside { wait_set: self, has_happened }, context, (), terms))
+        let terms = WaitTerms { reason, what, limit, caller };
+        with_context!(|context| wait_in_queue(
+            &WaitSetQueue { wait_set: self, has_happened },
+            context,
+            (),
+            terms
+        ))
     }
 
     /// Puts a waiter there, unless it has happened.
@@ -96,7 +101,7 @@ pub(crate) fn everybody<T>(queue: &LockQueue<T>) -> ChosenList<T> {
     chosen
 }
 
-impl<F: Fn() -> bool> Seat<()> for Outside<'_, F> {
+impl<F: Fn() -> bool> QueuedWaiter<()> for WaitSetQueue<'_, F> {
     fn at_once(&self, (): &()) -> bool {
         (self.has_happened)()
     }

@@ -66,12 +66,12 @@ struct Hop {
 
 struct Origin {
     name: Cow<'static, str>,
-    cause: Cause,
+    cause: FailureCause,
     location: Option<SourceLocation>,
 }
 
 #[cfg_attr(shuttle, allow(clippy::large_enum_variant, reason = "a lock of shuttle's is large"))]
-enum Cause {
+enum FailureCause {
     Error(Error),
     Panic(Panicked),
 }
@@ -107,8 +107,8 @@ impl Failure {
     #[must_use]
     pub fn error(&self) -> &(dyn StdError + Send + Sync + 'static) {
         match &self.0.origin.cause {
-            Cause::Error(error) => &**error,
-            Cause::Panic(panic) => panic,
+            FailureCause::Error(error) => &**error,
+            FailureCause::Panic(panic) => panic,
         }
     }
 
@@ -189,8 +189,8 @@ impl Failure {
 
     fn panic(&self) -> Option<&Panicked> {
         match &self.0.origin.cause {
-            Cause::Panic(panic) => Some(panic),
-            Cause::Error(_) => None,
+            FailureCause::Panic(panic) => Some(panic),
+            FailureCause::Error(_) => None,
         }
     }
 }
@@ -214,7 +214,7 @@ impl Failure {
         };
         match passed_on {
             Some(failure) => failure.through(name),
-            None => Failure::new(Cause::Error(error), name.into(), location),
+            None => Failure::new(FailureCause::Error(error), name.into(), location),
         }
     }
 
@@ -228,7 +228,7 @@ impl Failure {
     ) -> Failure {
         match payload_into_error(payload) {
             Ok(error) => Failure::from_error(error, name, location),
-            Err(payload) => Failure::new(Cause::Panic(Panicked::new(payload)), name.into(), location),
+            Err(payload) => Failure::new(FailureCause::Panic(Panicked::new(payload)), name.into(), location),
         }
     }
 
@@ -244,7 +244,7 @@ impl Failure {
     }
 
     #[cold]
-    fn new(cause: Cause, name: Cow<'static, str>, location: Option<SourceLocation>) -> Failure {
+    fn new(cause: FailureCause, name: Cow<'static, str>, location: Option<SourceLocation>) -> Failure {
         Failure(Arc::new(Step { origin: Arc::new(Origin { name, cause, location }), len: 1, hop: None }))
     }
 }
@@ -309,8 +309,8 @@ impl fmt::Debug for Failure {
         let mut out = f.debug_struct("Failure");
         out.field("request", &self.request());
         match &self.0.origin.cause {
-            Cause::Error(error) => out.field("error", &**error),
-            Cause::Panic(panic) => out.field("panic", &panic.message()),
+            FailureCause::Error(error) => out.field("error", &**error),
+            FailureCause::Panic(panic) => out.field("panic", &panic.message()),
         };
         out.field("location", &self.location().map(ToString::to_string));
         out.field("steps", &self.0.len).finish()

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use forebear_context::shim::atomic::{AtomicPtr, Ordering};
 use forebear_runtime::model::asymmetric;
 use forebear_runtime::model::attention::{Attention, RAIDED};
-use forebear_runtime::model::raid::{Gate, Listed, Place, Placed};
+use forebear_runtime::model::raid::{HeaderPlace, Placed, PrivateEntry, RaidGuard};
 use forebear_runtime::model::shared_queue::SharedQueue;
 
 use super::Job;
@@ -15,7 +15,7 @@ use super::Job;
 /// A list of one worker's, whose only entry is a job, or none; and its shared queue.
 pub struct List {
     attention: Attention,
-    gate: Gate<Job>,
+    gate: RaidGuard<Job>,
     front: AtomicPtr<Job>,
     shared_queue: SharedQueue<Job>,
 }
@@ -25,7 +25,7 @@ impl List {
     pub fn new() -> Arc<List> {
         Arc::new(List {
             attention: Attention::new(),
-            gate: Gate::new(),
+            gate: RaidGuard::new(),
             front: AtomicPtr::new(ptr::null_mut()),
             shared_queue: SharedQueue::new(),
         })
@@ -48,7 +48,7 @@ impl List {
     }
 }
 
-impl Listed for Job {
+impl PrivateEntry for Job {
     fn place(&self) -> &Placed {
         &self.place
     }
@@ -61,7 +61,7 @@ impl Listed for Job {
 impl Job {
     /// Puts it into `list`, as its owner.
     pub fn enter(&self, list: &List) {
-        self.place.set(Place::Private);
+        self.place.set(HeaderPlace::Private);
         self.next.store(ptr::null_mut(), Ordering::Relaxed);
         list.front.store(ptr::from_ref(self).cast_mut(), Ordering::Release);
     }
@@ -74,7 +74,7 @@ impl Job {
 
     /// After a touch that leaves it where it is.
     pub(super) fn touched(&self) {
-        self.place.set(Place::Private);
+        self.place.set(HeaderPlace::Private);
     }
 
     /// Its owner touches it and takes it out of its list.

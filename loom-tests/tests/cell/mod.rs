@@ -44,7 +44,7 @@ use forebear_context::context::WaitQueue;
 use forebear_context::shim::atomic::AtomicPtr;
 use forebear_context::shim::thread::{self, JoinHandle};
 use forebear_context::shim::{self, UnsafeCell};
-use forebear_runtime::model::raid::{Place, Placed};
+use forebear_runtime::model::raid::{HeaderPlace, Placed};
 use forebear_runtime::model::word::{
     CANCELLED, FINISHED, LocalOwner, LocalState, MARKED, NEW_LOCAL, SUBMITTED, WAITERS, Word,
 };
@@ -202,7 +202,7 @@ impl Job {
             notes: Notes::default(),
             kept: Mutex::default(),
             listed_in: None,
-            place: Placed::new(Place::Private),
+            place: Placed::new(HeaderPlace::Private),
             next: AtomicPtr::new(ptr::null_mut()),
         })
     }

@@ -39,7 +39,7 @@
 //!
 //! # Invariants
 //!
-//! * **AF1** The flag [`AFTER`] is set at birth iff the cell holds a [`Dependent`], whose first field is its [`Record`].
+//! * **AF1** The flag [`AFTER`] is set at birth iff the cell holds a [`Dependent`], whose first field is its [`DependentRecord`].
 //! * **AF2** The record and its nodes are read by the submitter, by who reports a node that was taken, by a reader, and by who has claimed the
 //!   dependent (OE2, OE3). Between two of them the count orders all accesses.
 //! * **AF3** A node's target is written when the dependent is made. Its handle keeps the target while the edges exist.
@@ -72,22 +72,22 @@ use self::admission::admit;
 pub(crate) use self::admission::{begin, begin_admitted, ended};
 /// What a dependent's cell begins with, behind the header.
 #[repr(C)]
-pub(crate) struct Record {
+pub(crate) struct DependentRecord {
     open: Open,
     len: u32,
     /// Null: they lie behind the record.
     nodes: *mut WaitNode,
 }
 
-impl Record {
+impl DependentRecord {
     /// The record of a dependent.
     ///
     /// # Safety
     ///
     /// AF1, AF2.
-    unsafe fn of<'a>(header: NonNull<Header>) -> &'a Record {
+    unsafe fn of<'a>(header: NonNull<Header>) -> &'a DependentRecord {
         // SAFETY: AF1: the callable's place is the value's.
-        unsafe { Header::value::<Record>(header).as_ref() }
+        unsafe { Header::value::<DependentRecord>(header).as_ref() }
     }
 
     /// Its nodes.
@@ -95,7 +95,7 @@ impl Record {
     /// # Safety
     ///
     /// `record` has the provenance of the whole cell, or of the whole of [`Edges`].
-    unsafe fn nodes(record: NonNull<Record>) -> (*mut WaitNode, usize) {
+    unsafe fn nodes(record: NonNull<DependentRecord>) -> (*mut WaitNode, usize) {
         // SAFETY: by contract.
         let (nodes, len) = unsafe { (record.as_ref().nodes, record.as_ref().len as usize) };
         if nodes.is_null() {
@@ -125,22 +125,22 @@ impl<const N: usize> Nodes for [WaitNode; N] {
 }
 
 /// Nodes of any number, in memory of their own.
-pub(crate) struct Apart(NonNull<[WaitNode]>);
+pub(crate) struct NodeBlock(NonNull<[WaitNode]>);
 
-impl Apart {
-    pub(crate) fn new(nodes: Vec<WaitNode>) -> Apart {
-        Apart(NonNull::from(Box::leak(nodes.into_boxed_slice())))
+impl NodeBlock {
+    pub(crate) fn new(nodes: Vec<WaitNode>) -> NodeBlock {
+        NodeBlock(NonNull::from(Box::leak(nodes.into_boxed_slice())))
     }
 }
 
-impl Drop for Apart {
+impl Drop for NodeBlock {
     fn drop(&mut self) {
         // SAFETY: leaked by `new`, once.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
     }
 }
 
-impl Nodes for Apart {
+impl Nodes for NodeBlock {
     fn apart(&mut self) -> *mut WaitNode {
         self.0.as_ptr().cast()
     }
@@ -160,7 +160,7 @@ pub(crate) fn node<T: Send>(dependency: Request<T>) -> WaitNode {
 /// The edges of a dependent. See the module head.
 #[repr(C)]
 pub(crate) struct Edges<N: Nodes> {
-    record: Record,
+    record: DependentRecord,
     #[allow(dead_code, reason = "reached through the record")]
     nodes: N,
 }
@@ -179,12 +179,12 @@ impl<N: Nodes> Edges<N> {
     pub(crate) fn new(mut nodes: N) -> Edges<N> {
         let len = nodes.len();
         assert!(len <= open::MOST, "a request is after no more than {} others", open::MOST);
-        Edges { record: Record { open: Open::new(), len: len as u32, nodes: nodes.apart() }, nodes }
+        Edges { record: DependentRecord { open: Open::new(), len: len as u32, nodes: nodes.apart() }, nodes }
     }
 
     fn node(&self, at: usize) -> &WaitNode {
         // SAFETY: the whole of the edges.
-        let (nodes, len) = unsafe { Record::nodes(NonNull::from(self).cast()) };
+        let (nodes, len) = unsafe { DependentRecord::nodes(NonNull::from(self).cast()) };
         assert!(at < len, "there is an edge for each dependency");
         // SAFETY: AF2: by who has claimed the dependent, or made it.
         unsafe { &*nodes.add(at) }

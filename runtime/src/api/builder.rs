@@ -15,12 +15,12 @@ use forebear_context::shim::atomic::Ordering;
 
 use crate::api::completer::Outside;
 use crate::api::origin::{self, Rank};
-use crate::api::request::{Counted, Kept, Request, make_after, spawn_after};
+use crate::api::request::{Counted, ErasedHandle, Request, make_after, spawn_after};
 use crate::api::runtime::Runtime;
 use crate::api::scope::{Scope, ScopeCore};
 use crate::cancel;
 use crate::record::cell::{self, BOXED_ABOVE, Birth, Boxed, Callable, Fallible, Plain};
-use crate::record::header::{AFTER, DETACHED, HINTED, Header, LIMITED, OWN_STACK, Place, ROOT};
+use crate::record::header::{AFTER, DETACHED, HINTED, Header, HeaderPlace, LIMITED, OWN_STACK, ROOT};
 use crate::record::side;
 use crate::shared::Shared;
 use crate::stack;
@@ -50,7 +50,7 @@ pub struct RequestBuilder {
     own_stack: bool,
     hint: Option<OrderHint>,
     on: Option<Arc<Shared>>,
-    after: After,
+    after: AfterList,
 }
 
 /// See [`RequestBuilder::order_hint`].
@@ -76,9 +76,9 @@ impl OrderHint {
 /// thing.
 #[derive(Clone, Debug, Default)]
 #[allow(clippy::box_collection, reason = "one pointer where there is none")]
-struct After(ManuallyDrop<Option<Box<Vec<Kept>>>>);
+struct AfterList(ManuallyDrop<Option<Box<Vec<ErasedHandle>>>>);
 
-impl After {
+impl AfterList {
     fn is_any(&self) -> bool {
         self.0.is_some()
     }
@@ -91,7 +91,7 @@ impl After {
     }
 }
 
-impl Drop for After {
+impl Drop for AfterList {
     #[inline(always)]
     fn drop(&mut self) {
         if self.is_any() {
@@ -217,13 +217,13 @@ impl RequestBuilder {
     }
 
     /// What the requests are after.
-    pub(crate) fn dependencies(&self) -> &[Kept] {
+    pub(crate) fn dependencies(&self) -> &[ErasedHandle] {
         self.after.0.as_ref().map_or(&[], |after| after.as_slice())
     }
 
     /// The same, for more of them.
     #[cold]
-    pub(crate) fn dependencies_mut(&mut self) -> &mut Vec<Kept> {
+    pub(crate) fn dependencies_mut(&mut self) -> &mut Vec<ErasedHandle> {
         self.after.0.get_or_insert_default()
     }
 
@@ -387,7 +387,7 @@ pub(crate) unsafe fn make<T, C: Callable<T>>(
     let rank = Rank { deadline: limit, ..builder.rank };
     // With a deadline the end is to take back its entry: so it must not be the short one.
     let word = NEW | HANDLE | if limit.is_some() { CALLBACKS } else { 0 };
-    let birth = Birth { word, lineage: origin.lineage(rank), need_pages, scope, place: Place::Nowhere };
+    let birth = Birth { word, lineage: origin.lineage(rank), need_pages, scope, place: HeaderPlace::Nowhere };
     let too_large = builder.stack_size.map(NonZero::get).filter(|&bytes| bytes > stack::MAX);
     let header = match too_large {
         // SAFETY: M1: the arena is this thread's.

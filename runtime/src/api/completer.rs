@@ -30,8 +30,8 @@ use crate::api::request::Request;
 use crate::cancel;
 use crate::memory::arena;
 use crate::record::cell::{self, Callable};
-use crate::record::header::{Ending, Header};
-use crate::schedule::callbacks::{self, Call, When};
+use crate::record::header::{Header, NoValue};
+use crate::schedule::callbacks::{self, Call, CallOn};
 use crate::schedule::run;
 use crate::schedule::submit;
 use crate::state::word::{FINISHED, MARKED, SUBMITTED};
@@ -166,7 +166,7 @@ impl<T> Completer<T> {
         let error = error.into();
         if let Some(header) = self.claim() {
             // SAFETY: W1: claimed above; the runner's link is the completer's.
-            unsafe { run::fail(header, Ending::Error(error), true) };
+            unsafe { run::fail(header, NoValue::Error(error), true) };
         }
     }
 
@@ -189,7 +189,7 @@ impl<T> Completer<T> {
     /// ```
     pub fn on_cancelled(&self, f: impl FnOnce() + Send + 'static) -> &Self {
         // SAFETY: CO1.
-        unsafe { callbacks::subscribe(self.header, Call::new(When::Cancelled, |_, _| f())) };
+        unsafe { callbacks::subscribe(self.header, Call::new(CallOn::Cancelled, |_, _| f())) };
         self
     }
 

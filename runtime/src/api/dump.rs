@@ -21,7 +21,7 @@ pub use forebear_pool::WorkerState;
 mod sight;
 mod text;
 
-use self::sight::{Certainty, Place};
+use self::sight::{Certainty, StackPlace};
 pub(crate) use self::sight::{ON_THE_SAME_STACK, Seen};
 use crate::api::any::{RequestId, State};
 use crate::foreign;
@@ -173,7 +173,7 @@ impl Dump {
 }
 
 /// What a worker answers. Addresses in it are numbers, to be compared.
-pub(crate) struct Answer {
+pub(crate) struct WorkerAnswer {
     seen: Vec<Seen>,
     private: usize,
     runs: Option<RequestId>,
@@ -207,12 +207,12 @@ fn on_thread_stack<R>(f: impl FnOnce() -> R) -> R {
     }
 }
 
-fn see_own(worker: &Worker) -> Answer {
+fn see_own(worker: &Worker) -> WorkerAnswer {
     worker.note_time();
     let mut seen = Vec::new();
     let here = fiber::get().filter(|fiber| std::ptr::eq(fiber.worker, worker));
     let runs = here.and_then(|fiber| fiber.request()).map(|top| crate::api::any::id_of(top.identity()));
-    let place = Place::of_worker(worker, worker.shared());
+    let place = StackPlace::of_worker(worker, worker.shared());
     worker.post.each_coroutine(|coroutine| {
         // SAFETY: K5: the list is locked.
         let coroutine = unsafe { coroutine.as_ref() };
@@ -230,7 +230,7 @@ fn see_own(worker: &Worker) -> Answer {
         }
     });
     worker.each_put_aside(|claimed| seen.push(sight::see_unstarted(claimed, &place)));
-    Answer { seen, private, runs }
+    WorkerAnswer { seen, private, runs }
 }
 
 /// Looks at all there is. `states` are those of the workers.
@@ -261,7 +261,7 @@ pub(crate) fn take(shared: &Arc<Shared>, states: &[WorkerState]) -> Dump {
 }
 
 /// Asks all workers, and waits for as long as they have to answer. `None` for one that has not.
-fn ask_all(shared: &Arc<Shared>) -> Vec<Option<Answer>> {
+fn ask_all(shared: &Arc<Shared>) -> Vec<Option<WorkerAnswer>> {
     let workers = shared.workers();
     let inquiry = Inquiry::new(workers.len());
     let own = own_worker(shared);
@@ -276,7 +276,7 @@ fn ask_all(shared: &Arc<Shared>) -> Vec<Option<Answer>> {
             inquiry.answer(worker.index, || on_thread_stack(|| see_own(worker)));
         } else if has_nobody {
             // Nothing of it can go on, so nothing stands there.
-            inquiry.answer(worker.index, || Answer { seen: Vec::new(), private: 0, runs: None });
+            inquiry.answer(worker.index, || WorkerAnswer { seen: Vec::new(), private: 0, runs: None });
         } else {
             worker.post.asked.ask(&inquiry, &worker.post.attention);
             shared.wake(worker.index);
@@ -313,9 +313,9 @@ fn own_worker(shared: &Arc<Shared>) -> Option<&Worker> {
 }
 
 /// A worker that has come to no scheduling point.
-fn see_from_outside(worker: &Worker) -> Answer {
+fn see_from_outside(worker: &Worker) -> WorkerAnswer {
     let mut seen = Vec::new();
-    let place = Place::of_worker(worker, worker.shared());
+    let place = StackPlace::of_worker(worker, worker.shared());
     let current = worker.post.current();
     let mut runs = None;
     worker.post.each_coroutine(|coroutine| {
@@ -329,7 +329,7 @@ fn see_from_outside(worker: &Worker) -> Answer {
     });
     // SAFETY: by a thread that looks.
     let private = unsafe { worker.list.count_from_outside(MOST_COUNTED) };
-    Answer { seen, private, runs }
+    WorkerAnswer { seen, private, runs }
 }
 
 /// What has started, as it is seen from outside, by worker and from the top of each stack down. Inside [`reclaim::read_section`].

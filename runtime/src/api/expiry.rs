@@ -32,7 +32,7 @@ use crate::api::any::{AnyRequest, RequestId};
 use crate::api::request::Request;
 use crate::memory::arena;
 use crate::record::header::Header;
-use crate::schedule::callbacks::{self, Call, When};
+use crate::schedule::callbacks::{self, Call, CallOn};
 use crate::shared::Shared;
 
 /// A client of expiration timers for requests: who acquires is the current request, and one that has a timer when that expires is aborted
@@ -148,14 +148,14 @@ impl TimerClient for InProcessTimer {
         shared.deadline_came();
         if is_new {
             let table = self.0.clone();
-            let forget = move |header, _: callbacks::Told<'_>| {
+            let forget = move |header, _: callbacks::CallWith<'_>| {
                 let timers = lock(&table).remove(&id);
                 for (_, entry) in timers.into_iter().flatten() {
                     take_back(&shared, header, entry);
                 }
             };
             // SAFETY: the handle. While its callbacks are called the request is there.
-            unsafe { callbacks::subscribe(header, Call::new(When::Over, forget)) };
+            unsafe { callbacks::subscribe(header, Call::new(CallOn::Over, forget)) };
         }
         Ok(())
     }

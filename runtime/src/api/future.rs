@@ -36,18 +36,18 @@ use crate::foreign;
 use crate::record::header::Header;
 use crate::shared::Shared;
 use crate::shared::ending::Stage;
-use crate::shared::registration::{Came, Registration};
+use crate::shared::registration::{RegisterResult, Registration};
 use crate::state::listener::{Listener, Wakes};
 
 /// What all futures of requests have.
 #[derive(Default)]
-struct Wait {
+struct FutureWait {
     registration: Registration<Wakes>,
     /// It is in the register of the request's runtime.
     outside: bool,
 }
 
-impl Wait {
+impl FutureWait {
     /// # Safety
     ///
     /// RG1.
@@ -77,15 +77,15 @@ impl Wait {
         let clone = || Wakes::by(task.waker().clone());
         // SAFETY: by contract.
         let (shared, outside) = match unsafe { self.registration.enter(fiber, header, clone) } {
-            Came::Over => return Poll::Ready(Ok(())),
-            Came::Refused(error) => return Poll::Ready(Err(error)),
-            Came::Stands(_) => {
+            RegisterResult::Over => return Poll::Ready(Ok(())),
+            RegisterResult::Refused(error) => return Poll::Ready(Err(error)),
+            RegisterResult::Stands(_) => {
                 let listener = self.registration.listener();
                 let waits = listener.is_some_and(|listener| listener.notice().renew(task.waker()));
                 // Else it has been notified.
                 return if waits { Poll::Pending } else { Poll::Ready(Ok(())) };
             }
-            Came::Entered(shared, outside) => (shared, outside),
+            RegisterResult::Entered(shared, outside) => (shared, outside),
         };
         if outside && let Some(listener) = self.registration.listener() {
             self.outside = true;
@@ -180,7 +180,7 @@ fn polled_after_its_end(what: &str) -> ! {
 #[must_use = "a future does nothing unless it is polled"]
 pub struct WaitFuture<'a, T> {
     request: &'a Request<T>,
-    wait: Wait,
+    wait: FutureWait,
     over: bool,
 }
 
@@ -212,7 +212,7 @@ pub struct WaitFuture<'a, T> {
 #[must_use = "a future does nothing unless it is polled, and cancels its request when it is dropped"]
 pub struct TakeFuture<T> {
     request: Option<Request<T>>,
-    wait: Wait,
+    wait: FutureWait,
 }
 
 /// The future of a `&`[`AnyRequest`]: as [`WaitFuture`], without the value.
@@ -232,7 +232,7 @@ pub struct TakeFuture<T> {
 #[must_use = "a future does nothing unless it is polled"]
 pub struct DoneFuture<'a> {
     request: &'a AnyRequest,
-    wait: Wait,
+    wait: FutureWait,
     over: bool,
 }
 
@@ -241,7 +241,7 @@ impl<'a, T> IntoFuture for &'a Request<T> {
     type IntoFuture = WaitFuture<'a, T>;
 
     fn into_future(self) -> WaitFuture<'a, T> {
-        WaitFuture { request: self, wait: Wait::default(), over: false }
+        WaitFuture { request: self, wait: FutureWait::default(), over: false }
     }
 }
 
@@ -250,7 +250,7 @@ impl<T> IntoFuture for Request<T> {
     type IntoFuture = TakeFuture<T>;
 
     fn into_future(self) -> TakeFuture<T> {
-        TakeFuture { request: Some(self), wait: Wait::default() }
+        TakeFuture { request: Some(self), wait: FutureWait::default() }
     }
 }
 
@@ -259,7 +259,7 @@ impl<'a> IntoFuture for &'a AnyRequest {
     type IntoFuture = DoneFuture<'a>;
 
     fn into_future(self) -> DoneFuture<'a> {
-        DoneFuture { request: self, wait: Wait::default(), over: false }
+        DoneFuture { request: self, wait: FutureWait::default(), over: false }
     }
 }
 

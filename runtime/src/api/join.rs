@@ -1,20 +1,20 @@
 //! [`join`]: two closures, perhaps in parallel, without an allocation.
 //!
-//! The second arm lies in the caller's frame and stands in its fiber's list of arms ([`crate::api::arms`]). Mostly nobody is
-//! hungry, the first arm returns, and the second is run as a plain call. If it was published meanwhile, whoever claims its
+//! The second branch lies in the caller's frame and stands in its fiber's list of branches ([`crate::api::branches`]). Mostly nobody is
+//! hungry, the first branch returns, and the second is run as a plain call. If it was published meanwhile, whoever claims its
 //! node runs it: the joiner, if it is still there, or a thief, for whom the joiner waits.
 //!
-//! The frame is lent from when the arm is listed until it has run (AR1). The first closure's unwind is caught. Any other unwind ends the process
+//! The frame is lent from when the branch is listed until it has run (AR1). The first closure's unwind is caught. Any other unwind ends the process
 //! ([`Lent`]): in the wait for the thief, and while the worker publishes.
 
-use std::cell::UnsafeCell; // not modelled: an arm is touched by its one claimer
+use std::cell::UnsafeCell; // not modelled: a branch is touched by its one claimer
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::NonNull;
 
 use forebear_context::error::{Error, WaitError};
 
-use crate::api::arms::{self, Arm};
+use crate::api::branches::{self, Branch};
 use crate::api::origin;
 use crate::api::scope::into_wait_error;
 use crate::foreign;
@@ -26,24 +26,24 @@ use crate::stack::lent::Lent;
 use crate::state::attention::HUNGRY;
 use crate::state::word::FINISHED;
 
-/// A second arm in its frame.
+/// A second branch in its frame.
 #[repr(C)]
-struct JoinArm<B, R> {
-    arm: Arm,
-    body: UnsafeCell<ArmBody<B, R>>,
+struct JoinBranch<B, R> {
+    branch: Branch,
+    body: UnsafeCell<BranchBody<B, R>>,
 }
 
-union ArmBody<B, R> {
+union BranchBody<B, R> {
     job: ManuallyDrop<B>,
     result: ManuallyDrop<std::thread::Result<R>>,
 }
 
-impl<B: FnOnce() -> R, R> JoinArm<B, R> {
-    /// Takes the job. Once, by whoever the arm is (AR1).
+impl<B: FnOnce() -> R, R> JoinBranch<B, R> {
+    /// Takes the job. Once, by whoever the branch is (AR1).
     ///
     /// # Safety
     ///
-    /// Called once, by the stack or worker that runs the arm (AR1).
+    /// Called once, by the stack or worker that runs the branch (AR1).
     #[inline(always)]
     unsafe fn job(&self) -> B {
         // SAFETY: by contract.
@@ -61,15 +61,15 @@ impl<B: FnOnce() -> R, R> JoinArm<B, R> {
     }
 }
 
-/// Runs the arm for its node and stores the result.
+/// Runs the branch for its node and stores the result.
 ///
 /// # Safety
 ///
-/// `arm` leads to a `JoinArm<B, R>` whose frame stays, and whose node this thread has claimed (AR1).
-unsafe fn run<B: FnOnce() -> R, R>(arm: *const Arm) {
+/// `branch` leads to a `JoinBranch<B, R>` whose frame stays, and whose node this thread has claimed (AR1).
+unsafe fn run<B: FnOnce() -> R, R>(branch: *const Branch) {
     // SAFETY: AR1: made by `join` with these types; claimed, so run once.
     unsafe {
-        let this = &*arm.cast::<JoinArm<B, R>>();
+        let this = &*branch.cast::<JoinBranch<B, R>>();
         let job = this.job();
         let result = catch_unwind(AssertUnwindSafe(job));
         (*this.body.get()).result = ManuallyDrop::new(result);
@@ -111,28 +111,28 @@ where
     if let Some(fiber) = fiber::get()
         && let Some(worker) = fiber.worker()
     {
-        let arm = JoinArm::<B, RB> {
-            arm: Arm::new(fiber.request.get(), run::<B, RB>),
-            body: UnsafeCell::new(ArmBody { job: ManuallyDrop::new(b) }),
+        let branch = JoinBranch::<B, RB> {
+            branch: Branch::new(fiber.request.get(), run::<B, RB>),
+            body: UnsafeCell::new(BranchBody { job: ManuallyDrop::new(b) }),
         };
-        // SAFETY: AR1: this frame does not end before the arm has run.
-        unsafe { fiber.arms.push(&arm.arm) };
+        // SAFETY: AR1: this frame does not end before the branch has run.
+        unsafe { fiber.branches.push(&branch.branch) };
         if worker.post.attention.get() & HUNGRY != 0 {
             worker.feed();
         }
         let first = catch_unwind(AssertUnwindSafe(a));
-        if arm.arm.node.get().is_null() {
+        if branch.branch.node.get().is_null() {
             // SAFETY: AR2: private, hence the newest.
-            unsafe { fiber.arms.pop(&arm.arm) };
+            unsafe { fiber.branches.pop(&branch.branch) };
             // SAFETY: AR1: private, so it is ours.
-            let job = unsafe { arm.job() };
+            let job = unsafe { branch.job() };
             return match first {
                 Ok(first) => (first, job()),
                 Err(payload) => unwind_after(job, payload),
             };
         }
         // SAFETY: AR1, AR3: published from this fiber.
-        return unsafe { join_published(fiber, &arm, first) };
+        return unsafe { join_published(fiber, &branch, first) };
     }
     join_foreign(a, b)
 }
@@ -147,35 +147,35 @@ fn unwind_after<B: FnOnce() -> R, R>(job: B, payload: Box<dyn std::any::Any + Se
     resume_unwind(payload)
 }
 
-/// The end of a join whose second arm was published.
+/// The end of a join whose second branch was published.
 ///
 /// # Safety
 ///
-/// AR3: on the fiber of the join, whose link to the node has not been given up; the arm was published.
+/// AR3: on the fiber of the join, whose link to the node has not been given up; the branch was published.
 #[cold]
 #[inline(never)]
 unsafe fn join_published<B: FnOnce() -> RB, RA, RB>(
     fiber: &Fiber,
-    arm: &JoinArm<B, RB>,
+    branch: &JoinBranch<B, RB>,
     first: std::thread::Result<RA>,
 ) -> (RA, RB) {
     // SAFETY: AR3: the joiner's link.
-    let node = unsafe { NonNull::new_unchecked(arm.arm.node.get().cast_mut()) };
+    let node = unsafe { NonNull::new_unchecked(branch.branch.node.get().cast_mut()) };
     // SAFETY: as above.
     let h = unsafe { node.as_ref() };
     let second = if h.word().claim_by_waiter(false).is_ok() {
         // SAFETY: AR1: claimed by us.
-        let result = catch_unwind(AssertUnwindSafe(unsafe { arm.job() }));
+        let result = catch_unwind(AssertUnwindSafe(unsafe { branch.job() }));
         h.word().finish(false, |_| FINISHED);
         result
     } else {
         // SAFETY: the joiner's link.
         unsafe {
-            let lent = Lent::to(|| "the second arm of a join");
+            let lent = Lent::to(|| "the second branch of a join");
             wait::until_over_at_any_rate(fiber, node);
             lent.given_back();
             // AR1: terminal, so it has been run and its result stored.
-            arm.result()
+            branch.result()
         }
     };
     if h.word().release_link() {
@@ -192,7 +192,7 @@ unsafe fn join_published<B: FnOnce() -> RB, RA, RB>(
     }
 }
 
-/// In a foreign thread there is no list that anybody would come to: the second arm is published at once.
+/// In a foreign thread there is no list that anybody would come to: the second branch is published at once.
 #[cold]
 #[inline(never)]
 fn join_foreign<A, B, RA, RB>(a: A, b: B) -> (RA, RB)
@@ -211,20 +211,20 @@ where
     }
     let origin = origin::here(None);
     let maker = origin.maker.map_or(std::ptr::null(), std::ptr::from_ref);
-    let arm = JoinArm::<B, RB> {
-        arm: Arm::new(maker, run::<B, RB>),
-        body: UnsafeCell::new(ArmBody { job: ManuallyDrop::new(b) }),
+    let branch = JoinBranch::<B, RB> {
+        branch: Branch::new(maker, run::<B, RB>),
+        body: UnsafeCell::new(BranchBody { job: ManuallyDrop::new(b) }),
     };
     // SAFETY: AR1: this frame stays; AR3: the maker, if any, runs on this thread; M1.
     unsafe {
-        let lent = Lent::to(|| "the second arm of a join");
-        let (_, node) = arms::make_node(origin.arena, &arm.arm, origin.shared.default_need);
+        let lent = Lent::to(|| "the second branch of a join");
+        let (_, node) = branches::make_node(origin.arena, &branch.branch, origin.shared.default_need);
         if !origin.shared.push_root(node) && node.as_ref().word().release_link() {
             unreachable!("the joiner holds a link");
         }
         lent.given_back();
         let first = catch_unwind(AssertUnwindSafe(a));
-        join_published(origin.fiber, &arm, first)
+        join_published(origin.fiber, &branch, first)
     }
 }
 
@@ -257,5 +257,5 @@ where
     }
 }
 
-/// An error of the second arm on its way to the joiner.
+/// An error of the second branch on its way to the joiner.
 struct SendError(Error);

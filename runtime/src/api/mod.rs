@@ -2,7 +2,7 @@
 
 pub(crate) mod after;
 pub(crate) mod any;
-pub(crate) mod arms;
+pub(crate) mod branches;
 pub(crate) mod builder;
 pub(crate) mod completer;
 pub mod dump;

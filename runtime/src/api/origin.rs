@@ -24,7 +24,7 @@ use crate::stack::fiber::Fiber;
 /// See the module head.
 pub(crate) struct Origin<'a> {
     pub fiber: &'a Fiber,
-    pub shared: Held<'a>,
+    pub shared: HeldRuntime<'a>,
     pub arena: &'a Arena,
     /// The request on top, if it is of this runtime.
     pub maker: Option<&'a Header>,
@@ -32,26 +32,26 @@ pub(crate) struct Origin<'a> {
 
 /// A runtime's record, with a count of its own only where nobody else is sure to keep it meanwhile: a count is two exchanges on a line that
 /// all threads share, for each request made outside.
-pub(crate) struct Held<'a> {
+pub(crate) struct HeldRuntime<'a> {
     shared: ManuallyDrop<Arc<Shared>>,
     counted: bool,
     borrow: PhantomData<&'a Shared>,
 }
 
-impl<'a> Held<'a> {
+impl<'a> HeldRuntime<'a> {
     /// What somebody else keeps for as long as this is used.
-    fn kept(shared: &'a Shared) -> Held<'a> {
+    fn kept(shared: &'a Shared) -> HeldRuntime<'a> {
         // SAFETY: records are made in an `Arc`, and this one's count is not given back.
         let shared = ManuallyDrop::new(unsafe { Arc::from_raw(shared) });
-        Held { shared, counted: false, borrow: PhantomData }
+        HeldRuntime { shared, counted: false, borrow: PhantomData }
     }
 
-    fn counted(shared: Arc<Shared>) -> Held<'a> {
-        Held { shared: ManuallyDrop::new(shared), counted: true, borrow: PhantomData }
+    fn counted(shared: Arc<Shared>) -> HeldRuntime<'a> {
+        HeldRuntime { shared: ManuallyDrop::new(shared), counted: true, borrow: PhantomData }
     }
 }
 
-impl Deref for Held<'_> {
+impl Deref for HeldRuntime<'_> {
     type Target = Arc<Shared>;
 
     fn deref(&self) -> &Arc<Shared> {
@@ -59,7 +59,7 @@ impl Deref for Held<'_> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for HeldRuntime<'_> {
     fn drop(&mut self) {
         if self.counted {
             // SAFETY: its own count, once.
@@ -69,14 +69,14 @@ impl Drop for Held<'_> {
 }
 
 /// The runtime that free functions mean on this fiber, whose own code holds what it answers no longer than the operation it is in.
-fn runtime_here(fiber: &Fiber) -> Held<'_> {
+fn runtime_here(fiber: &Fiber) -> HeldRuntime<'_> {
     // SAFETY: who enters a runtime holds it meanwhile.
     if let Some(entered) = unsafe { fiber.entered.get().as_ref() } {
-        return Held::kept(entered);
+        return HeldRuntime::kept(entered);
     }
     match fiber.worker() {
-        Some(worker) => Held::kept(worker.shared()),
-        None => Held::counted(runtime::default_shared()),
+        Some(worker) => HeldRuntime::kept(worker.shared()),
+        None => HeldRuntime::counted(runtime::default_shared()),
     }
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn here(of: Option<&Arc<Shared>>) -> Origin<'_> {
         callback::refuse("make a request");
     }
     let shared = match of {
-        Some(shared) => Held::kept(shared),
+        Some(shared) => HeldRuntime::kept(shared),
         None => runtime_here(fiber),
     };
     let arena: *const Arena = match fiber.worker() {
@@ -225,11 +225,11 @@ mod tests {
 
         let runtime = Runtime::builder().workers(1).build().unwrap();
         let before = counts(runtime.shared());
-        let held = Held::counted(runtime.shared().clone());
+        let held = HeldRuntime::counted(runtime.shared().clone());
         assert_eq!(counts(&held), before + 1);
         drop(held);
         assert_eq!(counts(runtime.shared()), before);
-        let held = Held::kept(runtime.shared());
+        let held = HeldRuntime::kept(runtime.shared());
         assert_eq!(counts(&held), before);
         drop(held);
         assert_eq!(counts(runtime.shared()), before);

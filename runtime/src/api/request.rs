@@ -21,7 +21,7 @@ pub use self::ending::CancelOnDrop;
 pub(crate) use self::spawn::{Counted, spawn_with};
 pub use self::spawn::{spawn, try_spawn};
 pub use self::then::{Dependencies, then_all};
-pub(crate) use self::then::{Kept, make_after, spawn_after};
+pub(crate) use self::then::{ErasedHandle, make_after, spawn_after};
 
 use self::spawn::new_with;
 use self::take::take_value;

@@ -19,7 +19,7 @@ mod late;
 pub use self::build::{BuildError, RuntimeBuilder};
 pub use self::finish::{Laggard, ShutdownError};
 pub use self::late::LateEnd;
-pub(crate) use self::late::{Patience, first_word, settle_late};
+pub(crate) use self::late::{LateStep, first_word, settle_late};
 
 use self::build::MAX_WORKERS;
 use crate::api::dump::{self, Dump};
@@ -30,7 +30,7 @@ use crate::foreign;
 use crate::foreign::driver;
 use crate::record::callback;
 use crate::record::cell::{Callable, Fallible, For, Plain, type_of};
-use crate::record::header::{BORROWS, OWN_STACK, Place};
+use crate::record::header::{BORROWS, HeaderPlace, OWN_STACK};
 use crate::schedule::wait;
 use crate::shared::Shared;
 use crate::stack::fiber::Fiber;
@@ -68,9 +68,9 @@ use crate::stack::no_suspend;
 /// # Ok::<(), forebear::BuildError>(())
 /// ```
 #[derive(Clone)]
-pub struct Runtime(Arc<Handle>);
+pub struct Runtime(Arc<RuntimeHandle>);
 
-pub(crate) struct Handle {
+pub(crate) struct RuntimeHandle {
     shared: Arc<Shared>,
     /// `None` once it is being taken down.
     engine: Option<Engine<Shared>>,
@@ -165,7 +165,7 @@ impl Runtime {
                 lineage: origin.lineage(origin::Rank::default()),
                 need_pages: origin.shared.default_need,
                 scope: ptr::null(),
-                place: Place::Nowhere,
+                place: HeaderPlace::Nowhere,
             };
             // SAFETY: M1: this thread's arena. The callable may borrow: it is submitted below, and this function does not
             // return before the request is over; an unwind in between ends the process.
@@ -210,8 +210,8 @@ impl Runtime {
     /// # Ok::<(), forebear::BuildError>(())
     /// ```
     pub fn enter<R>(&self, f: impl FnOnce() -> R) -> R {
-        struct Back<'a>(&'a Fiber, *const Shared, *const crate::memory::arena::Arena);
-        impl Drop for Back<'_> {
+        struct EnterGuard<'a>(&'a Fiber, *const Shared, *const crate::memory::arena::Arena);
+        impl Drop for EnterGuard<'_> {
             fn drop(&mut self) {
                 self.0.entered.set(self.1);
                 self.0.arena.set(self.2);
@@ -221,7 +221,7 @@ impl Runtime {
         driver::enter(self.shared(), fiber);
         let entered = fiber.entered.replace(&*self.0.shared);
         // The fast ways of spawn and take go by the arena; without one they leave the matter to the slow ones.
-        let _back = Back(fiber, entered, fiber.arena.replace(ptr::null()));
+        let _back = EnterGuard(fiber, entered, fiber.arena.replace(ptr::null()));
         f()
     }
 

@@ -28,10 +28,10 @@ use crate::schedule::worker::is_unwinding;
 use crate::shared::Shared;
 use crate::shared::ending::Stage;
 use crate::shared::parked;
-use crate::shared::registration::{Came, Registration};
+use crate::shared::registration::{RegisterResult, Registration};
 use crate::stack::fiber::{Fiber, LEFT_PARKED};
 use crate::state::listener::Notice;
-use crate::state::set::{Core, Place};
+use crate::state::set::{Core, SetPlace};
 use crate::state::word::FINISHED;
 
 mod all;
@@ -42,7 +42,7 @@ pub use self::all::{wait_all, wait_first};
 /// The notice of a member.
 struct Member {
     core: Arc<Core>,
-    place: Place,
+    place: SetPlace,
     /// Only if it is no value.
     failures: bool,
 }
@@ -83,39 +83,39 @@ impl Notice for Member {
 #[doc(alias = "as_completed")]
 pub struct RequestSet<T> {
     core: Arc<Core>,
-    slots: Vec<Slot<T>>,
+    slots: Vec<SetSlot<T>>,
     /// The first slot that is free, or `slots.len()`.
     free: usize,
     len: usize,
     /// The number of the next member.
     next: usize,
-    of: Of,
+    of: MemberRuntimes,
 }
 
 /// What runtimes the members that are waited for have been of.
-enum Of {
+enum MemberRuntimes {
     Nobody,
     One(Arc<Shared>),
     Several,
 }
 
-impl Of {
+impl MemberRuntimes {
     fn note(&mut self, shared: &Shared) {
         *self = match self {
-            Of::Nobody => Of::One(shared.arc()),
-            Of::One(one) if ptr::eq(&**one, shared) => return,
-            Of::One(_) | Of::Several => Of::Several,
+            MemberRuntimes::Nobody => MemberRuntimes::One(shared.arc()),
+            MemberRuntimes::One(one) if ptr::eq(&**one, shared) => return,
+            MemberRuntimes::One(_) | MemberRuntimes::Several => MemberRuntimes::Several,
         };
     }
 }
 
-enum Slot<T> {
+enum SetSlot<T> {
     /// And the next that is free.
     Free(usize),
-    Taken(Entry<T>),
+    Taken(SetEntry<T>),
 }
 
-struct Entry<T> {
+struct SetEntry<T> {
     number: usize,
     request: Request<T>,
     registration: Registration<Member>,
@@ -127,7 +127,14 @@ impl<T> RequestSet<T> {
     /// An empty set.
     #[must_use]
     pub fn new() -> RequestSet<T> {
-        RequestSet { core: Arc::default(), slots: Vec::new(), free: 0, len: 0, next: 0, of: Of::Nobody }
+        RequestSet {
+            core: Arc::default(),
+            slots: Vec::new(),
+            free: 0,
+            len: 0,
+            next: 0,
+            of: MemberRuntimes::Nobody,
+        }
     }
 
     /// How many requests are in it.
@@ -148,37 +155,37 @@ impl<T> RequestSet<T> {
         self.next += 1;
         self.len += 1;
         let slot = self.free;
-        let place = Place { slot, number };
-        let mut entry = Entry { number, request, registration: Registration::default(), told: false };
+        let place = SetPlace { slot, number };
+        let mut entry = SetEntry { number, request, registration: Registration::default(), told: false };
         entry.told = !self.enter(&mut entry, place);
         match self.slots.get_mut(slot) {
             Some(free) => {
-                let Slot::Free(next) = *free else { unreachable!("the slot is free") };
+                let SetSlot::Free(next) = *free else { unreachable!("the slot is free") };
                 self.free = next;
-                *free = Slot::Taken(entry);
+                *free = SetSlot::Taken(entry);
             }
             None => {
                 self.free = slot + 1;
-                self.slots.push(Slot::Taken(entry));
+                self.slots.push(SetSlot::Taken(entry));
             }
         }
         number
     }
 
     /// False: there is nothing to wait for, and the core has been told.
-    fn enter(&mut self, entry: &mut Entry<T>, place: Place) -> bool {
+    fn enter(&mut self, entry: &mut SetEntry<T>, place: SetPlace) -> bool {
         let core = &self.core;
         let notice = || Member { core: Arc::clone(core), place, failures: false };
         let header = entry.request.header_ptr();
         // SAFETY: RG1: the handle.
         let came = foreign::fiber().map(|fiber| unsafe { entry.registration.enter(fiber, header, notice) });
         match came {
-            Some(Came::Entered(shared, _) | Came::Stands(shared)) => {
+            Some(RegisterResult::Entered(shared, _) | RegisterResult::Stands(shared)) => {
                 self.of.note(shared);
                 true
             }
             // The request itself answers why, when it is asked.
-            Some(Came::Over | Came::Refused(_)) | None => {
+            Some(RegisterResult::Over | RegisterResult::Refused(_)) | None => {
                 core.tell(place);
                 false
             }
@@ -192,7 +199,7 @@ impl<T> RequestSet<T> {
     pub fn try_next(&mut self) -> Option<(usize, Request<T>)> {
         loop {
             let place = self.core.pop()?;
-            let current = matches!(self.slots.get(place.slot), Some(Slot::Taken(entry)) if entry.number == place.number);
+            let current = matches!(self.slots.get(place.slot), Some(SetSlot::Taken(entry)) if entry.number == place.number);
             if current {
                 return self.remove(place.slot).map(|request| (place.number, request));
             }
@@ -200,7 +207,8 @@ impl<T> RequestSet<T> {
     }
 
     fn remove(&mut self, slot: usize) -> Option<Request<T>> {
-        let Slot::Taken(mut entry) = std::mem::replace(&mut self.slots[slot], Slot::Free(self.free)) else {
+        let SetSlot::Taken(mut entry) = std::mem::replace(&mut self.slots[slot], SetSlot::Free(self.free))
+        else {
             return None;
         };
         self.free = slot;
@@ -325,9 +333,9 @@ impl<T> RequestSet<T> {
 
     /// Who waits by `fiber` is listed with those who wait from outside, if it is one of them.
     fn enter_from_outside(&self, fiber: &Fiber) -> bool {
-        let inside = fiber
-            .worker()
-            .is_some_and(|worker| matches!(&self.of, Of::One(shared) if ptr::eq(worker.shared(), &**shared)));
+        let inside = fiber.worker().is_some_and(
+            |worker| matches!(&self.of, MemberRuntimes::One(shared) if ptr::eq(worker.shared(), &**shared)),
+        );
         if inside {
             return false;
         }
@@ -341,11 +349,11 @@ impl<T> RequestSet<T> {
 
     /// Whether a runtime of a member that has not been told has given up.
     fn has_given_up(&self) -> bool {
-        if matches!(&self.of, Of::One(shared) if !shared.ending.is(Stage::GivenUp)) {
+        if matches!(&self.of, MemberRuntimes::One(shared) if !shared.ending.is(Stage::GivenUp)) {
             return false;
         }
         self.slots.iter().any(
-            |slot| matches!(slot, Slot::Taken(entry) if !entry.told && is_given_up(entry.request.header())),
+            |slot| matches!(slot, SetSlot::Taken(entry) if !entry.told && is_given_up(entry.request.header())),
         )
     }
 
@@ -353,12 +361,12 @@ impl<T> RequestSet<T> {
     #[cold]
     fn find_given_up(&mut self) {
         for (slot, entry) in self.slots.iter_mut().enumerate() {
-            if let Slot::Taken(entry) = entry
+            if let SetSlot::Taken(entry) = entry
                 && !entry.told
                 && is_given_up(entry.request.header())
             {
                 entry.told = true;
-                self.core.tell(Place { slot, number: entry.number });
+                self.core.tell(SetPlace { slot, number: entry.number });
             }
         }
     }
@@ -392,13 +400,13 @@ fn is_given_up(h: &Header) -> bool {
 /// `row` is the slots of a set of this type, and nobody else touches them meanwhile.
 unsafe fn each_request<T>(row: NonNull<()>, with: &mut dyn FnMut(NonNull<()>)) {
     // SAFETY: by contract.
-    each_member(unsafe { row.cast::<Vec<Slot<T>>>().as_ref() }, with);
+    each_member(unsafe { row.cast::<Vec<SetSlot<T>>>().as_ref() }, with);
 }
 
 /// Calls `with` with each request that has a listener.
-fn each_member<T>(slots: &[Slot<T>], with: &mut dyn FnMut(NonNull<()>)) {
+fn each_member<T>(slots: &[SetSlot<T>], with: &mut dyn FnMut(NonNull<()>)) {
     for slot in slots {
-        if let Slot::Taken(entry) = slot
+        if let SetSlot::Taken(entry) = slot
             && entry.registration.listener().is_some()
         {
             with(entry.request.header_ptr().cast());

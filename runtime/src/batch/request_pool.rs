@@ -5,7 +5,7 @@
 //! * **member**: what was added. Its own callable, or a request that somebody made and *included*.
 //! * **held**: not begun. A held callable is boxed in a queue and no request at all, so nobody can claim, wait for or cancel
 //!   it, and a pool that is forgotten leaks callables that never ran. An included request that is new when the wait begins is
-//!   *held back* by its word; who wants it meanwhile comes to the pool's [`gate`]. See `docs/decisions/0008`.
+//!   *held back* by its word; who wants it meanwhile comes to the pool's [`admission`]. See `docs/decisions/0008`.
 //! * **admitted**: out of the queue, and keeps its place: begun, and not over; or over, and its value not yet handed
 //!   on. At most so many are, and their declared memory comes to so much. Order of adding is order of admission: a
 //!   member for which there is no room is not overtaken.
@@ -41,23 +41,23 @@ use forebear_context::error::internal::Each;
 use forebear_context::error::{Error, WaitError};
 use forebear_context::shim::Arc;
 
+mod admission;
 mod board;
 mod drive;
-mod gate;
 mod lane;
 mod member;
 mod run;
 
+#[cfg(test)]
+pub(crate) use self::admission::will_end;
+pub(crate) use self::admission::{
+    HeldPools, NO_POOL, ask_for, forget, forget_holder, hold, holder, is_completion, is_held_by_pool,
+    unstick, want,
+};
 pub(crate) use self::board::Board;
 use self::board::Why;
 pub(crate) use self::drive::Lanes;
-#[cfg(test)]
-pub(crate) use self::gate::goes_on;
-pub(crate) use self::gate::{
-    HeldOverFork, NO_POOL, ask_for, forget, forget_holder, hold, holder, is_completion, is_held_by_pool,
-    unstick, want,
-};
-use self::member::{Handle, Held, Work};
+use self::member::{HeldMember, MemberHandle, Work};
 use self::run::Values;
 use crate::api::any::AnyRequest;
 use crate::api::request::Request;
@@ -138,9 +138,9 @@ use crate::record::cell::{Fallible, Plain};
 #[doc(alias = "ThreadPoolExecutor")]
 #[must_use = "a pool runs nothing before it is waited for"]
 pub struct RequestPool<'env, T = ()> {
-    held: Each<VecDeque<Held<'env, T>>>,
+    held: Each<VecDeque<HeldMember<'env, T>>>,
     /// The included requests.
-    kept: Vec<Option<Kept<'env>>>,
+    kept: Vec<Option<IncludedHandle<'env>>>,
     /// How many members yield a value.
     values: usize,
     limits: Limits,
@@ -148,9 +148,9 @@ pub struct RequestPool<'env, T = ()> {
 }
 
 /// An included request: held as long as it is not over. Its typed handle stays here, since it need not be `Send`.
-struct Kept<'env> {
+struct IncludedHandle<'env> {
     request: AnyRequest,
-    _handle: Box<dyn Handle + 'env>,
+    _handle: Box<dyn MemberHandle + 'env>,
 }
 
 /// What bounds the admitted.
@@ -284,15 +284,15 @@ impl<'env, T: Send + 'env> RequestPool<'env, T> {
     /// # Ok::<(), forebear::WaitError>(())
     /// ```
     pub fn include<U: 'env>(&mut self, request: Request<U>) -> &mut Self {
-        self.held.push_back(Held { bytes: 0, work: Work::Included { kept: self.kept.len() } });
-        self.kept.push(Some(Kept { request: request.any(), _handle: Box::new(request) }));
+        self.held.push_back(HeldMember { bytes: 0, work: Work::Included { kept: self.kept.len() } });
+        self.kept.push(Some(IncludedHandle { request: request.any(), _handle: Box::new(request) }));
         self
     }
 
     fn hold(&mut self, bytes: u64, work: impl FnOnce(usize) -> Work<'env, T>) -> &mut Self {
         let work = work(self.values);
         self.values += 1;
-        self.held.push_back(Held { bytes, work });
+        self.held.push_back(HeldMember { bytes, work });
         self
     }
 
@@ -448,7 +448,7 @@ impl<'env, T: Send + 'env> RequestPool<'env, T> {
     pub fn collect(self) -> Result<Vec<T>, WaitError> {
         let mut values = Each(Vec::new());
         values.resize_with(self.values, || None);
-        drive::run(self, Values::Kept, &mut |index, value| {
+        drive::run(self, Values::IncludedHandle, &mut |index, value| {
             values[index] = Some(value);
             Ok(())
         })?;

@@ -66,7 +66,7 @@ pub(crate) use self::survey::Survey;
 
 use crate::api::scope::ScopeCore;
 use crate::cancel;
-use crate::deadlock::foreign_stacks::{self, ForeignStacks, Kept, Record, lock_foreign_stacks};
+use crate::deadlock::foreign_stacks::{self, ForeignStacks, ReadableStacks, StackView, lock_foreign_stacks};
 use crate::memory::arena::Arena;
 use crate::record::cell;
 use crate::record::header::{AFTER, ARM, Header, KNOWN};
@@ -82,19 +82,19 @@ const LOOKS: u32 = 4;
 const ATTEMPTS: u32 = 8;
 
 /// Keeps everybody else from the foreign stacks, and from the found cycles.
-pub(crate) struct HeldOverFork {
+pub(crate) struct HeldCycles {
     foreign_stacks: MutexGuard<'static, ForeignStacks>,
     found: MutexGuard<'static, Vec<FoundCycle>>,
 }
 
 /// Holds both over a fork. In this order, as who breaks a cycle does.
-pub(crate) fn hold() -> HeldOverFork {
-    HeldOverFork { foreign_stacks: lock_foreign_stacks(), found: lock_found() }
+pub(crate) fn hold() -> HeldCycles {
+    HeldCycles { foreign_stacks: lock_foreign_stacks(), found: lock_found() }
 }
 
 /// In a forked child, whose one thread has the context `own`, if it has one. All else is forgotten: where a wait of the parent's leads may be a
 /// stack that the child uses for something else.
-pub(crate) fn forget(held: &mut HeldOverFork, own: Option<NonNull<Context>>) {
+pub(crate) fn forget(held: &mut HeldCycles, own: Option<NonNull<Context>>) {
     foreign_stacks::forget(&mut held.foreign_stacks, own);
     held.found.clear();
 }
@@ -165,9 +165,9 @@ pub(crate) unsafe fn bind_to_owner(
     ticket: Ticket,
     wait: &OwnerWait,
     limited: bool,
-    raise: impl FnOnce(&Record<'_>),
+    raise: impl FnOnce(&StackView<'_>),
 ) -> Option<Cycle> {
-    let (context, mut kept) = (fiber.context(), Kept::by(fiber.worker()));
+    let (context, mut kept) = (fiber.context(), ReadableStacks::by(fiber.worker()));
     let mut goes_on_here = false;
     // SAFETY: the wait is this stack's own.
     if let Some(holder) = unsafe { wait.owner() } {
@@ -297,14 +297,14 @@ fn ahead(waiter: &Fiber, target: &Header) -> Option<Ahead> {
 /// As [`bind`].
 unsafe fn bind_to<R>(fiber: &Fiber, ticket: Ticket, told: impl Fn(Vec<Held<'_>>) -> Option<R>) -> Option<R> {
     // SAFETY: by contract.
-    unsafe { bind_within(&mut Kept::by(fiber.worker()), fiber, ticket, told) }
+    unsafe { bind_within(&mut ReadableStacks::by(fiber.worker()), fiber, ticket, told) }
 }
 
 /// # Safety
 ///
 /// As [`bind`].
 unsafe fn bind_within<R>(
-    kept: &mut Kept<'_>,
+    kept: &mut ReadableStacks<'_>,
     fiber: &Fiber,
     ticket: Ticket,
     told: impl Fn(Vec<Held<'_>>) -> Option<R>,
@@ -337,7 +337,7 @@ unsafe fn bind_within<R>(
                 return None;
             }
         }
-        kept.keep();
+        kept.keep_foreign();
         // SAFETY: as above, Y3.
         if let Some(ring) = unsafe { collect(start, kept) }
             && let Some(told) = told(ring)

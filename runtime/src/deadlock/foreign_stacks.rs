@@ -39,7 +39,7 @@
 //! # What may be read of a foreign stack
 //!
 //! What lies there may be in use, idle, given back, or just being built by its owner. So only what is atomic may be read, and
-//! [`Record`] offers nothing else: of the context its slot, its thread number and whether it has parked; of the fiber its urgency, and the
+//! [`StackView`] offers nothing else: of the context its slot, its thread number and whether it has parked; of the fiber its urgency, and the
 //! request on top, which is read further under a look alone. A coroutine is built over such a record by [`Context::renew`] and `Fiber::renew`,
 //! which write these parts by atomic stores. A stack that belongs to no worker has the thread number 0.
 
@@ -105,18 +105,18 @@ unsafe impl Stacks<Context> for Shared {
 }
 
 /// The record of a stack, which is kept while this is there. Offers what may be read of any record at any time.
-pub(crate) struct Record<'a> {
+pub(crate) struct StackView<'a> {
     at: NonNull<Context>,
     /// The runtime whose stack this is; `None`: it is a thread's own.
     of: Option<&'a Shared>,
 }
 
-impl<'a> Record<'a> {
+impl<'a> StackView<'a> {
     /// # Safety
     ///
     /// The record lies at this address, and is kept for `'a`; `of` is its runtime, if it is a coroutine's.
-    unsafe fn new(at: NonNull<Context>, of: Option<&'a Shared>) -> Record<'a> {
-        Record { at, of }
+    unsafe fn new(at: NonNull<Context>, of: Option<&'a Shared>) -> StackView<'a> {
+        StackView { at, of }
     }
 
     /// Of this only what is atomic is read.
@@ -181,36 +181,36 @@ impl<'a> Record<'a> {
 }
 
 /// What a walk may read: its own runtime's stacks, and foreign stacks from when their lock is needed on.
-pub(crate) struct Kept<'a> {
+pub(crate) struct ReadableStacks<'a> {
     own: Option<&'a Shared>,
     foreign_stacks: Option<MutexGuard<'static, ForeignStacks>>,
     /// A coroutine of its own runtime that was looked up before.
     known: Option<NonNull<Context>>,
 }
 
-impl<'a> Kept<'a> {
-    pub(crate) fn by(worker: Option<&'a Worker>) -> Kept<'a> {
-        Kept { own: worker.map(Worker::shared), foreign_stacks: None, known: None }
+impl<'a> ReadableStacks<'a> {
+    pub(crate) fn by(worker: Option<&'a Worker>) -> ReadableStacks<'a> {
+        ReadableStacks { own: worker.map(Worker::shared), foreign_stacks: None, known: None }
     }
 
     /// As the function of this name. From when the holder was found to be a foreign stack, foreign stacks are kept until this goes.
-    pub(crate) fn with_holder(&mut self, holder: NonNull<Context>, with: impl FnOnce(&Record<'_>)) {
+    pub(crate) fn with_holder(&mut self, holder: NonNull<Context>, with: impl FnOnce(&StackView<'_>)) {
         if self.has_own(holder) {
             // SAFETY: Y1.
-            return with(&unsafe { Record::new(holder, self.own) });
+            return with(&unsafe { StackView::new(holder, self.own) });
         }
-        self.keep();
+        self.keep_foreign();
         if let Some(of) = self.foreign_stacks.as_ref().and_then(|foreign_stacks| foreign_stacks.find(holder))
         {
             // SAFETY: Y2.
             let of = of.map(|of| unsafe { of.as_ref() });
             // SAFETY: Y2.
-            with(&unsafe { Record::new(holder, of) });
+            with(&unsafe { StackView::new(holder, of) });
         }
     }
 
     /// Whether they were not kept before.
-    pub(crate) fn keep(&mut self) -> bool {
+    pub(crate) fn keep_foreign(&mut self) -> bool {
         let is_new = self.foreign_stacks.is_none();
         self.foreign_stacks.get_or_insert_with(lock_foreign_stacks);
         is_new
@@ -230,9 +230,9 @@ impl<'a> Kept<'a> {
 
 // SAFETY: Y1: a coroutine's context stays as long as its runtime's slab, and the waiter is of that runtime; Y2: a foreign stack leaves the list
 // under the lock that this holds, before it is freed.
-unsafe impl Guide for Kept<'_> {
+unsafe impl Guide for ReadableStacks<'_> {
     fn keep_foreign_stacks(&mut self) -> bool {
-        self.keep()
+        self.keep_foreign()
     }
 
     fn admits(&mut self, holder: NonNull<Context>) -> bool {
@@ -246,12 +246,16 @@ unsafe impl Guide for Kept<'_> {
 
 /// Calls `with` if a record lies at this address, which a lock or a request has named; it stays there until `with` has returned. `here` is the
 /// worker whose thread this is. If the record is none of that worker's runtime, `with` is called under the lock of the foreign stacks.
-pub(crate) fn with_holder(here: Option<&Worker>, holder: NonNull<Context>, with: impl FnOnce(&Record<'_>)) {
+pub(crate) fn with_holder(
+    here: Option<&Worker>,
+    holder: NonNull<Context>,
+    with: impl FnOnce(&StackView<'_>),
+) {
     match here.map(Worker::shared).filter(|own| own.have(holder)) {
         // SAFETY: Y1.
-        Some(own) => with(&unsafe { Record::new(holder, Some(own)) }),
+        Some(own) => with(&unsafe { StackView::new(holder, Some(own)) }),
         // SAFETY: Y2.
-        None => FOREIGN_STACKS.with(holder, |_, of| with(&unsafe { Record::new(holder, of) })),
+        None => FOREIGN_STACKS.with(holder, |_, of| with(&unsafe { StackView::new(holder, of) })),
     }
 }
 

@@ -13,7 +13,7 @@ use forebear_context::error::Cycle;
 use forebear_context::shim::atomic::Ordering;
 
 use crate::deadlock::cycle;
-use crate::deadlock::foreign_stacks::{self, Record};
+use crate::deadlock::foreign_stacks::{self, StackView};
 use crate::deadlock::urgency;
 use crate::record::header::{Header, REGION};
 use crate::stack::fiber::Fiber;
@@ -31,7 +31,7 @@ pub(crate) unsafe fn wait_for_owner(
     limited: bool,
 ) -> Option<Cycle> {
     let (here, key) = (fiber.worker(), fiber.urgency.load(Ordering::Relaxed));
-    let raise = |holder: &Record<'_>| urgency::raise_holder(here, holder, key);
+    let raise = |holder: &StackView<'_>| urgency::raise_holder(here, holder, key);
     // SAFETY: by contract.
     unsafe { cycle::bind_to_owner(fiber, ticket, wait, limited, raise) }
 }
@@ -39,7 +39,7 @@ pub(crate) unsafe fn wait_for_owner(
 /// Whether the context, which a lock has named for its holder, is on the worker of this fiber. On the fiber's own stack.
 pub(crate) fn shares_worker(fiber: &Fiber, holder: NonNull<Context>) -> bool {
     let mut shares = false;
-    let look = |holder: &Record<'_>| shares = holder.is_on_the_thread_of(fiber.context());
+    let look = |holder: &StackView<'_>| shares = holder.is_on_the_thread_of(fiber.context());
     foreign_stacks::with_holder(fiber.worker(), holder, look);
     shares
 }

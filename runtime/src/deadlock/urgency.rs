@@ -37,7 +37,7 @@ use forebear_context::source::Several;
 use crate::api::after::walk::dependencies;
 use crate::api::any::AnyRequest;
 use crate::batch::request_pool::Lanes;
-use crate::deadlock::foreign_stacks::{self, Record};
+use crate::deadlock::foreign_stacks::{self, StackView};
 use crate::memory::arena::{self, Arena};
 use crate::record::header::{AFTER, Header};
 use crate::schedule::worker::Worker;
@@ -142,7 +142,7 @@ pub(crate) unsafe fn follow(here: Option<&Worker>, target: NonNull<Header>, key:
 }
 
 /// Somebody of root key `key` waits for what this stack holds: the stack becomes as urgent, and what it waits for itself.
-pub(crate) fn raise_holder(here: Option<&Worker>, holder: &Record<'_>, key: u64) {
+pub(crate) fn raise_holder(here: Option<&Worker>, holder: &StackView<'_>, key: u64) {
     if let Some(link) = raise_stack(here, holder, key) {
         // SAFETY: the stack is this worker's (K6).
         unsafe { follow_from(here, link, key) };
@@ -152,14 +152,14 @@ pub(crate) fn raise_holder(here: Option<&Worker>, holder: &Record<'_>, key: u64)
 /// Makes a stack as urgent as `key`. If it was less urgent, answers the stack if the chain goes on from it on this thread, or leaves that with the
 /// worker whose stack it is. If not, whoever raised it so far has followed the chain, and a wait that began since then has passed it on.
 #[inline]
-fn raise_stack(here: Option<&Worker>, holder: &Record<'_>, key: u64) -> Option<Link> {
+fn raise_stack(here: Option<&Worker>, holder: &StackView<'_>, key: u64) -> Option<Link> {
     holder.lower_urgency(key).then(|| link_to_stack(here, holder, key)).flatten()
 }
 
 /// The stack, if the chain goes on from it on this thread. If not, it leaves that with the worker whose stack it is.
 #[cold]
 #[inline(never)]
-fn link_to_stack(here: Option<&Worker>, holder: &Record<'_>, key: u64) -> Option<Link> {
+fn link_to_stack(here: Option<&Worker>, holder: &StackView<'_>, key: u64) -> Option<Link> {
     // On a foreign thread, which has no order; or given back meanwhile.
     let worker = holder.worker()?;
     if here.is_some_and(|here| ptr::eq(here, worker)) {

@@ -133,7 +133,7 @@ fn make_fiber() -> Option<&'static Fiber> {
                 // SAFETY: just made; it stays in place until the thread exits.
                 unsafe {
                     (*at).fiber = Fiber::new((*at).context.context(), ptr::null(), (*at).fiber.limit.get());
-                    (*at).fiber.arms.init();
+                    (*at).fiber.branches.init();
                     foreign_stacks::register_thread((*at).context.context());
                 }
                 foreign.fiber.set(at);

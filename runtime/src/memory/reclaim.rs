@@ -106,7 +106,7 @@ fn has_readers_now() -> bool {
 
 /// Keeps everybody else from deferring, and from the end of a look.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldReclaim {
     _deferred: MutexGuard<'static, Deferred>,
 }
 
@@ -117,13 +117,13 @@ impl std::fmt::Debug for Deferred {
 }
 
 /// Holds the memory that is to be freed later over a fork.
-pub(crate) fn hold() -> Held {
-    Held { _deferred: lock() }
+pub(crate) fn hold() -> HeldReclaim {
+    HeldReclaim { _deferred: lock() }
 }
 
 /// In a forked child nobody looks: who did is not there to say that it is over, and all would be deferred for ever. What has been deferred goes
 /// with the next look.
-pub(crate) fn forget(_: &mut Held) {
+pub(crate) fn forget(_: &mut HeldReclaim) {
     READERS.fetch_and(PAY, Ordering::Relaxed);
 }
 

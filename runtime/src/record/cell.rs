@@ -18,10 +18,10 @@ use forebear_context::lineage::Lineage;
 
 use crate::api::scope::ScopeCore;
 use crate::memory::arena::{self, Arena};
-use crate::record::header::{Ending, Header, Place, VTable};
+use crate::record::header::{Header, HeaderPlace, NoValue, VTable};
 use crate::record::hooks;
 use crate::record::side::SideSlot;
-use crate::stack::fiber::Shown;
+use crate::stack::fiber::PublishedPtr;
 use crate::state::raid::Placed;
 use crate::state::word::{LocalState, Word};
 
@@ -120,9 +120,9 @@ union Body<C, T> {
     value: ManuallyDrop<T>,
 }
 
-struct Of<C, T>(PhantomData<(C, T)>);
+struct VTableOf<C, T>(PhantomData<(C, T)>);
 
-impl<C: Callable<T>, T> Of<C, T> {
+impl<C: Callable<T>, T> VTableOf<C, T> {
     const VTABLE: &'static VTable = &VTable {
         call: call::<C, T>,
         drop_callable: drop_callable::<C, T>,
@@ -139,7 +139,7 @@ impl<C: Callable<T>, T> Of<C, T> {
 ///
 /// W1: `header` begins a `RequestCell<C, T>` that the caller has claimed, and the callable is still there.
 /// `out` has room for a `T`.
-unsafe fn call<C: Callable<T>, T>(header: NonNull<Header>, out: *mut ()) -> Option<Box<Ending>> {
+unsafe fn call<C: Callable<T>, T>(header: NonNull<Header>, out: *mut ()) -> Option<Box<NoValue>> {
     // SAFETY: W1: the claimer calls this once, so the callable is there and is his.
     let callable = unsafe {
         let body = (*header.cast::<RequestCell<C, T>>().as_ptr()).body.get();
@@ -152,13 +152,13 @@ unsafe fn call<C: Callable<T>, T>(header: NonNull<Header>, out: *mut ()) -> Opti
             unsafe { out.cast::<T>().write(value) };
             None
         }
-        Ok(Err(error)) => failed(Ending::Error(error)),
-        Err(payload) => failed(Ending::Panic(payload)),
+        Ok(Err(error)) => failed(NoValue::Error(error)),
+        Err(payload) => failed(NoValue::Panic(payload)),
     }
 }
 
 #[cold]
-fn failed(ending: Ending) -> Option<Box<Ending>> {
+fn failed(ending: NoValue) -> Option<Box<NoValue>> {
     Some(Box::new(ending))
 }
 
@@ -192,7 +192,7 @@ pub(crate) struct Birth {
     /// The scope that it is a job of, or null.
     pub scope: *const ScopeCore,
     /// Where it is put by who makes it, next.
-    pub place: Place,
+    pub place: HeaderPlace,
 }
 
 /// Makes a request on `arena`, whose owner calls this. The lineage's parent has been told (its count of children).
@@ -219,11 +219,11 @@ pub(crate) unsafe fn make_with<C: Callable<T>, T>(
     callable: C,
 ) -> NonNull<Header> {
     let layout = const { Layout::new::<RequestCell<C, T>>() };
-    let class = Of::<C, T>::CLASS;
+    let class = VTableOf::<C, T>::CLASS;
     let cell = arena.allocate(class, layout).cast::<RequestCell<C, T>>();
     // SAFETY: fresh memory of this layout.
     unsafe {
-        write_header(cell.cast(), Of::<C, T>::VTABLE, birth(), arena, class);
+        write_header(cell.cast(), VTableOf::<C, T>::VTABLE, birth(), arena, class);
         (*(*cell.as_ptr()).body.get()).callable = ManuallyDrop::new(callable);
     }
     cell.cast()
@@ -246,8 +246,8 @@ pub(crate) fn make_ready<T>(word: u64, lineage: Lineage, value: T) -> NonNull<He
     // SAFETY: fresh memory of this layout.
     unsafe {
         Header::prime(cell.cast());
-        let birth = Birth { word, lineage, need_pages: 0, scope: ptr::null(), place: Place::Nowhere };
-        write_header(cell.cast(), Of::<Never, T>::VTABLE, birth, ptr::null(), arena::NO_ARENA);
+        let birth = Birth { word, lineage, need_pages: 0, scope: ptr::null(), place: HeaderPlace::Nowhere };
+        write_header(cell.cast(), VTableOf::<Never, T>::VTABLE, birth, ptr::null(), arena::NO_ARENA);
         (*(*cell.as_ptr()).body.get()).value = ManuallyDrop::new(value);
         cell.cast::<Header>().as_ref().has_value.set(true);
     }
@@ -273,7 +273,7 @@ unsafe fn write_header(
     #[cfg(not(shuttle))]
     const {
         let at = offset_of!(Header, place);
-        assert!(at.is_multiple_of(8) && at + 8 == size_of::<Header>() && size_of::<Place>() == 1);
+        assert!(at.is_multiple_of(8) && at + 8 == size_of::<Header>() && size_of::<HeaderPlace>() == 1);
     }
     const {
         let at = offset_of!(Header, memory_class);
@@ -297,7 +297,7 @@ unsafe fn write_header(
         (&raw mut (*h).last_child).write(Cell::new(ptr::null()));
         (&raw mut (*h).waiters).write(WaitQueue::new());
         (&raw mut (*h).side).write(SideSlot::new());
-        (&raw mut (*h).lender).write(Shown::none());
+        (&raw mut (*h).lender).write(PublishedPtr::none());
         (&raw mut (*h).scope).write(Cell::new(birth.scope));
         (&raw mut (*h).arena).write(Cell::new(arena));
         if cfg!(shuttle) {

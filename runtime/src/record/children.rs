@@ -23,12 +23,12 @@ use std::ptr;
 use forebear_context::shim::atomic::Ordering;
 
 use crate::memory::arena::Arena;
-use crate::record::header::{Header, Place, SETTLED};
+use crate::record::header::{Header, HeaderPlace, SETTLED};
 use crate::stack::fiber::Fiber;
 
 /// Puts a request into its parent's list, if it has a parent and stands in no list. By the owner of its arena.
 pub(crate) fn link(h: &Header) {
-    if h.place.get() != Place::Nowhere {
+    if h.place.get() != HeaderPlace::Nowhere {
         return;
     }
     let Some(parent) = h.parent() else { return };
@@ -44,7 +44,7 @@ pub(crate) fn link(h: &Header) {
     if let Some(first) = unsafe { first.as_ref() } {
         first.prev.set(h);
     }
-    h.place.set(Place::Child);
+    h.place.set(HeaderPlace::Child);
 }
 
 /// Takes a request out of its parent's list, where it stands.
@@ -71,7 +71,7 @@ pub(crate) unsafe fn unlink(h: &Header) {
             next.prev.set(prev);
         }
     }
-    h.place.set(Place::Nowhere);
+    h.place.set(HeaderPlace::Nowhere);
 }
 
 /// Calls `with` for each child that stands in the list of `parent`. It leaves the list as it is.

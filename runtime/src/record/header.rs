@@ -43,24 +43,24 @@ use crate::api::scope::ScopeCore;
 use crate::memory::arena::Arena;
 use crate::record::side::{self, Side, SideSlot};
 use crate::schedule::callbacks;
-use crate::stack::fiber::{self, Fiber, Shown};
+use crate::stack::fiber::{self, Fiber, PublishedPtr};
 use crate::state::due::Due;
-pub(crate) use crate::state::raid::Place;
-use crate::state::raid::{Listed, Placed};
+pub(crate) use crate::state::raid::HeaderPlace;
+use crate::state::raid::{Placed, PrivateEntry};
 use crate::state::word::{COMPLETING, FINISHED, LocalState, LocalStep, Word};
 
 /// How the callable ended, if not with a value.
-pub(crate) enum Ending {
+pub(crate) enum NoValue {
     /// A `try_` form returned an error.
     Error(forebear_context::error::Error),
     /// It panicked.
     Panic(Box<dyn std::any::Any + Send>),
 }
 
-impl Ending {
+impl NoValue {
     /// Why the target was cancelled, if it is the answer to a wait for such a one, or was caused by one.
     pub(crate) fn target_cancelled(&self) -> Option<CancelReason> {
-        let Ending::Error(error) = self else { return None };
+        let NoValue::Error(error) = self else { return None };
         let find = |error: &Error| {
             error.chain().find_map(|link| match link.downcast_ref() {
                 Some(WaitError::TargetCancelled(reason)) => Some(*reason),
@@ -71,20 +71,20 @@ impl Ending {
     }
 
     /// The same with an error that travelled as an unwind for what it is; and whether it means a cancellation.
-    pub(crate) fn looked_into(self) -> (Ending, bool) {
+    pub(crate) fn looked_into(self) -> (NoValue, bool) {
         let ending = match self {
-            Ending::Panic(payload) => match payload_into_error(payload) {
-                Ok(error) => Ending::Error(error),
-                Err(payload) => Ending::Panic(payload),
+            NoValue::Panic(payload) => match payload_into_error(payload) {
+                Ok(error) => NoValue::Error(error),
+                Err(payload) => NoValue::Panic(payload),
             },
             error => error,
         };
-        let Ending::Error(error) = ending else { return (ending, false) };
+        let NoValue::Error(error) = ending else { return (ending, false) };
         match ask(&error, Error::is_cancelled) {
-            Ok(of_cancel) => (Ending::Error(error), of_cancel),
+            Ok(of_cancel) => (NoValue::Error(error), of_cancel),
             Err(payload) => {
                 drop_contained(error);
-                (Ending::Panic(payload), false)
+                (NoValue::Panic(payload), false)
             }
         }
     }
@@ -100,7 +100,7 @@ pub(crate) struct VTable {
     /// Moves the callable out, runs it, and writes the value to the place given. `None`: there is a value.
     ///
     /// To be called by the claimer only (W1), once.
-    pub call: unsafe fn(NonNull<Header>, *mut ()) -> Option<Box<Ending>>,
+    pub call: unsafe fn(NonNull<Header>, *mut ()) -> Option<Box<NoValue>>,
     /// Drops the callable unrun. By the claimer only (W1), instead of `call`.
     pub drop_callable: unsafe fn(NonNull<Header>),
     /// Whether a value has anything to drop. Where it has not, that need not be asked for by a call.
@@ -138,7 +138,7 @@ pub(crate) struct Header {
     pub waiters: WaitQueue,
     pub side: SideSlot,
     /// The request below it on the same stack, if it runs on a stack that was lent.
-    pub lender: Shown,
+    pub lender: PublishedPtr,
     pub scope: Cell<*const ScopeCore>,
     pub arena: Cell<*const Arena>,
     /// As `prev`, without a meaning while `place` is `Nowhere`, unless it is on its way through the injector's inbox: then there stands what
@@ -188,7 +188,7 @@ pub(crate) const FAMILY: u8 = 8;
 /// State: it is a region of the request below it on its stack ([`crate::api::region`]), and runs.
 pub(crate) const REGION: u8 = 16;
 
-impl Listed for Header {
+impl PrivateEntry for Header {
     fn place(&self) -> &Placed {
         &self.place
     }

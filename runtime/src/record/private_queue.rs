@@ -36,7 +36,7 @@ use std::ptr;
 use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::atomic::{AtomicPtr, Ordering};
 
-use crate::record::header::{Header, Place};
+use crate::record::header::{Header, HeaderPlace};
 use crate::state::word::{LOCAL, PRIVATE};
 
 /// See the module head.
@@ -182,7 +182,7 @@ impl PrivateQueue {
                 None => self.back.set(prev),
             }
         }
-        debug_assert_eq!(header.place.get(), Place::Nowhere, "RD1");
+        debug_assert_eq!(header.place.get(), HeaderPlace::Nowhere, "RD1");
         if let Some(parent) = header.parent()
             && ptr::eq(parent.last_child.get(), header)
         {

@@ -24,10 +24,10 @@ use crate::stack::fiber;
 use crate::state::ancestor_walk::SkipLink;
 use crate::state::due::Due;
 use crate::state::shared_queue::{Hint, HintGroup};
-use crate::state::slot::{Block, Slot};
+use crate::state::slot::{Block, BlockSlot};
 
 /// The header's word for it.
-pub(crate) type SideSlot = Slot<Side>;
+pub(crate) type SideSlot = BlockSlot<Side>;
 
 impl Block for Side {
     type Child = Header;

@@ -38,7 +38,7 @@ use forebear_context::context;
 use forebear_context::error::{CancelReason, Failure};
 
 use crate::cancel;
-use crate::record::header::{Ending, Header};
+use crate::record::header::{Header, NoValue};
 use crate::record::hooks;
 use crate::schedule::run;
 use crate::stack::fiber::{self, Fiber};
@@ -46,7 +46,7 @@ use crate::state::word::{Bits, CANCELLED, COMPLETING, FAILED, FINISHED, MARKED};
 
 /// When a callback is called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum When {
+pub(crate) enum CallOn {
     /// With a value.
     Finished,
     /// With a failure.
@@ -61,7 +61,7 @@ pub(crate) enum When {
 
 /// How a request ended, its type aside.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Told<'a> {
+pub(crate) enum CallWith<'a> {
     Finished,
     Failed(&'a Failure),
     Cancelled(CancelReason),
@@ -70,38 +70,38 @@ pub(crate) enum Told<'a> {
 }
 
 /// A callback and its place in a list, in one allocation: what is known of it whatever its type, then the closure.
-struct Node {
-    next: *mut Node,
-    when: When,
+struct CallbackNode {
+    next: *mut CallbackNode,
+    when: CallOn,
     end: End,
 }
 
 /// Takes the closure out and frees the node; then calls it, if there is something to call it with, else drops it.
-type End = unsafe fn(NonNull<Node>, Option<(NonNull<Header>, Told<'_>)>);
+type End = unsafe fn(NonNull<CallbackNode>, Option<(NonNull<Header>, CallWith<'_>)>);
 
 #[repr(C)]
-struct Of<F> {
-    node: Node,
+struct CallOf<F> {
+    node: CallbackNode,
     f: F,
 }
 
 /// # Safety
 ///
 /// Called once, with a node that `Call::new` has made as this type.
-unsafe fn end<F: FnOnce(NonNull<Header>, Told<'_>)>(
-    node: NonNull<Node>,
-    with: Option<(NonNull<Header>, Told<'_>)>,
+unsafe fn end<F: FnOnce(NonNull<Header>, CallWith<'_>)>(
+    node: NonNull<CallbackNode>,
+    with: Option<(NonNull<Header>, CallWith<'_>)>,
 ) {
     context::user_code();
     // SAFETY: by the caller, once: made by `Call::new` as this type.
-    let Of { f, .. } = *unsafe { Box::from_raw(node.cast::<Of<F>>().as_ptr()) };
+    let CallOf { f, .. } = *unsafe { Box::from_raw(node.cast::<CallOf<F>>().as_ptr()) };
     if let Some((header, told)) = with {
         f(header, told);
     }
 }
 
 /// A callback that has not been called. Dropped, it drops the closure.
-pub(crate) struct Call(NonNull<Node>);
+pub(crate) struct Call(NonNull<CallbackNode>);
 
 // SAFETY: the closure is `Send`, by `new`; a node is its list's.
 unsafe impl Send for Call {}
@@ -110,16 +110,16 @@ impl Call {
     /// One that is called with the request, and told how it ended, as far as `when` says.
     ///
     /// What the closure borrows the value's type may borrow, too: it is called while a handle of that type is held by somebody.
-    pub(crate) fn new(when: When, f: impl FnOnce(NonNull<Header>, Told<'_>) + Send) -> Call {
-        fn node<F: FnOnce(NonNull<Header>, Told<'_>)>(when: When, f: F) -> Of<F> {
-            Of { node: Node { next: ptr::null_mut(), when, end: end::<F> }, f }
+    pub(crate) fn new(when: CallOn, f: impl FnOnce(NonNull<Header>, CallWith<'_>) + Send) -> Call {
+        fn node<F: FnOnce(NonNull<Header>, CallWith<'_>)>(when: CallOn, f: F) -> CallOf<F> {
+            CallOf { node: CallbackNode { next: ptr::null_mut(), when, end: end::<F> }, f }
         }
         let made = Box::into_raw(Box::new(node(when, f)));
         // SAFETY: from a box.
         Call(unsafe { NonNull::new_unchecked(made.cast()) })
     }
 
-    fn when(&self) -> When {
+    fn when(&self) -> CallOn {
         // SAFETY: it is there until it is called or dropped.
         unsafe { self.0.as_ref() }.when
     }
@@ -129,7 +129,7 @@ impl Call {
     /// # Safety
     ///
     /// CB2, CB3.
-    unsafe fn call(self, header: NonNull<Header>, told: Told<'_>) {
+    unsafe fn call(self, header: NonNull<Header>, told: CallWith<'_>) {
         let node = ManuallyDrop::new(self).0;
         // SAFETY: once.
         unsafe { (node.as_ref().end)(node, Some((header, told))) };
@@ -145,8 +145,8 @@ impl Drop for Call {
 
 /// Callbacks, first come first. Dropped by a loop.
 struct Calls {
-    head: *mut Node,
-    tail: *mut Node,
+    head: *mut CallbackNode,
+    tail: *mut CallbackNode,
 }
 
 impl Calls {
@@ -250,7 +250,7 @@ fn drop_contained(call: Call) {
 ///
 /// # Safety
 ///
-/// The caller has a count of the request, a handle for [`When::Finished`] (CB2).
+/// The caller has a count of the request, a handle for [`CallOn::Finished`] (CB2).
 pub(crate) unsafe fn subscribe(header: NonNull<Header>, call: Call) {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
@@ -291,13 +291,13 @@ unsafe fn call_now(header: NonNull<Header>, call: Call, life: u64) {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
     let told = match (call.when(), life) {
-        (When::Over, _) => Told::Nothing,
-        (When::Finished | When::Done, FINISHED) => Told::Finished,
-        (When::Cancelled | When::Done, CANCELLED) => Told::Cancelled(cancel::reason(h)),
-        (When::Failed, FAILED) | (When::Done, _) => {
+        (CallOn::Over, _) => CallWith::Nothing,
+        (CallOn::Finished | CallOn::Done, FINISHED) => CallWith::Finished,
+        (CallOn::Cancelled | CallOn::Done, CANCELLED) => CallWith::Cancelled(cancel::reason(h)),
+        (CallOn::Failed, FAILED) | (CallOn::Done, _) => {
             h.word().mark_seen();
             match h.failure() {
-                Some(failure) => Told::Failed(failure),
+                Some(failure) => CallWith::Failed(failure),
                 None => unreachable!("a failed request has a failure"),
             }
         }
@@ -355,12 +355,12 @@ pub(crate) unsafe fn run(header: NonNull<Header>, decide: &mut dyn FnMut(Bits) -
             for call in batch {
                 let open = *life == FINISHED && !side.callbacks.stands.get();
                 match call.when() {
-                    When::Done | When::Over => done.push(call),
-                    When::Failed if open => failed.push(call),
-                    When::Finished if open => {
+                    CallOn::Done | CallOn::Over => done.push(call),
+                    CallOn::Failed if open => failed.push(call),
+                    CallOn::Finished if open => {
                         if let Err(payload) = call_contained(call, FINISHED) {
                             // SAFETY: W1; the value lives on beside the failure.
-                            unsafe { run::set_failure(h, Ending::Panic(payload)) };
+                            unsafe { run::set_failure(h, NoValue::Panic(payload)) };
                             *life = FAILED;
                             side.callbacks.told.set(FAILED);
                             failed.take_all().for_each(|call| call_aside(call, FAILED));

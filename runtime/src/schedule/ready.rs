@@ -48,7 +48,7 @@ use self::yielded::Yielded;
 
 /// A fiber that may go on, with what decides its place.
 #[derive(Clone, Copy)]
-struct Entry {
+struct ReadyEntry {
     key: u64,
     parent: *const Lineage,
     rank: u32,
@@ -56,12 +56,12 @@ struct Entry {
     fiber: NonNull<Fiber>,
 }
 
-impl Entry {
-    fn new(fiber: NonNull<Fiber>) -> Entry {
+impl ReadyEntry {
+    fn new(fiber: NonNull<Fiber>) -> ReadyEntry {
         // SAFETY: a ready fiber is left, so its worker, who calls this, may look at it.
         let s = unsafe { fiber.as_ref() };
         let Descent { parent, rank, depth } = s.descent.get();
-        Entry { key: s.urgency.load(Ordering::Relaxed), parent, rank, depth, fiber }
+        ReadyEntry { key: s.urgency.load(Ordering::Relaxed), parent, rank, depth, fiber }
     }
 
     fn lineage(&self) -> Option<&Lineage> {
@@ -88,13 +88,13 @@ impl Entry {
     }
 
     /// Whether `other` is the request above this one, by looking at no more than where that one is.
-    fn is_child_of(&self, other: &Entry) -> bool {
+    fn is_child_of(&self, other: &ReadyEntry) -> bool {
         self.depth.checked_sub(1) == Some(other.depth)
             && other.lineage().is_some_and(|lineage| ptr::eq(self.parent, lineage))
     }
 
     #[inline]
-    fn compare(&self, other: &Entry) -> Order {
+    fn compare(&self, other: &ReadyEntry) -> Order {
         match self.key.cmp(&other.key) {
             Order::Equal if self.parent == other.parent => self.rank.cmp(&other.rank),
             Order::Equal => self.compare_relatives(other),
@@ -105,7 +105,7 @@ impl Entry {
     /// Those of one key that are not siblings. Who waits for one after the other of a crowd of its own is compared with one of them each time,
     /// which is cold.
     #[inline(never)]
-    fn compare_relatives(&self, other: &Entry) -> Order {
+    fn compare_relatives(&self, other: &ReadyEntry) -> Order {
         if self.is_child_of(other) {
             return Order::Greater;
         }
@@ -120,7 +120,7 @@ impl Entry {
 }
 
 /// The first of a run. The heap gives the largest, so the order is reversed.
-struct Head(Entry);
+struct Head(ReadyEntry);
 
 impl PartialEq for Head {
     fn eq(&self, other: &Self) -> bool {
@@ -143,17 +143,17 @@ impl Ord for Head {
 #[derive(Default)]
 pub(crate) struct Ready {
     /// One that goes before all in `soon` and in the runs.
-    first: Option<Entry>,
+    first: Option<ReadyEntry>,
     /// Taken out of the runs ahead of their turn, in order, so that what they need from memory is fetched meanwhile.
-    soon: VecDeque<Entry>,
+    soon: VecDeque<ReadyEntry>,
     /// The first of each run. The rest of it is linked behind it.
     heads: BinaryHeap<Head>,
     /// The last of the run that was added to last, while it stands there.
-    last: Option<Entry>,
+    last: Option<ReadyEntry>,
     woken: usize,
     yielded: Yielded,
     /// Room to sort in.
-    arrived: Vec<Entry>,
+    arrived: Vec<ReadyEntry>,
 }
 
 /// For how many that arrive together, or stand ready, there is room at any time.
@@ -180,7 +180,7 @@ impl Ready {
     /// A fiber was woken.
     #[inline]
     pub(crate) fn push(&mut self, fiber: NonNull<Fiber>) {
-        let entry = Entry::new(fiber);
+        let entry = ReadyEntry::new(fiber);
         entry.is_woken().set(true);
         self.woken += 1;
         if self.woken == 1 {
@@ -207,11 +207,11 @@ impl Ready {
     #[inline(never)]
     fn push_sorted(&mut self, latest_first: impl Iterator<Item = NonNull<Fiber>>) {
         let mut arrived = mem::take(&mut self.arrived);
-        arrived.extend(latest_first.map(Entry::new));
+        arrived.extend(latest_first.map(ReadyEntry::new));
         arrived.reverse();
         if ORDERED {
             // Stable: equals stay in order of arrival.
-            arrived.sort_by(Entry::compare);
+            arrived.sort_by(ReadyEntry::compare);
         }
         self.woken += arrived.len();
         for entry in arrived.drain(..) {
@@ -225,8 +225,8 @@ impl Ready {
 
     /// Another is ready.
     #[inline(never)]
-    fn push_beside(&mut self, entry: Entry) {
-        let goes_before = |other: &Entry| ORDERED && other.compare(&entry) == Order::Greater;
+    fn push_beside(&mut self, entry: ReadyEntry) {
+        let goes_before = |other: &ReadyEntry| ORDERED && other.compare(&entry) == Order::Greater;
         let later = match &mut self.first {
             Some(first) if goes_before(first) => mem::replace(first, entry),
             Some(_) => entry,
@@ -242,7 +242,7 @@ impl Ready {
         self.push_to_runs(later);
     }
 
-    fn push_to_runs(&mut self, entry: Entry) {
+    fn push_to_runs(&mut self, entry: ReadyEntry) {
         entry.link().set(ptr::null());
         let before = self.last.replace(entry);
         match before.filter(|before| !ORDERED || before.compare(&entry) != Order::Greater) {
@@ -346,11 +346,11 @@ impl Ready {
     }
 
     /// Takes the first of what stands in the runs.
-    fn pop_head(&mut self) -> Option<Entry> {
+    fn pop_head(&mut self) -> Option<ReadyEntry> {
         let mut head = self.heads.peek_mut()?;
         let entry = head.0;
         if let Some(next) = NonNull::new(entry.link().get().cast_mut()) {
-            head.0 = Entry::new(next);
+            head.0 = ReadyEntry::new(next);
             head.0.link_back().set(ptr::null());
             // Its turn to be the first of the run comes with the next pick from it.
             prefetch::top(head.0.link().get());
@@ -383,7 +383,7 @@ impl Ready {
 
     /// Takes one of the woken out.
     fn take_out(&mut self, fiber: NonNull<Fiber>) {
-        let is_it = |entry: &Entry| entry.fiber == fiber;
+        let is_it = |entry: &ReadyEntry| entry.fiber == fiber;
         if self.first.is_some_and(|first| is_it(&first)) {
             self.first = None;
             return;
@@ -394,11 +394,11 @@ impl Ready {
         }
         // SAFETY: as in `raise`.
         let (before, next) = unsafe { (fiber.as_ref().before_ready.get(), fiber.as_ref().next_ready.get()) };
-        let next = NonNull::new(next.cast_mut()).map(Entry::new);
+        let next = NonNull::new(next.cast_mut()).map(ReadyEntry::new);
         if let Some(next) = &next {
             next.link_back().set(before);
         }
-        let before = NonNull::new(before.cast_mut()).map(Entry::new);
+        let before = NonNull::new(before.cast_mut()).map(ReadyEntry::new);
         match (&before, next) {
             (Some(before), next) => before.link().set(next.map_or(ptr::null(), |next| next.fiber.as_ptr())),
             (None, next) => {

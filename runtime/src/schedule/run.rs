@@ -18,7 +18,7 @@ use crate::foreign;
 use crate::memory::arena::{self, Arena};
 use crate::record::cell;
 use crate::record::children;
-use crate::record::header::{DELIVERED, Ending, Header};
+use crate::record::header::{DELIVERED, Header, NoValue};
 use crate::record::hooks;
 use crate::schedule::callbacks;
 use crate::stack::fiber::{self, Fiber};
@@ -391,7 +391,7 @@ unsafe fn told_listeners(
 /// W1.
 #[cold]
 #[inline(never)]
-pub(crate) unsafe fn fail(header: NonNull<Header>, ending: Ending, runner_link: bool) {
+pub(crate) unsafe fn fail(header: NonNull<Header>, ending: NoValue, runner_link: bool) {
     // SAFETY: W1.
     let h = unsafe { header.as_ref() };
     let (ending, mut of_cancel) = ending.looked_into();
@@ -416,15 +416,15 @@ pub(crate) unsafe fn fail(header: NonNull<Header>, ending: Ending, runner_link: 
 /// # Safety
 ///
 /// W1: before the terminal exchange the failure is the claimer's.
-pub(crate) unsafe fn set_failure(h: &Header, ending: Ending) {
+pub(crate) unsafe fn set_failure(h: &Header, ending: NoValue) {
     let name = match h.side().and_then(|side| side.name.clone()) {
         Some(name) => name,
         None => Cow::Owned(h.name().to_owned()),
     };
     let born_at = h.side().and_then(|side| side.location).map(SourceLocation::from);
     let failure = match ending {
-        Ending::Error(error) => Failure::from_error(error, name, born_at),
-        Ending::Panic(payload) => Failure::from_panic(payload, name, hooks::take_location().or(born_at)),
+        NoValue::Error(error) => Failure::from_error(error, name, born_at),
+        NoValue::Panic(payload) => Failure::from_panic(payload, name, hooks::take_location().or(born_at)),
     };
     // SAFETY: by contract.
     unsafe { *h.side_or_new().failure.get() = Some(failure) };
@@ -475,6 +475,6 @@ pub(crate) unsafe fn fail_unstarted(fiber: &Fiber, header: NonNull<Header>, erro
     unsafe {
         header.as_ref().ran_on.store(fiber.arena.get().cast_mut(), Ordering::Relaxed);
         cell::drop_callable_contained(header);
-        fail(header, Ending::Error(Error::from(error)), true);
+        fail(header, NoValue::Error(Error::from(error)), true);
     }
 }

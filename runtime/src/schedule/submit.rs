@@ -12,7 +12,7 @@ use crate::deadlock::urgency;
 use crate::foreign::driver;
 use crate::record::cell;
 use crate::record::children;
-use crate::record::header::{AFTER, DETACHED, HINTED, Header, OWN_STACK, Place, ROOT};
+use crate::record::header::{AFTER, DETACHED, HINTED, Header, HeaderPlace, OWN_STACK, ROOT};
 use crate::schedule::worker::Worker;
 use crate::shared::Shared;
 use crate::stack::fiber::Fiber;
@@ -152,7 +152,7 @@ fn submit_to(worker: &Worker, h: &Header, marks: u64) -> bool {
 
 #[inline(always)]
 fn list_privately(worker: &Worker, h: &Header) {
-    h.place.set(Place::Private);
+    h.place.set(HeaderPlace::Private);
     worker.list.insert(h);
     worker.note_inserted(h.lineage.key());
 }

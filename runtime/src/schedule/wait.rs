@@ -66,7 +66,7 @@ impl Terms<'_> {
 }
 
 /// What is left to do after [`prepare`].
-pub(crate) enum Step<'a> {
+pub(crate) enum WaitStep<'a> {
     /// The target is over.
     Over,
     /// Park this fiber; the target's end wakes it.
@@ -133,9 +133,9 @@ pub(crate) unsafe fn until_over_on(header: NonNull<Header>, terms: Terms<'_>) ->
         let mut node = MaybeUninit::uninit();
         // SAFETY: by contract; the node lies in this frame, which is not left before it is let go of.
         let (fiber, ticket, shared) = match unsafe { prepare(header, &mut node, terms) } {
-            Step::Over => return Ok(()),
-            Step::Refused(error) => return Err(error),
-            Step::Park(fiber, ticket, shared) => (fiber, ticket, shared),
+            WaitStep::Over => return Ok(()),
+            WaitStep::Refused(error) => return Err(error),
+            WaitStep::Park(fiber, ticket, shared) => (fiber, ticket, shared),
         };
         // SAFETY: on the fiber's own stack, after `begin`.
         let cause = unsafe {
@@ -205,11 +205,11 @@ pub(crate) unsafe fn prepare<'a>(
     header: NonNull<Header>,
     node: &mut MaybeUninit<WaitNode>,
     terms: Terms<'_>,
-) -> Step<'a> {
+) -> WaitStep<'a> {
     // SAFETY: by contract; the caller's count lasts longer than the step that is answered.
     let h: &'a Header = unsafe { header.as_ref() };
     let Some(fiber) = foreign::fiber() else {
-        return Step::Refused(WaitError::ShutDown);
+        return WaitStep::Refused(WaitError::ShutDown);
     };
     // In such a call the count is up. Before the target is run here.
     if fiber.context().no_suspend().get() != 0 && !is_over(h) {
@@ -220,16 +220,16 @@ pub(crate) unsafe fn prepare<'a>(
     loop {
         // SAFETY: by contract.
         let (shared, outside) = match unsafe { approach.come_near(fiber, header, lends) } {
-            Near::Over => return Step::Over,
+            Near::Over => return WaitStep::Over,
             Near::Refused(error) => {
                 // SAFETY: by contract.
                 unsafe { approach.give_up(fiber, header) };
-                return Step::Refused(error);
+                return WaitStep::Refused(error);
             }
             Near::Waits(shared, outside) => (shared, outside),
         };
         if terms.looks {
-            return Step::Refused(WaitError::TimedOut);
+            return WaitStep::Refused(WaitError::TimedOut);
         }
         if fiber.context().no_suspend().get() != 0 {
             no_suspend::refuse(fiber, h.name(), true);
@@ -240,7 +240,7 @@ pub(crate) unsafe fn prepare<'a>(
             Some(Err(error)) => {
                 let name = fiber.request().map_or("worker", Header::name).to_owned();
                 let failure = Failure::from_error(Error::from(error), name, None);
-                return Step::Refused(WaitError::Failed(failure));
+                return WaitStep::Refused(WaitError::Failed(failure));
             }
         }
         let context = fiber.context();
@@ -262,7 +262,7 @@ pub(crate) unsafe fn prepare<'a>(
                 // SAFETY: C2: begun just now, and not parked; the node got into no list.
                 unsafe { context.abandon(ticket) };
                 if missed == Missed::Over {
-                    return Step::Over;
+                    return WaitStep::Over;
                 }
                 continue;
             }
@@ -273,8 +273,8 @@ pub(crate) unsafe fn prepare<'a>(
         {
             // SAFETY: the node stands in the list, and its wait is settled.
             return match unsafe { cancel::leave(header, node, false) } {
-                Ok(()) => Step::Refused(WaitError::CircularWait(cycle)),
-                Err(()) => Step::Over,
+                Ok(()) => WaitStep::Refused(WaitError::CircularWait(cycle)),
+                Err(()) => WaitStep::Over,
             };
         }
         if !terms.watches {
@@ -292,7 +292,7 @@ pub(crate) unsafe fn prepare<'a>(
             // SAFETY: RS1: on the fiber's own stack, before it parks; by contract it leaves after the wait.
             unsafe { or.interrupts(context, ticket) };
         }
-        return Step::Park(fiber, ticket, shared);
+        return WaitStep::Park(fiber, ticket, shared);
     }
 }
 

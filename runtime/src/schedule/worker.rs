@@ -60,14 +60,14 @@ mod steal;
 mod suspend;
 mod unwinding;
 
-use self::coroutines::{Idle, Listed};
+use self::coroutines::{CoroutineList, Idle};
 pub(crate) use self::driven::{Driver, settle_stuck};
 use self::patience::Patience;
 use self::quiet::Quiet;
-use self::raids::Watch;
+use self::raids::RaidWatch;
 pub(crate) use self::unwinding::is_unwinding;
 
-use crate::api::dump::{Answer, Asked};
+use crate::api::dump::{Asked, WorkerAnswer};
 use crate::api::scope::ScopeCore;
 use crate::batch::request_pool;
 use crate::deadlock::urgency;
@@ -81,9 +81,9 @@ use crate::schedule::ready::Ready;
 use crate::shared::{Best, Looks, Shared};
 use crate::stack::coroutine::Coroutine;
 use crate::stack::fiber::{self, Fiber, Here};
-use crate::stack::slab::Slot;
+use crate::stack::slab::StackSlot;
 use crate::state::attention::{Attention, DRIVEN, HUNGRY, RAISED};
-use crate::state::raid::Gate;
+use crate::state::raid::RaidGuard;
 use crate::state::shared_queue::SharedQueue;
 use crate::time::coarse;
 use crate::time::deadlines::wake_exactly;
@@ -127,15 +127,15 @@ pub(crate) struct Post {
     /// Stacks of this worker that have become more urgent, and the key.
     raised_stacks: Mutex<Vec<(NonNull<Fiber>, u64)>>,
     /// All coroutines of this worker (K5).
-    coroutines: Mutex<Listed>,
+    coroutines: Mutex<CoroutineList>,
     /// How many of them were in use when the worker last found nothing to do.
     pub busy: AtomicUsize,
     /// What dumps ask.
-    pub asked: Asked<Answer>,
+    pub asked: Asked<WorkerAnswer>,
     /// Where the worker's thread says which fiber it is on, while there is the thread.
     here: Mutex<Option<Here>>,
     /// Who raids its private queue.
-    pub raids: Gate<Header>,
+    pub raids: RaidGuard<Header>,
 }
 
 impl Post {
@@ -171,7 +171,7 @@ impl Post {
         *self.here.lock().unwrap_or_else(PoisonError::into_inner) = here;
     }
 
-    fn lock_coroutines(&self) -> MutexGuard<'_, Listed> {
+    fn lock_coroutines(&self) -> MutexGuard<'_, CoroutineList> {
         self.coroutines.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -220,7 +220,7 @@ pub(crate) struct Worker {
     /// Coroutines of this worker that are in use: all but the idle ones.
     busy_coroutines: Cell<usize>,
     /// The first coroutine's stack, taken before any thread runs, so that none can be without.
-    first: Cell<Option<Slot>>,
+    first: Cell<Option<StackSlot>>,
     batch: Cell<u32>,
     /// What is on its way to a shared queue: memory that is used again.
     hand: Cell<Vec<(u64, NonNull<Header>)>>,
@@ -241,7 +241,7 @@ pub(crate) struct Worker {
     pub sleeps: Counter,
     patience: Patience,
     quiet: Quiet,
-    watch: Watch,
+    watch: RaidWatch,
     /// See `schedule/worker/alarm.rs`.
     alarm: Cell<u32>,
     /// What others may not end, since user code may run then; for the loop.
@@ -313,7 +313,7 @@ impl Worker {
             sleeps: Counter::default(),
             patience: Patience::default(),
             quiet: Quiet::default(),
-            watch: Watch::default(),
+            watch: RaidWatch::default(),
             alarm: Cell::new(0),
             aside: UnsafeCell::default(),
             put_off: DropQueues::new(),
@@ -338,7 +338,7 @@ impl Worker {
                 busy: AtomicUsize::new(0),
                 asked: Asked::default(),
                 here: Mutex::new(None),
-                raids: Gate::new(),
+                raids: RaidGuard::new(),
             },
         }
     }

@@ -47,23 +47,23 @@ pub(crate) struct Ending {
     stage: AtomicU8,
     /// Foreign threads that run requests here; one that nests them counts as often.
     foreign: AtomicUsize,
-    state: Mutex<State>,
+    state: Mutex<EndingState>,
     /// Held by whoever closes; true: done.
     closed: Mutex<bool>,
 }
 
-struct State {
+struct EndingState {
     /// Somebody wants the end.
     begun: bool,
     /// Which workers have left their loops.
     gone: Vec<bool>,
-    waiters: Vec<Waiter>,
+    waiters: Vec<EndWaiter>,
 }
 
-struct Waiter(NonNull<Context>, Ticket);
+struct EndWaiter(NonNull<Context>, Ticket);
 
 // SAFETY: EN1: it is there to be woken from anywhere.
-unsafe impl Send for Waiter {}
+unsafe impl Send for EndWaiter {}
 
 impl Ending {
     /// Of a runtime of so many workers.
@@ -71,12 +71,12 @@ impl Ending {
         Ending {
             stage: AtomicU8::new(Stage::Open as u8),
             foreign: AtomicUsize::new(0),
-            state: Mutex::new(State { begun: false, gone: vec![false; workers], waiters: Vec::new() }),
+            state: Mutex::new(EndingState { begun: false, gone: vec![false; workers], waiters: Vec::new() }),
             closed: Mutex::new(false),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, EndingState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -133,13 +133,13 @@ impl Ending {
         self.tell(&mut state);
     }
 
-    fn quiet(&self, state: &State) -> bool {
+    fn quiet(&self, state: &EndingState) -> bool {
         !self.has_foreign() && state.gone.iter().all(|gone| *gone)
     }
 
-    fn tell(&self, state: &mut State) {
+    fn tell(&self, state: &mut EndingState) {
         if self.quiet(state) {
-            for Waiter(context, ticket) in state.waiters.drain(..) {
+            for EndWaiter(context, ticket) in state.waiters.drain(..) {
                 // SAFETY: EN1. If it is refused its time was up first.
                 unsafe { unpark(context, ticket, Cause::Woken) };
             }
@@ -166,7 +166,7 @@ impl Ending {
         if self.quiet(&state) {
             return false;
         }
-        state.waiters.push(Waiter(NonNull::from(context), ticket));
+        state.waiters.push(EndWaiter(NonNull::from(context), ticket));
         true
     }
 

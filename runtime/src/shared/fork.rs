@@ -17,7 +17,7 @@
 //!
 //! A lock that another thread held at the fork stays locked in the child. Those of the parent's runtimes are not touched
 //! after the comparison. Those of the process are held by the forking thread over the fork: the prepare handler takes
-//! them, the other two let go. Whoever adds one names it in [`Held`].
+//! them, the other two let go. Whoever adds one names it in [`HeldOverFork`].
 //!
 //! What they guard tells of threads that are not in the child: who waits, who looks, where stacks are. Its own threads get
 //! the stacks of these. So the child forgets all of it, but for the context of the thread that forks.
@@ -53,18 +53,18 @@ impl Generation {
 }
 
 /// What is held over a fork.
-struct Held {
-    default: default::Held,
-    pools: request_pool::HeldOverFork,
-    cycle: cycle::HeldOverFork,
-    parked: parked::Held,
-    deferred: reclaim::Held,
+struct HeldOverFork {
+    default: default::HeldDefault,
+    pools: request_pool::HeldPools,
+    cycle: cycle::HeldCycles,
+    parked: parked::HeldParked,
+    deferred: reclaim::HeldReclaim,
 }
 
-impl Held {
+impl HeldOverFork {
     /// In the order in which others take one while they hold another.
-    fn all() -> Held {
-        Held {
+    fn all() -> HeldOverFork {
+        HeldOverFork {
             default: default::hold(),
             pools: request_pool::hold(),
             cycle: cycle::hold(),
@@ -75,14 +75,14 @@ impl Held {
 }
 
 forebear_context::shim::thread_local! {
-    static HELD: RefCell<Option<Held>> = const { RefCell::new(None) };
+    static HELD: RefCell<Option<HeldOverFork>> = const { RefCell::new(None) };
 }
 
 /// # Safety
 ///
 /// None: these three are `unsafe` for the type that `pthread_atfork` asks for.
 unsafe extern "C" fn prepare() {
-    let held = Held::all();
+    let held = HeldOverFork::all();
     // Without a place for them, in a thread that is about to go, they are not held.
     let _ = HELD.try_with(|place| *place.borrow_mut() = Some(held));
 }

@@ -1,6 +1,6 @@
 //! Looks: which of the other workers' shared queues a picker compares with.
 //!
-//! With at most eight workers, all of them. With more, their shared queues stand in [groups](crate::state::shared_queue::Group) of eight, by
+//! With at most eight workers, all of them. With more, their shared queues stand in [groups](crate::state::shared_queue::KeyGroup) of eight, by
 //! number, and a look goes by the groups' words: it compares with the members of a group only if its word is older than
 //! the best that the picker has so far, and mends the word in passing. It begins at the picker's own group, and in each group behind the
 //! picker's own place, so that those who see several shared queues that are equally old go to different ones. It reads [`WORDS`] words at
@@ -11,7 +11,7 @@
 //! # The bound
 //!
 //! *What was published before a look began is passed over by it only if its group is not in turn, or at a moment at which its group's
-//! word is too high (a thread stands between two steps, see [`Group`]), and by no worker in more than 31 looks in a row*, so in no
+//! word is too high (a thread stands between two steps, see [`KeyGroup`]), and by no worker in more than 31 looks in a row*, so in no
 //! more than 31 picks in a row, since a pick looks at least once. With 32 workers and fewer each group is in turn always; with more,
 //! each of G groups in one of G / 4 picks (rounded up): with 64 workers in every second. With eight workers and fewer nothing is ever
 //! passed over.
@@ -37,7 +37,7 @@ use super::Shared;
 use crate::record::header::Header;
 use crate::schedule::worker::Worker;
 use crate::state::attention::HUNGRY;
-use crate::state::shared_queue::{Group, SharedQueue};
+use crate::state::shared_queue::{KeyGroup, SharedQueue};
 
 /// So many workers share a word: a look into a group costs what a look costs where there are none.
 const MEMBERS: usize = 8;
@@ -47,7 +47,7 @@ const FULL_EVERY: u32 = 32;
 
 /// The groups of one runtime: none, or at least two.
 #[derive(Debug)]
-pub(crate) struct Groups(Box<[Arc<Group>]>);
+pub(crate) struct Groups(Box<[Arc<KeyGroup>]>);
 
 impl Groups {
     /// The groups of so many workers.

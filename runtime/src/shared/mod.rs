@@ -14,8 +14,8 @@ use forebear_context::shim::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsi
 use forebear_pool::{Signals, Supply};
 
 use crate::api::future::Futures;
-use crate::api::runtime::Handle;
 use crate::api::runtime::LateEnd;
+use crate::api::runtime::RuntimeHandle;
 use crate::cancel;
 use crate::deadlock::cycle::Survey;
 use crate::deadlock::foreign_stacks;
@@ -29,7 +29,7 @@ use crate::shared::fork::Generation;
 use crate::stack::Class;
 use crate::stack::slab::Slab;
 use crate::state::attention::OLDER;
-use crate::state::shared_queue::{Entry, Hint, Injector, Pushed};
+use crate::state::shared_queue::{Hint, Injector, Pushed, QueueEntry};
 use crate::state::visits::Visits;
 use crate::time::deadlines::{Deadlines, Time};
 
@@ -97,7 +97,7 @@ pub(crate) struct Shared {
     /// How many workers block in a destructor that a panic runs; see `schedule/worker/unwinding.rs`.
     pub blocked_unwinding: AtomicUsize,
     /// The handle that users hold, so that the current runtime can be asked for.
-    pub handle: OnceLock<Weak<Handle>>,
+    pub handle: OnceLock<Weak<RuntimeHandle>>,
 }
 
 /// Whether work is chosen by order. The bench `order` alone builds without, to show what order costs.
@@ -105,7 +105,7 @@ pub(crate) const ORDERED: bool = !cfg!(forebear_unordered);
 
 // SAFETY: the link is `next`, which is the shared queue's while the header is on its way through the inbox (H3); the root key
 // does not change once the header is shared (LN2).
-unsafe impl Entry for Header {
+unsafe impl QueueEntry for Header {
     #[inline(always)]
     fn link(&self) -> &AtomicPtr<Header> {
         &self.next

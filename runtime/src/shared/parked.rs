@@ -49,7 +49,7 @@ fn lock() -> MutexGuard<'static, BTreeMap<usize, Parked>> {
 
 /// Keeps everybody else from the list (PK2).
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldParked {
     _list: MutexGuard<'static, BTreeMap<usize, Parked>>,
 }
 
@@ -60,13 +60,13 @@ impl std::fmt::Debug for Parked {
 }
 
 /// Holds the list over a fork.
-pub(crate) fn hold() -> Held {
-    Held { _list: lock() }
+pub(crate) fn hold() -> HeldParked {
+    HeldParked { _list: lock() }
 }
 
 /// Forgets everybody: in a forked child, whose one thread does not block. The scopes that the others wait for lay on stacks which the child's own
 /// threads use again.
-pub(crate) fn forget(held: &mut Held) {
+pub(crate) fn forget(held: &mut HeldParked) {
     held._list.clear();
 }
 

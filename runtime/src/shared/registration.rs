@@ -35,7 +35,7 @@ pub(crate) struct Registration<N> {
 }
 
 /// What came of a wish to register.
-pub(crate) enum Came<'a> {
+pub(crate) enum RegisterResult<'a> {
     /// The request is over.
     Over,
     /// The wait is refused.
@@ -68,7 +68,7 @@ impl<N: Notice> Registration<N> {
         fiber: &Fiber,
         header: NonNull<Header>,
         mut notice: impl FnMut() -> N,
-    ) -> Came<'a> {
+    ) -> RegisterResult<'a> {
         // SAFETY: by contract.
         let h: &'a Header = unsafe { header.as_ref() };
         let mut approach = Approach::by(How::Polls);
@@ -77,26 +77,26 @@ impl<N: Notice> Registration<N> {
             let near = unsafe { approach.come_near(fiber, header, false) };
             self.submitted |= std::mem::take(&mut approach.submitted);
             let (shared, outside) = match near {
-                Near::Over => return Came::Over,
-                Near::Refused(error) => return Came::Refused(error),
+                Near::Over => return RegisterResult::Over,
+                Near::Refused(error) => return RegisterResult::Refused(error),
                 Near::Waits(shared, outside) => (shared, outside),
             };
             if self.listener.is_some() {
-                return Came::Stands(shared);
+                return RegisterResult::Stands(shared);
             }
             let key = fiber.urgency.load(Ordering::Relaxed);
             let listener = Listener::new(notice(), key);
             // SAFETY: LI1: the list has a count, until the node is taken out; RG1.
             match Listener::enlist(&listener, |node| unsafe { approach.list(h, node) }.map(drop)) {
                 Ok(()) => {}
-                Err(Missed::Over) => return Came::Over,
+                Err(Missed::Over) => return RegisterResult::Over,
                 Err(Missed::Moved) => continue,
             }
             self.key = key;
             self.listener = Some(listener);
             // SAFETY: U2: RG1.
             unsafe { urgency::raise(fiber.worker(), header, key) };
-            return Came::Entered(shared, outside);
+            return RegisterResult::Entered(shared, outside);
         }
     }
 

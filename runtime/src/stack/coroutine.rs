@@ -50,7 +50,7 @@ use crate::shared::parked;
 use crate::stack::fiber::{self, BEHIND_CONTEXT, Fiber, LEFT_PARKED, LEFT_UNWINDING};
 use crate::stack::lent::Lent;
 use crate::stack::no_suspend;
-use crate::stack::slab::Slot;
+use crate::stack::slab::StackSlot;
 use crate::state::alarms::Standing;
 use crate::state::attention::OLDER;
 use crate::time::deadlines::keep;
@@ -67,7 +67,7 @@ pub(crate) struct Coroutine {
     /// A claimed request that needs this coroutine's larger stack; run first.
     pub pending: Cell<*const Header>,
     /// The memory it lies in. Taken out when it is given back.
-    pub slot: Cell<Option<Slot>>,
+    pub slot: Cell<Option<StackSlot>>,
     /// Its place in its worker's list of coroutines.
     pub listed: Cell<usize>,
     /// Its alarm, which stays in the worker's wheel from one wait to the next.
@@ -111,7 +111,7 @@ static TABLE: Table = Table {
 
 impl Coroutine {
     /// Builds a coroutine at the top of `slot`, its loop not yet begun.
-    pub(crate) fn build(slot: Slot, worker: &Worker) -> NonNull<Coroutine> {
+    pub(crate) fn build(slot: StackSlot, worker: &Worker) -> NonNull<Coroutine> {
         let context = Self::context_in(slot.top());
         let (at, limit) = (context.addr().get(), slot.limit());
         let coroutine = context.as_ptr().cast::<Coroutine>();
@@ -127,7 +127,7 @@ impl Coroutine {
             (&raw mut (*coroutine).listed).write(Cell::new(0));
             (&raw mut (*coroutine).alarm).write(Standing::default());
             let this = &*coroutine;
-            this.fiber.arms.init();
+            this.fiber.branches.init();
             this.fiber.arena.set(worker.arena());
             // From here on it is this worker's (K6).
             this.context.place().set(ptr::from_ref(worker).addr());
@@ -186,7 +186,7 @@ impl Coroutine {
     /// # Safety
     ///
     /// K3: it is idle, and is not used afterwards.
-    pub(crate) unsafe fn dismantle(this: NonNull<Coroutine>) -> Option<Slot> {
+    pub(crate) unsafe fn dismantle(this: NonNull<Coroutine>) -> Option<StackSlot> {
         // SAFETY: by contract.
         unsafe {
             let worker = &*this.as_ref().fiber.worker;

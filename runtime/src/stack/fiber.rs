@@ -1,7 +1,7 @@
 //! A fiber: one stack with its record, as the runtime sees it. Either a coroutine's or a foreign thread's.
 //!
 //! The [`Context`] is what the world below knows of a stack; the fiber is what the runtime adds: the request on top, the
-//! worker and the arena, where the stack ends, and the arms that were made on it. Requests nest on a fiber: a waiter
+//! worker and the arena, where the stack ends, and the branches that were made on it. Requests nest on a fiber: a waiter
 //! that runs its target directly *lends* it the stack, and the target is on top until it returns.
 //!
 //! # Who may touch what
@@ -20,7 +20,7 @@ use std::sync::atomic::AtomicPtr as ThreadsOwn; // not modelled: written by its 
 use forebear_context::context::{Context, ForeignContext};
 use forebear_context::lineage::{Lineage, NO_KEY};
 
-use crate::api::arms::ArmList;
+use crate::api::branches::BranchList;
 use crate::api::scope::ScopeCore;
 use crate::memory::arena::Arena;
 use crate::record::cell::DropQueue;
@@ -31,12 +31,12 @@ use crate::shared::Shared;
 /// A pointer to a request that its owner writes and that somebody else may look at meanwhile, to tell what a stack is
 /// about ([`crate::api::runtime`]). To its owner it is a plain cell: relaxed loads and stores are plain instructions.
 #[derive(Debug)]
-pub(crate) struct Shown(AtomicPtr<Header>);
+pub(crate) struct PublishedPtr(AtomicPtr<Header>);
 
-impl Shown {
+impl PublishedPtr {
     /// None yet.
-    pub(crate) fn none() -> Shown {
-        Shown(AtomicPtr::new(ptr::null_mut()))
+    pub(crate) fn none() -> PublishedPtr {
+        PublishedPtr(AtomicPtr::new(ptr::null_mut()))
     }
 
     /// What it is now.
@@ -72,15 +72,15 @@ pub(crate) const LEFT_BEHIND: u8 = 4;
 #[repr(C)]
 pub(crate) struct Fiber {
     /// The request on top; null in a foreign thread that runs none, and in a worker's loop.
-    pub request: Shown,
+    pub request: PublishedPtr,
     /// Where requests made here are counted and their memory comes from; null until a foreign thread needs one.
     pub arena: Cell<*const Arena>,
     /// The worker; null in a foreign thread.
     pub worker: *const Worker,
     /// The lowest usable address of the stack.
     pub limit: Cell<usize>,
-    /// The arms of joins that were made on this stack and are nobody else's business yet.
-    pub arms: ArmList,
+    /// The branches of joins that were made on this stack and are nobody else's business yet.
+    pub branches: BranchList,
     /// The root key of the most urgent request on this stack.
     pub urgency: AtomicU64,
     /// What decides this fiber's place among close relatives, copied when it parks, so that making it ready touches nothing
@@ -176,11 +176,11 @@ impl Fiber {
     /// A fiber for `context`, which outlives it and stays in place.
     pub(crate) fn new(context: *const Context, worker: *const Worker, limit: usize) -> Fiber {
         Fiber {
-            request: Shown::none(),
+            request: PublishedPtr::none(),
             arena: Cell::new(ptr::null()),
             worker,
             limit: Cell::new(limit),
-            arms: ArmList::new(),
+            branches: BranchList::new(),
             urgency: AtomicU64::new(NO_KEY),
             descent: Cell::default(),
             low: Cell::new(0),
@@ -218,7 +218,7 @@ impl Fiber {
             arena,
             worker,
             limit,
-            arms,
+            branches,
             urgency: _,
             descent,
             low,
@@ -244,7 +244,7 @@ impl Fiber {
             (&raw mut (*at).arena).write(arena);
             (&raw mut (*at).worker).write(worker);
             (&raw mut (*at).limit).write(limit);
-            (&raw mut (*at).arms).write(arms);
+            (&raw mut (*at).branches).write(branches);
             (&raw mut (*at).descent).write(descent);
             (&raw mut (*at).low).write(low);
             (&raw mut (*at).next_ready).write(next_ready);

@@ -114,7 +114,7 @@ unsafe extern "C" fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, con
 }
 
 fn report(coroutine: &Coroutine) -> ! {
-    let mut line = Line::default();
+    let mut line = MessageLine::default();
     let name = coroutine.fiber.request().map_or("(none: a worker's loop)", Header::name);
     let address = ptr::from_ref(coroutine) as usize;
     let size = SLOTS
@@ -134,18 +134,18 @@ fn report(coroutine: &Coroutine) -> ! {
 }
 
 /// A line of text in a fixed buffer.
-struct Line {
+struct MessageLine {
     text: [u8; 512],
     len: usize,
 }
 
-impl Default for Line {
+impl Default for MessageLine {
     fn default() -> Self {
-        Line { text: [0; 512], len: 0 }
+        MessageLine { text: [0; 512], len: 0 }
     }
 }
 
-impl Line {
+impl MessageLine {
     fn put(&mut self, text: &str) {
         for &byte in text.as_bytes() {
             if self.len < self.text.len() {

@@ -19,7 +19,7 @@
 //!   pool guards its lists and its growth.
 //! * **S2** A slot's memory is readable and writable above its guard from the first time it is handed out until the
 //!   slab is dropped, which its owner does only when no stack is in use any more.
-//! * **S3** A slot that is handed out beyond the limit says so ([`Slot::is_beyond`]), and is counted apart.
+//! * **S3** A slot that is handed out beyond the limit says so ([`StackSlot::is_beyond`]), and is counted apart.
 
 use std::sync::{OnceLock, PoisonError};
 use std::{fmt, io};
@@ -44,7 +44,7 @@ const PIECE: usize = 1_024;
 
 /// One slot, handed out: where it begins, with its class and its colour in the bits that an address of a page has not. A million of them are
 /// given back at once, and what a list of them takes is new memory then.
-pub(crate) struct Slot(usize);
+pub(crate) struct StackSlot(usize);
 
 /// What an address of a page leaves.
 const IN_PAGE: usize = 0xfff;
@@ -53,12 +53,12 @@ const COLOUR_SHIFT: u32 = 8;
 const BEYOND: usize = 1 << 11;
 const _: () = assert!(SLOTS.len() <= 1 << COLOUR_SHIFT && (super::COLOURS << COLOUR_SHIFT) <= BEYOND);
 
-impl Slot {
+impl StackSlot {
     /// The slot that begins at `low` and was cut as the `number`th of its class.
-    fn new(low: usize, class: Class, number: usize) -> Slot {
+    fn new(low: usize, class: Class, number: usize) -> StackSlot {
         debug_assert_eq!(low & IN_PAGE, 0, "slots begin with a page");
         let colour = (number + 1) % super::COLOURS;
-        Slot(low | colour << COLOUR_SHIFT | usize::from(class))
+        StackSlot(low | colour << COLOUR_SHIFT | usize::from(class))
     }
 
     /// The lowest address, of the guard.
@@ -88,7 +88,7 @@ impl Slot {
     }
 }
 
-impl fmt::Debug for Slot {
+impl fmt::Debug for StackSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Slot").field("limit", &self.limit()).field("top", &self.top()).finish_non_exhaustive()
     }
@@ -106,11 +106,11 @@ struct Pool {
     /// Never handed out yet: the rest of the newest chunk.
     fresh: std::ops::Range<usize>,
     /// Handed out before, guard in place, and warm: the last that was given back is handed out first.
-    free: Vec<Slot>,
+    free: Vec<StackSlot>,
     /// The same, by their addresses; to be trimmed from the end.
-    sorted: Vec<Slot>,
+    sorted: Vec<StackSlot>,
     /// Bare. The lowest last, as good as always, so that it is handed out first.
-    bare: Vec<Slot>,
+    bare: Vec<StackSlot>,
     next_chunk: usize,
     /// How many slots have been cut.
     cut: usize,
@@ -133,7 +133,7 @@ impl Piece {
         // Powers of two; a division would cost more than all else here.
         let bits = SLOTS[usize::from(self.class)].trailing_zeros();
         let (number, low) = (offset >> bits, self.at + (offset >> bits << bits));
-        Some(Slot::new(low, self.class, self.before + number).top())
+        Some(StackSlot::new(low, self.class, self.before + number).top())
     }
 }
 
@@ -199,7 +199,7 @@ impl Slab {
     /// # Errors
     ///
     /// [`StackError::Exhausted`] when the limit is reached or the system gives no more memory or mappings.
-    pub(crate) fn take(&self, class: Class) -> Result<Slot, StackError> {
+    pub(crate) fn take(&self, class: Class) -> Result<StackSlot, StackError> {
         // Who is refused is never counted, not even for a moment: others would be told of more than there may be, and one that
         // comes when a slot has just been given back would be refused beside it.
         let room = |live: usize| (live < self.limit).then_some(live + 1);
@@ -216,15 +216,15 @@ impl Slab {
     /// # Errors
     ///
     /// When the system gives no more memory or mappings.
-    pub(crate) fn take_beyond(&self, class: Class) -> Result<Slot, StackError> {
+    pub(crate) fn take_beyond(&self, class: Class) -> Result<StackSlot, StackError> {
         let slot = self
             .cut(class)
             .map_err(|why| StackError::exhausted(self.live(), self.limit, self.hint(Some(&why))))?;
         self.beyond.fetch_add(1, Relaxed);
-        Ok(Slot(slot.0 | BEYOND))
+        Ok(StackSlot(slot.0 | BEYOND))
     }
 
-    fn cut(&self, class: Class) -> io::Result<Slot> {
+    fn cut(&self, class: Class) -> io::Result<StackSlot> {
         let mut pool = self.pools[usize::from(class)].lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(slot) = pool.free.pop().or_else(|| pool.sorted.pop()) {
             self.warm.remove(1);
@@ -246,7 +246,7 @@ impl Slab {
         self.guard(low)?;
         pool.fresh.start += size;
         pool.cut += 1;
-        Ok(Slot::new(low, class, pool.cut - 1))
+        Ok(StackSlot::new(low, class, pool.cut - 1))
     }
 
     /// Has the chunk found without a lock, if there is a place left.
@@ -284,15 +284,15 @@ impl Slab {
     }
 
     /// Takes back slots whose frames are dead. Their memory stays for now; see [`trim_some`](Self::trim_some).
-    pub(crate) fn give_back(&self, slots: impl IntoIterator<Item = Slot>) {
+    pub(crate) fn give_back(&self, slots: impl IntoIterator<Item = StackSlot>) {
         let mut slots = slots.into_iter().peekable();
-        while let Some(class) = slots.peek().map(Slot::class) {
+        while let Some(class) = slots.peek().map(StackSlot::class) {
             let mut pool = self.pools[usize::from(class)].lock().unwrap_or_else(PoisonError::into_inner);
             let (before, mut beyond) = (pool.free.len(), 0);
             let same = std::iter::from_fn(|| slots.next_if(|slot| slot.class() == class));
             pool.free.extend(same.map(|slot| {
                 beyond += usize::from(slot.is_beyond());
-                Slot(slot.0 & !BEYOND)
+                StackSlot(slot.0 & !BEYOND)
             }));
             let count = pool.free.len() - before;
             self.warm.add(count);
@@ -332,7 +332,7 @@ impl Slab {
                 return false;
             }
             drop(pool);
-            free.sort_unstable_by_key(Slot::low);
+            free.sort_unstable_by_key(StackSlot::low);
             pool = lock();
             free.append(&mut pool.sorted);
             pool.sorted = free;
@@ -380,7 +380,7 @@ impl Slab {
                 .into_iter()
                 .flat_map(|chunk| chunk.step_by(size).take_while(|low| !fresh.contains(low)));
             for (number, low) in lows.enumerate() {
-                let slot = Slot::new(low, class as Class, number);
+                let slot = StackSlot::new(low, class as Class, number);
                 if !with(slot.top()) {
                     return;
                 }

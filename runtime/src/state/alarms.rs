@@ -48,7 +48,7 @@ mod staying;
 use self::sleep::Bed;
 pub use self::sleep::Sleep;
 use self::staying::Filed;
-pub use self::staying::{Entry, Number, Standing, When};
+pub use self::staying::{DueWhen, Number, Standing, TimerEntry};
 
 /// The word of an empty shard.
 const NEVER: u64 = u64::MAX;
@@ -116,7 +116,7 @@ pub struct Armed {
     pub first: bool,
 }
 
-impl<E: Entry> Shards<E> {
+impl<E: TimerEntry> Shards<E> {
     /// So many shards, with nothing in them. With a grace all but the last have owners, who are given that.
     pub fn new(shards: usize, origin: Instant, grace: Option<Duration>) -> Shards<E> {
         let shard = |at| {
@@ -409,7 +409,7 @@ impl<E: Entry> Shards<E> {
     }
 }
 
-impl<E: Entry> fmt::Debug for Shards<E> {
+impl<E: TimerEntry> fmt::Debug for Shards<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shards")
             .field("count", &self.count())

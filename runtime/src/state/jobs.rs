@@ -49,12 +49,12 @@ const NOBODY: *mut () = ptr::null_mut();
 
 /// On a cache line of its own: jobs that end on other threads write here, while the body accesses what stands beside it.
 #[repr(align(64))]
-struct Apart<T>(T);
+struct OwnLine<T>(T);
 
 /// See the module head.
 pub struct Jobs {
     /// See the module head.
-    count: Apart<AtomicI64>,
+    count: OwnLine<AtomicI64>,
     /// Fast spawns.
     here: UnsafeCell<i64>,
     /// Who spawns fast: the owner or [`NOBODY`].
@@ -71,7 +71,7 @@ impl Jobs {
     #[inline(always)]
     pub fn new(fast: Option<NonNull<()>>) -> Jobs {
         Jobs {
-            count: Apart(AtomicI64::new(FAR)),
+            count: OwnLine(AtomicI64::new(FAR)),
             here: UnsafeCell::new(0),
             fast: AtomicPtr::new(fast.map_or(NOBODY, NonNull::as_ptr)),
             waiter: UnsafeCell::new(None),

@@ -115,9 +115,9 @@ unsafe fn notify<N: Notice>(node: NonNull<WaitNode>, life: u64) {
 /// The notice of a future: wakes the task that polled it last.
 ///
 /// No code of the user's runs under the lock: neither `clone`, nor `wake`, nor the destructor of a waker.
-pub struct Wakes(Mutex<State>);
+pub struct Wakes(Mutex<WakeState>);
 
-enum State {
+enum WakeState {
     Waiting(Waker),
     /// Notified, or of no use any more.
     Over,
@@ -126,10 +126,10 @@ enum State {
 impl Wakes {
     /// Wakes by this one.
     pub fn by(waker: Waker) -> Wakes {
-        Wakes(Mutex::new(State::Waiting(waker)))
+        Wakes(Mutex::new(WakeState::Waiting(waker)))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, WakeState> {
         // Nothing that runs under it can panic half-way.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -137,11 +137,11 @@ impl Wakes {
     /// The task that polls now is the one to wake. False: it is over.
     pub fn renew(&self, waker: &Waker) -> bool {
         match &*self.lock() {
-            State::Over => return false,
-            State::Waiting(before) if before.will_wake(waker) => return true,
-            State::Waiting(_) => {}
+            WakeState::Over => return false,
+            WakeState::Waiting(before) if before.will_wake(waker) => return true,
+            WakeState::Waiting(_) => {}
         }
-        let mut waker = State::Waiting(waker.clone());
+        let mut waker = WakeState::Waiting(waker.clone());
         #[cfg(mutant = "waker_renewed_past_the_end")]
         {
             *self.lock() = waker;
@@ -150,7 +150,7 @@ impl Wakes {
         #[cfg(not(mutant = "waker_renewed_past_the_end"))]
         {
             let mut state = self.lock();
-            let goes_on = matches!(*state, State::Waiting(_));
+            let goes_on = matches!(*state, WakeState::Waiting(_));
             if goes_on {
                 mem::swap(&mut *state, &mut waker);
             }
@@ -163,14 +163,14 @@ impl Wakes {
 
     /// Nobody is to be woken any more.
     pub fn retire(&self) {
-        let before = mem::replace(&mut *self.lock(), State::Over);
+        let before = mem::replace(&mut *self.lock(), WakeState::Over);
         drop_contained(before);
     }
 
     /// Wakes the task, unless that was done before. What the waker panics with goes no further: the panic hook has shown it.
     pub fn wake(&self) {
-        let before = mem::replace(&mut *self.lock(), State::Over);
-        if let State::Waiting(waker) = before
+        let before = mem::replace(&mut *self.lock(), WakeState::Over);
+        if let WakeState::Waiting(waker) = before
             && let Err(payload) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| waker.wake()))
         {
             drop_contained(payload);

@@ -50,7 +50,7 @@ use crate::state::attention::{Attention, RAIDED};
 
 /// Which list a header stands in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub enum HeaderPlace {
     /// None that it is linked into; or its owner touches it.
     Nowhere,
     /// The private queue of the worker whose arena is the header's.
@@ -66,29 +66,29 @@ pub struct Placed(AtomicU8);
 
 impl Placed {
     /// One that begins as `place`.
-    pub fn new(place: Place) -> Placed {
+    pub fn new(place: HeaderPlace) -> Placed {
         Placed(AtomicU8::new(place as u8))
     }
 
     /// Where it stands. By the owner.
     #[inline(always)]
-    pub fn get(&self) -> Place {
+    pub fn get(&self) -> HeaderPlace {
         match self.0.load(Ordering::Relaxed) {
-            0 => Place::Nowhere,
-            1 => Place::Private,
-            _ => Place::Child,
+            0 => HeaderPlace::Nowhere,
+            1 => HeaderPlace::Private,
+            _ => HeaderPlace::Child,
         }
     }
 
     /// By the owner. A raider that reads this sees what the owner did before.
     #[inline(always)]
-    pub fn set(&self, place: Place) {
+    pub fn set(&self, place: HeaderPlace) {
         self.0.store(place as u8, Ordering::Release);
     }
 
     /// By a raider.
     fn is_private(&self) -> bool {
-        self.0.load(Ordering::Acquire) == Place::Private as u8
+        self.0.load(Ordering::Acquire) == HeaderPlace::Private as u8
     }
 
     /// The owner is about to touch the entry, which stands in its private queue. True: no raid concerns it, and the touch lasts until the place
@@ -97,20 +97,20 @@ impl Placed {
     /// `may` looks at the owner's attention word: it is false if `RAIDED` is up, and may be false for other reasons.
     #[inline(always)]
     pub fn touch(&self, may: impl FnOnce() -> bool) -> bool {
-        debug_assert_eq!(self.get(), Place::Private, "P2");
+        debug_assert_eq!(self.get(), HeaderPlace::Private, "P2");
         #[cfg(not(mutant = "touched_untold"))]
-        self.set(Place::Nowhere);
+        self.set(HeaderPlace::Nowhere);
         asymmetric::light();
         if may() {
             return true;
         }
-        self.set(Place::Private);
+        self.set(HeaderPlace::Private);
         false
     }
 }
 
 /// What stands in a private queue. The runtime's are headers; a model has its own.
-pub trait Listed: Sized {
+pub trait PrivateEntry: Sized {
     /// Where it stands.
     fn place(&self) -> &Placed;
     /// The next in the list.
@@ -119,7 +119,7 @@ pub trait Listed: Sized {
 
 /// Where a raider begins, and who keeps others out.
 #[derive(Debug)]
-pub struct Gate<E>(Mutex<Walk<E>>);
+pub struct RaidGuard<E>(Mutex<Walk<E>>);
 
 #[derive(Debug)]
 struct Walk<E> {
@@ -145,14 +145,14 @@ const FEWEST: usize = 4;
 /// Nor looks at more: some may have been claimed already.
 const LOOKS: usize = 256;
 
-impl<E> Gate<E> {
+impl<E> RaidGuard<E> {
     /// Nobody raids.
-    pub fn new() -> Gate<E> {
-        Gate(Mutex::new(Walk { last: ptr::null(), raided: 0 }))
+    pub fn new() -> RaidGuard<E> {
+        RaidGuard(Mutex::new(Walk { last: ptr::null(), raided: 0 }))
     }
 }
 
-impl<E: Listed> Gate<E> {
+impl<E: PrivateEntry> RaidGuard<E> {
     /// Whether something stands in the list that no raid has looked at. A snapshot.
     pub fn has_more(&self, front: &AtomicPtr<E>) -> bool {
         let Ok(walk) = self.0.try_lock() else { return true };
@@ -205,17 +205,17 @@ impl<E: Listed> Gate<E> {
     }
 }
 
-impl<E> Default for Gate<E> {
+impl<E> Default for RaidGuard<E> {
     fn default() -> Self {
-        Gate::new()
+        RaidGuard::new()
     }
 }
 
-impl<E: Listed> Raid<'_, E> {
+impl<E: PrivateEntry> Raid<'_, E> {
     /// The link that leads to the next entry.
     fn link(&self) -> &AtomicPtr<E> {
         // SAFETY: RD2.
-        unsafe { self.walk.last.as_ref() }.map_or(self.front, Listed::next)
+        unsafe { self.walk.last.as_ref() }.map_or(self.front, PrivateEntry::next)
     }
 
     /// Calls `take` for the oldest entries that no raid has looked at, until it has answered true for a batch. Answers how often it has.

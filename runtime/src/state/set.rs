@@ -20,18 +20,18 @@ use forebear_context::shim::{Mutex, MutexGuard};
 
 /// See the module head.
 #[derive(Debug, Default)]
-pub struct Core(Mutex<State>);
+pub struct Core(Mutex<SetState>);
 
 #[derive(Debug, Default)]
-struct State {
-    ended: VecDeque<Place>,
+struct SetState {
+    ended: VecDeque<SetPlace>,
     /// RS1.
-    waiter: Option<Waiter>,
+    waiter: Option<SetWaiter>,
 }
 
 /// Which member of a set: its slot, and which of all that have had the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct SetPlace {
     /// The slot.
     pub slot: usize,
     /// The number of the member.
@@ -39,7 +39,7 @@ pub struct Place {
 }
 
 #[derive(Debug)]
-struct Waiter {
+struct SetWaiter {
     context: NonNull<Context>,
     ticket: Ticket,
     /// As what its wait ends.
@@ -47,16 +47,16 @@ struct Waiter {
 }
 
 // SAFETY: RS1.
-unsafe impl Send for Waiter {}
+unsafe impl Send for SetWaiter {}
 
 impl Core {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SetState> {
         // Nothing that runs under it can panic half-way.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A member has ended.
-    pub fn tell(&self, place: Place) {
+    pub fn tell(&self, place: SetPlace) {
         #[cfg(mutant = "set_wakes_before_it_tells")]
         {
             let waiter = self.lock().waiter.take();
@@ -72,15 +72,15 @@ impl Core {
     }
 
     /// Under the lock (RS1).
-    fn wake(waiter: Option<Waiter>) {
-        if let Some(Waiter { context, ticket, cause }) = waiter {
+    fn wake(waiter: Option<SetWaiter>) {
+        if let Some(SetWaiter { context, ticket, cause }) = waiter {
             // SAFETY: RS1: under the lock.
             unsafe { unpark(context, ticket, cause) };
         }
     }
 
     /// Takes out who has ended first of those that are here.
-    pub fn pop(&self) -> Option<Place> {
+    pub fn pop(&self) -> Option<SetPlace> {
         self.lock().ended.pop_front()
     }
 
@@ -104,7 +104,7 @@ impl Core {
         if !state.ended.is_empty() {
             return false;
         }
-        state.waiter = Some(Waiter { context: NonNull::from(context), ticket, cause });
+        state.waiter = Some(SetWaiter { context: NonNull::from(context), ticket, cause });
         true
     }
 

@@ -12,7 +12,7 @@
 //! a taker looks under the lock. While the inbox is being sorted in the word says so, and a look waits: a worker that
 //! looks for the last time before it sleeps must not see an inbox that is empty already and places that are empty still.
 //!
-//! Above eight workers, every eight shared queues share one more word: a [`Group`].
+//! Above eight workers, every eight shared queues share one more word: a [`KeyGroup`].
 //!
 //! # Invariants
 //!
@@ -32,8 +32,8 @@ mod hinted;
 mod injector;
 mod ordered;
 
-pub use self::group::Group;
-pub use self::hinted::{Group as HintGroup, Hint};
+pub use self::group::KeyGroup;
+pub use self::hinted::{Hint, HintGroup};
 pub use self::injector::{Injector, Pushed};
 
 /// What stands in a shared queue. The runtime's are headers; a model has its own.
@@ -42,7 +42,7 @@ pub use self::injector::{Injector, Pushed};
 ///
 /// `link` gives a pointer cell of the entry that is the shared queue's while the entry is on its way through the inbox; `key`
 /// does not change.
-pub unsafe trait Entry: Sized {
+pub unsafe trait QueueEntry: Sized {
     /// The cell by which the inbox links entries.
     fn link(&self) -> &AtomicPtr<Self>;
     /// The root's key.
@@ -66,7 +66,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct SharedQueue<E> {
     entries: Mutex<VecDeque<(u64, NonNull<E>)>>,
     best: AtomicU64,
-    group: Option<Arc<Group>>,
+    group: Option<Arc<KeyGroup>>,
 }
 
 // SAFETY: entries are links (E1), which may be used from any thread; the list is under a lock.
@@ -81,7 +81,7 @@ impl<E> SharedQueue<E> {
     }
 
     /// An empty shared queue that shares `group` with others.
-    pub fn in_group(group: Arc<Group>) -> SharedQueue<E> {
+    pub fn in_group(group: Arc<KeyGroup>) -> SharedQueue<E> {
         SharedQueue { group: Some(group), ..SharedQueue::new() }
     }
 

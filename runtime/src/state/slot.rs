@@ -13,7 +13,7 @@
 //! # Invariants
 //!
 //! * **I1** The word is a block from `Box`, lowest bit set, or a header's address or null, lowest bit clear. Once it is a
-//!   block it stays that block until [`Slot::take`], which has the header alone.
+//!   block it stays that block until [`BlockSlot::take`], which has the header alone.
 //! * **I2** A block is published by a release and found by an acquire. Its head is written before that by its maker, after
 //!   that by the owner of the list.
 
@@ -33,7 +33,7 @@ pub trait Block: Default {
 }
 
 /// See the module head.
-pub struct Slot<B: Block>(AtomicPtr<B>, PhantomData<*const B::Child>);
+pub struct BlockSlot<B: Block>(AtomicPtr<B>, PhantomData<*const B::Child>);
 
 /// There is a block: the rest is its address.
 const BLOCK: usize = 1;
@@ -61,12 +61,12 @@ fn head<B: Block>(word: *mut B) -> *const B::Child {
     word.cast_const().cast()
 }
 
-impl<B: Block> Slot<B> {
+impl<B: Block> BlockSlot<B> {
     /// No block, no children.
     #[inline(always)]
-    pub fn new() -> Slot<B> {
+    pub fn new() -> BlockSlot<B> {
         const { assert!(align_of::<B>() > BLOCK && align_of::<B::Child>() > BLOCK) };
-        Slot(AtomicPtr::new(ptr::null_mut()), PhantomData)
+        BlockSlot(AtomicPtr::new(ptr::null_mut()), PhantomData)
     }
 
     /// The block, if there is one.
@@ -162,13 +162,13 @@ impl<B: Block> Slot<B> {
     }
 }
 
-impl<B: Block> Default for Slot<B> {
-    fn default() -> Slot<B> {
-        Slot::new()
+impl<B: Block> Default for BlockSlot<B> {
+    fn default() -> BlockSlot<B> {
+        BlockSlot::new()
     }
 }
 
-impl<B: Block> std::fmt::Debug for Slot<B> {
+impl<B: Block> std::fmt::Debug for BlockSlot<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Slot").field("has_block", &self.get().is_some()).finish_non_exhaustive()
     }

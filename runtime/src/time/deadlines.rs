@@ -103,7 +103,7 @@ mod keeping;
 #[cfg(test)]
 mod tests;
 
-use self::firing::{Entry, fire, give_up, refuse};
+use self::firing::{FiredEntry, fire, give_up, refuse};
 use self::keeping::GRACE;
 pub(crate) use self::keeping::wake_exactly;
 
@@ -124,7 +124,7 @@ struct Inner {
     estimates: bool,
     /// The name of the timer thread.
     name: String,
-    shards: Shards<Entry>,
+    shards: Shards<FiredEntry>,
     thread: Mutex<Thread>,
     /// How many requests are armed. Raised under the lock of their shard.
     requests: AtomicUsize,
@@ -252,7 +252,7 @@ impl Deadlines {
         let stays = coroutine::is_coroutines(waits);
         self.0.arm(
             at,
-            if stays { Entry::Coroutine(context, ticket) } else { Entry::Wait(context, ticket) },
+            if stays { FiredEntry::Coroutine(context, ticket) } else { FiredEntry::Wait(context, ticket) },
             || (),
         )
     }
@@ -278,7 +278,9 @@ impl Deadlines {
         // SAFETY: by contract. The entry is as in `arm`.
         let again = unsafe {
             let standing = coroutine::alarm_of(context);
-            self.0.shards.arm_again(worker.index, standing.as_ref(), at, || Entry::Own(context, ticket, at))
+            self.0
+                .shards
+                .arm_again(worker.index, standing.as_ref(), at, || FiredEntry::Own(context, ticket, at))
         };
         Some(match again {
             Some(number) => {
@@ -332,7 +334,7 @@ impl Deadlines {
         header: NonNull<Header>,
         first: impl FnOnce(),
     ) -> u64 {
-        self.0.arm(at, Entry::Request(header), first).number
+        self.0.arm(at, FiredEntry::Request(header), first).number
     }
 
     /// Sees to it that the request, which has started, is aborted with [`Expired`](forebear_context::error::CancelReason::Expired) at `at`, or before this returns if that
@@ -342,7 +344,7 @@ impl Deadlines {
     ///
     /// T4: the link is given away.
     pub(crate) unsafe fn arm_expiry(&self, at: Instant, header: NonNull<Header>) -> u64 {
-        self.0.arm(at, Entry::Expiry(header), || ()).number
+        self.0.arm(at, FiredEntry::Expiry(header), || ()).number
     }
 
     /// Takes a request's entry back by its number. True: it had not fired, and the link is the caller's again.
@@ -390,8 +392,10 @@ impl Deadlines {
         let mut requests = Vec::new();
         self.0.requests.store(0, Ordering::Relaxed);
         self.0.shards.close(|entry| match entry {
-            Entry::Wait(..) | Entry::Coroutine(..) | Entry::Own(..) | Entry::Rests => give_up(entry),
-            Entry::Request(_) | Entry::Expiry(_) => requests.push(entry),
+            FiredEntry::Wait(..) | FiredEntry::Coroutine(..) | FiredEntry::Own(..) | FiredEntry::Rests => {
+                give_up(entry)
+            }
+            FiredEntry::Request(_) | FiredEntry::Expiry(_) => requests.push(entry),
         });
         let Thread { handle, subscription } = std::mem::take(&mut *self.0.lock_thread());
         drop(subscription);
@@ -492,14 +496,14 @@ impl Inner {
         ptr::eq(Arc::as_ptr(&worker.shared().deadlines.0), self).then_some(worker)
     }
 
-    fn arm(self: &Arc<Self>, at: Instant, entry: Entry, first_request: impl FnOnce()) -> Alarm {
+    fn arm(self: &Arc<Self>, at: Instant, entry: FiredEntry, first_request: impl FnOnce()) -> Alarm {
         let gone = Alarm { number: 0, own: None };
         if self.clock.is_some() && at <= self.at_least() {
             fire(entry);
             return gone;
         }
         let now = || self.at_least();
-        let is_request = matches!(entry, Entry::Request(_));
+        let is_request = matches!(entry, FiredEntry::Request(_));
         let count = || {
             if is_request && self.requests.fetch_add(1, Ordering::Relaxed) == 0 {
                 first_request();
@@ -534,7 +538,7 @@ impl Inner {
         ticket: Ticket,
     ) -> Alarm {
         worker.note_alarm();
-        let entry = Entry::Own(context, ticket, at);
+        let entry = FiredEntry::Own(context, ticket, at);
         // SAFETY: by contract the owner of the shard is the caller.
         match unsafe { self.shards.insert(worker.index, at, entry, || self.at_least(), || ()) } {
             Ok(armed) => {
@@ -555,7 +559,7 @@ impl Inner {
         // Not even a lock for what never was in a shard.
         // SAFETY: this shard has no owner.
         let entry = if number == 0 { None } else { unsafe { self.shards.remove(self.others(), number) } };
-        if let Some(Entry::Request(_)) = entry {
+        if let Some(FiredEntry::Request(_)) = entry {
             self.requests.fetch_sub(1, Ordering::Relaxed);
         }
         entry.is_some()

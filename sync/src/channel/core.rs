@@ -64,7 +64,7 @@ pub(crate) type Spot<T> = MaybeUninit<Place<Slot<T>>>;
 /// What lies between the ends.
 #[repr(C)]
 pub(crate) struct Channel<T, S = VecDeque<T>> {
-    state: Guarded<State<T, S>>,
+    state: Guarded<ChannelState<T, S>>,
     capacity: usize,
     label: Label,
     /// The guard is of no type in particular; what goes through it must be `Send`.
@@ -78,7 +78,7 @@ unsafe impl<T: Send, S> Sync for Channel<T, S> {}
 
 /// What each visit touches stands in front, beside the lock: where channels are between cores, it is one line.
 #[repr(C)]
-struct State<T, S> {
+struct ChannelState<T, S> {
     sending_is_over: bool,
     receiving_is_over: bool,
     /// Somebody may stand among them. False: nobody does.
@@ -96,7 +96,7 @@ struct State<T, S> {
     receivers: LockQueue<Slot<T>>,
 }
 /// What is left to do after the cold part of an operation.
-pub(crate) enum Step<R> {
+pub(crate) enum ChannelStep<R> {
     Done(R),
     Park(Ticket),
 }
@@ -111,7 +111,7 @@ fn wake<T>(served: Served<T>) {
     }
 }
 
-impl<T, S: Store<T>> State<T, S> {
+impl<T, S: Store<T>> ChannelState<T, S> {
     #[inline]
     fn put(
         &mut self,
@@ -166,7 +166,7 @@ impl<T, S: Store<T>> State<T, S> {
 
 impl<T, S: Store<T>> Channel<T, S> {
     pub(super) fn new(items: S, capacity: usize, label: Label) -> Channel<T, S> {
-        let state = State {
+        let state = ChannelState {
             sending_is_over: false,
             receiving_is_over: false,
             senders_wait: false,

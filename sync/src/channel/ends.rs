@@ -81,13 +81,14 @@ pub fn unbounded_named<T>(name: &'static str) -> (Sender<T>, Receiver<T>) {
 }
 
 fn ends<T>(channel: Channel<T>) -> (Sender<T>, Receiver<T>) {
-    let shared = Arc::new(Shared { channel, senders: AtomicUsize::new(1), receivers: AtomicUsize::new(1) });
+    let shared =
+        Arc::new(SharedChannel { channel, senders: AtomicUsize::new(1), receivers: AtomicUsize::new(1) });
     (Sender { shared: shared.clone() }, Receiver { shared })
 }
 
 /// Where a line of memory begins, so that what each visit touches is one.
 #[repr(C, align(64))]
-struct Shared<T> {
+struct SharedChannel<T> {
     channel: Channel<T>,
     senders: AtomicUsize,
     receivers: AtomicUsize,
@@ -97,14 +98,14 @@ struct Shared<T> {
 ///
 /// See the [module](super).
 pub struct Sender<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<SharedChannel<T>>,
 }
 
 /// The end of a channel that items come out at. Clones are ends of the same channel; each item goes to one of them.
 ///
 /// See the [module](super).
 pub struct Receiver<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<SharedChannel<T>>,
 }
 
 impl<T> Sender<T> {

@@ -24,7 +24,7 @@ use forebear_context::context::{Cause, Context, Label, Reason};
 use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::{AtomicUsize, Ordering};
 
-use super::core::Step;
+use super::core::ChannelStep;
 use super::error::{RecvError, RecvTimeoutError, TryRecvError};
 use crate::guarded::Guarded;
 use crate::here::with_context;
@@ -41,8 +41,8 @@ pub fn named<T>(name: &'static str, initial: T) -> (Sender<T>, Receiver<T>) {
 }
 
 fn labelled<T>(initial: T, label: Label) -> (Sender<T>, Receiver<T>) {
-    let shared = Arc::new(Shared {
-        state: Guarded::new(State {
+    let shared = Arc::new(SharedLatest {
+        state: Guarded::new(LatestState {
             value: Counted::new(initial),
             version: 0,
             waiting: LockQueue::new(),
@@ -55,7 +55,7 @@ fn labelled<T>(initial: T, label: Label) -> (Sender<T>, Receiver<T>) {
     (Sender { shared: shared.clone() }, Receiver { shared, seen: 0 })
 }
 
-struct State<T> {
+struct LatestState<T> {
     value: Counted<T>,
     /// How many values there have been before this one.
     version: u64,
@@ -64,8 +64,8 @@ struct State<T> {
     is_over: bool,
 }
 
-struct Shared<T> {
-    state: Guarded<State<T>>,
+struct SharedLatest<T> {
+    state: Guarded<LatestState<T>>,
     label: Label,
     senders: AtomicUsize,
     receivers: AtomicUsize,
@@ -82,17 +82,17 @@ unsafe impl<T: Send + Sync> Sync for Receiver<T> {}
 
 /// The end that values go in at. Clones are ends of the same channel.
 pub struct Sender<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<SharedLatest<T>>,
 }
 
 /// An end that sees the newest value. A clone has seen what its original has.
 pub struct Receiver<T> {
-    shared: Arc<Shared<T>>,
+    shared: Arc<SharedLatest<T>>,
     /// The version it has seen.
     seen: u64,
 }
 
-impl<T> State<T> {
+impl<T> LatestState<T> {
     /// The value, if it is newer than `seen`.
     fn newer(&self, seen: &mut u64) -> Result<Counted<T>, TryRecvError> {
         if self.version != *seen {
@@ -242,8 +242,8 @@ impl<T> Receiver<T> {
             let deadline = timeout.and_then(|timeout| context.deadline(timeout));
             let mut place = MaybeUninit::uninit();
             match self.prepare(context, &mut place) {
-                Step::Done(answer) => answer,
-                Step::Park(ticket) => {
+                ChannelStep::Done(answer) => answer,
+                ChannelStep::Park(ticket) => {
                     // SAFETY: on the context's own stack, after `begin`.
                     let cause = unsafe { context.park_until(ticket, deadline) };
                     // SAFETY: it was listed.
@@ -285,9 +285,9 @@ impl<T> Receiver<T> {
         &mut self,
         context: &Context,
         place: &mut MaybeUninit<Place>,
-    ) -> Step<Result<Counted<T>, RecvTimeoutError>> {
+    ) -> ChannelStep<Result<Counted<T>, RecvTimeoutError>> {
         if context.is_cancelled() {
-            return Step::Done(Err(RecvTimeoutError::Cancelled));
+            return ChannelStep::Done(Err(RecvTimeoutError::Cancelled));
         }
         let (seen, shared) = (&mut self.seen, &*self.shared);
         let mut may_wait = context.no_suspend().get() == 0;
@@ -302,13 +302,15 @@ impl<T> Receiver<T> {
                     let place = place.write(unsafe { Place::new(context, ticket, ()) });
                     // SAFETY: L1, L2: the place stays in its frame until it is out.
                     unsafe { state.waiting.enter(place) };
-                    Ok(Step::Park(ticket))
+                    Ok(ChannelStep::Park(ticket))
                 }
-                found => found.map(|value| Step::Done(Ok(value))),
+                found => found.map(|value| ChannelStep::Done(Ok(value))),
             });
             match found {
                 Ok(step) => return step,
-                Err(TryRecvError::Disconnected) => return Step::Done(Err(RecvTimeoutError::Disconnected)),
+                Err(TryRecvError::Disconnected) => {
+                    return ChannelStep::Done(Err(RecvTimeoutError::Disconnected));
+                }
                 Err(TryRecvError::Empty) => {
                     context.about_to_wait("channel with a newer value");
                     may_wait = true;

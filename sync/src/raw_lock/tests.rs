@@ -10,7 +10,7 @@ use std::time::Duration;
 use forebear_context::context::{ForeignContext, Table, Ticket};
 use forebear_context::lineage::NO_KEY;
 
-use super::waiting::{LOSSES, PATIENCE, Step, Waiting};
+use super::waiting::{LOSSES, LockStep, PATIENCE, Waiting};
 use super::*;
 
 /// A context whose clock is moved by hand, and calls back when it is read.
@@ -72,7 +72,7 @@ impl Actor {
     }
 
     fn wait_for<'a>(&'a self, lock: &'a RawLock) -> Waiting<'a> {
-        let terms = Terms { reason: Reason::Lock, deadline: None, caller: Location::caller(), of: &LOCK };
+        let terms = LockTerms { reason: Reason::Lock, deadline: None, caller: Location::caller(), of: &LOCK };
         lock.waiting(self.context(), terms)
     }
 }
@@ -98,12 +98,12 @@ impl Waiting<'_> {
     }
 }
 
-impl Step {
+impl LockStep {
     fn ticket(self) -> Ticket {
         match self {
-            Step::Park(ticket) => ticket,
-            Step::Taken => panic!("it was free"),
-            Step::Refused(refused) => panic!("{refused:?}"),
+            LockStep::Park(ticket) => ticket,
+            LockStep::Taken => panic!("it was free"),
+            LockStep::Refused(refused) => panic!("{refused:?}"),
         }
     }
 }
@@ -149,7 +149,7 @@ fn one_that_takes_or_loses_a_contended_lock_64_times_in_a_turn_gives_way() {
     // As `lock` does where somebody waits, so that the fast way is not to be had.
     let take = |many| {
         for _ in 0..many {
-            assert!(matches!(actor.wait_for(&lock).prepare(), Step::Taken));
+            assert!(matches!(actor.wait_for(&lock).prepare(), LockStep::Taken));
             // SAFETY: just taken.
             unsafe { lock.unlock() };
         }
@@ -165,7 +165,7 @@ fn one_that_takes_or_loses_a_contended_lock_64_times_in_a_turn_gives_way() {
     unsafe { context.abandon(context.begin(Reason::None, ptr::null_mut())) };
     take(60);
     let else_where = RawLock::default();
-    assert!(matches!(actor.wait_for(&else_where).prepare(), Step::Taken));
+    assert!(matches!(actor.wait_for(&else_where).prepare(), LockStep::Taken));
     take(63);
     assert_eq!(actor.ways.get(), 1);
     // A loss counts as well, and the wait for the lock itself ends no turn.
@@ -182,7 +182,7 @@ fn one_that_takes_or_loses_a_contended_lock_64_times_in_a_turn_gives_way() {
     region.context().no_suspend().set(1);
     let free = RawLock::default();
     for _ in 0..200 {
-        assert!(matches!(region.wait_for(&free).prepare(), Step::Taken));
+        assert!(matches!(region.wait_for(&free).prepare(), LockStep::Taken));
         // SAFETY: just taken.
         unsafe { free.unlock() };
     }
@@ -245,7 +245,7 @@ fn a_waiter_that_loses_for_half_a_millisecond_reserves_the_lock() {
             unsafe { &*looks }.at_look.replace(Some(release));
         }
     })));
-    assert!(matches!(waiting.prepare_again(), Step::Taken));
+    assert!(matches!(waiting.prepare_again(), LockStep::Taken));
     assert!(seen.get() && lock.is_locked());
     // SAFETY: the waiter has it.
     unsafe { lock.unlock() };
@@ -410,14 +410,14 @@ fn a_newcomer_that_is_more_urgent_or_in_a_hurry_does_not_give_way() {
     held_on_seven(|lock, own, first, a| {
         // SAFETY: the test has it.
         unsafe { lock.unlock() };
-        let terms = Terms { deadline: Some(Instant::now()), ..own.wait_for(lock).terms };
-        assert!(matches!(lock.waiting(own.context(), terms).prepare(), Step::Taken));
+        let terms = LockTerms { deadline: Some(Instant::now()), ..own.wait_for(lock).terms };
+        assert!(matches!(lock.waiting(own.context(), terms).prepare(), LockStep::Taken));
         assert!(!first.has_it(a));
         let a = first.park_again();
         // SAFETY: taken above. The other worker's is woken now.
         unsafe { lock.unlock() };
         assert!(
-            matches!(own.wait_for(lock).prepare(), Step::Taken),
+            matches!(own.wait_for(lock).prepare(), LockStep::Taken),
             "that one needs no wait of this worker's"
         );
         pass(lock);

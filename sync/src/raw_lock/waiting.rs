@@ -13,8 +13,8 @@ use forebear_context::shim::atomic::Ordering;
 use forebear_context::shim::hint;
 
 use super::{
-    COMING, LOCKED, Line, PARKED, RESERVED, RawLock, Refused, Stay, Terms, bits, holder, took, unknown,
-    with_bits,
+    COMING, LOCKED, Line, LockTerms, LockWaiter, PARKED, RESERVED, RawLock, Refused, bits, holder, took,
+    unknown, with_bits,
 };
 use crate::lock_queue::Place;
 
@@ -37,7 +37,7 @@ const RESERVED_LOOKS: u32 = 4096;
 const RESERVED_LOOKS: u32 = 1;
 
 /// What is left to do after [`Waiting::prepare`].
-pub(super) enum Step {
+pub(super) enum LockStep {
     Taken,
     Park(Ticket),
     Refused(Refused),
@@ -51,8 +51,8 @@ pub(crate) struct Waiting<'a> {
     /// context goes with this call.
     holder: *mut Context,
     is_raw: bool,
-    pub(super) terms: Terms,
-    place: MaybeUninit<Place<Stay>>,
+    pub(super) terms: LockTerms,
+    place: MaybeUninit<Place<LockWaiter>>,
     wait: MaybeUninit<OwnerWait>,
     losses: u32,
     first_loss: Option<Instant>,
@@ -60,7 +60,7 @@ pub(crate) struct Waiting<'a> {
 
 impl RawLock {
     /// A wait for it by `context`, which is the calling one.
-    pub(crate) fn waiting<'a>(&'a self, context: &'a Context, terms: Terms) -> Waiting<'a> {
+    pub(crate) fn waiting<'a>(&'a self, context: &'a Context, terms: LockTerms) -> Waiting<'a> {
         let is_unknown = context.is_of_unknown_thread();
         Waiting {
             lock: self,
@@ -76,7 +76,7 @@ impl RawLock {
     }
 
     /// The same for the raw form.
-    pub(crate) fn waiting_unnamed<'a>(&'a self, context: &'a Context, terms: Terms) -> Waiting<'a> {
+    pub(crate) fn waiting_unnamed<'a>(&'a self, context: &'a Context, terms: LockTerms) -> Waiting<'a> {
         Waiting { holder: ptr::null_mut(), is_raw: true, ..self.waiting(context, terms) }
     }
 }
@@ -89,9 +89,9 @@ impl Waiting<'_> {
         let mut step = self.prepare();
         loop {
             let ticket = match step {
-                Step::Taken => return Ok(()),
-                Step::Refused(refused) => return Err(refused),
-                Step::Park(ticket) => ticket,
+                LockStep::Taken => return Ok(()),
+                LockStep::Refused(refused) => return Err(refused),
+                LockStep::Park(ticket) => ticket,
             };
             // SAFETY: on the context's own stack, after `begin`.
             let cause = unsafe { self.context.park_until(ticket, self.terms.deadline) };
@@ -114,10 +114,10 @@ impl Waiting<'_> {
     /// One that comes takes the lock, or stands in the queue.
     #[cold]
     #[inline(never)]
-    pub(super) fn prepare(&mut self) -> Step {
+    pub(super) fn prepare(&mut self) -> LockStep {
         let (lock, context) = (self.lock, self.context);
         if let Some(refused) = self.refused_at_once() {
-            return Step::Refused(refused);
+            return LockStep::Refused(refused);
         }
         // SAFETY: this is the context's own stack; the wait before, if there was one, is over, and the next is begun below.
         unsafe { context.try_again(ptr::from_ref(lock).addr()) };
@@ -138,9 +138,9 @@ impl Waiting<'_> {
     /// The same for one that was woken, and has found the lock taken.
     #[cold]
     #[inline(never)]
-    pub(super) fn prepare_again(&mut self) -> Step {
+    pub(super) fn prepare_again(&mut self) -> LockStep {
         if let Some(refused) = self.refused_at_once() {
-            return Step::Refused(refused);
+            return LockStep::Refused(refused);
         }
         // SAFETY: as in `prepare`.
         unsafe { self.context.try_again(ptr::from_ref(self.lock).addr()) };
@@ -165,7 +165,7 @@ impl Waiting<'_> {
     /// `came`: it has been in the queue.
     #[cold]
     #[inline(never)]
-    fn take_or_stand(&mut self, came: bool) -> Step {
+    fn take_or_stand(&mut self, came: bool) -> LockStep {
         loop {
             if self.lock.barge(self.holder) {
                 return self.taken();
@@ -178,7 +178,7 @@ impl Waiting<'_> {
 
     /// Stands in the queue, unless the lock is free. `SELDOM` makes a second copy of it, so that the first is compiled into its one caller.
     #[inline(always)]
-    fn stand<const SELDOM: bool>(&mut self, came: bool, gives_way: bool) -> Option<Step> {
+    fn stand<const SELDOM: bool>(&mut self, came: bool, gives_way: bool) -> Option<LockStep> {
         let (lock, context) = (self.lock, self.context);
         context.about_to_wait(self.terms.of.what);
         let lock_at = NonNull::from(lock).cast();
@@ -197,7 +197,8 @@ impl Waiting<'_> {
             place.value.handed.set(false);
             place
         } else {
-            let stay = Stay { holder: self.holder, handed: Cell::new(false), is_owed: Cell::new(false) };
+            let stay =
+                LockWaiter { holder: self.holder, handed: Cell::new(false), is_owed: Cell::new(false) };
             // SAFETY: L4: `self` lies on the context's own stack.
             self.place.write(unsafe { Place::new(context, ticket, stay) })
         };
@@ -212,16 +213,16 @@ impl Waiting<'_> {
         Some(match cycle {
             Some(cycle) => {
                 lock.leave(place);
-                Step::Refused(Refused::Circular(cycle))
+                LockStep::Refused(Refused::Circular(cycle))
             }
-            None => Step::Park(ticket),
+            None => LockStep::Park(ticket),
         })
     }
 
     /// It has the lock.
-    fn taken(&self) -> Step {
+    fn taken(&self) -> LockStep {
         self.note_taken();
-        Step::Taken
+        LockStep::Taken
     }
 
     fn note_taken(&self) {
@@ -370,7 +371,7 @@ impl RawLock {
 
     /// Puts a waiter into the queue; false if the lock is free.
     #[inline(always)]
-    fn park<const SELDOM: bool>(&self, place: &Place<Stay>, came: bool, gives_way: bool) -> bool {
+    fn park<const SELDOM: bool>(&self, place: &Place<LockWaiter>, came: bool, gives_way: bool) -> bool {
         self.line.with(|line| {
             let queue = &line.queue;
             let mut word = self.word.load(Ordering::Relaxed);
@@ -401,7 +402,7 @@ impl RawLock {
     }
 
     /// A waiter goes that was not chosen.
-    fn leave(&self, place: &Place<Stay>) {
+    fn leave(&self, place: &Place<LockWaiter>) {
         self.line.with(|Line { queue, .. }| {
             // SAFETY: L1.
             unsafe { queue.remove(place) };

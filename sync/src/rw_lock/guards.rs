@@ -11,9 +11,9 @@ use forebear_context::error::{Cancelled, TimeoutError};
 
 use super::{RwLock, plainly, within};
 use crate::mutex::refuse;
+use crate::queued_wait::Limit;
 use crate::raw_lock::Refused;
 use crate::raw_rw_lock::RawRwLock;
-use crate::stay::Limit;
 
 /// The right to read an [`RwLock`]'s value together with others; given back when this is dropped. It stays on its thread.
 #[must_use = "the lock is released as soon as the guard is dropped"]

@@ -9,8 +9,8 @@ use std::time::Duration;
 use forebear_context::error::{Cancelled, TimeoutError};
 
 use super::Semaphore;
+use crate::queued_wait::Limit;
 use crate::raw_lock::Refused;
-use crate::stay::Limit;
 
 /// Permits of a [`Semaphore`], given back when this is dropped.
 #[must_use = "the permits are given back as soon as this is dropped"]

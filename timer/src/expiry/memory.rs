@@ -19,16 +19,16 @@ use super::{RequestQueue, Scope, Signal, Timer, TimerClient, TimerError, TimerRe
 /// Workers are whatever the clients are made for: threads, requests, connections. It has no bound: clients never wait.
 #[must_use]
 pub fn channel<W: WorkerId>() -> (TimerSender<W>, TimerReceiver<W>) {
-    let state = State { requests: VecDeque::new(), woken: false, closed: false };
-    let shared = Arc::new(Shared { state: Mutex::new(state), told: Condvar::new() });
+    let state = QueueState { requests: VecDeque::new(), woken: false, closed: false };
+    let shared = Arc::new(SharedQueue { state: Mutex::new(state), told: Condvar::new() });
     (TimerSender(shared.clone()), TimerReceiver(shared))
 }
 
 /// The clients' end of a [`channel`].
-pub struct TimerSender<W>(Arc<Shared<W>>);
+pub struct TimerSender<W>(Arc<SharedQueue<W>>);
 
 /// The server's end of a [`channel`]. When it is dropped clients are told that the server is gone.
-pub struct TimerReceiver<W: WorkerId>(Arc<Shared<W>>);
+pub struct TimerReceiver<W: WorkerId>(Arc<SharedQueue<W>>);
 
 /// A client of the worker it was made for. Made by [`TimerSender::client`].
 #[derive(Clone)]
@@ -38,13 +38,13 @@ pub struct ChannelClient<W> {
     clock: Arc<dyn Clock>,
 }
 
-struct Shared<W> {
-    state: Mutex<State<W>>,
+struct SharedQueue<W> {
+    state: Mutex<QueueState<W>>,
     /// Told to the receiver: a request, or the token.
     told: Condvar,
 }
 
-struct State<W> {
+struct QueueState<W> {
     requests: VecDeque<TimerRequest<W>>,
     /// The token of a wake-up.
     woken: bool,
@@ -52,8 +52,8 @@ struct State<W> {
     closed: bool,
 }
 
-impl<W> Shared<W> {
-    fn lock(&self) -> MutexGuard<'_, State<W>> {
+impl<W> SharedQueue<W> {
+    fn lock(&self) -> MutexGuard<'_, QueueState<W>> {
         // No user code runs while it is held.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -145,7 +145,7 @@ impl<W: WorkerId> RequestQueue<W> for TimerReceiver<W> {
     }
 }
 
-impl<W: WorkerId> Wake for Shared<W> {
+impl<W: WorkerId> Wake for SharedQueue<W> {
     fn wake(self: Arc<Self>) {
         #[cfg(not(mutant = "timer_wake_leaves_no_token"))]
         {

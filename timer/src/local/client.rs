@@ -87,7 +87,7 @@ struct Line {
 }
 
 /// What has become of a message.
-enum Said {
+enum SendResult {
     /// The server will hear it.
     Yes,
     /// There is no room for it on this connection.
@@ -155,7 +155,7 @@ impl LocalTimerClient {
     }
 
     /// Says it on the seat's connection, or on a new one if it has none, without waiting for room.
-    fn try_say(&self, seat: &Seat, message: &Message, releases: bool) -> Result<Said, TimerError> {
+    fn try_say(&self, seat: &Seat, message: &Message, releases: bool) -> Result<SendResult, TimerError> {
         let mut line = seat.lock();
         let line = match &mut *line {
             Some(line) => line,
@@ -166,20 +166,20 @@ impl LocalTimerClient {
             match send(&line.socket, message.bytes(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
                 Ok(_) => {
                     line.sent += 1;
-                    return Ok(Said::Yes);
+                    return Ok(SendResult::Yes);
                 }
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) if std::mem::take(&mut unsent) => {
                     let written = line.unsent.as_mut();
                     if !written.is_some_and(|unsent| unsent.write(message.bytes(), line.sent)) {
-                        return Ok(Said::Full(line.socket.clone()));
+                        return Ok(SendResult::Full(line.socket.clone()));
                     }
                     // R1 of the backlog: once more, now that it is written.
                 }
-                Err(Errno::AGAIN) if releases => return Ok(Said::Yes),
-                Err(Errno::AGAIN) => return Ok(Said::Full(line.socket.clone())),
+                Err(Errno::AGAIN) if releases => return Ok(SendResult::Yes),
+                Err(Errno::AGAIN) => return Ok(SendResult::Full(line.socket.clone())),
                 Err(Errno::PIPE | Errno::CONNRESET | Errno::NOTCONN) => {
-                    return Ok(Said::Closed(line.socket.clone()));
+                    return Ok(SendResult::Closed(line.socket.clone()));
                 }
                 Err(error) => return Err(failed(error)),
             }
@@ -239,13 +239,13 @@ impl LocalTimerClient {
         let mut until = None;
         loop {
             let socket = match self.try_say(seat, &message, releases)? {
-                Said::Yes => return Ok(()),
-                Said::Full(socket) => {
+                SendResult::Yes => return Ok(()),
+                SendResult::Full(socket) => {
                     let until = *until.get_or_insert_with(|| deadline_after(time::now(), self.patience));
                     wait_for_room(&socket, until).map_err(failed)?;
                     continue;
                 }
-                Said::Closed(socket) => socket,
+                SendResult::Closed(socket) => socket,
             };
             let error = self.hung_up(seat, &socket);
             // A release means the same however often it is said, and a server that closed the line may have kept the timer.

@@ -9,7 +9,7 @@ use std::ptr::{self, NonNull};
 
 use forebear_context::context::{Listeners, WaitNode};
 
-use super::{Record, open};
+use super::{DependentRecord, open};
 use crate::api::any::AnyRequest;
 use crate::batch::request_pool;
 use crate::cancel;
@@ -17,7 +17,7 @@ use crate::deadlock::urgency;
 use crate::foreign;
 use crate::memory::arena;
 use crate::record::children;
-use crate::record::header::{AFTER, HINTED, Header, OWN_STACK, Place, ROOT};
+use crate::record::header::{AFTER, HINTED, Header, HeaderPlace, OWN_STACK, ROOT};
 use crate::schedule::submit;
 use crate::stack::fiber::{self, Fiber};
 use crate::state::attention::SHUT;
@@ -33,7 +33,9 @@ pub(crate) unsafe fn begin(header: NonNull<Header>, marks: u64) -> bool {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
     // SAFETY: AF2: whoever finds it new under its lock is its submitter.
-    let held = h.word().hold(|| unsafe { Record::of(header) }.open.begin(unsafe { Record::of(header) }.len));
+    let held = h.word().hold(|| {
+        unsafe { DependentRecord::of(header) }.open.begin(unsafe { DependentRecord::of(header) }.len)
+    });
     if marks & SUBMITTED != 0 {
         // Held, by this or before: that somebody has submitted it is remembered.
         h.word().submit(SUBMITTED);
@@ -66,14 +68,14 @@ pub(crate) unsafe fn begin_admitted(header: NonNull<Header>) {
 /// # Safety
 ///
 /// As [`begin_admitted`].
-unsafe fn set_up_admitted(header: NonNull<Header>, work: &mut Vec<Next>) {
+unsafe fn set_up_admitted(header: NonNull<Header>, work: &mut Vec<SetUpNext>) {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
     let (mut held, mut board) = (false, None);
     if let Ok(bits) = h.word().lock() {
         if bits.life() == HELD {
             // SAFETY: AF2: it is held, and nobody else admits it.
-            let record = unsafe { Record::of(header) };
+            let record = unsafe { DependentRecord::of(header) };
             record.open.begin(record.len);
             // SAFETY: W15: the lock is ours.
             board = unsafe { request_pool::forget_holder(h) };
@@ -94,7 +96,7 @@ unsafe fn set_up_admitted(header: NonNull<Header>, work: &mut Vec<Next>) {
 }
 
 /// What is left to do when edges have been set up.
-enum Next {
+enum SetUpNext {
     /// Nobody has submitted this dependency, or a pool holds it back.
     Unsubmitted(AnyRequest),
     /// A pool has admitted this one, and its link is to go on.
@@ -120,16 +122,16 @@ unsafe fn set_up_all(header: NonNull<Header>) {
 /// # Safety
 ///
 /// Each request of `work` is kept by the handle there; what is `Admitted` is owed its admission (G3).
-unsafe fn work_off(mut work: Vec<Next>) {
+unsafe fn work_off(mut work: Vec<SetUpNext>) {
     while let Some(next) = work.pop() {
         // SAFETY: a handle of it is in `next`; what was admitted is owed (G3).
         unsafe {
             match &next {
-                Next::Unsubmitted(request) => submit_next(request.raw(), &mut work),
-                Next::Admitted(request) if request.raw().as_ref().is(AFTER) => {
+                SetUpNext::Unsubmitted(request) => submit_next(request.raw(), &mut work),
+                SetUpNext::Admitted(request) if request.raw().as_ref().is(AFTER) => {
                     set_up_admitted(request.raw(), &mut work);
                 }
-                Next::Admitted(request) => submit::admit(request.raw()),
+                SetUpNext::Admitted(request) => submit::admit(request.raw()),
             }
         }
     }
@@ -138,14 +140,14 @@ unsafe fn work_off(mut work: Vec<Next>) {
 /// # Safety
 ///
 /// The caller has a count.
-unsafe fn submit_next(header: NonNull<Header>, work: &mut Vec<Next>) {
+unsafe fn submit_next(header: NonNull<Header>, work: &mut Vec<SetUpNext>) {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
     let life = h.word().load().life();
     // SAFETY: by contract; AF2, as in `begin`.
     unsafe {
         if life == NEW && h.is(AFTER) && !cancel::is_orphaned_by_cancel(h) && !cancel::refused(h) {
-            if h.word().hold(|| Record::of(header).open.begin(Record::of(header).len)) {
+            if h.word().hold(|| DependentRecord::of(header).open.begin(DependentRecord::of(header).len)) {
                 submit::enter_family(header);
                 set_up(header, work);
             }
@@ -158,7 +160,7 @@ unsafe fn submit_next(header: NonNull<Header>, work: &mut Vec<Next>) {
             && let Some(fiber) = foreign::fiber()
         {
             let (_, admitted) = request_pool::ask_for(fiber, header);
-            work.extend(admitted.map(Next::Admitted));
+            work.extend(admitted.map(SetUpNext::Admitted));
         }
     }
 }
@@ -168,7 +170,7 @@ unsafe fn submit_next(header: NonNull<Header>, work: &mut Vec<Next>) {
 /// # Safety
 ///
 /// As [`set_up_all`].
-unsafe fn set_up(header: NonNull<Header>, work: &mut Vec<Next>) {
+unsafe fn set_up(header: NonNull<Header>, work: &mut Vec<SetUpNext>) {
     // SAFETY: by the caller, who has a count.
     let h = unsafe { header.as_ref() };
     // SAFETY: M3: it is not over.
@@ -180,9 +182,9 @@ unsafe fn set_up(header: NonNull<Header>, work: &mut Vec<Next>) {
     }
     let here = fiber::get().and_then(Fiber::worker);
     // SAFETY: AF2: by the submitter.
-    let record = unsafe { Record::of(header) };
+    let record = unsafe { DependentRecord::of(header) };
     // SAFETY: the header's provenance is the whole cell's.
-    let (nodes, len) = unsafe { Record::nodes(Header::value::<Record>(header)) };
+    let (nodes, len) = unsafe { DependentRecord::nodes(Header::value::<DependentRecord>(header)) };
     for at in 0..len {
         // SAFETY: AF2: by the submitter.
         let node = unsafe { &mut *nodes.add(at) };
@@ -203,7 +205,7 @@ unsafe fn set_up(header: NonNull<Header>, work: &mut Vec<Next>) {
         let Some(bits) = (unsafe { open::enter(&record.open, t.word(), &t.waiters, node) }) else { continue };
         if bits.life() <= HELD {
             // SAFETY: AF3.
-            work.push(Next::Unsubmitted(unsafe { AnyRequest::linked(dependency) }));
+            work.push(SetUpNext::Unsubmitted(unsafe { AnyRequest::linked(dependency) }));
         }
         // SAFETY: U2: AF3.
         unsafe { urgency::raise(here, dependency, h.urgency()) };
@@ -229,7 +231,7 @@ pub(crate) unsafe fn ended(listeners: &mut Listeners) {
         listeners.report(|dependent| {
             let header = dependent.cast::<Header>();
             // SAFETY: AF2, AF4: its edge is open.
-            if Record::of(header).open.down() && !try_admit(header) {
+            if DependentRecord::of(header).open.down() && !try_admit(header) {
                 refused.push(header);
             }
         });
@@ -294,7 +296,7 @@ unsafe fn try_admit(header: NonNull<Header>) -> bool {
     }
     match (own, worker) {
         (Some(worker), _) => {
-            if h.place.get() == Place::Child {
+            if h.place.get() == HeaderPlace::Child {
                 // SAFETY: N1, N2: this arena's owner.
                 unsafe { children::unlink(h) };
             }

@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use forebear_context::context::{Context, WaitNode};
 use forebear_context::error::Cycle;
 
-use super::{Record, admit};
+use super::{DependentRecord, admit};
 use crate::api::any::AnyRequest;
 use crate::cancel;
 use crate::deadlock::cycle;
@@ -29,7 +29,7 @@ impl<'a> Reader<'a> {
         }
         let bits = h.word().lock().ok()?;
         // SAFETY: AF2: under the lock of one that is held.
-        let held = bits.life() == HELD && unsafe { Record::of(NonNull::from(h)) }.open.try_hold();
+        let held = bits.life() == HELD && unsafe { DependentRecord::of(NonNull::from(h)) }.open.try_hold();
         h.word().unlock(|bits| bits);
         held.then(|| Reader(h))
     }
@@ -37,9 +37,9 @@ impl<'a> Reader<'a> {
     /// The dependency of the edge at this place; `None` behind the last.
     fn at(&self, at: usize) -> Option<&Header> {
         // SAFETY: the header stands at the beginning of its cell, and was made with that.
-        let record = Header::value::<Record>(NonNull::from(self.0));
+        let record = Header::value::<DependentRecord>(NonNull::from(self.0));
         // SAFETY: AF2: kept by this.
-        let (nodes, len) = unsafe { Record::nodes(record) };
+        let (nodes, len) = unsafe { DependentRecord::nodes(record) };
         // SAFETY: AF2, AF3.
         (at < len)
             .then(|| unsafe { (*nodes.add(at)).target() })?
@@ -51,7 +51,7 @@ impl Drop for Reader<'_> {
     fn drop(&mut self) {
         let header = NonNull::from(self.0);
         // SAFETY: AF2: kept by this.
-        if unsafe { Record::of(header) }.open.down() {
+        if unsafe { DependentRecord::of(header) }.open.down() {
             // SAFETY: OE1.
             unsafe { admit(header) };
         }

@@ -111,7 +111,7 @@ pub(super) struct Blocked {
 }
 
 /// Where stacks stand.
-pub(super) struct Place<'a> {
+pub(super) struct StackPlace<'a> {
     arena: &'a Arena,
     worker: Option<&'a Worker>,
     thread: Option<&'a str>,
@@ -119,9 +119,9 @@ pub(super) struct Place<'a> {
     now: u64,
 }
 
-impl<'a> Place<'a> {
-    pub(super) fn of_worker(worker: &'a Worker, shared: &Shared) -> Place<'a> {
-        Place { arena: worker.arena(), worker: Some(worker), thread: None, now: coarse::now(shared) }
+impl<'a> StackPlace<'a> {
+    pub(super) fn of_worker(worker: &'a Worker, shared: &Shared) -> StackPlace<'a> {
+        StackPlace { arena: worker.arena(), worker: Some(worker), thread: None, now: coarse::now(shared) }
     }
 
     /// Changes whenever something is started here.
@@ -140,14 +140,14 @@ pub(super) fn is_live_entry(h: &Header) -> bool {
 }
 
 /// A request that has not started. Its memory stays while this looks, and nobody writes its plain fields.
-pub(super) fn see_unstarted(h: &Header, place: &Place<'_>) -> Seen {
+pub(super) fn see_unstarted(h: &Header, place: &StackPlace<'_>) -> Seen {
     let mut seen = see(h, State::Queued, Certainty::Unstarted, true);
     seen.info.worker = place.worker.map(|worker| worker.index);
     seen
 }
 
 /// The same with all that is after it.
-pub(super) fn see_unstarted_and_blocked(h: &Header, place: &Place<'_>, out: &mut Vec<Seen>) {
+pub(super) fn see_unstarted_and_blocked(h: &Header, place: &StackPlace<'_>, out: &mut Vec<Seen>) {
     out.push(see_unstarted(h, place));
     see_blocked(h, out);
 }
@@ -244,7 +244,7 @@ fn hold(context: &Context) -> Option<Held<'_>> {
 }
 
 /// What a wait is for.
-struct Wait {
+struct SeenWait {
     info: WaitInfo,
     leads: Leads,
     /// The request that is waited for.
@@ -254,9 +254,9 @@ struct Wait {
 }
 
 /// What a held wait is for.
-fn describe(held: &Held<'_>, fiber: &Fiber) -> Wait {
+fn describe(held: &Held<'_>, fiber: &Fiber) -> SeenWait {
     let (reason, target) = held.waits_for();
-    let mut wait = Wait {
+    let mut wait = SeenWait {
         info: WaitInfo { reason, what: reason.to_string(), owners: Vec::new(), since: None },
         leads: Leads::default(),
         target: None,
@@ -300,7 +300,7 @@ fn describe(held: &Held<'_>, fiber: &Fiber) -> Wait {
 }
 
 /// All requests of `place` on one stack, from the top down. `own`: this is the thread of that stack.
-pub(super) fn see_stack(fiber: &Fiber, place: &Place<'_>, own: bool, out: &mut Vec<Seen>) {
+pub(super) fn see_stack(fiber: &Fiber, place: &StackPlace<'_>, own: bool, out: &mut Vec<Seen>) {
     if fiber.request.get().is_null() {
         return;
     }
@@ -330,8 +330,8 @@ pub(super) fn see_stack(fiber: &Fiber, place: &Place<'_>, own: bool, out: &mut V
 fn frames(
     fiber: &Fiber,
     top: *const Header,
-    place: &Place<'_>,
-    wait: Option<Wait>,
+    place: &StackPlace<'_>,
+    wait: Option<SeenWait>,
     sure: bool,
 ) -> (Vec<Seen>, bool) {
     let mut frames: Vec<Seen> = Vec::new();
@@ -440,9 +440,9 @@ pub(super) fn see_shared_queues(shared: &Shared, out: &mut Vec<Seen>) {
 }
 
 /// Calls `with` for each stack of the runtime's workers and of the plain threads that run requests of it.
-pub(super) fn each_stack(shared: &Shared, mut with: impl FnMut(&Fiber, &Place<'_>)) {
+pub(super) fn each_stack(shared: &Shared, mut with: impl FnMut(&Fiber, &StackPlace<'_>)) {
     for worker in shared.workers() {
-        let place = Place::of_worker(worker, shared);
+        let place = StackPlace::of_worker(worker, shared);
         // SAFETY: K5: the list is locked.
         worker.post.each_coroutine(|coroutine| with(unsafe { &coroutine.as_ref().fiber }, &place));
     }
@@ -450,13 +450,13 @@ pub(super) fn each_stack(shared: &Shared, mut with: impl FnMut(&Fiber, &Place<'_
 }
 
 /// What a stack waits for that runs no request: of a destructor or a callback that a worker's loop has called. And the worker.
-pub(super) fn see_nameless(fiber: &Fiber, place: &Place<'_>) -> Option<(usize, WaitInfo)> {
+pub(super) fn see_nameless(fiber: &Fiber, place: &StackPlace<'_>) -> Option<(usize, WaitInfo)> {
     let worker = place.worker.filter(|_| fiber.request.get().is_null())?;
     let held = hold(fiber.context())?;
     Some((worker.index, describe(&held, fiber).info))
 }
 
-fn each_stack_of_threads(shared: &Shared, mut with: impl FnMut(&Fiber, &Place<'_>)) {
+fn each_stack_of_threads(shared: &Shared, mut with: impl FnMut(&Fiber, &StackPlace<'_>)) {
     let now = coarse::now(shared);
     for arena in shared.depot.foreign() {
         // SAFETY: arenas stay as long as the record.
@@ -464,13 +464,13 @@ fn each_stack_of_threads(shared: &Shared, mut with: impl FnMut(&Fiber, &Place<'_
         arena.owner_mailbox.with_running(|context| {
             // SAFETY: what a mailbox names is a foreign fiber's, which stays while the mailbox is locked.
             let (fiber, name) = unsafe { (foreign::of_context(context), foreign::name_of_thread(context)) };
-            with(fiber, &Place { arena, worker: None, thread: Some(name), now });
+            with(fiber, &StackPlace { arena, worker: None, thread: Some(name), now });
         });
     }
 }
 
 /// How many requests of `place` stand on one stack, arms not counted.
-pub(super) fn depth(fiber: &Fiber, place: &Place<'_>) -> usize {
+pub(super) fn depth(fiber: &Fiber, place: &StackPlace<'_>) -> usize {
     let look = || {
         let mut depth = 0;
         let is_here = |h: &Header| ptr::eq(h.ran_on.load(Ordering::Relaxed), place.arena);

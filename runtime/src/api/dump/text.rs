@@ -37,7 +37,7 @@ impl fmt::Display for Dump {
             let is_ready = request.state == State::Running
                 && !request.is_arm
                 && self.workers.iter().find(is_on).is_some_and(|worker| worker.runs != Some(request.id));
-            write!(f, "\n{}", Line { request, is_ready })?;
+            write!(f, "\n{}", TextLine { request, is_ready })?;
         }
         for thread in &self.threads {
             write!(f, "\n{thread}")?;
@@ -59,18 +59,18 @@ impl fmt::Display for WorkerInfo {
     }
 }
 
-struct Line<'a> {
+struct TextLine<'a> {
     request: &'a RequestInfo,
     is_ready: bool,
 }
 
 impl fmt::Display for RequestInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Line { request: self, is_ready: false }.fmt(f)
+        TextLine { request: self, is_ready: false }.fmt(f)
     }
 }
 
-impl fmt::Display for Line<'_> {
+impl fmt::Display for TextLine<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let request = self.request;
         write!(f, "{} {}", request.id, quoted(&request.name))?;
@@ -132,7 +132,7 @@ impl fmt::Display for WaitInfo {
             }
         }
         match self.since {
-            Some(since) => write!(f, ", for {} at most", Shown(since)),
+            Some(since) => write!(f, ", for {} at most", ShownTime(since)),
             None => Ok(()),
         }
     }
@@ -154,9 +154,9 @@ impl fmt::Display for ThreadInfo {
 }
 
 /// A time to one digit behind the point.
-struct Shown(Duration);
+struct ShownTime(Duration);
 
-impl fmt::Display for Shown {
+impl fmt::Display for ShownTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0.as_micros() {
             0..1_000 => f.write_str("1 ms"),

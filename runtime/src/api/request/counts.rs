@@ -8,7 +8,7 @@ use forebear_context::shim::atomic::Ordering;
 use super::Request;
 use crate::memory::arena;
 use crate::record::cell;
-use crate::record::header::{Header, Place};
+use crate::record::header::{Header, HeaderPlace};
 use crate::record::hooks;
 use crate::stack::fiber::{self, Fiber};
 use crate::state::word::{Bits, FAILED, FINISHED, HANDLE, HandleDrop, LOCAL, LocalStep, SEEN, SPAWNED};
@@ -39,7 +39,7 @@ impl<T> Drop for Request<T> {
             && let Some(worker) = fiber.worker()
             && h.bare.drop_sole(bits, || worker.begins_to_touch(h))
         {
-            h.place.set(Place::Private);
+            h.place.set(HeaderPlace::Private);
             return;
         }
         self.drop_counted(bits);
@@ -68,7 +68,7 @@ impl<T> Request<T> {
                 && let Some(worker) = fiber::get().and_then(Fiber::worker)
                 && h.bare.drop_listed(&h.local, || worker.begins_to_touch(h))
             {
-                h.place.set(Place::Private);
+                h.place.set(HeaderPlace::Private);
                 return;
             }
         }

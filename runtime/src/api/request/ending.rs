@@ -9,7 +9,7 @@ use super::{Outcome, Request};
 use crate::api::any::AnyRequest;
 use crate::cancel::{self, Cancellation};
 use crate::record::header::Header;
-use crate::schedule::callbacks::{self, Call, Told, When};
+use crate::schedule::callbacks::{self, Call, CallOn, CallWith};
 use crate::state::word::MARKED;
 
 impl<T> Request<T> {
@@ -122,13 +122,13 @@ impl<T> Request<T> {
     /// ```
     #[doc(alias = "notify_failed")]
     pub fn on_failed(&self, f: impl FnOnce(&Failure) + Send + 'static) -> &Self {
-        let failed = |_: NonNull<Header>, told: Told<'_>| {
-            if let Told::Failed(failure) = told {
+        let failed = |_: NonNull<Header>, told: CallWith<'_>| {
+            if let CallWith::Failed(failure) = told {
                 f(failure);
             }
         };
         // SAFETY: this handle.
-        unsafe { callbacks::subscribe(self.header, Call::new(When::Failed, failed)) };
+        unsafe { callbacks::subscribe(self.header, Call::new(CallOn::Failed, failed)) };
         self
     }
 
@@ -145,7 +145,7 @@ impl<T> Request<T> {
     #[doc(alias = "notify_cancelled")]
     pub fn on_cancelled(&self, f: impl FnOnce() + Send + 'static) -> &Self {
         // SAFETY: this handle.
-        unsafe { callbacks::subscribe(self.header, Call::new(When::Cancelled, |_, _| f())) };
+        unsafe { callbacks::subscribe(self.header, Call::new(CallOn::Cancelled, |_, _| f())) };
         self
     }
 
@@ -204,19 +204,19 @@ impl AnyRequest {
 /// long as the value is looked at.
 fn of_value<T>(f: impl FnOnce(&T) + Send + 'static) -> Call {
     // SAFETY: CB2.
-    Call::new(When::Finished, move |header, _| f(unsafe { Header::value::<T>(header).as_ref() }))
+    Call::new(CallOn::Finished, move |header, _| f(unsafe { Header::value::<T>(header).as_ref() }))
 }
 
 fn done<T>(
     value: impl FnOnce(NonNull<Header>) -> NonNull<T> + Send + 'static,
     f: impl FnOnce(Outcome<'_, T>) + Send + 'static,
 ) -> Call {
-    Call::new(When::Done, move |header, told| match told {
+    Call::new(CallOn::Done, move |header, told| match told {
         // SAFETY: CB2.
-        Told::Finished => f(Outcome::Finished(unsafe { value(header).as_ref() })),
-        Told::Failed(failure) => f(Outcome::Failed(failure)),
-        Told::Cancelled(reason) => f(Outcome::Cancelled(reason)),
-        Told::Nothing => {}
+        CallWith::Finished => f(Outcome::Finished(unsafe { value(header).as_ref() })),
+        CallWith::Failed(failure) => f(Outcome::Failed(failure)),
+        CallWith::Cancelled(reason) => f(Outcome::Cancelled(reason)),
+        CallWith::Nothing => {}
     })
 }
 

@@ -8,7 +8,7 @@ use super::Request;
 use crate::api::builder::{RequestBuilder, create};
 use crate::api::origin::{self, Rank};
 use crate::record::cell::{self, BOXED_ABOVE, Birth, Boxed, Callable, Fallible, Plain};
-use crate::record::header::Place;
+use crate::record::header::HeaderPlace;
 use crate::schedule::submit;
 use crate::stack::fiber;
 use crate::state::attention::{DRIVEN, HUNGRY, MARKS, MESSAGE, RAIDED, SHUT};
@@ -93,7 +93,7 @@ pub(super) unsafe fn new_with<T, C: Callable<T> + 'static>(callable: C) -> Reque
             lineage: origin::child_of(maker),
             need_pages: worker.need_pages,
             scope: ptr::null(),
-            place: Place::Nowhere,
+            place: HeaderPlace::Nowhere,
         };
         // SAFETY: M1: this worker's arena; the one handle of the word.
         return unsafe { Request::from_raw(cell::make_with(arena, birth, callable)) };
@@ -120,7 +120,7 @@ unsafe fn spawn_small<T, C: Callable<T>>(
             lineage: origin::child_of(maker),
             need_pages: worker.need_pages,
             scope,
-            place: Place::Private,
+            place: HeaderPlace::Private,
         };
         // SAFETY: M1: this worker's arena.
         let header = unsafe { cell::make_with(arena, birth, callable) };
@@ -154,7 +154,7 @@ unsafe fn spawn_outside<T, C: Callable<T>>(
     let root = lineage.parent().is_null();
     let word = if root { word::QUEUED | word::SUBMITTED | HANDLE | word::LINK } else { word::NEW | HANDLE };
     let need_pages = origin.shared.default_need;
-    let birth = Birth { word, lineage, need_pages, scope, place: Place::Nowhere };
+    let birth = Birth { word, lineage, need_pages, scope, place: HeaderPlace::Nowhere };
     // SAFETY: M1: the arena is this thread's.
     let header = unsafe { cell::make(origin.arena, birth, callable) };
     // SAFETY: just made; the entry's link is in the word.

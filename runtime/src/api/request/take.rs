@@ -9,7 +9,7 @@ use forebear_context::shim::atomic::Ordering;
 use super::Request;
 use crate::cancel;
 use crate::memory::arena;
-use crate::record::header::{Ending, Header};
+use crate::record::header::{Header, NoValue};
 use crate::schedule::run;
 use crate::schedule::wait;
 use crate::stack::fiber;
@@ -108,7 +108,7 @@ fn apart<T>(answer: Result<T, WaitError>) -> Result<T, WaitError> {
 #[inline(never)]
 unsafe fn finish_taken<T>(
     header: NonNull<Header>,
-    ending: Option<Box<Ending>>,
+    ending: Option<Box<NoValue>>,
     value: MaybeUninit<T>,
 ) -> Result<T, WaitError> {
     // SAFETY: W1: claimed by the caller.

@@ -8,7 +8,7 @@ use forebear_context::context::WaitNode;
 use forebear_context::error::{Error, WaitError};
 
 use super::{Outcome, Request};
-use crate::api::after::{Apart, Dependent, Edges, Named, Nodes, Opaque, Typed, node};
+use crate::api::after::{Dependent, Edges, Named, NodeBlock, Nodes, Opaque, Typed, node};
 use crate::api::builder::{RequestBuilder, make};
 use crate::api::scope::{Scope, ScopeCore};
 use crate::record::cell::{BOXED_ABOVE, Boxed, Callable};
@@ -16,13 +16,13 @@ use crate::record::header::Header;
 
 /// A handle of a request whose value's type is not known here. It gives no access to the value.
 #[derive(Clone, Debug)]
-pub(crate) struct Kept(Request<Opaque>);
+pub(crate) struct ErasedHandle(Request<Opaque>);
 
-impl Kept {
+impl ErasedHandle {
     /// The value may go on any thread, and at any time.
-    fn of<T: Send + 'static>(request: &Request<T>) -> Kept {
+    fn of<T: Send + 'static>(request: &Request<T>) -> ErasedHandle {
         // SAFETY: the clone's handle; nobody looks at the value, and the drop goes by the request's table.
-        Kept(unsafe { Request::from_raw(request.clone().into_raw()) })
+        ErasedHandle(unsafe { Request::from_raw(request.clone().into_raw()) })
     }
 }
 
@@ -53,8 +53,8 @@ unsafe fn dependent<T, N: Nodes, U: Named>(
 }
 
 /// The nodes of what the description says, and behind them one for `last`.
-fn nodes_with(builder: &RequestBuilder, last: Option<WaitNode>) -> Apart {
-    Apart::new(builder.dependencies().iter().map(|kept| node(kept.0.clone())).chain(last).collect())
+fn nodes_with(builder: &RequestBuilder, last: Option<WaitNode>) -> NodeBlock {
+    NodeBlock::new(builder.dependencies().iter().map(|kept| node(kept.0.clone())).chain(last).collect())
 }
 
 /// Waits for the first so many.
@@ -141,7 +141,7 @@ unsafe fn then_one<A: Send, T, U>(
             return dependent(builder, [last], |edges| get.get(edges, 0), user, location, scope);
         }
         let nodes = nodes_with(builder, Some(last));
-        let call = |edges: Edges<Apart>| {
+        let call = |edges: Edges<NodeBlock>| {
             let place = edges.len() - 1;
             wait_for(&edges, place)?;
             get.get(edges, place)
@@ -394,7 +394,7 @@ impl RequestBuilder {
     /// # Ok::<(), forebear::WaitError>(())
     /// ```
     pub fn after<T: Send + 'static>(mut self, dependency: &Request<T>) -> Self {
-        self.dependencies_mut().push(Kept::of(dependency));
+        self.dependencies_mut().push(ErasedHandle::of(dependency));
         self
     }
 
@@ -412,7 +412,7 @@ impl RequestBuilder {
         mut self,
         dependencies: impl IntoIterator<Item = &'a Request<T>>,
     ) -> Self {
-        self.dependencies_mut().extend(dependencies.into_iter().map(Kept::of));
+        self.dependencies_mut().extend(dependencies.into_iter().map(ErasedHandle::of));
         self
     }
 
@@ -488,13 +488,13 @@ impl RequestBuilder {
         let mut nodes = dependencies.nodes();
         let len = nodes.len();
         nodes.extend(self.dependencies().iter().map(|kept| node(kept.0.clone())));
-        let call = move |edges: Edges<Apart>| {
+        let call = move |edges: Edges<NodeBlock>| {
             wait_for(&edges, edges.len())?;
             // SAFETY: the first nodes are those of `D`, and stay until the values have been used.
             Ok(f(unsafe { D::values(len, &|at| edges.wait(at).map(Header::value))? }))
         };
         // SAFETY: all is `'static`.
-        unsafe { dependent(self, Apart::new(nodes), call, user, Some(Location::caller()), ptr::null()) }
+        unsafe { dependent(self, NodeBlock::new(nodes), call, user, Some(Location::caller()), ptr::null()) }
     }
 
     /// As [`Scope::then`].

@@ -7,7 +7,7 @@ use forebear_context::error::{Failure, StackError};
 use forebear_context::shim::Arc;
 use forebear_pool::{Affinity, Engine, Options, StartError};
 
-use super::{Handle, LateEnd, Runtime, default};
+use super::{LateEnd, Runtime, RuntimeHandle, default};
 use crate::foreign::driver::Driven;
 use crate::memory::reclaim;
 use crate::record::hooks;
@@ -357,7 +357,7 @@ impl RuntimeBuilder {
             driven,
         });
         if shared.driven.is_some() {
-            return Ok(Self::finished(Handle { shared, engine: None }));
+            return Ok(Self::finished(RuntimeHandle { shared, engine: None }));
         }
         let options = Options::new(workers)
             .name_prefix(format!("{} #", self.name))
@@ -379,10 +379,10 @@ impl RuntimeBuilder {
                 return Err(error);
             }
         };
-        Ok(Self::finished(Handle { shared, engine: Some(engine) }))
+        Ok(Self::finished(RuntimeHandle { shared, engine: Some(engine) }))
     }
 
-    fn finished(handle: Handle) -> Runtime {
+    fn finished(handle: RuntimeHandle) -> Runtime {
         let handle = Arc::new(handle);
         // Just made: nobody else can have set it.
         let _ = handle.shared.handle.set(Arc::downgrade(&handle));

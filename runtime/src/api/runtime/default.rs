@@ -25,7 +25,7 @@ static MAKING: Mutex<()> = Mutex::new(());
 
 /// Keeps everybody else from replacing it.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldDefault {
     _making: MutexGuard<'static, ()>,
 }
 
@@ -34,12 +34,12 @@ fn lock() -> MutexGuard<'static, ()> {
 }
 
 /// Holds it as it is, over a fork.
-pub(crate) fn hold() -> Held {
-    Held { _making: lock() }
+pub(crate) fn hold() -> HeldDefault {
+    HeldDefault { _making: lock() }
 }
 
 /// In a forked child: the default runtime is the parent's, and is made anew when it is needed.
-pub(crate) fn forget(_: &mut Held) {
+pub(crate) fn forget(_: &mut HeldDefault) {
     DEFAULT.store(ptr::null_mut(), Ordering::Relaxed);
 }
 

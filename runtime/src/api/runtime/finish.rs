@@ -60,7 +60,7 @@ use forebear_context::shim::{Arc, thread, time};
 
 use super::laggards;
 use super::late::{QUIET, say_who_is_left};
-use super::{Handle, Runtime};
+use super::{Runtime, RuntimeHandle};
 use crate::api::any::{RequestId, State};
 use crate::api::future;
 use crate::cancel;
@@ -420,7 +420,7 @@ fn await_quiet_once(shared: &Shared, context: &Context, park: impl FnOnce(Ticket
     cause == Cause::Woken || shared.ending.is_quiet()
 }
 
-impl Handle {
+impl RuntimeHandle {
     /// The runtime is quiet: joins its threads and gives everything back. Once.
     pub(super) fn close(&self) {
         let Some(engine) = &self.engine else { return };

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use forebear_pool::Engine;
 
-use super::{Handle, laggards};
+use super::{RuntimeHandle, laggards};
 use crate::api::future;
 use crate::cancel;
 use crate::foreign::driver;
@@ -39,7 +39,7 @@ pub enum LateEnd {
 
 /// What is left to be done by who waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
+pub(crate) enum LateStep {
     /// It waits until the end.
     Endless,
     /// Everything was aborted: it waits for another second.
@@ -48,16 +48,16 @@ pub(crate) enum Patience {
 
 /// The end has been waited for long enough: says for whom, and does what the policy asks for.
 #[cold]
-pub(crate) fn settle_late(shared: &Shared) -> Patience {
+pub(crate) fn settle_late(shared: &Shared) -> LateStep {
     say_who_is_waited_for(shared);
     match shared.late_end {
-        LateEnd::Wait => Patience::Endless,
+        LateEnd::Wait => LateStep::Endless,
         LateEnd::Abort => std::process::abort(),
         LateEnd::ShutDown => {
             let unstarted = shared.refuse_and_sweep();
             shared.signals.stop();
             cancel::abort_unstarted(unstarted);
-            Patience::OneMore
+            LateStep::OneMore
         }
     }
 }
@@ -89,7 +89,7 @@ pub(super) fn say_who_is_left(shared: &Shared, what: &str, advice: &str) {
 
 /// Waits until all workers have ended. False: some never may, and stay.
 fn await_end(shared: &Shared, engine: &Engine<Shared>) -> bool {
-    if cfg!(shuttle) || engine.ends_within(QUIET) || settle_late(shared) == Patience::Endless {
+    if cfg!(shuttle) || engine.ends_within(QUIET) || settle_late(shared) == LateStep::Endless {
         return true;
     }
     if engine.ends_within(QUIET) {
@@ -114,7 +114,7 @@ fn take_down(shared: &Shared, engine: &Engine<Shared>) {
     });
 }
 
-impl Drop for Handle {
+impl Drop for RuntimeHandle {
     fn drop(&mut self) {
         if self.shared.driven.is_some() {
             return driver::handle_gone(&self.shared);

@@ -3,8 +3,8 @@
 use crate::api::request::Request;
 use crate::foreign;
 use crate::schedule::wait;
-use crate::shared::registration::{Came, Registration};
-use crate::state::set::{Core, Place};
+use crate::shared::registration::{RegisterResult, Registration};
+use crate::state::set::{Core, SetPlace};
 
 use super::{Member, RequestSet};
 
@@ -80,15 +80,15 @@ pub fn wait_all<'a, T: 'a>(
     let mut registered =
         Registered { requests: &requests, registrations: Vec::with_capacity(requests.len()) };
     for (slot, request) in requests.iter().enumerate() {
-        let place = Place { slot, number: slot };
+        let place = SetPlace { slot, number: slot };
         let mut registration = Registration::default();
         let notice = || Member { core: Arc::clone(&core), place, failures: true };
         if let Some(fiber) = foreign::fiber() {
             // SAFETY: RG1: the handle is borrowed.
             match unsafe { registration.enter(fiber, request.header_ptr(), notice) } {
-                Came::Over => _ = request.answer()?,
-                Came::Refused(error) => return Err(error),
-                Came::Entered(..) | Came::Stands(_) => {}
+                RegisterResult::Over => _ = request.answer()?,
+                RegisterResult::Refused(error) => return Err(error),
+                RegisterResult::Entered(..) | RegisterResult::Stands(_) => {}
             }
         }
         registered.registrations.push(registration);

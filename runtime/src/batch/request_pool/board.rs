@@ -19,7 +19,7 @@ use forebear_context::error::{CancelReason, WaitError};
 use forebear_context::shim::atomic::{AtomicBool, Ordering};
 use forebear_context::shim::{Mutex, MutexGuard};
 
-use super::gate::{self, Gate};
+use super::admission::{self, Admission};
 use crate::api::any::AnyRequest;
 
 /// Why a pool has stopped.
@@ -34,7 +34,7 @@ pub(super) enum Why {
     /// The receiver of the results has failed.
     Failed,
     /// The waiter is cancelled.
-    Waiter,
+    PoolWaiter,
     /// The receiver of the results has unwound.
     Unwound,
 }
@@ -46,7 +46,7 @@ impl Why {
             Why::Member(_) => CancelReason::SiblingFailed,
             Why::Lane(reason) => reason,
             Why::Cancelled | Why::Failed => CancelReason::PoolCancelled,
-            Why::Waiter => CancelReason::Parent,
+            Why::PoolWaiter => CancelReason::Parent,
             Why::Unwound => CancelReason::ScopeUnwound,
         }
     }
@@ -54,7 +54,7 @@ impl Why {
     /// Whether included requests are aborted too. If only the waiter is cancelled they are left as by any wait: the
     /// lane that waits for them is cancelled, and asks.
     pub(super) fn concerns_included(self) -> bool {
-        self != Why::Waiter
+        self != Why::PoolWaiter
     }
 }
 
@@ -75,17 +75,17 @@ impl Name {
 
 /// See the module head.
 pub(crate) struct Board {
-    state: Mutex<State>,
+    state: Mutex<BoardState>,
     /// Whether there is a reason: a look without the lock.
     stopped: AtomicBool,
     /// Open while the pool is waited for.
-    gate: Mutex<Option<Gate>>,
-    /// It stands on the list of pools that were asked for a member; see [`super::gate`].
+    admission: Mutex<Option<Admission>>,
+    /// It stands on the list of pools that were asked for a member; see [`super::admission`].
     asked: AtomicBool,
 }
 
 #[derive(Default)]
-struct State {
+struct BoardState {
     why: Option<Why>,
     /// What the wait answers, if the reason does not say it. Set before the lane, or the waiter, goes on.
     answer: Option<WaitError>,
@@ -98,12 +98,12 @@ impl Board {
         Board {
             state: Mutex::default(),
             stopped: AtomicBool::new(false),
-            gate: Mutex::new(None),
+            admission: Mutex::new(None),
             asked: AtomicBool::new(false),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, BoardState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -170,7 +170,9 @@ impl Board {
     pub(super) fn standing(&self) -> usize {
         let state = self.lock();
         let stands = |name: &&Name| match name {
-            Name::Own(request) | Name::Included(request) => !request.is_done() && !gate::goes_on(request),
+            Name::Own(request) | Name::Included(request) => {
+                !request.is_done() && !admission::will_end(request)
+            }
         };
         state.names.iter().flatten().filter(stands).count()
     }
@@ -184,14 +186,14 @@ impl Board {
         self.lock().names.iter().flatten().filter_map(of).collect()
     }
 
-    /// Calls `with` unless the gate is closed; it stays open meanwhile.
-    pub(super) fn with_gate<R>(&self, with: impl FnOnce(&Gate) -> R) -> Option<R> {
-        self.gate.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(with)
+    /// Calls `with` unless the admission is closed; it stays open meanwhile.
+    pub(super) fn with_admission<R>(&self, with: impl FnOnce(&Admission) -> R) -> Option<R> {
+        self.admission.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(with)
     }
 
-    /// Opens or closes the gate.
-    pub(super) fn set_gate(&self, gate: Option<Gate>) {
-        *self.gate.lock().unwrap_or_else(PoisonError::into_inner) = gate;
+    /// Opens or closes the admission.
+    pub(super) fn set_admission(&self, admission: Option<Admission>) {
+        *self.admission.lock().unwrap_or_else(PoisonError::into_inner) = admission;
     }
 
     /// Whether it stands on the list of those that were asked.

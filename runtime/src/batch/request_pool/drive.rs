@@ -10,11 +10,11 @@ use forebear_context::error::{CancelReason, Cycle, Error, WaitError};
 use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::Ordering;
 
+use super::admission::{self, Admission, Waited};
 use super::board::{Board, Why};
-use super::gate::{self, Gate, Waited};
 use super::lane::Lane;
-use super::run::{Came, GATHERS_FOR, GATHERS_FROM, Included, Left, Run, Step, Values};
-use super::{Kept, RequestPool};
+use super::run::{GATHERS_FOR, GATHERS_FROM, Included, Left, MemberOutcome, Run, Values, WaiterStep};
+use super::{IncludedHandle, RequestPool};
 use crate::api::any::{AnyRequest, State};
 use crate::api::origin;
 use crate::api::request::Request;
@@ -58,7 +58,7 @@ pub(super) fn run<'env, T: Send + 'env>(
         limits.active = parallelism().get();
     }
     let run = Run::new(board, values, limits, held);
-    let open = Open(&run.board);
+    let open = CloseOnDrop(&run.board);
     // Where included requests are asked for it matters whether the waiter stands, and time is not real everywhere.
     let may_gather = fiber.worker().is_none()
         && values == Values::HandedOn
@@ -66,7 +66,7 @@ pub(super) fn run<'env, T: Send + 'env>(
         && kept.is_empty()
         && origin::current_runtime(fiber).driven.is_none();
     let mut waiter =
-        Waiter { fiber, run: &run, kept, lanes: Vec::new(), taken: None, may_gather, fresh: false };
+        PoolWaiter { fiber, run: &run, kept, lanes: Vec::new(), taken: None, may_gather, fresh: false };
     let (mut ended, mut aborted) = (Ok(()), Vec::new());
     let jobs = try_scope(|scope| {
         waiter.open(scope);
@@ -92,19 +92,19 @@ pub(super) fn run<'env, T: Send + 'env>(
     }
     match (ended, stopped) {
         (Err(_), Some((_, Some(answer)))) => Err(answer),
-        (Err(_), Some((Why::Waiter, None))) => Err(WaitError::Cancelled),
+        (Err(_), Some((Why::PoolWaiter, None))) => Err(WaitError::Cancelled),
         (Err(_), Some((why, None))) => Err(WaitError::TargetCancelled(why.reason())),
         (Err(_), None) => unreachable!("a wait that ends early has stopped its pool"),
         (Ok(()), _) => jobs,
     }
 }
 
-/// Closes the gate, if it is open, before the run goes (G2).
-struct Open<'a>(&'a Arc<Board>);
+/// Closes the admission, if it is open, before the run goes (G2).
+struct CloseOnDrop<'a>(&'a Arc<Board>);
 
-impl Drop for Open<'_> {
+impl Drop for CloseOnDrop<'_> {
     fn drop(&mut self) {
-        gate::close(self.0);
+        admission::close(self.0);
     }
 }
 
@@ -135,11 +135,11 @@ enum End {
     Unwound(Box<dyn std::any::Any + Send>),
 }
 
-struct Waiter<'a, 'env, T> {
+struct PoolWaiter<'a, 'env, T> {
     fiber: &'a Fiber,
     run: &'a Run<'env, T>,
     /// The included requests that are not over.
-    kept: Vec<Option<Kept<'env>>>,
+    kept: Vec<Option<IncludedHandle<'env>>>,
     /// The lanes, and perhaps some that are over.
     lanes: Lanes,
     /// What the member had declared that was taken last, if its place has not been given back.
@@ -149,8 +149,8 @@ struct Waiter<'a, 'env, T> {
     fresh: bool,
 }
 
-impl<'a, 'env: 'a, T: Send + 'env> Waiter<'a, 'env, T> {
-    /// Opens the gate, and holds back what is included.
+impl<'a, 'env: 'a, T: Send + 'env> PoolWaiter<'a, 'env, T> {
+    /// Opens the admission, and holds back what is included.
     fn open<'scope>(&mut self, scope: &'scope Scope<'scope, 'a>) {
         if self.kept.is_empty() {
             return;
@@ -159,7 +159,7 @@ impl<'a, 'env: 'a, T: Send + 'env> Waiter<'a, 'env, T> {
         // SAFETY: only the lifetime is left out; G2 stands for it.
         let run: NonNull<dyn Waited> = unsafe { std::mem::transmute(run) };
         let waiter = NonNull::from(self.fiber.context());
-        self.run.board.set_gate(Some(Gate { run, scope: scope.core(), waiter }));
+        self.run.board.set_admission(Some(Admission { run, scope: scope.core(), waiter }));
         self.run.hold(self.kept.iter().flatten().map(|kept| kept.request.clone()));
     }
 
@@ -170,19 +170,19 @@ impl<'a, 'env: 'a, T: Send + 'env> Waiter<'a, 'env, T> {
                 return Err(End::Cancelled);
             }
             match self.run.step(self.taken.take()) {
-                Step::Over => break,
-                Step::Stopped => return Err(End::Stopped),
-                Step::Lost => return Err(End::Lost),
-                Step::Spawn(lanes) => (0..lanes).for_each(|_| self.spawn_lane(scope)),
-                Step::Came(came) => {
+                WaiterStep::Over => break,
+                WaiterStep::Stopped => return Err(End::Stopped),
+                WaiterStep::Lost => return Err(End::Lost),
+                WaiterStep::Spawn(lanes) => (0..lanes).for_each(|_| self.spawn_lane(scope)),
+                WaiterStep::MemberOutcome(came) => {
                     self.taken = Some(came.bytes());
                     self.fresh = self.may_gather;
                     match came {
-                        Came::Value { index, value, .. } => hand_on(sink, index, value)?,
-                        Came::Included { kept } => self.kept[kept] = None,
+                        MemberOutcome::Value { index, value, .. } => hand_on(sink, index, value)?,
+                        MemberOutcome::Included { kept } => self.kept[kept] = None,
                     }
                 }
-                Step::Wait => {
+                WaiterStep::Wait => {
                     let gathers = std::mem::take(&mut self.fresh);
                     self.sleep(gathers);
                 }
@@ -215,7 +215,7 @@ impl<'a, 'env: 'a, T: Send + 'env> Waiter<'a, 'env, T> {
         match end {
             End::Stopped => {}
             End::Lost => board.stop(Why::Lane(self.why_lost())),
-            End::Cancelled => board.stop(Why::Waiter),
+            End::Cancelled => board.stop(Why::PoolWaiter),
             End::Failed(error) => board.stop_with(Why::Failed, error.clone()),
             End::Unwound(_) => board.stop(Why::Unwound),
         }

@@ -12,7 +12,7 @@ use forebear_context::error::WaitError;
 
 use super::board::{Name, Why};
 use super::member::{Admitted, Alarm, Turn};
-use super::run::{After, Came, Run, Values};
+use super::run::{LaneNext, MemberOutcome, Run, Values};
 use crate::api::any::AnyRequest;
 use crate::api::scope::Scope;
 use crate::schedule::submit;
@@ -44,12 +44,12 @@ impl<'scope, 'run, 'env: 'run, T: Send + 'env> Lane<'scope, 'run, 'env, T> {
                 error => self.run.board.stop_with(Why::Member(number), error),
             });
             let after = match self.run.values {
-                Values::HandedOn => After::End,
-                _ if others_are_ready() => After::Pause,
-                _ => After::GoOn,
+                Values::HandedOn => LaneNext::End,
+                _ if others_are_ready() => LaneNext::Pause,
+                _ => LaneNext::GoOn,
             };
             next = self.run.member_over(number, bytes, came, after);
-            if after == After::Pause {
+            if after == LaneNext::Pause {
                 // Cancelled or not: the member will hear of it.
                 let _ = yield_now();
                 next = self.run.after_pause(number);
@@ -58,7 +58,12 @@ impl<'scope, 'run, 'env: 'run, T: Send + 'env> Lane<'scope, 'run, 'env, T> {
     }
 
     /// Runs a member to its end.
-    fn member(&self, number: usize, bytes: u64, work: Turn<'env, T>) -> Result<Option<Came<T>>, WaitError> {
+    fn member(
+        &self,
+        number: usize,
+        bytes: u64,
+        work: Turn<'env, T>,
+    ) -> Result<Option<MemberOutcome<T>>, WaitError> {
         let board = &*self.run.board;
         let alarm = Alarm { board, lane: number };
         share_lanes();
@@ -67,7 +72,7 @@ impl<'scope, 'run, 'env: 'run, T: Send + 'env> Lane<'scope, 'run, 'env, T> {
                 let request = job.spawn(self.scope, alarm, self.run.values != Values::Dropped);
                 board.list(number, Name::Own(request.any()));
                 let value = request.take()?;
-                Ok(value.map(|value| Came::Value { index, value, bytes }))
+                Ok(value.map(|value| MemberOutcome::Value { index, value, bytes }))
             }
             Turn::Included { kept, request, held } => {
                 board.list(number, Name::Included(request.clone()));
@@ -75,7 +80,7 @@ impl<'scope, 'run, 'env: 'run, T: Send + 'env> Lane<'scope, 'run, 'env, T> {
                     // SAFETY: G3: it was taken out of the run by this lane; the handle has a link of its own.
                     unsafe { submit::admit(request.raw()) };
                 }
-                request.wait().map(|()| Some(Came::Included { kept }))
+                request.wait().map(|()| Some(MemberOutcome::Included { kept }))
             }
         }
     }

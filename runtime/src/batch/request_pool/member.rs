@@ -12,7 +12,7 @@ use crate::cancel::shield::is_cancelled;
 use crate::record::cell::Callable;
 
 /// A member that has not been admitted.
-pub(super) struct Held<'env, T> {
+pub(super) struct HeldMember<'env, T> {
     /// What it has declared.
     pub bytes: u64,
     pub work: Work<'env, T>,
@@ -90,6 +90,6 @@ impl Alarm<'_> {
 }
 
 /// A typed handle of any type.
-pub(super) trait Handle {}
+pub(super) trait MemberHandle {}
 
-impl<U> Handle for Request<U> {}
+impl<U> MemberHandle for Request<U> {}

@@ -48,9 +48,9 @@ use forebear_context::shim::atomic::Ordering;
 use forebear_context::shim::{Arc, Mutex, MutexGuard};
 
 use super::Limits;
+use super::admission::{self, Admission, Waited};
 use super::board::Board;
-use super::gate::{self, Gate, Waited};
-use super::member::{Admitted, Held, Turn, Work};
+use super::member::{Admitted, HeldMember, Turn, Work};
 use crate::api::any::AnyRequest;
 use crate::record::header::Header;
 use crate::stack::fiber::Fiber;
@@ -72,13 +72,13 @@ pub(super) enum Values {
     /// Dropped where they came to be.
     Dropped,
     /// Kept for the end.
-    Kept,
+    IncludedHandle,
     /// Handed on one by one; until then they keep their member's place.
     HandedOn,
 }
 
 /// What a member has come to, if the waiter has to do with it.
-pub(super) enum Came<T> {
+pub(super) enum MemberOutcome<T> {
     /// This value, of the `index`-th member that yields one, which has declared so much.
     Value { index: usize, value: T, bytes: u64 },
     /// An included request is over: the pool's `kept`-th handle is to go. It has declared nothing.
@@ -86,11 +86,11 @@ pub(super) enum Came<T> {
 }
 
 /// What the waiter is to do next.
-pub(super) enum Step<T> {
+pub(super) enum WaiterStep<T> {
     /// Spawn so many lanes.
     Spawn(usize),
     /// Take this.
-    Came(Came<T>),
+    MemberOutcome(MemberOutcome<T>),
     /// Nothing: all members have come to what they should, and it has been taken.
     Over,
     /// Nothing: the pool has stopped.
@@ -103,14 +103,14 @@ pub(super) enum Step<T> {
 
 /// What is left of a pool that has stopped.
 pub(super) struct Left<'env, T> {
-    pub held: Each<VecDeque<Held<'env, T>>>,
+    pub held: Each<VecDeque<HeldMember<'env, T>>>,
     pub included: Vec<Option<Included>>,
-    pub came: Each<VecDeque<Came<T>>>,
+    pub came: Each<VecDeque<MemberOutcome<T>>>,
 }
 
 /// What a lane does after a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum After {
+pub(super) enum LaneNext {
     /// Takes the next, if there is room.
     GoOn,
     /// Lets others go first; spare meanwhile.
@@ -123,13 +123,13 @@ pub(super) enum After {
 pub(super) struct Run<'env, T> {
     pub board: Arc<Board>,
     pub values: Values,
-    state: Mutex<State<'env, T>>,
+    state: Mutex<RunState<'env, T>>,
 }
 
-struct State<'env, T> {
+struct RunState<'env, T> {
     limits: Limits,
     /// Its first is no included request that has been admitted out of its turn.
-    held: Each<VecDeque<Held<'env, T>>>,
+    held: Each<VecDeque<HeldMember<'env, T>>>,
     /// The included requests that are not admitted, by number.
     included: Vec<Option<Included>>,
     /// The numbers of those that are held back, by address.
@@ -146,7 +146,7 @@ struct State<'env, T> {
     /// Numbers that no lane has now, and the first that none has had.
     free: Vec<usize>,
     numbers: usize,
-    came: Each<VecDeque<Came<T>>>,
+    came: Each<VecDeque<MemberOutcome<T>>>,
     kept: Each<VecDeque<(usize, T)>>,
     /// A member has not come to what it should, or a lane was cancelled.
     failed: bool,
@@ -171,17 +171,17 @@ struct Waiting(NonNull<Context>, Ticket);
 // SAFETY: G1: it is there to be woken from anywhere.
 unsafe impl Send for Waiting {}
 
-impl<T> Came<T> {
+impl<T> MemberOutcome<T> {
     /// What the member had declared.
     pub(super) fn bytes(&self) -> u64 {
         match self {
-            Came::Value { bytes, .. } => *bytes,
-            Came::Included { .. } => 0,
+            MemberOutcome::Value { bytes, .. } => *bytes,
+            MemberOutcome::Included { .. } => 0,
         }
     }
 }
 
-impl<'env, T> State<'env, T> {
+impl<'env, T> RunState<'env, T> {
     /// Whether there is room for the first that is held. There is if nobody is admitted.
     fn fits(&self) -> bool {
         self.held.front().is_some_and(|first| {
@@ -209,7 +209,7 @@ impl<'env, T> State<'env, T> {
 
     /// Takes out of the order what has been admitted out of its turn, if it stands in front.
     fn tidy(&mut self) {
-        while let Some(Held { work: Work::Included { kept }, .. }) = self.held.front()
+        while let Some(HeldMember { work: Work::Included { kept }, .. }) = self.held.front()
             && self.included.get(*kept).is_some_and(Option::is_none)
         {
             self.held.pop_front();
@@ -218,7 +218,7 @@ impl<'env, T> State<'env, T> {
 
     /// Admits the first that is held.
     fn admit_first(&mut self) -> Option<Admitted<'env, T>> {
-        let Held { bytes, work } = self.held.pop_front()?;
+        let HeldMember { bytes, work } = self.held.pop_front()?;
         self.active += 1;
         self.bytes += u128::from(bytes);
         let work = match work {
@@ -264,9 +264,9 @@ impl<'env, T> Run<'env, T> {
         board: Arc<Board>,
         values: Values,
         limits: Limits,
-        held: Each<VecDeque<Held<'env, T>>>,
+        held: Each<VecDeque<HeldMember<'env, T>>>,
     ) -> Self {
-        let state = State {
+        let state = RunState {
             limits,
             held,
             included: Vec::new(),
@@ -288,12 +288,12 @@ impl<'env, T> Run<'env, T> {
         Run { board, values, state: Mutex::new(state) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State<'env, T>> {
+    fn lock(&self) -> MutexGuard<'_, RunState<'env, T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether there is something for the waiter to do.
-    fn has_news(&self, state: &State<'env, T>) -> bool {
+    fn has_news(&self, state: &RunState<'env, T>) -> bool {
         if state.given_up {
             return state.active == 0;
         }
@@ -305,7 +305,7 @@ impl<'env, T> Run<'env, T> {
     }
 
     /// Unlocks, and wakes the waiter if it waits and there is something to do. By a lane.
-    fn unlock_and_tell(&self, mut state: MutexGuard<'_, State<'env, T>>) {
+    fn unlock_and_tell(&self, mut state: MutexGuard<'_, RunState<'env, T>>) {
         let waiting = match state.waiting {
             Some(_) if self.has_news(&state) => state.waiting.take(),
             _ => None,
@@ -318,7 +318,7 @@ impl<'env, T> Run<'env, T> {
     }
 
     /// Takes the first that is held, if there is room for it and the pool has not stopped; else lane `number` ends.
-    fn admit(&self, state: &mut State<'env, T>, number: usize) -> Option<Admitted<'env, T>> {
+    fn admit(&self, state: &mut RunState<'env, T>, number: usize) -> Option<Admitted<'env, T>> {
         if !(self.board.is_stopped() || state.failed) {
             if let Some((kept, request)) = state.waited.pop_front() {
                 return Some(Admitted { bytes: 0, work: Turn::Included { kept, request, held: false } });
@@ -358,8 +358,8 @@ impl<'env, T> Run<'env, T> {
         &self,
         number: usize,
         bytes: u64,
-        came: Result<Option<Came<T>>, ()>,
-        after: After,
+        came: Result<Option<MemberOutcome<T>>, ()>,
+        after: LaneNext,
     ) -> Option<Admitted<'env, T>> {
         let mut state = self.lock();
         // What nobody gets is dropped without the lock.
@@ -373,7 +373,7 @@ impl<'env, T> Run<'env, T> {
                 unwanted = came;
                 state.release(bytes);
             }
-            Ok(Some(Came::Value { index, value, .. })) if self.values == Values::Kept => {
+            Ok(Some(MemberOutcome::Value { index, value, .. })) if self.values == Values::IncludedHandle => {
                 state.kept.push_back((index, value));
                 state.release(bytes);
             }
@@ -384,12 +384,12 @@ impl<'env, T> Run<'env, T> {
             Ok(None) => state.release(bytes),
         }
         let next = match after {
-            After::GoOn => self.admit(&mut state, number),
-            After::Pause => {
+            LaneNext::GoOn => self.admit(&mut state, number),
+            LaneNext::Pause => {
                 state.spare += 1;
                 None
             }
-            After::End => {
+            LaneNext::End => {
                 state.free.push(number);
                 None
             }
@@ -409,28 +409,28 @@ impl<'env, T> Run<'env, T> {
     }
 
     /// What to do next. By the waiter, which is done with what it took before, of a member that had declared so much.
-    pub(super) fn step(&self, done: Option<u64>) -> Step<T> {
+    pub(super) fn step(&self, done: Option<u64>) -> WaiterStep<T> {
         let mut state = self.lock();
         if let Some(bytes) = done {
             state.to_take -= 1;
             state.release(bytes);
         }
         if state.is_over() {
-            return Step::Over;
+            return WaiterStep::Over;
         }
         if self.board.is_stopped() {
-            return Step::Stopped;
+            return WaiterStep::Stopped;
         }
         if state.failed {
-            return Step::Lost;
+            return WaiterStep::Lost;
         }
         if state.lacks_lanes() {
             let room = if state.fits() { state.limits.active.saturating_sub(state.active).max(1) } else { 0 };
             let more = state.limits.active.saturating_sub(state.lanes()).min(state.waited.len());
             state.spare = (room.min(state.held.len()) + more).min(LANES_AT_ONCE);
-            return Step::Spawn(state.spare);
+            return WaiterStep::Spawn(state.spare);
         }
-        state.came.pop_front().map_or(Step::Wait, Step::Came)
+        state.came.pop_front().map_or(WaiterStep::Wait, WaiterStep::MemberOutcome)
     }
 
     /// The waiter is about to sleep: from now on a lane that has something for it wakes it. False: there is something. With
@@ -457,7 +457,7 @@ impl<'env, T> Run<'env, T> {
         state.given_up = true;
         let came = std::mem::take(&mut state.came);
         state.to_take = 0;
-        done.into_iter().chain(came.iter().map(Came::bytes)).for_each(|bytes| state.release(bytes));
+        done.into_iter().chain(came.iter().map(MemberOutcome::bytes)).for_each(|bytes| state.release(bytes));
         // They run, or will: no lane is to see to their end any more.
         let waited = std::mem::take(&mut state.waited);
         state.active -= waited.len();
@@ -475,7 +475,7 @@ impl<'env, T> Run<'env, T> {
         std::mem::take(&mut self.lock().kept)
     }
 
-    /// Before the first lane, when the gate is open: holds back what is included and new. What runs already takes its place
+    /// Before the first lane, when the admission is open: holds back what is included and new. What runs already takes its place
     /// at once.
     pub(super) fn hold(&self, included: impl Iterator<Item = AnyRequest>) {
         let mut running = HashSet::new();
@@ -505,18 +505,18 @@ impl<'env, T> Run<'env, T> {
 }
 
 impl<T> Waited for Run<'_, T> {
-    fn ask(&self, gate: &Gate, asker: &Fiber, request: NonNull<Header>) -> Option<AnyRequest> {
+    fn ask(&self, admission: &Admission, asker: &Fiber, request: NonNull<Header>) -> Option<AnyRequest> {
         let mut state = self.lock();
         let kept = *state.by_header.get(&request.addr().get())?;
         let asked = state.included.get_mut(kept)?.as_mut()?;
         if !std::mem::replace(&mut asked.asked, true) {
-            state.held.push_front(Held { bytes: 0, work: Work::Included { kept } });
+            state.held.push_front(HeldMember { bytes: 0, work: Work::Included { kept } });
         }
         if self.board.is_stopped() || state.failed {
             return None;
         }
         let fits = state.fits();
-        if !fits && !gate.has_share(asker, &self.placed(&state)) && !self.is_stuck(gate, &state) {
+        if !fits && !admission.has_share(asker, &self.placed(&state)) && !self.is_stuck(admission, &state) {
             return None;
         }
         let admitted = state.admit_alone(kept).inspect(|request| {
@@ -528,11 +528,11 @@ impl<T> Waited for Run<'_, T> {
         admitted
     }
 
-    fn unstick(&self, gate: &Gate) -> Option<AnyRequest> {
+    fn unstick(&self, admission: &Admission) -> Option<AnyRequest> {
         let mut state = self.lock();
-        let &Held { work: Work::Included { kept }, .. } = state.held.front()? else { return None };
+        let &HeldMember { work: Work::Included { kept }, .. } = state.held.front()? else { return None };
         let asked = state.included[kept].as_ref().is_some_and(|included| included.asked);
-        if !asked || self.board.is_stopped() || state.failed || !self.is_stuck(gate, &state) {
+        if !asked || self.board.is_stopped() || state.failed || !self.is_stuck(admission, &state) {
             return None;
         }
         let fits = state.fits();
@@ -557,17 +557,17 @@ fn count_over(request: &AnyRequest) {
 
 impl<T> Run<'_, T> {
     /// The included requests that have a place.
-    fn placed(&self, state: &State<'_, T>) -> Vec<AnyRequest> {
+    fn placed(&self, state: &RunState<'_, T>) -> Vec<AnyRequest> {
         let mut placed = self.board.included();
         placed.extend(state.waited.iter().map(|(_, request)| request.clone()));
         placed
     }
 
     /// Whether nobody who has a place can go on.
-    fn is_stuck(&self, gate: &Gate, state: &State<'_, T>) -> bool {
+    fn is_stuck(&self, admission: &Admission, state: &RunState<'_, T>) -> bool {
         let members = state.active - state.to_take - state.waited.len();
         self.board.standing() >= members
-            && state.waited.iter().all(|(_, request)| request.is_done() || !gate::goes_on(request))
-            && (state.to_take == 0 || gate.waiter_stands())
+            && state.waited.iter().all(|(_, request)| request.is_done() || !admission::will_end(request))
+            && (state.to_take == 0 || admission.waiter_stands())
     }
 }

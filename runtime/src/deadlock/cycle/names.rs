@@ -22,7 +22,7 @@ pub(super) fn is_job(h: &Header, scope: NonNull<()>) -> bool {
 
 /// How one comes to a stack.
 #[derive(Clone, Copy)]
-enum Entry {
+enum StackEntry {
     /// By a wait for this request.
     Target(*const Header),
     /// By a scope's, for this one among others.
@@ -31,13 +31,13 @@ enum Entry {
     Holder,
 }
 
-impl Entry {
-    fn of(held: &Held<'_>) -> Option<Entry> {
+impl StackEntry {
+    fn of(held: &Held<'_>) -> Option<StackEntry> {
         match (held.ahead(), held.waits_for()) {
-            (Ahead::All(_), (reason, _)) if reason.has_owner() => Some(Entry::Holder),
-            (Ahead::All(scope), _) => Some(Entry::JobOf(scope)),
-            (Ahead::Owner(_), _) => Some(Entry::Holder),
-            (_, (Reason::Request | Reason::Arm, target)) => Some(Entry::Target(target.cast())),
+            (Ahead::All(_), (reason, _)) if reason.has_owner() => Some(StackEntry::Holder),
+            (Ahead::All(scope), _) => Some(StackEntry::JobOf(scope)),
+            (Ahead::Owner(_), _) => Some(StackEntry::Holder),
+            (_, (Reason::Request | Reason::Arm, target)) => Some(StackEntry::Target(target.cast())),
             _ => None,
         }
     }
@@ -59,9 +59,9 @@ impl Entry {
 
     fn leads_to(self, h: &Header) -> bool {
         match self {
-            Entry::Target(target) => ptr::eq(h, target),
-            Entry::JobOf(scope) => is_job(h, scope),
-            Entry::Holder => true,
+            StackEntry::Target(target) => ptr::eq(h, target),
+            StackEntry::JobOf(scope) => is_job(h, scope),
+            StackEntry::Holder => true,
         }
     }
 }
@@ -69,7 +69,7 @@ impl Entry {
 /// The names round the cycle, from the request that waits in the first member: each waits for the next, or has lent it its
 /// stack. `None`: it is no cycle.
 pub(super) fn name(ring: &[Held<'_>]) -> Option<Vec<String>> {
-    let mut came = Entry::of(ring.last()?)?;
+    let mut came = StackEntry::of(ring.last()?)?;
     let mut names: Vec<(*const Header, String)> = Vec::new();
     let mut below_first = 0;
     for (at, held) in ring.iter().enumerate() {
@@ -78,7 +78,7 @@ pub(super) fn name(ring: &[Held<'_>]) -> Option<Vec<String>> {
         let mut from = names.len();
         // From the top, which waits, down to the one that is waited for.
         let depth = match on_stack(fiber).position(|h| came.leads_to(h)) {
-            None if matches!(came, Entry::Holder) => {
+            None if matches!(came, StackEntry::Holder) => {
                 // A thread that runs no request.
                 names.push((ptr::null(), held.context().name()));
                 0
@@ -106,7 +106,7 @@ pub(super) fn name(ring: &[Held<'_>]) -> Option<Vec<String>> {
         if at == 0 {
             below_first = from + depth;
         }
-        came = Entry::of(held)?;
+        came = StackEntry::of(held)?;
     }
     names.rotate_left(below_first);
     Some(distinct(names))

@@ -68,12 +68,12 @@ impl Survey {
     /// The survey that is due, if one is, by a thread that has nothing else to do and holds no lock. Whether somebody was told.
     pub(crate) fn make_now(&self) -> bool {
         // SAFETY: by contract.
-        self.noted.swap(false, Ordering::AcqRel) && unsafe { look_at_all(&|| false) } == Came::Told
+        self.noted.swap(false, Ordering::AcqRel) && unsafe { look_at_all(&|| false) } == SurveyResult::Told
     }
 }
 
 /// A wait that was found.
-struct Node {
+struct SurveyNode {
     context: NonNull<Context>,
     ticket: Ticket,
     ahead: Ahead,
@@ -85,7 +85,7 @@ const OVER: usize = usize::MAX;
 
 #[derive(Default)]
 struct Graph {
-    nodes: Vec<Node>,
+    nodes: Vec<SurveyNode>,
     /// Which scopes those that wait are jobs of, and which locks they have shares of.
     parts: Vec<(NonNull<()>, usize)>,
     /// Which contexts wait for what is after a request on the stack of a node.
@@ -129,7 +129,7 @@ impl Worker {
         let came = unsafe { look_at_all(&|| self.best() != NO_KEY) };
         *next = Some(time::now() + (time::now() - begin) * PAUSE);
         drop(next);
-        if came != Came::Clear {
+        if came != SurveyResult::Clear {
             // Once more: where one cycle was another may be, and a survey that was broken off has seen nothing.
             survey.noted.swap(true, Ordering::AcqRel);
             return Some(self.tick());
@@ -139,7 +139,7 @@ impl Worker {
 }
 
 #[derive(PartialEq, Eq)]
-enum Came {
+enum SurveyResult {
     Clear,
     BrokenOff,
     Told,
@@ -148,7 +148,7 @@ enum Came {
 /// # Safety
 ///
 /// By a thread that holds no lock.
-unsafe fn look_at_all(is_wanted: &dyn Fn() -> bool) -> Came {
+unsafe fn look_at_all(is_wanted: &dyn Fn() -> bool) -> SurveyResult {
     let foreign_stacks = lock_foreign_stacks();
     let mut graph = Graph::default();
     let (mut seen, mut broken_off) = (0, false);
@@ -169,11 +169,11 @@ unsafe fn look_at_all(is_wanted: &dyn Fn() -> bool) -> Came {
         unsafe { runtime.as_ref() }.slab.each_top(|top| see(Coroutine::context_in(top)));
     }
     if broken_off {
-        return Came::BrokenOff;
+        return SurveyResult::BrokenOff;
     }
     let told = graph.search();
     drop(foreign_stacks);
-    if told { Came::Told } else { Came::Clear }
+    if told { SurveyResult::Told } else { SurveyResult::Clear }
 }
 
 /// The `number`th node that belongs to `key`, in a sorted list.
@@ -232,7 +232,7 @@ impl Graph {
             });
         }
         self.by_context.insert(at, index);
-        self.nodes.push(Node { context: at, ticket: edge.ticket, ahead: way, place: None });
+        self.nodes.push(SurveyNode { context: at, ticket: edge.ticket, ahead: way, place: None });
     }
 
     /// The `number`th node that an edge of `node` leads to.

@@ -4,7 +4,7 @@ use std::thread;
 
 use super::*;
 use crate::api::any::{AnyRequest, State};
-use crate::batch::request_pool::goes_on;
+use crate::batch::request_pool::will_end;
 use crate::deadlock::urgency;
 use crate::state::word::QUEUED;
 use crate::{Runtime, spawn};
@@ -45,7 +45,7 @@ fn the_state_of_a_request_is_asked_for_while_its_stack_is_unmapped() {
 
 #[test]
 fn a_pool_asks_whether_a_member_goes_on_while_its_stack_is_unmapped() {
-    with_one_whose_stack_is_gone(|any| assert!(goes_on(any)));
+    with_one_whose_stack_is_gone(|any| assert!(will_end(any)));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::{Arc, time};
 
 use super::{Aside, Driven};
-use crate::api::runtime::{Patience, first_word, settle_late};
+use crate::api::runtime::{LateStep, first_word, settle_late};
 use crate::batch::request_pool;
 use crate::cancel;
 use crate::foreign;
@@ -46,7 +46,7 @@ impl Seat {
     fn drain(&self, fiber: &Fiber) {
         let context = fiber.context();
         // When something is said of it that this takes so long, and what was settled then.
-        let mut late = (first_word(), Patience::Endless);
+        let mut late = (first_word(), LateStep::Endless);
         loop {
             while self.worker().step(fiber) {}
             if self.worker().is_done() {
@@ -67,12 +67,12 @@ impl Seat {
             if late.0.is_none_or(|at| at > time::now()) {
                 continue;
             }
-            if late.1 == Patience::OneMore {
+            if late.1 == LateStep::OneMore {
                 // Nobody may ever end their waits.
                 return self.worker().abandon_seat();
             }
             late = (None, settle_late(&self.shared));
-            if late.1 == Patience::OneMore {
+            if late.1 == LateStep::OneMore {
                 late.0 = first_word();
                 cancel::attend(fiber);
                 self.worker().attend_messages();

@@ -11,7 +11,7 @@ use super::{Arena, closed_mark, drop_side};
 use crate::foreign;
 use crate::memory::reclaim;
 use crate::record::children;
-use crate::record::header::{Header, Place};
+use crate::record::header::{Header, HeaderPlace};
 use crate::record::side::Side;
 use crate::stack::fiber;
 
@@ -79,7 +79,7 @@ pub(crate) unsafe fn end_child(here: &Arena, header: NonNull<Header>) {
     unsafe {
         let h = header.as_ref();
         let parent = h.parent();
-        if h.place.get() == Place::Child {
+        if h.place.get() == HeaderPlace::Child {
             children::unlink(h);
         }
         here.free(header);
@@ -145,10 +145,10 @@ pub(crate) unsafe fn take_place(header: NonNull<Header>) {
             && ptr::eq(parent.arena.get(), arena)
         {
             // The grandparent loses a child and gains one, in its list of children too.
-            if h.place.get() == Place::Child {
+            if h.place.get() == HeaderPlace::Child {
                 children::unlink(h);
             }
-            let was_listed = parent.place.get() == Place::Child;
+            let was_listed = parent.place.get() == HeaderPlace::Child;
             if was_listed {
                 children::unlink(parent);
             }
@@ -203,7 +203,7 @@ pub(super) unsafe fn end_on(here: &Arena, header: NonNull<Header>, closed: Optio
                 }
             }
         }
-        if h.place.get() == Place::Child {
+        if h.place.get() == HeaderPlace::Child {
             // SAFETY: M1: its family's list is this arena's.
             unsafe { children::unlink(h) };
         }

@@ -20,7 +20,7 @@
 //! # Who wakes
 //!
 //! Workers that have looked wake by themselves until nothing is left; a thread that is no worker and gives something wakes one only if none
-//! does ([`Watch`]).
+//! does ([`TrimWatch`]).
 //!
 //! # Who may still look
 //!
@@ -46,7 +46,7 @@ use forebear_context::shim::{Mutex, MutexGuard};
 use super::{CLASSES, Free, STEP, poison};
 use crate::memory::reclaim;
 use crate::record::header::Header;
-use crate::state::watch::Watch;
+use crate::state::trim_watch::TrimWatch;
 
 /// What cells are cut from; aligned to its size, so that a cell's address says which it is of.
 pub(super) const CHUNK: usize = 64 << 10;
@@ -78,15 +78,15 @@ pub(super) enum Found {
 
 /// See the module head.
 pub(crate) struct Stock {
-    state: Mutex<State>,
+    state: Mutex<StockState>,
     /// Cells in batches.
     lying: AtomicUsize,
     /// Chunks that are not free.
     in_use: AtomicUsize,
-    watch: Watch,
+    watch: TrimWatch,
 }
 
-struct State {
+struct StockState {
     pieces: Vec<(NonNull<u8>, Layout)>,
     /// Chunks of all pieces.
     chunks: usize,
@@ -108,7 +108,7 @@ struct OfClass {
 }
 
 // SAFETY: the pointers are to memory that belongs to the stock; cells in it are touched by who has taken them from here.
-unsafe impl Send for State {}
+unsafe impl Send for StockState {}
 
 /// Which cells of a chunk are here.
 struct Map {
@@ -143,7 +143,7 @@ impl Map {
 
 impl Default for Stock {
     fn default() -> Stock {
-        let state = State {
+        let state = StockState {
             pieces: Vec::new(),
             chunks: 0,
             free: Vec::new(),
@@ -155,13 +155,13 @@ impl Default for Stock {
             state: Mutex::new(state),
             lying: AtomicUsize::new(0),
             in_use: AtomicUsize::new(0),
-            watch: Watch::default(),
+            watch: TrimWatch::default(),
         }
     }
 }
 
 impl Stock {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, StockState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -279,7 +279,7 @@ impl Stock {
     }
 }
 
-impl State {
+impl StockState {
     fn take_chunk(&mut self) -> NonNull<u8> {
         if let Some(chunk) = self.free.pop() {
             return chunk;

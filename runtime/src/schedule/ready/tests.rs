@@ -183,7 +183,7 @@ fn who_goes_first_is_one_order_for_roots_relatives_own_roots_and_stacks_without_
     let requests: Vec<_> = roots.into_iter().chain(given.try_iter()).collect();
     let mut crowd = Crowd::new();
     // What ran on a stack before says nothing of it when no request runs there.
-    let mut entries: Vec<_> = (0..3).map(|_| Entry::new(crowd.fiber(KEY, 0))).collect();
+    let mut entries: Vec<_> = (0..3).map(|_| ReadyEntry::new(crowd.fiber(KEY, 0))).collect();
     for request in &requests {
         let at = crowd.fiber(KEY, 0);
         // SAFETY: one of `fibers`; the request stays until the end.
@@ -191,7 +191,7 @@ fn who_goes_first_is_one_order_for_roots_relatives_own_roots_and_stacks_without_
             at.as_ref().request.set(request.header_ptr().as_ptr());
             at.as_ref().descent.set(Descent::of_top(at.as_ref().request()));
         }
-        entries.push(Entry::new(at));
+        entries.push(ReadyEntry::new(at));
     }
     assert!(entries.len() > 15, "{}", entries.len());
     for a in &entries {

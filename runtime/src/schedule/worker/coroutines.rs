@@ -23,23 +23,23 @@ const SOON: usize = 8;
 
 /// The coroutines of one worker that are built and not dismantled. One goes without a look at another, whose stack nobody may have
 /// touched for long: its place is left empty for the next.
-pub(super) struct Listed {
+pub(super) struct CoroutineList {
     /// A coroutine; or nothing, and the number of the next such place in an odd address.
     places: Vec<*const Coroutine>,
     /// The number of an empty place, or [`NONE`].
     empty: usize,
 }
 
-impl Default for Listed {
-    fn default() -> Listed {
-        Listed { places: Vec::new(), empty: NONE }
+impl Default for CoroutineList {
+    fn default() -> CoroutineList {
+        CoroutineList { places: Vec::new(), empty: NONE }
     }
 }
 
 /// The number of no place.
 const NONE: usize = usize::MAX >> 1;
 
-impl Listed {
+impl CoroutineList {
     /// Answers the place where it stands from now on.
     pub(super) fn add(&mut self, coroutine: NonNull<Coroutine>) -> usize {
         let place = self.empty;
@@ -65,7 +65,7 @@ impl Listed {
 }
 
 /// An idle coroutine in its worker's cache.
-struct Entry {
+struct IdleEntry {
     class: Class,
     /// It lay here at the last look, and has not been taken since.
     unused: bool,
@@ -74,7 +74,7 @@ struct Entry {
 
 /// The idle coroutines of one worker, the coldest first.
 #[derive(Default)]
-pub(super) struct Idle(Vec<Entry>);
+pub(super) struct Idle(Vec<IdleEntry>);
 
 impl Idle {
     #[inline]
@@ -96,7 +96,7 @@ impl Idle {
 
     #[inline]
     fn put(&mut self, class: Class, coroutine: NonNull<Coroutine>) {
-        self.0.push(Entry { class, unused: false, coroutine });
+        self.0.push(IdleEntry { class, unused: false, coroutine });
     }
 
     /// How many there are beyond those that stay in any case.
@@ -252,7 +252,7 @@ impl Worker {
             return;
         }
         let mut listed = self.post.lock_coroutines();
-        for (at, Entry { coroutine, .. }) in idle[..count].iter().enumerate() {
+        for (at, IdleEntry { coroutine, .. }) in idle[..count].iter().enumerate() {
             if let Some(soon) = idle.get(at + SOON) {
                 // The coldest have lain here for long.
                 // SAFETY: K5: listed coroutines are there.
@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn coroutines_are_listed_each_once_and_their_places_are_used_again() {
         const CROWD: usize = 1_000;
-        let mut listed = Listed::default();
+        let mut listed = CoroutineList::default();
         for round in 0..4 {
             let mut there: Vec<_> = (0..CROWD).map(|n| (listed.add(coroutine(n)), n)).collect();
             match round {

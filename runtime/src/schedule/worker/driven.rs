@@ -357,7 +357,7 @@ impl Worker {
         let Ok(coroutine) = self.coroutine_for_loop() else { return };
         // SAFETY: by contract.
         let h = unsafe { header.as_ref() };
-        if h.place.get() != crate::record::header::Place::Private {
+        if h.place.get() != crate::record::header::HeaderPlace::Private {
             return self.put_idle(coroutine);
         }
         self.take_out(h);

@@ -98,7 +98,7 @@ impl Worker {
     #[inline(never)]
     fn feed_all_but(&self, target: *const Header) {
         let fiber = fiber::get().filter(|fiber| ptr::eq(fiber.worker, self));
-        let arms = fiber.is_some_and(|fiber| !fiber.arms.is_empty());
+        let arms = fiber.is_some_and(|fiber| !fiber.branches.is_empty());
         if callback::is_inside() || !arms && self.list.front_but(target).is_none() {
             // The bit stays up: the first fork will find it.
             self.batch.set(1);
@@ -141,7 +141,7 @@ impl Worker {
 
     /// Publishes the fiber's outermost arm.
     pub(super) fn publish_arm(&self, fiber: &Fiber) -> Option<()> {
-        let (key, node) = self.hold_back(|| crate::api::arms::publish_oldest(fiber))?;
+        let (key, node) = self.hold_back(|| crate::api::branches::publish_oldest(fiber))?;
         self.published.count();
         self.post.shared_queue.push(key, node);
         Some(())

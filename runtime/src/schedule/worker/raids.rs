@@ -29,14 +29,14 @@ use forebear_context::shim::time;
 use super::Worker;
 use super::patience::TICK;
 use crate::memory::reclaim;
-use crate::record::header::{Header, Place};
+use crate::record::header::{Header, HeaderPlace};
 use crate::state::asymmetric;
 use crate::state::attention::{HUNGRY, RAIDED};
 use crate::state::word::{Cancel, LOCAL};
 
 /// What a worker knows of its own watch.
 #[derive(Default)]
-pub(super) struct Watch {
+pub(super) struct RaidWatch {
     /// Since when it sleeps with a tick.
     since: Cell<Option<Instant>>,
 }
@@ -68,7 +68,7 @@ impl Worker {
     /// request out of the private queue if that has ended it. A request that has left the list meanwhile is not asked: the cancel that took
     /// it out has reached it, or its start looks for a cancel.
     pub(crate) fn cancel_listed(&self, h: &Header, ask: impl FnOnce() -> Cancel) -> Cancel {
-        if h.place.get() != Place::Private {
+        if h.place.get() != HeaderPlace::Private {
             return Cancel::Unasked;
         }
         self.touch(h);
@@ -76,7 +76,7 @@ impl Worker {
         if came == Cancel::Ended {
             self.list.unlink(h);
         } else {
-            h.place.set(Place::Private);
+            h.place.set(HeaderPlace::Private);
         }
         came
     }
@@ -172,7 +172,7 @@ impl Worker {
 
 /// Raids one entry.
 fn show(h: &Header, stolen: &mut Vec<(u64, NonNull<Header>)>) -> bool {
-    debug_assert_ne!(h.place.get(), Place::Child);
+    debug_assert_ne!(h.place.get(), HeaderPlace::Child);
     if h.bare.load().has(LOCAL)
         // SAFETY: M3: a listed request has an arena.
         && let Some(arena) = unsafe { h.arena.get().as_ref() }

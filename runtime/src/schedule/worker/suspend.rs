@@ -104,7 +104,7 @@ impl Worker {
         fiber.low.set(stack::here());
         fiber.since.store(self.tick.get(), Ordering::Relaxed);
         fiber.descent.set(Descent::of_top(fiber.request()));
-        if !fiber.arms.is_empty() {
+        if !fiber.branches.is_empty() {
             self.publish_arms(fiber);
         }
         self.collect_mail();
@@ -295,7 +295,7 @@ impl Worker {
     #[inline(never)]
     pub(crate) fn leave_yielding(&self, fiber: &Fiber) -> Option<NonNull<Coroutine>> {
         self.settle_jobs();
-        if !fiber.arms.is_empty() {
+        if !fiber.branches.is_empty() {
             self.publish_arms(fiber);
         }
         self.collect_mail();
@@ -374,7 +374,7 @@ impl Worker {
             && self.ready().only_yielded()
             && self.post.shared_queue.key() == NO_KEY
             && self.shared().injector.key() == NO_KEY
-            && fiber.arms.is_empty()
+            && fiber.branches.is_empty()
             && self.jobs.get().0.is_null();
         if !quiet {
             return Err(());

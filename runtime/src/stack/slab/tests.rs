@@ -43,12 +43,12 @@ fn a_crowd_is_trimmed_piece_by_piece_and_what_has_just_been_used_is_handed_out_f
     const CROWD: usize = 3 * PIECE + TRIM_ABOVE / 2;
     let slab = Slab::new(2 * CROWD);
     let slots: Vec<_> = (0..CROWD).map(|_| slab.take(0).unwrap()).collect();
-    let write = |slot: &Slot| {
+    let write = |slot: &StackSlot| {
         // SAFETY: S2.
         unsafe { ((slot.top() - 8) as *mut u64).write(7) };
     };
     // SAFETY: S2.
-    let read = |slot: &Slot| unsafe { ((slot.top() - 8) as *const u64).read() };
+    let read = |slot: &StackSlot| unsafe { ((slot.top() - 8) as *const u64).read() };
     slots.iter().for_each(write);
     slab.give_back(slots);
     for _ in 0..3 {
@@ -83,7 +83,7 @@ fn a_piece_ends_after_so_many_calls_and_what_is_left_is_warm() {
     assert!(!slab.is_to_be_trimmed(), "ten are bare");
     let again: Vec<_> = (0..TRIM_ABOVE).map(|_| slab.take(0).unwrap()).collect();
     // SAFETY: S2.
-    let warm = |slot: &&Slot| unsafe { ((slot.top() - 8) as *const u64).read() } == 7;
+    let warm = |slot: &&StackSlot| unsafe { ((slot.top() - 8) as *const u64).read() } == 7;
     assert_eq!(again.iter().filter(warm).count(), TRIM_ABOVE - 10);
     assert!(again[..TRIM_ABOVE - 10].iter().all(|slot| warm(&slot)), "they are handed out first");
     slab.give_back(again.into_iter().chain(odd));

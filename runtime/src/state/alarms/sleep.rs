@@ -31,18 +31,18 @@ pub enum Sleep {
 
 /// See the module head.
 pub(super) struct Bed {
-    state: Mutex<State>,
+    state: Mutex<SleepState>,
     told: Condvar,
 }
 
-struct State {
+struct SleepState {
     sleep: Sleep,
     closed: bool,
 }
 
 impl Bed {
     pub(super) fn new() -> Bed {
-        Bed { state: Mutex::new(State { sleep: Sleep::Awake, closed: false }), told: Condvar::new() }
+        Bed { state: Mutex::new(SleepState { sleep: Sleep::Awake, closed: false }), told: Condvar::new() }
     }
 
     /// A word was lowered to `at`, its grace included: sees to it that the timer thread does not sleep beyond. True: it did, and was told.
@@ -105,7 +105,7 @@ impl Bed {
         self.told.notify_one();
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SleepState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

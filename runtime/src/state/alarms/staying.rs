@@ -36,11 +36,11 @@ const STANDS: Number = Number::MAX;
 /// # Safety
 ///
 /// See [`standing`](Self::standing).
-pub unsafe trait Entry {
+pub unsafe trait TimerEntry {
     /// When it is due, if it is one that stays.
     #[inline]
-    fn when(&self) -> When {
-        When::AsFiled
+    fn when(&self) -> DueWhen {
+        DueWhen::AsFiled
     }
 
     /// It rests from now on.
@@ -56,7 +56,7 @@ pub unsafe trait Entry {
 
 /// When an entry is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum When {
+pub enum DueWhen {
     /// At the instant for which it is in the wheel.
     AsFiled,
     /// Then, which is not before that.
@@ -100,7 +100,7 @@ pub(super) struct Filed<E> {
     resting: usize,
 }
 
-impl<E: Entry> Filed<E> {
+impl<E: TimerEntry> Filed<E> {
     pub(super) fn new(origin: Instant) -> Filed<E> {
         Filed { wheel: Wheel::new(origin), resting: 0 }
     }
@@ -135,7 +135,7 @@ impl<E: Entry> Filed<E> {
         let standing = unsafe { standing.as_ref() };
         if let Some((there, _)) = standing.at.get() {
             match self.wheel.get_mut(there).map(|entry| entry.when()) {
-                Some(When::Rests) => _ = self.take_out(there),
+                Some(DueWhen::Rests) => _ = self.take_out(there),
                 Some(_) => return self.wheel.insert(at, entry).number(),
                 None => {}
             }
@@ -155,7 +155,7 @@ impl<E: Entry> Filed<E> {
         entry: impl FnOnce() -> E,
     ) -> Option<Number> {
         let resting = self.wheel.get_mut(key)?;
-        if resting.when() != When::Rests {
+        if resting.when() != DueWhen::Rests {
             return None;
         }
         *resting = entry();
@@ -202,8 +202,8 @@ impl<E: Entry> Filed<E> {
     #[inline(always)]
     pub(super) fn due(&mut self, entry: E, now: Instant) -> Option<E> {
         match entry.when() {
-            When::Rests => self.resting -= 1,
-            When::At(at) if at > now && !cfg!(mutant = "what_stays_fires_as_filed") => {
+            DueWhen::Rests => self.resting -= 1,
+            DueWhen::At(at) if at > now && !cfg!(mutant = "what_stays_fires_as_filed") => {
                 #[cfg(not(mutant = "filed_anew_elsewhere"))]
                 self.file(at, entry);
                 #[cfg(mutant = "filed_anew_elsewhere")]
@@ -217,13 +217,13 @@ impl<E: Entry> Filed<E> {
     /// Takes all out, and answers those that were armed.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = E> + use<E> {
         self.resting = 0;
-        self.wheel.take_all().into_iter().filter(|entry| entry.when() != When::Rests)
+        self.wheel.take_all().into_iter().filter(|entry| entry.when() != DueWhen::Rests)
     }
 
     #[inline]
     fn take_out(&mut self, key: Key) -> Option<E> {
         let entry = self.wheel.remove(key)?;
-        if entry.when() == When::Rests {
+        if entry.when() == DueWhen::Rests {
             self.resting -= 1;
         }
         Some(entry)

@@ -57,9 +57,9 @@ impl Cores {
 }
 
 /// Gives the caller back the cores it had.
-struct Back(Cores);
+struct RestoreAffinity(Cores);
 
-impl Drop for Back {
+impl Drop for RestoreAffinity {
     fn drop(&mut self) {
         // None of them is left only if somebody else has changed the group meanwhile; then the caller may stay where it is.
         let _ = self.0.take();
@@ -72,7 +72,7 @@ impl Drop for Back {
 ///
 /// The kernel's, if it does not let the caller move; or a thread may run where the caller may not. Then nothing is promised.
 pub(super) fn every_core() -> Result<(), Error> {
-    let _back = Back(Cores::of(0)?);
+    let _back = RestoreAffinity(Cores::of(0)?);
     Cores::ALL.take()?;
     let cores = Cores::of(0)?;
     for core in cores.iter() {

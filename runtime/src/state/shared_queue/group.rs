@@ -32,12 +32,12 @@ use forebear_context::shim::atomic::{AtomicU64, Ordering};
 /// See the module head. On a line of its own: all pickers read it.
 #[derive(Debug)]
 #[repr(align(128))]
-pub struct Group(AtomicU64);
+pub struct KeyGroup(AtomicU64);
 
-impl Group {
+impl KeyGroup {
     /// The word of shared queues that are empty.
-    pub fn new() -> Group {
-        Group(AtomicU64::new(NO_KEY))
+    pub fn new() -> KeyGroup {
+        KeyGroup(AtomicU64::new(NO_KEY))
     }
 
     /// What no member's best is older than (GR1).
@@ -85,7 +85,7 @@ impl Group {
     }
 }
 
-impl Default for Group {
+impl Default for KeyGroup {
     fn default() -> Self {
         Self::new()
     }

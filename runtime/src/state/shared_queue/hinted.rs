@@ -21,7 +21,7 @@ use std::ptr::NonNull;
 use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use super::Entry;
+use super::QueueEntry;
 
 /// It has not come to the shared queue yet.
 const COMES: u64 = 0;
@@ -31,14 +31,14 @@ const GONE: u64 = u64::MAX;
 /// Where an entry stands among its like: the smaller hint goes first, and of equal ones the earlier. HI1; the group is constant.
 #[derive(Debug)]
 pub struct Hint {
-    group: Group,
+    group: HintGroup,
     value: AtomicI64,
     number: AtomicU64,
 }
 
 impl Hint {
     /// A hint of what has not come to the shared queue yet.
-    pub fn new(value: i64, group: Group) -> Hint {
+    pub fn new(value: i64, group: HintGroup) -> Hint {
         Hint { group, value: AtomicI64::new(value), number: AtomicU64::new(COMES) }
     }
 
@@ -49,7 +49,7 @@ impl Hint {
 
 /// Whose places hints change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Group {
+pub enum HintGroup {
     /// Children of the request at this address. One that a waiter has started may stay as a stale entry when its parent has gone.
     Siblings(usize),
     /// Roots whose keys are the same but for their numbers.
@@ -60,8 +60,8 @@ type Members<E> = BTreeMap<(i64, u64), NonNull<E>>;
 
 /// See the module head.
 pub(super) struct Hinted<E> {
-    places: BTreeMap<(u64, u64), Group>,
-    groups: BTreeMap<Group, Members<E>>,
+    places: BTreeMap<(u64, u64), HintGroup>,
+    groups: BTreeMap<HintGroup, Members<E>>,
     count: u64,
 }
 
@@ -71,7 +71,7 @@ impl<E> Default for Hinted<E> {
     }
 }
 
-impl<E: Entry> Hinted<E> {
+impl<E: QueueEntry> Hinted<E> {
     pub fn put(&mut self, key: u64, entry: NonNull<E>, hint: &Hint) {
         self.count += 1;
         hint.number.store(self.count, Ordering::Relaxed);
@@ -114,7 +114,7 @@ impl<E: Entry> Hinted<E> {
     }
 
     /// A member is taken, and its place has been. Answers its group.
-    fn leave(&mut self, entry: NonNull<E>) -> Option<Group> {
+    fn leave(&mut self, entry: NonNull<E>) -> Option<HintGroup> {
         // SAFETY: E1.
         let hint = unsafe { entry.as_ref() }.hint()?;
         if let Some(members) = self.groups.get_mut(&hint.group) {
@@ -134,7 +134,7 @@ impl<E: Entry> Hinted<E> {
     /// Takes out all members but what is to be kept, and for each the last place of its group: those that stay go no later for it.
     pub fn retain(&mut self, mut keep: impl FnMut(NonNull<E>) -> bool) {
         let taken: Vec<_> = self.entries().filter(|&entry| !keep(entry)).collect();
-        let mut left: BTreeMap<Group, usize> = BTreeMap::new();
+        let mut left: BTreeMap<HintGroup, usize> = BTreeMap::new();
         for group in taken.into_iter().filter_map(|entry| self.leave(entry)) {
             *left.entry(group).or_default() += 1;
         }
@@ -184,7 +184,7 @@ mod tests {
     }
 
     // SAFETY: the link is the shared queue's, and the key constant.
-    unsafe impl Entry for Item {
+    unsafe impl QueueEntry for Item {
         fn link(&self) -> &AtomicPtr<Item> {
             &self.link
         }
@@ -199,7 +199,7 @@ mod tests {
     }
 
     fn item(key: u64, group: usize, hint: i64) -> Item {
-        let hint = Hint::new(hint, Group::Siblings(group));
+        let hint = Hint::new(hint, HintGroup::Siblings(group));
         Item { link: AtomicPtr::new(ptr::null_mut()), key, hint }
     }
 

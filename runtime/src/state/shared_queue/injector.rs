@@ -21,7 +21,7 @@ use forebear_context::shim::Mutex;
 use forebear_context::shim::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use super::ordered::Ordered;
-use super::{Entry, lock};
+use super::{QueueEntry, lock};
 
 /// Instead of a key: entries are on their way from the inbox to their places; look under the lock. No root has this key.
 const SORTING: u64 = 0;
@@ -30,7 +30,7 @@ const SORTING: u64 = 0;
 const STALE_AT_LEAST: u64 = 1024;
 
 /// The roots of one runtime. See the head of this module.
-pub struct Injector<E: Entry> {
+pub struct Injector<E: QueueEntry> {
     inbox: AtomicPtr<E>,
     best: AtomicU64,
     /// About how many entries were claimed elsewhere since the last purge.
@@ -39,9 +39,9 @@ pub struct Injector<E: Entry> {
 }
 
 // SAFETY: as for `SharedQueue`.
-unsafe impl<E: Entry> Send for Injector<E> {}
+unsafe impl<E: QueueEntry> Send for Injector<E> {}
 // SAFETY: as for `SharedQueue`.
-unsafe impl<E: Entry> Sync for Injector<E> {}
+unsafe impl<E: QueueEntry> Sync for Injector<E> {}
 
 /// What became of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ pub enum Pushed {
     Closed,
 }
 
-impl<E: Entry> Injector<E> {
+impl<E: QueueEntry> Injector<E> {
     /// An empty shared queue.
     pub fn new() -> Injector<E> {
         Injector {
@@ -286,13 +286,13 @@ impl<E: Entry> Injector<E> {
     }
 }
 
-impl<E: Entry> Default for Injector<E> {
+impl<E: QueueEntry> Default for Injector<E> {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl<E: Entry> std::fmt::Debug for Injector<E> {
+impl<E: QueueEntry> std::fmt::Debug for Injector<E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Roots").field("best", &self.best.load(Ordering::Relaxed)).finish_non_exhaustive()
     }

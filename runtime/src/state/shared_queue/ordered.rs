@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 
 use forebear_context::lineage::NO_KEY;
 
-use super::Entry;
+use super::QueueEntry;
 use super::hinted::Hinted;
 
 /// The key's upper bits: priority, and whether there is a deadline.
@@ -19,7 +19,7 @@ fn segment_of(key: u64) -> u16 {
 type Segment<E> = VecDeque<(u64, NonNull<E>)>;
 
 /// Which of them is the best.
-enum Best {
+enum BestPlace {
     Timely,
     Late,
     Hinted,
@@ -48,7 +48,7 @@ impl<E> Default for Ordered<E> {
     }
 }
 
-impl<E: Entry> Ordered<E> {
+impl<E: QueueEntry> Ordered<E> {
     pub fn put(&mut self, key: u64, entry: NonNull<E>) {
         // SAFETY: E1.
         if let Some(hint) = unsafe { entry.as_ref() }.hint() {
@@ -84,15 +84,15 @@ impl<E: Entry> Ordered<E> {
         self.best().0
     }
 
-    fn best(&self) -> (u64, Best) {
+    fn best(&self) -> (u64, BestPlace) {
         let timely =
             self.segments.iter().find_map(|segment| segment.1.front()).map_or(NO_KEY, |first| first.0);
         let best = match self.late.peek() {
-            Some(&Reverse((late, ..))) if late < timely => (late, Best::Late),
-            _ => (timely, Best::Timely),
+            Some(&Reverse((late, ..))) if late < timely => (late, BestPlace::Late),
+            _ => (timely, BestPlace::Timely),
         };
         let hinted = self.hinted.key();
-        if hinted < best.0 { (hinted, Best::Hinted) } else { best }
+        if hinted < best.0 { (hinted, BestPlace::Hinted) } else { best }
     }
 
     /// Takes the best, if its key is at most `limit` and it is `wanted`.
@@ -104,12 +104,12 @@ impl<E: Entry> Ordered<E> {
         // SAFETY: E1.
         let wanted = |entry: NonNull<E>| wanted(unsafe { entry.as_ref() });
         match best {
-            Best::Timely => {}
-            Best::Late => {
+            BestPlace::Timely => {}
+            BestPlace::Late => {
                 let best = self.late.peek_mut()?;
                 return wanted(best.0.2).then(|| PeekMut::pop(best).0.2);
             }
-            Best::Hinted => return self.hinted.take(wanted),
+            BestPlace::Hinted => return self.hinted.take(wanted),
         }
         let (_, segment) = self.segments.iter_mut().find(|segment| !segment.1.is_empty())?;
         let best = segment.front()?.1;

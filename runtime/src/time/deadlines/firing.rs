@@ -12,9 +12,9 @@ use super::keeping::{BATCH, OWN_BATCH};
 use crate::cancel;
 use crate::record::header::Header;
 use crate::stack::coroutine::{self, Going};
-use crate::state::alarms::{self, Fire, Fired, Refused, Standing, When};
+use crate::state::alarms::{self, DueWhen, Fire, Fired, Refused, Standing};
 
-pub(super) enum Entry {
+pub(super) enum FiredEntry {
     Wait(NonNull<Context>, Ticket),
     /// The wait of a coroutine, whose memory stays.
     Coroutine(NonNull<Context>, Ticket),
@@ -30,30 +30,30 @@ pub(super) enum Entry {
 
 // SAFETY: a ticket is there to be used by other threads, on a context that is valid by T2; a link may be given up by any
 // thread (T4).
-unsafe impl Send for Entry {}
+unsafe impl Send for FiredEntry {}
 
 // SAFETY: a coroutine's memory stays, and before it is given back its alarm is dismissed. Where it stands is touched on its worker's thread, and
 // under the lock of that worker's shard.
-unsafe impl alarms::Entry for Entry {
+unsafe impl alarms::TimerEntry for FiredEntry {
     #[inline(always)]
-    fn when(&self) -> When {
+    fn when(&self) -> DueWhen {
         match self {
-            Entry::Own(_, _, at) => When::At(*at),
-            Entry::Rests => When::Rests,
-            _ => When::AsFiled,
+            FiredEntry::Own(_, _, at) => DueWhen::At(*at),
+            FiredEntry::Rests => DueWhen::Rests,
+            _ => DueWhen::AsFiled,
         }
     }
 
     #[inline(always)]
     fn rest(&mut self) {
-        *self = Entry::Rests;
+        *self = FiredEntry::Rests;
     }
 
     #[inline]
     fn standing(&self) -> Option<NonNull<Standing>> {
         match self {
             // SAFETY: T2; it is a coroutine's.
-            Entry::Own(context, ..) => Some(unsafe { coroutine::alarm_of(*context) }),
+            FiredEntry::Own(context, ..) => Some(unsafe { coroutine::alarm_of(*context) }),
             _ => None,
         }
     }
@@ -66,7 +66,12 @@ impl Inner {
             self.shards.sees(shard, now);
             // SAFETY: it is the caller's own.
             unsafe {
-                self.shards.fire_own(shard, now, OWN_BATCH, &mut Due(self, Going::new(Cause::TimedOut)))
+                self.shards.fire_own(
+                    shard,
+                    now,
+                    OWN_BATCH,
+                    &mut FiringBatch(self, Going::new(Cause::TimedOut)),
+                )
             };
         }
     }
@@ -79,7 +84,7 @@ impl Inner {
 
     /// Fires at most so many of what is due in a shard; false if nothing more is.
     pub(super) fn fire_some(&self, shard: usize, now: Instant, most: usize) -> bool {
-        match self.shards.fire(shard, now, most, &mut Due(self, Going::new(Cause::TimedOut))) {
+        match self.shards.fire(shard, now, most, &mut FiringBatch(self, Going::new(Cause::TimedOut))) {
             Fired::All => false,
             Fired::Some => true,
             Fired::But(entry) => {
@@ -91,27 +96,27 @@ impl Inner {
 }
 
 /// What a batch of entries is done by.
-struct Due<'a>(&'a Inner, Going);
+struct FiringBatch<'a>(&'a Inner, Going);
 
-impl Fire<Entry> for Due<'_> {
+impl Fire<FiredEntry> for FiringBatch<'_> {
     #[inline]
-    fn fire(&mut self, entry: Entry) -> Option<Entry> {
+    fn fire(&mut self, entry: FiredEntry) -> Option<FiredEntry> {
         match entry {
             // SAFETY: T2; the slab is unmapped after `close`, which takes the lock.
-            Entry::Coroutine(context, ticket) | Entry::Own(context, ticket, _) => unsafe {
+            FiredEntry::Coroutine(context, ticket) | FiredEntry::Own(context, ticket, _) => unsafe {
                 self.1.add(context, ticket);
             },
-            Entry::Wait(..) => {
+            FiredEntry::Wait(..) => {
                 // In order.
                 self.1.go();
                 fire(entry);
             }
-            Entry::Request(_) => {
+            FiredEntry::Request(_) => {
                 self.0.requests.fetch_sub(1, Ordering::Relaxed);
                 return Some(entry);
             }
-            Entry::Rests => {}
-            Entry::Expiry(_) => return Some(entry),
+            FiredEntry::Rests => {}
+            FiredEntry::Expiry(_) => return Some(entry),
         }
         None
     }
@@ -123,17 +128,19 @@ impl Fire<Entry> for Due<'_> {
 
 /// Does what is due. A wait's entry comes with the lock under which it was taken out (T3), unless it never was in a
 /// shard, when its waiter is the caller.
-pub(super) fn fire(entry: Entry) {
+pub(super) fn fire(entry: FiredEntry) {
     match entry {
         // SAFETY: T2. If it is refused somebody else was first, and all is well.
-        Entry::Wait(context, ticket) | Entry::Coroutine(context, ticket) | Entry::Own(context, ticket, _) => unsafe {
+        FiredEntry::Wait(context, ticket)
+        | FiredEntry::Coroutine(context, ticket)
+        | FiredEntry::Own(context, ticket, _) => unsafe {
             unpark(context, ticket, Cause::TimedOut);
         },
-        Entry::Rests => {}
+        FiredEntry::Rests => {}
         // SAFETY: T4.
-        Entry::Request(header) => unsafe { expired(header) },
+        FiredEntry::Request(header) => unsafe { expired(header) },
         // SAFETY: T4. It has started, so nothing is ended here.
-        Entry::Expiry(header) => unsafe {
+        FiredEntry::Expiry(header) => unsafe {
             cancel::abort(header, CancelReason::Expired);
             let_go(header);
         },
@@ -141,7 +148,7 @@ pub(super) fn fire(entry: Entry) {
 }
 
 /// Does what could not be armed.
-pub(super) fn refuse(refused: Refused<Entry>) {
+pub(super) fn refuse(refused: Refused<FiredEntry>) {
     match refused {
         Refused::Due(entry) => fire(entry),
         Refused::Closed(entry) => give_up(entry),
@@ -149,15 +156,17 @@ pub(super) fn refuse(refused: Refused<Entry>) {
 }
 
 /// Does away with an entry at the end of the runtime: a wait ends, early, and a request is left alone. Called as [`fire`] is.
-pub(super) fn give_up(entry: Entry) {
+pub(super) fn give_up(entry: FiredEntry) {
     match entry {
         // SAFETY: T2: as in `fire`.
-        Entry::Wait(context, ticket) if is_sleep(unsafe { context.as_ref() }) => unsafe {
+        FiredEntry::Wait(context, ticket) if is_sleep(unsafe { context.as_ref() }) => unsafe {
             unpark(context, ticket, Cause::Cancelled);
         },
-        Entry::Wait(..) | Entry::Coroutine(..) | Entry::Own(..) | Entry::Rests => fire(entry),
+        FiredEntry::Wait(..) | FiredEntry::Coroutine(..) | FiredEntry::Own(..) | FiredEntry::Rests => {
+            fire(entry)
+        }
         // SAFETY: T4.
-        Entry::Request(header) | Entry::Expiry(header) => unsafe { let_go(header) },
+        FiredEntry::Request(header) | FiredEntry::Expiry(header) => unsafe { let_go(header) },
     }
 }
 

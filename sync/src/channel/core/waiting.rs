@@ -30,7 +30,7 @@ use std::time::Duration;
 
 use forebear_context::context::{Cause, Context, Reason};
 
-use super::{Channel, Slot, Spot, State, Step, Store, wake};
+use super::{Channel, ChannelState, ChannelStep, Slot, Spot, Store, wake};
 use crate::channel::error::{RecvTimeoutError, SendTimeoutError, TryRecvError, TrySendError};
 use crate::channel::looks::{ROOM, SOMETHING, is_in_a_hurry, pause};
 use crate::lock_queue::Place;
@@ -51,8 +51,8 @@ impl<T, S: Store<T>> Channel<T, S> {
         let deadline = timeout.and_then(|timeout| context.deadline(timeout));
         let mut spot = MaybeUninit::uninit();
         match self.prepare_send(context, item, &mut spot, is_in_a_hurry(timeout)) {
-            Step::Done(answer) => answer,
-            Step::Park(ticket) => {
+            ChannelStep::Done(answer) => answer,
+            ChannelStep::Park(ticket) => {
                 // SAFETY: on the context's own stack, after `begin`.
                 let cause = unsafe { context.park_until(ticket, deadline) };
                 // SAFETY: it was listed.
@@ -75,8 +75,8 @@ impl<T, S: Store<T>> Channel<T, S> {
         let deadline = timeout.and_then(|timeout| context.deadline(timeout));
         let mut spot = MaybeUninit::uninit();
         match self.prepare_receive(context, &mut spot, is_in_a_hurry(timeout)) {
-            Step::Done(answer) => answer,
-            Step::Park(ticket) => {
+            ChannelStep::Done(answer) => answer,
+            ChannelStep::Park(ticket) => {
                 // SAFETY: on the context's own stack, after `begin`.
                 let cause = unsafe { context.park_until(ticket, deadline) };
                 // SAFETY: it was listed.
@@ -117,9 +117,9 @@ impl<T, S: Store<T>> Channel<T, S> {
         mut item: T,
         spot: &mut Spot<T>,
         hurries: bool,
-    ) -> Step<Result<(), SendTimeoutError<T>>> {
+    ) -> ChannelStep<Result<(), SendTimeoutError<T>>> {
         if context.is_cancelled() {
-            return Step::Done(Err(SendTimeoutError::Cancelled(item)));
+            return ChannelStep::Done(Err(SendTimeoutError::Cancelled(item)));
         }
         let mut may_wait = context.no_suspend().get() == 0;
         let mut looked = 0;
@@ -152,11 +152,11 @@ impl<T, S: Store<T>> Channel<T, S> {
                     if looked > 0 {
                         self.state.with_mut(|state| state.sends.found());
                     }
-                    return Step::Done(Ok(()));
+                    return ChannelStep::Done(Ok(()));
                 }
-                Ok(Err(ticket)) => return Step::Park(ticket),
+                Ok(Err(ticket)) => return ChannelStep::Park(ticket),
                 Err(TrySendError::Disconnected(item)) => {
-                    return Step::Done(Err(SendTimeoutError::Disconnected(item)));
+                    return ChannelStep::Done(Err(SendTimeoutError::Disconnected(item)));
                 }
                 Err(TrySendError::Full(back)) if may_wait => {
                     item = back;
@@ -178,16 +178,16 @@ impl<T, S: Store<T>> Channel<T, S> {
         context: &Context,
         spot: &mut Spot<T>,
         hurries: bool,
-    ) -> Step<Result<T, RecvTimeoutError>> {
+    ) -> ChannelStep<Result<T, RecvTimeoutError>> {
         if context.is_cancelled() {
-            return Step::Done(Err(RecvTimeoutError::Cancelled));
+            return ChannelStep::Done(Err(RecvTimeoutError::Cancelled));
         }
         let mut may_wait = context.no_suspend().get() == 0;
         let mut looked = 0;
         loop {
             #[cfg(mutant = "receiver_is_listed_without_a_look")]
             let seen = self.state.with_mut(|state| state.take(|| crate::channel::looks::NOBODY));
-            let take = |state: &mut State<T, S>| {
+            let take = |state: &mut ChannelState<T, S>| {
                 #[cfg(mutant = "receiver_is_listed_without_a_look")]
                 return (seen, state).0;
                 #[cfg(not(mutant = "receiver_is_listed_without_a_look"))]
@@ -221,11 +221,11 @@ impl<T, S: Store<T>> Channel<T, S> {
                     if looked > 0 {
                         self.state.with_mut(|state| state.receives.found());
                     }
-                    return Step::Done(Ok(item));
+                    return ChannelStep::Done(Ok(item));
                 }
-                Ok(Err(ticket)) => return Step::Park(ticket),
+                Ok(Err(ticket)) => return ChannelStep::Park(ticket),
                 Err(TryRecvError::Disconnected) => {
-                    return Step::Done(Err(RecvTimeoutError::Disconnected));
+                    return ChannelStep::Done(Err(RecvTimeoutError::Disconnected));
                 }
                 Err(TryRecvError::Empty) if may_wait => {
                     looked += 1;

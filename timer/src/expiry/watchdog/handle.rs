@@ -26,21 +26,21 @@ use crate::expiry::{Reaper, RequestQueue, TimerError, TimerEvent, TimerServer, W
 /// [`max_interval`](Watchdog::max_interval) at the latest: a minute, by default.
 #[must_use = "the server is stopped when the handle is dropped"]
 pub struct WatchdogHandle {
-    shared: Arc<Shared>,
+    shared: Arc<SharedWatchdog>,
     thread: Mutex<Option<JoinHandle<()>>>,
     max_interval: Duration,
     counts: Arc<Counts>,
 }
 
-struct Shared {
-    state: Mutex<State>,
+struct SharedWatchdog {
+    state: Mutex<WatchdogState>,
     /// Told: the flags.
     told: Condvar,
     waker: Option<Waker>,
 }
 
 #[derive(Clone, Copy, Default)]
-struct State {
+struct WatchdogState {
     /// It is to stop.
     stop: bool,
     /// It has.
@@ -58,7 +58,7 @@ impl WatchdogHandle {
         S: TimerServer<W>,
     {
         let waker = watchdog.queue.waker();
-        let shared = Arc::new(Shared { state: Mutex::default(), told: Condvar::new(), waker });
+        let shared = Arc::new(SharedWatchdog { state: Mutex::default(), told: Condvar::new(), waker });
         let (max_interval, counts) = (watchdog.max_interval, watchdog.counts.clone());
         // The name of a thread cannot hold a zero.
         let name = watchdog.hooks.name.replace('\0', "");
@@ -117,8 +117,8 @@ impl Drop for WatchdogHandle {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl SharedWatchdog {
+    fn lock(&self) -> MutexGuard<'_, WatchdogState> {
         // Nothing but the flags is touched while it is held.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -134,7 +134,7 @@ impl Shared {
     }
 
     /// Waits until a flag is set, for at most `time`; says whether it is.
-    fn wait_for(&self, time: Duration, flag: impl Fn(&State) -> bool) -> bool {
+    fn wait_for(&self, time: Duration, flag: impl Fn(&WatchdogState) -> bool) -> bool {
         let until = deadline_after(time::now(), time);
         let mut state = self.lock();
         while !flag(&state) {
@@ -175,7 +175,7 @@ impl Shared {
 }
 
 /// Tells that the thread has ended, however it has.
-struct Ended<'a>(&'a Shared);
+struct Ended<'a>(&'a SharedWatchdog);
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {

@@ -1,4 +1,4 @@
-//! The gate of a pool: how those reach it who want an included request that it holds back.
+//! The admission of a pool: how those reach it who want an included request that it holds back.
 //!
 //! # Vocabulary
 //!
@@ -25,12 +25,12 @@
 //!
 //! # Locks
 //!
-//! That of the list, then a gate's, then the run's, then the board's, then that of the foreign stacks ([`crate::deadlock::foreign_stacks`]). None is held while a request is
+//! That of the list, then an admission's, then the run's, then the board's, then that of the foreign stacks ([`crate::deadlock::foreign_stacks`]). None is held while a request is
 //! submitted, or ended.
 //!
 //! # Invariants
 //!
-//! * **G2** A gate is open only while its run and the fiber that waits are there: its lock is taken to close it before
+//! * **G2** An admission is open only while its run and the fiber that waits are there: its lock is taken to close it before
 //!   [`super::drive::run`] is left.
 //! * **G3** Who takes an included request out of the run's `included` owes its admission, and the pool's link if it was held
 //!   back. It has a link of its own.
@@ -56,17 +56,17 @@ static POOLS: Mutex<Vec<Arc<Board>>> = Mutex::new(Vec::new());
 /// How many those are.
 static ASKED: AtomicUsize = AtomicUsize::new(0);
 
-/// What a gate leads to: a pool's run, whatever its types.
+/// What an admission leads to: a pool's run, whatever its types.
 pub(super) trait Waited {
     /// Somebody asks for `request`. Answers it if it is admitted now; the caller sees to that (G3).
-    fn ask(&self, gate: &Gate, asker: &Fiber, request: NonNull<Header>) -> Option<AnyRequest>;
+    fn ask(&self, admission: &Admission, asker: &Fiber, request: NonNull<Header>) -> Option<AnyRequest>;
 
     /// Admits one that was asked for if nobody who has a place can go on. As [`ask`](Self::ask).
-    fn unstick(&self, gate: &Gate) -> Option<AnyRequest>;
+    fn unstick(&self, admission: &Admission) -> Option<AnyRequest>;
 }
 
 /// See the module head.
-pub(super) struct Gate {
+pub(super) struct Admission {
     /// G2.
     pub run: NonNull<dyn Waited>,
     /// The scope that members are jobs of. Only compared.
@@ -76,9 +76,9 @@ pub(super) struct Gate {
 }
 
 // SAFETY: G2: what it leads to is made for sharing (the run is shared with lanes on other workers).
-unsafe impl Send for Gate {}
+unsafe impl Send for Admission {}
 
-impl Gate {
+impl Admission {
     /// Whether the one that waits for the pool stands still.
     pub(super) fn waiter_stands(&self) -> bool {
         // SAFETY: G2.
@@ -107,7 +107,7 @@ impl Gate {
 }
 
 /// Whether a request that has a place will go on by itself, and so come to an end.
-pub(crate) fn goes_on(request: &AnyRequest) -> bool {
+pub(crate) fn will_end(request: &AnyRequest) -> bool {
     // SAFETY: the handle's link.
     let h = unsafe { request.raw().as_ref() };
     match h.word().load().life() {
@@ -201,13 +201,13 @@ pub(crate) unsafe fn ask_for(asker: &Fiber, header: NonNull<Header>) -> (*const 
     h.word().unlock(|bits| bits);
     let Some(board) = board else { return (if held { NO_POOL } else { ptr::null() }, None) };
     #[cfg(not(mutant = "asked_and_not_listed"))]
-    let listed = board.with_gate(|_| board.is_asked());
+    let listed = board.with_admission(|_| board.is_asked());
     #[cfg(mutant = "asked_and_not_listed")]
     let listed = None::<bool>;
     if listed == Some(false) {
         let mut pools = lock_pools();
-        // Under the gate's lock, so that it is not closed, and taken off the list, before it is on it.
-        board.with_gate(|_| {
+        // Under the admission's lock, so that it is not closed, and taken off the list, before it is on it.
+        board.with_admission(|_| {
             if board.set_asked(true) {
                 pools.push(board.clone());
                 ASKED.fetch_add(1, Ordering::AcqRel);
@@ -216,8 +216,10 @@ pub(crate) unsafe fn ask_for(asker: &Fiber, header: NonNull<Header>) -> (*const 
     } else {
         ASKED.fetch_add(0, Ordering::AcqRel);
     }
-    // SAFETY: G2: by `with_gate`.
-    let admitted = board.with_gate(|gate| unsafe { gate.run.as_ref() }.ask(gate, asker, header)).flatten();
+    // SAFETY: G2: by `with_admission`.
+    let admitted = board
+        .with_admission(|admission| unsafe { admission.run.as_ref() }.ask(admission, asker, header))
+        .flatten();
     (Arc::as_ptr(&board), admitted)
 }
 
@@ -244,8 +246,9 @@ fn unstick_all() -> bool {
     let mut any = false;
     let pools = lock_pools().clone();
     for board in pools {
-        // SAFETY: G2: by `with_gate`.
-        let admitted = board.with_gate(|gate| unsafe { gate.run.as_ref() }.unstick(gate)).flatten();
+        // SAFETY: G2: by `with_admission`.
+        let admitted =
+            board.with_admission(|admission| unsafe { admission.run.as_ref() }.unstick(admission)).flatten();
         if let Some(request) = admitted {
             any = true;
             // SAFETY: G3.
@@ -255,9 +258,9 @@ fn unstick_all() -> bool {
     any
 }
 
-/// Closes the gate of `board`: its run is about to go.
+/// Closes the admission of `board`: its run is about to go.
 pub(super) fn close(board: &Arc<Board>) {
-    board.set_gate(None);
+    board.set_admission(None);
     if board.set_asked(false) {
         let mut pools = lock_pools();
         // It is there, unless it was forgotten.
@@ -269,15 +272,15 @@ pub(super) fn close(board: &Arc<Board>) {
 }
 
 /// Keeps everybody else from the list of pools.
-pub(crate) struct HeldOverFork(MutexGuard<'static, Vec<Arc<Board>>>);
+pub(crate) struct HeldPools(MutexGuard<'static, Vec<Arc<Board>>>);
 
 /// Holds the list over a fork.
-pub(crate) fn hold() -> HeldOverFork {
-    HeldOverFork(lock_pools())
+pub(crate) fn hold() -> HeldPools {
+    HeldPools(lock_pools())
 }
 
 /// In a forked child: those who waited for these pools are not there, and the child's own threads use their stacks again.
-pub(crate) fn forget(held: &mut HeldOverFork) {
+pub(crate) fn forget(held: &mut HeldPools) {
     // Not dropped: what they lead to may be locked by threads that are not here.
     held.0.drain(..).for_each(std::mem::forget);
     ASKED.store(0, Ordering::Relaxed);
@@ -297,11 +300,11 @@ mod tests {
     struct Looked(AtomicUsize);
 
     impl Waited for Looked {
-        fn ask(&self, _: &Gate, _: &Fiber, _: NonNull<Header>) -> Option<AnyRequest> {
+        fn ask(&self, _: &Admission, _: &Fiber, _: NonNull<Header>) -> Option<AnyRequest> {
             None
         }
 
-        fn unstick(&self, _: &Gate) -> Option<AnyRequest> {
+        fn unstick(&self, _: &Admission) -> Option<AnyRequest> {
             self.0.fetch_add(1, Ordering::Relaxed);
             None
         }
@@ -313,7 +316,11 @@ mod tests {
         foreign::fiber();
         let waiter = foreign::context().unwrap();
         let board = Arc::new(Board::new());
-        board.set_gate(Some(Gate { run: NonNull::from(&run as &dyn Waited), scope: ptr::null(), waiter }));
+        board.set_admission(Some(Admission {
+            run: NonNull::from(&run as &dyn Waited),
+            scope: ptr::null(),
+            waiter,
+        }));
         {
             let mut pools = lock_pools();
             assert!(board.set_asked(true));

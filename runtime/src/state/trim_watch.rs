@@ -15,15 +15,15 @@ use forebear_context::shim::atomic::{AtomicBool, Ordering};
 
 /// See the module head.
 #[derive(Debug)]
-pub struct Watch(AtomicBool);
+pub struct TrimWatch(AtomicBool);
 
-impl Default for Watch {
-    fn default() -> Watch {
-        Watch(AtomicBool::new(false))
+impl Default for TrimWatch {
+    fn default() -> TrimWatch {
+        TrimWatch(AtomicBool::new(false))
     }
 }
 
-impl Watch {
+impl TrimWatch {
     /// A worker looks, and will look again.
     pub fn begin(&self) {
         // An exchange, not a store: who gave before, and counted on another one, may have to count on this one.

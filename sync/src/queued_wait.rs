@@ -2,10 +2,10 @@
 //!
 //! # How it goes
 //!
-//! *Prepare*, a cold call, begins the wait, and has the primitive list the place, by [`Seat::enter`]. That looks once more, under the
+//! *Prepare*, a cold call, begins the wait, and has the primitive list the place, by [`QueuedWaiter::enter`]. That looks once more, under the
 //! lock of the queue, whether there is anything to wait for. Then the *switch*, inlined into the public method that waits. *Settled*, a
 //! cold call again, says how it ended: who was woken has been chosen, and what was handed over is the waiter's, whatever has happened
-//! to it since; who goes for another reason is taken out by [`Seat::leave`].
+//! to it since; who goes for another reason is taken out by [`QueuedWaiter::leave`].
 
 use std::mem::MaybeUninit;
 use std::panic::Location;
@@ -50,7 +50,7 @@ impl Limit {
 
 /// How to wait.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Terms {
+pub(crate) struct WaitTerms {
     /// What for.
     pub reason: Reason,
     /// What the primitive is called.
@@ -62,7 +62,7 @@ pub(crate) struct Terms {
 }
 
 /// Where one waits.
-pub(crate) trait Seat<V> {
+pub(crate) trait QueuedWaiter<V> {
     /// Takes what is wanted if it is there and nobody is passed by that.
     fn at_once(&self, value: &V) -> bool;
 
@@ -100,99 +100,105 @@ struct Frame<V> {
     wait: MaybeUninit<OwnerWait>,
 }
 
-enum Step {
+enum QueueStep {
     AtOnce,
     Park(Ticket, Option<Instant>),
     Refused(Refused),
 }
 
-/// Waits at `seat`. To be inlined into the public method that waits, since the switch is (see [`forebear_context::switch`]).
+/// Waits at `waiter`. To be inlined into the public method that waits, since the switch is (see [`forebear_context::switch`]).
 #[inline(always)]
-pub(crate) fn stay<V, S: Seat<V>>(
-    seat: &S,
+pub(crate) fn wait_in_queue<V, S: QueuedWaiter<V>>(
+    waiter: &S,
     context: &Context,
     value: V,
-    terms: Terms,
+    terms: WaitTerms,
 ) -> Result<(), Refused> {
     let mut frame = Frame { place: MaybeUninit::uninit(), wait: MaybeUninit::uninit() };
-    let (ticket, deadline) = match prepare(seat, context, value, terms, &mut frame) {
-        Step::AtOnce => return Ok(()),
-        Step::Refused(refused) => return Err(refused),
-        Step::Park(ticket, deadline) => (ticket, deadline),
+    let (ticket, deadline) = match prepare(waiter, context, value, terms, &mut frame) {
+        QueueStep::AtOnce => return Ok(()),
+        QueueStep::Refused(refused) => return Err(refused),
+        QueueStep::Park(ticket, deadline) => (ticket, deadline),
     };
     // SAFETY: on the context's own stack, after `begin`.
     let cause = unsafe { context.park_until(ticket, deadline) };
     // SAFETY: it stood in the queue.
-    settled(seat, context, ticket, cause, unsafe { frame.place.assume_init_ref() })
+    settled(waiter, context, ticket, cause, unsafe { frame.place.assume_init_ref() })
 }
 
 /// Has what is wanted, or stands in the queue.
 #[cold]
 #[inline(never)]
-fn prepare<V, S: Seat<V>>(seat: &S, context: &Context, value: V, terms: Terms, frame: &mut Frame<V>) -> Step {
+fn prepare<V, S: QueuedWaiter<V>>(
+    waiter: &S,
+    context: &Context,
+    value: V,
+    terms: WaitTerms,
+    frame: &mut Frame<V>,
+) -> QueueStep {
     if terms.reason.is_cancellable() && context.is_cancelled() {
-        return Step::Refused(Refused::Cancelled);
+        return QueueStep::Refused(Refused::Cancelled);
     }
-    if seat.at_once(&value) {
-        return Step::AtOnce;
+    if waiter.at_once(&value) {
+        return QueueStep::AtOnce;
     }
     if terms.limit.is_look() {
         // SAFETY: C2: this is the context's own stack; C4: for nothing that is followed, and it is taken back below.
         let ticket = unsafe { context.begin(terms.reason, std::ptr::null_mut()) };
         // SAFETY: L4: the frame is on the context's own stack.
-        let had = seat.look(frame.place.write(unsafe { Place::new(context, ticket, value) }));
+        let had = waiter.look(frame.place.write(unsafe { Place::new(context, ticket, value) }));
         // SAFETY: C2: begun just now, and not parked; it stands in no queue.
         unsafe { context.abandon(ticket) };
-        return if had { Step::AtOnce } else { Step::Refused(Refused::TimedOut) };
+        return if had { QueueStep::AtOnce } else { QueueStep::Refused(Refused::TimedOut) };
     }
     context.about_to_wait(terms.what);
     let deadline = terms.limit.deadline(context);
-    let Some((of, lock)) = seat.lock() else {
+    let Some((of, lock)) = waiter.lock() else {
         // SAFETY: C2: this is the context's own stack; C4: the caller has the seat borrowed until the wait is over, and nothing unwinds
         // before it is parked or taken back.
         let ticket =
-            unsafe { context.begin(terms.reason, std::ptr::from_ref(seat.label()).cast_mut().cast()) };
+            unsafe { context.begin(terms.reason, std::ptr::from_ref(waiter.label()).cast_mut().cast()) };
         // SAFETY: L4: the frame is on the context's own stack.
-        if seat.enter(frame.place.write(unsafe { Place::new(context, ticket, value) })) {
-            return Step::Park(ticket, deadline);
+        if waiter.enter(frame.place.write(unsafe { Place::new(context, ticket, value) })) {
+            return QueueStep::Park(ticket, deadline);
         }
         // SAFETY: C2: begun just now, and not parked; it stands in no queue.
         unsafe { context.abandon(ticket) };
-        return Step::AtOnce;
+        return QueueStep::AtOnce;
     };
     let node = NonNull::from(&mut frame.place).cast();
-    // SAFETY: `seat` and `frame` outlive the record and the wait.
+    // SAFETY: `waiter` and `frame` outlive the record and the wait.
     let wait = frame.wait.write(unsafe { OwnerWait::new(lock, node, of, terms.caller) });
     // On a stack of a worker, or one that a test plays, the thread's list is somebody else's.
     let is_of_thread = context.place().get() == 0 && current() == Some(NonNull::from(context));
-    if deadline.is_none() && is_of_thread && seat.is_held_by_thread() {
-        return Step::Refused(Refused::Circular(Cycle::new([context.name(), wait.to_string()])));
+    if deadline.is_none() && is_of_thread && waiter.is_held_by_thread() {
+        return QueueStep::Refused(Refused::Circular(Cycle::new([context.name(), wait.to_string()])));
     }
     // SAFETY: C2: this is the context's own stack; C4: `frame` outlives the wait where it is, and nothing unwinds before it is parked or
     // taken back.
     let ticket = unsafe { context.begin_owned(terms.reason, wait) };
     // SAFETY: L4: the frame is on the context's own stack.
     let place = frame.place.write(unsafe { Place::new(context, ticket, value) });
-    if !seat.enter(place) {
+    if !waiter.enter(place) {
         // SAFETY: C2: begun just now, and not parked; it stands in no queue.
         unsafe { context.abandon(ticket) };
-        return Step::AtOnce;
+        return QueueStep::AtOnce;
     }
     // SAFETY: its own table, on its own stack, before it parks.
     match unsafe { (context.table().wait_for_owner)(context, ticket, wait, deadline.is_some()) } {
         Some(cycle) => {
-            seat.leave(place);
-            Step::Refused(Refused::Circular(cycle))
+            waiter.leave(place);
+            QueueStep::Refused(Refused::Circular(cycle))
         }
-        None => Step::Park(ticket, deadline),
+        None => QueueStep::Park(ticket, deadline),
     }
 }
 
 /// The wait is over.
 #[cold]
 #[inline(never)]
-fn settled<V, S: Seat<V>>(
-    seat: &S,
+fn settled<V, S: QueuedWaiter<V>>(
+    waiter: &S,
     context: &Context,
     ticket: Ticket,
     cause: Cause,
@@ -208,7 +214,7 @@ fn settled<V, S: Seat<V>>(
             Refused::Circular(cycle.unwrap_or_else(|| Cycle::new([context.name()])))
         }
     };
-    if seat.leave(place) { Err(refused) } else { Ok(()) }
+    if waiter.leave(place) { Err(refused) } else { Ok(()) }
 }
 
 impl Refused {
