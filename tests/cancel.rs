@@ -243,7 +243,7 @@ fn a_request_may_cancel_itself_and_learns_it_at_its_next_wait() {
     });
 }
 
-/// Also where there is nothing to wait for: the original's shortcut for targets that are over hid the cancel.
+/// Also where there is nothing to wait for: the original's simplification for targets that are over hid the cancel.
 #[test]
 fn in_a_cancelled_request_every_further_wait_answers_cancelled() {
     on_each(|runtime| {

@@ -2,9 +2,9 @@
 //!
 //! That one is cancelled while it is admitted is a model of `cancel.rs`.
 //!
-//! # Shortcuts that fail
+//! # Simplifications that fail
 //!
-//! | shortcut | what happens | mutant |
+//! | simplification | what happens | mutant |
 //! |---|---|---|
 //! | hold by what was seen when the lock was taken | a claim from in between is taken back: run twice, or never over | `hold_after_claim` |
 //! | let go while somebody else holds the lock | it stands in the list of a new one, which nobody has submitted: it sleeps for ever | `let_go_past_the_lock` |

@@ -4,9 +4,9 @@
 //!
 //! Shipped: the walk, the skip links, the words, the outcome. A node here is a word, its parent and the place for a skip link.
 //!
-//! # Skip links that fail
+//! # Simplifications that fail
 //!
-//! | skip link | what happens | mutant |
+//! | simplification | what happens | mutant |
 //! |---|---|---|
 //! | only the first ancestor is asked that is not over | a grandchild fails by what its grandparent's cancel did to its target | `drawn_from_the_first_only` |
 //! | a lender counts as demand until its mark is delivered | its guest is spared for nobody, and fails | `marked_lender_wants` |

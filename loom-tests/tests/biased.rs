@@ -1,8 +1,8 @@
 //! The lock that has an owner, as it ships. The value is in a cell that loom watches.
 //!
-//! # Shortcuts that fail
+//! # Simplifications that fail
 //!
-//! | shortcut | what happens | mutant |
+//! | simplification | what happens | mutant |
 //! |---|---|---|
 //! | the owner goes in without a look | both are in | `owner_goes_in_unlooked` |
 //! | a visitor does not wait until the owner is out | the same | `visitor_goes_in_unlooked` |

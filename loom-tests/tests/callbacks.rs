@@ -3,9 +3,9 @@
 //! Every model checks, beside what `cell` checks of all: each callback is called once, by the finisher or by its subscriber,
 //! and all are told the outcome that the waiters are told.
 //!
-//! # Shortcuts that fail
+//! # Simplifications that fail
 //!
-//! | shortcut | what happens | mutant |
+//! | simplification | what happens | mutant |
 //! |---|---|---|
 //! | terminal whether or not there are callbacks | one that subscribed in between is never called | `finish_ignores_callbacks` |
 //! | no second look after the first batch | the same | `completing_looks_once` |

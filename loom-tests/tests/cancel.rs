@@ -5,9 +5,9 @@
 //! in the end if and only if somebody was told that it is marked; each mark delivered once; a reason never read while it
 //! is written. So who was told "marked" never sees a value, and who was told "too late" never sees a cancel.
 //!
-//! # Shortcuts that fail
+//! # Simplifications that fail
 //!
-//! | shortcut | what happens | mutant |
+//! | simplification | what happens | mutant |
 //! |---|---|---|
 //! | outcome taken from a look before the terminal exchange | told "marked", and it ends with a value | `outcome_before_exchange` |
 //! | mark first, then end it if it was queued | a worker claims in between: it runs, and is ended | `mark_then_claim` |

@@ -1,8 +1,8 @@
 //! A completion: a request that nobody runs, against its completer, a cancel and a waiter, by the request word as it ships.
 //!
-//! # Shortcuts that fail
+//! # Simplifications that fail
 //!
-//! | shortcut | what happens | mutant |
+//! | simplification | what happens | mutant |
 //! |---|---|---|
 //! | a completer that claims by a store | a cancel claims it, too, and it ends twice | `completed_by_store` |
 //! | a claim that leaves a cancel time until the end | the value was taken from the completer, and the request is cancelled | `completed_as_claimed` |

@@ -3,9 +3,9 @@
 //! Shipped: `Context` with its `edge` module, `Word`, `WaitQueue`. Transcribed from `runtime/src/schedule/wait.rs` and `runtime/src/deadlock/cycle.rs`, because a
 //! model has no stacks: where a target stands is a plain field of [`Stack`], and how a cycle is confirmed is [`Stack::close`].
 //!
-//! # Shortcuts that fail
+//! # Simplifications that fail
 //!
-//! | shortcut | what happens | mutant |
+//! | simplification | what happens | mutant |
 //! |---|---|---|
 //! | wait bound by a store | two that close a cycle at once each see the other before it waits: nobody is told | `edge_by_store` |
 //! | walk ended by a load | the same | `walk_ends_by_load` |
@@ -164,7 +164,7 @@ impl House {
 
     /// `collect`, and the end of the wait that has closed the cycle.
     fn close(&self, me: usize) -> bool {
-        let _strays = self.foreign_stacks.lock().unwrap();
+        let _foreign_stacks = self.foreign_stacks.lock().unwrap();
         let mut ring: Vec<Held<'_>> = Vec::new();
         let mut at = NonNull::from(self.context(me));
         loop {

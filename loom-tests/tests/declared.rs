@@ -3,9 +3,9 @@
 //! [`Dependent`] does in the same order what `runtime/src/api/after.rs` and `api/after/admission.rs` do. The memory of each edge is a cell that loom watches: its submitter writes it,
 //! a finisher or reader reads it until its decrement, and whoever has claimed the dependent writes it, as if it were moved or freed.
 //!
-//! # Shortcuts that fail
+//! # Simplifications that fail
 //!
-//! | shortcut | what happens | mutant |
+//! | simplification | what happens | mutant |
 //! |---|---|---|
 //! | the count begins without the bit *setting up* | the last edge is closed by the submitter, which takes no message: the dependent is never queued | `declared_is_not_set_up` |
 //! | the decrement is no release and no acquire | the edges are moved under a finisher | `declared_down_relaxed` |

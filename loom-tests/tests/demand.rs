@@ -3,9 +3,9 @@
 //! What every model checks is told in `cancel.rs`. Here above all: a cancel that was vetoed is not forgotten when nobody is left
 //! who wants the target, and a target is not cancelled under one who does.
 //!
-//! # Shortcuts that fail
+//! # Simplifications that fail
 //!
-//! | shortcut | what happens | mutant |
+//! | simplification | what happens | mutant |
 //! |---|---|---|
 //! | a scan that looks at marks and not at shields | it is cancelled under a waiter that goes on waiting | `shielded_is_no_demand` |
 //! | demand decided when the lock is taken | the same, if that waiter claims it during the scan | `demand_decided_at_lock` |

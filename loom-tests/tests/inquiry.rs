@@ -1,8 +1,8 @@
 //! How a dump asks the workers: `Inquiry` and `Asked`, as they ship, with the attention word.
 //!
-//! # Shortcuts that fail
+//! # Simplifications that fail
 //!
-//! | shortcut | what happens | mutant |
+//! | simplification | what happens | mutant |
 //! |---|---|---|
 //! | the bit is raised before the question is there | the worker takes the bit down, finds nothing, and never looks again | `asked_after_the_message` |
 //! | a worker does not say that it begins | it answers a question that was dropped, after the asker has looked from outside | `answer_without_begin` |

@@ -3,9 +3,9 @@
 //! The frame that jobs borrow from is a cell that loom watches: jobs read it until they are counted down, and the owner writes it when its
 //! wait is over, as if the frame were used for something else. The fibers are addresses that are only compared.
 //!
-//! # Shortcuts that fail
+//! # Simplifications that fail
 //!
-//! | shortcut | what happens | mutant |
+//! | simplification | what happens | mutant |
 //! |---|---|---|
 //! | a scope without fast spawns names a null owner | threads without a fiber count in the plain cell at once; one count is lost | `nobody_is_null` |
 //! | the owner counts in the plain cell when that has been read | the count is lost, and the frame goes under the job | `owner_counts_on` |

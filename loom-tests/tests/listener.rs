@@ -1,8 +1,8 @@
 //! A future's registration against the end of its request, and against a cancel: the listener as it ships, in the list of a request's word.
 //!
-//! # Shortcuts that fail
+//! # Simplifications that fail
 //!
-//! | shortcut | what happens | mutant |
+//! | simplification | what happens | mutant |
 //! |---|---|---|
 //! | a poll that puts its waker in place, whatever has happened | the task is told to wait, and nobody wakes it | `waker_renewed_past_the_end` |
 //! | an owner that unlinks its node and keeps the list's count | the listener stays for ever | `delisted_keeps_the_count` |

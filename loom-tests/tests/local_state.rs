@@ -1,8 +1,8 @@
 //! Local requests of the request word as it ships: what an owner does without an exchange, against who borrows the request and has no count.
 //!
-//! # Shortcuts that fail
+//! # Simplifications that fail
 //!
-//! | shortcut | what happens | mutant |
+//! | simplification | what happens | mutant |
 //! |---|---|---|
 //! | no fence on the owner's side | neither sees the other: run twice | `local_without_light_fence` |
 //! | none on the side of who asks | the same | `revoked_without_heavy_fence` |

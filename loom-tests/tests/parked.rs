@@ -1,9 +1,9 @@
 //! Who only looks whether somebody waits, as it ships: `Context::is_parked`, which is what tells a request's state. Who finds it waiting
 //! finds it where it waits, too.
 //!
-//! # Shortcuts that fail
+//! # Simplifications that fail
 //!
-//! | shortcut | what happens | mutant |
+//! | simplification | what happens | mutant |
 //! |---|---|---|
 //! | a wait is told from when it has begun | it is not in the list yet, so a cancel finds nobody who wants the target | `parked_as_begun` |
 //! | the slot says relaxed that a wait has begun | what was told of the last wait is taken for this one | `begun_relaxed` |

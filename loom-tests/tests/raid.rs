@@ -1,8 +1,8 @@
 //! Raids as they ship: who publishes what another worker keeps private, against that worker's plain stores.
 //!
-//! # Shortcuts that fail
+//! # Simplifications that fail
 //!
-//! | shortcut | what happens | mutant |
+//! | simplification | what happens | mutant |
 //! |---|---|---|
 //! | no fence on the owner's side | neither sees the other: run twice | `local_without_light_fence` |
 //! | none on the raider's | the same | `revoked_without_heavy_fence` |

@@ -1,6 +1,6 @@
 //! A set of requests: its core, as it ships, with the shipped contexts.
 //!
-//! | shortcut | what happens | mutant |
+//! | simplification | what happens | mutant |
 //! |---|---|---|
 //! | the owner looks for an end before it takes the lock under which it stands there | an end in between is told to nobody, and the owner sleeps on | `set_looks_before` |
 //! | an end wakes without telling its number first | the owner finds nothing, and sleeps on | `set_wakes_before_it_tells` |

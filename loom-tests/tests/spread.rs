@@ -1,11 +1,11 @@
-//! How a cancel comes to the thread that has a family: desks and messages as they ship, with the shipped words.
+//! How a cancel comes to the thread that has a family: mailboxes and messages as they ship, with the shipped words.
 //!
 //! Transcribed, because a model has no arenas: the few lines of `wait.rs`, `cancel.rs` and `message.rs` that use them. A family
 //! is a list that its owner alone touches; loom says if not.
 //!
-//! # Shortcuts that fail
+//! # Simplifications that fail
 //!
-//! | shortcut | what happens | mutant |
+//! | simplification | what happens | mutant |
 //! |---|---|---|
 //! | a bit that is left as it is if it is up | the worker takes it down, and does not see the message yet | `message_raised_by_look` |
 //! | a worker that takes its bit down after it has looked | a message lies there and no bit says so | `message_cleared_late` |

@@ -2,9 +2,9 @@
 //!
 //! A record is a cell that loom watches: readers read it, and its owner writes it after it was dismissed, as if it were unmapped.
 //!
-//! # Shortcuts that fail
+//! # Simplifications that fail
 //!
-//! | shortcut | what happens | mutant |
+//! | simplification | what happens | mutant |
 //! |---|---|---|
 //! | the reader releases the lock before it reads | the record is unmapped under it | `registered_is_read_after_the_unlock` |
 //! | the reader does not look whether the record is registered | it reads what has been unmapped | `registered_is_read_without_a_lookup` |

@@ -3,9 +3,9 @@
 //! The record of the runtime is a cell that loom watches: the waker reads it when it wakes the worker, and the thread that closes the runtime
 //! writes it, as if it were freed.
 //!
-//! # Shortcuts that fail
+//! # Simplifications that fail
 //!
-//! | shortcut | what happens | mutant |
+//! | simplification | what happens | mutant |
 //! |---|---|---|
 //! | a visit begins after the push | the runtime is closed before the visit is counted | `visit_begins_after_the_push` |
 //! | the thread that closes the runtime does not wait | the record is freed under the waker | `visits_are_not_awaited` |

@@ -3,9 +3,9 @@
 //! Transcribed: the few lines of `runtime/src/memory/arena/stock.rs` and `schedule/worker/quiet.rs` that use it. What lies there is a plain count that orders
 //! nothing, as there; a worker that looks takes all of it. A sleep with a limit ends some time, so nothing is lost by one that watches.
 //!
-//! # Shortcuts that fail
+//! # Simplifications that fail
 //!
-//! | shortcut | what happens | mutant |
+//! | simplification | what happens | mutant |
 //! |---|---|---|
 //! | who sleeps for good does not look again | what was given meanwhile lies there, and nobody comes | `watch_ends_without_a_look` |
 //! | it looks, and has not seen who gave | the same | `watch_ends_unseeing` |

@@ -3,9 +3,9 @@
 //! The other files about it are `handles.rs` (counts, taking), `publication.rs`, `cancel.rs`, `demand.rs` and
 //! `callbacks.rs`; the last three have tables of their own.
 //!
-//! # Shortcuts that fail
+//! # Simplifications that fail
 //!
-//! | shortcut | what happens | mutant |
+//! | simplification | what happens | mutant |
 //! |---|---|---|
 //! | claim by load and store | both claimers see it queued and run it | `claim_by_store` |
 //! | lock taken after the terminal exchange | the node is pushed where nobody looks any more: it sleeps for ever | `lock_after_terminal` |

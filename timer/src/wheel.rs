@@ -270,7 +270,7 @@ impl<T> Wheel<T> {
         let value = self.free(key.index());
         self.dead += 1;
         if self.dead > self.len + SLACK {
-            self.bury();
+            self.drop_dead();
         }
         value
     }
@@ -432,7 +432,7 @@ impl<T> Wheel<T> {
     /// Drops all the dead.
     #[cold]
     #[inline(never)]
-    fn bury(&mut self) {
+    fn drop_dead(&mut self) {
         for at in ones(self.occupied.into()) {
             for digit in ones(self.levels[at].as_ref().map_or(0, |level| level.occupied)) {
                 let Some(level) = &mut self.levels[at] else { continue };

@@ -185,8 +185,8 @@ fn all_who_hold_a_handle_are_told_of_one_end_while_others_go() {
 fn children_that_others_submit_while_their_parent_is_cancelled_are_reached() {
     roam(2, &["born so", "reached"], |answers| {
         let (runtime, ledger) = (runtime(2), Ledger::default());
-        let shelf: Arc<Mutex<Vec<Request<bool>>>> = Arc::default();
-        let (made, probes) = (Arc::clone(&shelf), ledger.clone());
+        let children: Arc<Mutex<Vec<Request<bool>>>> = Arc::default();
+        let (made, probes) = (Arc::clone(&children), ledger.clone());
         let parent = runtime.spawn(move || {
             for _ in 0..3 {
                 let probe = probes.probe();
@@ -201,12 +201,12 @@ fn children_that_others_submit_while_their_parent_is_cancelled_are_reached() {
             until_cancelled();
         });
         let submitters = [0, 1].map(|_| {
-            let shelf = Arc::clone(&shelf);
+            let children = Arc::clone(&children);
             thread(move || {
                 let mut taken = Vec::new();
                 for _ in 0..4 {
                     pause(60);
-                    let child = shelf.lock().unwrap().pop();
+                    let child = children.lock().unwrap().pop();
                     if let Some(child) = child {
                         child.submit();
                         taken.push(child);
@@ -223,7 +223,7 @@ fn children_that_others_submit_while_their_parent_is_cancelled_are_reached() {
             assert!(matches!(child.watch(), Err(WaitError::TargetCancelled(CancelReason::Parent))));
             answers.note("reached");
         }
-        let rest = std::mem::take(&mut *shelf.lock().unwrap());
+        let rest = std::mem::take(&mut *children.lock().unwrap());
         for child in rest {
             child.submit();
             assert!(matches!(child.outcome(), Some(Outcome::Cancelled(CancelReason::Parent))));

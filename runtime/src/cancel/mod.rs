@@ -626,7 +626,7 @@ pub(crate) fn attend_arena(arena: &Arena) {
 
 /// Works off what a worker's arena was left when nobody was there to read it: all that ran is over, so only what is to be ended
 /// is left to do. By whoever closes the arena.
-pub(crate) fn close_desk(arena: &Arena) {
+pub(crate) fn close_owner_mailbox(arena: &Arena) {
     for message in arena.owner_mailbox.close() {
         // SAFETY: O1; what is to be ended is the message's.
         unsafe {

@@ -59,7 +59,7 @@ pub(super) struct Spread<'a> {
 }
 
 /// One to be gone on from, and what its parent's cancel means for it, where that is known. Those that are over pass the same on to their
-/// children: were each to ask its way up for it, a long line of them that nobody keeps, and where no shortcuts are left therefore
+/// children: were each to ask its way up for it, a long line of them that nobody keeps, and where no skip links are left therefore
 /// ([`crate::state::ancestor_walk`]), would be gone through once for each.
 type Next = (NonNull<Header>, Option<CancelReason>);
 
@@ -448,7 +448,7 @@ impl<'a> Spread<'a> {
             if let Some(arena) = unsafe { h.ran_on.load(Ordering::Relaxed).as_ref() }
                 && arena.is_unattended()
             {
-                // Who runs one on a foreign thread has asked its way up, and left shortcuts.
+                // Who runs one on a foreign thread has asked its way up, and left skip links.
                 self.look_below(h, None);
                 self.family(arena, h);
             }

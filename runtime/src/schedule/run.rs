@@ -191,7 +191,7 @@ pub(crate) unsafe fn conclude(header: NonNull<Header>, life: u64, of_cancel: boo
     }
     let mut fixed = None;
     let mut noted = false;
-    let mut untold = None;
+    let mut unseen = None;
     loop {
         let expected = fixed.unwrap_or_else(|| decide(h.word().load()));
         // SAFETY: W1: the callable ran here, if it ran.
@@ -215,17 +215,17 @@ pub(crate) unsafe fn conclude(header: NonNull<Header>, life: u64, of_cancel: boo
                 // SAFETY: W2, as in `finish`.
                 unsafe { cell::drop_value_contained(header) };
             }
-            if life == FAILED && bits.handles() == 0 && scope.is_null() && untold.is_none() {
+            if life == FAILED && bits.handles() == 0 && scope.is_null() && unseen.is_none() {
                 // No handle is left and none can come (W5), so perhaps there is nobody to tell. Otherwise nothing of the
                 // failure may stay here: who waits may drop the last of it as soon as it is woken.
-                untold = h.failure().cloned();
+                unseen = h.failure().cloned();
             }
             Some(life)
         });
         match finished {
             Ok((before, after)) => {
                 // The runtime's record may go with the header's arena, so the hook comes first.
-                if let Some(failure) = untold
+                if let Some(failure) = unseen
                     && !before.has(WAITERS)
                     && !before.has(SEEN)
                 {

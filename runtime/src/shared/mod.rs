@@ -341,7 +341,7 @@ impl Shared {
                 unsafe { arena::release(entry) };
             }
             worker.drop_late();
-            cancel::close_desk(worker.arena());
+            cancel::close_owner_mailbox(worker.arena());
             worker.give_back_first_stack();
             // SAFETY: by contract there is no other owner; arenas are open until closed here.
             unsafe { self.depot.close(ptr::NonNull::from(worker.arena())) };

@@ -101,12 +101,12 @@ pub fn first_above<N: Ancestry>(from: &N) -> Option<&N> {
         }
         at = above;
     }
-    climb(from)
+    walk_far(from)
 }
 
 #[cold]
 #[inline(never)]
-fn climb<N: Ancestry>(from: &N) -> Option<&N> {
+fn walk_far<N: Ancestry>(from: &N) -> Option<&N> {
     let (mut at, mut steps) = (from, 0);
     // The last place for a skip link that this has gone by.
     let mut last: Option<&SkipLink<N>> = None;

@@ -95,7 +95,7 @@
 //! A waiter's own mark is read relaxed by a scan: the locks of the target order what matters (see [`cancel`]). No fence
 //! and no sequential consistency but for [`local`], which says why.
 //!
-//! The shortcuts that fail are listed, with the mutant that plants each, in `loom-tests/tests/{word,cancel,demand,callbacks}.rs`.
+//! The simplifications that fail are listed, with the mutant that plants each, in `loom-tests/tests/{word,cancel,demand,callbacks}.rs`.
 
 use forebear_context::shim::atomic::{AtomicU64, Ordering};
 

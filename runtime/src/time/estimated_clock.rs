@@ -189,7 +189,7 @@ mod tests {
         }
 
         /// Asks until it estimates.
-        fn comes_to_reckon(&self, estimated_clock: &EstimatedClock) {
+        fn settles_rate(&self, estimated_clock: &EstimatedClock) {
             for _ in 0..10 {
                 self.goes_on(SPAN / 2);
                 if !self.asks(estimated_clock).1 {
@@ -205,8 +205,8 @@ mod tests {
         for (first, then) in [(0, 0), (500, -500), (-500, 500), (500, 500)] {
             let (machine, estimated_clock) = (Machine::new(), EstimatedClock::new(true));
             machine.bend.set(first);
-            machine.comes_to_reckon(&estimated_clock);
-            let mut reckoned = 0;
+            machine.settles_rate(&estimated_clock);
+            let mut estimated = 0;
             for n in 0..10_000_u64 {
                 if n == 5_000 {
                     machine.bend.set(then);
@@ -217,9 +217,9 @@ mod tests {
                 let now = machine.time.get();
                 assert!(told >= now, "{:?} too early, {first} {then}", now - told);
                 assert!(told - now <= Duration::from_micros(2), "{:?} late", told - now);
-                reckoned += u32::from(!read);
+                estimated += u32::from(!read);
             }
-            assert!(reckoned > 9_000, "{reckoned}");
+            assert!(estimated > 9_000, "{estimated}");
         }
     }
 
@@ -236,7 +236,7 @@ mod tests {
     fn a_counter_that_jumps_is_not_used() {
         for jump in [u64::MAX / 2, 1_u64.wrapping_neg() - SPAN, 5 * SPAN] {
             let (machine, estimated_clock) = (Machine::new(), EstimatedClock::new(true));
-            machine.comes_to_reckon(&estimated_clock);
+            machine.settles_rate(&estimated_clock);
             machine.ticks.set(machine.ticks.get().wrapping_add(jump));
             assert!(machine.asks(&estimated_clock).1, "{jump}");
         }
@@ -251,7 +251,7 @@ mod tests {
             assert!(machine.asks(&estimated_clock).1);
         }
         machine.tear.set(90);
-        machine.comes_to_reckon(&estimated_clock);
+        machine.settles_rate(&estimated_clock);
     }
 
     #[test]
@@ -260,17 +260,17 @@ mod tests {
             println!("not tried: the clock of this machine does not go by the processor's counter");
             return;
         }
-        let (estimated_clock, reckoned) = (EstimatedClock::new(true), Cell::new(1_000_000));
+        let (estimated_clock, estimated) = (EstimatedClock::new(true), Cell::new(1_000_000));
         for _ in 0..1_000_000 {
             let before = Instant::now();
             let told = estimated_clock.now(ticks, || {
-                reckoned.set(reckoned.get() - 1);
+                estimated.set(estimated.get() - 1);
                 Instant::now()
             });
             assert!(told >= before, "{:?} too early", before - told);
             assert!(told <= Instant::now() + Duration::from_micros(10));
         }
-        assert!(reckoned.get() > 0, "it has read the clock each time");
+        assert!(estimated.get() > 0, "it has read the clock each time");
     }
 
     #[test]

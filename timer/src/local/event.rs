@@ -49,7 +49,7 @@ pub enum LocalEvent<'a> {
         /// Why.
         why: Refusal,
         /// How many refusals before this one were not told, since there were too many in a second.
-        untold: u64,
+        suppressed: u64,
     },
     /// No connection can be taken for now: descriptors or memory have run out. Those there are go on.
     #[non_exhaustive]
@@ -75,12 +75,16 @@ impl fmt::Display for LocalEvent<'_> {
             LocalEvent::Survives { worker, signal, after } => {
                 write!(f, "{worker:?} is still there {after:?} after signal {signal}")
             }
-            LocalEvent::Refused { pid, why, untold } => {
+            LocalEvent::Refused { pid, why, suppressed } => {
                 match pid {
                     Some(pid) => write!(f, "process {pid} was refused: {why}")?,
                     None => write!(f, "a process that cannot be seen from here was refused: {why}")?,
                 }
-                if *untold > 0 { write!(f, " (and {untold} before that were not told)") } else { Ok(()) }
+                if *suppressed > 0 {
+                    write!(f, " ({suppressed} earlier ones were not reported)")
+                } else {
+                    Ok(())
+                }
             }
             LocalEvent::Full { error, again_in } => {
                 write!(f, "no connection can be taken: {error}; tried again in {again_in:?}")

@@ -21,12 +21,12 @@ pub(super) struct Teller {
     /// The second that is counted in.
     since: Instant,
     told: u32,
-    untold: u64,
+    suppressed: u64,
 }
 
 impl Teller {
     pub(super) fn new(name: String, hooks: Vec<Tell>) -> Teller {
-        Teller { name, hooks, since: time::now(), told: 0, untold: 0 }
+        Teller { name, hooks, since: time::now(), told: 0, suppressed: 0 }
     }
 
     pub(super) fn tell(&mut self, event: &LocalEvent<'_>) {
@@ -50,11 +50,11 @@ impl Teller {
             (self.since, self.told) = (now, 0);
         }
         if self.told == TOLD {
-            self.untold += 1;
+            self.suppressed += 1;
             return;
         }
         self.told += 1;
-        let untold = std::mem::take(&mut self.untold);
-        self.tell(&LocalEvent::Refused { pid: pid.map(i32::unsigned_abs), why, untold });
+        let suppressed = std::mem::take(&mut self.suppressed);
+        self.tell(&LocalEvent::Refused { pid: pid.map(i32::unsigned_abs), why, suppressed });
     }
 }

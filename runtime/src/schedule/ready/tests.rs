@@ -9,7 +9,7 @@ use super::*;
 use crate::{Request, Runtime, spawn};
 
 /// Fibers that nobody is on, known by key and rank.
-struct Crowd {
+struct Model {
     ready: Ready,
     there: BTreeMap<(u64, u32), NonNull<Fiber>>,
     #[allow(clippy::vec_box, reason = "they must stay where they are")]
@@ -17,9 +17,9 @@ struct Crowd {
     random: u64,
 }
 
-impl Crowd {
-    fn new() -> Crowd {
-        Crowd { ready: Ready::default(), there: BTreeMap::new(), fibers: Vec::new(), random: 1 }
+impl Model {
+    fn new() -> Model {
+        Model { ready: Ready::default(), there: BTreeMap::new(), fibers: Vec::new(), random: 1 }
     }
 
     fn below(&mut self, n: u64) -> u64 {
@@ -85,72 +85,72 @@ impl Crowd {
 
 #[test]
 fn what_is_taken_is_always_the_first_of_all_that_are_ready() {
-    let mut crowd = Crowd::new();
+    let mut model = Model::new();
     for _ in 0..400 {
-        let (key, rank) = (1 + crowd.below(4), crowd.below(1_000) as u32);
-        let n = crowd.below(if crowd.there.len() > 200 { 4 } else { 60 }) as u32;
-        match crowd.below(7) {
-            0 => (0..n).for_each(|i| crowd.push(key, rank + i)),
-            1 => (0..n).for_each(|i| crowd.push(key, 2_000 - rank - i)),
+        let (key, rank) = (1 + model.below(4), model.below(1_000) as u32);
+        let n = model.below(if model.there.len() > 200 { 4 } else { 60 }) as u32;
+        match model.below(7) {
+            0 => (0..n).for_each(|i| model.push(key, rank + i)),
+            1 => (0..n).for_each(|i| model.push(key, 2_000 - rank - i)),
             2 => {
-                let some: Vec<_> = (0..n).map(|_| (1 + crowd.below(4), crowd.below(2_000) as u32)).collect();
-                crowd.push_arrived(&some);
+                let some: Vec<_> = (0..n).map(|_| (1 + model.below(4), model.below(2_000) as u32)).collect();
+                model.push_arrived(&some);
             }
             // Some that stand there already become more urgent.
-            4 => (0..n).for_each(|_| crowd.raise()),
+            4 => (0..n).for_each(|_| model.raise()),
             // The first comes back again and again.
             3 => (0..n).for_each(|i| {
-                crowd.push(0, i % 3);
-                crowd.pop();
-                crowd.pop();
+                model.push(0, i % 3);
+                model.pop();
+                model.pop();
             }),
-            _ => (0..n).for_each(|_| crowd.pop()),
+            _ => (0..n).for_each(|_| model.pop()),
         }
     }
-    while !crowd.there.is_empty() {
-        crowd.pop();
+    while !model.there.is_empty() {
+        model.pop();
     }
-    crowd.pop();
+    model.pop();
 }
 
 #[test]
-fn a_crowd_in_order_needs_no_room_and_what_one_in_none_needed_is_given_back() {
+fn fibers_in_order_need_no_room_and_what_others_needed_is_given_back() {
     let room = |ready: &Ready| ready.heads.capacity() + ready.soon.capacity();
     for falling in [false, true] {
-        let mut crowd = Crowd::new();
-        (0..5_000).for_each(|i| crowd.push(1, if falling { 5_000 - i } else { i }));
-        crowd.ready.trim();
-        assert_eq!(room(&crowd.ready) > KEPT, falling, "{}", room(&crowd.ready));
-        while !crowd.there.is_empty() {
-            crowd.pop();
+        let mut model = Model::new();
+        (0..5_000).for_each(|i| model.push(1, if falling { 5_000 - i } else { i }));
+        model.ready.trim();
+        assert_eq!(room(&model.ready) > KEPT, falling, "{}", room(&model.ready));
+        while !model.there.is_empty() {
+            model.pop();
         }
-        crowd.ready.trim();
-        assert!(room(&crowd.ready) <= KEPT, "{}", room(&crowd.ready));
-        crowd.push(1, 1);
-        crowd.pop();
+        model.ready.trim();
+        assert!(room(&model.ready) <= KEPT, "{}", room(&model.ready));
+        model.push(1, 1);
+        model.pop();
     }
 }
 
 #[test]
 fn a_yielder_that_is_raised_goes_on_before_those_that_were_woken() {
-    let mut crowd = Crowd::new();
-    let yielders: Vec<_> = (0..3).map(|rank| crowd.fiber(3, rank)).collect();
+    let mut model = Model::new();
+    let yielders: Vec<_> = (0..3).map(|rank| model.fiber(3, rank)).collect();
     for &yielder in &yielders {
-        crowd.ready.push_yielded(yielder, false);
+        model.ready.push_yielded(yielder, false);
     }
-    (0..20).for_each(|rank| crowd.push(2, rank));
+    (0..20).for_each(|rank| model.push(2, rank));
     // SAFETY: it is one of `fibers`.
     unsafe { yielders[1].as_ref() }.urgency.store(1, Ordering::Relaxed);
-    crowd.ready.raise(yielders[1]);
-    assert_eq!(crowd.ready.len(), 23);
-    assert_eq!(crowd.ready.pop(true), Some(yielders[1]));
-    let rest: Vec<_> = std::iter::from_fn(|| crowd.ready.pop(true)).collect();
+    model.ready.raise(yielders[1]);
+    assert_eq!(model.ready.len(), 23);
+    assert_eq!(model.ready.pop(true), Some(yielders[1]));
+    let rest: Vec<_> = std::iter::from_fn(|| model.ready.pop(true)).collect();
     assert_eq!(rest.len(), 22);
     let places = [0, 2].map(|n| rest.iter().position(|&fiber| fiber == yielders[n]).unwrap());
     assert!(places[0] < places[1]);
     // One that does not stand here stays away.
-    crowd.ready.raise(yielders[1]);
-    assert_eq!(crowd.ready.len(), 0);
+    model.ready.raise(yielders[1]);
+    assert_eq!(model.ready.len(), 0);
 }
 
 /// Sorting by an order that comes to a cycle panics, and a heap loses its order.
@@ -181,11 +181,11 @@ fn who_goes_first_is_one_order_for_roots_relatives_own_roots_and_stacks_without_
     roots.iter().for_each(|root| *root.wait().unwrap());
     drop(give);
     let requests: Vec<_> = roots.into_iter().chain(given.try_iter()).collect();
-    let mut crowd = Crowd::new();
+    let mut model = Model::new();
     // What ran on a stack before says nothing of it when no request runs there.
-    let mut entries: Vec<_> = (0..3).map(|_| ReadyEntry::new(crowd.fiber(KEY, 0))).collect();
+    let mut entries: Vec<_> = (0..3).map(|_| ReadyEntry::new(model.fiber(KEY, 0))).collect();
     for request in &requests {
-        let at = crowd.fiber(KEY, 0);
+        let at = model.fiber(KEY, 0);
         // SAFETY: one of `fibers`; the request stays until the end.
         unsafe {
             at.as_ref().request.set(request.header_ptr().as_ptr());
@@ -212,12 +212,12 @@ fn who_goes_first_is_one_order_for_roots_relatives_own_roots_and_stacks_without_
 #[test]
 fn a_yielder_that_is_raised_stands_by_what_runs_on_it() {
     let request = Runtime::builder().workers(1).build().unwrap().enter(|| Request::new(|| ()));
-    let mut crowd = Crowd::new();
-    let yielder = crowd.fiber(3, 77);
+    let mut model = Model::new();
+    let yielder = model.fiber(3, 77);
     // SAFETY: one of `fibers`; the request stays until the end.
     let s = unsafe { yielder.as_ref() };
     s.request.set(request.header_ptr().as_ptr());
-    crowd.ready.push_yielded(yielder, false);
-    crowd.ready.raise(yielder);
+    model.ready.push_yielded(yielder, false);
+    model.ready.raise(yielder);
     assert_eq!(s.descent.get().rank, s.request().unwrap().lineage.rank());
 }

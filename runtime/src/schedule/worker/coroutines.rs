@@ -302,24 +302,24 @@ mod tests {
 
     #[test]
     fn who_is_taken_between_two_looks_is_no_more_unused_and_a_few_always_stay() {
-        const CROWD: usize = 100;
+        const MANY: usize = 100;
         let mut idle = Idle::default();
-        (0..CROWD).for_each(|n| idle.put(1, coroutine(n)));
+        (0..MANY).for_each(|n| idle.put(1, coroutine(n)));
         assert_eq!(idle.look(), 0, "it has only just seen them");
         // The last come are taken first.
         let taken: Vec<_> = (0..30).map(|_| idle.take(1).unwrap()).collect();
-        assert_eq!(taken[0], coroutine(CROWD - 1));
+        assert_eq!(taken[0], coroutine(MANY - 1));
         assert_eq!(idle.take(2), None);
         taken.into_iter().rev().for_each(|coroutine| idle.put(1, coroutine));
-        assert_eq!(idle.look(), CROWD - 30);
-        idle.0.drain(..CROWD - 30);
+        assert_eq!(idle.look(), MANY - 30);
+        idle.0.drain(..MANY - 30);
         assert_eq!(idle.look(), 30 - KEPT_UNUSED);
         idle.0.drain(..30 - KEPT_UNUSED);
         assert_eq!((idle.spare(), idle.look()), (0, 0));
         // A crowd goes in pieces, and who has come meanwhile stays for another look.
         (0..2 * RETIRED_AT_ONCE).for_each(|n| idle.put(1, coroutine(n)));
         idle.look();
-        (0..CROWD).for_each(|n| idle.put(1, coroutine(n)));
+        (0..MANY).for_each(|n| idle.put(1, coroutine(n)));
         for _ in 0..2 {
             assert_eq!(idle.look(), RETIRED_AT_ONCE);
             idle.0.drain(..RETIRED_AT_ONCE);
@@ -327,35 +327,35 @@ mod tests {
         assert_eq!(idle.look(), 0);
         idle.0.clear();
         // The last takes the place of one of another class that lay among them.
-        (0..CROWD).for_each(|n| idle.put(if n == 5 { 2 } else { 1 }, coroutine(n)));
+        (0..MANY).for_each(|n| idle.put(if n == 5 { 2 } else { 1 }, coroutine(n)));
         idle.look();
         assert_eq!(idle.take(2), Some(coroutine(5)));
-        assert_eq!(idle.0.iter().filter(|entry| entry.coroutine == coroutine(CROWD - 1)).count(), 1);
+        assert_eq!(idle.0.iter().filter(|entry| entry.coroutine == coroutine(MANY - 1)).count(), 1);
     }
 
     #[test]
     fn coroutines_are_listed_each_once_and_their_places_are_used_again() {
-        const CROWD: usize = 1_000;
+        const MANY: usize = 1_000;
         let mut listed = CoroutineList::default();
         for round in 0..4 {
-            let mut there: Vec<_> = (0..CROWD).map(|n| (listed.add(coroutine(n)), n)).collect();
+            let mut there: Vec<_> = (0..MANY).map(|n| (listed.add(coroutine(n)), n)).collect();
             match round {
                 // The first come goes first, the last, or now this one and now that.
                 0 => {}
                 1 => there.reverse(),
-                _ => there.sort_by_key(|(_, n)| n.wrapping_mul(0x9e37_79b9) % CROWD),
+                _ => there.sort_by_key(|(_, n)| n.wrapping_mul(0x9e37_79b9) % MANY),
             }
-            let gone: Vec<_> = there.drain(..CROWD / 2).collect();
+            let gone: Vec<_> = there.drain(..MANY / 2).collect();
             gone.iter().for_each(|(place, _)| listed.remove(*place));
             // Some come again.
-            there.extend(gone[..CROWD / 10].iter().map(|&(_, n)| (listed.add(coroutine(n)), n)));
+            there.extend(gone[..MANY / 10].iter().map(|&(_, n)| (listed.add(coroutine(n)), n)));
             let mut found: Vec<_> = listed.iter().collect();
             let mut wanted: Vec<_> = there.iter().map(|(_, n)| coroutine(*n)).collect();
             found.sort_unstable();
             wanted.sort_unstable();
             assert_eq!(found, wanted);
             there.iter().for_each(|(place, _)| listed.remove(*place));
-            assert_eq!((listed.iter().count(), listed.places.len()), (0, CROWD));
+            assert_eq!((listed.iter().count(), listed.places.len()), (0, MANY));
         }
     }
 }

@@ -39,10 +39,10 @@ fn what_was_trimmed_is_empty_and_guarded_and_can_be_used_again() {
 }
 
 #[test]
-fn a_crowd_is_trimmed_piece_by_piece_and_what_has_just_been_used_is_handed_out_first() {
-    const CROWD: usize = 3 * PIECE + TRIM_ABOVE / 2;
-    let slab = Slab::new(2 * CROWD);
-    let slots: Vec<_> = (0..CROWD).map(|_| slab.take(0).unwrap()).collect();
+fn many_stacks_are_trimmed_piece_by_piece_and_the_last_used_is_handed_out_first() {
+    const MANY: usize = 3 * PIECE + TRIM_ABOVE / 2;
+    let slab = Slab::new(2 * MANY);
+    let slots: Vec<_> = (0..MANY).map(|_| slab.take(0).unwrap()).collect();
     let write = |slot: &StackSlot| {
         // SAFETY: S2.
         unsafe { ((slot.top() - 8) as *mut u64).write(7) };
@@ -56,14 +56,14 @@ fn a_crowd_is_trimmed_piece_by_piece_and_what_has_just_been_used_is_handed_out_f
         assert!(slab.trim_some(usize::MAX));
     }
     assert!(!slab.is_to_be_trimmed(), "too few are left to be worth it");
-    let again: Vec<_> = (0..CROWD).map(|_| slab.take(0).unwrap()).collect();
+    let again: Vec<_> = (0..MANY).map(|_| slab.take(0).unwrap()).collect();
     let (used, empty) = again.split_at(TRIM_ABOVE / 2);
     assert!(used.iter().all(|slot| read(slot) == 7));
     assert!(empty.iter().all(|slot| read(slot) == 0));
     again.iter().for_each(write);
     slab.give_back(again);
     slab.trim_all();
-    assert!((0..CROWD).all(|_| read(&slab.take(0).unwrap()) == 0));
+    assert!((0..MANY).all(|_| read(&slab.take(0).unwrap()) == 0));
 }
 
 #[test]
