@@ -79,7 +79,7 @@ fn half_way() -> Result<([Request<String>; 2], AnyRequest), Cancelled> {
         yield_now()?;
     }
     println!("both wait for the survey, which has begun");
-    Ok((maps, survey.any()))
+    Ok((maps, survey.to_untyped()))
 }
 
 /// Presses *cancel* on one of the maps.

@@ -75,7 +75,7 @@ impl Window {
                 let _ = over.send(Event::Over);
             })
             .submit();
-        self.ordered.push(picture.any());
+        self.ordered.push(picture.to_untyped());
     }
 
     /// The button. Does not wait either: that they have stopped will be told by events. The latest order goes first.

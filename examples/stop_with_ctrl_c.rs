@@ -25,7 +25,7 @@ fn main() {
 
     // Stands for a signal handler's thread (the crate `ctrlc` runs its closure on one).
     let handler = thread::spawn({
-        let work = work.any();
+        let work = work.to_untyped();
         move || {
             let _ = begun.recv();
             // Spared if `main` waits by now; then this is remembered, and done when `main` waits no more.

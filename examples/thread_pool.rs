@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let _ = running.send(());
         let _ = may_go.recv();
     });
-    shop.wake_up((Class::Proof, warm_up)).map_err(|_| "closed")?;
+    shop.submit((Class::Proof, warm_up)).map_err(|_| "closed")?;
     is_running.recv()?;
 
     // Closing is a job like the others, so that it is clear what was before it. Stopping from within, the shop cannot
@@ -65,7 +65,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         (Class::Proof, print("a proof of the book")),
     ];
     for job in jobs {
-        shop.wake_up(job).map_err(|_| "closed")?;
+        shop.submit(job).map_err(|_| "closed")?;
     }
     let_go.send(())?;
 
@@ -79,7 +79,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("closed; handed back: {} jobs", left.len());
 
     // A closed shop takes nothing more: the job comes back in the error.
-    if let Err(refused) = shop.wake_up((Class::Proof, print("a late proof"))) {
+    if let Err(refused) = shop.submit((Class::Proof, print("a late proof"))) {
         left.push(refused.into_inner());
     }
     for (_, job) in left {

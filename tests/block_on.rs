@@ -152,7 +152,7 @@ fn what_its_future_waits_for_goes_with_a_cancelled_request() {
         let (give, child) = mpsc::channel();
         let request = root(runtime).spawn(move || {
             let child = spawn(|| while yield_now().is_ok() {});
-            give.send(child.any()).unwrap();
+            give.send(child.to_untyped()).unwrap();
             let _ = block_on(child);
         });
         asleep(&request);

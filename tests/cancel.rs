@@ -132,7 +132,7 @@ fn a_suspended_request_wakes_at_once_and_its_wait_answers_cancelled() {
     on_each(|runtime| {
         let gate = Gate::new(runtime);
         let sleeper = sleeper(runtime, &gate);
-        let told = sleeper.any();
+        let told = sleeper.to_untyped();
         let seen = Flag::new();
         let up = seen.clone();
         sleeper.on_cancelled(move || up.raise());
@@ -258,7 +258,7 @@ fn in_a_cancelled_request_every_further_wait_answers_cancelled() {
             for _ in 0..3 {
                 assert!(matches!(done.wait(), Err(WaitError::Cancelled)));
                 assert!(matches!(early.watch(), Err(WaitError::Cancelled)));
-                assert!(matches!(early.any().wait(), Err(WaitError::Cancelled)));
+                assert!(matches!(early.to_untyped().wait(), Err(WaitError::Cancelled)));
                 assert!(matches!(closed.wait(), Err(WaitError::Cancelled)));
                 assert!(matches!(closed.wait_timeout(std::time::Duration::MAX), Err(WaitError::Cancelled)));
                 assert!(matches!(Request::ready(3).take(), Err(WaitError::Cancelled)));
@@ -284,10 +284,10 @@ fn d11_cancel_after_the_end_changes_nothing_and_says_so() {
         gone.cancel();
         for _ in 0..2 {
             assert_eq!(good.cancel(), Cancellation::AlreadyDone);
-            assert_eq!(good.any().abort(CancelReason::Other(1)), Cancellation::AlreadyDone);
+            assert_eq!(good.to_untyped().abort(CancelReason::Other(1)), Cancellation::AlreadyDone);
             assert_eq!((good.wait().unwrap().as_str(), good.state()), ("good", State::Finished));
             assert!(!good.is_cancelled());
-            assert_eq!(bad.any().cancel(), Cancellation::AlreadyDone);
+            assert_eq!(bad.to_untyped().cancel(), Cancellation::AlreadyDone);
             assert!(
                 matches!(bad.wait(), Err(WaitError::Failed(failure)) if failure.error().to_string() == "bad")
             );
@@ -344,7 +344,7 @@ fn every_wait_for_a_cancelled_request_answers_the_same_any_number_of_times() {
         for _ in 0..3 {
             assert!(matches!(request.wait(), Err(WaitError::TargetCancelled(CancelReason::Other(9)))));
             assert!(matches!(request.watch(), Err(WaitError::TargetCancelled(CancelReason::Other(9)))));
-            let any = request.any().wait();
+            let any = request.to_untyped().wait();
             assert!(matches!(any, Err(WaitError::TargetCancelled(CancelReason::Other(9)))));
             assert!(matches!(
                 request.clone().take(),
@@ -494,7 +494,7 @@ fn a_callback_may_cancel_its_own_request_which_is_too_late() {
     in_both_worlds(|| {
         let request = Request::new(|| 7);
         let told = Count::new();
-        let (me, up) = (request.any(), told.clone());
+        let (me, up) = (request.to_untyped(), told.clone());
         request.on_finished(move |_| {
             assert_eq!(me.cancel(), Cancellation::AlreadyDone);
             assert_eq!(me.abort(CancelReason::Other(1)), Cancellation::AlreadyDone);

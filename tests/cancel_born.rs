@@ -46,28 +46,28 @@ fn born_cancelled(make: fn(&Runtime) -> AnyRequest) {
 
 #[test]
 fn by_spawn() {
-    born_cancelled(|_| spawn(never).any());
-    born_cancelled(|_| try_spawn(|| Ok(never())).any());
+    born_cancelled(|_| spawn(never).to_untyped());
+    born_cancelled(|_| try_spawn(|| Ok(never())).to_untyped());
     born_cancelled(|_| {
         let kept = [(); 20].map(|()| spawn(never));
-        kept[11].any()
+        kept[11].to_untyped()
     });
-    born_cancelled(|runtime| runtime.spawn(never).any());
+    born_cancelled(|runtime| runtime.spawn(never).to_untyped());
 }
 
 #[test]
 fn by_new() {
-    born_cancelled(|_| Request::new(never).any());
-    born_cancelled(|_| Request::new(never).submit().any());
-    born_cancelled(|_| Request::try_new(|| Ok(never())).submit().any());
+    born_cancelled(|_| Request::new(never).to_untyped());
+    born_cancelled(|_| Request::new(never).submit().to_untyped());
+    born_cancelled(|_| Request::try_new(|| Ok(never())).submit().to_untyped());
     born_cancelled(|_| {
         let request = Request::new(never);
         assert!(matches!(request.wait(), Err(WaitError::Cancelled)));
-        request.any()
+        request.to_untyped()
     });
     born_cancelled(|_| {
         let request = Request::new(never);
-        let any = request.any();
+        let any = request.to_untyped();
         assert!(matches!(request.take(), Err(WaitError::Cancelled)));
         any
     });
@@ -77,7 +77,7 @@ fn by_new() {
         let request = root(runtime).spawn(move || {
             let early = Request::new(never);
             cancel_me();
-            give.send(early.submit().any()).unwrap();
+            give.send(early.submit().to_untyped()).unwrap();
         });
         was_cancelled(&given.come().unwrap());
         ends_cancelled(&request);
@@ -86,25 +86,25 @@ fn by_new() {
 
 #[test]
 fn by_a_builder() {
-    born_cancelled(|_| Request::builder().build(never).any());
-    born_cancelled(|_| Request::builder().name("named").spawn(never).any());
-    born_cancelled(|_| Request::builder().own_stack().spawn(never).any());
-    born_cancelled(|_| Request::builder().stack_size(1 << 20).try_spawn(|| Ok(never())).any());
-    born_cancelled(|_| Request::builder().priority(Priority::URGENT).spawn(never).any());
-    born_cancelled(|runtime| Request::builder().on(runtime).spawn(never).any());
+    born_cancelled(|_| Request::builder().build(never).to_untyped());
+    born_cancelled(|_| Request::builder().name("named").spawn(never).to_untyped());
+    born_cancelled(|_| Request::builder().own_stack().spawn(never).to_untyped());
+    born_cancelled(|_| Request::builder().stack_size(1 << 20).try_spawn(|| Ok(never())).to_untyped());
+    born_cancelled(|_| Request::builder().priority(Priority::URGENT).spawn(never).to_untyped());
+    born_cancelled(|runtime| Request::builder().on(runtime).spawn(never).to_untyped());
 }
 
 #[test]
 fn by_a_scope() {
     born_cancelled(|_| {
         let mut made = None;
-        let _ = catch_unwind(AssertUnwindSafe(|| scope(|s| made = Some(s.spawn(never).any()))));
+        let _ = catch_unwind(AssertUnwindSafe(|| scope(|s| made = Some(s.spawn(never).to_untyped()))));
         made.unwrap()
     });
     born_cancelled(|_| {
         let mut made = None;
         let _ = try_scope(|s| {
-            made = Some(s.try_spawn(|| Ok(never())).any());
+            made = Some(s.try_spawn(|| Ok(never())).to_untyped());
             Ok(())
         });
         made.unwrap()
@@ -112,15 +112,16 @@ fn by_a_scope() {
     born_cancelled(|_| {
         let mut made = None;
         let own = Request::builder().own_stack();
-        let _ = catch_unwind(AssertUnwindSafe(|| scope(|s| made = Some(own.spawn_in(s, never).any()))));
+        let _ =
+            catch_unwind(AssertUnwindSafe(|| scope(|s| made = Some(own.spawn_in(s, never).to_untyped()))));
         made.unwrap()
     });
 }
 
 #[test]
 fn in_the_arms_of_a_join_and_both_arms_run() {
-    born_cancelled(|_| join(|| spawn(never).any(), || ()).0);
-    born_cancelled(|_| join(|| (), || spawn(never).any()).1);
+    born_cancelled(|_| join(|| spawn(never).to_untyped(), || ()).0);
+    born_cancelled(|_| join(|| (), || spawn(never).to_untyped()).1);
     // The arms are the request itself: they run.
     on_each(|runtime| {
         let ran = Count::new();
@@ -142,7 +143,7 @@ fn in_an_arm_that_is_published() {
         let request = root(runtime).spawn(move || {
             let second = || {
                 cancel_me();
-                give.send([spawn(never).any(), Request::new(never).any()]).unwrap();
+                give.send([spawn(never).to_untyped(), Request::new(never).to_untyped()]).unwrap();
             };
             let end = Event::new();
             join(|| end.wait(), second)
@@ -161,7 +162,7 @@ fn in_a_callback() {
     on_each(|runtime| {
         let (give, given) = mpsc::channel();
         let request = root(runtime).build(cancel_me);
-        request.on_cancelled(move || give.send(spawn(never).any()).unwrap());
+        request.on_cancelled(move || give.send(spawn(never).to_untyped()).unwrap());
         request.submit();
         ends_cancelled(&request);
         was_cancelled(&given.come().unwrap());
@@ -179,7 +180,7 @@ fn in_a_foreign_thread_that_runs_the_request() {
                     made.submit();
                     assert!(made.is_done());
                 });
-                let jobs = catch_unwind(AssertUnwindSafe(|| scope(|s| s.spawn(never).any())));
+                let jobs = catch_unwind(AssertUnwindSafe(|| scope(|s| s.spawn(never).to_untyped())));
                 drop(jobs);
             })
         });

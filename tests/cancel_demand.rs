@@ -117,7 +117,7 @@ fn who_only_watches_does_not_spare_it() {
                 watcher
             })
             .collect();
-        let any = target.any();
+        let any = target.to_untyped();
         let foreign = thread::spawn(move || any.watch());
         assert_eq!(target.cancel(), Cancellation::Marked);
         let told = |answer| assert!(matches!(answer, Err(WaitError::TargetCancelled(_))));
@@ -262,7 +262,7 @@ fn the_last_of_different_waiters_makes_up_for_the_veto() {
         let by_cancel = waiter(runtime, &target);
         let (by_time, by_abort) = (target.clone(), target.clone());
         let by_time = root(runtime).spawn(move || by_time.wait_timeout(SECOND).cloned());
-        let by_abort = root(runtime).spawn(move || by_abort.any().wait());
+        let by_abort = root(runtime).spawn(move || by_abort.to_untyped().wait());
         asleep(&by_time);
         asleep(&by_abort);
         assert_eq!(target.cancel(), Cancellation::Vetoed);

@@ -59,7 +59,7 @@ fn d26_the_children_of_a_failed_request_are_cancelled() {
             [asleep_here, elsewhere, urgent, queued_on_their_own]
                 .iter()
                 .chain(&queued)
-                .map(Request::any)
+                .map(Request::to_untyped)
                 .collect()
         },
         |children, _, _| {
@@ -79,7 +79,7 @@ fn and_what_those_have_made() {
             let child = Request::builder().own_stack().spawn(move || {
                 let grandchild = spawn(sleep.0);
                 asleep(&grandchild);
-                give.send(grandchild.any()).unwrap();
+                give.send(grandchild.to_untyped()).unwrap();
                 (sleep.1)()
             });
             asleep(&child);
@@ -173,7 +173,7 @@ fn through_children_that_are_over() {
             let middle = spawn(move || {
                 let orphan = spawn(sleep);
                 asleep(&orphan);
-                orphan.any()
+                orphan.to_untyped()
             });
             middle.take().unwrap()
         },

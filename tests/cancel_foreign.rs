@@ -47,7 +47,7 @@ fn its_wait_is_ended_at_once() {
         |gate| gate.wait().copied(),
         |gate| gate.watch().copied(),
         |gate| gate.wait_timeout(std::time::Duration::MAX).copied(),
-        |gate| gate.any().wait(),
+        |gate| gate.to_untyped().wait(),
     ];
     for way in ways {
         on_each(|runtime| {
@@ -119,7 +119,7 @@ fn what_it_lent_its_stack_to_may_be_of_another_runtime() {
         let (request, thread) = run_elsewhere(runtime, move || {
             let guest = Request::builder().on(&theirs).build(move || {
                 let child = Request::builder().on(&theirs).own_stack().spawn(sleeping(&closed));
-                give.send((Request::current().unwrap(), child.any())).unwrap();
+                give.send((Request::current().unwrap(), child.to_untyped())).unwrap();
                 closed.wait().copied()
             });
             let _ = guest.wait();
@@ -148,11 +148,11 @@ fn children_end_while_it(then: impl Fn(&Request<()>) + Send + Copy + 'static) {
             let child = spawn(move || {
                 let grandchild = Request::builder().own_stack().spawn(deeper);
                 asleep(&grandchild);
-                (sleep(), grandchild.any())
+                (sleep(), grandchild.to_untyped())
             });
             let queued = spawn(sleeping(&closed));
             asleep(&child);
-            give.send([child.any(), queued.any()]).unwrap();
+            give.send([child.to_untyped(), queued.to_untyped()]).unwrap();
             drop((child, queued));
             then(&closed);
         });
@@ -255,7 +255,7 @@ fn orphans(runtime: &Runtime, gate: &Gate, exits: bool) -> (Request<Result<(), W
                 asleep(&child);
                 child
             });
-            children.map(|child| child.any()).to_vec()
+            children.map(|child| child.to_untyped()).to_vec()
         });
         give.send(parent).unwrap();
         stays.wait().copied()
@@ -308,7 +308,7 @@ fn orphans_of_a_cancelled_request_are_reached_when_it_ends() {
             let child = Request::builder().own_stack().spawn(sleeping(&closed));
             asleep(&child);
             let me = Request::current().unwrap();
-            give.send(child.any()).unwrap();
+            give.send(child.to_untyped()).unwrap();
             hold_thread_until(|| me.is_cancelled());
         });
         let child = given.come().unwrap();
@@ -354,7 +354,7 @@ fn a_storm_of_threads_that_run_children_of_a_cancelled_request() {
                         Request::new(move || {
                             let child = Request::builder().own_stack().spawn(sleeping(&closed));
                             drop(spawn(sleeping(&closed)));
-                            child.any()
+                            child.to_untyped()
                         })
                     })
                     .collect();

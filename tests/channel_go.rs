@@ -37,7 +37,7 @@ fn of_every_capacity() {
             let sends = root(runtime).spawn(move || again.send(99));
             asleep(&sends);
             assert_eq!(sender.try_send(7), Err(TrySendError::Full(7)));
-            assert!(select! { _ = sender.sending(7) => false, else => true });
+            assert!(select! { _ = sender.send_arm(7) => false, else => true });
             // What was sent before the end comes in order, then the end.
             let first = receiver.recv().unwrap();
             assert_eq!(first, if capacity == 0 { 99 } else { 0 });
@@ -126,13 +126,13 @@ fn a_select_that_sends_and_receives_on_one_channel() {
                     for n in 0..300 {
                         if own == 0 || n % 2 == 0 {
                             select! {
-                                sent = sender.sending(own) => sent.unwrap(),
+                                sent = sender.send_arm(own) => sent.unwrap(),
                                 got = &receiver => assert!(capacity > 0 || got.unwrap() != own),
                             }
                         } else {
                             select! {
                                 got = &receiver => assert!(capacity > 0 || got.unwrap() != own),
-                                sent = sender.sending(own) => sent.unwrap(),
+                                sent = sender.send_arm(own) => sent.unwrap(),
                             }
                         }
                     }
@@ -158,7 +158,7 @@ fn senders_receivers_and_selects_on_four_channels() {
         all.push(runtime.spawn(move || {
             let mut left = [EACH; 4];
             for _ in 0..4 * EACH {
-                let sending = |n: usize| (left[n] > 0).then(|| senders[n].sending(0));
+                let sending = |n: usize| (left[n] > 0).then(|| senders[n].send_arm(0));
                 let at = select! {
                     sent = sending(3) => { sent.unwrap(); 3 }
                     sent = sending(2) => { sent.unwrap(); 2 }
@@ -218,8 +218,8 @@ fn of_two_sends_that_are_ready_either_is_taken() {
                 for _ in 0..100 {
                     let _ = yield_now();
                     select! {
-                        sent = sender.sending(true) => sent.unwrap(),
-                        sent = sender.sending(false) => sent.unwrap(),
+                        sent = sender.send_arm(true) => sent.unwrap(),
+                        sent = sender.send_arm(false) => sent.unwrap(),
                     }
                 }
             });
@@ -321,10 +321,10 @@ fn each_way_to_send_meets_each_way_to_receive() {
     ];
     const SENDS: [Send; 3] = [
         |sender| sender.send(1).unwrap(),
-        |sender| select! { sent = sender.sending(1) => sent.unwrap() },
+        |sender| select! { sent = sender.send_arm(1) => sent.unwrap() },
         |sender| {
             let (other, _never) = bounded(0);
-            select! { sent = sender.sending(1) => sent.unwrap(), sent = other.sending(2) => sent.unwrap() }
+            select! { sent = sender.send_arm(1) => sent.unwrap(), sent = other.send_arm(2) => sent.unwrap() }
         },
     ];
     on_each(|runtime| {
@@ -351,10 +351,10 @@ fn two_ways_into_one_are_merged_without_doubles() {
         runtime.spawn(move || {
             for n in 0..ITEMS {
                 select! {
-                    sent = a.sending(n) => sent.unwrap(),
-                    sent = b.sending(n) => sent.unwrap(),
-                    sent = c.sending(n) => sent.unwrap(),
-                    sent = d.sending(n) => sent.unwrap(),
+                    sent = a.send_arm(n) => sent.unwrap(),
+                    sent = b.send_arm(n) => sent.unwrap(),
+                    sent = c.send_arm(n) => sent.unwrap(),
+                    sent = d.send_arm(n) => sent.unwrap(),
                 }
             }
         });
@@ -412,7 +412,7 @@ fn nothing_of_any_kind_waits_where_it_must_not() {
         assert_eq!(got, item);
         assert!(*gives.wait().unwrap());
         let (sender, receiver) = bounded(1);
-        assert!(select! { sent = sender.sending(item.clone()) => sent.is_ok(), else => false });
+        assert!(select! { sent = sender.send_arm(item.clone()) => sent.is_ok(), else => false });
         assert!(sender.try_send(item.clone()).is_err());
         assert!(select! { got = &receiver => got == Ok(item), else => false });
     }
@@ -434,7 +434,7 @@ fn what_is_absent_is_never_ready() {
         assert!(select! { _ = absent => false, else => true });
         let n = select! {
             _ = absent => 0,
-            sent = Some(sender.sending(5)) => { sent.unwrap(); 1 }
+            sent = Some(sender.send_arm(5)) => { sent.unwrap(); 1 }
         };
         assert_eq!((n, receiver.len()), (1, 1));
         drop(sender);
@@ -458,7 +458,7 @@ fn sources_are_evaluated_once_and_in_order() {
             n
         };
         select! {
-            sent = { note(1); &sender }.sending(note(2)) => sent.unwrap(),
+            sent = { note(1); &sender }.send_arm(note(2)) => sent.unwrap(),
             got = { note(3); &receiver } => _ = got.unwrap(),
             _ = { note(4); None::<&Receiver<u32>> } => unreachable!(),
         }

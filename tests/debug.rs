@@ -29,7 +29,7 @@ fn the_states_of_a_request_that_suspends_and_finishes() {
                 support::hold_thread_until(|| end.is_up());
             })
         };
-        let any = request.any();
+        let any = request.to_untyped();
         let both = || {
             let state = request.state();
             assert_eq!(any.is_done(), request.is_done());
@@ -127,7 +127,7 @@ fn the_other_two_ends_are_states_too() {
         let failed = spawn(|| -> u32 { std::panic::resume_unwind(Box::new("no")) });
         assert!(failed.wait().is_err());
         assert_eq!((failed.state(), failed.is_done()), (State::Failed, true));
-        let cancelled = Request::new(|| ()).clean();
+        let cancelled = Request::new(|| ()).into_untyped();
         assert_eq!((cancelled.state(), cancelled.is_done()), (State::Cancelled, true));
     });
 }
@@ -146,7 +146,7 @@ fn debug_of_a_request_tells_name_state_and_worker() {
         request.submit();
         until(|| request.assigned_worker().is_some());
         let worker = request.assigned_worker().unwrap();
-        let text = format!("{:?}", request.any());
+        let text = format!("{:?}", request.to_untyped());
         assert!(text.starts_with("AnyRequest") && text.contains(&format!("worker: {worker}")), "{text}");
         free.raise();
         request.wait().unwrap();
@@ -172,7 +172,7 @@ fn everything_implements_debug() {
         let request = Request::new(|| Opaque);
         assert!(format!("{request:?}").contains("New"));
         request.wait().unwrap();
-        assert!(format!("{request:?} {:?}", request.any()).contains("Finished"));
+        assert!(format!("{request:?} {:?}", request.to_untyped()).contains("Finished"));
         assert!(!format!("{:?} {:?}", Request::builder().name("x"), Runtime::builder()).is_empty());
         scope(|s| assert!(format!("{s:?}").contains("Scope")));
         let number = Request::ready(3);
@@ -191,7 +191,7 @@ fn a_name_is_the_one_given_else_the_callables_type() {
     in_both_worlds(|| {
         assert_eq!(Request::builder().name("literal").build(|| ()).name(), "literal");
         let owned = Request::builder().name(format!("tile {}", 3)).build(|| ());
-        assert_eq!((owned.name(), owned.any().name()), ("tile 3", "tile 3"));
+        assert_eq!((owned.name(), owned.to_untyped().name()), ("tile 3", "tile 3"));
         let unnamed = Request::new(|| ());
         assert!(unnamed.name().contains("a_name_is_the_one_given"), "{}", unnamed.name());
         let current = Request::builder().name("me").build(|| Request::current().unwrap().name().to_owned());
@@ -213,7 +213,7 @@ fn numbers_are_unique_and_stay() {
         for request in &requests {
             let id = request.id();
             assert_eq!(*request.wait().unwrap(), id);
-            assert_eq!((request.id(), request.any().id()), (id, id));
+            assert_eq!((request.id(), request.to_untyped().id()), (id, id));
             assert!(id.to_string().starts_with('#'));
         }
         // Asked by many at once.
@@ -234,10 +234,10 @@ fn numbers_are_unique_and_stay() {
 fn untyped_handles_are_equal_by_identity_and_hash_so() {
     in_both_worlds(|| {
         let (a, b) = (Request::new(|| 1), Request::new(|| 1));
-        assert_eq!(a.any(), a.clone().any());
-        assert_eq!(AnyRequest::from(&a), a.any());
-        assert_ne!(a.any(), b.any());
-        let set: HashSet<AnyRequest> = [a.any(), a.any(), b.any()].into_iter().collect();
+        assert_eq!(a.to_untyped(), a.clone().to_untyped());
+        assert_eq!(AnyRequest::from(&a), a.to_untyped());
+        assert_ne!(a.to_untyped(), b.to_untyped());
+        let set: HashSet<AnyRequest> = [a.to_untyped(), a.to_untyped(), b.to_untyped()].into_iter().collect();
         assert_eq!(set.len(), 2);
     });
 }
@@ -247,13 +247,13 @@ fn a_parent_is_told_while_it_is_there() {
     in_both_worlds(|| {
         let parent = Request::builder().name("parent").build(|| {
             let child = Request::new(|| ());
-            assert_eq!(child.any().parent(), Request::current());
+            assert_eq!(child.to_untyped().parent(), Request::current());
             let detached = Request::builder().detached().build(|| ());
-            assert_eq!(detached.any().parent(), None);
-            child.any()
+            assert_eq!(detached.to_untyped().parent(), None);
+            child.to_untyped()
         });
         let child = parent.wait().unwrap();
-        assert_eq!(child.parent(), Some(parent.any()), "it is over, but held");
+        assert_eq!(child.parent(), Some(parent.to_untyped()), "it is over, but held");
     });
 }
 
@@ -267,11 +267,11 @@ fn a_parent_is_who_made_it_and_not_who_waits_for_it() {
         let made = Request::builder().name("made").build(|| Request::current().unwrap().parent());
         let runs = made.clone();
         let other = Request::builder().name("other").build(move || {
-            assert!(runs.any().parent() != Request::current());
+            assert!(runs.to_untyped().parent() != Request::current());
             runs.submit().wait().unwrap().clone()
         });
         assert_eq!(other.wait().unwrap(), &maker);
-        assert_eq!(made.any().parent(), maker);
+        assert_eq!(made.to_untyped().parent(), maker);
     });
 }
 
@@ -343,7 +343,7 @@ fn looking_disturbs_nobody() {
                         spawn(forebear::yield_now).take().unwrap().unwrap();
                         done.up();
                     });
-                    let _ = send.try_send(request.any());
+                    let _ = send.try_send(request.to_untyped());
                     request.wait().unwrap();
                 }
             });

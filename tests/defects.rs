@@ -89,7 +89,7 @@ fn d15_a_cycle_of_two_is_told_instead_of_hanging_also_through_a_callback() {
             }
         };
         let second = root(runtime).name("second").build(in_second);
-        *known.lock().unwrap() = vec![first.any(), second.any()];
+        *known.lock().unwrap() = vec![first.to_untyped(), second.to_untyped()];
         drop(tell);
         first.submit();
         second.wait().unwrap();
@@ -287,7 +287,7 @@ fn d25_a_ready_value_is_a_request_like_any_other() {
         ready.on_failed(move |_| failed());
         drop(tell);
         assert_eq!(told.try_iter().collect::<Vec<_>>(), ["finished", "done"]);
-        assert!(ready.any().wait().is_ok());
+        assert!(ready.to_untyped().wait().is_ok());
         let waits = ready.clone();
         assert_eq!(spawn(move || *waits.wait().unwrap()).take().unwrap(), 7);
         assert_eq!(ready.take().unwrap(), 7);
@@ -349,7 +349,7 @@ fn d31_the_process_ends_whatever_is_still_at_work() {
             std::hint::spin_loop();
         }
     };
-    assert!(pool.wake_up(Box::new(task)).is_ok());
+    assert!(pool.submit(Box::new(task)).is_ok());
     // To drop it would wait for its task.
     std::mem::forget(pool);
     while begun.get() < 2 {

@@ -153,7 +153,7 @@ fn foreign_direct_off_keeps_work_away_from_foreign_threads() {
     let _not = support::not_on(support::Modes::Both, "the thread that waits is the worker");
     for kind in support::kinds() {
         let _dog = Watchdog::new(format_args!("{kind:?}"));
-        let runtime = kind.builder().foreign_direct(false).build().unwrap();
+        let runtime = kind.builder().run_on_caller(false).build().unwrap();
         let me = thread::current().id();
         runtime.enter(|| {
             for _ in 0..10 {
@@ -161,7 +161,7 @@ fn foreign_direct_off_keeps_work_away_from_foreign_threads() {
                 assert_ne!(*unsubmitted.wait().unwrap(), me);
                 assert_ne!(spawn(move || thread::current().id()).take().unwrap(), me);
                 let any = Request::new(move || assert_ne!(thread::current().id(), me));
-                any.any().wait().unwrap();
+                any.to_untyped().wait().unwrap();
                 assert!(any.assigned_worker().is_some());
             }
         });

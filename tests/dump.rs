@@ -444,7 +444,7 @@ fn a_dump_is_of_one_runtime_and_names_what_is_of_another() {
     let (dump, wait) = waits(&other, "wanting");
     assert_eq!(owners(&wait), ["holder"], "{dump}");
     assert!(matches!(wait.owners[0], Party::Other { .. }));
-    let (waited, waiter) = (wanting.clone(), wanting.any());
+    let (waited, waiter) = (wanting.clone(), wanting.to_untyped());
     let crossing = named(&one, "crossing").own_stack().spawn(move || waiter.wait());
     let (dump, wait) = waits(&one, "crossing");
     assert_eq!((owners(&wait), dump.find("wanting").is_none()), (vec!["wanting"], true));

@@ -145,7 +145,9 @@ fn every_waiter_gets_the_same_failure_every_time() {
         for waiter in waiters {
             assert!(waiter.take().unwrap().same_origin(&here));
         }
-        assert!(failure(bad.wait()).same_origin(&here) && failure(bad.any().wait()).same_origin(&here));
+        assert!(
+            failure(bad.wait()).same_origin(&here) && failure(bad.to_untyped().wait()).same_origin(&here)
+        );
         let Some(Outcome::Failed(told)) = bad.outcome() else { panic!("{bad:?}") };
         assert!(told.same_origin(&here));
         assert!(failure(bad.take()).same_origin(&here));
@@ -280,7 +282,7 @@ fn with_hook(test: impl Fn(&Runtime, &Arc<Mutex<Vec<String>>>)) {
         let hook = told.clone();
         let runtime = kind
             .builder()
-            .on_unseen_failure(move |failure| {
+            .on_unhandled_failure(move |failure| {
                 // The text of a panic, or that of an error.
                 hook.lock().unwrap().push(failure.error().to_string());
             })
@@ -314,7 +316,7 @@ fn a_failure_nobody_looked_at_is_told_to_the_hook_once() {
             may.wait();
             boo()
         });
-        let any = request.any();
+        let any = request.to_untyped();
         drop(request);
         go.raise();
         until(|| any.is_done() && !told.lock().unwrap().is_empty());
@@ -337,7 +339,7 @@ fn a_failure_somebody_looked_at_is_not_told_to_the_hook() {
         assert!(bad().wait().is_err());
         assert!(bad().take().is_err());
         let request = bad();
-        assert!(request.any().wait().is_err(), "by an untyped handle");
+        assert!(request.to_untyped().wait().is_err(), "by an untyped handle");
         drop(request);
         let request = bad();
         until(|| request.is_done());
@@ -363,7 +365,8 @@ fn a_failure_somebody_looked_at_is_not_told_to_the_hook() {
 fn a_hook_that_panics_harms_nobody() {
     for kind in support::kinds() {
         let _dog = Watchdog::new(format_args!("{kind:?}"));
-        let runtime = kind.builder().on_unseen_failure(|_| resume_unwind(Box::new("hook"))).build().unwrap();
+        let runtime =
+            kind.builder().on_unhandled_failure(|_| resume_unwind(Box::new("hook"))).build().unwrap();
         for _ in 0..5 {
             drop(runtime.spawn(boo));
         }
@@ -421,7 +424,7 @@ fn a_destructor_of_a_value_that_panics_is_contained_and_told() {
             may.wait();
             done()
         });
-        let any = request.any();
+        let any = request.to_untyped();
         drop(request);
         go.raise();
         any.wait().unwrap();

@@ -99,7 +99,8 @@ impl Case {
     /// Brings it to its end; cancels it meanwhile.
     fn run(&self) {
         let Case { request, begun, go, completing, may_end, .. } = self;
-        let cancel = || [request.cancel(), request.abort(CancelReason::Aborted), request.any().cancel()];
+        let cancel =
+            || [request.cancel(), request.abort(CancelReason::Aborted), request.to_untyped().cancel()];
         if self.when == When::BeforeItStarts {
             assert_eq!(request.cancel(), Cancellation::Marked);
             assert!(request.is_done());
@@ -160,7 +161,7 @@ fn note_all(request: &Request<Probe>, log: &Log) {
         .on_failed(move |failure| b.note(format!("failed: {}", failure.error())))
         .on_cancelled(move || c.note("cancelled"))
         .on_done(move |how| d.note(outcome(how)));
-    request.any().on_done(move |how| e.note(outcome(how)));
+    request.to_untyped().on_done(move |how| e.note(outcome(how)));
 }
 
 /// In the original callbacks were told one thing and waiters another, and what was over could become something else.
@@ -193,9 +194,9 @@ fn d11_callbacks_waiters_and_looks_are_told_one_outcome_for_good() {
             let request = &case.request;
             for _ in 0..2 {
                 assert_eq!(answer(request.wait()), told);
-                assert_eq!(answer(request.any().wait()), told);
+                assert_eq!(answer(request.to_untyped().wait()), told);
                 assert_eq!(answer(request.wait_timeout(Duration::ZERO)), told);
-                assert_eq!(answer(request.any().watch()), told);
+                assert_eq!(answer(request.to_untyped().watch()), told);
                 assert_eq!(outcome(request.outcome().unwrap()), told);
                 let _ = request.cancel();
             }
@@ -204,7 +205,7 @@ fn d11_callbacks_waiters_and_looks_are_told_one_outcome_for_good() {
                 "cancelled" => State::Cancelled,
                 _ => State::Failed,
             };
-            assert_eq!((request.state(), request.any().state()), (state, state));
+            assert_eq!((request.state(), request.to_untyped().state()), (state, state));
             assert_eq!((request.get().is_some(), request.is_done()), (state == State::Finished, true));
             assert!(request.is_cancelled() || state != State::Cancelled);
             assert!(!request.is_cancelled() || state != State::Finished);
@@ -227,7 +228,7 @@ fn d24_what_it_held_is_dropped_by_its_end_though_handles_are_kept() {
         // When the first callback runs, too.
         let (send, at_done) = channel();
         let held = case.held.clone();
-        case.request.any().on_done(move |_| send.send(held.get()).unwrap());
+        case.request.to_untyped().on_done(move |_| send.send(held.get()).unwrap());
         case.run();
         let held = if when == When::BeforeItStarts { 1 } else { 2 };
         assert_eq!((at_done.try_recv(), case.held.get()), (Ok(held), held));
@@ -236,7 +237,7 @@ fn d24_what_it_held_is_dropped_by_its_end_though_handles_are_kept() {
         assert_eq!(case.values.get(), usize::from(!finished));
         let _ = case.request.outcome();
         let Case { request, values, .. } = case;
-        drop(request.clean());
+        drop(request.into_untyped());
         assert_eq!(values.get(), 1);
     });
 }
@@ -250,7 +251,7 @@ fn d23_a_failure_that_nobody_looked_at_is_told_to_the_hook_once_cancelled_or_not
         }
         for handle_goes_first in [false, true] {
             let case = Case::new(runtime, how, when);
-            let any = case.request.any();
+            let any = case.request.to_untyped();
             if handle_goes_first && when == When::WhileItRuns {
                 case.request.submit();
                 case.begun.wait();
@@ -343,7 +344,7 @@ fn the_failure_of_a_child_is_not_hidden_by_the_cancel_that_reached_it() {
                 if stopped { Err(Error::other("could not clean up")) } else { Ok(()) }
             });
             until(|| child.state() == State::Suspended);
-            send.send(child.any()).unwrap();
+            send.send(child.to_untyped()).unwrap();
             child.wait()?;
             Ok(())
         });
@@ -489,7 +490,7 @@ impl Hook {
     fn runtime(&self, kind: support::Kind) -> Runtime {
         let hook = self.clone();
         kind.builder()
-            .on_unseen_failure(move |failure| hook.0.lock().unwrap().push(failure.error().to_string()))
+            .on_unhandled_failure(move |failure| hook.0.lock().unwrap().push(failure.error().to_string()))
             .build()
             .unwrap()
     }

@@ -52,7 +52,7 @@ fn what_a_foreign_thread_runs_is_current_there() {
                 me
             });
             let me: AnyRequest = outer.wait().unwrap().clone();
-            assert_eq!(me, outer.any());
+            assert_eq!(me, outer.to_untyped());
             assert_eq!(outer.assigned_worker(), None);
         });
     });
@@ -403,7 +403,7 @@ fn handles_outlive_their_runtime() {
         let failed = runtime.spawn(|| -> u32 { resume_unwind(Box::new("no")) });
         assert!(failed.wait().is_err());
         let never = runtime.enter(|| Request::builder().name("never").build(|| 1));
-        let any = finished.any();
+        let any = finished.to_untyped();
         drop(runtime);
         assert_eq!(
             (finished.state(), failed.state(), never.state()),

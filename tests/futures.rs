@@ -89,7 +89,7 @@ fn a_future_answers_as_the_wait_does() {
     on_each(|runtime| {
         let value = root(runtime).build(|| vec![1, 2]);
         assert_eq!(drive((&value).into_future()).unwrap(), &[1, 2]);
-        assert_eq!(drive((&value.any()).into_future()).unwrap(), ());
+        assert_eq!(drive((&value.to_untyped()).into_future()).unwrap(), ());
         assert_eq!(drive((&value).into_future()).unwrap(), &[1, 2]);
         assert_eq!(drive(value.into_future()).unwrap(), [1, 2]);
 
@@ -156,7 +156,10 @@ fn a_future_polled_after_its_end_is_a_named_panic() {
     }
     let seven = Request::ready(7);
     assert_eq!(twice((&seven).into_future()), "forebear: a `WaitFuture` was polled after its end");
-    assert_eq!(twice((&seven.any()).into_future()), "forebear: a `DoneFuture` was polled after its end");
+    assert_eq!(
+        twice((&seven.to_untyped()).into_future()),
+        "forebear: a `DoneFuture` was polled after its end"
+    );
     assert_eq!(twice(seven.into_future()), "forebear: a `TakeFuture` was polled after its end");
 }
 
@@ -205,7 +208,7 @@ fn dropping_the_future_of_a_request_cancels_it() {
         for polls in 0..2 {
             let gate = Gate::new(runtime);
             let request = behind(runtime, &gate);
-            let any = request.any();
+            let any = request.to_untyped();
             let mut future = request.into_future();
             for _ in 0..polls {
                 assert!(poll(&mut future).is_pending());
@@ -322,7 +325,7 @@ fn a_request_that_polls_itself_is_told_the_cycle() {
                 other => panic!("{other:?}"),
             }
         });
-        give.send(request.any()).unwrap();
+        give.send(request.to_untyped()).unwrap();
         assert!(request.take().unwrap().contains("self"));
     });
 }
@@ -547,7 +550,7 @@ fn a_task_of_tokio_that_is_aborted_cancels_its_request() {
         let tokio = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let gate = Gate::new(runtime);
         let request = behind(runtime, &gate);
-        let any = request.any();
+        let any = request.to_untyped();
         tokio.block_on(async {
             let task = tokio::spawn(request.into_future());
             tokio::task::yield_now().await;

@@ -109,7 +109,7 @@ fn what_has_started_goes_by_its_age() {
     on_one(|runtime, log| {
         let held = hold_workers(runtime);
         let gate = support::order::Gate::new(runtime);
-        let (older, younger) = (gate.request.any(), gate.request.any());
+        let (older, younger) = (gate.request.to_untyped(), gate.request.to_untyped());
         let waits = |hint, gate: forebear::AnyRequest, name: &'static str| {
             let log = log.clone();
             root(runtime).order_hint(hint).spawn(move || {
@@ -152,7 +152,7 @@ fn a_viewer_ranks_what_waits_anew_when_the_user_moves() {
             assert!(if at % 2 == 0 {
                 tile.set_order_hint(distance)
             } else {
-                tile.any().set_order_hint(distance)
+                tile.to_untyped().set_order_hint(distance)
             });
         }
         held.release();

@@ -216,7 +216,7 @@ fn a_raided_worker_takes_waits_drops_and_cancels_as_if_nobody_had_raided_it() {
                             0 => child.take().unwrap(),
                             1 => *child.wait().unwrap(),
                             2 => drop(child),
-                            _ => _ = child.any().cancel(),
+                            _ => _ = child.to_untyped().cancel(),
                         }
                     }
                 }

@@ -79,7 +79,7 @@ fn one_that_is_woken_late_does_not_move_those_that_follow() {
         for behavior in [MissedTickBehavior::Burst, MissedTickBehavior::Delay, MissedTickBehavior::Skip] {
             for way in WAYS {
                 let start = clock.now();
-                let ticks = interval_at(start + SECOND, SECOND).missed(behavior);
+                let ticks = interval_at(start + SECOND, SECOND).with_missed_tick_behavior(behavior);
                 let (request, told) = waits(runtime, ticks, way);
                 asleep(&request);
                 // It waited in time; the clock is what is late.
@@ -98,7 +98,7 @@ fn one_that_is_woken_late_does_not_move_those_that_follow() {
 /// Period 10, missed until 35.
 fn misses(runtime: &Runtime, clock: &ManualClock, behavior: MissedTickBehavior, way: Way) -> Vec<(u64, u64)> {
     let start = clock.now();
-    let mut ticks = interval_at(start, 10 * SECOND).missed(behavior);
+    let mut ticks = interval_at(start, 10 * SECOND).with_missed_tick_behavior(behavior);
     runtime.enter(|| assert_eq!(way(&mut ticks).unwrap(), start));
     clock.advance(35 * SECOND);
     let (request, told) = waits(runtime, ticks, way);

@@ -327,7 +327,7 @@ fn in_a_stolen_arm_the_maker_is_current() {
                 me
             });
             let me: AnyRequest = maker.wait().unwrap().clone();
-            assert_eq!(me, maker.any());
+            assert_eq!(me, maker.to_untyped());
             me
         });
         assert!(me.is_done());

@@ -242,7 +242,7 @@ fn a_run_returns_when_its_request_is_over_also_if_its_caller_is_cancelled() {
                 (answer.is_err(), over.into_inner())
             });
             until(|| begun.is_up());
-            let watched = caller.any();
+            let watched = caller.to_untyped();
             watched.abort(CancelReason::Asked);
             assert!(matches!(caller.wait(), Err(WaitError::TargetCancelled(_))));
         }

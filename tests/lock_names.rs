@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use forebear::Runtime;
-use forebear::channel::{bounded_named, latest, oneshot, unbounded_named};
+use forebear::channel::{bounded_named, oneshot, unbounded_named, watch};
 use forebear::sync::{Condvar, Mutex, RawMutex, ReentrantMutex, RwLock, Semaphore};
 
 static NAMED: Mutex<u32> = Mutex::named("cache", 7);
@@ -30,7 +30,7 @@ fn both_ends_of_a_channel_show_the_name_it_was_given() {
     assert!(format!("{receiver:?}").starts_with("Receiver { name: \"frames\""));
     assert_eq!(unbounded_named::<u32>("events").1.name(), Some("events"));
     assert_eq!(oneshot::named::<u32>("answer").1.name(), Some("answer"));
-    assert_eq!(latest::named("state", 1).1.name(), Some("state"));
+    assert_eq!(watch::named("state", 1).1.name(), Some("state"));
 }
 
 /// What a thread is told that takes the lock a second time. No runtime is to know the thread.

@@ -53,7 +53,7 @@ fn requests() -> usize {
 #[test]
 fn roots_that_land_alternately_on_two_workers_take_no_more_memory_in_the_end() {
     alone("roots_that_land_alternately_on_two_workers_take_no_more_memory_in_the_end", || {
-        let runtime = Runtime::builder().workers(2).foreign_direct(false).build().unwrap();
+        let runtime = Runtime::builder().workers(2).run_on_caller(false).build().unwrap();
         stays(requests() / 1_000, || {
             let batch: Vec<_> = (0..1_000).map(|n| runtime.spawn(move || n)).collect();
             for (n, request) in batch.into_iter().enumerate() {
@@ -89,14 +89,14 @@ fn requests_that_travel_take_no_more_memory_in_the_end() {
 #[test]
 fn every_way_to_end_gives_the_memory_back() {
     alone("every_way_to_end_gives_the_memory_back", || {
-        let runtime = Runtime::builder().workers(2).on_unseen_failure(|_| ()).build().unwrap();
+        let runtime = Runtime::builder().workers(2).on_unhandled_failure(|_| ()).build().unwrap();
         let ends = || {
             for size in [1, 100, 3_000] {
                 let big = vec![1_u8; size];
                 let data = big.clone();
                 drop(Request::new(move || data.len()));
                 let data = big.clone();
-                let any = Request::builder().name("x".repeat(100)).build(move || data).clean();
+                let any = Request::builder().name("x".repeat(100)).build(move || data).into_untyped();
                 assert!(any.is_done());
                 let data = big.clone();
                 let failed = spawn(move || -> u8 { std::panic::resume_unwind(Box::new(data)) });
@@ -104,7 +104,7 @@ fn every_way_to_end_gives_the_memory_back() {
                 let data = big.clone();
                 drop(spawn(move || -> u8 { std::panic::resume_unwind(Box::new(data)) }));
                 let (kept, data) = (Request::ready(big.clone()), big.clone());
-                spawn(move || kept.wait().unwrap().len() + data.len()).any().wait().unwrap();
+                spawn(move || kept.wait().unwrap().len() + data.len()).to_untyped().wait().unwrap();
                 let _ = spawn(move || big).id();
             }
         };

@@ -55,7 +55,7 @@ fn a_value_is_dropped_with_the_last_handle_that_reaches_it() {
         let probe = drops.probe();
         let request = spawn(move || probe);
         request.wait().unwrap();
-        let (second, any) = (request.clone(), request.any());
+        let (second, any) = (request.clone(), request.to_untyped());
         drop(request);
         assert_eq!(drops.get(), 0, "one handle is left");
         drop(second);
@@ -64,7 +64,7 @@ fn a_value_is_dropped_with_the_last_handle_that_reaches_it() {
         let probe = drops.probe();
         let request = spawn(move || probe);
         request.wait().unwrap();
-        let any = request.clean();
+        let any = request.into_untyped();
         assert_eq!((drops.get(), any.is_done()), (2, true), "clean drops it");
         let probe = drops.probe();
         let taken = spawn(move || probe).take().unwrap();
@@ -85,7 +85,7 @@ fn a_value_that_nobody_can_reach_any_more_is_dropped_when_the_request_ends() {
                 probe
             })
         };
-        let any = request.clean();
+        let any = request.into_untyped();
         assert_eq!(drops.get(), 0, "it does not stop");
         go.raise();
         any.wait().unwrap();
@@ -182,7 +182,7 @@ fn roots_that_land_on_both_workers_need_no_more_memory_in_the_end() {
     const WAVE: usize = 1_000;
     alone("roots_that_land_on_both_workers_need_no_more_memory_in_the_end", || {
         let requests = if soaking() { 100_000_000 } else { 1_000_000 };
-        let runtime = Runtime::builder().workers(2).foreign_direct(false).build().unwrap();
+        let runtime = Runtime::builder().workers(2).run_on_caller(false).build().unwrap();
         static LANDED: [AtomicUsize; 2] = [AtomicUsize::new(0), AtomicUsize::new(0)];
         let mut early = 0;
         for wave in 0..requests / WAVE {
@@ -230,7 +230,7 @@ fn suspend(runtime: &Runtime, count: usize, first: fn()) -> impl FnOnce() {
     };
     let (waiting, over) = (Count::new(), Count::new());
     for _ in 0..count {
-        let (gate, waiting, over) = (gate.any(), waiting.clone(), over.clone());
+        let (gate, waiting, over) = (gate.to_untyped(), waiting.clone(), over.clone());
         runtime.spawn(move || {
             first();
             waiting.up();

@@ -30,7 +30,7 @@ fn a_wait_inside_that_would_suspend_panics_by_name() {
         let target = apart(&go);
         let text = said(|| no_suspend("the region", || drop(target.wait())));
         assert!(text.contains("the region") && text.contains("the target"), "{text}");
-        let (other, any) = (apart(&go), target.any());
+        let (other, any) = (apart(&go), target.to_untyped());
         said(|| no_suspend("by value", || drop(other.take())));
         said(|| no_suspend("untyped", || drop(any.wait())));
         go.raise();
@@ -47,7 +47,7 @@ fn a_take_that_is_refused_gives_its_handle_back() {
             free.wait();
             probe
         });
-        let over = target.any();
+        let over = target.to_untyped();
         said(|| no_suspend("by value", || drop(target.take())));
         go.raise();
         over.wait().unwrap();

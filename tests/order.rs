@@ -77,7 +77,7 @@ fn a_parent_that_was_woken_goes_before_its_own_children() {
     on_one(|runtime, log| {
         let gate = Gate::new(runtime);
         let parent = {
-            let (log, target) = (log.clone(), gate.request.any());
+            let (log, target) = (log.clone(), gate.request.to_untyped());
             root(runtime).spawn(move || {
                 let (first, second) = (log.clone(), log.clone());
                 // It keeps the worker until its parent has been woken.
@@ -107,7 +107,7 @@ fn what_was_woken_and_what_is_fresh_are_ordered_by_age_alike() {
         };
         let first = root(runtime).build(note("first"));
         let second = {
-            let (log, gate) = (log.clone(), gate.request.any());
+            let (log, gate) = (log.clone(), gate.request.to_untyped());
             root(runtime).spawn(move || {
                 gate.wait().unwrap();
                 log.note("second, resumed");

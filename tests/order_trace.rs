@@ -13,7 +13,7 @@ use support::{Count, Flag, Random, Watchdog, hold_thread_until, hold_workers, mi
 
 /// A runtime whose requests are run by its workers only.
 fn runtime(workers: usize) -> Runtime {
-    Runtime::builder().workers(workers).name("order").foreign_direct(false).build().unwrap()
+    Runtime::builder().workers(workers).name("order").run_on_caller(false).build().unwrap()
 }
 
 /// What was done, in order. Clones are the same log.

@@ -85,7 +85,7 @@ fn a_wake_up_from_elsewhere_resumes_it_on_its_worker() {
         let waiting = support::Count::new();
         let waiters: Vec<_> = (0..12)
             .map(|_| {
-                let (gate, waiting) = (gate.any(), waiting.clone());
+                let (gate, waiting) = (gate.to_untyped(), waiting.clone());
                 Request::builder().on(runtime).own_stack().spawn(move || {
                     let thread = thread::current().id();
                     waiting.up();
@@ -123,7 +123,7 @@ fn the_assigned_worker_is_known_from_the_start_and_stays() {
         let worker = seen.lock().unwrap().unwrap();
         assert!(worker < runtime.workers());
         assert_eq!(
-            (request.assigned_worker(), request.any().assigned_worker()),
+            (request.assigned_worker(), request.to_untyped().assigned_worker()),
             (Some(worker), Some(worker))
         );
         free.raise();

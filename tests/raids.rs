@@ -95,8 +95,8 @@ fn make_children(made: &Count, dropped: &Count, round: u64, end: End) -> Result<
                     0 => _ = child.take(),
                     1 => _ = child.wait(),
                     2 => drop(child),
-                    3 => _ = child.any().cancel(),
-                    _ => _ = child.any().abort(CancelReason::Other(2)),
+                    3 => _ = child.to_untyped().cancel(),
+                    _ => _ = child.to_untyped().abort(CancelReason::Other(2)),
                 }
             }
         });
@@ -123,8 +123,8 @@ fn ends_while_it_is_raided(end: End, workers: usize, round: u64) {
     hold_thread_until(|| made.get() > 0 || maker.is_done());
     compute(Duration::from_micros(round * 170 % 3_000));
     match end {
-        End::Cancel => _ = maker.any().cancel(),
-        End::Abort => _ = maker.any().abort(CancelReason::Other(3)),
+        End::Cancel => _ = maker.to_untyped().cancel(),
+        End::Abort => _ = maker.to_untyped().abort(CancelReason::Other(3)),
         End::Shutdown => runtime.shutdown(Duration::from_secs(100)).unwrap(),
         End::Deadline | End::BetweenSpawns | End::Panic => {}
     }

@@ -239,7 +239,7 @@ fn t26_one_that_is_never_released_goes_with_its_request() {
         no_trace(runtime, &timers);
         clock.advance(2 * SECOND);
         assert!(!request.is_cancelled());
-        let links = format!("{:?}", request.any());
+        let links = format!("{:?}", request.to_untyped());
         assert!(links.contains("links: 1"), "{links}");
     });
 }
@@ -311,7 +311,7 @@ fn what_it_has_made_ends_with_it() {
         let request = sleeping(runtime, &timers, move |timers| {
             let _timer = expires(timers, "block", SECOND);
             let child = Request::builder().own_stack().try_spawn(|| Ok(for_ever()?));
-            tell.send(child.any()).unwrap();
+            tell.send(child.to_untyped()).unwrap();
             for_ever()
         });
         let child = told.come().unwrap();
@@ -389,7 +389,7 @@ fn a_timer_is_no_look_at_a_failure() {
     let runtime = Runtime::builder()
         .workers(1)
         .clock(clock.clone())
-        .on_unseen_failure(move |_| _ = up.up())
+        .on_unhandled_failure(move |_| _ = up.up())
         .build()
         .unwrap();
     let timers = InProcessTimer::new();

@@ -50,7 +50,7 @@ fn submit_is_idempotent_and_returns_the_handle() {
             Request::new(move || ran.up())
         };
         let again: &Request<usize> = request.submit().submit();
-        assert_eq!(again.any(), request.any());
+        assert_eq!(again.to_untyped(), request.to_untyped());
         assert_eq!(request.wait().unwrap(), &0);
         request.submit();
         assert_eq!(request.submit().wait().unwrap(), &0, "also when it is over");
@@ -85,7 +85,7 @@ fn the_callable_runs_once_however_many_wait() {
                     threads.spawn(|| {
                         start.wait();
                         assert_eq!(request.wait().unwrap(), &0);
-                        assert!(request.any().wait().is_ok());
+                        assert!(request.to_untyped().wait().is_ok());
                     })
                 }));
             });
@@ -181,7 +181,7 @@ fn untyped_handles_children_and_waiters_do_not_count_for_take() {
             let child = child.take().unwrap();
             (me, child)
         });
-        let any = request.any();
+        let any = request.to_untyped();
         let waiter = {
             let any = any.clone();
             spawn(move || any.wait())
@@ -244,7 +244,7 @@ fn a_ready_request_is_finished_and_never_scheduled() {
         assert_eq!(ready.state(), State::Finished);
         assert_eq!(ready.assigned_worker(), None);
         ready.submit();
-        ready.any().wait().unwrap();
+        ready.to_untyped().wait().unwrap();
         let (second, name) = (ready.clone(), ready.name().to_owned());
         assert!(!name.is_empty());
         drop((ready, second));
@@ -319,7 +319,7 @@ fn the_value_is_dropped_with_the_last_handle() {
         let drops = Count::new();
         let probe = drops.probe();
         let request = Request::new(move || probe);
-        let (other, any) = (request.clone(), request.any());
+        let (other, any) = (request.clone(), request.to_untyped());
         request.wait().unwrap();
         drop(request);
         assert_eq!(drops.get(), 0);
@@ -340,7 +340,7 @@ fn the_value_of_a_request_without_handles_is_dropped_when_it_ends() {
             may.wait();
             probe
         });
-        let any = request.any();
+        let any = request.to_untyped();
         drop(request);
         go.raise();
         any.wait().unwrap();
@@ -371,9 +371,9 @@ fn clean_drops_the_value_and_keeps_an_untyped_handle() {
         let request = Request::builder().name("big").build(move || probe);
         request.wait().unwrap();
         let other = request.clone();
-        let rest = request.clean();
+        let rest = request.into_untyped();
         assert_eq!(drops.get(), 0, "there is another who can reach it");
-        drop(other.clean());
+        drop(other.into_untyped());
         assert_eq!(drops.get(), 1);
         assert_eq!((rest.is_done(), rest.state(), rest.name()), (true, State::Finished, "big"));
         rest.wait().unwrap();
@@ -389,7 +389,7 @@ fn an_unsubmitted_request_whose_last_handle_goes_ends_cancelled_on_the_spot() {
             flag.store(true, Ordering::Relaxed);
             drop(probe);
         });
-        let (other, any) = (request.clone(), request.any());
+        let (other, any) = (request.clone(), request.to_untyped());
         drop(request);
         assert!(!any.is_done(), "there is another handle");
         drop(other);
@@ -409,7 +409,7 @@ fn what_an_untyped_handle_waits_for_is_run_though_the_typed_ones_go() {
     on_each(|runtime| {
         for _ in 0..30 {
             let request = runtime.enter(|| Request::new(|| ()));
-            let any = request.any();
+            let any = request.to_untyped();
             let start = Barrier::new(2);
             thread::scope(|threads| {
                 let waiter = threads.spawn(|| {
@@ -443,7 +443,7 @@ fn handles_may_be_cloned_and_dropped_from_many_threads_at_once() {
                         start.wait();
                         for _ in 0..50 {
                             let more = request.clone();
-                            let any = more.any();
+                            let any = more.to_untyped();
                             drop((any.clone(), more));
                             drop(any);
                         }

@@ -153,7 +153,7 @@ fn a_failure_that_was_seen_does_not_come_out() {
             let by_outcome = s.spawn(|| -> u32 { resume_unwind(Box::new("no")) });
             support::until(|| by_outcome.is_done());
             assert!(matches!(by_outcome.outcome(), Some(forebear::Outcome::Failed(_))));
-            let untyped = s.spawn(|| -> u32 { resume_unwind(Box::new("no")) }).any();
+            let untyped = s.spawn(|| -> u32 { resume_unwind(Box::new("no")) }).to_untyped();
             assert!(untyped.wait().is_err());
             Ok(1)
         });
@@ -269,7 +269,7 @@ fn a_jobs_failure_is_the_scopes_affair_and_not_the_hooks() {
         let hook = told.clone();
         let runtime = kind
             .builder()
-            .on_unseen_failure(move |_| {
+            .on_unhandled_failure(move |_| {
                 hook.up();
             })
             .build()
@@ -310,14 +310,14 @@ fn an_untyped_handle_may_leave_and_holds_neither_value_nor_closure() {
             let local = drops.probe();
             scope(|s| {
                 let local = &local;
-                kept.push(s.spawn(move || local).any());
+                kept.push(s.spawn(move || local).to_untyped());
                 let (value, captured) = (drops.probe(), drops.probe());
                 kept.push(
                     s.spawn(move || {
                         let _captured = &captured;
                         value
                     })
-                    .any(),
+                    .to_untyped(),
                 );
             });
             assert_eq!(drops.get(), 2, "value and closure are gone when the scope returns");
@@ -375,7 +375,7 @@ fn a_destructor_that_panics_does_not_keep_the_scope_from_ending() {
         let hook = told.clone();
         let runtime = kind
             .builder()
-            .on_unseen_failure(move |_| {
+            .on_unhandled_failure(move |_| {
                 hook.up();
             })
             .build()
@@ -405,7 +405,7 @@ fn forgetting_handles_leaks_and_does_no_more() {
             std::mem::forget(s.spawn(|| a = 1));
             let handle = s.spawn(|| b = 2);
             std::mem::forget(handle.clone());
-            std::mem::forget(handle.any());
+            std::mem::forget(handle.to_untyped());
             std::mem::forget(handle);
         });
         assert_eq!((a, b), (1, 2));

@@ -127,7 +127,7 @@ fn a_cancelled_request_goes_on_at_once_and_its_members_with_it() {
         let (give, child) = mpsc::channel();
         let request = root(runtime).try_build(move || {
             let child = spawn(|| while yield_now().is_ok() {});
-            give.send(child.any()).unwrap();
+            give.send(child.to_untyped()).unwrap();
             let mut set = RequestSet::from_iter([child]);
             set.wait_next()?;
             Ok(())

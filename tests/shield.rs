@@ -123,7 +123,7 @@ fn what_is_made_inside_is_not_born_cancelled() {
         let request = root(runtime).spawn(move || {
             cancel_me();
             // Before the region.
-            assert!(spawn(|| ()).any().is_cancelled());
+            assert!(spawn(|| ()).to_untyped().is_cancelled());
             let kept = shield(|| {
                 let nested = spawn(|| spawn(|| spawn(|| 1).take().unwrap()).take().unwrap());
                 assert_eq!(nested.take().unwrap(), 1);
@@ -523,7 +523,7 @@ fn a_storm_of_regions_and_cancels_loses_no_cancel() {
             let request = root(runtime).spawn(move || {
                 let sleep = closed.clone();
                 let child = Request::builder().own_stack().spawn(move || sleep.wait().copied());
-                give.send(child.any()).unwrap();
+                give.send(child.to_untyped()).unwrap();
                 up.raise();
                 while !is_cancelled() {
                     shield(|| {

@@ -68,7 +68,7 @@ fn waits_beyond_the_last_stack_name_the_remedy_and_the_runtime_goes_on() {
         let refused = Count::new();
         let waiters: Vec<_> = (0..3 * STACKS)
             .map(|_| {
-                let (gate, refused) = (gate.any(), refused.clone());
+                let (gate, refused) = (gate.to_untyped(), refused.clone());
                 Request::builder().on(&runtime).own_stack().spawn(move || {
                     let Err(error) = gate.wait() else { return None };
                     refused.up();
@@ -159,7 +159,7 @@ fn a_request_with_a_stack_of_its_own_never_runs_on_its_waiters() {
             assert_eq!(*own().spawn(|| 1).wait().unwrap(), 1);
             assert_eq!(own().build(|| 1).take().unwrap(), 1);
             assert_eq!(own().spawn(|| 1).take().unwrap(), 1);
-            own().spawn(|| 1).any().wait().unwrap();
+            own().spawn(|| 1).to_untyped().wait().unwrap();
             assert_eq!(direct(), before + 1);
         });
         let before = direct();

@@ -237,7 +237,7 @@ fn programs() -> u64 {
 fn random_programs_come_to_what_they_come_to_sequentially() {
     for kind in kinds() {
         let dog = Watchdog::new(format_args!("{kind:?}"));
-        let runtime = kind.builder().on_unseen_failure(|_| ()).build().unwrap();
+        let runtime = kind.builder().on_unhandled_failure(|_| ()).build().unwrap();
         for seed in 0..programs() {
             let (parts, main, expected) = program(seed);
             let got = runtime.run(|| run(&main, &table_of(parts)));
@@ -253,7 +253,7 @@ fn random_programs_come_to_what_they_come_to_sequentially() {
 fn random_programs_come_to_the_same_in_foreign_threads() {
     for kind in kinds() {
         let dog = Watchdog::new(format_args!("{kind:?}"));
-        let runtime = kind.builder().on_unseen_failure(|_| ()).build().unwrap();
+        let runtime = kind.builder().on_unhandled_failure(|_| ()).build().unwrap();
         for seed in 0..programs() / 2 {
             let (parts, main, expected) = program(seed);
             let got = runtime.enter(|| run(&main, &table_of(parts)));
@@ -275,7 +275,7 @@ fn random_programs_do_not_disturb_each_other() {
     for kind in kinds() {
         let dog = Watchdog::new(format_args!("{kind:?}"));
         for round in 0..programs() / 20 {
-            let runtime = kind.builder().on_unseen_failure(|_| ()).build().unwrap();
+            let runtime = kind.builder().on_unhandled_failure(|_| ()).build().unwrap();
             let (parts, _, _) = program(round);
             let mut values = Vec::new();
             for part in &parts {
@@ -339,13 +339,13 @@ fn take_is_never_refused_because_of_the_runner_an_untyped_handle_or_a_look() {
             // Half from a foreign thread against the workers, half from a request.
             for n in 0..takes / 6 {
                 let request = runtime.spawn(move || n);
-                let _ = send.try_send(request.any());
+                let _ = send.try_send(request.to_untyped());
                 assert_eq!(request.take().unwrap(), n);
             }
             runtime.run(|| {
                 for n in 0..takes / 6 {
                     let request = spawn(move || n);
-                    let _ = send.try_send(request.any());
+                    let _ = send.try_send(request.to_untyped());
                     if n % 3 == 0 {
                         let _ = yield_now();
                     }

@@ -12,7 +12,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use cancelling::{Gate, asleep, ends_cancelled};
-use forebear::channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, bounded, latest, oneshot};
+use forebear::channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, bounded, oneshot, watch};
 use forebear::sync::{
     Barrier, Condvar, Event, Latch, LazyLock, Mutex, Once, OnceLock, RawMutex, ReentrantMutex, RwLock,
     RwLockUpgradableReadGuard, Semaphore,
@@ -36,9 +36,9 @@ const WAITING: &[(&str, Way)] = &[
     ("Request::wait_timeout", |gate| Ok(*gate.wait_timeout(Duration::MAX)?)),
     ("Request::watch", |gate| Ok(*gate.watch()?)),
     ("Request::force", |gate| catch(|| *gate.force())),
-    ("AnyRequest::wait", |gate| Ok(gate.any().wait()?)),
-    ("AnyRequest::wait_timeout", |gate| Ok(gate.any().wait_timeout(Duration::MAX)?)),
-    ("AnyRequest::watch", |gate| Ok(gate.any().watch()?)),
+    ("AnyRequest::wait", |gate| Ok(gate.to_untyped().wait()?)),
+    ("AnyRequest::wait_timeout", |gate| Ok(gate.to_untyped().wait_timeout(Duration::MAX)?)),
+    ("AnyRequest::watch", |gate| Ok(gate.to_untyped().watch()?)),
     ("RequestSet::wait_next", |gate| Ok(set(gate).wait_next().map(drop)?)),
     ("RequestSet::wait_next_timeout", |gate| Ok(set(gate).wait_next_timeout(Duration::MAX).map(drop)?)),
     ("wait_first", |gate| Ok(wait_first([gate]).map(drop)?)),
@@ -149,8 +149,8 @@ const QUEUEING: &[(&str, fn() -> Result<(), Error>)] = &[
         let (_sender, receiver) = oneshot::channel();
         Ok(receiver.recv_timeout(LONG)?)
     }),
-    ("latest::Receiver::recv", || Ok(*latest::channel(()).1.recv()?)),
-    ("latest::Receiver::recv_timeout", || Ok(*latest::channel(()).1.recv_timeout(LONG)?)),
+    ("watch::Receiver::recv", || Ok(*watch::channel(()).1.recv()?)),
+    ("watch::Receiver::recv_timeout", || Ok(*watch::channel(()).1.recv_timeout(LONG)?)),
 ];
 
 /// A blocking call that never returns.
@@ -352,7 +352,9 @@ fn each_of_them_may_unwind() {
 /// Each operation that has a time-out, with one of zero: it looks. By the name that the sources give it.
 const POLLS: &[(&str, fn() -> bool)] = &[
     ("Request::wait_timeout", || look_at_endless(|request| is_late(request.wait_timeout(ZERO)))),
-    ("AnyRequest::wait_timeout", || look_at_endless(|request| is_late(request.any().wait_timeout(ZERO)))),
+    ("AnyRequest::wait_timeout", || {
+        look_at_endless(|request| is_late(request.to_untyped().wait_timeout(ZERO)))
+    }),
     ("RequestSet::wait_next_timeout", || {
         let (_completer, answer) = Request::<()>::completer("never");
         timed_out(RequestSet::from_iter([answer]).wait_next_timeout(ZERO))
@@ -391,8 +393,8 @@ const POLLS: &[(&str, fn() -> bool)] = &[
         let (_sender, receiver) = oneshot::channel::<()>();
         matches!(receiver.recv_timeout(ZERO), Err(RecvTimeoutError::TimedOut))
     }),
-    ("latest::Receiver::recv_timeout", || {
-        let (_sender, mut receiver) = latest::channel(());
+    ("watch::Receiver::recv_timeout", || {
+        let (_sender, mut receiver) = watch::channel(());
         let _seen = receiver.try_recv();
         matches!(receiver.recv_timeout(ZERO), Err(RecvTimeoutError::TimedOut))
     }),
@@ -554,7 +556,7 @@ fn after_parameters(text: &str) -> &str {
 }
 
 /// Modules that users see, whose names say which of several types of one name is meant.
-const NAMED: [&str; 2] = ["latest", "oneshot"];
+const NAMED: [&str; 2] = ["watch", "oneshot"];
 
 fn sources(folder: &Path, with: &mut impl FnMut(&str, &str)) {
     for entry in std::fs::read_dir(folder).expect("the sources can be read") {
@@ -658,7 +660,7 @@ fn none_of_them_lets_a_target_begin_in_a_cancelled_request() {
         |target| target.take().err(),
         |target| target.wait_timeout(Duration::MAX).err(),
         |target| target.watch().err(),
-        |target| target.any().wait().err(),
+        |target| target.to_untyped().wait().err(),
     ];
     on_each(|runtime| {
         for way in ways {

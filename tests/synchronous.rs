@@ -170,7 +170,7 @@ fn a_submit_of_what_fails_returns_and_who_waits_is_told() {
     let _dog = Watchdog::new("");
     let unseen = Count::new();
     let counts = unseen.clone();
-    let builder = Runtime::builder().workers(0).on_unseen_failure(move |_| _ = counts.up());
+    let builder = Runtime::builder().workers(0).on_unhandled_failure(move |_| _ = counts.up());
     let runtime = builder.build().unwrap();
     runtime.enter(|| {
         let fails = || Request::<u32>::new(|| std::panic::resume_unwind(Box::new("no")));

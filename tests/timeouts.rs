@@ -28,7 +28,7 @@ fn timed(runtime: &Runtime, target: &Request<()>, limit: Duration) -> Request<Re
 
 /// A foreign thread that waits for `target` for so long. It may not have begun to when this returns.
 fn timed_thread(target: &Request<()>, limit: Duration) -> thread::JoinHandle<Result<(), WaitError>> {
-    let target = target.any();
+    let target = target.to_untyped();
     thread::spawn(move || target.wait_timeout(limit))
 }
 
@@ -84,7 +84,7 @@ fn on_the_machines_own_clock_too() {
             7
         });
         assert!(matches!(target.wait_timeout(Duration::from_millis(2)), Err(WaitError::TimedOut)));
-        assert!(matches!(target.any().wait_timeout(Duration::ZERO), Err(WaitError::TimedOut)));
+        assert!(matches!(target.to_untyped().wait_timeout(Duration::ZERO), Err(WaitError::TimedOut)));
         free.raise();
         assert_eq!(target.wait_timeout(Duration::MAX).unwrap(), &7);
     });
@@ -154,7 +154,7 @@ fn a_wait_with_a_limit_never_runs_its_target_here() {
     on_each_clocked(|runtime, _| {
         let target = root(runtime).spawn(|| {
             let target = Request::new(Request::current);
-            let any = target.any();
+            let any = target.to_untyped();
             let ran_as = target.wait_timeout(SECOND).unwrap().clone();
             assert!(ran_as == Some(any));
         });
@@ -198,7 +198,7 @@ fn a_wait_that_timed_out_leaves_no_trace() {
         let closed = gate.request();
         let target = root(runtime).spawn(move || closed.wait().copied().unwrap());
         asleep(&target);
-        let any = target.any();
+        let any = target.to_untyped();
         let before = counts(&any);
         for round in 0..10 {
             let waiters: Vec<_> = (0..5).map(|_| timed(runtime, &target, SECOND)).collect();

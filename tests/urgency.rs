@@ -104,7 +104,7 @@ fn those_that_poll_do_not_starve_one_that_was_woken() {
         for pollers in [1, 2, 3, 10] {
             let (flag, gate) = (Flag::new(), Gate::new(runtime));
             let woken = {
-                let (flag, gate) = (flag.clone(), gate.request.any());
+                let (flag, gate) = (flag.clone(), gate.request.to_untyped());
                 root(runtime).priority(Priority::BACKGROUND).spawn(move || {
                     gate.wait().unwrap();
                     flag.raise();
@@ -250,7 +250,7 @@ fn a_waiters_urgency_reaches_an_unstarted_target() {
         };
         let target = root(runtime).priority(Priority::BACKGROUND).spawn(note("target"));
         let others: Vec<_> = (0..3).map(|_| root(runtime).spawn(note("other"))).collect();
-        let waiter = waits(runtime, &log, Priority::URGENT, "waiter", &target.any());
+        let waiter = waits(runtime, &log, Priority::URGENT, "waiter", &target.to_untyped());
         held.release();
         waiter.wait().unwrap();
         for other in &others {
@@ -264,9 +264,9 @@ fn a_waiters_urgency_reaches_an_unstarted_target() {
 fn a_waiters_urgency_reaches_a_started_target_when_it_is_woken() {
     on_one(|runtime, log| {
         let gate = Gate::new(runtime);
-        let target = waits(runtime, &log, Priority::BACKGROUND, "target", &gate.request.any());
+        let target = waits(runtime, &log, Priority::BACKGROUND, "target", &gate.request.to_untyped());
         until(|| target.state() == State::Suspended);
-        let waiter = waits(runtime, &log, Priority::URGENT, "waiter", &target.any());
+        let waiter = waits(runtime, &log, Priority::URGENT, "waiter", &target.to_untyped());
         until(|| waiter.state() == State::Suspended);
         let held = hold_workers(runtime);
         let others = others(runtime, &log);
@@ -289,9 +289,9 @@ fn a_waiters_urgency_goes_on_to_what_its_target_waits_for() {
             let log = log.clone();
             background().spawn(move || log.note("first"))
         };
-        let second = waits(runtime, &log, Priority::BACKGROUND, "second", &first.any());
+        let second = waits(runtime, &log, Priority::BACKGROUND, "second", &first.to_untyped());
         let others = others(runtime, &log);
-        let waiter = waits(runtime, &log, Priority::URGENT, "waiter", &second.any());
+        let waiter = waits(runtime, &log, Priority::URGENT, "waiter", &second.to_untyped());
         held.release();
         waiter.wait().unwrap();
         for other in &others {
@@ -306,7 +306,7 @@ fn a_waiters_urgency_goes_on_to_what_its_target_waits_for() {
 fn an_urgency_that_comes_late_goes_along_the_whole_chain() {
     on_one(|runtime, log| {
         let gate = Gate::new(runtime);
-        let mut last: AnyRequest = gate.request.any();
+        let mut last: AnyRequest = gate.request.to_untyped();
         let chain: Vec<_> = ["first", "second", "third"]
             .into_iter()
             .map(|name| {
@@ -316,7 +316,7 @@ fn an_urgency_that_comes_late_goes_along_the_whole_chain() {
                     log.note(name);
                 });
                 until(|| link.state() == State::Suspended);
-                last = link.any();
+                last = link.to_untyped();
                 link
             })
             .collect();
@@ -369,7 +369,7 @@ fn urgency_rises_and_falls_three_deep_down_to_an_unstarted_request() {
                     log.note("second");
                 })
             };
-            let first = waits(runtime, &log, Priority::BACKGROUND, "first", &second.any());
+            let first = waits(runtime, &log, Priority::BACKGROUND, "first", &second.to_untyped());
             let waiter = {
                 let (log, first) = (log.clone(), first.clone());
                 root(runtime).priority(Priority::URGENT).spawn(move || {
@@ -404,7 +404,7 @@ fn urgency_falls_to_that_of_the_most_urgent_who_still_waits() {
     on_one(|runtime, log| {
         let gate = Gate::new(runtime);
         let target = {
-            let (log, gate) = (log.clone(), gate.request.any());
+            let (log, gate) = (log.clone(), gate.request.to_untyped());
             root(runtime).priority(Priority::new(100)).spawn(move || {
                 gate.wait().unwrap();
                 log.note("target");
@@ -460,7 +460,7 @@ fn an_urgency_that_comes_from_another_worker_falls_there_too() {
         };
         let (gate, [one, two]) = (Gate::new(runtime), [(); 2].map(|()| Flag::new()));
         let (holder, elsewhere) = hold(&one);
-        let mut last = gate.request.any();
+        let mut last = gate.request.to_untyped();
         let chain = ["first", "second"].map(|name| {
             let (log, before) = (log.clone(), last.clone());
             let link = root(runtime).priority(Priority::BACKGROUND).spawn(move || {
@@ -468,7 +468,7 @@ fn an_urgency_that_comes_from_another_worker_falls_there_too() {
                 log.note(name);
             });
             until(|| link.state() == State::Suspended);
-            last = link.any();
+            last = link.to_untyped();
             link
         });
         let (other_holder, here) = hold(&two);
@@ -513,7 +513,8 @@ fn a_raise_overtakes_what_is_queued(waits_for_it: impl FnOnce(&Request<()>, &Loc
     on_one(|runtime, log| {
         let (gate, lock, held) = (Gate::new(runtime), Lock::default(), Flag::new());
         let holder = {
-            let (log, gate, lock, held) = (log.clone(), gate.request.any(), lock.clone(), held.clone());
+            let (log, gate, lock, held) =
+                (log.clone(), gate.request.to_untyped(), lock.clone(), held.clone());
             root(runtime).priority(Priority::BACKGROUND).spawn(move || {
                 let guard = lock.lock();
                 held.raise();
@@ -525,7 +526,7 @@ fn a_raise_overtakes_what_is_queued(waits_for_it: impl FnOnce(&Request<()>, &Loc
         held.wait();
         let middle: Vec<_> = (0..20)
             .map(|_| {
-                let (log, gate) = (log.clone(), gate.request.any());
+                let (log, gate) = (log.clone(), gate.request.to_untyped());
                 root(runtime).spawn(move || {
                     gate.wait().unwrap();
                     log.note("middle");
@@ -533,7 +534,7 @@ fn a_raise_overtakes_what_is_queued(waits_for_it: impl FnOnce(&Request<()>, &Loc
             })
             .collect();
         let urgent = {
-            let (log, gate, holder) = (log.clone(), gate.request.any(), holder.clone());
+            let (log, gate, holder) = (log.clone(), gate.request.to_untyped(), holder.clone());
             root(runtime).priority(Priority::URGENT).spawn(move || {
                 gate.wait().unwrap();
                 waits_for_it(&holder, &lock);
@@ -570,7 +571,7 @@ fn an_urgency_goes_through_a_pool_to_its_members() {
         on_one(|runtime, log| {
             let gate = Gate::new(runtime);
             let user = {
-                let (log, gate) = (log.clone(), gate.request.any());
+                let (log, gate) = (log.clone(), gate.request.to_untyped());
                 root(runtime).priority(Priority::BACKGROUND).spawn(move || {
                     let mut pool = RequestPool::new().max_active(bound);
                     for name in ["first", "second", "third"] {
@@ -584,7 +585,7 @@ fn an_urgency_goes_through_a_pool_to_its_members() {
                 })
             };
             until(|| user.state() == State::Suspended);
-            let waiter = waits(runtime, &log, Priority::URGENT, "waiter", &user.any());
+            let waiter = waits(runtime, &log, Priority::URGENT, "waiter", &user.to_untyped());
             until(|| waiter.state() == State::Suspended);
             let held = hold_workers(runtime);
             let others = others(runtime, &log);

@@ -55,7 +55,7 @@ fn a_waiters_urgency_reaches_an_unstarted_target_of_another_runtime() {
             root(here).priority(Priority::BACKGROUND).spawn(move || log.note("target"))
         };
         let others = others(here, &log);
-        let waiter = urgent_elsewhere(elsewhere, &target.any());
+        let waiter = urgent_elsewhere(elsewhere, &target.to_untyped());
         held.release();
         waiter.wait().unwrap();
         others.iter().for_each(|other| *other.wait().unwrap());
@@ -79,7 +79,7 @@ fn a_waiters_urgency_reaches_a_target_that_is_private_to_a_worker_of_another_run
         };
         let target: Request<()> = given.recv().unwrap();
         let others = others(here, &log);
-        let waiter = urgent_elsewhere(elsewhere, &target.any());
+        let waiter = urgent_elsewhere(elsewhere, &target.to_untyped());
         free.raise();
         waiter.wait().unwrap();
         parent.wait().unwrap();
@@ -93,14 +93,14 @@ fn a_waiters_urgency_reaches_a_started_target_of_another_runtime_when_it_is_woke
     on_two(|here, elsewhere, log| {
         let gate = Gate::new(here);
         let target = {
-            let (log, gate) = (log.clone(), gate.request.any());
+            let (log, gate) = (log.clone(), gate.request.to_untyped());
             root(here).priority(Priority::BACKGROUND).spawn(move || {
                 gate.wait().unwrap();
                 log.note("target");
             })
         };
         until(|| target.state() == State::Suspended);
-        let waiter = urgent_elsewhere(elsewhere, &target.any());
+        let waiter = urgent_elsewhere(elsewhere, &target.to_untyped());
         open_beside_others(here, &log, gate, &waiter);
         log.check(&["target", "other", "other", "other"]);
     });
@@ -117,10 +117,10 @@ fn a_waiters_urgency_goes_on_through_another_runtime_to_what_its_target_waits_fo
                 log.note(name);
             })
         };
-        let first = noted("first", gate.request.any());
-        let second = noted("second", first.any());
+        let first = noted("first", gate.request.to_untyped());
+        let second = noted("second", first.to_untyped());
         until(|| second.state() == State::Suspended);
-        let waiter = urgent_elsewhere(elsewhere, &second.any());
+        let waiter = urgent_elsewhere(elsewhere, &second.to_untyped());
         open_beside_others(here, &log, gate, &waiter);
         log.check(&["first", "second", "other", "other", "other"]);
     });
@@ -132,7 +132,7 @@ fn a_waiters_urgency_reaches_the_holder_of_a_lock_in_another_runtime() {
         let gate = Gate::new(here);
         let lock = Lock::default();
         let holder = {
-            let (log, gate, lock) = (log.clone(), gate.request.any(), lock.clone());
+            let (log, gate, lock) = (log.clone(), gate.request.to_untyped(), lock.clone());
             root(here).priority(Priority::BACKGROUND).spawn(move || {
                 let _held = lock.lock();
                 gate.wait().unwrap();
@@ -160,7 +160,7 @@ fn a_raise_that_comes_as_the_other_runtime_ends_leaves_nothing_there() {
             root(&here).spawn(move || drop(value))
         };
         let waiter = {
-            let target = target.any();
+            let target = target.to_untyped();
             root(&elsewhere).priority(Priority::URGENT).spawn(move || target.wait().unwrap())
         };
         drop(here);

@@ -42,7 +42,7 @@ fn left<W>(
 ) -> bool {
     let mut gate = Gate::new(runtime);
     let target = sleeper(runtime, &gate);
-    let looks = target.any();
+    let looks = target.to_untyped();
     let before = counts(&looks);
     let waiter = come(runtime, &target);
     if target.cancel() == Cancellation::Marked {
@@ -55,7 +55,7 @@ fn left<W>(
     go(clock, waiter);
     if runtime.workers() == 1 {
         // What the only worker does next, after what it has ready; this thread does not run it itself.
-        let seen = target.any();
+        let seen = target.to_untyped();
         assert!(root(runtime).spawn(move || seen.is_done()).take().unwrap(), "over by then");
     }
     assert_eq!(target.watch().is_err(), life == State::Cancelled);
@@ -93,7 +93,7 @@ fn the_last_waiter_leaves_by_cancel() {
 #[test]
 fn the_last_waiter_leaves_by_abort() {
     leaves(
-        |runtime, target| waiting(runtime, target, |target| target.any().wait()),
+        |runtime, target| waiting(runtime, target, |target| target.to_untyped().wait()),
         |_, waiter| {
             assert_eq!(waiter.abort(CancelReason::Other(1)), Cancellation::Marked);
             assert!(waiter.watch().is_err());

@@ -188,7 +188,7 @@ struct Full {
 
 impl Full {
     fn new(workers: usize, waiters: usize) -> Full {
-        let runtime = Runtime::builder().workers(workers).max_stacks(workers + waiters).foreign_direct(false);
+        let runtime = Runtime::builder().workers(workers).max_stacks(workers + waiters).run_on_caller(false);
         let (runtime, gates, go) = (runtime.build().unwrap(), support::runtime(1), Flag::new());
         let gate = {
             let go = go.clone();
@@ -416,7 +416,7 @@ fn a_yielder_without_a_stack_for_the_loop_gives_way_to_others_beside_a_root_that
     assert_eq!(root.take().unwrap(), 3, "now there is a stack again");
     full.end();
     // To another yielder.
-    let runtime = Runtime::builder().workers(1).max_stacks(2).foreign_direct(false).build().unwrap();
+    let runtime = Runtime::builder().workers(1).max_stacks(2).run_on_caller(false).build().unwrap();
     let (there, turns, ended) = (Flag::new(), Count::new(), Flag::new());
     let first = {
         let (turns, ended) = (turns.clone(), ended.clone());

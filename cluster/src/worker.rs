@@ -203,7 +203,7 @@ impl Inner {
             builder = builder.timeout(left);
         }
         let request = builder.try_build(move || run(&ctx, &envelope));
-        let (begun, any) = (Instant::now(), request.any());
+        let (begun, any) = (Instant::now(), request.to_untyped());
         let mut state = self.lock();
         // A worker that stops gives an answer to what still comes.
         let cancelled = state.stopped;
@@ -268,7 +268,7 @@ impl Inner {
             node.lock().making -= 1;
             node.report_if_ready();
         });
-        let _ = part.maker.set(maker.any());
+        let _ = part.maker.set(maker.to_untyped());
         maker.submit();
     }
 

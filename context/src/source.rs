@@ -33,7 +33,7 @@ use crate::context::{Cause, Context, Ticket};
 /// Sealed: it is implemented by forebear's own types only.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be waited for in a `select!`",
-    note = "sources are `&Receiver`, `sender.sending(item)`, `&Event`, `&Request`, `&mut RequestSet`, `after(duration)`, `&mut Interval`, `cancelled()`, or an `Option` of one"
+    note = "sources are `&Receiver`, `sender.send_arm(item)`, `&Event`, `&Request`, `&mut RequestSet`, `after(duration)`, `&mut Interval`, `cancelled()`, or an `Option` of one"
 )]
 pub trait Source {
     /// What the arm's pattern is matched with.

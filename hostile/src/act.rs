@@ -373,7 +373,7 @@ fn one(world: &Arc<World>, node: &Node) -> Result<(), Error> {
         }
         Op::WaitUntyped { slot, limit } => {
             let Some(request) = world.slot(slot) else { return Ok(()) };
-            let any = request.any();
+            let any = request.to_untyped();
             drop(request);
             let answer = match time(limit) {
                 Some(limit) => any.wait_timeout(limit),
@@ -395,8 +395,12 @@ fn one(world: &Arc<World>, node: &Node) -> Result<(), Error> {
         }
         Op::Poll { slot } => {
             let Some(request) = world.slot(slot) else { return Ok(()) };
-            let text =
-                format!("{:?} {request:?} {:?} {:?}", request.state(), request.any(), request.any().parent());
+            let text = format!(
+                "{:?} {request:?} {:?} {:?}",
+                request.state(),
+                request.to_untyped(),
+                request.to_untyped().parent()
+            );
             if text.is_empty() {
                 violation(format_args!("a request without a text"));
             }

@@ -104,7 +104,7 @@ impl World {
                     let (world, body) = (this.clone(), hook(0));
                     move |_| call_hook(&world, body.as_ref())
                 });
-                builder = builder.on_unseen_failure({
+                builder = builder.on_unhandled_failure({
                     let (world, body) = (this.clone(), hook(1));
                     move |_| call_hook(&world, body.as_ref())
                 });

@@ -40,7 +40,7 @@ fn a_task_that_is_woken_runs() {
     loom::model(|| {
         let pool = ThreadPool::new(1, FifoQueue::new()).unwrap();
         let bell = Arc::new(Bell::default());
-        pool.wake_up(Ring(Arc::clone(&bell))).unwrap();
+        pool.submit(Ring(Arc::clone(&bell))).unwrap();
         bell.wait();
         assert!(pool.stop().is_empty());
     });
@@ -54,7 +54,7 @@ impl Task for Count {
     }
 }
 
-/// Stop against `wake_up`: the task is run, or handed back by one of the two, and never lost.
+/// Stop against `submit`: the task is run, or handed back by one of the two, and never lost.
 #[test]
 fn a_task_woken_during_stop_is_run_or_handed_back() {
     loom::model(|| {
@@ -62,7 +62,7 @@ fn a_task_woken_during_stop_is_run_or_handed_back() {
         let ran = Arc::new(AtomicUsize::new(0));
         let waker = {
             let (pool, ran) = (Arc::clone(&pool), Arc::clone(&ran));
-            thread::spawn(move || usize::from(pool.wake_up(Count(ran)).is_err()))
+            thread::spawn(move || usize::from(pool.submit(Count(ran)).is_err()))
         };
         let handed_back = pool.stop().len();
         let refused = waker.join().unwrap();
@@ -132,7 +132,7 @@ fn two_workers_that_stop_their_pool_do_not_wait_for_each_other() {
         let met = Arc::new((Mutex::new(0), Condvar::new()));
         for _ in 0..2 {
             let task = StopHere { pool: Arc::clone(&pool), met: Arc::clone(&met) };
-            assert!(pool.wake_up(task).is_ok());
+            assert!(pool.submit(task).is_ok());
         }
         // Waits for the meeting, so that this stop takes no task away.
         let (count, moved) = &*met;

@@ -12,7 +12,7 @@ use forebear_context::context::Cause;
 use forebear_context::shim::atomic::{AtomicUsize, Ordering};
 use forebear_context::shim::{Arc, UnsafeCell, thread};
 use forebear_sync::channel::{
-    RecvError, RecvTimeoutError, SendTimeoutError, TryRecvError, bounded, latest, oneshot, unbounded,
+    RecvError, RecvTimeoutError, SendTimeoutError, TryRecvError, bounded, oneshot, unbounded, watch,
 };
 
 use self::cell::explore;
@@ -256,7 +256,7 @@ fn behind_one_item_there_is_the_end() {
 #[test]
 fn a_newer_value_is_seen_by_who_begins_to_wait() {
     explore(&[], |_| {
-        let (sender, mut receiver) = latest::channel(0);
+        let (sender, mut receiver) = watch::channel(0);
         let sends = thread::spawn(move || {
             assert!(sender.send(1).is_ok());
             assert!(sender.send(2).is_ok());

@@ -61,13 +61,13 @@ fn two_selects_that_offer_what_the_other_wants_meet() {
         let other = party(move || {
             select! {
                 n = &theirs => assert_eq!(n, Ok(1)),
-                sent = theirs_to.sending(2) => assert!(sent.is_ok()),
+                sent = theirs_to.send_arm(2) => assert!(sent.is_ok()),
             }
         });
         Party::new(0).on(|| {
             select! {
                 n = &b => assert_eq!(n, Ok(2)),
-                sent = to_a.sending(1) => assert!(sent.is_ok()),
+                sent = to_a.send_arm(1) => assert!(sent.is_ok()),
             }
         });
         other.join().unwrap();

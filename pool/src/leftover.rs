@@ -7,7 +7,7 @@ use std::vec;
 use forebear_context::error::internal::drop_each;
 
 /// The tasks that were queued when their pool was dropped, in the order of their queue; see
-/// [`PoolBuilder::on_leftover`](crate::PoolBuilder::on_leftover).
+/// [`ThreadPoolBuilder::on_leftover`](crate::ThreadPoolBuilder::on_leftover).
 ///
 /// What is not taken out is dropped one by one, also by its iterator. If several destructors panic, all tasks are dropped, and the first
 /// panic comes out. A `Vec` would end the process at the second.
@@ -29,9 +29,9 @@ use forebear_context::error::internal::drop_each;
 ///     began.send(()).unwrap();
 ///     _ = goes.recv();
 /// });
-/// assert!(pool.wake_up(held).is_ok());
+/// assert!(pool.submit(held).is_ok());
 /// begins.recv()?;
-/// assert!(pool.wake_up(Box::new(|| ())).is_ok());
+/// assert!(pool.submit(Box::new(|| ())).is_ok());
 /// drop(pool);
 /// drop(go);
 /// assert_eq!(left.load(Ordering::Relaxed), 1);

@@ -18,7 +18,7 @@
 //! let (send, receive) = mpsc::channel();
 //! for tile in [30, 10, 20] {
 //!     let send = send.clone();
-//!     pool.wake_up((tile, Box::new(move || send.send(tile * 2).unwrap())))?;
+//!     pool.submit((tile, Box::new(move || send.send(tile * 2).unwrap())))?;
 //! }
 //! drop(send);
 //! assert_eq!(receive.iter().sum::<u32>(), 120);
@@ -57,5 +57,5 @@ pub use start_error::{MAX_WORKERS, StartError};
 pub use state::WorkerState;
 pub use supply::Supply;
 pub use task::{AffinityKey, Job, Task};
-pub use thread_pool::{PoolBuilder, Stopped, TaskPanic, ThreadPool};
+pub use thread_pool::{Stopped, TaskPanic, ThreadPool, ThreadPoolBuilder};
 pub use worker::Worker;

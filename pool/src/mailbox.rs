@@ -103,7 +103,7 @@ impl<T: Linked> Mailbox<T> {
     ///
     /// # Safety
     ///
-    /// As [`push`](Self::push), for each item of the chain; `earliest` is reached from `latest` by links.
+    /// As [`push`](Self::push), for each item of the chain; `earliest` is reached from `watch` by links.
     #[must_use = "who pushes into an empty mailbox has to wake its owner"]
     pub unsafe fn push_chain(&self, latest: NonNull<T>, earliest: NonNull<T>) -> bool {
         // SAFETY: live, by the caller's promise; ours alone until the exchange.

@@ -33,7 +33,7 @@ use forebear_context::shim::{Arc, Mutex};
 ///         }
 ///         self.left -= 1;
 ///         let pool = Arc::clone(&self.pool);
-///         let _ = pool.wake_up(self);      // refused if the pool has been stopped; the step comes back in the error
+///         let _ = pool.submit(self);      // refused if the pool has been stopped; the step comes back in the error
 ///     }
 ///     fn affinity_key(&self) -> Option<&AffinityKey> {
 ///         Some(&self.affinity)
@@ -42,7 +42,7 @@ use forebear_context::shim::{Arc, Mutex};
 ///
 /// let pool = Arc::new(ThreadPool::new(2, FifoQueue::new())?);
 /// let (done, over) = mpsc::channel();
-/// pool.wake_up(Countdown { left: 3, affinity: AffinityKey::new(), pool: Arc::clone(&pool), done }).map_err(|_| "stopped")?;
+/// pool.submit(Countdown { left: 3, affinity: AffinityKey::new(), pool: Arc::clone(&pool), done }).map_err(|_| "stopped")?;
 /// over.recv()?;
 /// pool.stop();
 /// # Ok::<(), Box<dyn std::error::Error>>(())

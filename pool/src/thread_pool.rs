@@ -3,7 +3,7 @@
 //! Knows tasks, not requests: a task runs to its end on its worker's thread, and blocks it if it blocks. Stopping is
 //! this, in order:
 //!
-//! 1. The queues are closed: `wake_up` hands its item back from now on, and no worker takes another.
+//! 1. The queues are closed: `submit` hands its item back from now on, and no worker takes another.
 //! 2. Every worker is told, and woken; it ends after the task it is in.
 //! 3. The caller waits for all of them (a worker that stops its own pool: for all others; its thread ends when the task
 //!    that called `stop` has returned).
@@ -33,7 +33,7 @@ use crate::{
 /// let (send, receive) = mpsc::channel();
 /// for number in 0..3 {
 ///     let send = send.clone();
-///     pool.wake_up(Box::new(move || send.send(number * number).unwrap()))?;
+///     pool.submit(Box::new(move || send.send(number * number).unwrap()))?;
 /// }
 /// let sum: i32 = receive.iter().take(3).sum();
 /// assert_eq!(sum, 0 + 1 + 4);
@@ -42,7 +42,7 @@ use crate::{
 /// ```
 ///
 /// **Dropping** a pool tells its workers to stop after their current tasks, and does not wait for them; what was queued
-/// goes to [`PoolBuilder::on_leftover`], whose default drops it and says so on stderr. To wait, and to get it back, call
+/// goes to [`ThreadPoolBuilder::on_leftover`], whose default drops it and says so on stderr. To wait, and to get it back, call
 /// [`stop`](ThreadPool::stop).
 #[doc(alias = "spawn_blocking")]
 pub struct ThreadPool<Q>
@@ -61,14 +61,14 @@ impl ThreadPool<PriorityQueue<i64, Job>> {
     /// use forebear::pool::ThreadPool;
     ///
     /// let pool = ThreadPool::builder().workers(1).name_prefix("render ").build()?;
-    /// pool.wake_up((2, Box::new(|| println!("maybe later"))))?;
-    /// pool.wake_up((1, Box::new(|| println!("maybe sooner"))))?;
+    /// pool.submit((2, Box::new(|| println!("maybe later"))))?;
+    /// pool.submit((1, Box::new(|| println!("maybe sooner"))))?;
     /// # pool.stop();
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
-    pub fn builder() -> PoolBuilder<PriorityQueue<i64, Job>> {
+    pub fn builder() -> ThreadPoolBuilder<PriorityQueue<i64, Job>> {
         let workers = std::thread::available_parallelism().map_or(1, usize::from);
-        PoolBuilder {
+        ThreadPoolBuilder {
             options: Options::new(workers),
             queue: PriorityQueue::new(),
             on_panic: Box::new(|panic| eprintln!("forebear: {panic}")),
@@ -99,7 +99,7 @@ where
     /// # Errors
     ///
     /// [`Stopped`], with the task in it, if the pool has been stopped.
-    pub fn wake_up(&self, item: Q::Item) -> Result<(), Stopped<Q::Item>> {
+    pub fn submit(&self, item: Q::Item) -> Result<(), Stopped<Q::Item>> {
         self.engine.supply().put(item)
     }
 
@@ -201,14 +201,14 @@ fn dropped_with_tasks<I>() -> LeftoverHook<I> {
 
 /// Describes a [`ThreadPool`]; see [`ThreadPool::builder`]. Each method changes one thing and hands the builder on.
 #[must_use = "a builder does nothing until `build`"]
-pub struct PoolBuilder<Q: Queue> {
+pub struct ThreadPoolBuilder<Q: Queue> {
     options: Options,
     queue: Q,
     on_panic: PanicHook,
     on_leftover: LeftoverHook<Q::Item>,
 }
 
-impl<Q: Queue> PoolBuilder<Q> {
+impl<Q: Queue> ThreadPoolBuilder<Q> {
     /// How many threads; as many as there are cores, otherwise.
     pub fn workers(mut self, workers: usize) -> Self {
         self.options.workers = workers;
@@ -216,10 +216,10 @@ impl<Q: Queue> PoolBuilder<Q> {
     }
 
     /// The queue, and with it the discipline and the type of the tasks. Forgets an earlier
-    /// [`on_leftover`](PoolBuilder::on_leftover), which was for tasks of another type.
-    pub fn queue<R: Queue>(self, queue: R) -> PoolBuilder<R> {
-        let PoolBuilder { options, on_panic, .. } = self;
-        PoolBuilder { options, queue, on_panic, on_leftover: dropped_with_tasks() }
+    /// [`on_leftover`](ThreadPoolBuilder::on_leftover), which was for tasks of another type.
+    pub fn queue<R: Queue>(self, queue: R) -> ThreadPoolBuilder<R> {
+        let ThreadPoolBuilder { options, on_panic, .. } = self;
+        ThreadPoolBuilder { options, queue, on_panic, on_leftover: dropped_with_tasks() }
     }
 
     /// What stands before the number in a thread's name; "Worker #" otherwise.
@@ -284,14 +284,14 @@ impl<Q: Queue> PoolBuilder<Q> {
         Q: 'static,
         Q::Item: Task,
     {
-        let PoolBuilder { options, queue, on_panic, on_leftover } = self;
+        let ThreadPoolBuilder { options, queue, on_panic, on_leftover } = self;
         crate::start_error::check_workers(options.workers)?;
         let queues = TaskQueues::new(options.workers, queue, on_panic, on_leftover);
         Ok(ThreadPool { engine: Engine::start(options, Arc::new(queues), serve)? })
     }
 }
 
-impl<Q: Queue> fmt::Debug for PoolBuilder<Q> {
+impl<Q: Queue> fmt::Debug for ThreadPoolBuilder<Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PoolBuilder").field("options", &self.options).finish_non_exhaustive()
     }
@@ -304,7 +304,7 @@ impl<Q: Queue> fmt::Debug for PoolBuilder<Q> {
 ///
 /// let pool = ThreadPool::new(1, FifoQueue::<Job>::new())?;
 /// pool.stop();
-/// if let Err(Stopped(job)) = pool.wake_up(Box::new(|| println!("run here instead"))) {
+/// if let Err(Stopped(job)) = pool.submit(Box::new(|| println!("run here instead"))) {
 ///     job();
 /// }
 /// # Ok::<(), forebear::pool::StartError>(())

@@ -42,7 +42,7 @@ fn a_task_with_a_key_waits_for_its_worker_while_others_are_free() {
     let places: Notes<ThreadId> = Notes::new();
     {
         let (places, gate) = (places.clone(), gate.clone());
-        pool.wake_up(Step::at(&affinity, move || {
+        pool.submit(Step::at(&affinity, move || {
             places.add(thread::current().id());
             gate.wait();
         }))
@@ -51,13 +51,13 @@ fn a_task_with_a_key_waits_for_its_worker_while_others_are_free() {
     let first = places.wait_for(1)[0];
     for _ in 0..20 {
         let places = places.clone();
-        pool.wake_up(Step::at(&affinity, move || places.add(thread::current().id()))).unwrap();
+        pool.submit(Step::at(&affinity, move || places.add(thread::current().id()))).unwrap();
     }
     // The others are free: they run what has no key, all the while.
     let others: Notes<ThreadId> = Notes::new();
     for _ in 0..20 {
         let others = others.clone();
-        pool.wake_up(Step::anywhere(move || others.add(thread::current().id()))).unwrap();
+        pool.submit(Step::anywhere(move || others.add(thread::current().id()))).unwrap();
     }
     assert!(others.wait_for(20).iter().all(|place| *place != first));
     assert_eq!(places.now().len(), 1, "none of them ran elsewhere meanwhile");
@@ -75,7 +75,7 @@ fn clones_taken_at_once_agree_on_one_worker() {
         let (affinity, places) = (AffinityKey::new(), Notes::new());
         for _ in 0..16 {
             let places = places.clone();
-            pool.wake_up(Step::at(&affinity, move || places.add(thread::current().id()))).unwrap();
+            pool.submit(Step::at(&affinity, move || places.add(thread::current().id()))).unwrap();
         }
         let places = places.wait_for(16);
         assert!(places.iter().all(|place| *place == places[0]), "{places:?}");
@@ -98,7 +98,7 @@ impl Task for Stepped {
         if self.step < self.last {
             self.step += 1;
             let pool = Arc::clone(&self.pool);
-            assert!(pool.wake_up(self).is_ok());
+            assert!(pool.submit(self).is_ok());
         }
     }
 
@@ -114,7 +114,7 @@ fn a_stepped_task_stays_on_one_thread() {
     for notes in &lines {
         let (pool_of_task, notes) = (Arc::clone(&pool), notes.clone());
         let stepped = Stepped { step: 0, last: 99, affinity: AffinityKey::new(), pool: pool_of_task, notes };
-        assert!(pool.wake_up(stepped).is_ok());
+        assert!(pool.submit(stepped).is_ok());
     }
     for notes in &lines {
         let steps = notes.wait_for(100);
@@ -140,7 +140,7 @@ fn tasks_with_a_key_do_not_starve_the_others() {
                 Some(others) => others.add(()),
                 None => {
                     let pool = Arc::clone(&self.pool);
-                    let _ = pool.wake_up(self);
+                    let _ = pool.submit(self);
                 }
             }
         }
@@ -149,13 +149,13 @@ fn tasks_with_a_key_do_not_starve_the_others() {
         }
     }
     let task = |others| Box::new(Endless { affinity: AffinityKey::new(), pool: Arc::clone(&pool), others });
-    assert!(pool.wake_up(task(None)).is_ok());
-    assert!(pool.wake_up(task(None)).is_ok());
+    assert!(pool.submit(task(None)).is_ok());
+    assert!(pool.submit(task(None)).is_ok());
     for _ in 0..10 {
-        assert!(pool.wake_up(task(Some(others.clone()))).is_ok());
+        assert!(pool.submit(task(Some(others.clone()))).is_ok());
     }
     others.wait_for(10);
-    // Both are handed back, or one is refused by its own `wake_up`, being in its run at that moment.
+    // Both are handed back, or one is refused by its own `submit`, being in its run at that moment.
     assert!((1..=2).contains(&pool.stop().len()));
 }
 
@@ -169,12 +169,12 @@ fn tasks_with_a_key_keep_the_discipline() {
             held.open();
             gate.wait();
         };
-        pool.wake_up((0, Step::at(&affinity, hold))).unwrap();
+        pool.submit((0, Step::at(&affinity, hold))).unwrap();
     }
     held.wait();
     for key in [3, 1, 2] {
         let notes = notes.clone();
-        pool.wake_up((key, Step::at(&affinity, move || notes.add(key)))).unwrap();
+        pool.submit((key, Step::at(&affinity, move || notes.add(key)))).unwrap();
     }
     gate.open();
     assert_eq!(notes.wait_for(3), [1, 2, 3]);
@@ -190,7 +190,7 @@ fn an_affinity_key_names_one_worker_in_each_pool() {
         let places = Notes::new();
         for _ in 0..10 {
             let places = places.clone();
-            pool.wake_up(Step::at(&affinity, move || places.add(thread::current().id()))).unwrap();
+            pool.submit(Step::at(&affinity, move || places.add(thread::current().id()))).unwrap();
         }
         let places = places.wait_for(10);
         assert!(places.iter().all(|place| *place == places[0]));

@@ -24,11 +24,11 @@ where
             gate.wait();
         })
     };
-    pool.wake_up(item(usize::MAX, holder)).map_err(|_| "stopped").unwrap();
+    pool.submit(item(usize::MAX, holder)).map_err(|_| "stopped").unwrap();
     held.wait();
     for number in 0..count {
         let notes = notes.clone();
-        pool.wake_up(item(number, Box::new(move || notes.add(number)))).map_err(|_| "stopped").unwrap();
+        pool.submit(item(number, Box::new(move || notes.add(number)))).map_err(|_| "stopped").unwrap();
     }
     assert_eq!(pool.queued(), count);
     gate.open();

@@ -16,7 +16,7 @@ fn hold(pool: &ThreadPool<Jobs>, gate: &Gate) {
     let held = Arc::new(Barrier::new(pool.workers() + 1));
     for _ in 0..pool.workers() {
         let (held, gate) = (Arc::clone(&held), gate.clone());
-        pool.wake_up(Box::new(move || {
+        pool.submit(Box::new(move || {
             held.wait();
             gate.wait();
         }))
@@ -32,7 +32,7 @@ fn stop_finishes_the_current_tasks_and_hands_back_the_rest() {
     hold(&pool, &gate);
     for _ in 0..10 {
         let ran = Arc::clone(&ran);
-        pool.wake_up(Box::new(move || {
+        pool.submit(Box::new(move || {
             ran.fetch_add(1, SeqCst);
         }))
         .unwrap();
@@ -42,7 +42,7 @@ fn stop_finishes_the_current_tasks_and_hands_back_the_rest() {
         thread::spawn(move || pool.stop())
     };
     // The workers are held until the stop has begun, which shows by a refusal.
-    until("the pool refuses", || pool.wake_up(Box::new(|| ())).is_err());
+    until("the pool refuses", || pool.submit(Box::new(|| ())).is_err());
     gate.open();
     let rest = stopper.join().unwrap();
     assert!(rest.len() >= 10, "the ten, and what `until` put in before the refusal");
@@ -71,7 +71,7 @@ fn waking_a_task_after_stop_hands_it_back() {
         let ran = Arc::clone(&ran);
         Box::new(move || ran.store(true, SeqCst))
     };
-    let Stopped(job) = pool.wake_up(job).unwrap_err();
+    let Stopped(job) = pool.submit(job).unwrap_err();
     assert!(!ran.load(SeqCst));
     job();
     assert!(ran.load(SeqCst), "it is the task itself");
@@ -97,16 +97,16 @@ impl Task for Keyed {
 fn stop_hands_back_tasks_with_a_key() {
     let pool = Arc::new(ThreadPool::new(2, FifoQueue::new()).unwrap());
     let (gate, notes, affinity) = (Gate::new(), Notes::new(), AffinityKey::new());
-    pool.wake_up(Keyed(affinity.clone(), notes.clone(), 0, Some(gate.clone()))).unwrap();
+    pool.submit(Keyed(affinity.clone(), notes.clone(), 0, Some(gate.clone()))).unwrap();
     notes.wait_for(1);
     for number in 1..4 {
-        pool.wake_up(Keyed(affinity.clone(), notes.clone(), number, None)).unwrap();
+        pool.submit(Keyed(affinity.clone(), notes.clone(), number, None)).unwrap();
     }
     let stopper = {
         let pool = Arc::clone(&pool);
         thread::spawn(move || pool.stop())
     };
-    until("the pool refuses", || pool.wake_up(Keyed(affinity.clone(), notes.clone(), 99, None)).is_err());
+    until("the pool refuses", || pool.submit(Keyed(affinity.clone(), notes.clone(), 99, None)).is_err());
     gate.open();
     let rest = stopper.join().unwrap();
     assert_eq!(rest.iter().map(|task| task.2).filter(|number| *number != 99).collect::<Vec<_>>(), [1, 2, 3]);
@@ -119,7 +119,7 @@ fn a_task_may_stop_its_own_pool() {
     let done = Notes::new();
     {
         let (pool_of_task, done) = (Arc::clone(&pool), done.clone());
-        pool.wake_up(Box::new(move || {
+        pool.submit(Box::new(move || {
             pool_of_task.stop();
             // All others have ended; this one is in its task.
             let running =
@@ -141,7 +141,7 @@ fn two_workers_may_stop_their_pool_at_once() {
     let (both, done) = (Arc::new(Barrier::new(2)), Notes::new());
     for _ in 0..2 {
         let (pool_of_task, both, done) = (Arc::clone(&pool), Arc::clone(&both), done.clone());
-        pool.wake_up(Box::new(move || {
+        pool.submit(Box::new(move || {
             both.wait();
             done.add(pool_of_task.stop().len());
         }))
@@ -157,7 +157,7 @@ fn the_last_handle_may_go_in_a_task_of_the_pool() {
     let (gate, done) = (Gate::new(), Notes::new());
     {
         let (pool_of_task, gate, done) = (Arc::clone(&pool), gate.clone(), done.clone());
-        pool.wake_up(Box::new(move || {
+        pool.submit(Box::new(move || {
             gate.wait();
             drop(pool_of_task);
             done.add(());
@@ -180,7 +180,7 @@ fn dropping_a_pool_gives_what_was_queued_to_the_hook() {
     let gate = Gate::new();
     hold(&pool, &gate);
     for _ in 0..5 {
-        pool.wake_up(Box::new(|| panic!("must not run"))).unwrap();
+        pool.submit(Box::new(|| panic!("must not run"))).unwrap();
     }
     // Does not wait: the workers are still held.
     drop(pool);
@@ -206,7 +206,7 @@ fn nothing_is_lost_when_stop_comes_in_between() {
                         let job: Job = Box::new(move || {
                             ran.fetch_add(1, SeqCst);
                         });
-                        refused += usize::from(pool.wake_up(job).is_err());
+                        refused += usize::from(pool.submit(job).is_err());
                     }
                     refused
                 })

@@ -32,7 +32,7 @@ fn a_hundred_thousand_tasks_from_four_threads_run_exactly_once() {
                                 done.open();
                             }
                         });
-                        pool.wake_up(job).unwrap();
+                        pool.submit(job).unwrap();
                     }
                 })
             })
@@ -57,7 +57,7 @@ fn a_task_that_finds_all_asleep_wakes_one() {
             }
             let done = Gate::new();
             let open = done.clone();
-            pool.wake_up(Box::new(move || open.open())).unwrap();
+            pool.submit(Box::new(move || open.open())).unwrap();
             done.wait();
         }
         pool.stop();
@@ -72,7 +72,7 @@ fn enough_work_for_all_wakes_all() {
         let all = Arc::new(Barrier::new(5));
         for _ in 0..4 {
             let all = Arc::clone(&all);
-            pool.wake_up(Box::new(move || {
+            pool.submit(Box::new(move || {
                 all.wait();
             }))
             .unwrap();
@@ -93,7 +93,7 @@ fn the_prefix_of_the_names_can_be_chosen() {
     assert_eq!(names_of(ThreadPool::builder().workers(2).name_prefix("tile-")), ["tile-0", "tile-1"]);
 }
 
-fn names_of<Q: Queue + 'static>(builder: forebear_pool::PoolBuilder<Q>) -> Vec<String> {
+fn names_of<Q: Queue + 'static>(builder: forebear_pool::ThreadPoolBuilder<Q>) -> Vec<String> {
     let names = Notes::new();
     let hook = names.clone();
     let builder =
@@ -112,20 +112,20 @@ fn a_worker_lets_go_of_a_task_before_it_looks_for_the_next() {
     let (held, seen) = (Arc::new(()), Notes::new());
     let gate = Gate::new();
     let closed = gate.clone();
-    pool.wake_up(Box::new(move || closed.wait())).unwrap();
+    pool.submit(Box::new(move || closed.wait())).unwrap();
     for panics in [false, true] {
         let (holds, looks, notes) = (Arc::clone(&held), Arc::downgrade(&held), seen.clone());
-        pool.wake_up(Box::new(move || {
+        pool.submit(Box::new(move || {
             let _holds = &holds;
             assert!(!panics, "on purpose");
         }))
         .unwrap();
-        pool.wake_up(Box::new(move || notes.add(looks.strong_count()))).unwrap();
+        pool.submit(Box::new(move || notes.add(looks.strong_count()))).unwrap();
     }
     gate.open();
     assert_eq!(seen.wait_for(2), [2, 1], "those that have not run yet hold it, and this test");
     let (holds, notes) = (Arc::clone(&held), seen.clone());
-    pool.wake_up(Box::new(move || notes.add(Arc::strong_count(&holds)))).unwrap();
+    pool.submit(Box::new(move || notes.add(Arc::strong_count(&holds)))).unwrap();
     // It slept before, too.
     assert_eq!(seen.wait_for(3)[2], 2);
     until("it sleeps", || pool.states() == [WorkerState::Sleeping]);
@@ -141,7 +141,7 @@ fn states_show_who_runs_and_who_sleeps() {
     let pool = Arc::new(pool);
     {
         let (me, running, gate) = (Arc::clone(&pool), running.clone(), gate.clone());
-        pool.wake_up(Box::new(move || {
+        pool.submit(Box::new(move || {
             running.add(me.current_worker().unwrap());
             gate.wait();
         }))
@@ -169,7 +169,7 @@ fn hooks_run_on_each_worker_first_and_last() {
     let both = Arc::new(Barrier::new(2));
     for _ in 0..2 {
         let (both, notes) = (Arc::clone(&both), notes.clone());
-        pool.wake_up(Box::new(move || {
+        pool.submit(Box::new(move || {
             both.wait();
             notes.add((9, "task", thread::current().id()));
         }))
@@ -191,7 +191,7 @@ fn a_panicking_hook_does_not_cost_the_worker() {
     let pool = builder.on_start(|_| panic!("start hook")).on_stop(|_| panic!("stop hook")).build().unwrap();
     let done = Gate::new();
     let open = done.clone();
-    pool.wake_up(Box::new(move || open.open())).unwrap();
+    pool.submit(Box::new(move || open.open())).unwrap();
     done.wait();
     assert!(pool.stop().is_empty());
 }
@@ -210,7 +210,7 @@ fn a_panicking_task_does_not_cost_the_worker() {
     let threads = Notes::new();
     for number in 0..3 {
         let threads = threads.clone();
-        pool.wake_up(Box::new(move || {
+        pool.submit(Box::new(move || {
             threads.add(thread::current().id());
             match number {
                 0 => panic!("number {number}"),
@@ -239,10 +239,10 @@ fn neither_a_hostile_payload_nor_a_panicking_hook_costs_the_worker() {
     }
     let builder = ThreadPool::builder().workers(1).queue(Jobs::new()).on_panic(|_| panic!("in the hook"));
     let pool = builder.build().unwrap();
-    pool.wake_up(Box::new(|| panic::panic_any(Hostile))).unwrap();
+    pool.submit(Box::new(|| panic::panic_any(Hostile))).unwrap();
     let done = Gate::new();
     let open = done.clone();
-    pool.wake_up(Box::new(move || open.open())).unwrap();
+    pool.submit(Box::new(move || open.open())).unwrap();
     done.wait();
     pool.stop();
 }
@@ -275,7 +275,7 @@ fn a_queue_that_panics_does_not_cost_the_worker() {
     let pool = builder.on_panic(move |panic| noted.add(panic.message().map(str::to_owned))).build().unwrap();
     let done = Gate::new();
     let open = done.clone();
-    pool.wake_up(Box::new(move || open.open())).unwrap();
+    pool.submit(Box::new(move || open.open())).unwrap();
     done.wait();
     pool.stop();
     assert_eq!(panics.now(), [Some("in pop".to_owned())]);
@@ -293,7 +293,7 @@ fn a_core_that_does_not_exist_is_one_warning_and_no_pinning() {
     let all = Arc::new(Barrier::new(5));
     for _ in 0..4 {
         let all = Arc::clone(&all);
-        pool.wake_up(Box::new(move || {
+        pool.submit(Box::new(move || {
             all.wait();
         }))
         .unwrap();
@@ -339,12 +339,12 @@ fn two_pools_at_once_know_their_own_workers() {
     let notes = Notes::new();
     for (number, pool) in pools.iter().enumerate() {
         let (other, mine, notes) = (Arc::clone(&pools[1 - number]), Arc::clone(pool), notes.clone());
-        pool.wake_up(Box::new(move || {
+        pool.submit(Box::new(move || {
             let (there, here) = (other.current_worker(), mine.current_worker());
             // A task of one pool puts a task into the other, and waits for it.
             let done = Gate::new();
             let open = done.clone();
-            other.wake_up(Box::new(move || open.open())).unwrap();
+            other.submit(Box::new(move || open.open())).unwrap();
             done.wait();
             notes.add((there.is_some(), here.is_some()));
         }))
@@ -354,7 +354,7 @@ fn two_pools_at_once_know_their_own_workers() {
     pools[0].stop();
     let done = Gate::new();
     let open = done.clone();
-    pools[1].wake_up(Box::new(move || open.open())).unwrap();
+    pools[1].submit(Box::new(move || open.open())).unwrap();
     done.wait();
     pools[1].stop();
 }

@@ -97,7 +97,7 @@ pub(crate) struct Shared {
     cancel_after: Duration,
     rules: Rules,
     is_clean: IsClean,
-    on_unseen_failure: Box<dyn Fn(&Failure) + Send + Sync>,
+    on_unhandled_failure: Box<dyn Fn(&Failure) + Send + Sync>,
     on_warning: Box<dyn Fn(&str) + Send + Sync>,
     runtime: Option<Runtime>,
 }
@@ -201,7 +201,7 @@ impl Coordinator {
         match reported {
             Reported::Taken => Ok(()),
             Reported::Late(failure) => {
-                (self.0.on_unseen_failure)(&failure);
+                (self.0.on_unhandled_failure)(&failure);
                 Ok(())
             }
             Reported::AfterJoin(failure) => Err(failure),
@@ -211,7 +211,7 @@ impl Coordinator {
     /// The same, for a failure that no caller can be handed.
     fn record_or_tell(&self, failure: Failure, follows: bool) {
         if let Err(failure) = self.record(failure, follows) {
-            (self.0.on_unseen_failure)(&failure);
+            (self.0.on_unhandled_failure)(&failure);
         }
     }
 
@@ -238,7 +238,7 @@ impl Coordinator {
     /// Calls `f`, and reports its error or panic. `None` after either: there is no value, and the caller goes on.
     ///
     /// What unwinds by [`or_unwind`](forebear::OrUnwind) in a request is reported as an error. After a join, a failure that no join answers goes
-    /// to the [hook](CoordinatorBuilder::on_unseen_failure).
+    /// to the [hook](CoordinatorBuilder::on_unhandled_failure).
     ///
     /// ```
     /// use forebear_supervise::Coordinator;
@@ -343,7 +343,7 @@ impl Coordinator {
         }
         // Reported there, since a cancelled request that returns an error may end as cancelled.
         let request = builder.try_build(move || f(&within).map_err(|error| within.tell(error)));
-        member.watch_request(&request.any());
+        member.watch_request(&request.to_untyped());
         request.submit();
         request
     }
@@ -417,7 +417,7 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         if let Some(failure) = self.board.unheard() {
-            (self.on_unseen_failure)(&failure);
+            (self.on_unhandled_failure)(&failure);
         }
     }
 }

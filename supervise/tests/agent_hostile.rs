@@ -214,7 +214,7 @@ fn who_is_cancelled_while_a_group_runs_stops_it_and_waits_for_its_end() {
         std::thread::yield_now();
     }
     let pids = agent.status().pids;
-    request.any().abort(CancelReason::Asked);
+    request.to_untyped().abort(CancelReason::Asked);
     // Its answer is that it was cancelled, or the error that says so.
     if let Ok(result) = request.take() {
         assert!(matches!(result, Err(AgentError::Cancelled)), "{result:?}");

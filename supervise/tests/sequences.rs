@@ -82,7 +82,7 @@ fn number(failure: &forebear::Failure) -> usize {
 }
 
 fn run(steps: &[Step]) {
-    let coordinator = Coordinator::builder().on_unseen_failure(|_| ()).on_warning(|_| ()).build().unwrap();
+    let coordinator = Coordinator::builder().on_unhandled_failure(|_| ()).on_warning(|_| ()).build().unwrap();
     let mut model = Model::default();
     let mut members: Vec<(usize, Member)> = Vec::new();
     for (n, step) in steps.iter().enumerate() {

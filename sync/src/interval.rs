@@ -69,14 +69,14 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
 ///
 /// It has no thread and no timer of its own: a tick is waited for by [`tick`](Self::tick), or in a `select!`. Ticks do not drift: a waiter
 /// that is woken late does not move those that follow. What becomes of those that nobody waited for in time is told by
-/// [`missed`](Self::missed).
+/// [`missed`](Self::with_missed_tick_behavior).
 ///
 /// ```
 /// use std::time::Duration;
 /// use forebear::select;
 /// use forebear::time::{MissedTickBehavior, after, interval};
 ///
-/// let mut ticks = interval(Duration::from_millis(1)).missed(MissedTickBehavior::Skip);
+/// let mut ticks = interval(Duration::from_millis(1)).with_missed_tick_behavior(MissedTickBehavior::Skip);
 /// let end = after(Duration::from_millis(4));
 /// let mut seen = 0;
 /// loop {
@@ -98,7 +98,7 @@ pub struct Interval {
 
 impl Interval {
     /// What is to become of ticks that are missed; [`Burst`](MissedTickBehavior::Burst) unless it is said.
-    pub fn missed(mut self, behavior: MissedTickBehavior) -> Self {
+    pub fn with_missed_tick_behavior(mut self, behavior: MissedTickBehavior) -> Self {
         self.missed = behavior;
         self
     }

@@ -267,14 +267,14 @@ fn scatter(n: u64) -> u64 {
 /// assert_eq!(sum, 3);
 /// ```
 ///
-/// Each arm is `pattern = source => body`. Sources are `&Receiver` (also of one item), `&mut latest::Receiver`,
-/// [`sender.sending(item)`](crate::channel::Sender::sending), `&Event`, `&Request`, `&mut RequestSet`, [`after`](crate::after),
+/// Each arm is `pattern = source => body`. Sources are `&Receiver` (also of one item), `&mut watch::Receiver`,
+/// [`sender.send_arm(item)`](crate::channel::Sender::send_arm), `&Event`, `&Request`, `&mut RequestSet`, [`after`](crate::after),
 /// [`cancelled`](crate::cancelled), and an `Option` of each, which is never ready if it is `None`. The pattern is that of the source's
 /// output and must always match. Bodies are in the function that selects: they may `?`, `break` and `return`. All sources are made
 /// first, in order; the body runs when everything has been let go of.
 ///
 /// Exactly one arm is taken. Those that are not have taken nothing and sent nothing; what had been given to one of them has gone to the
-/// next waiter. An item in `sender.sending(item)` that was not sent is dropped, unless the source is `&mut sending`, which keeps it.
+/// next waiter. An item in `sender.send_arm(item)` that was not sent is dropped, unless the source is `&mut sending`, which keeps it.
 ///
 /// Suspends; there is no looking again and again. A cancellation point: in a cancelled request the arm of `cancelled()` is taken, or
 /// else the first whose output can say so; if there is neither, it unwinds.

@@ -18,7 +18,7 @@ fn is_unfinished(request: &Request<u32>) -> bool {
         && request.outcome().is_none()
         && !request.is_done()
         && request.clone().try_take().is_err()
-        && any_is_unfinished(&request.any())
+        && any_is_unfinished(&request.to_untyped())
 }
 
 fn any_is_unfinished(any: &AnyRequest) -> bool {
@@ -30,12 +30,12 @@ fn while_they_run_the_request_is_over_for_them() {
     at_each_end(|end, request, bring| {
         let (send, found) = channel();
         let ask = || {
-            let (send, me) = (send.clone(), request.any());
+            let (send, me) = (send.clone(), request.to_untyped());
             move || send.send((me.is_done(), me.state())).unwrap()
         };
         let [a, b, c, d] = [ask(), ask(), ask(), ask()];
         request.on_finished(move |_| a()).on_failed(move |_| b()).on_cancelled(c).on_done(move |_| d());
-        let kept = request.any();
+        let kept = request.to_untyped();
         bring(request);
         assert_eq!(found.try_iter().collect::<Vec<_>>(), [(true, kept.state()); 2], "{}", end.done);
     });
@@ -82,7 +82,7 @@ fn while_they_run_the_request_is_not_over_for_others() {
                 let soon = Duration::from_millis(1);
                 is_unfinished(request)
                     && matches!(request.wait_timeout(soon), Err(WaitError::TimedOut))
-                    && matches!(request.any().wait_timeout(soon), Err(WaitError::TimedOut))
+                    && matches!(request.to_untyped().wait_timeout(soon), Err(WaitError::TimedOut))
             };
             called.wait_for(1);
             assert!(look(&request));
@@ -100,7 +100,7 @@ fn b40_in_its_own_callback_a_wait_for_the_request_answers_at_once() {
     type Way = fn(&Request<u32>) -> Result<(), WaitError>;
     const WAYS: [Way; 4] = [
         |me| me.wait().map(|seven| assert_eq!(seven, &7)),
-        |me| me.any().wait(),
+        |me| me.to_untyped().wait(),
         |me| me.wait_timeout(Duration::from_secs(3600)).map(drop),
         |me| me.watch().map(drop),
     ];
@@ -128,7 +128,7 @@ fn b40_in_its_own_callback_a_wait_for_the_request_answers_at_once() {
         // Who is cancelled is told that first, and its outcome in a region.
         let (send, answers) = channel();
         let request = Request::new(|| 7);
-        let me = request.any();
+        let me = request.to_untyped();
         request.on_cancelled(move || {
             send.send(me.wait()).unwrap();
             send.send(forebear::shield(|| me.wait())).unwrap();
@@ -228,7 +228,7 @@ fn who_subscribes_in_a_callback_is_appended() {
     at_each_end(|end, request, bring| {
         let log = Log::default();
         let again = || {
-            let (log, me) = (log.clone(), request.any());
+            let (log, me) = (log.clone(), request.to_untyped());
             move || {
                 log.note("first");
                 let inner = log.clone();
@@ -298,7 +298,10 @@ fn who_subscribes_elsewhere_while_they_run_is_appended() {
         go.raise();
         assert_eq!(request.wait().unwrap(), &7);
         log.check(&["first", "finished 7", "finished 7", "done: finished 7", "done: finished 7"]);
-        assert_eq!(ran_in.try_iter().collect::<Vec<_>>(), [Some(request.any()), Some(request.any())]);
+        assert_eq!(
+            ran_in.try_iter().collect::<Vec<_>>(),
+            [Some(request.to_untyped()), Some(request.to_untyped())]
+        );
     });
 }
 
@@ -307,7 +310,7 @@ fn d11_a_cancel_while_they_run_is_too_late() {
     at_each_end(|end, request, bring| {
         let (send, answers) = channel();
         let late = || {
-            let (send, me) = (send.clone(), request.any());
+            let (send, me) = (send.clone(), request.to_untyped());
             move || {
                 let marked = me.is_cancelled();
                 let answers = (me.cancel(), me.abort(CancelReason::Other(99)), me.cancel());
@@ -340,7 +343,7 @@ fn d11_a_cancel_from_elsewhere_while_they_run_is_too_late() {
             request.submit();
             begun.wait();
             assert_eq!(request.cancel(), Cancellation::AlreadyDone);
-            let other = request.any();
+            let other = request.to_untyped();
             let answer = runtime.run(move || other.abort(CancelReason::Aborted));
             assert_eq!(answer, Cancellation::AlreadyDone);
             drop(request.cancel_on_drop());
@@ -424,7 +427,7 @@ fn d9_callbacks_may_touch_their_own_request() {
     at_each_end(|end, request, bring| {
         let log = Log::default();
         let touch = || {
-            let (log, me) = (log.clone(), request.any());
+            let (log, me) = (log.clone(), request.to_untyped());
             move || {
                 let copies = [me.clone(), me.clone()];
                 let _ = (me.cancel(), me.abort(CancelReason::Aborted));
@@ -479,7 +482,7 @@ fn a_callback_may_hold_the_last_handle_of_its_request() {
             let test = |request: Request<_>| {
                 let [a, b] = [(); 2].map(|()| log.clone());
                 let (dropped, noted) = (drops.clone(), log.clone());
-                let any = request.any();
+                let any = request.to_untyped();
                 let held = request.clone();
                 request.on_failed(move |_| b.note("failed")).on_finished(move |_| a.note("finished"));
                 request.on_done(move |how| {

@@ -23,7 +23,7 @@ fn what_callbacks_hold_is_dropped_by_the_end_called_or_not() {
     at_each_end(|_, request, bring| {
         let drops = Count::new();
         (0..3).for_each(|_| hold_all(&request, &drops));
-        let any = request.any();
+        let any = request.to_untyped();
         assert_eq!(drops.get(), 0);
         bring(request);
         assert_eq!(drops.get(), 12);
@@ -164,7 +164,7 @@ fn the_value_lives_while_callbacks_are_told_it_and_no_longer() {
         request
             .on_finished(move |_| a.0.send(a.1.get()).unwrap())
             .on_done(move |_| b.0.send(b.1.get()).unwrap());
-        let any = request.any();
+        let any = request.to_untyped();
         request.submit();
         drop(request);
         any.wait().unwrap();
@@ -220,7 +220,7 @@ fn callbacks_that_subscribe_the_next_a_hundred_thousand_times_come_to_an_end() {
     let runtime = runtime(1);
     let calls = Count::new();
     let request = root(&runtime).build(|| 7);
-    let (me, up) = (request.any(), calls.clone());
+    let (me, up) = (request.to_untyped(), calls.clone());
     request.on_done(move |_| next(me, up, 100_000));
     assert_eq!(request.take().unwrap(), 7);
     assert_eq!(calls.get(), 100_000);
@@ -247,7 +247,7 @@ fn callbacks_take_no_more_memory_in_the_end() {
                 request.on_finished(|_| ()).on_failed(|_| ()).on_cancelled(|| ()).on_done(move |_| drop(big));
             }
             // Held by its own callbacks until it ends.
-            let me = request.any();
+            let me = request.to_untyped();
             request.on_done(move |_| drop(me));
             (end.bring)(request);
             spawn(|| ()).take().unwrap();

@@ -153,7 +153,7 @@ fn callbacks_may_cancel_others() {
             root(runtime).spawn(move || target.wait().copied())
         };
         let (other, another) = (sleeper(), sleeper());
-        let (a, b) = (other.clone(), another.any());
+        let (a, b) = (other.clone(), another.to_untyped());
         let (send, answers) = channel();
         let also = send.clone();
         let request = root(runtime).build(|| 7);
@@ -223,7 +223,7 @@ fn two_requests_may_touch_each_other_in_their_callbacks() {
             let make = || runtime.enter(|| Request::builder().own_stack().build(|| 7));
             let pair = [make(), make()];
             for (one, other) in [(&pair[0], &pair[1]), (&pair[1], &pair[0])] {
-                let (other, log) = (other.any(), log.clone());
+                let (other, log) = (other.to_untyped(), log.clone());
                 one.on_done(move |_| {
                     let _ = other.cancel();
                     let log = log.clone();
@@ -261,7 +261,7 @@ fn what_is_ended_from_another_runtime_calls_there_as_itself() {
         let make = || {
             let request = runtime.enter(|| Request::new(|| 7));
             let (send, found) = channel();
-            let me = request.any();
+            let me = request.to_untyped();
             request.on_cancelled(move || {
                 let sum = shield(waits);
                 send.send((Request::current() == Some(me), sum)).unwrap();

@@ -141,7 +141,7 @@ fn a_panic_in_a_late_callback_reaches_who_subscribes() {
             &|| _ = good.on_done(|_| panic_any(1)),
             &|| _ = bad.on_failed(|_| panic_any(1)),
             &|| _ = gone.on_cancelled(|| panic_any(1)),
-            &|| _ = good.any().on_done(|_| panic_any(1)),
+            &|| _ = good.to_untyped().on_done(|_| panic_any(1)),
         ];
         for subscribe in subscribe {
             let caught = || catch_unwind(AssertUnwindSafe(subscribe)).unwrap_err().downcast::<i32>().is_ok();

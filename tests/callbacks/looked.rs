@@ -11,7 +11,7 @@ use crate::support::{Count, Flag, join_all, until};
 use crate::{boo, with_hook};
 
 fn over(request: Request<u32>) {
-    let any = request.submit().any();
+    let any = request.submit().to_untyped();
     drop(request);
     until(|| any.is_done());
 }
@@ -28,7 +28,7 @@ fn who_is_told_a_failure_by_a_callback_has_looked_at_it() {
             request.on_done(|_| ());
             over(request);
             let request = made();
-            request.any().on_done(|_| ());
+            request.to_untyped().on_done(|_| ());
             over(request);
             // Late ones too.
             let request = made();
@@ -180,7 +180,7 @@ fn d23_who_stopped_waiting_has_not_looked() {
             } else {
                 waits()
             }
-            let any = request.any();
+            let any = request.to_untyped();
             drop(request);
             go.raise();
             until(|| any.is_done());
@@ -214,7 +214,7 @@ fn d23_a_failure_is_told_once_when_the_last_handle_goes_as_it_ends() {
             }
             request.submit();
             begun.wait();
-            let any = request.any();
+            let any = request.to_untyped();
             go.raise();
             (0..round % 50).for_each(|_| std::hint::spin_loop());
             drop(request);

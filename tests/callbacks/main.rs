@@ -47,13 +47,13 @@ const ENDS: [End; 12] = [
     },
     End {
         make: || Request::try_new(|| Ok(7)),
-        bring: |request| request.submit().any().wait().unwrap(),
+        bring: |request| request.submit().to_untyped().wait().unwrap(),
         group: "finished 7",
         done: "done: finished 7",
     },
     End {
         make: || Request::builder().own_stack().build(|| 7),
-        bring: |request| drop(request.submit().any()),
+        bring: |request| drop(request.submit().to_untyped()),
         group: "finished 7",
         done: "done: finished 7",
     },
@@ -128,7 +128,7 @@ fn at_each_end(test: impl Fn(&End, Request<u32>, &dyn Fn(Request<u32>)) + Sync) 
         for end in &ENDS {
             let request = (end.make)();
             test(end, request, &|request| {
-                let any = request.any();
+                let any = request.to_untyped();
                 (end.bring)(request);
                 until(|| any.is_done());
             });
@@ -164,7 +164,7 @@ fn with_hook(test: impl Fn(&Runtime, &Hook)) {
         let hook = told.clone();
         let runtime = kind
             .builder()
-            .on_unseen_failure(move |failure| hook.0.lock().unwrap().push(failure.error().to_string()))
+            .on_unhandled_failure(move |failure| hook.0.lock().unwrap().push(failure.error().to_string()))
             .build()
             .unwrap();
         test(&runtime, &told);

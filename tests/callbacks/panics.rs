@@ -134,7 +134,7 @@ fn the_value_lives_on_beside_the_failure_of_a_success_callback() {
         // Nobody is left when it ends.
         let value = drops.probe();
         let request = Request::builder().own_stack().build(move || value);
-        let any = request.any();
+        let any = request.to_untyped();
         request.on_failed(|_| ()).on_finished(|_| burst("callback")).submit();
         drop(request);
         until(|| any.is_done());
@@ -273,7 +273,7 @@ fn d9_a_callback_that_panics_leaves_no_waiter_hanging() {
     for kind in crate::support::kinds() {
         let _dog = Watchdog::new(format_args!("{kind:?}"));
         // The hook does no better.
-        let runtime = kind.builder().on_unseen_failure(|_| burst_twice()).build().unwrap();
+        let runtime = kind.builder().on_unhandled_failure(|_| burst_twice()).build().unwrap();
         for (round, burst) in (0..3).flat_map(|round| bursts.map(|burst| (round, burst))) {
             let begun = Count::new();
             let all = begun.clone();
@@ -302,7 +302,7 @@ fn d9_a_callback_that_panics_leaves_no_waiter_hanging() {
                 join_all([(); 2].map(|()| {
                     threads.spawn(|| {
                         begun.up();
-                        assert_eq!(request.any().wait().is_err(), round > 0);
+                        assert_eq!(request.to_untyped().wait().is_err(), round > 0);
                     })
                 }));
             });

@@ -264,7 +264,7 @@ fn handles_that_go_while_it_ends_leave_every_callback_called() {
                 first.wait();
                 value
             });
-            let any = request.any();
+            let any = request.to_untyped();
             for _ in 0..3 {
                 let (up, also, held) = (called.clone(), called.clone(), request.clone());
                 request.on_finished(move |_| _ = up.up()).on_done(move |_| {

@@ -73,7 +73,7 @@ fn they_have_all_returned_before_any_wait_does() {
     );
     const WAYS: [fn(Request<u32>); 6] = [
         |request| assert_eq!(request.wait().unwrap(), &7),
-        |request| request.any().wait().unwrap(),
+        |request| request.to_untyped().wait().unwrap(),
         |request| assert_eq!(request.wait_timeout(Duration::from_secs(3600)).unwrap(), &7),
         |request| assert_eq!(request.watch().unwrap(), &7),
         |request| _ = request.take(),
@@ -165,13 +165,13 @@ fn of_a_request_that_a_foreign_thread_runs_they_run_there() {
 
 /// What a callback finds out about where it is.
 fn here() -> (Option<AnyRequest>, Option<AnyRequest>) {
-    (Request::current(), Request::new(|| ()).any().parent())
+    (Request::current(), Request::new(|| ()).to_untyped().parent())
 }
 
 #[test]
 fn the_request_is_the_current_one_in_them_and_what_they_make_is_its_child() {
     at_each_end(|_, request, bring| {
-        let (me, any) = (Request::current(), request.any());
+        let (me, any) = (Request::current(), request.to_untyped());
         let (send, found) = channel();
         let [a, b, c] = [(); 3].map(|()| send.clone());
         request
@@ -195,7 +195,7 @@ fn of_one_that_never_started_they_run_in_whom_ends_it_and_as_itself() {
         if end.group != "cancelled" || end.done.ends_with("Other(4)") {
             return;
         }
-        let (any, log, outer) = (request.any(), Log::default(), Request::new(|| unreachable!()));
+        let (any, log, outer) = (request.to_untyped(), Log::default(), Request::new(|| unreachable!()));
         let (send, found) = channel();
         let noted = log.clone();
         request.on_cancelled(move || {
@@ -239,7 +239,7 @@ fn of_those_that_a_cancel_reaches_before_they_started_they_run_on_the_worker() {
         let parent = root(runtime).spawn(move || {
             let children: Vec<_> = (0..5).map(|_| spawn(|| 7)).collect();
             for child in &children {
-                let (send, any) = (send.clone(), child.any());
+                let (send, any) = (send.clone(), child.to_untyped());
                 child.on_finished(|_| unreachable!()).on_cancelled(move || {
                     send.send((thread::current().id(), Request::current() == Some(any))).unwrap();
                 });
@@ -265,8 +265,8 @@ fn an_untyped_handle_subscribes_to_any_end() {
     at_each_end(|end, request, bring| {
         let log = Log::default();
         let [a, b, c] = [(); 3].map(|()| log.clone());
-        request.any().on_done(move |how| a.note(told(how))).on_done(move |how| b.note(told(how)));
-        let any = request.any();
+        request.to_untyped().on_done(move |how| a.note(told(how))).on_done(move |how| b.note(told(how)));
+        let any = request.to_untyped();
         bring(request);
         any.on_done(move |how| c.note(told(how)));
         // It says how, and not the value.
@@ -285,7 +285,7 @@ fn an_untyped_handle_subscribes_when_no_other_is_left() {
             may.wait();
             value
         });
-        let any = request.any();
+        let any = request.to_untyped();
         drop(request);
         let [a, b] = [(); 2].map(|()| log.clone());
         any.on_done(move |how| a.note(told(how)));

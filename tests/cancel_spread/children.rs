@@ -12,11 +12,11 @@ use super::{Sleep, sleeping, spreads_to, support};
 
 #[test]
 fn to_a_child_that_is_queued_or_has_just_started() {
-    spreads_to(|gate| spawn(sleeping(gate)).any());
+    spreads_to(|gate| spawn(sleeping(gate)).to_untyped());
     spreads_to(|gate| {
         let [a, b, c] = [(); 3].map(|()| spawn(sleeping(gate)));
         drop((a, c));
-        b.any()
+        b.to_untyped()
     });
 }
 
@@ -25,17 +25,17 @@ fn to_a_child_that_sleeps() {
     spreads_to(|gate| {
         let child = spawn(sleeping(gate));
         asleep(&child);
-        child.any()
+        child.to_untyped()
     });
 }
 
 #[test]
 fn to_a_child_with_a_stack_of_its_own() {
-    spreads_to(|gate| Request::builder().own_stack().spawn(sleeping(gate)).any());
+    spreads_to(|gate| Request::builder().own_stack().spawn(sleeping(gate)).to_untyped());
     spreads_to(|gate| {
         let child = Request::builder().own_stack().spawn(sleeping(gate));
         asleep(&child);
-        child.any()
+        child.to_untyped()
     });
 }
 
@@ -44,12 +44,12 @@ fn to_a_child_with_a_priority_of_its_own() {
     for priority in [Priority::URGENT, Priority::BACKGROUND] {
         spreads_to(move |gate| {
             let child = Request::builder().priority(priority).spawn(sleeping(gate));
-            assert!(child.any().parent() == Request::current());
+            assert!(child.to_untyped().parent() == Request::current());
             asleep(&child);
-            child.any()
+            child.to_untyped()
         });
     }
-    spreads_to(|gate| Request::builder().priority(Priority::BACKGROUND).spawn(sleeping(gate)).any());
+    spreads_to(|gate| Request::builder().priority(Priority::BACKGROUND).spawn(sleeping(gate)).to_untyped());
 }
 
 #[test]

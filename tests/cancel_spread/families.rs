@@ -28,13 +28,13 @@ fn to_both_arms_of_a_join_and_what_they_made() {
                 || {
                     here.raise();
                     there.wait();
-                    give.send(spawn(sleeping(&closed)).any()).unwrap();
+                    give.send(spawn(sleeping(&closed)).to_untyped()).unwrap();
                     tell.send(closed.wait().copied()).unwrap();
                 },
                 || {
                     there.raise();
                     here.wait();
-                    also.send(spawn(sleeping(&other)).any()).unwrap();
+                    also.send(spawn(sleeping(&other)).to_untyped()).unwrap();
                     tell_too.send(other.wait().copied()).unwrap();
                 },
             );
@@ -64,7 +64,7 @@ fn to_the_jobs_of_a_scope() {
                     let job = s.spawn(move || closed.wait().copied());
                     let job_on_its_own =
                         Request::builder().own_stack().spawn_in(s, move || closed.wait().copied());
-                    give.send([job.any(), job_on_its_own.any()]).unwrap();
+                    give.send([job.to_untyped(), job_on_its_own.to_untyped()]).unwrap();
                 }
             });
         });
@@ -90,7 +90,7 @@ fn to_grandchildren() {
                         .priority(Priority::BACKGROUND)
                         .build(move || family(gate, depth - 1, tell)),
                 };
-                give.send(child.submit().any()).unwrap();
+                give.send(child.submit().to_untyped()).unwrap();
             }
         }
         drop(give);
@@ -118,7 +118,7 @@ fn through_parents_that_are_over() {
                 if generations == 0 {
                     let child = spawn(sleeping(&gate));
                     asleep(&child);
-                    return child.any();
+                    return child.to_untyped();
                 }
                 let way = generations % 3;
                 let make = move || make(gate, generations - 1);
@@ -219,7 +219,7 @@ fn to_the_orphans_of_a_spared_child_when_it_ends() {
             let child = Request::builder().own_stack().spawn(move || {
                 let orphan = Request::builder().own_stack().spawn(sleeping(&closed));
                 asleep(&orphan);
-                tell.send(orphan.any()).unwrap();
+                tell.send(orphan.to_untyped()).unwrap();
                 inside.wait().copied().unwrap();
             });
             give.send(child).unwrap();
@@ -247,7 +247,7 @@ fn to_what_a_callback_made() {
         let parent = root(runtime).spawn(move || {
             let child = Request::new(|| 1);
             let gate = closed.clone();
-            child.on_finished(move |_| give.send(spawn(sleeping(&gate)).any()).unwrap());
+            child.on_finished(move |_| give.send(spawn(sleeping(&gate)).to_untyped()).unwrap());
             child.wait().unwrap();
             closed.wait().copied()
         });

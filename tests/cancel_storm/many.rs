@@ -76,7 +76,7 @@ fn very_many_waiters_of_one_request_are_cancelled() {
             let one = Request::builder().own_stack().build(move || inner.wait().copied());
             wait_in_vain(&one, &begun, &over);
             begun.wait_for(MANY / 2);
-            let told = one.any();
+            let told = one.to_untyped();
             drop(one);
             (told, closed.wait().copied())
         });
@@ -211,7 +211,7 @@ fn goes_through_generations(
         tell: mpsc::Sender<AnyRequest>,
     ) {
         if rest == 0 {
-            return tell.send(spawn(move || gate.wait().copied()).any()).unwrap();
+            return tell.send(spawn(move || gate.wait().copied()).to_untyped()).unwrap();
         }
         let next = give.clone();
         give.send(Request::new(move || generation(rest - 1, gate, next, tell))).unwrap();

@@ -80,9 +80,9 @@ impl Program {
     fn know(&self, member: &Member) {
         self.asked.up();
         let (told, aborted) = (self.told.clone(), Arc::new(AtomicBool::new(false)));
-        let marked = member.any();
+        let marked = member.to_untyped();
         let wrong = self.wrong.clone();
-        member.any().on_done(move |how| {
+        member.to_untyped().on_done(move |how| {
             // A panic in here would be told to the hook only.
             let fits = match how {
                 Outcome::Finished(()) => !marked.is_cancelled(),
@@ -94,7 +94,7 @@ impl Program {
             }
             told.up();
         });
-        let member = member.any();
+        let member = member.to_untyped();
         self.known.with(|known| known.push((member, aborted)));
     }
 
@@ -163,7 +163,7 @@ impl Program {
                     let jobs = seeds.map(|seed| {
                         let captured = program.probe();
                         let job = s.try_spawn(move || program.body(captured, Random::new(seed), depth - 1));
-                        let known_as = job.any();
+                        let known_as = job.to_untyped();
                         program.known.with(|known| known.push((known_as, Arc::default())));
                         job
                     });
@@ -182,7 +182,7 @@ impl Program {
                 Ok(caught.unwrap_or(Ok(3)).unwrap_or(4))
             }
             // Left unsubmitted.
-            9 => Ok(self.member(random.next(), depth - 1).any().is_done().into()),
+            9 => Ok(self.member(random.next(), depth - 1).to_untyped().is_done().into()),
             _ => self.small_step(random, shielded),
         }
     }
@@ -295,7 +295,7 @@ fn run_program(runtime: &Runtime, gate: &Gate, seed: u64) {
 fn in_the_middle_of_everything_every_request_ends_once_as_it_was_told() {
     let seeds = if soaking() { 100_000 } else { support::fitting(1_000) as u64 };
     for kind in kinds() {
-        let runtime = kind.builder().on_unseen_failure(|_| ()).build().unwrap();
+        let runtime = kind.builder().on_unhandled_failure(|_| ()).build().unwrap();
         let gate = Gate::new(&runtime);
         for seed in 0..seeds {
             let _dog = Watchdog::over(&runtime, format_args!("{kind:?}, seed {seed}"));

@@ -102,7 +102,9 @@ fn to_watch_to_be_shielded_and_to_be_detached_makes_no_difference() {
         let (a, b, c) = ((known.clone(), told.clone()), (known.clone(), told.clone()), (known.clone(), told));
         let requests = [
             make(runtime, "watching", move || a.1.send(cycle(a.0.get(1).watch())).unwrap()),
-            make(runtime, "shielded", move || b.1.send(cycle(shield(|| b.0.get(2).any().wait()))).unwrap()),
+            make(runtime, "shielded", move || {
+                b.1.send(cycle(shield(|| b.0.get(2).to_untyped().wait()))).unwrap()
+            }),
             runtime.enter(|| {
                 let builder = Request::builder().name("detached").detached().own_stack();
                 builder.build(move || c.1.send(cycle(c.0.get(0).wait())).unwrap())

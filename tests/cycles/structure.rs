@@ -126,8 +126,8 @@ fn a_cycle_through_a_scope_is_found_whoever_closes_it() {
                     until(|| {
                         let is_suspended = |request: AnyRequest| request.state() == State::Suspended;
                         me != last
-                            || (me == "opener" || is_suspended(known.get(0).any()))
-                                && (me == "other" || is_suspended(known.get(1).any()))
+                            || (me == "opener" || is_suspended(known.get(0).to_untyped()))
+                                && (me == "other" || is_suspended(known.get(1).to_untyped()))
                                 && (me == "job" || job.get().cloned().is_some_and(is_suspended))
                     });
                 }
@@ -149,7 +149,7 @@ fn a_cycle_through_a_scope_is_found_whoever_closes_it() {
                             told.send(cycle(known.get(1).wait())).unwrap();
                         });
                         s.spawn(|| ());
-                        job.set(handle.any()).unwrap();
+                        job.set(handle.to_untyped()).unwrap();
                         after_the_rest("opener");
                     });
                 }

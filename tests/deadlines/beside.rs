@@ -194,7 +194,7 @@ fn the_end_of_a_runtime_lets_go_of_what_is_armed() {
 fn a_description_tells_the_deadline() {
     in_both_worlds(|| {
         let limited = Request::builder().name("limited").timeout(SECOND).build(|| ());
-        let text = format!("{limited:?} {:?}", limited.any());
+        let text = format!("{limited:?} {:?}", limited.to_untyped());
         assert_eq!(text.matches("deadline").count(), 2, "{text}");
         let plain = Request::builder().name("plain").build(|| ());
         assert_eq!(plain.deadline(), None);

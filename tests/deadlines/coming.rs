@@ -311,7 +311,7 @@ fn one_that_ends_before_its_deadline_leaves_no_trace() {
     on_each_clocked(|runtime, clock| {
         let plain = root(runtime).spawn(|| 1);
         plain.wait().unwrap();
-        let before = counts(&plain.any());
+        let before = counts(&plain.to_untyped());
         for round in 0..3 {
             let builder = limited(runtime);
             let value = builder.spawn(|| 1);
@@ -324,7 +324,7 @@ fn one_that_ends_before_its_deadline_leaves_no_trace() {
             let cancelled = builder.build(|| 1);
             cancelled.cancel();
             for over in [&value, &called, &failed, &cancelled] {
-                assert_eq!(counts(&over.any()), before, "round {round}: {over:?}");
+                assert_eq!(counts(&over.to_untyped()), before, "round {round}: {over:?}");
             }
             drop(builder.build(|| 1));
             assert_eq!(armed(runtime), 0, "round {round}");

@@ -53,7 +53,7 @@ fn leaves<T: Send + 'static>(
     leave: impl FnOnce() -> T + Send + 'static,
 ) -> (T, AnyRequest) {
     let parent = limited(runtime).spawn(leave);
-    let any = parent.any();
+    let any = parent.to_untyped();
     (parent.take().unwrap(), any)
 }
 
@@ -67,9 +67,9 @@ fn children_of_all_kinds_end_with_their_parent() {
             let sleeping = Request::builder().own_stack().try_spawn(|| Ok(sleep(Duration::MAX)?));
             asleep(&sleeping);
             let queued = spawn(|| ());
-            tell.send([sleeping.any(), queued.any()]).unwrap();
+            tell.send([sleeping.to_untyped(), queued.to_untyped()]).unwrap();
             let _ = closed.wait();
-            tell.send([sleeping.any(), queued.any()]).unwrap();
+            tell.send([sleeping.to_untyped(), queued.to_untyped()]).unwrap();
         });
         let [sleeping, queued] = told.come().unwrap();
         asleep(&parent);

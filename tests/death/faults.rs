@@ -13,7 +13,7 @@ use crate::child;
 const PAGE: usize = 64 << 10;
 
 fn runtime() -> Runtime {
-    Runtime::builder().workers(1).foreign_direct(false).build().unwrap()
+    Runtime::builder().workers(1).run_on_caller(false).build().unwrap()
 }
 
 #[inline(never)]

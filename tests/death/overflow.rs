@@ -54,12 +54,12 @@ fn here() -> usize {
 
 /// A runtime whose requests all run on its workers, whoever waits for them.
 fn workers(workers: usize) -> Runtime {
-    Runtime::builder().workers(workers).foreign_direct(false).build().unwrap()
+    Runtime::builder().workers(workers).run_on_caller(false).build().unwrap()
 }
 
 /// The same, one worker, with stacks of another size.
 fn stacks_of(bytes: usize) -> Runtime {
-    Runtime::builder().workers(1).stack_size(bytes).foreign_direct(false).build().unwrap()
+    Runtime::builder().workers(1).stack_size(bytes).run_on_caller(false).build().unwrap()
 }
 
 fn named(name: &'static str) -> RequestBuilder {

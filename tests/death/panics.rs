@@ -10,7 +10,7 @@ use forebear::{Request, Runtime, WaitError, join, scope, spawn, yield_now};
 use crate::child;
 
 fn small_stacks() -> Runtime {
-    Runtime::builder().workers(1).stack_size(48 << 10).foreign_direct(false).build().unwrap()
+    Runtime::builder().workers(1).stack_size(48 << 10).run_on_caller(false).build().unwrap()
 }
 
 #[inline(never)]
@@ -189,8 +189,8 @@ fn a_panic_in_a_request_never_kills_a_worker() {
         panic::set_hook(Box::new(|_| ()));
         let runtime = Runtime::builder()
             .workers(1)
-            .foreign_direct(false)
-            .on_unseen_failure(|_| panic!("the hook for failures that nobody looked at"))
+            .run_on_caller(false)
+            .on_unhandled_failure(|_| panic!("the hook for failures that nobody looked at"))
             .build()
             .unwrap();
         let thread = || runtime.run(|| std::thread::current().id());

@@ -141,7 +141,7 @@ fn in_a_storm_of_cancels_each_comes_to_an_end() {
     for workers in [1, 2, 4] {
         let _dog = Watchdog::new(format_args!("{workers} workers"));
         // Nobody looks at most failures.
-        let runtime = Runtime::builder().workers(workers).on_unseen_failure(|_| ()).build().unwrap();
+        let runtime = Runtime::builder().workers(workers).on_unhandled_failure(|_| ()).build().unwrap();
         for seed in 1..=60 {
             let graph = Graph::draw(seed * 0x1234_5677);
             let ran = Arc::default();

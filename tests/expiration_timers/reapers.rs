@@ -183,7 +183,7 @@ fn a_reap_that_fails_is_tried_again_and_one_that_panics_is_not() {
 
 #[test]
 fn who_survives_its_signal_is_told_and_holds_up_nobody() {
-    let server = LocalTimerServer::bind().unwrap().reaper(KillProcess::by(libc::SIGTERM).unwrap());
+    let server = LocalTimerServer::bind().unwrap().reaper(KillProcess::with_signal(libc::SIGTERM).unwrap());
     let mut server = Server::of(server.patience(SHORT));
     let deaf = Worker::start("deaf and stuck", &server);
     server.expect(&Told::Survives(deaf.pid(), libc::SIGTERM));

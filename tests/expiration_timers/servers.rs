@@ -162,7 +162,7 @@ fn what_does_not_fit_into_a_message_is_an_error_and_changes_nothing() {
     server.counts(2);
     let error = client.acquire_with(&Scope::named("x"), Instant::now(), Signal::from(999)).unwrap_err();
     assert!(matches!(error, TimerError::Io(_)), "{error:?}");
-    assert!(KillProcess::by(999).is_err());
+    assert!(KillProcess::with_signal(999).is_err());
     drop(server);
 }
 

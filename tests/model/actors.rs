@@ -69,7 +69,7 @@ impl World {
             _ => kind.builder().clock(clock.clone()),
         };
         let runtime = builder
-            .on_unseen_failure(move |failure| {
+            .on_unhandled_failure(move |failure| {
                 let line = match path(failure).pop() {
                     Some(id) => format!("{id}: its failure is reported"),
                     None => "a leaf's failure is reported".to_owned(),
@@ -275,7 +275,7 @@ impl Actor {
             builder = builder.detached();
         }
         let request = builder.try_build(body);
-        self.world.looks.lock().unwrap().push(request.any());
+        self.world.looks.lock().unwrap().push(request.to_untyped());
         self.world.table.lock().unwrap().push(vec![request.clone()]);
         if make == Make::Spawned {
             request.submit();

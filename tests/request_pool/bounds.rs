@@ -115,7 +115,7 @@ fn d6_the_declared_memory_of_the_active_stays_within_the_bound() {
         const BOUND: usize = 100;
         let (sum, most, runs) = (AtomicUsize::new(0), AtomicUsize::new(0), Count::new());
         let mut random = Random::new(7);
-        let mut pool = RequestPool::new().max_active(8).memory(BOUND as u64);
+        let mut pool = RequestPool::new().max_active(8).memory_limit(BOUND as u64);
         for n in 0..200 {
             let bytes = if n == 100 { 1_000 } else { random.below(60) };
             let (sum, most, runs) = (&sum, &most, &runs);
@@ -140,7 +140,7 @@ fn d6_the_declared_memory_of_the_active_stays_within_the_bound() {
 fn the_declared_memory_is_used_up_to_the_bound() {
     in_both_worlds(|| {
         let began = Count::new();
-        let mut pool = RequestPool::new().max_active(9).memory(10);
+        let mut pool = RequestPool::new().max_active(9).memory_limit(10);
         for bytes in [3, 3, 4, 0, 10, 5, 5] {
             let began = &began;
             // Four at first, then one, then two: they wait for each other.
@@ -174,7 +174,7 @@ fn without_a_bound_on_memory_what_is_declared_does_not_matter() {
 fn a_member_for_which_there_is_no_room_is_not_overtaken() {
     in_both_worlds(|| {
         let (began, go) = (Count::new(), Flag::new());
-        let mut pool = RequestPool::new().max_active(3).memory(10);
+        let mut pool = RequestPool::new().max_active(3).memory_limit(10);
         for (n, bytes) in [8, 8, 1].into_iter().enumerate() {
             let (began, go) = (&began, &go);
             pool.add_sized(bytes, move || {
@@ -246,7 +246,7 @@ fn the_bound_on_memory_is_met_to_the_byte() {
     in_both_worlds(|| {
         for (more, together) in [(0, 2), (1, 1)] {
             let gauge = Gauge::default();
-            let mut pool = RequestPool::new().max_active(8).memory(10);
+            let mut pool = RequestPool::new().max_active(8).memory_limit(10);
             for n in 0..8 {
                 pool.add_sized(5 + n % 2 * more, || {
                     let _inside = gauge.enter();

@@ -156,7 +156,7 @@ fn whatever_becomes_of_a_pool_nothing_is_left_of_it() {
 #[test]
 fn the_handles_say_what_they_are() {
     fn is_send_and_sync<T: Send + Sync + Clone + 'static>(_: &T) {}
-    let mut pool = RequestPool::new().max_active(2).memory(9);
+    let mut pool = RequestPool::new().max_active(2).memory_limit(9);
     pool.add(|| ());
     let canceller = pool.canceller();
     is_send_and_sync(&canceller);

@@ -52,7 +52,7 @@ fn the_wait_returns_when_all_are_over_callbacks_included() {
 fn an_empty_pool_returns_at_once() {
     in_both_worlds(|| {
         RequestPool::<()>::new().wait().unwrap();
-        RequestPool::<u8>::default().max_active(3).memory(0).wait_each(|_, _| unreachable!()).unwrap();
+        RequestPool::<u8>::default().max_active(3).memory_limit(0).wait_each(|_, _| unreachable!()).unwrap();
         assert_eq!(RequestPool::<u8>::new().collect().unwrap(), []);
     });
 }

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 use forebear::channel::{
-    Receiver, RecvError, Sender, TryRecvError, TrySendError, bounded, latest, oneshot, unbounded,
+    Receiver, RecvError, Sender, TryRecvError, TrySendError, bounded, oneshot, unbounded, watch,
 };
 use forebear::select::cancelled;
 use forebear::sync::{Event, Mutex};
@@ -24,13 +24,13 @@ use super::support::{Count, Joined, Random, in_both_worlds, on_each, until};
 fn the_arm_that_is_ready_is_taken_whatever_kind_it_is() {
     in_both_worlds(|| {
         let (never, nothing) = bounded::<u32>(0);
-        let (_quiet, mut still) = latest::channel(0);
+        let (_quiet, mut still) = watch::channel(0);
         let taken = |ready: u32| {
             let (sender, receiver) = bounded(1);
             let (one, single) = oneshot::channel();
-            let (values, mut newest) = latest::channel(0);
+            let (values, mut newest) = watch::channel(0);
             let done = Request::ready(4);
-            let any = done.any();
+            let any = done.to_untyped();
             match ready {
                 0 => sender.send(0).unwrap(),
                 2 => one.send(2).unwrap(),
@@ -39,7 +39,7 @@ fn the_arm_that_is_ready_is_taken_whatever_kind_it_is() {
             }
             select! {
                 n = &receiver => n.unwrap(),
-                sent = if ready == 1 { sender.sending(1) } else { never.sending(1) } => {
+                sent = if ready == 1 { sender.send_arm(1) } else { never.send_arm(1) } => {
                     sent.unwrap();
                     receiver.recv().unwrap()
                 }
@@ -75,7 +75,7 @@ fn each_kind_wakes_a_select_that_waits() {
             let (sender, receiver) = bounded::<u32>(0);
             let (to, from) = bounded::<u32>(0);
             let (one, single) = oneshot::channel::<u32>();
-            let (values, mut newest) = latest::channel(0);
+            let (values, mut newest) = watch::channel(0);
             let mut gate = Gate::new(runtime);
             let target = gate.request();
             let event = Arc::new(Event::new());
@@ -83,7 +83,7 @@ fn each_kind_wakes_a_select_that_waits() {
             let select = root(runtime).spawn(move || {
                 select! {
                     n = &receiver => n.unwrap(),
-                    sent = to.sending(1) => { sent.unwrap(); 1 }
+                    sent = to.send_arm(1) => { sent.unwrap(); 1 }
                     n = &single => n.unwrap_or(12),
                     n = &mut newest => *n.unwrap(),
                     done = &target => { done.unwrap(); 4 }
@@ -197,7 +197,7 @@ fn with_else_it_does_not_wait() {
         let put = |n| {
             select! {
                 biased;
-                sent = sender.sending(n) => sent.is_ok(),
+                sent = sender.send_arm(n) => sent.is_ok(),
                 else => false,
             }
         };
@@ -257,7 +257,7 @@ fn arms_that_lose_take_nothing_and_send_nothing() {
         let (to_c, c) = bounded::<u32>(0);
         let stay = (a.clone(), to_c.clone());
         let select = root(runtime).spawn(move || {
-            let mut sending = to_c.sending(3);
+            let mut sending = to_c.send_arm(3);
             let got = select! {
                 n = &a => n.unwrap(),
                 n = &b => n.unwrap(),
@@ -325,9 +325,9 @@ fn nothing_is_lost_or_doubled_between_selects() {
                         for n in 0..20 {
                             let item = of * 20 + n;
                             let sent = select! {
-                                sent = a.sending(item) => sent,
-                                sent = b.sending(item) => sent,
-                                sent = c.sending(item) => sent,
+                                sent = a.send_arm(item) => sent,
+                                sent = b.send_arm(item) => sent,
+                                sent = c.send_arm(item) => sent,
                             };
                             if let Err(error) = sent {
                                 back.lock().insert(error.into_inner());
@@ -392,7 +392,7 @@ fn a_select_does_not_hand_anything_to_itself() {
         let select = root(runtime).spawn(move || {
             select! {
                 n = &own => n.unwrap(),
-                sent = theirs.sending(1) => { sent.unwrap(); 0 }
+                sent = theirs.send_arm(1) => { sent.unwrap(); 0 }
                 n = &own => n.unwrap(),
             }
         });
@@ -409,7 +409,7 @@ fn a_select_does_not_hand_anything_to_itself() {
                 loop {
                     select! {
                         n = &receiver => _ = n.unwrap(),
-                        sent = sender.sending(1) => sent.unwrap(),
+                        sent = sender.send_arm(1) => sent.unwrap(),
                         _ = &stopped => break,
                     }
                     turns.up();

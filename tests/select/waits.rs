@@ -133,7 +133,7 @@ fn a_cancel_ends_a_select_at_once_by_the_arm_that_can_say_so() {
                 let sender = sender.clone();
                 move || {
                     select! {
-                        sent = sender.sending(5) => { assert_eq!(sent, Err(SendError::Cancelled(5))); 2 }
+                        sent = sender.send_arm(5) => { assert_eq!(sent, Err(SendError::Cancelled(5))); 2 }
                         n = &receiver => { n.unwrap(); 9 }
                     }
                 }

@@ -39,7 +39,7 @@ fn new_work_is_refused_at_once_wherever_it_comes_from() {
         }
         assert_eq!(cancelled.get(), 1);
         is_shut_down(waited.wait());
-        is_shut_down(any.any().wait_timeout(LONG));
+        is_shut_down(any.to_untyped().wait_timeout(LONG));
         is_shut_down(runtime.try_run(|| Ok(1)));
         let error = runtime.enter(|| {
             let mut pool = RequestPool::new();
@@ -307,7 +307,7 @@ fn callbacks_run_and_may_wait_in_a_shield() {
         let held = hold_workers(runtime);
         queued.submit();
         for request in [&running, &queued] {
-            let (cancelled, done, weak) = (called.clone(), called.clone(), request.any());
+            let (cancelled, done, weak) = (called.clone(), called.clone(), request.to_untyped());
             request.on_cancelled(move || {
                 assert!(weak.is_done(), "for its own callbacks it is over");
                 cancelled.up();

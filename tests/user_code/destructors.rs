@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
-use forebear::pool::{FifoQueue, Job, Leftover, PoolBuilder, ThreadPool};
+use forebear::pool::{FifoQueue, Job, Leftover, ThreadPool, ThreadPoolBuilder};
 use forebear::sync::{Event, channel};
 use forebear::{Request, RequestPool, join, scope, shield, spawn, yield_now};
 
@@ -88,16 +88,16 @@ const MANY: usize = 5;
 /// What drops so many values of the user's, each of which raises the count.
 type Row = (&'static str, fn(&Count));
 
-fn fifo() -> PoolBuilder<FifoQueue<Job>> {
+fn fifo() -> ThreadPoolBuilder<FifoQueue<Job>> {
     ThreadPool::builder().queue(FifoQueue::new())
 }
 
 /// A pool whose only worker is busy goes with its tasks.
-fn drop_with_tasks(count: &Count, builder: PoolBuilder<FifoQueue<Job>>) {
+fn drop_with_tasks(count: &Count, builder: ThreadPoolBuilder<FifoQueue<Job>>) {
     let pool = builder.workers(1).build().unwrap();
     let (began, begins) = mpsc::channel();
     let (go, goes) = mpsc::channel::<()>();
-    let held = pool.wake_up(Box::new(move || {
+    let held = pool.submit(Box::new(move || {
         began.send(()).unwrap();
         let _ = goes.recv();
     }));
@@ -105,7 +105,7 @@ fn drop_with_tasks(count: &Count, builder: PoolBuilder<FifoQueue<Job>>) {
     begins.recv().unwrap();
     for _ in 0..MANY {
         let panics = Panics(count.clone());
-        assert!(pool.wake_up(Box::new(move || drop(panics))).is_ok());
+        assert!(pool.submit(Box::new(move || drop(panics))).is_ok());
     }
     drop(pool);
     drop(go);

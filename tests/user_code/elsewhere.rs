@@ -4,7 +4,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use forebear::channel::latest;
+use forebear::channel::watch;
 use forebear::sync::Mutex;
 use forebear::time::{Clock, ManualClock, Subscription};
 use forebear::{Runtime, spawn};
@@ -78,7 +78,7 @@ impl Drop for Falls {
 fn the_destructor_of_an_older_value_of_a_latest_channel_may_wait_and_its_panic_comes_out_of_the_send() {
     in_both_worlds(|| {
         let dropped = Count::new();
-        let (sender, receiver) = latest::channel(Falls(true, dropped.clone()));
+        let (sender, receiver) = watch::channel(Falls(true, dropped.clone()));
         panics_here(|| sender.send(Falls(false, dropped.clone())));
         assert_eq!(dropped.get(), 1);
         // The newer value is there, and the channel goes on.

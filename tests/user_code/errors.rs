@@ -50,7 +50,7 @@ impl std::error::Error for Holds {}
 fn an_error_that_goes_when_its_runtime_is_over_may_hold_a_request_of_that_runtime() {
     for kind in [Kind::Workers(1), Kind::Workers(2)] {
         let _dog = Watchdog::new(format_args!("{kind:?}"));
-        let runtime = kind.builder().on_unseen_failure(|_| ()).build().unwrap();
+        let runtime = kind.builder().on_unhandled_failure(|_| ()).build().unwrap();
         let other = runtime.spawn(|| ());
         other.wait().unwrap();
         let (give, given) = mpsc::channel();
@@ -90,7 +90,7 @@ impl Drop for Makes {
 #[test]
 fn an_error_that_goes_as_its_thread_turns_to_another_runtime_may_make_requests_and_wait() {
     let _dog = Watchdog::new("an error that goes late");
-    let runtime = Kind::Workers(1).builder().on_unseen_failure(|_| ()).build().unwrap();
+    let runtime = Kind::Workers(1).builder().on_unhandled_failure(|_| ()).build().unwrap();
     let (told, tells) = mpsc::channel();
     let (begin, begun) = mpsc::channel();
     let (go, goes) = mpsc::channel::<()>();
@@ -181,7 +181,7 @@ fn joins(depth: u32, now: &mut dyn FnMut()) {
 #[test]
 fn an_error_that_goes_while_a_request_leaves_its_worker_may_wait() {
     let _dog = Watchdog::new("an error that goes while arms are shown");
-    let runtime = Kind::Workers(1).builder().on_unseen_failure(|_| ()).build().unwrap();
+    let runtime = Kind::Workers(1).builder().on_unhandled_failure(|_| ()).build().unwrap();
     let (give, given) = mpsc::channel();
     let (gone, goes) = mpsc::channel();
     let request = Request::builder().on(&runtime).own_stack().stack_size(15 << 20).spawn(move || {

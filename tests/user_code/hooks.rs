@@ -84,12 +84,12 @@ fn a_hook_for_failures_that_waits_or_makes_work_is_refused_by_name() {
         let _dog = Watchdog::new(format_args!("{kind:?}"));
         let (told, tells) = mpsc::channel();
         let tries = tries_all(told);
-        let runtime = kind.builder().on_unseen_failure(move |_| tries()).build().unwrap();
+        let runtime = kind.builder().on_unhandled_failure(move |_| tries()).build().unwrap();
         runtime.run(|| drop(try_spawn(|| -> forebear::Result<()> { Err(std::fmt::Error.into()) })));
-        check("the hook `on_unseen_failure`", &tells.recv().unwrap(), true);
+        check("the hook `on_unhandled_failure`", &tells.recv().unwrap(), true);
         let failed = runtime.try_spawn(|| -> forebear::Result<()> { Err(std::fmt::Error.into()) });
         drop(failed);
-        check("the hook `on_unseen_failure`", &tells.recv().unwrap(), false);
+        check("the hook `on_unhandled_failure`", &tells.recv().unwrap(), false);
         assert_eq!(runtime.run(|| spawn(|| 7).take().unwrap()), 7, "nothing is left behind");
     }
 }
@@ -151,7 +151,7 @@ fn a_hook_may_notify_send_cancel_drop_and_join_what_does_not_wait() {
             drop(Request::ready(1));
             told.send(a + b).unwrap();
         };
-        let runtime = kind.builder().on_unseen_failure(hook).build().unwrap();
+        let runtime = kind.builder().on_unhandled_failure(hook).build().unwrap();
         runtime.run(|| {
             drop(try_spawn(|| -> forebear::Result<()> { Err(std::fmt::Error.into()) }));
             event.wait().unwrap();

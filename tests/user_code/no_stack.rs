@@ -78,7 +78,7 @@ const KINDS: [&str; 4] = ["synchronous", "seeded 1", "seeded 2", "seeded 3"];
 fn a_destructor_may_wait_where_a_thread_that_drives_ends_what_is_cancelled_and_has_no_stack() {
     for kind in KINDS {
         let end = child::run(kind, &[], |kind| {
-            let runtime = with_one_stack(kind).on_unseen_failure(|_| ()).build().unwrap();
+            let runtime = with_one_stack(kind).on_unhandled_failure(|_| ()).build().unwrap();
             let (told, tells) = mpsc::channel();
             let parent = without_stacks(&runtime, told);
             parent.cancel();
@@ -93,7 +93,7 @@ fn a_destructor_may_wait_where_a_thread_that_drives_ends_what_is_cancelled_and_h
 fn a_destructor_may_wait_where_a_thread_that_drives_has_no_stack_for_a_request() {
     for kind in KINDS {
         let end = child::run(kind, &[], |kind| {
-            let runtime = with_one_stack(kind).on_unseen_failure(|_| ()).build().unwrap();
+            let runtime = with_one_stack(kind).on_unhandled_failure(|_| ()).build().unwrap();
             let (told, tells) = mpsc::channel();
             without_stacks(&runtime, told).wait().unwrap();
             all_came(&runtime, &tells);
@@ -112,7 +112,7 @@ fn a_warning_is_given_where_a_thread_that_drives_has_no_stack_left() {
                 let event = event.clone();
                 move |_: &str| event.set()
             };
-            let builder = with_one_stack(kind).on_warning(hook).on_unseen_failure(|_| ());
+            let builder = with_one_stack(kind).on_warning(hook).on_unhandled_failure(|_| ());
             let runtime = builder.build().unwrap();
             let begun = Arc::new(Event::new());
             let waits = {

@@ -48,7 +48,7 @@ impl<Q: Queue<Item = Job> + Debug + 'static> Rival for Plain<Q> {
 
 impl<Q: Queue<Item = Job> + Debug + 'static> Spawn for Plain<Q> {
     fn spawn(&self, job: Job) {
-        self.0.wake_up(job).expect("nobody stops the pool while it is used");
+        self.0.submit(job).expect("nobody stops the pool while it is used");
     }
 
     fn workers(&self) -> usize {

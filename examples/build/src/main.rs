@@ -114,7 +114,7 @@ fn build(
     let all: Vec<Request<bool>> = order.iter().map(|target| made[target.as_str()].clone()).collect();
     drop(made);
 
-    let stopped: Vec<AnyRequest> = all.iter().map(Request::any).collect();
+    let stopped: Vec<AnyRequest> = all.iter().map(Request::to_untyped).collect();
     let ctrl_c = tokio.spawn(async move {
         if tokio::signal::ctrl_c().await.is_ok() {
             // The last first: so none is told that what it needs was stopped.

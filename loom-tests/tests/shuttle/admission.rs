@@ -97,7 +97,7 @@ fn members_that_are_held_back_are_waited_for_cancelled_and_submitted_meanwhile()
             }
         });
         let cancels = thread({
-            let (member, owner) = (members[4].any(), owner.any());
+            let (member, owner) = (members[4].to_untyped(), owner.to_untyped());
             move || {
                 pause(1_000);
                 if draw(2) == 0 { member.cancel() } else { owner.cancel() }

@@ -22,7 +22,7 @@ fn subscribers_that_come_while_it_ends_are_each_called_once_of_one_outcome() {
             let (request, told, probe) = (request.clone(), Arc::clone(&told), ledger.probe());
             thread(move || {
                 pause(300);
-                let (inner, more) = (request.any(), Arc::clone(&told));
+                let (inner, more) = (request.to_untyped(), Arc::clone(&told));
                 request.on_done(move |outcome| {
                     drop(probe);
                     told.lock().unwrap().push(matches!(outcome, Outcome::Finished(7)));
@@ -35,7 +35,7 @@ fn subscribers_that_come_while_it_ends_are_each_called_once_of_one_outcome() {
             })
         });
         let cancels = thread({
-            let request = request.any();
+            let request = request.to_untyped();
             move || {
                 pause(300);
                 request.cancel();

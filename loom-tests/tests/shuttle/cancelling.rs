@@ -42,7 +42,7 @@ fn a_cancel_reaches_three_generations_and_what_they_alone_wait_for() {
             move || target.wait_timeout(Duration::from_micros(400)).copied()
         });
         let canceller = thread({
-            let (eldest, target) = (eldest.any(), target.any());
+            let (eldest, target) = (eldest.to_untyped(), target.to_untyped());
             move || {
                 pause(500);
                 assert_eq!(eldest.cancel(), Cancellation::Marked, "nobody waits for it");
@@ -97,7 +97,7 @@ fn what_a_waiter_has_submitted_is_cancelled_with_it_before_it_stands_in_line() {
             })
         });
         answers.note(["waits", "selects"][how]);
-        *its_waiter.lock().unwrap() = Some(waiter.any());
+        *its_waiter.lock().unwrap() = Some(waiter.to_untyped());
         waiter.submit();
         // By those who want nothing.
         assert!(matches!(waiter.watch(), Err(WaitError::TargetCancelled(CancelReason::Asked))));
@@ -143,7 +143,7 @@ fn all_who_hold_a_handle_are_told_of_one_end_while_others_go() {
             move || drop(handle)
         });
         let cancels = thread({
-            let handle = request.any();
+            let handle = request.to_untyped();
             move || {
                 pause(300);
                 handle.cancel()
@@ -185,8 +185,8 @@ fn all_who_hold_a_handle_are_told_of_one_end_while_others_go() {
 fn children_that_others_submit_while_their_parent_is_cancelled_are_reached() {
     roam(2, &["born so", "reached"], |answers| {
         let (runtime, ledger) = (runtime(2), Ledger::default());
-        let children: Arc<Mutex<Vec<Request<bool>>>> = Arc::default();
-        let (made, probes) = (Arc::clone(&children), ledger.clone());
+        let unsubmitted: Arc<Mutex<Vec<Request<bool>>>> = Arc::default();
+        let (made, probes) = (Arc::clone(&unsubmitted), ledger.clone());
         let parent = runtime.spawn(move || {
             for _ in 0..3 {
                 let probe = probes.probe();
@@ -201,12 +201,12 @@ fn children_that_others_submit_while_their_parent_is_cancelled_are_reached() {
             until_cancelled();
         });
         let submitters = [0, 1].map(|_| {
-            let children = Arc::clone(&children);
+            let unsubmitted = Arc::clone(&unsubmitted);
             thread(move || {
                 let mut taken = Vec::new();
                 for _ in 0..4 {
                     pause(60);
-                    let child = children.lock().unwrap().pop();
+                    let child = unsubmitted.lock().unwrap().pop();
                     if let Some(child) = child {
                         child.submit();
                         taken.push(child);
@@ -223,7 +223,7 @@ fn children_that_others_submit_while_their_parent_is_cancelled_are_reached() {
             assert!(matches!(child.watch(), Err(WaitError::TargetCancelled(CancelReason::Parent))));
             answers.note("reached");
         }
-        let rest = std::mem::take(&mut *children.lock().unwrap());
+        let rest = std::mem::take(&mut *unsubmitted.lock().unwrap());
         for child in rest {
             child.submit();
             assert!(matches!(child.outcome(), Some(Outcome::Cancelled(CancelReason::Parent))));
@@ -257,7 +257,7 @@ fn a_family_of_a_request_that_a_foreign_thread_runs_is_reached() {
                         if ends { pause(200) } else { until_cancelled() }
                     })
                 });
-                made.lock().unwrap().extend(children.iter().map(Request::any));
+                made.lock().unwrap().extend(children.iter().map(Request::to_untyped));
                 // By this thread, or it runs it.
                 _ = children[0].wait();
             })
@@ -274,7 +274,7 @@ fn a_family_of_a_request_that_a_foreign_thread_runs_is_reached() {
             }
         });
         let aborts = thread({
-            let parent = parent.any();
+            let parent = parent.to_untyped();
             move || {
                 pause(800);
                 parent.abort(CancelReason::Other(7))

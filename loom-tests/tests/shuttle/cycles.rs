@@ -41,7 +41,7 @@ fn ring(runtime: &Runtime, ledger: &Ledger) -> (Vec<Request<()>>, Tale) {
             })
         })
         .collect();
-    known.set(requests.iter().map(Request::any).collect()).expect("once");
+    known.set(requests.iter().map(Request::to_untyped).collect()).expect("once");
     (requests, told)
 }
 
@@ -80,7 +80,7 @@ fn a_cycle_of_five_closes_while_two_of_them_are_cancelled() {
         let (runtime, ledger) = (runtime(2), Ledger::default());
         let (requests, told) = ring(&runtime, &ledger);
         let cancellers = [1, 3].map(|n| {
-            let request = requests[n].any();
+            let request = requests[n].to_untyped();
             thread(move || {
                 pause(1_500);
                 request.abort(forebear_runtime::CancelReason::Other(1))

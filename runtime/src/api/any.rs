@@ -25,7 +25,7 @@ use crate::state::word::{self, CANCELLED, FAILED, FINISHED};
 /// use forebear::{AnyRequest, Request, spawn};
 ///
 /// let job = spawn(|| std::cell::Cell::new(1)); // not `Sync`: the typed handle stays here
-/// let any: AnyRequest = job.any();
+/// let any: AnyRequest = job.to_untyped();
 /// std::thread::spawn(move || any.wait()).join().unwrap()?;
 /// assert!(job.is_done());
 /// # Ok::<(), forebear::WaitError>(())
@@ -212,7 +212,7 @@ impl Hash for AnyRequest {
 
 impl<T> From<&Request<T>> for AnyRequest {
     fn from(request: &Request<T>) -> Self {
-        request.any()
+        request.to_untyped()
     }
 }
 

@@ -252,7 +252,7 @@ mod tests {
         // From here on the completion is neither held back nor over.
         let header = completer.claim().unwrap();
         let claimed = ManuallyDrop::new(Completer { header, value: PhantomData::<fn(u32)> });
-        let seen = second.any();
+        let seen = second.to_untyped();
         thread::scope(|threads| {
             threads.spawn(move || {
                 // Until it waits, or was refused.

@@ -213,7 +213,7 @@ mod tests {
     /// Calls `body` in a request of a runtime of its own, and then asks for what is left.
     fn in_a_request(body: impl FnOnce(&InProcessTimer, Instant) + Send + 'static) {
         // Run by the worker: where this thread takes it from the shared queue and runs it, its entry there has a link for a while.
-        let runtime = Runtime::builder().workers(1).foreign_direct(false).build().unwrap();
+        let runtime = Runtime::builder().workers(1).run_on_caller(false).build().unwrap();
         let timers = InProcessTimer::new();
         let client = timers.clone();
         runtime.spawn(move || body(&client, client.now() + LONG)).take().unwrap();

@@ -204,7 +204,7 @@ pub struct WaitFuture<'a, T> {
 /// let page = spawn(|| String::from("made"));
 /// assert_eq!(block_on(page)??, "made");
 /// let never = forebear::Request::new(|| unreachable!());
-/// let kept = never.any();
+/// let kept = never.to_untyped();
 /// drop(never.into_future()); // as if the client had gone away
 /// assert!(kept.is_cancelled());
 /// # Ok::<(), forebear::WaitError>(())
@@ -224,7 +224,7 @@ pub struct TakeFuture<T> {
 /// ```
 /// use forebear::{block_on, spawn};
 ///
-/// let job = spawn(|| ()).any();
+/// let job = spawn(|| ()).to_untyped();
 /// block_on(&job)??;
 /// assert!(job.is_done());
 /// # Ok::<(), forebear::WaitError>(())

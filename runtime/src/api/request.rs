@@ -417,7 +417,7 @@ impl<T> Request<T> {
 
     /// The untyped handle.
     #[must_use]
-    pub fn any(&self) -> AnyRequest {
+    pub fn to_untyped(&self) -> AnyRequest {
         // SAFETY: this handle's count.
         unsafe { AnyRequest::linked(self.header) }
     }
@@ -428,13 +428,13 @@ impl<T> Request<T> {
     /// use forebear::Request;
     /// let big = Request::new(|| vec![0; 1 << 20]);
     /// big.wait()?;
-    /// let rest = big.clean();
+    /// let rest = big.into_untyped();
     /// assert!(rest.is_done());
     /// # Ok::<(), forebear::WaitError>(())
     /// ```
     #[must_use]
-    pub fn clean(self) -> AnyRequest {
-        self.any()
+    pub fn into_untyped(self) -> AnyRequest {
+        self.to_untyped()
     }
 }
 

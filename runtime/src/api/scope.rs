@@ -356,7 +356,7 @@ impl<'scope> Scope<'scope, '_> {
         // SAFETY: Z1, Z2, Z4.
         let job = unsafe { spawn_with(Plain(f), &self.core) };
         if !fast {
-            self.core.spawned(job.any());
+            self.core.spawned(job.to_untyped());
         }
         job
     }
@@ -371,7 +371,7 @@ impl<'scope> Scope<'scope, '_> {
         // SAFETY: Z1, Z2, Z4.
         let job = unsafe { spawn_with(Fallible(f), &self.core) };
         if !fast {
-            self.core.spawned(job.any());
+            self.core.spawned(job.to_untyped());
         }
         job
     }
@@ -385,7 +385,7 @@ impl<'scope> Scope<'scope, '_> {
         // SAFETY: Z1, Z2, Z4.
         let job = unsafe { crate::api::builder::spawn_in(builder, callable, &self.core) };
         if !fast {
-            self.core.spawned(job.any());
+            self.core.spawned(job.to_untyped());
         }
         job
     }
@@ -400,7 +400,7 @@ impl<'scope> Scope<'scope, '_> {
         job.submit();
         lent.given_back();
         if !fast {
-            self.core.spawned(job.any());
+            self.core.spawned(job.to_untyped());
         }
         job
     }

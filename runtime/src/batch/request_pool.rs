@@ -210,14 +210,14 @@ impl<'env, T: Send + 'env> RequestPool<'env, T> {
     ///
     /// ```
     /// use forebear::RequestPool;
-    /// let mut pool = RequestPool::new().memory(1 << 30);
+    /// let mut pool = RequestPool::new().memory_limit(1 << 30);
     /// for block in 0..4_u64 {
     ///     pool.add_sized(block << 28, move || block); // three of these never run at once with the last
     /// }
     /// assert_eq!(pool.collect()?, [0, 1, 2, 3]);
     /// # Ok::<(), forebear::WaitError>(())
     /// ```
-    pub fn memory(mut self, bytes: u64) -> Self {
+    pub fn memory_limit(mut self, bytes: u64) -> Self {
         self.limits.memory = Some(bytes);
         self
     }
@@ -244,12 +244,12 @@ impl<'env, T: Send + 'env> RequestPool<'env, T> {
         self.try_add_sized(0, f)
     }
 
-    /// As [`add`](Self::add), with the memory that the member and its result take, for [`memory`](Self::memory).
+    /// As [`add`](Self::add), with the memory that the member and its result take, for [`memory`](Self::memory_limit).
     pub fn add_sized(&mut self, bytes: u64, f: impl FnOnce() -> T + Send + 'env) -> &mut Self {
         self.hold(bytes, |index| Work::Own { index, job: Box::new(Plain(f)) })
     }
 
-    /// As [`try_add`](Self::try_add), with the memory that the member and its result take, for [`memory`](Self::memory).
+    /// As [`try_add`](Self::try_add), with the memory that the member and its result take, for [`memory`](Self::memory_limit).
     pub fn try_add_sized(
         &mut self,
         bytes: u64,
@@ -285,7 +285,7 @@ impl<'env, T: Send + 'env> RequestPool<'env, T> {
     /// ```
     pub fn include<U: 'env>(&mut self, request: Request<U>) -> &mut Self {
         self.held.push_back(HeldMember { bytes: 0, work: Work::Included { kept: self.kept.len() } });
-        self.kept.push(Some(IncludedHandle { request: request.any(), _handle: Box::new(request) }));
+        self.kept.push(Some(IncludedHandle { request: request.to_untyped(), _handle: Box::new(request) }));
         self
     }
 

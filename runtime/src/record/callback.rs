@@ -43,7 +43,7 @@ pub(crate) const CLOCK: &str = "the clock of a runtime";
 /// The hook for warnings.
 pub(crate) const ON_WARNING: &str = "the hook `on_warning`";
 /// The hook for failures.
-pub(crate) const ON_UNSEEN_FAILURE: &str = "the hook `on_unseen_failure`";
+pub(crate) const ON_UNSEEN_FAILURE: &str = "the hook `on_unhandled_failure`";
 
 /// An error that is written to standard error.
 pub(crate) const DISPLAY: &str = "the `Display` of an error";

@@ -85,7 +85,7 @@ fn say(what: &dyn fmt::Display) {
 /// line on standard error.
 #[cold]
 pub(crate) fn unseen_failure(shared: Option<&Shared>, failure: &Failure) {
-    match shared.and_then(|shared| shared.on_unseen_failure.as_ref()) {
+    match shared.and_then(|shared| shared.on_unhandled_failure.as_ref()) {
         Some(hook) => {
             contained(callback::ON_UNSEEN_FAILURE, || hook(failure));
         }

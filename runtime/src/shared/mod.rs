@@ -90,7 +90,7 @@ pub(crate) struct Shared {
     pub shut_down: AtomicUsize,
     /// Stacks that were abandoned.
     pub left_behind: AtomicUsize,
-    pub on_unseen_failure: Option<UnseenHook>,
+    pub on_unhandled_failure: Option<UnseenHook>,
     pub on_warning: Option<WarningHook>,
     /// Whether it has been said what a wait in an unwind may do.
     pub warned_of_unwind: AtomicBool,
@@ -132,7 +132,7 @@ pub(crate) struct Settings {
     pub max_stacks: usize,
     pub late_end: LateEnd,
     pub foreign_direct: bool,
-    pub on_unseen_failure: Option<UnseenHook>,
+    pub on_unhandled_failure: Option<UnseenHook>,
     pub on_warning: Option<WarningHook>,
     /// What deadlines and time-outs go by.
     pub time: Time,
@@ -174,7 +174,7 @@ impl Shared {
             over_bound: AtomicU64::new(0),
             shut_down: AtomicUsize::new(0),
             left_behind: AtomicUsize::new(0),
-            on_unseen_failure: settings.on_unseen_failure,
+            on_unhandled_failure: settings.on_unhandled_failure,
             on_warning: settings.on_warning,
             warned_of_unwind: AtomicBool::new(false),
             blocked_unwinding: AtomicUsize::new(0),

@@ -24,7 +24,7 @@ pub struct CoordinatorBuilder {
     late_errors_count: bool,
     /// `None`: the default.
     clean: Option<Vec<IsClean>>,
-    on_unseen_failure: Box<dyn Fn(&Failure) + Send + Sync>,
+    on_unhandled_failure: Box<dyn Fn(&Failure) + Send + Sync>,
     on_warning: Box<dyn Fn(&str) + Send + Sync>,
     runtime: Option<Runtime>,
     stop_on_signals: bool,
@@ -64,7 +64,7 @@ impl CoordinatorBuilder {
     }
 
     /// Whether an error counts that is reported after a stop without an error: `true` makes [`join`](Coordinator::join) return it. `false`, if not
-    /// given, passes it to [`on_unseen_failure`](Self::on_unseen_failure), since workers that are stopped often fail for that reason. A
+    /// given, passes it to [`on_unhandled_failure`](Self::on_unhandled_failure), since workers that are stopped often fail for that reason. A
     /// cancellation never counts after a stop.
     pub fn late_errors_count(mut self, yes: bool) -> Self {
         self.late_errors_count = yes;
@@ -75,8 +75,8 @@ impl CoordinatorBuilder {
     /// one if the last handle goes before a [`join`](Coordinator::join). If not given, it is written to standard error, in one line.
     ///
     /// It is called in the thread that reports, or drops, and must not wait.
-    pub fn on_unseen_failure(mut self, hook: impl Fn(&Failure) + Send + Sync + 'static) -> Self {
-        self.on_unseen_failure = Box::new(hook);
+    pub fn on_unhandled_failure(mut self, hook: impl Fn(&Failure) + Send + Sync + 'static) -> Self {
+        self.on_unhandled_failure = Box::new(hook);
         self
     }
 
@@ -118,7 +118,7 @@ impl CoordinatorBuilder {
             cancel_after: self.cancel_after,
             rules: Rules { late_errors_count: self.late_errors_count },
             is_clean,
-            on_unseen_failure: self.on_unseen_failure,
+            on_unhandled_failure: self.on_unhandled_failure,
             on_warning: self.on_warning,
             runtime: self.runtime,
         }));
@@ -137,7 +137,7 @@ impl Default for CoordinatorBuilder {
             cancel_after: Duration::ZERO,
             late_errors_count: false,
             clean: None,
-            on_unseen_failure: Box::new(|failure| eprintln!("forebear: nobody has seen that {failure:#}")),
+            on_unhandled_failure: Box::new(|failure| eprintln!("forebear: nobody has seen that {failure:#}")),
             on_warning: Box::new(|text| eprintln!("forebear: {text}")),
             runtime: None,
             stop_on_signals: false,

@@ -69,7 +69,7 @@ impl Stop for CancelRequest {
 /// Submits it, if that was not done. A stop cancels it, also if others wait for it.
 impl<T: Send + Sync + 'static> Joinable for Request<T> {
     fn watch(self, member: Member) -> io::Result<()> {
-        member.watch_request(&self.any());
+        member.watch_request(&self.to_untyped());
         self.submit();
         Ok(())
     }

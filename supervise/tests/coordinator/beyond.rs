@@ -205,7 +205,7 @@ fn what_the_user_gives_may_come_back_to_the_coordinator() {
             comes_back();
             false
         })
-        .on_unseen_failure(|_| comes_back())
+        .on_unhandled_failure(|_| comes_back())
         .on_warning(|_| comes_back())
         .grace(MS)
         .build()

@@ -31,7 +31,7 @@ fn r16_a_join_waits_for_all_who_are_registered_and_for_those_it_is_given() {
     let extra = JoinOptions::new()
         .also("extra", std::thread::spawn(work()))
         .also("request again", shared.clone())
-        .also("and once more", shared.any());
+        .also("and once more", shared.to_untyped());
     coordinator.join_with(extra).unwrap();
     assert_eq!(ended.load(Ordering::Relaxed), 5);
     assert!(coordinator.workers().is_empty());

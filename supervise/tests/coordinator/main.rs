@@ -49,7 +49,7 @@ impl Unseen {
     fn coordinator(&self) -> Coordinator {
         let list = self.0.clone();
         Coordinator::builder()
-            .on_unseen_failure(move |failure| list.lock().unwrap().push(failure.clone()))
+            .on_unhandled_failure(move |failure| list.lock().unwrap().push(failure.clone()))
             .build()
             .unwrap()
     }

@@ -15,7 +15,7 @@ use forebear_context::source::{Arm, Left, Output, Source, Tells};
 
 use super::core::{Channel, Spot, Store};
 use super::error::{RecvError, SendError, TryRecvError, TrySendError};
-use super::{Receiver, Sender, latest, oneshot};
+use super::{Receiver, Sender, oneshot, watch};
 use crate::lock_queue::Place;
 
 // ---- receiving -------------------------------------------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ impl<T, S: Store<T>> Output for ReceiveArm<'_, T, S> {
 
 // ---- sending ---------------------------------------------------------------------------------------------------------------------
 
-/// A send that has not begun, for an arm of a `select!`. See [`Sender::sending`].
+/// A send that has not begun, for an arm of a `select!`. See [`Sender::send_arm`].
 #[must_use = "nothing is sent but in a `select!`"]
 pub struct Sending<'a, T> {
     sender: &'a Sender<T>,
@@ -116,14 +116,14 @@ impl<T> Sender<T> {
     /// use forebear::time::after;
     ///
     /// let (sender, _receiver) = bounded(0);
-    /// let mut sending = sender.sending("precious");
+    /// let mut sending = sender.send_arm("precious");
     /// select! {
     ///     sent = &mut sending => sent.unwrap(),
     ///     () = after(Duration::from_millis(1)) => (),
     /// }
     /// assert_eq!(sending.into_inner(), Some("precious"));
     /// ```
-    pub fn sending(&self, item: T) -> Sending<'_, T> {
+    pub fn send_arm(&self, item: T) -> Sending<'_, T> {
         Sending { sender: self, item: Some(item) }
     }
 }
@@ -226,24 +226,24 @@ impl<T, I: BorrowMut<Option<T>>> Output for SendArm<'_, T, I> {
 // ---- the newest value ------------------------------------------------------------------------------------------------------------
 
 /// The arm of a wait for a newer value.
-pub struct LatestArm<'a, T> {
-    receiver: &'a mut latest::Receiver<T>,
+pub struct WatchArm<'a, T> {
+    receiver: &'a mut watch::Receiver<T>,
     place: MaybeUninit<Place>,
     listed: bool,
     output: Option<Result<Counted<T>, RecvError>>,
 }
 
-impl<'a, T> Source for &'a mut latest::Receiver<T> {
+impl<'a, T> Source for &'a mut watch::Receiver<T> {
     type Output = Result<Counted<T>, RecvError>;
-    type Arm = LatestArm<'a, T>;
+    type Arm = WatchArm<'a, T>;
 
     fn into_arm(self) -> Self::Arm {
-        LatestArm { receiver: self, place: MaybeUninit::uninit(), listed: false, output: None }
+        WatchArm { receiver: self, place: MaybeUninit::uninit(), listed: false, output: None }
     }
 }
 
 // SAFETY: the place is out of its list when `leave` returns; nothing is handed over.
-unsafe impl<T> Arm for LatestArm<'_, T> {
+unsafe impl<T> Arm for WatchArm<'_, T> {
     fn look(&mut self, _: &Context) -> bool {
         self.output = match self.receiver.try_recv() {
             Ok(value) => Some(Ok(value)),
@@ -278,7 +278,7 @@ unsafe impl<T> Arm for LatestArm<'_, T> {
     }
 }
 
-impl<T> Output for LatestArm<'_, T> {
+impl<T> Output for WatchArm<'_, T> {
     type Output = Result<Counted<T>, RecvError>;
 
     fn output(&mut self) -> Self::Output {
@@ -309,7 +309,7 @@ impl<T, I> fmt::Debug for SendArm<'_, T, I> {
     }
 }
 
-impl<T> fmt::Debug for LatestArm<'_, T> {
+impl<T> fmt::Debug for WatchArm<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LatestArm").field("listed", &self.listed).finish_non_exhaustive()
     }

@@ -5,7 +5,7 @@
 //! | many items, at most so many at a time | [`bounded`] | for room | for an item |
 //! | many items | [`unbounded`] | never | for an item |
 //! | one item | [`oneshot::channel`] | never | for the item |
-//! | the newest value only | [`latest::channel`] | never | for a newer one |
+//! | the newest value only | [`watch::channel`] | never | for a newer one |
 //!
 //! Both ends of the first two can be cloned: many send, many receive, and each item goes to one of them. Requests and threads use the
 //! same ends, and compete as equals.
@@ -52,10 +52,10 @@ mod ends;
 mod error;
 #[cfg(panic = "unwind")]
 mod iter;
-pub mod latest;
 mod looks;
 pub mod oneshot;
 mod try_iter;
+pub mod watch;
 
 pub use self::arms::Sending;
 pub use self::ends::{Receiver, Sender, bounded, bounded_named, unbounded, unbounded_named};

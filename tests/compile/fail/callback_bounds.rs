@@ -21,7 +21,7 @@ fn done(request: &Request<u32>, rc: Rc<u32>) {
 }
 
 fn any_done(request: &Request<u32>, rc: Rc<u32>) {
-    request.any().on_done(move |_| drop(rc)); //~ E0277 `Rc<u32>` cannot be sent between threads safely
+    request.to_untyped().on_done(move |_| drop(rc)); //~ E0277 `Rc<u32>` cannot be sent between threads safely
 }
 
 fn finished_with(request: &Request<Cell<u32>>) {
@@ -35,7 +35,7 @@ fn done_with(request: &Request<Cell<u32>>) {
 /// These do not take it.
 fn others(request: &Request<Cell<u32>>) {
     request.on_failed(|_| ()).on_cancelled(|| ());
-    request.any().on_done(|_| ());
+    request.to_untyped().on_done(|_| ());
 }
 
 fn main() {}

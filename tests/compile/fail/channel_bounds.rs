@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use forebear::channel::{bounded, latest, oneshot};
+use forebear::channel::{bounded, watch, oneshot};
 
 fn send<T: Send>(_: T) {}
 
@@ -17,7 +17,7 @@ fn main() {
     let (sender, receiver) = oneshot::channel::<Rc<u32>>();
     send(sender); //~ E0277 `Rc<u32>` cannot be sent between threads safely
     send(receiver); //~ E0277 `Rc<u32>` cannot be sent between threads safely
-    let (sender, receiver) = latest::channel(Cell::new(1_u32));
+    let (sender, receiver) = watch::channel(Cell::new(1_u32));
     send(sender); //~ E0277 `Cell<u32>` cannot be shared between threads safely
     send(receiver); //~ E0277 `Cell<u32>` cannot be shared between threads safely
 }

@@ -4,5 +4,5 @@ use forebear::Runtime;
 fn main() {
     let text = String::new();
     let t = &text; //~ E0597 `text` does not live long enough
-    drop(Runtime::builder().on_unseen_failure(move |_| println!("{t}")));
+    drop(Runtime::builder().on_unhandled_failure(move |_| println!("{t}")));
 }

@@ -7,7 +7,7 @@ static LOCK: Mutex<u32> = Mutex::new(0);
 
 fn main() {
     let guard = LOCK.lock().unwrap();
-    drop(Runtime::builder().on_unseen_failure(move |_| println!("{guard}"))); //~ E0277 cannot be sent between threads safely
+    drop(Runtime::builder().on_unhandled_failure(move |_| println!("{guard}"))); //~ E0277 cannot be sent between threads safely
     let count = Cell::new(0);
-    drop(Runtime::builder().on_unseen_failure(move |_| count.set(1))); //~ E0277 `Cell<i32>` cannot be shared between threads safely
+    drop(Runtime::builder().on_unhandled_failure(move |_| count.set(1))); //~ E0277 `Cell<i32>` cannot be shared between threads safely
 }

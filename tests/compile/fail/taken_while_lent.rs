@@ -20,7 +20,7 @@ fn try_take() -> Result<(), WaitError> {
 fn clean() -> Result<(), WaitError> {
     let request = Request::new(|| String::from("lent"));
     let lent = request.wait()?;
-    let rest = request.clean(); //~ E0505 cannot move out of `request` because it is borrowed
+    let rest = request.into_untyped(); //~ E0505 cannot move out of `request` because it is borrowed
     println!("{lent} {rest:?}");
     Ok(())
 }

@@ -10,10 +10,10 @@ fn anywhere<T: Send + Sync + 'static>(value: T) -> T {
 
 fn main() -> Result<(), WaitError> {
     let cell = spawn(|| Cell::new(1));
-    let any = anywhere(cell.any());
+    let any = anywhere(cell.to_untyped());
     spawn(move || any.wait().is_ok());
 
-    let rc = anywhere(Request::ready(Rc::new(1)).any());
+    let rc = anywhere(Request::ready(Rc::new(1)).to_untyped());
     let text = String::new();
     let borrowed = scope(|s| s.spawn(|| &text));
     let of_borrowed: AnyRequest = anywhere(AnyRequest::from(&borrowed));

@@ -10,8 +10,8 @@ use crate::expiry::{Overdue, Reap, Reaper, TimerError};
 /// ```
 /// use forebear::timer::local::KillProcess;
 ///
-/// assert_eq!(KillProcess::by(15)?.signal(), 15);
-/// assert!(KillProcess::by(0).is_err());
+/// assert_eq!(KillProcess::with_signal(15)?.signal(), 15);
+/// assert!(KillProcess::with_signal(0).is_err());
 /// # Ok::<(), forebear::timer::TimerError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl KillProcess {
     /// # Errors
     ///
     /// There is no signal of this number that has a name.
-    pub fn by(signal: i32) -> Result<KillProcess, TimerError> {
+    pub fn with_signal(signal: i32) -> Result<KillProcess, TimerError> {
         wire::known(signal).map(|_| KillProcess { signal }).ok_or_else(|| unnamed(signal))
     }
 

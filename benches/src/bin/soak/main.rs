@@ -117,7 +117,7 @@ fn rest(runtime: &Runtime, churn: &Churn) -> Result<u64, String> {
 }
 
 fn soak(options: &Options) -> Result<bool, String> {
-    let runtime = Runtime::builder().workers(options.workers).on_unseen_failure(|_| ()).build();
+    let runtime = Runtime::builder().workers(options.workers).on_unhandled_failure(|_| ()).build();
     let runtime = runtime.map_err(|error| error.to_string())?;
     let churn = Churn::start(&runtime, &options.only, options.leak)?;
     let (start, time) = (Instant::now(), options.time);

@@ -79,7 +79,7 @@ impl<T> Request<T> {
     /// assert!(page.is_cancelled());
     /// ```
     pub fn cancel_on_drop(&self) -> CancelOnDrop {
-        CancelOnDrop { request: Some(self.any()) }
+        CancelOnDrop { request: Some(self.to_untyped()) }
     }
 
     /// Has `f` called with the value when the request has finished.

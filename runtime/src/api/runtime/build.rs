@@ -107,7 +107,7 @@ pub struct RuntimeBuilder {
     foreign_direct: bool,
     late_end: LateEnd,
     affinity: Affinity,
-    on_unseen_failure: Option<UnseenHook>,
+    on_unhandled_failure: Option<UnseenHook>,
     on_warning: Option<WarningHook>,
     time: Time,
     seed: Option<u64>,
@@ -126,7 +126,7 @@ impl Default for RuntimeBuilder {
             foreign_direct: true,
             late_end: LateEnd::Wait,
             affinity: Affinity::default(),
-            on_unseen_failure: None,
+            on_unhandled_failure: None,
             on_warning: None,
             time: Time::Estimated,
             seed: None,
@@ -228,7 +228,7 @@ impl RuntimeBuilder {
 
     /// Whether a foreign thread that waits for an unstarted request runs it itself; true by default. Switch it off where
     /// the foreign threads must stay responsive, as those of a user interface.
-    pub fn foreign_direct(mut self, allowed: bool) -> Self {
+    pub fn run_on_caller(mut self, allowed: bool) -> Self {
         self.foreign_direct = allowed;
         self
     }
@@ -244,8 +244,8 @@ impl RuntimeBuilder {
     /// On the thread where that handle goes, often a worker's. The hook may read, log, notify, send without waiting and cancel. If it
     /// waits, or makes or runs a request, that panics and says so; hand the failure to a thread or a request of your own by a channel. A
     /// panic of the hook ends there, with one line on standard error.
-    pub fn on_unseen_failure(mut self, hook: impl Fn(&Failure) + Send + Sync + 'static) -> Self {
-        self.on_unseen_failure = Some(Box::new(hook));
+    pub fn on_unhandled_failure(mut self, hook: impl Fn(&Failure) + Send + Sync + 'static) -> Self {
+        self.on_unhandled_failure = Some(Box::new(hook));
         self
     }
 
@@ -277,7 +277,7 @@ impl RuntimeBuilder {
     /// Called with what a user ought to know and no error carries: that a destructor waits while an error unwinds its
     /// request, for one. By default one line on standard error. Each kind of thing is said once.
     ///
-    /// On a worker's thread, outside of any request. What it may do is as for [`on_unseen_failure`](Self::on_unseen_failure).
+    /// On a worker's thread, outside of any request. What it may do is as for [`on_unhandled_failure`](Self::on_unhandled_failure).
     pub fn on_warning(mut self, hook: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.on_warning = Some(Box::new(hook));
         self
@@ -351,7 +351,7 @@ impl RuntimeBuilder {
             max_stacks: self.max_stacks,
             foreign_direct: self.foreign_direct,
             late_end: self.late_end,
-            on_unseen_failure: self.on_unseen_failure,
+            on_unhandled_failure: self.on_unhandled_failure,
             on_warning: self.on_warning,
             time,
             driven,

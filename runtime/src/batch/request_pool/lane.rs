@@ -31,7 +31,7 @@ impl<'scope, 'run, 'env: 'run, T: Send + 'env> Lane<'scope, 'run, 'env, T> {
     /// Spawns one. [`Run::step`] has counted it as spare.
     pub(super) fn spawn(run: &'run Run<'env, T>, scope: &'scope Scope<'scope, 'run>) -> AnyRequest {
         let lane = Lane { run, scope, begun: false };
-        scope.spawn(move || lane.go()).any()
+        scope.spawn(move || lane.go()).to_untyped()
     }
 
     fn go(mut self) {
@@ -70,7 +70,7 @@ impl<'scope, 'run, 'env: 'run, T: Send + 'env> Lane<'scope, 'run, 'env, T> {
         match work {
             Turn::Own { index, job } => {
                 let request = job.spawn(self.scope, alarm, self.run.values != Values::Dropped);
-                board.list(number, Name::Own(request.any()));
+                board.list(number, Name::Own(request.to_untyped()));
                 let value = request.take()?;
                 Ok(value.map(|value| MemberOutcome::Value { index, value, bytes }))
             }

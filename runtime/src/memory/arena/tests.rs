@@ -140,7 +140,7 @@ fn a_thread_that_waits_or_has_run_a_request_keeps_a_few_free_cells() {
 
 #[test]
 fn memory_returns_when_roots_land_on_changing_workers() {
-    let runtime = Runtime::builder().workers(2).foreign_direct(false).build().unwrap();
+    let runtime = Runtime::builder().workers(2).run_on_caller(false).build().unwrap();
     for round in 0..WAVES {
         let [a, b] = wave(&runtime);
         match round % 3 {

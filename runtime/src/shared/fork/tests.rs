@@ -101,7 +101,7 @@ fn a_child_gives_memory_back_at_once_whoever_looked_at_the_fork() {
 
 #[test]
 fn a_child_waits_whoever_has_the_memory_of_a_runtime_of_the_parent() {
-    let runtime = || Runtime::builder().workers(1).foreign_direct(false).build().unwrap();
+    let runtime = || Runtime::builder().workers(1).run_on_caller(false).build().unwrap();
     let parents = runtime();
     // More than this thread keeps when it waits.
     drop((0..20_000).map(|n| parents.enter(|| Request::new(move || n))).collect::<Vec<_>>());

@@ -59,7 +59,7 @@ impl Drop for Tells {
 #[test]
 fn what_a_request_has_failed_with_is_dropped_by_a_worker_if_the_timers_link_is_the_last() {
     let (tells, dropped) = mpsc::channel();
-    let runtime = Runtime::builder().workers(1).on_unseen_failure(|_| ()).build().unwrap();
+    let runtime = Runtime::builder().workers(1).on_unhandled_failure(|_| ()).build().unwrap();
     let worker = runtime.run(|| thread::current().id());
     let failing: Request<()> =
         Request::builder().on(&runtime).own_stack().build(move || std::panic::panic_any(Tells(tells)));

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use cancelling::{asleep, ends_cancelled};
-use forebear::channel::{RecvError, RecvTimeoutError, TryRecvError, latest, oneshot};
+use forebear::channel::{RecvError, RecvTimeoutError, TryRecvError, oneshot, watch};
 use forebear::{CancelReason, Request};
 use support::order::root;
 use support::{Count, Joined, in_both_worlds, on_each};
@@ -110,7 +110,7 @@ fn a_cancel_ends_the_wait_for_one_item() {
 #[test]
 fn the_newest_value_is_seen_once_by_each_receiver() {
     in_both_worlds(|| {
-        let (sender, mut one) = latest::channel(0);
+        let (sender, mut one) = watch::channel(0);
         let mut two = one.clone();
         assert!(!one.has_changed());
         assert_eq!(one.try_recv(), Err(TryRecvError::Empty));
@@ -130,7 +130,7 @@ fn the_newest_value_is_seen_once_by_each_receiver() {
 #[test]
 fn a_newer_value_wakes_all_who_wait() {
     on_each(|runtime| {
-        let (sender, receiver) = latest::channel(0);
+        let (sender, receiver) = watch::channel(0);
         let waiting: Vec<_> = (0..3)
             .map(|_| {
                 let mut receiver = receiver.clone();
@@ -150,7 +150,7 @@ fn a_newer_value_wakes_all_who_wait() {
 #[test]
 fn the_last_value_is_seen_though_nobody_sends_any_more() {
     on_each(|runtime| {
-        let (sender, mut receiver) = latest::channel(0);
+        let (sender, mut receiver) = watch::channel(0);
         let again = sender.clone();
         sender.send(1).unwrap();
         drop(sender);
@@ -170,7 +170,7 @@ fn the_last_value_is_seen_though_nobody_sends_any_more() {
 fn a_value_without_receivers_comes_back_and_old_values_go() {
     in_both_worlds(|| {
         let dropped = Count::new();
-        let (sender, receiver) = latest::channel(dropped.probe());
+        let (sender, receiver) = watch::channel(dropped.probe());
         assert!(sender.send(dropped.probe()).is_ok());
         assert_eq!(dropped.get(), 1);
         let kept = receiver.get();
@@ -192,7 +192,7 @@ fn a_value_without_receivers_comes_back_and_old_values_go() {
 #[test]
 fn a_cancel_ends_the_wait_for_a_newer_value() {
     on_each(|runtime| {
-        let (sender, receiver) = latest::channel(0);
+        let (sender, receiver) = watch::channel(0);
         let mut theirs = receiver.clone();
         let waits = root(runtime).try_spawn(move || Ok(*theirs.recv()?));
         asleep(&waits);
@@ -214,7 +214,7 @@ fn a_cancel_ends_the_wait_for_a_newer_value() {
 #[test]
 fn no_newer_value_is_missed() {
     on_each(|runtime| {
-        let (sender, mut receiver) = latest::channel(0);
+        let (sender, mut receiver) = watch::channel(0);
         let (done, wait) = oneshot::channel();
         let request = runtime.spawn(move || {
             let mut seen = 0;

@@ -4,9 +4,9 @@
 //! sees. All receivers get the same value, counted.
 //!
 //! ```
-//! use forebear::channel::latest;
+//! use forebear::channel::watch;
 //!
-//! let (sender, mut receiver) = latest::channel("cold");
+//! let (sender, mut receiver) = watch::channel("cold");
 //! assert_eq!(*receiver.get(), "cold");
 //! sender.send("warm").unwrap();
 //! sender.send("hot").unwrap();
@@ -41,8 +41,8 @@ pub fn named<T>(name: &'static str, initial: T) -> (Sender<T>, Receiver<T>) {
 }
 
 fn labelled<T>(initial: T, label: Label) -> (Sender<T>, Receiver<T>) {
-    let shared = Arc::new(SharedLatest {
-        state: Guarded::new(LatestState {
+    let shared = Arc::new(SharedWatch {
+        state: Guarded::new(WatchState {
             value: Counted::new(initial),
             version: 0,
             waiting: LockQueue::new(),
@@ -55,7 +55,7 @@ fn labelled<T>(initial: T, label: Label) -> (Sender<T>, Receiver<T>) {
     (Sender { shared: shared.clone() }, Receiver { shared, seen: 0 })
 }
 
-struct LatestState<T> {
+struct WatchState<T> {
     value: Counted<T>,
     /// How many values there have been before this one.
     version: u64,
@@ -64,8 +64,8 @@ struct LatestState<T> {
     is_over: bool,
 }
 
-struct SharedLatest<T> {
-    state: Guarded<LatestState<T>>,
+struct SharedWatch<T> {
+    state: Guarded<WatchState<T>>,
     label: Label,
     senders: AtomicUsize,
     receivers: AtomicUsize,
@@ -82,17 +82,17 @@ unsafe impl<T: Send + Sync> Sync for Receiver<T> {}
 
 /// The end that values go in at. Clones are ends of the same channel.
 pub struct Sender<T> {
-    shared: Arc<SharedLatest<T>>,
+    shared: Arc<SharedWatch<T>>,
 }
 
 /// An end that sees the newest value. A clone has seen what its original has.
 pub struct Receiver<T> {
-    shared: Arc<SharedLatest<T>>,
+    shared: Arc<SharedWatch<T>>,
     /// The version it has seen.
     seen: u64,
 }
 
-impl<T> LatestState<T> {
+impl<T> WatchState<T> {
     /// The value, if it is newer than `seen`.
     fn newer(&self, seen: &mut u64) -> Result<Counted<T>, TryRecvError> {
         if self.version != *seen {
