@@ -35,14 +35,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
+use forebear::sync::Event as Wake;
+use forebear::{AnyRequest, Request, RequestId};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
-use self::board::{Board, Then, Unmet, Until};
+use self::board::{Board, Listing, Raises, Then, Unheld, Unmet, Until};
 pub use self::builder::ClusterCoordinatorBuilder;
-use crate::engine::{Engine, Envelope, Event, Link, Resource, ResourceId, TaskId, WorkerStatus};
+use crate::engine::{
+    Engine, Envelope, Event, Link, ObjectId, Resource, ResourceId, StoreError, TaskId, WorkerStatus,
+};
 use crate::error::{ClusterError, FetchError};
 use crate::map::Map;
 use crate::remote::{Fetch, RemoteValue, Slot};
+use crate::stored::{Kept, Stored};
 use crate::task::{PerWorker, ResourceFn, TaskFn, Tasks};
 
 /// Schedules tasks on workers that may come, go and die.
@@ -86,6 +92,8 @@ pub(crate) struct Shared {
     job: u64,
     /// The number of the newest resource.
     resources: AtomicU64,
+    /// The number of the newest object that was put.
+    objects: AtomicU64,
 }
 
 /// How one task is scheduled: see [`ClusterCoordinator::schedule_with`].
@@ -101,6 +109,7 @@ pub(crate) struct Shared {
 pub struct TaskOptions {
     max_attempts: Option<u32>,
     timeout: Option<Duration>,
+    silent: bool,
 }
 
 impl TaskOptions {
@@ -115,8 +124,28 @@ impl TaskOptions {
         self
     }
 
+    /// Whether a failure of the task cancels the rest and is raised by the coordinator, as usual. If not, it is told by the task's value alone, and changes nothing for others.
+    ///
+    /// ```
+    /// use forebear_cluster::{ClusterCoordinator, ClusterError, FetchError, InProcess, TaskFn, TaskOptions, tasks};
+    ///
+    /// const PARSE: TaskFn<String, i32> = TaskFn::new("parse", |_, text| Ok(text.parse()?));
+    ///
+    /// let cluster = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![PARSE]).start()?;
+    /// let value = cluster.schedule_with(&TaskOptions::new().raise(false), &PARSE, "two".into())?;
+    /// assert!(matches!(value.fetch(), Err(FetchError::Task(_))));
+    /// assert!(cluster.join().is_ok());
+    /// # Ok::<(), ClusterError>(())
+    /// ```
+    pub fn raise(mut self, raise: bool) -> TaskOptions {
+        self.silent = !raise;
+        self
+    }
+
     /// The task is cancelled so long after it was scheduled, wherever it is then, and fails with [`FailureKind::TimedOut`](crate::FailureKind::TimedOut) when it has ended.
     /// A task that is queued when its time is over fails when a worker takes it.
+    ///
+    /// A task that is scheduled in a request with a deadline has no more time than that request. If *that* is what ends it, the failure is told by its value alone: it is no error of the job.
     pub fn timeout(mut self, timeout: Duration) -> TaskOptions {
         self.timeout = Some(timeout);
         self
@@ -143,6 +172,12 @@ pub struct Metrics {
     pub running: usize,
     /// How long the tasks that have ended ran, in sum.
     pub ran: Duration,
+    /// Values that were fetched.
+    pub fetched: u64,
+    /// How long fetches waited and decoded, in sum.
+    pub fetching: Duration,
+    /// So many bytes the coordinator has read from the engine's store. What only workers read does not count.
+    pub read: u64,
 }
 
 /// Why a task was not scheduled by [`ClusterCoordinator::try_schedule`].
@@ -226,15 +261,22 @@ impl ClusterCoordinator {
         task: &TaskFn<A, R>,
         args: A,
     ) -> Result<RemoteValue<R>, ClusterError> {
+        self.schedule_noted(options, task, args, None)
+    }
+
+    /// The same, and `some` is set when the task has ended.
+    pub(crate) fn schedule_noted<A: Serialize, R>(
+        &self,
+        options: &TaskOptions,
+        task: &TaskFn<A, R>,
+        args: A,
+        some: Option<Arc<Wake>>,
+    ) -> Result<RemoteValue<R>, ClusterError> {
         let shared = self.shared();
-        let (begun, args) = (Instant::now(), shared.encode_for(task, &args)?);
-        let (slot, name) = (Arc::new(Slot::new()), Arc::<str>::from(task.name()));
-        let add = |state: &mut board::State| {
-            let task = state.add(name.clone(), args.len(), Arc::downgrade(&slot));
-            (task, state.generation)
-        };
-        let added = shared.wait(Until::Room(args.len()), None, add).map_err(Unmet::error)?;
-        Ok(shared.submit(options, begun, added, name, args, slot))
+        let call = shared.prepare(options, task, &args, some)?;
+        let room = Until::Room(call.args.len());
+        let added = shared.wait(room, None, |state| call.list(state)).map_err(Unmet::error)?;
+        Ok(shared.submit(call, added))
     }
 
     /// The same, but does not wait. Does not suspend.
@@ -260,16 +302,10 @@ impl ClusterCoordinator {
         args: A,
     ) -> Result<RemoteValue<R>, TryScheduleError<A>> {
         let shared = self.shared();
-        let encoded = shared.encode_for(task, &args).map_err(TryScheduleError::Cluster)?;
-        let (slot, name) = (Arc::new(Slot::new()), Arc::<str>::from(task.name()));
-        let add = |state: &mut board::State| {
-            let task = state.add(name.clone(), encoded.len(), Arc::downgrade(&slot));
-            (task, state.generation)
-        };
-        match shared.board.try_now(Until::Room(encoded.len()), add) {
-            Ok(Some(added)) => {
-                Ok(shared.submit(&TaskOptions::new(), Instant::now(), added, name, encoded, slot))
-            }
+        let call =
+            shared.prepare(&TaskOptions::new(), task, &args, None).map_err(TryScheduleError::Cluster)?;
+        match shared.board.try_now(Until::Room(call.args.len()), |state| call.list(state)) {
+            Ok(Some(added)) => Ok(shared.submit(call, added)),
             Ok(None) => Err(TryScheduleError::Full(args)),
             Err(error) => Err(TryScheduleError::Cluster(error)),
         }
@@ -298,6 +334,9 @@ impl ClusterCoordinator {
 
     /// Waits until all tasks have ended that were scheduled before.
     ///
+    /// A join that is cancelled cancels the tasks that nobody else can want: its own request has scheduled them, nobody fetches them, there is at most one handle of each value, and no other join
+    /// waits for them.
+    ///
     /// Suspends. A cancellation point.
     ///
     /// # Errors
@@ -305,8 +344,19 @@ impl ClusterCoordinator {
     /// [`ClusterError::Task`] is the first error of a task; then no task runs any more, also none of other callers. [`ClusterError::Unavailable`]: the engine is
     /// away; tasks may still run.
     pub fn join(&self) -> Result<(), ClusterError> {
-        let cut = self.shared().board.next();
-        self.shared().wait(Until::Over(cut), None, |_| ()).map_err(Unmet::error)
+        self.join_within(None).map_err(Unmet::error)
+    }
+
+    fn join_within(&self, timeout: Option<Duration>) -> Result<(), Unmet> {
+        let shared = self.shared();
+        let cut = shared.board.next();
+        let joined = shared.wait(Until::Over(cut), timeout, |_| ());
+        if let (Err(Unmet::Error(ClusterError::Cancelled)), Some(me)) = (&joined, Request::current()) {
+            let unwanted = shared.board.unwanted_without(cut, me.id());
+            // The last first: a queued one is not to start in the place of a running one.
+            unwanted.into_iter().rev().for_each(|task| shared.cancel(task));
+        }
+        joined
     }
 
     /// The same, for `timeout` at most. `false`: not all have ended.
@@ -317,8 +367,7 @@ impl ClusterCoordinator {
     ///
     /// As [`join`](Self::join).
     pub fn join_timeout(&self, timeout: Duration) -> Result<bool, ClusterError> {
-        let cut = self.shared().board.next();
-        match self.shared().wait(Until::Over(cut), Some(timeout), |_| ()) {
+        match self.join_within(Some(timeout)) {
             Ok(()) => Ok(true),
             Err(Unmet::TimedOut) => Ok(false),
             Err(Unmet::Error(error)) => Err(error),
@@ -398,6 +447,39 @@ impl ClusterCoordinator {
         Ok(PerWorker { job: shared.job, id, owner: Some(owner), of: PhantomData })
     }
 
+    /// Puts a value into the engine's store, once for all tasks that take the token: see [`Stored`].
+    ///
+    /// Suspends while the store takes it. A cancellation point.
+    ///
+    /// ```
+    /// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, Stored, TaskFn, tasks};
+    ///
+    /// const DOT: TaskFn<(Stored<Vec<f64>>, f64), f64> =
+    ///     TaskFn::new("dot", |ctx, (weights, x)| Ok(weights.get(ctx)?.iter().map(|w| w * x).sum()));
+    ///
+    /// let cluster = ClusterCoordinator::builder(InProcess::new(2)).tasks(tasks![DOT]).start()?;
+    /// let weights = cluster.put(&vec![0.5; 1 << 10])?;
+    /// let sums: Result<Vec<f64>, _> = cluster.map(&DOT, (0..4).map(|x| (weights.clone(), f64::from(x)))).collect();
+    /// assert_eq!(sums?, [0.0, 512.0, 1024.0, 1536.0]);
+    /// # Ok::<(), ClusterError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`ClusterError::Encode`], [`ClusterError::Store`], [`ClusterError::Closed`], [`ClusterError::Cancelled`].
+    pub fn put<T: Serialize>(&self, value: &T) -> Result<Stored<T>, ClusterError> {
+        let shared = self.shared();
+        let bytes = encode(value)?;
+        if !shared.board.is_open() {
+            return Err(ClusterError::Closed);
+        }
+        match shared.keep(bytes) {
+            Ok(kept) => Ok(Stored::new(kept)),
+            Err(StoreError::Cancelled) => Err(ClusterError::Cancelled),
+            Err(error) => Err(ClusterError::Store { message: error.to_string() }),
+        }
+    }
+
     /// What is known of the workers: of each name the newest, also if it is gone.
     #[must_use]
     pub fn workers(&self) -> Vec<WorkerStatus> {
@@ -442,6 +524,34 @@ impl Unmet {
     }
 }
 
+/// A call of a task that is about to be scheduled.
+struct Call<R> {
+    name: Arc<str>,
+    args: Arc<[u8]>,
+    slot: Arc<Slot>,
+    max_attempts: u32,
+    /// When it was made, and the time that it had then.
+    due: Option<(Instant, Duration)>,
+    raises: Raises,
+    /// The request that schedules it.
+    by: Option<RequestId>,
+    of: PhantomData<fn() -> R>,
+}
+
+impl<R> Call<R> {
+    /// Puts it on the board.
+    fn list(&self, state: &mut board::State) -> (TaskId, u64) {
+        let task = state.add(Listing {
+            name: self.name.clone(),
+            bytes: self.args.len(),
+            slot: Arc::downgrade(&self.slot),
+            raises: self.raises,
+            by: self.by,
+        });
+        (task, state.generation)
+    }
+}
+
 impl Shared {
     /// Tells the engine something. `start` hands out no coordinator before the link is there.
     fn tell(&self, something: impl FnOnce(&dyn Link)) {
@@ -459,37 +569,56 @@ impl Shared {
         self.board.wait(until, timeout, f)
     }
 
-    fn encode_for<A: Serialize, R>(&self, task: &TaskFn<A, R>, args: &A) -> Result<Arc<[u8]>, ClusterError> {
+    /// Makes a call of a task, and encodes its arguments.
+    fn prepare<A: Serialize, R>(
+        &self,
+        options: &TaskOptions,
+        task: &TaskFn<A, R>,
+        args: &A,
+        some: Option<Arc<Wake>>,
+    ) -> Result<Call<R>, ClusterError> {
         self.tasks.check_task(task)?;
+        let me = Request::current();
+        let now = Instant::now();
+        // On the clock of the request's runtime, and then on that of the machine.
+        let inherited = me.as_ref().and_then(AnyRequest::deadline);
+        let inherited = inherited.map(|at| at.saturating_duration_since(forebear::time::now()));
+        let (time_left, raises) = match (options.timeout, inherited) {
+            (Some(own), Some(inherited)) if own <= inherited => (Some(own), Raises::Always),
+            (_, Some(inherited)) => (Some(inherited), Raises::ButTimeOut),
+            (own, None) => (own, Raises::Always),
+        };
         let (args, limit) = (encode(args)?, self.limit.bytes);
-        match args.len() {
-            bytes if bytes > limit => Err(ClusterError::TooLarge { bytes, limit }),
-            _ => Ok(args),
+        if args.len() > limit {
+            return Err(ClusterError::TooLarge { bytes: args.len(), limit });
         }
+        Ok(Call {
+            name: task.name().into(),
+            args,
+            slot: Arc::new(Slot::new(some)),
+            max_attempts: options.max_attempts.unwrap_or(self.max_attempts),
+            due: time_left.map(|left| (now, left)),
+            raises: if options.silent { Raises::Never } else { raises },
+            by: me.map(|me| me.id()),
+            of: PhantomData,
+        })
     }
 
     /// Hands a task that is on the board to the engine.
-    fn submit<R>(
-        self: &Arc<Self>,
-        options: &TaskOptions,
-        begun: Instant,
-        (task, generation): (TaskId, u64),
-        name: Arc<str>,
-        args: Arc<[u8]>,
-        slot: Arc<Slot>,
-    ) -> RemoteValue<R> {
+    fn submit<R>(self: &Arc<Self>, call: Call<R>, (task, generation): (TaskId, u64)) -> RemoteValue<R> {
         let newest = self.resources.load(Ordering::Acquire);
         let envelope = Envelope {
+            job: self.job,
             task,
             generation,
-            name,
-            args,
+            name: call.name,
+            args: call.args,
             needs: (newest > 0).then_some(ResourceId(newest)),
-            max_attempts: options.max_attempts.unwrap_or(self.max_attempts),
-            time_left: options.timeout.map(|timeout| timeout.saturating_sub(begun.elapsed())),
+            max_attempts: call.max_attempts,
+            time_left: call.due.map(|(begun, left)| left.saturating_sub(begun.elapsed())),
         };
         self.tell(|link| link.submit(envelope));
-        RemoteValue::new(task, slot, self.clone())
+        RemoteValue::new(task, call.slot, self.clone())
     }
 
     pub(crate) fn cancel(&self, task: TaskId) {
@@ -498,15 +627,54 @@ impl Shared {
         }
     }
 
+    /// Puts bytes into the store. Suspends.
+    pub(crate) fn keep(self: &Arc<Self>, bytes: Arc<[u8]>) -> Result<Arc<Kept>, StoreError> {
+        let object = ObjectId::put(self.job, self.objects.fetch_add(1, Ordering::Relaxed) + 1);
+        let link = self.link.get().ok_or(StoreError::Missing)?;
+        // Made first: what was put in part is dropped as well.
+        let kept = Kept { shared: Arc::downgrade(self), object, bytes: bytes.len() as u64 };
+        link.store().put(object, bytes)?;
+        Ok(Arc::new(kept))
+    }
+
+    /// Reads a value from the store. Suspends.
+    pub(crate) fn fetch_object<T: DeserializeOwned>(&self, object: ObjectId) -> Result<T, FetchError> {
+        if !self.board.is_open() {
+            return Err(FetchError::Closed);
+        }
+        let store = self.link.get().map(|link| link.store());
+        let read = store.ok_or(StoreError::Missing).and_then(|store| store.get(object));
+        let bytes = match read {
+            Ok(bytes) => bytes,
+            Err(error) => return Err(self.of_store(error)),
+        };
+        self.board.count(|metrics| metrics.read += bytes.len() as u64);
+        postcard::from_bytes(&bytes).map_err(|error| FetchError::Decode { message: error.to_string() })
+    }
+
+    /// What a caller is told whom the store fails.
+    pub(crate) fn of_store(&self, error: StoreError) -> FetchError {
+        match error {
+            StoreError::Cancelled => FetchError::Cancelled,
+            _ if !self.board.is_open() => FetchError::Closed,
+            error => FetchError::Store { message: error.to_string() },
+        }
+    }
+
     fn on_event(&self, event: Event) {
         self.follow(self.board.on_event(event));
     }
 
-    fn follow(&self, then: impl IntoIterator<Item = Then>) {
+    pub(crate) fn follow(&self, then: impl IntoIterator<Item = Then>) {
         for one in then {
             match one {
                 Then::CancelBefore(generation) => self.tell(|link| link.cancel_before(generation)),
                 Then::Free(resource) => self.tell(|link| link.free(resource)),
+                Then::Delete(object) => self.tell(|link| link.store().delete(object)),
+                Then::DeleteResult(task, attempt) => {
+                    let object = ObjectId::result(self.job, task, attempt);
+                    self.tell(|link| link.store().delete(object));
+                }
             }
         }
     }
@@ -526,7 +694,7 @@ struct Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         if let Some(shared) = self.shared.upgrade() {
-            shared.follow(shared.board.unhold(self.id));
+            shared.follow(shared.board.unhold(Unheld::Resource(self.id)));
         }
     }
 }

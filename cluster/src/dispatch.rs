@@ -194,12 +194,13 @@ impl Dispatcher {
             if state.closed {
                 return state.outbox.push_back(Message::Stop(port));
             }
+            let (running, orphans) = (HashMap::new(), HashSet::new());
+            let worker = Worker { port: port.clone(), slots, state: WorkerState::Starting, running, orphans };
+            state.workers.insert(id.clone(), worker);
+            // Before its orders: what it does is told of a worker that is known.
+            state.tell_worker(&id);
             let orders = state.resources.values().cloned().map(Order::Make).chain([Order::Begin]);
             state.outbox.extend(orders.map(|order| Message::Order(port.clone(), order)));
-            let (running, orphans) = (HashMap::new(), HashSet::new());
-            let worker = Worker { port, slots, state: WorkerState::Starting, running, orphans };
-            state.workers.insert(id.clone(), worker);
-            state.tell_worker(&id);
         });
     }
 
@@ -377,5 +378,42 @@ impl State {
             self.draining = false;
             self.outbox.push_back(Message::Event(Event::Drained { before: floor }));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What was said, in order.
+    #[derive(Default)]
+    struct Said(Mutex<Vec<String>>);
+
+    impl Said {
+        fn say(&self, what: String) {
+            self.0.lock().unwrap().push(what);
+        }
+    }
+
+    impl Port for Said {
+        fn order(&self, order: Order) {
+            self.say(format!("{order:?}"));
+        }
+
+        fn stop(&self) {
+            self.say("stop".into());
+        }
+    }
+
+    #[test]
+    fn a_worker_is_told_of_before_it_is_told_anything() {
+        let said = Arc::new(Said::default());
+        let its = said.clone();
+        let dispatcher = Dispatcher::new(Arc::new(move |event| {
+            let Event::Worker(status) = event else { return };
+            its.say(format!("{:?}", status.state));
+        }));
+        dispatcher.join(WorkerId::new("worker", 1), 1, said.clone());
+        assert_eq!(*said.0.lock().unwrap(), ["Starting", "Begin"]);
     }
 }

@@ -24,6 +24,7 @@
 //! * **Cancel, then drain.** After [`Link::cancel_before`] no task of an earlier generation starts. When none runs any more, the engine tells
 //!   [`Event::Drained`] once, and nothing of these tasks after it. A task of an earlier generation that is submitted later is dropped without an event.
 //! * **Resources first.** A worker is told all [resources](Link::make) before its first task, and reports [`Report::Ready`] when it has made them.
+//! * **Objects.** A worker keeps a result of more than [`INLINE`] bytes in the [store](Link::store) before it answers, and tells its name.
 //! * **First answer.** Of the answers to one task the engine tells the first one. It tells no answer of a worker that it has declared gone.
 //!
 //! # How the promises map
@@ -39,6 +40,9 @@
 //! | resources | orders, before the first task | the same | numbered orders, before the one that starts a task |
 //! | membership | a call | a process and its socket | a request to join, and beats |
 //! | result survives its worker | the answer is bytes in the coordinator | the same | a record of the result stream, written before the task is acknowledged |
+//! | large values | a map in the process | files in a directory of the job | objects of a bucket |
+
+mod object;
 
 use std::fmt;
 use std::sync::Arc;
@@ -48,6 +52,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{ClusterError, FailureKind};
 use crate::task::Tasks;
+
+pub use self::object::{INLINE, ObjectId, ObjectStore, StoreError};
 
 /// The number of a task in its job. Larger ones were scheduled later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -99,6 +105,8 @@ impl fmt::Display for WorkerId {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Envelope {
+    /// Its job: a random number.
+    pub job: u64,
     /// Which task.
     pub task: TaskId,
     /// Its generation: a cancel names generations, see [`Link::cancel_before`].
@@ -184,6 +192,13 @@ pub enum Report {
 pub enum Answer {
     /// With this result, encoded.
     Done(Arc<[u8]>),
+    /// With a result of more than [`INLINE`] bytes, which is in the store of the engine.
+    Stored {
+        /// Under which name.
+        object: ObjectId,
+        /// Its size.
+        bytes: u64,
+    },
     /// It failed.
     Failed(FailureKind),
     /// It was cancelled, by an order.
@@ -310,7 +325,7 @@ pub trait Engine: Send + 'static {
     fn start(self: Box<Self>, job: Job) -> Result<Box<dyn Link>, ClusterError>;
 }
 
-/// The coordinator's end of an engine. No method waits.
+/// The coordinator's end of an engine. No method waits, but those of the [store](Self::store) may.
 pub trait Link: Send + Sync + 'static {
     /// Puts a task at the end of the queue.
     fn submit(&self, envelope: Envelope);
@@ -329,6 +344,44 @@ pub trait Link: Send + Sync + 'static {
 
     /// Cancels all tasks and lets the workers go. Events may still come.
     fn close(&self);
+
+    /// Where values are kept that are too large for a message. Its methods may suspend.
+    fn store(&self) -> Arc<dyn ObjectStore>;
+}
+
+/// Why a worker with these tasks cannot work for a coordinator with those, if it cannot: the first task that one of them lacks, or that has other types. Both are names and types, as
+/// [`Tasks::signatures`](crate::Tasks::signatures) gives them.
+///
+/// ```
+/// use forebear_cluster::engine::difference;
+///
+/// let [old, new] = ["u32", "u64"].map(|n| [("square".to_owned(), format!("task {n} -> {n}"))]);
+/// assert_eq!(difference(&old, &old), None);
+/// assert_eq!(
+///     difference(&new, &old).unwrap(),
+///     "its `square` is `task u32 -> u32`, the coordinator's `task u64 -> u64`: build both from the same sources"
+/// );
+/// assert!(difference(&new, &[]).unwrap().contains("does not know the coordinator's `square`"));
+/// ```
+#[must_use]
+pub fn difference(coordinator: &[(String, String)], worker: &[(String, String)]) -> Option<String> {
+    for (name, types) in coordinator {
+        match worker.iter().find(|(its, _)| its == name) {
+            None => {
+                return Some(format!(
+                    "it does not know the coordinator's `{name}` ({types}): give it the same tasks"
+                ));
+            }
+            Some((_, its)) if its != types => {
+                return Some(format!(
+                    "its `{name}` is `{its}`, the coordinator's `{types}`: build both from the same sources"
+                ));
+            }
+            Some(_) => {}
+        }
+    }
+    let strange = worker.iter().find(|(name, _)| !coordinator.iter().any(|(known, _)| known == name));
+    strange.map(|(name, _)| format!("the coordinator does not know its `{name}`: give both the same tasks"))
 }
 
 /// The error of an engine that does not start.

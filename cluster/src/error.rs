@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use forebear::Error;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::WorkerId;
@@ -47,6 +48,8 @@ pub enum FailureKind {
         message: String,
         /// The texts of its sources, the nearest first.
         causes: Vec<String>,
+        /// The error itself, if the task has returned a [`TaskError`]. See [`TaskFailure::downcast`].
+        typed: Option<TypedError>,
     },
     /// The task panicked.
     Panic {
@@ -75,6 +78,11 @@ pub enum FailureKind {
     },
     /// The worker knows no task of this name. Give it the same tasks as the coordinator.
     NotRegistered,
+    /// The engine's store did not take the result, or did not have a value that the task asked for. See its disk; schedule again what made the value.
+    Store {
+        /// What the store says.
+        message: String,
+    },
 }
 
 impl FailureKind {
@@ -83,12 +91,16 @@ impl FailureKind {
         FailureKind::Error {
             message: error.to_string(),
             causes: causes.map(|cause| cause.to_string()).collect(),
+            typed: None,
         }
     }
 
     /// The kind of a request's failure.
     pub(crate) fn of_failure(failure: &forebear::Failure) -> FailureKind {
         if let Some(Kinded(kind)) = failure.downcast_ref::<Kinded>() {
+            return kind.clone();
+        }
+        if let Some(TaskError(kind)) = failure.downcast_ref::<TaskError>() {
             return kind.clone();
         }
         match failure.panic_message() {
@@ -102,7 +114,7 @@ impl FailureKind {
 impl fmt::Display for FailureKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            FailureKind::Error { message, causes } => {
+            FailureKind::Error { message, causes, .. } => {
                 f.write_str(message)?;
                 causes.iter().try_for_each(|cause| write!(f, ": {cause}"))
             }
@@ -121,6 +133,7 @@ impl fmt::Display for FailureKind {
             FailureKind::NotRegistered => {
                 f.write_str("the worker does not know it; give the worker the coordinator's tasks")
             }
+            FailureKind::Store { message } => write!(f, "a value could not be kept or read: {message}"),
         }
     }
 }
@@ -154,6 +167,111 @@ impl TaskFailure {
     #[must_use]
     pub fn kind(&self) -> &FailureKind {
         &self.0.kind
+    }
+
+    /// The error that the task has returned by [`TaskError`], if it has that type.
+    ///
+    /// An error of the function that has made a resource comes out of the tasks that ask for the resource.
+    ///
+    /// ```
+    /// use forebear_cluster::{ClusterCoordinator, ClusterError, FetchError, InProcess, TaskError, TaskFn, tasks};
+    /// use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(Debug, PartialEq, Serialize, Deserialize)]
+    /// enum Refused {
+    ///     TooOld { years: u32 },
+    /// }
+    ///
+    /// impl std::fmt::Display for Refused {
+    ///     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+    ///         write!(f, "{self:?}")
+    ///     }
+    /// }
+    ///
+    /// impl std::error::Error for Refused {}
+    ///
+    /// fn check(years: u32) -> Result<(), Refused> {
+    ///     if years > 9 { Err(Refused::TooOld { years }) } else { Ok(()) }
+    /// }
+    ///
+    /// const CHECK: TaskFn<u32, ()> = TaskFn::new("check", |_, years| Ok(check(years).map_err(TaskError::new)?));
+    ///
+    /// let cluster = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![CHECK]).start()?;
+    /// cluster.schedule(&CHECK, 12)?;
+    /// let Err(ClusterError::Task(failure)) = cluster.join() else { unreachable!() };
+    /// assert_eq!(failure.downcast(), Some(Refused::TooOld { years: 12 }));
+    /// # Ok::<(), ClusterError>(())
+    /// ```
+    #[must_use]
+    pub fn downcast<E: DeserializeOwned + 'static>(&self) -> Option<E> {
+        let mut kind = &self.0.kind;
+        while let FailureKind::Resource { cause, .. } = kind {
+            kind = cause;
+        }
+        match kind {
+            FailureKind::Error { typed: Some(typed), .. } => typed.get(),
+            _ => None,
+        }
+    }
+}
+
+/// An error that keeps its type on its way to the coordinator: a task returns it, and [`TaskFailure::downcast`] gives it back. Without this an error travels as its text.
+#[derive(Clone)]
+pub struct TaskError(FailureKind);
+
+impl TaskError {
+    /// The error, with its text, the texts of its sources, and its encoded form. If that cannot be made, only the texts travel.
+    pub fn new<E: StdError + Serialize + 'static>(error: E) -> TaskError {
+        let bytes = postcard::to_stdvec(&error).ok();
+        let typed = bytes.map(|bytes| TypedError { type_name: std::any::type_name::<E>().into(), bytes });
+        match FailureKind::of_error(&error) {
+            FailureKind::Error { message, causes, .. } => {
+                TaskError(FailureKind::Error { message, causes, typed })
+            }
+            kind => TaskError(kind),
+        }
+    }
+}
+
+impl fmt::Debug for TaskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TaskError").field(&self.0).finish()
+    }
+}
+
+impl fmt::Display for TaskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            FailureKind::Error { message, .. } => f.write_str(message),
+            kind => kind.fmt(f),
+        }
+    }
+}
+
+impl StdError for TaskError {}
+
+/// The encoded form of an error, and the name of its type as the compiler writes it.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TypedError {
+    type_name: String,
+    bytes: Vec<u8>,
+}
+
+impl TypedError {
+    /// The name of its type.
+    #[must_use]
+    pub fn type_name(&self) -> &str {
+        &self.type_name
+    }
+
+    fn get<E: DeserializeOwned + 'static>(&self) -> Option<E> {
+        (self.type_name == std::any::type_name::<E>()).then(|| postcard::from_bytes(&self.bytes).ok())?
+    }
+}
+
+impl fmt::Debug for TypedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in {} bytes", self.type_name, self.bytes.len())
     }
 }
 
@@ -229,6 +347,12 @@ pub enum ClusterError {
         /// Why.
         reason: String,
     },
+    /// The engine's store did not take a value: its disk is full, for instance.
+    #[non_exhaustive]
+    Store {
+        /// What the store says.
+        message: String,
+    },
     /// A value of a [`map`](crate::ClusterCoordinator::map) did not come, and no failed task was the reason.
     Fetch(FetchError),
     /// The cluster was shut down. Start another one.
@@ -254,7 +378,13 @@ pub enum FetchError {
         /// What the codec says.
         message: String,
     },
-    /// The cluster was shut down before its task ended.
+    /// The engine's store does not have the value, or cannot give it: the store has lost its objects, or its disk fails. Schedule the task again.
+    #[non_exhaustive]
+    Store {
+        /// What the store says.
+        message: String,
+    },
+    /// The cluster was shut down before its task ended, or before a value was read from the store.
     Closed,
     /// Who calls has been cancelled.
     Cancelled,
@@ -283,6 +413,7 @@ impl fmt::Display for ClusterError {
                 )
             }
             ClusterError::Start { message } => write!(f, "the engine did not start: {message}"),
+            ClusterError::Store { message } => f.write_str(message),
             ClusterError::Fetch(error) => error.fmt(f),
             ClusterError::Closed => f.write_str("the cluster was shut down"),
             ClusterError::Cancelled => f.write_str("the calling request has been cancelled"),
@@ -310,6 +441,7 @@ impl fmt::Display for FetchError {
             }
             FetchError::TimedOut => f.write_str("it has not come in time"),
             FetchError::Decode { message } => write!(f, "the result cannot be decoded: {message}"),
+            FetchError::Store { message } => f.write_str(message),
             FetchError::Closed => f.write_str("the cluster was shut down"),
             FetchError::Cancelled => f.write_str("the calling request has been cancelled"),
         }

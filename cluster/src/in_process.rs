@@ -1,13 +1,19 @@
 //! [`InProcess`]: workers in this process.
 
+mod objects;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use forebear::Runtime;
 
+use self::objects::Objects;
+use crate::cache::CACHE;
 use crate::dispatch::{Dispatcher, Port};
-use crate::engine::{Engine, Envelope, Job, Link, Order, Resource, ResourceId, TaskId, WorkerId};
+use crate::engine::{
+    Engine, Envelope, Job, Link, ObjectStore, Order, Resource, ResourceId, TaskId, WorkerId,
+};
 use crate::error::ClusterError;
 use crate::task::Tasks;
 use crate::worker::Node;
@@ -31,6 +37,7 @@ use crate::worker::Node;
 pub struct InProcess {
     workers: usize,
     slots: usize,
+    cache: u64,
     runtime: Option<Runtime>,
     control: InProcessControl,
 }
@@ -67,19 +74,28 @@ struct Cluster {
     tasks: Tasks,
     runtime: Runtime,
     slots: usize,
+    cache: u64,
+    store: Weak<Objects>,
 }
 
 impl InProcess {
     /// So many workers, named `worker-0` and so on. Each runs one task at a time.
     #[must_use]
     pub fn new(workers: usize) -> InProcess {
-        InProcess { workers, slots: 1, runtime: None, control: InProcessControl::default() }
+        InProcess { workers, slots: 1, cache: CACHE, runtime: None, control: InProcessControl::default() }
     }
 
     /// Each worker runs so many tasks at once. 1 if not told otherwise, and at least.
     #[must_use]
     pub fn slots(mut self, slots: usize) -> InProcess {
         self.slots = slots.max(1);
+        self
+    }
+
+    /// Each worker keeps so many bytes of [`Stored`](crate::Stored) values that it has read. 256 MiB if not told otherwise.
+    #[must_use]
+    pub fn cache(mut self, bytes: u64) -> InProcess {
+        self.cache = bytes;
         self
     }
 
@@ -121,7 +137,8 @@ impl InProcessControl {
                 dispatcher.report(&its, report);
             }
         };
-        let node = Node::new(id.clone(), index, cluster.tasks, cluster.runtime, report);
+        let node = Node::new(id.clone(), index, cluster.tasks, cluster.runtime, report)
+            .with_store(cluster.store.upgrade()?, cluster.cache);
         dispatcher.join(id.clone(), cluster.slots, Arc::new(node));
         Some(id)
     }
@@ -153,11 +170,14 @@ impl InProcessControl {
 impl Engine for InProcess {
     fn start(self: Box<Self>, job: Job) -> Result<Box<dyn Link>, ClusterError> {
         let dispatcher = Arc::new(Dispatcher::new(job.events));
+        let store = Arc::new(Objects::default());
         let cluster = Cluster {
             dispatcher: Arc::downgrade(&dispatcher),
             tasks: job.tasks,
             runtime: self.runtime.unwrap_or_else(Runtime::current),
             slots: self.slots,
+            cache: self.cache,
+            store: Arc::downgrade(&store),
         };
         let mut control = self.control.lock();
         let old = control.running.as_ref().and_then(|old| old.dispatcher.upgrade());
@@ -171,36 +191,43 @@ impl Engine for InProcess {
         for number in 0..self.workers {
             self.control.add(&format!("worker-{number}"));
         }
-        Ok(Box::new(LocalLink(dispatcher)))
+        Ok(Box::new(LocalLink { dispatcher, store }))
     }
 }
 
 /// The link of an engine whose queue is a [`Dispatcher`].
-pub(crate) struct LocalLink(pub(crate) Arc<Dispatcher>);
+pub(crate) struct LocalLink {
+    pub(crate) dispatcher: Arc<Dispatcher>,
+    pub(crate) store: Arc<dyn ObjectStore>,
+}
 
 impl Link for LocalLink {
     fn submit(&self, envelope: Envelope) {
-        self.0.submit(envelope);
+        self.dispatcher.submit(envelope);
     }
 
     fn cancel(&self, task: TaskId) {
-        self.0.cancel(task);
+        self.dispatcher.cancel(task);
     }
 
     fn cancel_before(&self, generation: u64) {
-        self.0.cancel_before(generation);
+        self.dispatcher.cancel_before(generation);
     }
 
     fn make(&self, resource: Resource) {
-        self.0.make(resource);
+        self.dispatcher.make(resource);
     }
 
     fn free(&self, resource: ResourceId) {
-        self.0.free(resource);
+        self.dispatcher.free(resource);
     }
 
     fn close(&self) {
-        self.0.close();
+        self.dispatcher.close();
+    }
+
+    fn store(&self) -> Arc<dyn ObjectStore> {
+        self.store.clone()
     }
 }
 

@@ -31,6 +31,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cache;
 mod coordinator;
 mod ctx;
 mod dispatch;
@@ -41,17 +42,85 @@ mod in_process;
 mod local;
 mod map;
 mod remote;
+mod stored;
 mod task;
 pub mod worker;
+
+/// Makes a function a task: `score::TASK` is the [`TaskFn`] of `fn score`, in a module beside it.
+///
+/// The function returns a `Result`, whose error becomes a [`forebear::Error`]. Its first argument may be a [`&TaskCtx`](TaskCtx). The other arguments are owned; several are a tuple for
+/// [`schedule`](ClusterCoordinator::schedule), one is itself. The function can still be called. Register the constant as any other: [`tasks!`].
+///
+/// The name is the path of the function, with the crate; `#[task(name = "...")]` gives another one, for programs that do not share the crate.
+///
+/// ```
+/// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, TaskCtx, task, tasks};
+///
+/// #[task]
+/// fn repeat(ctx: &TaskCtx, text: String, times: usize) -> forebear::Result<String> {
+///     forebear::check_cancelled()?;
+///     Ok(format!("{} on {}", text.repeat(times), ctx.worker().name()))
+/// }
+///
+/// # fn main() -> Result<(), ClusterError> {
+/// let cluster = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![repeat::TASK]).start()?;
+/// assert_eq!(cluster.schedule(&repeat::TASK, ("ha".into(), 2))?.fetch().unwrap(), "haha on worker-0");
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A task that returns no `Result`, or borrows an argument, does not compile:
+///
+/// ```compile_fail
+/// #[forebear_cluster::task]
+/// fn length(text: String) -> usize {
+///     text.len()
+/// }
+/// # fn main() {}
+/// ```
+///
+/// ```compile_fail
+/// #[forebear_cluster::task]
+/// fn length(number: u32, text: &str) -> forebear::Result<usize> {
+///     Ok(text.len())
+/// }
+/// # fn main() {}
+/// ```
+pub use forebear_cluster_macros::task;
+
+/// Makes a function one that makes a resource: `table::RESOURCE` is the [`ResourceFn`] of `fn table`. As [`task`], but the result stays on its worker and is never encoded.
+///
+/// ```
+/// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, PerWorker, TaskCtx, resource, task, tasks};
+///
+/// #[resource]
+/// fn words(text: String) -> forebear::Result<Vec<String>> {
+///     Ok(text.split(' ').map(String::from).collect())
+/// }
+///
+/// #[task]
+/// fn word(ctx: &TaskCtx, words: PerWorker<Vec<String>>, at: usize) -> forebear::Result<String> {
+///     Ok(ctx.local(&words)?[at].clone())
+/// }
+///
+/// # fn main() -> Result<(), ClusterError> {
+/// let cluster = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![words::RESOURCE, word::TASK]).start()?;
+/// let words = cluster.per_worker(&words::RESOURCE, "a b c".into())?;
+/// assert_eq!(cluster.schedule(&word::TASK, (words, 1))?.fetch().unwrap(), "b");
+/// # Ok(())
+/// # }
+/// ```
+pub use forebear_cluster_macros::resource;
 
 pub use coordinator::{
     ClusterCoordinator, ClusterCoordinatorBuilder, Metrics, TaskOptions, TryScheduleError,
 };
 pub use ctx::TaskCtx;
-pub use error::{ClusterError, FailureKind, FetchError, TaskFailure};
+pub use error::{ClusterError, FailureKind, FetchError, TaskError, TaskFailure, TypedError};
 pub use in_process::{InProcess, InProcessControl};
 #[cfg(target_os = "linux")]
 pub use local::{LocalProcesses, LocalProcessesControl};
-pub use map::Map;
+pub use map::{Each, Map, Unordered};
 pub use remote::{Fetch, Plain, RemoteState, RemoteValue};
-pub use task::{PerWorker, Registered, ResourceFn, TaskFn, Tasks};
+pub use stored::Stored;
+pub use task::{PerWorker, Registered, ResourceFn, Returned, TaskFn, Tasks};

@@ -23,6 +23,7 @@
 //! worker starts is none.
 //! When its socket ends, a worker cancels all, waits at most as long as the grace says, and ends. So no worker outlives its coordinator for longer, however that ends.
 
+mod files;
 pub(crate) mod worker;
 
 use std::collections::{BTreeMap, HashMap};
@@ -34,6 +35,7 @@ use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -47,6 +49,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, p
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use self::files::Files;
+use crate::cache::CACHE;
 use crate::dispatch::{Dispatcher, Port};
 use crate::engine::{Engine, Event, Job, Link, Order, Report, TaskId, WorkerId, start_error};
 use crate::error::ClusterError;
@@ -70,6 +74,27 @@ pub(crate) struct Welcome {
     pub(crate) tasks: Vec<(String, String)>,
     /// How long what runs may take to end when the orders end.
     pub(crate) grace: Duration,
+    /// The directory of the objects, and the limit of the cache.
+    pub(crate) store: PathBuf,
+    pub(crate) cache: u64,
+}
+
+/// What a worker is told, after the welcome.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Told {
+    Order(Order),
+    /// There are no more orders, since the coordinator wants so. If they end without this, the coordinator is dead.
+    Leave,
+}
+
+/// What a worker says.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Said {
+    Report(Report),
+    /// It has other tasks than the coordinator, and ends.
+    Refused {
+        why: String,
+    },
 }
 
 /// The engine whose workers are processes on this machine: the program starts itself.
@@ -99,6 +124,8 @@ pub struct LocalProcesses {
     slots: usize,
     cancel_grace: Duration,
     restarts: u32,
+    cache: u64,
+    store_dir: Option<PathBuf>,
     program: Option<OsString>,
     args: Vec<OsString>,
     control: LocalProcessesControl,
@@ -124,6 +151,8 @@ struct Named {
     /// So many in a row have ended before they were ready.
     failures: u32,
     given_up: bool,
+    /// Why the last one could not work for this coordinator.
+    refused: Option<String>,
 }
 
 #[derive(Clone)]
@@ -131,6 +160,8 @@ struct Cluster {
     dispatcher: Weak<Dispatcher>,
     signatures: Vec<(String, String)>,
     settings: LocalProcesses,
+    /// The directory of the objects.
+    store: PathBuf,
     control: Weak<Mutex<Control>>,
 }
 
@@ -145,6 +176,8 @@ struct Process {
     ready: AtomicBool,
     /// Somebody wanted its end.
     wanted: AtomicBool,
+    /// Why it cannot work for this coordinator.
+    refused: Mutex<Option<String>>,
 }
 
 impl LocalProcesses {
@@ -156,6 +189,8 @@ impl LocalProcesses {
             slots: 1,
             cancel_grace: Duration::from_secs(10),
             restarts: 5,
+            cache: CACHE,
+            store_dir: None,
             program: None,
             args: Vec::new(),
             control: LocalProcessesControl::default(),
@@ -181,6 +216,20 @@ impl LocalProcesses {
     #[must_use]
     pub fn restarts(mut self, restarts: u32) -> LocalProcesses {
         self.restarts = restarts;
+        self
+    }
+
+    /// Each worker keeps so many bytes of [`Stored`](crate::Stored) values that it has read. 256 MiB if not told otherwise.
+    #[must_use]
+    pub fn cache(mut self, bytes: u64) -> LocalProcesses {
+        self.cache = bytes;
+        self
+    }
+
+    /// Large values are files in a new directory below this one, which is removed with the cluster. The system's temporary directory if not told otherwise.
+    #[must_use]
+    pub fn store_dir(mut self, dir: impl AsRef<Path>) -> LocalProcesses {
+        self.store_dir = Some(dir.as_ref().to_owned());
         self
     }
 
@@ -228,12 +277,13 @@ impl LocalProcessesControl {
             process: Weak::new(),
             failures: 0,
             given_up: false,
+            refused: None,
         });
         let id = WorkerId::new(name, known.incarnation + 1);
         let process = launch(&cluster, &dispatcher, id.clone(), known.index).map_err(start_error)?;
         known.incarnation += 1;
         known.process = Arc::downgrade(&process);
-        (known.failures, known.given_up) = (0, false);
+        (known.failures, known.given_up, known.refused) = (0, false, None);
         if mem::take(&mut control.away) {
             drop(control);
             dispatcher.tell(Event::Available);
@@ -262,8 +312,8 @@ impl LocalProcessesControl {
     }
 }
 
-/// A worker has ended, and nobody wanted that: starts it again, after a pause if it never was ready.
-fn restart(cluster: &Cluster, id: &WorkerId, was_ready: bool) {
+/// A worker has ended, and nobody wanted that: starts it again, after a pause if it never was ready. One that was refused would be refused again, and is given up.
+fn restart(cluster: &Cluster, id: &WorkerId, was_ready: bool, refused: Option<String>) {
     let Some(shared) = cluster.control.upgrade() else { return };
     let mut control = lock(&shared);
     // A newer one of that name is there.
@@ -274,7 +324,12 @@ fn restart(cluster: &Cluster, id: &WorkerId, was_ready: bool) {
         return;
     }
     let Some(named) = control.names.get_mut(id.name()) else { return };
-    named.failures = if was_ready { 0 } else { named.failures + 1 };
+    named.failures = match (was_ready, &refused) {
+        (true, _) => 0,
+        (false, None) => named.failures + 1,
+        (false, Some(_)) => u32::MAX,
+    };
+    named.refused = refused;
     let failures = named.failures;
     if failures > 0 && failures <= cluster.settings.restarts {
         drop(control);
@@ -290,7 +345,8 @@ fn restart(cluster: &Cluster, id: &WorkerId, was_ready: bool) {
     }
     let next = WorkerId::new(id.name(), id.incarnation() + 1);
     let index = control.names.get(id.name()).map_or(0, |named| named.index);
-    let process = (failures <= cluster.settings.restarts).then(|| launch(cluster, &dispatcher, next, index));
+    let again = failures <= cluster.settings.restarts && failures < u32::MAX;
+    let process = again.then(|| launch(cluster, &dispatcher, next, index));
     let Some(named) = control.names.get_mut(id.name()) else { return };
     if let Some(Ok(process)) = process {
         named.incarnation += 1;
@@ -299,9 +355,13 @@ fn restart(cluster: &Cluster, id: &WorkerId, was_ready: bool) {
     }
     named.given_up = true;
     if control.names.values().all(|named| named.given_up) && !mem::replace(&mut control.away, true) {
+        let refused = control.names.iter().find_map(|(name, named)| Some((name, named.refused.clone()?)));
+        let reason = match refused {
+            Some((name, why)) => format!("no worker can be started; `{name}` was refused: {why}"),
+            None => "each worker process has ended again and again before it was ready: see what they wrote"
+                .into(),
+        };
         drop(control);
-        let reason =
-            "each worker process has ended again and again before it was ready: see what they wrote".into();
         dispatcher.tell(Event::Unavailable { reason });
     }
 }
@@ -323,12 +383,21 @@ impl Engine for LocalProcesses {
             Arc::downgrade(&dispatcher),
             LocalProcesses { control: LocalProcessesControl::default(), ..*self },
         );
-        let shared = Arc::downgrade(&control.0);
-        let cluster =
-            Cluster { dispatcher: weak, signatures: signatures.collect(), settings, control: shared };
+        let base = settings.store_dir.clone().unwrap_or_else(std::env::temp_dir);
+        let store = Files::make(&base).map_err(|error| {
+            start_error(format_args!("no directory for large values in {}: {error}", base.display()))
+        })?;
+        let store = Arc::new(store);
+        let cluster = Cluster {
+            dispatcher: weak,
+            signatures: signatures.collect(),
+            settings,
+            store: store.dir().to_owned(),
+            control: Arc::downgrade(&control.0),
+        };
         *inner = Control { cluster: Some(cluster), ..Control::default() };
         drop(inner);
-        let link = Box::new(LocalLink(dispatcher));
+        let link = Box::new(LocalLink { dispatcher, store });
         for number in 0..workers {
             if let Err(error) = control.add(&format!("worker-{number}")) {
                 link.close();
@@ -375,9 +444,16 @@ fn launch(
         grace: settings.cancel_grace,
         ready: AtomicBool::new(false),
         wanted: AtomicBool::new(false),
+        refused: Mutex::new(None),
     });
-    let welcome =
-        Welcome { id: id.clone(), index, tasks: cluster.signatures.clone(), grace: settings.cancel_grace };
+    let welcome = Welcome {
+        id: id.clone(),
+        index,
+        tasks: cluster.signatures.clone(),
+        grace: settings.cancel_grace,
+        store: cluster.store.clone(),
+        cache: settings.cache,
+    };
     let socket = mine.try_clone()?;
     let (its, weak) = (process.clone(), cluster.dispatcher.clone());
     let of = id.clone();
@@ -399,7 +475,8 @@ fn launch(
             dispatcher.gone(&id, false);
         }
         if !wanted {
-            restart(&again, &id, its.ready.load(Ordering::Relaxed));
+            let refused = lock(&its.refused).take();
+            restart(&again, &id, its.ready.load(Ordering::Relaxed), refused);
         }
         drop(names);
     })?;
@@ -431,8 +508,12 @@ impl Process {
 
     fn read(&self, mut socket: UnixStream, dispatcher: &Weak<Dispatcher>, id: &WorkerId) {
         loop {
-            let report: Report = match receive(&mut socket) {
-                Ok(Some(report)) => report,
+            let report = match receive(&mut socket) {
+                Ok(Some(Said::Report(report))) => report,
+                Ok(Some(Said::Refused { why })) => {
+                    *lock(&self.refused) = Some(why);
+                    continue;
+                }
                 Ok(None) => break,
                 Err(_) => return self.kill(),
             };
@@ -501,10 +582,13 @@ fn write(mut socket: UnixStream, welcome: &Welcome, orders: &Receiver<Order>, pr
             Some(left) => orders.recv_timeout(left),
         };
         match order {
-            Ok(order) => sent = send(&mut socket, &order),
+            Ok(order) => sent = send(&mut socket, &Told::Order(order)),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => break,
         }
+    }
+    if sent.is_ok() {
+        let _ = send(&mut socket, &Told::Leave);
     }
     let _ = socket.shutdown(Shutdown::Write);
     // The worker ends by that, unless it is stuck.
@@ -568,7 +652,7 @@ mod tests {
     use crate::engine::Envelope;
 
     /// What a reader makes of these bytes.
-    fn received(bytes: &[u8]) -> io::Result<Option<Report>> {
+    fn received(bytes: &[u8]) -> io::Result<Option<Said>> {
         let (mut here, mut there) = UnixStream::pair().unwrap();
         there.write_all(bytes).unwrap();
         drop(there);
@@ -580,9 +664,17 @@ mod tests {
         let (task, grace) = (TaskId(1), Duration::ZERO);
         let pidfd = pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).unwrap();
         let (ready, wanted) = (AtomicBool::new(true), AtomicBool::new(false));
-        let process =
-            Process { pidfd, orders: Mutex::default(), running: Mutex::default(), grace, ready, wanted };
+        let process = Process {
+            pidfd,
+            orders: Mutex::default(),
+            running: Mutex::default(),
+            grace,
+            ready,
+            wanted,
+            refused: Mutex::default(),
+        };
         let envelope = Envelope {
+            job: 1,
             task,
             generation: 0,
             name: "task".into(),
@@ -604,7 +696,7 @@ mod tests {
     #[test]
     fn frames_that_are_torn_too_long_or_garbage_are_errors() {
         let (mut here, mut there) = UnixStream::pair().unwrap();
-        let report = Report::Progress { task: TaskId(7), thousandths: 250 };
+        let report = Said::Report(Report::Progress { task: TaskId(7), thousandths: 250 });
         send(&mut here, &report).unwrap();
         drop(here);
         let mut whole = Vec::new();

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
 
 use forebear::TimeoutError;
 use forebear::sync::Event;
@@ -13,12 +13,13 @@ use serde::de::DeserializeOwned;
 use crate::coordinator::Shared;
 use crate::engine::{TaskId, WorkerId};
 use crate::error::{FetchError, TaskFailure};
+use crate::stored::{Kept, Stored};
 
 /// The result of a task, which may still have to come.
 ///
-/// The coordinator keeps the result, in its encoded form, until the last clone of this handle goes. It does not need the worker any more. That a handle is dropped does not cancel the task.
+/// The coordinator keeps the result, in its encoded form, until the last clone of this handle is dropped; a large one stays in the engine's [store](Stored) for as long. It does not need the worker any more. That a handle is dropped does not cancel the task.
 ///
-/// It is no argument of a task: [`fetch`](Self::fetch) it, and pass what you get.
+/// It is no argument of a task: pass on its token, by [`stored`](Self::stored), or [`fetch`](Self::fetch) it and pass the value.
 ///
 /// ```compile_fail
 /// use forebear_cluster::{ClusterCoordinator, RemoteValue, TaskFn};
@@ -52,14 +53,20 @@ struct Held {
     task: TaskId,
     slot: Arc<Slot>,
     shared: Arc<Shared>,
-    /// So many callers wait in a fetch.
-    fetching: AtomicUsize,
 }
 
 /// Where a result comes in.
 pub(crate) struct Slot {
     state: Mutex<RemoteState>,
+    /// What holds the result's object, if it is in the store.
+    kept: OnceLock<Arc<Kept>>,
     over: Event,
+    /// Set beside that.
+    some: Option<Arc<Event>>,
+    /// So many callers wait in a fetch.
+    fetching: AtomicUsize,
+    /// What counts the handles, when there is one.
+    held: OnceLock<Weak<Held>>,
 }
 
 /// How far a [`RemoteValue`] is.
@@ -80,6 +87,12 @@ pub enum RemoteState {
     },
     /// It is here, in its encoded form.
     Done(Arc<[u8]>),
+    /// It is in the engine's store.
+    #[non_exhaustive]
+    Stored {
+        /// Its size, in bytes.
+        bytes: u64,
+    },
     /// Its task failed.
     Failed(TaskFailure),
     /// Its task was cancelled. Schedule it again if it is still needed.
@@ -95,8 +108,16 @@ impl RemoteState {
 }
 
 impl Slot {
-    pub(crate) fn new() -> Slot {
-        Slot { state: Mutex::new(RemoteState::Queued), over: Event::new() }
+    /// `some` is set as well when the value is over.
+    pub(crate) fn new(some: Option<Arc<Event>>) -> Slot {
+        Slot {
+            state: Mutex::new(RemoteState::Queued),
+            kept: OnceLock::new(),
+            over: Event::new(),
+            some,
+            fetching: AtomicUsize::new(0),
+            held: OnceLock::new(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, RemoteState> {
@@ -110,7 +131,19 @@ impl Slot {
         drop(state);
         if over {
             self.over.set();
+            self.some.iter().for_each(|some| some.set());
         }
+    }
+
+    /// Somebody waits for it, or there are several handles. A value whose handle is about to be made counts as wanted.
+    pub(crate) fn is_wanted(&self) -> bool {
+        let handles = self.held.get().map(Weak::strong_count);
+        handles.is_none_or(|handles| handles > 1) || self.fetching.load(Ordering::Acquire) > 0
+    }
+
+    /// The result is this object. Told before the state.
+    pub(crate) fn keep(&self, kept: Arc<Kept>) {
+        let _ = self.kept.set(kept);
     }
 
     pub(crate) fn set_progress(&self, fraction: f64) {
@@ -122,14 +155,19 @@ impl Slot {
 
 impl<T> RemoteValue<T> {
     pub(crate) fn new(task: TaskId, slot: Arc<Slot>, shared: Arc<Shared>) -> RemoteValue<T> {
-        let held = Held { task, slot, shared, fetching: AtomicUsize::new(0) };
-        RemoteValue { held: Arc::new(held), of: PhantomData }
+        let held = Arc::new(Held { task, slot, shared });
+        let _ = held.slot.held.set(Arc::downgrade(&held));
+        RemoteValue { held, of: PhantomData }
     }
 
     /// How far it is. Does not suspend.
     #[must_use]
     pub fn state(&self) -> RemoteState {
         self.held.slot.lock().clone()
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.held.slot.over.is_set()
     }
 
     /// Cancels its task, wherever it is. If it has not ended before, a fetch answers [`FetchError::Dropped`]. That is no error of the job. Does not suspend.
@@ -140,29 +178,30 @@ impl<T> RemoteValue<T> {
     /// Cancels the task, if nobody else can want its result.
     fn cancel_if_unwanted(&self) {
         let held = &self.held;
-        let alone = held.fetching.load(Ordering::Acquire) == 0 && Arc::strong_count(held) == 1;
-        if alone && !held.shared.board.is_joined(held.task) {
+        if !held.slot.is_wanted() && !held.shared.board.is_joined(held.task) {
             self.cancel();
         }
     }
 
-    /// Waits until the task has ended.
-    fn wait(&self, timeout: Option<Duration>) -> Result<(), FetchError> {
+    /// Waits until the task has ended. `cancels`: a cancelled wait cancels what only it wanted.
+    fn wait(&self, timeout: Option<Duration>, cancels: bool) -> Result<(), FetchError> {
         let over = &self.held.slot.over;
         if over.is_set() {
             return Ok(());
         }
-        self.held.fetching.fetch_add(1, Ordering::AcqRel);
+        self.held.slot.fetching.fetch_add(1, Ordering::AcqRel);
         let waited = match timeout {
             None => over.wait().map_err(|_| TimeoutError::Cancelled),
             Some(timeout) => over.wait_timeout(timeout),
         };
-        self.held.fetching.fetch_sub(1, Ordering::AcqRel);
+        self.held.slot.fetching.fetch_sub(1, Ordering::AcqRel);
         match waited {
             Ok(()) => Ok(()),
             Err(TimeoutError::TimedOut) => Err(FetchError::TimedOut),
             Err(TimeoutError::Cancelled) => {
-                self.cancel_if_unwanted();
+                if cancels {
+                    self.cancel_if_unwanted();
+                }
                 Err(FetchError::Cancelled)
             }
         }
@@ -180,8 +219,12 @@ impl<T: DeserializeOwned> RemoteValue<T> {
     ///
     /// [`FetchError`], but not `TimedOut`.
     pub fn fetch(&self) -> Result<T, FetchError> {
-        self.wait(None)?;
-        self.decode()
+        self.get(None, true)
+    }
+
+    /// The same, but a cancelled call cancels nothing.
+    pub(crate) fn fetch_only(&self) -> Result<T, FetchError> {
+        self.get(None, false)
     }
 
     /// The same, and gives up after `timeout`. The task goes on.
@@ -192,19 +235,69 @@ impl<T: DeserializeOwned> RemoteValue<T> {
     ///
     /// [`FetchError`].
     pub fn fetch_timeout(&self, timeout: Duration) -> Result<T, FetchError> {
-        self.wait(Some(timeout))?;
-        self.decode()
+        self.get(Some(timeout), true)
     }
 
-    fn decode(&self) -> Result<T, FetchError> {
+    fn get(&self, timeout: Option<Duration>, cancels: bool) -> Result<T, FetchError> {
+        let begun = Instant::now();
+        self.wait(timeout, cancels)?;
+        let shared = &self.held.shared;
+        let value = match self.ended()? {
+            Ended::Here(bytes) => postcard::from_bytes(&bytes)
+                .map_err(|error| FetchError::Decode { message: error.to_string() })?,
+            Ended::Stored(kept) => shared.fetch_object(kept.object)?,
+        };
+        shared.board.count(|metrics| {
+            metrics.fetched += 1;
+            metrics.fetching += begun.elapsed();
+        });
+        Ok(value)
+    }
+}
+
+/// Where a result is.
+enum Ended {
+    Here(Arc<[u8]>),
+    Stored(Arc<Kept>),
+}
+
+impl<T> RemoteValue<T> {
+    fn ended(&self) -> Result<Ended, FetchError> {
         match self.state() {
-            RemoteState::Done(bytes) => postcard::from_bytes(&bytes)
-                .map_err(|error| FetchError::Decode { message: error.to_string() }),
+            RemoteState::Done(bytes) => Ok(Ended::Here(bytes)),
+            RemoteState::Stored { .. } => match self.held.slot.kept.get() {
+                Some(kept) => Ok(Ended::Stored(kept.clone())),
+                None => Err(FetchError::Closed),
+            },
             RemoteState::Failed(failure) => Err(FetchError::Task(failure)),
             RemoteState::Dropped => Err(FetchError::Dropped),
             RemoteState::Closed => Err(FetchError::Closed),
             RemoteState::Queued | RemoteState::Running { .. } => unreachable!("it is over"),
         }
+    }
+
+    /// Waits until the task has ended, and gives the token of its result, to pass it on as an argument. The value is not fetched.
+    ///
+    /// A result of more than 256 KiB is in the engine's store: the token names it there. The coordinator puts a smaller one into the store when this is called first.
+    ///
+    /// A call that is cancelled cancels the task as a [fetch](Self::fetch) does. Suspends. A cancellation point.
+    ///
+    /// # Errors
+    ///
+    /// [`FetchError`], but not `TimedOut`.
+    pub fn stored(&self) -> Result<Stored<T>, FetchError> {
+        self.wait(None, true)?;
+        let (slot, shared) = (&self.held.slot, &self.held.shared);
+        let kept = match (self.ended()?, slot.kept.get()) {
+            (Ended::Stored(kept), _) => kept,
+            (Ended::Here(_), Some(kept)) => kept.clone(),
+            (Ended::Here(bytes), None) => {
+                let kept = shared.keep(bytes).map_err(|error| shared.of_store(error))?;
+                // Of two that were put at once the first one stays.
+                slot.kept.get_or_init(|| kept).clone()
+            }
+        };
+        Ok(Stored::new(kept))
     }
 }
 

@@ -148,6 +148,16 @@ pub(crate) enum Entry {
     Resource(RunResource),
 }
 
+/// What a function may return that the attribute [`task`](macro@crate::task) makes a task: a `Result`.
+pub trait Returned {
+    /// What it holds if all went well.
+    type Value;
+}
+
+impl<T, E> Returned for Result<T, E> {
+    type Value = T;
+}
+
 /// A function that [`Tasks`] can hold.
 pub trait Registered {
     /// Adds it.

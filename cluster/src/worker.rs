@@ -17,8 +17,12 @@ use std::time::Instant;
 use forebear::sync::Event;
 use forebear::{AnyRequest, CancelReason, Error, Outcome, Request, RequestBuilder, Runtime};
 
+use crate::cache::{Cache, of_store};
 use crate::ctx::TaskCtx;
-use crate::engine::{Answer, Envelope, Order, Report, Resource, ResourceId, TaskId, WorkerId};
+use crate::engine::{
+    Answer, Envelope, INLINE, ObjectId, ObjectStore, Order, Report, Resource, ResourceId, StoreError, TaskId,
+    WorkerId,
+};
 use crate::error::{FailureKind, Kinded};
 use crate::task::{Entry, Made, Tasks};
 
@@ -70,6 +74,7 @@ pub(crate) struct Inner {
     pub(crate) report: Box<dyn Fn(Report) + Send + Sync>,
     tasks: Tasks,
     runtime: Runtime,
+    cache: OnceLock<Cache>,
     state: Mutex<State>,
 }
 
@@ -112,7 +117,14 @@ impl Node {
         report: impl Fn(Report) + Send + Sync + 'static,
     ) -> Node {
         let (report, state) = (Box::new(report), Mutex::default());
-        Node(Arc::new(Inner { id, index, report, tasks, runtime, state }))
+        Node(Arc::new(Inner { id, index, report, tasks, runtime, cache: OnceLock::new(), state }))
+    }
+
+    /// Gives it the engine's store, before its first order. The worker keeps so many bytes of objects that it has read. Without a store all results travel as messages, and no object is found.
+    #[must_use]
+    pub fn with_store(self, store: Arc<dyn ObjectStore>, cache_bytes: u64) -> Node {
+        let _ = self.0.cache.set(Cache::new(store, cache_bytes));
+        self
     }
 
     /// Follows an order. Does not wait.
@@ -219,11 +231,11 @@ impl Inner {
     }
 
     /// The request of a task has ended.
-    fn ended(&self, task: TaskId, attempt: u32, outcome: Outcome<'_, Arc<[u8]>>) {
+    fn ended(&self, task: TaskId, attempt: u32, outcome: Outcome<'_, Answer>) {
         let Some(running) = self.lock().running.remove(&task) else { return };
         debug_assert_eq!(running.attempt, attempt);
         let answer = match outcome {
-            Outcome::Finished(value) => Answer::Done(value.clone()),
+            Outcome::Finished(answer) => answer.clone(),
             Outcome::Failed(failure) if running.cancelled && is_cancelled(failure) => Answer::Cancelled,
             Outcome::Failed(failure) => Answer::Failed(FailureKind::of_failure(failure)),
             Outcome::Cancelled(_) if running.cancelled => Answer::Cancelled,
@@ -232,6 +244,23 @@ impl Inner {
         let ran = running.begun.elapsed();
         drop(running);
         (self.report)(Report::Answer { task, attempt, answer, ran });
+    }
+
+    pub(crate) fn cache(&self) -> Result<&Cache, Error> {
+        self.cache.get().ok_or_else(|| of_store(&StoreError::Missing))
+    }
+
+    /// What a task answers that has this result. A large one is kept in the store first.
+    fn answer(&self, envelope: &Envelope, attempt: u32, result: Arc<[u8]>) -> Result<Answer, Error> {
+        match self.cache.get() {
+            Some(cache) if result.len() > INLINE => {
+                let object = ObjectId::result(envelope.job, envelope.task, attempt);
+                let bytes = result.len() as u64;
+                cache.store().put(object, result).map_err(|error| of_store(&error))?;
+                Ok(Answer::Stored { object, bytes })
+            }
+            _ => Ok(Answer::Done(result)),
+        }
     }
 
     fn make(self: &Arc<Self>, resource: Resource) {
@@ -295,7 +324,7 @@ impl Inner {
 }
 
 /// What the request of a task does.
-fn run(ctx: &TaskCtx, envelope: &Envelope) -> Result<Arc<[u8]>, Error> {
+fn run(ctx: &TaskCtx, envelope: &Envelope) -> Result<Answer, Error> {
     if let Some(newest) = envelope.needs {
         let parts: Vec<Arc<Part>> =
             ctx.node.lock().parts.range(..=newest).map(|(_, part)| part.clone()).collect();
@@ -304,7 +333,10 @@ fn run(ctx: &TaskCtx, envelope: &Envelope) -> Result<Arc<[u8]>, Error> {
         }
     }
     match ctx.node.tasks.get(&envelope.name) {
-        Some(Entry::Task(run)) => run(ctx, &envelope.args).map_err(Kinded)?,
+        Some(Entry::Task(run)) => {
+            let result = run(ctx, &envelope.args).map_err(Kinded)??;
+            ctx.node.answer(envelope, ctx.attempt, result)
+        }
         _ => Err(Kinded(FailureKind::NotRegistered).into()),
     }
 }
@@ -318,7 +350,8 @@ fn of_reason(reason: CancelReason) -> FailureKind {
     match reason {
         CancelReason::Deadline => FailureKind::TimedOut,
         _ => {
-            FailureKind::Error { message: format!("cancelled on its worker: {reason:?}"), causes: Vec::new() }
+            let message = format!("cancelled on its worker: {reason:?}");
+            FailureKind::Error { message, causes: Vec::new(), typed: None }
         }
     }
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use forebear::time::sleep;
 use forebear_cluster::engine::WorkerState;
 use forebear_cluster::{
-    ClusterCoordinator, ClusterCoordinatorBuilder, ClusterError, FetchError, LocalProcesses, TaskFn, Tasks,
-    tasks, worker,
+    ClusterCoordinator, ClusterCoordinatorBuilder, ClusterError, FailureKind, FetchError, LocalProcesses,
+    TaskFn, Tasks, tasks, worker,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -38,10 +38,12 @@ const START_ANOTHER: TaskFn<(), String> = TaskFn::new("start another", |_, ()| {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 });
 
+const BYTES: TaskFn<usize, Vec<u8>> = TaskFn::new("bytes", |_, n| Ok(vec![7; n]));
+
 const AS_WORKER: [&str; 3] = ["worker_process", "--exact", "--nocapture"];
 
 fn known() -> Tasks {
-    tasks![PID, STUCK, GATE, START_ANOTHER]
+    tasks![PID, STUCK, GATE, START_ANOTHER, BYTES]
 }
 
 /// What the workers run: this program, with this test alone.
@@ -57,11 +59,26 @@ fn strange_worker() {
     worker::entry(tasks![PID]);
 }
 
+/// A worker from before a change of a type.
+#[test]
+fn older_worker() {
+    const OLD: TaskFn<(), u64> = TaskFn::new("pid", |_, ()| Ok(0));
+    worker::entry(tasks![OLD, STUCK, GATE, START_ANOTHER, BYTES]);
+}
+
+/// A worker that knows a task more.
+#[test]
+fn newer_worker() {
+    worker::entry(known().with(TaskFn::<(), ()>::new("newest", |_, ()| Ok(()))));
+}
+
 /// A coordinator that is killed.
 #[test]
 fn coordinator_process() {
     let Some(dir) = std::env::var_os("FOREBEAR_TEST_DIR").map(PathBuf::from) else { return };
-    let cluster = start(engine(2)).min_workers(2).start().unwrap();
+    let store = dir.join("store");
+    fs::create_dir(&store).unwrap();
+    let cluster = start(engine(2).store_dir(store)).min_workers(2).start().unwrap();
     for n in 0..2 {
         cluster.schedule(&GATE, (dir.join(format!("begun {n}")), dir.join("never"))).unwrap();
     }
@@ -136,7 +153,7 @@ fn a_worker_that_dies_is_started_again() {
 
 #[test]
 fn when_no_worker_can_be_started_calls_that_wait_say_so() {
-    let engine = LocalProcesses::new(2).args(["strange_worker", "--exact", "--nocapture"]).restarts(1);
+    let engine = LocalProcesses::new(2).program("false").restarts(1);
     let cluster = start(engine).min_workers(0).start().unwrap();
     // It may be given up already.
     let scheduled = cluster.schedule(&PID, ());
@@ -173,6 +190,45 @@ fn workers_end_with_their_coordinator_however_that_ends() {
     coordinator.kill().unwrap();
     coordinator.wait().unwrap();
     pids.into_iter().for_each(|pid| until(|| is_dead(pid)));
+    let left = fs::read_dir(dir.path().join("store")).unwrap().count();
+    assert_eq!(left, 0, "the last worker removes the directory of the objects");
+}
+
+/// The files of the objects below this directory.
+fn objects(below: &Path) -> usize {
+    let job = fs::read_dir(below).unwrap().next().unwrap().unwrap().path();
+    fs::read_dir(job).unwrap().filter(|entry| entry.as_ref().unwrap().file_name() != "lock").count()
+}
+
+#[test]
+fn large_results_are_files_and_are_dropped_with_their_handles_and_the_directory_with_the_cluster() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = start(engine(1).store_dir(dir.path())).start().unwrap();
+    let value = cluster.schedule(&BYTES, 1 << 20).unwrap();
+    let stored = value.stored().unwrap();
+    assert_eq!(objects(dir.path()), 1);
+    drop(value);
+    assert_eq!(objects(dir.path()), 1, "the token holds it");
+    drop(stored);
+    until(|| objects(dir.path()) == 0);
+    // Nobody wants this one. Its file is deleted beside the join.
+    drop(cluster.schedule(&BYTES, 1 << 20).unwrap());
+    cluster.join().unwrap();
+    until(|| objects(dir.path()) == 0);
+    drop(cluster);
+    until(|| fs::read_dir(dir.path()).unwrap().count() == 0);
+}
+
+#[test]
+fn a_result_that_cannot_be_stored_is_a_failure_that_says_why() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = start(engine(1).store_dir(dir.path())).start().unwrap();
+    fs::remove_dir_all(fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path()).unwrap();
+    cluster.schedule(&BYTES, 1 << 20).unwrap();
+    let Err(ClusterError::Task(failure)) = cluster.join() else { panic!("it cannot be stored") };
+    assert!(matches!(failure.kind(), FailureKind::Store { .. }), "{failure}");
+    let missing = start(engine(1).store_dir("/no/such/directory")).start().unwrap_err();
+    assert!(missing.to_string().contains("/no/such/directory"), "{missing}");
 }
 
 #[test]
@@ -182,16 +238,25 @@ fn what_a_worker_starts_is_no_worker() {
     assert!(said.contains("this is no worker"), "{said}");
 }
 
+/// Whatever the worker was built from, the start says which task is another one.
 #[test]
-fn a_worker_with_other_tasks_is_none() {
-    let engine = LocalProcesses::new(1).args(["strange_worker", "--exact", "--nocapture"]);
-    let cluster = start(engine).min_workers(0).start().unwrap();
-    until(|| state(&cluster) == Some(WorkerState::Gone));
+fn a_worker_with_other_tasks_is_refused_and_the_start_says_which() {
+    for (worker, says) in [
+        ("strange_worker", "does not know the coordinator's `bytes`"),
+        ("older_worker", "its `pid` is `task () -> u64`, the coordinator's `task () -> u32`"),
+        ("newer_worker", "the coordinator does not know its `newest`"),
+    ] {
+        let engine = LocalProcesses::new(2).args([worker, "--exact", "--nocapture"]);
+        let refused = start(engine).start();
+        let Err(ClusterError::Start { message, .. }) = refused else { panic!("no worker can work") };
+        assert!(message.contains(says), "{message}");
+    }
 }
 
 #[test]
 fn a_start_whose_workers_do_not_come_ends_with_an_error() {
-    let engine = LocalProcesses::new(1).args(["strange_worker", "--exact", "--nocapture"]);
+    // However long this takes, no worker is given up meanwhile.
+    let engine = LocalProcesses::new(1).program("sleep").args(["1000"]).cancel_grace(Duration::ZERO);
     let refused = start(engine).start_timeout(Duration::from_millis(200)).start();
     let Err(ClusterError::Start { message, .. }) = refused else { panic!("no worker can come") };
     assert!(message.contains("0 of 1 workers were ready"), "{message}");

@@ -6,7 +6,7 @@
 //!
 //! * The *loop*, which owns the ledger. It takes the coordinator's wishes before all else: what an event has the coordinator ask for is followed before the next message is looked at.
 //! * The *publisher*, which sends tasks into the queue in their order. It waits for the server's answers beside that, and sends again what was not answered, under the same id.
-//! * The *reader* of the stream of results. It reads large results from the store before it hands a record to the loop, so records keep their order. It acknowledges
+//! * The *reader* of the stream of results. It acknowledges
 //!   what it has handed over; what it has handed over twice is dropped by the ledger.
 //! * Two listeners, for requests to join and for what members say.
 //!
@@ -27,10 +27,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use async_nats::Client;
+use forebear_cluster::ClusterError;
 use forebear_cluster::engine::{
-    Answer, Envelope, Event, EventSink, Job, Link, Resource, ResourceId, TaskId, start_error,
+    Envelope, Event, EventSink, Job, Link, ObjectStore, Resource, ResourceId, TaskId, start_error,
 };
-use forebear_cluster::{ClusterError, FailureKind};
 use futures_util::StreamExt;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Semaphore, watch};
@@ -38,6 +38,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::access::Access;
 use crate::launch::Launcher;
 use crate::ledger::{Act, Ledger};
+use crate::objects::Objects;
 use crate::store::{Lock, PAUSE, Store};
 use crate::wire::{Hello, INLINE, Names, Parcel, Record, Times, Up, decode, encode};
 
@@ -96,12 +97,15 @@ pub(crate) struct Plan {
     pub(crate) dropped: Arc<AtomicU64>,
 }
 
-pub(crate) struct NatsLink(pub(crate) UnboundedSender<Wish>);
+pub(crate) struct NatsLink {
+    pub(crate) wishes: UnboundedSender<Wish>,
+    pub(crate) objects: Arc<Objects>,
+}
 
 impl NatsLink {
     fn wish(&self, wish: Wish) {
         // The thread has ended: the cluster was closed.
-        let _ = self.0.send(wish);
+        let _ = self.wishes.send(wish);
     }
 }
 
@@ -129,10 +133,18 @@ impl Link for NatsLink {
     fn close(&self) {
         self.wish(Wish::Close);
     }
+
+    fn store(&self) -> Arc<dyn ObjectStore> {
+        self.objects.clone()
+    }
 }
 
 /// Starts the thread, and waits until it is connected and the streams are there.
-pub(crate) fn start(plan: Plan, job: Job, wishes: UnboundedReceiver<Wish>) -> Result<(), ClusterError> {
+pub(crate) fn start(
+    plan: Plan,
+    job: Job,
+    wishes: UnboundedReceiver<Wish>,
+) -> Result<Arc<Objects>, ClusterError> {
     let begun = Arc::new(forebear::sync::Event::new());
     let answer = Arc::new(Mutex::new(Err("the thread of the engine has ended".to_owned())));
     let (its, told) = (answer.clone(), begun.clone());
@@ -148,7 +160,7 @@ pub(crate) fn start(plan: Plan, job: Job, wishes: UnboundedReceiver<Wish>) -> Re
         runtime.block_on(async {
             let begun = begin(&plan).await;
             let (result, engine) = match begun {
-                Ok(engine) => (Ok(()), Some(engine)),
+                Ok(engine) => (Ok(Objects::here(&engine.store)), Some(engine)),
                 Err(why) => (Err(why), None),
             };
             *its.lock().unwrap_or_else(PoisonError::into_inner) = result;
@@ -239,10 +251,7 @@ async fn read(store: Store, mut checks: watch::Receiver<u64>, news: UnboundedSen
                 };
                 let Some(Ok(message)) = record else { break };
                 let Ok(sequence) = message.info().map(|info| info.stream_sequence) else { continue };
-                let mut record = decode::<Record>(&message.payload).ok();
-                if let Some(record) = &mut record {
-                    fetch(&store, record).await;
-                }
+                let record = decode::<Record>(&message.payload).ok();
                 if news.send(News::Record(sequence, record)).is_err() {
                     return;
                 }
@@ -251,19 +260,6 @@ async fn read(store: Store, mut checks: watch::Receiver<u64>, news: UnboundedSen
         }
         tokio::time::sleep(PAUSE).await;
     }
-}
-
-/// Replaces a reference to an object by its bytes.
-async fn fetch(store: &Store, record: &mut Record) {
-    let Some(object) = record.object.take() else { return };
-    record.answer = match store.get(&object).await {
-        Some(bytes) => Answer::Done(bytes.into()),
-        None => Answer::Failed(FailureKind::Codec {
-            message: format!("its result is not in the store any more: {object}"),
-        }),
-    };
-    let store = store.clone();
-    tokio::spawn(async move { store.delete(&object).await });
 }
 
 /// Sends what goes into the queue, in its order.

@@ -43,6 +43,8 @@ pub(crate) struct Handover {
     pub(crate) slots: u32,
     pub(crate) launch: u64,
     pub(crate) grace: Duration,
+    /// The limit of the worker's cache.
+    pub(crate) cache: u64,
 }
 
 /// Starts worker processes.
@@ -51,6 +53,7 @@ pub(crate) struct Launcher {
     pub(crate) job: String,
     pub(crate) slots: u32,
     pub(crate) grace: Duration,
+    cache: u64,
     pub(crate) program: Option<OsString>,
     pub(crate) args: Vec<OsString>,
     wishes: UnboundedSender<Wish>,
@@ -78,8 +81,8 @@ impl Launcher {
         args: Vec<OsString>,
         wishes: UnboundedSender<Wish>,
     ) -> Launcher {
-        let Handover { access, job, slots, grace, .. } = handover;
-        Launcher { access, job, slots, grace, program, args, wishes, inner: Mutex::default() }
+        let Handover { access, job, slots, grace, cache, .. } = handover;
+        Launcher { access, job, slots, grace, cache, program, args, wishes, inner: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -111,6 +114,7 @@ impl Launcher {
             slots: self.slots,
             launch,
             grace: self.grace,
+            cache: self.cache,
         };
         let bytes = encode(&handover).map_err(io::Error::other)?;
         let mut child = Command::new(program)

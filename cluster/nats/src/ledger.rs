@@ -33,6 +33,7 @@ use std::time::{Duration, Instant};
 use forebear_cluster::FailureKind;
 use forebear_cluster::engine::{
     Answer, Envelope, Event, Order, Resource, ResourceId, TaskId, WorkerId, WorkerState, WorkerStatus,
+    difference,
 };
 
 use crate::wire::{Claim, Down, Hello, Parcel, Record, Stage, Terms, Times, Up, Welcome, What};
@@ -246,16 +247,7 @@ impl Ledger {
         if hello.slots == 0 || hello.name.is_empty() {
             return Some("it has no name, or no slot".into());
         }
-        let theirs: BTreeSet<_> = hello.tasks.iter().collect();
-        let mine: BTreeSet<_> = self.known.iter().collect();
-        let (lacks, strange) = (mine.difference(&theirs).next(), theirs.difference(&mine).next());
-        match (lacks, strange) {
-            (Some((name, types)), _) => Some(format!(
-                "it does not know the coordinator's `{name}` ({types}): give `worker::run` the same tasks"
-            )),
-            (None, Some((name, _))) => Some(format!("the coordinator does not know its `{name}`")),
-            (None, None) => None,
-        }
+        difference(&self.known, &hello.tasks)
     }
 
     fn join(&mut self, hello: Hello, now: Instant) -> Terms {
@@ -399,8 +391,10 @@ impl Ledger {
         entry.lease = Some(Lease { member, cancelled: false, sequence, order });
         let (attempt, due) = (entry.attempts, entry.due);
         self.acts.push(Act::Tell(Event::Started { task, worker: id, attempt }));
-        let time_left =
-            due.map(|due| due.saturating_duration_since(self.last_tick.unwrap_or_else(Instant::now)));
+        // By the last tick, which may be older than the task.
+        let (now, most) = (self.last_tick, entry.envelope.time_left);
+        let left = |due: Instant| now.map_or(most, |now| Some(due.saturating_duration_since(now)).min(most));
+        let time_left = due.and_then(left);
         self.order(member, What::Start { task, copy, attempt, time_left });
     }
 

@@ -46,6 +46,7 @@ mod engine;
 mod launch;
 mod ledger;
 mod nats;
+mod objects;
 mod store;
 mod wire;
 pub mod worker;

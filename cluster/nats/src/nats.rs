@@ -55,6 +55,7 @@ pub struct Nats {
     connect_timeout: Duration,
     unavailable_after: Duration,
     replicas: usize,
+    cache: u64,
     program: Option<OsString>,
     args: Vec<OsString>,
     control: NatsControl,
@@ -85,6 +86,7 @@ impl Nats {
             connect_timeout: Duration::from_secs(5),
             unavailable_after: Duration::from_secs(10),
             replicas: 1,
+            cache: 256 << 20,
             program: None,
             args: Vec::new(),
             control: NatsControl::default(),
@@ -141,6 +143,13 @@ impl Nats {
     #[must_use]
     pub fn replicas(mut self, replicas: usize) -> Nats {
         self.replicas = replicas.max(1);
+        self
+    }
+
+    /// Each worker that this process starts keeps so many bytes of [`Stored`](forebear_cluster::Stored) values that it has read. 256 MiB if not told otherwise.
+    #[must_use]
+    pub fn cache(mut self, bytes: u64) -> Nats {
+        self.cache = bytes;
         self
     }
 
@@ -259,6 +268,7 @@ impl Engine for Nats {
             slots: self.slots,
             launch: 0,
             grace: self.cancel_grace,
+            cache: self.cache,
         };
         let launcher =
             Arc::new(Launcher::new(handover, self.program.clone(), self.args.clone(), wishes.clone()));
@@ -281,17 +291,20 @@ impl Engine for Nats {
             launcher: launcher.clone(),
             dropped,
         };
-        if let Err(error) = start(plan, job, taken) {
-            launcher.release_all();
-            return Err(error);
-        }
+        let objects = match start(plan, job, taken) {
+            Ok(objects) => objects,
+            Err(error) => {
+                launcher.release_all();
+                return Err(error);
+            }
+        };
         for number in 0..self.workers {
             if let Err(error) = launcher.start(&format!("worker-{number}")) {
                 let _ = wishes.send(Wish::Close);
                 return Err(start_error(error));
             }
         }
-        Ok(Box::new(NatsLink(wishes)))
+        Ok(Box::new(NatsLink { wishes, objects }))
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use async_nats::HeaderMap;
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::PublishAckFuture;
-use async_nats::jetstream::object_store::ObjectStore;
+use async_nats::jetstream::object_store::{GetErrorKind, ObjectStore};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, State, StorageType, Stream};
 use async_nats::jetstream::{self, Context, kv};
 use bytes::Bytes;
@@ -19,6 +19,9 @@ const COORDINATOR: &str = "coordinator";
 
 /// Between two tries to send something.
 pub(crate) const PAUSE: Duration = Duration::from_millis(50);
+
+/// An object of which nothing comes for so long is asked for again.
+const STALL: Duration = Duration::from_secs(5);
 
 /// What a job keeps on the server.
 #[derive(Clone)]
@@ -222,21 +225,36 @@ impl Store {
         }
     }
 
-    /// Reads an object. `None`: it is not there.
+    /// Reads an object, until that succeeds. `None`: the server says that it is not there.
     pub(crate) async fn get(&self, name: &str) -> Option<Vec<u8>> {
-        for _ in 0..40 {
-            let get = async {
-                let mut bytes = Vec::new();
-                let mut object = self.objects().await?.get(name).await.map_err(text)?;
-                object.read_to_end(&mut bytes).await.map_err(text)?;
-                Ok::<_, String>(bytes)
-            };
-            if let Ok(bytes) = get.await {
-                return Some(bytes);
+        let mut missing = 0;
+        // A server that has just come back may not have read all that it has stored.
+        while missing < 3 {
+            match self.try_get(name).await {
+                Ok(Some(bytes)) => return Some(bytes),
+                Ok(None) => missing += 1,
+                Err(_) => {}
             }
             tokio::time::sleep(PAUSE).await;
         }
         None
+    }
+
+    async fn try_get(&self, name: &str) -> Result<Option<Vec<u8>>, String> {
+        let mut object = match self.objects().await?.get(name).await {
+            Ok(object) => object,
+            Err(error) if error.kind() == GetErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(text(error)),
+        };
+        let (mut bytes, mut piece) = (Vec::with_capacity(object.info().size), vec![0; 128 << 10]);
+        loop {
+            // What a server had begun to send before it died does not come.
+            let read = tokio::time::timeout(STALL, object.read(&mut piece)).await.map_err(text)?;
+            match read.map_err(text)? {
+                0 => return Ok(Some(bytes)),
+                read => bytes.extend_from_slice(&piece[..read]),
+            }
+        }
     }
 
     /// Deletes an object. One that stays goes with the job.

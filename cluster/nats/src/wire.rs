@@ -25,11 +25,11 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// The version of all messages.
-pub(crate) const VERSION: u8 = 1;
+pub(crate) const VERSION: u8 = 2;
 const MARK: u8 = b'F';
 
-/// What is longer than this does not travel in a message, but as an object of the store.
-pub(crate) const INLINE: usize = 256 << 10;
+// What is longer than this does not travel in a message, but as an object of the store.
+pub(crate) use forebear_cluster::engine::INLINE;
 
 /// A worker asks to join. Answered by [`Welcome`], on the subject that the request names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -167,10 +167,8 @@ pub(crate) struct Record {
     pub(crate) member: u64,
     pub(crate) task: TaskId,
     pub(crate) attempt: u32,
-    /// Its result is empty if that is an object.
     pub(crate) answer: Answer,
     pub(crate) ran: Duration,
-    pub(crate) object: Option<String>,
 }
 
 /// Why a message is dropped.

@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use async_nats::Client;
 use async_nats::jetstream::{AckKind, Message};
 use forebear::Runtime;
-use forebear_cluster::engine::{Answer, Order, Report, TaskId, start_error};
+use forebear_cluster::engine::{Order, Report, TaskId, start_error};
 use forebear_cluster::worker::Node;
 use forebear_cluster::{ClusterError, Tasks};
 use futures_util::StreamExt;
@@ -42,9 +42,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use crate::access::{Access, Tls, Who};
 use crate::launch::handover;
 use crate::nats::random;
+use crate::objects::Objects;
 use crate::store::{PAUSE, Store};
 use crate::wire::{
-    Claim, Down, Hello, INLINE, Names, Parcel, Record, Stage, Terms, Up, Welcome, What, decode, encode,
+    Claim, Down, Hello, Names, Parcel, Record, Stage, Terms, Up, Welcome, What, decode, encode,
 };
 
 /// A worker of a job: which server, as whom, and how much it runs at once.
@@ -66,6 +67,7 @@ pub struct WorkerOptions {
     name: Option<String>,
     slots: u32,
     patience: Duration,
+    cache: u64,
     launch: Option<u64>,
 }
 
@@ -78,6 +80,7 @@ impl WorkerOptions {
             name: None,
             slots: 1,
             patience: Duration::from_secs(60),
+            cache: 256 << 20,
             launch: None,
         }
     }
@@ -97,6 +100,12 @@ impl WorkerOptions {
     /// It asks for so long whether there is a coordinator, at the start and when it has lost it. Then it ends. 60 s if not told otherwise.
     pub fn patience(mut self, patience: Duration) -> WorkerOptions {
         self.patience = patience;
+        self
+    }
+
+    /// It keeps so many bytes of [`Stored`](forebear_cluster::Stored) values that it has read. 256 MiB if not told otherwise.
+    pub fn cache(mut self, bytes: u64) -> WorkerOptions {
+        self.cache = bytes;
         self
     }
 
@@ -214,6 +223,7 @@ pub fn entry(tasks: Tasks) {
             name: Some(told.name),
             slots: told.slots,
             patience: Duration::from_secs(60),
+            cache: told.cache,
             launch: Some(told.launch),
         };
         follow(options, tasks, outside)?;
@@ -429,7 +439,8 @@ impl Session {
         }
         let to = news.clone();
         let report = move |report| _ = to.send(News::Report(report));
-        let node = Node::new(terms.id.clone(), terms.index as usize, tasks.clone(), runtime.clone(), report);
+        let node = Node::new(terms.id.clone(), terms.index as usize, tasks.clone(), runtime.clone(), report)
+            .with_store(Objects::here(&store), options.cache);
         let now = Instant::now();
         Ok(Session {
             client: client.clone(),
@@ -658,7 +669,7 @@ impl Session {
                     held.cancelled = None;
                 }
                 let (epoch, member) = (self.terms.epoch, self.terms.member);
-                let record = Record { epoch, member, task, attempt, answer, ran, object: None };
+                let record = Record { epoch, member, task, attempt, answer, ran };
                 let (store, names, news) = (self.store.clone(), self.names.clone(), self.news.clone());
                 tokio::spawn(async move {
                     let sequence = write(&store, &names, record).await;
@@ -679,15 +690,7 @@ impl Held {
 }
 
 /// Has the end of a task recorded, and says the record's number.
-async fn write(store: &Store, names: &Names, mut record: Record) -> u64 {
-    if let Answer::Done(bytes) = &record.answer
-        && bytes.len() > INLINE
-    {
-        let object = format!("result.{}.{}.{}", record.member, record.task, record.attempt);
-        store.put(&object, bytes).await;
-        record.answer = Answer::Done(Arc::from([]));
-        record.object = Some(object);
-    }
+async fn write(store: &Store, names: &Names, record: Record) -> u64 {
     let id = format!("{}.{}.{}.{}", record.epoch, record.member, record.task, record.attempt);
     let payload = encode(&record).unwrap_or_default();
     store.send(names.result(), id, payload).await.recorded(&store.context).await

@@ -49,16 +49,20 @@ use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use forebear::TimeoutError;
 use forebear::sync::Event as Wake;
+use forebear::{RequestId, TimeoutError};
 
 use super::Metrics;
-use crate::engine::{Answer, Event, ResourceId, TaskId, WorkerId, WorkerState, WorkerStatus};
-use crate::error::{ClusterError, TaskFailure};
+use super::Shared;
+use crate::engine::{Answer, Event, ObjectId, ResourceId, TaskId, WorkerId, WorkerState, WorkerStatus};
+use crate::error::{ClusterError, FailureKind, TaskFailure};
 use crate::remote::{RemoteState, Slot};
+use crate::stored::Kept;
 
 pub(crate) struct Board {
     limit: Limit,
+    /// Whose board this is.
+    shared: Weak<Shared>,
     state: Mutex<State>,
 }
 
@@ -78,8 +82,8 @@ pub(crate) struct State {
     workers: BTreeMap<WorkerId, WorkerStatus>,
     /// The engine cannot carry tasks: since when, and why.
     away: Option<(Instant, String)>,
-    /// Resources that nobody holds any more, and the first task that cannot use each.
-    unheld: Vec<(TaskId, ResourceId)>,
+    /// What nobody holds any more, and the first task that cannot use each.
+    unheld: Vec<(TaskId, Unheld)>,
     closed: bool,
     ending: Ending,
     waiters: Vec<Waiter>,
@@ -102,13 +106,31 @@ enum Latch {
     Due(TaskFailure),
 }
 
+/// A task that is to be listed.
+pub(crate) struct Listing {
+    pub(crate) name: Arc<str>,
+    /// The size of its arguments.
+    pub(crate) bytes: usize,
+    pub(crate) slot: Weak<Slot>,
+    pub(crate) raises: Raises,
+    /// The request that schedules it.
+    pub(crate) by: Option<RequestId>,
+}
+
+/// Which failures of a task begin a new generation and are raised. The others are told by its value alone.
+#[derive(Clone, Copy)]
+pub(crate) enum Raises {
+    Always,
+    /// All but the end of its time: that is the deadline of who has scheduled it.
+    ButTimeOut,
+    Never,
+}
+
 struct Entry {
-    name: Arc<str>,
+    task: Listing,
     generation: u64,
-    slot: Weak<Slot>,
-    bytes: usize,
-    /// The worker, if it is leased.
-    leased: Option<WorkerId>,
+    /// The worker and the attempt, if it is leased.
+    leased: Option<(WorkerId, u32)>,
     /// Somebody has cancelled it.
     cancelling: bool,
 }
@@ -137,6 +159,16 @@ pub(crate) enum Until {
 pub(crate) enum Then {
     CancelBefore(u64),
     Free(ResourceId),
+    Delete(ObjectId),
+    /// What this attempt may have stored is of no use.
+    DeleteResult(TaskId, u32),
+}
+
+/// What is dropped when nobody holds it, and all tasks have ended that may have its token.
+#[derive(Clone, Copy)]
+pub(crate) enum Unheld {
+    Resource(ResourceId),
+    Object(ObjectId),
 }
 
 /// Why a wait ended without what it was for.
@@ -146,10 +178,10 @@ pub(crate) enum Unmet {
 }
 
 /// What becomes of a slot.
-type Settled = (Weak<Slot>, RemoteState);
+type Settled = (Weak<Slot>, RemoteState, Option<ObjectId>);
 
 impl Board {
-    pub(crate) fn new(limit: Limit) -> Board {
+    pub(crate) fn new(limit: Limit, shared: Weak<Shared>) -> Board {
         let state = State {
             next: 0,
             generation: 0,
@@ -165,7 +197,7 @@ impl Board {
             waiters: Vec::new(),
             metrics: Metrics::default(),
         };
-        Board { limit, state: Mutex::new(state) }
+        Board { limit, shared, state: Mutex::new(state) }
     }
 
     /// Nothing that is done under the lock can leave it half done, so a panic there changes nothing.
@@ -245,9 +277,9 @@ impl Board {
         let mut state = self.lock();
         match event {
             Event::Started { task, worker, attempt } => state.started(task, worker, attempt, &mut settled),
-            Event::Returned { task } => state.returned(task, &mut settled),
+            Event::Returned { task } => state.returned(task, &mut settled, &mut then),
             Event::Progress { task, thousandths } => {
-                if let Some(slot) = state.tasks.get(&task).and_then(|entry| entry.slot.upgrade()) {
+                if let Some(slot) = state.tasks.get(&task).and_then(|entry| entry.task.slot.upgrade()) {
                     slot.set_progress(f64::from(thousandths) / 1_000.0);
                 }
             }
@@ -272,10 +304,32 @@ impl Board {
         }
         state.free_unheld(&mut then);
         // Under the lock: who is woken finds the slots as they are now.
-        settle(settled);
+        let slots = self.settle(settled, &mut then);
         state.wake(self.limit);
         drop(state);
+        // The last handle of a slot may drop an object, which takes the lock.
+        drop(slots);
         then
+    }
+
+    /// Tells slots what they are, and hands them back: they must not be dropped under the lock.
+    fn settle(&self, settled: Vec<Settled>, then: &mut Vec<Then>) -> Vec<Arc<Slot>> {
+        let mut slots = Vec::with_capacity(settled.len());
+        for (slot, state, object) in settled {
+            match (slot.upgrade(), object, &state) {
+                (Some(slot), Some(object), RemoteState::Stored { bytes }) => {
+                    slot.keep(Arc::new(Kept { shared: self.shared.clone(), object, bytes: *bytes }));
+                    slot.set(state);
+                    slots.push(slot);
+                }
+                (Some(slot), ..) => {
+                    slot.set(state);
+                    slots.push(slot);
+                }
+                (None, object, _) => then.extend(object.map(Then::Delete)),
+            }
+        }
+        slots
     }
 
     /// A task is to be cancelled. `false`: it has ended.
@@ -290,12 +344,25 @@ impl Board {
         state.waiters.iter().any(|waiter| matches!(waiter.until, Until::Over(cut) if task < cut))
     }
 
-    /// Nobody holds this resource any more. It is freed when the tasks have ended that may have its token.
-    pub(crate) fn unhold(&self, resource: ResourceId) -> Vec<Then> {
+    /// The tasks before `cut` that this request has scheduled and that nobody else can want: there is at most one handle, nobody fetches it, and no join waits for it.
+    pub(crate) fn unwanted_without(&self, cut: TaskId, by: RequestId) -> Vec<TaskId> {
+        let state = self.lock();
+        let joined = (state.waiters.iter())
+            .filter_map(|waiter| if let Until::Over(cut) = waiter.until { Some(cut) } else { None })
+            .max();
+        let first = joined.unwrap_or(TaskId(0));
+        (state.tasks.range(first..cut.max(first)))
+            .filter(|(_, entry)| entry.task.by == Some(by) && !entry.task.is_wanted())
+            .map(|(task, _)| *task)
+            .collect()
+    }
+
+    /// Nobody holds this any more. It is dropped when the tasks have ended that may have its token.
+    pub(crate) fn unhold(&self, unheld: Unheld) -> Vec<Then> {
         let mut then = Vec::new();
         let mut state = self.lock();
         let cut = TaskId(state.next);
-        state.unheld.push((cut, resource));
+        state.unheld.push((cut, unheld));
         state.free_unheld(&mut then);
         then
     }
@@ -305,8 +372,7 @@ impl Board {
         let state = self.lock();
         let mut workers: Vec<WorkerStatus> = state.workers.values().cloned().collect();
         for worker in &mut workers {
-            worker.running =
-                state.tasks.values().filter(|entry| entry.leased.as_ref() == Some(&worker.id)).count();
+            worker.running = state.tasks.values().filter(|entry| entry.is_leased_to(&worker.id)).count();
         }
         workers
     }
@@ -315,6 +381,10 @@ impl Board {
         let state = self.lock();
         let (queued, running) = (state.queued, state.tasks.len() - state.queued);
         Metrics { queued, running, ..state.metrics }
+    }
+
+    pub(crate) fn count(&self, count: impl FnOnce(&mut Metrics)) {
+        count(&mut self.lock().metrics);
     }
 
     /// Begins a shutdown: everything is cancelled. `None` if it has begun before.
@@ -336,9 +406,12 @@ impl Board {
         state.queued_bytes = 0;
         let tasks = mem::take(&mut state.tasks);
         state.metrics.cancelled += tasks.len() as u64;
-        settle(tasks.into_values().map(|entry| (entry.slot, RemoteState::Closed)).collect());
+        let settled = tasks.into_values().map(|entry| (entry.task.slot, RemoteState::Closed, None)).collect();
+        let slots = self.settle(settled, &mut Vec::new());
         state.workers.clear();
         state.wake(self.limit);
+        drop(state);
+        drop(slots);
     }
 }
 
@@ -413,14 +486,14 @@ impl State {
     }
 
     /// Lists a task.
-    pub(crate) fn add(&mut self, name: Arc<str>, bytes: usize, slot: Weak<Slot>) -> TaskId {
+    pub(crate) fn add(&mut self, listing: Listing) -> TaskId {
         let task = TaskId(self.next);
         self.next += 1;
         self.queued += 1;
-        self.queued_bytes += bytes;
+        self.queued_bytes += listing.bytes;
         self.metrics.scheduled += 1;
         let generation = self.generation;
-        self.tasks.insert(task, Entry { name, generation, slot, bytes, leased: None, cancelling: false });
+        self.tasks.insert(task, Entry { task: listing, generation, leased: None, cancelling: false });
         task
     }
 
@@ -431,27 +504,32 @@ impl State {
 
     fn started(&mut self, task: TaskId, worker: WorkerId, attempt: u32, settled: &mut Vec<Settled>) {
         let Some(entry) = self.tasks.get_mut(&task) else { return };
-        let (bytes, was) = (entry.bytes, entry.leased.replace(worker.clone()));
-        settled.push((entry.slot.clone(), RemoteState::Running { worker, attempt, progress: 0.0 }));
+        let (bytes, was) = (entry.task.bytes, entry.leased.replace((worker.clone(), attempt)));
+        settled.push((
+            entry.task.slot.clone(),
+            RemoteState::Running { worker, attempt, progress: 0.0 },
+            None,
+        ));
         if was.is_none() {
             self.unqueue(bytes);
         }
     }
 
-    fn returned(&mut self, task: TaskId, settled: &mut Vec<Settled>) {
+    fn returned(&mut self, task: TaskId, settled: &mut Vec<Settled>, then: &mut Vec<Then>) {
         let Some(entry) = self.tasks.get_mut(&task) else { return };
-        if entry.leased.take().is_some() {
+        if let Some((_, attempt)) = entry.leased.take() {
+            then.push(Then::DeleteResult(task, attempt));
             self.queued += 1;
-            self.queued_bytes += entry.bytes;
+            self.queued_bytes += entry.task.bytes;
             self.metrics.returned += 1;
-            settled.push((entry.slot.clone(), RemoteState::Queued));
+            settled.push((entry.task.slot.clone(), RemoteState::Queued, None));
         }
     }
 
     fn remove(&mut self, task: TaskId) -> Option<Entry> {
         let entry = self.tasks.remove(&task)?;
         if entry.leased.is_none() {
-            self.unqueue(entry.bytes);
+            self.unqueue(entry.task.bytes);
         }
         Some(entry)
     }
@@ -466,10 +544,16 @@ impl State {
         then: &mut Vec<Then>,
     ) {
         let Some(entry) = self.remove(task) else { return };
+        let mut stored = None;
         let state = match answer {
             Answer::Done(value) => {
                 self.metrics.done += 1;
                 RemoteState::Done(value)
+            }
+            Answer::Stored { object, bytes } => {
+                self.metrics.done += 1;
+                stored = Some(object);
+                RemoteState::Stored { bytes }
             }
             Answer::Cancelled => {
                 self.metrics.cancelled += 1;
@@ -477,8 +561,13 @@ impl State {
             }
             Answer::Failed(kind) => {
                 self.metrics.failed += 1;
-                let failure = TaskFailure::new(entry.name, worker, attempt, kind);
-                let counts = !entry.cancelling && entry.generation == self.generation;
+                let raises = match entry.task.raises {
+                    Raises::Always => true,
+                    Raises::ButTimeOut => kind != FailureKind::TimedOut,
+                    Raises::Never => false,
+                };
+                let failure = TaskFailure::new(entry.task.name, worker, attempt, kind);
+                let counts = raises && !entry.cancelling && entry.generation == self.generation;
                 if counts && matches!(self.latch, Latch::Clear) {
                     self.generation += 1;
                     self.latch = Latch::Failing(failure.clone(), self.generation);
@@ -487,7 +576,7 @@ impl State {
                 RemoteState::Failed(failure)
             }
         };
-        settled.push((entry.slot, state));
+        settled.push((entry.task.slot, state, stored));
     }
 
     fn drained(&mut self, before: u64, settled: &mut Vec<Settled>) {
@@ -497,7 +586,7 @@ impl State {
         for task in old {
             if let Some(entry) = self.remove(task) {
                 self.metrics.cancelled += 1;
-                settled.push((entry.slot, self.cancelled()));
+                settled.push((entry.task.slot, self.cancelled(), None));
             }
         }
         self.latch = match mem::replace(&mut self.latch, Latch::Clear) {
@@ -517,21 +606,30 @@ impl State {
     fn free_unheld(&mut self, then: &mut Vec<Then>) {
         let first = self.first();
         let is_free = |cut: TaskId| first.is_none_or(|first| first >= cut);
-        self.unheld.retain(|(cut, resource)| {
+        self.unheld.retain(|(cut, unheld)| {
             let free = is_free(*cut);
             if free {
-                then.push(Then::Free(*resource));
+                then.push(match *unheld {
+                    Unheld::Resource(resource) => Then::Free(resource),
+                    Unheld::Object(object) => Then::Delete(object),
+                });
             }
             !free
         });
     }
 }
 
-fn settle(settled: Vec<Settled>) {
-    for (slot, state) in settled {
-        if let Some(slot) = slot.upgrade() {
-            slot.set(state);
-        }
+impl Listing {
+    /// Somebody fetches its value, or there are several handles of it.
+    fn is_wanted(&self) -> bool {
+        // The slot of a listed task holds no object, so it may be dropped under the lock.
+        self.slot.upgrade().is_some_and(|slot| slot.is_wanted())
+    }
+}
+
+impl Entry {
+    fn is_leased_to(&self, worker: &WorkerId) -> bool {
+        self.leased.as_ref().is_some_and(|(its, _)| its == worker)
     }
 }
 
@@ -540,12 +638,17 @@ mod tests {
     use super::*;
 
     fn board(tasks: usize) -> Board {
-        Board::new(Limit { tasks, bytes: 100 })
+        Board::new(Limit { tasks, bytes: 100 }, Weak::new())
     }
 
     fn add(board: &Board, slot: &Arc<Slot>) -> TaskId {
-        let added = board.try_now(Until::Room(1), |state| state.add("task".into(), 1, Arc::downgrade(slot)));
-        added.unwrap().unwrap()
+        add_as(board, slot, Raises::Always)
+    }
+
+    fn add_as(board: &Board, slot: &Arc<Slot>, raises: Raises) -> TaskId {
+        let slot = Arc::downgrade(slot);
+        let listing = Listing { name: "task".into(), bytes: 1, slot, raises, by: None };
+        board.try_now(Until::Room(1), |state| state.add(listing)).unwrap().unwrap()
     }
 
     fn ended(task: TaskId, answer: Answer) -> Event {
@@ -558,7 +661,7 @@ mod tests {
 
     #[test]
     fn r30_a_result_that_nobody_holds_is_freed() {
-        let (board, slot) = (board(9), Arc::new(Slot::new()));
+        let (board, slot) = (board(9), Arc::new(Slot::new(None)));
         let task = add(&board, &slot);
         let weak = Arc::downgrade(&slot);
         drop(slot);
@@ -570,7 +673,7 @@ mod tests {
 
     #[test]
     fn r22_events_of_tasks_that_are_no_tasks_any_more_change_nothing() {
-        let (board, slot) = (board(1), Arc::new(Slot::new()));
+        let (board, slot) = (board(1), Arc::new(Slot::new(None)));
         let task = add(&board, &slot);
         let worker = WorkerId::new("worker", 1);
         board.on_event(Event::Started { task, worker: worker.clone(), attempt: 1 });
@@ -587,7 +690,7 @@ mod tests {
 
     #[test]
     fn a_failure_is_raised_after_the_drain_and_not_before() {
-        let (board, slots) = (board(9), [(); 3].map(|()| Arc::new(Slot::new())));
+        let (board, slots) = (board(9), [(); 3].map(|()| Arc::new(Slot::new(None))));
         let tasks = slots.each_ref().map(|slot| add(&board, slot));
         let then = board.on_event(ended(tasks[0], failed()));
         assert!(matches!(then[..], [Then::CancelBefore(1)]));
@@ -605,8 +708,24 @@ mod tests {
     }
 
     #[test]
+    fn a_time_out_that_was_inherited_is_raised_by_nobody_and_other_failures_are() {
+        let (board, slot) = (board(9), Arc::new(Slot::new(None)));
+        let look = |board: &Board| board.try_now(Until::Settled, |_| ()).unwrap();
+        for raises in [Raises::ButTimeOut, Raises::Never] {
+            let task = add_as(&board, &slot, raises);
+            assert!(board.on_event(ended(task, failed())).is_empty());
+            assert_eq!(look(&board), Some(()));
+        }
+        let task = add_as(&board, &slot, Raises::Never);
+        let other = || Answer::Failed(crate::FailureKind::NotRegistered);
+        assert!(board.on_event(ended(task, other())).is_empty());
+        let task = add_as(&board, &slot, Raises::ButTimeOut);
+        assert!(matches!(board.on_event(ended(task, other()))[..], [Then::CancelBefore(1)]));
+    }
+
+    #[test]
     fn each_call_says_that_the_engine_is_away_until_it_is_back() {
-        let (board, slot) = (board(9), Arc::new(Slot::new()));
+        let (board, slot) = (board(9), Arc::new(Slot::new(None)));
         let task = add(&board, &slot);
         board.on_event(Event::Unavailable { reason: "gone".into() });
         for until in [Until::Room(1), Until::Over(TaskId(9)), Until::Settled] {
@@ -625,7 +744,7 @@ mod tests {
 
     #[test]
     fn what_comes_back_needs_no_room() {
-        let (board, slots) = (board(1), [(); 2].map(|()| Arc::new(Slot::new())));
+        let (board, slots) = (board(1), [(); 2].map(|()| Arc::new(Slot::new(None))));
         let first = add(&board, &slots[0]);
         let worker = WorkerId::new("worker", 1);
         board.on_event(Event::Started { task: first, worker, attempt: 1 });

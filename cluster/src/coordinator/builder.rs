@@ -101,12 +101,12 @@ impl ClusterCoordinatorBuilder {
     ///
     /// # Errors
     ///
-    /// [`ClusterError::NameTaken`], if two tasks have one name. [`ClusterError::Start`], if the engine cannot start, or too few workers are ready after the
+    /// [`ClusterError::NameTaken`], if two tasks have one name. [`ClusterError::Start`], if the engine cannot start, all its workers were refused since they have other tasks, or too few are ready after the
     /// [time-out](Self::start_timeout). [`ClusterError::Cancelled`].
     pub fn start(self) -> Result<ClusterCoordinator, ClusterError> {
         self.tasks.check()?;
-        let shared = Arc::new(Shared {
-            board: Board::new(self.limit),
+        let shared = Arc::new_cyclic(|weak| Shared {
+            board: Board::new(self.limit, weak.clone()),
             link: OnceLock::new(),
             tasks: self.tasks.clone(),
             limit: self.limit,
@@ -114,6 +114,7 @@ impl ClusterCoordinatorBuilder {
             // Different in each coordinator, with all the probability that is needed.
             job: RandomState::new().build_hasher().finish(),
             resources: AtomicU64::new(0),
+            objects: AtomicU64::new(0),
         });
         let weak: Weak<Shared> = Arc::downgrade(&shared);
         let events = Arc::new(move |event| {
@@ -127,6 +128,7 @@ impl ClusterCoordinatorBuilder {
         let wanted = Until::Workers(self.min_workers);
         match coordinator.shared().wait(wanted, Some(self.start_timeout), |_| ()) {
             Ok(()) => Ok(coordinator),
+            Err(Unmet::Error(ClusterError::Unavailable { reason, .. })) => Err(start_error(reason)),
             Err(Unmet::Error(error)) => Err(error),
             Err(Unmet::TimedOut) => Err(start_error(format_args!(
                 "{} of {} workers were ready after {:?}; see what the others wrote, or set `min_workers` or `start_timeout`",

@@ -5,16 +5,19 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::process;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::thread;
 
 use forebear::Runtime;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, fstat};
+use rustix::process::{PidfdFlags, getppid, pidfd_open};
 use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
 
-use super::{MARK, Welcome, receive, send};
-use crate::engine::{Order, Report};
+use super::files::Files;
+use super::{MARK, Said, Told, Welcome, receive, send};
+use crate::engine::{Report, difference};
 use crate::task::Tasks;
 use crate::worker::Node;
 
@@ -39,21 +42,22 @@ pub(crate) fn run(tasks: Tasks) -> ! {
 }
 
 fn follow(tasks: Tasks) -> io::Result<()> {
+    let coordinator = getppid().and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
     let mut orders = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
     let Some(welcome) = receive::<Welcome>(&mut orders)? else { return Ok(()) };
-    let mine = tasks.signatures().map(|(name, types)| (name.to_owned(), types.to_owned()));
-    if !mine.eq(welcome.tasks) {
-        return Err(io::Error::other(
-            "it was not given the coordinator's tasks: give `worker::entry` the same ones",
-        ));
-    }
     let mut answers = orders.try_clone()?;
+    let mine = tasks.signatures().map(|(name, types)| (name.to_owned(), types.to_owned()));
+    if let Some(why) = difference(&welcome.tasks, &mine.collect::<Vec<_>>()) {
+        // If the coordinator is gone, nobody has to know.
+        let _ = send(&mut answers, &Said::Refused { why: why.clone() });
+        return Err(io::Error::other(why));
+    }
     let (reports, to_send) = mpsc::channel::<Report>();
     thread::Builder::new().name("cluster: reports".into()).spawn(move || {
         for report in to_send {
-            if send(&mut answers, &report).is_err() {
-                process::exit(0); // the coordinator is gone
+            if send(&mut answers, &Said::Report(report)).is_err() {
+                return; // the coordinator is gone: the orders have ended, too
             }
         }
     })?;
@@ -66,11 +70,28 @@ fn follow(tasks: Tasks) -> io::Result<()> {
         }
     })?;
     let report = move |report| _ = reports.send(report);
-    let node = Node::new(welcome.id, welcome.index, tasks, Runtime::current(), report);
-    while let Some(order) = receive::<Order>(&mut orders)? {
-        node.order(order);
-    }
+    let store = Arc::new(Files::open(welcome.store));
+    let node = Node::new(welcome.id, welcome.index, tasks, Runtime::current(), report)
+        .with_store(store.clone(), welcome.cache);
+    let left_alone = loop {
+        match receive::<Told>(&mut orders) {
+            Ok(Some(Told::Order(order))) => node.order(order),
+            Ok(Some(Told::Leave)) => break false,
+            Ok(None) => break true,
+            // It has died before it has read all that it was told.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => break true,
+            Err(error) => return Err(error),
+        }
+    };
     node.stop();
     let _ = Runtime::current().finish(welcome.grace);
+    if left_alone {
+        // Its socket ends a moment before its lock does.
+        if let Some(coordinator) = coordinator {
+            let limit = Timespec::try_from(welcome.grace).ok();
+            let _ = poll(&mut [PollFd::new(&coordinator, PollFlags::IN)], limit.as_ref());
+        }
+        store.remove_if_left();
+    }
     Ok(())
 }

@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
+use forebear::time::timeout;
 use forebear::{WaitError, spawn, try_spawn};
 use forebear_cluster::engine::WorkerState;
-use forebear_cluster::{ClusterError, FailureKind, FetchError, RemoteState};
+use forebear_cluster::{ClusterError, FailureKind, FetchError, RemoteState, TaskOptions};
 
 use crate::bed::{Bed, failure_of, field, field_with, text_of};
-use crate::desk::{ADD, COUNT, COUNTER, FAIL, GATE, LINGER, LOG, NOTHING, PANIC, PROGRESS, until};
+use crate::desk::{
+    ADD, COUNT, COUNTER, FAIL, GATE, LINGER, LOG, NOTHING, PANIC, POSITIVE, PROGRESS, Refused, TIME_LEFT,
+    until,
+};
 
 pub(crate) fn a_task_that_kills_its_workers_is_not_tried_for_ever<B: Bed>() {
     let field = field_with::<B>(1, |builder| builder.max_attempts(3));
@@ -65,7 +69,7 @@ pub(crate) fn a_schedule_that_waits_for_room_can_be_cancelled<B: Bed>() {
     assert_eq!((field.desk.count("ran"), field.cluster.metrics().scheduled), (0, 2));
 }
 
-pub(crate) fn a_join_that_is_cancelled_changes_nothing<B: Bed>() {
+pub(crate) fn a_join_that_is_cancelled_changes_nothing_of_others<B: Bed>() {
     let field = field::<B>(1);
     let value = field.cluster.schedule(&GATE, field.at("a")).unwrap();
     field.desk.await_lines("started a", 1);
@@ -79,6 +83,75 @@ pub(crate) fn a_join_that_is_cancelled_changes_nothing<B: Bed>() {
     field.desk.open("a");
     field.cluster.join().unwrap();
     value.fetch().unwrap();
+}
+
+pub(crate) fn a_cancelled_join_cancels_what_only_it_wanted<B: Bed>() {
+    let field = field::<B>(2);
+    let (cluster, never, kept) = (field.cluster.clone(), field.at("never"), field.at("kept"));
+    let (send, receive) = std::sync::mpsc::channel();
+    let request = try_spawn(move || {
+        let its_own = cluster.schedule(&GATE, never)?;
+        let kept = cluster.schedule(&GATE, kept)?;
+        send.send(kept.clone())?;
+        cluster.join()?;
+        drop((its_own, kept));
+        Ok(())
+    });
+    let kept = receive.recv().unwrap();
+    field.desk.await_lines("started never", 1);
+    field.desk.await_lines("started kept", 1);
+    request.cancel();
+    field.desk.await_lines("cancelled never", 1);
+    assert!(matches!(request.wait(), Err(WaitError::TargetCancelled(_))));
+    field.desk.open("kept");
+    kept.fetch().unwrap();
+    field.cluster.join().unwrap();
+    assert_eq!(field.desk.count("cancelled kept"), 0);
+}
+
+pub(crate) fn a_deadline_travels_with_the_task<B: Bed>() {
+    let field = field::<B>(1);
+    let (limit, own) = (Duration::from_secs(5_000), TaskOptions::new().timeout(Duration::from_secs(1_000)));
+    let left = || field.cluster.schedule(&TIME_LEFT, ()).unwrap().fetch().unwrap();
+    let left_of_own = || field.cluster.schedule_with(&own, &TIME_LEFT, ()).unwrap().fetch().unwrap();
+    assert_eq!(left(), None);
+    let inherited = timeout(limit, left).unwrap().unwrap();
+    assert!(inherited <= limit && inherited > Duration::from_secs(1_000), "{inherited:?}");
+    for left in [left_of_own(), timeout(limit, left_of_own).unwrap()] {
+        assert!(
+            left.is_some_and(|left| left <= Duration::from_secs(1_000)),
+            "the nearer one counts: {left:?}"
+        );
+    }
+}
+
+pub(crate) fn a_deadline_that_is_over_ends_the_task_and_is_no_error_of_the_job<B: Bed>() {
+    let field = field::<B>(1);
+    let short = Duration::from_millis(20);
+    // Nobody waits for the first one; the second one is waited for.
+    let _ = timeout(short, || field.cluster.schedule(&GATE, field.at("never")).map(drop));
+    let late = timeout(short, || field.cluster.schedule(&GATE, field.at("never")).unwrap().fetch());
+    assert!(!matches!(late, Ok(Ok(_))));
+    field.cluster.join().unwrap();
+    // A limit of the task's own is its failure.
+    let own = TaskOptions::new().timeout(short);
+    field.cluster.schedule_with(&own, &GATE, field.at("never")).unwrap();
+    assert_eq!(*failure_of(field.cluster.join()).kind(), FailureKind::TimedOut);
+}
+
+pub(crate) fn an_error_keeps_its_type<B: Bed>() {
+    let field = field::<B>(1);
+    let value = field.cluster.schedule(&POSITIVE, -3).unwrap();
+    let Err(FetchError::Task(fetched)) = value.fetch() else { panic!("it has failed") };
+    let raised = failure_of(field.cluster.join());
+    for failure in [fetched, raised] {
+        assert_eq!(failure.downcast(), Some(Refused::Negative { number: -3 }));
+        assert_eq!(failure.downcast::<(u8, u8)>(), None);
+        assert_eq!(text_of(&failure), "it is negative");
+    }
+    let untyped = field.cluster.schedule(&FAIL, "no".into()).unwrap();
+    assert!(untyped.fetch().is_err());
+    assert_eq!(failure_of(field.cluster.join()).downcast::<Refused>(), None);
 }
 
 pub(crate) fn a_worker_that_drains_ends_what_it_has<B: Bed>() {
@@ -163,6 +236,75 @@ pub(crate) fn a_map_that_is_dropped_cancels_the_rest<B: Bed>() {
     drop(map);
     field.cluster.join().unwrap();
     assert_eq!((field.desk.count("cancelled never"), field.desk.count("started late")), (1, 0));
+}
+
+pub(crate) fn a_map_that_is_cancelled_cancels_the_rest<B: Bed>() {
+    let field = field::<B>(1);
+    for ordered in [true, false] {
+        let (cluster, args) = (field.cluster.clone(), [field.at("never"), field.at("late")]);
+        let request = try_spawn(move || {
+            let map = cluster.map(&GATE, args).window(2);
+            let first = if ordered {
+                { map }.next().map(|one| one.map(drop))
+            } else {
+                map.unordered().next().map(|one| one.map(drop))
+            };
+            Ok(first.transpose()?)
+        });
+        let times = if ordered { 1 } else { 2 };
+        field.desk.await_lines("started never", times);
+        until(|| field.cluster.metrics().queued == 1);
+        request.cancel();
+        field.desk.await_lines("cancelled never", times);
+        assert!(matches!(request.wait(), Err(WaitError::TargetCancelled(_))));
+        field.cluster.join().unwrap();
+    }
+    assert_eq!(field.desk.count("started late"), 0);
+}
+
+pub(crate) fn an_unordered_map_yields_what_is_there<B: Bed>() {
+    let field = field::<B>(2);
+    let args = ["slow", "quick", "last"].map(|gate| field.at(gate));
+    field.desk.open("quick");
+    let mut map = field.cluster.map(&GATE, args).window(2).unordered();
+    assert_eq!(map.next().unwrap().unwrap().0, 1);
+    field.desk.open("last");
+    assert_eq!(map.next().unwrap().unwrap().0, 2);
+    field.desk.open("slow");
+    assert_eq!(map.next().unwrap().unwrap().0, 0);
+    assert!(map.next().is_none());
+    // It ends at the first error, as an ordered one.
+    let mut map = field.cluster.map(&POSITIVE, [-1]).unordered();
+    assert_eq!(failure_of(map.next().unwrap()).downcast(), Some(Refused::Negative { number: -1 }));
+    assert!(map.next().is_none());
+    field.cluster.join().unwrap();
+}
+
+pub(crate) fn a_map_of_each_yields_failures_and_goes_on<B: Bed>() {
+    let field = field::<B>(2);
+    let other = field.cluster.schedule(&GATE, field.at("other")).unwrap();
+    let numbers = || (-20..20).map(|n| if n % 2 == 0 { n } else { -1 });
+    let expected = |n: usize| match numbers().nth(n) {
+        Some(number @ 0..) => Ok(number as u32),
+        number => Err(Refused::Negative { number: number.unwrap() }),
+    };
+    let ordered = field.cluster.map(&POSITIVE, numbers()).each();
+    for (at, one) in ordered.enumerate() {
+        let (number, answer) = one.unwrap();
+        assert_eq!(number, at);
+        assert_eq!(answer.map_err(|failure| failure.downcast().unwrap()), expected(at));
+    }
+    let mut unordered: Vec<_> = (field.cluster.map(&POSITIVE, numbers()).unordered().each())
+        .map(|one| {
+            one.map(|(number, answer)| (number, answer.map_err(|failure| failure.downcast().unwrap())))
+        })
+        .collect::<Result<_, _>>()
+        .unwrap();
+    unordered.sort_by_key(|(number, _)| *number);
+    assert_eq!(unordered, (0..40).map(|n| (n, expected(n))).collect::<Vec<_>>());
+    field.desk.open("other");
+    other.fetch().unwrap();
+    field.cluster.join().unwrap();
 }
 
 pub(crate) fn a_panic_is_a_failure_with_its_text<B: Bed>() {

@@ -1,5 +1,6 @@
 //! [`Desk`]: what tasks tell a test, and what a test tells tasks, by files. And the tasks of the suite.
 
+use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::PathBuf;
@@ -10,8 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 use forebear::time::sleep;
-use forebear::{Cancelled, Error, shield};
-use forebear_cluster::{PerWorker, ResourceFn, TaskFn, Tasks, tasks};
+use forebear::{Cancelled, Error, Request, shield};
+use forebear_cluster::{PerWorker, ResourceFn, Stored, TaskError, TaskFn, Tasks, tasks};
 use serde::{Deserialize, Serialize};
 
 /// Ends the program if a test hangs.
@@ -197,6 +198,66 @@ pub(crate) const COUNT_GATED: TaskFn<(Desk, String, PerWorker<Counter>), Counted
         Ok((ctx.worker_index(), counter.index, counter.count.fetch_add(1, Ordering::Relaxed) + 1))
     });
 
+/// A result that is too large for a message, beyond a thousand.
+pub(crate) const BYTES: TaskFn<u32, Vec<u8>> = TaskFn::new("bytes", |_, n| Ok(bytes(n)));
+
+pub(crate) fn bytes(n: u32) -> Vec<u8> {
+    (0..n * 1_000).map(|n| (n % 251) as u8).collect()
+}
+
+fn sum_of(bytes: &[u8]) -> u64 {
+    bytes.iter().map(|byte| u64::from(*byte)).sum()
+}
+
+/// A desk, a gate, and the value.
+type Summed = (Desk, String, Stored<Vec<u8>>);
+
+/// Waits for its gate, and then says which worker it is and the sum of the value.
+pub(crate) const SUM: TaskFn<Summed, (String, u64)> = TaskFn::new("sum", |ctx, (desk, gate, bytes)| {
+    desk.log(&format!("started {gate}"));
+    desk.pass(&gate)?;
+    Ok((ctx.worker().name().to_owned(), sum_of(&bytes.get(ctx)?)))
+});
+
+/// A value that logs when it is decoded.
+#[derive(Serialize)]
+pub(crate) struct Logged(pub(crate) Desk, pub(crate) u32);
+
+impl<'de> Deserialize<'de> for Logged {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let (desk, n): (Desk, u32) = Deserialize::deserialize(from)?;
+        desk.log("decoded");
+        Ok(Logged(desk, n))
+    }
+}
+
+pub(crate) const NUMBER: TaskFn<Stored<Logged>, u32> =
+    TaskFn::new("number", |ctx, logged| Ok(logged.get(ctx)?.1));
+
+/// The time that the task has left.
+pub(crate) const TIME_LEFT: TaskFn<(), Option<Duration>> = TaskFn::new("time left", |_, ()| {
+    let deadline = Request::current().and_then(|task| task.deadline());
+    Ok(deadline.map(|at| at.saturating_duration_since(forebear::time::now())))
+});
+
+/// An error with a type of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Refused {
+    Negative { number: i32 },
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("it is negative")
+    }
+}
+
+impl std::error::Error for Refused {}
+
+pub(crate) const POSITIVE: TaskFn<i32, u32> = TaskFn::new("positive", |_, number| {
+    Ok(u32::try_from(number).map_err(|_| TaskError::new(Refused::Negative { number }))?)
+});
+
 pub(crate) fn all_tasks() -> Tasks {
     tasks![
         ADD,
@@ -214,5 +275,10 @@ pub(crate) fn all_tasks() -> Tasks {
         COUNT,
         COUNT_TWO,
         COUNT_GATED,
+        BYTES,
+        SUM,
+        NUMBER,
+        TIME_LEFT,
+        POSITIVE,
     ]
 }

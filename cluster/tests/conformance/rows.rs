@@ -55,7 +55,12 @@ macro_rules! conform {
                     r29_a_result_survives_its_worker
                     r30_a_task_whose_value_is_dropped_still_runs
                     r31_structures_of_values_are_fetched_as_a_whole
-                    r33_a_task_without_a_result_is_fetched_as_nothing;
+                    r33_a_task_without_a_result_is_fetched_as_nothing
+                    r61_the_store_can_be_read_while_all_workers_are_down
+                    a_large_result_passes_from_worker_to_worker_and_not_through_the_coordinator
+                    a_small_result_is_put_into_the_store_when_that_is_asked_for
+                    a_worker_reads_a_stored_value_once
+                    a_stored_value_of_another_cluster_is_refused;
                 resources:
                     r34_each_task_gets_the_part_of_its_worker
                     r35_two_resources_of_one_function_are_independent
@@ -84,13 +89,20 @@ macro_rules! conform {
                     a_cancelled_fetch_cancels_what_only_it_wanted
                     a_cancelled_fetch_spares_what_others_want
                     a_schedule_that_waits_for_room_can_be_cancelled
-                    a_join_that_is_cancelled_changes_nothing
+                    a_join_that_is_cancelled_changes_nothing_of_others
+                    a_cancelled_join_cancels_what_only_it_wanted
+                    a_deadline_travels_with_the_task
+                    a_deadline_that_is_over_ends_the_task_and_is_no_error_of_the_job
+                    an_error_keeps_its_type
                     a_worker_that_drains_ends_what_it_has
                     a_shutdown_waits_until_nothing_runs
                     a_start_waits_for_so_many_workers
                     a_map_takes_its_arguments_as_there_is_room
                     a_map_names_the_cause_and_raises_it_once
                     a_map_that_is_dropped_cancels_the_rest
+                    a_map_that_is_cancelled_cancels_the_rest
+                    an_unordered_map_yields_what_is_there
+                    a_map_of_each_yields_failures_and_goes_on
                     a_panic_is_a_failure_with_its_text
                     a_task_that_is_cancelled_by_hand_is_no_error
                     progress_is_seen_in_the_value

@@ -1,10 +1,10 @@
 //! Rows 25 to 33: the values.
 
 use forebear::spawn;
-use forebear_cluster::{FailureKind, FetchError, Plain, RemoteState};
+use forebear_cluster::{ClusterError, FailureKind, FetchError, Plain, RemoteState, Stored};
 
 use crate::bed::{Bed, failure_of, field};
-use crate::desk::{ADD, FAIL, GATE, LOG, NOTHING, SHAPE};
+use crate::desk::{ADD, BYTES, FAIL, GATE, LOG, Logged, NOTHING, NUMBER, SHAPE, SUM, bytes};
 
 pub(crate) fn r25_a_fetch_waits_and_keeps_the_shape<B: Bed>() {
     let field = field::<B>(1);
@@ -94,4 +94,98 @@ pub(crate) fn r33_a_task_without_a_result_is_fetched_as_nothing<B: Bed>() {
     let value = field.cluster.schedule(&NOTHING, ()).unwrap();
     let nothing: () = value.fetch().unwrap();
     assert_eq!(field.cluster.fetch((&value, Plain(1))).unwrap(), (nothing, 1));
+}
+
+/// The sum, on the worker that takes the task.
+fn sum<B: Bed>(
+    field: &crate::bed::Field<B>,
+    gate: &str,
+    stored: &Stored<Vec<u8>>,
+) -> forebear_cluster::RemoteValue<(String, u64)> {
+    let args = (field.desk.clone(), gate.to_owned(), stored.clone());
+    field.cluster.schedule(&SUM, args).unwrap()
+}
+
+fn sum_of(n: u32) -> u64 {
+    bytes(n).iter().map(|byte| u64::from(*byte)).sum()
+}
+
+pub(crate) fn r61_the_store_can_be_read_while_all_workers_are_down<B: Bed>() {
+    let field = field::<B>(1);
+    let put = field.cluster.put(&bytes(1)).unwrap();
+    let value = field.cluster.schedule(&BYTES, 600).unwrap();
+    field.cluster.join().unwrap();
+    field.kill("worker-0");
+    assert_eq!(value.fetch().unwrap(), bytes(600), "it survives its worker");
+    assert_eq!(field.cluster.fetch((&put, &value.stored().unwrap())).unwrap(), (bytes(1), bytes(600)));
+    let other = field.cluster.put(&bytes(2)).unwrap();
+    assert_eq!(field.cluster.fetch(&other).unwrap(), bytes(2));
+    field.desk.open("a");
+    let later = sum(&field, "a", &value.stored().unwrap());
+    field.add("worker-0");
+    assert_eq!(later.fetch().unwrap().1, sum_of(600));
+}
+
+pub(crate) fn a_large_result_passes_from_worker_to_worker_and_not_through_the_coordinator<B: Bed>() {
+    let field = field::<B>(2);
+    let value = field.cluster.schedule(&BYTES, 600).unwrap();
+    let stored = value.stored().unwrap();
+    assert!(stored.size() >= 600_000);
+    assert!(matches!(value.state(), RemoteState::Stored { bytes, .. } if bytes == stored.size()));
+    // The handle of the task is not needed any more.
+    drop(value);
+    let sums = ["a", "b"].map(|gate| sum(&field, gate, &stored));
+    field.desk.await_lines("started a", 1);
+    field.desk.await_lines("started b", 1);
+    // Nor the token, now that the tasks are scheduled.
+    drop(stored);
+    field.desk.open("a");
+    field.desk.open("b");
+    let mut sums = field.cluster.fetch(sums).unwrap();
+    sums.sort();
+    assert_eq!(sums, [("worker-0".into(), sum_of(600)), ("worker-1".into(), sum_of(600))]);
+    assert_eq!(field.cluster.metrics().read, 0);
+}
+
+pub(crate) fn a_small_result_is_put_into_the_store_when_that_is_asked_for<B: Bed>() {
+    let field = field::<B>(1);
+    let value = field.cluster.schedule(&BYTES, 1).unwrap();
+    let (first, second) = (value.stored().unwrap(), value.stored().unwrap());
+    assert!(matches!(value.state(), RemoteState::Done(_)));
+    field.desk.open("a");
+    for stored in [&first, &second] {
+        assert_eq!(sum(&field, "a", stored).fetch().unwrap().1, sum_of(1));
+    }
+    assert_eq!(value.fetch().unwrap(), bytes(1));
+    let failed = field.cluster.schedule(&FAIL, "no".into()).unwrap();
+    assert!(matches!(failed.stored(), Err(FetchError::Task(_))));
+    failure_of(field.cluster.join());
+}
+
+pub(crate) fn a_worker_reads_a_stored_value_once<B: Bed>() {
+    let field = field::<B>(1);
+    let stored = field.cluster.put(&Logged(field.desk.clone(), 7)).unwrap();
+    for _ in 0..10 {
+        assert_eq!(field.cluster.schedule(&NUMBER, stored.clone()).unwrap().fetch().unwrap(), 7);
+    }
+    assert_eq!(field.desk.count("decoded"), 1);
+    // A worker that comes back has nothing of what it had.
+    field.kill("worker-0");
+    field.add("worker-0");
+    assert_eq!(field.cluster.schedule(&NUMBER, stored).unwrap().fetch().unwrap(), 7);
+    assert_eq!(field.desk.count("decoded"), 2);
+}
+
+pub(crate) fn a_stored_value_of_another_cluster_is_refused<B: Bed>() {
+    let (mine, other) = (field::<B>(1), field::<B>(1));
+    let _mine = mine.cluster.put(&bytes(1)).unwrap();
+    let strange = other.cluster.put(&bytes(1)).unwrap();
+    mine.desk.open("a");
+    let value = sum(&mine, "a", &strange);
+    let failure = failure_of(mine.cluster.join());
+    assert!(matches!(failure.kind(), FailureKind::Store { .. }), "{failure}");
+    assert!(value.fetch().is_err());
+    other.cluster.shutdown().unwrap();
+    assert!(matches!(other.cluster.put(&1), Err(ClusterError::Closed)));
+    assert!(matches!(other.cluster.fetch(&strange), Err(FetchError::Closed)));
 }

@@ -91,7 +91,7 @@ impl Field {
     }
 
     fn record(&mut self, sequence: u64, member: u64, task: TaskId, attempt: u32, answer: Answer) {
-        let record = Record { epoch: 7, member, task, attempt, answer, ran: Duration::ZERO, object: None };
+        let record = Record { epoch: 7, member, task, attempt, answer, ran: Duration::ZERO };
         self.ledger.record(sequence, Some(record));
         self.take();
     }
@@ -125,8 +125,8 @@ fn id<T: serde::de::DeserializeOwned>(number: u64) -> T {
 }
 
 fn envelope(number: u64) -> Envelope {
-    type Fields = (u64, u64, Arc<str>, Arc<[u8]>, Option<u64>, u32, Option<Duration>);
-    let fields: Fields = (number, 0, "task".into(), Arc::from([1_u8]), None, 2, None);
+    type Fields = (u64, u64, u64, Arc<str>, Arc<[u8]>, Option<u64>, u32, Option<Duration>);
+    let fields: Fields = (1, number, 0, "task".into(), Arc::from([1_u8]), None, 2, None);
     crate::wire::decode(&encode(&fields).unwrap()).unwrap()
 }
 
@@ -307,8 +307,7 @@ fn messages_of_another_run_are_dropped() {
         up.claims = vec![Claim { task, copy: 0, sequence: 1 }];
     });
     field.claim(a, task, 0);
-    let record =
-        Record { epoch: 8, member: a, task, attempt: 1, answer: done(), ran: Duration::ZERO, object: None };
+    let record = Record { epoch: 8, member: a, task, attempt: 1, answer: done(), ran: Duration::ZERO };
     field.ledger.record(1, Some(record));
     field.ledger.record(2, None);
     field.take();

@@ -1,0 +1,65 @@
+//! [`Objects`]: the store of large values, as the coordinator and the tasks on a worker call it. The work is done on the thread of the engine; the caller is suspended.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use forebear::Request;
+use forebear_cluster::engine::{ObjectId, ObjectStore, StoreError};
+use tokio::runtime::Handle;
+
+use crate::store::Store;
+
+pub(crate) struct Objects {
+    store: Store,
+    /// The runtime of the engine's thread. It ends with the engine.
+    runtime: Handle,
+}
+
+impl Objects {
+    /// Called on the engine's thread.
+    pub(crate) fn here(store: &Store) -> Arc<Objects> {
+        Arc::new(Objects { store: store.clone(), runtime: Handle::current() })
+    }
+
+    /// Suspends until that is done. A cancel of the caller aborts it.
+    fn call<T: Send + 'static>(
+        &self,
+        done: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let (completer, answer) = Request::completer("object store");
+        let task = self.runtime.spawn(async move { _ = completer.complete(done.await) });
+        match answer.take() {
+            Ok(answer) => answer,
+            Err(error) => {
+                task.abort();
+                if error.is_cancelled() {
+                    return Err(StoreError::Cancelled);
+                }
+                // The thread has ended, and has dropped what it had to do.
+                Err(StoreError::Failed { message: error.to_string() })
+            }
+        }
+    }
+}
+
+impl ObjectStore for Objects {
+    fn put(&self, object: ObjectId, bytes: Arc<[u8]>) -> Result<(), StoreError> {
+        let store = self.store.clone();
+        self.call(async move {
+            store.put(&object.to_string(), &bytes).await;
+            Ok(())
+        })
+    }
+
+    fn get(&self, object: ObjectId) -> Result<Arc<[u8]>, StoreError> {
+        let store = self.store.clone();
+        self.call(
+            async move { store.get(&object.to_string()).await.map(Arc::from).ok_or(StoreError::Missing) },
+        )
+    }
+
+    fn delete(&self, object: ObjectId) {
+        let store = self.store.clone();
+        self.runtime.spawn(async move { store.delete(&object.to_string()).await });
+    }
+}

@@ -1,0 +1,100 @@
+//! [`ObjectStore`]: where an engine keeps values that are too large for a message.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::TaskId;
+
+/// A result of more bytes than this is kept in the store of the engine, and does not travel in a message: 256 KiB.
+pub const INLINE: usize = 256 << 10;
+
+/// The name of an object. No object has the name of an earlier one.
+///
+/// It is written with lower-case letters, digits, `.` and `-` alone, so it can be the name of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ObjectId {
+    job: u64,
+    of: Of,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+enum Of {
+    /// The coordinator has put it.
+    Put(u64),
+    /// The result of an attempt.
+    Result { task: TaskId, attempt: u32 },
+}
+
+impl ObjectId {
+    pub(crate) fn put(job: u64, number: u64) -> ObjectId {
+        ObjectId { job, of: Of::Put(number) }
+    }
+
+    pub(crate) fn result(job: u64, task: TaskId, attempt: u32) -> ObjectId {
+        ObjectId { job, of: Of::Result { task, attempt } }
+    }
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.of {
+            Of::Put(number) => write!(f, "{:016x}.put.{number}", self.job),
+            Of::Result { task, attempt } => write!(f, "{:016x}.result.{}.{attempt}", self.job, task.0),
+        }
+    }
+}
+
+/// Keeps objects for the coordinator and for all workers of a job.
+///
+/// An object does not change once it is there. It survives the worker that has put it. All objects are dropped with the job.
+pub trait ObjectStore: Send + Sync + 'static {
+    /// Keeps these bytes under that name.
+    ///
+    /// May suspend. A cancellation point then.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`], but not `Missing`.
+    fn put(&self, object: ObjectId, bytes: Arc<[u8]>) -> Result<(), StoreError>;
+
+    /// The bytes of that name.
+    ///
+    /// May suspend. A cancellation point then.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError`].
+    fn get(&self, object: ObjectId) -> Result<Arc<[u8]>, StoreError>;
+
+    /// Drops the object, if it is there. Does not wait.
+    fn delete(&self, object: ObjectId);
+}
+
+/// Why an object cannot be put or read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The store has no object of this name: it was dropped, or the store has lost it.
+    Missing,
+    /// The store cannot do this now: its disk is full, for instance.
+    Failed {
+        /// What it says.
+        message: String,
+    },
+    /// The caller has been cancelled.
+    Cancelled,
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreError::Missing => f.write_str("the engine's store does not have it"),
+            StoreError::Failed { message } => write!(f, "the engine's store has failed: {message}"),
+            StoreError::Cancelled => f.write_str("the calling request has been cancelled"),
+        }
+    }
+}
+
+impl std::error::Error for StoreError {}
