@@ -1,10 +1,10 @@
 //! A group of worker processes as a unit: the local agent. Linux only.
 //!
-//! A [`LocalAgent`] starts some processes of one program, and watches them. If one fails, all are stopped and started anew, as often as a budget allows. They end with the agent,
-//! also when it is killed. They have [expiration timers](forebear::timer::local): the agent kills a worker that is stuck, and the group starts again.
+//! A [`LocalAgent`] starts processes of one program, and watches them. If one fails, the agent stops and restarts all of them, as often as a budget allows. The processes end with the
+//! agent, also when it is killed. They have [expiration timers](forebear::timer::local): the agent kills a worker that is stuck, and restarts the group.
 //!
-//! The workers are programs in any language: their [environment](WorkerEnv) is that of torchelastic, and `forebear-agent` is this agent as a command line. Those that
-//! are written with this crate call [`run_worker`].
+//! Workers are programs in any language. Their [environment](WorkerEnv) is that of torchelastic, and `forebear-agent` is this agent as a command line. Workers that
+//! use this crate call [`run_worker`].
 //!
 //! ```no_run
 //! use forebear_supervise::agent::{self, AgentEvent, LocalAgent, WorkerEnv, run_worker};
@@ -30,16 +30,17 @@
 //! }
 //! ```
 //!
-//! # What holds
+//! # Guarantees
 //!
 //! * The group is a unit: it succeeds if all its workers exit with 0. There are results of all of them, or of none.
-//! * A worker leads a process group of its own. What it forks is stopped with it, and what is left of it when the attempt is over gets SIGKILL. A process that
-//!   leaves the group (`setsid`) is not reached.
-//! * No wait lacks a limit: not for the start, not after SIGTERM, not after SIGKILL. A process that cannot be killed is reported by its number.
-//! * A number is never signalled after its process was reaped, so no stranger is hit.
-//! * When the agent's process ends, however it ends, the kernel sends SIGKILL to its workers, but not to what they have forked.
-//!   A worker whose program is set-user-id loses that setting.
-//! * Nothing is polled: ends come from pidfds.
+//! * A worker leads a process group of its own. What it forks is stopped with it, and gets SIGKILL when the attempt is over. A process that
+//!   leaves the group (`setsid`) is out of reach.
+//! * Every wait has a limit: for the start, after SIGTERM, after SIGKILL. A process that survives SIGKILL is reported by its number.
+//! * The agent signals no process number after it has reaped the process, so it hits no other process.
+//! * When the agent's process ends, however it ends, its workers and what they have forked get SIGKILL: each worker by the kernel, its process group by a guard, a second
+//!   process of this program that is a member of the group.
+//! * What a killed agent leaves in the temporary directory, the next agent of the same user removes.
+//! * The agent does not poll: pidfds report the ends.
 //!
 //! In a terminal, workers are background processes: Ctrl-C reaches the agent alone ([`pass_signals`](LocalAgentBuilder::pass_signals)), and their standard input is empty.
 
@@ -48,6 +49,7 @@ mod environment;
 mod error;
 mod event;
 mod group;
+mod guard;
 mod inbox;
 mod inside;
 mod launch;
@@ -55,19 +57,17 @@ mod outcome;
 mod places;
 mod ranks;
 mod run;
+mod scratch;
+mod shared;
 mod worker;
 
 use std::ffi::OsString;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use forebear::shield;
 use forebear::sync::Event;
-use forebear::timer::local::{LocalTimerHandle, LocalWorker};
-use forebear::timer::{Signal as TimerSignal, TimerEvent};
-use rustix::process::{Pid, getpgid};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 pub use self::builder::LocalAgentBuilder;
@@ -80,9 +80,8 @@ pub use self::outcome::{AgentMetrics, GroupState, RunResult, WorkerFailure};
 pub use self::ranks::{Node, Ranks, assign_ranks};
 pub use self::worker::End;
 
-use self::builder::{Hook, Settings};
-use self::inbox::{Expired, Inbox};
 use self::run::Run;
+use self::shared::{Shared, lock};
 use crate::coordinator::signals::{Heard, listen};
 
 /// Runs a group of worker processes. See [the module](self). Clones are the same agent.
@@ -98,32 +97,11 @@ use crate::coordinator::signals::{Heard, listen};
 #[derive(Clone)]
 pub struct LocalAgent(Arc<Shared>);
 
-struct Shared {
-    settings: Settings,
-    inbox: Arc<Inbox>,
-    timers: Option<LocalTimerHandle>,
-    /// Called without any other lock.
-    hook: Mutex<Option<Hook>>,
-    now: Mutex<Now>,
-}
-
-/// What others ask for.
-#[derive(Debug)]
-struct Now {
-    running: bool,
-    /// Whether signals come here.
-    listens: bool,
-    status: GroupStatus,
-    /// How many workers the next attempt has.
-    size: usize,
-    metrics: AgentMetrics,
-}
-
-/// What is known of a group at a moment. From [`LocalAgent::status`], which has an example.
+/// The status of a group. From [`LocalAgent::status`], which has an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GroupStatus {
-    /// Its state; after a run the one in which it has ended.
+    /// The group's state. After a run: the state in which it has ended.
     pub state: GroupState,
     /// The number of the attempt: how many restarts because of failures there were.
     pub attempt: u32,
@@ -134,21 +112,21 @@ pub struct GroupStatus {
 }
 
 impl LocalAgent {
-    /// Describes an agent that runs this program. One without a slash is looked for in `PATH`.
+    /// Describes an agent that runs this program. A name without a slash is searched for in `PATH`.
     ///
     /// See [`LocalAgentBuilder`] for an example.
     pub fn builder(program: impl Into<OsString>) -> LocalAgentBuilder {
         LocalAgentBuilder::new(program.into())
     }
 
-    /// Runs the group until it has succeeded, has failed for good, or was stopped. When this returns no worker runs, but those that it reports as unkillable. It can be called again, for
-    /// another run.
+    /// Runs the group until it has succeeded, has used up its restarts, or was stopped. When this returns, no worker runs, except those that it reports as unkillable. It can be called
+    /// again, for another run.
     ///
     /// Suspends. A cancellation point: a cancelled caller stops the group, waits for its end, and gets [`AgentError::Cancelled`].
     ///
     /// # Errors
     ///
-    /// What the agent could not do, see [`AgentError`]. A group that has failed is a result.
+    /// [`AgentError`]: the agent could not run the group. A group that has failed is a result, not an error.
     ///
     /// See [`LocalAgent`] for an example.
     pub fn run(&self) -> Result<RunResult, AgentError> {
@@ -196,7 +174,7 @@ impl LocalAgent {
         result
     }
 
-    /// Stops the group, as for a signal. The run that is going on ends as [`Stopped`](GroupState::Stopped); if none is, the next one does, and starts nothing.
+    /// Stops the group, as a signal does. The current run ends as [`Stopped`](GroupState::Stopped). Without one, the next run ends so, and starts nothing. Does not suspend.
     ///
     /// ```
     /// use forebear_supervise::agent::{GroupState, LocalAgent};
@@ -210,8 +188,8 @@ impl LocalAgent {
         self.0.inbox.tell(|mail| mail.stop = true);
     }
 
-    /// Has the group run with so many workers: it is stopped and started anew, at no cost to the budget of restarts. Its logs replace those of the attempt that it
-    /// ends. If no run is going on, the next one begins with so many.
+    /// Changes the number of workers. The group is stopped and started again, which does not use the budget of restarts. The new logs replace those of the attempt that
+    /// ends. Without a run, the next one begins with this number. Does not suspend.
     ///
     /// # Errors
     ///
@@ -234,7 +212,7 @@ impl LocalAgent {
         Ok(())
     }
 
-    /// What is known of the group now.
+    /// The status of the group. Does not suspend.
     ///
     /// ```
     /// use forebear_supervise::agent::{GroupState, LocalAgent};
@@ -248,7 +226,7 @@ impl LocalAgent {
         lock(&self.0.now).status.clone()
     }
 
-    /// What this agent has counted over its runs.
+    /// The counts of this agent over all its runs. Does not suspend.
     ///
     /// ```
     /// use forebear_supervise::agent::LocalAgent;
@@ -338,91 +316,6 @@ impl Drop for Running<'_> {
         now.running = false;
         now.status.pids.clear();
     }
-}
-
-impl Shared {
-    fn new(
-        settings: Settings,
-        timers: Option<builder::StartTimers>,
-        hook: Option<Hook>,
-    ) -> Result<Arc<Shared>, AgentError> {
-        let inbox = Arc::new(Inbox::new()?);
-        let told = inbox.clone();
-        let workers = settings.nodes[settings.own].workers;
-        let timers = timers.map(|start| start(Box::new(move |event| tell_of_timer(&told, event)), workers));
-        let timers = timers.transpose().map_err(AgentError::Timers)?;
-        let status = GroupStatus {
-            state: GroupState::Init,
-            attempt: 0,
-            restarts_left: settings.max_restarts,
-            pids: Vec::new(),
-        };
-        let now =
-            Now { running: false, listens: false, status, size: workers, metrics: AgentMetrics::default() };
-        Ok(Arc::new(Shared { settings, inbox, timers, hook: Mutex::new(hook), now: Mutex::new(now) }))
-    }
-
-    fn size(&self) -> usize {
-        lock(&self.now).size
-    }
-
-    fn set_state(&self, state: GroupState) {
-        lock(&self.now).status.state = state;
-    }
-
-    fn set_restarts(&self, attempt: u32, left: u32) {
-        let mut now = lock(&self.now);
-        (now.status.attempt, now.status.restarts_left) = (attempt, left);
-    }
-
-    fn set_pids(&self, pids: Vec<u32>) {
-        lock(&self.now).status.pids = pids;
-    }
-
-    fn count(&self, count: impl FnOnce(&mut AgentMetrics)) {
-        count(&mut lock(&self.now).metrics);
-    }
-
-    /// Calls the hook. One that panics is not called again.
-    fn tell(&self, event: &AgentEvent<'_>) {
-        let mut hook = lock(&self.hook);
-        if let Some(f) = &mut *hook
-            && catch_unwind(AssertUnwindSafe(|| f(event))).is_err()
-        {
-            *hook = None;
-        }
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        if let Some(timers) = &self.timers {
-            // So that its socket and directory are gone when the process ends. A server that hangs in its user's hook is left behind.
-            let _ = timers.stop();
-        }
-    }
-}
-
-/// On the thread of the timer server.
-fn tell_of_timer(inbox: &Inbox, event: &TimerEvent<'_, LocalWorker>) {
-    match event {
-        TimerEvent::Expired { worker, timer, .. } => {
-            let pid = worker.pid();
-            let group = i32::try_from(pid).ok().and_then(Pid::from_raw).map(|pid| getpgid(Some(pid)));
-            let leader = group.and_then(Result::ok).map(|pid| pid.as_raw_nonzero().get());
-            let ends = timer.signal != TimerSignal::LogOnly;
-            let expired = Expired { pid, leader, scope: timer.scope.to_string(), ends };
-            inbox.tell(|mail| mail.expired.push(expired));
-        }
-        TimerEvent::ReapFailed { .. } | TimerEvent::ReaperPanicked { .. } | TimerEvent::TurnFailed { .. } => {
-            eprintln!("forebear: timers: {event}");
-        }
-        _ => {}
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl fmt::Debug for LocalAgent {

@@ -5,7 +5,10 @@ mod agent_support;
 #[path = "../../tests/support/mod.rs"]
 mod support;
 
-use std::fs::OpenOptions;
+use std::io::Write;
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
@@ -143,18 +146,114 @@ fn workers_end_with_an_agent_that_is_killed() {
     workers.iter().for_each(Process::ended);
 }
 
+/// The processes of a group, those that nobody has reaped included.
+fn group(leader: i32) -> Vec<i32> {
+    let of = |pid: i32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name, in brackets, may hold anything. Behind it: the state, the parent, the group.
+        stat.rsplit_once(") ")?.1.split(' ').nth(2)?.parse::<i32>().ok()
+    };
+    let pids = std::fs::read_dir("/proc")
+        .unwrap()
+        .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    pids.filter(|pid| of(*pid) == Some(leader)).collect()
+}
+
+#[test]
+fn what_workers_have_forked_ends_with_an_agent_that_is_killed() {
+    let _dog = Watchdog::new("");
+    let dir = tempdir().unwrap();
+    // The child ignores what can be ignored, and the whole group is sent that first.
+    let script = "trap '' TERM INT HUP QUIT USR1 ALRM TSTP TTOU; for S in TERM INT HUP QUIT USR1 ALRM TSTP TTOU; do kill -$S 0; done; \
+                  sh -c 'echo $$ > $DIR/child_$RANK; exec sleep 1000' & until [ -s $DIR/child_$RANK ]; do :; done; \
+                  echo $$ > $DIR/$RANK; exec sleep 1000";
+    let agent = Running::start(&mut program(dir.path(), &["--nproc", "2"], script));
+    let workers = ["0", "1"].map(|rank| written(&dir.path().join(rank)).parse().unwrap());
+    let all: Vec<_> = workers.iter().flat_map(|leader| group(*leader)).collect();
+    assert_eq!(all.len(), 2 * 3, "the worker, what it has forked, and the guard");
+    let all: Vec<_> = all.into_iter().map(Process::open).collect();
+    drop(agent);
+    all.iter().for_each(Process::ended);
+}
+
+#[test]
+fn when_an_attempt_is_over_nothing_is_left_of_the_guards() {
+    let _dog = Watchdog::new("");
+    let dir = tempdir().unwrap();
+    // The agent restarts once; then its own process shows what children it has.
+    let script = "[ $TORCHELASTIC_RESTART_COUNT = 0 ] && { echo $$ > $DIR/first; until [ -e $DIR/seen ]; do :; done; exit 1; }; \
+                  echo $$ > $DIR/second; exec sleep 1000";
+    let agent = Running::start(&mut program(dir.path(), &[], script));
+    let first = written(&dir.path().join("first")).parse().unwrap();
+    let before = group(first);
+    assert_eq!(before.len(), 2, "the worker and the guard");
+    std::fs::write(dir.path().join("seen"), "").unwrap();
+    let second: i32 = written(&dir.path().join("second")).parse().unwrap();
+    let agents = agent.0.id();
+    let children = std::fs::read_dir(format!("/proc/{agents}/task")).unwrap().flat_map(|task| {
+        let children = std::fs::read_to_string(task.unwrap().path().join("children")).unwrap_or_default();
+        children.split_whitespace().map(|pid| pid.parse::<i32>().unwrap()).collect::<Vec<_>>()
+    });
+    let (mut children, mut expected) = (children.collect::<Vec<_>>(), group(second));
+    children.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!((children, group(first)), (expected, Vec::new()));
+}
+
+#[test]
+fn what_a_killed_agent_leaves_in_the_temporary_directory_goes_with_the_next_one() {
+    let _dog = Watchdog::new("");
+    let dir = tempdir().unwrap();
+    let left = || {
+        let names = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+        let mut names: Vec<_> = names
+            .map(|name| name.into_string().unwrap())
+            .filter(|name| name.starts_with("forebear"))
+            .collect();
+        names.sort();
+        names
+    };
+    let start = |name: &str| {
+        let script = format!("echo $$ > $DIR/{name}; exec sleep 1000");
+        let agent = Running::start(program(dir.path(), &[], &script).env_remove("XDG_RUNTIME_DIR"));
+        written(&dir.path().join(name));
+        agent
+    };
+    let lives = start("lives");
+    let of_the_living = left();
+    assert_eq!(
+        of_the_living.len(),
+        2,
+        "the socket of the timers, and the files of the run: {of_the_living:?}"
+    );
+    drop(start("killed"));
+    assert_eq!(left().len(), 4);
+    let mut next = start("next");
+    assert_eq!(left().len(), 4, "those of the two that live");
+    assert!(of_the_living.iter().all(|name| left().contains(name)));
+    next.send(Signal::TERM);
+    next.0.wait().unwrap();
+    assert_eq!(left(), of_the_living);
+    drop(lives);
+}
+
 #[test]
 fn a_launcher_whose_parent_is_not_its_agent_starts_nothing() {
     let _dog = Watchdog::new("");
     let dir = tempdir().unwrap();
-    // As if the agent had ended before the launcher could ask to end with it.
-    let ran = dir.path().join("ran");
-    for (parent, runs) in [(std::process::id() + 1, false), (std::process::id(), true)] {
+    // As if the agent had ended before the launcher could ask to end with it, or before there was a guard.
+    let (ran, agent) = (dir.path().join("ran"), std::process::id());
+    for (parent, sent_on, runs) in [(agent + 1, true, false), (agent, false, false), (agent, true, true)] {
         let mut launcher = Command::new(FOREBEAR_AGENT);
         launcher.args(["sh", "-c", "echo > $DIR/ran"]).env("DIR", dir.path());
         launcher.env("FOREBEAR_AGENT_LAUNCH", parent.to_string());
-        // Where it says that it is ready.
-        launcher.stdin(OpenOptions::new().read(true).write(true).open("/dev/null").unwrap());
+        // Where it says that it is ready, and is sent on.
+        let (mut agents, its) = UnixStream::pair().unwrap();
+        launcher.stdin(OwnedFd::from(its));
+        if sent_on {
+            agents.write_all(b"G").unwrap();
+        }
+        agents.shutdown(Shutdown::Write).unwrap();
         let code = launcher.status().unwrap().code();
         assert_eq!((code, ran.exists()), (Some(if runs { 0 } else { 127 }), runs));
     }

@@ -1,26 +1,35 @@
 //! The settings of a [`LocalAgent`].
 
 use std::ffi::OsString;
-use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
+use std::{env, fmt, io};
 
 use forebear::timer::local::{Limits, LocalTimerHandle, LocalTimerServer, LocalWorker};
 use forebear::timer::{Reaper, TimerError, TimerEvent};
 
+use super::LocalAgent;
 use super::error::AgentError;
 use super::event::AgentEvent;
 use super::ranks::Node;
-use super::{LocalAgent, Shared};
+use super::scratch::Scratch;
+use super::shared::Shared;
 
-/// Told by the timer server what happens to timers.
+/// The timer server calls it for each event of a timer.
 pub(super) type TimerHook = Box<dyn FnMut(&TimerEvent<'_, LocalWorker>) + Send>;
-/// Starts a server for so many workers.
-pub(super) type StartTimers =
-    Box<dyn FnOnce(TimerHook, usize) -> Result<LocalTimerHandle, TimerError> + Send>;
+/// Starts the timer server.
+pub(super) type StartTimers = Box<dyn FnOnce(TimerHook) -> Result<LocalTimerHandle, TimerError> + Send>;
 pub(super) type Hook = Box<dyn FnMut(&AgentEvent<'_>) + Send>;
 
-/// What is set. The defaults stand with the builder's methods.
+/// The server for the workers' expiration timers.
+pub(super) enum Timers {
+    /// One with the defaults.
+    Own,
+    Given(StartTimers),
+    None,
+}
+
+/// The settings. The builder's methods document the defaults.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) program: OsString,
@@ -63,7 +72,7 @@ pub(super) struct Settings {
 #[must_use = "a builder does nothing before `build`"]
 pub struct LocalAgentBuilder {
     settings: Settings,
-    timers: Option<StartTimers>,
+    timers: Timers,
     hook: Option<Hook>,
 }
 
@@ -89,7 +98,7 @@ impl LocalAgentBuilder {
                 error_file: None,
                 signals: false,
             },
-            timers: Some(Box::new(default_timers)),
+            timers: Timers::Own,
             hook: None,
         }
     }
@@ -106,39 +115,39 @@ impl LocalAgentBuilder {
         self
     }
 
-    /// Sets an environment variable for the workers. They have those of this process, and those of [`WorkerEnv`](super::WorkerEnv), which none of these replaces.
+    /// Sets an environment variable for the workers. They inherit those of this process, and have those of [`WorkerEnv`](super::WorkerEnv), which this does not replace.
     pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.settings.envs.push((name.into(), value.into()));
         self
     }
 
-    /// The workers' directory: this process's if not given. A relative path to the program begins there.
+    /// The workers' current directory. Default: that of this process. A relative path to the program begins there.
     pub fn current_dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.settings.dir = Some(dir.into());
         self
     }
 
-    /// The program through which workers are started: one that calls [`entry`](super::entry) first in its `main`, such as `forebear-agent`. For a process that cannot call that
-    /// itself, as a library of another language.
+    /// The program through which workers are started. It calls [`entry`](super::entry) first in its `main`, as `forebear-agent` does. For a process that cannot call that
+    /// itself, such as a library in another language.
     pub fn launcher(mut self, program: impl Into<PathBuf>) -> Self {
         self.settings.launcher = Some(program.into());
         self
     }
 
-    /// How many workers there are: 1 if not given. At most 65,536.
+    /// How many workers there are, up to 65,536. Default: 1.
     pub fn workers(mut self, n: usize) -> Self {
         self.settings.nodes[self.settings.own].workers = n;
         self
     }
 
-    /// What the workers do, for their environment: `worker` if not given.
+    /// The workers' role, for their environment. Default: `worker`.
     pub fn role(mut self, role: impl Into<String>) -> Self {
         self.settings.nodes[self.settings.own].role = role.into();
         self
     }
 
-    /// This agent is number `own` of several, which run what `nodes` says; replaces [`workers`](Self::workers) and [`role`](Self::role). The agents do not talk to each other: this
-    /// gives their workers ranks that fit together.
+    /// Makes this agent number `own` of several, which run the workers of `nodes`; replaces [`workers`](Self::workers) and [`role`](Self::role). The agents do not communicate: this
+    /// gives their workers consecutive ranks.
     ///
     /// ```
     /// use forebear_supervise::agent::{LocalAgent, Node};
@@ -157,76 +166,76 @@ impl LocalAgentBuilder {
         self
     }
 
-    /// How often the group is restarted because of a failure: 3 if not given. 0: the first failure is the last.
+    /// How often the group is restarted because of a failure. Default: 3. With 0 the first failure ends the run.
     pub fn max_restarts(mut self, n: u32) -> Self {
         self.settings.max_restarts = n;
         self
     }
 
-    /// The budget of restarts is whole again when the group was healthy for so long after a restart. Without this it never is.
+    /// Restores the full budget of restarts when the group was healthy for this time after a restart. Default: never.
     pub fn refill_after(mut self, healthy: Duration) -> Self {
         self.settings.refill_after = Some(healthy);
         self
     }
 
-    /// The pause before the first restart, and the longest: 100 ms and 30 s if not given. Each restart doubles it; a budget that is whole again begins anew.
+    /// The pause before the first restart, and the longest pause. Default: 100 ms and 30 s. Each restart doubles the pause; a restored budget begins with the first one again.
     pub fn backoff(mut self, first: Duration, most: Duration) -> Self {
         self.settings.backoff = (first, most);
         self
     }
 
-    /// Keeps what the workers write to standard output and standard error: in `DIR/<run id>/attempt_<n>/<local rank>/`, as `stdout.log` and `stderr.log`. The workers
-    /// write there themselves, as much as they like. If there is a run of this id, this one's directory gets a number behind the name.
+    /// Keeps the workers' standard output and standard error: in `DIR/<run id>/attempt_<n>/<local rank>/`, as `stdout.log` and `stderr.log`. The workers
+    /// write to the files directly, without a limit. If a run of this id exists, the new directory's name has a number added.
     ///
-    /// Without this they write where this process does.
+    /// Default: the workers inherit the output of this process.
     pub fn logs(mut self, dir: impl Into<PathBuf>) -> Self {
         self.settings.logs = Some(dir.into());
         self
     }
 
-    /// The name of the run, for logs and for the workers' environment: `run` if not given.
+    /// The name of the run, for logs and for the workers' environment. Default: `run`.
     pub fn run_id(mut self, id: impl Into<String>) -> Self {
         self.settings.run_id = id.into();
         self
     }
 
-    /// How long it may take until all workers of an attempt are started: 30 s if not given.
+    /// The limit for the start of all workers of an attempt. Default: 30 s.
     pub fn start_timeout(mut self, most: Duration) -> Self {
         self.settings.start_timeout = most;
         self
     }
 
-    /// How long workers have to end after SIGTERM, and how long after the SIGKILL that follows: 30 s and 10 s if not given. A worker that is still there after both is
-    /// [reported](AgentError::Unkillable), and not waited for. Zero looks once.
+    /// The limits for the end of workers after SIGTERM, and after the SIGKILL that follows. Default: 30 s and 10 s. A worker that exceeds both is
+    /// [reported](AgentError::Unkillable), and not waited for. With zero the agent checks once.
     pub fn stop_timeouts(mut self, term: Duration, kill: Duration) -> Self {
         self.settings.stop_timeouts = (term, kill);
         self
     }
 
-    /// How many bytes a worker's result may have: 64 MiB if not given. A longer one is an [error](AgentError::Result).
+    /// How many bytes a worker's result may have. Default: 64 MiB. A longer one is an [error](AgentError::Result).
     pub fn result_limit(mut self, bytes: u64) -> Self {
         self.settings.result_limit = bytes;
         self
     }
 
-    /// Where the first failure is written if the group fails, as torchelastic writes it (JSON).
+    /// The file for the first failure if the group fails, in torchelastic's form (JSON). Default: none.
     pub fn error_file(mut self, file: impl Into<PathBuf>) -> Self {
         self.settings.error_file = Some(file.into());
         self
     }
 
-    /// SIGINT, SIGTERM, SIGHUP and SIGQUIT that this process is sent while a run is going on are passed on to the workers, and the run ends as
-    /// [stopped](super::GroupState::Stopped). A second one has SIGKILL sent at once. To end by the signal as well is the program's:
-    /// [`RunResult::signal`](super::RunResult::signal) says which it was.
+    /// Passes SIGINT, SIGTERM, SIGHUP and SIGQUIT to the workers if this process gets them during a run. The run then ends as
+    /// [stopped](super::GroupState::Stopped). At a second signal the agent sends SIGKILL at once. The program itself may then end by the signal that
+    /// [`RunResult::signal`](super::RunResult::signal) names.
     ///
-    /// The handlers are installed once in the life of the process. A signal that the process ignores (as under `nohup`) stays ignored. While no run is
-    /// going on, signals do what they would without this.
+    /// The handlers are installed once in the life of the process. A signal that the process ignores (as under `nohup`) remains ignored. Without a run,
+    /// signals have their usual effect.
     pub fn pass_signals(mut self) -> Self {
         self.settings.signals = true;
         self
     }
 
-    /// The server for the workers' expiration timers: one with the defaults, and room for four processes of each worker, if not given. The workers find it through their environment
+    /// The server for the workers' expiration timers. Default: one with default settings, and room for four processes of each worker. The workers find it through their environment
     /// ([`configure_from_env`](forebear::timer::local::configure_from_env)).
     ///
     /// ```
@@ -237,28 +246,28 @@ impl LocalAgentBuilder {
     /// # Ok::<(), forebear_supervise::agent::AgentError>(())
     /// ```
     pub fn timers<R: Reaper<LocalWorker>>(mut self, server: LocalTimerServer<R>) -> Self {
-        self.timers = Some(Box::new(move |hook, _| server.on_event(hook).start()));
+        self.timers = Timers::Given(Box::new(move |hook| server.on_event(hook).start()));
         self
     }
 
-    /// The workers have no expiration timers.
+    /// Gives the workers no expiration timers.
     pub fn no_timers(mut self) -> Self {
-        self.timers = None;
+        self.timers = Timers::None;
         self
     }
 
-    /// Has `hook` called with what happens, on the thread of the run, which waits meanwhile. It may call all methods of the agent but `run`. A hook that panics is not called again.
+    /// Calls `hook` for each event, on the thread of the run, which waits for it. The hook may call all methods of the agent but `run`. A hook that panics is not called again.
     pub fn on_event(mut self, hook: impl FnMut(&AgentEvent<'_>) + Send + 'static) -> Self {
         self.hook = Some(Box::new(hook));
         self
     }
 
-    /// Makes the agent. The timer server runs from here on; workers are started by [`LocalAgent::run`].
+    /// Makes the agent. The timer server runs from here on. [`LocalAgent::run`] starts the workers.
     ///
     /// # Errors
     ///
-    /// [`AgentError::Invalid`] if there are no workers, or too many, the run's name is no name of a directory, or [`among`](Self::among) was given no node of that number; [`AgentError::Timers`];
-    /// [`AgentError::Io`].
+    /// [`AgentError::Invalid`] if the number of workers is out of range, the run's name is no name of a directory, or [`among`](Self::among) was given no node of that number.
+    /// [`AgentError::Timers`], [`AgentError::Io`].
     pub fn build(self) -> Result<LocalAgent, AgentError> {
         let LocalAgentBuilder { mut settings, timers, hook } = self;
         check_workers(settings.nodes[settings.own].workers)?;
@@ -287,11 +296,23 @@ pub(super) fn check_workers(n: usize) -> Result<(), AgentError> {
     }
 }
 
-fn default_timers(hook: TimerHook, workers: usize) -> Result<LocalTimerHandle, TimerError> {
+/// The directory for the socket of an agent's own timer server.
+pub(super) fn scratch_for_timers() -> io::Result<Scratch> {
+    // For the short name, since a socket's has a hundred bytes.
+    let place = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_dir());
+    Scratch::new(&place.unwrap_or_else(env::temp_dir))
+}
+
+/// A server with the defaults, and room for so many workers.
+pub(super) fn own_timers(
+    scratch: &Scratch,
+    hook: TimerHook,
+    workers: usize,
+) -> Result<LocalTimerHandle, TimerError> {
     let mut limits = Limits::default();
     limits.workers = limits.workers.max(4 * workers);
     limits.connections = limits.connections.max(8 * workers);
-    LocalTimerServer::bind()?.limits(limits).on_event(hook).start()
+    LocalTimerServer::bind_at(scratch.path().join("timers"))?.limits(limits).on_event(hook).start()
 }
 
 impl fmt::Debug for LocalAgentBuilder {

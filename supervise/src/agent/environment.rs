@@ -19,7 +19,7 @@ const RESTART_COUNT: &str = "TORCHELASTIC_RESTART_COUNT";
 const MAX_RESTARTS: &str = "TORCHELASTIC_MAX_RESTARTS";
 const ROLE: &str = "ROLE_NAME";
 
-/// What a worker knows of itself, from its environment.
+/// A worker's identity, from its environment.
 ///
 /// | variable | field |
 /// |---|---|
@@ -60,7 +60,7 @@ pub struct WorkerEnv {
 }
 
 impl WorkerEnv {
-    /// What the environment of this process says; `None` if no agent has started it, or it was changed.
+    /// Reads the environment of this process. `None`: no agent has started the process, or a variable is missing or malformed.
     ///
     /// ```
     /// assert!(forebear_supervise::agent::WorkerEnv::from_env().is_none());
@@ -95,7 +95,7 @@ impl WorkerEnv {
         })
     }
 
-    /// Has a process that is to be started know all this.
+    /// Sets the environment of a process that will be started.
     pub(super) fn pass_to(&self, command: &mut Command) {
         let ranks = [
             ("RANK", self.ranks.rank),

@@ -6,7 +6,7 @@ use std::{fmt, io};
 
 use forebear::timer::TimerError;
 
-/// Why an agent could not be made, or could not run its group. What it had started by then it has stopped.
+/// Why an agent could not be made, or could not run its group. It has stopped what it had started.
 ///
 /// ```
 /// use forebear_supervise::agent::{AgentError, LocalAgent};
@@ -21,7 +21,7 @@ use forebear::timer::TimerError;
 pub enum AgentError {
     /// The process has not called [`agent::entry`](super::entry), and no [launcher](super::LocalAgentBuilder::launcher) was named.
     EntryMissing,
-    /// A worker could not be started. Nothing is tried again.
+    /// A worker could not be started. The agent does not try again.
     #[non_exhaustive]
     Start {
         /// Which program.
@@ -31,7 +31,8 @@ pub enum AgentError {
         /// Why.
         source: io::Error,
     },
-    /// The system knows nothing of a worker that the agent has not waited for. Nothing is tried again, since it may still run.
+    /// The system no longer knows a worker that the agent has not reaped: other code in this process has reaped it. The agent does not try again, since processes of the
+    /// worker may still run.
     #[non_exhaustive]
     Unknown {
         /// Which worker.
@@ -41,13 +42,13 @@ pub enum AgentError {
         /// What the system said.
         source: io::Error,
     },
-    /// Processes that are still there after SIGKILL and the time that was given for it. They are not waited for.
+    /// Processes still exist after SIGKILL and its time-out. The agent does not wait for them.
     #[non_exhaustive]
     Unkillable {
         /// Their numbers.
         pids: Vec<u32>,
     },
-    /// What a worker has given as its result cannot be read.
+    /// The result of a worker cannot be read.
     #[non_exhaustive]
     Result {
         /// Which worker.
@@ -55,7 +56,7 @@ pub enum AgentError {
         /// Why.
         source: io::Error,
     },
-    /// What a worker has given as its result is no value of the type that was asked for.
+    /// The result of a worker is no value of the requested type.
     #[non_exhaustive]
     Decode {
         /// Which worker.
@@ -63,15 +64,15 @@ pub enum AgentError {
         /// Why.
         source: Box<dyn StdError + Send + Sync>,
     },
-    /// A setting makes no sense; the text says which, and what would.
+    /// A setting is invalid. The text says which one, and what is valid.
     Invalid(String),
     /// The timer server could not be started.
     Timers(TimerError),
     /// The system refuses a thread, a descriptor, a handler or a directory.
     Io(io::Error),
-    /// A run of this agent is going on.
+    /// This agent is running already.
     AlreadyRunning,
-    /// The request that has called `run` was cancelled. The group was stopped.
+    /// The calling request was cancelled. The group was stopped.
     Cancelled,
 }
 

@@ -1,4 +1,4 @@
-//! What an agent tells while it runs.
+//! [`AgentEvent`]: what an agent reports while it runs.
 
 use std::fmt;
 use std::time::Duration;
@@ -20,11 +20,11 @@ pub enum AgentEvent<'a> {
     /// A timer of a worker has expired.
     #[non_exhaustive]
     Expired {
-        /// Which worker; `None` if the process is none of them and belongs to none of their groups.
+        /// The worker's rank; `None` if the process is in none of the workers' groups.
         rank: Option<usize>,
         /// The number of the process.
         pid: u32,
-        /// Which timer.
+        /// The timer's scope.
         scope: &'a str,
     },
     /// A worker has failed. The group is stopped for that.
@@ -59,7 +59,7 @@ pub enum AgentEvent<'a> {
         /// How long the agent waits before.
         pause: Duration,
     },
-    /// The group is started anew with so many workers; this does not use the budget.
+    /// The group is restarted with another number of workers, which does not use the budget.
     #[non_exhaustive]
     Resized {
         /// How many.

@@ -11,10 +11,10 @@ use serde::Serialize;
 
 use super::environment::WorkerEnv;
 
-/// Runs `f` as the work of a worker process, and hands what it returns to the agent: the value, as [`RunResult::get`](super::RunResult::get) reads it, or the error or panic, as
-/// the message of a [`WorkerFailure`](super::WorkerFailure). The timers of [`expires`](forebear::timer::expires) are connected before.
+/// Runs `f` as the work of a worker process, and passes its outcome to the agent: a value for [`RunResult::get`](super::RunResult::get), or the error or panic as
+/// the message of a [`WorkerFailure`](super::WorkerFailure). Before that it connects the timers of [`expires`](forebear::timer::expires).
 ///
-/// The answer is what `main` returns: 0, or 1 after a failure. Without an agent nothing is run, and the answer is 2.
+/// Returns what `main` should return: 0, or 1 after a failure. Without an agent it does not call `f`, and returns 2.
 ///
 /// ```no_run
 /// use forebear::timer::expires;

@@ -7,10 +7,11 @@
 //! # The protocol
 //!
 //! The environment variable `FOREBEAR_AGENT_LAUNCH` is the number of the agent's process. The arguments are the worker's program and its arguments. The
-//! standard input is a socket, on which the launcher says
+//! standard input is a socket.
 //!
-//! 1. one byte, `R`, when the setting is made and the agent is still its parent;
-//! 2. nothing more if `exec` succeeds: the socket closes by that. Else the number of the error, 4 bytes, little-endian.
+//! 1. The launcher sends one byte, `R`, when the setting is made and the agent is still its parent.
+//! 2. The agent starts the [guard](super::guard) of the launcher's process group, and then sends one byte, `G`. If the socket closes before that, the launcher exits.
+//! 3. The launcher sends nothing more if `exec` succeeds: the socket closes by that. Else it sends the number of the error, 4 bytes, little-endian.
 //!
 //! # Invariants
 //!
@@ -31,20 +32,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use std::{env, fs::File};
 
+use rustix::net::{SendFlags, send};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+
+use super::guard::{self, Guard};
 
 /// The number of the agent's process, in the launcher's environment.
 const LAUNCH: &str = "FOREBEAR_AGENT_LAUNCH";
 /// The executable of this process, also if the file was replaced since.
 const ITSELF: &str = "/proc/self/exe";
 const READY: u8 = b'R';
+const GO: u8 = b'G';
 
 static ENTERED: AtomicBool = AtomicBool::new(false);
 
 /// To be called first in `main`, by each program that runs a [`LocalAgent`](super::LocalAgent).
 ///
-/// An agent starts its workers through a second process of its own program. In that process this function does not return: the process becomes the
-/// worker. In every other process it returns at once.
+/// An agent starts its workers through a second process of its own program, and has a third one guard each worker's process group. In those two processes this
+/// function does not return: the second becomes the worker, the third waits until the agent ends. In every other process it returns at once.
 ///
 /// ```
 /// use forebear_supervise::agent;
@@ -55,6 +60,9 @@ static ENTERED: AtomicBool = AtomicBool::new(false);
 /// }
 /// ```
 pub fn entry() {
+    if let Some(agent) = env::var_os(guard::GUARD) {
+        guard::be_guard(&agent);
+    }
     let Some(agent) = env::var_os(LAUNCH) else {
         ENTERED.store(true, Ordering::Relaxed);
         return;
@@ -74,11 +82,12 @@ fn become_worker(agent: &OsString) -> io::Result<()> {
     // A copy that closes by `exec`; the worker's own input is empty.
     let mut agent_hears = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    let parent = getppid().map(|pid| pid.as_raw_nonzero().to_string());
-    if parent.as_deref().map(OsString::from).as_ref() != Some(agent) {
+    if !parent_is(agent) {
         return Ok(()); // AL2
     }
     agent_hears.write_all(&[READY])?;
+    // The agent may end before it sends this: then the socket closes, and the signal comes.
+    agent_hears.read_exact(&mut [0])?;
     let mut arguments = env::args_os().skip(1);
     let mut command = Command::new(arguments.next().unwrap_or_default());
     command.args(arguments).env_remove(LAUNCH).stdin(Stdio::null());
@@ -86,9 +95,19 @@ fn become_worker(agent: &OsString) -> io::Result<()> {
     agent_hears.write_all(&error.raw_os_error().unwrap_or(0).to_le_bytes())
 }
 
+/// Whether the parent of this process has this number.
+pub(super) fn parent_is(number: &OsString) -> bool {
+    getppid().is_some_and(|pid| *number == *pid.as_raw_nonzero().to_string())
+}
+
+/// The program that calls [`entry`].
+pub(super) fn launcher(named: Option<&Path>) -> &Path {
+    named.unwrap_or(Path::new(ITSELF))
+}
+
 /// A command that starts `program` through the launcher; what else it needs (arguments, environment, directory, output) is added to it.
-pub(super) fn command(launcher: Option<&Path>, program: &OsString) -> Command {
-    let mut command = Command::new(launcher.unwrap_or(Path::new(ITSELF)));
+pub(super) fn command(named: Option<&Path>, program: &OsString) -> Command {
+    let mut command = Command::new(launcher(named));
     command.env(LAUNCH, process::id().to_string()).process_group(0).arg(program);
     command
 }
@@ -101,17 +120,48 @@ pub(super) fn launch(mut command: Command) -> io::Result<(Child, UnixStream)> {
     Ok((child, hears))
 }
 
-/// Waits until the launcher has become the worker, no longer than until then.
+/// Waits until the launcher and its guard are ready, until `until` at most, and sends the launcher on.
+pub(super) fn go(hears: &mut UnixStream, guard: &mut UnixStream, until: Instant) -> io::Result<()> {
+    if !is_ready(hears, until)? {
+        return Err(no_launcher());
+    }
+    Guard::settle(guard, until)?;
+    // A launcher that has ended meanwhile is found by `settle`; SIGPIPE, which this process may not ignore, is not for that.
+    let _ = send(&*hears, &[GO], SendFlags::NOSIGNAL);
+    Ok(())
+}
+
+/// Waits until a process says that it is ready, until `until` at most. `false`: it has ended, or says something else.
+pub(super) fn is_ready(hears: &mut UnixStream, until: Instant) -> io::Result<bool> {
+    let mut byte = [0];
+    Ok(read(hears, &mut byte, until)? == 1 && byte == [READY])
+}
+
+/// Waits until the launcher has become the worker, until `until` at most.
 pub(super) fn settle(hears: &mut UnixStream, until: Instant) -> io::Result<()> {
-    let mut told = Vec::new();
-    let mut bytes = [0; 8];
+    let (mut told, mut bytes) = (Vec::new(), [0; 8]);
+    loop {
+        match read(hears, &mut bytes, until)? {
+            0 => break,
+            count if told.len() < bytes.len() => told.extend_from_slice(&bytes[..count]),
+            _ => return Err(no_launcher()),
+        }
+    }
+    if told.is_empty() {
+        return Ok(());
+    }
+    match told.as_slice().try_into().map(i32::from_le_bytes) {
+        Ok(number) if number != 0 => Err(io::Error::from_raw_os_error(number)),
+        _ => Err(io::Error::other("the program could not be executed")),
+    }
+}
+
+/// Reads what the other process has sent, as soon as there is something. 0: it has closed the socket.
+fn read(hears: &mut UnixStream, into: &mut [u8], until: Instant) -> io::Result<usize> {
     loop {
         let left = until.saturating_duration_since(Instant::now());
         hears.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
-        match hears.read(&mut bytes) {
-            Ok(0) => break,
-            Ok(count) if told.len() < bytes.len() => told.extend_from_slice(&bytes[..count]),
-            Ok(_) => return Err(no_launcher()),
+        match hears.read(into) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 if left.is_zero() {
@@ -119,18 +169,10 @@ pub(super) fn settle(hears: &mut UnixStream, until: Instant) -> io::Result<()> {
                     return Err(io::Error::new(io::ErrorKind::TimedOut, text));
                 }
             }
-            // It has ended without having read what nobody has written to it.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => break,
-            Err(error) => return Err(error),
+            // It has ended without having read what was sent to it.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(0),
+            read => return read,
         }
-    }
-    match told.as_slice() {
-        [READY] => Ok(()),
-        [READY, number @ ..] => match number.try_into().map(i32::from_le_bytes) {
-            Ok(number) if number != 0 => Err(io::Error::from_raw_os_error(number)),
-            _ => Err(io::Error::other("the program could not be executed")),
-        },
-        _ => Err(no_launcher()),
     }
 }
 

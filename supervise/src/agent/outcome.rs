@@ -1,4 +1,4 @@
-//! What a run tells at its end: state, results, failures; and what an agent has counted over its runs.
+//! The outcome of a run: state, results, failures; and the counts of an agent over its runs.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,11 +19,11 @@ use super::worker::End;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum GroupState {
-    /// It was not started yet, or could not be.
+    /// The group was not started yet, or could not be started.
     Init,
     /// All its workers run, or have succeeded.
     Healthy,
-    /// A worker has failed, and the group is being stopped, to be started anew if the budget allows it.
+    /// A worker has failed. The agent stops the group, and restarts it if the budget allows that.
     Unhealthy,
     /// It was stopped: by [`request_stop`](super::LocalAgent::request_stop) or by a signal.
     Stopped,
@@ -61,7 +61,7 @@ impl fmt::Display for GroupState {
     }
 }
 
-/// A worker that has failed by itself. One that the agent has stopped for that is none.
+/// The failure of a worker. A worker that the agent has stopped has not failed.
 ///
 /// `Display` is a line for a log. See [`RunResult::first_failure`] for an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -136,13 +136,13 @@ impl fmt::Display for WorkerFailure {
 pub struct RunResult {
     /// [`Succeeded`](GroupState::Succeeded), [`Failed`](GroupState::Failed) or [`Stopped`](GroupState::Stopped).
     pub state: GroupState,
-    /// What the workers of this agent have given, by rank: of all of them if the group has succeeded, else of none. A worker that has given nothing gave no bytes.
+    /// The results of this agent's workers, by rank: of all of them if the group has succeeded, else of none. A worker without a result has an empty one.
     pub results: BTreeMap<usize, Vec<u8>>,
     /// The workers that have failed in the last attempt, by rank, if the group has failed.
     pub failures: BTreeMap<usize, WorkerFailure>,
     /// How often the group was restarted because of a failure.
     pub restarts: u32,
-    /// How often it might have been restarted once more.
+    /// How many restarts were left.
     pub restarts_left: u32,
     /// The budget.
     pub max_restarts: u32,
@@ -153,7 +153,7 @@ pub struct RunResult {
 }
 
 impl RunResult {
-    /// The first failure: the one that has brought the group down.
+    /// The first failure by time: the cause of the others.
     ///
     /// ```no_run
     /// use forebear_supervise::agent::{self, AgentError, LocalAgent};
@@ -170,11 +170,11 @@ impl RunResult {
         self.failures.values().min_by_key(|failure| (failure.at, failure.rank))
     }
 
-    /// The result of a worker that has ended by [`run_worker`](super::run_worker). `None`: there is none of this rank.
+    /// The result of a worker that has returned from [`run_worker`](super::run_worker). `None`: there is no result of this rank.
     ///
     /// # Errors
     ///
-    /// [`AgentError::Decode`] if the bytes are none of an `R`.
+    /// [`AgentError::Decode`] if the bytes are no `R`.
     ///
     /// ```no_run
     /// use forebear_supervise::agent::{self, AgentError, LocalAgent};
@@ -194,7 +194,7 @@ impl RunResult {
         }
     }
 
-    /// How much of its budget it has used, from 0 to 100: `100 - 100 (left + 1) / (max + 1)`, and 100 if it has failed.
+    /// The used part of the budget, from 0 to 100: `100 - 100 (left + 1) / (max + 1)`, and 100 if the group has failed.
     ///
     /// ```no_run
     /// use forebear_supervise::agent::{self, AgentError, LocalAgent};
@@ -214,7 +214,7 @@ impl RunResult {
     }
 }
 
-/// What an agent has counted over its runs. From [`LocalAgent::metrics`](super::LocalAgent::metrics), which has an example.
+/// The counts of an agent over its runs. From [`LocalAgent::metrics`](super::LocalAgent::metrics), which has an example.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AgentMetrics {

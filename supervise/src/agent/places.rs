@@ -1,19 +1,21 @@
 //! Where the files of a run are: `<place>/<run id>/attempt_<n>/<local rank>/`.
 //!
 //! In each of the last directories are `stdout.log` and `stderr.log`, if logs are kept, and what the worker writes for its agent: `result` and `error.json`. Without a
-//! directory for logs the place is a directory of its own below the system's temporary one, which is removed after the run.
+//! directory for logs the place is a [`Scratch`] in the system's temporary directory, which is removed after the run.
 //!
 //! A worker may put anything there, also a pipe or a link to a device. So a file is read only if it is an ordinary one, and only so much of it.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::env;
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::SystemTime;
-use std::{env, process};
 
 use rustix::fs::OFlags;
+
+use super::scratch::Scratch;
 
 /// So much of a worker's error is read, in bytes.
 const ERROR_LIMIT: u64 = 64 * 1024;
@@ -26,27 +28,24 @@ const TRIES: u32 = 100_000;
 #[derive(Debug)]
 pub(super) struct Places {
     run: PathBuf,
-    /// Whether it has logs, and stays.
-    logs: bool,
+    /// Without logs: the directory, which goes with this.
+    scratch: Option<Scratch>,
 }
 
 impl Places {
     /// Makes the directory of a run. One of the same name is left alone: this one then gets a number behind its name.
     pub(super) fn new(logs: Option<&Path>, run_id: &str) -> io::Result<Places> {
-        let (parent, name) = match logs {
-            Some(logs) => (logs.to_owned(), run_id.to_owned()),
-            None => (env::temp_dir(), format!("forebear-agent-{}", process::id())),
+        let Some(logs) = logs else {
+            let scratch = Scratch::new(&env::temp_dir())?;
+            return Ok(Places { run: scratch.path().to_owned(), scratch: Some(scratch) });
         };
-        if logs.is_some() {
-            fs::create_dir_all(&parent)?;
-        }
+        fs::create_dir_all(logs)?;
         // Absolute, since workers may have another directory.
-        let parent = fs::canonicalize(parent)?;
+        let parent = fs::canonicalize(logs)?;
         for n in 0..TRIES {
-            let run = parent.join(if n == 0 { name.clone() } else { format!("{name}.{n}") });
-            let mode = if logs.is_some() { 0o777 } else { 0o700 };
-            match DirBuilder::new().mode(mode).create(&run) {
-                Ok(()) => return Ok(Places { run, logs: logs.is_some() }),
+            let run = parent.join(if n == 0 { run_id.to_owned() } else { format!("{run_id}.{n}") });
+            match fs::create_dir(&run) {
+                Ok(()) => return Ok(Places { run, scratch: None }),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }
@@ -56,7 +55,7 @@ impl Places {
 
     /// Where it is, if it stays.
     pub(super) fn kept(&self) -> Option<&Path> {
-        self.logs.then_some(&self.run)
+        self.scratch.is_none().then_some(&self.run)
     }
 
     fn attempt(&self, attempt: u32) -> PathBuf {
@@ -78,7 +77,7 @@ impl Places {
 
     /// Where a worker writes to.
     pub(super) fn output(&self, attempt: u32, local_rank: usize) -> io::Result<(Stdio, Stdio)> {
-        if !self.logs {
+        if self.scratch.is_some() {
             return Ok((Stdio::inherit(), Stdio::inherit()));
         }
         let place = self.worker(attempt, local_rank);
@@ -127,15 +126,6 @@ impl Places {
     }
 }
 
-impl Drop for Places {
-    fn drop(&mut self) {
-        if !self.logs {
-            // A process that could not be killed may still write there; then it stays.
-            let _ = fs::remove_dir_all(&self.run);
-        }
-    }
-}
-
 /// Opens a file without waiting for anybody, and answers how long it is.
 fn ordinary(path: &Path) -> io::Result<(File, u64)> {
     let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY;
@@ -169,7 +159,7 @@ mod tests {
         places.result(0, 0, 10).unwrap_err();
         // A pipe that nobody writes to would hold up who opens it.
         let pipe = places.worker(0, 0).join("error.json");
-        assert!(process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         assert_eq!(places.error(0, 0).0, None);
         fs::write(places.worker(0, 0).join("stderr.log"), "x".repeat(2_000) + "the end\n").unwrap();
         let (tail, _) = places.error(0, 0);

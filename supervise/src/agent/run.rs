@@ -9,12 +9,11 @@
 //! mail has the reason.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use rustix::process::Signal;
 
-use super::Shared;
 use super::environment::WorkerEnv;
 use super::error::AgentError;
 use super::event::AgentEvent;
@@ -24,6 +23,7 @@ use super::launch;
 use super::outcome::{GroupState, RunResult, WorkerFailure};
 use super::places::Places;
 use super::ranks::assign_ranks;
+use super::shared::Shared;
 use super::worker::Worker;
 
 /// See the module head.
@@ -158,15 +158,23 @@ impl<'a> Run<'a> {
             let (out, err) = self.places.output(self.attempt, ranks.local_rank).map_err(failed)?;
             command.stdout(out).stderr(err);
             let (child, hears) = launch::launch(command).map_err(failed)?;
-            group.workers.push(Worker::new(env, child).map_err(failed)?);
-            launched.push((hears, ranks.rank));
+            let mut worker = Worker::new(env, child).map_err(failed)?;
+            let guarded = worker.start_guard(settings.launcher.as_deref());
+            group.workers.push(worker);
+            launched.push((ranks.rank, hears, guarded.map_err(failed)?));
         }
-        for (mut hears, rank) in launched {
-            launch::settle(&mut hears, until).map_err(|source| AgentError::Start {
+        let settle = |rank, of: &mut dyn FnMut() -> io::Result<()>| {
+            of().map_err(|source| AgentError::Start {
                 program: settings.program.clone().into(),
                 rank,
                 source,
-            })?;
+            })
+        };
+        for (rank, launcher, guard) in &mut launched {
+            settle(*rank, &mut || launch::go(launcher, guard, until))?;
+        }
+        for (rank, launcher, _) in &mut launched {
+            settle(*rank, &mut || launch::settle(launcher, until))?;
         }
         Ok(())
     }

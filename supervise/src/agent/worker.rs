@@ -11,6 +11,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::process::Child;
 use std::time::SystemTime;
 use std::{fmt, thread};
@@ -22,6 +24,7 @@ use rustix::process::{
 };
 
 use super::environment::WorkerEnv;
+use super::guard::Guard;
 
 /// How a process has ended.
 ///
@@ -73,6 +76,8 @@ pub(super) struct Worker {
     child: Option<Child>,
     pid: Pid,
     pidfd: OwnedFd,
+    /// Of its process group.
+    guard: Option<Guard>,
     end: Option<(End, SystemTime)>,
     /// Other code has reaped it: its number is no longer ours.
     lost: bool,
@@ -93,6 +98,7 @@ impl Worker {
                 child: Some(child),
                 pid,
                 pidfd,
+                guard: None,
                 end: None,
                 lost: false,
                 expired: None,
@@ -105,6 +111,13 @@ impl Worker {
                 Err(error.into())
             }
         }
+    }
+
+    /// Starts the guard of its process group. Answers where the guard says that it is ready.
+    pub(super) fn start_guard(&mut self, launcher: Option<&Path>) -> io::Result<UnixStream> {
+        let (guard, hears) = Guard::start(launcher, self.pid)?;
+        self.guard = Some(guard);
+        Ok(hears)
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -174,6 +187,7 @@ impl Worker {
     pub(super) fn bury(&mut self) {
         if self.end.is_some() {
             self.signal_group(Signal::KILL);
+            drop(self.guard.take());
             if let Some(mut child) = self.child.take() {
                 // It has ended, so this does not wait.
                 let _ = child.wait();
@@ -202,7 +216,7 @@ impl Drop for Worker {
 }
 
 /// A detached thread reaps it when it ends, so that it does not stay in the table of processes.
-fn reap_some_time(mut child: Child) {
+pub(super) fn reap_some_time(mut child: Child) {
     let wait = move || drop(child.wait());
     // Without a thread the entry stays until this process ends.
     let _ = thread::Builder::new().name("agent: unkillable".into()).spawn(wait);

@@ -1,0 +1,138 @@
+//! What all handles of an agent and the thread of its run share.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use forebear::timer::local::{LocalTimerHandle, LocalWorker};
+use forebear::timer::{Signal as TimerSignal, TimerEvent};
+use rustix::process::{Pid, getpgid};
+
+use super::GroupStatus;
+use super::builder::{self, Hook, Settings, TimerHook, Timers};
+use super::error::AgentError;
+use super::event::AgentEvent;
+use super::inbox::{Expired, Inbox};
+use super::outcome::{AgentMetrics, GroupState};
+use super::scratch::Scratch;
+
+/// See the module head.
+pub(super) struct Shared {
+    pub(super) settings: Settings,
+    pub(super) inbox: Arc<Inbox>,
+    pub(super) timers: Option<LocalTimerHandle>,
+    /// Of the socket of those timers. Removed after the server has ended.
+    _scratch: Option<Scratch>,
+    /// Called without any other lock.
+    hook: Mutex<Option<Hook>>,
+    pub(super) now: Mutex<Now>,
+}
+
+/// The state that other threads read and change.
+#[derive(Debug)]
+pub(super) struct Now {
+    pub(super) running: bool,
+    /// Whether the handlers for signals are installed.
+    pub(super) listens: bool,
+    pub(super) status: GroupStatus,
+    /// How many workers the next attempt has.
+    pub(super) size: usize,
+    pub(super) metrics: AgentMetrics,
+}
+
+impl Shared {
+    pub(super) fn new(
+        settings: Settings,
+        timers: Timers,
+        hook: Option<Hook>,
+    ) -> Result<Arc<Shared>, AgentError> {
+        let inbox = Arc::new(Inbox::new()?);
+        let told = inbox.clone();
+        let workers = settings.nodes[settings.own].workers;
+        let tells: TimerHook = Box::new(move |event| tell_of_timer(&told, event));
+        let scratch = matches!(timers, Timers::Own).then(builder::scratch_for_timers).transpose()?;
+        let timers = match (timers, &scratch) {
+            (Timers::Given(start), _) => Some(start(tells)),
+            (_, Some(scratch)) => Some(builder::own_timers(scratch, tells, workers)),
+            _ => None,
+        };
+        let timers = timers.transpose().map_err(AgentError::Timers)?;
+        let status = GroupStatus {
+            state: GroupState::Init,
+            attempt: 0,
+            restarts_left: settings.max_restarts,
+            pids: Vec::new(),
+        };
+        let now =
+            Now { running: false, listens: false, status, size: workers, metrics: AgentMetrics::default() };
+        Ok(Arc::new(Shared {
+            settings,
+            inbox,
+            timers,
+            _scratch: scratch,
+            hook: Mutex::new(hook),
+            now: Mutex::new(now),
+        }))
+    }
+
+    pub(super) fn size(&self) -> usize {
+        lock(&self.now).size
+    }
+
+    pub(super) fn set_state(&self, state: GroupState) {
+        lock(&self.now).status.state = state;
+    }
+
+    pub(super) fn set_restarts(&self, attempt: u32, left: u32) {
+        let mut now = lock(&self.now);
+        (now.status.attempt, now.status.restarts_left) = (attempt, left);
+    }
+
+    pub(super) fn set_pids(&self, pids: Vec<u32>) {
+        lock(&self.now).status.pids = pids;
+    }
+
+    pub(super) fn count(&self, count: impl FnOnce(&mut AgentMetrics)) {
+        count(&mut lock(&self.now).metrics);
+    }
+
+    /// Calls the hook. One that panics is not called again.
+    pub(super) fn tell(&self, event: &AgentEvent<'_>) {
+        let mut hook = lock(&self.hook);
+        if let Some(f) = &mut *hook
+            && catch_unwind(AssertUnwindSafe(|| f(event))).is_err()
+        {
+            *hook = None;
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(timers) = &self.timers {
+            // So that its socket is gone when the process ends. A server that hangs in its user's hook is left behind.
+            let _ = timers.stop();
+        }
+    }
+}
+
+/// On the thread of the timer server.
+fn tell_of_timer(inbox: &Inbox, event: &TimerEvent<'_, LocalWorker>) {
+    match event {
+        TimerEvent::Expired { worker, timer, .. } => {
+            let pid = worker.pid();
+            let group = i32::try_from(pid).ok().and_then(Pid::from_raw).map(|pid| getpgid(Some(pid)));
+            let leader = group.and_then(Result::ok).map(|pid| pid.as_raw_nonzero().get());
+            let ends = timer.signal != TimerSignal::LogOnly;
+            let expired = Expired { pid, leader, scope: timer.scope.to_string(), ends };
+            inbox.tell(|mail| mail.expired.push(expired));
+        }
+        TimerEvent::ReapFailed { .. } | TimerEvent::ReaperPanicked { .. } | TimerEvent::TurnFailed { .. } => {
+            eprintln!("forebear: timers: {event}");
+        }
+        _ => {}
+    }
+}
+
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
