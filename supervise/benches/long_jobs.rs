@@ -8,10 +8,12 @@ use std::hint::black_box;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use forebear::Error;
+use forebear::sync::RwLock;
 use forebear::time::sleep;
+use forebear::{Error, yield_now};
 use forebear_supervise::{
     Checkpoints, Coordinator, CopiedState, EventWriter, SavedSections, Sections, State, Summary, Supervisor,
 };
@@ -182,6 +184,42 @@ fn share_lost() -> [f64; 2] {
     })
 }
 
+/// Nanoseconds of an empty step, and of the parts of it: the yield, and a shared lock with an addition.
+fn step() -> [f64; 3] {
+    const STEPS: u32 = 200_000;
+    let supervisor =
+        Supervisor::builder(Copying(Vec::new())).no_checkpoints().no_events().on_warning(|_| ()).build();
+    let per_step = |begun: Instant| begun.elapsed().as_nanos() as f64 / f64::from(STEPS);
+    let measured = supervisor.run(|session| {
+        let (lock, counter) = (RwLock::new(()), AtomicU64::new(0));
+        let mut figures = [const { Vec::new() }; 3];
+        for _ in 0..ROUNDS {
+            let begun = Instant::now();
+            for _ in 0..STEPS {
+                session.step(|state| _ = black_box(state))?;
+            }
+            figures[0].push(per_step(begun));
+            let begun = Instant::now();
+            for _ in 0..STEPS {
+                yield_now()?;
+            }
+            figures[1].push(per_step(begun));
+            let begun = Instant::now();
+            for _ in 0..STEPS {
+                let held = lock.read_or_cancelled()?;
+                black_box(counter.fetch_add(1, Ordering::Relaxed));
+                drop(held);
+            }
+            figures[2].push(per_step(begun));
+        }
+        Ok(figures.map(|mut figures| {
+            figures.sort_by(f64::total_cmp);
+            figures[ROUNDS / 2]
+        }))
+    });
+    measured.expect("nothing fails").expect("nothing stops it")
+}
+
 /// Seconds for a million numbers, until they are in the file.
 fn numbers() -> f64 {
     let dir = std::env::temp_dir().join(format!("forebear-events-{}", std::process::id()));
@@ -208,6 +246,10 @@ fn main() {
     println!("Processor{processor}; median of {ROUNDS} rounds.\n\n| what | | goal |\n|---|--:|---|");
     row("`Member::should_stop`", should_stop(), "ns", "3 ns");
     row("the last end of 100 workers to the join's return", join(), "µs", "1,000 µs");
+    let [whole, yielding, counting] = step();
+    row("an empty `Session::step`", whole, "ns", "");
+    row("of that, the yield to other requests", yielding, "ns", "");
+    row("of that, the shared lock and the count", counting, "ns", "");
     row("a million numbers", numbers(), "s", "0.5 s");
     let [ours, theirs, ratio] = checkpoint();
     row("a checkpoint of 256 MiB", ours, "MiB/s", "");

@@ -45,10 +45,10 @@ type IsClean = Box<dyn Fn(&Failure) -> bool + Send + Sync>;
 
 /// Workers that stop together. The first error decides.
 ///
-/// A *worker* is a request, a thread or a child process that was registered by [`spawn`](Self::spawn) or one of its siblings. Any of them, and any other thread or request
-/// that has a handle, may [request a stop](Self::request_stop) or [report](Self::report) an error, which stops, too. The workers look at
-/// [`should_stop`](Member::should_stop) now and then. Those that wait are reached as well: a stop cancels the requests, and sends SIGTERM to the child
-/// processes. [`join`](Self::join) waits until all have ended, and returns the first error.
+/// A *worker* is a request, a thread or a child process that was registered by [`spawn`](Self::spawn) or one of its siblings. Each worker, and each other thread or request
+/// with a handle, may [request a stop](Self::request_stop) or [report](Self::report) an error, which requests a stop, too. Workers call
+/// [`should_stop`](Member::should_stop) from time to time. A stop also reaches workers that are blocked: it cancels requests, and sends SIGTERM to child
+/// processes. [`join`](Self::join) waits until all workers have ended, and returns the first error.
 ///
 /// A handle: clone it to share it.
 ///
@@ -102,7 +102,7 @@ pub(crate) struct Shared {
     runtime: Option<Runtime>,
 }
 
-/// There is nothing more to be read: the error by which a worker stops all without a failure.
+/// The input has ended: the error by which a worker stops all workers without a failure.
 ///
 /// The default kind of a *clean stop*: [`Coordinator::join`] answers `Ok` after it. [`CoordinatorBuilder::clean_stop`] replaces it.
 ///
@@ -152,31 +152,30 @@ impl Coordinator {
 
     /// Whether a stop has been requested. Does not suspend. One relaxed load.
     ///
-    /// A worker asks its [`Member`] instead, which also notes where that was.
+    /// A worker calls [`Member::should_stop`] instead, which also notes the place of the call.
     #[inline]
     #[must_use]
     pub fn should_stop(&self) -> bool {
         self.0.board.should_stop()
     }
 
-    /// Requests a stop, without an error. May be called by anybody, any number of times; never waits.
+    /// Requests a stop, without an error. Any thread or request may call this, any number of times. Does not suspend.
     ///
-    /// [`should_stop`](Self::should_stop) answers true from now on, a [wait for the stop](Self::wait_for_stop) ends, and workers that
-    /// are blocked are stopped where they wait, at once or after the [delay](CoordinatorBuilder::cancel_after). If the caller is a worker, that holds for it too: its next
-    /// wait answers [`Cancelled`].
+    /// From now on [`should_stop`](Self::should_stop) answers true, and a [wait for the stop](Self::wait_for_stop) ends. Blocked requests are cancelled and child
+    /// processes get SIGTERM, at once or after the [delay](CoordinatorBuilder::cancel_after). If the caller is a worker itself, its next wait answers [`Cancelled`].
     pub fn request_stop(&self) {
         let begun = self.0.board.request_stop();
         self.reach(begun);
     }
 
-    /// Reports an error, and requests a stop. The first error is kept, for [`join`](Self::join); it bears the name of the request or of the thread that
-    /// reports it. One of the kinds of a clean stop only stops.
+    /// Reports an error, and requests a stop. [`join`](Self::join) returns the first error, with the name of the request or thread that has reported it. An error of a
+    /// kind for clean stops only requests the stop.
     ///
-    /// Never waits.
+    /// Does not suspend.
     ///
     /// # Errors
     ///
-    /// The same error, if a join has given its answer: no other caller would learn of it.
+    /// The same error, if a join has already returned: no other caller would get it.
     pub fn report(&self, error: impl Into<Error>) -> Result<(), Failure> {
         let name = Request::current().map(|request| request.name().to_owned());
         let name = name.or_else(|| thread::current().name().map(str::to_owned));
@@ -208,7 +207,7 @@ impl Coordinator {
         }
     }
 
-    /// The same, for a failure that no caller can be handed.
+    /// The same, for a failure that no caller can be returned.
     fn record_or_tell(&self, failure: Failure, follows: bool) {
         if let Err(failure) = self.record(failure, follows) {
             (self.0.on_unhandled_failure)(&failure);
@@ -235,10 +234,10 @@ impl Coordinator {
         }
     }
 
-    /// Calls `f`, and reports its error or panic. `None` after either: there is no value, and the caller goes on.
+    /// Calls `f`, and reports its error or panic. Returns `None` after either, and the caller continues.
     ///
-    /// What unwinds by [`or_unwind`](forebear::OrUnwind) in a request is reported as an error. After a join, a failure that no join answers goes
-    /// to the [hook](CoordinatorBuilder::on_unhandled_failure).
+    /// In a request, an unwind by [`or_unwind`](forebear::OrUnwind) is reported as an error. A failure after a join is passed to the
+    /// [hook](CoordinatorBuilder::on_unhandled_failure).
     ///
     /// ```
     /// use forebear_supervise::Coordinator;
@@ -266,7 +265,7 @@ impl Coordinator {
     ///
     /// # Errors
     ///
-    /// [`Cancelled`], if the calling request is cancelled and there is no stop. If there is one it is `Ok`, also in a request that the stop cancels.
+    /// [`Cancelled`], if the calling request is cancelled without a stop. After a stop the answer is `Ok`, also in a request that the stop cancels.
     pub fn wait_for_stop(&self) -> Result<(), Cancelled> {
         match self.0.board.stopped.wait() {
             Err(_) if self.should_stop() => Ok(()),
@@ -274,7 +273,7 @@ impl Coordinator {
         }
     }
 
-    /// The same, for `timeout` at most, on the clock of the caller's runtime. `false`: there is no stop yet.
+    /// As [`wait_for_stop`](Self::wait_for_stop), up to `timeout` on the clock of the caller's runtime. `false`: no stop was requested in that time.
     ///
     /// Suspends. A cancellation point.
     ///
@@ -290,19 +289,19 @@ impl Coordinator {
         }
     }
 
-    /// Takes the stop back, with the recorded error and what a join has left: the coordinator can be used again. Workers that still run are not
-    /// touched.
+    /// Clears the stop, the recorded errors and [`joined`](Self::joined), so that the coordinator can be used again. Does not affect workers that still
+    /// run. Does not suspend.
     pub fn clear_stop(&self) {
         self.0.board.clear();
     }
 
-    /// Whether a join has given its answer since the last [`clear_stop`](Self::clear_stop).
+    /// Whether a join has returned since the last [`clear_stop`](Self::clear_stop).
     #[must_use]
     pub fn joined(&self) -> bool {
         self.0.board.joined()
     }
 
-    /// The first error that was reported, without a join, as often as it is asked for. It counts as seen.
+    /// The first error that was reported, without a join. The [hook](CoordinatorBuilder::on_unhandled_failure) does not receive it any more.
     #[must_use]
     pub fn requested_error(&self) -> Option<Failure> {
         self.0.board.failure()
@@ -314,10 +313,10 @@ impl Coordinator {
         self.0.board.names()
     }
 
-    /// Runs `f` as a worker: a request of its own, on a worker thread of the runtime. A stop cancels it, so a wait in it answers [`Cancelled`]. Its error
-    /// and its panic are reported. It has no parent: the coordinator outlives who calls this.
+    /// Runs `f` as a worker, in a request of its own. A stop cancels it, so a wait in it answers [`Cancelled`]. Its error or panic is reported. The request has no
+    /// parent, since the coordinator may outlive the caller.
     ///
-    /// The request that is returned need not be kept, nor waited for.
+    /// The caller need neither keep the request nor wait for it.
     ///
     /// ```
     /// use forebear::time::sleep;
@@ -348,8 +347,8 @@ impl Coordinator {
         request
     }
 
-    /// Runs `f` as a worker in a thread of its own. A stop cannot wake it where it is blocked, unless that is a wait of forebear's for which somebody lets
-    /// it go: it asks [`should_stop`](Member::should_stop). It has ended when `f` has returned and been dropped.
+    /// Runs `f` as a worker in a thread of its own. A stop does not wake a blocked thread, so `f` calls [`should_stop`](Member::should_stop), or waits by
+    /// [`wait_for_stop_timeout`](Member::wait_for_stop_timeout). The worker has ended when `f` has returned and was dropped.
     ///
     /// # Errors
     ///
@@ -369,20 +368,20 @@ impl Coordinator {
         named.spawn(run).map(drop)
     }
 
-    /// Registers a worker that runs already: a request, a thread's handle, a child process, or something of your own.
+    /// Registers a worker that already runs: a request, a thread's handle, a child process, or a [`Joinable`] of your own.
     ///
     /// # Errors
     ///
-    /// If the system gives no thread for what has to be watched by one: a thread's handle, a child process. The worker is not registered then, and
-    /// its handle is gone; a child process goes on.
+    /// A thread's handle or a child process is watched by a thread, which the system may refuse to start. The worker is not registered then, and its handle is
+    /// dropped. A child process continues to run.
     pub fn register(&self, name: impl Into<String>, worker: impl Joinable) -> io::Result<()> {
         worker.watch(self.enlist(name))
     }
 
-    /// Registers a worker that ends when the answer is dropped: the calling thread or request, or another one that the answer is moved to. A stop does not wake it
-    /// where it is blocked.
+    /// Registers the calling thread or request, or another one that the returned [`Member`] is moved to, as a worker. The worker has ended when the member is dropped. A
+    /// stop does not wake a worker of this kind.
     ///
-    /// If it is dropped by a panic, that is reported.
+    /// A member that is dropped by a panic reports [`Vanished`].
     ///
     /// ```
     /// use forebear_supervise::Coordinator;
@@ -439,11 +438,11 @@ impl fmt::Debug for Coordinator {
     }
 }
 
-/// For the signals: which coordinator is meant, unless it has gone.
+/// For the signals: the coordinator, while it exists.
 #[cfg(unix)]
 pub(crate) type Handle = Weak<Shared>;
 
-/// What is to become of a member of which a request's outcome tells.
+/// The failure that a request's outcome reports for its member.
 fn outcome_of(outcome: &Outcome<'_, ()>) -> Option<Failure> {
     match outcome {
         Outcome::Failed(failure) => Some((*failure).clone()),

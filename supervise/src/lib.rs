@@ -2,11 +2,11 @@
 //!
 //! * [`Coordinator`]: several workers (requests, threads, child processes) that stop together. The first error decides, and
 //!   [`Coordinator::join`] returns it.
-//! * [`Checkpoints`]: the state of a job in files, so that the job goes on after a crash.
-//!   With the feature `safetensors`, arrays of theirs can be exported for programs of other languages.
-//! * [`EventWriter`]: numbers, distributions, pictures and texts for TensorBoard.
-//! * [`Supervisor`]: all of these around one job, of one or several processes: it begins where it has stopped, and is saved and shown while it runs.
-//! * `agent` (on Linux): a group of worker processes as a unit, which is restarted as a whole.
+//! * [`Checkpoints`]: the state of a job in files, so that the job continues after a crash.
+//!   With the feature `safetensors`, arrays in them can be exported for programs in other languages.
+//! * [`EventWriter`]: scalars, histograms, images and texts for TensorBoard.
+//! * [`Supervisor`]: all of these around one job, in one or several processes. It continues at its newest checkpoint, saves itself, and writes summaries.
+//! * `agent` (on Linux): a group of worker processes that is watched and restarted as a unit.
 //!
 //! ```
 //! use forebear_supervise::{Coordinator, EndOfInput, JoinError};
@@ -17,7 +17,7 @@
 //! let coordinator = Coordinator::new();
 //! coordinator.spawn("adder", |me| {
 //!     for n in 1_u64.. {
-//!         me.check_stop()?; // an error once somebody has requested a stop
+//!         me.check_stop()?; // an error once a stop was requested
 //!         if n > 100 {
 //!             return Err(EndOfInput.into()); // stops all workers; `join` still answers `Ok`
 //!         }
@@ -59,5 +59,5 @@ pub use supervisor::{
 #[cfg(feature = "safetensors")]
 pub use safetensors::Dtype;
 
-/// What cancelled waits show as their source.
+/// The source of the errors of cancelled waits.
 static CANCELLED: forebear::Cancelled = forebear::Cancelled::new();

@@ -3,18 +3,18 @@
 //! # The parts
 //!
 //! * `builder`: the settings.
-//! * `chief`: who may write into the directory: a lock that the kernel releases, and a record beside it.
-//! * `watch`: how other processes learn what happens to the chief, without asking again and again.
+//! * `chief`: which process may write into the directory: a lock that the kernel releases, and a record beside it.
+//! * `watch`: how other processes are notified of what happens to the chief.
 //! * `start`: what a session begins with.
 //! * `session`: what the job and its services hold.
-//! * `gate`: how a save and the steps keep out of each other's way.
-//! * `published`: what one thread finds out, for others that wait for a change of it.
+//! * `gate`: how a save excludes the steps.
+//! * `published`: a value that one thread sets, and whose changes others wait for.
 //! * `services`: checkpoints, summaries, the rate of steps.
-//! * `steps`: how far the job has come.
+//! * `steps`: the counter of steps.
 //! * `error`: what can go wrong.
 //!
-//! Here is how a session ends. All workers are joined first; then the state is saved, if the job has ended well; then the event file is closed, whatever
-//! came before; then the chief gives up its place.
+//! A session ends in this order. All workers are joined. The state is saved, if the job has not failed. The event file is closed, in any case. The chief
+//! releases its lock.
 
 mod builder;
 mod chief;
@@ -54,10 +54,10 @@ type Task<S> = Box<dyn Fn(&S) -> Result<(), Error> + Send + Sync>;
 
 /// A job under supervision: a [`Coordinator`], [`Checkpoints`](crate::Checkpoints) and services around it.
 ///
-/// A session begins by [`run`](Self::run) or [`start`](Self::start): the state is restored from the newest checkpoint that is whole, or initialised. Services write
-/// checkpoints and summaries while it runs; the failure of one stops the job. At a clean stop the state is saved once more.
+/// [`run`](Self::run) or [`start`](Self::start) begins a session: it restores the state from the newest valid checkpoint, or initialises it. Services write
+/// checkpoints and summaries while the session runs; the failure of a service stops the job. A clean stop saves the state once more.
 ///
-/// Several processes may work at one job: one is the [chief](Chief), which does all that; the others begin when it is ready, and learn of its death.
+/// Several processes may work at one job. One is the [chief](Chief), which does all that. The others begin when the chief is ready, and are notified of its death.
 ///
 /// ```
 /// use forebear_supervise::{Snapshot, SuperviseError, Supervisor};
@@ -75,7 +75,7 @@ type Task<S> = Box<dyn Fn(&S) -> Result<(), Error> + Send + Sync>;
 ///
 /// # let dir = std::env::temp_dir().join(format!("supervisor-{}", std::process::id()));
 /// assert_eq!(job(&dir, 100)?, 100);
-/// assert_eq!(job(&dir, 10)?, 110); // goes on where the first has stopped
+/// assert_eq!(job(&dir, 10)?, 110); // continues where the first one ended
 /// # std::fs::remove_dir_all(&dir).unwrap();
 /// # Ok::<(), SuperviseError>(())
 /// ```
@@ -126,13 +126,13 @@ impl<S: State> Supervisor<S> {
         }
     }
 
-    /// Starts a session, calls `f`, and stops the session. Returns what `f` has returned; `None` if the job has ended cleanly without that: by
-    /// [`EndOfInput`](crate::EndOfInput), or since a stop has cut `f` short.
+    /// Starts a session, calls `f`, and stops the session. Returns the value of `f`. Returns `None` if the job has ended cleanly before `f` returned a value: by
+    /// [`EndOfInput`](crate::EndOfInput), or because a stop interrupted `f`.
     ///
-    /// `f` runs as a request of its own, as a worker named `main`: a stop cancels it, so it is woken wherever it waits. Its error or panic stops the job, and comes
-    /// out, unless something else has failed before: the first failure decides.
+    /// `f` runs in a request of its own, as a worker named `main`. A stop cancels it, which wakes it wherever it waits. Its error or panic stops the job. The error of
+    /// `run` is the first failure of the job.
     ///
-    /// Suspends. A cancellation point: a caller that is cancelled cancels `f`, and the session is stopped in order.
+    /// Suspends. A cancellation point: a cancelled caller cancels `f`, and stops the session in order.
     ///
     /// # Errors
     ///
@@ -182,9 +182,9 @@ impl<S: State> Supervisor<S> {
         if cut_short && value.is_none() { Err(SuperviseError::Cancelled) } else { Ok(value) }
     }
 
-    /// Starts a session, for programs that [`run`](Self::run) does not fit. It is to be ended by [`stop`](Self::stop). After a stop another one can be started.
+    /// Starts a session, for programs that [`run`](Self::run) does not fit. [`stop`](Self::stop) ends it. After that another session can be started.
     ///
-    /// The chief restores or initialises the state. Another process waits until the chief is ready, for [so long](SupervisorBuilder::wait_for_chief) at most.
+    /// The chief restores or initialises the state. Another process waits until the chief is ready, up to a [limit](SupervisorBuilder::wait_for_chief).
     ///
     /// Suspends. A cancellation point.
     ///
@@ -195,9 +195,9 @@ impl<S: State> Supervisor<S> {
         self.start_as(Mode::Start)
     }
 
-    /// Starts a session without services, and without initialising anything: the state is restored if there is a checkpoint, and
-    /// [`local_init`](SupervisorBuilder::local_init) is called in any case. [`Session::restored_from`] says whether that gave a state that is ready, and
-    /// [`Session::not_ready`] why not. It does not wait for the chief.
+    /// Starts a session without services and without [`init`](SupervisorBuilder::init). It restores the state if there is a checkpoint, and calls
+    /// [`local_init`](SupervisorBuilder::local_init) in any case. [`Session::restored_from`] names the checkpoint if the state is ready, and
+    /// [`Session::not_ready`] says why it is not. It does not wait for the chief.
     ///
     /// Suspends. A cancellation point.
     ///
@@ -222,7 +222,7 @@ impl<S: State> Supervisor<S> {
         Ok(session)
     }
 
-    /// Stops the session: requests a stop, waits for all services and workers, saves the state if the job has ended well, and closes the event file in any case. Does nothing
+    /// Stops the session: requests a stop, waits for all services and workers, saves the state if the job has not failed, and closes the event file in any case. Does nothing
     /// without a session.
     ///
     /// Suspends. No cancellation point: it is bounded by the [grace](SupervisorBuilder::stop_grace).
@@ -234,7 +234,7 @@ impl<S: State> Supervisor<S> {
         self.stop_with(JoinOptions::new())
     }
 
-    /// The same, with a grace of its own, more workers, or without minding stragglers.
+    /// As [`stop`](Self::stop), with options: another grace, more workers, or ignored stragglers.
     ///
     /// # Errors
     ///
@@ -283,7 +283,7 @@ impl<S: State> Supervisor<S> {
         })
     }
 
-    /// The session that has been started and not stopped.
+    /// The session that runs, if there is one.
     pub fn session(&self) -> Option<Session<S>> {
         lock(&self.session).clone()
     }
@@ -308,7 +308,7 @@ impl<S: State> Supervisor<S> {
         self.settings.dir.as_deref()
     }
 
-    /// The setting [`chief`](SupervisorBuilder::chief). Whether this process is the chief now, [a session](Session::is_chief) knows.
+    /// The setting [`chief`](SupervisorBuilder::chief). [`Session::is_chief`] says whether this process is the chief now.
     pub fn chief(&self) -> Chief {
         self.settings.chief
     }
@@ -334,7 +334,7 @@ impl<S: State> Supervisor<S> {
     }
 }
 
-/// Requests a stop, if there is a session. It waits for nothing: the services end by themselves, and with them the chief's place is given up.
+/// Requests a stop, if there is a session, and does not wait. The services end by themselves, and the chief's lock is released with the last of them.
 impl<S: State> Drop for Supervisor<S> {
     fn drop(&mut self) {
         if lock(&self.session).take().is_some() {

@@ -53,6 +53,21 @@ fn each_writer_has_a_file_of_its_own_also_within_one_second() {
     assert!(paths.iter().all(|path| records(path).len() == 1));
 }
 
+/// TensorBoard reads the files of a directory in the order of their names, and goes back to none.
+#[test]
+fn a_file_that_is_made_after_the_clock_was_set_back_stands_after_the_others() {
+    let _dog = Watchdog::new("");
+    let dir = TempDir::new().unwrap();
+    let mut paths = vec![dir.path().join("events.out.tfevents.4000000000.host.1.0")];
+    std::fs::write(&paths[0], "").unwrap();
+    for _ in 0..12 {
+        let events = EventWriter::create(dir.path()).unwrap();
+        paths.push(events.path().to_owned());
+        events.close().unwrap();
+    }
+    assert!(paths.is_sorted(), "{paths:#?}");
+}
+
 #[test]
 fn without_a_close_what_was_written_comes_into_the_file() {
     let _dog = Watchdog::new("");

@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use super::sections::{Entry, SavedSections, Sections};
-use super::{CheckpointError, State, io_at};
+use super::error::io_at;
+use super::sections::{AT_ONCE, Entry, SavedSections, Sections};
+use super::{CheckpointError, State};
 
 const MAGIC: [u8; 8] = *b"FBCKPT\r\n";
 const END: [u8; 8] = *b"\n\rTPKCBF";
@@ -70,7 +71,7 @@ pub(super) fn write(
     state: &(impl State + ?Sized),
 ) -> Result<(), CheckpointError> {
     let failed = io_at(path);
-    let mut out = BufWriter::with_capacity(CHUNK, file);
+    let mut out = BufWriter::with_capacity(AT_ONCE, file);
     let header = header.to_bytes();
     out.write_all(&header).map_err(&failed)?;
     let mut sections = Sections::new(&mut out, HEADER);

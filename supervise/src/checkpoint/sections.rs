@@ -11,8 +11,8 @@ use forebear::Error;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// So many bytes are written and summed up at a time.
-const AT_ONCE: usize = 1 << 18;
+/// So many bytes are written and summed up at a time, as many as the file's buffer holds.
+pub(super) const AT_ONCE: usize = 1 << 18;
 
 /// One section, in the table.
 pub(super) struct Entry {
@@ -24,7 +24,7 @@ pub(super) struct Entry {
 
 /// The sections of a checkpoint that is being written. Lent to [`State::save`](super::State::save).
 ///
-/// The system's errors need not be looked at: the first one ends the save, whatever the state returns.
+/// A state may ignore the system's errors: the first one ends the save, whatever the state returns.
 pub struct Sections<'a> {
     out: &'a mut dyn Write,
     offset: u64,
@@ -43,13 +43,13 @@ pub enum SectionError {
         /// The name.
         section: String,
     },
-    /// The checkpoint has one already.
+    /// The checkpoint already has a section of this name.
     #[non_exhaustive]
     Twice {
         /// The name.
         section: String,
     },
-    /// The bytes are no value of the type that is asked for; or serde could not write the value.
+    /// The bytes are no value of the requested type, or serde could not write the value.
     #[non_exhaustive]
     Decode {
         /// The name.
@@ -57,7 +57,7 @@ pub enum SectionError {
         /// What is wrong.
         source: postcard::Error,
     },
-    /// The section is to be exported as a tensor, and is none of that type and shape.
+    /// The section should be exported as a tensor, but does not have that type and shape.
     #[non_exhaustive]
     NoTensor {
         /// The name.
@@ -65,12 +65,12 @@ pub enum SectionError {
         /// What does not fit.
         why: String,
     },
-    /// The system refuses something.
+    /// The system refuses an operation.
     #[non_exhaustive]
     Io {
         /// The name.
         section: String,
-        /// What it says.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -109,7 +109,7 @@ impl<'a> Sections<'a> {
         (self.entries, self.offset, self.refused)
     }
 
-    /// Writes a value that serde knows, in the format of the crate `postcard`.
+    /// Writes a value by serde, in the format of the crate `postcard`.
     ///
     /// # Errors
     ///
@@ -122,7 +122,7 @@ impl<'a> Sections<'a> {
         Ok(())
     }
 
-    /// Writes bytes as they are.
+    /// Writes a section of these bytes.
     ///
     /// # Errors
     ///
@@ -133,7 +133,7 @@ impl<'a> Sections<'a> {
         writer.close()
     }
 
-    /// A section to be streamed into, without a copy of the whole. It ends when the writer is closed or dropped.
+    /// Begins a section that is written piece by piece, without a copy of the whole. It ends when the writer is closed or dropped.
     ///
     /// # Errors
     ///
@@ -165,7 +165,7 @@ impl SectionWriter<'_, '_> {
     ///
     /// # Errors
     ///
-    /// What the system has refused.
+    /// [`SectionError::Io`]: the system has refused a write.
     pub fn close(self) -> Result<(), Error> {
         match (&self.sections.refused, self.sections.entries.last()) {
             (Some(error), Some(entry)) => {
@@ -183,8 +183,9 @@ impl Write for SectionWriter<'_, '_> {
         if let Some(error) = &sections.refused {
             return Err(error.kind().into());
         }
-        // So little at a time that the checksum finds it in the processor's cache.
-        let bytes = &bytes[..bytes.len().min(AT_ONCE)];
+        // So little at a time that the checksum finds it in the processor's cache, and up to a multiple of that in the file, so that all writes but the last are of whole pages.
+        let room = AT_ONCE - (sections.offset % AT_ONCE as u64) as usize;
+        let bytes = &bytes[..bytes.len().min(room)];
         let written = match sections.out.write(bytes) {
             Ok(written) => written,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(error),
@@ -223,7 +224,7 @@ impl SavedSections {
         self.entries.iter().map(|entry| entry.name.as_str())
     }
 
-    /// A value that was [put](Sections::put).
+    /// A value that [`Sections::put`] has written.
     ///
     /// # Errors
     ///
@@ -251,7 +252,7 @@ impl SavedSections {
         Ok(bytes)
     }
 
-    /// A section to be read piece by piece, without a copy of the whole.
+    /// Opens a section that is read piece by piece, without a copy of the whole.
     ///
     /// # Errors
     ///

@@ -12,21 +12,21 @@ use super::{CopiedState, SavedSections, Sections, State};
 /// The one section of a snapshot.
 const SECTION: &str = "value";
 
-/// A value that serde knows, behind a lock, as the state of a job. A save copies it, and writes the copy while the job goes on.
+/// A value behind a lock, as the state of a job. A save clones it, and writes the clone by serde while the job continues.
 ///
-/// The lock is held for the length of a closure or a copy only, so it may be used in requests; the closures must not wait.
+/// The lock is held only during a closure or a clone. The closures must not wait.
 pub struct Snapshot<T> {
     schema: u64,
     value: Mutex<T>,
 }
 
 impl<T> Snapshot<T> {
-    /// A state with this value. `schema`: a number of your choice, to be changed with the meaning of `T`.
+    /// A state with this value. `schema`: a number of your choice, which you change with the meaning of `T`.
     pub fn new(schema: u64, value: T) -> Self {
         Snapshot { schema, value: Mutex::new(value) }
     }
 
-    /// A copy of the value.
+    /// A clone of the value.
     pub fn get(&self) -> T
     where
         T: Clone,

@@ -31,14 +31,14 @@ pub struct CoordinatorBuilder {
 }
 
 impl CoordinatorBuilder {
-    /// How long [`join`](Coordinator::join) waits for all workers together once a stop has been requested: 120 seconds if not given. Zero looks once.
+    /// How long [`join`](Coordinator::join) waits for all workers together after a stop. Default: 120 seconds. With zero it checks once.
     pub fn grace(mut self, total: Duration) -> Self {
         self.grace = total;
         self
     }
 
-    /// How long after a stop the workers that have not ended are stopped where they wait: requests are cancelled, child processes get SIGTERM. Zero, if
-    /// not given: at once. The delay passes on the system's clock, in a thread of its own.
+    /// How long after a stop requests are cancelled and child processes get SIGTERM, if they have not ended by then. Default: zero, at once. A thread waits for
+    /// the delay, on the monotonic clock.
     pub fn cancel_after(mut self, delay: Duration) -> Self {
         self.cancel_after = delay;
         self
@@ -50,8 +50,8 @@ impl CoordinatorBuilder {
         self.clean_stop_if(|failure| failure.downcast_ref::<E>().is_some())
     }
 
-    /// A failure for which `is_clean` answers true stops without a failure. Else as [`clean_stop`](Self::clean_stop). `is_clean` is called in the thread
-    /// that reports, and must not panic: a panic of it comes out of what reports.
+    /// As [`clean_stop`](Self::clean_stop), for failures for which `is_clean` returns true. It is called in the thread that reports the failure, and must not panic: the
+    /// panic would unwind from the report.
     pub fn clean_stop_if(mut self, is_clean: impl Fn(&Failure) -> bool + Send + Sync + 'static) -> Self {
         self.clean.get_or_insert_default().push(Box::new(is_clean));
         self
@@ -71,22 +71,22 @@ impl CoordinatorBuilder {
         self
     }
 
-    /// Called with each failure that no caller is given: one that comes after the stop or after the join, one that is more than can be kept, and the first
-    /// one if the last handle goes before a [`join`](Coordinator::join). If not given, it is written to standard error, in one line.
+    /// Receives each failure that no caller gets: a failure after the stop or after the join, one beyond the number that is kept, and the first failure if
+    /// the last handle is dropped before a [`join`](Coordinator::join). Default: it is written to standard error, in one line.
     ///
-    /// It is called in the thread that reports, or drops, and must not wait.
+    /// The hook is called in the thread that reports the failure or drops the handle, and must not wait.
     pub fn on_unhandled_failure(mut self, hook: impl Fn(&Failure) + Send + Sync + 'static) -> Self {
         self.on_unhandled_failure = Box::new(hook);
         self
     }
 
-    /// Called with a text for a human being when a join has ignored stragglers. If not given, it is written to standard error. It must not wait.
+    /// Receives a warning, as text for a human reader, when a join has ignored stragglers. Default: it is written to standard error. The hook must not wait.
     pub fn on_warning(mut self, hook: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.on_warning = Box::new(hook);
         self
     }
 
-    /// The runtime on which [`spawn`](Coordinator::spawn) and [`every`](Coordinator::every) run their requests. If not given: the one that is current where they are called.
+    /// The runtime on which [`spawn`](Coordinator::spawn) and [`every`](Coordinator::every) run their requests. Default: the caller's current runtime.
     pub fn runtime(mut self, runtime: &Runtime) -> Self {
         self.runtime = Some(runtime.clone());
         self
@@ -102,7 +102,7 @@ impl CoordinatorBuilder {
         self
     }
 
-    /// Builds it.
+    /// Makes the coordinator.
     ///
     /// # Errors
     ///

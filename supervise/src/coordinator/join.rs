@@ -28,12 +28,12 @@ pub struct JoinOptions {
 }
 
 impl JoinOptions {
-    /// The defaults, as [`Coordinator::join`] has them.
+    /// The defaults of [`Coordinator::join`].
     pub fn new() -> JoinOptions {
         JoinOptions::default()
     }
 
-    /// In place of the [coordinator's](super::CoordinatorBuilder::grace).
+    /// The grace of this join, in place of the [coordinator's](super::CoordinatorBuilder::grace).
     pub fn grace(mut self, total: Duration) -> Self {
         self.grace = Some(total);
         self
@@ -73,12 +73,12 @@ impl fmt::Debug for JoinOptions {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum JoinError {
-    /// An error was reported. It comes before everything else that went wrong.
+    /// An error was reported. This takes precedence over stragglers.
     #[non_exhaustive]
     Failed {
         /// The first one.
         failure: Failure,
-        /// Those that came after it, as far as they are kept (16).
+        /// Later errors, of which 16 are kept.
         also: Vec<Failure>,
         /// Workers that have not ended in time.
         stragglers: Vec<Straggler>,
@@ -86,7 +86,7 @@ pub enum JoinError {
     /// No error was reported, and these workers have not ended in time.
     #[non_exhaustive]
     Stragglers {
-        /// Who they are.
+        /// The workers.
         stragglers: Vec<Straggler>,
         /// The time they had.
         grace: Duration,
@@ -155,13 +155,13 @@ impl StdError for JoinError {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Straggler {
-    /// The name it was registered by.
+    /// The name by which the worker was registered.
     pub name: String,
-    /// What it waits for, in the words of a [dump](forebear::Runtime::dump), if it is a suspended request of the coordinator's runtime, or of the joiner's.
+    /// What the worker waits for, in the words of a [dump](forebear::Runtime::dump), if it is a suspended request of the coordinator's runtime, or of the joining caller's.
     pub waits_for: Option<String>,
-    /// Where it has asked last whether to stop. `None`: nowhere, so far, or not by its [`Member`](super::Member).
+    /// Where the worker last called [`Member::should_stop`](super::Member::should_stop). `None`: it has not.
     pub last_check: Option<LastCheck>,
-    /// It was sent SIGKILL, or what its [`Stop::kill`](super::Stop::kill) does.
+    /// The join has ended the worker by force: by SIGKILL, or by its [`Stop::kill`](super::Stop::kill).
     pub killed: bool,
 }
 
@@ -177,13 +177,13 @@ impl fmt::Display for Straggler {
     }
 }
 
-/// Where a worker has asked last whether to stop, and when.
+/// Where and when a worker last called [`Member::should_stop`](super::Member::should_stop).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LastCheck {
     /// The place of the call.
     pub place: &'static Location<'static>,
-    /// How long ago that was, at most. It is known to a 64th of the join's grace after the stop; of what came before, only that it came before.
+    /// How long ago the call was, at most. After a stop the bound is within a 64th of the join's grace; for a call before the stop it is coarser.
     pub ago: Duration,
 }
 
@@ -213,9 +213,9 @@ impl fmt::Display for Names<'_> {
 impl Coordinator {
     /// Waits until all workers have ended, and returns the first error that was reported.
     ///
-    /// Those are waited for that are registered when it begins, and no later ones. Without a stop it waits without limit; from the stop on, or from the beginning of
-    /// the join if that is later, for the [grace](super::CoordinatorBuilder::grace), which is one for all. Those who have not ended then are forgotten: the next join
-    /// does not wait for them.
+    /// The join waits for the workers that are registered when it begins, and for no later ones. Before a stop it waits without limit. From the stop on, or from the
+    /// beginning of the join if that is later, all workers together have the [grace](super::CoordinatorBuilder::grace). Stragglers are no longer registered after
+    /// the join: the next one does not wait for them.
     ///
     /// Suspends. A cancellation point.
     ///
@@ -226,7 +226,7 @@ impl Coordinator {
         self.join_with(JoinOptions::default())
     }
 
-    /// The same, with a grace of its own, more workers, or without minding stragglers.
+    /// As [`join`](Self::join), with options: another grace, more workers, or ignored stragglers.
     ///
     /// ```
     /// use forebear_supervise::{Coordinator, JoinOptions};
@@ -268,7 +268,7 @@ impl Coordinator {
         }
     }
 
-    /// Who is left, after the last means.
+    /// The stragglers, after those that can be ended by force were.
     fn stragglers(&self, join: &Arc<Join>) -> Vec<Straggler> {
         if self.0.board.look(join).left == 0 {
             return Vec::new();

@@ -22,7 +22,7 @@ use forebear::{AnyRequest, CancelReason, Error, Failure, Request};
 use super::Member;
 use super::stop::Stop;
 
-/// What can be registered as a worker: requests, threads' handles, child processes, and what you implement it for.
+/// A worker that can be [registered](super::Coordinator::register): a request, a thread's handle, a child process, or a type of your own.
 ///
 /// ```
 /// use forebear_supervise::{Coordinator, Joinable, Member};
@@ -48,12 +48,12 @@ use super::stop::Stop;
 /// # Ok::<(), io::Error>(())
 /// ```
 pub trait Joinable: Send + 'static {
-    /// Arranges that `member` is dropped when the worker has ended, and that its error, if it has one, is [reported](Member::report) before. If there is
-    /// a way to reach it where it is blocked, [`Member::stop_by`] says which. Called once. Must not wait for the worker.
+    /// Arranges that `member` is dropped when the worker has ended, and that an error of the worker is [reported](Member::report) before. If a stop can wake the
+    /// worker, [`Member::stop_by`] sets how. Called once. It must not wait for the worker.
     ///
     /// # Errors
     ///
-    /// If it cannot be watched. `member` is to be dropped then.
+    /// The worker cannot be watched. The implementation has dropped `member` then.
     fn watch(self, member: Member) -> io::Result<()>;
 }
 
@@ -66,7 +66,7 @@ impl Stop for CancelRequest {
     }
 }
 
-/// Submits it, if that was not done. A stop cancels it, also if others wait for it.
+/// Registering submits the request, if that was not done. A stop cancels it, also if others wait for it.
 impl<T: Send + Sync + 'static> Joinable for Request<T> {
     fn watch(self, member: Member) -> io::Result<()> {
         member.watch_request(&self.to_untyped());
@@ -75,7 +75,7 @@ impl<T: Send + Sync + 'static> Joinable for Request<T> {
     }
 }
 
-/// A stop cancels it, also if others wait for it. If it is not submitted, it never ends.
+/// A stop cancels the request, also if others wait for it. A request that is never submitted does not end.
 impl Joinable for AnyRequest {
     fn watch(self, member: Member) -> io::Result<()> {
         member.watch_request(&self);
@@ -83,14 +83,14 @@ impl Joinable for AnyRequest {
     }
 }
 
-/// Waited for by a thread of its own. Its panic is reported. A stop does not reach it: it has to ask.
+/// A second thread waits for it, and reports its panic. A stop does not wake it: it calls [`Coordinator::should_stop`](super::Coordinator::should_stop).
 impl Joinable for JoinHandle<()> {
     fn watch(self, member: Member) -> io::Result<()> {
         watch_thread(member, move || self.join().map(Ok))
     }
 }
 
-/// The same, for a thread that returns an error, which is reported.
+/// As `JoinHandle<()>`. An error that the thread returns is reported.
 impl Joinable for JoinHandle<Result<(), Error>> {
     fn watch(self, member: Member) -> io::Result<()> {
         watch_thread(member, move || self.join())
@@ -116,12 +116,12 @@ fn watch_thread(
     thread::Builder::new().name(name).spawn(watch).map(drop)
 }
 
-/// A child process has ended with something else than success: what is reported for it.
+/// A child process has not exited with 0: the error that is reported for it.
 #[cfg(unix)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChildFailed {
-    /// How it ended.
+    /// How the process has ended.
     pub status: ExitStatus,
 }
 
@@ -135,8 +135,8 @@ impl fmt::Display for ChildFailed {
 #[cfg(unix)]
 impl StdError for ChildFailed {}
 
-/// A stop sends SIGTERM. When the time that a join gives has passed, it gets SIGKILL. Waited for, and reaped, by a thread of its own. A status that is no
-/// success is reported, as [`ChildFailed`], unless the process has ended by a signal after a stop has sent it one.
+/// A stop sends SIGTERM to the process, and a join whose grace has passed sends SIGKILL. A thread waits for the process and reaps it. It reports a status other than
+/// success as [`ChildFailed`], unless a signal has ended the process after a stop had sent one.
 #[cfg(unix)]
 impl Joinable for Child {
     fn watch(self, member: Member) -> io::Result<()> {

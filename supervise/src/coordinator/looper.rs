@@ -21,7 +21,7 @@ pub enum Every {
     Skip(Duration),
 }
 
-/// What is done every so often. Given for closures that return a `Result`, which are the [`turn`](Self::turn).
+/// Work that is done periodically. Implemented for closures that return a `Result`: they are the [`turn`](Self::turn).
 pub trait Looper: Send + 'static {
     /// Called once, before the first turn.
     ///
@@ -32,14 +32,14 @@ pub trait Looper: Send + 'static {
         Ok(())
     }
 
-    /// Called each time.
+    /// Called at each instant of the grid.
     ///
     /// # Errors
     ///
     /// One ends the looper, and is reported.
     fn turn(&mut self) -> Result<(), Error>;
 
-    /// Called once, at the end, however it comes: after a stop, or with the failure of the looper itself. It may wait: a stop does not cancel it.
+    /// Called once, at the end: after a stop, or with the failure of the looper itself. It may wait: a stop does not cancel it.
     ///
     /// # Errors
     ///
@@ -57,10 +57,10 @@ impl<F: FnMut() -> Result<(), Error> + Send + 'static> Looper for F {
 }
 
 impl Coordinator {
-    /// Runs a looper as a worker, in a request. Its error stops all.
+    /// Runs a looper as a worker, in a request. An error of the looper is reported, and requests a stop. Does not suspend.
     ///
-    /// What waits in it by forebear's means is cancelled by a stop. A turn that keeps its thread busy or blocks it stops what else runs there: for those take
-    /// [`every_on_thread`](Self::every_on_thread).
+    /// A stop cancels forebear's waits in it. A turn that computes for long or blocks its thread delays other requests of that worker: use
+    /// [`every_on_thread`](Self::every_on_thread) for those.
     ///
     /// ```
     /// use forebear_supervise::{Coordinator, Every};

@@ -15,10 +15,10 @@ use super::joinable::CancelRequest;
 use super::stop::Stop;
 use super::{Coordinator, outcome_of};
 
-/// A worker's own handle: [`should_stop`](Self::should_stop) through it notes where the worker has asked, for the report on stragglers.
+/// A worker's own handle. Its [`should_stop`](Self::should_stop) also notes the place of the call, for the report on stragglers.
 ///
-/// A worker that was [spawned](Coordinator::spawn) is lent one. One that was made by [`Coordinator::enlist`] is the worker's registration: the
-/// worker counts as ended when it is dropped.
+/// A [spawned](Coordinator::spawn) worker receives a reference to one. A member from [`Coordinator::enlist`] is the worker's registration: the worker
+/// counts as ended when the member is dropped.
 pub struct Member {
     coordinator: Coordinator,
     slot: Arc<Slot>,
@@ -28,7 +28,7 @@ pub struct Member {
     in_unwind: bool,
 }
 
-/// The holder of a [`Member`] has panicked: what [`Coordinator::join`] answers when nothing else is known of it.
+/// The error of a worker whose [`Member`] was dropped by a panic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Vanished;
@@ -62,7 +62,7 @@ impl Member {
         &self.coordinator
     }
 
-    /// The name it was registered by.
+    /// The name by which the worker was registered.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.slot.name
@@ -76,7 +76,7 @@ impl Member {
         self.coordinator.0.board.should_stop_at(&self.slot, Location::caller())
     }
 
-    /// [`Cancelled`] if a stop has been requested, to be handed on with `?`. Does not suspend.
+    /// An error if a stop has been requested, for `?`. Does not suspend.
     ///
     /// # Errors
     ///
@@ -110,7 +110,7 @@ impl Member {
         self.coordinator.request_stop();
     }
 
-    /// As [`Coordinator::report`], by the worker's name.
+    /// As [`Coordinator::report`], in the worker's name.
     ///
     /// # Errors
     ///
@@ -119,7 +119,7 @@ impl Member {
         self.coordinator.report_as(self.name().to_owned(), error.into())
     }
 
-    /// Says how a stop reaches the worker where it is blocked. The call comes at once if there has been a stop. For a [`Joinable`](super::Joinable) of one's own.
+    /// Sets how a stop wakes the worker, for a [`Joinable`](super::Joinable) of your own. If a stop was requested before, `stopper` is called at once. Does not suspend.
     pub fn stop_by(&self, stopper: impl Stop) {
         self.attach(Box::new(stopper), None);
     }

@@ -10,17 +10,17 @@ use forebear::Error;
 use super::{Supervisor, Task};
 use crate::{Checkpoint, Checkpoints, Coordinator, EventWriter, State, StepCounter, Summary};
 
-/// Whether this process is the chief of the job's directory: the one that initialises or restores the state, and writes checkpoints and summaries.
+/// Whether this process is the chief of the job's directory. The chief initialises or restores the state, and writes checkpoints and summaries.
 ///
-/// One process at a time holds a lock of the file `chief.lock`, which the kernel releases when that process ends, however it ends.
+/// The chief holds a lock on the file `chief.lock`. The kernel releases the lock when the process ends, in whatever way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Chief {
-    /// It is. If another process is, the start fails with [`SecondChief`](super::SuperviseError::SecondChief).
+    /// This process is the chief. If another process is, the start fails with [`SecondChief`](super::SuperviseError::SecondChief).
     #[default]
     Yes,
-    /// It waits for the chief, and begins with what the chief has prepared: the newest checkpoint.
+    /// This process is not the chief. It waits for the chief, and begins with what the chief has prepared: the newest checkpoint.
     No,
-    /// The first process that comes is, and the others wait for it as with `No`. When the chief dies, one of the others takes its place.
+    /// The first process that starts becomes the chief, and the others wait for it as with `No`. When the chief dies, one of the others takes its place.
     Elect,
 }
 
@@ -29,21 +29,21 @@ pub enum Chief {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChiefDeath {
-    /// It reports [`ChiefDied`](super::ChiefDied), and so ends. What is done with [`Chief::No`] if nothing is said.
+    /// The process reports [`ChiefDied`](super::ChiefDied), which ends its job. The default with [`Chief::No`].
     Stop,
-    /// One of them becomes the chief where it stands: from then on its state is what is saved. What is done with [`Chief::Elect`] if nothing is said; with
+    /// One of the processes becomes the chief and continues with its own state, which is saved from then on. The default with [`Chief::Elect`]; with
     /// `Chief::No` it is the same as `Stop`.
     TakeOver,
-    /// It goes on. Perhaps the chief is started again.
+    /// The process continues without a chief, until another one starts.
     GoOn,
 }
 
 /// Whether a state can be used, and if not, why not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Readiness {
-    /// It can.
+    /// The state can be used.
     Ready,
-    /// It cannot, for this reason, which the error of a wait repeats.
+    /// The state cannot be used, for this reason. The error of a wait repeats it.
     NotReady(String),
 }
 
@@ -63,11 +63,11 @@ pub enum Readiness {
 /// # Ok::<(), forebear_supervise::SuperviseError>(())
 /// ```
 pub trait SessionManager<S>: Send + Sync + 'static {
-    /// Prepares the state, in the chief; in the others after the chief is ready.
+    /// Prepares the state: in the chief at its start, in the other processes once the chief is ready.
     ///
     /// # Errors
     ///
-    /// One is that of the start.
+    /// The start returns it, in [`SuperviseError::Prepare`](super::SuperviseError::Prepare).
     fn prepare(&self, state: &Arc<S>, with: &Preparing) -> Result<Prepared, Error>;
 }
 
@@ -95,7 +95,7 @@ pub struct Preparing {
 pub struct Prepared {
     /// The step that the state stands at.
     pub step: u64,
-    /// The checkpoint that it was taken from, if it was.
+    /// The checkpoint that the state was restored from, if it was.
     pub restored_from: Option<Checkpoint>,
 }
 
@@ -177,39 +177,39 @@ impl<S: State> SupervisorBuilder<S> {
         SupervisorBuilder { settings, when_chief_dies: None }
     }
 
-    /// The directory for checkpoints and summaries, which is made if it is not there, and by which the processes of a job know one another. If not given, nothing is
-    /// saved, and a warning says so.
+    /// The directory for checkpoints and summaries. All processes of a job are given the same one. The start creates it. Without a directory nothing is saved, and the start
+    /// warns of that.
     pub fn dir(mut self, dir: impl Into<PathBuf>) -> Self {
         self.settings.dir = Some(dir.into());
         self
     }
 
-    /// Whether this process is the chief: it is, if not given.
+    /// Whether this process is the chief. Default: it is.
     pub fn chief(mut self, chief: Chief) -> Self {
         self.settings.chief = chief;
         self
     }
 
-    /// What is done when this process is not the chief, and the chief dies.
+    /// What this process does when the chief dies, if it is not the chief itself.
     pub fn when_chief_dies(mut self, what: ChiefDeath) -> Self {
         self.when_chief_dies = Some(what);
         self
     }
 
-    /// Initialises the state, in the chief, if there is nothing to restore. May be given several times: one is called after the other. Without it a state is
-    /// taken as initialised by the value that it has, unless it says that something is [missing](State::missing).
+    /// Initialises the state, in the chief, if there is no checkpoint. Several closures are called in the order in which they were given. Without any, the state counts as
+    /// initialised by its own value, unless it names something that is [missing](State::missing).
     pub fn init(mut self, f: impl Fn(&S) -> Result<(), Error> + Send + Sync + 'static) -> Self {
         self.settings.init.push(Box::new(f));
         self
     }
 
-    /// Called in each process, after the state was initialised or restored: for what is not in a checkpoint. May be given several times.
+    /// Prepares what is not in a checkpoint. Called in each process, after the state was initialised or restored. May be given several times.
     pub fn local_init(mut self, f: impl Fn(&S) -> Result<(), Error> + Send + Sync + 'static) -> Self {
         self.settings.local_init.push(Box::new(f));
         self
     }
 
-    /// The same, only when `ready` says so. In the chief it has to say so at once; another process waits for it.
+    /// As [`local_init`](Self::local_init), once `ready` returns [`Readiness::Ready`]. In the chief it must return that at once; another process waits for it.
     pub fn local_init_when(
         mut self,
         ready: impl Fn(&S) -> Readiness + Send + Sync + 'static,
@@ -219,25 +219,25 @@ impl<S: State> SupervisorBuilder<S> {
         self.local_init(f)
     }
 
-    /// Whether the state can be used, asked after all else has been prepared. In the chief it has to be ready at once; another process waits for it.
+    /// Whether the state can be used. Called after everything else was prepared. In the chief it must be ready at once; another process waits until it is.
     pub fn ready(mut self, ready: impl Fn(&S) -> Readiness + Send + Sync + 'static) -> Self {
         self.settings.ready = Some(Box::new(ready));
         self
     }
 
-    /// What is written for TensorBoard every [so often](Self::summarise_every). Called in a request, in the chief, while the job goes on.
+    /// Makes the summary for TensorBoard. Called in the chief, [periodically](Self::summarise_every), in a request, while the job runs.
     pub fn summary(mut self, f: impl Fn(&S) -> Result<Summary, Error> + Send + Sync + 'static) -> Self {
         self.settings.summary = Some(Box::new(f));
         self
     }
 
-    /// The counter of steps: one named `global_step` that begins at zero, if not given.
+    /// The counter of steps. Default: one named `global_step` that begins at zero.
     pub fn steps(mut self, steps: StepCounter) -> Self {
         self.settings.steps = steps;
         self
     }
 
-    /// Writes summaries by this writer, and not by one of its own in the directory. It serves all sessions of the supervisor.
+    /// The writer for summaries, in place of a new one in the directory for each session. All sessions of the supervisor use it.
     pub fn events(mut self, writer: EventWriter) -> Self {
         self.settings.own_events = Some(Arc::new(writer));
         self.settings.has_events = true;
@@ -251,7 +251,7 @@ impl<S: State> SupervisorBuilder<S> {
         self
     }
 
-    /// Saves into these checkpoints, and not into the directory: for settings as how many are kept.
+    /// The checkpoints, in place of those in the directory with default settings.
     pub fn checkpoints(mut self, checkpoints: Checkpoints) -> Self {
         self.settings.own_checkpoints = Some(checkpoints);
         self.settings.has_checkpoints = true;
@@ -265,96 +265,95 @@ impl<S: State> SupervisorBuilder<S> {
         self
     }
 
-    /// How often a checkpoint is written: every 600 seconds if not given, and once when the job starts. `None`: never, but by
+    /// How often a checkpoint is written. Default: every 600 seconds. The first one is written when the job starts. `None`: only by
     /// [`save_now`](super::Session::save_now) and [at the end](Self::save_on_stop).
     pub fn save_every(mut self, period: impl Into<Option<Duration>>) -> Self {
         self.settings.save_every = period.into();
         self
     }
 
-    /// How often the [summary](Self::summary) is written: every 120 seconds if not given, and once when the job starts. `None`: never.
+    /// How often the [summary](Self::summary) is written, beginning with the start of the job. Default: every 120 seconds. `None`: never.
     pub fn summarise_every(mut self, period: impl Into<Option<Duration>>) -> Self {
         self.settings.summarise_every = period.into();
         self
     }
 
-    /// How often the rate of steps is written: every 120 seconds if not given, and once when the job starts. `None`: never.
+    /// How often the rate of steps is written, beginning with the start of the job. Default: every 120 seconds. `None`: never.
     pub fn count_steps_every(mut self, period: impl Into<Option<Duration>>) -> Self {
         self.settings.count_steps_every = period.into();
         self
     }
 
-    /// Whether a checkpoint is written when the job has ended well: `true` if not given.
+    /// Whether a checkpoint is written when the job has ended without a failure. Default: `true`.
     pub fn save_on_stop(mut self, yes: bool) -> Self {
         self.settings.save_on_stop = yes;
         self
     }
 
-    /// Whether all sessions of this supervisor write into one event file. `false` if not given: each begins a file, and ends it.
+    /// Whether all sessions of this supervisor write into one event file. Default: `false`, each session has a file of its own.
     pub fn keep_event_file(mut self, yes: bool) -> Self {
         self.settings.keep_event_file = yes;
         self
     }
 
-    /// Whether a start starts the services: `true` if not given. See [`start_services`](super::Session::start_services).
+    /// Whether a start also starts the services. Default: `true`. See [`start_services`](super::Session::start_services).
     pub fn services(mut self, yes: bool) -> Self {
         self.settings.services = yes;
         self
     }
 
-    /// How long the chief waits for a first checkpoint that another program writes, before it initialises the state: it does not, if not given. That one should not write
-    /// another one later, since of two saves into a directory at a time one is [refused](crate::CheckpointError::Busy).
+    /// How long the chief waits for a first checkpoint, which another program writes, before it initialises the state. Default: it does not wait. The other program should
+    /// write no checkpoint after that, since of two concurrent saves into a directory one is [refused](crate::CheckpointError::Busy).
     pub fn wait_for_checkpoint(mut self, at_most: Duration) -> Self {
         self.settings.wait_for_checkpoint = at_most;
         self
     }
 
-    /// How long a process that is not the chief waits until it is ready to begin: two hours if not given. `Duration::MAX`: for ever.
+    /// How long a process that is not the chief waits until it can begin. Default: two hours. `Duration::MAX`: without limit.
     pub fn wait_for_chief(mut self, at_most: Duration) -> Self {
         self.settings.wait_for_chief = at_most;
         self
     }
 
-    /// How often a process that waits for the chief, or for a checkpoint, looks by itself: every second if not given. The system tells it what
-    /// happens in a directory of this machine, and of the chief's end, so this is for directories that machines share, for what
-    /// [`ready`](Self::ready) asks, and for systems other than Linux.
+    /// How often a process that waits for the chief, or for a checkpoint, polls. Default: every second. On Linux the kernel notifies it of changes in a directory of this
+    /// machine and of the chief's end. Polling is for directories that machines share, for what [`ready`](Self::ready) checks, and for other systems.
     pub fn look_every(mut self, period: Duration) -> Self {
         self.settings.look_every = period.max(Duration::from_millis(1));
         self
     }
 
-    /// How long a stop waits for all services and workers together: 120 seconds if not given.
+    /// How long a stop waits for all services and workers together. Default: 120 seconds.
     pub fn stop_grace(mut self, total: Duration) -> Self {
         self.settings.stop_grace = total;
         self
     }
 
-    /// A checkpoint to begin with if the directory has none, wherever it lies. It comes before [`init`](Self::init). A job that is started again goes on
-    /// at its own newest checkpoint, and does not begin at this one once more.
+    /// A checkpoint file to restore if the directory has no checkpoint; [`init`](Self::init) is not called then. A job that is started again continues at its own
+    /// newest checkpoint, not at this file.
     pub fn restore_from(mut self, file: impl Into<PathBuf>) -> Self {
         self.settings.restore_from = Some(file.into());
         self
     }
 
-    /// Has the state prepared by this in place of all closures above.
+    /// Prepares the state, in place of all closures above.
     pub fn session_manager(mut self, manager: impl SessionManager<S>) -> Self {
         self.settings.session_manager = Some(Box::new(manager));
         self
     }
 
-    /// The coordinator of the job's workers: for its settings, as SIGINT and SIGTERM, kinds of clean stops, a runtime.
+    /// The coordinator of the job's workers, in place of one with default settings. Its builder has settings for signals, kinds of clean stops, and the runtime.
     pub fn coordinator(mut self, coordinator: &Coordinator) -> Self {
         self.settings.coordinator = coordinator.clone();
         self
     }
 
-    /// Called with a text for a human being: what the start waits for, and what is not saved. If not given, it is written to standard error. It must not wait.
+    /// Receives warnings, as text for a human reader: what the start waits for, and what is not saved. Default: they are written to standard error. The hook must not wait.
     pub fn on_warning(mut self, hook: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.settings.on_warning = Box::new(hook);
         self
     }
 
-    /// Builds it. Nothing is touched on disk before a start.
+    /// Makes the supervisor. It writes nothing to disk before a start.
     #[must_use]
     pub fn build(mut self) -> Supervisor<S> {
         self.settings.when_chief_dies = match (self.settings.chief, self.when_chief_dies) {

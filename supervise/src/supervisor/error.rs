@@ -24,8 +24,8 @@ use crate::{CheckpointError, EventError, JoinError, Straggler};
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SuperviseError {
-    /// The job has failed, in the closure of [`run`](super::Supervisor::run), in a service, or in another worker; or workers have not ended in time. The first
-    /// failure is in it.
+    /// The job has failed: in the closure of [`run`](super::Supervisor::run), in a service, or in another worker. Or workers have not ended in time. The error
+    /// holds the first failure.
     Job(JoinError),
     /// A closure that prepares the state has failed: `init`, `local_init` or a [`SessionManager`](super::SessionManager).
     #[non_exhaustive]
@@ -33,13 +33,13 @@ pub enum SuperviseError {
         /// Its error.
         source: Error,
     },
-    /// There is no checkpoint, the builder was given nothing that initialises the state, and the state says that it is not.
+    /// There is no checkpoint, the builder has no `init`, and the state is not initialised.
     #[non_exhaustive]
     NothingToStartFrom {
         /// What is not initialised, from [`State::missing`](crate::State::missing).
         missing: Vec<String>,
     },
-    /// The state was initialised or restored, and says that parts of it are not.
+    /// The state was initialised or restored, but parts of it were not.
     #[non_exhaustive]
     InitIncomplete {
         /// Those parts, from [`State::missing`](crate::State::missing).
@@ -48,12 +48,12 @@ pub enum SuperviseError {
     /// The job could not begin in time, or its state is not ready though the chief has prepared it.
     #[non_exhaustive]
     NotReady {
-        /// Why not, when that was last asked.
+        /// Why it was not ready at the last check.
         reason: String,
         /// How long this process has waited.
         waited: Duration,
     },
-    /// Another process is the chief of the directory, and this one was to be the chief.
+    /// This process should be the chief of the directory, but another one is.
     #[non_exhaustive]
     SecondChief {
         /// The directory.
@@ -61,15 +61,15 @@ pub enum SuperviseError {
         /// The process of the chief, if that is known.
         process: Option<u32>,
     },
-    /// Only the chief can do that.
+    /// Only the chief can do this.
     NotChief,
-    /// There is no directory, and what was asked for needs one.
+    /// This needs a directory, and none was given.
     NoDirectory,
-    /// There is nothing to write summaries with.
+    /// There is no writer for summaries.
     NoWriter,
     /// Checkpoints are disabled.
     NoCheckpoints,
-    /// A session of this supervisor has not been stopped.
+    /// A session of this supervisor is running.
     AlreadyRunning,
     /// A stop was requested before the job began.
     Stopped,

@@ -107,13 +107,13 @@ impl<S: State> Session<S> {
         &self.0.settings.coordinator
     }
 
-    /// The checkpoint that the state was taken from. `None`: it was initialised.
+    /// The checkpoint that the state was restored from. `None`: the state was initialised.
     #[must_use]
     pub fn restored_from(&self) -> Option<&Checkpoint> {
         self.0.restored_from.as_ref()
     }
 
-    /// After [`recover`](super::Supervisor::recover): why the state cannot be used as it is. `None`: it can.
+    /// After [`recover`](super::Supervisor::recover): why the state cannot be used. `None`: it can.
     #[must_use]
     pub fn not_ready(&self) -> Option<&str> {
         self.0.not_ready.as_deref()
@@ -137,7 +137,7 @@ impl<S: State> Session<S> {
         self.coordinator().should_stop()
     }
 
-    /// [`Cancelled`] if a stop has been requested, to be handed on with `?`. Does not suspend.
+    /// An error if a stop has been requested, for `?`. Does not suspend.
     ///
     /// # Errors
     ///
@@ -169,31 +169,31 @@ impl<S: State> Session<S> {
         self.coordinator().wait_for_stop()
     }
 
-    /// Makes a step: calls `f`, and counts one. No checkpoint shows the state in the middle of it; steps of several workers may overlap. A checkpoint that is
-    /// being taken makes it wait: for the copy of the state, or for all of the save if the state knows no [copy](State::copy).
+    /// Makes a step: calls `f`, and counts one. A checkpoint never holds the state in the middle of a step. Steps of several workers may overlap. While a
+    /// save copies the state, a step waits; if the state has no [copy](State::copy), it waits for the whole save.
     ///
-    /// `f` may wait, but must not save nor make another step.
+    /// `f` may wait, but must neither save nor make another step: it would wait for itself.
     ///
-    /// Each step lets other requests of its worker go first, so that services turn beside a job that makes nothing but steps.
+    /// Each step yields to other requests of its worker first, so that services run beside a job that makes nothing but steps.
     ///
     /// Suspends. A cancellation point.
     ///
     /// # Errors
     ///
-    /// [`Cancelled`], and then `f` was not called.
+    /// [`Cancelled`]; `f` was not called.
     pub fn step<R>(&self, f: impl FnOnce(&S) -> R) -> Result<R, Cancelled> {
         yield_now()?;
         self.0.gate.step(|| f(self.state()), || _ = self.steps().add(1))
     }
 
-    /// Runs a service of your own, as [`Coordinator::every`] does. Its error stops the job.
+    /// Runs a service of your own, as [`Coordinator::every`] does. An error of the service stops the job.
     pub fn every(&self, name: impl Into<String>, every: Every, looper: impl Looper) -> Request<()> {
         self.coordinator().every(name, every, looper)
     }
 
-    /// Saves the state, and returns when that is on disk. Waits for a save that is under way.
+    /// Saves the state, and returns when the checkpoint is on disk. Waits for another save that is running.
     ///
-    /// Suspends. No cancellation point: a save that was asked for is finished.
+    /// Suspends. No cancellation point: the save is finished in any case.
     ///
     /// # Errors
     ///
@@ -234,7 +234,7 @@ impl<S: State> Session<S> {
         })
     }
 
-    /// Writes a summary for TensorBoard, for a step: the current one, if `None`.
+    /// Writes a summary for TensorBoard. `step`: the step that it belongs to; `None` is the current one.
     ///
     /// Suspends while the writer's queue is full. A cancellation point then.
     ///

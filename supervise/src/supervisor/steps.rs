@@ -1,11 +1,11 @@
-//! [`StepCounter`]: how far a job has come.
+//! [`StepCounter`]: the number of steps that a job has made.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How far a job has come, by a name. A handle: clones count the same steps.
+/// The number of steps that a job has made, with a name. A handle: clones count the same steps.
 ///
-/// A checkpoint is named by it, and restoring one sets it. Summaries are written for the step that it shows.
+/// A checkpoint's name has the number; a restore sets the counter to it. Summaries are written for the current number.
 ///
 /// ```
 /// use forebear_supervise::StepCounter;
@@ -19,12 +19,12 @@ pub struct StepCounter {
 }
 
 impl StepCounter {
-    /// One that shows zero.
+    /// A counter at zero.
     pub fn new(name: impl Into<Arc<str>>) -> StepCounter {
         StepCounter { name: name.into(), count: Arc::default() }
     }
 
-    /// The name, which the rate of steps bears in the summaries: `<name>/sec`.
+    /// The name. In summaries the rate of steps is called `<name>/sec`.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
@@ -36,19 +36,19 @@ impl StepCounter {
         self.count.load(Ordering::Relaxed)
     }
 
-    /// Counts so many steps, and returns the new one. It wraps around after 2^64.
+    /// Adds `steps`, and returns the new number. It wraps around at 2^64. Does not suspend.
     pub fn add(&self, steps: u64) -> u64 {
         self.count.fetch_add(steps, Ordering::Relaxed).wrapping_add(steps)
     }
 
-    /// Makes it show this step.
+    /// Sets the number. Does not suspend.
     pub fn set(&self, step: u64) {
         self.count.store(step, Ordering::Relaxed);
     }
 }
 
 impl Default for StepCounter {
-    /// One of the name `global_step`.
+    /// A counter named `global_step`.
     fn default() -> Self {
         StepCounter::new("global_step")
     }

@@ -1,0 +1,149 @@
+//! The files of a directory: how one is added, which are kept, and which one a restore takes. The head of [`super`] has the order of the steps.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::disk::Disk;
+use super::error::io_at;
+use super::file::{self, Header};
+use super::{Checkpoint, CheckpointError, State};
+
+const PREFIX: &str = "checkpoint-";
+const TEMPORARY: &str = ".checkpoint.tmp";
+const INDEX: &str = "checkpoints";
+
+pub(super) type OnWarning = Arc<dyn Fn(&str) + Send + Sync>;
+
+#[derive(Clone)]
+pub(super) struct Shared {
+    pub(super) dir: PathBuf,
+    pub(super) keep: usize,
+    pub(super) on_warning: OnWarning,
+    pub(super) disk: Arc<dyn Disk>,
+    /// Held for the length of a save, also by handles with other settings.
+    pub(super) saving: Arc<Mutex<()>>,
+}
+
+impl Shared {
+    pub(super) fn list(&self) -> Result<Vec<Checkpoint>, CheckpointError> {
+        let (mut found, _) = self.scan()?;
+        found.sort_by_key(|one| std::cmp::Reverse(one.sequence));
+        Ok(found)
+    }
+
+    /// The files whose headers can be read, and those whose headers cannot.
+    fn scan(&self) -> Result<(Vec<Checkpoint>, Vec<CheckpointError>), CheckpointError> {
+        let (mut found, mut damaged) = (Vec::new(), Vec::new());
+        for entry in fs::read_dir(&self.dir).map_err(io_at(&self.dir))? {
+            let path = entry.map_err(io_at(&self.dir))?.path();
+            let is_one =
+                path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(PREFIX.as_bytes()));
+            if !is_one {
+                continue;
+            }
+            match Header::of(&path) {
+                Ok(Header { step, sequence, .. }) => found.push(Checkpoint { path, step, sequence }),
+                Err(CheckpointError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => damaged.push(error),
+            }
+        }
+        Ok((found, damaged))
+    }
+
+    pub(super) fn save(
+        &self,
+        step: u64,
+        state: &(impl State + ?Sized),
+    ) -> Result<Checkpoint, CheckpointError> {
+        let _one_at_a_time = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
+        let sequence = self.list()?.first().map_or(0, |newest| newest.sequence.saturating_add(1));
+        let header = Header { schema: state.schema(), step, sequence };
+        let path = self.dir.join(format!("{PREFIX}{step:012}"));
+        self.replace(&path, |file, at| file::write(file, at, &header, state))?;
+        let mut files = self.list()?;
+        if self.keep > 0 && files.len() > self.keep {
+            for old in files.split_off(self.keep) {
+                if let Err(error) = self.disk.remove(&old.path) {
+                    (self.on_warning)(&format!(
+                        "{}: an old checkpoint could not be removed: {error}",
+                        old.path.display()
+                    ));
+                }
+            }
+        }
+        if let Err(error) = self.write_index(&files) {
+            (self.on_warning)(&format!("{error}: the index; the checkpoints themselves are whole"));
+        }
+        Ok(Checkpoint { path, step, sequence })
+    }
+
+    /// For human beings and other programs: the files in the order in which they were written. A restore looks at the files themselves.
+    fn write_index(&self, files: &[Checkpoint]) -> Result<(), CheckpointError> {
+        self.replace(&self.dir.join(INDEX), |file, at| {
+            for one in files.iter().rev() {
+                let name = one.path.file_name().unwrap_or_default().to_string_lossy();
+                writeln!(file, "{} {} {name}", one.sequence, one.step).map_err(io_at(at))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Writes a file beside, and renames it. Nothing is left of one that could not be written.
+    fn replace(
+        &self,
+        path: &Path,
+        write: impl FnOnce(&mut dyn Write, &Path) -> Result<(), CheckpointError>,
+    ) -> Result<(), CheckpointError> {
+        let beside = self.dir.join(TEMPORARY);
+        let created = self.disk.create(&beside);
+        let mut file = created.map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => CheckpointError::Busy { path: self.dir.clone() },
+            _ => io_at(&beside)(error),
+        })?;
+        let written = write(&mut file, &beside).and_then(|()| {
+            file.sync().map_err(io_at(&beside))?;
+            self.disk.rename(&beside, path).map_err(io_at(path))
+        });
+        if written.is_err() {
+            let _ = self.disk.remove(&beside);
+            return written;
+        }
+        // Only now is the name itself on disk.
+        self.disk.sync_names(&self.dir).map_err(io_at(&self.dir))
+    }
+
+    pub(super) fn restore(
+        &self,
+        state: &(impl State + ?Sized),
+    ) -> Result<Option<Checkpoint>, CheckpointError> {
+        let (mut files, mut damaged) = self.scan()?;
+        files.sort_by_key(|one| std::cmp::Reverse(one.sequence));
+        for one in files {
+            match read(&one.path, state) {
+                Ok(restored) => {
+                    damaged.iter().for_each(|error| (self.on_warning)(&format!("passed over: {error}")));
+                    return Ok(Some(restored));
+                }
+                Err(error @ CheckpointError::Corrupt { .. }) => damaged.push(error),
+                Err(error) => return Err(error),
+            }
+        }
+        match damaged.pop() {
+            Some(error) => Err(error),
+            None => Ok(None),
+        }
+    }
+}
+
+/// Has the state taken from this file.
+pub(super) fn read(path: &Path, state: &(impl State + ?Sized)) -> Result<Checkpoint, CheckpointError> {
+    let (header, sections) = file::open(path)?;
+    let want = state.schema();
+    if header.schema != want {
+        return Err(CheckpointError::Schema { path: path.to_owned(), want, found: header.schema });
+    }
+    state.restore(&sections).map_err(|source| CheckpointError::State { path: path.to_owned(), source })?;
+    Ok(Checkpoint { path: path.to_owned(), step: header.step, sequence: header.sequence })
+}

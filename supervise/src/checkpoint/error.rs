@@ -1,0 +1,115 @@
+//! [`CheckpointError`]: why a checkpoint could not be written or read.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use forebear::Error;
+
+/// Why a checkpoint could not be written or read.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum CheckpointError {
+    /// The system refuses an operation: the disk is full, or permission or directory is missing.
+    #[non_exhaustive]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The file is damaged or not complete. A restore of the newest file skips such files, and returns this only if all are damaged.
+    #[non_exhaustive]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// The section whose checksum is wrong. `None`: the file's own structure is.
+        section: Option<String>,
+    },
+    /// A later version of this library has written the file.
+    #[non_exhaustive]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// The version of its format.
+        found: u32,
+    },
+    /// The file has another schema than the state. Older files are not tried.
+    #[non_exhaustive]
+    Schema {
+        /// The file.
+        path: PathBuf,
+        /// The schema of the state.
+        want: u64,
+        /// The schema of the file.
+        found: u64,
+    },
+    /// The state returned an error from `save` or `restore`.
+    #[non_exhaustive]
+    State {
+        /// The file.
+        path: PathBuf,
+        /// Its error.
+        source: Error,
+    },
+    /// Another process is saving into the same directory.
+    #[non_exhaustive]
+    Busy {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The waiting request was cancelled. A save that had begun continues to its end; a restore may have happened.
+    Cancelled,
+}
+
+impl fmt::Display for CheckpointError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CheckpointError::Io { path, .. } => {
+                write!(f, "{}: no checkpoint could be written or read", path.display())
+            }
+            CheckpointError::Corrupt { path, section: Some(section) } => {
+                write!(f, "{}: the section `{section}` is damaged", path.display())
+            }
+            CheckpointError::Corrupt { path, section: None } => {
+                write!(f, "{}: the checkpoint is damaged or not whole", path.display())
+            }
+            CheckpointError::Version { path, found } => {
+                write!(f, "{}: format {found} is newer than this program, which knows 1", path.display())
+            }
+            CheckpointError::Schema { path, want, found } => write!(
+                f,
+                "{}: the checkpoint has schema {found}, the program wants {want}: convert it, or begin in another directory",
+                path.display()
+            ),
+            CheckpointError::State { path, .. } => write!(f, "{}: the state", path.display()),
+            CheckpointError::Busy { path } => {
+                write!(f, "{}: another process is saving a checkpoint there", path.display())
+            }
+            CheckpointError::Cancelled => f.write_str("the wait for a checkpoint was cut short"),
+        }
+    }
+}
+
+impl StdError for CheckpointError {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        match self {
+            CheckpointError::Io { source, .. } => Some(source),
+            CheckpointError::State { source, .. } => Some(&**source),
+            CheckpointError::Cancelled => Some(&crate::CANCELLED),
+            _ => None,
+        }
+    }
+}
+
+impl From<forebear::Cancelled> for CheckpointError {
+    fn from(_: forebear::Cancelled) -> Self {
+        CheckpointError::Cancelled
+    }
+}
+
+/// An error of the system, with the path it is about.
+pub(super) fn io_at(path: &Path) -> impl Fn(io::Error) -> CheckpointError {
+    move |source| CheckpointError::Io { path: path.to_owned(), source }
+}

@@ -1,0 +1,52 @@
+//! [`State`]: what a checkpoint holds.
+
+use forebear::Error;
+
+use super::{SavedSections, Sections};
+
+/// The state of a job, as a checkpoint holds it. [`Snapshot`](super::Snapshot) is one for a value that serde can serialise.
+pub trait State: Send + Sync + 'static {
+    /// The meaning of the sections: a number of your choice. Change it when earlier files cannot be read any more. A restore refuses a file of another schema.
+    fn schema(&self) -> u64;
+
+    /// Writes the state into named sections. Called on a thread outside of the workers while the job runs: lock, copy, unlock, write.
+    ///
+    /// # Errors
+    ///
+    /// An error ends the save, and no file is left of it.
+    fn save(&self, out: &mut Sections<'_>) -> Result<(), Error>;
+
+    /// Restores the state from a file whose checksums were verified. It should change nothing if it returns an error.
+    ///
+    /// # Errors
+    ///
+    /// An error ends the restore. Older files are not tried.
+    fn restore(&self, from: &SavedSections) -> Result<(), Error>;
+
+    /// The names of the parts that are not initialised. A [`Supervisor`](crate::Supervisor) does not begin a job while there are any. Default: none.
+    fn missing(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// A copy, which is written while the job continues. Called on a thread outside of the workers, while the steps of a [`Session`](crate::Session) wait. Default: `None`.
+    /// Then [`save`](Self::save) is called instead, and the steps wait until the file is written.
+    fn copy(&self) -> Option<Box<dyn CopiedState>> {
+        None
+    }
+}
+
+/// A copy of a state, from [`State::copy`]. Implemented for closures.
+pub trait CopiedState: Send + 'static {
+    /// Writes the copy into named sections, as [`State::save`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`State::save`].
+    fn save(&self, out: &mut Sections<'_>) -> Result<(), Error>;
+}
+
+impl<F: Fn(&mut Sections<'_>) -> Result<(), Error> + Send + 'static> CopiedState for F {
+    fn save(&self, out: &mut Sections<'_>) -> Result<(), Error> {
+        self(out)
+    }
+}
