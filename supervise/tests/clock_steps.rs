@@ -2,6 +2,7 @@
 //!
 //! The library `libfaketime` stands between a child process and its wall clock; the monotonic clock is left as it is. Skipped, by name, where it is not installed.
 #![cfg(target_os = "linux")]
+#![allow(clippy::unit_arg, reason = "`Ok(assert())` and `Ok(wait()?)` keep a closure to one line")]
 
 #[path = "../../tests/support/mod.rs"]
 mod support;

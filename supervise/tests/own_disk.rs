@@ -1,6 +1,7 @@
 //! A disk of its own, small enough to be full, and read-only when the test says so: a tmpfs in a mount namespace. Skipped, by name, where a process may not have one; the faulting layer in
 //! `supervise/src/checkpoint/faulty.rs` needs none.
 #![cfg(target_os = "linux")]
+#![allow(clippy::unit_arg, reason = "`Ok(assert())` and `Ok(wait()?)` keep a closure to one line")]
 
 #[path = "../../tests/support/mod.rs"]
 mod support;
@@ -196,8 +197,8 @@ fn a_process_that_is_killed_on_a_full_disk_goes_on_at_the_newest_step() {
         assert!(!complaint.contains("panicked"), "kill {kill}: {complaint}");
         // The first line stands behind what the harness has begun to say.
         let last = |what: &str| {
-            let steps = told.lines().filter_map(|line| line.split_once(what)?.1.parse::<u64>().ok());
-            (steps.clone().count(), steps.last())
+            let mut steps = told.lines().filter_map(|line| line.split_once(what)?.1.parse::<u64>().ok());
+            (steps.clone().count(), steps.next_back())
         };
         let ((tries, tried), (saves, saved)) = (last("tries "), last("saved "));
         refused += tries - saves;

@@ -211,8 +211,8 @@ fn a_process_that_is_killed_on_a_disk_that_fails_goes_on_at_the_newest_step() {
         assert!(!complaint.contains("panicked"), "kill {kill}: {complaint}");
         // The first line stands behind what the harness has begun to say.
         let last = |what: &str| {
-            let steps = told.lines().filter_map(|line| line.split_once(what)?.1.parse::<u64>().ok());
-            (steps.clone().count(), steps.last())
+            let mut steps = told.lines().filter_map(|line| line.split_once(what)?.1.parse::<u64>().ok());
+            (steps.clone().count(), steps.next_back())
         };
         let ((tries, tried), (saves, saved)) = (last("tries "), last("saved "));
         refused += tries - saves;
