@@ -1,10 +1,14 @@
 //! Cycles through foreign threads and several runtimes.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
 use std::thread;
+use std::time::Duration;
 
-use forebear::{Request, State};
+use forebear::sync::{Event, Mutex, RwLock};
+use forebear::{Request, State, WaitError, try_scope};
 
 use super::support::{Count, Watchdog, on_each_of, runtime, until};
 use super::{Known, WORKERS, assert_goes_round, cycle, make};
@@ -136,5 +140,85 @@ fn runtimes_and_threads_come_and_go_while_others_look_for_cycles() {
         drop((passing, known));
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         assert_eq!(told.get(), 1);
+    }
+}
+
+/// Has the thread known to the library: what a thread took before is nobody's.
+fn be_known() {
+    let _ = Event::new().wait_timeout(Duration::ZERO);
+}
+
+/// A thread that runs no request holds a lock and ends a scope, whose job waits for that lock.
+#[test]
+fn a_cycle_through_a_lock_and_the_end_of_a_threads_scope_is_found_whoever_closes_it() {
+    on_each_of(&WORKERS, |runtime| {
+        be_known();
+        for (job_last, jobs) in [(true, 1), (false, 1), (false, 3)] {
+            let lock = Mutex::named("held", ());
+            let guard = lock.lock();
+            let ended = AtomicBool::new(false);
+            let answer = runtime.enter(|| {
+                try_scope(|s| {
+                    let waiting: Vec<_> = (0..jobs)
+                        .map(|_| {
+                            let (lock, ended) = (&lock, &ended);
+                            Request::builder().name("job").spawn_in(s, move || {
+                                if job_last {
+                                    until(|| ended.load(Ordering::Acquire));
+                                }
+                                drop(lock.lock());
+                            })
+                        })
+                        .collect();
+                    until(|| job_last || waiting.iter().all(|job| job.state() == State::Suspended));
+                    ended.store(true, Ordering::Release);
+                    Ok(())
+                })
+            });
+            let Err(WaitError::Failed(failure)) = answer else { panic!("{answer:?}") };
+            let text = failure.panic_message().unwrap();
+            for part in ["deadlock", "`job`", "held"] {
+                assert!(text.contains(part), "{text}");
+            }
+            drop(guard);
+            assert!(!lock.is_locked());
+        }
+    });
+}
+
+/// One reads and waits for what the other holds, who waits to write. None of them runs a request, and perhaps there is no runtime.
+#[test]
+fn a_cycle_of_threads_through_a_reader_is_found_whoever_closes_it() {
+    let _dog = Watchdog::new("");
+    for writer_last in [true, false] {
+        let (lock, other) = (RwLock::new(()), Mutex::new(()));
+        let (reads, waits) = (Barrier::new(2), AtomicBool::new(false));
+        // A thread cannot be seen to wait for a lock; what comes after the flag takes no time.
+        let come = |last: bool| {
+            if last {
+                until(|| waits.load(Ordering::Acquire));
+                (0..20_000).for_each(|_| std::thread::yield_now());
+            } else {
+                waits.store(true, Ordering::Release);
+            }
+        };
+        let told = thread::scope(|s| {
+            let reader = s.spawn(|| {
+                be_known();
+                let _reading = lock.read();
+                reads.wait();
+                come(!writer_last);
+                catch_unwind(AssertUnwindSafe(|| drop(other.lock()))).is_err()
+            });
+            let writer = s.spawn(|| {
+                be_known();
+                let _holding = other.lock();
+                reads.wait();
+                come(writer_last);
+                catch_unwind(AssertUnwindSafe(|| drop(lock.write()))).is_err()
+            });
+            [reader, writer].map(|thread| thread.join().unwrap())
+        });
+        assert_eq!(told.iter().filter(|told| **told).count(), 1, "{told:?}");
     }
 }

@@ -238,3 +238,133 @@ fn a_clock_that_only_reads_serves_every_timed_wait() {
         waits_with_a_limit(&runtime);
     }
 }
+
+/// Tries in its `Display` what is refused there, and sends what it is told.
+struct Tries(mpsc::Sender<Vec<String>>);
+
+impl std::fmt::Display for Tries {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        tries_all(self.0.clone())();
+        f.write_str("tries")
+    }
+}
+
+impl std::fmt::Debug for Tries {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Tries")
+    }
+}
+
+impl std::error::Error for Tries {}
+
+/// Without a hook the failure is formatted for the line that reports it.
+#[test]
+fn the_display_of_an_error_that_nobody_looked_at_is_refused_what_waits_by_name() {
+    make_before();
+    for kind in [Kind::Workers(1), Kind::Workers(2)] {
+        let _dog = Watchdog::new(format_args!("{kind:?}"));
+        let (told, tells) = mpsc::channel();
+        let runtime = kind.builder().build().unwrap();
+        let own = told.clone();
+        runtime.run(|| drop(try_spawn(move || -> forebear::Result<()> { Err(Tries(own).into()) })));
+        check("the `Display` of an error", &tells.recv().unwrap(), true);
+        let failed = runtime.try_spawn(move || -> forebear::Result<()> { Err(Tries(told).into()) });
+        while !failed.is_done() {
+            std::thread::yield_now();
+        }
+        drop(failed);
+        check("the `Display` of an error", &tells.recv().unwrap(), false);
+        assert_eq!(runtime.run(|| spawn(|| 7).take().unwrap()), 7, "nothing is left behind");
+    }
+}
+
+/// Panics in its `Display`.
+#[derive(Debug)]
+struct Unspeakable;
+
+impl std::fmt::Display for Unspeakable {
+    fn fmt(&self, _: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        panic!("`Display` panics on purpose")
+    }
+}
+
+impl std::error::Error for Unspeakable {}
+
+/// Hears what is reported, tries what is refused, and panics.
+#[cfg(feature = "tracing")]
+struct Subscriber;
+
+#[cfg(feature = "tracing")]
+impl tracing::Subscriber for Subscriber {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, event: &tracing::Event<'_>) {
+        struct Shows;
+        impl tracing::field::Visit for Shows {
+            fn record_debug(&mut self, field: &tracing::field::Field, value: &dyn std::fmt::Debug) {
+                println!("{field}: {value:?}");
+            }
+        }
+        event.record(&mut Shows);
+        let (told, tells) = mpsc::channel();
+        tries_all(told)();
+        check("the subscriber of `tracing`", &tells.recv().unwrap(), true);
+        println!("refused all");
+        panic!("the subscriber panics on purpose");
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[cfg(feature = "tracing")]
+#[test]
+fn a_subscriber_of_tracing_is_refused_what_waits_by_name_and_its_panic_ends_there() {
+    let end = child::run("", &[], |_| {
+        make_before();
+        tracing::subscriber::set_global_default(Subscriber).unwrap();
+        let runtime = Runtime::builder().workers(1).build().unwrap();
+        runtime.run(|| drop(try_spawn(|| -> forebear::Result<()> { Err(std::fmt::Error.into()) })));
+        runtime.run(|| drop(try_spawn(|| -> forebear::Result<()> { Err(Unspeakable.into()) })));
+        assert_eq!(runtime.run(|| spawn(|| 7).take().unwrap()), 7, "nothing is left behind");
+    });
+    end.assert_survived();
+    assert_eq!(end.stdout.matches("refused all").count(), 2, "{end:#?}");
+    assert!(end.stdout.contains("whose `Display` has panicked"), "{end:#?}");
+    let contained = "forebear: the subscriber of `tracing` has panicked: the subscriber panics on purpose";
+    assert_eq!(end.stderr.matches(contained).count(), 2, "{end:#?}");
+}
+
+/// The line says whose it was.
+#[test]
+#[cfg(not(feature = "tracing"))]
+fn an_error_whose_display_panics_is_reported_by_its_request() {
+    let end = child::run("", &[], |_| {
+        let runtime = Runtime::builder().workers(1).build().unwrap();
+        runtime.run(|| {
+            drop(
+                Request::builder()
+                    .name("unspeakable")
+                    .try_spawn(|| -> forebear::Result<()> { Err(Unspeakable.into()) }),
+            )
+        });
+    });
+    end.assert_survived();
+    assert!(
+        end.stderr.contains(
+            "nobody looked at a failure: that of request 'unspeakable', whose `Display` has panicked"
+        ),
+        "{end:#?}"
+    );
+}

@@ -627,15 +627,16 @@ pub(crate) fn attend_arena(arena: &Arena) {
 /// Works off what a worker's arena was left when nobody was there to read it: all that ran is over, so only what is to be ended
 /// is left to do. By whoever closes the arena.
 pub(crate) fn close_owner_mailbox(arena: &Arena) {
+    let mut ended = Vec::new();
     for message in arena.owner_mailbox.close() {
-        // SAFETY: O1; what is to be ended is the message's.
-        unsafe {
-            match message {
-                Message::End(header) => cell::end_put_aside(header),
-                told => arena::release(told.header()),
-            }
+        match message {
+            Message::End(header) => ended.push(header),
+            // SAFETY: O1.
+            told => unsafe { arena::release(told.header()) },
         }
     }
+    // SAFETY: O1: what is to be ended is the message's.
+    unsafe { cell::end_all(&ended) };
 }
 
 /// An arm that was taken elsewhere begins on this fiber: its maker may have been cancelled before.

@@ -133,10 +133,8 @@ pub(crate) fn abort_unstarted(unstarted: Unstarted) {
         }
         stale.push(header);
     }
-    for header in claimed {
-        // SAFETY: claimed by us, with the runner's link.
-        unsafe { cell::end_claimed(header) };
-    }
+    // SAFETY: claimed by us, with the runner's links.
+    unsafe { cell::end_all(&claimed) };
     for header in stale {
         // SAFETY: E1: the entry's link.
         unsafe { arena::release(header) };

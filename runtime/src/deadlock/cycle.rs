@@ -24,7 +24,10 @@
 //!
 //! A walk is cut after [`LONGEST`] edges. It ends at a scope: if it began on one of the scope's jobs, that is a cycle; if not,
 //! another job may lead back here. So it does at a writer that waits for all readers of a lock to go: each context knows which locks it
-//! reads ([`Shares`](forebear_context::context::Shares)). Then it leaves word, and the next worker that has had nothing to do for a tick looks at all.
+//! reads ([`Shares`](forebear_context::context::Shares)). It ends at a wait for a request that is being ended without having started: a destructor of
+//! its captures, which stands on some stack, may wait for what leads here. Then the waiter leaves word when it has bound its wait, and the next worker
+//! that has had nothing to do for a tick looks at all. A thread that runs no request belongs to no runtime: it leaves word with all of them, and where
+//! none has workers that would look, it looks itself before it blocks.
 //!
 //! # Cost
 //!
@@ -70,6 +73,7 @@ use crate::deadlock::foreign_stacks::{self, ForeignStacks, ReadableStacks, Stack
 use crate::memory::arena::Arena;
 use crate::record::cell;
 use crate::record::header::{AFTER, ARM, Header, KNOWN};
+use crate::shared::Shared;
 use crate::stack::fiber::Fiber;
 use crate::state::word::{Bits, WAITERS};
 
@@ -111,15 +115,15 @@ pub(crate) unsafe fn bind(fiber: &Fiber, ticket: Ticket, target: &Header, bits: 
     if !can_be_waited_for(fiber) {
         return None;
     }
-    lead_to(fiber, target, bits);
-    if goes_on_here(fiber, target) && has_looked(fiber) {
+    let goes_unseen = lead_to(fiber, target, bits);
+    if !goes_unseen && goes_on_here(fiber, target) && has_looked(fiber) {
         // SAFETY: by contract; it was led there above.
         unsafe { fiber.context().bind(ticket) };
         return None;
     }
     // SAFETY: by contract.
     unsafe {
-        bind_to(fiber, ticket, |mut ring| {
+        bind_to(fiber, ticket, goes_unseen, |mut ring| {
             let names = name(&ring)?;
             ring.swap_remove(0).end(Cause::Circular);
             Some(Cycle::new(names))
@@ -134,9 +138,9 @@ pub(crate) unsafe fn bind(fiber: &Fiber, ticket: Ticket, target: &Header, bits: 
 /// As [`bind`].
 pub(crate) unsafe fn bind_to_arm(fiber: &Fiber, ticket: Ticket, target: &Header, bits: Bits) {
     if can_be_waited_for(fiber) {
-        lead_to(fiber, target, bits);
+        let goes_unseen = lead_to(fiber, target, bits);
         // SAFETY: by contract.
-        unsafe { bind_to(fiber, ticket, break_open) };
+        unsafe { bind_to(fiber, ticket, goes_unseen, break_open) };
     }
 }
 
@@ -150,7 +154,7 @@ pub(crate) unsafe fn bind_to_all(fiber: &Fiber, ticket: Ticket, scope: NonNull<S
         // SAFETY: X1: the scope outlives the wait for its jobs; X3: by contract.
         unsafe { fiber.context().lead(Ahead::All(scope.cast())) };
         // SAFETY: by contract.
-        unsafe { bind_to(fiber, ticket, break_open) };
+        unsafe { bind_to(fiber, ticket, false, break_open) };
     }
 }
 
@@ -188,7 +192,7 @@ pub(crate) unsafe fn bind_to_owner(
     }
     // SAFETY: by contract.
     unsafe {
-        bind_within(&mut kept, fiber, ticket, |mut ring| {
+        bind_within(&mut kept, fiber, ticket, false, |mut ring| {
             let names = name(&ring)?;
             ring.swap_remove(0).end(Cause::Circular);
             Some(Cycle::new(names))
@@ -217,7 +221,7 @@ fn has_looked(fiber: &Fiber) -> bool {
 
 /// Whether anybody could wait for what is on this stack.
 fn can_be_waited_for(fiber: &Fiber) -> bool {
-    fiber.request().is_some() || holds_locks(fiber)
+    fiber.request().is_some() || holds_locks(fiber) || cell::ends_any(fiber)
 }
 
 /// Whether it holds what others may wait for.
@@ -226,21 +230,19 @@ fn holds_locks(fiber: &Fiber) -> bool {
 }
 
 /// Leads the edge to where the target stands. If it had not started when the waiter came into the list, whoever started it sees
-/// the waiter there.
-fn lead_to(fiber: &Fiber, target: &Header, bits: Bits) {
+/// the waiter there. Answers whether the way may go on where no walk sees it: then word is to be left, once the wait is bound.
+fn lead_to(fiber: &Fiber, target: &Header, bits: Bits) -> bool {
     if bits.is_unstarted() {
-        if target.is(AFTER) {
-            // It may be after what waits for this stack.
-            note(fiber);
-        }
-        return;
+        // It may be after what waits for this stack.
+        return target.is(AFTER);
     }
     match ahead(fiber, target) {
         // SAFETY: X1 by Y1 and Y2: it stands on that stack, or did a moment ago; X3: on the fiber's own stack, before it is bound.
         Some(ahead) => unsafe { fiber.context().lead(ahead) },
         // Claimed a moment ago, or ended by somebody who has not come to its callbacks.
-        None => note(fiber),
+        None => return true,
     }
+    false
 }
 
 /// The cycle, if the target stands on the waiter's own stack, or is what the waiter is an arm of.
@@ -295,9 +297,14 @@ fn ahead(waiter: &Fiber, target: &Header) -> Option<Ahead> {
 /// # Safety
 ///
 /// As [`bind`].
-unsafe fn bind_to<R>(fiber: &Fiber, ticket: Ticket, told: impl Fn(Vec<Held<'_>>) -> Option<R>) -> Option<R> {
+unsafe fn bind_to<R>(
+    fiber: &Fiber,
+    ticket: Ticket,
+    goes_unseen: bool,
+    told: impl Fn(Vec<Held<'_>>) -> Option<R>,
+) -> Option<R> {
     // SAFETY: by contract.
-    unsafe { bind_within(&mut ReadableStacks::by(fiber.worker()), fiber, ticket, told) }
+    unsafe { bind_within(&mut ReadableStacks::by(fiber.worker()), fiber, ticket, goes_unseen, told) }
 }
 
 /// # Safety
@@ -307,6 +314,7 @@ unsafe fn bind_within<R>(
     kept: &mut ReadableStacks<'_>,
     fiber: &Fiber,
     ticket: Ticket,
+    goes_unseen: bool,
     told: impl Fn(Vec<Held<'_>>) -> Option<R>,
 ) -> Option<R> {
     let context = fiber.context();
@@ -322,9 +330,10 @@ unsafe fn bind_within<R>(
     for _ in 0..ATTEMPTS {
         match way {
             Way::End => {
-                if waited_for.get() && may_be_after(fiber) {
-                    // The way may go on through what has not started.
-                    note(fiber);
+                let goes_on = waited_for.get() && (may_be_after(fiber) || cell::ends_any(fiber));
+                if goes_unseen || goes_on {
+                    // Through what has not started, perhaps.
+                    note(fiber, kept);
                 }
                 return None;
             }
@@ -333,7 +342,7 @@ unsafe fn bind_within<R>(
             Way::All(at) if unsafe { is_part_of_what_is_waited_for_at(fiber, at) } => {}
             Way::All(_) if !is_waited_for_in_turn(fiber) => return None,
             Way::All(_) | Way::Cut => {
-                note(fiber);
+                note(fiber, kept);
                 return None;
             }
         }
@@ -351,13 +360,13 @@ unsafe fn bind_within<R>(
         // SAFETY: as above.
         way = unsafe { walk(start, LONGEST, kept) };
     }
-    note(fiber);
+    note(fiber, kept);
     None
 }
 
 /// Whether anybody waits for a request on this stack. Completes the edges of those who came before it started.
 fn is_waited_for(fiber: &Fiber) -> bool {
-    let (mut wanted, mut depth) = (holds_locks(fiber), 0);
+    let (mut wanted, mut depth) = (holds_locks(fiber) || cell::ends_any(fiber), 0);
     for h in on_stack(fiber) {
         let is_known = h.state.get() & KNOWN != 0;
         if is_known && (wanted || depth >= LOOKS) {
@@ -413,6 +422,7 @@ fn complete(h: &Header, fiber: &Fiber) {
 #[cold]
 fn is_waited_for_in_turn(fiber: &Fiber) -> bool {
     holds_locks(fiber)
+        || cell::ends_any(fiber)
         || on_stack(fiber).any(|h| {
             if is_wanted_by_scope(h, fiber) {
                 return true;
@@ -520,14 +530,30 @@ fn may_be_after(fiber: &Fiber) -> bool {
     arena.is_some_and(|arena| arena.shared().survey.has_declared())
 }
 
-/// Leaves word that a worker is to look at all waits.
+/// Leaves word that a worker is to look at all waits: with the runtime whose code waits, or, for a thread that runs no request, with every runtime.
+/// Where no runtime has workers that would come to it, the thread looks itself. The wait has been bound.
 #[cold]
-fn note(fiber: &Fiber) {
+fn note(fiber: &Fiber, kept: &mut ReadableStacks<'_>) {
     // SAFETY: M3.
-    if let Some(arena) = fiber.request().and_then(|top| unsafe { top.arena.get().as_ref() }) {
-        let shared = arena.shared();
-        if shared.survey.note() {
-            shared.signals.notify_any();
+    let arena = fiber.request().and_then(|top| unsafe { top.arena.get().as_ref() });
+    if let Some(shared) = arena.map(Arena::shared).or(fiber.worker().map(|worker| worker.shared())) {
+        return leave_word(shared);
+    }
+    let mut left = false;
+    kept.each_runtime(|shared| {
+        if shared.driven.is_none() && !shared.ending.is_shut() {
+            left = true;
+            leave_word(shared);
         }
+    });
+    if !left {
+        kept.release_foreign();
+        survey::look_here();
+    }
+}
+
+fn leave_word(shared: &Shared) {
+    if shared.survey.note() {
+        shared.signals.notify_any();
     }
 }

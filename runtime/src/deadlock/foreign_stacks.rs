@@ -216,6 +216,20 @@ impl<'a> ReadableStacks<'a> {
         is_new
     }
 
+    /// Calls `with` for each runtime whose stacks are mapped.
+    pub(crate) fn each_runtime(&mut self, mut with: impl FnMut(&Shared)) {
+        self.keep_foreign();
+        for runtime in self.foreign_stacks.iter().flat_map(|stacks| &stacks.runtimes) {
+            // SAFETY: Y2: it leaves the list, under the lock, before its record goes.
+            with(unsafe { runtime.as_ref() });
+        }
+    }
+
+    /// They are no longer kept.
+    pub(crate) fn release_foreign(&mut self) {
+        self.foreign_stacks = None;
+    }
+
     fn has_own(&mut self, holder: NonNull<Context>) -> bool {
         if self.known == Some(holder) {
             return true;

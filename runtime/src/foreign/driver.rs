@@ -207,6 +207,11 @@ impl Driven {
         ends
     }
 
+    /// Whether nobody will have a seat any more.
+    fn has_ended(&self) -> bool {
+        self.lock().ended
+    }
+
     /// Blocks until a seat may be free, the wait of `context` is over, or it is nudged otherwise. As for [`ForeignContext::block`],
     /// whether it is over.
     ///

@@ -28,8 +28,8 @@ use crate::state::word::{LocalState, Word};
 mod dropping;
 
 pub(crate) use self::dropping::{
-    DropQueue, DropQueues, end_claimed, end_put_aside, end_put_aside_on, end_unstarted, give_away_put_off,
-    is_ending_on,
+    DropQueue, DropQueues, each_ended_on, end_all, end_claimed, end_put_aside, end_put_aside_on,
+    end_unstarted, ends_any, give_away_put_off, is_dropped_on, is_ending_on,
 };
 
 /// Callables above this size are boxed, so that cells stay within the free lists.

@@ -6,6 +6,7 @@ use forebear_context::context::Reason;
 use forebear_context::context::edge::{Ahead, Held};
 
 use crate::api::after::walk;
+use crate::record::cell;
 use crate::record::header::Header;
 use crate::stack::fiber::Fiber;
 
@@ -57,6 +58,20 @@ impl StackEntry {
         })
     }
 
+    /// The request that is being ended on this stack without having started, if one comes here by a wait for that one: how many stand above, and
+    /// its name.
+    fn ended_on(self, fiber: &Fiber) -> Option<(usize, (*const Header, String))> {
+        let StackEntry::Target(target) = self else { return None };
+        let mut found = None;
+        cell::each_ended_on(fiber, |h, below| {
+            if ptr::eq(h, target) {
+                let above = on_stack(fiber).take_while(|on| !ptr::eq(*on, below)).count();
+                found = Some((above, (ptr::from_ref(h), h.name().to_owned())));
+            }
+        });
+        found
+    }
+
     fn leads_to(self, h: &Header) -> bool {
         match self {
             StackEntry::Target(target) => ptr::eq(h, target),
@@ -77,34 +92,35 @@ pub(super) fn name(ring: &[Held<'_>]) -> Option<Vec<String>> {
         let fiber = unsafe { Fiber::of(held.context()) };
         let mut from = names.len();
         // From the top, which waits, down to the one that is waited for.
-        let depth = match on_stack(fiber).position(|h| came.leads_to(h)) {
+        let (mut bottom, mut many) = (None, 0);
+        match on_stack(fiber).position(|h| came.leads_to(h)) {
+            Some(depth) => many = depth + 1,
             None if matches!(came, StackEntry::Holder) => {
                 // A thread that runs no request.
-                names.push((ptr::null(), held.context().name()));
-                0
+                bottom = Some((ptr::null(), held.context().name()));
             }
-            None => {
-                // One comes here through what is after a request on this stack, and has not started.
-                let (depth, name) = came.through(fiber)?;
-                names.extend(name.map(|name| (ptr::null(), name)));
-                from = names.len();
-                depth
-            }
-            found => found?,
-        };
-        names.extend(
-            on_stack(fiber)
-                .take(depth + 1)
-                .map(Header::identity)
-                .map(|h| (ptr::from_ref(h), h.name().to_owned())),
-        );
+            None => match came.ended_on(fiber) {
+                Some((above, ended)) => (bottom, many) = (Some(ended), above),
+                None => {
+                    // One comes here through what is after a request on this stack, and has not started.
+                    let (depth, name) = came.through(fiber)?;
+                    names.extend(name.map(|name| (ptr::null(), name)));
+                    from = names.len();
+                    many = depth + 1;
+                }
+            },
+        }
+        let on_top = on_stack(fiber).take(many).map(Header::identity);
+        names.extend(on_top.map(|h| (ptr::from_ref(h), h.name().to_owned())));
+        names.extend(bottom);
         names[from..].reverse();
+        let top = names.len().saturating_sub(1);
         // SAFETY: the wait is held.
         if let Some(wait) = unsafe { held.context().owner_wait() } {
             names.push((ptr::null(), wait.to_string()));
         }
         if at == 0 {
-            below_first = from + depth;
+            below_first = top;
         }
         came = StackEntry::of(held)?;
     }

@@ -3,7 +3,8 @@
 //! A walk that was cut, or that ended at a scope of which another job may lead back, or whose target had been claimed and stood
 //! nowhere yet, leaves word with the runtime. A worker that has had nothing to do for a whole tick then looks at every stack of
 //! every runtime and every thread that runs requests, puts their edges together, and searches them once, in time linear in their
-//! number. A cycle is confirmed as any other, and one of its waits for a request is ended.
+//! number. A cycle is confirmed as any other, and one of its waits for a request is ended. To the edges belong those to a request that has not
+//! started and is being ended: they lead to the stack that drops its captures.
 //!
 //! It misses nothing: whoever leaves word has bound its wait before, by an exchange with the survey that clears the word; so the
 //! survey sees the edge, and all that led there. Nor is it hurried: a cycle does not go away. After a survey that has found
@@ -24,6 +25,7 @@ use super::names::on_stack;
 use super::{ahead, break_open, is_ending, is_wanted_by_scope};
 use crate::api::after::walk;
 use crate::deadlock::foreign_stacks::lock_foreign_stacks;
+use crate::record::cell;
 use crate::record::header::Header;
 use crate::schedule::worker::Worker;
 use crate::stack::coroutine::Coroutine;
@@ -72,6 +74,12 @@ impl Survey {
     }
 }
 
+/// A survey by a thread that is about to block, and holds no lock: nobody else would make it.
+pub(super) fn look_here() {
+    // SAFETY: by the caller.
+    while unsafe { look_at_all(&|| false) } == SurveyResult::Told {}
+}
+
 /// A wait that was found.
 struct SurveyNode {
     context: NonNull<Context>,
@@ -88,7 +96,7 @@ struct Graph {
     nodes: Vec<SurveyNode>,
     /// Which scopes those that wait are jobs of, and which locks they have shares of.
     parts: Vec<(NonNull<()>, usize)>,
-    /// Which contexts wait for what is after a request on the stack of a node.
+    /// Which contexts wait for what is after a request on the stack of a node, or for what ends there.
     declared: Vec<(NonNull<Context>, usize)>,
     by_context: HashMap<NonNull<Context>, usize>,
 }
@@ -182,12 +190,17 @@ fn nth_of<K: Copy + Ord>(list: &[(K, usize)], key: K, number: usize) -> Option<u
     list.get(first + number).filter(|entry| entry.0 == key).map(|entry| entry.1)
 }
 
-/// Whether a wait that leads nowhere is still for something that is after others.
-fn is_still_held(held: &Held<'_>) -> bool {
+/// Whether a wait that leads nowhere is still for something that is after others, or that ends on the stack of `next`.
+fn is_still_blocked(held: &Held<'_>, next: &Held<'_>) -> bool {
     let (Reason::Request | Reason::Arm, target) = held.waits_for() else { return true };
     // SAFETY: while the wait is held the waiter has a count of its target.
     let target = unsafe { target.cast::<Header>().as_ref() };
-    held.ahead() != Ahead::Unknown || target.is_some_and(|target| target.word().load().life() == HELD)
+    held.ahead() != Ahead::Unknown
+        || target.is_some_and(|target| {
+            // SAFETY: a context with an edge is a fiber's; Y3.
+            let ending = cell::is_dropped_on(unsafe { Fiber::of(next.context()) }, target);
+            ending || target.word().load().life() == HELD
+        })
 }
 
 impl Graph {
@@ -223,6 +236,10 @@ impl Graph {
             self.parts.extend(NonNull::new(h.scope.get().cast_mut()).map(|scope| (scope.cast(), index)));
         }
         self.parts.extend(context.shares().iter().map(|lock| (lock, index)));
+        // What ends here without having started stands on no stack, but its waiters wait for this one.
+        cell::each_ended_on(fiber, |h, _| {
+            self.declared.extend(walk::waiters(h).into_iter().map(|waiter| (waiter, index)));
+        });
         for h in on_stack(fiber) {
             walk::each_blocked(h, |blocked| {
                 self.parts
@@ -238,7 +255,7 @@ impl Graph {
     /// The `number`th node that an edge of `node` leads to.
     fn ahead_of(&self, node: usize, number: usize) -> Option<usize> {
         match self.nodes[node].ahead {
-            // What it waits for has not started, and may be after others.
+            // What it waits for has not started: it may be after others, or ends without.
             Ahead::Unknown => nth_of(&self.declared, self.nodes[node].context, number),
             Ahead::Owner(_) => None,
             Ahead::Stack { context, .. } => {
@@ -294,8 +311,10 @@ impl Graph {
                     .map_or(Ahead::Unknown, |context| Ahead::Stack { context, foreign: true }),
                 ahead => ahead,
             };
-            (ahead == node.ahead && !is_ending(&held) && is_still_held(&held)).then_some(held)
+            (ahead == node.ahead && !is_ending(&held)).then_some(held)
         };
-        ring.iter().map(hold).collect::<Option<Vec<_>>>().and_then(break_open).is_some()
+        let Some(held) = ring.iter().map(hold).collect::<Option<Vec<_>>>() else { return false };
+        let nexts = held.iter().cycle().skip(1);
+        held.iter().zip(nexts).all(|(one, next)| is_still_blocked(one, next)) && break_open(held).is_some()
     }
 }

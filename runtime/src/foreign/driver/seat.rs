@@ -163,7 +163,7 @@ pub(crate) fn put_aside(shared: &Shared, ended: Vec<NonNull<Header>>) {
     let Some(driven) = shared.driven.as_ref().filter(|_| !ended.is_empty()) else { return };
     driven.aside.lock().unwrap_or_else(PoisonError::into_inner).extend(ended.into_iter().map(Aside));
     driven.nudge_all();
-    if shared.is_over() {
+    if shared.is_over() || driven.has_ended() {
         let shared = shared.arc();
         foreign::outside_a_wait(move || end_aside(&shared));
     }
@@ -171,36 +171,43 @@ pub(crate) fn put_aside(shared: &Shared, ended: Vec<NonNull<Header>>) {
 
 /// Ends what others have put aside, here.
 fn end_aside(shared: &Shared) {
-    while let Some(header) = shared.driven.as_ref().and_then(Driven::take_aside) {
-        // SAFETY: what was put aside is the taker's to end.
-        unsafe { cell::end_put_aside(header) };
-    }
+    let take = || shared.driven.as_ref().and_then(Driven::take_aside);
+    let aside: Vec<_> = std::iter::from_fn(take).collect();
+    // SAFETY: what was put aside is the taker's to end.
+    unsafe { cell::end_all(&aside) };
 }
 
 /// Ends what has been pushed and will not be run.
 fn cancel_roots(shared: &Shared) {
     end_aside(shared);
+    let mut refused = Vec::new();
     while shared.injector.key() != NO_KEY
         && let Some(header) = shared.injector.pop(NO_KEY)
     {
-        // SAFETY: E1: the entry's link.
-        unsafe { end_refused(header) };
+        refused.push(header);
     }
+    // SAFETY: E1: the entries' links.
+    unsafe { end_refused(refused) };
 }
 
-/// Ends an entry that nobody takes any more, unless it was claimed elsewhere.
+/// Ends entries that nobody takes any more, but for those that were claimed elsewhere.
 ///
 /// # Safety
 ///
-/// The entry's link is the caller's, and is given away.
-pub(crate) unsafe fn end_refused(header: NonNull<Header>) {
-    // SAFETY: by contract; W1 if it is claimed.
-    unsafe {
-        if header.as_ref().word().claim_by_queue() {
-            header.as_ref().side_or_new().reason.set(Some(CancelReason::Shutdown));
-            cell::end_claimed(header);
+/// The entries' links are the caller's, and are given away.
+pub(crate) unsafe fn end_refused(mut entries: Vec<NonNull<Header>>) {
+    entries.retain(|entry| {
+        // SAFETY: by contract.
+        let h = unsafe { entry.as_ref() };
+        let claimed = h.word().claim_by_queue();
+        if claimed {
+            h.side_or_new().reason.set(Some(CancelReason::Shutdown));
         } else {
-            arena::release(header);
+            // SAFETY: by contract.
+            unsafe { arena::release(*entry) };
         }
-    }
+        claimed
+    });
+    // SAFETY: claimed just now, with the entries' links for the runner's.
+    unsafe { cell::end_all(&entries) };
 }

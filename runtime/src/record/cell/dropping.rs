@@ -27,7 +27,7 @@ use crate::state::word::CANCELLED;
 pub(crate) struct DropQueue {
     /// What is on top of the stack.
     request: *const Header,
-    /// What is being ended.
+    /// Whose captures are being dropped; null while anything else is done about its end.
     ends: Cell<*const Header>,
     /// What was put off, the latest first.
     head: Cell<*const Header>,
@@ -143,10 +143,11 @@ forebear_context::shim::thread_local! {
 
 /// # Safety
 ///
-/// As [`end_claimed`]. `dropping` is the place of the calling thread or of its current stack; `request` is null or lives while this
+/// As [`end_all`]. `dropping` is the place of the calling thread or of its current stack; `request` is null or lives while this
 /// runs, and is on top of that stack.
 unsafe fn end_in_turn(
     header: NonNull<Header>,
+    rest: &[NonNull<Header>],
     dropping: &Cell<*const DropQueue>,
     request: *const Header,
     worker: Option<&Worker>,
@@ -160,13 +161,25 @@ unsafe fn end_in_turn(
         next_listed: Cell::new(ptr::null()),
     };
     dropping.set(&queue);
+    rest.iter().rev().for_each(|header| queue.put_off(*header));
+    if !rest.is_empty()
+        && let Some(worker) = worker
+    {
+        worker.put_off.insert(&queue);
+        worker.has_put_off();
+    }
     let mut next = Some(header);
     while let Some(header) = next {
-        queue.ends.set(header.as_ptr());
         // SAFETY: by contract; what was put off is as this one. Panics are contained, so the loop gets to its end.
         unsafe {
-            drop_callable_contained(header);
-            run::conclude(header, CANCELLED, true, true);
+            if header.as_ref().word().load().is_terminal() {
+                arena::end(header);
+            } else {
+                queue.ends.set(header.as_ptr());
+                drop_callable_contained(header);
+                queue.ends.set(ptr::null());
+                run::conclude(header, CANCELLED, true, true);
+            }
         }
         next = queue.take();
     }
@@ -180,7 +193,7 @@ unsafe fn end_in_turn(
 
 /// The queues of a stack, from the innermost.
 fn queues_of(fiber: &Fiber) -> impl Iterator<Item = &DropQueue> {
-    // SAFETY: they lie in frames of the stack that calls.
+    // SAFETY: they lie in frames of the stack, which calls or stands still.
     let at = |queue: *const DropQueue| unsafe { queue.as_ref() };
     std::iter::successors(at(fiber.dropping.get()), move |queue| at(queue.prev))
 }
@@ -189,6 +202,31 @@ fn queues_of(fiber: &Fiber) -> impl Iterator<Item = &DropQueue> {
 #[inline]
 pub(crate) fn is_ending_on(fiber: &Fiber, header: &Header) -> bool {
     ptr::eq(fiber.ends.get(), header) || queues_of(fiber).any(|queue| ptr::eq(queue.ends.get(), header))
+}
+
+/// Whether captures of any request that has not started are being dropped on this stack, which calls.
+#[inline(always)]
+pub(crate) fn ends_any(fiber: &Fiber) -> bool {
+    !fiber.ends.get().is_null() || !fiber.dropping.get().is_null()
+}
+
+/// Calls `with` for each request whose captures are being dropped on this stack without its having started, and for what was on top of the stack
+/// then. By the stack itself, or while its wait is held: then all of them stay, with the runner's links.
+pub(crate) fn each_ended_on(fiber: &Fiber, mut with: impl FnMut(&Header, *const Header)) {
+    let by_loop = (fiber.ends.get(), ptr::null());
+    for (header, below) in queues_of(fiber).map(|queue| (queue.ends.get(), queue.request)).chain([by_loop]) {
+        // SAFETY: it is named from before its captures are dropped until that has been done.
+        if let Some(h) = unsafe { header.as_ref() } {
+            with(h, below);
+        }
+    }
+}
+
+/// Whether this one is among them.
+pub(crate) fn is_dropped_on(fiber: &Fiber, header: &Header) -> bool {
+    let mut found = false;
+    each_ended_on(fiber, |h, _| found |= ptr::eq(h, header));
+    found
 }
 
 /// A foreign thread is about to block: others end what is put off on its stack.
@@ -209,12 +247,23 @@ pub(crate) fn give_away_put_off(fiber: &Fiber) {
 /// As [`end_claimed`]; or the request is over, and nobody else knows its header (W4).
 pub(crate) unsafe fn end_put_aside(header: NonNull<Header>) {
     // SAFETY: by the caller's contract.
-    unsafe {
-        if header.as_ref().word().load().is_terminal() {
-            arena::end(header);
-        } else {
-            end_claimed(header);
-        }
+    unsafe { end_all(&[header]) };
+}
+
+/// Ends several, the first of them first. If code of the user's waits meanwhile, others end those that are left: it may wait for one of them.
+///
+/// # Safety
+///
+/// As [`end_put_aside`], for each.
+pub(crate) unsafe fn end_all(headers: &[NonNull<Header>]) {
+    let Some((first, rest)) = headers.split_first() else { return };
+    match fiber::get() {
+        // SAFETY: by contract.
+        Some(fiber) => unsafe {
+            end_in_turn(*first, rest, &fiber.dropping, fiber.request.get(), fiber.worker());
+        },
+        // SAFETY: by contract.
+        None => DROPPING.with(|dropping| unsafe { end_in_turn(*first, rest, dropping, ptr::null(), None) }),
     }
 }
 
@@ -242,12 +291,6 @@ pub(crate) unsafe fn end_put_aside_on(fiber: &Fiber, header: NonNull<Header>) {
 ///
 /// W1; the runner's link is the caller's.
 pub(crate) unsafe fn end_claimed(header: NonNull<Header>) {
-    match fiber::get() {
-        // SAFETY: by contract.
-        Some(fiber) => unsafe {
-            end_in_turn(header, &fiber.dropping, fiber.request.get(), fiber.worker());
-        },
-        // SAFETY: by contract.
-        None => DROPPING.with(|dropping| unsafe { end_in_turn(header, dropping, ptr::null(), None) }),
-    }
+    // SAFETY: by contract.
+    unsafe { end_all(&[header]) };
 }

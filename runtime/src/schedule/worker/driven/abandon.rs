@@ -102,13 +102,15 @@ impl Worker {
     fn give_away_unbegun(&self) {
         let aside = self.take_put_aside();
         self.publish_private(u32::MAX, ptr::null());
+        let mut refused = Vec::new();
         while let Some(header) = self.post.shared_queue.pop(NO_KEY) {
             if !self.shared().push_root(header) {
-                // SAFETY: E1: the entry's link.
-                unsafe { driver::end_refused(header) };
+                refused.push(header);
             }
         }
         driver::put_aside(self.shared(), aside);
+        // SAFETY: E1: the entries' links.
+        unsafe { driver::end_refused(refused) };
     }
 
     /// Ends those that borrow from nobody, and says what is left behind.
