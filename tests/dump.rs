@@ -66,7 +66,7 @@ fn two_requests_that_wait_for_each_others_message_are_named() {
         for name in ["left", "right"] {
             let (dump, wait) = waits(runtime, name);
             assert_eq!(wait.reason, Reason::Receive);
-            assert_eq!(wait.what, "something out of a channel");
+            assert_eq!(wait.what, "an item from a channel");
             assert!(wait.owners.is_empty() && dump.find(name).unwrap().worker.is_some());
             let line = format!("`{name}` suspended on worker");
             assert!(dump.to_string().contains(&line), "{dump}");
@@ -419,7 +419,7 @@ fn an_arm_of_a_join_goes_by_its_makers_name() {
             dump.requests.iter().filter(|one| one.name == "joins" && one.waits_for.is_some()).count() == 2
         });
         assert_eq!(dump.requests.iter().filter(|one| one.is_arm).count(), 1, "{dump}");
-        assert!(dump.to_string().contains("`joins` (an arm of its join)"), "{dump}");
+        assert!(dump.to_string().contains("`joins` (a branch of its join)"), "{dump}");
         go.set();
         joins.wait().unwrap();
     });

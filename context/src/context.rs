@@ -593,7 +593,7 @@ fn in_a_wait() -> ! {
     let _ = std::io::Write::write_fmt(
         &mut std::io::stderr(),
         format_args!(
-            "forebear: a user's code is called between the begin of a wait and its end, at\n{}\n",
+            "forebear: user code is called between the beginning and the end of a wait, at\n{}\n",
             std::backtrace::Backtrace::force_capture()
         ),
     );

@@ -92,7 +92,7 @@ impl<T: Linked> Mailbox<T> {
     /// `item` points to a live item that is in no mailbox, and stays alive until an [`Arrived`] has handed it over.
     /// Items of a type that is not `Send` must not be pushed from a thread other than the owner's.
     #[inline]
-    #[must_use = "who pushes into an empty mailbox has to wake its owner"]
+    #[must_use = "a push into an empty mailbox must wake its owner"]
     pub unsafe fn push(&self, item: NonNull<T>) -> bool {
         // SAFETY: by the caller's promise; a chain of one has no links of its own.
         unsafe { self.push_chain(item, item) }
@@ -104,7 +104,7 @@ impl<T: Linked> Mailbox<T> {
     /// # Safety
     ///
     /// As [`push`](Self::push), for each item of the chain; `earliest` is reached from `watch` by links.
-    #[must_use = "who pushes into an empty mailbox has to wake its owner"]
+    #[must_use = "a push into an empty mailbox must wake its owner"]
     pub unsafe fn push_chain(&self, latest: NonNull<T>, earliest: NonNull<T>) -> bool {
         // SAFETY: live, by the caller's promise; ours alone until the exchange.
         let link = unsafe { T::link(earliest) };

@@ -293,7 +293,7 @@ impl<Q: Queue> ThreadPoolBuilder<Q> {
 
 impl<Q: Queue> fmt::Debug for ThreadPoolBuilder<Q> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PoolBuilder").field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("ThreadPoolBuilder").field("options", &self.options).finish_non_exhaustive()
     }
 }
 

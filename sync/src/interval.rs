@@ -88,7 +88,7 @@ pub fn interval_at(start: Instant, period: Duration) -> Interval {
 /// assert!(seen >= 1);
 /// ```
 #[derive(Clone, Debug)]
-#[must_use = "a tick comes to whoever waits for it"]
+#[must_use = "a tick is received by a wait for it"]
 pub struct Interval {
     /// When the next tick is; `None` is farther off than can be told.
     at: Option<Instant>,

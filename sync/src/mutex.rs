@@ -242,7 +242,7 @@ impl<'a, T: ?Sized> MutexGuard<'a, T> {
 #[cold]
 #[inline(never)]
 fn lost() -> ! {
-    panic!("forebear: this guard has lost its mutex, in a deadlock that its wait for a Condvar was told of")
+    panic!("forebear: this guard no longer holds its mutex: its wait for a Condvar ended in a deadlock")
 }
 
 /// A wait without limit was refused.

@@ -134,7 +134,7 @@ impl RawRwLock {
     /// If there are too many.
     #[inline(always)]
     pub(crate) fn try_read(&self) -> bool {
-        assert!(self.word.load(Ordering::Relaxed) / READER < MAX_READERS, "forebear: too many read at once");
+        assert!(self.word.load(Ordering::Relaxed) / READER < MAX_READERS, "forebear: too many readers at once");
         self.come_in()
     }
 

@@ -232,7 +232,7 @@ impl Semaphore {
     #[inline(always)]
     #[track_caller]
     fn within(&self, n: usize, limit: Limit, caller: &'static Location<'static>) -> Result<(), Refused> {
-        assert!(n <= Self::MAX_PERMITS, "forebear: more permits are wanted than there can ever be");
+        assert!(n <= Self::MAX_PERMITS, "forebear: more permits were asked for than the semaphore can have");
         let terms = WaitTerms { reason: Reason::Permits, what: "Semaphore", limit, caller };
         with_context!(|context| wait_in_queue(self, context, n, terms))
     }

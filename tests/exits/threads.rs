@@ -146,7 +146,7 @@ fn a_scope_that_lent_to_a_request_of_a_thread_that_has_exited_never_returns() {
         assert!(told.recv_timeout(Duration::from_millis(300)).is_err(), "the scope has returned");
     });
     end.assert_survived();
-    assert!(end.stderr.contains("whoever has lent to it waits for ever"), "{end:#?}");
+    assert!(end.stderr.contains("the requests that lent it their stacks wait for ever"), "{end:#?}");
 }
 
 #[test]

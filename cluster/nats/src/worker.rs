@@ -233,7 +233,7 @@ pub fn entry(tasks: Tasks) {
     match ended {
         Ok(()) => process::exit(0),
         Err(error) => {
-            eprintln!("forebear-cluster: a worker cannot go on: {error}");
+            eprintln!("forebear-cluster: a worker cannot continue: {error}");
             process::exit(1)
         }
     }

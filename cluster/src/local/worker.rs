@@ -35,7 +35,7 @@ pub(crate) fn run(tasks: Tasks) -> ! {
     match follow(tasks) {
         Ok(()) => process::exit(0),
         Err(error) => {
-            eprintln!("forebear-cluster: a worker cannot go on: {error}");
+            eprintln!("forebear-cluster: a worker cannot continue: {error}");
             process::exit(1)
         }
     }

@@ -12,7 +12,7 @@ pub enum Reason {
     None = 0,
     /// For a request to end.
     Request = 1,
-    /// For the second arm of a join to end elsewhere.
+    /// For the second branch of a join to end elsewhere.
     Arm = 2,
     /// For all requests of a scope to end.
     Scope = 3,
@@ -104,7 +104,7 @@ impl fmt::Display for Reason {
         f.pad(match self {
             Reason::None => "nothing",
             Reason::Request => "a request",
-            Reason::Arm => "the other arm of its join",
+            Reason::Arm => "the other branch of its join",
             Reason::Scope => "the jobs of its scope",
             Reason::Yield => "its turn",
             Reason::Pool => "the members of its pool",
@@ -114,8 +114,8 @@ impl fmt::Display for Reason {
             Reason::Permits => "permits of a semaphore",
             Reason::Barrier => "the others at a barrier",
             Reason::Event => "an event",
-            Reason::Once => "a value that somebody else makes",
-            Reason::Receive => "something out of a channel",
+            Reason::Once => "a value that another request or thread makes",
+            Reason::Receive => "an item from a channel",
             Reason::Send => "room in a channel",
             Reason::Select => "the first of several",
             Reason::Sleep => "a time to come",

@@ -112,13 +112,13 @@ impl fmt::Display for CancelReason {
             CancelReason::Parent => "its parent was cancelled",
             CancelReason::ParentFailed => "its parent failed",
             CancelReason::SiblingFailed => "a sibling failed",
-            CancelReason::ScopeUnwound => "its scope was left by an unwind",
+            CancelReason::ScopeUnwound => "its scope unwound",
             CancelReason::PoolCancelled => "its pool was cancelled",
             CancelReason::Deadline => "its deadline passed",
             CancelReason::Expired => "its expiration timer ran out",
-            CancelReason::Stopped => "what manages it was stopped",
+            CancelReason::Stopped => "its coordinator was stopped",
             CancelReason::Shutdown => "its runtime was shut down",
-            CancelReason::ThreadExited => "the thread that it had begun on has exited",
+            CancelReason::ThreadExited => "the thread that ran it has exited",
             CancelReason::Other(n) => return write!(f, "reason {n}"),
         })
     }

@@ -58,7 +58,7 @@ impl StackError {
     pub fn hint(&self) -> &'static str {
         match self {
             StackError::Exhausted { remedy, .. } => remedy,
-            StackError::TooLarge { .. } => "ask for less, or move what is large from the stack to the heap",
+            StackError::TooLarge { .. } => "ask for less, or move large values from the stack to the heap",
         }
     }
 }
@@ -67,7 +67,7 @@ impl fmt::Display for StackError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             StackError::Exhausted { live, limit, .. } => {
-                write!(f, "no room for another stack beside the {live} there are, of at most {limit}")?;
+                write!(f, "no room for another stack: {live} exist, at most {limit}")?;
             }
             StackError::TooLarge { asked, max } => {
                 write!(f, "a stack of {asked} bytes was asked for, the largest has {max}")?;

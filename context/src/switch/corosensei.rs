@@ -125,6 +125,6 @@ impl Switch {
 
 impl std::fmt::Debug for Switch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Fiber").field("started", &self.yielder.get().is_some()).finish_non_exhaustive()
+        f.debug_struct("Switch").field("started", &self.yielder.get().is_some()).finish_non_exhaustive()
     }
 }

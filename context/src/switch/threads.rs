@@ -232,6 +232,6 @@ fn end_thread() -> ! {
 
 impl std::fmt::Debug for Switch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Fiber").field("started", &self.hand.get().is_some()).finish_non_exhaustive()
+        f.debug_struct("Switch").field("started", &self.hand.get().is_some()).finish_non_exhaustive()
     }
 }

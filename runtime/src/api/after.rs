@@ -178,7 +178,7 @@ impl Drop for Opaque {
 impl<N: Nodes> Edges<N> {
     pub(crate) fn new(mut nodes: N) -> Edges<N> {
         let len = nodes.len();
-        assert!(len <= open::MOST, "a request is after no more than {} others", open::MOST);
+        assert!(len <= open::MOST, "a request can depend on at most {} others", open::MOST);
         Edges { record: DependentRecord { open: Open::new(), len: len as u32, nodes: nodes.apart() }, nodes }
     }
 

@@ -228,7 +228,7 @@ pub struct Abandoned(());
 
 impl fmt::Display for Abandoned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("its completer was dropped, and has not completed it")
+        f.write_str("its completer was dropped without completing it")
     }
 }
 

@@ -246,7 +246,7 @@ impl Runtime {
         };
         match shared.handle.get().and_then(Weak::upgrade) {
             Some(handle) => Runtime(handle),
-            None => panic!("forebear: the last handle of the current runtime has gone; it takes no more"),
+            None => panic!("forebear: the last handle of the current runtime was dropped: it accepts no more requests"),
         }
     }
 

@@ -207,7 +207,7 @@ pub(crate) fn outside_a_wait(end: impl FnOnce() + Send + 'static) {
     let thread = std::thread::Builder::new().name("forebear end".into()); // not modelled: it ends what nobody else touches
     if let Err(error) = thread.spawn(end) {
         hooks::die(&format_args!(
-            "what is to end in the middle of a thread's wait has no thread of its own: {error}"
+            "no thread could be started for a request that must end while its thread waits: {error}"
         ));
     }
 }

@@ -112,7 +112,7 @@ pub(crate) struct HeldReclaim {
 
 impl std::fmt::Debug for Deferred {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Memory that is to be freed later").finish_non_exhaustive()
+        f.debug_struct("Deferred").finish_non_exhaustive()
     }
 }
 

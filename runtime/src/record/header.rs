@@ -158,7 +158,7 @@ pub(crate) struct Header {
 
 /// Flag: it must not run on a waiter's stack.
 pub(crate) const OWN_STACK: u8 = 1;
-/// Flag: it is the second arm of a join, which goes by its maker's name.
+/// Flag: it is the second branch of a join, which goes by its maker's name.
 pub(crate) const ARM: u8 = 2;
 /// Flag: no parent, and the creator does not concern it.
 pub(crate) const DETACHED: u8 = 4;

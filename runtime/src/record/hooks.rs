@@ -101,10 +101,10 @@ pub(crate) fn unseen_failure(shared: Option<&Shared>, failure: &Failure) {
                 });
             #[cfg(feature = "tracing")]
             contained(callback::SUBSCRIBER, || {
-                tracing::error!(request = failure.request(), "nobody looked at a failure: {shown}");
+                tracing::error!(request = failure.request(), "unhandled failure: {shown}");
             });
             #[cfg(not(feature = "tracing"))]
-            say(&format_args!("nobody looked at a failure: {shown}"));
+            say(&format_args!("unhandled failure: {shown}"));
         }
     }
 }
@@ -139,6 +139,6 @@ pub(crate) fn warn(shared: &Shared, what: &str) {
 /// A worker cannot do its work at all.
 #[cold]
 pub(crate) fn die(why: &dyn std::fmt::Display) -> ! {
-    say(&format_args!("a worker cannot go on: {why}"));
+    say(&format_args!("a worker cannot continue: {why}"));
     std::process::abort()
 }

@@ -90,7 +90,7 @@ impl StackSlot {
 
 impl fmt::Debug for StackSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Slot").field("limit", &self.limit()).field("top", &self.top()).finish_non_exhaustive()
+        f.debug_struct("StackSlot").field("limit", &self.limit()).field("top", &self.top()).finish_non_exhaustive()
     }
 }
 

@@ -62,7 +62,7 @@ impl<N> SkipLink<N> {
 
 impl<N> std::fmt::Debug for SkipLink<N> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Skip link").field(&self.0).finish()
+        f.debug_tuple("SkipLink").field(&self.0).finish()
     }
 }
 

@@ -185,6 +185,6 @@ impl<N> OwnerMailbox<N> {
 
 impl<N> std::fmt::Debug for OwnerMailbox<N> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Mailbox").field("is_empty", &self.is_empty()).finish_non_exhaustive()
+        f.debug_struct("OwnerMailbox").field("is_empty", &self.is_empty()).finish_non_exhaustive()
     }
 }

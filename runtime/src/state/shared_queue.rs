@@ -204,6 +204,6 @@ impl<E> Default for SharedQueue<E> {
 
 impl<E> std::fmt::Debug for SharedQueue<E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared queue").field("key", &self.key()).finish_non_exhaustive()
+        f.debug_struct("SharedQueue").field("key", &self.key()).finish_non_exhaustive()
     }
 }

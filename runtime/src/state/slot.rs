@@ -170,6 +170,6 @@ impl<B: Block> Default for BlockSlot<B> {
 
 impl<B: Block> std::fmt::Debug for BlockSlot<B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Slot").field("has_block", &self.get().is_some()).finish_non_exhaustive()
+        f.debug_struct("BlockSlot").field("has_block", &self.get().is_some()).finish_non_exhaustive()
     }
 }

@@ -141,13 +141,13 @@ impl<C, R: Stacks<C>> RegisteredStacks<C, R> {
 
 impl<C, R> fmt::Debug for StackRegistry<C, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Registry").finish_non_exhaustive()
+        f.debug_struct("StackRegistry").finish_non_exhaustive()
     }
 }
 
 impl<C, R> fmt::Debug for RegisteredStacks<C, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counts = (self.threads.len(), self.runtimes.len());
-        f.debug_tuple("Registered").field(&counts).finish()
+        f.debug_tuple("RegisteredStacks").field(&counts).finish()
     }
 }

@@ -311,7 +311,7 @@ impl<T, I> fmt::Debug for SendArm<'_, T, I> {
 
 impl<T> fmt::Debug for WatchArm<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LatestArm").field("listed", &self.listed).finish_non_exhaustive()
+        f.debug_struct("WatchArm").field("listed", &self.listed).finish_non_exhaustive()
     }
 }
 

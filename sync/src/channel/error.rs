@@ -8,8 +8,8 @@ use std::fmt;
 
 use forebear_context::error::Cancelled;
 
-const DISCONNECTED_TO_SEND: &str = "sending on a channel that nobody receives from";
-const DISCONNECTED_TO_RECEIVE: &str = "receiving on a channel that is empty and that nobody sends to";
+const DISCONNECTED_TO_SEND: &str = "sending on a channel without receivers";
+const DISCONNECTED_TO_RECEIVE: &str = "receiving on an empty channel without senders";
 
 /// The source of an error that means a cancellation.
 fn cancelled() -> Option<&'static (dyn StdError + 'static)> {

@@ -39,7 +39,7 @@ fn labelled<T>(label: Label) -> (Sender<T>, Receiver<T>) {
 type One<T> = Channel<T, Option<T>>;
 
 /// The end that the item goes in at. If it is dropped the receiver is told [`RecvError::Disconnected`].
-#[must_use = "who waits for the item is told that there is none as soon as this is dropped"]
+#[must_use = "the receiver gets an error as soon as this is dropped"]
 pub struct Sender<T> {
     channel: Arc<One<T>>,
 }

@@ -61,7 +61,7 @@ impl fmt::Display for TimerError {
                     "a timer request of {size} bytes, where {limit} fit in one message; shorten the scope's name"
                 )
             }
-            TimerError::NoWorker => f.write_str("there is no worker here that a timer could belong to"),
+            TimerError::NoWorker => f.write_str("no worker here can own a timer"),
             TimerError::SignalUnsupported => {
                 f.write_str("this timer client sends no signals along with timers")
             }
@@ -70,7 +70,7 @@ impl fmt::Display for TimerError {
                 write!(f, "a part of the timer server panicked: {}", failure.error())
             }
             TimerError::StillRunning => {
-                f.write_str("the timer server has not come to the end of its turn in time")
+                f.write_str("the timer server did not finish its round in time")
             }
             TimerError::Other(error) => fmt::Display::fmt(error, f),
         }

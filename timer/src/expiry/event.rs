@@ -93,12 +93,12 @@ impl<W: fmt::Debug> fmt::Display for TimerEvent<'_, W> {
             TimerEvent::Started => f.write_str("started"),
             TimerEvent::Stopped => f.write_str("stopped"),
             TimerEvent::Expired { worker, timer, late } => {
-                write!(f, "the timer {} of {worker:?} has expired {late:?} ago", timer.scope)
+                write!(f, "the timer {} of {worker:?} expired {late:?} ago", timer.scope)
             }
             TimerEvent::Reaped { worker, timer, late } => {
                 write!(f, "{worker:?} was reaped, {late:?} after its timer {} had expired", timer.scope)
             }
-            TimerEvent::Gone { worker } => write!(f, "{worker:?} was gone when it was to be reaped"),
+            TimerEvent::Gone { worker } => write!(f, "{worker:?} had already ended when it was to be reaped"),
             TimerEvent::Warned { worker, attempt, again_in } => {
                 write!(
                     f,
@@ -119,7 +119,7 @@ impl<W: fmt::Debug> fmt::Display for TimerEvent<'_, W> {
             TimerEvent::Orphaned { worker, timers } => {
                 write!(f, "{worker:?} has ended with {} timers that it had not released", timers.len())
             }
-            TimerEvent::TurnFailed { error } => write!(f, "a turn was given up: {error}"),
+            TimerEvent::TurnFailed { error } => write!(f, "a round was abandoned: {error}"),
         }
     }
 }

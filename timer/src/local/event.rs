@@ -87,7 +87,7 @@ impl fmt::Display for LocalEvent<'_> {
                 }
             }
             LocalEvent::Full { error, again_in } => {
-                write!(f, "no connection can be taken: {error}; tried again in {again_in:?}")
+                write!(f, "no connection can be accepted: {error}; next attempt in {again_in:?}")
             }
         }
     }

@@ -76,13 +76,13 @@ pub enum Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Refusal::TooManyConnections => "the timer server has as many connections as it takes",
-            Refusal::TooManyOfOne => "this process has as many connections to the timer server as one may",
-            Refusal::TooManyWorkers => "the timer server watches as many processes as it takes",
-            Refusal::TooManyTimers => "this process has as many timers as one may",
-            Refusal::Malformed => "what was sent to the timer server is not in its language",
-            Refusal::ForeignSender => "another process spoke than the one that had connected",
-            Refusal::Stranger => "who connected to the timer server is of another user, or cannot be named",
+            Refusal::TooManyConnections => "the timer server has reached its limit of connections",
+            Refusal::TooManyOfOne => "this process has reached its limit of connections to the timer server",
+            Refusal::TooManyWorkers => "the timer server has reached its limit of watched processes",
+            Refusal::TooManyTimers => "this process has reached its limit of timers",
+            Refusal::Malformed => "the message to the timer server is malformed",
+            Refusal::ForeignSender => "another process than the connected one sent a message",
+            Refusal::Stranger => "the peer of the timer server belongs to another user, or cannot be identified",
         })
     }
 }

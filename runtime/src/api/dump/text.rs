@@ -75,7 +75,7 @@ impl fmt::Display for TextLine<'_> {
         let request = self.request;
         write!(f, "{} {}", request.id, quoted(&request.name))?;
         if request.is_arm {
-            f.write_str(" (an arm of its join)")?;
+            f.write_str(" (a branch of its join)")?;
         }
         f.write_str(match request.state {
             State::New => " not submitted",

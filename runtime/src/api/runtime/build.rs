@@ -82,7 +82,7 @@ impl fmt::Display for BuildError {
             BuildError::Stack(error) => error.fmt(f),
             BuildError::Start(error) => error.fmt(f),
             BuildError::DefaultBusy => f.write_str(
-                "the present default runtime has work: let that end, or shut it down, before another takes its place",
+                "the current default runtime has unfinished requests: wait for them, or shut it down, before replacing it",
             ),
         }
     }

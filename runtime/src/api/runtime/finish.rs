@@ -138,14 +138,14 @@ impl fmt::Display for ShutdownError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ShutdownError::Inside => f.write_str(
-                "a runtime cannot be waited for inside one of its own requests: end it from a thread that runs none",
+                "a runtime cannot be ended inside one of its own requests: end it from a thread that runs none",
             ),
             ShutdownError::Laggards { laggards } => {
-                f.write_str("the runtime was shut down, and these have not ended within the grace: ")?;
+                f.write_str("the runtime was shut down, and these requests did not end within the grace period: ")?;
                 for (n, laggard) in laggards.iter().enumerate() {
                     write!(f, "{}{laggard}", if n == 0 { "" } else { ", " })?;
                 }
-                f.write_str("; let long loops ask is_cancelled() or check_cancelled()")
+                f.write_str("; call is_cancelled() or check_cancelled() in long loops")
             }
         }
     }
@@ -192,7 +192,7 @@ impl Runtime {
         if shared.driven.is_some() {
             drive_within(shared, grace);
             if !laggards::is_empty(shared) {
-                let what = format!("Runtime::finish of runtime '{}' aborts what cannot go on", shared.name);
+                let what = format!("Runtime::finish of runtime '{}' aborts the requests that cannot continue", shared.name);
                 say_who_is_left(shared, &what, ENDED);
             }
             return self.shutdown(grace);
@@ -204,7 +204,7 @@ impl Runtime {
             return Ok(());
         }
         let what = format!(
-            "Runtime::finish of runtime '{}' aborts what has not ended within the grace",
+            "Runtime::finish of runtime '{}' aborts the requests that did not end within the grace period",
             shared.name
         );
         say_who_is_left(shared, &what, ENDED);
@@ -381,7 +381,7 @@ fn sleep(shared: &Shared, fiber: &Fiber, at: Instant) {
 }
 
 /// What follows the names of those that are aborted.
-const ENDED: &str = "Who waits for one of them is told that it was cancelled by a shutdown";
+const ENDED: &str = "A wait for one of them reports that a shutdown cancelled it";
 
 /// Waits until the runtime is quiet; false if the grace is over before. If it is endless, says after a while for whom `call` waits.
 fn await_quiet(shared: &Shared, grace: Duration, call: &str) -> bool {
@@ -396,7 +396,7 @@ fn await_quiet(shared: &Shared, grace: Duration, call: &str) -> bool {
                 return true;
             }
             let what = format!("Runtime::{call} of runtime '{}' waits for ever, for", shared.name);
-            say_who_is_left(shared, &what, "A grace that is not endless ends the wait");
+            say_who_is_left(shared, &what, "A finite grace period ends the wait");
         }
         await_quiet_once(shared, context, |ticket| {
             // SAFETY: on the context's own stack, after `begin`; the caller holds the record.

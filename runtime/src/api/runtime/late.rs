@@ -69,7 +69,7 @@ fn say_who_is_waited_for(shared: &Shared) {
     say_who_is_left(
         shared,
         &what,
-        "Runtime::shutdown ends them, RuntimeBuilder::late_end says what to do here",
+        "Runtime::shutdown ends them; RuntimeBuilder::late_end sets what happens here",
     );
 }
 
@@ -137,7 +137,7 @@ impl Drop for RuntimeHandle {
         if let Err(error) = end.spawn(move || take_down(&shared, &engine)) {
             // The workers end by themselves.
             let what = format!(
-                "the last handle of runtime '{}' went inside a request, and no thread could be started to give its memory back: {error}",
+                "the last handle of runtime '{}' went inside a request, and no thread could be started to free its memory: {error}",
                 self.shared.name
             );
             hooks::warn(&self.shared, &what);

@@ -294,6 +294,6 @@ impl<E: QueueEntry> Default for Injector<E> {
 
 impl<E: QueueEntry> std::fmt::Debug for Injector<E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Roots").field("best", &self.best.load(Ordering::Relaxed)).finish_non_exhaustive()
+        f.debug_struct("Injector").field("best", &self.best.load(Ordering::Relaxed)).finish_non_exhaustive()
     }
 }

@@ -134,7 +134,7 @@ impl Worker {
                 told.push(format!(
                     "'{}'{}",
                     h.name(),
-                    if borrows { " (whoever has lent to it waits for ever)" } else { "" }
+                    if borrows { " (the requests that lent it their stacks wait for ever)" } else { "" }
                 ));
             }
         }

@@ -23,7 +23,7 @@ impl Worker {
         self.driver().spares().pop().unwrap_or_else(|| match self.coroutine_beyond() {
             Ok(coroutine) => coroutine,
             Err(error) => hooks::die(&format_args!(
-                "a request has to end, a destructor waits on the stack that is kept for that, and there is no other: {error}"
+                "a request has to end, a destructor waits on the stack that is reserved for that, and there is no other: {error}"
             )),
         })
     }
