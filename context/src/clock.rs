@@ -5,7 +5,7 @@
 //! until somebody moves it; a *seeded* runtime and every test of something timed run on one.
 //!
 //! A timer that sleeps until its next deadline need not be told that the system's clock has moved: it moves
-//! by itself. A manual one does not, hence [`Clock::subscribe`]: whoever sleeps on a clock asks to be called
+//! by itself. A manual one does not, hence [`Clock::subscribe`]: a sleeper on a clock asks to be called
 //! when it jumps, and then looks again. The race to prevent is a jump between the look and the sleep. The
 //! clock shows the new time *before* it calls anybody, so a subscriber that subscribes first, looks second,
 //! and whose callback leaves a token for its sleep, misses none.

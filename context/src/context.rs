@@ -15,7 +15,7 @@
 //! # A wait in steps
 //!
 //! 1. The waiter calls [`begin`](Context::begin): the slot says *waiting*, under a new ticket.
-//! 2. It hands (context, ticket) to whoever may wake it, by linking a node into a list under that list's lock.
+//! 2. It hands (context, ticket) to its possible wakers, by linking a node into a list under that list's lock.
 //! 3. It calls [`park`](Context::park), which returns the cause once the slot says something else.
 //! 4. Each waker exchanges the slot from (ticket, waiting) to (ticket, cause). The one that wins makes the context
 //!    runnable, exactly once, and touches nothing of the waiter's afterwards. The others are refused, and may be
@@ -82,7 +82,7 @@ pub use self::wait_queue::{Listeners, Listening, WaitNode, WaitQueue};
 
 const STATE: u64 = 0b111;
 const WAITING: u64 = 1;
-/// Waiting, and sure to be woken by whoever has chosen it.
+/// Waiting; the thread that has chosen it will wake it.
 const CHOSEN: u64 = 6;
 /// Waiting, and held by somebody who looks at it; see [`edge`].
 const HELD: u64 = 7;
@@ -126,7 +126,7 @@ pub struct Context {
     place: ThreadNumber,
     /// What this context waits for.
     reason: AtomicU8,
-    /// The wait that was begun last has been handed to whoever may end it.
+    /// The wait that was begun last has been handed to the threads that may end it.
     parked: AtomicBool,
     target: AtomicPtr<()>,
     /// The ticket that was bound last, and where that wait leads; see [`edge`].

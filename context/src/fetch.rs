@@ -1,7 +1,7 @@
 //! Memory asked for before it is needed, so that who walks along cold stacks does not wait at each.
 //!
 //! A line is what the processor has from memory at a time, 64 bytes. To ask is a hint: whatever lies at the address, or nothing, is the
-//! same, and whoever asks goes on at once. Where a processor has no such hint, and in a model, nothing is done.
+//! same, and the calling thread continues at once. Where a processor has no such hint, and in a model, nothing is done.
 
 /// Asks for the line of an address.
 #[inline(always)]

@@ -19,7 +19,7 @@
 //!
 //! * **A1** An arm stays where it is from [`enter`](Arm::enter) until it has left.
 //! * **A2** What is handed over is handed over by a choice; so one arm at most is chosen in one wait, and the others, which refuse, are
-//!   passed over by whoever would have served them.
+//!   passed over by the thread that would have served them.
 //! * **A3** An arm has its output when [`look`](Arm::look), [`leave`](Arm::leave) or [`cancel`](Arm::cancel) has said so, and it is
 //!   asked for once.
 

@@ -14,9 +14,9 @@
 //! | `Joining` | is itself waiting in [`Engine::join`], inside its body, and will take no further task |
 //! | `Gone` | has run its stop hook; the thread ends |
 //!
-//! Whoever waits from outside waits until all are `Gone`; a worker waits until all others are `Gone` or `Joining`. Two
+//! A waiter outside the pool waits until all workers are `Gone`; a worker waits until all others are `Gone` or `Joining`. Two
 //! workers that wait for the end at the same time thus do not wait for each other. The handles of `Gone` threads are
-//! then joined, by whoever comes first, so that no thread is still exiting when `join` returns.
+//! then joined by the first waiter, so that no thread is still exiting when `join` returns.
 
 use std::any::Any;
 use std::fmt;
@@ -215,7 +215,7 @@ impl<S: Supply> Engine<S> {
     }
 
     fn join_handles(&self) {
-        // Under the lock, so that whoever comes second waits too. No worker takes this lock.
+        // Under the lock, so that a second caller waits too. No worker takes this lock.
         for handle in lock(&self.handles).iter_mut().filter_map(Option::take) {
             // A worker's thread never panics: its body aborts, its hooks are contained.
             let _ = handle.join();

@@ -5,12 +5,12 @@
 //! ABA): a pusher only ever puts itself *in front of* the head it read, and that head, whatever it is by then, is the
 //! head at the moment of the exchange.
 //!
-//! **States of an item.** *Out*: it belongs to whoever holds it. *In*: from the exchange of its push until an
+//! **States of an item.** *Out*: it belongs to the holder of its pointer. *In*: from the exchange of its push until an
 //! [`Arrived`] hands it over it belongs to the mailbox, and only its link is touched: by its pusher before the exchange,
 //! by the `Arrived` that swapped it out after.
 //!
 //! **Who wakes the owner.** A push that finds the mailbox empty answers `true`, and its caller wakes the owner. A push
-//! that finds something in it need not: who put the first item in was told so, and wakes the owner after that. The
+//! that finds something in it need not: the push of the first item returned that it was the first, and its caller wakes the owner after that. The
 //! owner takes everything by one swap; so either it takes both items, or the second push found the mailbox empty again.
 //!
 //! Invariants:

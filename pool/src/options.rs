@@ -10,9 +10,9 @@ use crate::affinity::{Affinity, Warning};
 /// tuned on. Longer burns a core for nothing, shorter pays for sleeps that a moment later were not needed.
 const SEARCH: Duration = Duration::from_micros(28);
 
-/// A hook that is told a worker's number. (`std`'s `Arc`: loom's cannot hold a trait object, and hooks do not race.)
+/// A hook that gets a worker's number. (`std`'s `Arc`: loom's cannot hold a trait object, and hooks do not race.)
 pub(crate) type WorkerHook = Arc<dyn Fn(usize) + Send + Sync>;
-/// A hook that is told what did not go as asked.
+/// A hook that gets warnings.
 pub(crate) type WarningHook = Arc<dyn Fn(&Warning) + Send + Sync>;
 
 /// How the threads of an [`Engine`](crate::Engine) are made. Each method changes one thing and hands the options on.

@@ -1,6 +1,6 @@
 //! The sleep protocol: who is asleep, who looks for work, and which of them a new piece of work wakes.
 //!
-//! The protocol is told at length, with the race and the argument, in `signals/README.md`. In short:
+//! `signals/README.md` has the protocol in full, with the race and the argument. In short:
 //!
 //! One word counts the workers that **search** (low half) and those that **sleep** (high half). A list under a lock
 //! names the sleepers. Each worker has a *parker*: a place to block, with a token.
@@ -14,7 +14,7 @@
 //! 4. A worker that stops searching because it found something, or leaves for good, passes the search on if it was the
 //!    last to search ([`Signals::pass_on`]); if it was not, it may. One that found nothing goes into the list by the same step; if its last
 //!    look then does find something, it notifies in the end: it was relied on until that step.
-//! 5. Whoever takes a worker off the list on its behalf makes it a searcher in the same step, and leaves it a token.
+//! 5. A thread that takes another worker off the list makes it a searcher in the same step, and leaves it a token.
 //!
 //! Only [`Worker::idle`](crate::Worker::idle) walks through the states; everybody else may call `notify_any`, `wake`
 //! and `stop`.

@@ -1,4 +1,4 @@
-//! What a worker is doing, for whoever looks from outside.
+//! What a worker is doing, as other threads see it.
 //!
 //! A state is written by its worker, by plain stores, and read by anybody at any time: it is for display. Nothing is
 //! decided by it.

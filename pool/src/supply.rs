@@ -1,6 +1,6 @@
 //! What an engine's workers live on: the one trait between threads and tasks.
 //!
-//! The engine knows threads, not tasks. Whoever owns it lends it a `Supply`: where tasks come from, and when a worker
+//! The engine knows threads, not tasks. Its owner lends it a `Supply`: where tasks come from, and when a worker
 //! may go. All methods but [`Supply::signals`] are called by a worker's own thread, inside [`Worker::idle`], with no lock
 //! of the engine held; so they may lock what is theirs, and may call [`Signals::notify_any`] and [`Signals::wake`].
 //!
@@ -23,7 +23,7 @@ use crate::Signals;
 
 /// Where the workers of an [`Engine`](crate::Engine) get their tasks.
 ///
-/// The rule for whoever puts tasks in: make the task visible to [`take`](Supply::take) or [`steal`](Supply::steal)
+/// The rule for code that adds tasks: make the task visible to [`take`](Supply::take) or [`steal`](Supply::steal)
 /// first, then call [`Signals::notify_any`] (a task for anyone) or [`Signals::wake`] (a task for one worker). In the
 /// other order a task may lie beside sleeping workers for ever.
 #[diagnostic::on_unimplemented(

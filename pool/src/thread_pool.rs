@@ -4,7 +4,7 @@
 //! this, in order:
 //!
 //! 1. The queues are closed: `submit` hands its item back from now on, and no worker takes another.
-//! 2. Every worker is told, and woken; it ends after the task it is in.
+//! 2. Every worker is signalled to stop, and woken; it ends after its current task.
 //! 3. The caller waits for all of them (a worker that stops its own pool: for all others; its thread ends when the task
 //!    that called `stop` has returned).
 //! 4. What is on the queues is handed to the caller. Who calls `stop` again gets nothing more, after the same wait.

@@ -1,6 +1,6 @@
 //! A worker: one thread of an engine, and the steps of its loop.
 //!
-//! The worker has no loop of its own. Whoever owns the engine writes it, on the thread's own stack or from inside
+//! The worker has no loop of its own. The owner of the engine writes it, on the thread's own stack or from inside
 //! coroutines, out of two steps: get a task (from the supply directly, or by [`Worker::idle`] when there is none), run
 //! it.
 //!
@@ -143,7 +143,7 @@ impl<S: Supply> Worker<S> {
             if let Some(task) = found {
                 let searching = searching && !cfg!(mutant = "withdraw_keeps_wake");
                 if searched && !searching && self.supply.more(self.index) {
-                    // Whoever made work while we searched relied on us, and we have taken one piece of it.
+                    // A thread that added work while we searched woke nobody else, and we have taken one piece of it.
                     signals.notify_any();
                 }
                 return Some(self.found(task, searching));
@@ -215,7 +215,7 @@ impl<S: Supply> Worker<S> {
 
     fn found(&self, task: S::Task, searching: bool) -> S::Task {
         if searching {
-            // With more workers than cores, whoever is woken takes a core from those that have work.
+            // With more workers than cores, a woken worker takes a core from those that have work.
             self.supply.signals().pass_on(self.search.is_some(), || self.supply.more(self.index));
         }
         self.set_state(WorkerState::Running);

@@ -2,7 +2,7 @@
 //!
 //! # The race
 //!
-//! *The last one against a leaver.* Whoever comes last lets all others go, under the lock of the queue. One of them may have been
+//! *The last one against a leaver.* The last arrival wakes all others, under the lock of the queue. One of them may have been
 //! cancelled a moment ago, or its time may be up, and it has not come to the lock yet to be taken out of the count. Then it is too late:
 //! it has been counted, the generation is over, and it answers as one of it. So each generation has exactly as many as it should.
 

@@ -29,7 +29,7 @@ impl Signal {
         Signal { is_set: AtomicBool::new(false), wait_set: WaitSet::new() }
     }
 
-    /// Whoever waits for it goes on. Never waits.
+    /// Wakes the waiter. Never waits.
     pub(crate) fn set(&self) {
         if !self.is_set.swap(true, Ordering::AcqRel) {
             self.wait_set.let_go();

@@ -2,7 +2,7 @@
 //!
 //! # How it goes
 //!
-//! A waiter lists itself while it still has the mutex, and lets go of that afterwards. So whoever changes the value under the mutex and
+//! A waiter enters the queue while it still has the mutex, and releases that afterwards. So a thread that changes the value under the mutex and
 //! then notifies finds it in the list. It is woken, and not moved to the mutex's queue, since its place there would be another; it takes
 //! the mutex again like any newcomer, on each way out.
 //!
@@ -301,7 +301,7 @@ impl Condvar {
     }
 }
 
-/// Whether the calling request was told to stop.
+/// Whether the calling request was cancelled.
 fn is_cancelled() -> bool {
     with_foreign(|context| context.is_cancelled())
 }

@@ -15,7 +15,7 @@ use crate::wait_set::WaitSet;
 
 /// Something that has happened, or has not: requests and threads wait until it has. It may be taken back.
 ///
-/// What was done before [`set`](Self::set) is seen by whoever finds it set.
+/// A call that finds the event set sees everything that was done before [`set`](Self::set).
 ///
 /// # Fairness
 ///

@@ -14,7 +14,7 @@ use forebear_context::shim::hint;
 /// So many pauses at most from one look to the next; the first are two, then twice as many each time.
 #[cfg(not(any(loom, shuttle)))]
 const APART: u32 = 8;
-/// So many pauses before the thread gives up its time slice: whoever holds it has been preempted.
+/// So many pauses before the thread gives up its time slice: the holder has been preempted.
 #[cfg(not(any(loom, shuttle)))]
 const PAUSES: u32 = 128;
 

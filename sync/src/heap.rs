@@ -38,7 +38,7 @@ impl<N> Links<N> {
         }
     }
 
-    /// The next in a list of such that stand in no heap. By whoever has taken them out.
+    /// The next in a list of nodes that are in no heap. By the thread that has taken them out.
     pub(crate) fn next(&self) -> &Cell<Option<NonNull<N>>> {
         &self.next
     }

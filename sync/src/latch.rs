@@ -15,7 +15,7 @@ use crate::wait_set::WaitSet;
 /// A count that goes down to zero, once: requests and threads wait until it is there. Unlike those at a [`Barrier`](crate::Barrier), who
 /// counts down does not wait, and may count several times.
 ///
-/// What was done before each [`count_down`](Self::count_down) is seen by whoever has waited.
+/// A waiter that returns sees everything that was done before each [`count_down`](Self::count_down).
 ///
 /// # Fairness
 ///

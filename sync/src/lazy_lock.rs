@@ -7,7 +7,7 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use crate::once_lock::OnceLock;
 
-/// A value that is made when it is first wanted, by whoever wants it: as [`std::sync::LazyLock`], for requests and threads. The others
+/// A value that its first user makes: as [`std::sync::LazyLock`], for requests and threads. The others
 /// wait until it is there; see [`OnceLock`].
 ///
 /// How to make it can be called once only. So if that panics, every access panics.
@@ -20,11 +20,11 @@ use crate::once_lock::OnceLock;
 /// ```
 pub struct LazyLock<T, F = fn() -> T> {
     value: OnceLock<T>,
-    /// Taken by whoever makes the value.
+    /// Taken by the caller that makes the value.
     make: Cell<Option<F>>,
 }
 
-// SAFETY: `make` is touched by whoever makes the value, one at a time, and may have come from another thread.
+// SAFETY: `make` is touched by the caller that makes the value, one at a time, and may have come from another thread.
 unsafe impl<T: Send + Sync, F: Send> Sync for LazyLock<T, F> {}
 
 /// A panic leaves no value, or the whole of it.

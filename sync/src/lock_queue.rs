@@ -16,7 +16,7 @@
 //!
 //! # Who wakes whom
 //!
-//! Whoever pops a place *chooses* its context ([`Context::choose`]), under the lock of the queue: from then on that wait ends by this
+//! A thread that pops a place *chooses* its context ([`Context::choose`]), under the lock of the queue: from then on that wait ends by this
 //! wake-up and no other, and the place stays until [`Chosen::wake`]. A context that has left its wait otherwise refuses; then its place
 //! is out of the queue already, and the next is tried, so no wake-up is lost on somebody who leaves. A leaver takes the lock, and takes
 //! its place out if it still stands there.
@@ -120,7 +120,7 @@ enum Behind {
 
 /// See the module head.
 ///
-/// Of use to whoever writes a primitive of their own; it is an ordinary data structure with `unsafe` to it, since its places are
+/// Of use to authors of primitives; it is an ordinary data structure with `unsafe` to it, since its places are
 /// borrowed from their waiters' frames.
 pub struct LockQueue<T = ()> {
     heaps: [Heap<Place<T>>; 2],
@@ -336,7 +336,7 @@ impl<T> LockQueue<T> {
         Some(behind.filter(|behind| self.is_closed() && is_passed(behind)).unwrap_or(first))
     }
 
-    /// Pops the [first](Self::first) and makes sure of it. Whoever refuses has left its wait otherwise, and is out.
+    /// Pops the [first](Self::first) and makes sure of it. A waiter that refuses has left its wait otherwise, and is out.
     ///
     /// # Safety
     ///

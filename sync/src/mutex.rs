@@ -24,10 +24,10 @@ static MUTEX: Lock = called("Mutex");
 ///
 /// # Fairness
 ///
-/// Whoever waits stands in a [`LockQueue`](crate::LockQueue): the most urgent is woken first, among equals the one that came first.
+/// Waiters stand in a [`LockQueue`](crate::LockQueue): the most urgent is woken first, among equals the earliest.
 /// Of newcomers 32 at most go before those that stand there; from then on at least each second choice is one of the latter, whatever its age.
 ///
-/// A release leaves the lock free for whoever runs, so a woken waiter may find it taken. One that has lost four times, or again half a
+/// A release leaves the lock free for any running code, so a woken waiter may find it taken. One that has lost four times, or again half a
 /// millisecond or more after its first loss, reserves the lock for 50 µs, while nobody else gets it; but not if the holder is of its own worker, and
 /// could not go on meanwhile. If it has no luck then either, the lock is handed over to it when it is chosen next. So a waiter is woken five times at
 /// most. While a waiter that was woken is on its way, up to 32 releases in a row wake no other, unless somebody more urgent
@@ -43,7 +43,7 @@ static MUTEX: Lock = called("Mutex");
 ///
 /// The context that holds a contended lock is known: it becomes as urgent as the most urgent waiter, and so does what it waits for. A
 /// cycle of untimed waits through locks and requests is found by the wait that closes it, and named. Of what a thread has taken that never had to do
-/// with a runtime, only the thread itself knows: it is told when it waits for itself, and longer cycles through it are not found.
+/// with a runtime, only the thread itself knows: its wait for itself gets the error, and longer cycles through it are not found.
 ///
 /// ```
 /// use forebear::sync::Mutex;
@@ -112,7 +112,7 @@ impl<T> Mutex<T> {
 impl<T: ?Sized> Mutex<T> {
     /// Waits until the value is the caller's alone.
     ///
-    /// Suspends. Not a cancellation point: whoever holds the lock lets go of it, so a cancelled request gets it, too. See
+    /// Suspends. Not a cancellation point: the holder releases the lock, so a cancelled request gets it, too. See
     /// [`lock_or_cancelled`](Self::lock_or_cancelled).
     ///
     /// # Panics

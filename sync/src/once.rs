@@ -14,7 +14,7 @@
 //!
 //! # How it goes
 //!
-//! Whoever finds neither `RUNNING` nor `DONE` raises `RUNNING` and runs. The others stand in the queue. At the end all of them are let
+//! A caller that finds neither `RUNNING` nor `DONE` sets `RUNNING` and runs the closure. The others wait in the queue. At the end all of them are let
 //! go, under the lock of the queue. If it was not done, since it failed or panicked, each of them looks again: one runs.
 //!
 //! # The races
@@ -24,7 +24,7 @@
 //!
 //! # Invariants
 //!
-//! * **O1** `RUNNING` is raised by whoever runs then, and taken away at its end alone, also by an unwind.
+//! * **O1** `RUNNING` is set by the caller that then runs the closure, and is cleared only at its end, also by an unwind.
 //! * **O2** `DONE` is set by an end that has done it, with everything that was done before it (release), and never changes.
 //! * **O3** `QUEUED` is set while somebody stands in the queue, whenever the lock of the queue is free.
 
@@ -53,10 +53,10 @@ const BITS: usize = RUNNING | QUEUED | DONE;
 
 const _: () = assert!(align_of::<Context>() > BITS);
 
-/// Something that is done once, by whoever comes first: as [`std::sync::Once`], for requests and threads, without poisoning. The others
+/// A closure that runs once, called by the first caller: as [`std::sync::Once`], for requests and threads, without poisoning. The others
 /// wait until it is done.
 ///
-/// If it panics, the panic goes to whoever was running it, and the next one tries. Whoever runs it becomes as urgent as the most urgent
+/// If it panics, the panic reaches the caller that ran it, and the next caller tries. The running caller becomes as urgent as the most urgent
 /// that waits.
 ///
 /// # Fairness
@@ -112,7 +112,7 @@ impl Once {
 
     /// Does `f`, unless it has been done; if somebody else is doing it, waits until that is done. When it returns it is done.
     ///
-    /// Suspends. Not a cancellation point: whoever does it comes to an end.
+    /// Suspends. Not a cancellation point: the running closure ends.
     ///
     /// # Panics
     ///
@@ -127,7 +127,7 @@ impl Once {
         });
     }
 
-    /// Whether it has been done. What was done is seen by whoever is told so.
+    /// Whether it has been done. A caller that gets `true` sees what was done.
     ///
     /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
     /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).

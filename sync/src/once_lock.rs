@@ -10,10 +10,10 @@ use forebear_context::error::{Cancelled, TimeoutError};
 
 use crate::once::Once;
 
-/// A value that is made once, by whoever asks first: as [`std::sync::OnceLock`], for requests and threads. The others wait until it is
+/// A value that is made once, by its first user: as [`std::sync::OnceLock`], for requests and threads. The others wait until it is
 /// there.
 ///
-/// If making it fails or panics, there is none, and the next one tries. Whoever makes it becomes as urgent as the most urgent that
+/// If making it fails or panics, there is none, and the next caller tries. The maker becomes as urgent as the most urgent that
 /// waits. See [`Once`].
 ///
 /// ```
@@ -27,7 +27,7 @@ use crate::once::Once;
 /// ```
 pub struct OnceLock<T> {
     once: Once,
-    /// `Some` if the once is done, and written by whoever does it.
+    /// `Some` if the once is done. Written by the caller that runs it.
     value: UnsafeCell<Option<T>>,
 }
 
@@ -82,7 +82,7 @@ impl<T> OnceLock<T> {
     ///
     /// # Panics
     ///
-    /// If whoever makes one comes here, itself or by what it waits for; and in a `no_suspend` region, if it would have to wait.
+    /// If the maker of the value comes here, itself or by what it waits for; and in a `no_suspend` region, if it would have to wait.
     #[inline(always)]
     #[track_caller]
     pub fn set(&self, value: T) -> Result<(), T> {
@@ -93,7 +93,7 @@ impl<T> OnceLock<T> {
 
     /// The value; made by `make`, if there is none. If somebody else is making it, waits for that.
     ///
-    /// Suspends. Not a cancellation point: whoever makes it comes to an end.
+    /// Suspends. Not a cancellation point: the maker ends.
     ///
     /// # Panics
     ///

@@ -21,7 +21,7 @@
 //!
 //! # How it goes
 //!
-//! A release wakes the most urgent waiter, and leaves the lock free: whoever runs may barge, since to give the lock to a request that is
+//! A release wakes the most urgent waiter, and leaves the lock free: running code may barge, since to give the lock to a request that is
 //! pinned behind a busy worker would stop everybody. It hands over only where that can stop nobody: all who wait are of the very worker
 //! that releases. A waiter that loses puts itself back ([`LockQueue::push`]).
 //!
@@ -61,10 +61,10 @@
 //!
 //! *Giving way against the end of all waiting.* One may stand in the queue of a free lock only while somebody is on the way who sees to it. That
 //! is so as long as `PARKED` stands on the free lock (R2): who was chosen takes it, or loses to somebody who has it, and the next
-//! release comes by the queue. `PARKED` goes only under the queue's lock, so whoever stands there beside it is found.
+//! release comes by the queue. `PARKED` goes only under the queue's lock, so a waiter that stands there beside it is found.
 //!
-//! *The lock's memory.* The release touches the lock last when it lets go of the word: whoever has it then may free it. The queue has
-//! been left before, and whoever was chosen is woken after, by its own place, which stays until then (L3).
+//! *The lock's memory.* The release touches the lock last when it releases the word: the next holder may free the lock. The queue has
+//! been left before, and the chosen waiter is woken after, by its own place, which stays until then (L3).
 //!
 //! *Release against release.* Only of the raw form can there be two at once. Each of them that clears `LOCKED` in an exchange, or hands
 //! over a lock that is locked, has released it; another finds it free, and has released nothing. Whom that one has chosen in vain
@@ -72,11 +72,11 @@
 //!
 //! # Invariants
 //!
-//! * **R1** `LOCKED` is set by whoever takes the lock and cleared by its release alone.
+//! * **R1** `LOCKED` is set by the acquisition of the lock and cleared by its release alone.
 //! * **R2** `PARKED` is set and cleared under the queue's lock; set only beside `LOCKED` or `RESERVED`, and cleared when nobody stands in
 //!   the queue. So while it stands on a free lock, somebody who was chosen or has reserved it is on the way.
 //! * **R3** One waiter at a time has raised `RESERVED`; it alone clears it.
-//! * **R4** `COMING` is set by a release for one that it has chosen and not woken yet, and is taken down by whoever comes, whether it gets the
+//! * **R4** `COMING` is set by a release for one that it has chosen and not woken yet, and is taken down by the waiter that arrives, whether it gets the
 //!   lock or not. So while it stands, somebody has been chosen and not come. It may be down although somebody is on its way.
 
 pub(crate) mod unknown;
@@ -114,7 +114,7 @@ const RELEASE: Ordering = Ordering::Relaxed;
 const ACQUIRE: Ordering = Ordering::Acquire;
 #[cfg(mutant = "barge_relaxed")]
 const ACQUIRE: Ordering = Ordering::Relaxed;
-/// By which whoever takes the lock puts its name there.
+/// How an acquirer stores its identity in the lock.
 #[cfg(not(any(mutant = "barge_relaxed", mutant = "holder_not_released")))]
 const NAMING: Ordering = Ordering::AcqRel;
 #[cfg(mutant = "barge_relaxed")]
@@ -139,7 +139,7 @@ pub(crate) struct RawLock {
     word: AtomicPtr<Context>,
     /// [`Line::woken`]'s place once more, for a look without the line's lock: a hint.
     woken_on: AtomicUsize,
-    /// How many releases have woken nobody since one has. By whoever releases.
+    /// How many releases have woken nobody since the last that did. By the releasing thread.
     passed: AtomicUsize,
     label: Label,
     line: Guarded<Line>,
@@ -315,7 +315,7 @@ impl RawLock {
         ptr::from_ref(self).addr()
     }
 
-    /// Takes it for `me` if it is free, whoever waits.
+    /// Takes it for `me` if it is free, even if others wait.
     fn barge(&self, me: *mut Context) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
         while bits(word) & (LOCKED | RESERVED) == 0 {

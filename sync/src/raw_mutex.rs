@@ -25,7 +25,7 @@ static RAW_MUTEX: Lock = called("RawMutex");
 ///
 /// # Deadlocks
 ///
-/// Since it may be released by anybody, nobody is its holder: urgency does not reach whoever has it, and a cycle of waits that leads
+/// Since it may be released by anybody, nobody is its holder: urgency does not reach the code that has it, and a cycle of waits that leads
 /// through it is not found.
 ///
 /// ```
@@ -173,7 +173,7 @@ impl RawMutex {
         self.raw.try_lock_unnamed()
     }
 
-    /// Releases the lock, whoever took it. Never waits.
+    /// Releases the lock, from any request or thread. Never waits.
     ///
     /// # Errors
     ///

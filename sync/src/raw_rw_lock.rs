@@ -2,8 +2,8 @@
 //!
 //! # Vocabulary
 //!
-//! * **writers' lock**: a [`RawLock`]. Whoever writes has it, and so has an upgradable reader.
-//! * **to shut**: to have no reader come in. Whoever has the writers' lock does it when it is about to write, and **opens** afterwards.
+//! * **writers' lock**: a [`RawLock`]. A writer has it, and so has an upgradable reader.
+//! * **to shut**: to admit no reader. The holder of the writers' lock shuts before it writes, and **opens** afterwards.
 //! * **to drain**: to wait, with the writers' lock in hand and shut, until the last reader has gone.
 //!
 //! # The word
@@ -12,13 +12,13 @@
 //!  how many read | WAITED | DRAINING | SHUT
 //! ```
 //!
-//! `SHUT`: whoever has the writers' lock writes, or is about to. `DRAINING`: it waits for the last reader. `WAITED`: readers stand and wait until
+//! `SHUT`: the holder of the writers' lock writes, or is about to. `DRAINING`: it waits for the last reader. `WAITED`: readers stand and wait until
 //! it opens.
 //!
 //! # How it goes
 //!
 //! A reader that finds it open comes in by one exchange; else it stands in a list of its own. A writer takes the writers' lock, shuts, and drains.
-//! Whoever opens lets in all readers that stand there: each of them is counted before it is woken. That a lock is handed to somebody who
+//! Opening admits all readers that wait: each of them is counted before it is woken. That a lock is handed to somebody who
 //! may be pinned behind a busy worker stops no reader here, and writers for one section of each.
 //!
 //! So neither kind starves the other: a reader stands there for one writer at most, and a writer that has the writers' lock waits for finitely many
@@ -39,7 +39,7 @@
 //!
 //! # Invariants
 //!
-//! * **W1** `SHUT` and `DRAINING` are changed by whoever has the writers' lock, but for the last reader, which takes `DRAINING` away as it wakes.
+//! * **W1** `SHUT` and `DRAINING` are changed by the holder of the writers' lock, but for the last reader, which clears `DRAINING` as it wakes the writer.
 //! * **W2** Readers come in only where it is open, or are let in as it opens.
 //! * **W3** Who writes has the writers' lock, has shut, and has seen the count at zero since (acquire, of what readers release).
 //! * **W4** `WAITED` is raised if and only if a reader stands in the list, whenever its lock is free; and only beside `SHUT`.
@@ -134,7 +134,10 @@ impl RawRwLock {
     /// If there are too many.
     #[inline(always)]
     pub(crate) fn try_read(&self) -> bool {
-        assert!(self.word.load(Ordering::Relaxed) / READER < MAX_READERS, "forebear: too many readers at once");
+        assert!(
+            self.word.load(Ordering::Relaxed) / READER < MAX_READERS,
+            "forebear: too many readers at once"
+        );
         self.come_in()
     }
 
@@ -357,7 +360,7 @@ impl RawRwLock {
         }
     }
 
-    /// Opens, with so many readers more. By whoever has the writers' lock, and has shut. Answers whether readers waited for it.
+    /// Opens, with so many readers more. By the holder of the writers' lock, which has shut. Answers whether readers waited for it.
     #[inline(always)]
     fn open(&self, more: usize) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
@@ -401,7 +404,7 @@ struct Taken<'a>(&'a RawRwLock);
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        // SAFETY: whoever makes it has just taken it.
+        // SAFETY: the caller has just taken it.
         unsafe { self.0.writer_lock.unlock() };
     }
 }

@@ -12,8 +12,8 @@
 //! # Invariants
 //!
 //! * **E1** `thread` is the number of the thread whose guards are there, or zero; it is written by that thread, with the lock in hand. So
-//!   whoever reads its own number there has the lock, and reads nothing old.
-//! * **E2** `request` and `depth` are touched by that thread only, or by whoever has just taken the lock.
+//!   a thread that reads its own number there has the lock, and reads nothing old.
+//! * **E2** `request` and `depth` are touched by that thread only, or by the caller that has just taken the lock.
 
 use std::cell::Cell;
 use std::fmt;
@@ -34,7 +34,7 @@ use crate::raw_lock::{LockTerms, RawLock, Refused, called};
 
 static REENTRANT_MUTEX: Lock = called("ReentrantMutex");
 
-/// Mutual exclusion that whoever has it may take again: as parking_lot's, for requests and threads. Since it may be had twice it lends
+/// Mutual exclusion that its holder may take again: as parking_lot's, for requests and threads. Since it may be had twice it lends
 /// `&T` only: put a [`Cell`] or a [`RefCell`](std::cell::RefCell) into it to write.
 ///
 /// Its owner is the request that has taken it, with whatever is called there, also across waits; outside any request it is the thread. Callbacks
@@ -290,7 +290,7 @@ impl<T: ?Sized> ReentrantMutex<T> {
         owned
     }
 
-    /// The first guard of whoever has just taken the lock.
+    /// The first guard of a caller that has just taken the lock.
     #[inline]
     fn first(&self) -> ReentrantMutexGuard<'_, T> {
         self.owner.request.set(here());

@@ -1,7 +1,7 @@
 //! One wait of several: what `select!` expands to.
 //!
 //! A select is a *row* of arms in the frame of its caller, one inside the other, so that each may be of a type of its own and none is
-//! boxed. What an arm is, and how a select goes, is told in [`forebear_context::source`].
+//! boxed. [`forebear_context::source`] says what an arm is, and how a select works.
 //!
 //! # The race
 //!
@@ -224,7 +224,7 @@ unsafe fn leave(context: &Context, row: &mut dyn Arms, cause: Cause) -> Option<u
     chosen.or_else(|| news.filter(|_| !context.is_cancelled()))
 }
 
-/// The arm that is told of a cancellation.
+/// The arm for a cancellation.
 #[cold]
 #[track_caller]
 fn tell(row: &mut dyn Arms) -> usize {

@@ -46,7 +46,7 @@ const ONE: usize = 2;
 
 /// Permits, of which there are so many: to limit how many do something at a time. As tokio's, for requests and threads.
 ///
-/// A permit is given back when it is dropped, by whoever has it then: it may travel to other requests and threads. There is no
+/// A permit is returned when it is dropped, wherever that is: it may move to other requests and threads. There is no
 /// `close`: to end those who wait, cancel them.
 ///
 /// # Fairness

@@ -73,7 +73,7 @@ impl WaitSet {
         })
     }
 
-    /// A waiter leaves. False: whoever had it happen has taken its place out.
+    /// A waiter leaves. False: the event has happened, and its place was taken out.
     ///
     /// # Safety
     ///
@@ -83,7 +83,7 @@ impl WaitSet {
         self.queue.with(|queue| unsafe { queue.remove(place) })
     }
 
-    /// It has happened, and whoever asks from now on is told so: all who stand here go on.
+    /// The event has happened, and later calls see that: wakes all waiters.
     #[cold]
     #[inline(never)]
     pub(crate) fn let_go(&self) {

@@ -14,7 +14,7 @@
 //! * **expired**: a timer whose deadline is now or past. Its worker may be reaped from then on, not exactly then.
 //! * **turn**: what the server does again and again: take what was said, find what has expired, reap, forget the timers of the
 //!   reaped.
-//! * **hook**: who is told what happens in a server ([`TimerEvent`]).
+//! * **hook**: a closure that gets the events of a server ([`TimerEvent`]).
 //!
 //! # Who does what
 //!

@@ -37,7 +37,7 @@
 //! * When a worker ends its timers are dropped at once, and nobody is reaped for them. When it only closes its connection they go on.
 //! * Time is the monotonic clock of the machine, the same in all processes (of one time namespace).
 //! * A child that a worker forks is a worker of its own: its first call connects anew. Timers of its parent are not its own.
-//! * A client without a server is told at once. If the server goes, the call that finds out is told
+//! * A client without a server gets an error at once. If the server goes, the call that finds out is told
 //!   ([`ServerGone`](crate::expiry::TimerError::ServerGone)): the timers it had are void. A later call looks for a new server at the same
 //!   path.
 //! * No client can hold up the server or make it grow ([`Limits`]), and only processes of the same user come in.

@@ -9,7 +9,7 @@
 //!    is not walked at all.
 //! 4. It *walks* from edge to edge ([`walk`]). If it comes back, there is a cycle.
 //!
-//! A wait for what another context holds (a lock) leads to its holder, whoever that is when a walk comes by ([`OwnerWait`]).
+//! A wait for what another context holds (a lock) leads to its holder at the moment of the walk ([`OwnerWait`]).
 //!
 //! An edge to what has not started is *completed* by the stack that starts it, under the lock of the list in which the waiter
 //! stands, before that stack looks and walks itself ([`Context::complete`]).
@@ -38,7 +38,7 @@
 //! # Invariants
 //!
 //! * **X1** A context that an edge leads to stays readable as long as the wait that the edge stands for goes on, and so does its
-//!   memory as a context for whoever walks: the walker's owner sees to that (`runtime/src/deadlock/cycle.rs`).
+//!   memory as a context for the walker: the walker's owner ensures that (`runtime/src/deadlock/cycle.rs`).
 //! * **X2** `edge` is changed by read-modify-writes only.
 //! * **X3** `ahead` is written by the context's own stack between `begin` and `bind`, or, once and from unknown to known, under the
 //!   lock of the list that the waiter's node stands in, or while the wait is held.
@@ -71,7 +71,7 @@ pub enum Ahead {
     },
     /// To many: to all that belong to what has this address.
     All(NonNull<()>),
-    /// To whoever holds what is waited for.
+    /// To the holder of the lock that is waited for.
     Owner(NonNull<OwnerWait>),
 }
 

@@ -21,7 +21,7 @@ pub struct Table {
     pub finish: unsafe fn(&Context),
     /// Settles the wait and makes the context runnable, or refuses. Called by anybody.
     pub unpark: unsafe fn(NonNull<Context>, Ticket, Cause) -> bool,
-    /// Ends a wait that was chosen ([`Context::choose`]), and makes the context runnable. Called by whoever has chosen it.
+    /// Ends a wait that was chosen ([`Context::choose`]), and makes the context runnable. Called by the thread that has chosen it.
     pub ready: unsafe fn(NonNull<Context>, Ticket),
     /// Whether a request runs on this context right now.
     pub in_request: unsafe fn(&Context) -> bool,

@@ -1,7 +1,7 @@
 //! The intrusive list of those who wait for one thing.
 //!
 //! A [`WaitNode`] lies in its waiter's frame and stands in at most one [`WaitQueue`]. The queue has no lock of its own:
-//! it belongs to whoever holds the lock of the thing it is a part of, or has taken the whole list away.
+//! it belongs to the holder of the lock of its owner, or to the thread that has taken the whole list away.
 //!
 //! # Invariants
 //!
@@ -87,7 +87,7 @@ impl WaitNode {
         }
     }
 
-    /// The same for one that waits without wanting: it is told, and demands nothing.
+    /// The same for a waiter without demand: it is notified, and spares its target from no cancel.
     ///
     /// # Safety
     ///
@@ -98,7 +98,7 @@ impl WaitNode {
         WaitNode { watches: true, ..node }
     }
 
-    /// The same for one that stands in other lists, too, by the same ticket. Whoever takes the list lets go of the node in any case.
+    /// The same for one that stands in other lists, too, by the same ticket. The taker of the list releases the node in any case.
     ///
     /// # Safety
     ///
@@ -161,7 +161,7 @@ impl WaitNode {
         self.released.store(true, Ordering::Relaxed);
     }
 
-    /// Whether that was noted. By the record's owner, or by whoever the owner has told of it.
+    /// Whether that was noted. By the record's owner, or by a thread to which the owner has handed the record.
     pub fn is_listed(&self) -> bool {
         self.released.load(Ordering::Relaxed)
     }

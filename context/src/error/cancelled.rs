@@ -31,7 +31,7 @@ use std::fmt;
 pub struct Cancelled;
 
 impl Cancelled {
-    /// For the crates of this workspace: a cancellation is told by the runtime, never made up.
+    /// For the crates of this workspace: only the runtime makes one.
     #[doc(hidden)]
     #[inline(always)]
     #[must_use]

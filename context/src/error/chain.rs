@@ -52,7 +52,7 @@ pub(super) fn find<'a, E: StdError + 'static>(first: &'a (dyn StdError + 'static
     })
 }
 
-/// The cycle of waits in the chain of `first`, if one of the links is told of one.
+/// The cycle of waits in the chain of `first`, if one of the links reports one.
 pub(super) fn cycle<'a>(first: &'a (dyn StdError + 'static)) -> Option<&'a Cycle> {
     find(first)
 }

@@ -150,7 +150,7 @@ impl<C: Default + IntoIterator> Drop for Each<C> {
     }
 }
 
-/// A value whose destructor cannot unwind into whoever happens to drop the last handle. Empty only while it
+/// A value whose destructor cannot unwind into the code that happens to drop the last handle. Empty only while it
 /// is moved out or dropped.
 struct Contained<T>(Option<T>);
 

@@ -7,7 +7,7 @@ use super::{CancelReason, Cancelled, Cycle, Failure, chain};
 
 /// What waiting for a request answers in place of its value: the type to match on, and to `#[from]`.
 ///
-/// If several apply, your own cancellation is told first, then the outcome of the target, then that time is
+/// If several apply, your own cancellation is reported first, then the outcome of the target, then that time is
 /// up. 16 bytes, `Clone`.
 ///
 /// ```
@@ -34,7 +34,7 @@ pub enum WaitError {
     /// The request failed. Everybody who waits gets the same.
     Failed(Failure),
     /// The wait has closed a cycle in which everybody waits for the next, with the names. If the end of a `join`, a `scope` or a
-    /// pool closed it, or it is very long, another wait in the cycle is told. The others in it go on when the one that is told
+    /// pool closed it, or it is very long, another wait in the cycle gets this error. The other waits of the cycle continue when the one with the error
     /// returns or fails.
     CircularWait(Cycle),
     /// Other handles exist, so the value cannot be moved out. Only from `take`.

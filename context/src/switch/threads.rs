@@ -12,7 +12,7 @@
 //! | `Switch` | the fiber's thread | it, in `leave`: to `Thread` |
 //! | `Over` | nobody here | nobody |
 //!
-//! Exactly one of the two threads runs between two changes; whoever waits for its turn sees everything that the other
+//! Exactly one of the two threads runs between two changes; the thread that waits for its turn sees everything that the other
 //! did before it passed the token, since both touch it under one lock. With real stacks the same order is that of one
 //! thread's program, so a race that is found here is one between workers, and none that production has is hidden. The
 //! lock is the shim's, which in this build is one that ThreadSanitizer follows.

@@ -58,7 +58,7 @@ impl Parker {
     pub(super) fn park(&self, tick: Option<Duration>) {
         if cfg!(any(forebear_threads, shuttle)) {
             // A worker's loop may be on another fiber than last time, and there every fiber is a thread of its own. Before
-            // the exchange, so that whoever reads `SLEEPING` finds the right one.
+            // the exchange, so that a reader of `SLEEPING` finds the right one.
             self.enter();
         }
         #[cfg(not(mutant = "park_ignores_token"))]

@@ -17,7 +17,7 @@ use crate::stack::fiber::Fiber;
 use crate::state::word::{self, CANCELLED, FAILED, FINISHED};
 
 /// An untyped handle. It keeps the request's record, never its value and never unstarted work: when the last
-/// [`Request`] of an unsubmitted request goes, the request ends, whoever holds one of these.
+/// [`Request`] of an unsubmitted request goes, the request ends, even if others hold one of these.
 ///
 /// `Send` and `Sync` for every value type; equal and hashed by identity.
 ///

@@ -11,7 +11,7 @@
 //! # Invariants
 //!
 //! * **AR1** A branch lies in the frame of its `join`, which does not end before the branch has run: by the joiner if `node` is
-//!   null (the branch is private), else by whoever claims the node; the joiner waits until the node is terminal.
+//!   null (the branch is private), else by the claimer of the node; the joiner waits until the node is terminal.
 //! * **AR2** The list is touched by the fiber's own code, and by its worker on the same thread.
 //! * **AR3** A published branch's node holds two links: the shared queue's entry and the joiner's. A node's parent is the request
 //!   that called `join`, and it is made on that request's worker (H1).

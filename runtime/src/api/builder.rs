@@ -339,7 +339,7 @@ pub(crate) unsafe fn spawn_in<T, C: Callable<T>>(
 ///
 /// # Safety
 ///
-/// The callable may borrow only what whoever drops it unrun does not touch; the caller claims the request, or leaves it to whoever has.
+/// A thread that drops the callable unrun must not touch what it borrows. The caller claims the request, or leaves it to its claimer.
 pub(crate) unsafe fn region<C: Callable<()>>(
     limit: Duration,
     fiber: &Fiber,

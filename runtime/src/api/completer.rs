@@ -100,7 +100,7 @@ impl<T: Send + 'static> Request<T> {
             // SAFETY: the handle.
             unsafe { submit::enter_family(request.header_ptr()) };
         } else {
-            // It is over: whoever made it is cancelled, or the runtime is.
+            // It is over: its maker is cancelled, or the runtime is shut down.
             h.word().add_link();
         }
         (Completer { header: request.header_ptr(), value: PhantomData }, request)

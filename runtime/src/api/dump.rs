@@ -3,7 +3,7 @@
 //! [`Runtime::dump`](crate::Runtime::dump) makes one, while the runtime goes on. There is no registry of requests: a dump looks where
 //! requests stand.
 //!
-//! `docs/dumps.md` in the repository shows how to read the text. How a dump is made is told in the head of the module `sight`.
+//! `docs/dumps.md` in the repository shows how to read the text. The head of the module `sight` says how a dump is made.
 
 use std::collections::{HashMap, HashSet};
 use std::ptr::NonNull;

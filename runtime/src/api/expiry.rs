@@ -12,8 +12,8 @@
 //!
 //! # The races
 //!
-//! *The timer against the release.* The entry owns a link of the request. Whoever takes the entry out has it: who releases, or the timer,
-//! which then aborts. A release that comes too late is no error: the request is told by its mark.
+//! *The timer against the release.* The entry owns a link of the request. The thread that takes the entry out gets the link: the releaser, or the timer,
+//! which then aborts. A late release is no error: the request's mark says that it was aborted.
 //!
 //! *The arms of a join* are one request, and may acquire and release at the same time: the table has a lock, which is held while
 //! entries are armed and taken back, and never by the timer.
@@ -42,7 +42,7 @@ use crate::shared::Shared;
 /// worker thread is stuck in a computation; what waits goes on at once, and what computes learns of it by
 /// [`is_cancelled`](crate::is_cancelled). A request that neither waits nor asks is not ended by this: for that there are processes.
 ///
-/// All that is told of an abort holds: it spreads to what the request has made, a [`shield`](fn@crate::shield) holds it back, and the
+/// It is an abort like any other: it spreads to what the request has made, a [`shield`](fn@crate::shield) holds it back, and the
 /// first of several reasons stays. Of several timers of one request the first that expires ends it; the others go with it. One
 /// that is not released, since its guard was forgotten, goes with its request.
 ///

@@ -135,7 +135,7 @@ impl Futures {
     }
 }
 
-/// The runtime has given up: whoever waits by a future looks again. Calls wakers of the user's.
+/// The runtime has given up: wakes all tasks that wait by a future. Calls the user's wakers.
 pub(crate) fn give_up(shared: &Shared) {
     let waiting: Vec<_> = shared.futures.lock().values().cloned().collect();
     for listener in waiting {

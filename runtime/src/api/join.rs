@@ -39,7 +39,7 @@ union BranchBody<B, R> {
 }
 
 impl<B: FnOnce() -> R, R> JoinBranch<B, R> {
-    /// Takes the job. Once, by whoever the branch is (AR1).
+    /// Takes the job. Once, by the owner of the branch (AR1).
     ///
     /// # Safety
     ///

@@ -2,7 +2,7 @@
 //!
 //! A region is a request, a child of the caller's with a deadline, that is never queued: it is claimed as it is made and run on the
 //! caller's stack, as by a wait. So all that a deadline does it does here (it ends waits, is held back by shields, is inherited),
-//! and the caller, a request of its own, is not touched. What is told apart is only why the region ended.
+//! and the caller, a request of its own, is not touched. The two differ only in why the region ended.
 //!
 //! # Why it is sound
 //!
@@ -42,7 +42,7 @@ use crate::stack::fiber::Fiber;
 /// [`shield`](fn@crate::shield) inside, the limit is held back; a region inside a shield has its own. A `limit` of zero runs
 /// nothing, and one that leads farther than time can be told is none.
 ///
-/// A cancellation point: a caller who is cancelled meanwhile is told that.
+/// A cancellation point: a caller that is cancelled meanwhile gets that as its error.
 ///
 /// # Errors
 ///
@@ -52,7 +52,7 @@ use crate::stack::fiber::Fiber;
 ///
 /// # Panics
 ///
-/// With the panic of `f`. An unwind that carries `Cancelled` out of a region that was cancelled ends here: it is told as above.
+/// With the panic of `f`. An unwind that carries `Cancelled` out of a region that was cancelled ends here: the answer is as above.
 ///
 /// ```
 /// use std::time::Duration;
@@ -140,7 +140,7 @@ struct Frame<F, R> {
 /// The callable of the request.
 struct Region<F, R>(*const Frame<F, R>);
 
-// SAFETY: R1: whoever is not on this stack does not follow the pointer.
+// SAFETY: R1: code on another stack does not follow the pointer.
 unsafe impl<F, R> Send for Region<F, R> {}
 
 impl<F: FnOnce() -> R, R> Callable<()> for Region<F, R> {

@@ -64,7 +64,7 @@ pub struct Request<T> {
 }
 
 // SAFETY: as `Arc<T>`: through a handle a `&T` can be had on any thread (hence `Sync`), and the last handle, wherever it
-// is, drops or moves out the `T` (hence `Send`). The callable is `Send` by the bounds of whoever made the request.
+// is, drops or moves out the `T` (hence `Send`). The callable is `Send` by the bounds of the function that made the request.
 unsafe impl<T: Send + Sync> Send for Request<T> {}
 // SAFETY: as above: a `&Request<T>` can be cloned.
 unsafe impl<T: Send + Sync> Sync for Request<T> {}
@@ -201,7 +201,7 @@ impl<T> Request<T> {
     /// [`Cancelled`](WaitError::Cancelled) if the *caller* was cancelled, whatever the target is;
     /// [`Failed`](WaitError::Failed) with the target's failure; [`TargetCancelled`](WaitError::TargetCancelled);
     /// [`CircularWait`](WaitError::CircularWait) if the target is the caller itself, or waits for it in its turn, directly or through
-    /// others; mostly it is the wait that closes the cycle which is told.
+    /// others; mostly the wait that closes the cycle gets the error.
     /// If there is no stack to go on with meanwhile, `Failed` with a [`StackError`](forebear_context::error::StackError).
     ///
     /// ```

@@ -246,7 +246,9 @@ impl Runtime {
         };
         match shared.handle.get().and_then(Weak::upgrade) {
             Some(handle) => Runtime(handle),
-            None => panic!("forebear: the last handle of the current runtime was dropped: it accepts no more requests"),
+            None => panic!(
+                "forebear: the last handle of the current runtime was dropped: it accepts no more requests"
+            ),
         }
     }
 
@@ -294,7 +296,7 @@ impl Runtime {
 
     /// What every live request is doing, whom it waits for, and who holds that. While the runtime goes on.
     ///
-    /// Each worker tells what is on it at its next scheduling point. One that comes to none within 10 ms is told of with what it runs
+    /// Each worker reports its requests at its next scheduling point. One that reaches none within 10 ms is listed with what it runs
     /// and the *number* of the requests that are private to it. So the call takes 10 ms at most, and some microseconds for each request
     /// that there is; a worker is kept from its work for a part of that. It blocks the thread, also in a request, and does not suspend.
     ///

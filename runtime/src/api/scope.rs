@@ -3,7 +3,7 @@
 //! # Why it is sound
 //!
 //! * **Z1** A scope only *spawns*: an unsubmitted request with a borrowing callable does not exist, so every callable is
-//!   run, or dropped by whoever claims it, before the count goes down.
+//!   run, or dropped by its claimer, before the count goes down.
 //! * **Z2** The runner drops the callable, and the value if nobody holds it, before the count goes down; a value that
 //!   somebody holds is held by a typed handle, whose type carries the borrow. Untyped handles, parents and queue entries
 //!   hold the header only.
@@ -23,7 +23,7 @@
 //!
 //! # Regions that must not suspend
 //!
-//! A scope that is opened inside [`no_suspend`](crate::no_suspend()) refuses its first job by a panic, whoever spawns it: its end would have to
+//! A scope that is opened inside [`no_suspend`](crate::no_suspend()) refuses its first job by a panic, wherever it is spawned: its end would have to
 //! wait for the job, and cannot give up. See [`mod@crate::stack::no_suspend`].
 //!
 //! # Stopping
@@ -87,7 +87,7 @@ pub(crate) struct ScopeCore {
     dependents: AtomicBool,
 }
 
-// SAFETY: `region` names text in a frame below the scope's, which is constant; the pointers are read by whoever may; the rest is made for
+// SAFETY: `region` names text in a frame below the scope's, which is constant; the pointers are read by their permitted readers; the rest is made for
 // sharing.
 unsafe impl Sync for ScopeCore {}
 

@@ -1,7 +1,7 @@
 //! Waiting for several requests: for the first that is over, for all, and one after the other as they end.
 //!
 //! Each request that is waited for has a [listener](crate::state::listener), which says its number to the [*core*](crate::state::set) of the set when the request is
-//! over: a list of numbers, and whoever waits for the next. So an end costs the same however many there are, and a wait costs nothing for
+//! over: a list of numbers, and the waiter for the next one. So an end costs the same however many there are, and a wait costs nothing for
 //! those that are not over. A set waits by itself, or as an [arm] of a `select!`.
 //!
 //! # From outside

@@ -17,7 +17,7 @@
 //! 1. The waiter opens a [`scope`](mod@crate::api::scope) and spawns lanes in it ([`drive`]). A lane admits the first that
 //!    is held ([`run`]) and spawns it in the same scope. So borrowing is the scope's affair, by its invariants, and
 //!    none of it is here: no wait for a pool returns, or unwinds, before all that was admitted is over.
-//! 2. The lane lists the member on the pool's board ([`board`]), where whoever stops the pool finds it, and waits for it,
+//! 2. The lane lists the member on the pool's board ([`board`]), where a stop of the pool finds it, and waits for it,
 //!    mostly by running it.
 //! 3. When the member is over, callbacks and all, the lane leaves the value to the waiter, which is woken; or it goes
 //!    on with the next by itself, if values are not handed on one by one.
@@ -25,7 +25,7 @@
 //! # How it stops
 //!
 //! A pool stops once, for the first of several reasons: a member did not come to a value, somebody cancelled the pool,
-//! the waiter was cancelled, the receiver of the results failed. Whoever stops it aborts what has been admitted, there
+//! the waiter was cancelled, the receiver of the results failed. A stop aborts what has been admitted, there
 //! and then, on its own thread: the waiter's worker may be busy with a member that looks whether it is cancelled, and
 //! the waiter with a result. What is held is dropped by the waiter. Then it waits for the rest, whatever happens
 //! meanwhile.
@@ -68,7 +68,7 @@ use crate::record::cell::{Fallible, Plain};
 ///
 /// * At most [`max_active`](Self::max_active) members are started and not over; suspended ones count. By default, and
 ///   for 0, as many as the runtime has workers. Each that is over lets the next begin, in order of adding.
-/// * Results are handed on as they come, on the thread of whoever waits, and forgotten at once: there are never more of
+/// * Results are handed over as they arrive, on the waiter's thread, and forgotten at once: there are never more of
 ///   them alive than the bound ([`wait_each`](Self::wait_each)).
 /// * The first failure stops the pool: the rest is aborted with [`CancelReason::SiblingFailed`] and waited for, what
 ///   has not begun never does, and the failure comes out of the wait.
@@ -271,7 +271,7 @@ impl<'env, T: Send + 'env> RequestPool<'env, T> {
     ///
     /// One that has been submitted before the wait takes its place at once. It may be over already, or stand here twice, or
     /// in two pools: the one that begins first holds it back, and the other comes to it in its turn. As a member it is
-    /// aborted when the pool stops, whoever else waits for it; if only the pool's *waiter* is cancelled, it is spared like any
+    /// aborted when the pool stops, even if others wait for it; if only the pool's *waiter* is cancelled, it is spared like any
     /// request that others want. To spare it always, wait for it in a member.
     ///
     /// ```
@@ -342,7 +342,7 @@ impl<'env, T: Send + 'env> RequestPool<'env, T> {
     ///   a [`Canceller`] stopped the pool, or with the reason why a member was cancelled by others;
     /// * [`CircularWait`](WaitError::CircularWait) if an included request is the caller itself, or waits for it on the
     ///   same stack; then nothing has begun. And if a member waits for the caller when the pool begins to wait for the
-    ///   member; if it is the other way round, the member is told, and that is its failure.
+    ///   member; if it is the other way round, the member's wait gets the error, and that is its failure.
     ///
     /// # Panics
     ///

@@ -14,7 +14,7 @@
 //!
 //! # How it goes
 //!
-//! Coroutines do not choose. Whoever parks or yields leaves by the door; a request that has ended leaves its coroutine's loop,
+//! Coroutines do not choose. A request that parks or yields leaves by the door; a request that has ended leaves its coroutine's loop,
 //! which finds no order and leaves, too. So every scheduling point is in one place, [`Worker::step`](crate::schedule::worker): the
 //! driver chooses, enters a coroutine, and is back when that leaves. What the two modes differ in is the choice
 //! (`worker/driven/`): the synchronous one takes what a worker would, the seeded one draws.
@@ -32,7 +32,7 @@
 //! # The race to prevent
 //!
 //! Something is made ready by another thread between the driver's look and its sleep. The driver sleeps in its own context's
-//! `block`, and whoever leaves something on a seat *nudges* that context afterwards; a nudge that comes before the sleep
+//! `block`, and a thread that leaves something on a seat *nudges* that context afterwards; a nudge that comes before the sleep
 //! keeps it from sleeping.
 //!
 //! # Invariants

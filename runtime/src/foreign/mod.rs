@@ -381,7 +381,7 @@ unsafe fn prepare(context: &Context, deadline: Option<Instant>) -> Option<NonNul
     if !fiber.dropping.get().is_null() {
         cell::give_away_put_off(fiber);
     }
-    // Until whoever has ended it is done with the context (C1), also after a nudge.
+    // Until the thread that has ended it is done with the context (C1), also after a nudge.
     // SAFETY: by the table: `ForeignContext` is the first field, and this is its thread.
     while !unsafe { driver::wait(fiber, deadline) } {}
     waits.set(false);

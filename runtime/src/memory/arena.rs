@@ -6,7 +6,7 @@
 //!
 //! # The end of a header
 //!
-//! Whoever brings both counts to 0 calls [`end()`]. By then the children are gone, since together they hold a link of a
+//! The thread that brings both counts to 0 calls [`end()`]. By then the children are gone, since together they hold a link of a
 //! parent that is over (H1). The end travels to `arena`, where the parent loses a child; the last one gives the parent's link
 //! back, which may be the parent's own end, and so on up the line: in a loop, never by recursion. To travel means one push to
 //! the other arena's list of returns, which is popped whole by its owner.
@@ -21,7 +21,7 @@
 //!
 //! * **M1** The plain fields of an arena are touched by its owner: the thread it belongs to, or the holder of the lock of
 //!   the closed arenas once it is closed.
-//! * **M2** A header is in one list of returns at most: it is pushed by whoever has it alone.
+//! * **M2** A header is in one list of returns at most: it is pushed by the thread that alone knows it.
 //! * **M3** An arena knows how many of its cells are in use, by its owner; a closed arena with none left lets the record go. Each
 //!   is counted once, with its class; how long a free list is follows from how many cells the arena has.
 

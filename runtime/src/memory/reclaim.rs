@@ -30,7 +30,7 @@ use crate::state::asymmetric;
 
 /// How many look, in all runtimes: a stack may hold requests of several.
 static READERS: AtomicUsize = AtomicUsize::new(0);
-/// In [`READERS`]: whoever frees pays a fence of its own (GV2).
+/// In [`READERS`]: a thread that frees memory passes a fence of its own (GV2).
 const PAY: usize = 1 << (usize::BITS - 1);
 static DEFERRED: Mutex<Deferred> = Mutex::new(Deferred { sides: Vec::new(), cells: Vec::new() });
 

@@ -12,7 +12,7 @@
 //! # Invariants
 //!
 //! * **N1** The list belongs to the owner of the parent's `ran_on`, which is the children's `arena` (H1). If that is a foreign
-//!   thread's, which comes and goes, the list has a lock besides, and whoever holds it may walk. So has a worker's from the
+//!   thread's, which comes and goes, the list has a lock besides, and its holder may walk. So has a worker's from the
 //!   moment that it has gone for good.
 //! * **N2** A header stands in it iff its `place` is `Child`.
 //! * **N3** A request whose state says `SETTLED` stands in its parent's list, or will by a message that is on its way, and

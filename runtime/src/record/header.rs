@@ -9,9 +9,9 @@
 //! |---|---|
 //! | `bare` | anybody who holds a handle, a link or a borrow of one (W1 to W16, [`crate::state::word`]) |
 //! | `local` | the owner; who asks (SE2, [`crate::state::word`]) |
-//! | `lineage` | written at birth; read by whoever compares (LN1, LN2) |
+//! | `lineage` | written at birth; read by comparisons (LN1, LN2) |
 //! | `arena` | written at birth |
-//! | `ran_on`, `fiber` | written by the claimer, in this order, before it runs the callable; read in this order by whoever waits for it, by whoever delivers a cancel, and as a hint. While `ran_on` is null, and from the end on, `fiber` links the header into a list |
+//! | `ran_on`, `fiber` | written by the claimer, in this order, before it runs the callable; read in this order by waiters, by the deliverer of a cancel, and as a hint. While `ran_on` is null, and from the end on, `fiber` links the header into a list |
 //! | `children`, `state` | the owner of `ran_on` |
 //! | `lender` | written by the claimer before it runs the callable; read by its worker, and under the word's lock while the request is lent |
 //! | `next_rank`, `last_child` | the request's own stack, and the worker it runs on |
@@ -356,7 +356,7 @@ impl Header {
         self.fiber.load(Ordering::Relaxed).cast()
     }
 
-    /// Links it into a list of returns. By whoever has it alone.
+    /// Links it into a list of returns. By the thread that alone knows it.
     #[inline(always)]
     pub(crate) fn set_next_return(&self, next: *mut Header) {
         self.fiber.store(next.cast(), Ordering::Relaxed);

@@ -18,7 +18,7 @@
 //!
 //! A runtime is *quiet* when all workers have left their loops and no foreign thread runs a request of it. The last worker
 //! does not leave while a foreign thread runs one: what that makes would have nobody to run it. Both events are noted under
-//! one lock, and whoever waits looks, and leaves word, under the same.
+//! one lock, and a waiter checks, and registers, under the same lock.
 //!
 //! # Invariants
 //!
@@ -48,7 +48,7 @@ pub(crate) struct Ending {
     /// Foreign threads that run requests here; one that nests them counts as often.
     foreign: AtomicUsize,
     state: Mutex<EndingState>,
-    /// Held by whoever closes; true: done.
+    /// Held by the closing thread; true: done.
     closed: Mutex<bool>,
 }
 

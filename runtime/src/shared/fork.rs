@@ -17,7 +17,7 @@
 //!
 //! A lock that another thread held at the fork stays locked in the child. Those of the parent's runtimes are not touched
 //! after the comparison. Those of the process are held by the forking thread over the fork: the prepare handler takes
-//! them, the other two let go. Whoever adds one names it in [`HeldOverFork`].
+//! them, the other two let go. A new lock is named in [`HeldOverFork`].
 //!
 //! What they guard tells of threads that are not in the child: who waits, who looks, where stacks are. Its own threads get
 //! the stacks of these. So the child forgets all of it, but for the context of the thread that forks.

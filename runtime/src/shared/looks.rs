@@ -24,7 +24,7 @@
 //! takers that come late have the next one each, where they would else come to the lock in turn to find theirs gone (decision 0020).
 //!
 //! Roots stand on one shared queue, which every pick looks at itself: nothing here concerns their order. No wake-up rests on a
-//! look by words either: whoever searches, or is about to sleep, looks at all shared queues (`schedule/worker/steal.rs`). A yield that
+//! look by words either: a worker that searches, or is about to sleep, reads the keys of all shared queues (`schedule/worker/steal.rs`). A yield that
 //! gives way to what is ready on its worker, and a wait that runs its target, look at nobody, however many there are.
 
 use std::cell::Cell;

@@ -324,7 +324,7 @@ impl Shared {
         self.injector.any(unstarted) || self.workers().iter().any(shown)
     }
 
-    /// Closes everything that threads leave behind. By whoever has joined them, with a count of the record.
+    /// Closes everything that threads leave behind. By the thread that has joined them, with a count of the record.
     ///
     /// # Safety
     ///

@@ -83,7 +83,7 @@ fn awaited(context: &Context) -> Option<&Shared> {
 }
 
 /// Lists a context whose wait has begun. On its own stack, before it parks. True: there is nothing to wait for, and the wait
-/// has been ended; whoever drives the context makes it go on.
+/// has been ended; the thread that drives the context makes it runnable.
 pub(crate) fn enter(fiber: &Fiber) -> bool {
     let context = fiber.context();
     let thread = match context.waits_for().0 {

@@ -219,7 +219,7 @@ unsafe fn body(context: NonNull<Context>) -> ! {
     loop {
         if let Some(header) = NonNull::new(coroutine.pending.replace(ptr::null()).cast_mut()) {
             coroutine.begins_anew();
-            // SAFETY: claimed by whoever left it here, with the runner's link.
+            // SAFETY: claimed by the code that left it here, with the runner's link.
             unsafe { crate::schedule::run::start(&coroutine.fiber, header) };
             continue;
         }
@@ -578,7 +578,7 @@ unsafe fn arm(context: &Context, ticket: Ticket, at: Instant) -> Alarm {
 }
 
 unsafe fn disarm(context: &Context, alarm: Alarm) {
-    // Whoever timed it out has taken the entry out, and the memory stays (K3): no need to wait until the timer has done with it.
+    // The timer has taken the entry out, and the memory stays (K3): no need to wait until the timer has done with it.
     if context.cause() != Cause::TimedOut {
         // SAFETY: by the table; K1.
         unsafe {

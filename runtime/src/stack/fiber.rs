@@ -142,7 +142,7 @@ impl Default for Descent {
     }
 }
 
-/// How far behind its context a fiber lies, whoever owns it.
+/// How far behind its context a fiber lies, a worker's or a foreign thread's.
 pub(crate) const BEHIND_CONTEXT: usize = size_of::<ForeignContext>().next_multiple_of(align_of::<Fiber>());
 
 impl Fiber {

@@ -9,7 +9,7 @@
 //!
 //! * A wait that would have to suspend the request, or to block the thread, panics before it has begun anything.
 //! * What lends its frame, and therefore cannot give up later, is refused before it lends. [`Runtime::run`](crate::Runtime::run) panics at the
-//!   call. A [`scope`](crate::scope()) that was opened inside panics at its first spawn, whoever spawns; the name of the region is in the message.
+//!   call. A [`scope`](crate::scope()) that was opened inside panics at its first spawn, wherever that is; the name of the region is in the message.
 //!   A [`join`](crate::join()) runs both closures here: no arm of the stack is published while a region is open on it.
 //! * A submit queues, and runs nothing here. The last handle of a runtime without threads leaves its end to the next wait of the thread, or to the
 //!   thread's end.

@@ -182,7 +182,7 @@ impl MessageLine {
     }
 }
 
-/// Gives the fault to whoever was there before.
+/// Passes the fault to the handler that was installed before.
 ///
 /// # Safety
 ///

@@ -90,7 +90,10 @@ impl StackSlot {
 
 impl fmt::Debug for StackSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StackSlot").field("limit", &self.limit()).field("top", &self.top()).finish_non_exhaustive()
+        f.debug_struct("StackSlot")
+            .field("limit", &self.limit())
+            .field("top", &self.top())
+            .finish_non_exhaustive()
     }
 }
 
@@ -154,7 +157,7 @@ pub(crate) struct Slab {
     /// The first chunks, in order of their coming, so many as `shown` says.
     pieces: [OnceLock<Piece>; PIECES],
     shown: AtomicUsize,
-    /// Held by whoever shows one more.
+    /// Held while a thread publishes one more.
     showing: Mutex<()>,
     /// Slots handed out, all classes together.
     live: AtomicUsize,
@@ -255,7 +258,7 @@ impl Slab {
         let shown = self.shown.load(Relaxed);
         if let Some(place) = self.pieces.get(shown) {
             let _ = place.set(piece);
-            // Whoever finds the number finds the chunk: by an order of our own, since a sanitizer sees none of std's.
+            // A thread that reads the number can read the chunk: by an order of our own, since a sanitizer sees none of std's.
             self.shown.store(shown + 1, Release);
         }
     }
@@ -388,7 +391,7 @@ impl Slab {
         }
     }
 
-    /// The top of the slot that this address lies in, if it lies in the slab: for whoever has an address that may be anything.
+    /// The top of the slot that this address lies in, if it lies in the slab: for addresses that may be anything.
     #[inline]
     pub(crate) fn top_around(&self, address: usize) -> Option<usize> {
         let shown = self.shown.load(Acquire);

@@ -235,7 +235,7 @@ impl<E: TimerEntry> Shards<E> {
         unsafe { self.shards[shard].entries.own(|entries| entries.filed.put_to_rest(standing, number)) }
     }
 
-    /// Takes out what stands there, which rests if it is in at all: whoever it is for goes.
+    /// Takes out the entry, which rests if it is in at all: its waiter is about to be freed.
     ///
     /// # Safety
     ///
@@ -259,7 +259,7 @@ impl<E: TimerEntry> Shards<E> {
         self.bed.rest(|| self.next_word(), || self.nanos(now()))
     }
 
-    /// Whether anything in the shard may be due at `now`. Whoever lowers the word meanwhile tells the timer thread.
+    /// Whether anything in the shard may be due at `now`. A thread that lowers the word meanwhile notifies the timer thread.
     pub fn may_be_due(&self, shard: usize, now: Instant) -> bool {
         let word = self.shards[shard].word.load(Ordering::Relaxed);
         word != NEVER && word <= self.nanos(now)

@@ -1,4 +1,4 @@
-//! The attention word: one relaxed load at each fork, direct claim and yield says what concerns whoever runs.
+//! The attention word: one relaxed load at each fork, direct claim and yield shows what the running worker has to do.
 //!
 //! One word per worker. Anybody raises a bit by *or*; the worker clears it by *and*, having done what it asks for. A bit
 //! raised while it is being cleared may be lost only if what it stood for was seen by the look that followed the

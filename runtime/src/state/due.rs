@@ -9,8 +9,8 @@
 //!
 //! # The race
 //!
-//! *The deadline against the end.* The entry owns a link. Whoever ends the request takes the entry back, and has the link if it was
-//! there; otherwise whoever fires it has. What is left to abort the request's word decides: from *completing* on there is nothing,
+//! *The deadline against the end.* The entry owns a link. The finisher takes the entry back, and gets the link if it was
+//! there; otherwise the firing thread has it. What is left to abort the request's word decides: from *completing* on there is nothing,
 //! but for a family.
 //!
 //! *The deadline against the children of one that is over.* A request is passed by a question for its cancelled ancestors once
@@ -20,8 +20,8 @@
 //! # Invariants
 //!
 //! * **DU1** The number of the entry is written by the maker before anybody else knows the request. The entry may fire before: then
-//!   it is out of the container already, and whoever asks for it back by an old number, or none, is refused.
-//! * **DU2** A deadline is kept by the request's owner, before the terminal exchange; that it came is written by whoever fires.
+//!   it is out of the container already, and a request for it by an old number, or none, is refused.
+//! * **DU2** A deadline is kept by the request's owner, before the terminal exchange; the firing thread writes that it came.
 //!   Neither is taken back.
 
 use std::time::Instant;
@@ -101,7 +101,7 @@ impl Due {
     }
 
     /// Its time is there: aborts the request whose word this is. `note` writes the reason, as for [`Word::abort`]. If that is too
-    /// late, whoever looks at the request's family finds that it came. By whoever has the entry's link.
+    /// late, the thread that ends the request's family finds that it came. By the owner of the entry's link.
     pub fn comes(&self, word: &Word, note: impl FnOnce()) -> Cancel {
         let came = word.abort(note);
         if came == Cancel::TooLate {

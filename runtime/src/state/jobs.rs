@@ -24,7 +24,7 @@
 //! # Invariants
 //!
 //! * **JC1** The plain count is accessed by the owner only.
-//! * **JC2** Whoever counts a job makes sure that the scope is not over meanwhile: the body is not over, or a job that is not counted down
+//! * **JC2** A thread that counts a job ensures that the scope is not over meanwhile: the body is not over, or a job that is not counted down
 //!   holds the reference to the scope.
 //! * **JC3** The decrement of a job is its thread's last access to anything that the job borrows, and to the scope. The one that brings the
 //!   count to zero accesses the scope once more, to wake the owner; the owner does not return before that wake-up.

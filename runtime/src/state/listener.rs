@@ -17,7 +17,7 @@
 //!
 //! The owner delists while the request ends. Both go through the word: who gets its lock before the terminal exchange has unlinked the
 //! node, and the finisher never sees it; who comes later finds the word terminal, and leaves the node to the finisher. The count that
-//! the list has goes to whoever takes the node out. So neither waits for the other, and the memory goes with the last count.
+//! the list has goes to the thread that takes the node out. So neither waits for the other, and the memory goes with the last count.
 //!
 //! # Invariants
 //!

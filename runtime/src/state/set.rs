@@ -2,7 +2,7 @@
 //!
 //! # The race
 //!
-//! A request ends while its set's owner goes to sleep. Both take the lock of the core: the end puts its number in and wakes whoever stands
+//! A request ends while its set's owner goes to sleep. Both take the lock of the core: the end puts its number in and wakes the owner if it stands
 //! there; the owner looks for a number and stands there in the same hold. Who stood there, and was woken otherwise, takes itself out under
 //! that lock before it goes on.
 //!

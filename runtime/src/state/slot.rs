@@ -116,7 +116,7 @@ impl<B: Block> BlockSlot<B> {
     /// The caller has the header alone, and the list of children is empty.
     #[inline(always)]
     pub unsafe fn take(&self) -> Option<Box<B>> {
-        // Acquire: whoever looked for children may have made it for one that was over, which nothing else orders.
+        // Acquire: a search for children may have made it for one that was over, which nothing else orders.
         let word = self.0.load(Ordering::Acquire);
         if !is_block(word) {
             return None;

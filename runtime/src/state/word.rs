@@ -50,7 +50,7 @@
 //!
 //! # Invariants (cited as *W1* … *W16* by everything that touches a header)
 //!
-//! * **W1** Whoever moves life to `CLAIMED` is the only one who may touch the callable, and the only one who may write
+//! * **W1** Only the thread that moves life to `CLAIMED` may touch the callable, and only it may write
 //!   the value. Every such move is one compare-exchange (or a plain store where W8 holds), so there is one claimer.
 //! * **W2** While life is terminal the value is read through handles; it is moved out or dropped by the holder of the
 //!   last handle, or by the finisher *before* the terminal exchange if there was no handle or the request is marked.

@@ -17,7 +17,7 @@
 //! |---|---|---|---|
 //! | the system's | its worker (`schedule/worker/alarm.rs`), and the timer thread if that does not come to it | the timer thread | that thread, which blocks no longer than that |
 //! | a user's that moves by itself | the timer thread | the same | the same |
-//! | a user's that stands still between jumps | whoever moves it, before the move returns | the same | the same |
+//! | a user's that stands still between jumps | the thread that moves it, before the move returns | the same | the same |
 //!
 //! A coroutine's alarm stays in its worker's wheel when it is taken back, for the coroutine's next wait ([`crate::state::alarms`]); it goes when the coroutine is
 //! dismantled.
@@ -39,7 +39,7 @@
 //! *The timer against the waiter that goes away.* A foreign context's memory goes with its thread, and the next wait of any
 //! context is nothing for this timer. So a wait is ended while the lock is held under which its entry was taken out; and
 //! disarming takes that lock. Either it finds the entry, and nobody else ever will; or the entry has been taken out, and
-//! the unpark is over. Whoever has disarmed, whatever the answer, is rid of the timer.
+//! the unpark is over. After a disarm, whatever its answer, the timer no longer knows the waiter.
 //!
 //! A coroutine's memory stays, and a ticket is of one wait. So who was timed out on one need not ask for the lock: its entry is
 //! out, and whatever the timer still does with the coroutine is to bring it to its worker.
@@ -68,11 +68,11 @@
 //!
 //! # Invariants
 //!
-//! * **T1** An entry is in a shard, or is being fired by whoever took it out, or is over.
+//! * **T1** An entry is in a shard, or is being fired by the thread that took it out, or is over.
 //! * **T2** The context of a wait's entry is valid until `disarm` has returned for it, or it is a coroutine's, whose memory stays until after
 //!   `close`.
 //! * **T3** A wait's entry is taken out and fired under one hold of its shard's lock; several are fired together before it is given up.
-//! * **T4** A request's entry owns a link of its header. Whoever takes the entry out owns the link.
+//! * **T4** A request's entry owns a link of its header. The thread that takes the entry out owns the link.
 //! * **T5** While a shard's lock is held nothing is called but `unpark`, whose own locks (a foreign context's, a parker's) are
 //!   held by nobody who asks for this one, the waking of workers, what raises attention words, and the system's clock.
 

@@ -10,11 +10,11 @@
 //! # How it goes
 //!
 //! Everything is decided under one lock that is held for a few instructions. Who finds that it must wait begins its wait and lists
-//! itself in the same breath. Whoever provides what a waiter waits for serves it: a put gives its item to the most urgent receiver that
+//! itself in the same step. The operation that provides what a waiter waits for serves that waiter: a put gives its item to the most urgent receiver that
 //! waits; a take that makes room lets the most urgent sender's item in, and one that finds no room at all takes it straight from
 //! there, which is the whole of a channel of capacity 0. The waiter is woken when the lock has been let go of.
 //!
-//! What is decided is here. How a send and a receive wait is told in [`waiting`], how one waits that stands in several lists in
+//! The decisions are here. [`waiting`] says how a send and a receive wait, how one waits that stands in several lists in
 //! [`listing`], and what items lie in in [`store`].
 //!
 //! # The races
@@ -123,7 +123,7 @@ impl<T, S: Store<T>> ChannelState<T, S> {
             return Err(TrySendError::Disconnected(item));
         }
         if self.receivers_wait {
-            // SAFETY: L1; whoever is chosen is woken by the caller.
+            // SAFETY: L1; the caller wakes the chosen waiter.
             let chosen = unsafe { self.receivers.choose() };
             self.receivers_wait = !self.receivers.is_empty();
             if let Some(receiver) = chosen {

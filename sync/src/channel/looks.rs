@@ -18,7 +18,7 @@ pub(super) const SOMETHING: u32 = 4;
 /// Where looks have been in vain, one wait in so many tries one.
 const TRIES: u8 = 16;
 
-/// Whoever has less time than this waits at once.
+/// An operation with a shorter time-out than this waits at once.
 const HURRY: Duration = Duration::from_millis(1);
 
 /// On whose thread nobody is.
@@ -66,7 +66,7 @@ impl Looks {
     }
 }
 
-/// Whether whoever waits for so long at most has no time to look.
+/// Whether a wait of at most this length is too short to try again first.
 pub(super) fn is_in_a_hurry(timeout: Option<Duration>) -> bool {
     timeout.is_some_and(|timeout| timeout < HURRY)
 }

@@ -25,7 +25,7 @@
 //!
 //! Items come out in the order in which they went in. Who waits stands in a [`LockQueue`](crate::LockQueue): the most urgent receiver
 //! gets the next item, the most urgent sender the next place, and among equals the one that came first. An item or a place is given to
-//! a waiter by whoever provides it, before the waiter runs: no newcomer can snatch it away.
+//! a waiter by the operation that provides it, before the waiter runs: no newcomer can take it instead.
 //!
 //! A wait without a limit, or with one of a millisecond or more, whose other side is on another worker as far as is known, begins with up to
 //! 16 looks, 2 to 6 µs together, while nobody waits on this side; the caller's worker does nothing else meanwhile. Only then does the caller stand among those who

@@ -38,7 +38,7 @@ fn labelled<T>(label: Label) -> (Sender<T>, Receiver<T>) {
 
 type One<T> = Channel<T, Option<T>>;
 
-/// The end that the item goes in at. If it is dropped the receiver is told [`RecvError::Disconnected`].
+/// The sending end. If it is dropped, the receiver gets [`RecvError::Disconnected`].
 #[must_use = "the receiver gets an error as soon as this is dropped"]
 pub struct Sender<T> {
     channel: Arc<One<T>>,

@@ -1,6 +1,6 @@
 //! A wait for a lock, in its steps: how a newcomer comes into the line, what becomes of one that was woken, and how one leaves.
 //!
-//! What they are, and why none is forgotten, is told in the head of [`raw_lock`](super).
+//! The head of [`raw_lock`](super) says what they are, and why none is forgotten.
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
@@ -375,7 +375,7 @@ impl RawLock {
         self.line.with(|line| {
             let queue = &line.queue;
             let mut word = self.word.load(Ordering::Relaxed);
-            // While PARKED stands, whoever lets go of the lock comes here first, and finds this place (R2): nothing is to be said by an
+            // While PARKED stands, a release of the lock comes here first, and finds this place (R2): nothing is to be said by an
             // exchange.
             if bits(word) & PARKED == 0 {
                 word = self.change(|word| match bits(word) & (LOCKED | RESERVED) {

@@ -49,7 +49,7 @@ unsafe impl<T: ?Sized + Sync> Sync for RwLockWriteGuard<'_, T> {}
 unsafe impl<T: ?Sized + Sync> Sync for RwLockUpgradableReadGuard<'_, T> {}
 
 impl<'a, T: ?Sized> RwLockReadGuard<'a, T> {
-    /// Of whoever has just come in to read.
+    /// For a caller that has just been admitted as a reader.
     #[inline(always)]
     pub(super) fn new(lock: &'a RwLock<T>) -> Self {
         // SAFETY: a cell's address is never null.
@@ -60,7 +60,7 @@ impl<'a, T: ?Sized> RwLockReadGuard<'a, T> {
 }
 
 impl<'a, T: ?Sized> RwLockWriteGuard<'a, T> {
-    /// Of whoever has just got it to write.
+    /// For a caller that has just acquired it for writing.
     #[inline(always)]
     pub(super) fn new(lock: &'a RwLock<T>) -> Self {
         RwLockWriteGuard { lock, _stays: PhantomData }
@@ -94,7 +94,7 @@ impl<'a, T: ?Sized> RwLockWriteGuard<'a, T> {
 }
 
 impl<'a, T: ?Sized> RwLockUpgradableReadGuard<'a, T> {
-    /// Of whoever has just got it so.
+    /// For a caller that has just acquired it as an upgradable reader.
     #[inline(always)]
     pub(super) fn new(lock: &'a RwLock<T>) -> Self {
         RwLockUpgradableReadGuard { lock, _stays: PhantomData }

@@ -7,7 +7,7 @@ use forebear_context::shim::time;
 
 use super::{Scope, Signal, TimerError};
 
-/// Acquires and releases timers for one worker, or for whoever calls, by telling a server.
+/// Acquires and releases timers for one worker, or for the caller, by messages to a server.
 ///
 /// Clients and servers come in pairs, since they share a way to talk. To write a pair of your own, implement this and
 /// [`RequestQueue`](super::RequestQueue); the page of [this module](super) has an example.

@@ -29,7 +29,7 @@ pub enum TimerError {
     Io(io::Error),
     /// Somebody's part of a server has panicked: its queue, its table, or its reaper.
     Panicked(Failure),
-    /// The server was told to stop, and has not come to the end of its turn in time. It stops when it has.
+    /// The server was asked to stop, and did not finish its round in time. It stops when that round ends.
     StillRunning,
     /// For clients, queues and servers that you write: whatever else there is to say.
     Other(Box<dyn StdError + Send + Sync>),
@@ -69,9 +69,7 @@ impl fmt::Display for TimerError {
             TimerError::Panicked(failure) => {
                 write!(f, "a part of the timer server panicked: {}", failure.error())
             }
-            TimerError::StillRunning => {
-                f.write_str("the timer server did not finish its round in time")
-            }
+            TimerError::StillRunning => f.write_str("the timer server did not finish its round in time"),
             TimerError::Other(error) => fmt::Display::fmt(error, f),
         }
     }

@@ -7,7 +7,7 @@ use forebear_context::error::Failure;
 
 use super::{Timer, TimerError};
 
-/// What happens in a server, as its hooks are told. `Display` is a line for a log.
+/// An event of a server, for its hooks. `Display` is a line for a log.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TimerEvent<'a, W> {

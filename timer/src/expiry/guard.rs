@@ -114,7 +114,7 @@ impl TimerGuard<'static> {
 
 impl<'c> TimerBuilder<'c> {
     /// The scope, in place of the file and line where [`expires`](Self::expires) is called and of who calls. One with a name is the whole
-    /// worker's: it has one timer by that name, whoever acquires it.
+    /// worker's: it has one timer by that name, whichever code acquires it.
     pub fn scope(self, scope: impl Into<Scope>) -> Self {
         TimerBuilder { scope: Some(scope.into()), ..self }
     }

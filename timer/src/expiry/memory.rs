@@ -27,7 +27,7 @@ pub fn channel<W: WorkerId>() -> (TimerSender<W>, TimerReceiver<W>) {
 /// The clients' end of a [`channel`].
 pub struct TimerSender<W>(Arc<SharedQueue<W>>);
 
-/// The server's end of a [`channel`]. When it is dropped clients are told that the server is gone.
+/// The server's end of a [`channel`]. When it is dropped, clients get an error that the server is gone.
 pub struct TimerReceiver<W: WorkerId>(Arc<SharedQueue<W>>);
 
 /// A client of the worker it was made for. Made by [`TimerSender::client`].

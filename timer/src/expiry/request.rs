@@ -56,7 +56,7 @@ pub enum Signal {
     Default,
     /// That it is reaped by the signal of this number. What it means for workers that are no processes is up to their reaper.
     Number(NonZeroU32),
-    /// Nothing: the timer is told to the event hooks and forgotten.
+    /// Nothing: the event hooks get the timer, and it is forgotten.
     LogOnly,
 }
 

@@ -16,7 +16,7 @@ pub trait TimerServer<W>: Send + 'static {
     ///
     /// # Errors
     ///
-    /// The turn ends, the hooks are told, and the server goes on with the next.
+    /// The round ends, the hooks get an event, and the server continues with the next round.
     fn register(&mut self, requests: Vec<TimerRequest<W>>) -> Result<(), TimerError>;
 
     /// Drops all timers of these workers, and says which they were.

@@ -1,7 +1,7 @@
 //! A server's timers, in memory.
 //!
 //! Every timer stands in the table of its worker, by scope. Until it has been found to have expired it also stands in a
-//! [wheel](crate::Wheel), which knows the earliest deadline; a timer that is told as expired is out of the wheel and stays in the table until it is
+//! [wheel](crate::Wheel), which knows the earliest deadline; a timer that was reported as expired is out of the wheel and stays in the table until it is
 //! stopped, moved or cleared.
 //!
 //! # Invariants

@@ -60,7 +60,7 @@ use super::{
 ///   was sent.
 /// * A worker is reaped once, however many of its timers have expired, and then all its timers are forgotten.
 /// * What could not be reaped is tried again after a pause, unless the timer is released by then; if the reaper panics the worker counts as
-///   reaped. An error in a turn is told, nobody is reaped in that turn, and the server goes on.
+///   reaped. An error in a round is reported, no worker is reaped in that round, and the server continues.
 /// * The server sleeps until the next deadline exactly. Nothing is looked at in between, unless the queue cannot be woken.
 ///
 /// [`start`](Self::start) gives it a thread of its own. [`turn`](Self::turn) is for who has a thread already, and for tests.

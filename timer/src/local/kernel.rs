@@ -2,7 +2,7 @@
 //!
 //! A number of 0 is how the kernel names a process that cannot be seen from here (it lives in another pid namespace). rustix holds
 //! such numbers in a type that cannot be 0, so its readings of them would be undefined exactly where the peer is strange. Here they are
-//! plain integers, and 0 is told as `None`.
+//! plain integers, and 0 becomes `None`.
 //!
 //! # Invariants
 //!

@@ -93,7 +93,7 @@ impl Reaper<LocalWorker> for Ladder {
         let next = self.steps.get(place.saturating_add(1)).map(|(after, _)| *after);
         match (self.steps.get_mut(place), next) {
             (Some((_, Step::Cancel(ask))), _) => {
-                // It has had its say through the panic hook. Whoever made it panic does not get away by that.
+                // The panic hook has reported it. A panicking step does not spare the worker.
                 _ = catch_unwind(AssertUnwindSafe(|| ask(overdue)));
                 match next {
                     Some(next) => Reap::Again(next),

@@ -142,7 +142,7 @@ impl Drop for Place {
         if identity(&self.path).is_ok_and(|found| found == self.file) {
             _ = fs::remove_file(&self.path);
         }
-        // After the socket: whoever has the lock next finds the path free.
+        // After the socket: the next holder of the lock finds the path free.
         self.lock = None;
         if let Some(directory) = &self.directory {
             _ = fs::remove_dir(directory);

@@ -54,7 +54,7 @@ use super::wire::{self, Answer};
 use super::{Limits, LocalEvent, LocalWorker, Refusal};
 use crate::expiry::{RequestQueue, Scope, Timer, TimerError, TimerRequest};
 
-/// Sources that are told of at once.
+/// Sources that one poll reports.
 const AT_ONCE: usize = 256;
 /// How often one look walks over what is up: once for the door, once for who has come in by it, and so on.
 const ROUNDS: usize = 64;
@@ -382,7 +382,7 @@ impl RequestQueue<LocalWorker> for LocalQueue {
     fn size(&mut self) -> usize {
         self.look += 1;
         let now = time::now();
-        // A descriptor that cannot be read is told by `get`, which comes next.
+        // The next `get` reports a descriptor that cannot be read.
         for _ in 0..ROUNDS {
             if !self.step(Some(now)).unwrap_or(false) {
                 break;

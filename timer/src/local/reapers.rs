@@ -26,7 +26,7 @@ impl KillProcess {
         KillProcess { signal: rustix::process::Signal::KILL.as_raw() }
     }
 
-    /// By the signal of this number. If the process handles it and lives on, the hooks are told after the server's patience, and its timers are
+    /// By the signal of this number. If the process handles it and lives on, the hooks get an event after the server's patience, and its timers are
     /// dropped.
     ///
     /// # Errors
@@ -55,7 +55,7 @@ impl Reaper<LocalWorker> for KillProcess {
     }
 }
 
-/// Does nothing but leave it to the event hooks: timers that expire are told and forgotten. Works with workers of any kind.
+/// Leaves expired timers to the event hooks: they are reported and forgotten. Works with workers of any kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogOnly;
 

@@ -1,4 +1,4 @@
-//! What hooks are told about processes, and how much of it.
+//! Which events about processes the hooks get, and how many.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use forebear_context::shim::time;
 
 use super::{LocalEvent, Refusal};
 
-/// Refusals that are told in a second.
+/// Refusals that are reported in a second.
 const TOLD: u32 = 32;
 
-/// Who is told about processes.
+/// Reports events about processes to the hooks.
 pub(crate) type Tell = Box<dyn FnMut(&LocalEvent<'_>) + Send>;
 
 /// Tells the hook, and not more than it can bear.

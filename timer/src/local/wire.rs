@@ -82,7 +82,9 @@ impl fmt::Display for Refusal {
             Refusal::TooManyTimers => "this process has reached its limit of timers",
             Refusal::Malformed => "the message to the timer server is malformed",
             Refusal::ForeignSender => "another process than the connected one sent a message",
-            Refusal::Stranger => "the peer of the timer server belongs to another user, or cannot be identified",
+            Refusal::Stranger => {
+                "the peer of the timer server belongs to another user, or cannot be identified"
+            }
         })
     }
 }

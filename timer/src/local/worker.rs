@@ -56,7 +56,7 @@ pub enum Signalled {
 }
 
 impl LocalWorker {
-    /// Whoever has this number now; `None` if nobody has.
+    /// The process that has this number now; `None` if there is none.
     pub(crate) fn open(pid: i32, serials: &AtomicU64, bell: &Arc<Bell>) -> io::Result<Option<LocalWorker>> {
         let Some(pid) = Pid::from_raw(pid) else { return Ok(None) };
         let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
@@ -98,7 +98,7 @@ impl LocalWorker {
     }
 
     /// Sends it a signal that is to end it. If it has not ended within [the server's patience](super::LocalTimerServer::patience),
-    /// the hooks are told; nobody waits for it meanwhile.
+    /// the hooks get an event; nothing waits for it meanwhile.
     ///
     /// # Errors
     ///

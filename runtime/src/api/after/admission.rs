@@ -32,7 +32,7 @@ use crate::state::word::{HELD, NEW, PRIVATE, SUBMITTED};
 pub(crate) unsafe fn begin(header: NonNull<Header>, marks: u64) -> bool {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
-    // SAFETY: AF2: whoever finds it new under its lock is its submitter.
+    // SAFETY: AF2: the thread that finds it new under its lock is its submitter.
     let held = h.word().hold(|| {
         unsafe { DependentRecord::of(header) }.open.begin(unsafe { DependentRecord::of(header) }.len)
     });

@@ -8,7 +8,7 @@
 //! 3. It looks at the threads that run requests themselves, and at those that are blocked in a wait.
 //! 4. A worker that does not answer within [`PATIENCE`](super::PATIENCE) is in user code without a scheduling point. The dump looks at that worker's
 //!    stacks from outside, and counts what is private to it.
-//! 5. It looks at the shared queues again, for what was published meanwhile. What was seen twice is told once.
+//! 5. It looks at the shared queues again, for what was published meanwhile. What was seen twice is listed once.
 //! 6. It finds out who holds or owes what each of them waits for.
 //!
 //! What stands still from the beginning to the end of this is in the dump. What moves from one place to another meanwhile may be
@@ -487,7 +487,7 @@ pub(super) fn see_foreign(shared: &Shared, out: &mut Vec<Seen>, threads: &mut Ve
         // SAFETY: Y1: listed, so it is there.
         let (fiber, name) = unsafe { (foreign::of_context(context), foreign::name_of_thread(context)) };
         if !fiber.request.get().is_null() {
-            // It is told of by the request that it runs.
+            // The request that it runs stands for it.
             return;
         }
         let Some(held) = hold(fiber.context()) else { return };

@@ -1,4 +1,4 @@
-//! The forms in which a request is declared to be after others. What that means is told in [`crate::api::after`].
+//! The forms in which a request is declared to be after others. [`crate::api::after`] says what that means.
 
 use std::marker::PhantomData;
 use std::panic::Location;
@@ -246,7 +246,7 @@ impl<T: Send + Sync + 'static> Request<T> {
         RequestBuilder::default().try_then(self, f)
     }
 
-    /// As [`then`](Self::then), for a callable that is told how this one has ended, whatever that is. That counts as looking at a failure.
+    /// As [`then`](Self::then), for a callable that gets this one's outcome, whatever it is. That counts as looking at a failure.
     ///
     /// ```
     /// use forebear::{Outcome, Request};

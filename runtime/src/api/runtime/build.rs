@@ -151,7 +151,7 @@ impl RuntimeBuilder {
     /// wait for their turn), each runs what it submits. A thread that exits leaves behind what it has suspended: wait for it before. Such
     /// a request never goes on, since it may hold references to the thread's locals. It ends as cancelled, with
     /// [`ThreadExited`](crate::CancelReason::ThreadExited), its stack stays in memory, and a warning names it. If it borrows, as a job of a scope
-    /// does, it never ends, and whoever has lent to it waits for ever. A destructor of a thread-local may use such a runtime, too, until the
+    /// does, it never ends, and a request that lent it a stack waits for ever. A destructor of a thread-local may use such a runtime, too, until the
     /// runtime's own thread-local is gone; what the thread had suspended before does not go on then. Not run at once is what is submitted inside [`no_suspend`](crate::no_suspend()), or in an unwind: it is
     /// queued. So is what a request of another runtime submits; it runs when a thread that has used this runtime waits, and not before: a program in which no thread has
     /// waits for it in vain.
@@ -253,7 +253,7 @@ impl RuntimeBuilder {
     /// [`MonotonicClock`](forebear_context::clock::MonotonicClock).
     ///
     /// On a clock that jumps, as [`ManualClock`] does, time passes by its jumps alone:
-    /// whoever moves it wakes all that is due on the spot, so a test need not wait for anything.
+    /// the thread that moves the clock wakes all due waits before the move returns, so a test need not wait for anything.
     ///
     /// Its [`now`](Clock::now) is called where something begins to wait for a time, and by the runtime's timer thread. It must not wait, nor make
     /// or run a request. If it does, or if it panics, the process ends with a message.

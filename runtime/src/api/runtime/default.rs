@@ -20,7 +20,7 @@ use super::{BuildError, Runtime, RuntimeBuilder, laggards};
 use crate::shared::Shared;
 
 static DEFAULT: AtomicPtr<Runtime> = AtomicPtr::new(ptr::null_mut());
-/// Held by whoever makes or replaces it.
+/// Held while a thread makes or replaces it.
 static MAKING: Mutex<()> = Mutex::new(());
 
 /// Keeps everybody else from replacing it.

@@ -7,7 +7,7 @@
 //!    What lies in the shared queues unstarted is taken out.
 //! 2. *Abort.* The stage becomes *swept*, and everybody who has something is stirred: each worker aborts, as soon as it looks,
 //!    what is private to it, what it has published, and what stands on its coroutines; each foreign thread what it runs. What was
-//!    taken in step 1 is aborted and ended by the caller. The workers are told to stop.
+//!    taken in step 1 is aborted and ended by the caller. The workers are signalled to stop.
 //! 3. *Unwind.* Who is suspended wakes with an error, and every further wait answers the same; who runs hears of it when it next
 //!    waits or asks. Who hears of it by the end of what it waited for, before its own worker has looked, and passes that on, ends
 //!    as aborted, too. A worker leaves when nothing of its own is left, the last one when no foreign thread runs a request of
@@ -34,7 +34,7 @@
 //!   under the lock of its mailbox, under which it is stirred.
 //!
 //! What lies below a *shielded region* is spared by all of these. The region's end delivers its request's mark, or, if it was
-//! marked in no way before it ended, its end does: and in a runtime that is shut a mark spreads by aborting, whoever waits.
+//! marked in no way before it ended, its end does: and in a runtime that is shut a mark spreads by aborting, whatever demand there is.
 //!
 //! # Without threads
 //!
@@ -170,7 +170,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// As [`shutdown`](Self::shutdown). Work that had to be aborted, and ended, is no error: those who wait for it are told.
+    /// As [`shutdown`](Self::shutdown). Work that had to be aborted, and ended, is no error here: its waiters get one.
     ///
     /// # Panics
     ///
@@ -192,7 +192,10 @@ impl Runtime {
         if shared.driven.is_some() {
             drive_within(shared, grace);
             if !laggards::is_empty(shared) {
-                let what = format!("Runtime::finish of runtime '{}' aborts the requests that cannot continue", shared.name);
+                let what = format!(
+                    "Runtime::finish of runtime '{}' aborts the requests that cannot continue",
+                    shared.name
+                );
                 say_who_is_left(shared, &what, ENDED);
             }
             return self.shutdown(grace);
@@ -214,7 +217,7 @@ impl Runtime {
     /// Ends the runtime: refuses new work, aborts all there is, and waits until everything has ended, for `grace` at most, by the
     /// runtime's clock.
     ///
-    /// Whoever waits for a request of this runtime is answered
+    /// A wait for a request of this runtime answers
     /// [`TargetCancelled`](forebear_context::error::WaitError::TargetCancelled) with [`CancelReason::Shutdown`](crate::CancelReason::Shutdown). What runs
     /// below a [`shield`](crate::shield()) goes on until the region ends. What had not started is ended on the calling thread,
     /// its callbacks too. What is made or submitted afterwards is cancelled at once.

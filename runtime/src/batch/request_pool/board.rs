@@ -7,7 +7,7 @@
 //!
 //! The first reason stays. Who sets it takes the names of all that is *listed*, in the same moment, and aborts them
 //! without the lock: what is ended there drops what it has captured. What is listed later is aborted by who lists it.
-//! So everything that has been admitted is aborted, by whoever comes second.
+//! So everything that has been admitted is aborted, by the later of the two.
 //!
 //! A member is listed under the number of its lane, before it is waited for, and is forgotten when the lane lists its
 //! next. To abort one that is over does nothing.
@@ -40,7 +40,7 @@ pub(super) enum Why {
 }
 
 impl Why {
-    /// What the members are told.
+    /// The reason that the members' aborts carry.
     pub(super) fn reason(self) -> CancelReason {
         match self {
             Why::Member(_) => CancelReason::SiblingFailed,

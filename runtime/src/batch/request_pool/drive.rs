@@ -242,11 +242,11 @@ impl<'a, 'env: 'a, T: Send + 'env> PoolWaiter<'a, 'env, T> {
                 }
             }
         }
-        // The pool is stopped for another reason, which is told.
+        // The pool is stopped for another reason, which is the answer.
         drop_contained(held);
         drop_contained(came);
         self.kept.clear();
-        // So that the failure is told: the scope, which would wait for them too, would abort the lane that has it.
+        // So that the failure is the answer: the scope, which would wait for them too, would abort the lane that has it.
         while !self.run.is_quiet() {
             self.sleep(false);
         }

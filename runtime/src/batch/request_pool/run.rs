@@ -20,7 +20,7 @@
 //! # The race
 //!
 //! Something for the waiter to do may come up between its last look and its sleep. Both sides decide under the lock:
-//! the waiter leaves its ticket only if there is nothing, and whoever makes that false takes the ticket. A stop alone
+//! the waiter leaves its ticket only if there is nothing, and the thread that adds something takes the ticket. A stop alone
 //! wakes nobody: the waiter sleeps only while there are members admitted or lanes spare, and each of them comes by here
 //! once more.
 //!

@@ -1,7 +1,7 @@
 //! A thread's seat, from the side of the thread: left behind when the thread exits (`schedule/worker/driven/abandon.rs`), or driven to
 //! its end, and given back; and the end of the runtime.
 //!
-//! The last handle has whoever may drive run what is left. The last seat that is given back after that takes the runtime
+//! The drop of the last handle lets the threads that may drive run what is left. The last seat that is given back after that takes the runtime
 //! down; what is put aside or pushed later ends where it comes from.
 
 use std::ptr::{self, NonNull};

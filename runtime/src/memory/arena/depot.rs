@@ -17,7 +17,7 @@ pub(crate) struct Depot {
     state: Mutex<DepotState>,
     /// Memory that no arena has.
     pub(crate) stock: Stock,
-    /// Held by whoever works for closed arenas.
+    /// Held by a thread that works for closed arenas.
     pub(super) closed: Mutex<()>,
 }
 
@@ -92,7 +92,7 @@ impl Depot {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).closing
     }
 
-    /// Closes an arena: from now on the end of its headers is worked by whoever brings it.
+    /// Closes an arena: from now on the thread that brings a header's end does its work.
     ///
     /// # Safety
     ///

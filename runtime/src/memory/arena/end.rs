@@ -15,7 +15,7 @@ use crate::record::header::{Header, HeaderPlace};
 use crate::record::side::Side;
 use crate::stack::fiber;
 
-/// The end of a header whose counts are both 0, by whoever brought them there.
+/// The end of a header whose counts are both 0, by the thread that brought them there.
 ///
 /// # Safety
 ///

@@ -54,7 +54,7 @@ impl Bed {
             Sleep::UntilTold => true,
         };
         if oversleeps {
-            // Told once; whoever arms before it has looked need not tell it again.
+            // Notified once; a thread that arms before the timer thread has looked need not notify it again.
             state.sleep = Sleep::Awake;
             self.told.notify_one();
         }

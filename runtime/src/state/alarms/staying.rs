@@ -17,7 +17,7 @@
 //!
 //! * **B4** What stands is filed for no later than it is due. A standing that names what is no longer in the wheel names nothing: no
 //!   two entries ever have the same number.
-//! * **B5** A standing is touched by its waiter's owner, and by whoever has the lock of the shard while the entry is armed.
+//! * **B5** A standing is touched by its waiter's owner, and by the holder of the shard's lock while the entry is armed.
 
 use std::cell::Cell;
 use std::ptr::NonNull;

@@ -8,7 +8,7 @@
 //! It is about the best key of its members. A shared queue whose key falls *lowers* the word to it. Nobody raises the word when
 //! the key goes again; who looks into the group and finds nothing as old as the word says *mends* it. Therefore:
 //!
-//! * **GR1** At rest the word is at most the key of every member. If it is less, that costs whoever is misled a look into
+//! * **GR1** At rest the word is at most the key of every member. If it is less, a misled picker pays for a look into
 //!   eight shared queues, once.
 //!
 //! # The race, and the argument

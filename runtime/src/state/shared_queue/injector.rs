@@ -1,6 +1,6 @@
 //! The injector.
 //!
-//! Roots come from anywhere through an inbox (one exchange, no lock), and are put into order by whoever looks next,
+//! Roots come from anywhere through an inbox (one exchange, no lock), and are put into order by the next reader,
 //! under the shared queue's lock: a segment per priority, first in, first out, and a side heap for what is not in order
 //! (a root submitted long after it was made, a deadline). What has a hint stands apart, with children that have one ([`hinted`](super::hinted)). They never go into a private queue: there they could be hidden
 //! behind a request that spins for them.
@@ -9,7 +9,7 @@
 //!
 //! * **E2** The inbox holds either a list of entries or the mark that says *closed*; once closed it stays so, and who
 //!   finds the mark keeps its entry.
-//! * **E3** Whoever closes the inbox takes what is in it by the same exchange. So an entry is pushed before, and is among
+//! * **E3** The closer of the inbox takes its contents by the same exchange. So an entry is pushed before, and is among
 //!   what the closer sorts in and takes out, or its pusher finds the mark.
 //! * **E4** What goes past the inbox is put in, and the shared queue is closed and ended, under the lock. A closed shared queue still
 //!   takes what its pusher answers for; one that has *ended* takes nothing: nobody looks any more.
@@ -48,7 +48,7 @@ unsafe impl<E: QueueEntry> Sync for Injector<E> {}
 pub enum Pushed {
     /// It is the only one in the inbox: notify somebody.
     First,
-    /// Others came before, and whoever pushed the first of them notifies.
+    /// Others were pushed before, and the pusher of the first of them notifies.
     Behind,
     /// Nobody will look again: the entry is still the pusher's.
     Closed,

@@ -146,7 +146,7 @@ impl Word {
                 #[cfg(not(mutant = "veto_without_lock"))]
                 return self.cancel_locked(demand);
             }
-            // Whoever holds the lock may be writing the reason (W12).
+            // The holder of the lock may be writing the reason (W12).
             #[cfg(not(mutant = "marked_past_the_lock"))]
             if seen.has(LOCK) {
                 hint::spin_loop();
@@ -302,7 +302,7 @@ impl Word {
         return self.load().0 == SPAWNED_DETACHED;
     }
 
-    /// Cancels whoever waits. `note` writes the reason, under the lock; it is not called if the abort is refused.
+    /// Cancels it, even if others wait. `note` writes the reason, under the lock; it is not called if the abort is refused.
     pub fn abort(&self, note: impl FnOnce()) -> Cancel {
         #[cfg(mutant = "shield_seen_before_mark")]
         let shielded = self.load().0 & SHIELDED;

@@ -4,7 +4,7 @@
 //! cannot be taken any more once the request is terminal: then the waiters are the finisher's, the callbacks have been
 //! called, and the reason is constant (W3, W12).
 //!
-//! Whoever unlocks decides in that exchange what becomes of the flags, by the fresh word and not by the one it locked
+//! The unlocking thread decides in that exchange what becomes of the flags, by the fresh word and not by the one it locked
 //! (W9): claims, counts, the shield and the private bit move while the lock is held. What cannot move is what needs the
 //! lock: the lists with their two flags, the veto, the mark (W10), and life from `COMPLETING` on.
 

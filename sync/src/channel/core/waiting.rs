@@ -7,7 +7,7 @@
 //!
 //! # What came of a wait
 //!
-//! The slot says it. Whoever serves a waiter moves the item; nobody else touches the slot (N1).
+//! The slot says it. The operation that serves a waiter moves the item; nothing else touches the slot (N1).
 //!
 //! | the wait ended | a sender's slot | a receiver's slot |
 //! | --- | --- | --- |

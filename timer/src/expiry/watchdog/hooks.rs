@@ -1,4 +1,4 @@
-//! Who is told what happens in a server. If nobody is, it is written to standard error.
+//! The hooks that get a server's events. Without any, events are written to standard error.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
