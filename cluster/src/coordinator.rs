@@ -4,6 +4,7 @@
 //!
 //! * `board`: the tasks that have not ended, the error latch and the limits, under one lock. Its head has the states of a task, and who may change what.
 //! * `builder`: the settings.
+//! * `watchdog`: reports when no task ends.
 //! * [`remote`](crate::remote): the values.
 //! * [`engine`](crate::engine): what carries the tasks, and what it owes.
 //!
@@ -27,12 +28,13 @@
 
 pub(crate) mod board;
 mod builder;
+mod watchdog;
 
 use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::time::{Duration, Instant};
 
 use forebear::sync::Event as Wake;
@@ -42,6 +44,7 @@ use serde::de::DeserializeOwned;
 
 use self::board::{Board, Listing, Raises, Then, Unheld, Unmet, Until};
 pub use self::builder::ClusterCoordinatorBuilder;
+pub use self::watchdog::{Stall, StalledTask};
 use crate::engine::{
     Engine, Envelope, Event, Link, ObjectId, Resource, ResourceId, StoreError, TaskId, WorkerStatus,
 };
@@ -94,6 +97,8 @@ pub(crate) struct Shared {
     resources: AtomicU64,
     /// The number of the newest object that was put.
     objects: AtomicU64,
+    /// Ends the watchdog when it is dropped.
+    watchdog: OnceLock<mpsc::Sender<()>>,
 }
 
 /// How one task is scheduled: see [`ClusterCoordinator::schedule_with`].

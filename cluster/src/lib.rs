@@ -113,7 +113,7 @@ pub use forebear_cluster_macros::task;
 pub use forebear_cluster_macros::resource;
 
 pub use coordinator::{
-    ClusterCoordinator, ClusterCoordinatorBuilder, Metrics, TaskOptions, TryScheduleError,
+    ClusterCoordinator, ClusterCoordinatorBuilder, Metrics, Stall, StalledTask, TaskOptions, TryScheduleError,
 };
 pub use ctx::TaskCtx;
 pub use error::{ClusterError, FailureKind, FetchError, TaskError, TaskFailure, TypedError};

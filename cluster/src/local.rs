@@ -32,6 +32,7 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::mem;
 use std::net::Shutdown;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -124,6 +125,7 @@ pub struct LocalProcesses {
     slots: usize,
     cancel_grace: Duration,
     restarts: u32,
+    start_delay: (Duration, Duration),
     cache: u64,
     store_dir: Option<PathBuf>,
     program: Option<OsString>,
@@ -189,6 +191,7 @@ impl LocalProcesses {
             slots: 1,
             cancel_grace: Duration::from_secs(10),
             restarts: 5,
+            start_delay: (Duration::ZERO, Duration::ZERO),
             cache: CACHE,
             store_dir: None,
             program: None,
@@ -216,6 +219,14 @@ impl LocalProcesses {
     #[must_use]
     pub fn restarts(mut self, restarts: u32) -> LocalProcesses {
         self.restarts = restarts;
+        self
+    }
+
+    /// The workers of the start are not started all at once, but each `each` after the one before, and all within `most`. A start begins with the first one, unless
+    /// [`min_workers`](crate::ClusterCoordinatorBuilder::min_workers) asks for more. At once if not told otherwise.
+    #[must_use]
+    pub fn start_delay(mut self, each: Duration, most: Duration) -> LocalProcesses {
+        self.start_delay = (each, most);
         self
     }
 
@@ -373,7 +384,7 @@ impl Engine for LocalProcesses {
         }
         let dispatcher = Arc::new(Dispatcher::new(job.events));
         let signatures = job.tasks.signatures().map(|(name, types)| (name.to_owned(), types.to_owned()));
-        let (control, workers) = (self.control.clone(), self.workers);
+        let (control, workers, delay) = (self.control.clone(), self.workers, self.start_delay);
         let mut inner = lock(&control.0);
         let old = inner.cluster.as_ref().and_then(|old| old.dispatcher.upgrade());
         if old.is_some_and(|old| old.is_open()) {
@@ -398,13 +409,45 @@ impl Engine for LocalProcesses {
         *inner = Control { cluster: Some(cluster), ..Control::default() };
         drop(inner);
         let link = Box::new(LocalLink { dispatcher, store });
-        for number in 0..workers {
+        let (each, most) = delay;
+        let at_once = if each.is_zero() { workers } else { workers.min(1) };
+        for number in 0..at_once {
             if let Err(error) = control.add(&format!("worker-{number}")) {
                 link.close();
                 return Err(error);
             }
         }
+        if at_once < workers {
+            let later = Arc::downgrade(&control.0);
+            let started = spawn("start", move || start_later(&later, at_once..workers, each, most));
+            started.map_err(|error| {
+                link.close();
+                start_error(error)
+            })?;
+        }
         Ok(link)
+    }
+}
+
+/// Starts the workers of these numbers, each so long after the one before, and all within `most`. Ends with the cluster.
+fn start_later(control: &Weak<Mutex<Control>>, workers: Range<usize>, each: Duration, most: Duration) {
+    let begun = Instant::now();
+    for number in workers {
+        let delay = each.saturating_mul(u32::try_from(number).unwrap_or(u32::MAX)).min(most);
+        while begun.elapsed() < delay {
+            // It looks now and then whether the cluster is still there.
+            let (_open, never) = mpsc::channel::<()>();
+            let _ = never.recv_timeout(delay.saturating_sub(begun.elapsed()).min(Duration::from_secs(1)));
+            let Some(control) = control.upgrade() else { return };
+            let dispatcher = lock(&control).cluster.as_ref().and_then(|cluster| cluster.dispatcher.upgrade());
+            if dispatcher.is_none_or(|dispatcher| !dispatcher.is_open()) {
+                return;
+            }
+        }
+        let Some(control) = control.upgrade().map(LocalProcessesControl) else { return };
+        if let Err(error) = control.add(&format!("worker-{number}")) {
+            eprintln!("forebear-cluster: `worker-{number}` cannot be started: {error}");
+        }
     }
 }
 

@@ -135,6 +135,21 @@ fn a_worker_that_does_not_heed_a_cancel_is_killed() {
 }
 
 #[test]
+fn r23_workers_are_started_one_after_the_other() {
+    let (short, long) = (Duration::from_millis(5), Duration::from_secs(5_000));
+    let cluster = start(engine(3).start_delay(short, long)).min_workers(3).start().unwrap();
+    assert_eq!(cluster.workers().len(), 3);
+    // At most so late, however many there are.
+    let cluster = start(engine(3).start_delay(long, short)).min_workers(3).start().unwrap();
+    assert_eq!(cluster.workers().len(), 3);
+    // The job begins with the first one; the thread that starts the others does not outlive it.
+    let cluster = start(engine(3).start_delay(long, long)).start().unwrap();
+    cluster.schedule(&PID, ()).unwrap().fetch().unwrap();
+    assert_eq!(cluster.workers().len(), 1);
+    cluster.shutdown().unwrap();
+}
+
+#[test]
 fn a_worker_that_dies_is_started_again() {
     let dir = tempfile::tempdir().unwrap();
     let [begun, gate] = ["begun", "gate"].map(|name| dir.path().join(name));

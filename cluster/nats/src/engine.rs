@@ -52,8 +52,11 @@ pub(crate) enum Wish {
     CancelBefore(u64),
     Make(Resource),
     Free(ResourceId),
-    /// A process that this one has started has ended.
-    Died(u64),
+    /// A process that this one has started has ended. `again`: its name, if nobody wanted that.
+    Died {
+        launch: u64,
+        again: Option<String>,
+    },
     Close,
 }
 
@@ -383,7 +386,12 @@ impl Engine {
             Wish::CancelBefore(generation) => self.ledger.cancel_before(generation),
             Wish::Make(resource) => self.ledger.make(resource),
             Wish::Free(resource) => self.ledger.free(resource),
-            Wish::Died(launch) => self.ledger.died(launch),
+            Wish::Died { launch, again } => {
+                let was_ready = self.ledger.died(launch);
+                if let Some(name) = again {
+                    self.plan.launcher.start_again(name, was_ready);
+                }
+            }
             Wish::Close => {
                 self.end.get_or_insert(now + self.plan.times.grace);
                 self.ledger.close();

@@ -10,13 +10,14 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, fstat};
@@ -30,6 +31,9 @@ use crate::wire::{decode, encode};
 
 /// What says to a program that it is a worker: the inode of the socket that is its standard input.
 const MARK: &str = "FOREBEAR_NATS_WORKER";
+
+/// After a first end before it was ready, a worker is started again so much later.
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// No handover is longer.
 const LONGEST: u32 = 1 << 20;
@@ -54,6 +58,8 @@ pub(crate) struct Launcher {
     pub(crate) slots: u32,
     pub(crate) grace: Duration,
     cache: u64,
+    /// A worker that never was ready is started again so often in a row.
+    restarts: u32,
     pub(crate) program: Option<OsString>,
     pub(crate) args: Vec<OsString>,
     wishes: UnboundedSender<Wish>,
@@ -64,12 +70,16 @@ pub(crate) struct Launcher {
 struct Inner {
     last: u64,
     processes: HashMap<u64, Process>,
+    /// Of each name: so many in a row have ended before they were ready.
+    failures: HashMap<String, u32>,
     closed: bool,
 }
 
 struct Process {
     name: String,
     pidfd: Arc<OwnedFd>,
+    /// Somebody wanted its end.
+    wanted: bool,
     /// The worker leaves when it ends.
     socket: Option<UnixStream>,
 }
@@ -77,12 +87,24 @@ struct Process {
 impl Launcher {
     pub(crate) fn new(
         handover: Handover,
+        restarts: u32,
         program: Option<OsString>,
         args: Vec<OsString>,
         wishes: UnboundedSender<Wish>,
     ) -> Launcher {
         let Handover { access, job, slots, grace, cache, .. } = handover;
-        Launcher { access, job, slots, grace, cache, program, args, wishes, inner: Mutex::default() }
+        Launcher {
+            access,
+            job,
+            slots,
+            grace,
+            cache,
+            restarts,
+            program,
+            args,
+            wishes,
+            inner: Mutex::default(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -133,29 +155,91 @@ impl Launcher {
                 return Err(error);
             }
         };
-        let process = Process { name: name.to_owned(), pidfd: pidfd.clone(), socket: Some(mine) };
+        let process =
+            Process { name: name.to_owned(), pidfd: pidfd.clone(), wanted: false, socket: Some(mine) };
         inner.processes.insert(launch, process);
         drop(inner);
         let its = self.clone();
         thread::Builder::new().name("cluster: watcher".into()).spawn(move || {
-            watch(&pidfd, child);
-            its.lock().processes.remove(&launch);
-            let _ = its.wishes.send(Wish::Died(launch));
+            let left = watch(&pidfd, child);
+            let ended = its.lock().processes.remove(&launch);
+            let again = ended.filter(|process| !process.wanted && !left).map(|process| process.name);
+            let _ = its.wishes.send(Wish::Died { launch, again });
         })?;
         Ok(())
     }
 
     /// Sends a signal to the workers of this name.
     pub(crate) fn signal(&self, name: &str, signal: Signal) {
-        for process in self.lock().processes.values().filter(|process| process.name == name) {
+        for process in self.lock().processes.values_mut().filter(|process| process.name == name) {
+            process.wanted = true;
             let _ = pidfd_send_signal(&*process.pidfd, signal);
         }
+    }
+
+    /// Starts the workers of these numbers, each so long after the one before, and all within `most`. Ends with the cluster.
+    pub(crate) fn start_later(self: &Arc<Self>, workers: Range<usize>, each: Duration, most: Duration) {
+        if workers.is_empty() {
+            return;
+        }
+        let its = self.clone();
+        let later = move || {
+            let begun = Instant::now();
+            for number in workers {
+                let delay = each.saturating_mul(u32::try_from(number).unwrap_or(u32::MAX)).min(most);
+                while begun.elapsed() < delay {
+                    // It looks now and then whether the cluster is still there.
+                    let (_open, never) = mpsc::channel::<()>();
+                    let _ =
+                        never.recv_timeout(delay.saturating_sub(begun.elapsed()).min(Duration::from_secs(1)));
+                    if its.is_closed() {
+                        return;
+                    }
+                }
+                if let Err(error) = its.start(&format!("worker-{number}")) {
+                    eprintln!("forebear-cluster: `worker-{number}` cannot be started: {error}");
+                }
+            }
+        };
+        if let Err(error) = thread::Builder::new().name("cluster: start".into()).spawn(later) {
+            eprintln!("forebear-cluster: the later workers cannot be started: {error}");
+        }
+    }
+
+    /// The worker of this name has ended, and nobody wanted that: starts it again, after a pause if it never was ready. After too many such ends in a row it is left.
+    pub(crate) fn start_again(self: &Arc<Self>, name: String, was_ready: bool) {
+        let mut inner = self.lock();
+        let failures = inner.failures.entry(name.clone()).or_insert(0);
+        *failures = if was_ready { 0 } else { *failures + 1 };
+        let failures = *failures;
+        drop(inner);
+        if failures > self.restarts {
+            return eprintln!(
+                "forebear-cluster: the worker `{name}` has ended {failures} times before it was ready, and is not started again"
+            );
+        }
+        let its = self.clone();
+        // Without a thread it is not started again; others go on.
+        let _ = thread::Builder::new().name("cluster: restart".into()).spawn(move || {
+            if failures > 0 {
+                let (_open, never) = mpsc::channel::<()>();
+                let _ = never.recv_timeout(PAUSE * (1 << (failures - 1).min(10)));
+            }
+            let inner = its.lock();
+            // The user has started one of this name meanwhile.
+            let there = inner.closed || inner.processes.values().any(|process| process.name == name);
+            drop(inner);
+            if !there && let Err(error) = its.start(&name) {
+                eprintln!("forebear-cluster: the worker `{name}` cannot be started again: {error}");
+            }
+        });
     }
 
     /// The worker leaves, or is killed after the grace.
     pub(crate) fn release(&self, launch: u64) {
         let mut inner = self.lock();
         let Some(process) = inner.processes.get_mut(&launch) else { return };
+        process.wanted = true;
         if process.socket.take().is_none() {
             return;
         }
@@ -180,13 +264,13 @@ impl Launcher {
     }
 }
 
-/// Waits until the worker is dead, kills its group, and reaps it.
-fn watch(pidfd: &OwnedFd, mut child: Child) {
+/// Waits until the worker is dead, kills its group, and reaps it. Whether it has left by itself, and in order.
+fn watch(pidfd: &OwnedFd, mut child: Child) -> bool {
     let mut dead = [PollFd::new(pidfd, PollFlags::IN)];
     while poll(&mut dead, None) == Err(rustix::io::Errno::INTR) {}
     // The number is its own until it is reaped.
     let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
-    let _ = child.wait();
+    child.wait().is_ok_and(|status| status.success())
 }
 
 /// If this process was started as a worker: what it was told, and the socket whose end has it leave.

@@ -69,6 +69,8 @@ pub(crate) struct Ledger {
     last_member: u64,
     /// Starts of programs that have ended.
     dead: HashSet<u64>,
+    /// Starts of programs that have not ended, and have been ready.
+    were_ready: HashSet<u64>,
     resources: BTreeMap<ResourceId, Resource>,
     /// Tasks of generations before this one are dropped.
     floor: u64,
@@ -136,6 +138,7 @@ impl Ledger {
             names: BTreeMap::new(),
             last_member: 0,
             dead: HashSet::new(),
+            were_ready: HashSet::new(),
             resources: BTreeMap::new(),
             floor: 0,
             draining: false,
@@ -366,6 +369,7 @@ impl Ledger {
             _ => return,
         };
         member.state = next;
+        self.were_ready.extend(member.launch.filter(|_| next == WorkerState::Ready));
         self.tell_worker(number);
     }
 
@@ -438,13 +442,14 @@ impl Ledger {
 
     // Deaths.
 
-    /// The process of this start has ended.
-    pub(crate) fn died(&mut self, launch: u64) {
+    /// The process of this start has ended. Whether it was ever ready.
+    pub(crate) fn died(&mut self, launch: u64) -> bool {
         self.dead.insert(launch);
         let its = self.members.iter().find(|(_, member)| member.launch == Some(launch));
         if let Some(member) = its.map(|(member, _)| *member) {
             self.leave(member);
         }
+        self.were_ready.remove(&launch)
     }
 
     /// A member is to be gone, when all is read that it may have recorded.

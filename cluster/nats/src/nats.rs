@@ -56,6 +56,8 @@ pub struct Nats {
     unavailable_after: Duration,
     replicas: usize,
     cache: u64,
+    start_delay: (Duration, Duration),
+    restarts: u32,
     program: Option<OsString>,
     args: Vec<OsString>,
     control: NatsControl,
@@ -87,6 +89,8 @@ impl Nats {
             unavailable_after: Duration::from_secs(10),
             replicas: 1,
             cache: 256 << 20,
+            start_delay: (Duration::ZERO, Duration::ZERO),
+            restarts: 5,
             program: None,
             args: Vec::new(),
             control: NatsControl::default(),
@@ -189,6 +193,22 @@ impl Nats {
         self
     }
 
+    /// The workers of the start are not started all at once, but each `each` after the one before, and all within `most`. A start begins with the first one, unless
+    /// [`min_workers`](forebear_cluster::ClusterCoordinatorBuilder::min_workers) asks for more. At once if not told otherwise.
+    #[must_use]
+    pub fn start_delay(mut self, each: Duration, most: Duration) -> Nats {
+        self.start_delay = (each, most);
+        self
+    }
+
+    /// A worker that this process has started and that ends by itself is started again, but not any more when it has ended so many times in a row before it was ready. 5 if not told otherwise, 0: none is
+    /// started again after such an end.
+    #[must_use]
+    pub fn restarts(mut self, restarts: u32) -> Nats {
+        self.restarts = restarts;
+        self
+    }
+
     /// Another program than this one for the workers. It calls [`worker::entry`](crate::worker::entry) with the same tasks.
     #[must_use]
     pub fn program(mut self, program: impl AsRef<OsStr>) -> Nats {
@@ -270,8 +290,13 @@ impl Engine for Nats {
             grace: self.cancel_grace,
             cache: self.cache,
         };
-        let launcher =
-            Arc::new(Launcher::new(handover, self.program.clone(), self.args.clone(), wishes.clone()));
+        let launcher = Arc::new(Launcher::new(
+            handover,
+            self.restarts,
+            self.program.clone(),
+            self.args.clone(),
+            wishes.clone(),
+        ));
         let mut control = self.control.lock();
         if control.launcher.as_ref().is_some_and(|old| !old.is_closed()) {
             return Err(start_error("a clone of this engine runs already; make another engine"));
@@ -298,12 +323,15 @@ impl Engine for Nats {
                 return Err(error);
             }
         };
-        for number in 0..self.workers {
+        let (each, most) = self.start_delay;
+        let at_once = if each.is_zero() { self.workers } else { self.workers.min(1) };
+        for number in 0..at_once {
             if let Err(error) = launcher.start(&format!("worker-{number}")) {
                 let _ = wishes.send(Wish::Close);
                 return Err(start_error(error));
             }
         }
+        launcher.start_later(at_once..self.workers, each, most);
         Ok(Box::new(NatsLink { wishes, objects }))
     }
 }

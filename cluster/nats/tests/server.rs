@@ -1,6 +1,8 @@
 //! What belongs to the engine over NATS alone: deaths that no process sees, servers that die and come back, wrong credentials, hostile messages, large values. `ci/nats` runs it; without a server each
 //! test is ignored, by name.
 
+#[path = "../../tests/restart/job.rs"]
+mod restart;
 mod support;
 
 use std::fs;
@@ -66,7 +68,11 @@ fn worker_process() {
 fn lone_worker() {
     let Ok(url) = std::env::var("FOREBEAR_TEST_URL") else { return };
     let [job, name] = ["FOREBEAR_TEST_JOB", "FOREBEAR_TEST_NAME"].map(|name| std::env::var(name).unwrap());
-    let options = WorkerOptions::new(&url, &job).token(&token()).name(&name);
+    let options = WorkerOptions::new(&url, &job).name(&name);
+    let options = match std::env::var_os("FOREBEAR_TEST_AUTHORITY") {
+        Some(authority) => options.user(USER.0, USER.1).tls(authority),
+        None => options.token(&token()),
+    };
     let strange = std::env::var_os("FOREBEAR_TEST_STRANGE").is_some();
     let ended = worker::run(options, if strange { tasks![ADD] } else { known() });
     if let (Err(error), Some(file)) = (ended, std::env::var_os("FOREBEAR_TEST_ERROR")) {
@@ -83,6 +89,23 @@ fn coordinator_process() {
     let _value = cluster.schedule(&GATE, (begun.into(), "/no/such/gate".into())).unwrap();
     cluster.join().unwrap();
 }
+
+/// A coordinator that is killed and started again.
+#[test]
+fn restarted_coordinator() {
+    let Ok(url) = std::env::var("FOREBEAR_TEST_RESTART") else { return };
+    let [job, dir] = ["FOREBEAR_TEST_JOB", "FOREBEAR_TEST_DIR"].map(|name| std::env::var(name).unwrap());
+    let engine = Nats::new(&url, &job).token(&token()).lease(LEASE).workers(2);
+    restart::run(dir.as_ref(), engine.args(["restarted_worker", "--exact", "--nocapture"]));
+}
+
+#[test]
+fn restarted_worker() {
+    worker::entry(restart::known());
+}
+
+/// The name and the password at servers that know users.
+const USER: (&str, &str) = ("me", "a secret");
 
 /// A lease that tests wait for.
 const LEASE: Duration = Duration::from_millis(1_500);
@@ -303,8 +326,52 @@ fn a_task_that_heeds_no_cancel_ends_its_worker() {
     until(|| begun.exists());
     value.cancel();
     assert!(value.fetch().is_err());
-    until(|| state(&cluster, "worker-0") == Some(WorkerState::Gone));
+    // It is started again, as the next incarnation.
+    until(|| cluster.workers().iter().any(|worker| worker.id.incarnation() == 2));
     cluster.join().unwrap();
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn r23_workers_are_started_one_after_the_other() {
+    let (short, long) = (Duration::from_millis(5), Duration::from_secs(5_000));
+    for (each, most, workers) in [(short, long, 3), (long, short, 3), (long, long, 1)] {
+        let engine = engine(&shared_url(), &job(), LONG).workers(3).start_delay(each, most);
+        let cluster = start(engine).min_workers(workers).start().unwrap();
+        assert_eq!(cluster.workers().len(), workers);
+    }
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_worker_that_dies_is_started_again() {
+    let (_dir, begun, gate) = files();
+    let cluster = start(engine(&shared_url(), &job(), LONG).workers(1)).start().unwrap();
+    let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
+    let first = pid_in(&begun);
+    fs::remove_file(&begun).unwrap();
+    kill_process(Pid::from_raw(first as i32).unwrap(), Signal::KILL).unwrap();
+    let second = pid_in(&begun);
+    assert_ne!(first, second);
+    fs::write(gate, "").unwrap();
+    assert_eq!(value.fetch().unwrap(), (second, 2));
+    cluster.join().unwrap();
+    assert_eq!(cluster.workers()[0].id.incarnation(), 2);
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn r62_a_coordinator_that_is_killed_goes_on_at_its_checkpoint() {
+    let (url, job) = (shared_url(), job());
+    restart::check(|dir| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["restarted_coordinator", "--exact", "--nocapture"]);
+        command
+            .env("FOREBEAR_TEST_RESTART", &url)
+            .env("FOREBEAR_TEST_JOB", &job)
+            .env("FOREBEAR_TEST_DIR", dir);
+        command
+    });
 }
 
 #[test]
@@ -322,6 +389,66 @@ fn without_the_right_credentials_nothing_starts() {
     assert!(
         matches!(named, Err(ClusterError::Start { message, .. }) if message.contains("no name of a job"))
     );
+}
+
+/// Makes an authority and a certificate for loopback that it has signed, in that directory. `false`: there is no `openssl`.
+fn certify(dir: &Path) -> bool {
+    let openssl = |line: &str| {
+        let mut command = Command::new("openssl");
+        command.args(line.split(' ')).current_dir(dir).stderr(Stdio::null()).stdin(Stdio::null());
+        command.status().map(|status| assert!(status.success(), "openssl {line}"))
+    };
+    fs::write(dir.join("names"), "subjectAltName=IP:127.0.0.1\nbasicConstraints=CA:FALSE\n").unwrap();
+    let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2";
+    if openssl(&format!("req -x509 {key} -keyout authority.key -out authority.pem -subj /CN=authority"))
+        .is_err()
+    {
+        return false;
+    }
+    openssl(
+        &format!("req {key} -keyout server.key -out server.csr -subj /CN=server").replace(" -days 2", ""),
+    )
+    .unwrap();
+    openssl("x509 -req -in server.csr -CA authority.pem -CAkey authority.key -CAcreateserial -out server.pem -days 2 -extfile names").unwrap();
+    true
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn by_tls_and_with_a_password_a_cluster_works_and_with_less_nothing_starts() {
+    let (dir, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    if !certify(dir.path()) {
+        return eprintln!("SKIPPED: TLS: there is no openssl");
+    }
+    assert!(certify(other.path()));
+    let at = |name: &str| dir.path().join(name);
+    let access = format!(
+        "tls {{ cert_file: \"{0}/server.pem\", key_file: \"{0}/server.key\" }}\nauthorization {{ users: [ {{ user: \"{1}\", password: \"{2}\" }} ] }}",
+        dir.path().display(),
+        USER.0,
+        USER.1,
+    );
+    let (authority, job) = (at("authority.pem"), job());
+    let server = Server::start_as(dir, access);
+    let url = server.url().replace("nats:", "tls:");
+    let engine = || Nats::new(&url, &job).lease(LONG).args(AS_WORKER).connect_timeout(Duration::from_secs(5));
+    let cluster = start(engine().user(USER.0, USER.1).tls(&authority).workers(1)).start().unwrap();
+    let settings =
+        [("URL", &*url), ("JOB", &*job), ("NAME", "lone"), ("AUTHORITY", authority.to_str().unwrap())];
+    let _lone = Process::start("lone_worker", &settings);
+    until(|| state(&cluster, "lone") == Some(WorkerState::Ready));
+    for n in 0..20 {
+        assert_eq!(cluster.schedule(&ADD, (n, 1)).unwrap().fetch().unwrap(), n + 1);
+    }
+    cluster.shutdown().unwrap();
+    for less in [
+        engine().user(USER.0, "another secret").tls(&authority),
+        engine().tls(&authority),
+        engine().user(USER.0, USER.1).tls(other.path().join("authority.pem")),
+        engine().user(USER.0, USER.1),
+    ] {
+        assert!(matches!(start(less).start(), Err(ClusterError::Start { .. })));
+    }
 }
 
 #[test]

@@ -44,6 +44,7 @@
 //! The limits count what is queued, in tasks and bytes. A task that starts makes room. One that is returned needs none: the limit is exceeded then, so a
 //! worker's death waits for nobody, even if all die at once. A `schedule` that waits holds no lock.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -52,8 +53,7 @@ use std::time::{Duration, Instant};
 use forebear::sync::Event as Wake;
 use forebear::{RequestId, TimeoutError};
 
-use super::Metrics;
-use super::Shared;
+use super::{Metrics, Shared, Stall, StalledTask};
 use crate::engine::{Answer, Event, ObjectId, ResourceId, TaskId, WorkerId, WorkerState, WorkerStatus};
 use crate::error::{ClusterError, FailureKind, TaskFailure};
 use crate::remote::{RemoteState, Slot};
@@ -129,8 +129,8 @@ pub(crate) enum Raises {
 struct Entry {
     task: Listing,
     generation: u64,
-    /// The worker and the attempt, if it is leased.
-    leased: Option<(WorkerId, u32)>,
+    /// The worker, the attempt, and when it began, if it is leased.
+    leased: Option<(WorkerId, u32, Instant)>,
     /// Somebody has cancelled it.
     cancelling: bool,
 }
@@ -383,6 +383,20 @@ impl Board {
         Metrics { queued, running, ..state.metrics }
     }
 
+    /// So many tasks have ended, and what there is beside those.
+    pub(crate) fn stall(&self) -> (u64, Stall) {
+        let workers = self.workers();
+        let state = self.lock();
+        let ran = |entry: &Entry| {
+            let (worker, attempt, begun) = entry.leased.clone()?;
+            Some(StalledTask { name: entry.task.name.clone(), worker, attempt, ran: begun.elapsed() })
+        };
+        let mut running: Vec<StalledTask> = state.tasks.values().filter_map(ran).collect();
+        running.sort_by_key(|task| Reverse(task.ran));
+        let ended = state.metrics.done + state.metrics.failed + state.metrics.cancelled;
+        (ended, Stall { periods: 0, queued: state.queued, running, workers })
+    }
+
     pub(crate) fn count(&self, count: impl FnOnce(&mut Metrics)) {
         count(&mut self.lock().metrics);
     }
@@ -504,7 +518,8 @@ impl State {
 
     fn started(&mut self, task: TaskId, worker: WorkerId, attempt: u32, settled: &mut Vec<Settled>) {
         let Some(entry) = self.tasks.get_mut(&task) else { return };
-        let (bytes, was) = (entry.task.bytes, entry.leased.replace((worker.clone(), attempt)));
+        let (bytes, was) =
+            (entry.task.bytes, entry.leased.replace((worker.clone(), attempt, Instant::now())));
         settled.push((
             entry.task.slot.clone(),
             RemoteState::Running { worker, attempt, progress: 0.0 },
@@ -517,7 +532,7 @@ impl State {
 
     fn returned(&mut self, task: TaskId, settled: &mut Vec<Settled>, then: &mut Vec<Then>) {
         let Some(entry) = self.tasks.get_mut(&task) else { return };
-        if let Some((_, attempt)) = entry.leased.take() {
+        if let Some((_, attempt, _)) = entry.leased.take() {
             then.push(Then::DeleteResult(task, attempt));
             self.queued += 1;
             self.queued_bytes += entry.task.bytes;
@@ -629,7 +644,7 @@ impl Listing {
 
 impl Entry {
     fn is_leased_to(&self, worker: &WorkerId) -> bool {
-        self.leased.as_ref().is_some_and(|(its, _)| its == worker)
+        self.leased.as_ref().is_some_and(|(its, ..)| its == worker)
     }
 }
 

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use super::board::{Board, Limit, Unmet, Until};
+use super::watchdog::{self, Stall};
 use super::{ClusterCoordinator, Handle, Shared};
 use crate::engine::{Engine, Job, WorkerState, start_error};
 use crate::error::ClusterError;
@@ -39,6 +40,7 @@ pub struct ClusterCoordinatorBuilder {
     start_timeout: Duration,
     limit: Limit,
     max_attempts: u32,
+    watchdog: Option<(Duration, watchdog::Hook)>,
 }
 
 impl ClusterCoordinatorBuilder {
@@ -51,6 +53,7 @@ impl ClusterCoordinatorBuilder {
             start_timeout: START_TIMEOUT,
             limit,
             max_attempts: 4,
+            watchdog: None,
         }
     }
 
@@ -95,6 +98,29 @@ impl ClusterCoordinatorBuilder {
         self
     }
 
+    /// Calls a hook when tasks are scheduled and none has ended for a period; again in each period until one ends. Off if not told otherwise.
+    ///
+    /// The hook runs on a thread of its own. It must not wait for the cluster.
+    ///
+    /// ```
+    /// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, TaskFn, tasks};
+    /// use std::sync::mpsc;
+    /// use std::time::Duration;
+    ///
+    /// const NEVER: TaskFn<(), ()> = TaskFn::new("never", |_, ()| Ok(forebear::time::sleep(Duration::MAX)?));
+    ///
+    /// let (send, stalls) = mpsc::channel();
+    /// let builder = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![NEVER]);
+    /// let cluster = builder.watchdog(Duration::from_millis(5), move |stall| _ = send.send(stall.to_string())).start()?;
+    /// cluster.schedule(&NEVER, ())?;
+    /// assert!(stalls.iter().any(|stall| stall.contains("`never` on worker-0 (1), attempt 1")));
+    /// # Ok::<(), ClusterError>(())
+    /// ```
+    pub fn watchdog(mut self, period: Duration, hook: impl Fn(&Stall) + Send + Sync + 'static) -> Self {
+        self.watchdog = Some((period, Box::new(hook)));
+        self
+    }
+
     /// Starts the engine, and waits for the [workers](Self::min_workers).
     ///
     /// Suspends. A cancellation point.
@@ -115,6 +141,7 @@ impl ClusterCoordinatorBuilder {
             job: RandomState::new().build_hasher().finish(),
             resources: AtomicU64::new(0),
             objects: AtomicU64::new(0),
+            watchdog: OnceLock::new(),
         });
         let weak: Weak<Shared> = Arc::downgrade(&shared);
         let events = Arc::new(move |event| {
@@ -124,6 +151,10 @@ impl ClusterCoordinatorBuilder {
         });
         let link = self.engine.start(Job { tasks: self.tasks, events })?;
         let _ = shared.link.set(link);
+        if let Some((period, hook)) = self.watchdog {
+            let started = watchdog::start(Arc::downgrade(&shared), period, hook).map_err(start_error);
+            let _ = shared.watchdog.set(started.inspect_err(|_| shared.close())?);
+        }
         let coordinator = ClusterCoordinator(Arc::new(Handle(shared)));
         let wanted = Until::Workers(self.min_workers);
         match coordinator.shared().wait(wanted, Some(self.start_timeout), |_| ()) {

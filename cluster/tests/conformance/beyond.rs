@@ -307,6 +307,31 @@ pub(crate) fn a_map_of_each_yields_failures_and_goes_on<B: Bed>() {
     field.cluster.join().unwrap();
 }
 
+pub(crate) fn r67_a_watchdog_reports_while_no_task_ends<B: Bed>() {
+    let (send, stalls) = std::sync::mpsc::channel();
+    let period = Duration::from_millis(5);
+    let field =
+        field_with::<B>(1, |builder| builder.watchdog(period, move |stall| _ = send.send(stall.clone())));
+    let value = field.cluster.schedule(&GATE, field.at("a")).unwrap();
+    field.cluster.schedule(&NOTHING, ()).unwrap();
+    field.desk.await_lines("started a", 1);
+    // Until a report was made that follows another one, and has seen the task run.
+    let stall = stalls.iter().find(|stall| stall.periods > 1 && !stall.running.is_empty()).unwrap();
+    assert_eq!((stall.queued, stall.running.len(), stall.workers.len()), (1, 1, 1));
+    assert_eq!(
+        (&*stall.running[0].name, stall.running[0].worker.name(), stall.running[0].attempt),
+        ("gate", "worker-0", 1)
+    );
+    assert!(stall.to_string().contains("`gate` on worker-0 (1), attempt 1"), "{stall}");
+    field.desk.open("a");
+    value.fetch().unwrap();
+    field.cluster.join().unwrap();
+    // The thread ends with the cluster, and drops the hook.
+    drop(value);
+    drop(field.close());
+    assert!(stalls.iter().all(|stall| stall.periods > 0));
+}
+
 pub(crate) fn a_panic_is_a_failure_with_its_text<B: Bed>() {
     let field = field::<B>(1);
     field.cluster.schedule(&PANIC, "out of luck".into()).unwrap();

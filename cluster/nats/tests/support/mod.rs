@@ -39,13 +39,20 @@ pub(crate) fn until(mut holds: impl FnMut() -> bool) {
 pub(crate) struct Server {
     dir: tempfile::TempDir,
     port: u16,
+    /// What its configuration says about who may connect, and how.
+    access: String,
     child: Child,
 }
 
 impl Server {
     pub(crate) fn start() -> Server {
-        let dir = tempfile::tempdir().unwrap();
-        let child = run(&dir, -1);
+        let access = format!("authorization {{ token: \"{}\" }}", token());
+        Server::start_as(tempfile::tempdir().unwrap(), access)
+    }
+
+    /// One in that directory, with these lines of a configuration in place of the token.
+    pub(crate) fn start_as(dir: tempfile::TempDir, access: String) -> Server {
+        let child = run(&dir, -1, &access);
         let ports = dir.path().join(format!("nats-server_{}.ports", child.id()));
         let mut port = None;
         until(|| {
@@ -55,7 +62,7 @@ impl Server {
             port = digits.flatten().and_then(|digits| digits.parse().ok());
             port.is_some()
         });
-        Server { dir, port: port.unwrap(), child }
+        Server { dir, port: port.unwrap(), access, child }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -70,7 +77,7 @@ impl Server {
 
     /// Starts it again, with what it had stored.
     pub(crate) fn restart(&mut self) {
-        self.child = run(&self.dir, i32::from(self.port));
+        self.child = run(&self.dir, i32::from(self.port), &self.access);
     }
 
     /// What it has stored is gone.
@@ -83,13 +90,13 @@ impl Server {
     }
 }
 
-fn run(dir: &tempfile::TempDir, port: i32) -> Child {
+fn run(dir: &tempfile::TempDir, port: i32, access: &str) -> Child {
     let at = dir.path();
     let config = at.join("config");
     let text = format!(
-        "listen: \"127.0.0.1:{port}\"\nports_file_dir: \"{0}\"\njetstream {{ store_dir: \"{0}/store\" }}\nauthorization {{ token: \"{1}\" }}\n",
+        "listen: \"127.0.0.1:{port}\"\nports_file_dir: \"{0}\"\njetstream {{ store_dir: \"{0}/store\" }}\n{1}\n",
         at.display(),
-        token()
+        access
     );
     fs::write(&config, text).unwrap();
     Command::new(variable("FOREBEAR_NATS_SERVER"))

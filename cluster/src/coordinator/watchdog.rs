@@ -1,0 +1,84 @@
+//! The watchdog: a thread that tells a hook when tasks are scheduled and none has ended for a while.
+//!
+//! It looks once in each period, and reports if the count of ended tasks is the same as at the last look, again in each period. It ends with the coordinator.
+
+use std::fmt;
+use std::io;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::Duration;
+
+use super::Shared;
+use crate::engine::{WorkerId, WorkerStatus};
+
+/// What a watchdog reports: see [`ClusterCoordinatorBuilder::watchdog`](crate::ClusterCoordinatorBuilder::watchdog). Its text has a line for each task that runs.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Stall {
+    /// For how many periods in a row no task has ended.
+    pub periods: u32,
+    /// Tasks that wait for a worker.
+    pub queued: usize,
+    /// Tasks that workers have, the oldest first.
+    pub running: Vec<StalledTask>,
+    /// The workers, as [`ClusterCoordinator::workers`](crate::ClusterCoordinator::workers).
+    pub workers: Vec<WorkerStatus>,
+}
+
+/// A task that runs while none ends.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct StalledTask {
+    /// The name of its function.
+    pub name: Arc<str>,
+    /// Who runs it.
+    pub worker: WorkerId,
+    /// Which attempt, from 1.
+    pub attempt: u32,
+    /// For how long this attempt has run.
+    pub ran: Duration,
+}
+
+impl fmt::Display for Stall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let workers = self.workers.len();
+        write!(
+            f,
+            "no task has ended for {} periods: {} are queued, {} run on {workers} workers",
+            self.periods,
+            self.queued,
+            self.running.len()
+        )?;
+        for task in &self.running {
+            write!(
+                f,
+                "\n  `{}` on {}, attempt {}, for {:.1?}",
+                task.name, task.worker, task.attempt, task.ran
+            )?;
+        }
+        Ok(())
+    }
+}
+
+pub(super) type Hook = Box<dyn Fn(&Stall) + Send + Sync>;
+
+/// Starts the thread. It ends when what this returns is dropped.
+pub(super) fn start(shared: Weak<Shared>, period: Duration, hook: Hook) -> io::Result<Sender<()>> {
+    let (stop, stopped) = mpsc::channel();
+    thread::Builder::new().name("cluster: watchdog".into()).spawn(move || {
+        let (mut ended, mut periods) = (None, 0);
+        while stopped.recv_timeout(period) == Err(RecvTimeoutError::Timeout) {
+            let Some(shared) = shared.upgrade() else { return };
+            let (now, mut stall) = shared.board.stall();
+            drop(shared);
+            let still = ended.replace(now) == Some(now) && !(stall.running.is_empty() && stall.queued == 0);
+            periods = if still { periods + 1 } else { 0 };
+            if still {
+                stall.periods = periods;
+                hook(&stall);
+            }
+        }
+    })?;
+    Ok(stop)
+}
