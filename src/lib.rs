@@ -78,8 +78,21 @@
 #![cfg_attr(all(feature = "blocking", feature = "tokio"), doc = "")]
 #![cfg_attr(all(feature = "blocking", feature = "tokio"), doc = include_str!("bridges.md"))]
 
-#[doc(inline)]
-pub use forebear_pool as pool;
+/// A plain thread pool, for tasks of any kind and with a queue of any discipline; it knows no requests.
+pub mod pool {
+    #[doc(inline)]
+    pub use forebear_pool::{
+        Affinity, AffinityKey, FifoQueue, IntoIter, Job, Leftover, LifoQueue, MAX_WORKERS, PriorityQueue,
+        Queue, StartError, Stopped, Task, TaskPanic, ThreadPool, ThreadPoolBuilder, Warning, WorkerState,
+    };
+
+    /// For authors of a pool of their own: the engine below [`ThreadPool`], which knows threads and no tasks.
+    pub mod engine {
+        #[doc(inline)]
+        pub use forebear_pool::{Arrived, Engine, Linked, Mailbox, Options, Signals, Supply, Worker};
+    }
+}
+
 pub use forebear_runtime::{
     Abandoned, AnyRequest, BuildError, CancelOnDrop, CancelReason, Cancellation, Cancelled, Canceller,
     Completer, Cycle, Dependencies, DoneFuture, Error, Failure, Laggard, LateEnd, Metrics, Outcome, Priority,

@@ -1,6 +1,6 @@
 //! `RwLock`: readers against a writer that waits for the last of them.
 //!
-//! Shipped: `RwLock`, the lock below `Mutex` as its gate, `LockQueue`, `Guarded`, and the seam's *choose* and *ready*.
+//! Shipped: `RwLock`, the lock below `Mutex` as its writers' lock, `LockQueue`, `Guarded`, and the seam's *choose* and *ready*.
 #![cfg(loom)]
 
 mod cell;

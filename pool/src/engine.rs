@@ -40,7 +40,7 @@ use crate::{StartError, Supply, Worker, WorkerState};
 ///
 /// ```
 /// use std::sync::{Arc, Mutex};
-/// use forebear::pool::{Engine, Options, Signals, Supply, Worker};
+/// use forebear::pool::engine::{Engine, Options, Signals, Supply, Worker};
 ///
 /// struct Numbers { signals: Signals, left: Mutex<Vec<u32>>, sum: Mutex<u32> }
 /// impl Supply for Numbers {

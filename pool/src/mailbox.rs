@@ -45,7 +45,7 @@ pub unsafe trait Linked: Sized {
 /// ```
 /// use std::ptr::NonNull;
 /// use std::sync::atomic::AtomicPtr;
-/// use forebear::pool::{Linked, Mailbox};
+/// use forebear::pool::engine::{Linked, Mailbox};
 ///
 /// struct Letter { link: AtomicPtr<Letter>, text: &'static str }
 ///

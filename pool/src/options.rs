@@ -18,7 +18,7 @@ pub(crate) type WarningHook = Arc<dyn Fn(&Warning) + Send + Sync>;
 /// How the threads of an [`Engine`](crate::Engine) are made. Each method changes one thing and hands the options on.
 ///
 /// ```
-/// use forebear::pool::{Affinity, Options};
+/// use forebear::pool::{Affinity, engine::Options};
 ///
 /// let options = Options::new(4).name_prefix("tiles ").stack_size(256 * 1024).affinity(Affinity::OneEach);
 /// assert_eq!(options.workers(), 4);

@@ -62,7 +62,7 @@ impl Counts {
 /// nobody.
 ///
 /// ```
-/// let signals = forebear::pool::Signals::new(4);
+/// let signals = forebear::pool::engine::Signals::new(4);
 /// assert_eq!(signals.workers(), 4);
 /// assert!(!signals.notify_any(), "nobody is asleep yet");
 /// ```

@@ -33,7 +33,7 @@ const PAUSES_PER_ROUND: u32 = 16;
 ///
 /// ```compile_fail,E0277
 /// fn send<T: Send>() {}
-/// fn check<S: forebear::pool::Supply>() { send::<forebear::pool::Worker<S>>() }
+/// fn check<S: forebear::pool::engine::Supply>() { send::<forebear::pool::engine::Worker<S>>() }
 /// ```
 pub struct Worker<S: Supply> {
     supply: Arc<S>,

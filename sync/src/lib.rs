@@ -20,7 +20,7 @@
 //!
 //! # How the waiters stand
 //!
-//! In a [`LockQueue`], keyed by urgency: the most urgent goes first, and among equals the one that came first. A place in it lies in the
+//! In a [`LockQueue`](primitive::LockQueue), keyed by urgency: the most urgent goes first, and among equals the one that came first. A place in it lies in the
 //! waiter's own frame, so to wait allocates nothing.
 
 mod barrier;
@@ -60,7 +60,6 @@ pub use self::event::Event;
 pub use self::interval::{Interval, MissedTickBehavior, interval, interval_at};
 pub use self::latch::Latch;
 pub use self::lazy_lock::LazyLock;
-pub use self::lock_queue::{Chosen, ChosenList, LockQueue, Place};
 pub use self::mutex::{MappedMutexGuard, Mutex, MutexGuard};
 pub use self::once::Once;
 pub use self::once_lock::OnceLock;
@@ -74,6 +73,11 @@ pub use self::select::{After, CancelledSource, after, cancelled};
 pub use self::semaphore::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 pub use self::sleep::{now, sleep, sleep_until};
 pub use forebear_context::source::Source;
+
+/// For authors of a primitive of their own: the queue below a lock, in which the most urgent waiter is first.
+pub mod primitive {
+    pub use crate::lock_queue::{Chosen, ChosenList, LockQueue, Place};
+}
 
 /// What `select!` expands to.
 #[doc(hidden)]

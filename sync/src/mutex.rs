@@ -24,7 +24,7 @@ static MUTEX: Lock = called("Mutex");
 ///
 /// # Fairness
 ///
-/// Waiters stand in a [`LockQueue`](crate::LockQueue): the most urgent is woken first, among equals the earliest.
+/// Waiters stand in a [`LockQueue`](crate::primitive::LockQueue): the most urgent is woken first, among equals the earliest.
 /// Of newcomers 32 at most go before those that stand there; from then on at least each second choice is one of the latter, whatever its age.
 ///
 /// A release leaves the lock free for any running code, so a woken waiter may find it taken. One that has lost four times, or again half a

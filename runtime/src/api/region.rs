@@ -6,7 +6,7 @@
 //!
 //! # Why it is sound
 //!
-//! * **R1** The callable lies in the frame of the call, and what the request has is a pointer to it. Whoever else claims the request,
+//! * **R1** The callable lies in the frame of the call, and what the request has is a pointer to it. Another thread that claims the request,
 //!   because its deadline comes before it is run, drops that pointer and does not follow it. So the frame may go as soon as the call
 //!   knows that it has not run here, or that it has.
 //! * **R2** Callable and value stay on this stack, so neither need be `Send`, and both may borrow.

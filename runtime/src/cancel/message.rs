@@ -14,7 +14,7 @@
 //! * **O2** `runs` names the context of the thread that owns the arena, while that runs a request there. Its owner takes it
 //!   back under the lock.
 //! * **O3** A worker goes with no message left, and from then on none is taken; what came before the runtime was over and is
-//!   found when it is closed is worked off by whoever closes it.
+//!   found when it is closed is worked off by the closing thread.
 
 use std::ptr::NonNull;
 

@@ -87,7 +87,7 @@ pub(crate) unsafe fn cancel(header: NonNull<Header>) -> Cancellation {
     unsafe { carry_out(header, came) }
 }
 
-/// Cancels, whoever wants it.
+/// Cancels it, whatever demand there is.
 ///
 /// # Safety
 ///
@@ -409,9 +409,9 @@ fn demand(h: &Header) -> Demand {
     list_demand(h, wants)
 }
 
-/// The same whoever lends. `wants` says whether a waiter wants it.
+/// The same, lenders included. `wants` says whether a waiter is demand.
 fn list_demand(h: &Header, wants: impl Fn(&Header, &Header) -> bool) -> Demand {
-    // Whoever is found comes first in the next scan: of many that leave, each would have to pass the rest.
+    // The waiter that is found comes first in the next scan: of many that leave, each would have to pass the rest.
     // SAFETY: Q1: the lock.
     match unsafe { h.waiters.find_to_front(|node| node_wants(node, h, &wants)) } {
         true => Demand::Live,
@@ -607,7 +607,7 @@ pub(crate) unsafe fn deliver(header: NonNull<Header>) {
             spread.put_aside();
         }
         None => {
-            // It has just been claimed, and where is not known yet: whoever it is will know when the message is read.
+            // It has just been claimed, and where is not known yet: its claimer will find out when it reads the message.
             // SAFETY: M3.
             let Some(arena) = (unsafe { h.arena.get().as_ref() }) else { return };
             let mut spread = Spread::beside(arena);
@@ -625,7 +625,7 @@ pub(crate) fn attend_arena(arena: &Arena) {
 }
 
 /// Works off what a worker's arena was left when nobody was there to read it: all that ran is over, so only what is to be ended
-/// is left to do. By whoever closes the arena.
+/// is left to do. By the thread that closes the arena.
 pub(crate) fn close_owner_mailbox(arena: &Arena) {
     let mut ended = Vec::new();
     for message in arena.owner_mailbox.close() {

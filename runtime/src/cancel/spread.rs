@@ -193,7 +193,7 @@ impl<'a> Spread<'a> {
             }
             return;
         }
-        // Lent: whoever stands above it is asked.
+        // Lent: the request above it on the stack is asked.
         let mut above = top;
         // SAFETY: what is below another on a stack is not over.
         while let Some(below) = unsafe { above.lender.get().as_ref() } {

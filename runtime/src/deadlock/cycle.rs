@@ -1,6 +1,6 @@
 //! Cycles of waits: found as they close, and named.
 //!
-//! Nothing would end a cycle of untimed waits. So whoever is about to park without a limit makes its wait an edge, looks whether
+//! Nothing would end a cycle of untimed waits. So a waiter that is about to park without a limit makes its wait an edge, looks whether
 //! anybody waits for what is on its own stack, and if so walks along the edges. How, and why none is missed, is told in
 //! [`forebear_context::context::edge`]. If the walk comes back, the wait that closed the cycle answers
 //! [`CircularWait`](forebear_context::error::WaitError::CircularWait) with the names; the others in it go on as for any failure.
@@ -8,11 +8,11 @@
 //! # What is an edge
 //!
 //! From the waiter's stack to the stack that its target stands on, whatever else stands there: a lent stack is blocked as a
-//! whole. The wait of a join for a stolen arm leads to whoever runs it. A scope waits for *all* its jobs, and so does a pool: it
+//! whole. The wait of a join for a stolen branch leads to its runner. A scope waits for *all* its jobs, and so does a pool: it
 //! may go on for a while when one of its members is over, but what waits for *its* request will not be answered before all are.
 //! A wait that only watches is as long as any other, so it is an edge too. A wait for a lock leads to its holder ([`crate::deadlock::owner`]); a
 //! thread that runs no request may hold one, so it takes part while it does. These lead nowhere: a wait with a limit, which ends
-//! by itself, and one for a request that has not started; whoever starts that completes the edge, when it waits in its turn.
+//! by itself, and one for a request that has not started; the starter of that request completes the edge, when it waits in its turn.
 //!
 //! # Who is told
 //!
@@ -203,7 +203,7 @@ pub(crate) unsafe fn bind_to_owner(
 /// Whether the target stands on a stack of this worker that can go on.
 ///
 /// Then a wait for it closes no cycle: that stack goes on before this thread does anything else for it. If it waits then, it walks on this
-/// thread, and sees the edge that is bound now; whoever comes to wait for the waiter's stack meets that edge by its bind.
+/// thread, and sees the edge that is bound now; a later waiter for this waiter's stack meets that edge by its bind.
 fn goes_on_here(fiber: &Fiber, target: &Header) -> bool {
     let arena = target.ran_on.load(Ordering::Acquire);
     if arena.is_null() || !ptr::eq(arena, fiber.arena.get()) || fiber.worker().is_none() {
@@ -229,7 +229,7 @@ fn holds_locks(fiber: &Fiber) -> bool {
     fiber.context().locks().get() > 0 || !fiber.context().shares().is_empty()
 }
 
-/// Leads the edge to where the target stands. If it had not started when the waiter came into the list, whoever started it sees
+/// Leads the edge to where the target stands. If it had not started when the waiter entered the list, its starter sees
 /// the waiter there. Answers whether the way may go on where no walk sees it: then word is to be left, once the wait is bound.
 fn lead_to(fiber: &Fiber, target: &Header, bits: Bits) -> bool {
     if bits.is_unstarted() {
@@ -430,7 +430,7 @@ fn is_waited_for_in_turn(fiber: &Fiber) -> bool {
             if !h.word().load().has(WAITERS) || h.word().lock().is_err() {
                 return false;
             }
-            // SAFETY: Q1, Q2: the lock; whoever stands in the list does not go on meanwhile.
+            // SAFETY: Q1, Q2: the lock; a waiter in the list does not continue meanwhile.
             let found = unsafe {
                 h.waiters.find_to_front(|node| {
                     node.record().is_some()

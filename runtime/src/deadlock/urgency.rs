@@ -60,7 +60,7 @@ pub(crate) unsafe fn raise(here: Option<&Worker>, target: NonNull<Header>, key: 
     // SAFETY: U2.
     let h = unsafe { target.as_ref() };
     if !h.raise_urgency(key) {
-        // Whoever raised it so far has followed the chain, and a wait that began since then has passed it on.
+        // Each thread that raised it so far has followed the chain, and a wait that began since then has passed it on.
         return;
     }
     // SAFETY: U2.
@@ -150,7 +150,7 @@ pub(crate) fn raise_holder(here: Option<&Worker>, holder: &StackView<'_>, key: u
 }
 
 /// Makes a stack as urgent as `key`. If it was less urgent, answers the stack if the chain goes on from it on this thread, or leaves that with the
-/// worker whose stack it is. If not, whoever raised it so far has followed the chain, and a wait that began since then has passed it on.
+/// worker whose stack it is. If not, each thread that raised it so far has followed the chain, and a wait that began since then has passed it on.
 #[inline]
 fn raise_stack(here: Option<&Worker>, holder: &StackView<'_>, key: u64) -> Option<Link> {
     holder.lower_urgency(key).then(|| link_to_stack(here, holder, key)).flatten()
@@ -341,7 +341,7 @@ unsafe fn on_from(here: Option<&Worker>, fiber: &Fiber, key: u64, rest: &mut Vec
             unsafe { several.each_request(&mut pass_on) };
             rest.pop()
         }
-        // Whoever holds it falls when it has given it back.
+        // The holder's urgency falls when it has released the lock.
         (reason, _) if reason.has_owner() && key != FALLEN && fiber.context().is_waiting() => {
             // SAFETY: U1: the stack is left, and its wait goes on until this thread enters it again.
             let wait = unsafe { fiber.context().owner_wait() }?;

@@ -1,7 +1,7 @@
 //! Code of the user's that the runtime calls for its own ends: the clock, and the hooks for warnings and for failures that nobody has
 //! looked at.
 //!
-//! Such code belongs to no request, and whoever calls it may be in the middle of anything of the caller's. So
+//! Such code belongs to no request, and its caller may be in the middle of any operation. So
 //!
 //! * it is called where the runtime holds nothing: no lock of its own, no wait begun, no queue half changed;
 //! * it may read, notify, send without waiting, cancel and drop. It must neither wait nor make, submit for a wait or run a request:

@@ -17,7 +17,7 @@
 //! # Who writes an entry's place
 //!
 //! Always the owner of the header's arena (H3). A place goes back to `Private` only where no code between the two stores can take the entry
-//! out: no message is attended and no user code runs there. Whoever attends messages first looks at the place again.
+//! out: no message is attended and no user code runs there. Code that handles messages first reads the place again.
 //!
 //! | from | to | who | where |
 //! |---|---|---|---|

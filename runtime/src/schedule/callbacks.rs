@@ -8,7 +8,7 @@
 //! while there is more.
 //!
 //! Callbacks run on the finisher's thread with the request on top of the fiber, so `Request::current()` is the request,
-//! and they may wait, create and cancel. Whoever subscribes to a request that is over calls on the spot.
+//! and they may wait, create and cancel. A subscriber to a request that is over calls the callback at once.
 //!
 //! For them, and for nobody else, the request has ended as they are told ([`life_for`]): a wait for it answers at once. What
 //! would have to wait for their own end, a `take`, or a wait by a request that they wait for, is circular.

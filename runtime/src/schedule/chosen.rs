@@ -134,7 +134,7 @@ unsafe impl<H: Copy, A> Arm for RequestArm<H, A> {
             }
             parked::leave(context);
         }
-        // SAFETY: written when it was listed; its wait is over, whoever has ended it, and this is the handle's count. A node that is
+        // SAFETY: written when it was listed; its wait is over, and this is the handle's count. A node that is
         // one of several is let go of in any case.
         let goes_on = unsafe { cancel::leave(header, self.node.assume_init_ref(), asks) }.is_ok();
         if let Some(fiber) = foreign::fiber().filter(|_| goes_on) {

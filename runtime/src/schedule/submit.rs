@@ -58,7 +58,7 @@ fn goes_to_own_list(worker: &Worker, h: &Header) -> bool {
     !h.is(OWN_STACK | ROOT | AFTER | HINTED) && ptr::eq(h.arena.get(), worker.arena())
 }
 
-/// Submits a request for whoever is about to wait for it. As [`submit`], but nothing is shown to the hungry for its sake: the
+/// Submits a request for a caller that is about to wait for it. As [`submit`], but nothing is shown to the hungry for its sake: the
 /// waiter will suspend, and its worker then knows whether it has anything better to do than the target
 /// ([`pick`](Worker::pick)). False: it was submitted before, or is cancelled.
 ///

@@ -467,7 +467,7 @@ impl Worker {
     #[inline(never)]
     fn next_of_all(&self) -> Option<Next> {
         if let Some(driver) = &self.driver {
-            // Whoever drives has chosen; if not, it is to come back.
+            // The driver has chosen; if not, it is to come back.
             return driver.take_order();
         }
         self.settle_jobs();

@@ -208,7 +208,7 @@ impl Shared {
         }
     }
 
-    /// A request has been armed, perhaps by somebody who does not keep the time: whoever does is to look how long he may sleep.
+    /// A request has been armed, perhaps by a thread that does not keep the time: the timekeeper has to read anew how long it may sleep.
     pub(crate) fn deadline_came(&self) {
         match &self.driven {
             Some(driven) => driven.deadline_came(),

@@ -26,7 +26,7 @@
 //!
 //! # Invariants
 //!
-//! * **BI1** The value is touched by the owner while it is inside and has found itself not visited, or by whoever has the lock; a visitor
+//! * **BI1** The value is touched by the owner while it is inside and has found itself not visited, or by the holder of the lock; a visitor
 //!   has found the owner not inside since it has said that it is there.
 //! * **BI2** Once a visitor has stayed, `visited` is true for ever, and a fence on the owner has been paid since it became true. So the
 //!   owner never goes in again, though it may say so for a moment.

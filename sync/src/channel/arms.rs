@@ -2,7 +2,7 @@
 //!
 //! An arm that finds on entering that it need not wait says so, and looks again when the select has taken its wait back. What must not
 //! count then is the select itself: it may stand on both sides of one channel, and nobody hands anything to itself
-//! ([`LockQueue::has_others`](crate::LockQueue)).
+//! ([`LockQueue::has_others`](crate::primitive::LockQueue)).
 
 use std::borrow::BorrowMut;
 use std::collections::VecDeque;

@@ -23,7 +23,7 @@
 //!
 //! # Fairness
 //!
-//! Items come out in the order in which they went in. Who waits stands in a [`LockQueue`](crate::LockQueue): the most urgent receiver
+//! Items come out in the order in which they went in. Who waits stands in a [`LockQueue`](crate::primitive::LockQueue): the most urgent receiver
 //! gets the next item, the most urgent sender the next place, and among equals the one that came first. An item or a place is given to
 //! a waiter by the operation that provides it, before the waiter runs: no newcomer can take it instead.
 //!

@@ -5,7 +5,7 @@ use std::ptr;
 use forebear_context::context::edge::Ahead;
 use forebear_context::context::{Context, ForeignContext, Reason, WaitNode, with_foreign};
 use forebear_context::lineage::Lineage;
-use forebear_sync::Place;
+use forebear_sync::primitive::Place;
 
 fn main() {
     let root = Lineage::root(1, 1);

@@ -6,7 +6,7 @@
 //! number. A cycle is confirmed as any other, and one of its waits for a request is ended. To the edges belong those to a request that has not
 //! started and is being ended: they lead to the stack that drops its captures.
 //!
-//! It misses nothing: whoever leaves word has bound its wait before, by an exchange with the survey that clears the word; so the
+//! It misses nothing: a waiter that asks for a survey has bound its wait before, by an exchange with the survey that clears the word; so the
 //! survey sees the edge, and all that led there. Nor is it hurried: a cycle does not go away. After a survey that has found
 //! nothing the next one waits sixteen times as long as this one took, and at the first sign of work it is broken off.
 

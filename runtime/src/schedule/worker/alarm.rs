@@ -5,9 +5,9 @@
 //! processor and back. So the worker looks at the clock itself: when it has nothing to do, before it sleeps and in its search, and sleeps no
 //! longer than until the next is due; and while it is busy at every [`PERIOD`]th scheduling point. It fires no more at a time than it
 //! can have in its cache when it goes on with them. What it neglects, since what runs on it comes to no scheduling point, the timer thread
-//! fires after a while, so that whoever asks for attention words finds that something older is ready.
+//! fires after a while, so that a reader of the attention word finds that something older is ready.
 //!
-//! `alarm` is 0 as long as nothing is armed here, so that whoever uses no time pays for a look at a cell of its own; else it counts down to the
+//! `alarm` is 0 as long as nothing is armed here, so that a worker without timers pays for one read of a cell of its own; else it counts down to the
 //! next look at the clock.
 
 use std::time::Duration;

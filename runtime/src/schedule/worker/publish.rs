@@ -71,7 +71,7 @@ impl Worker {
         older
     }
 
-    /// Publishes for whoever is hungry.
+    /// Publishes for hungry workers.
     #[cold]
     #[inline(never)]
     pub(crate) fn feed(&self) {

@@ -24,7 +24,7 @@
 //!
 //! Each of them is an exchange that also sees life, shield and claim: an unstarted request is claimed by the one who marks
 //! it (else it would run *and* be ended); one that is completing is left alone; and who marks within a shielded region
-//! knows that the region's end delivers, and nobody else does. Whoever asked is told by [`Cancel`] what is left to do.
+//! knows that the region's end delivers, and nobody else does. [`Cancel`] says to the canceller what is left to do.
 //!
 //! # Why no remembered cancel is lost
 //!

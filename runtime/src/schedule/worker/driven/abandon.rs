@@ -7,11 +7,11 @@
 //!
 //! * A request that has begun is *abandoned*: its stack stays as it is, for good. Its wait is over for all who might end it, so that
 //!   none of them gives it a permit, a notification or a lock.
-//! * It ends as cancelled, with `ThreadExited`, and whoever waits for it hears that; its callbacks are called here.
+//! * It ends as cancelled, with `ThreadExited`, which its waiters get; its callbacks are called here.
 //! * But an abandoned request that borrows from another stack never ends: a job of a scope, a member of a pool, the second arm of a
 //!   join, the request of `Runtime::run`. Its frames may have lent the borrow on, to threads of a `thread::scope` for one, and
-//!   would have waited for them. So whoever has lent to it waits for ever, and a warning says for what.
-//! * What has not begun goes to the runtime's shared queue, for whoever drives next. What was to be ended goes aside, for the same.
+//!   would have waited for them. So a request that lent it a stack waits for ever, and a warning says for what.
+//! * What has not begun goes to the runtime's shared queue, for the next driver. What was to be ended goes aside, for the same.
 //!
 //! # Invariants
 //!
@@ -98,7 +98,7 @@ impl Worker {
         left
     }
 
-    /// What nobody has begun is for whoever drives next.
+    /// Unstarted requests are left to the next driver.
     fn give_away_unbegun(&self) {
         let aside = self.take_put_aside();
         self.publish_private(u32::MAX, ptr::null());

@@ -7,7 +7,7 @@
 //! (another seat, a guest, another runtime) somebody may still come. If none does, the innermost wait for a request is
 //! answered, with the names along its chain.
 //!
-//! What is held back leads to whoever holds it back. A completion leads out of the thread: any thread may complete it. So does what waits for it
+//! A request that is held back leads to its pool. A completion leads out of the thread: any thread may complete it. So does what waits for it
 //! through declared dependencies ([`crate::api::after`]), and the end of a scope that has such a job.
 //!
 //! A dependent moves while this looks: its dependency ends, it is queued, another thread completes what it is after. So a dependent leads away
