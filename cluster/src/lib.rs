@@ -88,7 +88,7 @@ pub mod worker;
 /// ```
 pub use forebear_cluster_macros::task;
 
-/// Makes a function one that makes a resource: `table::RESOURCE` is the [`ResourceFn`] of `fn table`. As [`task`], but the result stays on its worker and is never encoded.
+/// Makes a function one that makes a resource: `table::RESOURCE` is the [`ResourceFn`] of `fn table`. As [`task`](macro@task), but the result stays on its worker and is never encoded.
 ///
 /// ```
 /// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, PerWorker, TaskCtx, resource, task, tasks};

@@ -15,8 +15,9 @@ use rustix::process::{PidfdFlags, getppid, pidfd_open};
 use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
 
+use super::MARK;
 use super::files::Files;
-use super::{MARK, Said, Told, Welcome, receive, send};
+use super::frames::{Said, Told, Welcome, receive, send};
 use crate::engine::{Report, difference};
 use crate::task::Tasks;
 use crate::worker::Node;

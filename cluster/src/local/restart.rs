@@ -1,0 +1,94 @@
+//! When worker processes are started: the later ones of the start, and those that have ended by themselves. The head of [`local`](super) has the rules.
+
+use std::mem;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, Weak, mpsc};
+use std::time::{Duration, Instant};
+
+use super::process::launch;
+use super::{Cluster, Control, LocalProcessesControl, lock};
+use crate::engine::{Event, WorkerId};
+
+/// After a first end before it was ready, a worker is started again so much later.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// A worker has ended, and nobody wanted that: starts it again, after a pause if it never was ready. One that was refused would be refused again, and is given up.
+pub(super) fn restart(cluster: &Cluster, id: &WorkerId, was_ready: bool, refused: Option<String>) {
+    let Some(shared) = cluster.control.upgrade() else { return };
+    let mut control = lock(&shared);
+    // A newer one of that name is there.
+    let its = |control: &mut Control| {
+        control.names.get(id.name()).is_some_and(|n| n.incarnation == id.incarnation())
+    };
+    if !its(&mut control) {
+        return;
+    }
+    let Some(named) = control.names.get_mut(id.name()) else { return };
+    named.failures = match (was_ready, &refused) {
+        (true, _) => 0,
+        (false, None) => named.failures + 1,
+        (false, Some(_)) => u32::MAX,
+    };
+    named.refused = refused;
+    let failures = named.failures;
+    if failures > 0 && failures <= cluster.settings.restarts {
+        drop(control);
+        let (_open, never) = mpsc::channel::<()>();
+        let _ = never.recv_timeout(PAUSE * (1 << (failures - 1).min(10)));
+        control = lock(&shared);
+    }
+    let Some(dispatcher) = cluster.dispatcher.upgrade().filter(|dispatcher| dispatcher.is_open()) else {
+        return;
+    };
+    if !its(&mut control) {
+        return;
+    }
+    let next = WorkerId::new(id.name(), id.incarnation() + 1);
+    let index = control.names.get(id.name()).map_or(0, |named| named.index);
+    let again = failures <= cluster.settings.restarts && failures < u32::MAX;
+    let process = again.then(|| launch(cluster, &dispatcher, next, index));
+    let Some(named) = control.names.get_mut(id.name()) else { return };
+    if let Some(Ok(process)) = process {
+        named.incarnation += 1;
+        named.process = Arc::downgrade(&process);
+        return;
+    }
+    named.given_up = true;
+    if control.names.values().all(|named| named.given_up) && !mem::replace(&mut control.away, true) {
+        let refused = control.names.iter().find_map(|(name, named)| Some((name, named.refused.clone()?)));
+        let reason = match refused {
+            Some((name, why)) => format!("no worker can be started; `{name}` was refused: {why}"),
+            None => "each worker process has ended again and again before it was ready: see what they wrote"
+                .into(),
+        };
+        drop(control);
+        dispatcher.tell(Event::Unavailable { reason });
+    }
+}
+
+/// Starts the workers of these numbers, each so long after the one before, and all within `most`. Ends with the cluster.
+pub(super) fn start_later(
+    control: &Weak<Mutex<Control>>,
+    workers: Range<usize>,
+    each: Duration,
+    most: Duration,
+) {
+    let begun = Instant::now();
+    for number in workers {
+        let delay = each.saturating_mul(u32::try_from(number).unwrap_or(u32::MAX)).min(most);
+        while begun.elapsed() < delay {
+            // It looks now and then whether the cluster is still there.
+            let (_open, never) = mpsc::channel::<()>();
+            let _ = never.recv_timeout(delay.saturating_sub(begun.elapsed()).min(Duration::from_secs(1)));
+            let Some(control) = control.upgrade() else { return };
+            let dispatcher = lock(&control).cluster.as_ref().and_then(|cluster| cluster.dispatcher.upgrade());
+            if dispatcher.is_none_or(|dispatcher| !dispatcher.is_open()) {
+                return;
+            }
+        }
+        let Some(control) = control.upgrade().map(LocalProcessesControl) else { return };
+        if let Err(error) = control.add(&format!("worker-{number}")) {
+            eprintln!("forebear-cluster: `worker-{number}` cannot be started: {error}");
+        }
+    }
+}
