@@ -34,7 +34,9 @@ pub(crate) unsafe fn begin(header: NonNull<Header>, marks: u64) -> bool {
     let h = unsafe { header.as_ref() };
     // SAFETY: AF2: the thread that finds it new under its lock is its submitter.
     let held = h.word().hold(|| {
-        unsafe { DependentRecord::of(header) }.open.begin(unsafe { DependentRecord::of(header) }.len)
+        // SAFETY: AF1, by contract.
+        let record = unsafe { DependentRecord::of(header) };
+        record.open.begin(record.len)
     });
     if marks & SUBMITTED != 0 {
         // Held, by this or before: that somebody has submitted it is remembered.

@@ -130,12 +130,12 @@ impl Fire<FiredEntry> for FiringBatch<'_> {
 /// shard, when its waiter is the caller.
 pub(super) fn fire(entry: FiredEntry) {
     match entry {
-        // SAFETY: T2. If it is refused somebody else was first, and all is well.
         FiredEntry::Wait(context, ticket)
         | FiredEntry::Coroutine(context, ticket)
-        | FiredEntry::Own(context, ticket, _) => unsafe {
-            unpark(context, ticket, Cause::TimedOut);
-        },
+        | FiredEntry::Own(context, ticket, _) => {
+            // SAFETY: T2. If it is refused somebody else was first, and all is well.
+            unsafe { unpark(context, ticket, Cause::TimedOut) };
+        }
         FiredEntry::Rests => {}
         // SAFETY: T4.
         FiredEntry::Request(header) => unsafe { expired(header) },
