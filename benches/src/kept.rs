@@ -32,7 +32,7 @@ pub struct Place {
     /// the number of workers,
     pub workers: usize,
     /// who was measured,
-    pub runner: &'static Runner,
+    pub runner: Runner,
     /// and in which round, from 0.
     pub round: usize,
 }
@@ -41,7 +41,7 @@ impl Place {
     fn find(claim: &str, row: &str, workers: &str, runtime: &str, round: &str) -> Option<Place> {
         let claim = *claims::ALL.iter().find(|it| it.name == claim)?;
         let row = claim.rows.iter().find(|it| it.name == row)?;
-        let runner = row.runners.iter().find(|it| it.name == runtime)?;
+        let runner = row.all_runners().into_iter().find(|it| it.name == runtime)?;
         Some(Place { claim, row, workers: workers.parse().ok()?, runner, round: round.parse().ok()? })
     }
 
@@ -212,7 +212,7 @@ impl Kept {
     #[must_use]
     pub fn tallies(&self, claim: &Claim, row: &Row, workers: usize) -> Tallies {
         let mut tallies: Tallies =
-            row.runners.iter().map(|runner| (runner.name, Default::default())).collect();
+            row.all_runners().iter().map(|runner| (runner.name, Default::default())).collect();
         for (place, came) in self.runs.iter().filter(|(place, _)| place.is_in(claim, row, workers)) {
             let Some((_, tally)) = tallies.iter_mut().find(|(name, _)| *name == place.runner.name) else {
                 continue;
@@ -259,7 +259,7 @@ mod tests {
         let tallies = kept.tallies(of.claim, of.row, 1);
         assert_eq!(tallies[0].1.samples[0].1.per_op, [3.5, 4.0]);
         assert_eq!(
-            (tallies[1].1.samples[0].1.per_op[0], &*tallies[1].1.died[0]),
+            (tallies[2].1.samples[0].1.per_op[0], &*tallies[2].1.died[0]),
             (36.0, "signal 6: too bad")
         );
     }
@@ -275,7 +275,7 @@ mod tests {
         let again = Kept::open(path.clone()).expect("it can be read");
         fs::remove_file(path).expect("a file of our own");
         let of = place("tokio", "0");
-        assert_eq!(again.tallies(of.claim, of.row, 1)[3].1.samples, [(0, sample)]);
+        assert_eq!(again.tallies(of.claim, of.row, 1)[4].1.samples, [(0, sample)]);
         assert_eq!(again.facts()[1].1, "to day");
         assert_eq!(again.strays(), 3);
     }

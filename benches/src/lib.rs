@@ -31,5 +31,5 @@ pub mod rivals;
 pub mod svg;
 pub mod work;
 
-pub use claim::{Bound, Claim, Goal, Measure, Row, Runner};
-pub use load::{Across, Arrivals, Contenders, Fixed, Grows, How, Load, Rival, Run, Stand, With};
+pub use claim::{Bound, Claim, Goal, Measure, NATURAL, Row, Runner};
+pub use load::{Across, Arrivals, Contenders, Edges, Fixed, Grows, How, Load, Rival, Run, Stand, With};

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::work;
+use crate::work::graph::Shape;
 
 /// By which of a runtime's means the work is split up. Most rivals have one of them only and take it for all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,6 +113,15 @@ pub enum With {
     TimeOut,
 }
 
+/// How the nodes of a [`Load::Graph`] come to what they are after. Rivals have one way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Edges {
+    /// It is said when a node is made.
+    Declared,
+    /// Each node waits for them.
+    Waited,
+}
+
 /// One piece of work of a known size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -158,6 +168,29 @@ pub enum Load {
     Skynet {
         /// A power of ten.
         leaves: u64,
+        /// How a node makes its children.
+        how: How,
+    },
+    /// A graph of nodes that compute for so long, made and run. An operation is a node.
+    Graph {
+        /// What it is like.
+        shape: Shape,
+        /// How long a node computes, in microseconds.
+        micros: u64,
+        /// How a node comes to what it is after.
+        edges: Edges,
+    },
+    /// `n` tasks in one collection, taken out of it in the order in which they end. An operation is a task.
+    Set {
+        /// How many.
+        n: u64,
+    },
+    /// `n` tasks that are declared to be after `edges` others which have not run. An operation is a task.
+    Dependents {
+        /// How many.
+        n: u64,
+        /// After how many each is.
+        edges: u64,
     },
     /// After a pause of 5 ms: `arms` arms of one millisecond of computing each, forked by halving. One operation.
     Coarse {
@@ -367,7 +400,9 @@ impl Load {
             Load::Switch { tasks, yields, .. } => tasks * yields,
             Load::Fib { n, .. } => work::fib(n + 1) - 1,
             Load::SpawnIn { n, .. } | Load::SpawnOut { n, .. } | Load::SpawnWaitOne { n, .. } => n,
-            Load::Skynet { leaves } => (10 * leaves - 1) / 9,
+            Load::Skynet { leaves, .. } => (10 * leaves - 1) / 9,
+            Load::Graph { shape, .. } => u64::from(shape.nodes()),
+            Load::Set { n } | Load::Dependents { n, .. } => n,
             Load::Coarse { .. } | Load::TreeDog { .. } | Load::Append { .. } => 1,
             Load::Contend { sections, .. } => sections,
             Load::Suspended { n, .. } | Load::PoolMember { n, .. } => n,
@@ -394,7 +429,7 @@ impl Load {
     pub fn expected(self) -> u64 {
         match self {
             Load::Fib { n, .. } => work::fib(n),
-            Load::Skynet { leaves } => leaves * (leaves - 1) / 2,
+            Load::Skynet { leaves, .. } => leaves * (leaves - 1) / 2,
             Load::Coarse { arms } => arms,
             Load::Append { many, .. } => many,
             Load::TreeDog { tasks } => work::image::digest(tasks),
@@ -415,7 +450,7 @@ impl Load {
             Load::SpawnOut { n, how } => Load::SpawnOut { n: n.min(10_000), how },
             Load::PoolMember { n, bound, inside } => Load::PoolMember { n: n.min(10_000), bound, inside },
             Load::SpawnWaitOne { n, how } => Load::SpawnWaitOne { n: n.min(2_000), how },
-            Load::Skynet { leaves } => Load::Skynet { leaves: leaves.min(10_000) },
+            Load::Skynet { leaves, how } => Load::Skynet { leaves: leaves.min(10_000), how },
             Load::Suspended { n, scattered } => Load::Suspended { n: n.min(20_000), scattered },
             Load::Queued { n } => Load::Queued { n: n.min(10_000) },
             Load::Burst { n } => Load::Burst { n: n.min(5_000) },
@@ -446,6 +481,16 @@ impl Load {
             Load::Timer { tasks, each, standing } => Load::Timer { tasks, each: each.min(1_000), standing },
             Load::Timeouts { n } => Load::Timeouts { n: n.min(100) },
             Load::Sleepers { n, spread_ms } => Load::Sleepers { n: n.min(1_000), spread_ms },
+            Load::Graph { shape, micros, edges } => {
+                let shape = match shape {
+                    Shape::OneInput { .. } => Shape::OneInput { consumers: 8 },
+                    Shape::Layered { edges, .. } => Shape::Layered { layers: 5, width: 10, edges },
+                    Shape::Wavefront { side } => Shape::Wavefront { side: side.min(10) },
+                };
+                Load::Graph { shape, micros: micros.min(100), edges }
+            }
+            Load::Set { n } => Load::Set { n: n.min(1_000) },
+            Load::Dependents { n, edges } => Load::Dependents { n: n.min(10_000), edges },
             whole @ (Load::Coarse { .. } | Load::Depth { .. }) => whole,
         }
     }
@@ -468,6 +513,7 @@ impl Load {
             self,
             Load::Suspended { .. }
                 | Load::Queued { .. }
+                | Load::Dependents { .. }
                 | Load::Burst { .. }
                 | Load::Depth { .. }
                 | Load::Idle { .. }

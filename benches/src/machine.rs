@@ -21,7 +21,8 @@ pub fn facts() -> Vec<(&'static str, String)> {
     if let (Some(family), Some(model)) = (of("cpu family"), of("model\t")) {
         cpu += &format!(" (family {family}, model {model})");
     }
-    if of("flags").is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor")) {
+    let is_virtual = of("flags").is_some_and(|flags| flags.split(' ').any(|flag| flag == "hypervisor"));
+    if is_virtual {
         cpu += ", virtual";
     }
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
@@ -37,9 +38,24 @@ pub fn facts() -> Vec<(&'static str, String)> {
         ("CPU", cpu),
         ("cores", cores.to_string()),
         ("kernel", format!("{} {kernel}", capital(std::env::consts::OS))),
+        ("hypervisor", if is_virtual { hypervisor() } else { "none".into() }),
         ("governor", governor),
         ("versions", versions(LOCK).join(", ")),
     ]
+}
+
+/// What the processor says that the hypervisor is called.
+fn hypervisor() -> String {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let leaf = std::arch::x86_64::__cpuid(0x4000_0000);
+        let name: Vec<u8> = [leaf.ebx, leaf.ecx, leaf.edx].into_iter().flat_map(u32::to_le_bytes).collect();
+        let name: String = name.into_iter().filter(u8::is_ascii_alphanumeric).map(char::from).collect();
+        if !name.is_empty() {
+            return name;
+        }
+    }
+    "not named".into()
 }
 
 fn capital(word: &str) -> String {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::load::{self, Load, Rival, Run};
-use crate::work::FIGURES;
+use crate::work::{self, FIGURES};
 
 /// How often a load is repeated.
 #[derive(Debug, Clone, Copy)]
@@ -89,7 +89,7 @@ pub fn sample(rival: &dyn Rival, load: Load, effort: Effort) -> Option<Sample> {
         once(rival, load)?;
         (effort.at_least, effort.at_most)
     };
-    let start = Instant::now();
+    let (start, cpu) = (Instant::now(), work::cpu());
     while sample.per_op.len() < at_least || (sample.per_op.len() < at_most && start.elapsed() < effort.time) {
         let run = once(rival, load)?;
         sample.per_op.push(run.elapsed.as_nanos() as f64 / load.ops() as f64);
@@ -100,6 +100,10 @@ pub fn sample(rival: &dyn Rival, load: Load, effort: Effort) -> Option<Sample> {
     }
     let repeats = sample.per_op.len() as f64;
     sample.figures.iter_mut().for_each(|(_, sum)| *sum /= repeats);
+    if !load.unsettles() && !matches!(load, Load::Growth { .. } | Load::Idle { .. }) {
+        let cpu = work::cpu().saturating_sub(cpu);
+        sample.figures.push((work::CPU, cpu.as_nanos() as f64 / (repeats * load.ops() as f64)));
+    }
     sample.per_op.sort_by(f64::total_cmp);
     Some(sample)
 }

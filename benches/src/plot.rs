@@ -172,9 +172,9 @@ pub fn bars(claim: &Claim, cells: &[&Cell]) -> Option<String> {
 pub fn goals(cells: &[Cell]) -> Option<String> {
     let all: Vec<_> = cells
         .iter()
-        .flat_map(|cell| cell.row.goals.iter().map(move |goal| (cell, goal)))
+        .flat_map(|cell| cell.row.all_goals().into_iter().map(move |goal| (cell, goal)))
         // A goal of nothing at all has no share.
-        .filter_map(|(cell, goal)| Some((cell, goal, report::compare(goal, &cell.tallies)?)))
+        .filter_map(|(cell, goal)| Some((cell, goal, report::compare(&goal, &cell.tallies)?)))
         .filter(|(_, _, it)| it.most > 0.0 && it.median > 0.0)
         .collect();
     if all.is_empty() {
@@ -197,10 +197,10 @@ pub fn goals(cells: &[Cell]) -> Option<String> {
         let (share, quiet) = (it.median / it.most, it.p10 / it.most);
         svg.text((16.0, y + 14.0), Anchor::Start, "head", cell.claim.name);
         svg.text((16.0, y + 29.0), Anchor::Start, "faint", cell.title());
-        svg.text((WIDTH - 16.0, y + 14.0), Anchor::End, "", report::wanted(goal));
+        svg.text((WIDTH - 16.0, y + 14.0), Anchor::End, "", report::wanted(&goal));
         svg.text((WIDTH - 16.0, y + 29.0), Anchor::End, "faint", digits(it.median));
         svg.line((scale.x(quiet), y + 11.0), (scale.x(quiet), y + 27.0), "quiet");
-        let class = match report::judge(goal, &cell.tallies).0 {
+        let class = match report::judge(&goal, &cell.tallies).0 {
             Verdict::Pass => "good",
             Verdict::FallsShort => "bad",
             Verdict::Open => "rival",

@@ -4,10 +4,11 @@
 //! the rounds' own ratios, and decides: the two of a round were measured one right after the other, and a machine that has
 //! changed its pace from one round to the next has changed it for both. `p10` is the lowest over the rounds of each process's
 //! tenth percentile: nearer to what a runtime does when the machine is left alone, but a best-of, which sinks with more rounds.
+//! `worst` is the highest of the processes' medians: a state that few processes are in shows there and nowhere else.
 
 use std::fmt::Write as _;
 
-use crate::claim::{Bound, Claim, Goal, Measure, Row};
+use crate::claim::{Bound, Claim, Goal, Measure, PROCESSES, Row};
 use crate::measure::{Sample, median, quantile};
 
 /// The rounds that a verdict needs.
@@ -45,6 +46,12 @@ impl Tally {
     #[must_use]
     pub fn p10(&self, measure: Measure) -> f64 {
         quantile(&ascending(self.reduced(measure, 0.1).map(|it| it.1)), 0.0)
+    }
+
+    /// The median of the slowest process; NaN without any.
+    #[must_use]
+    pub fn worst(&self, measure: Measure) -> f64 {
+        self.reduced(measure, 0.5).map(|it| it.1).fold(f64::NAN, f64::max)
     }
 
     /// This as so many times another: the median of the ratios of the rounds that have both; NaN without any.
@@ -99,11 +106,15 @@ pub struct Compared {
 #[must_use]
 pub fn compare(goal: &Goal, tallies: &Tallies) -> Option<Compared> {
     let measured = |name| find(tallies, name).filter(|tally| !tally.samples.is_empty());
-    let own = measured("forebear")?;
+    let own = measured(goal.of)?;
     let (median, p10) = (own.median(goal.measure), own.p10(goal.measure));
     match goal.bound {
         Bound::Completes => None,
         Bound::AtMost(most) => Some(Compared { median, p10, of_medians: median, most }),
+        Bound::Spread(most) => {
+            let times = own.worst(goal.measure) / median;
+            Some(Compared { median: times, p10: own.worst(goal.measure) / p10, of_medians: times, most })
+        }
         Bound::Times(most, rival) => {
             let other = measured(rival)?;
             let of_medians = median / other.median(goal.measure);
@@ -120,10 +131,12 @@ pub fn wanted(goal: &Goal) -> String {
         Measure::PerOp => "time",
         Measure::Figure(name) => name,
     };
+    let what = if goal.of == "forebear" { what.into() } else { format!("{}: {what}", goal.of) };
     match goal.bound {
         Bound::Times(times, rival) => format!("{what} <= {times} x {rival}"),
         Bound::AtMost(most) => format!("{what} <= {most}"),
         Bound::Completes => "completes".into(),
+        Bound::Spread(times) => format!("{what} of the slowest process <= {times} x the median"),
     }
 }
 
@@ -131,9 +144,10 @@ pub fn wanted(goal: &Goal) -> String {
 #[must_use]
 pub fn judge(goal: &Goal, tallies: &Tallies) -> (Verdict, String) {
     let wanted = wanted(goal);
-    let Some(own) = find(tallies, "forebear") else {
-        return (Verdict::Open, format!("{wanted}: OPEN, forebear was not measured"));
+    let Some(own) = find(tallies, goal.of) else {
+        return (Verdict::Open, format!("{wanted}: OPEN, {} was not measured", goal.of));
     };
+    let needed = if matches!(goal.bound, Bound::Spread(_)) { PROCESSES } else { ROUNDS };
     if !own.died.is_empty() {
         return (Verdict::FallsShort, format!("{wanted}: FALLS SHORT, died: {}", own.died[0]));
     }
@@ -145,12 +159,12 @@ pub fn judge(goal: &Goal, tallies: &Tallies) -> (Verdict, String) {
         (Bound::Times(_, rival), None) => {
             return (Verdict::Open, format!("{wanted}: OPEN, {rival} was not measured"));
         }
-        (Bound::AtMost(_), None) => return (Verdict::Open, format!("{wanted}: OPEN")),
+        (Bound::AtMost(_) | Bound::Spread(_), None) => return (Verdict::Open, format!("{wanted}: OPEN")),
     };
     match own.samples.len() {
-        rounds if rounds < ROUNDS => {
+        rounds if rounds < needed => {
             let so_far = if reached { "would pass" } else { "would fall short" };
-            (Verdict::Open, format!("{line}: OPEN after {rounds} of {ROUNDS} rounds, {so_far}"))
+            (Verdict::Open, format!("{line}: OPEN after {rounds} of {needed} rounds, {so_far}"))
         }
         _ if reached => (Verdict::Pass, format!("{line}: PASS")),
         _ => (Verdict::FallsShort, format!("{line}: FALLS SHORT")),
@@ -191,7 +205,7 @@ pub fn table(claim: &Claim, row: &Row, workers: usize, tallies: &Tallies) -> (St
     let s = if workers == 1 { "" } else { "s" };
     let mut text =
         format!("### {}: {}, {workers} worker{s} ({unit} a {})\n\n", claim.name, row.name, claim.op);
-    text += "| runtime | rounds | median | p10 | forebear / it | p10 / p10 | also |\n|---|--:|--:|--:|--:|--:|---|\n";
+    text += "| runtime | rounds | median | p10 | worst | forebear / it | p10 / p10 | also |\n|---|--:|--:|--:|--:|--:|--:|---|\n";
     let own = find(tallies, "forebear");
     for (name, tally) in tallies {
         if tally.samples.is_empty() && tally.died.is_empty() {
@@ -212,10 +226,11 @@ pub fn table(claim: &Claim, row: &Row, workers: usize, tallies: &Tallies) -> (St
         // A String takes all that is written to it.
         let _ = writeln!(
             text,
-            "| {name} | {} | {} | {} | {} | {} | {} |",
+            "| {name} | {} | {} | {} | {} | {} | {} | {} |",
             tally.samples.len(),
             digits(middle / nanoseconds),
             digits(quiet / nanoseconds),
+            digits(tally.worst(Measure::PerOp) / nanoseconds),
             digits(ratio),
             digits(quiet_ratio),
             also.join(", ")
@@ -223,8 +238,8 @@ pub fn table(claim: &Claim, row: &Row, workers: usize, tallies: &Tallies) -> (St
     }
     text += &curve(tallies);
     let mut verdicts = Vec::new();
-    for goal in row.goals {
-        let (verdict, line) = judge(goal, tallies);
+    for goal in row.all_goals() {
+        let (verdict, line) = judge(&goal, tallies);
         let _ = write!(text, "\nGoal: {line}\n");
         verdicts.push(verdict);
     }
@@ -275,6 +290,17 @@ mod tests {
         let drawn = curve(&tallies);
         let bars: Vec<_> = drawn.lines().map(|line| line.matches('#').count()).filter(|n| *n > 0).collect();
         assert_eq!(bars, [10, 40], "{drawn}");
+    }
+
+    #[test]
+    fn a_slow_state_of_one_process_falls_short() {
+        let goal = Goal::new(Measure::PerOp, Bound::Spread(3.0));
+        let mut tallies = tallies(5.0, PROCESSES);
+        assert_eq!(judge(&goal, &tallies).0, Verdict::Pass);
+        tallies[0].1.samples[7].1.per_op = vec![16.0];
+        assert_eq!(judge(&goal, &tallies).0, Verdict::FallsShort);
+        tallies[0].1.samples.truncate(PROCESSES - 1);
+        assert_eq!(judge(&goal, &tallies).0, Verdict::Open);
     }
 
     #[test]

@@ -9,11 +9,23 @@ use crate::load::Run;
 
 pub mod contend;
 pub mod forest;
+pub mod graph;
 pub mod idle;
 pub mod image;
 pub mod memory;
 
 pub use self::memory::Memory;
+
+/// The processor time of all threads an operation, in nanoseconds: of the whole repeat, also of what stands before and behind the clock
+/// that [`Run::elapsed`] is read by.
+pub const CPU: &str = "cpu ns";
+
+/// The processor time that all threads of this process have used.
+#[must_use]
+pub fn cpu() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(now.tv_sec.max(0) as u64, now.tv_nsec as u32)
+}
 
 /// The n-th Fibonacci number, by a loop.
 #[must_use]
@@ -133,6 +145,8 @@ pub fn pause() {
 
 /// The names of the figures there are.
 pub const FIGURES: &[&str] = &[
+    CPU,
+    graph::IDEAL,
     memory::HELD[0],
     memory::HELD[1],
     memory::HELD[2],

@@ -10,7 +10,7 @@ const WORKERS: usize = 2;
 fn every_runner_does_the_work_of_its_row() {
     for claim in claims::ALL {
         for row in claim.rows {
-            for runner in row.runners.iter().filter(|runner| rivals::is_built_in(runner.name)) {
+            for runner in row.all_runners().iter().filter(|runner| rivals::is_built_in(runner.name)) {
                 // Most of them die of it, which is what that claim is about.
                 if matches!(runner.load, Load::Depth { .. }) {
                     continue;
@@ -27,9 +27,11 @@ fn every_runner_does_the_work_of_its_row() {
 fn every_row_has_forebear_and_whom_its_goals_name() {
     for claim in claims::ALL {
         for row in claim.rows {
-            let has = |name| row.runners.iter().filter(|runner| runner.name == name).count() == 1;
+            let runners = row.all_runners();
+            let has = |name| runners.iter().filter(|runner| runner.name == name).count() == 1;
             assert!(has("forebear"), "{}/{}", claim.name, row.name);
-            for goal in row.goals {
+            for goal in row.all_goals() {
+                assert!(has(goal.of), "{}/{}: {}", claim.name, row.name, goal.of);
                 if let Bound::Times(_, rival) = goal.bound {
                     assert!(has(rival), "{}/{}: {rival}", claim.name, row.name);
                 }
@@ -40,8 +42,8 @@ fn every_row_has_forebear_and_whom_its_goals_name() {
 
 #[test]
 fn a_load_knows_its_size_and_its_result() {
-    assert_eq!(Load::Skynet { leaves: 100 }.ops(), 111);
-    assert_eq!(Load::Skynet { leaves: 100 }.expected(), 4_950);
+    assert_eq!(Load::Skynet { leaves: 100, how: forebear_benches::How::Value }.ops(), 111);
+    assert_eq!(Load::Skynet { leaves: 100, how: forebear_benches::How::Value }.expected(), 4_950);
     // fib(5) = 5 is made of seven forks.
     let fib = Load::Fib { n: 5, how: forebear_benches::How::Join };
     assert_eq!((fib.ops(), fib.expected()), (7, 5));

@@ -22,7 +22,7 @@ pub(crate) fn run(claim: &Claim) {
     for row in claim.rows.iter().filter(|row| row.workers.contains(&workers)) {
         let mut group = criterion.benchmark_group(format!("{}/{}/{workers}", claim.name, row.name));
         group.sampling_mode(SamplingMode::Flat);
-        for runner in row.runners.iter().filter(|runner| rivals::is_built_in(runner.name)) {
+        for runner in row.all_runners().iter().filter(|runner| rivals::is_built_in(runner.name)) {
             // Filling the memory once a process is one thing, a hundred times another.
             let load = if runner.load.is_single_shot() { runner.load.quick() } else { runner.load };
             group.throughput(Throughput::Elements(load.ops()));

@@ -2,13 +2,15 @@
 //!
 //! ```text
 //! claims [--bench NAME]... [--only RUNTIME]... [--workers 1,2] [--rounds N] [--quick]
-//!        [--unordered PATH] [--out FILE] [--keep FILE] [--fact NAME=VALUE]... [--draw DIR] [--list]
+//!        [--unordered PATH] [--natural PATH] [--onetbb PATH] [--out FILE] [--keep FILE] [--fact NAME=VALUE]... [--draw DIR] [--list]
 //! ```
 //!
 //! A round runs every runtime of every row once, each in a process of its own, the next round beginning with the next
 //! runtime. `NAME` is a claim or `claim/row`; lists may be separated by commas. `--quick` makes the loads small and one
 //! round the default: for trying out, not for figures. `--unordered` names this binary built with
-//! `--cfg forebear_unordered`, the other side of the claim `order`. The exit code is 1 if a goal falls short.
+//! `--cfg forebear_unordered`, the other side of the claim `order`. `--natural` names it built with the plain release profile: it runs
+//! the second driver of forebear, which is left out without it. `--onetbb` names `benches/tbb/graph.cpp` built. A row that bounds the spread over processes has thirty rounds, the
+//! others seven; `--rounds` sets both. The exit code is 1 if a goal falls short.
 //!
 //! `--keep` puts the raw figures into a file; what stands there already is not measured again, and counts. `--fact` puts down
 //! beside them what only the caller knows. `--draw` makes the page `table.md` and its plots of all that is kept; with
@@ -26,8 +28,8 @@ use std::time::Duration;
 use forebear_benches::kept::{Kept, Place};
 use forebear_benches::machine::{self, Watch};
 use forebear_benches::measure::{Effort, Sample, sample};
-use forebear_benches::report::{self, ROUNDS, Verdict};
-use forebear_benches::{Claim, Row, Runner, claims, page, rivals, work};
+use forebear_benches::report::{self, Verdict};
+use forebear_benches::{Claim, Load, NATURAL, Row, Runner, claims, page, rivals, work};
 
 /// How long one process may take: the slowest, a million suspended coroutines, takes some ten seconds.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -44,6 +46,8 @@ struct Options {
     rounds: Option<usize>,
     quick: bool,
     unordered: Option<PathBuf>,
+    natural: Option<PathBuf>,
+    onetbb: Option<PathBuf>,
     out: Option<PathBuf>,
     keep: Option<PathBuf>,
     facts: Vec<(String, String)>,
@@ -72,6 +76,8 @@ impl Options {
                 }
                 "--quick" => options.quick = true,
                 "--unordered" => options.unordered = Some(value()?.into()),
+                "--natural" => options.natural = Some(value()?.into()),
+                "--onetbb" => options.onetbb = Some(value()?.into()),
                 "--out" => options.out = Some(value()?.into()),
                 "--keep" => options.keep = Some(value()?.into()),
                 "--fact" => {
@@ -95,7 +101,8 @@ impl Options {
         {
             return Err(format!("no such claim or claim/row: {name}; see --list"));
         }
-        let runs = |name: &str| rows().any(|(_, row)| row.runners.iter().any(|runner| runner.name == name));
+        let runs =
+            |name: &str| rows().any(|(_, row)| row.all_runners().iter().any(|runner| runner.name == name));
         if let Some(name) = self.only.iter().find(|name| !runs(name)) {
             return Err(format!("no such runtime: {name}; see --list"));
         }
@@ -117,6 +124,12 @@ impl Options {
     fn program(&self, name: &str) -> Option<PathBuf> {
         if name == rivals::UNORDERED {
             return self.unordered.clone();
+        }
+        if name == NATURAL {
+            return self.natural.clone();
+        }
+        if name == rivals::ONETBB {
+            return self.onetbb.clone();
         }
         rivals::is_built_in(name).then(|| std::env::current_exe().ok()).flatten()
     }
@@ -151,7 +164,8 @@ fn cells(options: &Options) -> Vec<Cell> {
 fn child([claim, row, name, workers]: &[String; 4], quick: bool) -> Result<(), String> {
     let claim = claims::ALL.iter().find(|it| it.name == claim).ok_or("no such claim")?;
     let row = claim.rows.iter().find(|it| it.name == row).ok_or("no such row")?;
-    let runner = row.runners.iter().find(|it| it.name == name).ok_or("no such runtime in the row")?;
+    let runner =
+        row.all_runners().into_iter().find(|it| it.name == name).ok_or("no such runtime in the row")?;
     let workers = workers.parse().map_err(|_| "not a number of workers")?;
     let (load, effort) =
         if quick { (runner.load.quick(), Effort::QUICK) } else { (runner.load, Effort::ROUND) };
@@ -168,12 +182,24 @@ fn read(pipe: Option<impl Read>) -> String {
     text
 }
 
+/// The arguments of `benches/tbb/graph.cpp` for a load.
+fn words_for_onetbb(load: Load, workers: usize, quick: bool) -> Vec<String> {
+    let (load, repeats) = if quick { (load.quick(), 1) } else { (load, 5) };
+    let Load::Graph { shape, micros, .. } = load else { return Vec::new() };
+    let numbers = [micros, workers as u64, work::steps_per_ms(), repeats];
+    shape.words().into_iter().chain(numbers.map(|number| number.to_string())).collect()
+}
+
 /// In the parent: starts a child and reads what it prints, or how it died.
 fn measure(options: &Options, place: &Place, program: &PathBuf) -> Result<Sample, String> {
     let mut command = Command::new(program);
     let Place { claim, row, workers, runner, .. } = place;
-    command.args(["--child", claim.name, row.name, runner.name, &workers.to_string()]);
-    command.args(options.quick.then_some("--quick"));
+    if runner.name == rivals::ONETBB {
+        command.args(words_for_onetbb(runner.load, *workers, options.quick));
+    } else {
+        command.args(["--child", claim.name, row.name, runner.name, &workers.to_string()]);
+        command.args(options.quick.then_some("--quick"));
+    }
     command.env(work::SPIN_VARIABLE, work::steps_per_ms().to_string()).env("GLIBC_TUNABLES", KEEP_MEMORY);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().map_err(|error| format!("{}: {error}", program.display()))?;
@@ -213,10 +239,11 @@ fn round(
 ) -> Result<(), String> {
     let (watch, mut measured) = (Watch::start(), false);
     for &Cell { claim, row, workers } in cells {
-        let places = row.runners.iter().cycle().skip(round % row.runners.len()).take(row.runners.len());
-        let places = places.map(|runner| Place { claim, row, workers, runner, round });
+        let mut runners = row.all_runners();
+        runners.rotate_left(round % row.all_runners().len());
+        let places = runners.into_iter().map(|runner| Place { claim, row, workers, runner, round });
         let mut told = false;
-        for place in places.filter(|place| options.wants_runner(place.runner)) {
+        for place in places.filter(|place| options.wants_runner(&place.runner)) {
             let Some(program) = options.program(place.runner.name) else { continue };
             if kept.has(&place) {
                 continue;
@@ -256,7 +283,8 @@ fn run(options: &Options) -> Result<bool, String> {
     {
         return Err(format!("none of these is measured on {number} workers; see --list"));
     }
-    let rounds = options.rounds.unwrap_or(if options.quick { 1 } else { ROUNDS });
+    let of_row = |row: &Row| options.rounds.unwrap_or(if options.quick { 1 } else { row.rounds() });
+    let rounds = cells.iter().map(|cell| of_row(cell.row)).max().unwrap_or(0);
     let mut kept = options.keep.clone().map_or(Ok(Kept::default()), Kept::open)?;
     if rounds > 0 {
         for (name, value) in machine::facts() {
@@ -267,7 +295,8 @@ fn run(options: &Options) -> Result<bool, String> {
         kept.add_fact(name, value)?;
     }
     for number in 0..rounds {
-        round(options, &cells, &mut kept, number, rounds)?;
+        let asked: Vec<_> = cells.iter().copied().filter(|cell| of_row(cell.row) > number).collect();
+        round(options, &asked, &mut kept, number, rounds)?;
     }
     let (mut text, mut passed, mut short, mut open) = (String::new(), 0, 0, 0);
     for cell in cells {
@@ -301,7 +330,8 @@ fn main() -> ExitCode {
         }
         if options.list {
             for cell in cells(&options) {
-                let names: Vec<_> = cell.row.runners.iter().map(|runner| runner.name).collect();
+                let runners = cell.row.all_runners();
+                let names: Vec<_> = runners.iter().map(|runner| runner.name).collect();
                 println!("{}/{}, {}: {}", cell.claim.name, cell.row.name, cell.workers, names.join(" "));
             }
             return Ok(true);

@@ -51,7 +51,7 @@ const COUNTS: &[Count] = &[
         name: "switch-behind-a-call",
         load: |n| (Load::Switch { tasks: 8, yields: n, calls: 1 }, 1),
         size: 5_000,
-        runtimes: &["forebear"],
+        runtimes: &["forebear", "natural"],
     },
     Count {
         name: "spawn-in",
@@ -79,9 +79,28 @@ const COUNTS: &[Count] = &[
     },
     Count {
         name: "skynet",
-        load: |n| (Load::Skynet { leaves: 1_000 }, n),
+        load: |n| (Load::Skynet { leaves: 1_000, how: How::Value }, n),
         size: 20,
-        runtimes: &["forebear", "chili", "forte", "rayon", "smol", "tokio"],
+        runtimes: &["forebear", "natural", "chili", "forte", "rayon", "smol", "tokio"],
+    },
+    Count {
+        name: "skynet-scopes",
+        load: |n| (Load::Skynet { leaves: 1_000, how: How::Scope }, n),
+        size: 20,
+        runtimes: &["natural", "rayon"],
+    },
+    Count {
+        // By a thread that is not the runtime's, with one worker beside it.
+        name: "spawn-out",
+        load: |n| (Load::SpawnOut { n, how: How::Value }, 1),
+        size: 20_000,
+        runtimes: &["natural", "smol", "tokio"],
+    },
+    Count {
+        name: "spawn-out-reference",
+        load: |n| (Load::SpawnOut { n, how: How::Reference }, 1),
+        size: 20_000,
+        runtimes: &["natural"],
     },
     Count {
         // Made, suspended, woken all at once and taken one after the other.
@@ -172,7 +191,7 @@ const COUNTS: &[Count] = &[
         name: "timer",
         load: |n| (Load::Timer { tasks: 1, each: n, standing: false }, 1),
         size: 20_000,
-        runtimes: &["forebear", "smol", "tokio"],
+        runtimes: &["forebear", "natural", "smol", "tokio"],
     },
     Count {
         name: "timer-standing",

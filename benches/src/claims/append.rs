@@ -16,7 +16,7 @@ const fn runners(of: Contenders) -> [Runner; 3] {
 
 const GOALS: &[Goal] = &[Goal::times(3.0, "threads")];
 /// With one worker all are only asked to come to an end.
-const ENDS: &[Goal] = &[Goal { measure: Measure::PerOp, bound: Bound::Completes }];
+const ENDS: &[Goal] = &[Goal::new(Measure::PerOp, Bound::Completes)];
 
 /// Threads, tasks, and both.
 pub const CLAIM: Claim = Claim {

@@ -24,6 +24,6 @@ pub const CLAIM: Claim = Claim {
             runner("smol", DEEP),
             runner("tokio", DEEP),
         ],
-        goals: &[Goal { measure: Measure::PerOp, bound: Bound::Completes }],
+        goals: &[Goal::new(Measure::PerOp, Bound::Completes)],
     }],
 };

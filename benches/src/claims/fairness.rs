@@ -20,8 +20,7 @@ const fn runners(of: Contenders, many: u64) -> [Runner; 5] {
     ]
 }
 
-const GOALS: &[Goal] =
-    &[Goal { measure: Measure::Figure(WAITS[0]), bound: Bound::Times(2.0, "parking_lot") }];
+const GOALS: &[Goal] = &[Goal::new(Measure::Figure(WAITS[0]), Bound::Times(2.0, "parking_lot"))];
 
 const fn row(name: &'static str, runners: &'static [Runner]) -> Row {
     Row { name, workers: &[2], runners, goals: GOALS }

@@ -12,7 +12,7 @@ const fn grows(of: Grows, up_to: u64) -> [Runner; 1] {
 }
 
 const fn at_most(times: f64) -> [Goal; 1] {
-    [Goal { measure: Measure::Figure(WORST), bound: Bound::AtMost(times) }]
+    [Goal::new(Measure::Figure(WORST), Bound::AtMost(times))]
 }
 
 const fn items(name: &'static str, runners: &'static [Runner], goals: &'static [Goal]) -> Row {

@@ -10,8 +10,8 @@ const NOTHING: Load = Load::Idle { millis: 2_000 };
 const SOON: Load = Load::Wake { n: 200, pause: 100 };
 const LATER: Load = Load::Wake { n: 100, pause: 5_000 };
 
-const NO_CPU: Goal = Goal { measure: Measure::PerOp, bound: Bound::AtMost(0.0) };
-const NO_SWITCH: Goal = Goal { measure: Measure::Figure(idle::SWITCHES), bound: Bound::AtMost(0.0) };
+const NO_CPU: Goal = Goal::new(Measure::PerOp, Bound::AtMost(0.0));
+const NO_SWITCH: Goal = Goal::new(Measure::Figure(idle::SWITCHES), Bound::AtMost(0.0));
 
 /// Two seconds of nothing, and tasks from outside.
 pub const CLAIM: Claim = Claim {

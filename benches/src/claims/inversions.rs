@@ -17,9 +17,8 @@ const fn roots(arrivals: Arrivals) -> Load {
 const BATCH: Load = roots(Arrivals::Batch);
 const POISSON: Load = roots(Arrivals::Poisson(80));
 
-const NONE_PASSED: Goal = Goal { measure: Measure::Figure(forest::ROOTS_PASSED), bound: Bound::AtMost(0.0) };
-const OLDEST_FIRST: Goal =
-    Goal { measure: Measure::Figure(forest::OLDEST), bound: Bound::Times(0.25, "pool-fifo") };
+const NONE_PASSED: Goal = Goal::new(Measure::Figure(forest::ROOTS_PASSED), Bound::AtMost(0.0));
+const OLDEST_FIRST: Goal = Goal::new(Measure::Figure(forest::OLDEST), Bound::Times(0.25, "pool-fifo"));
 
 /// A batch, and roots that come by chance.
 pub const CLAIM: Claim = Claim {

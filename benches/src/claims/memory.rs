@@ -13,7 +13,7 @@ use crate::load::Load;
 use crate::work::memory::{BARE, TRIMMED};
 
 const fn at_most(figure: &'static str, bytes: f64) -> Goal {
-    Goal { measure: Measure::Figure(figure), bound: Bound::AtMost(bytes) }
+    Goal::new(Measure::Figure(figure), Bound::AtMost(bytes))
 }
 
 const fn queued(name: &'static str) -> Runner {
@@ -38,6 +38,18 @@ pub const CLAIM: Claim = Claim {
             runners: &[queued("forebear"), queued("smol"), queued("tokio")],
             // 144, and less than one more for page tables and the ends of pieces of memory.
             goals: &[at_most(BARE, 145.0)],
+        },
+        Row {
+            name: "declared to be after one",
+            workers: &[1],
+            runners: &[runner("forebear", Load::Dependents { n: 1_000_000, edges: 1 })],
+            goals: &[at_most(BARE, 225.0)],
+        },
+        Row {
+            name: "declared to be after two",
+            workers: &[1],
+            runners: &[runner("forebear", Load::Dependents { n: 1_000_000, edges: 2 })],
+            goals: &[at_most(BARE, 273.0)],
         },
         burst("after a burst of 10^5", &[runner("forebear", Load::Burst { n: 100_000 })]),
         burst("after a burst of 10^6", &[runner("forebear", Load::Burst { n: 1_000_000 })]),

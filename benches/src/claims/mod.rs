@@ -10,6 +10,7 @@ pub mod depth;
 pub mod fairness;
 pub mod features;
 pub mod fib;
+pub mod graph;
 pub mod growth;
 pub mod idle;
 pub mod inversions;
@@ -21,6 +22,7 @@ pub mod oneshot;
 pub mod order;
 pub mod pingpong;
 pub mod pool_member;
+pub mod set;
 pub mod skynet;
 pub mod sleepers;
 pub mod spawn_in;
@@ -60,5 +62,7 @@ pub const ALL: &[&Claim] = &[
     &growth::CLAIM,
     &idle::CLAIM,
     &pool_member::CLAIM,
+    &graph::CLAIM,
+    &set::CLAIM,
     &tree_dog::CLAIM,
 ];

@@ -11,7 +11,7 @@ use crate::rivals::UNORDERED;
 const COST: &[Goal] = &[Goal::times(1.1, UNORDERED)];
 const ROOTS: Load = Load::Roots { roots: 64, children: 512 };
 const FLAT: Load = Load::SpawnIn { n: 1_000_000, how: How::Scope };
-const TREE: Load = Load::Skynet { leaves: 1_000_000 };
+const TREE: Load = Load::Skynet { leaves: 1_000_000, how: How::Value };
 const TURNS: Load = Load::Switch { tasks: 8, yields: 25_000, calls: 0 };
 
 /// Many roots at once, and the rows of other claims in which order could be felt.

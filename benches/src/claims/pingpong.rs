@@ -40,7 +40,7 @@ pub const CLAIM: Claim = Claim {
             name: "across and awake",
             workers: &[2],
             runners: &[runner("forebear", AWAKE), runner("tokio", AWAKE), runner("smol", AWAKE)],
-            goals: &[Goal { measure: Measure::PerOp, bound: Bound::AtMost(1000.0) }],
+            goals: &[Goal::new(Measure::PerOp, Bound::AtMost(1000.0))],
         },
         Row {
             name: "across and asleep",

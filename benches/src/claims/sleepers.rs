@@ -15,7 +15,7 @@ const fn runners(spread_ms: u64) -> [Runner; 3] {
     [runner("forebear", load), runner("tokio", load), runner("smol", load)]
 }
 
-const GOALS: &[Goal] = &[Goal { measure: Measure::Figure(LATE[1]), bound: Bound::Times(0.5, "smol") }];
+const GOALS: &[Goal] = &[Goal::new(Measure::Figure(LATE[1]), Bound::Times(0.5, "smol"))];
 
 /// At once, and spread.
 pub const CLAIM: Claim = Claim {

@@ -10,7 +10,7 @@ const fn ones(n: u64, how: How) -> Load {
 }
 
 /// A thousandth of what the original in Python took, which is not measured here: 29 µs.
-const OF_THE_ORIGINAL: Goal = Goal { measure: Measure::PerOp, bound: Bound::AtMost(29.0) };
+const OF_THE_ORIGINAL: Goal = Goal::new(Measure::PerOp, Bound::AtMost(29.0));
 
 /// The value taken, and looked at.
 pub const CLAIM: Claim = Claim {

@@ -12,8 +12,8 @@ const fn crowd(n: u64, scattered: bool) -> Load {
 
 /// In whatever order they are woken.
 const GOALS: &[Goal] = &[
-    Goal { measure: Measure::Figure("bytes"), bound: Bound::AtMost(4.4 * 1024.0) },
-    Goal { measure: Measure::PerOp, bound: Bound::AtMost(150.0) },
+    Goal::new(Measure::Figure("bytes"), Bound::AtMost(4.4 * 1024.0)),
+    Goal::new(Measure::PerOp, Bound::AtMost(150.0)),
 ];
 
 /// Woken in the order of their making, and scattered.

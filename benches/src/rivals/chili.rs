@@ -98,7 +98,7 @@ impl Rival for Chili {
                 run.value = work::marked(marks);
                 run
             }
-            Load::Skynet { leaves } => Run::timed(|| leaves_sum(s, 0, leaves)),
+            Load::Skynet { leaves, .. } => Run::timed(|| leaves_sum(s, 0, leaves)),
             Load::Coarse { arms } => Run::timed(|| each_shared(s, 0, arms, |_| work::arm())),
             Load::Depth { levels } => Run::timed(|| nested(s, levels)),
             Load::TreeDog { tasks } => Run::timed(|| each_shared(s, 0, tasks, work::image::task)),

@@ -13,9 +13,11 @@ use forebear::time::MonotonicClock;
 use forebear::{Request, RequestPool, Runtime, join, scope, spawn, yield_now};
 
 use crate::load::{Across, How, Job, Load, Rival, Run, Spawn, With};
+use crate::work::graph::Graph;
 use crate::work::{self, Memory, forest};
 
 mod ending;
+mod graph;
 mod growth;
 mod sync;
 mod time;
@@ -28,6 +30,8 @@ const SMALL_STACK: usize = 48 * 1024;
 pub struct Forebear {
     runtime: Runtime,
     workers: usize,
+    /// What is asked for where many requests are suspended at once; `None` for the default.
+    stack: Option<usize>,
 }
 
 impl Forebear {
@@ -39,7 +43,7 @@ impl Forebear {
     #[must_use]
     pub fn start(workers: usize) -> Forebear {
         let runtime = Runtime::builder().workers(workers).build().expect("forebear's runtime");
-        Forebear { runtime, workers }
+        Forebear { runtime, workers, stack: Some(SMALL_STACK) }
     }
 
     /// The same with one worker, which never estimates what time it is.
@@ -51,7 +55,27 @@ impl Forebear {
     pub fn by_a_clock_that_is_read() -> Forebear {
         let runtime =
             Runtime::builder().workers(1).clock(MonotonicClock).build().expect("forebear's runtime");
-        Forebear { runtime, workers: 1 }
+        Forebear { runtime, workers: 1, stack: Some(SMALL_STACK) }
+    }
+
+    /// The same, with stacks of the default size everywhere.
+    #[must_use]
+    pub(super) fn with_default_stacks(self) -> Forebear {
+        Forebear { stack: None, ..self }
+    }
+
+    pub(super) fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// A runtime with stacks for many suspended requests.
+    fn small(&self) -> Runtime {
+        let builder = Runtime::builder().workers(self.workers);
+        let builder = match self.stack {
+            Some(stack) => builder.stack_size(stack),
+            None => builder,
+        };
+        builder.build().expect("forebear's runtime")
     }
 }
 
@@ -125,6 +149,20 @@ fn tree(first: u64, leaves: u64) -> u64 {
         spawn(move || tree(first, part))
     });
     children.into_iter().map(taken).sum()
+}
+
+fn scopes(first: u64, leaves: u64) -> u64 {
+    if leaves == 1 {
+        return first;
+    }
+    let mut sums = [0; 10];
+    let part = leaves / 10;
+    scope(|s| {
+        for (i, sum) in (0..).zip(&mut sums) {
+            s.spawn(move || *sum = scopes(first + i * part, part));
+        }
+    });
+    sums.iter().sum()
 }
 
 fn halves(arms: u64) -> u64 {
@@ -348,39 +386,33 @@ impl Rival for Forebear {
             Load::SpawnWaitOne { n, .. } => {
                 rt.run(|| Run::timed(|| (0..n).map(|i| taken(spawn(move || work::one(i)))).sum()))
             }
-            Load::Skynet { leaves } => rt.run(|| Run::timed(|| tree(0, leaves))),
+            Load::Skynet { leaves, how: How::Scope } => rt.run(|| Run::timed(|| scopes(0, leaves))),
+            Load::Skynet { leaves, .. } => rt.run(|| Run::timed(|| tree(0, leaves))),
             Load::Coarse { arms } => {
                 work::pause();
                 rt.run(|| Run::timed(|| halves(arms)))
             }
-            Load::Suspended { n, scattered } => {
-                let small = Runtime::builder().workers(self.workers).stack_size(SMALL_STACK).build();
-                small.expect("forebear's runtime").run(|| suspend(n, scattered))
-            }
+            Load::Suspended { n, scattered } => self.small().run(|| suspend(n, scattered)),
             Load::Queued { n } => rt.run(|| queued(n)),
             Load::Burst { n } => {
-                let small = Runtime::builder().workers(self.workers).stack_size(SMALL_STACK).build();
-                let small = small.expect("forebear's runtime");
+                let small = self.small();
                 work::memory::burst(n, || small.run(|| suspend(n, false)))
             }
             Load::Depth { levels } => rt.run(|| Run::timed(|| nested(levels))),
-            Load::Cancel { suspended, queued } => {
-                let small = Runtime::builder().workers(self.workers).stack_size(SMALL_STACK).build();
-                small.expect("forebear's runtime").run(|| ending::cancel_all(suspended, queued))
-            }
-            Load::CancelSome { among, victims } => {
-                let small = Runtime::builder().workers(self.workers).stack_size(SMALL_STACK).build();
-                small.expect("forebear's runtime").run(|| ending::cancel_some(among, victims))
-            }
-            Load::CancelAt { n, stand } => {
-                let small = Runtime::builder().workers(self.workers).stack_size(SMALL_STACK).build();
-                small.expect("forebear's runtime").run(|| ending::cancel_at(n, stand))
-            }
+            Load::Cancel { suspended, queued } => self.small().run(|| ending::cancel_all(suspended, queued)),
+            Load::CancelSome { among, victims } => self.small().run(|| ending::cancel_some(among, victims)),
+            Load::CancelAt { n, stand } => self.small().run(|| ending::cancel_at(n, stand)),
             Load::Callbacks { n, each } => rt.run(|| ending::callbacks(n, each)),
             Load::Features { n, with } => rt.run(|| features(n, with)),
             Load::Roots { roots, children } => {
                 Run::timed(|| sum((0..roots).map(|_| rt.spawn(move || root(children))).collect()))
             }
+            Load::Graph { shape, micros, edges } => {
+                let workers = self.workers;
+                rt.run(|| graph::run(Graph::of(shape), workers, micros, edges))
+            }
+            Load::Set { n } => rt.run(|| graph::set(n)),
+            Load::Dependents { n, edges } => rt.run(|| graph::dependents(n, edges)),
             Load::Growth { of, up_to } => growth::curve(self.workers, of, up_to),
             // The same for all runtimes: see `crate::load::run`.
             Load::Forest { .. } | Load::Idle { .. } | Load::Wake { .. } => return None,
@@ -395,10 +427,7 @@ impl Rival for Forebear {
             Load::Oneshot { n, spawned } => rt.run(|| sync::oneshots(n, spawned)),
             Load::Timer { tasks, each, standing } => rt.run(|| time::timers(tasks, each, standing)),
             Load::Timeouts { n } => rt.run(|| time::met(n)),
-            Load::Sleepers { n, spread_ms } => {
-                let small = Runtime::builder().workers(self.workers).stack_size(SMALL_STACK).build();
-                small.expect("forebear's runtime").run(|| time::sleepers(n, spread_ms))
-            }
+            Load::Sleepers { n, spread_ms } => self.small().run(|| time::sleepers(n, spread_ms)),
             Load::TreeDog { tasks } => rt.run(|| {
                 Run::timed(|| {
                     let sum = AtomicU64::new(0);

@@ -92,7 +92,7 @@ fn load_on(w: &Worker, load: Load) -> Option<Run> {
             }
             sum
         }),
-        Load::Skynet { leaves } => Run::timed(|| tree(w, 0, leaves)),
+        Load::Skynet { leaves, .. } => Run::timed(|| tree(w, 0, leaves)),
         Load::Coarse { arms } => Run::timed(|| halves(w, arms)),
         Load::Depth { levels } => Run::timed(|| nested(w, levels)),
         Load::TreeDog { tasks } => Run::timed(|| {

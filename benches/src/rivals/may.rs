@@ -149,7 +149,7 @@ impl Rival for May {
             Load::SpawnWaitOne { n, how: How::Value } => {
                 inside(move || Run::timed(|| (0..n).map(|i| value(go!(move || work::one(i)))).sum()))
             }
-            Load::Skynet { leaves } => inside(move || Run::timed(|| tree(0, leaves))),
+            Load::Skynet { leaves, .. } => inside(move || Run::timed(|| tree(0, leaves))),
             Load::Coarse { arms } => {
                 work::pause();
                 inside(move || Run::timed(|| sum((0..arms).map(|_| go!(work::arm)).collect())))

@@ -1,15 +1,22 @@
 //! The runtimes, a file each, and how to start one by name.
 
+use crate::claim::NATURAL;
 use crate::load::Rival;
 
 pub mod chili;
 pub mod crossbeam;
+#[cfg(feature = "graphs")]
+pub mod dag_exec;
+#[cfg(feature = "graphs")]
+pub mod dagrs;
 pub mod flume;
 #[cfg(feature = "forebear")]
 pub mod forebear;
 #[cfg(feature = "forte")]
 pub mod forte;
 pub mod may;
+#[cfg(feature = "forebear")]
+pub mod natural;
 pub mod parking_lot;
 #[cfg(feature = "forebear")]
 pub mod plain;
@@ -18,16 +25,29 @@ pub mod single;
 pub mod smol;
 pub mod threads;
 pub mod tokio;
+#[cfg(feature = "graphs")]
+pub mod unordered;
 
 /// The name under which forebear built with `--cfg forebear_unordered` appears in a row.
 pub const UNORDERED: &str = "forebear-unordered";
+
+/// The name of oneTBB's flow graph, a program of its own: `benches/tbb/graph.cpp`.
+pub const ONETBB: &str = "onetbb";
+
+/// The name under which tokio with `FuturesUnordered` appears in a row.
+pub const UNORDERED_FUTURES: &str = "tokio-unordered";
+
+/// The name of forebear's first driver where it does by waits what it does by declared dependencies under its own name.
+pub const BY_WAIT: &str = "forebear by wait";
 
 /// Whether [`start`] knows the name in this build.
 #[must_use]
 pub fn is_built_in(name: &str) -> bool {
     match name {
         "forte" => cfg!(feature = "forte"),
-        "forebear" => cfg!(all(feature = "forebear", not(forebear_unordered))),
+        "dag_exec" | "dagrs" | UNORDERED_FUTURES => cfg!(feature = "graphs"),
+        "forebear" | BY_WAIT => cfg!(all(feature = "forebear", not(forebear_unordered))),
+        NATURAL => cfg!(all(feature = "forebear", not(forebear_unordered))),
         UNORDERED => cfg!(all(feature = "forebear", forebear_unordered)),
         "pool-fifo" | "pool-lifo" => cfg!(feature = "forebear"),
         _ => matches!(
@@ -58,6 +78,12 @@ pub fn start(name: &str, workers: usize) -> Option<Box<dyn Rival>> {
         "chili" => Box::new(chili::Chili::start(workers)),
         #[cfg(feature = "forte")]
         "forte" => Box::new(forte::Forte::start(workers)),
+        #[cfg(feature = "graphs")]
+        "dag_exec" => Box::new(dag_exec::DagExec::start(workers)),
+        #[cfg(feature = "graphs")]
+        "dagrs" => Box::new(dagrs::Dagrs::start(workers)),
+        #[cfg(feature = "graphs")]
+        UNORDERED_FUTURES => Box::new(unordered::Unordered::start(workers)),
         "tokio" => Box::new(tokio::Tokio::start(workers)),
         "smol" => Box::new(smol::Smol::start(workers)),
         "may" => Box::new(may::May::start(workers)),
@@ -69,7 +95,9 @@ pub fn start(name: &str, workers: usize) -> Option<Box<dyn Rival>> {
         #[cfg(feature = "forebear")]
         "pool-lifo" => Box::new(plain::Plain::lifo(workers)),
         #[cfg(feature = "forebear")]
-        "forebear" if !cfg!(forebear_unordered) => Box::new(forebear::Forebear::start(workers)),
+        "forebear" | BY_WAIT if !cfg!(forebear_unordered) => Box::new(forebear::Forebear::start(workers)),
+        #[cfg(feature = "forebear")]
+        NATURAL if !cfg!(forebear_unordered) => Box::new(natural::Natural::start(workers)),
         #[cfg(feature = "forebear")]
         UNORDERED if cfg!(forebear_unordered) => Box::new(forebear::Forebear::start(workers)),
         _ => return None,
@@ -86,6 +114,8 @@ pub fn start_to_count(name: &str) -> Option<Box<dyn Rival>> {
         "forebear" if !cfg!(forebear_unordered) => {
             Some(Box::new(forebear::Forebear::by_a_clock_that_is_read()))
         }
+        #[cfg(feature = "forebear")]
+        NATURAL if !cfg!(forebear_unordered) => Some(Box::new(natural::Natural::by_a_clock_that_is_read())),
         _ => start(name, 1),
     }
 }

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use rayon::iter::{IntoParallelRefIterator as _, ParallelIterator as _};
 use rayon::{Scope, ThreadPool, ThreadPoolBuilder, join, scope};
 
 use crate::load::{How, Job, Load, Rival, Run, Spawn};
 use crate::work;
+use crate::work::graph::Graph;
 
 /// A pool of its own, not the global one.
 #[derive(Debug)]
@@ -107,7 +109,12 @@ impl Rival for Rayon {
                     sum
                 })
             }),
-            Load::Skynet { leaves } => pool.install(|| Run::timed(|| tree(0, leaves))),
+            Load::Skynet { leaves, .. } => pool.install(|| Run::timed(|| tree(0, leaves))),
+            Load::Graph { shape, micros, .. } => {
+                let (graph, workers) = (Graph::of(shape), pool.current_num_threads());
+                let level = |level: &Vec<u32>| level.par_iter().for_each(|&i| graph.run(i, micros));
+                pool.install(|| graph.timed(workers, micros, || graph.levels.iter().for_each(level)))
+            }
             Load::Coarse { arms } => {
                 work::pause();
                 pool.install(|| Run::timed(|| halves(arms)))

@@ -27,7 +27,7 @@ impl Rival for Single {
     fn run(&self, load: Load) -> Option<Run> {
         Some(match load {
             Load::Fib { n, .. } => Run::timed(|| black_box(fib(black_box(n)))),
-            Load::Skynet { leaves } => Run::timed(|| tree(0, leaves)),
+            Load::Skynet { leaves, .. } => Run::timed(|| tree(0, leaves)),
             Load::Coarse { arms } => {
                 work::pause();
                 Run::timed(|| (0..arms).map(|_| work::arm()).sum())

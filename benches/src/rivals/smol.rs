@@ -196,7 +196,7 @@ impl Rival for Smol {
                 }
                 sum
             })),
-            Load::Skynet { leaves } => self.inside(Run::timed_async(tree(0, leaves))),
+            Load::Skynet { leaves, .. } => self.inside(Run::timed_async(tree(0, leaves))),
             Load::Coarse { arms } => {
                 work::pause();
                 self.inside(Run::timed_async(async move {

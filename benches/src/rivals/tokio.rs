@@ -170,6 +170,14 @@ impl Rival for Tokio {
         Some(match load {
             Load::Switch { tasks, yields, calls: 0 } => self.inside(Run::timed_async(turns(tasks, yields))),
             Load::Fib { n, how: How::Join | How::Value } => self.inside(Run::timed_async(fib(n))),
+            Load::Set { n } => self.inside(Run::timed_async(async move {
+                let mut set: JoinSet<u64> = (0..n).map(|i| async move { work::one(i) }).collect();
+                let mut sum = 0;
+                while let Some(one) = set.join_next().await {
+                    sum += one.expect("a task panicked");
+                }
+                sum
+            })),
             Load::SpawnIn { n, .. } => {
                 let marks = work::marks(n);
                 let mut run = self.inside(Run::timed_async(async move {
@@ -198,7 +206,7 @@ impl Rival for Tokio {
                 }
                 sum
             })),
-            Load::Skynet { leaves } => self.inside(Run::timed_async(tree(0, leaves))),
+            Load::Skynet { leaves, .. } => self.inside(Run::timed_async(tree(0, leaves))),
             Load::Coarse { arms } => {
                 work::pause();
                 self.inside(Run::timed_async(async move {

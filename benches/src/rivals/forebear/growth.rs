@@ -74,7 +74,7 @@ fn once(forebear: &Forebear, fixed: Fixed) -> f64 {
     // The others have slept meanwhile.
     forebear.run(Load::SETTLING).expect("it has the means");
     let load = match fixed {
-        Fixed::Tree => Load::Skynet { leaves: 100_000 },
+        Fixed::Tree => Load::Skynet { leaves: 100_000, how: How::Value },
         Fixed::Fib => Load::Fib { n: 26, how: How::Join },
         Fixed::Arms => return arms(forebear),
         Fixed::Roots => Load::Roots { roots: 64, children: 128 },

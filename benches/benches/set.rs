@@ -1,0 +1,7 @@
+//! A tree of tasks, ten children a node, a million leaves: the sum of the leaves' numbers.
+
+mod harness;
+
+fn main() {
+    harness::run(&forebear_benches::claims::set::CLAIM);
+}
