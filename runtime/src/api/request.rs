@@ -18,7 +18,7 @@ mod take;
 mod then;
 
 pub use self::ending::CancelOnDrop;
-pub(crate) use self::spawn::{Counted, spawn_with};
+pub(crate) use self::spawn::{Counted, spawn_of, spawn_with};
 pub use self::spawn::{spawn, try_spawn};
 pub use self::then::{Dependencies, then_all};
 pub(crate) use self::then::{ErasedHandle, make_after, spawn_after};

@@ -24,7 +24,7 @@ pub(crate) use self::late::{LateStep, first_word, settle_late};
 use self::build::MAX_WORKERS;
 use crate::api::dump::{self, Dump};
 use crate::api::origin;
-use crate::api::request::Request;
+use crate::api::request::{Request, spawn_of};
 use crate::api::scope::into_wait_error;
 use crate::foreign;
 use crate::foreign::driver;
@@ -189,7 +189,8 @@ impl Runtime {
     /// else a root.
     #[track_caller]
     pub fn spawn<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> Request<T> {
-        Request::builder().on(self).spawn(f)
+        // SAFETY: the callable is `'static`.
+        unsafe { spawn_of(self.shared(), Plain(f)) }
     }
 
     /// As [`spawn`](Self::spawn), for a callable that may return an error.
@@ -198,7 +199,8 @@ impl Runtime {
         &self,
         f: impl FnOnce() -> Result<T, Error> + Send + 'static,
     ) -> Request<T> {
-        Request::builder().on(self).try_spawn(f)
+        // SAFETY: the callable is `'static`.
+        unsafe { spawn_of(self.shared(), Fallible(f)) }
     }
 
     /// Calls `f` here; the free functions inside mean this runtime.

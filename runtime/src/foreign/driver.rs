@@ -262,7 +262,7 @@ pub(crate) struct Guest<'a>(Option<&'a Driven>);
 
 impl<'a> Guest<'a> {
     /// For as long as it is held, on this thread.
-    pub(crate) fn of(shared: &'a Arc<Shared>) -> Guest<'a> {
+    pub(crate) fn of(shared: &'a Shared) -> Guest<'a> {
         let guest = shared.driven.as_ref();
         if let Some(driven) = guest {
             let _ = GUEST_OF.try_with(|of| of.borrow_mut().push(driven));
@@ -294,7 +294,7 @@ pub(crate) unsafe fn meet(h: &Header) {
         && shared.driven.is_some()
         && !shared.is_over()
     {
-        foreign::arena_for(&shared.arc());
+        foreign::arena_for(shared);
     }
 }
 

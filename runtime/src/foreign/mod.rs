@@ -26,7 +26,7 @@ use crate::api::any;
 use crate::cancel;
 use crate::deadlock::foreign_stacks;
 use crate::deadlock::owner;
-use crate::memory::arena::Arena;
+use crate::memory::arena::{self, Arena};
 use crate::memory::reclaim;
 use crate::record::cell;
 use crate::record::header::Header;
@@ -56,6 +56,8 @@ struct Foreign {
     seats: RefCell<Vec<Seat>>,
     /// Inside [`settle_arenas`].
     settles: Cell<bool>,
+    /// How often it has settled without a look at what lies free.
+    unlooked: Cell<usize>,
     /// Calls that are due when the thread exits.
     watches: Watches,
     /// See [`keep_for_later`].
@@ -71,6 +73,7 @@ forebear_context::shim::thread_local! {
                 arenas: RefCell::new(Vec::new()),
                 seats: RefCell::new(Vec::new()),
                 settles: Cell::new(false),
+                unlooked: Cell::new(0),
                 watches: Watches::new(),
                 late: RefCell::new(Vec::new()),
             }
@@ -155,14 +158,23 @@ pub(crate) fn context() -> Option<NonNull<Context>> {
 }
 
 /// This thread's arena for `shared`; made if need be. `None` while the thread's locals are being destroyed.
-pub(crate) fn arena_for(shared: &Arc<Shared>) -> Option<NonNull<Arena>> {
+///
+/// What the thread has an arena in already is not counted for it: a count is two exchanges on a line that all threads share.
+#[inline]
+pub(crate) fn arena_for(shared: &Shared) -> Option<NonNull<Arena>> {
     let find = |foreign: &Foreign| {
         let arenas = foreign.arenas.borrow();
-        arenas.iter().find(|(of, _)| Arc::ptr_eq(of, shared)).map(|(_, arena)| *arena)
+        arenas.iter().find(|(of, _)| ptr::eq(&**of, shared)).map(|(_, arena)| *arena)
     };
-    if let Some(arena) = FOREIGN.try_with(find).ok()? {
-        return Some(arena);
+    match FOREIGN.try_with(find).ok()? {
+        None => open_arena(&shared.arc()),
+        arena => arena,
     }
+}
+
+/// A new arena of this thread's.
+#[cold]
+fn open_arena(shared: &Arc<Shared>) -> Option<NonNull<Arena>> {
     let open = |foreign: &Foreign| {
         let arena = shared.depot.open(shared);
         let mut arenas = foreign.arenas.borrow_mut();
@@ -229,6 +241,18 @@ pub(crate) fn drop_late() {
 ///
 /// Not inside a wait: a destructor of the user's may be called, of what a request's parent failed with.
 pub(crate) fn settle_arenas() {
+    settle(usize::MAX);
+}
+
+/// The same after a request that the thread has run itself. All classes of cells are looked through only if something was made there, if many
+/// cells of the request's class lie free in `arena`, or now and then.
+pub(crate) fn settle_arenas_after(h: &Header, arena: &Arena) {
+    let many = h.next_rank.get() != 0 || arena.has_spare_of(h.memory_class.get());
+    settle(if many { usize::MAX } else { 1 });
+}
+
+/// `freed` is how many cells may have become free since the last time.
+fn settle(freed: usize) {
     drop_late();
     let settle = |foreign: &Foreign| {
         if foreign.settles.replace(true) {
@@ -241,7 +265,12 @@ pub(crate) fn settle_arenas() {
             // SAFETY: we are the owner.
             unsafe { arena.as_ref() }.drain_returns();
         }
-        foreign.give_spare_cells();
+        let unlooked = foreign.unlooked.get().saturating_add(freed);
+        if unlooked >= arena::KEPT {
+            foreign.give_spare_cells();
+        } else {
+            foreign.unlooked.set(unlooked);
+        }
         foreign.settles.set(false);
     };
     // While the thread's locals are being destroyed its arenas are given back anyway.
@@ -275,6 +304,7 @@ impl Foreign {
 
     /// Others may have more use for what lies free in the thread's arenas.
     fn give_spare_cells(&self) {
+        self.unlooked.set(0);
         let many = self.arenas.borrow().len();
         for arena in (0..many).filter_map(|n| self.usable_arena(n)) {
             // SAFETY: we are the owner.

@@ -64,7 +64,7 @@ pub(crate) const NO_ARENA: u8 = u8::MAX - 1;
 /// How many of a worker's local requests are asked for before it gives them up. Each costs who asks some 10 microseconds.
 const PATIENCE: u32 = 64;
 /// An owner that has nothing to do keeps at most so many free cells of a class: each may be of another chunk, and keep that from the system.
-const KEPT: usize = 16;
+pub(crate) const KEPT: usize = 16;
 /// A free list of so many batches is long.
 const LONG: usize = 16;
 /// How many batches a long list loses at a time, beside as many as have come.
@@ -271,6 +271,12 @@ impl Arena {
     #[inline]
     pub(crate) fn has_spare_cells(&self) -> bool {
         self.shared().depot.stock.is_large() && (0..CLASSES).any(|class| self.is_spare(class))
+    }
+
+    /// Whether it has more free cells of this class than is good.
+    #[inline]
+    pub(crate) fn has_spare_of(&self, class: u8) -> bool {
+        usize::from(class) < CLASSES && self.is_spare(usize::from(class))
     }
 
     /// Twice as many for a foreign thread. A worker is asked once in a while, a foreign thread at each wait, and it is not to give what it

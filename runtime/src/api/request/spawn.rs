@@ -3,6 +3,7 @@
 use std::ptr;
 
 use forebear_context::error::Error;
+use forebear_context::shim::Arc;
 
 use super::Request;
 use crate::api::builder::{RequestBuilder, create};
@@ -10,6 +11,7 @@ use crate::api::origin::{self, Rank};
 use crate::record::cell::{self, BOXED_ABOVE, Birth, Boxed, Callable, Fallible, Plain};
 use crate::record::header::HeaderPlace;
 use crate::schedule::submit;
+use crate::shared::Shared;
 use crate::stack::fiber;
 use crate::state::attention::{DRIVEN, HUNGRY, MARKS, MESSAGE, RAIDED, SHUT};
 use crate::state::word::{self, HANDLE, SPAWNED};
@@ -135,7 +137,39 @@ unsafe fn spawn_small<T, C: Callable<T>>(
         return unsafe { Request::from_raw(header) };
     }
     // SAFETY: by contract.
-    unsafe { spawn_outside(callable, scope) }
+    unsafe { spawn_outside(None, callable, scope) }
+}
+
+/// The way of [`Runtime::spawn`](crate::Runtime::spawn): of this runtime, whichever is current.
+///
+/// # Safety
+///
+/// The callable is `'static`.
+pub(crate) unsafe fn spawn_of<T, C: Callable<T>>(shared: &Arc<Shared>, callable: C) -> Request<T> {
+    if const { size_of::<C>() > BOXED_ABOVE || align_of::<C>() > 16 } {
+        // SAFETY: by contract.
+        return unsafe { spawn_small_of(shared, Boxed(Box::new(callable))) };
+    }
+    // SAFETY: by contract.
+    unsafe { spawn_small_of(shared, callable) }
+}
+
+/// # Safety
+///
+/// As for [`spawn_of`].
+#[inline(always)]
+unsafe fn spawn_small_of<T, C: Callable<T>>(shared: &Arc<Shared>, callable: C) -> Request<T> {
+    // A fiber without an arena has entered another runtime.
+    let inside = fiber::get().is_some_and(|fiber| {
+        !fiber.arena.get().is_null()
+            && fiber.worker().is_some_and(|worker| ptr::eq(worker.shared(), &**shared))
+    });
+    if inside {
+        // SAFETY: by contract.
+        return unsafe { spawn_small(callable, ptr::null()) };
+    }
+    // SAFETY: by contract.
+    unsafe { spawn_outside(Some(shared), callable, ptr::null()) }
 }
 
 /// # Safety
@@ -144,11 +178,12 @@ unsafe fn spawn_small<T, C: Callable<T>>(
 #[cold]
 #[inline(never)]
 unsafe fn spawn_outside<T, C: Callable<T>>(
+    of: Option<&Arc<Shared>>,
     callable: C,
     scope: *const crate::api::scope::ScopeCore,
 ) -> Request<T> {
     let counted = Counted(scope);
-    let origin = origin::here(None);
+    let origin = origin::here(of);
     std::mem::forget(counted);
     let lineage = origin.lineage(Rank::default());
     let root = lineage.parent().is_null();

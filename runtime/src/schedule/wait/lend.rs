@@ -175,7 +175,7 @@ pub(super) fn may_lend(fiber: &Fiber, h: &Header) -> bool {
             shared.foreign_direct
                 && !shared.ending.is_shut()
                 && !shared.is_over()
-                && foreign::arena_for(&shared.arc()).is_some()
+                && foreign::arena_for(shared).is_some()
                 && !(shared.deadlines.has_requests() && may_outlast(fiber, h))
         }
     }
@@ -209,11 +209,11 @@ pub(crate) unsafe fn run_here(fiber: &Fiber, header: NonNull<Header>) {
             fiber.entered.set(entered);
         }
         None => {
-            // SAFETY: the waiter's count keeps header, arena and record.
-            let shared = unsafe { (*header.as_ref().arena.get()).shared() }.arc();
-            let Some(arena) = foreign::arena_for(&shared) else { unreachable!("asked by `may_lend`") };
+            // SAFETY: M3: the waiter's count keeps header, arena and record, until this returns.
+            let (h, shared) = unsafe { (header.as_ref(), (*header.as_ref().arena.get()).shared()) };
+            let Some(arena) = foreign::arena_for(shared) else { unreachable!("asked by `may_lend`") };
             shared.foreign_direct_count.fetch_add(1, Ordering::Relaxed);
-            let _guest = driver::Guest::of(&shared);
+            let _guest = driver::Guest::of(shared);
             let own = arena.as_ptr();
             shared.ending.foreign_begins();
             // SAFETY: M3; O2: taken back below.
@@ -226,7 +226,7 @@ pub(crate) unsafe fn run_here(fiber: &Fiber, header: NonNull<Header>) {
                 owner_mailbox.stir();
             }
             let arena = fiber.arena.replace(arena.as_ptr());
-            let entered = fiber.entered.replace(&*shared);
+            let entered = fiber.entered.replace(shared);
             // SAFETY: by contract.
             unsafe { run::lend(fiber, header) };
             loop {
@@ -245,7 +245,8 @@ pub(crate) unsafe fn run_here(fiber: &Fiber, header: NonNull<Header>) {
             fiber.arena.set(arena);
             fiber.entered.set(entered);
             if arena.is_null() {
-                foreign::settle_arenas();
+                // SAFETY: M3.
+                foreign::settle_arenas_after(h, unsafe { &*own });
             }
         }
     }
