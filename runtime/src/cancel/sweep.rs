@@ -98,23 +98,25 @@ pub(crate) struct Unstarted(Vec<NonNull<Header>>);
 pub(crate) fn take_unstarted(shared: &Shared) -> Unstarted {
     let mut taken = shared.injector.close(may_still);
     for worker in shared.workers() {
-        take_shared(worker, &mut taken);
+        take_from_shared_queues(worker, &mut taken);
     }
     // What was put back stood nowhere for a moment.
     shared.signals.notify_any();
     Unstarted(taken)
 }
 
-fn take_shared(worker: &Worker, taken: &mut Vec<NonNull<Header>>) {
-    let mut stays = Vec::new();
-    while let Some(entry) = worker.post.shared_queue.pop(u64::MAX) {
-        // SAFETY: E1.
-        if may_still(unsafe { entry.as_ref() }) { stays.push(entry) } else { taken.push(entry) }
-    }
-    for entry in stays {
-        // SAFETY: E1.
-        let key = unsafe { entry.as_ref() }.lineage.key();
-        worker.post.shared_queue.push(key, entry);
+fn take_from_shared_queues(worker: &Worker, taken: &mut Vec<NonNull<Header>>) {
+    for shared_queue in [&worker.post.shared_queue, &worker.post.held] {
+        let mut stays = Vec::new();
+        while let Some(entry) = shared_queue.pop(u64::MAX) {
+            // SAFETY: E1.
+            if may_still(unsafe { entry.as_ref() }) { stays.push(entry) } else { taken.push(entry) }
+        }
+        for entry in stays {
+            // SAFETY: E1.
+            let key = unsafe { entry.as_ref() }.lineage.key();
+            shared_queue.push(key, entry);
+        }
     }
 }
 
@@ -179,7 +181,7 @@ impl Spread<'_> {
         }
         let mut taken = Vec::new();
         worker.put_back_drawn();
-        take_shared(worker, &mut taken);
+        take_from_shared_queues(worker, &mut taken);
         taken.into_iter().for_each(|entry| self.refuse_entry(entry));
     }
 

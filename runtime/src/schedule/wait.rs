@@ -277,6 +277,9 @@ pub(crate) unsafe fn prepare<'a>(
                 Err(()) => WaitStep::Over,
             };
         }
+        if let Some(worker) = fiber.worker() {
+            worker.note_wait(fiber, h);
+        }
         if !terms.watches {
             // SAFETY: U2: the caller's count.
             unsafe { urgency::raise(fiber.worker(), header, fiber.urgency.load(Ordering::Relaxed)) };

@@ -30,6 +30,10 @@
 //! a thief says that it is hungry is a matter of its [`patience`]. What a worker keeps private while it comes to no scheduling point is published by
 //! another one that sleeps beside it (`schedule/worker/raids.rs`).
 //!
+//! # Holds
+//!
+//! What would only wait for what another worker runs is left unstarted for a while: [`hold`].
+//!
 //! # Invariants
 //!
 //! * **V1** All fields but `post` are touched by the worker's own thread, except that others read the private queue ([`crate::state::raid`]).
@@ -51,6 +55,7 @@ use forebear_pool::{Mailbox, WorkerState};
 mod alarm;
 mod coroutines;
 mod driven;
+mod hold;
 mod marks;
 mod patience;
 mod publish;
@@ -62,6 +67,7 @@ mod unwinding;
 
 use self::coroutines::{CoroutineList, Idle};
 pub(crate) use self::driven::{Driver, settle_stuck};
+use self::hold::Hold;
 use self::patience::Patience;
 use self::quiet::Quiet;
 use self::raids::RaidWatch;
@@ -82,7 +88,7 @@ use crate::shared::{Best, Looks, Shared};
 use crate::stack::coroutine::Coroutine;
 use crate::stack::fiber::{self, Fiber, Here};
 use crate::stack::slab::StackSlot;
-use crate::state::attention::{Attention, DRIVEN, HUNGRY, RAISED};
+use crate::state::attention::{Attention, DRIVEN, HOLDS, HUNGRY, RAISED};
 use crate::state::raid::RaidGuard;
 use crate::state::shared_queue::SharedQueue;
 use crate::time::coarse;
@@ -122,6 +128,8 @@ pub(crate) struct Post {
     pub private: AtomicU64,
     pub mailbox: Mailbox<Coroutine>,
     pub shared_queue: SharedQueue<Header>,
+    /// What it has taken and leaves unstarted for a while ([`hold`]). Others may take it.
+    pub held: SharedQueue<Header>,
     /// Requests that have become more urgent, each with a link, and the key.
     raises: Mutex<Vec<(NonNull<Header>, u64)>>,
     /// Stacks of this worker that have become more urgent, and the key.
@@ -242,6 +250,7 @@ pub(crate) struct Worker {
     patience: Patience,
     quiet: Quiet,
     watch: RaidWatch,
+    hold: Hold,
     /// See `schedule/worker/alarm.rs`.
     alarm: Cell<u32>,
     /// What others may not end, since user code may run then; for the loop.
@@ -314,6 +323,7 @@ impl Worker {
             patience: Patience::default(),
             quiet: Quiet::default(),
             watch: RaidWatch::default(),
+            hold: Hold::default(),
             alarm: Cell::new(0),
             aside: UnsafeCell::default(),
             put_off: DropQueues::new(),
@@ -332,6 +342,7 @@ impl Worker {
                 private: AtomicU64::new(NO_KEY),
                 mailbox: Mailbox::new(),
                 shared_queue: shared.groups.shared_queue(index),
+                held: SharedQueue::new(),
                 raises: Mutex::default(),
                 raised_stacks: Mutex::default(),
                 coroutines: Mutex::default(),
@@ -501,6 +512,14 @@ impl Worker {
                     }
                     return Some(end);
                 }
+                if self.post.attention.get() & HOLDS != 0
+                    && let Some(held) = self.attend_hold()
+                {
+                    if spared {
+                        self.feed();
+                    }
+                    return Some(held);
+                }
             }
             let shared = self.shared();
             let (ready, private) = (self.ready().key(), self.list.key());
@@ -534,6 +553,9 @@ impl Worker {
                     None => continue,
                 }
             } else if private == best {
+                if self.post.attention.get() & HOLDS != 0 && self.delay_listed() {
+                    continue;
+                }
                 match self.pop_listed() {
                     // SAFETY: P2: the list's link.
                     Some(header) if unsafe { header.as_ref() }.claim_popped() => {
@@ -554,6 +576,12 @@ impl Worker {
             {
                 // SAFETY: E1: the entry's link, which goes with it.
                 self.post.shared_queue.push(unsafe { header.as_ref() }.urgency(), header);
+                continue;
+            }
+            if private != best
+                && let Some(header) = taken
+                && self.is_delayed(header)
+            {
                 continue;
             }
             if let Some(header) = taken

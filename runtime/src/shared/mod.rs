@@ -319,7 +319,9 @@ impl Shared {
         // What was claimed elsewhere may stand there still.
         let unstarted = |header: &Header| header.word().load().is_unstarted();
         let shown = |worker: &Worker| {
-            worker.post.shared_queue.any(unstarted) || worker.post.private.load(Ordering::Relaxed) != NO_KEY
+            worker.post.shared_queue.any(unstarted)
+                || worker.post.held.any(unstarted)
+                || worker.post.private.load(Ordering::Relaxed) != NO_KEY
         };
         self.injector.any(unstarted) || self.workers().iter().any(shown)
     }
@@ -336,9 +338,11 @@ impl Shared {
         for worker in self.workers() {
             // What was left for a worker that had gone: all its requests are over.
             worker.follow_raises();
-            while let Some(entry) = worker.post.shared_queue.pop(NO_KEY) {
-                // SAFETY: E1: the entry's link.
-                unsafe { arena::release(entry) };
+            for shared_queue in [&worker.post.shared_queue, &worker.post.held] {
+                while let Some(entry) = shared_queue.pop(NO_KEY) {
+                    // SAFETY: E1: the entry's link.
+                    unsafe { arena::release(entry) };
+                }
             }
             worker.drop_late();
             cancel::close_owner_mailbox(worker.arena());
@@ -391,6 +395,7 @@ impl Supply for Shared {
         self.injector.key() != NO_KEY
             || self.workers()[worker].post.shared_queue.key() != NO_KEY
             || self.others(worker).any(|other| other.post.shared_queue.key() != NO_KEY)
+            || self.workers()[worker].finds_held()
             || self.workers()[worker].wants_a_watch()
     }
 

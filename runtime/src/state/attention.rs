@@ -29,6 +29,10 @@ pub const LIMITS: u32 = 128;
 /// ([`crate::state::raid`]).
 pub const RAIDED: u32 = 256;
 
+/// This worker leaves requests of one callable unstarted for a while: whoever takes unstarted requests looks which. Raised and taken down by
+/// this worker alone.
+pub const HOLDS: u32 = 512;
+
 /// See the module head.
 #[derive(Debug, Default)]
 pub struct Attention(AtomicU32);

@@ -430,6 +430,7 @@ pub(super) fn see_shared_queues(shared: &Shared, out: &mut Vec<Seen>) {
     shared.injector.any(|h| (link.borrow_mut())(h));
     for worker in shared.workers() {
         worker.post.shared_queue.any(|h| (link.borrow_mut())(h));
+        worker.post.held.any(|h| (link.borrow_mut())(h));
     }
     for entry in entries {
         // SAFETY: the link.

@@ -57,12 +57,16 @@ impl Worker {
         if let Some(victim) = best {
             let key = victim.post.shared_queue.key();
             let header = self.rob(victim, key)?;
+            if self.is_delayed(header) {
+                return None;
+            }
             return self.claim(header, false).then(|| self.begin(header));
         }
-        if self.patience.is_over() {
+        let held = self.take_held();
+        if held.is_none() && self.patience.is_over() {
             self.say_hungry();
         }
-        None
+        held
     }
 
     pub(super) fn say_hungry(&self) -> bool {
@@ -90,7 +94,7 @@ impl Worker {
             self.begins_watch();
         }
         let tick = left.or_else(|| watches.then(|| self.patience.tick()));
-        self.before_sleep_in(self.trim_if_quiet().into_iter().chain(tick).min())
+        self.before_sleep_in(self.trim_if_quiet().into_iter().chain(tick).chain(self.hold_left()).min())
     }
 
     /// How long to sleep at most, for what nobody tells.
@@ -114,6 +118,7 @@ impl Worker {
         self.busy_coroutines.get() <= 1
             && !self.has_put_aside()
             && self.ready().len() == 0
+            && self.post.held.key() == NO_KEY
             && self.list.front().is_none()
     }
 

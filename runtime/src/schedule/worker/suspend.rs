@@ -37,7 +37,7 @@ use crate::stack;
 use crate::stack::coroutine::Coroutine;
 use crate::stack::fiber::{Descent, Fiber};
 use crate::stack::no_suspend;
-use crate::state::attention::{DRIVEN, HUNGRY, MESSAGE, OLDER, RAISED};
+use crate::state::attention::{DRIVEN, HOLDS, HUNGRY, MESSAGE, OLDER, RAISED};
 
 impl Worker {
     /// A fiber of this worker may go on. On the worker's thread.
@@ -127,6 +127,7 @@ impl Worker {
         debug_assert!(attention & MESSAGE != 0 || !self.has_put_aside());
         if ready != NO_KEY
             && (attention & MESSAGE == 0 || !self.has_put_aside())
+            && attention & HOLDS == 0
             && ready <= self.list.key()
             && ready <= self.post.shared_queue.key()
             && (ORDERED || ready <= shared.injector.key())
@@ -206,7 +207,7 @@ impl Worker {
             }
             let shared_queues = std::iter::once(self).chain(shared.others(self.index));
             let taken = shared_queues
-                .map(|worker| &worker.post.shared_queue)
+                .flat_map(|worker| [&worker.post.shared_queue, &worker.post.held])
                 .find_map(|shared_queue| shared_queue.take_where(wanted))
                 // Those that want a stack of their own stand there.
                 .or_else(|| shared.injector.take_of(top.lineage.key(), wanted));
@@ -305,7 +306,8 @@ impl Worker {
         }
         let unstarted = self.list.key() != NO_KEY
             || self.post.shared_queue.key() != NO_KEY
-            || self.shared().injector.key() != NO_KEY;
+            || self.shared().injector.key() != NO_KEY
+            || self.is_hold_due();
         if !unstarted && self.ready().len() == 0 {
             return None;
         }

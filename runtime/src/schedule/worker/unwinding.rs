@@ -77,7 +77,10 @@ impl Worker {
 
     /// Whether there is anything that has not begun, and that this worker could take without another's help.
     fn has_unstarted(&self) -> bool {
-        self.has_private() || self.post.shared_queue.key() != NO_KEY || self.shared().injector.key() != NO_KEY
+        self.has_private()
+            || self.post.shared_queue.key() != NO_KEY
+            || self.post.held.key() != NO_KEY
+            || self.shared().injector.key() != NO_KEY
     }
 
     /// Whether some of that is nobody else's.

@@ -1,0 +1,301 @@
+//! Holds: a worker does not start one consumer after the other of an input that another worker computes.
+//!
+//! A started request stays on its worker. A worker that starts sixty consumers of one input, each of which waits for it at once, would run
+//! all of them when the input is over, one after the other, and hold a stack for each until then. So a worker that has started a few
+//! requests of one callable, which all began by a wait for the same running target, *holds back* the rest of that callable: it leaves them
+//! unstarted, where other workers can take them.
+//!
+//! # Rules
+//!
+//! * A hold begins when [`FEW`] requests of one callable, started here one after the other, have waited for the same target before this
+//!   worker started anything else. The target runs on another worker of this runtime, and is not suspended.
+//! * While it lasts, each unstarted request of that callable that the worker comes to is put into `post.held`. Another worker takes it from
+//!   there when it finds nothing else, unless it holds the callable back itself.
+//! * A hold is a delay, never a condition: the target may need a held request. Every *tick* the worker starts one of them; ticks begin at
+//!   200 µs and double up to 5 ms. A request started so that does anything but wait for the target lifts the hold.
+//! * The hold is lifted when the worker finds that the target is over or suspended: it looks at each pick. The end of the target wakes the
+//!   requests that wait for it here, and so the worker.
+//! * Lifting puts what is held on the worker's shared queue.
+//!
+//! A runtime with one worker or without worker threads holds nothing back.
+//!
+//! # Invariants
+//!
+//! * **HO1** All of [`Hold`] is touched by the worker's own thread. While it holds, it has a link of its target.
+//! * **HO2** An entry of `post.held` owns a link of its request, as one of a shared queue does (E1).
+//! * **HO3** The attention bit [`HOLDS`] is up exactly while the worker holds, so the short ways that take unstarted requests are closed.
+
+use std::cell::Cell;
+use std::ptr::{self, NonNull};
+use std::time::{Duration, Instant};
+
+use forebear_context::lineage::NO_KEY;
+use forebear_context::shim::atomic::Ordering;
+use forebear_context::shim::time;
+
+use super::{Next, Worker};
+use crate::memory::arena;
+use crate::record::children;
+use crate::record::header::{Header, VTable};
+use crate::stack::fiber::Fiber;
+use crate::state::attention::HOLDS;
+
+/// So many that wait for the same target are enough.
+const FEW: u32 = 3;
+const SHORTEST_TICK: Duration = Duration::from_micros(200);
+const LONGEST_TICK: Duration = Duration::from_millis(5);
+/// So many requests that lend their stack to the next are looked through for the one that the loop started.
+const DEEP: usize = 64;
+
+/// What one worker knows of the waits that its requests begin with, and of its hold.
+#[derive(Default)]
+pub(super) struct Hold {
+    /// How many requests the loop had started at the last first wait.
+    started: Cell<u64>,
+    /// What the last first waits were of: whose callable, for which target, and how many. Only compared.
+    callable: Cell<*const VTable>,
+    target: Cell<*const Header>,
+    count: Cell<u32>,
+    /// The callable that is held back; null while there is no hold.
+    held: Cell<*const VTable>,
+    /// A held request was started, and has not waited for the target yet.
+    tries: Cell<bool>,
+    tick: Cell<Duration>,
+    due: Cell<Option<Instant>>,
+}
+
+impl Worker {
+    /// A request on `fiber` is about to be suspended, waiting for `target`.
+    #[inline(always)]
+    pub(crate) fn note_wait(&self, fiber: &Fiber, target: &Header) {
+        if self.started.get() != self.hold.started.get() {
+            self.note_first_wait(fiber, target);
+        }
+    }
+
+    #[inline]
+    fn note_first_wait(&self, fiber: &Fiber, target: &Header) {
+        let hold = &self.hold;
+        let alone = self.started.get() == hold.started.replace(self.started.get()) + 1;
+        let same = ptr::eq(target, hold.target.get());
+        if same && alone || self.has_hold() {
+            if same {
+                self.note_same(fiber, target);
+            }
+            return;
+        }
+        hold.target.set(target);
+        hold.callable.set(ptr::null());
+        hold.count.set(1);
+    }
+
+    /// One more request begins with a wait for the same target.
+    #[cold]
+    #[inline(never)]
+    fn note_same(&self, fiber: &Fiber, target: &Header) {
+        let hold = &self.hold;
+        let Some(bottom) = bottom_of(fiber) else { return };
+        if self.has_hold() {
+            if self.delays(bottom) {
+                hold.tries.set(false);
+            }
+            return;
+        }
+        // Of the first for a target only the target is known.
+        let before = hold.callable.replace(bottom.vtable);
+        let same = before.is_null() || ptr::eq(before, bottom.vtable);
+        hold.count.set(if same { hold.count.get() + 1 } else { 1 });
+        if hold.count.get() >= FEW && self.may_hold_for(target) {
+            // HO1.
+            target.word().add_link();
+            hold.held.set(bottom.vtable);
+            hold.tries.set(false);
+            self.set_tick(SHORTEST_TICK);
+            self.post.attention.raise(HOLDS);
+        }
+    }
+
+    fn has_hold(&self) -> bool {
+        !self.hold.held.get().is_null()
+    }
+
+    /// Whether this worker may leave consumers of `target` unstarted: another worker of this runtime runs it, and this one is wanted for
+    /// other things than to end.
+    fn may_hold_for(&self, target: &Header) -> bool {
+        let shared = self.shared();
+        shared.workers().len() > 1
+            && self.driver.is_none()
+            && !shared.ending.is_shut()
+            && !shared.signals.is_stopping()
+            && self.runs_elsewhere(target)
+    }
+
+    /// Whether another worker of this runtime runs it, and it is not suspended: a snapshot.
+    fn runs_elsewhere(&self, target: &Header) -> bool {
+        let bits = target.word().load();
+        if bits.is_terminal() || bits.is_unstarted() {
+            return false;
+        }
+        // SAFETY: M3: an arena that a request ran on stays while the request does.
+        let Some(arena) = (unsafe { target.ran_on.load(Ordering::Acquire).as_ref() }) else { return false };
+        let fiber = target.fiber.load(Ordering::Acquire);
+        if arena.is_foreign() || fiber.is_null() || ptr::eq(arena, self.arena()) {
+            return false;
+        }
+        // SAFETY: K3: a coroutine's fiber stays while a worker of its runtime, which this is, runs.
+        ptr::eq(arena.shared(), self.shared()) && !unsafe { &*fiber }.context().is_waiting()
+    }
+
+    /// Whether the worker leaves requests of this callable unstarted.
+    #[inline(always)]
+    pub(super) fn delays(&self, h: &Header) -> bool {
+        ptr::eq(h.vtable, self.hold.held.get())
+    }
+
+    /// Holds back what was taken from a shared queue, if it is to be. The entry's link goes with it.
+    #[inline(always)]
+    pub(super) fn is_delayed(&self, header: NonNull<Header>) -> bool {
+        // SAFETY: E1: the entry's link.
+        let h = unsafe { header.as_ref() };
+        // A stale entry is taken away by whoever claims it in vain.
+        let held = self.delays(h) && h.word().load().is_unstarted();
+        if held {
+            self.delay(header);
+        }
+        held
+    }
+
+    /// What the loop does about its hold before it picks: lifts it, or starts one of the held when a tick is over.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn attend_hold(&self) -> Option<Next> {
+        if !self.has_hold() {
+            return None;
+        }
+        // SAFETY: HO1.
+        let target = unsafe { &*self.hold.target.get() };
+        if self.hold.tries.get() || !self.may_hold_for(target) {
+            self.lift_hold();
+            return None;
+        }
+        if self.post.held.key() == NO_KEY || self.hold_left().is_none_or(|left| !left.is_zero()) {
+            return None;
+        }
+        self.set_tick((self.hold.tick.get() * 2).min(LONGEST_TICK));
+        while let Some(header) = self.post.held.pop(NO_KEY) {
+            // SAFETY: HO2.
+            if self.claim(header, false) {
+                self.hold.tries.set(true);
+                return Some(self.begin(header));
+            }
+        }
+        None
+    }
+
+    fn set_tick(&self, tick: Duration) {
+        self.hold.tick.set(tick);
+        self.hold.due.set(Some(time::now() + tick));
+    }
+
+    /// How long the worker may sleep until it is to start one of the held.
+    pub(super) fn hold_left(&self) -> Option<Duration> {
+        if !self.has_hold() || self.post.held.key() == NO_KEY {
+            return None;
+        }
+        self.hold.due.get().map(|due| due.saturating_duration_since(time::now()))
+    }
+
+    /// Whether a held request is to be started now.
+    #[inline(always)]
+    pub(super) fn is_hold_due(&self) -> bool {
+        self.post.held.key() != NO_KEY && self.hold_left().is_some_and(|left| left.is_zero())
+    }
+
+    /// Puts a request that was taken from a shared queue where others can take it. The entry's link goes with it.
+    #[cold]
+    pub(super) fn delay(&self, header: NonNull<Header>) {
+        let first = self.post.held.key() == NO_KEY;
+        // SAFETY: HO2: the entry's link.
+        self.post.held.push(unsafe { header.as_ref() }.urgency(), header);
+        if first {
+            self.shared().signals.notify_any();
+        }
+    }
+
+    /// The same with those at the front of the private queue. False: none stands there.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn delay_listed(&self) -> bool {
+        let mut any = false;
+        while let Some(h) = self.list.front().filter(|h| self.delays(h)) {
+            self.take_out(h);
+            children::link(h);
+            h.word().publish();
+            self.published.count();
+            self.delay(NonNull::from(h));
+            any = true;
+        }
+        if any {
+            self.note_private();
+        }
+        any
+    }
+
+    /// The hold is over: what was held is for this worker, too.
+    pub(super) fn lift_hold(&self) {
+        let hold = &self.hold;
+        hold.held.set(ptr::null());
+        hold.tries.set(false);
+        hold.count.set(0);
+        hold.due.set(None);
+        self.post.attention.clear(HOLDS);
+        let target = hold.target.replace(ptr::null());
+        let held = std::iter::from_fn(|| self.post.held.pop(NO_KEY));
+        // SAFETY: HO2.
+        let held: Vec<_> = held.map(|entry| (unsafe { entry.as_ref() }.urgency(), entry)).collect();
+        if !held.is_empty() {
+            self.post.shared_queue.push_all(held);
+            self.shared().signals.notify_any();
+        }
+        if let Some(target) = NonNull::new(target.cast_mut()) {
+            // SAFETY: HO1.
+            unsafe { arena::release(target) };
+        }
+    }
+
+    /// Takes one from what another worker holds back, and this one does not.
+    #[cold]
+    pub(super) fn take_held(&self) -> Option<Next> {
+        for other in self.shared().others(self.index) {
+            while let Some(header) = other.post.held.pop_if(NO_KEY, |h| !self.delays(h)) {
+                if other.post.held.key() != NO_KEY {
+                    // One notification came for all of them.
+                    self.shared().signals.notify_any();
+                }
+                self.steals.count();
+                if self.claim(header, false) {
+                    return Some(self.begin(header));
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether another worker holds back what this one would take.
+    pub(crate) fn finds_held(&self) -> bool {
+        self.shared().others(self.index).any(|other| other.post.held.any(|h| !self.delays(h)))
+    }
+}
+
+/// The request that the loop started on this fiber: those above it were run by their waiters.
+fn bottom_of(fiber: &Fiber) -> Option<&Header> {
+    let mut at = fiber.request()?;
+    for _ in 0..DEEP {
+        // SAFETY: what stands below a request on its stack is alive.
+        match unsafe { at.lender.get().as_ref() } {
+            Some(below) => at = below,
+            None => return Some(at),
+        }
+    }
+    None
+}
