@@ -9,7 +9,9 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use forebear::select::cancelled;
-use forebear::time::{after, sleep, try_timeout};
+use forebear::sync::RawMutex;
+use forebear::time::{after, interval, sleep, sleep_until, try_timeout};
+use forebear::timer::TimerGuard;
 use forebear::{
     CancelReason, Error, OrUnwind, Outcome, Priority, Request, RequestPool, Runtime, WaitError, is_cancelled,
     join, no_suspend, scope, select, shield, try_join, try_scope, yield_now,
@@ -523,6 +525,59 @@ fn one(world: &Arc<World>, node: &Node) -> Result<(), Error> {
             world.once.call_once(|| result = act(world, body()));
             result?;
         }
+        Op::RawLock { micros: n } => {
+            struct Unlock<'a>(&'a RawMutex);
+            impl Drop for Unlock<'_> {
+                fn drop(&mut self) {
+                    // Somebody else may have done it.
+                    let _ = self.0.unlock();
+                }
+            }
+            if settle(node, world.raw.lock_timeout(micros(n)))?.is_some() {
+                let _unlock = Unlock(&world.raw);
+                act(world, body())?;
+            }
+        }
+        Op::RawUnlock => _ = world.raw.unlock(),
+        Op::CountDown => world.latch.count_down(),
+        Op::WaitLatch { limit } => match time(limit) {
+            Some(limit) => _ = settle(node, world.latch.wait_timeout(limit))?,
+            None => _ = settle(node, world.latch.wait())?,
+        },
+        Op::Initialise => {
+            let value = world.value.get_or_try_init(|| {
+                act(world, body())?;
+                Ok::<_, Error>(())
+            });
+            settle(node, value)?;
+        }
+        Op::WaitValue { limit } => match time(limit) {
+            Some(limit) => _ = settle(node, world.value.wait_timeout(limit))?,
+            None => _ = settle(node, world.value.wait())?,
+        },
+        Op::Ticks { micros: n, times } => {
+            let ticked = within(world, || {
+                let mut ticks = interval(micros(n));
+                for _ in 0..times {
+                    settle(node, ticks.tick())?;
+                }
+                Ok::<_, Error>(())
+            });
+            ticked.unwrap_or(Ok(()))?;
+        }
+        Op::SleepUntil { micros: n } => {
+            _ = within(world, || settle(node, sleep_until(forebear::time::now() + micros(n)))).transpose()?;
+        }
+        Op::Expires { micros: n, forget } => {
+            let guard = TimerGuard::builder().client(&world.timers).expires(micros(n));
+            if let Some(guard) = settle(node, guard)? {
+                let result = act(world, body());
+                if forget {
+                    mem::forget(guard);
+                }
+                result?;
+            }
+        }
         Op::Send { channel, limit } => {
             let Some(sender) = world.sender(channel) else { return Ok(()) };
             let value = Value::new(world, None);
@@ -603,6 +658,13 @@ fn one(world: &Arc<World>, node: &Node) -> Result<(), Error> {
         Op::Look { runtime } => {
             if let Some(runtime) = world.runtime(runtime) {
                 look(&runtime);
+            }
+        }
+        Op::Dump { runtime } => {
+            if let Some(runtime) = world.runtime(runtime)
+                && runtime.dump().to_string().is_empty()
+            {
+                violation(format_args!("a dump without a text"));
             }
         }
     }

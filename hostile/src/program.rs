@@ -160,6 +160,34 @@ pub(crate) enum Op {
         micros: u32,
     },
     CallOnce,
+    /// The body runs while the lock is held, which has no owner.
+    RawLock {
+        micros: u32,
+    },
+    /// Releases that lock, whoever has it.
+    RawUnlock,
+    CountDown,
+    WaitLatch {
+        limit: Limit,
+    },
+    /// The body makes the value.
+    Initialise,
+    WaitValue {
+        limit: Limit,
+    },
+    /// Ticks of one interval.
+    Ticks {
+        micros: u32,
+        times: u8,
+    },
+    SleepUntil {
+        micros: u32,
+    },
+    /// The body runs under an expiration timer of the request; `forget`: its guard is leaked.
+    Expires {
+        micros: u32,
+        forget: bool,
+    },
     Send {
         channel: u8,
         limit: Limit,
@@ -212,6 +240,9 @@ pub(crate) enum Op {
     Look {
         runtime: u8,
     },
+    Dump {
+        runtime: u8,
+    },
 }
 
 impl Op {
@@ -245,6 +276,9 @@ impl Op {
                 | Thread
                 | Enter { .. }
                 | Look { .. }
+                | Dump { .. }
+                | RawUnlock
+                | CountDown
                 | DropRuntime { .. }
         )
     }
@@ -352,7 +386,7 @@ impl Draw {
             | Op::Shield
             | Op::Catch => 1,
             Op::Repeat { .. } | Op::Lock { .. } | Op::CallOnce | Op::Bomb | Op::ThreadBomb | Op::Thread => 1,
-            Op::Run { .. } | Op::Enter { .. } => 1,
+            Op::Run { .. } | Op::Enter { .. } | Op::RawLock { .. } | Op::Initialise | Op::Expires { .. } => 1,
             _ => 0,
         };
         let bodies = (0..bodies).map(|_| self.body(depth + 1, 4)).collect();
@@ -397,7 +431,7 @@ impl Draw {
 
     fn op(&mut self, depth: u32) -> Op {
         loop {
-            let op = match self.random.below(100) {
+            let op = match self.random.below(114) {
                 0..=17 => Op::Make { slot: self.slot(), how: self.make(), bomb: self.random.one_in(3) },
                 18..=23 => Op::Wait { slot: self.slot(), limit: self.limit() },
                 24 => Op::WaitUntyped { slot: self.slot(), limit: self.limit() },
@@ -477,7 +511,17 @@ impl Draw {
                 95 => Op::Shutdown { runtime: self.runtime(), micros: self.micros() },
                 96 => Op::Finish { runtime: self.runtime(), micros: self.micros() },
                 97 => Op::DropRuntime { runtime: self.runtime() },
-                _ => Op::Look { runtime: self.runtime() },
+                98 => Op::Look { runtime: self.runtime() },
+                99..=100 => Op::RawLock { micros: self.micros() },
+                101 => Op::RawUnlock,
+                102 => Op::CountDown,
+                103 => Op::WaitLatch { limit: self.limit() },
+                104..=105 => Op::Initialise,
+                106 => Op::WaitValue { limit: self.limit() },
+                107 => Op::Ticks { micros: self.micros(), times: 1 + self.random.below(4) as u8 },
+                108 => Op::SleepUntil { micros: self.micros() },
+                109..=110 => Op::Expires { micros: self.micros(), forget: self.random.one_in(4) },
+                _ => Op::Dump { runtime: self.runtime() },
             };
             let nests = matches!(
                 op,
@@ -498,6 +542,9 @@ impl Draw {
                     | Op::Thread
                     | Op::Run { .. }
                     | Op::Enter { .. }
+                    | Op::RawLock { .. }
+                    | Op::Initialise
+                    | Op::Expires { .. }
             );
             if nests && depth >= DEPTH {
                 continue;

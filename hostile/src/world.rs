@@ -14,8 +14,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use forebear::channel::{Receiver, Sender, bounded, unbounded};
-use forebear::sync::{Barrier, Condvar, Event, Once, ReentrantMutex, RwLock, Semaphore};
+use forebear::sync::{
+    Barrier, Condvar, Event, Latch, Once, OnceLock, RawMutex, ReentrantMutex, RwLock, Semaphore,
+};
 use forebear::time::Clock;
+use forebear::timer::InProcessTimer;
 use forebear::{Request, Runtime};
 
 use crate::act::{act, clear_thread_bombs};
@@ -48,6 +51,10 @@ pub(crate) struct World {
     pub(crate) event: Event,
     pub(crate) barrier: Barrier,
     pub(crate) once: Once,
+    pub(crate) raw: RawMutex,
+    pub(crate) latch: Latch,
+    pub(crate) value: OnceLock<()>,
+    pub(crate) timers: InProcessTimer,
     channels: Vec<Mutex<Option<Ends>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) live: AtomicIsize,
@@ -136,6 +143,10 @@ impl World {
                 event: Event::new(),
                 barrier: Barrier::new(2),
                 once: Once::new(),
+                raw: RawMutex::new(),
+                latch: Latch::new(2),
+                value: OnceLock::new(),
+                timers: InProcessTimer::new(),
                 channels: (0..CHANNELS)
                     .map(|number| {
                         Mutex::new(Some(if number == CHANNELS - 1 {
@@ -204,6 +215,8 @@ impl World {
         *locked(&self.stopped) = true;
         self.event.set();
         self.permits.add_permits(1_000_000);
+        (0..2).for_each(|_| self.latch.count_down());
+        let _ = self.value.set(());
         for channel in &self.channels {
             let ends = locked(channel).take();
             let _ = catch_unwind(AssertUnwindSafe(move || drop(ends)));

@@ -21,7 +21,7 @@ mod cell;
 use std::ptr::{self, NonNull};
 use std::sync::{Arc, Mutex};
 
-use forebear_context::context::{Cause, ForeignContext, Reason};
+use forebear_context::context::{Cause, ForeignContext, Reason, Ticket};
 use forebear_context::shim::UnsafeCell;
 use forebear_context::shim::thread;
 use forebear_runtime::model::attention::{Attention, MESSAGE};
@@ -269,6 +269,78 @@ fn a_header_without_a_link_is_ended_by_a_worker_or_by_who_finds_none() {
         handle.join().unwrap();
         let ended = failed.ended.lock().unwrap();
         assert_eq!(ended.len(), 1, "a header that nobody ends, or several do");
+        answers.note(ended[0]);
+    });
+}
+
+/// A request that was claimed to be ended, and that a foreign thread has put off in the middle of a destructor which waits for its end. The thread is
+/// about to block.
+struct PutOff {
+    owner_mailboxes: [OwnerMailbox<()>; 2],
+    /// What the request has captured: whether it is there.
+    captures: UnsafeCell<bool>,
+    context: ForeignContext,
+    /// The wait of the thread; nothing that loom sees.
+    ticket: Mutex<Option<Ticket>>,
+    ended: Mutex<Vec<&'static str>>,
+}
+
+// SAFETY: the captures are whose the claim is; loom says if not. A context's slot is atomic; the rest of it is the owner's.
+unsafe impl Send for PutOff {}
+// SAFETY: as above.
+unsafe impl Sync for PutOff {}
+
+impl PutOff {
+    /// `cell::end_put_aside`: captures dropped, and who waits for the end told.
+    fn end(&self, by: &'static str) {
+        // SAFETY: the cell is there as long as the model.
+        self.captures.with_mut(|there| assert!(unsafe { std::mem::take(&mut *there) }, "ended by two"));
+        self.ended.lock().unwrap().push(by);
+        let ticket = self.ticket.lock().unwrap().expect("it was begun before");
+        // SAFETY: C1: the model keeps the context.
+        unsafe { ForeignContext::release(NonNull::from(self.context.context()), ticket, Cause::Woken) };
+    }
+
+    /// `Spread::put_aside`, beside the thread's own runtime: to the first worker that reads it. Where nobody does, a thread is started for it.
+    fn give_away(&self) {
+        if !self.owner_mailboxes.iter().any(|mailbox| mailbox.send((), false).is_ok()) {
+            self.end("nobody");
+        }
+    }
+
+    /// A worker that has nothing to do, until it goes for good.
+    fn worker(&self, index: usize) {
+        while !self.owner_mailboxes[index].abandon() {
+            for () in self.owner_mailboxes[index].take() {
+                self.end(["the first", "the second"][index]);
+            }
+        }
+    }
+}
+
+/// A foreign thread gives away what it has put off, and blocks; both workers may go meanwhile. The request ends once, and the thread goes on.
+#[test]
+fn what_a_thread_has_put_off_is_ended_by_others_while_it_blocks() {
+    exhaust(&["the first", "the second", "nobody"], |answers| {
+        let put_off = Arc::new(PutOff {
+            owner_mailboxes: Default::default(),
+            captures: UnsafeCell::new(true),
+            context: ForeignContext::new(),
+            ticket: Mutex::default(),
+            ended: Mutex::default(),
+        });
+        let context = put_off.context.context();
+        // SAFETY: C2: this is its thread; C4: for nothing that is followed.
+        *put_off.ticket.lock().unwrap() = Some(unsafe { context.begin(Reason::Request, ptr::null_mut()) });
+        let workers = [0, 1].map(|index| with(&put_off, move |put_off| put_off.worker(index)));
+        put_off.give_away();
+        // SAFETY: this is its thread.
+        while !unsafe { ForeignContext::block(context, None) } {}
+        let ended = put_off.ended.lock().unwrap().clone();
+        assert_eq!(ended.len(), 1, "a request that nobody ends, or several do");
+        // SAFETY: the cell is there as long as the model.
+        put_off.captures.with(|there| assert!(!unsafe { *there }));
+        workers.map(|worker| worker.join().unwrap());
         answers.note(ended[0]);
     });
 }
