@@ -340,7 +340,9 @@ fn what_a_thread_has_put_off_is_ended_by_others_while_it_blocks() {
         assert_eq!(ended.len(), 1, "a request that nobody ends, or several do");
         // SAFETY: the cell is there as long as the model.
         put_off.captures.with(|there| assert!(!unsafe { *there }));
-        workers.map(|worker| worker.join().unwrap());
+        for worker in workers {
+            worker.join().unwrap();
+        }
         answers.note(ended[0]);
     });
 }

@@ -10,7 +10,7 @@
 //! standard input is a socket.
 //!
 //! 1. The launcher sends one byte, `R`, when the setting is made and the agent is still its parent.
-//! 2. The agent starts the [guard](super::guard) of the launcher's process group, and then sends one byte, `G`. If the socket closes before that, the launcher exits.
+//! 2. The agent starts the [guard] of the launcher's process group, and then sends one byte, `G`. If the socket closes before that, the launcher exits.
 //! 3. The launcher sends nothing more if `exec` succeeds: the socket closes by that. Else it sends the number of the error, 4 bytes, little-endian.
 //!
 //! # Invariants
