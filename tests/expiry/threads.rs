@@ -372,7 +372,7 @@ fn t29_without_a_hook_what_happens_is_written_to_standard_error_with_the_name_of
     });
     let Some(output) = output else { return };
     let said = String::from_utf8(output.stderr).unwrap();
-    assert!(said.contains("forebear: run 7: the timer block of \"one\" has expired"), "{said}");
+    assert!(said.contains("forebear: run 7: the timer block of \"one\" expired "), "{said}");
     assert!(said.contains("forebear: run 7: \"one\" was reaped"), "{said}");
 }
 

@@ -290,8 +290,8 @@ unsafe impl Sync for Worker {}
 unsafe impl Send for Worker {}
 
 impl Worker {
-    /// The record of worker number `index`.
-    pub(crate) fn new(index: usize, shared: &Arc<Shared>) -> Worker {
+    /// The record of worker number `index`, one of so many.
+    pub(crate) fn new(index: usize, of: usize, shared: &Arc<Shared>) -> Worker {
         let attention = Attention::new();
         if shared.driven.is_some() {
             attention.raise(DRIVEN);
@@ -323,7 +323,7 @@ impl Worker {
             patience: Patience::default(),
             quiet: Quiet::default(),
             watch: RaidWatch::default(),
-            hold: Hold::default(),
+            hold: Hold::new(of > 1 && shared.driven.is_none()),
             alarm: Cell::new(0),
             aside: UnsafeCell::default(),
             put_off: DropQueues::new(),

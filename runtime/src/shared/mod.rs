@@ -180,7 +180,8 @@ impl Shared {
             blocked_unwinding: AtomicUsize::new(0),
             handle: OnceLock::new(),
         });
-        let workers = (0..settings.workers).map(|index| Worker::new(index, &shared)).collect();
+        let workers =
+            (0..settings.workers).map(|index| Worker::new(index, settings.workers, &shared)).collect();
         // Just made: nobody else can have set it.
         let _ = shared.workers.set(workers);
         foreign_stacks::register_runtime(&shared);

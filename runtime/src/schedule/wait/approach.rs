@@ -210,6 +210,7 @@ impl Approach {
     /// # Safety
     ///
     /// W3: the node stays until it has left, or its wait is over; the caller has a count of the target.
+    #[inline(always)]
     pub(crate) unsafe fn list(&mut self, h: &Header, node: &WaitNode) -> Result<Bits, Missed> {
         let locked = h.word().lock().map_err(|_| Missed::Over)?;
         // SAFETY: W15: the lock is ours.

@@ -50,6 +50,8 @@ const DEEP: usize = 64;
 /// What one worker knows of the waits that its requests begin with, and of its hold.
 #[derive(Default)]
 pub(super) struct Hold {
+    /// There is another worker that could take what is held. Without one nothing is noted.
+    watches: bool,
     /// How many requests the loop had started at the last first wait.
     started: Cell<u64>,
     /// What the last first waits were of: whose callable, for which target, and how many. Only compared.
@@ -64,16 +66,23 @@ pub(super) struct Hold {
     due: Cell<Option<Instant>>,
 }
 
+impl Hold {
+    /// For a worker that has others beside it, or has none.
+    pub(super) fn new(watches: bool) -> Hold {
+        Hold { watches, ..Hold::default() }
+    }
+}
+
 impl Worker {
     /// A request on `fiber` is about to be suspended, waiting for `target`.
     #[inline(always)]
     pub(crate) fn note_wait(&self, fiber: &Fiber, target: &Header) {
-        if self.started.get() != self.hold.started.get() {
+        if self.hold.watches && self.started.get() != self.hold.started.get() {
             self.note_first_wait(fiber, target);
         }
     }
 
-    #[inline]
+    #[inline(never)]
     fn note_first_wait(&self, fiber: &Fiber, target: &Header) {
         let hold = &self.hold;
         let alone = self.started.get() == hold.started.replace(self.started.get()) + 1;
@@ -123,8 +132,7 @@ impl Worker {
     /// other things than to end.
     fn may_hold_for(&self, target: &Header) -> bool {
         let shared = self.shared();
-        shared.workers().len() > 1
-            && self.driver.is_none()
+        self.hold.watches
             && !shared.ending.is_shut()
             && !shared.signals.is_stopping()
             && self.runs_elsewhere(target)
