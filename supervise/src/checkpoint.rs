@@ -25,9 +25,10 @@
 //! # How a file is written
 //!
 //! 1. It is written as `.checkpoint.tmp`, under an exclusive lock of that file: two writers cannot mix their bytes.
-//! 2. It is synced, then renamed to `checkpoint-<step>`, then the directory is synced.
-//! 3. The index is written and renamed in the same way.
-//! 4. Files beyond those to keep are removed, the oldest first, never the one just written.
+//! 2. It is synced, then renamed to `checkpoint-<step>`.
+//! 3. The index is written, synced and renamed in the same way. It names the files that are kept.
+//! 4. The directory is synced.
+//! 5. Files beyond those to keep are removed, never the one just written.
 //!
 //! A process that is killed leaves the complete files, and perhaps a temporary file that the next save overwrites. The sequence, not the step, says which file is
 //! the newest: after a deliberate restore from an old file, the files that follow are newer though their steps are lower.

@@ -257,6 +257,24 @@ fn so_many_files_are_kept_also_over_restarts_and_never_less_than_the_newest() {
     assert_eq!((index.lines().count(), index.lines().last().unwrap().split(' ').nth(1)), (21, Some("29")));
 }
 
+/// Of a size at which bytes are sent to the disk while more are written, and blocks are freed by a thread.
+#[test]
+fn a_large_checkpoint_is_restored_and_the_one_before_is_removed() {
+    let _dog = Watchdog::new("");
+    let dir = TempDir::new().unwrap();
+    let checkpoints = open(&dir).0.keep(1);
+    for step in 1..=3_u8 {
+        let bytes: Vec<u8> = (0..20_000_000_u32).map(|n| (n >> 9) as u8 ^ step).collect();
+        checkpoints
+            .save(step.into(), &Blocks::of(&[("small", &[step]), ("large", &bytes), ("last", b"1")]))
+            .unwrap();
+        assert_eq!(names(dir.path()), [format!("checkpoint-{step:012}"), "checkpoints".into()]);
+        let restored = Arc::new(Blocks::default());
+        checkpoints.restore(&restored).unwrap().unwrap();
+        assert!(restored.get()["large"] == bytes && restored.get()["small"] == [step]);
+    }
+}
+
 #[test]
 fn another_schema_and_what_the_state_misses_are_errors_that_say_so() {
     let _dog = Watchdog::new("");

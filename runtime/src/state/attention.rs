@@ -29,8 +29,8 @@ pub const LIMITS: u32 = 128;
 /// ([`crate::state::raid`]).
 pub const RAIDED: u32 = 256;
 
-/// This worker leaves requests of one callable unstarted for a while: whoever takes unstarted requests looks which. Raised and taken down by
-/// this worker alone.
+/// This worker leaves requests of one callable unstarted for a while, so a pick compares the callable of what it would start. Only this worker
+/// raises and clears the bit.
 pub const HOLDS: u32 = 512;
 
 /// See the module head.

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 
 use super::disk::Disk;
 use super::error::io_at;
@@ -22,8 +23,8 @@ pub(super) struct Shared {
     pub(super) keep: usize,
     pub(super) on_warning: OnWarning,
     pub(super) disk: Arc<dyn Disk>,
-    /// Held for the length of a save, also by handles with other settings.
-    pub(super) saving: Arc<Mutex<()>>,
+    /// Held for the length of a save, also by handles with other settings. The threads that free the blocks of files that the save before has removed.
+    pub(super) saving: Arc<Mutex<Vec<JoinHandle<()>>>>,
 }
 
 impl Shared {
@@ -57,24 +58,29 @@ impl Shared {
         step: u64,
         state: &(impl State + ?Sized),
     ) -> Result<Checkpoint, CheckpointError> {
-        let _one_at_a_time = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut freeing = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
+        // This save may need their room.
+        freeing.drain(..).for_each(|thread| drop(thread.join()));
         let sequence = self.list()?.first().map_or(0, |newest| newest.sequence.saturating_add(1));
         let header = Header { schema: state.schema(), step, sequence };
         let path = self.dir.join(format!("{PREFIX}{step:012}"));
         self.replace(&path, |file, at| file::write(file, at, &header, state))?;
         let mut files = self.list()?;
-        if self.keep > 0 && files.len() > self.keep {
-            for old in files.split_off(self.keep) {
-                if let Err(error) = self.disk.remove(&old.path) {
-                    (self.on_warning)(&format!(
-                        "{}: an old checkpoint could not be removed: {error}",
-                        old.path.display()
-                    ));
-                }
-            }
-        }
+        let old =
+            if self.keep > 0 && files.len() > self.keep { files.split_off(self.keep) } else { Vec::new() };
         if let Err(error) = self.write_index(&files) {
             (self.on_warning)(&format!("{error}: the index; the checkpoints themselves are whole"));
+        }
+        // Only now are the names themselves on disk. No file is removed before.
+        self.disk.sync_names(&self.dir).map_err(io_at(&self.dir))?;
+        for old in old {
+            match self.disk.remove(&old.path) {
+                Ok(thread) => freeing.extend(thread),
+                Err(error) => (self.on_warning)(&format!(
+                    "{}: an old checkpoint could not be removed: {error}",
+                    old.path.display()
+                )),
+            }
         }
         Ok(Checkpoint { path, step, sequence })
     }
@@ -90,7 +96,7 @@ impl Shared {
         })
     }
 
-    /// Writes a file beside, and renames it. Nothing is left of one that could not be written.
+    /// Writes a file beside, syncs it, and renames it. Nothing is left of one that could not be written.
     fn replace(
         &self,
         path: &Path,
@@ -108,10 +114,8 @@ impl Shared {
         });
         if written.is_err() {
             let _ = self.disk.remove(&beside);
-            return written;
         }
-        // Only now is the name itself on disk.
-        self.disk.sync_names(&self.dir).map_err(io_at(&self.dir))
+        written
     }
 
     pub(super) fn restore(

@@ -1,11 +1,22 @@
 //! What a save asks of the file system: five steps, in one place.
 //!
+//! # Large files
+//!
+//! A write puts bytes into the system's cache; the sync at the end sends them to the disk. The disk would be idle until then. So every 8 MiB the system is asked to begin sending what
+//! was written since. And a file that is removed costs the time to free its blocks and its cache, when its last handle closes. A thread closes the last handle of a large one.
+//!
+//! # Tests
+//!
 //! Their order is what a save promises by ([`super`], "How a file comes to be"). The tests put another [`Disk`] under the same code: one that refuses a step, tears a
 //! write, or notes all steps, so that each state of the directory that a loss of power may leave is built and read.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
+use std::thread::{self, JoinHandle};
+
+/// So many bytes are sent to the disk at a time. Files of as many are large.
+const AHEAD: u64 = 8 << 20;
 
 /// Where files are written. Restores read the files themselves.
 pub(super) trait Disk: Send + Sync {
@@ -15,8 +26,8 @@ pub(super) trait Disk: Send + Sync {
     /// Gives a file another name, and removes the file that had it.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Removes a file.
-    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Removes a file. The thread that frees its blocks, if there is one: they are free when it has ended.
+    fn remove(&self, path: &Path) -> io::Result<Option<JoinHandle<()>>>;
 
     /// Returns when all names of a directory are on disk.
     fn sync_names(&self, dir: &Path) -> io::Result<()>;
@@ -42,15 +53,21 @@ impl Disk for Real {
             }
         };
         file.set_len(0)?;
-        Ok(Box::new(file))
+        Ok(Box::new(Ahead { file, written: 0, sent: 0 }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         fs::rename(from, to)
     }
 
-    fn remove(&self, path: &Path) -> io::Result<()> {
-        fs::remove_file(path)
+    fn remove(&self, path: &Path) -> io::Result<Option<JoinHandle<()>>> {
+        let is_large = |file: &File| cfg!(unix) && file.metadata().is_ok_and(|found| found.len() >= AHEAD);
+        let held = File::open(path).ok().filter(is_large);
+        fs::remove_file(path)?;
+        // Without a thread it is closed here.
+        let free =
+            |file| thread::Builder::new().name("checkpoint: free".into()).spawn(move || drop::<File>(file));
+        Ok(held.and_then(|file| free(file).ok()))
     }
 
     fn sync_names(&self, dir: &Path) -> io::Result<()> {
@@ -58,11 +75,44 @@ impl Disk for Real {
     }
 }
 
-impl Output for File {
-    fn sync(&mut self) -> io::Result<()> {
-        self.sync_all()
+/// A file whose bytes the system begins to send to the disk while more are written.
+struct Ahead {
+    file: File,
+    written: u64,
+    /// How many of them the system was asked to send.
+    sent: u64,
+}
+
+impl Write for Ahead {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let count = self.file.write(bytes)?;
+        self.written += count as u64;
+        if self.written - self.sent >= AHEAD {
+            send(&self.file, self.sent, self.written - self.sent);
+            self.sent = self.written;
+        }
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
     }
 }
+
+impl Output for Ahead {
+    fn sync(&mut self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+}
+
+/// Has the system begin to send these bytes. On Linux the advice that they are not needed in the cache does that, without waiting for its end. It is advice: the sync does not rest on it.
+#[cfg(target_os = "linux")]
+fn send(file: &File, from: u64, length: u64) {
+    let _ = rustix::fs::fadvise(file, from, std::num::NonZeroU64::new(length), rustix::fs::Advice::DontNeed);
+}
+
+#[cfg(not(target_os = "linux"))]
+fn send(_: &File, _: u64, _: u64) {}
 
 /// Keeps other processes off the temporary file while this handle of it is open.
 #[cfg(unix)]

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -74,7 +75,7 @@ impl Disk for Faulty {
         self.step(|| Real.rename(from, to))
     }
 
-    fn remove(&self, path: &Path) -> io::Result<()> {
+    fn remove(&self, path: &Path) -> io::Result<Option<JoinHandle<()>>> {
         self.step(|| Real.remove(path))
     }
 

@@ -13,6 +13,7 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
 use super::disk::{Disk, Output, Real};
 use super::faulty::{on, restored, state};
@@ -54,7 +55,7 @@ impl Disk for Noting {
         Real.rename(from, to)
     }
 
-    fn remove(&self, path: &Path) -> io::Result<()> {
+    fn remove(&self, path: &Path) -> io::Result<Option<JoinHandle<()>>> {
         self.note(Step::Remove(path.to_owned()));
         Real.remove(path)
     }
@@ -177,9 +178,14 @@ fn chooser(seed: u64) -> impl FnMut() -> bool {
 
 #[test]
 fn whatever_a_loss_of_power_leaves_the_newest_step_that_was_reported_is_restored() {
+    // With one file, a removal that is on disk before the name of the new file would leave nothing.
+    [1, 2].into_iter().for_each(lose_power);
+}
+
+fn lose_power(keep: usize) {
     let dir = tempfile::tempdir().unwrap();
     let notes = Notes::default();
-    let checkpoints = on(dir.path(), Noting(notes.clone()));
+    let checkpoints = on(dir.path(), Noting(notes.clone())).keep(keep);
     for step in [1, 2, 3, 4, 5] {
         checkpoints.save(step, &state(step)).unwrap();
         notes.lock().unwrap().push(Step::Reported(step));
@@ -191,7 +197,7 @@ fn whatever_a_loss_of_power_leaves_the_newest_step_that_was_reported_is_restored
         if let Step::Reported(step) = step {
             reported = *step;
         }
-        for seed in 0..12 {
+        for seed in 0..8 {
             let left = tempfile::tempdir().unwrap();
             let mut lasts = chooser(if seed < 2 { seed } else { seed + 12 * at as u64 });
             remains.left(&mut lasts, left.path());

@@ -55,6 +55,10 @@ impl Message {
     }
 
     fn key(&mut self, field: u32, kind: u32) {
+        if self.0.capacity() == 0 {
+            // Most messages need no more, and so no second allocation.
+            self.0.reserve(64);
+        }
         self.varint(u64::from(field << 3 | kind));
     }
 
