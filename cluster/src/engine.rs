@@ -43,6 +43,7 @@
 //! | large values | a map in the process | files in a directory of the job | objects of a bucket |
 
 mod object;
+mod warning;
 
 use std::fmt;
 use std::sync::Arc;
@@ -54,6 +55,7 @@ use crate::error::{ClusterError, FailureKind};
 use crate::task::Tasks;
 
 pub use self::object::{INLINE, ObjectId, ObjectStore, StoreError};
+pub use self::warning::WarningHook;
 
 /// The number of a task in its job. Larger ones were scheduled later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -43,7 +43,7 @@ use self::process::{Process, launch, spawn};
 use self::restart::start_later;
 use crate::cache::CACHE;
 use crate::dispatch::Dispatcher;
-use crate::engine::{Engine, Event, Job, Link, WorkerId, start_error};
+use crate::engine::{Engine, Event, Job, Link, WarningHook, WorkerId, start_error};
 use crate::error::ClusterError;
 use crate::in_process::LocalLink;
 
@@ -82,6 +82,7 @@ pub struct LocalProcesses {
     store_dir: Option<PathBuf>,
     program: Option<OsString>,
     args: Vec<OsString>,
+    warnings: WarningHook,
     control: LocalProcessesControl,
 }
 
@@ -133,6 +134,7 @@ impl LocalProcesses {
             store_dir: None,
             program: None,
             args: Vec::new(),
+            warnings: WarningHook::default(),
             control: LocalProcessesControl::default(),
         }
     }
@@ -192,6 +194,14 @@ impl LocalProcesses {
     #[must_use]
     pub fn args(mut self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> LocalProcesses {
         self.args = args.into_iter().map(|arg| arg.as_ref().to_owned()).collect();
+        self
+    }
+
+    /// Receives warnings, as text for a human reader: which worker cannot be started, or is not started again, and why. The hook is called on a thread of the engine and must not wait for the cluster.
+    /// Default: they are written to standard error.
+    #[must_use]
+    pub fn on_warning(mut self, hook: impl Fn(&str) + Send + Sync + 'static) -> LocalProcesses {
+        self.warnings = WarningHook::new(hook);
         self
     }
 
@@ -282,6 +292,7 @@ impl Engine for LocalProcesses {
             start_error(format_args!("no directory for large values in {}: {error}", base.display()))
         })?;
         let store = Arc::new(store);
+        let warnings = settings.warnings.clone();
         let cluster = Cluster {
             dispatcher: weak,
             signatures: signatures.collect(),
@@ -302,7 +313,8 @@ impl Engine for LocalProcesses {
         }
         if at_once < workers {
             let later = Arc::downgrade(&control.0);
-            let started = spawn("start", move || start_later(&later, at_once..workers, each, most));
+            let started =
+                spawn("start", move || start_later(&later, at_once..workers, each, most, &warnings));
             started.map_err(|error| {
                 link.close();
                 start_error(error)

@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use forebear::time::sleep;
@@ -176,6 +177,18 @@ fn when_no_worker_can_be_started_calls_that_wait_say_so() {
     assert!(scheduled.as_ref().err().is_none_or(is_away));
     assert!(is_away(&cluster.join().unwrap_err()));
     assert!(is_away(&cluster.done().unwrap_err()));
+}
+
+#[test]
+fn a_worker_that_is_given_up_is_warned_of_by_name_and_reason() {
+    let (said, heard) = mpsc::channel();
+    let hook = move |text: &str| said.send(text.to_owned()).unwrap();
+    let engine = LocalProcesses::new(1).program("false").restarts(1).on_warning(hook);
+    let _cluster = start(engine).min_workers(0).start().unwrap();
+    assert_eq!(
+        heard.recv_timeout(Duration::from_secs(60)).unwrap(),
+        "the worker `worker-0` is not started again: it has ended 2 times in a row before it was ready"
+    );
 }
 
 #[test]

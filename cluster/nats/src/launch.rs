@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use forebear_cluster::engine::WarningHook;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, fstat};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
@@ -62,6 +63,7 @@ pub(crate) struct Launcher {
     restarts: u32,
     pub(crate) program: Option<OsString>,
     pub(crate) args: Vec<OsString>,
+    warnings: WarningHook,
     wishes: UnboundedSender<Wish>,
     inner: Mutex<Inner>,
 }
@@ -90,6 +92,7 @@ impl Launcher {
         restarts: u32,
         program: Option<OsString>,
         args: Vec<OsString>,
+        warnings: WarningHook,
         wishes: UnboundedSender<Wish>,
     ) -> Launcher {
         let Handover { access, job, slots, grace, cache, .. } = handover;
@@ -102,6 +105,7 @@ impl Launcher {
             restarts,
             program,
             args,
+            warnings,
             wishes,
             inner: Mutex::default(),
         }
@@ -197,12 +201,13 @@ impl Launcher {
                     }
                 }
                 if let Err(error) = its.start(&format!("worker-{number}")) {
-                    eprintln!("forebear-cluster: `worker-{number}` cannot be started: {error}");
+                    its.warnings
+                        .warn(format_args!("the worker `worker-{number}` cannot be started: {error}"));
                 }
             }
         };
         if let Err(error) = thread::Builder::new().name("cluster: start".into()).spawn(later) {
-            eprintln!("forebear-cluster: the later workers cannot be started: {error}");
+            self.warnings.warn(format_args!("the later workers cannot be started: {error}"));
         }
     }
 
@@ -214,9 +219,9 @@ impl Launcher {
         let failures = *failures;
         drop(inner);
         if failures > self.restarts {
-            return eprintln!(
-                "forebear-cluster: the worker `{name}` has ended {failures} times before it was ready, and is not started again"
-            );
+            return self.warnings.warn(format_args!(
+                "the worker `{name}` is not started again: it has ended {failures} times in a row before it was ready"
+            ));
         }
         let its = self.clone();
         // Without a thread it is not started again; others go on.
@@ -230,7 +235,9 @@ impl Launcher {
             let there = inner.closed || inner.processes.values().any(|process| process.name == name);
             drop(inner);
             if !there && let Err(error) = its.start(&name) {
-                eprintln!("forebear-cluster: the worker `{name}` cannot be started again: {error}");
+                its.warnings.warn(format_args!(
+                    "the worker `{name}` is not started again: it cannot be started: {error}"
+                ));
             }
         });
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use forebear_cluster::ClusterError;
-use forebear_cluster::engine::{Engine, Job, Link, start_error};
+use forebear_cluster::engine::{Engine, Job, Link, WarningHook, start_error};
 use tokio::sync::mpsc::unbounded_channel;
 
 use crate::access::{Access, Tls, Who};
@@ -60,6 +60,7 @@ pub struct Nats {
     restarts: u32,
     program: Option<OsString>,
     args: Vec<OsString>,
+    warnings: WarningHook,
     control: NatsControl,
 }
 
@@ -93,6 +94,7 @@ impl Nats {
             restarts: 5,
             program: None,
             args: Vec::new(),
+            warnings: WarningHook::default(),
             control: NatsControl::default(),
         }
     }
@@ -223,6 +225,14 @@ impl Nats {
         self
     }
 
+    /// Receives warnings, as text for a human reader: which worker cannot be started, or is not started again, and why. The hook is called on a thread of the engine and must not wait for the cluster.
+    /// Default: they are written to standard error.
+    #[must_use]
+    pub fn on_warning(mut self, hook: impl Fn(&str) + Send + Sync + 'static) -> Nats {
+        self.warnings = WarningHook::new(hook);
+        self
+    }
+
     /// What changes the workers of this cluster later on.
     pub fn control(&self) -> NatsControl {
         self.control.clone()
@@ -295,6 +305,7 @@ impl Engine for Nats {
             self.restarts,
             self.program.clone(),
             self.args.clone(),
+            self.warnings.clone(),
             wishes.clone(),
         ));
         let mut control = self.control.lock();

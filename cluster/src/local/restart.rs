@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::process::launch;
 use super::{Cluster, Control, LocalProcessesControl, lock};
-use crate::engine::{Event, WorkerId};
+use crate::engine::{Event, WarningHook, WorkerId};
 
 /// After a first end before it was ready, a worker is started again so much later.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -48,22 +48,39 @@ pub(super) fn restart(cluster: &Cluster, id: &WorkerId, was_ready: bool, refused
     let again = failures <= cluster.settings.restarts && failures < u32::MAX;
     let process = again.then(|| launch(cluster, &dispatcher, next, index));
     let Some(named) = control.names.get_mut(id.name()) else { return };
-    if let Some(Ok(process)) = process {
-        named.incarnation += 1;
-        named.process = Arc::downgrade(&process);
-        return;
-    }
+    let why = match process {
+        Some(Ok(process)) => {
+            named.incarnation += 1;
+            named.process = Arc::downgrade(&process);
+            return;
+        }
+        Some(Err(error)) => format!("it cannot be started: {error}"),
+        None => match &named.refused {
+            Some(why) => format!("it was refused: {why}"),
+            None => format!("it has ended {failures} times in a row before it was ready"),
+        },
+    };
     named.given_up = true;
-    if control.names.values().all(|named| named.given_up) && !mem::replace(&mut control.away, true) {
-        let refused = control.names.iter().find_map(|(name, named)| Some((name, named.refused.clone()?)));
-        let reason = match refused {
-            Some((name, why)) => format!("no worker can be started; `{name}` was refused: {why}"),
-            None => "each worker process has ended again and again before it was ready: see what they wrote"
-                .into(),
-        };
-        drop(control);
+    let away = is_away(&mut control);
+    drop(control);
+    cluster.settings.warnings.warn(format_args!("the worker `{}` is not started again: {why}", id.name()));
+    if let Some(reason) = away {
         dispatcher.tell(Event::Unavailable { reason });
     }
+}
+
+/// The reason, if all names are given up and the coordinator does not know it yet.
+fn is_away(control: &mut Control) -> Option<String> {
+    if control.names.values().any(|named| !named.given_up) || mem::replace(&mut control.away, true) {
+        return None;
+    }
+    let refused = control.names.iter().find_map(|(name, named)| Some((name, named.refused.clone()?)));
+    Some(match refused {
+        Some((name, why)) => format!("no worker can be started; `{name}` was refused: {why}"),
+        None => {
+            "each worker process has ended again and again before it was ready: see what they wrote".into()
+        }
+    })
 }
 
 /// Starts the workers of these numbers, each so long after the one before, and all within `most`. Ends with the cluster.
@@ -72,6 +89,7 @@ pub(super) fn start_later(
     workers: Range<usize>,
     each: Duration,
     most: Duration,
+    warnings: &WarningHook,
 ) {
     let begun = Instant::now();
     for number in workers {
@@ -88,7 +106,7 @@ pub(super) fn start_later(
         }
         let Some(control) = control.upgrade().map(LocalProcessesControl) else { return };
         if let Err(error) = control.add(&format!("worker-{number}")) {
-            eprintln!("forebear-cluster: `worker-{number}` cannot be started: {error}");
+            warnings.warn(format_args!("the worker `worker-{number}` cannot be started: {error}"));
         }
     }
 }

@@ -1,0 +1,47 @@
+//! [`WarningHook`]: where an engine says what no call can answer.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The hook of an engine for warnings, as text for a human reader. The default writes them to standard error.
+///
+/// For authors of engines: what happens on a thread of the engine's own, such as a worker that cannot be started again, has no caller to whom an error
+/// could be returned.
+///
+/// ```
+/// use std::sync::{Arc, Mutex};
+///
+/// use forebear_cluster::engine::WarningHook;
+///
+/// let heard = Arc::new(Mutex::new(Vec::new()));
+/// let list = heard.clone();
+/// let hook = WarningHook::new(move |text| list.lock().unwrap().push(text.to_owned()));
+/// hook.warn(format_args!("the worker `{}` cannot be started again", "worker-3"));
+/// assert_eq!(heard.lock().unwrap()[0], "the worker `worker-3` cannot be started again");
+/// ```
+#[derive(Clone)]
+pub struct WarningHook(Arc<dyn Fn(&str) + Send + Sync>);
+
+impl WarningHook {
+    /// Calls this closure with each warning, on a thread of the engine. The closure must not wait for the cluster.
+    pub fn new(hook: impl Fn(&str) + Send + Sync + 'static) -> WarningHook {
+        WarningHook(Arc::new(hook))
+    }
+
+    /// Calls the hook. It is called with no lock of the engine held.
+    pub fn warn(&self, text: impl fmt::Display) {
+        (self.0)(&text.to_string());
+    }
+}
+
+impl Default for WarningHook {
+    fn default() -> WarningHook {
+        WarningHook::new(|text| eprintln!("forebear-cluster: {text}"))
+    }
+}
+
+impl fmt::Debug for WarningHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("WarningHook").finish_non_exhaustive()
+    }
+}
