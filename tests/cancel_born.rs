@@ -143,15 +143,18 @@ fn in_an_arm_that_is_published() {
         let request = root(runtime).spawn(move || {
             let second = || {
                 cancel_me();
-                give.send([spawn(never).to_untyped(), Request::new(never).to_untyped()]).unwrap();
+                // Its handle stays: without one it might end for that, before the cancel reaches it.
+                let unsubmitted = Request::new(never);
+                let made = [spawn(never).to_untyped(), unsubmitted.to_untyped()];
+                give.send((made, unsubmitted)).unwrap();
             };
             let end = Event::new();
             join(|| end.wait(), second)
         });
-        let made = given.come().unwrap();
+        let (made, _unsubmitted) = given.come().unwrap();
         ends_cancelled(&request);
         for made in made {
-            assert_eq!(was_cancelled(&made), CancelReason::Parent);
+            assert_eq!(was_cancelled(&made), CancelReason::Parent, "{made:?}");
             assert_eq!((made.state(), made.assigned_worker()), (State::Cancelled, None), "it never ran");
         }
     });
