@@ -13,7 +13,7 @@
 //!
 //! [`pick`](Worker::pick) compares root keys, one word each, and takes the smallest: ready, then private, then own shared queue,
 //! then roots, then other workers' shared queues, in this order when equal. Within one root that leaves unstarted work to idle
-//! workers while there is resumed work here. If an older root's work is private elsewhere, its owner is told to publish.
+//! workers while there is resumed work here. If an older root's work is private elsewhere, the worker asks its owner to publish.
 //! Where there are many workers, [`shared::looks`](crate::shared) says with whom a pick compares, and what it may miss.
 //!
 //! Two short ways take what is at hand if nothing anywhere is older: the loop takes the front of the private queue
@@ -39,8 +39,8 @@
 //! * **V1** All fields but `post` are touched by the worker's own thread, except that others read the private queue ([`crate::state::raid`]).
 //! * **V2** What is taken from a queue is claimed before it runs; what was claimed elsewhere is stale whose link
 //!   is released.
-//! * **V3** Whoever makes work visible to others notifies afterwards, and whoever sleeps looks once more after it has
-//!   said so (`pool/src/signals/README.md`).
+//! * **V3** A thread that makes work visible to others notifies afterwards, and a worker looks once more between saying that it sleeps
+//!   and sleeping (`pool/src/signals/README.md`).
 
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::{self, NonNull};

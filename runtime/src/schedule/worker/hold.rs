@@ -165,7 +165,7 @@ impl Worker {
     pub(super) fn is_delayed(&self, header: NonNull<Header>) -> bool {
         // SAFETY: E1: the entry's link.
         let h = unsafe { header.as_ref() };
-        // A stale entry is taken away by whoever claims it in vain.
+        // The thread that claims a stale entry in vain takes it away.
         let held = self.delays(h) && h.word().load().is_unstarted();
         if held {
             self.delay(header);
