@@ -4,12 +4,29 @@
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # Every feature that links in an ordinary build. `sanitizer` is not among them: it calls into AddressSanitizer's
-# runtime, so `--all-features` cannot link and only ci/asan turns it on. Naming the members takes the features of all.
-FEATURES=blocking,tokio,tracing,safetensors
+# runtime, so `--all-features` cannot link and only ci/asan turns it on. Cargo refuses a feature that no selected package
+# has: FEATURES is for commands that select all default members, FACE_FEATURES for those that name `forebear`.
+FACE_FEATURES=blocking,tokio,tracing
+FEATURES=$FACE_FEATURES,safetensors
 
 # The machine we build for. Lanes that pass RUSTFLAGS name it as --target, so that build scripts and procedural macros
 # are compiled without those flags.
 HOST=$(rustc -vV | sed -n 's/^host: //p')
+
+# The test programs of `forebear` that race most: ci/flakes repeats them most.
+RACING=(
+    callbacks cancel cancel_demand cancel_foreign cancel_spread cancel_storm channel channel_go condvar cycles deadlines
+    failure_and_cancel foreign join lock_stress mutex once order request_pool rw_lock scope select semaphore shutdown stress
+    timeouts urgency workers
+)
+
+# The programs that ci/test runs without debug assertions as well: those with tests that debug assertions leave out or make
+# smaller, which ci/tidy checks, those that race with exits, stacks, memory or signals, and a few of RACING. Each takes some eight
+# seconds to compile on two cores.
+OPTIMISED=(
+    builder callbacks cancel_foreign cancel_storm channel_go condvar cycles death declared defects depth direct exits foreign holds
+    idle_workers lock_stress memory memory_limits park raids request_pool select shutdown stress urgency
+)
 
 # A lane that cannot run says why and ends with 77; `.ci/run` then lists it by name. It never counts as passed.
 skip() {

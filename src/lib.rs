@@ -40,8 +40,8 @@
 //!   the calling thread ([`workers(0)`](RuntimeBuilder::workers)), or in an order that a seed replays
 //!   ([`seeded`](RuntimeBuilder::seeded)).
 //! * [`Priority`]: a root's place in the order, before its age.
-//! * [`sync`]: [`Mutex`](sync::Mutex), [`RwLock`](sync::RwLock), [`Condvar`](sync::Condvar), [`Semaphore`](sync::Semaphore) and their
-//!   kin, for requests and threads alike. A request that waits for a lock is suspended, and may hold one across any wait; with the locks
+//! * [`sync`]: [`Mutex`](sync::Mutex), [`RwLock`](sync::RwLock), [`Condvar`](sync::Condvar), [`Semaphore`](sync::Semaphore) and
+//!   more, for requests and threads alike. A request that waits for a lock is suspended, and may hold one across any wait; with the locks
 //!   of std it would stop its worker.
 //! * [`channel`] and [`select!`]: handing something to somebody else; waiting for the first of several.
 //! * [`time`]: the clock of a runtime, which in a test can be moved by hand.
@@ -79,6 +79,18 @@
 #![cfg_attr(all(feature = "blocking", feature = "tokio"), doc = include_str!("bridges.md"))]
 
 /// A plain thread pool, for tasks of any kind and with a queue of any discipline; it knows no requests.
+///
+/// ```
+/// use forebear::pool::{FifoQueue, Job, ThreadPool};
+/// use std::sync::mpsc;
+///
+/// let pool = ThreadPool::new(2, FifoQueue::<Job>::new())?;
+/// let (send, receive) = mpsc::channel();
+/// pool.submit(Box::new(move || send.send(6 * 7).unwrap()))?;
+/// assert_eq!(receive.recv()?, 42);
+/// assert!(pool.stop().is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub mod pool {
     #[doc(inline)]
     pub use forebear_pool::{
@@ -106,9 +118,49 @@ pub use forebear_runtime::{OrUnwind, catch};
 
 pub use forebear_runtime::dump;
 
-// Inlined, so that a search in this crate's pages finds `Mutex`.
+/// Locks, and what else requests and threads wait for together. A request that waits is suspended, and its worker goes on with other work; a
+/// thread that waits blocks. Both stand in the same queues.
+///
+/// | to | use |
+/// | --- | --- |
+/// | change a value one at a time | [`Mutex`](sync::Mutex); [`ReentrantMutex`](sync::ReentrantMutex) where the holder may lock it again; [`RawMutex`](sync::RawMutex) without a value and a guard |
+/// | read a value together, and change it one at a time | [`RwLock`](sync::RwLock) |
+/// | wait until a value meets a condition | [`Condvar`](sync::Condvar) |
+/// | limit how many do something at a time | [`Semaphore`](sync::Semaphore) |
+/// | wait until something has happened | [`Event`](sync::Event); [`Latch`](sync::Latch) if several have to do their part |
+/// | wait for each other | [`Barrier`](sync::Barrier) |
+/// | do or make something once | [`Once`](sync::Once); [`OnceLock`](sync::OnceLock), [`LazyLock`](sync::LazyLock) |
+///
+/// Items from one to another go through a [`channel`]; [`select!`] waits for the first of several; [`time`] has sleeps and ticks.
+///
+/// Waiters stand in a [`LockQueue`](sync::primitive::LockQueue), keyed by urgency: the most urgent goes first, and among equals the earliest.
+/// A waiter's place in it lies in the waiter's own frame, so a wait allocates nothing.
+///
+/// ```
+/// use forebear::spawn;
+/// use forebear::sync::Mutex;
+///
+/// static TOTAL: Mutex<u32> = Mutex::new(0);
+/// let adds: Vec<_> = (1..=4).map(|n| spawn(move || *TOTAL.lock() += n)).collect();
+/// for add in adds {
+///     add.wait()?;
+/// }
+/// assert_eq!(*TOTAL.lock(), 10);
+/// # Ok::<(), forebear::WaitError>(())
+/// ```
+pub mod sync {
+    // Inlined, so that a search in this crate's pages finds `Mutex`.
+    #[doc(inline)]
+    pub use forebear_sync::{
+        Barrier, BarrierWaitResult, Condvar, Event, Latch, LazyLock, MappedMutexGuard,
+        MappedReentrantMutexGuard, MappedRwLockReadGuard, MappedRwLockWriteGuard, Mutex, MutexGuard, Once,
+        OnceLock, OwnedSemaphorePermit, RawMutex, ReentrantMutex, ReentrantMutexGuard, RwLock,
+        RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit,
+        UnlockError, primitive,
+    };
+}
+
 #[doc(inline)]
-pub use forebear_sync as sync;
 pub use forebear_sync::channel;
 // The macro; the module of that name is below.
 pub use forebear_sync::block_on;
@@ -119,12 +171,40 @@ pub use forebear_sync::select;
 #[cfg(feature = "tokio")]
 pub mod tokio;
 
-/// What a [`select!`] can wait for, beside what has a module of its own.
+/// Sources of a [`select!`] that have no module of their own.
+///
+/// ```
+/// use forebear::select;
+/// use forebear::select::{Source, cancelled};
+///
+/// /// Whether `source` is ready now.
+/// fn is_ready(source: impl Source) -> bool {
+///     select! {
+///         _ = source => true,
+///         else => false,
+///     }
+/// }
+/// assert!(!is_ready(cancelled())); // this is no request
+/// ```
 pub mod select {
     pub use forebear_sync::{CancelledSource, Source, cancelled};
 }
 
-/// Time as a runtime tells it: letting some pass, and the clocks that it can go by (see [`RuntimeBuilder::clock`]).
+/// Time on a runtime's clock: sleeps, ticks and limits, and the clocks that a runtime can have (see [`RuntimeBuilder::clock`]).
+///
+/// ```
+/// use forebear::Runtime;
+/// use forebear::time::{now, sleep};
+/// use std::time::Duration;
+///
+/// let runtime = Runtime::builder().seeded(1).build()?; // its time is virtual
+/// let passed = runtime.run(|| {
+///     let start = now();
+///     sleep(Duration::from_secs(3600)).map(|()| now() - start)
+/// })?;
+/// assert_eq!(passed, Duration::from_secs(3600));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub mod time {
     pub use forebear_context::clock::{Clock, ManualClock, MonotonicClock, Subscription};
     pub use forebear_runtime::{timeout, try_timeout};
@@ -133,8 +213,19 @@ pub mod time {
     };
 }
 
-/// Expiration timers: who may get stuck sets a time by which it is to be ended. [`InProcessTimer`](timer::InProcessTimer) is the client for
-/// requests of this process; the rest is for workers that somebody else ends, and for pairs of one's own.
+/// Expiration timers: code that may get stuck sets a time by which a server ends its worker. [`InProcessTimer`](timer::InProcessTimer) is the
+/// client for requests of this process. The rest is for workers that are processes, and for clients and servers of your own.
+///
+/// ```
+/// use forebear::timer::{channel, configure, within};
+/// use std::time::Duration;
+///
+/// let (timers, _server) = channel();
+/// configure(timers.client("worker 1"));
+/// let sum: u32 = within(Duration::from_secs(60), || (1..=4).sum())?;
+/// assert_eq!(sum, 10);
+/// # Ok::<(), forebear::timer::TimerError>(())
+/// ```
 pub mod timer {
     pub use forebear_runtime::InProcessTimer;
     pub use forebear_timer::expiry::*;
@@ -143,6 +234,14 @@ pub mod timer {
 }
 
 /// What most programs need. It shadows nothing of std's.
+///
+/// ```
+/// use forebear::prelude::*;
+///
+/// let seven = spawn(|| 3 + 4);
+/// assert_eq!(seven.wait()?, &7);
+/// # Ok::<(), WaitError>(())
+/// ```
 pub mod prelude {
     #[cfg(panic = "unwind")]
     pub use crate::OrUnwind;

@@ -5,7 +5,8 @@ mod cancelling;
 mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
+use std::thread;
 
 use cancelling::{Gate, asleep, ends_cancelled, was_cancelled};
 use forebear::sync::Event;
@@ -14,7 +15,7 @@ use forebear::{
     try_scope, try_spawn,
 };
 use support::order::root;
-use support::{Come, Count, in_both_worlds, on_each, until};
+use support::{Come, Count, Flag, hold_thread_until, in_both_worlds, on_each, on_each_of, until};
 
 /// What must not run.
 fn never() -> u32 {
@@ -157,6 +158,36 @@ fn in_an_arm_that_is_published() {
             assert_eq!(was_cancelled(&made), CancelReason::Parent, "{made:?}");
             assert_eq!((made.state(), made.assigned_worker()), (State::Cancelled, None), "it never ran");
         }
+    });
+}
+
+/// The worker that the maker runs on is held, and has not heard of the cancel. If it runs both arms, it knows.
+#[test]
+fn in_an_arm_that_cancels_its_maker_on_another_worker() {
+    on_each_of(&[2, 4], |runtime| {
+        let (give, given) = mpsc::channel();
+        let request = root(runtime).spawn(move || {
+            let (begun, held, over) = (Event::new(), Event::new(), Flag::new());
+            let ran_on = Mutex::new(None);
+            let here = || thread::current().id();
+            let first = || {
+                begun.wait().unwrap();
+                held.set();
+                let alone = *ran_on.lock().unwrap() == Some(here());
+                hold_thread_until(|| alone || over.is_up());
+            };
+            let second = || {
+                *ran_on.lock().unwrap() = Some(here());
+                begun.set();
+                held.wait().unwrap();
+                cancel_me();
+                give.send(spawn(never).is_done()).unwrap();
+                over.raise();
+            };
+            join(first, second)
+        });
+        assert!(given.come().unwrap(), "it was born cancelled");
+        ends_cancelled(&request);
     });
 }
 

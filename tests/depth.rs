@@ -11,7 +11,9 @@ use std::sync::{Mutex, PoisonError, mpsc};
 use forebear::{Priority, Request, RequestBuilder, Runtime, join, scope, spawn};
 use support::{Come, Joined, Watchdog, fitting, inside_each, on_each, on_each_of, runtime};
 
-const MILLION: u64 = 1_000_000;
+/// With debug assertions a tenth of it: there a million stacked frames take a minute and several gigabytes. ci/test runs
+/// these tests in release builds, too.
+const MILLION: u64 = if cfg!(debug_assertions) { 100_000 } else { 1_000_000 };
 
 /// A million stacked frames take gigabytes without optimisation, so these tests go one after the other, and on fewer
 /// sizes of runtime than most.
@@ -131,7 +133,7 @@ fn scopes_and_joins_may_nest_deeply_through_requests() {
 fn a_line_of_requests_each_spawning_the_next_runs_in_constant_memory() {
     const NAME: &str = "a_line_of_requests_each_spawning_the_next_runs_in_constant_memory";
     // Two workers that take tiny roots from each other keep a header at each turn, and look at what they keep (record 0005).
-    const LENGTH: u64 = if cfg!(debug_assertions) { MILLION / 5 } else { MILLION };
+    const LENGTH: u64 = if cfg!(debug_assertions) { 200_000 } else { 1_000_000 };
     // In a process of its own, where nobody else takes memory.
     if !support::is_child(NAME) {
         let (ok, told) = support::again_in_child(NAME, ("LINE", "1"), "");

@@ -8,7 +8,7 @@ mod support;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use forebear::{Priority, Request, RequestBuilder, Runtime, State, scope, spawn};
+use forebear::{Priority, Request, RequestBuilder, RequestPool, Runtime, State, scope, spawn};
 use support::order::{Log, on_one};
 use support::{Random, fitting, hold_workers, on_each, until};
 
@@ -256,5 +256,63 @@ fn a_shutdown_ends_what_has_a_hint() {
         held.release();
         _ = ends.join().unwrap();
         log.check(&[]);
+    });
+}
+
+/// In the synchronous mode several are queued at once only when they become ready at once.
+#[test]
+fn without_workers_what_becomes_ready_at_once_goes_by_its_hint() {
+    let _dog = support::Watchdog::new("");
+    let runtime = Runtime::builder().workers(0).build().unwrap();
+    let log = Log::default();
+    runtime.enter(|| {
+        let (completer, input) = Request::<()>::completer("input");
+        let after: Vec<_> =
+            [3, 1, 2].map(|hint| noting(&root(&runtime).after(&input).order_hint(hint), &log, hint)).into();
+        assert!(after[2].set_order_hint(4));
+        completer.complete(()).unwrap();
+        await_all(&after);
+    });
+    log.check(&["1", "3", "2"]);
+}
+
+/// A pool begins what it holds back in the order of adding, whatever the hints say, and nothing is lost.
+#[test]
+fn what_a_pool_holds_back_goes_in_the_order_of_adding() {
+    on_one(|runtime, log| {
+        let told = log.clone();
+        runtime.run(move || {
+            let requests: Vec<_> = [3, 1, 2]
+                .map(|hint| {
+                    let log = told.clone();
+                    Request::builder().order_hint(hint).build(move || log.note(hint.to_string()))
+                })
+                .into();
+            let mut pool: RequestPool<'_, ()> = RequestPool::new().max_active(1);
+            requests.iter().for_each(|request| _ = pool.include(request.clone()));
+            assert!(requests[2].set_order_hint(-1));
+            pool.wait().unwrap();
+        });
+        log.check(&["3", "1", "2"]);
+    });
+}
+
+/// What a pool has admitted all at once is queued, and its hints count.
+#[test]
+fn what_a_pool_has_admitted_goes_by_its_hint() {
+    on_one(|runtime, log| {
+        let told = log.clone();
+        runtime.run(move || {
+            let requests: Vec<_> = [3, 1, 2]
+                .map(|hint| {
+                    let log = told.clone();
+                    Request::builder().order_hint(hint).own_stack().build(move || log.note(hint.to_string()))
+                })
+                .into();
+            let mut pool: RequestPool<'_, ()> = RequestPool::new().max_active(3);
+            requests.iter().for_each(|request| _ = pool.include(request.clone()));
+            pool.wait().unwrap();
+        });
+        log.check(&["1", "2", "3"]);
     });
 }

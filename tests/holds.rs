@@ -2,81 +2,132 @@
 
 mod support;
 
+use std::collections::HashMap;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use forebear::sync::Event;
-use forebear::{CancelReason, Request, Runtime, State, WaitError};
+use forebear::{CancelReason, Error, Request, Runtime, State, WaitError, yield_now};
 use support::{Count, Flag, Watchdog, hold_thread_until, runtime};
 
 const CONSUMERS: usize = 64;
 /// So many a worker starts before it holds the others back.
 const FEW: usize = 3;
 
-/// Requests of one callable that wait for `input` and then call `then`; `first` is called before the wait.
+/// Requests of one callable that wait for `input` and then call `then`; `first` is called before the wait. Every second is made by a builder, so
+/// the compiler may make two tables of functions for them.
 fn consumers(
+    input: &Request<()>,
+    first: impl Fn(usize) + Clone + Send + 'static,
+    then: impl Fn() + Clone + Send + 'static,
+) -> Vec<Request<()>> {
+    so_many_consumers(CONSUMERS, input, first, then)
+}
+
+fn so_many_consumers(
+    count: usize,
     input: &Request<()>,
     first: impl Fn(usize) + Clone + Send + 'static,
     then: impl Fn() + Clone + Send + 'static,
 ) -> Vec<Request<()>> {
     let consumer = |n| {
         let (input, first, then) = (input.clone(), first.clone(), then.clone());
-        let consumer = Request::try_new(move || {
+        let callable = move || {
             first(n);
             input.wait()?;
             then();
-            Ok(())
-        });
+            Ok::<_, Error>(())
+        };
+        let consumer = match n % 2 {
+            0 => Request::try_new(callable),
+            _ => Request::builder().try_build(callable),
+        };
         consumer.submit();
         consumer
     };
-    (0..CONSUMERS).map(consumer).collect()
+    (0..count).map(consumer).collect()
 }
 
-/// Holds its thread until so many others are held here, too. The first half of the consumers takes part: how the last ones are shared out depends
-/// on when each worker's tick is over.
+/// Holds its thread until all workers are held here, as often as their shares allow.
 #[derive(Default)]
 struct Rounds {
-    there: Mutex<usize>,
+    state: Mutex<Shares>,
     all: Condvar,
-    missed: AtomicBool,
 }
 
-impl Rounds {
-    /// False: a worker was missing for a long time.
-    fn take_part(&self, workers: usize) -> bool {
-        let mut there = self.there.lock().unwrap();
-        *there += 1;
-        if *there > CONSUMERS / 2 {
-            return true;
-        }
-        let round = (*there - 1) / workers;
-        self.all.notify_all();
-        let (_there, late) = self
-            .all
-            .wait_timeout_while(there, Duration::from_secs(10), |there| {
-                *there < (round + 1) * workers && !self.missed.load(Relaxed)
-            })
-            .unwrap();
-        if late.timed_out() {
-            // Once is enough.
-            self.missed.store(true, Relaxed);
-        }
-        !late.timed_out()
+#[derive(Default)]
+struct Shares {
+    /// How many consumers each worker has begun while the input ran. A worker runs what it has begun.
+    begun: HashMap<ThreadId, usize>,
+    /// How many had been begun by one worker when the first went on.
+    pinned: Option<usize>,
+    rounds: usize,
+    there: usize,
+    missed: bool,
+}
+
+impl Shares {
+    /// In so many rounds each worker can run one: of its own, or of what nobody has begun. A worker may run one of these while its own have yet
+    /// to hear of the input's end: once, since the worker that tells them takes part in each round, too.
+    fn rounds(&self, workers: usize) -> usize {
+        let own: Vec<usize> =
+            self.begun.values().copied().chain(std::iter::repeat(0)).take(workers).collect();
+        let free = CONSUMERS - own.iter().sum::<usize>();
+        let takes = |own: &usize, round: usize| round.saturating_sub(*own).max(1);
+        let fits = |round: &usize| own.iter().map(|own| takes(own, *round)).sum::<usize>() <= free;
+        (1..=CONSUMERS / workers).take_while(fits).last().unwrap_or(0)
     }
 }
 
-/// Each round holds all workers, so each of them has to run its share of the first half: what is pinned elsewhere is missing.
+impl Rounds {
+    fn begin(&self) {
+        *self.state.lock().unwrap().begun.entry(std::thread::current().id()).or_default() += 1;
+    }
+
+    fn take_part(&self, workers: usize) {
+        let mut state = self.state.lock().unwrap();
+        if state.pinned.is_none() {
+            state.pinned = state.begun.values().max().copied();
+            state.rounds = state.rounds(workers);
+        }
+        state.there += 1;
+        let end = state.there.div_ceil(workers) * workers;
+        self.all.notify_all();
+        let waits = |state: &mut Shares| state.there < end && end <= state.rounds * workers && !state.missed;
+        let (mut state, late) = self.all.wait_timeout_while(state, Duration::from_secs(10), waits).unwrap();
+        // Once is enough.
+        state.missed |= late.timed_out();
+    }
+}
+
+/// So many ticks of a hold are over in this time, at most.
+fn ticks_in(mut time: Duration) -> usize {
+    let ticks = std::iter::successors(Some(Duration::from_micros(200)), |tick| {
+        Some((*tick * 2).min(Duration::from_millis(5)))
+    });
+    ticks
+        .take_while(|tick| {
+            let left = time.checked_sub(*tick);
+            time = left.unwrap_or_default();
+            left.is_some()
+        })
+        .count()
+}
+
+/// Each round holds all workers. A worker runs what it has begun while the input ran, which is no more than its ticks allow; all others are shared
+/// out, to the last.
 #[test]
 fn consumers_of_one_input_are_run_by_all_workers() {
     for workers in [2, 4] {
         let _dog = Watchdog::new(format_args!("{workers} workers"));
         let runtime = runtime(workers);
-        let ran = runtime.run(move || {
-            let begun = Count::new();
+        let rounds = Arc::new(Rounds::default());
+        let shares = rounds.clone();
+        let most = runtime.run(move || {
+            let (begun, start) = (Count::new(), Instant::now());
             let input = {
                 let begun = begun.clone();
                 Request::new(move || {
@@ -86,26 +137,25 @@ fn consumers_of_one_input_are_run_by_all_workers() {
                     hold_thread_until(|| start.elapsed() >= Duration::from_millis(20));
                 })
             };
-            let rounds = Arc::new(Rounds::default());
-            let ran = Arc::new(Mutex::new(Vec::<(ThreadId, bool)>::new()));
-            let consumers = consumers(&input, move |_| _ = begun.up(), {
-                let ran = ran.clone();
-                move || {
-                    let met = rounds.take_part(workers);
-                    ran.lock().unwrap().push((std::thread::current().id(), met));
+            let (first, then) = (rounds.clone(), rounds);
+            let of = input.clone();
+            let first = move |_| {
+                if !of.is_done() {
+                    first.begin();
                 }
-            });
+                begun.up();
+            };
+            let consumers = consumers(&input, first, move || then.take_part(workers));
             input.wait().unwrap();
-            consumers.iter().for_each(|consumer| *consumer.wait().unwrap());
-            std::mem::take(&mut *ran.lock().unwrap())
+            let most = FEW + ticks_in(start.elapsed());
+            // By a watch, which runs nothing here: what this worker has begun goes first.
+            consumers.iter().for_each(|consumer| *consumer.watch().unwrap());
+            most
         });
-        assert_eq!(ran.len(), CONSUMERS);
-        let of = |id: ThreadId| ran.iter().filter(|(thread, _)| *thread == id).count();
-        let most = ran.iter().map(|(thread, _)| of(*thread)).max().unwrap();
-        assert!(
-            ran.iter().all(|(_, met)| *met),
-            "a worker was missing in a round; {most} of them on one of {workers}"
-        );
+        let shares = shares.state.lock().unwrap();
+        let pinned = shares.pinned.unwrap();
+        assert!(pinned <= most, "{pinned} of them on one of {workers}, and {most} at most by its ticks");
+        assert!(!shares.missed, "a worker was missing in a round of {}, {}", shares.rounds, shares.there);
     }
 }
 
@@ -129,6 +179,28 @@ fn a_target_that_spins_until_the_last_held_consumer_has_begun_ends() {
             consumers.iter().for_each(|consumer| *consumer.wait().unwrap());
         });
     }
+}
+
+/// However many are held: one for each tick of 5 ms would be more than two minutes.
+#[test]
+fn a_target_that_yields_until_a_crowd_of_held_consumers_has_begun_ends() {
+    const CROWD: usize = 28_000;
+    let _dog = Watchdog::new("2 workers");
+    runtime(2).run(|| {
+        let begun = Count::new();
+        let input = {
+            let begun = begun.clone();
+            Request::builder().own_stack().try_build(move || {
+                while begun.get() < CROWD {
+                    yield_now()?;
+                }
+                Ok(())
+            })
+        };
+        input.submit();
+        let consumers = so_many_consumers(CROWD, &input, move |_| _ = begun.up(), || ());
+        consumers.iter().for_each(|consumer| *consumer.wait().unwrap());
+    });
 }
 
 #[test]

@@ -72,6 +72,35 @@ fn children_go_before_younger_roots_and_grandchildren_before_younger_children() 
     });
 }
 
+/// The younger sibling runs on its waiter's stack before the older one, and makes a child, which stands behind the older one all the same.
+#[test]
+fn a_child_of_what_was_run_out_of_turn_goes_behind_the_older_siblings_of_its_parent() {
+    on_one(|runtime, log| {
+        let gate = Gate::new(runtime);
+        let parent = {
+            let (log, gate) = (log.clone(), gate.request.to_untyped());
+            root(runtime).spawn(move || {
+                let [older, below] = ["older", "below"].map(|name| {
+                    let log = log.clone();
+                    move || log.note(name)
+                });
+                let older = spawn(older);
+                let younger = spawn(move || {
+                    let below = spawn(below);
+                    gate.wait().unwrap();
+                    below.wait().copied().unwrap();
+                });
+                younger.wait().unwrap();
+                older.wait().copied().unwrap();
+            })
+        };
+        until(|| log.told().len() == 2);
+        gate.open();
+        parent.wait().unwrap();
+        log.check(&["older", "below"]);
+    });
+}
+
 #[test]
 fn a_parent_that_was_woken_goes_before_its_own_children() {
     on_one(|runtime, log| {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
+use forebear::sync::Event;
 use forebear::time::sleep;
 use forebear::{
     CancelReason, Request, RequestPool, Runtime, State, WaitError, join, no_suspend, scope, shield, spawn,
@@ -433,6 +434,41 @@ fn the_last_handle_may_go_inside() {
     drop(runtime);
     hold.raise();
     assert_eq!(request.take().unwrap(), 7);
+}
+
+/// No code waits for the rest then: it goes on when the thread next waits, for whatever that is.
+#[test]
+fn what_is_left_when_the_last_handle_goes_inside_is_run_in_the_next_waits_of_the_thread() {
+    struct Value(Count);
+    impl Drop for Value {
+        fn drop(&mut self) {
+            self.0.up();
+        }
+    }
+    let seeded = (0..10).map(|seed| Runtime::builder().seeded(seed).build().expect("nothing to be refused"));
+    for runtime in std::iter::once(synchronous()).chain(seeded) {
+        let _dog = Watchdog::new("");
+        let (dropped, go) = (Count::new(), Arc::new(Event::new()));
+        let last = Arc::new(Mutex::new(None::<Runtime>));
+        let request = runtime.spawn({
+            let (dropped, go, last) = (dropped.clone(), go.clone(), last.clone());
+            move || {
+                let value = || Value(dropped.clone());
+                let (suspended, sleeps, yields, unstarted) = (value(), value(), value(), value());
+                drop(spawn(move || (go.wait(), suspended).1));
+                drop(spawn(move || (sleep(Duration::from_millis(1)), sleeps).1));
+                drop(spawn(move || (yield_now(), yields).1));
+                drop(last.lock().unwrap().take());
+                drop(spawn(move || unstarted));
+            }
+        });
+        *last.lock().unwrap() = Some(runtime);
+        request.wait().unwrap();
+        go.set();
+        while dropped.get() < 4 {
+            let _ = Event::new().wait_timeout(Duration::from_millis(1));
+        }
+    }
 }
 
 #[test]

@@ -440,6 +440,39 @@ fn urgency_falls_to_that_of_the_most_urgent_who_still_waits() {
     });
 }
 
+/// A stack is as urgent as the most urgent request on it, also when one who waits for the topmost has given up.
+#[test]
+fn a_stack_falls_to_the_urgency_of_the_lender_below() {
+    on_one(|runtime, log| {
+        let gate = Gate::new(runtime);
+        let inline = {
+            let (log, gate) = (log.clone(), gate.request.to_untyped());
+            let builder = Request::builder().on(runtime).priority(Priority::BACKGROUND);
+            builder.build(move || {
+                gate.wait().unwrap();
+                log.note("inline");
+            })
+        };
+        let lender = waits(runtime, &log, Priority::new(-10), "lender", &inline.to_untyped());
+        until(|| inline.state() == State::Suspended);
+        let waiter = {
+            let inline = inline.clone();
+            root(runtime).priority(Priority::new(-20)).spawn(move || inline.wait().map(drop))
+        };
+        until(|| waiter.state() == State::Suspended);
+        assert_eq!(waiter.cancel(), Cancellation::Marked);
+        assert!(waiter.watch().is_err());
+        let held = hold_workers(runtime);
+        let others = others(runtime, &log);
+        gate.open();
+        held.release();
+        for request in others.iter().chain([&lender]) {
+            request.wait().unwrap();
+        }
+        log.check(&["inline", "lender", "other", "other", "other"]);
+    });
+}
+
 /// The chain stands on one worker, and the urgent one comes to it and goes on another.
 #[test]
 fn an_urgency_that_comes_from_another_worker_falls_there_too() {

@@ -1,4 +1,4 @@
-//! A tree of tasks, ten children a node, a million leaves: the sum of the leaves' numbers.
+//! Graphs whose edges are known beforehand, and one input with many consumers.
 
 mod harness;
 

@@ -1,4 +1,4 @@
-//! A tree of tasks, ten children a node, a million leaves: the sum of the leaves' numbers.
+//! Ten thousand tasks at once, taken in the order in which they end.
 
 mod harness;
 

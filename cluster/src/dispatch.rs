@@ -17,12 +17,13 @@
 //!
 //! All state is under one lock. Whoever changes it puts what has to be done outside, orders and events, into the *outbox*, in order. One caller at a time
 //! empties the outbox, without the lock; a caller that finds it in use leaves its messages there. So messages are sent one at a time, in the order of
-//! the changes. Tasks are handed out when the outbox is empty: so all that has happened before is told, and a failure has cancelled the queue. An order or an event that makes for further messages adds to the outbox, and does not recurse.
+//! the changes. A port is flushed when the outbox is empty: orders that come together may share a system call. Tasks are handed out when the outbox is empty: so all that has happened before is told, and a failure has cancelled the queue. An order or an event that makes for further messages adds to the outbox, and does not recurse.
 //!
 //! Nobody waits here. A task that goes back needs no room.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::mem;
+use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -34,8 +35,10 @@ use crate::error::FailureKind;
 
 /// The way to a worker.
 pub(crate) trait Port: Send + Sync {
-    /// Carries an order. Does not wait.
+    /// Carries an order, at the latest with the next [`flush`](Self::flush). Does not wait.
     fn order(&self, order: Order);
+    /// There are no more orders for now. Does not wait.
+    fn flush(&self) {}
     /// Ends the worker. Does not wait.
     fn stop(&self);
 }
@@ -60,6 +63,9 @@ struct State {
     outbox: VecDeque<Message>,
     /// Somebody empties the outbox.
     sending: bool,
+    spare: Batch,
+    /// Reports that were dropped.
+    dropped: u64,
 }
 
 struct Queued {
@@ -82,12 +88,52 @@ struct Leased {
     cancelled: bool,
 }
 
-/// Lets others empty the outbox if the one who does so panics.
-struct Sending<'a>(&'a Dispatcher);
+/// The caller that empties the outbox. If it panics, it leaves to others what it has not sent.
+struct Sending<'a> {
+    of: &'a Dispatcher,
+    batch: Batch,
+    over: bool,
+}
+
+/// Messages that are being sent, and the ports that have orders since they were flushed. Empty between two callers, and kept for the memory.
+#[derive(Default)]
+struct Batch {
+    messages: VecDeque<Message>,
+    ports: Vec<Arc<dyn Port>>,
+}
+
+impl Sending<'_> {
+    /// Sends what there is, in its order.
+    fn send(&mut self) {
+        let Batch { messages, ports } = &mut self.batch;
+        if messages.is_empty() {
+            ports.drain(..).for_each(|port| port.flush());
+        }
+        while let Some(message) = messages.pop_front() {
+            match message {
+                Message::Order(port, order) => {
+                    port.order(order);
+                    if !ports.iter().any(|known| ptr::addr_eq(Arc::as_ptr(known), Arc::as_ptr(&port))) {
+                        ports.push(port);
+                    }
+                }
+                Message::Stop(port) => port.stop(),
+                Message::Event(event) => (self.of.events)(event),
+            }
+        }
+    }
+}
 
 impl Drop for Sending<'_> {
     fn drop(&mut self) {
-        self.0.lock().sending = false;
+        if !self.over {
+            let mut state = self.of.lock();
+            state.sending = false;
+            state.spare.ports = mem::take(&mut self.batch.ports);
+            while let Some(message) = self.batch.messages.pop_back() {
+                state.outbox.push_front(message);
+            }
+        }
     }
 }
 
@@ -115,18 +161,15 @@ impl Dispatcher {
         if mem::replace(&mut state.sending, true) {
             return;
         }
-        let sending = Sending(self);
-        while let Some(message) = state.next_message() {
+        let mut sending = Sending { of: self, batch: mem::take(&mut state.spare), over: false };
+        while state.next_messages(&mut sending.batch.messages) || !sending.batch.ports.is_empty() {
             drop(state);
-            match message {
-                Message::Order(port, order) => port.order(order),
-                Message::Stop(port) => port.stop(),
-                Message::Event(event) => (self.events)(event),
-            }
+            sending.send();
             state = self.lock();
         }
         state.sending = false;
-        mem::forget(sending);
+        state.spare = mem::take(&mut sending.batch);
+        sending.over = true;
     }
 
     pub(crate) fn submit(&self, envelope: Envelope) {
@@ -232,23 +275,22 @@ impl Dispatcher {
     }
 
     pub(crate) fn report(&self, id: &WorkerId, report: Report) {
-        self.change(|state| match report {
-            Report::Ready => {
-                let Some(worker) = state.workers.get_mut(id) else { return };
-                if worker.state == WorkerState::Starting {
-                    worker.state = WorkerState::Ready;
-                    state.free.extend((0..worker.slots).map(|_| id.clone()));
-                    state.tell_worker(id);
-                }
-            }
-            Report::Draining => state.drain(id),
-            Report::Progress { task, thousandths } => {
-                if state.workers.get(id).is_some_and(|worker| worker.running.contains_key(&task)) {
-                    state.outbox.push_back(Message::Event(Event::Progress { task, thousandths }));
-                }
-            }
-            Report::Answer { task, attempt, answer, ran } => state.answered(id, task, attempt, answer, ran),
-        });
+        self.reports(id, [report]);
+    }
+
+    /// What a worker has said, in its order.
+    pub(crate) fn reports(&self, id: &WorkerId, reports: impl IntoIterator<Item = Report>) {
+        self.change(|state| reports.into_iter().for_each(|report| state.reported(id, report)));
+    }
+
+    /// A worker has said what cannot be read.
+    pub(crate) fn dropped(&self) {
+        self.lock().dropped += 1;
+    }
+
+    /// So many reports were dropped so far.
+    pub(crate) fn count_dropped(&self) -> u64 {
+        self.lock().dropped
     }
 
     /// Tells the coordinator something that concerns no task.
@@ -274,6 +316,28 @@ impl Dispatcher {
 }
 
 impl State {
+    fn reported(&mut self, id: &WorkerId, report: Report) {
+        match report {
+            Report::Ready => {
+                let Some(worker) = self.workers.get_mut(id) else { return };
+                if worker.state == WorkerState::Starting {
+                    worker.state = WorkerState::Ready;
+                    self.free.extend((0..worker.slots).map(|_| id.clone()));
+                    self.tell_worker(id);
+                }
+            }
+            Report::Draining => self.drain(id),
+            Report::Progress { task, thousandths } => {
+                if self.workers.get(id).is_some_and(|worker| worker.running.contains_key(&task)) {
+                    self.outbox.push_back(Message::Event(Event::Progress { task, thousandths }));
+                } else {
+                    self.dropped += 1;
+                }
+            }
+            Report::Answer { task, attempt, answer, ran } => self.answered(id, task, attempt, answer, ran),
+        }
+    }
+
     fn end(&mut self, task: TaskId, worker: Option<WorkerId>, attempt: u32, answer: Answer, ran: Duration) {
         self.outbox.push_back(Message::Event(Event::Ended { task, worker, attempt, answer, ran }));
     }
@@ -286,12 +350,13 @@ impl State {
         }
     }
 
-    /// What is to be sent next. Tasks are handed out when all events have been told, so a failure cancels what is queued before the slot is used again.
-    fn next_message(&mut self) -> Option<Message> {
+    /// Moves out what is to be sent next, if there is anything. Tasks are handed out when all events have been told, so a failure cancels what is queued before the slot is used again.
+    fn next_messages(&mut self, messages: &mut VecDeque<Message>) -> bool {
         if self.outbox.is_empty() {
             self.hand_out();
         }
-        self.outbox.pop_front()
+        mem::swap(&mut self.outbox, messages);
+        !messages.is_empty()
     }
 
     /// Leases tasks to free slots, as long as there are both.
@@ -318,9 +383,11 @@ impl State {
         if worker.orphans.remove(&(task, attempt)) {
             return self.forget_if_over(id);
         }
-        if worker.running.remove(&task).is_none() {
+        if worker.running.get(&task).is_none_or(|leased| leased.queued.attempts != attempt) {
+            self.dropped += 1;
             return;
         }
+        worker.running.remove(&task);
         if worker.state == WorkerState::Ready {
             self.free.push_back(id.clone());
         }
@@ -334,6 +401,10 @@ impl State {
         let (task, attempts) = (queued.envelope.task, queued.attempts);
         if cancelled {
             self.end(task, Some(id.clone()), attempts, Answer::Cancelled, Duration::ZERO);
+        } else if queued.due.is_some_and(|due| due <= Instant::now()) {
+            // Another worker would only say so.
+            let answer = Answer::Failed(FailureKind::TimedOut);
+            self.end(task, Some(id.clone()), attempts, answer, Duration::ZERO);
         } else if attempts >= queued.envelope.max_attempts {
             let answer = Answer::Failed(FailureKind::Poisoned { attempts });
             self.end(task, None, attempts, answer, Duration::ZERO);
@@ -403,6 +474,17 @@ mod tests {
         fn stop(&self) {
             self.say("stop".into());
         }
+    }
+
+    #[test]
+    fn what_a_panic_has_left_is_sent_by_the_next_caller() {
+        let said = Arc::new(Said::default());
+        let dispatcher = Dispatcher::new(Arc::new(|event| assert!(!matches!(event, Event::Worker(_)))));
+        let join = || dispatcher.join(WorkerId::new("worker", 1), 1, said.clone());
+        assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(join)).is_err());
+        assert!(said.0.lock().unwrap().is_empty());
+        dispatcher.tell(Event::Available);
+        assert_eq!(*said.0.lock().unwrap(), ["Begin"]);
     }
 
     #[test]

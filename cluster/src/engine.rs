@@ -42,6 +42,7 @@
 //! | result survives its worker | the answer is bytes in the coordinator | the same | a record of the result stream, written before the task is acknowledged |
 //! | large values | a map in the process | files in a directory of the job | objects of a bucket |
 
+mod format;
 mod object;
 mod warning;
 
@@ -54,6 +55,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{ClusterError, FailureKind};
 use crate::task::Tasks;
 
+pub use self::format::{Format, Refused};
 pub use self::object::{INLINE, ObjectId, ObjectStore, StoreError};
 pub use self::warning::WarningHook;
 

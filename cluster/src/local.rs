@@ -3,12 +3,12 @@
 //! # How a worker lives
 //!
 //! The coordinator starts a program, mostly its own, with one end of a socket pair as standard input. The program calls [`worker::entry`](crate::worker::entry) first, which
-//! finds that it is a worker and follows the orders that come in. Messages are frames: a length of four bytes, little end first, and a message of [`engine`](crate::engine) in postcard.
+//! finds that it is a worker and follows the orders that come in. Messages are frames: a length of four bytes, little end first, and a message of [`engine`](crate::engine) with a version.
 //!
 //! Each worker has three threads here:
 //!
-//! * The *writer* takes orders from a channel, so a [`Port`](crate::dispatch::Port) never waits. It also kills a worker that does not heed a cancel within the grace.
-//! * The *reader* hands reports to the dispatcher. A frame that cannot be read kills the worker.
+//! * The *writer* sends the orders that the socket does not take at once, so a [`Port`](crate::dispatch::Port) never waits; see [`outlet`]. It also kills a worker that does not heed a cancel within the grace.
+//! * The *reader* hands reports to the dispatcher. A frame that cannot be read is counted and has the worker killed; its tasks go to others. A worker of another version is given up. An answer for a task or an attempt that the worker does not have is dropped and counted.
 //! * The *watcher* waits for the pidfd. Then it kills what is left of the process group, reaps the worker, has the reader end, which first hands on what the worker has said,
 //!   and tells the dispatcher that the worker is gone. It is the only one who tells so.
 //!
@@ -16,6 +16,11 @@
 //!
 //! It is started again, as the next incarnation, unless somebody wanted its end: a kill or a drain by the control, SIGTERM, or the end of the cluster. The watcher does that, after a pause that doubles each time the worker does not become ready. After a number of
 //! such failures in a row its name is *given up*. When all names are, the engine is away: nobody will ever take a task, so calls that wait are answered `Unavailable`.
+//!
+//! # A worker that hangs
+//!
+//! The coordinator's process has a server of expiration timers, and the workers know where; see [`timers`]. The socket stands in the directory of the objects. A task that is not over
+//! when its timer expires ends with its worker, by SIGKILL. So does one that is not over the grace after its cancel, or after the end of its time. To the watcher that is a death as any other.
 //!
 //! A pidfd names the process and no other, so a kill never hits a stranger. The process group's number cannot be taken again before the worker is reaped.
 //!
@@ -25,8 +30,10 @@
 
 mod files;
 mod frames;
+mod outlet;
 mod process;
 mod restart;
+mod timers;
 pub(crate) mod worker;
 
 use std::collections::BTreeMap;
@@ -80,6 +87,7 @@ pub struct LocalProcesses {
     start_delay: (Duration, Duration),
     cache: u64,
     store_dir: Option<PathBuf>,
+    timers: bool,
     program: Option<OsString>,
     args: Vec<OsString>,
     warnings: WarningHook,
@@ -117,6 +125,8 @@ struct Cluster {
     settings: LocalProcesses,
     /// The directory of the objects.
     store: PathBuf,
+    /// The socket of the expiration timers.
+    timers: Option<PathBuf>,
     control: Weak<Mutex<Control>>,
 }
 
@@ -132,6 +142,7 @@ impl LocalProcesses {
             start_delay: (Duration::ZERO, Duration::ZERO),
             cache: CACHE,
             store_dir: None,
+            timers: true,
             program: None,
             args: Vec::new(),
             warnings: WarningHook::default(),
@@ -146,7 +157,7 @@ impl LocalProcesses {
         self
     }
 
-    /// A worker whose task has not ended so long after a cancel is killed. Its other tasks run again elsewhere. 10 s if not told otherwise.
+    /// A worker whose task has not ended so long after a cancel, or after the end of its [time](crate::TaskOptions::timeout), is killed. Its other tasks run again elsewhere. 10 s if not told otherwise.
     #[must_use]
     pub fn cancel_grace(mut self, grace: Duration) -> LocalProcesses {
         self.cancel_grace = grace;
@@ -180,6 +191,25 @@ impl LocalProcesses {
     #[must_use]
     pub fn store_dir(mut self, dir: impl AsRef<Path>) -> LocalProcesses {
         self.store_dir = Some(dir.as_ref().to_owned());
+        self
+    }
+
+    /// The workers get no expiration timers from here. If not told otherwise they do: a task guards what can hang by [`expires`](forebear::timer::expires), and a worker with a task that is stuck
+    /// beyond its timer is killed, whatever its threads do. The task runs again elsewhere, and a task that is stuck each time ends as [`Poisoned`](crate::FailureKind::Poisoned).
+    ///
+    /// ```
+    /// use forebear::timer::expires;
+    /// use forebear_cluster::TaskFn;
+    /// use std::time::Duration;
+    ///
+    /// const SIZE: TaskFn<String, u64> = TaskFn::new("size", |_, path| {
+    ///     let _timer = expires(Duration::from_secs(30))?; // a file system may answer never
+    ///     Ok(std::fs::metadata(path)?.len())
+    /// });
+    /// ```
+    #[must_use]
+    pub fn no_timers(mut self) -> LocalProcesses {
+        self.timers = false;
         self
     }
 
@@ -260,6 +290,14 @@ impl LocalProcessesControl {
         }
     }
 
+    /// So many messages of workers were dropped so far: unreadable, or about a task or an attempt that the worker does not have.
+    #[must_use]
+    pub fn dropped(&self) -> u64 {
+        let control = lock(&self.0);
+        let dispatcher = control.cluster.as_ref().and_then(|cluster| cluster.dispatcher.upgrade());
+        dispatcher.map_or(0, |dispatcher| dispatcher.count_dropped())
+    }
+
     /// Kills the worker of this name. Its tasks run again on others. Nothing happens if there is none.
     pub fn kill(&self, name: &str) {
         let process = lock(&self.0).names.get(name).and_then(|named| named.process.upgrade());
@@ -288,16 +326,26 @@ impl Engine for LocalProcesses {
             LocalProcesses { control: LocalProcessesControl::default(), ..*self },
         );
         let base = settings.store_dir.clone().unwrap_or_else(std::env::temp_dir);
-        let store = Files::make(&base).map_err(|error| {
+        let mut store = Files::make(&base).map_err(|error| {
             start_error(format_args!("no directory for large values in {}: {error}", base.display()))
         })?;
-        let store = Arc::new(store);
         let warnings = settings.warnings.clone();
+        let timers = if settings.timers {
+            let names = Arc::downgrade(&control.0);
+            let server = timers::start(store.dir(), workers, names, warnings.clone());
+            Some(server.map_err(|error| start_error(format_args!("no expiration timers: {error}")))?)
+        } else {
+            None
+        };
+        let socket = timers.as_ref().map(|server| server.path().to_owned());
+        store.with_timers(timers);
+        let store = Arc::new(store);
         let cluster = Cluster {
             dispatcher: weak,
             signatures: signatures.collect(),
             settings,
             store: store.dir().to_owned(),
+            timers: socket,
             control: Arc::downgrade(&control.0),
         };
         *inner = Control { cluster: Some(cluster), ..Control::default() };

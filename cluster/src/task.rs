@@ -197,6 +197,12 @@ fn signature<A, R>(kind: &str) -> String {
     format!("{kind} {} -> {}", std::any::type_name::<A>(), std::any::type_name::<R>())
 }
 
+/// Whether it is the [`signature`]. Each `schedule` asks, so it makes no text.
+fn is_signature<A, R>(known: &str, kind: &str) -> bool {
+    let parts = [kind, " ", std::any::type_name::<A>(), " -> ", std::any::type_name::<R>()];
+    parts.iter().try_fold(known, |rest, part| rest.strip_prefix(part)) == Some("")
+}
+
 /// The tasks and resources that a program knows, by name. Made by [`tasks!`](crate::tasks).
 #[derive(Clone, Default)]
 pub struct Tasks {
@@ -243,17 +249,19 @@ impl Tasks {
 
     /// Whether this very task is known.
     pub(crate) fn check_task<A, R>(&self, task: &TaskFn<A, R>) -> Result<(), ClusterError> {
-        self.check_one(task.name, &signature::<A, R>("task"))
+        self.check_one::<A, R>(task.name, "task")
     }
 
     pub(crate) fn check_resource<A, R>(&self, resource: &ResourceFn<A, R>) -> Result<(), ClusterError> {
-        self.check_one(resource.name, &signature::<A, R>("resource"))
+        self.check_one::<A, R>(resource.name, "resource")
     }
 
-    fn check_one(&self, name: &str, wanted: &str) -> Result<(), ClusterError> {
+    fn check_one<A, R>(&self, name: &str, kind: &str) -> Result<(), ClusterError> {
         match self.table.get(name) {
             None => Err(ClusterError::NotRegistered { task: name.into() }),
-            Some((known, _)) if known != wanted => Err(ClusterError::NameTaken { task: name.into() }),
+            Some((known, _)) if !is_signature::<A, R>(known, kind) => {
+                Err(ClusterError::NameTaken { task: name.into() })
+            }
             Some(_) => Ok(()),
         }
     }

@@ -8,10 +8,11 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use forebear::time::sleep;
+use forebear::timer::expires;
 use forebear_cluster::engine::WorkerState;
 use forebear_cluster::{
     ClusterCoordinator, ClusterCoordinatorBuilder, ClusterError, FailureKind, FetchError, LocalProcesses,
-    TaskFn, Tasks, tasks, worker,
+    TaskFn, TaskOptions, Tasks, tasks, worker,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -39,12 +40,24 @@ const START_ANOTHER: TaskFn<(), String> = TaskFn::new("start another", |_, ()| {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 });
 
+/// Hangs in so many of its attempts, with a timer. Answers in which it did not.
+const HANG: TaskFn<u32, u32> = TaskFn::new("hang", |ctx, times| {
+    let hangs = ctx.attempt() <= times;
+    let _timer = expires(if hangs { Duration::from_millis(10) } else { Duration::from_secs(1_000) })?;
+    if hangs {
+        loop {
+            std::hint::spin_loop();
+        }
+    }
+    Ok(ctx.attempt())
+});
+
 const BYTES: TaskFn<usize, Vec<u8>> = TaskFn::new("bytes", |_, n| Ok(vec![7; n]));
 
 const AS_WORKER: [&str; 3] = ["worker_process", "--exact", "--nocapture"];
 
 fn known() -> Tasks {
-    tasks![PID, STUCK, GATE, START_ANOTHER, BYTES]
+    tasks![PID, STUCK, GATE, START_ANOTHER, BYTES, HANG]
 }
 
 /// What the workers run: this program, with this test alone.
@@ -64,7 +77,7 @@ fn strange_worker() {
 #[test]
 fn older_worker() {
     const OLD: TaskFn<(), u64> = TaskFn::new("pid", |_, ()| Ok(0));
-    worker::entry(tasks![OLD, STUCK, GATE, START_ANOTHER, BYTES]);
+    worker::entry(tasks![OLD, STUCK, GATE, START_ANOTHER, BYTES, HANG]);
 }
 
 /// A worker that knows a task more.
@@ -133,6 +146,52 @@ fn a_worker_that_does_not_heed_a_cancel_is_killed() {
     assert!(matches!(value.fetch(), Err(FetchError::Dropped)));
     until(|| cluster.workers().first().is_some_and(|worker| worker.id.incarnation() == 2));
     cluster.join().unwrap();
+}
+
+#[test]
+fn a_task_that_is_not_over_when_its_timer_expires_ends_with_its_worker_and_runs_elsewhere() {
+    let (said, heard) = mpsc::channel();
+    let hook = move |text: &str| said.send(text.to_owned()).unwrap();
+    let cluster = start(engine(2).on_warning(hook)).min_workers(2).start().unwrap();
+    assert_eq!(cluster.schedule(&HANG, 1).unwrap().fetch().unwrap(), 2);
+    cluster.join().unwrap();
+    assert_eq!(cluster.metrics().returned, 1);
+    let warning = heard.recv().unwrap();
+    assert!(warning.contains("of the worker `worker-"), "{warning}");
+    assert!(warning.contains(file!()) && warning.ends_with("has expired"), "{warning}");
+}
+
+#[test]
+fn a_task_that_is_not_over_when_its_timer_expires_is_not_tried_for_ever() {
+    let cluster = start(engine(1).on_warning(|_| {})).start().unwrap();
+    let options = TaskOptions::new().max_attempts(2);
+    let value = cluster.schedule_with(&options, &HANG, u32::MAX).unwrap();
+    let Err(FetchError::Task(failure)) = value.fetch() else { panic!("it never ends") };
+    assert!(matches!(failure.kind(), FailureKind::Poisoned { attempts: 2 }), "{failure}");
+    // The next worker of that name takes the next task.
+    assert!(cluster.join().is_err());
+    assert_eq!(cluster.schedule(&HANG, 0).unwrap().fetch().unwrap(), 1);
+}
+
+#[test]
+fn without_a_server_of_timers_a_task_that_asks_for_one_fails() {
+    let cluster = start(engine(1).no_timers()).start().unwrap();
+    let Err(FetchError::Task(failure)) = cluster.schedule(&HANG, 0).unwrap().fetch() else {
+        panic!("there is none")
+    };
+    assert!(failure.to_string().contains("configure"), "{failure}");
+}
+
+#[test]
+fn a_worker_whose_task_is_not_over_when_its_time_and_the_grace_are_is_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = start(engine(1).cancel_grace(Duration::from_millis(1))).start().unwrap();
+    let options = TaskOptions::new().timeout(Duration::from_millis(1));
+    let value = cluster.schedule_with(&options, &STUCK, dir.path().join("begun")).unwrap();
+    let Err(FetchError::Task(failure)) = value.fetch() else { panic!("its time is over") };
+    assert!(matches!(failure.kind(), FailureKind::TimedOut), "{failure}");
+    assert!(cluster.join().is_err());
+    assert_eq!(cluster.schedule(&HANG, 0).unwrap().fetch().unwrap(), 1);
 }
 
 #[test]
@@ -225,7 +284,9 @@ fn workers_end_with_their_coordinator_however_that_ends() {
 /// The files of the objects below this directory.
 fn objects(below: &Path) -> usize {
     let job = fs::read_dir(below).unwrap().next().unwrap().unwrap().path();
-    fs::read_dir(job).unwrap().filter(|entry| entry.as_ref().unwrap().file_name() != "lock").count()
+    let name = |entry: &fs::DirEntry| entry.file_name().into_string().unwrap();
+    let files = fs::read_dir(job).unwrap().map(|entry| name(&entry.unwrap()));
+    files.filter(|name| name != "lock" && !name.starts_with("timers")).count()
 }
 
 #[test]

@@ -74,7 +74,15 @@ pub fn deadline_after(now: Instant, after: Duration) -> Option<Instant> {
     now.checked_add(after)
 }
 
-/// The system's monotonic clock.
+/// The system's monotonic clock: the default of a runtime.
+///
+/// ```
+/// use forebear::time::{Clock, MonotonicClock};
+///
+/// let start = MonotonicClock.now();
+/// assert!(MonotonicClock.now() >= start);
+/// assert!(MonotonicClock.subscribe(Box::new(|_| ())).is_none()); // it never jumps
+/// ```
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MonotonicClock;
 
@@ -121,6 +129,16 @@ impl ManualClock {
     }
 
     /// A clock that stands at `at`.
+    ///
+    /// ```
+    /// use std::time::{Duration, Instant};
+    /// use forebear::time::{Clock, ManualClock};
+    ///
+    /// let start = Instant::now();
+    /// let clock = ManualClock::starting_at(start);
+    /// clock.advance(Duration::from_secs(1));
+    /// assert_eq!(clock.now(), start + Duration::from_secs(1));
+    /// ```
     #[must_use]
     pub fn starting_at(at: Instant) -> Self {
         let state = State { now: at, next: 0, subscribers: Vec::new() };
@@ -136,8 +154,19 @@ impl ManualClock {
         self.0.jump(|now| saturating_add(now, by))
     }
 
-    /// Moves the clock to `at`, then calls the subscribers. Returns the new time, which is not `at` if that
-    /// is past: the clock never goes backwards.
+    /// Moves the clock to `at`, then calls the subscribers. Returns the new time.
+    ///
+    /// The clock never goes backwards: if `at` is past, the time stays.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use forebear::time::{Clock, ManualClock};
+    ///
+    /// let clock = ManualClock::new();
+    /// let start = clock.now();
+    /// assert_eq!(clock.set(start + Duration::from_secs(1)), start + Duration::from_secs(1));
+    /// assert_eq!(clock.set(start), start + Duration::from_secs(1));
+    /// ```
     pub fn set(&self, at: Instant) -> Instant {
         self.0.jump(|now| now.max(at))
     }
@@ -147,6 +176,21 @@ impl ManualClock {
     ///
     /// No lock is held meanwhile. Two threads that move the clock at once may call with their times in either
     /// order; [`now`](Clock::now) is right in both.
+    ///
+    /// ```
+    /// use std::sync::mpsc;
+    /// use std::time::Duration;
+    /// use forebear::time::ManualClock;
+    ///
+    /// let (send, seen) = mpsc::channel();
+    /// let clock = ManualClock::new();
+    /// let subscription = clock.on_advance(move |now| send.send(now).unwrap());
+    /// let then = clock.advance(Duration::from_secs(1));
+    /// assert_eq!(seen.recv(), Ok(then));
+    /// drop(subscription);
+    /// clock.advance(Duration::from_secs(1));
+    /// assert!(seen.recv().is_err()); // the callback is dropped, and its sender with it
+    /// ```
     pub fn on_advance(&self, callback: impl Fn(Instant) + Send + Sync + 'static) -> Subscription {
         self.0.add(Arc::new(callback), Arc::downgrade(&self.0))
     }
@@ -206,10 +250,32 @@ impl Shared {
     }
 }
 
-/// A callback's place in the list of a clock; dropping it takes the callback out.
+/// A callback's place in the list of a clock. Dropping it removes the callback.
 ///
-/// A call that has begun on another thread may still be running, or about to, when the drop returns. It does
+/// A call that has begun on another thread may still be running, or about to, when the drop returns. A subscription does
 /// not keep the clock alive.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use forebear::time::{Clock, ManualClock, Subscription};
+///
+/// /// A clock that counts as `inner` does.
+/// #[derive(Debug)]
+/// struct Wrapped(ManualClock);
+///
+/// impl Clock for Wrapped {
+///     fn now(&self) -> Instant {
+///         self.0.now()
+///     }
+///     fn subscribe(&self, callback: Box<dyn Fn(Instant) + Send + Sync>) -> Option<Subscription> {
+///         self.0.subscribe(callback)
+///     }
+/// }
+/// let clock = Wrapped(ManualClock::new());
+/// let (start, subscription) = (clock.now(), clock.subscribe(Box::new(|_| ())));
+/// clock.0.advance(Duration::from_secs(1));
+/// assert!(subscription.is_some() && clock.now() > start);
+/// ```
 #[must_use = "dropping it unsubscribes at once"]
 pub struct Subscription {
     clock: Weak<Shared>,

@@ -24,16 +24,16 @@
 //!
 //! # Choosing first, waking later
 //!
-//! Whoever hands something on (a lock, a permit, an item) under a lock of its own wants to be sure that its waiter takes it, and
-//! yet to wake it only after it has let go of everything. So it *chooses*: the slot goes from (ticket, waiting) to (ticket, chosen),
+//! A thread that hands something on (a lock, a permit, an item) under a lock of its own must be sure that its waiter takes it, and
+//! may wake that waiter only after it has released its lock. So it *chooses*: the slot goes from (ticket, waiting) to (ticket, chosen),
 //! and from then on every other waker, time-out and cancel is refused; but the context does not go on, so its frame stays, and a
 //! node in it may be linked into a list of the chosen. [`ready`] then ends the wait. Who chooses always does that.
 //!
 //! # The race
 //!
 //! A waker may win before the waiter has parked. Then a coroutine is made ready while it still runs; it stands in its own
-//! worker's queue, or soon will, and that worker is the very thread that runs it. So whoever has begun a wait and linked
-//! its node always parks, also if the slot is settled by then: `prepare` either finds the context at the head of the
+//! worker's queue, or soon will, and that worker is the very thread that runs it. So a waiter that has begun a wait and linked
+//! its node always parks, even if the slot is settled by then: `prepare` either finds the context at the head of the
 //! queue and does not leave at all, or it leaves and is entered when its turn comes. One settled wait is one place in one
 //! queue, taken once; no third state is needed. A foreign thread looks at the slot under the lock that its waker holds,
 //! and does not block if it is settled.
@@ -57,6 +57,7 @@ use crate::shim::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use crate::switch::Switch;
 
 mod caller;
+mod current;
 pub mod edge;
 mod foreign;
 mod label;
@@ -66,9 +67,11 @@ mod shares;
 mod table;
 mod thread_number;
 mod tries;
+mod wait;
 mod wait_queue;
 
 pub use self::caller::{Caller, caller, this_thread};
+pub use self::current::{current, in_request, set_current, user_code};
 pub use self::foreign::{ForeignContext, provide_foreign, with_foreign};
 pub use self::label::Label;
 pub use self::owner::{Lock, OwnerWait};
@@ -284,231 +287,6 @@ impl Context {
     pub fn waits_for(&self) -> (Reason, *mut ()) {
         (Reason::from_u8(self.reason.load(Ordering::Relaxed)), self.target.load(Ordering::Relaxed))
     }
-
-    /// Begins a wait: from here on the ticket can be used to wake this context.
-    ///
-    /// # Safety
-    ///
-    /// C2, C4.
-    #[inline(always)]
-    pub unsafe fn begin(&self, reason: Reason, target: *mut ()) -> Ticket {
-        // C2: nobody else stores here while the slot is settled.
-        let ticket = (self.slot.load(Ordering::Relaxed) | STATE) + 1;
-        self.reason.store(reason as u8, Ordering::Relaxed);
-        self.target.store(target, Ordering::Relaxed);
-        self.parked.store(cfg!(mutant = "parked_as_begun"), Ordering::Relaxed);
-        #[cfg(not(mutant = "begun_relaxed"))]
-        let order = Ordering::Release;
-        #[cfg(mutant = "begun_relaxed")]
-        let order = Ordering::Relaxed;
-        // The waker gets the ticket through a lock, which orders this store before its exchange. Who only looks finds it not parked.
-        self.slot.store(ticket | WAITING, order);
-        Ticket(ticket)
-    }
-
-    /// Takes back a wait whose ticket was given to nobody, or is out of every list again.
-    ///
-    /// # Safety
-    ///
-    /// C2: on the context's own stack, instead of [`park`](Self::park), and `ticket` is of the wait that was begun last: an older one
-    /// would come a second time.
-    #[inline]
-    pub unsafe fn abandon(&self, ticket: Ticket) {
-        self.reason.store(Reason::None as u8, Ordering::Relaxed);
-        self.slot.store(ticket.0 | Cause::Woken as u64, Ordering::Relaxed);
-    }
-
-    /// Takes back a wait whose ticket was given away, unless somebody has ended it, or made sure of it. True: it is over, and is not
-    /// to be parked. By the stack's own code.
-    pub fn withdraw(&self, ticket: Ticket) -> bool {
-        let withdrawn = self.settle(ticket, Cause::Woken);
-        if withdrawn {
-            self.reason.store(Reason::None as u8, Ordering::Relaxed);
-        }
-        withdrawn
-    }
-
-    /// Ends the wait that goes on here, if it is one that a cancel may end. On the thread of this stack's owner, by its
-    /// owner, while the stack is left or about to be: nobody begins another wait here meanwhile. True: the owner makes the
-    /// context runnable.
-    pub fn cancel_wait(&self) -> bool {
-        let (reason, _) = self.waits_for();
-        if !reason.is_cancellable() {
-            return false;
-        }
-        let slot = self.slot.load(Ordering::Relaxed);
-        matches!(slot & STATE, WAITING | HELD) && self.settle(Ticket(slot & !STATE), Cause::Cancelled)
-    }
-
-    /// Ends the wait that goes on here, whatever it is for, because nothing else can. By the thread that this context waits
-    /// on. True: the owner makes the context runnable.
-    pub fn end_circular_wait(&self) -> bool {
-        let slot = self.slot.load(Ordering::Relaxed);
-        matches!(slot & STATE, WAITING | HELD) && self.settle(Ticket(slot & !STATE), Cause::Circular)
-    }
-
-    /// The ticket of the wait that was begun last. By anybody else it may be of one before, or after.
-    pub fn ticket(&self) -> Ticket {
-        Ticket(self.slot.load(Ordering::Relaxed) & !STATE)
-    }
-
-    /// Whether the wait that was begun is not settled yet.
-    #[inline(always)]
-    pub fn is_waiting(&self) -> bool {
-        matches!(self.slot.load(Ordering::Acquire) & STATE, WAITING | HELD | CHOSEN)
-    }
-
-    /// Whether it waits, and whoever may end the wait knows of it: a snapshot. Who is told so, and then looks there, finds it, if the wait is
-    /// not over by then.
-    pub fn is_parked(&self) -> bool {
-        self.is_waiting() && self.parked.load(Ordering::Acquire)
-    }
-
-    /// Why the last wait ended. Meaningful only when it has.
-    #[inline(always)]
-    pub fn cause(&self) -> Cause {
-        match self.slot.load(Ordering::Acquire) & STATE {
-            3 => Cause::TimedOut,
-            4 => Cause::Cancelled,
-            5 => Cause::Circular,
-            _ => Cause::Woken,
-        }
-    }
-
-    /// Settles the wait that `ticket` names; false if it was settled before. The owner's `unpark` calls this, and makes
-    /// the context runnable if it won.
-    #[inline(always)]
-    pub fn settle(&self, ticket: Ticket, cause: Cause) -> bool {
-        #[cfg(mutant = "settle_by_store")]
-        {
-            let open = self.slot.load(Ordering::Acquire) == ticket.0 | WAITING;
-            self.slot.store(ticket.0 | cause as u64, Ordering::Release);
-            return open;
-        }
-        #[cfg(not(mutant = "settle_relaxed"))]
-        let order = Ordering::AcqRel;
-        #[cfg(mutant = "settle_relaxed")]
-        let order = Ordering::Relaxed;
-        #[cfg(not(mutant = "settle_by_store"))]
-        match self.slot.compare_exchange(
-            ticket.0 | WAITING,
-            ticket.0 | cause as u64,
-            order,
-            Ordering::Relaxed,
-        ) {
-            Ok(_) => true,
-            #[cfg(mutant = "settle_ignores_hold")]
-            Err(_) => false,
-            #[cfg(not(mutant = "settle_ignores_hold"))]
-            Err(seen) => seen == ticket.0 | HELD && self.settle_held(ticket, cause as u64),
-        }
-    }
-
-    /// Makes sure of the wait that `ticket` names: nobody else ends it any more, and its frame stays until the caller says
-    /// [`ready`]. False: it is over, or somebody else's to end.
-    #[inline]
-    pub fn choose(&self, ticket: Ticket) -> bool {
-        #[cfg(mutant = "choose_by_store")]
-        {
-            let open = self.slot.load(Ordering::Acquire) == ticket.0 | WAITING;
-            self.slot.store(ticket.0 | CHOSEN, Ordering::Release);
-            return open;
-        }
-        #[cfg(not(mutant = "choose_by_store"))]
-        match self.slot.compare_exchange(
-            ticket.0 | WAITING,
-            ticket.0 | CHOSEN,
-            Ordering::AcqRel,
-            Ordering::Relaxed,
-        ) {
-            Ok(_) => true,
-            Err(seen) => seen == ticket.0 | HELD && self.settle_held(ticket, CHOSEN),
-        }
-    }
-
-    /// Ends a wait that was chosen. The owner's `ready` calls this, and makes the context runnable.
-    ///
-    /// # Safety
-    ///
-    /// As [`ready`]: the caller has chosen the wait that `ticket` names, and says so once.
-    #[inline(always)]
-    pub unsafe fn settle_chosen(&self, ticket: Ticket) {
-        debug_assert_eq!(
-            self.slot.load(Ordering::Relaxed),
-            ticket.0 | CHOSEN,
-            "only what was chosen is made ready"
-        );
-        // Nobody else changes a slot that says so.
-        self.slot.store(ticket.0 | Cause::Woken as u64, Ordering::Release);
-    }
-
-    /// Stops going on until the wait begun last is settled, and answers why. To be called exactly once for every wait whose
-    /// ticket was given away, unless the waiter has settled it itself; and never for one whose ticket was not.
-    ///
-    /// The switch is inlined here, and this into the public method that waits (see [`crate::switch`] for the reason).
-    ///
-    /// # Safety
-    ///
-    /// Called on the context's own stack, after [`begin`](Self::begin).
-    #[inline(always)]
-    pub unsafe fn park(&self, deadline: Option<Instant>) -> Cause {
-        #[cfg(not(mutant = "parked_relaxed"))]
-        let order = Ordering::Release;
-        #[cfg(mutant = "parked_relaxed")]
-        let order = Ordering::Relaxed;
-        // Release: who sees this finds it where it waits.
-        self.parked.store(true, order);
-        loop {
-            #[cfg(mutant = "settled_skips_prepare")]
-            if !self.is_waiting() {
-                break;
-            }
-            // Also if the wait is settled already: a coroutine then stands in a queue, or is about to, and must come out of
-            // it by being found there, or by being entered.
-            // SAFETY: we are on this context's stack, by this function's contract.
-            let next = unsafe { (self.table.prepare)(self, deadline) };
-            if let Some(next) = next {
-                // SAFETY: F2 by this function's contract.
-                unsafe { self.switch.leave(Some(next)) };
-                // SAFETY: as above; the stack was entered again.
-                unsafe { (self.table.finish)(self) };
-            }
-            if !self.is_waiting() {
-                break;
-            }
-        }
-        self.reason.store(Reason::None as u8, Ordering::Relaxed);
-        // For `user_code`.
-        #[cfg(all(debug_assertions, not(any(loom, shuttle))))]
-        self.parked.store(false, Ordering::Relaxed);
-        self.cause()
-    }
-
-    /// The wait that was begun last never goes on: its thread exits inside it. By the stack's own code, whatever stack that runs on now.
-    pub fn forsake(&self) {
-        self.settle(self.ticket(), Cause::Cancelled);
-        self.parked.store(false, Ordering::Relaxed);
-    }
-
-    /// The same, but the wait ends with [`Cause::TimedOut`] at `at` on the clock of this context, if nothing else has ended it
-    /// before. When it returns no timer knows of the wait. Without `at` it is [`park`](Self::park).
-    ///
-    /// # Safety
-    ///
-    /// As [`park`](Self::park); the ticket is of the wait that was begun.
-    #[inline(always)]
-    pub unsafe fn park_until(&self, ticket: Ticket, at: Option<Instant>) -> Cause {
-        // SAFETY: we are on this context's stack, and it is here until the alarm was taken back, below; nothing in between
-        // unwinds.
-        let alarm = at.map(|at| unsafe { (self.table.arm)(self, ticket, at) });
-        // SAFETY: by contract.
-        let cause = unsafe { self.park(alarm.as_ref().and_then(|alarm| alarm.own)) };
-        if let Some(alarm) = alarm {
-            // SAFETY: as above.
-            unsafe { (self.table.disarm)(self, alarm) };
-        }
-        cause
-    }
 }
 
 impl std::fmt::Debug for Context {
@@ -543,68 +321,4 @@ pub unsafe fn ready(context: NonNull<Context>, ticket: Ticket) {
     let table = unsafe { context.as_ref() }.table;
     // SAFETY: as above.
     unsafe { (table.ready)(context, ticket) }
-}
-
-#[cfg(not(loom))]
-crate::shim::thread_local! {
-    static CURRENT: Cell<Option<NonNull<Context>>> = const { Cell::new(None) };
-}
-#[cfg(loom)]
-crate::shim::thread_local! {
-    static CURRENT: Cell<Option<NonNull<Context>>> = Cell::new(None);
-}
-
-/// The context of the stack this is called on, if it has one already.
-#[inline(always)]
-pub fn current() -> Option<NonNull<Context>> {
-    CURRENT.with(Cell::get)
-}
-
-/// Says which context's stack this thread is on. The owner calls it before it enters one.
-///
-/// # Safety
-///
-/// The context stays valid for as long as it is current.
-#[inline(always)]
-pub unsafe fn set_current(context: Option<NonNull<Context>>) {
-    CURRENT.with(|c| c.set(context));
-}
-
-/// Code of the user's is about to be called on this stack, whatever it may do: wait, too. Debug builds end the process if this is in the middle
-/// of a wait, after [`begin`](Context::begin) and before [`park`](Context::park) has returned: that code would begin another, and the
-/// ticket and the cause of the first would be lost.
-#[inline(always)]
-pub fn user_code() {
-    #[cfg(all(debug_assertions, not(any(loom, shuttle))))]
-    if let Some(context) = CURRENT.try_with(Cell::get).ok().flatten() {
-        // SAFETY: the current context is valid, by the contract of `set_current`.
-        let context = unsafe { context.as_ref() };
-        if context.is_waiting() || context.parked.load(Ordering::Relaxed) {
-            in_a_wait();
-        }
-    }
-}
-
-/// It does not panic: the panic would be caught where that of the user's code is.
-#[cfg(all(debug_assertions, not(any(loom, shuttle))))]
-#[cold]
-fn in_a_wait() -> ! {
-    // Not `eprintln!`, which a test's harness would capture and lose.
-    let _ = std::io::Write::write_fmt(
-        &mut std::io::stderr(),
-        format_args!(
-            "forebear: user code is called between the beginning and the end of a wait, at\n{}\n",
-            std::backtrace::Backtrace::force_capture()
-        ),
-    );
-    std::process::abort()
-}
-
-/// Whether the calling code runs inside a request.
-#[must_use]
-pub fn in_request() -> bool {
-    current().is_some_and(|context| {
-        // SAFETY: the current context is valid, by the contract of `set_current`, and we are on its stack.
-        unsafe { (context.as_ref().table.in_request)(context.as_ref()) }
-    })
 }

@@ -63,7 +63,13 @@ impl Priority {
         Priority(level)
     }
 
-    /// The number.
+    /// The number that [`new`](Self::new) takes; smaller goes first.
+    ///
+    /// ```
+    /// use forebear::Priority;
+    ///
+    /// assert_eq!((Priority::NORMAL.level(), Priority::new(-3).level()), (0, -3));
+    /// ```
     #[must_use]
     pub const fn level(self) -> i8 {
         self.0

@@ -31,6 +31,24 @@ use crate::context::{Cause, Context, Ticket};
 /// What an arm of a `select!` can wait for.
 ///
 /// Sealed: it is implemented by forebear's own types only.
+///
+/// ```
+/// use std::time::Duration;
+/// use forebear::select;
+/// use forebear::select::Source;
+/// use forebear::time::after;
+///
+/// /// Whether `source` is ready now.
+/// fn is_ready(source: impl Source) -> bool {
+///     select! {
+///         _ = source => true,
+///         else => false,
+///     }
+/// }
+/// assert!(is_ready(after(Duration::ZERO)));
+/// assert!(!is_ready(after(Duration::from_secs(60))));
+/// assert!(!is_ready(None::<forebear::time::After>)); // never ready
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be waited for in a `select!`",
     note = "sources are `&Receiver`, `sender.send_arm(item)`, `&Event`, `&Request`, `&mut RequestSet`, `after(duration)`, `&mut Interval`, `cancelled()`, or an `Option` of one"
@@ -140,9 +158,10 @@ impl Several {
     ///
     /// # Safety
     ///
-    /// By the thread that the waiter is on, while its stack is left in that wait.
+    /// By the thread that the waiter is on, while its stack is left in that wait; or by any thread, while that wait is
+    /// [held](crate::context::edge), if it was bound with nothing written to the row since.
     pub unsafe fn each_request(&self, with: &mut dyn FnMut(NonNull<()>)) {
-        // SAFETY: by the contract of `new`; the stack is left, so nobody else touches the row.
+        // SAFETY: by the contract of `new`; the stack is left, or does not go on while its wait is held, so nobody writes to the row.
         unsafe { (self.each)(self.row, with) };
     }
 }

@@ -1,25 +1,25 @@
 //! Runs the nodes of a program, and checks on the way what can be checked.
 
 use std::cell::RefCell;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use forebear::select::cancelled;
 use forebear::sync::RawMutex;
-use forebear::time::{after, interval, sleep, sleep_until, try_timeout};
+use forebear::time::{interval, sleep, sleep_until};
 use forebear::timer::TimerGuard;
 use forebear::{
-    CancelReason, Error, OrUnwind, Outcome, Priority, Request, RequestPool, Runtime, WaitError, is_cancelled,
-    join, no_suspend, scope, select, shield, try_join, try_scope, yield_now,
+    CancelReason, Error, OrUnwind, Outcome, Priority, Request, Runtime, WaitError, is_cancelled, join,
+    no_suspend, shield, try_join, yield_now,
 };
 
+mod structure;
+
+use self::structure::{choose, inside, lock, pool, region, scoped};
 use crate::program::{Body, Callback, Limit, LockKind, Make, Node, OnError, Op};
 use crate::value::{Frame, Value, violation};
-use crate::world::{Guarded, World, attempt};
+use crate::world::{World, attempt};
 
 thread_local! {
     static THREAD_BOMBS: RefCell<Vec<ThreadBomb>> = const { RefCell::new(Vec::new()) };
@@ -162,198 +162,6 @@ fn make(world: &Arc<World>, node: &Node, how: Make) -> Option<Request<Value>> {
     }
 }
 
-/// A number for the request that runs this, else for the thread.
-fn myself() -> u64 {
-    let mut hasher = DefaultHasher::new();
-    match Request::current() {
-        Some(request) => request.id().hash(&mut hasher),
-        None => std::thread::current().id().hash(&mut hasher),
-    }
-    hasher.finish()
-}
-
-/// Checks that a lock lets in who may be inside, for as long as `f` runs.
-fn inside<R>(guarded: &Guarded, kind: LockKind, f: impl FnOnce() -> R) -> R {
-    struct Leave<'a>(&'a Guarded, LockKind);
-    impl Drop for Leave<'_> {
-        fn drop(&mut self) {
-            match self.1 {
-                LockKind::Read => self.0.readers.fetch_sub(1, Ordering::SeqCst),
-                LockKind::Mutex | LockKind::Write | LockKind::Reentrant => {
-                    self.0.writers.fetch_sub(1, Ordering::SeqCst)
-                }
-                LockKind::Permit => 0,
-            };
-        }
-    }
-    let wrong = match kind {
-        LockKind::Read => {
-            guarded.readers.fetch_add(1, Ordering::SeqCst);
-            guarded.writers.load(Ordering::SeqCst) != 0
-        }
-        LockKind::Mutex | LockKind::Write => {
-            guarded.writers.fetch_add(1, Ordering::SeqCst) != 0 || guarded.readers.load(Ordering::SeqCst) != 0
-        }
-        LockKind::Reentrant => {
-            let me = myself();
-            let before = guarded.owner.swap(me, Ordering::SeqCst);
-            guarded.writers.fetch_add(1, Ordering::SeqCst) != 0 && before != me
-        }
-        LockKind::Permit => false,
-    };
-    if wrong {
-        violation(format_args!("two are inside a lock ({kind:?})"));
-    }
-    let _leave = Leave(guarded, kind);
-    f()
-}
-
-fn lock(
-    world: &Arc<World>,
-    node: &Node,
-    number: u8,
-    kind: LockKind,
-    limit: Limit,
-    forget: bool,
-) -> Result<(), Error> {
-    let number = usize::from(number);
-    let body = &node.bodies[0];
-    macro_rules! under {
-        ($lock:expr, $plain:ident, $timed:ident) => {{
-            let guard = match time(limit) {
-                Some(limit) => settle(node, $lock.$timed(limit))?,
-                None => Some($lock.$plain()),
-            };
-            let Some(guard) = guard else { return Ok(()) };
-            let result = inside(&guard, kind, || act(world, body));
-            if forget {
-                mem::forget(guard);
-            }
-            result
-        }};
-    }
-    match kind {
-        LockKind::Mutex => under!(world.mutexes[number], lock, lock_timeout),
-        LockKind::Read => under!(world.rw_locks[number], read, read_timeout),
-        LockKind::Write => under!(world.rw_locks[number], write, write_timeout),
-        LockKind::Reentrant => under!(world.reentrant[number], lock, lock_timeout),
-        LockKind::Permit => {
-            let permit = match time(limit) {
-                Some(limit) => settle(node, world.permits.acquire_timeout(limit))?,
-                None => settle(node, world.permits.acquire())?,
-            };
-            match permit {
-                Some(_permit) => act(world, body),
-                None => Ok(()),
-            }
-        }
-    }
-}
-
-fn scoped(world: &Arc<World>, node: &Node, fallible: bool, cancel: bool, stay: bool) -> Result<(), Error> {
-    let (own, jobs) = node.bodies.split_first().expect("a scope has a body");
-    let frame = Frame::new();
-    let frame = &frame;
-    let body = |s: &forebear::Scope<'_, '_>| act_in_scope(world, node, s, own, cancel);
-    let spawn_all = |spawn: &mut dyn FnMut(Body)| jobs.iter().for_each(|job| spawn(job.clone()));
-    if fallible {
-        let answer = within(world, || {
-            try_scope(|s| {
-                spawn_all(&mut |job| {
-                    let handle = s.try_spawn(move || {
-                        let _in = frame.enter();
-                        act(world, &job)?;
-                        Ok(Value::new(world, None))
-                    });
-                    if stay {
-                        world.put_slot(node.id as u8 % crate::program::SLOTS, Some(handle));
-                    }
-                });
-                body(s)
-            })
-        });
-        answer.map_or(Ok(()), |answer| settle(node, answer).map(|_| ()))
-    } else {
-        within(world, || {
-            scope(|s| {
-                spawn_all(&mut |job| {
-                    let handle = s.spawn(move || {
-                        let _in = frame.enter();
-                        let _ = act(world, &job);
-                        Value::new(world, None)
-                    });
-                    if stay {
-                        world.put_slot(node.id as u8 % crate::program::SLOTS, Some(handle));
-                    }
-                });
-                body(s)
-            })
-        })
-        .unwrap_or(Ok(()))
-    }
-}
-
-fn act_in_scope(
-    world: &Arc<World>,
-    node: &Node,
-    s: &forebear::Scope<'_, '_>,
-    own: &Body,
-    cancel: bool,
-) -> Result<(), Error> {
-    let result = act(world, own);
-    if cancel {
-        s.cancel();
-    }
-    settle(node, result).map(|_| ())
-}
-
-fn pool(world: &Arc<World>, node: &Node, bound: u8, cancel: bool) -> Result<(), Error> {
-    let frame = Frame::new();
-    let frame = &frame;
-    let answer = within(world, || {
-        let mut pool = RequestPool::new();
-        if bound > 0 {
-            pool = pool.max_active(usize::from(bound));
-        }
-        let canceller = cancel.then(|| pool.canceller());
-        for (number, body) in node.bodies.iter().enumerate() {
-            let canceller = canceller.clone().filter(|_| number == 0);
-            pool.try_add(move || {
-                let _in = frame.enter();
-                if let Some(canceller) = canceller {
-                    canceller.cancel();
-                }
-                act(world, body)?;
-                Ok(Value::new(world, None))
-            });
-        }
-        match node.id % 3 {
-            0 => pool.wait(),
-            1 => pool.collect().map(|values| values.iter().for_each(Value::check)),
-            _ => pool.wait_each(|_, value| value.check()),
-        }
-    });
-    answer.map_or(Ok(()), |answer| settle(node, answer).map(|_| ()))
-}
-
-fn choose(world: &Arc<World>, node: &Node, channel: u8, slot: u8, limit: u32) -> Result<(), Error> {
-    let (Some(receiver), Some(request)) = (world.receiver(channel), world.slot(slot)) else { return Ok(()) };
-    // Outside a request the third arm tells the default runtime's time.
-    let answer: Option<Result<(), Error>> = within(world, || {
-        select! {
-            item = &receiver => item.map(|value: Value| value.check()).map_err(Error::from),
-            done = &request => done.map(|value: &Value| value.check()).map_err(Error::from),
-            happened = &world.event => happened.map_err(Error::from),
-            () = after(micros(limit)) => Ok(()),
-            _ = cancelled() => Ok(()),
-        }
-    });
-    match answer {
-        Some(Err(error)) if node.on_error == OnError::Return => Err(error),
-        _ => Ok(()),
-    }
-}
-
 fn one(world: &Arc<World>, node: &Node) -> Result<(), Error> {
     let body = node.bodies.first();
     let body = || body.expect("the node has a body");
@@ -476,16 +284,7 @@ fn one(world: &Arc<World>, node: &Node) -> Result<(), Error> {
             }
         }
         Op::Pool { bound, cancel } => pool(world, node, bound, cancel)?,
-        Op::Region { micros: n } => {
-            let frame = Frame::new();
-            let answer = within(world, || {
-                try_timeout(micros(n), || {
-                    let _in = frame.enter();
-                    act(world, body())
-                })
-            });
-            answer.map_or(Ok(None), |answer| settle(node, answer))?;
-        }
+        Op::Region { micros: n } => region(world, node, n)?,
         Op::NoSuspend => no_suspend("hostile", || act(world, body()))?,
         Op::Shield => shield(|| act(world, body()))?,
         Op::Catch => match catch_unwind(AssertUnwindSafe(|| forebear::catch(|| act(world, body())))) {
@@ -509,7 +308,7 @@ fn one(world: &Arc<World>, node: &Node) -> Result<(), Error> {
                 return Ok(());
             };
             settle(node, world.condition.wait_timeout(&mut guard, micros(limit)))?;
-            inside(&guard, LockKind::Mutex, || ());
+            inside(world, &guard, LockKind::Mutex, || ());
         }
         Op::Notify { all: true } => _ = world.condition.notify_all(),
         Op::Notify { all: false } => _ = world.condition.notify_one(),
@@ -553,7 +352,7 @@ fn one(world: &Arc<World>, node: &Node) -> Result<(), Error> {
         }
         Op::WaitValue { limit } => match time(limit) {
             Some(limit) => _ = settle(node, world.value.wait_timeout(limit))?,
-            None => _ = settle(node, world.value.wait())?,
+            None => _ = settle(node, world.wait_for_value())?,
         },
         Op::Ticks { micros: n, times } => {
             let ticked = within(world, || {

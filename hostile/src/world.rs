@@ -5,6 +5,7 @@
 //! runtime is shut down; a request that has not ended by the grace is a violation. Then the threads are joined, and all
 //! handles are dropped. At last every [`Value`](crate::value::Value) must have been dropped.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU32, AtomicU64, Ordering};
@@ -19,7 +20,7 @@ use forebear::sync::{
 };
 use forebear::time::Clock;
 use forebear::timer::InProcessTimer;
-use forebear::{Request, Runtime};
+use forebear::{Request, RequestId, Runtime, TimeoutError};
 
 use crate::act::{act, clear_thread_bombs};
 use crate::program::{Body, CHANNELS, LOCKS, Program, SLOTS, Setting};
@@ -61,6 +62,8 @@ pub(crate) struct World {
     /// Something was leaked on purpose, or may have been.
     pub(crate) may_leak: AtomicBool,
     stopped: Mutex<bool>,
+    /// The regions with a limit that are open, each with its caller.
+    regions: Mutex<HashMap<RequestId, u64>>,
     /// How long a runtime may take to shut down, and values to be dropped, on a busy machine.
     grace: Duration,
 }
@@ -135,7 +138,7 @@ impl World {
             World {
                 runtimes: kinds.into_iter().map(build).collect(),
                 slots: (0..SLOTS).map(|_| Mutex::default()).collect(),
-                mutexes: (0..LOCKS).map(|_| Default::default()).collect(),
+                mutexes: (0..=LOCKS).map(|_| Default::default()).collect(),
                 rw_locks: (0..LOCKS).map(|_| RwLock::new(Guarded::default())).collect(),
                 reentrant: (0..LOCKS).map(|_| ReentrantMutex::new(Guarded::default())).collect(),
                 permits: Semaphore::new(2),
@@ -160,6 +163,7 @@ impl World {
                 live: AtomicIsize::new(0),
                 may_leak: AtomicBool::new(false),
                 stopped: Mutex::new(false),
+                regions: Mutex::default(),
                 grace,
                 program,
             }
@@ -211,12 +215,14 @@ impl World {
     }
 
     /// Leaves no wait that nobody can end.
-    fn stop(&self) {
+    fn stop(self: &Arc<World>) {
         *locked(&self.stopped) = true;
         self.event.set();
         self.permits.add_permits(1_000_000);
         (0..2).for_each(|_| self.latch.count_down());
-        let _ = self.value.set(());
+        // This waits for who makes the value, who may wait for all that follows here.
+        let world = self.clone();
+        drop(std::thread::spawn(move || world.value.set(())));
         for channel in &self.channels {
             let ends = locked(channel).take();
             let _ = catch_unwind(AssertUnwindSafe(move || drop(ends)));
@@ -316,6 +322,17 @@ impl World {
         }
     }
 
+    /// Waits until the value is made, or the world has stopped. Who makes the value may wait for the caller, and the library does not
+    /// name that as a cycle: another may make the value.
+    pub(crate) fn wait_for_value(&self) -> Result<(), TimeoutError> {
+        loop {
+            match self.value.wait_timeout(Duration::from_millis(5)) {
+                Err(TimeoutError::TimedOut) if !*locked(&self.stopped) => {}
+                answer => return answer.map(|_| ()),
+            }
+        }
+    }
+
     /// Resets the event, unless the world has stopped.
     pub(crate) fn reset_event(&self) {
         let stopped = locked(&self.stopped);
@@ -324,8 +341,34 @@ impl World {
         }
     }
 
+    /// The current request is a region that `caller` has called, until the answer is dropped.
+    pub(crate) fn enter_region(&self, caller: u64) -> InRegion<'_> {
+        let id = Request::current().map(|region| region.id());
+        if let Some(id) = id {
+            locked(&self.regions).insert(id, caller);
+        }
+        InRegion(self, id)
+    }
+
+    /// Who has called the region of this number, if it is one.
+    pub(crate) fn caller_of_region(&self, region: RequestId) -> Option<u64> {
+        locked(&self.regions).get(&region).copied()
+    }
+
     pub(crate) fn leaks(&self) {
         self.may_leak.store(true, Ordering::Relaxed);
+    }
+}
+
+/// See [`World::enter_region`].
+#[derive(Debug)]
+pub(crate) struct InRegion<'a>(&'a World, Option<RequestId>);
+
+impl Drop for InRegion<'_> {
+    fn drop(&mut self) {
+        if let Some(id) = self.1 {
+            locked(&self.0.regions).remove(&id);
+        }
     }
 }
 

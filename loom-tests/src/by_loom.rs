@@ -14,6 +14,15 @@ pub fn explore(expected: &[&'static str], model: impl Fn(&Answers) + Send + Sync
     check(&loom::model::Builder::new(), expected, model);
 }
 
+/// The same for a model that takes minutes: with `LOOM_SHORT`, as CI has it, at most one preemption.
+pub fn explore_long(expected: &[&'static str], model: impl Fn(&Answers) + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    if std::env::var_os("LOOM_SHORT").is_some() {
+        builder.preemption_bound = Some(1);
+    }
+    check(&builder, expected, model);
+}
+
 /// The same without a bound. For two threads, where there is no need of one.
 pub fn exhaust(expected: &[&'static str], model: impl Fn(&Answers) + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();

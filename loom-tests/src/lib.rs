@@ -10,6 +10,6 @@ mod by_shuttle;
 #[cfg(any(loom, shuttle))]
 pub use self::answers::Answers;
 #[cfg(loom)]
-pub use self::by_loom::{exhaust, explore};
+pub use self::by_loom::{exhaust, explore, explore_long};
 #[cfg(shuttle)]
 pub use self::by_shuttle::roam;

@@ -36,7 +36,7 @@ mod waiting;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebear_context::shim::atomic::{AtomicU32, Ordering::Relaxed};
+use forebear_context::shim::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use forebear_context::shim::thread::{self, JoinHandle};
 use forebear_runtime::Error;
 
@@ -198,5 +198,102 @@ fn an_error_meets_the_answer_of_a_join() {
         let handed_back = reports.join().unwrap();
         assert!(answered != handed_back, "it is heard of once");
         answers.note(if answered { "answered" } else { "handed back" });
+    });
+}
+
+/// Of a stop and a clear, does the later one decide both what a look and what a wait answers?
+#[test]
+fn a_clear_meets_a_stop() {
+    exhaust(&["stopped", "cleared"], |answers| {
+        let board = board();
+        let clears = other(&board, Board::clear);
+        on(|| assert!(board.request_stop().is_some()));
+        clears.join().unwrap();
+        let stopped = board.should_stop();
+        if stopped {
+            on(|| board.stopped.wait()).unwrap();
+        }
+        answers.note(if stopped { "stopped" } else { "cleared" });
+    });
+}
+
+/// Does a clear take an error and its stop back together, or neither?
+#[test]
+fn a_clear_meets_an_error() {
+    exhaust(&["reported", "cleared"], |answers| {
+        let board = board();
+        let reports = other(&board, |board| assert!(matches!(report(board, "broken"), Reported::Taken)));
+        on(|| board.clear());
+        reports.join().unwrap();
+        let (stopped, failed) = (board.should_stop(), board.failure().is_some());
+        assert_eq!(stopped, failed, "a stop without its error, or an error without its stop");
+        answers.note(if failed { "reported" } else { "cleared" });
+    });
+}
+
+/// Is an error that comes after a join either handed back, or the answer of the join after the clear?
+#[test]
+fn an_error_between_two_joins_is_handed_back_or_kept_for_the_next() {
+    exhaust(&["handed back", "answered"], |answers| {
+        let board = board();
+        on(|| {
+            let join = board.begin_join();
+            assert!(board.end_join(&join, true).is_none());
+        });
+        let reports = other(&board, |board| matches!(report(board, "late"), Reported::AfterJoin(_)));
+        let answered = on(|| {
+            board.clear();
+            let join = board.begin_join();
+            board.wait_for(&join, Duration::MAX).unwrap();
+            board.end_join(&join, true).is_some()
+        });
+        let handed_back = reports.join().unwrap();
+        assert!(answered != handed_back, "it is heard of once");
+        answers.note(if answered { "answered" } else { "handed back" });
+    });
+}
+
+/// Does the delayed cancel of a stop reach a member after that stop was cleared, while the next one stands?
+#[test]
+fn a_stop_that_was_cleared_reaches_nobody_in_the_next() {
+    exhaust(&["reached", "late"], |answers| {
+        let (board, cleared) = (board(), Arc::new(AtomicBool::new(false)));
+        let slot = board.enlist("member".into());
+        let attached = board.attach(slot.id, Box::new(Counted(Arc::new(AtomicU32::new(0)))), None);
+        assert!(attached.is_none(), "there is no stop yet");
+        let Some(first) = board.request_stop() else { panic!("it is the first") };
+        let is_cleared = cleared.clone();
+        let cancels = other(&board, move |board| {
+            let late = is_cleared.load(Relaxed);
+            let reached = board.reach(first).len();
+            assert!(!late || reached == 0, "the next stop has a delay of its own");
+            reached
+        });
+        on(|| {
+            board.clear();
+            cleared.store(true, Relaxed);
+            assert!(board.request_stop().is_some());
+        });
+        answers.note(if cancels.join().unwrap() == 1 { "reached" } else { "late" });
+    });
+}
+
+/// Does a join go on waiting when its stop is cleared, and hear of the end?
+#[test]
+fn a_stop_is_cleared_while_a_join_waits() {
+    explore(&[], |_| {
+        let board = board();
+        let slot = board.enlist("member".into());
+        assert!(board.request_stop().is_some());
+        let joins = other(&board, |board| {
+            let join = board.begin_join();
+            board.wait_for(&join, Duration::MAX).unwrap();
+            assert_eq!(board.look(&join).left, 0);
+        });
+        on(|| {
+            board.clear();
+            board.end(slot.id);
+        });
+        joins.join().unwrap();
     });
 }

@@ -96,7 +96,7 @@ impl<const N: usize> Dependent<N> {
         }
     }
 
-    /// As `run::told` and `ended`.
+    /// As `finish::notify_end` and `ended`.
     fn finish(&self, at: usize) {
         let of = &self.dependencies[at];
         let (before, _) = of.word.finish(true, |_| FINISHED);

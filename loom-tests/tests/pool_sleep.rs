@@ -20,6 +20,8 @@ struct Stall {
     taken_moved: Condvar,
     /// Sleepers look again by themselves.
     tick: Option<Duration>,
+    /// Worker 1 refuses the work for anyone.
+    refused: bool,
 }
 
 /// Where a task came from.
@@ -35,10 +37,10 @@ impl Stall {
     }
 
     fn with_tick(workers: usize, tick: Option<Duration>) -> Arc<Stall> {
-        Stall::with(Signals::new(workers), tick)
+        Stall::with(Signals::new(workers), tick, false)
     }
 
-    fn with(signals: Signals, tick: Option<Duration>) -> Arc<Stall> {
+    fn with(signals: Signals, tick: Option<Duration>, refused: bool) -> Arc<Stall> {
         Arc::new(Stall {
             signals,
             shared: AtomicU32::new(0),
@@ -46,6 +48,7 @@ impl Stall {
             taken: Mutex::new(0),
             taken_moved: Condvar::new(),
             tick,
+            refused,
         })
     }
 
@@ -99,10 +102,14 @@ impl Supply for Stall {
         if worker == 0 && one_of(&self.mail) {
             return Some(From::Mail);
         }
-        one_of(&self.shared).then_some(From::Shared)
+        let takes = !(self.refused && worker == 1);
+        (takes && one_of(&self.shared)).then_some(From::Shared)
     }
 
-    fn steal(&self, _: usize) -> Option<From> {
+    fn steal(&self, worker: usize) -> Option<From> {
+        if self.refused && worker == 1 && self.shared.load(Acquire) > 0 {
+            self.signals.notify_one_of(|sleeper| sleeper == 0);
+        }
         None
     }
 
@@ -196,10 +203,10 @@ fn two_items_wake_two_sleepers() {
 #[test]
 fn a_searcher_that_wakes_two_in_its_place_loses_nothing() {
     let mut builder = loom::model::Builder::new();
-    // Of four threads; with two it is minutes.
-    builder.preemption_bound = Some(1);
+    // Of four threads; with one it is many minutes.
+    builder.preemption_bound = Some(0);
     builder.check(|| {
-        let stall = Stall::with(Signals::with_sleepers_a_searcher(3, 0), None);
+        let stall = Stall::with(Signals::with_sleepers_a_searcher(3, 0), None, false);
         let sleepers = [0, 1, 2].map(|index| {
             worker(&stall, index, |worker| {
                 assert_eq!(worker.idle(), Some(From::Shared));
@@ -268,6 +275,21 @@ fn mail_that_uses_up_a_wake_does_not_lose_the_item() {
         for sleeper in sleepers {
             sleeper.join().unwrap();
         }
+    });
+}
+
+/// The worker that a notifier wakes for an item, or relies on, may refuse it: the item reaches the other worker all the same.
+#[test]
+fn what_one_worker_refuses_reaches_the_other() {
+    loom::model(|| {
+        let stall = Stall::with(Signals::new(2), None, true);
+        let takes = worker(&stall, 0, |worker| assert_eq!(worker.idle(), Some(From::Shared)));
+        let refuses = worker(&stall, 1, |worker| assert_eq!(worker.idle(), None));
+        stall.put_for_anyone();
+        takes.join().unwrap();
+        stall.signals.stop();
+        refuses.join().unwrap();
+        assert_eq!((stall.signals.sleeping(), stall.signals.searching()), (0, 0));
     });
 }
 

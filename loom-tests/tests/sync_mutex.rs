@@ -14,7 +14,7 @@ use forebear_context::error::{Cycle, TimeoutError};
 use forebear_context::shim::{Arc, UnsafeCell, thread};
 use forebear_sync::Mutex;
 
-use self::cell::{Answers, explore};
+use self::cell::{Answers, explore, explore_long};
 use self::party::Party;
 
 /// A count that loom watches.
@@ -166,7 +166,7 @@ fn a_hand_over_meets_a_waiter_that_leaves() {
 
 #[test]
 fn one_that_gives_way_is_seen_to() {
-    explore(&["had", "left"], |answers| {
+    explore_long(&["had", "left"], |answers| {
         let lock = shared();
         let own = Party::new(7);
         let held = own.on(|| lock.lock());

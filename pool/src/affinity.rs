@@ -10,6 +10,19 @@ use std::fmt;
 use std::io;
 
 /// Which cores an engine's threads may run on.
+///
+/// ```
+/// use forebear::pool::{Affinity, FifoQueue, Job, ThreadPool};
+///
+/// let pool = ThreadPool::builder()
+///     .workers(2)
+///     .queue(FifoQueue::<Job>::new())
+///     .affinity(Affinity::Cores(vec![0])) // both on the first core
+///     .on_warning(|_| ()) // the system may refuse
+///     .build()?;
+/// # pool.stop();
+/// # Ok::<(), forebear::pool::StartError>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Affinity {
@@ -23,6 +36,19 @@ pub enum Affinity {
 }
 
 /// Something that did not go as asked; work goes on without it.
+///
+/// ```
+/// use forebear::pool::Warning;
+///
+/// fn log(warning: &Warning) {
+///     match warning {
+///         Warning::NotPinned { worker, error, .. } => eprintln!("worker {worker}: {error}"),
+///         other => eprintln!("{other}"),
+///     }
+/// }
+/// let builder = forebear::pool::ThreadPool::builder().on_warning(log);
+/// # drop(builder);
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Warning {

@@ -153,6 +153,35 @@ impl<S: Supply> Engine<S> {
     }
 
     /// What each worker is doing, by number; a snapshot.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    /// use forebear::pool::WorkerState;
+    /// use forebear::pool::engine::{Engine, Options, Signals, Supply, Worker};
+    ///
+    /// /// A supply of nothing.
+    /// struct Nothing(Signals);
+    /// impl Supply for Nothing {
+    ///     type Task = ();
+    ///     fn signals(&self) -> &Signals { &self.0 }
+    ///     fn take(&self, _: usize) -> Option<()> { None }
+    ///     fn steal(&self, _: usize) -> Option<()> { None }
+    ///     fn best(&self, _: usize) -> u64 { u64::MAX }
+    /// }
+    ///
+    /// let engine = Engine::start(Options::new(2), Arc::new(Nothing(Signals::new(2))), |worker: &Worker<Nothing>| {
+    ///     assert_eq!(worker.idle(), None); // until the engine stops
+    /// })?;
+    /// assert_eq!((engine.options().workers(), engine.threads().len()), (2, 2));
+    /// assert_eq!(engine.current_worker(), None); // this thread is none of its workers
+    /// engine.supply().signals().stop();
+    /// engine.join_some(|worker| worker == 1);
+    /// assert!(engine.ends_within(Duration::from_secs(60)));
+    /// engine.join();
+    /// assert_eq!(engine.states(), [WorkerState::Stopped; 2]);
+    /// # Ok::<(), forebear::pool::StartError>(())
+    /// ```
     #[must_use]
     pub fn states(&self) -> Vec<WorkerState> {
         self.common.states.all()

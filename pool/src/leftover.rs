@@ -44,7 +44,15 @@ impl<I> Leftover<I> {
         Leftover(items)
     }
 
-    /// All of them.
+    /// All of them, as a vector.
+    ///
+    /// ```
+    /// use forebear::pool::{FifoQueue, Leftover, ThreadPool};
+    ///
+    /// let builder = ThreadPool::builder().queue(FifoQueue::<fn()>::new());
+    /// let builder = builder.on_leftover(|tasks: Leftover<fn()>| tasks.into_vec().into_iter().for_each(|task| task()));
+    /// # drop(builder);
+    /// ```
     #[must_use]
     pub fn into_vec(mut self) -> Vec<I> {
         std::mem::take(&mut self.0)
@@ -81,6 +89,18 @@ impl<I> IntoIterator for Leftover<I> {
 }
 
 /// The iterator of a [`Leftover`].
+///
+/// ```
+/// use forebear::pool::{FifoQueue, Leftover, ThreadPool};
+///
+/// let builder = ThreadPool::builder().queue(FifoQueue::<fn()>::new());
+/// let builder = builder.on_leftover(|tasks: Leftover<fn()>| {
+///     for task in tasks {
+///         task(); // run here instead
+///     }
+/// });
+/// # drop(builder);
+/// ```
 pub struct IntoIter<I>(vec::IntoIter<I>);
 
 impl<I> Iterator for IntoIter<I> {

@@ -24,6 +24,7 @@ use std::fmt;
 use std::ptr::{NonNull, null_mut};
 
 use forebear_context::shim::atomic::{AtomicPtr, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
+use forebear_context::shim::mutant;
 
 /// An item that can lie in a [`Mailbox`]: it has room for a link.
 ///
@@ -31,6 +32,22 @@ use forebear_context::shim::atomic::{AtomicPtr, Ordering::AcqRel, Ordering::Acqu
 ///
 /// `link` answers with the same field every time, a field of `*this` that nobody else uses while the item is in a
 /// mailbox, and reads no other part of the item than it needs to find it.
+///
+/// ```
+/// use std::ptr::NonNull;
+/// use std::sync::atomic::AtomicPtr;
+/// use forebear::pool::engine::Linked;
+///
+/// struct Letter { link: AtomicPtr<Letter>, text: &'static str }
+///
+/// // SAFETY: always the same field, used by nobody else.
+/// unsafe impl Linked for Letter {
+///     unsafe fn link<'a>(this: NonNull<Letter>) -> &'a AtomicPtr<Letter> {
+///         // SAFETY: live, by the caller's promise.
+///         unsafe { &(*this.as_ptr()).link }
+///     }
+/// }
+/// ```
 pub unsafe trait Linked: Sized {
     /// The item's link.
     ///
@@ -108,7 +125,7 @@ impl<T: Linked> Mailbox<T> {
     pub unsafe fn push_chain(&self, latest: NonNull<T>, earliest: NonNull<T>) -> bool {
         // SAFETY: live, by the caller's promise; ours alone until the exchange.
         let link = unsafe { T::link(earliest) };
-        let release = if cfg!(mutant = "mailbox_push_relaxed") { Relaxed } else { AcqRel };
+        let release = mutant!("mailbox_push_relaxed", Relaxed, AcqRel);
         let mut head = self.head.load(Relaxed);
         loop {
             link.store(head, Relaxed);
@@ -127,15 +144,44 @@ impl<T: Linked> Mailbox<T> {
     }
 
     /// Takes everything that is in, the latest first: so each item's link is read once, and none is written.
+    ///
+    /// ```
+    /// use std::ptr::NonNull;
+    /// use std::sync::atomic::{AtomicPtr, Ordering};
+    /// use forebear::pool::engine::{Linked, Mailbox};
+    ///
+    /// struct Letter { link: AtomicPtr<Letter>, text: &'static str }
+    ///
+    /// // SAFETY: always the same field, used by nobody else.
+    /// unsafe impl Linked for Letter {
+    ///     unsafe fn link<'a>(this: NonNull<Letter>) -> &'a AtomicPtr<Letter> {
+    ///         // SAFETY: live, by the caller's promise.
+    ///         unsafe { &(*this.as_ptr()).link }
+    ///     }
+    /// }
+    /// let letter = |text| NonNull::from(Box::leak(Box::new(Letter { link: AtomicPtr::default(), text })));
+    ///
+    /// let mailbox = Mailbox::new();
+    /// let (earliest, latest) = (letter("one"), letter("two"));
+    /// // SAFETY: fresh from a box, and linked by the field that `Linked` names.
+    /// unsafe { latest.as_ref() }.link.store(earliest.as_ptr(), Ordering::Relaxed);
+    /// // SAFETY: both are alive, in no mailbox, and freed only after they have come out.
+    /// assert!(unsafe { mailbox.push_chain(latest, earliest) });
+    /// assert!(!mailbox.is_empty());
+    /// // SAFETY: what comes out came from a box.
+    /// let letters = mailbox.take_latest_first().map(|letter| unsafe { Box::from_raw(letter.as_ptr()) });
+    /// assert!(letters.map(|letter| letter.text).eq(["two", "one"]));
+    /// ```
     pub fn take_latest_first(&self) -> Arrived<T> {
-        #[cfg(not(mutant = "mailbox_take_two_steps"))]
-        let latest = self.head.swap(null_mut(), AcqRel);
-        #[cfg(mutant = "mailbox_take_two_steps")]
-        let latest = {
-            let latest = self.head.load(Acquire);
-            self.head.store(null_mut(), std::sync::atomic::Ordering::Release);
-            latest
-        };
+        let latest = mutant!(
+            "mailbox_take_two_steps",
+            {
+                let latest = self.head.load(Acquire);
+                self.head.store(null_mut(), std::sync::atomic::Ordering::Release);
+                latest
+            },
+            self.head.swap(null_mut(), AcqRel)
+        );
         Arrived { next: latest }
     }
 
@@ -173,6 +219,25 @@ impl<T: Linked> fmt::Debug for Mailbox<T> {
 
 /// What was in a [`Mailbox`]. Whatever is not taken from it is leaked, not lost: the items stay
 /// alive, and nothing points to them.
+///
+/// ```
+/// use std::ptr::NonNull;
+/// use std::sync::atomic::AtomicPtr;
+/// use forebear::pool::engine::{Arrived, Linked, Mailbox};
+///
+/// struct Letter(AtomicPtr<Letter>);
+///
+/// // SAFETY: always the same field, used by nobody else.
+/// unsafe impl Linked for Letter {
+///     unsafe fn link<'a>(this: NonNull<Letter>) -> &'a AtomicPtr<Letter> {
+///         // SAFETY: live, by the caller's promise.
+///         unsafe { &(*this.as_ptr()).0 }
+///     }
+/// }
+/// let arrived: Arrived<Letter> = Mailbox::new().take_all();
+/// assert!(arrived.is_empty());
+/// assert_eq!(arrived.count(), 0);
+/// ```
 #[must_use = "the items that are not taken from it are leaked"]
 pub struct Arrived<T: Linked> {
     next: *mut T,

@@ -72,6 +72,18 @@ impl Options {
 
     /// How long a worker searches for work before it sleeps; zero to sleep at once. Workers never search when there are
     /// more of them than cores: a searcher would then take the core from one that has work.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use forebear::pool::engine::Options;
+    ///
+    /// let options = Options::new(2)
+    ///     .search_for(Duration::ZERO)
+    ///     .on_start(|worker| println!("worker {worker} begins"))
+    ///     .on_stop(|worker| println!("worker {worker} has ended"))
+    ///     .on_warning(|warning| eprintln!("{warning}"));
+    /// assert_eq!(options.workers(), 2);
+    /// ```
     pub fn search_for(mut self, time: Duration) -> Options {
         self.search = (!time.is_zero()).then_some(time);
         self

@@ -154,9 +154,27 @@ impl<K: Ord, T> PartialEq for Entry<K, T> {
 impl<K: Ord, T> Eq for Entry<K, T> {}
 
 /// First in, first out.
+///
+/// ```
+/// use forebear::pool::{FifoQueue, Queue};
+///
+/// let mut queue = FifoQueue::new();
+/// queue.push("first");
+/// queue.push("second");
+/// assert_eq!((queue.len(), queue.pop()), (2, Some("first")));
+/// ```
 pub struct FifoQueue<T>(VecDeque<T>);
 
 /// Last in, first out.
+///
+/// ```
+/// use forebear::pool::{LifoQueue, Queue};
+///
+/// let mut queue = LifoQueue::new();
+/// queue.push("first");
+/// queue.push("second");
+/// assert_eq!((queue.len(), queue.pop()), (2, Some("second")));
+/// ```
 pub struct LifoQueue<T>(Vec<T>);
 
 /// Both plain queues are one container, pushed at its end; they differ in the end that they pop.

@@ -27,7 +27,7 @@ use std::time::Duration;
 use forebear_context::shim::atomic::{
     AtomicBool, AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed,
 };
-use forebear_context::shim::{Mutex, MutexGuard};
+use forebear_context::shim::{Mutex, MutexGuard, mutant};
 
 use self::parker::Parker;
 
@@ -127,10 +127,11 @@ impl Signals {
             if !wanted(counts) {
                 return None;
             }
-            #[cfg(not(mutant = "heir_not_counted"))]
-            let next = counts.0 - SLEEPER + SEARCHER;
-            #[cfg(mutant = "heir_not_counted")]
-            let next = counts.0 - SLEEPER + if counts.searching() == 0 { SEARCHER } else { 0 };
+            let next = mutant!(
+                "heir_not_counted",
+                counts.0 - SLEEPER + if counts.searching() == 0 { SEARCHER } else { 0 },
+                counts.0 - SLEEPER + SEARCHER
+            );
             if self.word.0.compare_exchange(counts.0, next, AcqRel, Acquire).is_ok() {
                 // Invariant 1: the count was above zero, and we hold the lock.
                 let taken = sleepers.pop();
@@ -138,6 +139,25 @@ impl Signals {
                 return taken;
             }
         }
+    }
+
+    /// Says to one sleeper that is `wanted` that there is work which others refuse: to the latest such. Call it *after* the work is visible.
+    ///
+    /// Unlike [`notify_any`](Signals::notify_any) it relies on no searcher, since that one may refuse the work, too. `wanted` is called under a
+    /// lock that each sleeper has held since it last changed anything of its own. Returns whether it woke one.
+    pub fn notify_one_of(&self, wanted: impl Fn(usize) -> bool) -> bool {
+        if self.counts().sleeping() == 0 {
+            return false;
+        }
+        let mut sleepers = self.lock_sleepers();
+        let taken = sleepers.iter().rposition(|&sleeper| wanted(sleeper)).map(|place| {
+            // Invariants 1 and 5. Nobody else changes the count of sleepers meanwhile, so it is above zero.
+            self.word.0.fetch_sub(mutant!("chosen_not_counted", SLEEPER, SLEEPER - SEARCHER), AcqRel);
+            sleepers.remove(place)
+        });
+        drop(sleepers);
+        self.wake_taken(taken);
+        taken.is_some()
     }
 
     fn wake_taken(&self, taken: Option<usize>) {
@@ -155,6 +175,15 @@ impl Signals {
     /// # Panics
     ///
     /// If there is no worker of this number.
+    ///
+    /// ```
+    /// use forebear::pool::engine::Signals;
+    ///
+    /// let signals = Signals::new(2);
+    /// signals.wake(1); // its next attempt to sleep returns at once
+    /// assert_eq!((signals.sleeping(), signals.searching()), (0, 0));
+    /// assert!(!signals.notify_one_of(|worker| worker == 0)); // it is awake
+    /// ```
     pub fn wake(&self, worker: usize) {
         self.parkers[worker].wake();
     }
@@ -175,6 +204,15 @@ impl Signals {
     /// Tells all workers to stop, and wakes them. Idempotent.
     ///
     /// A worker stops when it has found nothing and its [`Supply::may_stop`](crate::Supply::may_stop) agrees.
+    ///
+    /// ```
+    /// use forebear::pool::engine::Signals;
+    ///
+    /// let signals = Signals::new(2);
+    /// assert!(!signals.is_stopping());
+    /// signals.stop();
+    /// assert!(signals.is_stopping());
+    /// ```
     pub fn stop(&self) {
         #[cfg(not(mutant = "stop_wakes_first"))]
         self.stopping.swap(true, AcqRel);
@@ -237,9 +275,7 @@ impl Signals {
     pub(crate) fn pass_on(&self, widely: bool, more: impl FnOnce() -> bool) {
         let before = Counts(self.word.0.fetch_sub(SEARCHER, AcqRel));
         debug_assert!(before.searching() > 0, "a searcher that was not counted");
-        if cfg!(mutant = "search_not_passed_on") {
-            return;
-        }
+        mutant!("search_not_passed_on", return);
         let wanted = |counts: Counts| match widely {
             true => counts.wants_heir(self.sleepers_a_searcher),
             false => counts.wants_wake(),
@@ -288,10 +324,7 @@ impl Signals {
 
     /// The counts, read by a step that stands in the order of all steps on the word (invariant 2).
     fn counts(&self) -> Counts {
-        #[cfg(not(mutant = "notify_plain_load"))]
-        let word = self.word.0.fetch_add(0, AcqRel);
-        #[cfg(mutant = "notify_plain_load")]
-        let word = self.word.0.load(Acquire);
+        let word = mutant!("notify_plain_load", self.word.0.load(Acquire), self.word.0.fetch_add(0, AcqRel));
         Counts(word)
     }
 

@@ -31,6 +31,13 @@ pub(crate) fn check_workers(asked: usize) -> Result<(), StartError> {
 }
 
 /// Why an engine did not start. Nothing is left running.
+///
+/// ```
+/// use forebear::pool::{FifoQueue, Job, StartError, ThreadPool};
+///
+/// let refused = ThreadPool::new(0, FifoQueue::<Job>::new());
+/// assert!(matches!(refused, Err(StartError::NoWorkers)));
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum StartError {

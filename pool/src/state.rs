@@ -8,6 +8,15 @@ use std::fmt;
 use forebear_context::shim::atomic::{AtomicU8, Ordering::Relaxed};
 
 /// What a worker of an engine is doing; a snapshot.
+///
+/// ```
+/// use forebear::pool::{FifoQueue, Job, ThreadPool, WorkerState};
+///
+/// let pool = ThreadPool::new(2, FifoQueue::<Job>::new())?;
+/// pool.stop();
+/// assert!(pool.states().iter().all(|state| *state == WorkerState::Stopped));
+/// # Ok::<(), forebear::pool::StartError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 #[non_exhaustive]

@@ -26,6 +26,52 @@ use crate::Signals;
 /// The rule for code that adds tasks: make the task visible to [`take`](Supply::take) or [`steal`](Supply::steal)
 /// first, then call [`Signals::notify_any`] (a task for anyone) or [`Signals::wake`] (a task for one worker). In the
 /// other order a task may lie beside sleeping workers for ever.
+///
+/// ```
+/// use std::sync::{Arc, Mutex};
+/// use forebear::pool::engine::{Engine, Options, Signals, Supply, Worker};
+///
+/// /// A stack of numbers that all workers share.
+/// struct Numbers {
+///     signals: Signals,
+///     left: Mutex<Vec<u32>>,
+///     sum: Mutex<u32>,
+/// }
+///
+/// impl Supply for Numbers {
+///     type Task = u32;
+///     fn signals(&self) -> &Signals {
+///         &self.signals
+///     }
+///     fn take(&self, _worker: usize) -> Option<u32> {
+///         self.left.lock().unwrap().pop()
+///     }
+///     fn steal(&self, _worker: usize) -> Option<u32> {
+///         None // nothing is private to a worker
+///     }
+///     fn best(&self, _worker: usize) -> u64 {
+///         if self.left.lock().unwrap().is_empty() { u64::MAX } else { 0 }
+///     }
+/// }
+///
+/// impl Numbers {
+///     fn add(&self, number: u32) {
+///         self.left.lock().unwrap().push(number);
+///         self.signals.notify_any(); // after it can be taken
+///     }
+/// }
+///
+/// let supply = Arc::new(Numbers { signals: Signals::new(2), left: Mutex::default(), sum: Mutex::default() });
+/// let engine = Engine::start(Options::new(2), supply, |worker: &Worker<Numbers>| {
+///     while let Some(number) = worker.idle() {
+///         *worker.supply().sum.lock().unwrap() += number;
+///     }
+/// })?;
+/// (1..=3).for_each(|number| engine.supply().add(number));
+/// engine.stop_and_join();
+/// assert_eq!(*engine.supply().sum.lock().unwrap(), 6);
+/// # Ok::<(), forebear::pool::StartError>(())
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not supply an engine with tasks",
     note = "implement `Supply`, or use `ThreadPool`, which is an engine with a queue"

@@ -94,6 +94,13 @@ impl<K: Send + 'static, T: Task> Task for (K, T) {
 }
 
 /// A task of any kind, for queues of mixed ones.
+///
+/// ```
+/// use forebear::pool::Job;
+///
+/// let jobs: Vec<Job> = vec![Box::new(|| println!("one")), Box::new(|| println!("another"))];
+/// jobs.into_iter().for_each(|job| job());
+/// ```
 pub type Job = Box<dyn FnOnce() + Send>;
 
 /// Tells one pool from another: the address of a counted nothing, which an affinity key keeps alive, so that it is never reused.
@@ -115,6 +122,39 @@ impl PartialEq for PoolMark {
 /// The one worker of a pool on which a line of tasks runs; empty until the first of them is taken.
 ///
 /// Cloning it shares it. An affinity key used in several pools names one worker in each of them.
+///
+/// ```
+/// use std::sync::mpsc;
+/// use std::thread;
+/// use forebear::pool::{AffinityKey, FifoQueue, Task, ThreadPool};
+///
+/// /// A step of a line of work that stays on one worker.
+/// struct Step {
+///     line: AffinityKey,
+///     report: mpsc::Sender<thread::ThreadId>,
+/// }
+///
+/// impl Task for Step {
+///     fn run(self) {
+///         self.report.send(thread::current().id()).unwrap();
+///     }
+///     fn affinity_key(&self) -> Option<&AffinityKey> {
+///         Some(&self.line)
+///     }
+/// }
+///
+/// let (report, threads) = mpsc::channel();
+/// let (pool, line) = (ThreadPool::new(4, FifoQueue::new())?, AffinityKey::new());
+/// assert_eq!(pool.worker_of(&line), None);
+/// for _ in 0..3 {
+///     assert!(pool.submit(Step { line: line.clone(), report: report.clone() }).is_ok());
+/// }
+/// let first = threads.recv()?;
+/// assert!(pool.worker_of(&line).is_some());
+/// assert!(threads.iter().take(2).all(|thread| thread == first));
+/// # pool.stop();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct AffinityKey {
     /// One entry per pool that has taken a task with this affinity key; nearly always one in all.

@@ -20,7 +20,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::PoisonError;
 
 use forebear_context::shim::atomic::{AtomicUsize, Ordering::Relaxed};
-use forebear_context::shim::{Mutex, MutexGuard};
+use forebear_context::shim::{Mutex, MutexGuard, mutant};
 
 use crate::engine::{contain, discard};
 use crate::task::PoolMark;
@@ -186,18 +186,15 @@ where
     /// Puts an item in the queue of its key's worker, or on the shared one, and wakes who may take it.
     pub(crate) fn put(&self, item: Q::Item) -> Result<(), Stopped<Q::Item>> {
         let affinity = item.affinity_key().and_then(|affinity| affinity.worker(&self.mark));
-        if cfg!(mutant = "wake_before_push") {
-            self.wake_for(affinity);
-        }
+        mutant!("wake_before_push", self.wake_for(affinity));
         let mut inner = self.lock();
         if inner.phase != Phase::Open {
             return Err(Stopped(item));
         }
         inner.put(affinity, item);
         self.unlock(inner);
-        if !cfg!(mutant = "wake_before_push") {
-            self.wake_for(affinity);
-        }
+        #[cfg(not(mutant = "wake_before_push"))]
+        self.wake_for(affinity);
         Ok(())
     }
 

@@ -82,11 +82,20 @@ where
     Q: Queue + 'static,
     Q::Item: Task,
 {
-    /// A pool of `workers` threads over this queue; what is in the queue already is run.
+    /// A pool of `workers` threads over this queue. It runs what the queue contains already.
     ///
     /// # Errors
     ///
     /// As [`Engine::start`]: above all for no workers, and for threads that the system would not make.
+    ///
+    /// ```
+    /// use forebear::pool::{LifoQueue, Job, ThreadPool};
+    ///
+    /// let pool = ThreadPool::new(2, LifoQueue::<Job>::new())?;
+    /// assert_eq!(pool.workers(), 2);
+    /// # pool.stop();
+    /// # Ok::<(), forebear::pool::StartError>(())
+    /// ```
     pub fn new(workers: usize, queue: Q) -> Result<ThreadPool<Q>, StartError> {
         ThreadPool::builder().workers(workers).queue(queue).build()
     }
@@ -126,24 +135,65 @@ where
     }
 
     /// What each worker is doing, by number; a snapshot.
+    ///
+    /// ```
+    /// use forebear::pool::{FifoQueue, Job, ThreadPool, WorkerState};
+    ///
+    /// let pool = ThreadPool::new(2, FifoQueue::<Job>::new())?;
+    /// pool.stop();
+    /// assert_eq!(pool.states(), [WorkerState::Stopped; 2]);
+    /// # Ok::<(), forebear::pool::StartError>(())
+    /// ```
     #[must_use]
     pub fn states(&self) -> Vec<WorkerState> {
         self.engine.states()
     }
 
     /// How many tasks wait for a worker; a snapshot.
+    ///
+    /// ```
+    /// use forebear::pool::{FifoQueue, Job, ThreadPool};
+    ///
+    /// let pool = ThreadPool::new(2, FifoQueue::<Job>::new())?;
+    /// assert_eq!(pool.queued(), 0);
+    /// # pool.stop();
+    /// # Ok::<(), forebear::pool::StartError>(())
+    /// ```
     #[must_use]
     pub fn queued(&self) -> usize {
         self.engine.supply().len()
     }
 
     /// The number of the worker on whose thread this is called; `None` elsewhere.
+    ///
+    /// ```
+    /// use std::sync::{Arc, mpsc};
+    /// use forebear::pool::{FifoQueue, Job, ThreadPool};
+    ///
+    /// let pool = Arc::new(ThreadPool::new(1, FifoQueue::<Job>::new())?);
+    /// assert_eq!(pool.current_worker(), None);
+    /// let (send, seen) = mpsc::channel();
+    /// let handle = pool.clone();
+    /// assert!(pool.submit(Box::new(move || send.send(handle.current_worker()).unwrap())).is_ok());
+    /// assert_eq!(seen.recv()?, Some(0));
+    /// # pool.stop();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn current_worker(&self) -> Option<usize> {
         self.engine.current_worker()
     }
 
     /// The worker that this affinity key names in this pool; `None` until a worker has taken a task with it.
+    ///
+    /// ```
+    /// use forebear::pool::{AffinityKey, FifoQueue, Job, ThreadPool};
+    ///
+    /// let pool = ThreadPool::new(2, FifoQueue::<Job>::new())?;
+    /// assert_eq!(pool.worker_of(&AffinityKey::new()), None); // no task has run with it
+    /// # pool.stop();
+    /// # Ok::<(), forebear::pool::StartError>(())
+    /// ```
     #[must_use]
     pub fn worker_of(&self, affinity: &AffinityKey) -> Option<usize> {
         affinity.worker(&self.engine.supply().mark)
@@ -200,6 +250,20 @@ fn dropped_with_tasks<I>() -> LeftoverHook<I> {
 }
 
 /// Describes a [`ThreadPool`]; see [`ThreadPool::builder`]. Each method changes one thing and hands the builder on.
+///
+/// ```
+/// use forebear::pool::{FifoQueue, Job, ThreadPool};
+///
+/// let pool = ThreadPool::builder()
+///     .workers(2)
+///     .queue(FifoQueue::<Job>::new())
+///     .name_prefix("render ")
+///     .stack_size(256 * 1024)
+///     .build()?;
+/// assert_eq!(pool.workers(), 2);
+/// # pool.stop();
+/// # Ok::<(), forebear::pool::StartError>(())
+/// ```
 #[must_use = "a builder does nothing until `build`"]
 pub struct ThreadPoolBuilder<Q: Queue> {
     options: Options,
@@ -235,12 +299,35 @@ impl<Q: Queue> ThreadPoolBuilder<Q> {
     }
 
     /// Which cores the threads may run on; any, otherwise.
+    ///
+    /// ```
+    /// use forebear::pool::{Affinity, ThreadPool};
+    ///
+    /// let pool = ThreadPool::builder().workers(1).affinity(Affinity::OneEach).on_warning(|_| ()).build()?;
+    /// # pool.stop();
+    /// # Ok::<(), forebear::pool::StartError>(())
+    /// ```
     pub fn affinity(mut self, affinity: Affinity) -> Self {
         self.options = self.options.affinity(affinity);
         self
     }
 
     /// Called on each worker's thread, with its number, before its first task. A panic in it is contained.
+    ///
+    /// ```
+    /// use std::sync::mpsc;
+    /// use forebear::pool::ThreadPool;
+    ///
+    /// let (begun, ended) = (mpsc::channel(), mpsc::channel());
+    /// let pool = ThreadPool::builder()
+    ///     .workers(1)
+    ///     .on_start(move |worker| begun.0.send(worker).unwrap())
+    ///     .on_stop(move |worker| ended.0.send(worker).unwrap())
+    ///     .build()?;
+    /// pool.stop();
+    /// assert_eq!((begun.1.recv()?, ended.1.recv()?), (0, 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn on_start(mut self, hook: impl Fn(usize) + Send + Sync + 'static) -> Self {
         self.options = self.options.on_start(hook);
         self
@@ -261,6 +348,22 @@ impl<Q: Queue> ThreadPoolBuilder<Q> {
 
     /// Called on the worker's thread for each task that panicked; otherwise that is one line on stderr, after that of
     /// std's own hook. A panic in it is contained.
+    ///
+    /// ```
+    /// use std::sync::mpsc;
+    /// use forebear::pool::{FifoQueue, Job, ThreadPool};
+    ///
+    /// let (send, seen) = mpsc::channel();
+    /// let pool = ThreadPool::builder()
+    ///     .workers(1)
+    ///     .queue(FifoQueue::<Job>::new())
+    ///     .on_panic(move |panic| send.send(panic.worker()).unwrap())
+    ///     .build()?;
+    /// assert!(pool.submit(Box::new(|| panic!("no licence"))).is_ok());
+    /// assert_eq!(seen.recv()?, 0);
+    /// # pool.stop();
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn on_panic(mut self, hook: impl Fn(TaskPanic<'_>) + Send + Sync + 'static) -> Self {
         self.on_panic = Box::new(hook);
         self
@@ -269,6 +372,18 @@ impl<Q: Queue> ThreadPoolBuilder<Q> {
     /// Given the tasks that were queued when the pool was dropped, in the dropping thread; rarely a second time, in a
     /// worker's thread, for a task that was on its way to its affinity key at that moment. Otherwise they are dropped, and
     /// that is one line on stderr. A panic in it is contained.
+    ///
+    /// ```
+    /// use forebear::pool::{FifoQueue, Job, ThreadPool};
+    ///
+    /// let pool = ThreadPool::builder()
+    ///     .workers(1)
+    ///     .queue(FifoQueue::<Job>::new())
+    ///     .on_leftover(|tasks| eprintln!("{} tasks were not begun", tasks.len()))
+    ///     .build()?;
+    /// drop(pool);
+    /// # Ok::<(), forebear::pool::StartError>(())
+    /// ```
     pub fn on_leftover(mut self, hook: impl Fn(Leftover<Q::Item>) + Send + Sync + 'static) -> Self {
         self.on_leftover = Box::new(hook);
         self
@@ -316,7 +431,17 @@ pub struct Stopped<T>(
 );
 
 impl<T> Stopped<T> {
-    /// The task, as it was.
+    /// The task, unchanged.
+    ///
+    /// ```
+    /// use forebear::pool::{FifoQueue, Job, ThreadPool};
+    ///
+    /// let pool = ThreadPool::new(1, FifoQueue::<Job>::new())?;
+    /// pool.stop();
+    /// let Err(refused) = pool.submit(Box::new(|| println!("run here instead"))) else { panic!() };
+    /// refused.into_inner()();
+    /// # Ok::<(), forebear::pool::StartError>(())
+    /// ```
     pub fn into_inner(self) -> T {
         self.0
     }
@@ -336,7 +461,26 @@ impl<T> fmt::Display for Stopped<T> {
 
 impl<T> std::error::Error for Stopped<T> {}
 
-/// A task that panicked, as its pool's hook sees it.
+/// A task that panicked, as the pool's hook receives it.
+///
+/// ```
+/// use std::sync::mpsc;
+/// use forebear::pool::{FifoQueue, Job, TaskPanic, ThreadPool};
+///
+/// let (send, seen) = mpsc::channel();
+/// let pool = ThreadPool::builder()
+///     .workers(1)
+///     .queue(FifoQueue::<Job>::new())
+///     .on_panic(move |panic: TaskPanic<'_>| {
+///         assert!(panic.payload().is::<&str>());
+///         send.send((panic.worker(), panic.message().map(String::from))).unwrap();
+///     })
+///     .build()?;
+/// assert!(pool.submit(Box::new(|| panic!("no licence"))).is_ok());
+/// assert_eq!(seen.recv()?, (0, Some("no licence".into())));
+/// # pool.stop();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy)]
 pub struct TaskPanic<'a> {
     pub(crate) worker: usize,

@@ -19,7 +19,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use forebear_context::shim::{Arc, hint, time};
+use forebear_context::shim::{Arc, hint, mutant, time};
 
 use crate::state::States;
 use crate::{Supply, WorkerState};
@@ -34,6 +34,35 @@ const PAUSES_PER_ROUND: u32 = 16;
 /// ```compile_fail,E0277
 /// fn send<T: Send>() {}
 /// fn check<S: forebear::pool::engine::Supply>() { send::<forebear::pool::engine::Worker<S>>() }
+/// ```
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicU32, Ordering};
+/// use forebear::pool::WorkerState;
+/// use forebear::pool::engine::{Signals, Supply, Worker};
+///
+/// struct Countdown { signals: Signals, left: AtomicU32 }
+/// impl Supply for Countdown {
+///     type Task = u32;
+///     fn signals(&self) -> &Signals { &self.signals }
+///     fn take(&self, _: usize) -> Option<u32> {
+///         let left = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+///         left.ok()
+///     }
+///     fn steal(&self, _: usize) -> Option<u32> { None }
+///     fn best(&self, _: usize) -> u64 { 0 }
+/// }
+///
+/// // This thread is the only worker.
+/// let supply = Arc::new(Countdown { signals: Signals::new(1), left: AtomicU32::new(2) });
+/// let worker = Worker::attach(supply, 0);
+/// assert_eq!((worker.index(), worker.idle(), worker.idle()), (0, Some(2), Some(1)));
+/// worker.set_state(WorkerState::Running);
+/// worker.supply().signals.wake(0);
+/// assert!(worker.wait_for_wake(|| None, || Some(())) == ());
+/// worker.supply().signals.stop();
+/// assert_eq!(worker.idle(), None);
 /// ```
 pub struct Worker<S: Supply> {
     supply: Arc<S>,
@@ -85,6 +114,23 @@ impl<S: Supply> Worker<S> {
 
     /// How long it searches before it sleeps: about what a sleep costs. Zero: one more look; `None`: not at all, since there are more
     /// workers than cores.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    /// use forebear::pool::engine::{Signals, Supply, Worker};
+    ///
+    /// struct Nothing(Signals);
+    /// impl Supply for Nothing {
+    ///     type Task = ();
+    ///     fn signals(&self) -> &Signals { &self.0 }
+    ///     fn take(&self, _: usize) -> Option<()> { None }
+    ///     fn steal(&self, _: usize) -> Option<()> { None }
+    ///     fn best(&self, _: usize) -> u64 { u64::MAX }
+    /// }
+    /// let worker = Worker::attach(Arc::new(Nothing(Signals::new(1))), 0);
+    /// assert_eq!(worker.search_time(), Some(Duration::ZERO)); // one look
+    /// ```
     #[must_use]
     pub fn search_time(&self) -> Option<Duration> {
         self.search
@@ -118,7 +164,7 @@ impl<S: Supply> Worker<S> {
             }
             if signals.is_stopping() {
                 // What was made before the stop is visible now, and was perhaps not when we looked.
-                let found = if cfg!(mutant = "stop_without_look") { None } else { self.look() };
+                let found = mutant!("stop_without_look", None, self.look());
                 if let Some(task) = found {
                     return Some(self.found(task, searching));
                 }
@@ -132,7 +178,7 @@ impl<S: Supply> Worker<S> {
             }
             signals.announce(self.index, searching);
             let tick = self.supply.before_sleep(self.index);
-            let found = if cfg!(mutant = "sleep_no_recheck") { None } else { self.look() };
+            let found = mutant!("sleep_no_recheck", None, self.look());
             if found.is_none() {
                 self.set_state(WorkerState::Sleeping);
                 signals.park(self.index, tick);

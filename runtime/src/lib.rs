@@ -1,7 +1,7 @@
 //! Requests: blocking-style functions, each on a stack of its own, the oldest ancestor first.
 //!
 //! This is the crate that the face `forebear` re-exports; its docs are the place to begin. The walk of a request through
-//! these modules is told in `docs/architecture.md`.
+//! these modules is in `docs/architecture.md`.
 
 #![cfg_attr(loom, allow(dead_code, reason = "a model compiles the words and queues only"))]
 
@@ -67,6 +67,6 @@ pub use forebear_context::lineage::Priority;
 pub mod model {
     pub use crate::state::{
         alarms, ancestor_walk, asymmetric, attention, biased, due, inquiry, jobs, listener, open,
-        owner_mailbox, raid, set, shared_queue, slot, stack_registry, trim_watch, visits, word,
+        owner_mailbox, raid, raises, set, shared_queue, slot, stack_registry, trim_watch, visits, word,
     };
 }

@@ -7,6 +7,7 @@
 //! simulate roots      roots from outside, short ones
 //! simulate sleep      all workers sleep, and there is work for all
 //! simulate letters    requests that wake each other
+//! simulate fan        64 consumers that are after one input
 //! ```
 
 use std::process::ExitCode;
@@ -14,7 +15,7 @@ use std::process::ExitCode;
 use forebear_simulate::costs::Nanos;
 use forebear_simulate::random::Random;
 use forebear_simulate::result::{Load, Outcome};
-use forebear_simulate::work::{Burst, EACH, Forest, Letters, Queue, Roots};
+use forebear_simulate::work::{Burst, EACH, Fan, Forest, Letters, Queue, Roots};
 use forebear_simulate::world::{Machine, run};
 
 /// As `observe` has.
@@ -307,6 +308,29 @@ fn letters() {
     table("Letters: four requests a worker, each on for 2 us, then it lets another go on", &head, rows);
 }
 
+fn fan() {
+    let rows = [2, 4, 8, 16, 32, 64].map(|workers| {
+        let mut row = vec![workers.to_string(), 64_u64.div_ceil(workers as u64).to_string()];
+        for at_the_maker in [true, false] {
+            let mut fan = Fan { consumers: 64, input: 5_000_000, takes: 1_000_000, at_the_maker };
+            let ideal = fan.ideal(workers);
+            let outcome = run(Machine::new(workers), &mut fan);
+            let most = outcome.shares.iter().max().copied().unwrap_or(0);
+            row.extend([format!("{:.3}", outcome.end as f64 / ideal as f64), most.to_string()]);
+        }
+        row
+    });
+    let head = [
+        "workers",
+        "an even share",
+        "the maker's private queue: times the ideal",
+        "most of one worker",
+        "a shared queue: times the ideal",
+        "most of one worker",
+    ];
+    table("64 consumers of 1 ms that are after one input of 5 ms", &head, rows);
+}
+
 fn main() -> ExitCode {
     let args: Vec<_> = std::env::args().skip(1).collect();
     match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
@@ -316,8 +340,9 @@ fn main() -> ExitCode {
         ["roots"] => roots(),
         ["sleep"] => sleep(),
         ["letters"] => letters(),
+        ["fan"] => fan(),
         _ => {
-            eprintln!("simulate check | trees | variants | roots | sleep | letters");
+            eprintln!("simulate check | trees | variants | roots | sleep | letters | fan");
             return ExitCode::from(2);
         }
     }

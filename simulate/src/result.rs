@@ -64,6 +64,8 @@ pub struct Outcome {
     pub counts: Counts,
     /// Per request.
     pub stamps: Vec<Stamped>,
+    /// Per worker: how many requests it has begun that are no roots.
+    pub shares: Vec<u64>,
     /// Per root, in order of age: from its coming until all of it was over.
     pub latencies: Vec<Nanos>,
     /// How long all workers computed for requests.

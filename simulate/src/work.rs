@@ -10,6 +10,8 @@ pub enum Step {
     Compute(Nanos),
     /// Makes a child; its place in the order, and what tells the work which it is.
     Spawn(u64, u64),
+    /// Makes ready what another worker has made, and what was after this request: the same two numbers.
+    Admit(u64, u64),
     /// Lets the request of this number go on, which is suspended or will be.
     Wake(usize),
     /// Suspends until it is woken; returns at once if it was.
@@ -165,6 +167,49 @@ impl Work for Burst {
 
     fn awake(&self) -> bool {
         self.awake
+    }
+}
+
+/// Consumers that are declared to be after one input, and become ready when it ends. All workers but one are asleep then.
+#[derive(Debug)]
+pub struct Fan {
+    /// How many consumers.
+    pub consumers: u64,
+    /// How long the input computes.
+    pub input: Nanos,
+    /// How long each consumer computes, or blocks its worker.
+    pub takes: Nanos,
+    /// Whether the input has run on the worker whose request made the consumers. They then go to its private queue, else to the shared queue of the
+    /// worker that ran the input.
+    pub at_the_maker: bool,
+}
+
+impl Fan {
+    /// How long it takes at least: the input, and then an even share of the consumers.
+    #[must_use]
+    pub fn ideal(&self, workers: usize) -> Nanos {
+        self.input + self.consumers.div_ceil(workers as u64) * self.takes
+    }
+}
+
+impl Work for Fan {
+    fn arrivals(&mut self) -> Vec<Arrival> {
+        vec![Arrival { at: 1, by: 0, data: u64::MAX }]
+    }
+
+    fn step(&mut self, data: u64, step: u32) -> Step {
+        match (data, u64::from(step)) {
+            (u64::MAX, 0) => Step::Compute(self.input),
+            (u64::MAX, one) if one > self.consumers => Step::End,
+            (u64::MAX, one) if self.at_the_maker => Step::Spawn(one, one),
+            (u64::MAX, one) => Step::Admit(one, one),
+            (_, 0) => Step::Compute(self.takes),
+            _ => Step::End,
+        }
+    }
+
+    fn awake(&self) -> bool {
+        false
     }
 }
 

@@ -357,11 +357,16 @@ impl<'a> World<'a> {
         let most = |of: &dyn Fn(&Worker) -> Load| {
             self.workers.iter().map(of).max_by(|a, b| a.share.total_cmp(&b.share)).unwrap_or_default()
         };
+        let mut shares = vec![0; self.workers.len()];
+        for request in self.requests.iter().filter(|it| it.worker != NOBODY && it.maker != NOBODY) {
+            shares[request.worker] += 1;
+        }
         let groups = self.groups.iter().map(|group| load(&group.word));
         Outcome {
             end,
             counts: self.counts,
             stamps: self.requests.iter().filter(|it| it.worker != NOBODY).map(|it| it.stamped).collect(),
+            shares,
             latencies: self.left.iter().map(|(_, came, over)| over.saturating_sub(*came)).collect(),
             computed: self.computed,
             all_busy: self

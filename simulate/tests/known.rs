@@ -3,7 +3,7 @@
 use forebear_simulate::costs::Costs;
 use forebear_simulate::random::Random;
 use forebear_simulate::result::Outcome;
-use forebear_simulate::work::{Burst, EACH, Forest, Letters, Queue, Roots, Step, Work};
+use forebear_simulate::work::{Burst, EACH, Fan, Forest, Letters, Queue, Roots, Step, Work};
 use forebear_simulate::world::{Machine, run};
 
 fn free(workers: usize) -> Machine {
@@ -105,6 +105,21 @@ fn two_workers_on_one_core_take_as_long_as_one() {
     };
     about(time(2, 1), time(1, 1), 0.01);
     about(time(2, 2), time(1, 1) / 2.0, 0.02);
+}
+
+#[test]
+fn consumers_of_one_input_are_shared_evenly() {
+    for workers in [2, 4, 8] {
+        for at_the_maker in [true, false] {
+            let mut fan = Fan { consumers: 64, input: 5_000_000, takes: 1_000_000, at_the_maker };
+            let ideal = fan.ideal(workers) as f64;
+            let outcome = run(Machine::new(workers), &mut fan);
+            assert_eq!(outcome.shares.iter().sum::<u64>(), 64);
+            let most = outcome.shares.iter().max().copied().unwrap();
+            assert!(most <= 64_u64.div_ceil(workers as u64) + 1, "{workers} workers, {:?}", outcome.shares);
+            assert!(workers > 2 || outcome.end as f64 <= 1.05 * ideal, "{} ns", outcome.end);
+        }
+    }
 }
 
 /// A request that is let go on before it suspends does not suspend.

@@ -33,14 +33,29 @@
 //! # Guarantees
 //!
 //! * The group is a unit: it succeeds if all its workers exit with 0. There are results of all of them, or of none.
-//! * A worker leads a process group of its own. What it forks is stopped with it, and gets SIGKILL when the attempt is over. A process that
-//!   leaves the group (`setsid`) is out of reach.
+//! * A worker leads a process group of its own. What it forks is stopped with it, and gets SIGKILL when the attempt is over.
 //! * Every wait has a limit: for the start, after SIGTERM, after SIGKILL. A process that survives SIGKILL is reported by its number.
 //! * The agent signals no process number after it has reaped the process, so it hits no other process.
 //! * When the agent's process ends, however it ends, its workers and what they have forked get SIGKILL: each worker by the kernel, its process group by a guard, a second
 //!   process of this program that is a member of the group.
 //! * What a killed agent leaves in the temporary directory, the next agent of the same user removes.
 //! * The agent does not poll: pidfds report the ends.
+//!
+//! # What ends, and what survives
+//!
+//! | process | when its attempt is over | when the agent's process ends, however it ends |
+//! |---|---|---|
+//! | a worker | SIGTERM by the agent, then SIGKILL | SIGKILL by the kernel (parent-death signal) |
+//! | a process that it has forked, in its process group, running or stopped | the same | SIGKILL by the guard |
+//! | a process that has left that group (`setsid`, `setpgid`), and what it forks | survives | survives |
+//! | a worker that has left its group | as each worker; what stays in the group it has joined survives | as each worker |
+//! | a worker that has executed a set-user-ID program | as each worker: the agent's user is still its real user | SIGKILL by the guard: the kernel has cleared the parent-death signal |
+//! | a process whose real user is no longer the agent's | survives, unless the agent may signal it | the same |
+//! | the group of a worker whose guard some process has killed by its number | as each group | the worker ends, what it has forked survives |
+//! | a process in an uninterruptible call of the kernel | is reported, and ends when the call returns | ends when the call returns |
+//!
+//! A process group is the widest set of processes that a program can signal without rights of its own: a session has no such call, and a number that is looked up may belong to
+//! another process by then. To end daemons, too, run the agent as a unit of systemd, which ends a whole control group.
 //!
 //! In a terminal, workers are background processes: Ctrl-C reaches the agent alone ([`pass_signals`](LocalAgentBuilder::pass_signals)), and their standard input is empty.
 
@@ -80,6 +95,7 @@ pub use self::outcome::{AgentMetrics, GroupState, RunResult, WorkerFailure};
 pub use self::ranks::{Node, Ranks, assign_ranks};
 pub use self::worker::End;
 
+use self::inbox::Mail;
 use self::run::Run;
 use self::shared::{Shared, lock};
 use crate::coordinator::signals::{Heard, listen};
@@ -145,7 +161,7 @@ impl LocalAgent {
             let _told = TellOver(&of_thread);
             let result = Run::new(&agent.0).and_then(|mut run| {
                 let result = run.run();
-                // Files that do not stay go before anybody hears of the end.
+                // Files that do not stay go before the caller of `run` learns of the end.
                 drop(run);
                 result
             });
@@ -162,7 +178,8 @@ impl LocalAgent {
         let _ = thread.join();
         if cancelled {
             // The stop was for this run.
-            drop(shared.inbox.take());
+            let mail = shared.inbox.take();
+            shared.tell_of_timers(&mail.timers_failed);
         }
         let result = lock(&outcome.result).take();
         let result = match result {
@@ -273,7 +290,7 @@ struct Outcome {
     result: Mutex<Option<Result<RunResult, AgentError>>>,
 }
 
-/// Tells it, also if the thread panics.
+/// Sets the event, also if the thread panics.
 struct TellOver<'a>(&'a Outcome);
 
 impl Drop for TellOver<'_> {
@@ -293,11 +310,12 @@ impl<'a> Running<'a> {
         }
         now.running = true;
         drop(now);
-        // What is left of the run before concerns this one no more, but for a stop.
-        let stop = shared.inbox.take().stop;
-        if stop {
-            shared.inbox.tell(|mail| mail.stop = true);
-        }
+        // What is left of the run before concerns this one no more, but for a stop, and for what the timer server could not do.
+        let Mail { stop, timers_failed, .. } = shared.inbox.take();
+        shared.inbox.tell(|mail| {
+            mail.stop |= stop;
+            mail.timers_failed.splice(..0, timers_failed);
+        });
         Ok(Running(shared))
     }
 

@@ -26,7 +26,8 @@
 //!
 //! 1. It is written as `.checkpoint.tmp`, under an exclusive lock of that file: two writers cannot mix their bytes.
 //! 2. It is synced, then renamed to `checkpoint-<step>`.
-//! 3. The index is written, synced and renamed in the same way. It names the files that are kept.
+//! 3. The index is renamed after it. It names the files that are kept. A thread writes it as `.checkpoints.tmp`, and syncs it, while the checkpoint is
+//!    synced: the disk does both at once.
 //! 4. The directory is synced.
 //! 5. Files beyond those to keep are removed, never the one just written.
 //!
@@ -38,6 +39,9 @@
 //! In a request, a thread outside of the workers writes the file ([`forebear::blocking`]), and the request is suspended. A save whose caller is cancelled
 //! continues to its end. Saves of the same [`Checkpoints`] run one at a time.
 
+#[cfg(all(test, unix))]
+#[path = "../tests/again/mod.rs"]
+mod again;
 mod directory;
 mod disk;
 mod error;
@@ -96,6 +100,26 @@ const KEPT: usize = 5;
 pub struct Checkpoints(Arc<Shared>);
 
 /// A file of a directory of checkpoints. Its header has been read, its sections have not.
+///
+/// ```
+/// use forebear_supervise::{Checkpoints, Snapshot};
+/// use std::sync::Arc;
+///
+/// # let dir = std::env::temp_dir().join(format!("checkpoint-{}", std::process::id()));
+/// let checkpoints = Checkpoints::open(&dir)?.keep(2).on_warning(|text| panic!("{text}"));
+/// let state = Arc::new(Snapshot::new(1, 0_u64));
+/// for step in [10, 20, 30] {
+///     state.set(step);
+///     checkpoints.save(step, &state)?;
+/// }
+/// let files = checkpoints.list()?; // the newest first
+/// assert_eq!([files[0].step, files[1].step], [30, 20]);
+/// assert_eq!(files[1].path, checkpoints.dir().join("checkpoint-000000000020"));
+/// checkpoints.restore_from(&files[1].path, &state)?;
+/// assert_eq!(state.get(), 20);
+/// # std::fs::remove_dir_all(&dir).unwrap();
+/// # Ok::<(), forebear_supervise::CheckpointError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Checkpoint {

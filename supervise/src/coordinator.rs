@@ -291,6 +291,25 @@ impl Coordinator {
 
     /// Clears the stop, the recorded errors and [`joined`](Self::joined), so that the coordinator can be used again. Does not affect workers that still
     /// run. Does not suspend.
+    ///
+    /// ```
+    /// use forebear_supervise::{Coordinator, EndOfInput};
+    /// use std::time::Duration;
+    ///
+    /// let coordinator = Coordinator::new();
+    /// assert!(!coordinator.wait_for_stop_timeout(Duration::ZERO)?);
+    /// coordinator.report(std::fmt::Error)?;
+    /// coordinator.wait_for_stop()?;
+    /// assert!(coordinator.requested_error().is_some() && coordinator.workers().is_empty());
+    /// coordinator.join().unwrap_err();
+    /// assert!(coordinator.joined());
+    ///
+    /// coordinator.clear_stop();
+    /// assert!(!coordinator.should_stop() && !coordinator.joined());
+    /// coordinator.report(EndOfInput)?;
+    /// coordinator.join()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn clear_stop(&self) {
         self.0.board.clear();
     }

@@ -8,7 +8,7 @@
 //!
 //! # Threads
 //!
-//! The caller of `write` encodes the event and puts it into a bounded queue. The writer's own thread writes to the file, and flushes when the queue is empty. If the system
+//! The caller of `write` encodes the event and puts it into a bounded queue. The writer's own thread writes to the file, a millisecond after the event at the latest. If the system
 //! refuses a write, the next call returns that error.
 //!
 //! # Source
@@ -17,25 +17,21 @@
 
 mod file;
 mod proto;
+mod queue;
 mod summary;
 
 use std::error::Error as StdError;
 use std::fmt;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use forebear::channel::{self, Receiver, RecvError, SendError, Sender};
-
-use self::file::write_record;
+use self::file::Record;
 use self::proto::Message;
+use self::queue::{Queue, Refused};
 pub use self::summary::Summary;
-
-/// So many events may wait for the thread.
-const QUEUE: usize = 1 << 12;
-const BUFFER: usize = 1 << 16;
 
 /// Writes one file that TensorBoard shows.
 ///
@@ -57,20 +53,26 @@ const BUFFER: usize = 1 << 16;
 /// ```
 pub struct EventWriter {
     path: PathBuf,
-    queue: Sender<Order>,
-    refused: Refused,
-}
-
-/// The error that the system returned to the thread.
-type Refused = Arc<Mutex<Option<Arc<io::Error>>>>;
-
-enum Order {
-    Write(Vec<u8>),
-    /// Everything before is in the file when the sender is used.
-    Flush(channel::oneshot::Sender<()>),
+    queue: Arc<Queue>,
 }
 
 /// Why events could not be written.
+///
+/// ```
+/// use forebear_supervise::{EventError, EventWriter, Summary};
+///
+/// /// Summaries are not worth a failure of the job.
+/// fn show(events: &EventWriter, step: u64, loss: f64) {
+///     match events.write(step, Summary::new().scalar("loss", loss)) {
+///         Err(EventError::Io { path, source, .. }) => eprintln!("{}: {source}", path.display()),
+///         Err(_) | Ok(()) => {}
+///     }
+/// }
+/// # let dir = std::env::temp_dir().join(format!("event-error-{}", std::process::id()));
+/// # show(&EventWriter::create(&dir)?, 1, 0.5);
+/// # std::fs::remove_dir_all(&dir)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum EventError {
@@ -104,7 +106,7 @@ impl StdError for EventError {
     }
 }
 
-/// An event in the life of a job, for TensorBoard.
+/// An event in the life of a job, for TensorBoard. See [`EventWriter`] for an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SessionLog {
@@ -123,20 +125,12 @@ impl EventWriter {
     ///
     /// The system refuses the directory, the file or the thread.
     pub fn create(dir: impl AsRef<Path>) -> io::Result<EventWriter> {
-        let (path, file) = file::create(dir.as_ref())?;
-        let mut out = BufWriter::with_capacity(BUFFER, file);
-        write_record(&mut out, event(None).bytes(3, b"brain.Event:2").as_bytes())?;
-        out.flush()?;
-        let (queue, orders) = channel::bounded_named("events", QUEUE);
-        let refused = Refused::default();
-        let tell = refused.clone();
-        thread::Builder::new().name("events".into()).spawn(move || {
-            // A caller that waits for a flush learns of the error from what is stored here, so the order goes after that.
-            if let Err((error, _order)) = write_all(&mut out, &orders) {
-                *tell.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(error));
-            }
-        })?;
-        Ok(EventWriter { path, queue, refused })
+        let (path, mut file) = file::create(dir.as_ref())?;
+        file.write_all(&event(None).with(|message| message.bytes(3, b"brain.Event:2")).end())?;
+        let queue = Arc::new(Queue::default());
+        let orders = queue.clone();
+        thread::Builder::new().name("events".into()).spawn(move || orders.write_to(&mut file))?;
+        Ok(EventWriter { path, queue })
     }
 
     /// The file.
@@ -153,7 +147,8 @@ impl EventWriter {
     ///
     /// [`EventError`]: the system has refused a write, perhaps of an earlier event; or the caller was cancelled.
     pub fn write(&self, step: u64, summary: impl Into<Summary>) -> Result<(), EventError> {
-        self.put(event(Some(step)).message(5, &summary.into().values))
+        let summary = summary.into();
+        self.put(event(Some(step)).with(|message| message.message(5, &summary.values)))
     }
 
     /// Writes an event in the life of the job. A start and a checkpoint have a step.
@@ -171,7 +166,7 @@ impl EventWriter {
                 Message::default().integer(1, 3).bytes(2, path.to_string_lossy().as_bytes())
             }
         };
-        self.put(event(step).message(7, &log))
+        self.put(event(step).with(|message| message.message(7, &log)))
     }
 
     /// Waits until everything that was written before is in the file.
@@ -182,13 +177,7 @@ impl EventWriter {
     ///
     /// As [`write`](Self::write).
     pub fn flush(&self) -> Result<(), EventError> {
-        let (done, is_done) = channel::oneshot::channel();
-        self.order(Order::Flush(done))?;
-        match is_done.recv() {
-            Ok(()) => Ok(()),
-            Err(RecvError::Cancelled) => Err(EventError::Cancelled),
-            Err(_) => Err(self.failed()),
-        }
+        self.queue.flush().map_err(|refused| self.failed(refused))
     }
 
     /// Ends the writer after a [`flush`](Self::flush). If a writer is dropped instead, its thread still writes what is in the queue, but no caller waits for that.
@@ -202,24 +191,21 @@ impl EventWriter {
         self.flush()
     }
 
-    fn put(&self, event: Message) -> Result<(), EventError> {
-        self.order(Order::Write(event.into_bytes()))
+    fn put(&self, record: Record) -> Result<(), EventError> {
+        self.queue.put(&record.end()).map_err(|refused| self.failed(refused))
     }
 
-    fn order(&self, order: Order) -> Result<(), EventError> {
-        match self.queue.send(order) {
-            Ok(()) => Ok(()),
-            Err(SendError::Cancelled(_)) => Err(EventError::Cancelled),
-            Err(_) => Err(self.failed()),
+    fn failed(&self, refused: Refused) -> EventError {
+        match refused {
+            Refused::Cancelled => EventError::Cancelled,
+            Refused::Ended(source) => EventError::Io { path: self.path.clone(), source },
         }
     }
+}
 
-    /// Why the thread has ended.
-    fn failed(&self) -> EventError {
-        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let source =
-            refused.unwrap_or_else(|| Arc::new(io::Error::other("the thread that writes has ended")));
-        EventError::Io { path: self.path.clone(), source }
+impl Drop for EventWriter {
+    fn drop(&mut self) {
+        self.queue.close();
     }
 }
 
@@ -230,32 +216,11 @@ impl fmt::Debug for EventWriter {
 }
 
 /// What every event begins with: the time, and the step.
-fn event(step: Option<u64>) -> Message {
+fn event(step: Option<u64>) -> Record {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
-    let message = Message::default().double(1, now);
+    let record = Record::begin().with(|message| message.double(1, now));
     match step {
-        Some(step) => message.integer(2, step),
-        None => message,
+        Some(step) => record.with(|message| message.integer(2, step)),
+        None => record,
     }
-}
-
-/// The loop of the thread. An error is returned with its order.
-fn write_all(out: &mut impl Write, orders: &Receiver<Order>) -> Result<(), (io::Error, Option<Order>)> {
-    while let Ok(order) = orders.recv() {
-        let mut next = Some(order);
-        while let Some(order) = next {
-            let written = match &order {
-                Order::Write(bytes) => write_record(out, bytes),
-                Order::Flush(_) => out.flush(),
-            };
-            match (written, order) {
-                (Err(error), order) => return Err((error, Some(order))),
-                (Ok(()), Order::Flush(done)) => drop(done.send(())),
-                (Ok(()), Order::Write(_)) => {}
-            }
-            next = orders.try_recv().ok();
-        }
-        out.flush().map_err(|error| (error, None))?;
-    }
-    Ok(())
 }

@@ -191,6 +191,22 @@ impl<S: State> Supervisor<S> {
     /// # Errors
     ///
     /// [`SuperviseError`]. Nothing is left running then, and the start can be repeated.
+    ///
+    /// ```
+    /// use forebear_supervise::{Chief, JoinOptions, Snapshot, SuperviseError, Supervisor};
+    /// use std::time::Duration;
+    ///
+    /// # let dir = std::env::temp_dir().join(format!("start-{}", std::process::id()));
+    /// let supervisor = Supervisor::builder(Snapshot::new(1, 0_u64)).dir(&dir).build();
+    /// assert_eq!((supervisor.chief(), supervisor.session().is_some()), (Chief::Yes, false));
+    /// let session = supervisor.start()?;
+    /// session.step(|sum| sum.update(|sum| *sum += 1))?;
+    /// assert_eq!(supervisor.session().map(|session| session.steps().get()), Some(1));
+    /// supervisor.stop_with(JoinOptions::new().grace(Duration::from_secs(10)))?;
+    /// assert_eq!((supervisor.steps().get(), supervisor.session().is_none()), (1, true));
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok::<(), SuperviseError>(())
+    /// ```
     pub fn start(&self) -> Result<Session<S>, SuperviseError> {
         self.start_as(Mode::Start)
     }
@@ -204,6 +220,22 @@ impl<S: State> Supervisor<S> {
     /// # Errors
     ///
     /// [`SuperviseError`].
+    ///
+    /// ```
+    /// use forebear_supervise::{Snapshot, SuperviseError, Supervisor};
+    ///
+    /// # let dir = std::env::temp_dir().join(format!("recover-{}", std::process::id()));
+    /// let supervisor = Supervisor::builder(Snapshot::new(1, 0_u64)).dir(&dir).build();
+    /// supervisor.run(|session| Ok(session.step(|sum| sum.set(7))?))?;
+    ///
+    /// let later = Supervisor::builder(Snapshot::new(1, 0_u64)).dir(&dir).build();
+    /// let session = later.recover()?;
+    /// assert!(session.restored_from().is_some() && session.not_ready().is_none());
+    /// assert_eq!(session.state().get(), 7);
+    /// later.stop()?;
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok::<(), SuperviseError>(())
+    /// ```
     pub fn recover(&self) -> Result<Session<S>, SuperviseError> {
         self.start_as(Mode::Recover)
     }

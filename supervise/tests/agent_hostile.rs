@@ -5,14 +5,18 @@ mod agent_support;
 #[path = "../../tests/support/mod.rs"]
 mod support;
 
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use agent_support::{FOREBEAR_AGENT, Process, Told, all_ended, shell, with_hook, written};
-use forebear::timer::expires;
+use forebear::timer::local::{KillProcess, LocalTimerServer, LocalWorker};
+use forebear::timer::{Overdue, Reap, Reaper, TimerError, expires};
 use forebear::{CancelReason, spawn};
-use forebear_supervise::agent::{AgentError, AgentEvent, End, GroupState, LocalAgent, Node, run_worker};
+use forebear_supervise::agent::{
+    AgentError, AgentEvent, End, GroupState, LocalAgent, LocalAgentBuilder, Node, run_worker,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use support::Watchdog;
 use tempfile::tempdir;
@@ -115,6 +119,13 @@ fn a_result_that_is_too_long_or_no_file_is_an_error_that_says_so() {
     }
 }
 
+/// An agent whose workers are this test, run once more.
+fn this_test(test: &str, dir: &Path) -> LocalAgentBuilder {
+    let agent = LocalAgent::builder(std::env::current_exe().unwrap());
+    let agent = agent.args([test, "--exact", "--test-threads=1"]).env("FOREBEAR_TEST_CHILD", test);
+    agent.launcher(FOREBEAR_AGENT).logs(dir)
+}
+
 #[test]
 fn a_worker_that_is_stuck_is_killed_for_its_timer_and_the_group_starts_again() -> ExitCode {
     let _dog = Watchdog::new("");
@@ -136,11 +147,7 @@ fn a_worker_that_is_stuck_is_killed_for_its_timer_and_the_group_starts_again() -
     let mut hook = told.hook();
     let mut failures = Vec::new();
     let (failed, failures_of) = std::sync::mpsc::channel();
-    let agent = LocalAgent::builder(std::env::current_exe().unwrap())
-        .args([TEST, "--exact", "--test-threads=1"])
-        .env("FOREBEAR_TEST_CHILD", TEST)
-        .launcher(FOREBEAR_AGENT)
-        .logs(dir.path())
+    let agent = this_test(TEST, dir.path())
         .workers(2)
         .backoff(Duration::ZERO, Duration::ZERO)
         .on_event(move |event| {
@@ -159,6 +166,50 @@ fn a_worker_that_is_stuck_is_killed_for_its_timer_and_the_group_starts_again() -
     assert_eq!((failures[0].rank, failures[0].end), (1, End::Signal(9)));
     assert!(failures[0].expired.as_ref().is_some_and(|scope| scope.contains("agent_hostile.rs")));
     assert_eq!((agent.metrics().expired, told.count("of worker 1")), (1, 1));
+    ExitCode::SUCCESS
+}
+
+/// The first time it refuses, then it kills.
+struct Refuses(bool);
+
+impl Reaper<LocalWorker> for Refuses {
+    fn reap(&mut self, overdue: &Overdue<'_, LocalWorker>) -> Reap {
+        if std::mem::replace(&mut self.0, true) {
+            return KillProcess::new().reap(overdue);
+        }
+        Reap::Retry(TimerError::other("not now"))
+    }
+}
+
+/// By the hook of the agent; of an agent without one by its standard error, and nothing else.
+#[test]
+fn what_the_timer_server_cannot_do_is_an_event_and_written_where_there_is_no_hook() -> ExitCode {
+    let _dog = Watchdog::new("");
+    const TEST: &str = "what_the_timer_server_cannot_do_is_an_event_and_written_where_there_is_no_hook";
+    if std::env::var_os("TORCHELASTIC_RUN_ID").is_some() {
+        return run_worker(|_| -> Result<(), forebear::Error> {
+            let _timer = expires(Duration::from_millis(10))?;
+            loop {
+                std::thread::park();
+            }
+        });
+    }
+    let dir = tempdir().unwrap();
+    let server = LocalTimerServer::bind().unwrap().reaper(Refuses(false)).on_process(|_| {});
+    let agent = this_test(TEST, dir.path()).timers(server).max_restarts(0);
+    let told = Told::default();
+    let without_a_hook = support::is_child(TEST);
+    let agent = if without_a_hook { agent } else { agent.on_event(told.hook()) };
+    assert_eq!(agent.build().unwrap().run().unwrap().state, GroupState::Failed);
+    if without_a_hook {
+        return ExitCode::SUCCESS;
+    }
+    assert_eq!(told.count("timers: "), 1);
+    assert_eq!(told.count("could not be reaped: not now"), 1);
+    let (ok, said) = support::again_in_child(TEST, ("WITHOUT", "A_HOOK"), "");
+    assert!(ok, "{said}");
+    let events: Vec<_> = said.lines().filter(|line| line.starts_with("forebear: ")).collect();
+    assert!(matches!(events[..], [line] if line.contains("could not be reaped: not now")), "{said}");
     ExitCode::SUCCESS
 }
 

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 use agent_support::{FOREBEAR_AGENT, Process, ignored, written};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group, set_child_subreaper};
 use support::Watchdog;
 use tempfile::tempdir;
 
@@ -146,13 +146,16 @@ fn workers_end_with_an_agent_that_is_killed() {
     workers.iter().for_each(Process::ended);
 }
 
-/// The processes of a group, those that nobody has reaped included.
+/// What the kernel says of a process: its state, its parent, its group, and more.
+fn stat(pid: i32) -> Option<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in brackets, may hold anything.
+    Some(stat.rsplit_once(") ")?.1.to_owned())
+}
+
+/// The processes of a group, also those that were not reaped.
 fn group(leader: i32) -> Vec<i32> {
-    let of = |pid: i32| {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name, in brackets, may hold anything. Behind it: the state, the parent, the group.
-        stat.rsplit_once(") ")?.1.split(' ').nth(2)?.parse::<i32>().ok()
-    };
+    let of = |pid: i32| stat(pid)?.split(' ').nth(2)?.parse::<i32>().ok();
     let pids = std::fs::read_dir("/proc")
         .unwrap()
         .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
@@ -172,6 +175,32 @@ fn what_workers_have_forked_ends_with_an_agent_that_is_killed() {
     let all: Vec<_> = workers.iter().flat_map(|leader| group(*leader)).collect();
     assert_eq!(all.len(), 2 * 3, "the worker, what it has forked, and the guard");
     let all: Vec<_> = all.into_iter().map(Process::open).collect();
+    drop(agent);
+    all.iter().for_each(Process::ended);
+}
+
+/// The kernel itself continues a stopped group that has lost its last parent in its session. This test takes that parent's place, as a service manager may.
+#[test]
+fn a_group_that_was_stopped_ends_with_an_agent_that_is_killed() {
+    const TEST: &str = "a_group_that_was_stopped_ends_with_an_agent_that_is_killed";
+    let _dog = Watchdog::new("");
+    if !support::is_child(TEST) {
+        let (ok, said) = support::again_in_child(TEST, ("ADOPTS", "1"), "");
+        assert!(ok, "{said}");
+        return;
+    }
+    set_child_subreaper(Some(getpid())).unwrap();
+    let dir = tempdir().unwrap();
+    let script = "sh -c 'echo $$ > $DIR/child; exec sleep 1000' & until [ -s $DIR/child ]; do :; done; \
+                  echo $$ > $DIR/worker; exec sleep 1000";
+    let agent = Running::start(&mut program(dir.path(), &[], script));
+    let leader = written(&dir.path().join("worker")).parse().unwrap();
+    let members = group(leader);
+    assert_eq!(members.len(), 3, "the worker, what it has forked, and the guard");
+    let all: Vec<_> = members.iter().map(|pid| Process::open(*pid)).collect();
+    kill_process_group(Pid::from_raw(leader).unwrap(), Signal::STOP).unwrap();
+    let stopped = |pid: &i32| stat(*pid).is_some_and(|fields| fields.starts_with('T'));
+    support::until(|| members.iter().all(stopped));
     drop(agent);
     all.iter().for_each(Process::ended);
 }

@@ -1,5 +1,6 @@
 //! Checkpoints: what was written is read, what was damaged is not, and nothing up to the newest is lost.
 
+mod again;
 #[path = "../../tests/support/mod.rs"]
 mod support;
 
@@ -8,10 +9,10 @@ use std::error::Error as _;
 use std::fs;
 use std::io::{Read, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
+use again::{kill_saves, kills};
 use forebear::{Error, Runtime};
 use forebear_supervise::{
     CheckpointError, Checkpoints, SavedSections, SectionError, Sections, Snapshot, State,
@@ -375,7 +376,7 @@ fn a_save_leaves_the_worker_to_others_and_a_cancel_leaves_the_save() {
 
 // ---- killed, and full --------------------------------------------------------------------------------------------------------
 
-/// Saves step after step for as long as it lives, and says which are on disk.
+/// Saves step after step for as long as it lives. Says what it tries, and what is saved.
 fn save_for_ever(dir: &Path) -> ! {
     let checkpoints = Checkpoints::open(dir).unwrap().keep(3);
     let state = Arc::new(Snapshot::new(1, vec![0_u64]));
@@ -383,10 +384,11 @@ fn save_for_ever(dir: &Path) -> ! {
     assert!(state.get().iter().all(|value| *value == step), "the state is not that of step {step}");
     loop {
         step += 1;
+        println!("tries {step}");
         // Of different sizes, so that a file that is shorter than the one before would show.
         state.set(vec![step; 1 + (step as usize * 7919) % 5_000]);
         checkpoints.save(step, &state).unwrap();
-        println!("{step}");
+        println!("saved {step}");
     }
 }
 
@@ -400,44 +402,18 @@ fn a_process_that_is_killed_goes_on_at_the_newest_step() {
     let _dog = Watchdog::new("");
     let dir = TempDir::new().unwrap();
     let mut random = Random::new(9);
-    let mut newest = 0;
-    for kill in 0..if support::soaking() { 500 } else { 40 } {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args([TEST, "--exact", "--nocapture", "--test-threads=1"])
-            .env("FOREBEAR_TEST_CHILD", TEST)
-            .env("DIRECTORY", dir.path())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        // It is killed at a time of its own, not after a number of steps, so anywhere within one.
-        let (done, over) = mpsc::channel::<()>();
-        let pid = rustix::process::Pid::from_child(&child);
-        let after = Duration::from_micros(random.below(60_000) as u64);
-        let killer = std::thread::spawn(move || {
-            let _ = over.recv_timeout(after);
-            rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-        });
-        let mut told = String::new();
-        let _ = child.stdout.take().unwrap().read_to_string(&mut told);
-        killer.join().unwrap();
-        drop(done);
-        let mut complaint = String::new();
-        let _ = child.stderr.take().unwrap().read_to_string(&mut complaint);
-        assert!(!complaint.contains("panicked"), "kill {kill}: {complaint}");
-        child.wait().unwrap();
-        // The first one stands behind what the harness has begun to say.
-        let mut steps = told.lines().filter_map(|line| line.rsplit(' ').next()?.parse().ok());
-        newest = steps.next_back().unwrap_or(newest);
-        let state = Arc::new(Snapshot::new(1, vec![0_u64]));
-        let restored = open(&dir).0.restore(&state).unwrap().map_or(0, |restored| restored.step);
-        assert!(
-            restored == newest || restored == newest + 1,
-            "kill {kill}: {newest} was reported, {restored} is there"
-        );
-        assert!(state.get().iter().all(|value| *value == restored), "kill {kill}");
-        newest = restored;
-    }
+    let (newest, _) = kill_saves(
+        TEST,
+        &[("DIRECTORY", dir.path().as_os_str())],
+        kills(40),
+        || Duration::from_micros(random.below(60_000) as u64),
+        || {
+            let state = Arc::new(Snapshot::new(1, vec![0_u64]));
+            let step = open(&dir).0.restore(&state).unwrap().map_or(0, |restored| restored.step);
+            assert!(state.get().iter().all(|value| *value == step), "the state is not that of step {step}");
+            step
+        },
+    );
     assert!(newest > 0, "not one save came to its end");
 }
 

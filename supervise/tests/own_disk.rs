@@ -3,23 +3,24 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unit_arg, reason = "`Ok(assert())` and `Ok(wait()?)` keep a closure to one line")]
 
+mod again;
 #[path = "../../tests/support/mod.rs"]
 mod support;
 
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex, mpsc};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use again::{kill_saves, kills};
 use forebear::Error;
 use forebear_supervise::{
     CheckpointError, Checkpoints, EventError, EventWriter, SavedSections, Sections, Snapshot, State, Summary,
     SuperviseError, Supervisor,
 };
-use rustix::process::{Pid, Signal, kill_process};
-use support::{Random, Watchdog, is_child, soaking};
+use support::{Random, Watchdog, is_child};
 use tempfile::TempDir;
 
 /// Longer than any test goes on.
@@ -169,52 +170,25 @@ fn a_process_that_is_killed_on_a_full_disk_goes_on_at_the_newest_step() {
     const TEST: &str = "a_process_that_is_killed_on_a_full_disk_goes_on_at_the_newest_step";
     let _dog = Watchdog::new("");
     let Some(dir) = with_own_disk(TEST) else { return };
-    if std::env::var_os("SAVES").is_some() {
+    if std::env::var_os("FOREBEAR_TEST_SEED").is_some() {
         save_for_ever(&dir);
     }
     let mut random = Random::new(23);
-    let (mut newest, mut refused) = (0, 0);
-    for kill in 0..if soaking() { 500 } else { 20 } {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args([TEST, "--exact", "--nocapture", "--test-threads=1"])
-            .env("SAVES", "")
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let (done, over) = mpsc::channel::<()>();
-        let (pid, after) = (Pid::from_child(&child), Duration::from_micros(random.below(60_000) as u64));
-        let killer = std::thread::spawn(move || {
-            let _ = over.recv_timeout(after);
-            kill_process(pid, Signal::KILL).unwrap();
-        });
-        let (mut told, mut complaint) = (String::new(), String::new());
-        let _ = child.stdout.take().unwrap().read_to_string(&mut told);
-        killer.join().unwrap();
-        drop(done);
-        let _ = child.stderr.take().unwrap().read_to_string(&mut complaint);
-        child.wait().unwrap();
-        assert!(!complaint.contains("panicked"), "kill {kill}: {complaint}");
-        // The first line stands behind what the harness has begun to say.
-        let last = |what: &str| {
-            let mut steps = told.lines().filter_map(|line| line.split_once(what)?.1.parse::<u64>().ok());
-            (steps.clone().count(), steps.next_back())
-        };
-        let ((tries, tried), (saves, saved)) = (last("tries "), last("saved "));
-        refused += tries - saves;
-        let at_least = saved.unwrap_or(newest);
-        let state = value(0, 0);
-        let restored = Checkpoints::open(&dir).unwrap().on_warning(|_| ()).restore(&state).unwrap();
-        let found = restored.map_or(0, |restored| restored.step);
-        assert!(
-            (at_least..=tried.unwrap_or(newest)).contains(&found),
-            "kill {kill}: {at_least} was reported, {tried:?} was tried, {found} is there"
-        );
-        assert!(
-            state.get().iter().all(|byte| *byte == found as u8),
-            "kill {kill}: the state is not that of step {found}"
-        );
-        newest = found;
-    }
-    assert!(newest > 0 && refused > 20, "{newest} steps; {refused} were refused, or killed");
+    let (newest, refused) = kill_saves(
+        TEST,
+        &[],
+        kills(20),
+        || Duration::from_micros(random.below(60_000) as u64),
+        || {
+            let state = value(0, 0);
+            let restored = Checkpoints::open(&dir).unwrap().on_warning(|_| ()).restore(&state).unwrap();
+            let step = restored.map_or(0, |restored| restored.step);
+            assert!(
+                state.get().iter().all(|byte| *byte == step as u8),
+                "the state is not that of step {step}"
+            );
+            step
+        },
+    );
+    assert!(newest > 0 && refused > 0, "{newest} steps; {refused} were refused, or killed");
 }

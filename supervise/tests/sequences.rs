@@ -29,7 +29,7 @@ enum Step {
     Enlist,
     /// The worker of this number ends, counted from the first that is there.
     End(usize),
-    /// Without waiting: those who are there are stragglers.
+    /// Without waiting: the present workers are stragglers.
     Join {
         ignores: bool,
     },
@@ -59,7 +59,7 @@ struct Model {
     first: Option<usize>,
     /// How many came after it.
     also: usize,
-    /// The names of those who are waited for.
+    /// The names of the workers that a join waits for.
     members: Vec<usize>,
 }
 

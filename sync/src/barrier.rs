@@ -6,6 +6,7 @@
 //! cancelled a moment ago, or its time may be up, and it has not come to the lock yet to be taken out of the count. Then it is too late:
 //! it has been counted, the generation is over, and it answers as one of it. So each generation has exactly as many as it should.
 
+use forebear_context::shim::mutant;
 use std::cell::Cell;
 use std::fmt;
 use std::panic::Location;
@@ -21,17 +22,17 @@ use crate::queued_wait::{Limit, QueuedWaiter, WaitTerms, wait_in_queue};
 use crate::raw_lock::Refused;
 use crate::wait_set::everybody;
 
-/// Where so many wait for each other, again and again: as [`std::sync::Barrier`], for requests and threads.
+/// A place where `parties` requests and threads wait for each other, again and again: as [`std::sync::Barrier`].
 ///
 /// # Generations
 ///
-/// When as many as were asked for have come, all go on, and the next that comes is the first of the next generation. One that leaves
-/// before, since it was cancelled or its time is up, is taken out of the count again, as if it had not come. If it leaves at the moment
-/// when the last one comes, it has been counted, and its wait answers `Ok`.
+/// When the last of a generation arrives, all its waiters continue, and the next arrival is the first of the next generation. A waiter that
+/// leaves early, since it was cancelled or timed out, is taken out of the count again. If it leaves at the moment when the last one arrives,
+/// it has been counted, and its wait returns `Ok`.
 ///
 /// # Fairness
 ///
-/// All go on at once, the most urgent first.
+/// All waiters continue at once, the most urgent first.
 ///
 /// ```
 /// use forebear::sync::Barrier;
@@ -54,14 +55,22 @@ struct Standing {
     came: Cell<usize>,
 }
 
-/// What a [`Barrier`] answers.
+/// What a wait at a [`Barrier`] returns.
+///
+/// ```
+/// use forebear::sync::Barrier;
+///
+/// let alone = Barrier::new(1);
+/// assert!(alone.wait()?.is_leader());
+/// # Ok::<(), forebear::Cancelled>(())
+/// ```
 #[derive(Debug)]
 pub struct BarrierWaitResult {
     is_leader: bool,
 }
 
 impl BarrierWaitResult {
-    /// Whether it was the last that came: exactly one of each generation.
+    /// Whether this waiter arrived last: exactly one of each generation did.
     #[must_use]
     pub fn is_leader(&self) -> bool {
         self.is_leader
@@ -75,7 +84,7 @@ struct Arrival<'a> {
 }
 
 impl Barrier {
-    /// A barrier for so many. At one for none, or for one, nobody waits.
+    /// A barrier for `parties` waiters. With 0 or 1 no wait suspends.
     #[cfg(not(loom))]
     #[must_use]
     pub const fn new(parties: usize) -> Barrier {
@@ -90,13 +99,13 @@ impl Barrier {
         Barrier { parties, standing: Guarded::new(standing) }
     }
 
-    /// Waits until as many have come as are to come.
+    /// Waits until all parties have arrived.
     ///
     /// Suspends. A cancellation point.
     ///
     /// # Errors
     ///
-    /// [`Cancelled`], and it has not come.
+    /// [`Cancelled`]; the caller then does not count as arrived.
     ///
     /// # Panics
     ///
@@ -107,24 +116,40 @@ impl Barrier {
         self.within(Limit::Never, Location::caller()).map_err(Refused::untimed)
     }
 
-    /// The same, for `timeout` at most, on the clock of the runtime.
+    /// As [`wait`](Self::wait), for `timeout` at most, on the clock of the runtime.
     ///
     /// Suspends. A cancellation point.
     ///
     /// # Errors
     ///
-    /// [`TimeoutError::TimedOut`] or [`TimeoutError::Cancelled`], and it has not come.
+    /// [`TimeoutError::TimedOut`] or [`TimeoutError::Cancelled`]; the caller then does not count as arrived.
     ///
     /// # Panics
     ///
     /// As [`wait`](Self::wait).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use forebear::TimeoutError;
+    /// use forebear::sync::Barrier;
+    ///
+    /// let both = Barrier::new(2);
+    /// let alone = both.wait_timeout(Duration::from_millis(1));
+    /// assert!(matches!(alone, Err(TimeoutError::TimedOut)));
+    /// ```
     #[inline(always)]
     #[track_caller]
     pub fn wait_timeout(&self, timeout: Duration) -> Result<BarrierWaitResult, TimeoutError> {
         self.within(Limit::After(timeout), Location::caller()).map_err(Refused::timed)
     }
 
-    /// How many are to come.
+    /// How many waiters make a generation.
+    ///
+    /// ```
+    /// use forebear::sync::Barrier;
+    ///
+    /// assert_eq!(Barrier::new(3).parties(), 3);
+    /// ```
     pub fn parties(&self) -> usize {
         self.parties
     }
@@ -178,10 +203,7 @@ impl QueuedWaiter<()> for Arrival<'_> {
             if stood {
                 standing.came.set(standing.came.get() - 1);
             }
-            #[cfg(mutant = "barrier_leaver_is_never_too_late")]
-            return true;
-            #[cfg(not(mutant = "barrier_leaver_is_never_too_late"))]
-            stood
+            mutant!("barrier_leaver_is_never_too_late", true, stood)
         })
     }
 }

@@ -8,9 +8,9 @@
 //!
 //! # The races
 //!
-//! *Notification against a leaver.* The notifier chooses under the lock of the list: who has left its wait refuses, and the next is
-//! chosen. Who was chosen answers `Ok`, also if it was cancelled since; so each notification reaches somebody who says so, if anybody
-//! waits.
+//! *Notification against a leaver.* The notifier chooses under the lock of the list: a waiter that has left its wait refuses, and the next is
+//! chosen. The chosen waiter answers `Ok`, even if it was cancelled since. So each notification reaches a waiter that answers `Ok`, if there
+//! is one.
 //!
 //! # Invariants
 //!
@@ -36,23 +36,23 @@ use crate::raw_lock::{LockTerms, RawLock, Refused, called};
 static MUTEX: Lock = called("Mutex");
 
 /// Waiting for a condition on what a [`Mutex`](crate::Mutex) guards: as [`std::sync::Condvar`], but a request that waits is suspended,
-/// and the guard is lent, not given away. Any number may wait, requests and threads.
+/// and the guard is lent, not given away. Any number of requests and threads may wait.
 ///
-/// Each wait lets go of the mutex and takes it again before it returns, however it ends: also when it was cancelled, and when time is
-/// up. It is not woken without a notification; but somebody else may have had the mutex before it, so look at the condition again,
-/// or have [`wait_while`](Self::wait_while) do it.
+/// Each wait releases the mutex and locks it again before it returns, however it ends: also when it was cancelled or timed out. There are no
+/// spurious wake-ups. But another holder may have changed the value before the waiter has the mutex, so check the condition again,
+/// or call [`wait_while`](Self::wait_while).
 ///
-/// A notification that nobody waits for is lost. One that meets a waiter which leaves at that moment goes to the next.
+/// A notification without a waiter is lost. One that meets a waiter which leaves at that moment goes to the next.
 ///
 /// # Fairness
 ///
-/// The most urgent waiter is notified first, among equals the one that came first. It then takes the mutex as any other:
+/// The most urgent waiter is notified first, among equals the earliest. It then locks the mutex as any other:
 /// see [`Mutex`](crate::Mutex#fairness).
 ///
 /// # Deadlocks
 ///
-/// Nobody in particular is waited for, so a cycle that leads through a wait for a notification is not found. One through the mutex
-/// that is to be taken again is, and panics; the guard has lost the mutex then, and is good for nothing but to be dropped.
+/// A wait for a notification has no known owner, so a cycle that leads through it is not found. A cycle through the mutex that the waiter
+/// locks again is found, and panics. The guard has lost the mutex then, and can only be dropped.
 ///
 /// ```
 /// use forebear::sync::{Condvar, Mutex};
@@ -126,35 +126,53 @@ impl Condvar {
         self.label.name()
     }
 
-    /// Lets go of the mutex, waits until it is notified, and takes the mutex again.
+    /// Releases the mutex, waits for a notification, and locks the mutex again.
     ///
-    /// Suspends. A cancellation point, which takes the mutex again, too.
+    /// Suspends. A cancellation point, which locks the mutex again, too.
     ///
     /// # Errors
     ///
-    /// [`Cancelled`]; at once, and without letting go of the mutex, if the request was cancelled before.
+    /// [`Cancelled`]; at once, and without releasing the mutex, if the request was cancelled before.
     ///
     /// # Panics
     ///
-    /// If others wait at this moment with another mutex; in a `no_suspend` region; and if the mutex cannot be taken again because of a
-    /// cycle of locks and requests, which is named.
+    /// If others wait at this moment with another mutex; in a `no_suspend` region; and if the mutex cannot be locked again because of a
+    /// cycle of locks and requests, which the message names.
     #[inline(always)]
     #[track_caller]
     pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) -> Result<(), Cancelled> {
         self.within(guard, Limit::Never, Location::caller()).map_err(Refused::untimed)
     }
 
-    /// Waits for as long as `condition` answers true of the value. Asks first; if the answer is false it does not wait.
+    /// Waits while `condition` returns true of the value. Calls `condition` first; if that returns false there is no wait.
     ///
     /// Suspends. A cancellation point.
     ///
     /// # Errors
     ///
-    /// [`Cancelled`]; at once, and without asking, if the request was cancelled before.
+    /// [`Cancelled`]; at once, and without a call of `condition`, if the request was cancelled before.
     ///
     /// # Panics
     ///
     /// As [`wait`](Self::wait); and if `condition` does.
+    ///
+    /// ```
+    /// use forebear::sync::{Condvar, Mutex};
+    ///
+    /// static QUEUE: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+    /// static PUSHED: Condvar = Condvar::new();
+    ///
+    /// let thread = std::thread::spawn(|| {
+    ///     QUEUE.lock().push(7);
+    ///     PUSHED.notify_one();
+    /// });
+    /// let mut queue = QUEUE.lock();
+    /// PUSHED.wait_while(&mut queue, |queue| queue.is_empty())?;
+    /// assert_eq!(queue.pop(), Some(7));
+    /// # drop(queue);
+    /// # thread.join().unwrap();
+    /// # Ok::<(), forebear::Cancelled>(())
+    /// ```
     #[inline(always)]
     #[track_caller]
     pub fn wait_while<T: ?Sized>(
@@ -183,6 +201,18 @@ impl Condvar {
     /// # Panics
     ///
     /// As [`wait`](Self::wait).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use forebear::TimeoutError;
+    /// use forebear::sync::{Condvar, Mutex};
+    ///
+    /// let (ready, changed) = (Mutex::new(false), Condvar::new());
+    /// let mut guard = ready.lock();
+    /// let late = changed.wait_timeout(&mut guard, Duration::from_millis(1));
+    /// assert_eq!(late, Err(TimeoutError::TimedOut));
+    /// assert!(!*guard); // the mutex is locked again
+    /// ```
     #[inline(always)]
     #[track_caller]
     pub fn wait_timeout<T: ?Sized>(
@@ -193,17 +223,28 @@ impl Condvar {
         self.within(guard, Limit::After(timeout), Location::caller()).map_err(Refused::timed)
     }
 
-    /// As [`wait_while`](Self::wait_while), for `timeout` at most. When time is up it asks once more.
+    /// As [`wait_while`](Self::wait_while), for `timeout` at most. When time is up it calls `condition` once more.
     ///
     /// Suspends. A cancellation point.
     ///
     /// # Errors
     ///
-    /// [`TimeoutError::TimedOut`] if time is up and the answer is still true; [`TimeoutError::Cancelled`].
+    /// [`TimeoutError::TimedOut`] if time is up and `condition` still returns true; [`TimeoutError::Cancelled`].
     ///
     /// # Panics
     ///
     /// As [`wait_while`](Self::wait_while).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use forebear::TimeoutError;
+    /// use forebear::sync::{Condvar, Mutex};
+    ///
+    /// let (ready, changed) = (Mutex::new(false), Condvar::new());
+    /// let mut guard = ready.lock();
+    /// let late = changed.wait_timeout_while(&mut guard, Duration::from_millis(1), |ready| !*ready);
+    /// assert_eq!(late, Err(TimeoutError::TimedOut));
+    /// ```
     #[inline(always)]
     #[track_caller]
     pub fn wait_timeout_while<T: ?Sized>(
@@ -272,13 +313,20 @@ impl Condvar {
         answer
     }
 
-    /// Has the most urgent waiter go on, if anybody waits. Answers whether. Never waits, and needs no mutex to be held.
+    /// Wakes the most urgent waiter, and returns whether there was one. Never waits, and needs no mutex to be held.
     #[inline]
     pub fn notify_one(&self) -> bool {
         self.notify(1) == 1
     }
 
-    /// Has so many go on at most, the most urgent first. Answers how many. Never waits.
+    /// Wakes at most `n` waiters, the most urgent first, and returns how many. Never waits.
+    ///
+    /// ```
+    /// use forebear::sync::Condvar;
+    ///
+    /// let changed = Condvar::new();
+    /// assert_eq!(changed.notify(2), 0); // there is no waiter
+    /// ```
     #[inline(never)]
     pub fn notify(&self, n: usize) -> usize {
         let mut chosen = ChosenList::new();
@@ -294,7 +342,21 @@ impl Condvar {
         chosen.wake()
     }
 
-    /// Has all go on who wait now. Answers how many. Never waits.
+    /// Wakes all waiters, and returns how many there were. Never waits.
+    ///
+    /// ```
+    /// use forebear::sync::{Condvar, Mutex};
+    ///
+    /// static READY: Mutex<bool> = Mutex::new(false);
+    /// static CHANGED: Condvar = Condvar::new();
+    ///
+    /// let waiters = [(); 2].map(|()| {
+    ///     std::thread::spawn(|| CHANGED.wait_while(&mut READY.lock(), |ready| !*ready).is_ok())
+    /// });
+    /// *READY.lock() = true;
+    /// assert!(CHANGED.notify_all() <= 2);
+    /// assert!(waiters.into_iter().all(|waiter| waiter.join().unwrap()));
+    /// ```
     #[inline]
     pub fn notify_all(&self) -> usize {
         self.notify(usize::MAX)

@@ -13,14 +13,14 @@ use crate::queued_wait::Limit;
 use crate::raw_lock::Refused;
 use crate::wait_set::WaitSet;
 
-/// Something that has happened, or has not: requests and threads wait until it has. It may be taken back.
+/// A flag that requests and threads wait for. It can be [reset](Self::reset).
 ///
 /// A call that finds the event set sees everything that was done before [`set`](Self::set).
 ///
 /// # Fairness
 ///
-/// All who wait go on at once, the most urgent first. Who waits while it is set goes on, also if it is [reset](Self::reset) before it
-/// comes to that.
+/// All waiters continue at once, the most urgent first. A waiter that waits when the event is set continues, even if the event is
+/// reset before the waiter runs.
 ///
 /// ```
 /// use forebear::sync::Event;
@@ -38,7 +38,7 @@ pub struct Event {
 }
 
 impl Event {
-    /// An event that has not happened.
+    /// An event that is not set.
     #[cfg(not(loom))]
     #[must_use]
     pub const fn new() -> Event {
@@ -51,7 +51,7 @@ impl Event {
         Event { is_set: AtomicBool::new(false), wait_set: WaitSet::new() }
     }
 
-    /// It has happened: all who wait go on. Never waits.
+    /// Sets the event: all waiters continue. Never waits.
     pub fn set(&self) {
         // Who stands there stood there before, or has looked under the lock that is taken now.
         if !self.is_set.swap(true, Ordering::AcqRel) {
@@ -59,12 +59,21 @@ impl Event {
         }
     }
 
-    /// It has not happened any more: who waits from now on waits. Never waits.
+    /// Takes the event back: later waits wait for the next [`set`](Self::set). Never waits itself.
+    ///
+    /// ```
+    /// use forebear::sync::Event;
+    ///
+    /// let loaded = Event::new();
+    /// loaded.set();
+    /// loaded.reset();
+    /// assert!(!loaded.is_set());
+    /// ```
     pub fn reset(&self) {
         self.is_set.store(false, Ordering::Release);
     }
 
-    /// Whether it has happened.
+    /// Whether the event is set.
     ///
     /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
     /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
@@ -73,7 +82,7 @@ impl Event {
         self.is_set.load(Ordering::Acquire)
     }
 
-    /// Waits until it has happened.
+    /// Waits until the event is set.
     ///
     /// Suspends. A cancellation point.
     ///
@@ -92,17 +101,28 @@ impl Event {
             .map_err(Refused::untimed)
     }
 
-    /// The same, for `timeout` at most, on the clock of the runtime. A timeout of zero looks once.
+    /// As [`wait`](Self::wait), for `timeout` at most, on the clock of the runtime. A timeout of zero checks once.
     ///
     /// Suspends. A cancellation point.
     ///
     /// # Errors
     ///
-    /// [`TimeoutError::TimedOut`], and the event knows nothing of the wait any more; [`TimeoutError::Cancelled`].
+    /// [`TimeoutError::TimedOut`], and the wait has left no trace; [`TimeoutError::Cancelled`].
     ///
     /// # Panics
     ///
     /// As [`wait`](Self::wait).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use forebear::TimeoutError;
+    /// use forebear::sync::Event;
+    ///
+    /// let loaded = Event::new();
+    /// assert_eq!(loaded.wait_timeout(Duration::from_millis(1)), Err(TimeoutError::TimedOut));
+    /// loaded.set();
+    /// assert_eq!(loaded.wait_timeout(Duration::from_millis(1)), Ok(()));
+    /// ```
     #[inline(always)]
     #[track_caller]
     pub fn wait_timeout(&self, timeout: Duration) -> Result<(), TimeoutError> {

@@ -10,15 +10,27 @@ use forebear_context::source::{Arm, Left, Output, Source, Tells};
 use crate::here::with_context;
 use crate::sleep;
 
-/// What becomes of ticks whose time has passed before anybody waited for them.
+/// What an [`Interval`] does with ticks whose time has passed before its user waited for them.
 ///
-/// For a period of 10, a first tick at 0, and somebody who takes until 35 over it:
+/// For a period of 10, a first tick at 0, and a user that takes until 35 over it:
 ///
 /// | | ticks at |
 /// |---|---|
 /// | `Burst` | 0, then 10, 20 and 30, all at 35, then 40, 50 |
 /// | `Delay` | 0, then 10 at 35, then 45, 55 |
 /// | `Skip` | 0, then 10 at 35, then 40, 50 |
+///
+/// ```
+/// use std::time::Duration;
+/// use forebear::time::{MissedTickBehavior, interval_at, now};
+///
+/// // Two ticks are late already.
+/// let (start, period) = (now() - Duration::from_secs(7), Duration::from_secs(5));
+/// let mut ticks = interval_at(start, period).with_missed_tick_behavior(MissedTickBehavior::Skip);
+/// assert_eq!(ticks.tick()?, start);
+/// assert_eq!(ticks.next_tick(), Some(start + 2 * period));
+/// # Ok::<(), forebear::Cancelled>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MissedTickBehavior {
@@ -59,17 +71,28 @@ pub fn interval(period: Duration) -> Interval {
 /// # Panics
 ///
 /// If the period is zero.
+///
+/// ```
+/// use std::time::Duration;
+/// use forebear::time::{interval_at, now};
+///
+/// let start = now() + Duration::from_millis(1);
+/// let mut ticks = interval_at(start, Duration::from_secs(60));
+/// assert_eq!(ticks.tick()?, start);
+/// assert!(now() >= start);
+/// # Ok::<(), forebear::Cancelled>(())
+/// ```
 #[track_caller]
 pub fn interval_at(start: Instant, period: Duration) -> Interval {
     assert!(!period.is_zero(), "forebear: an interval whose period is zero");
     Interval { at: Some(start), period, missed: MissedTickBehavior::default() }
 }
 
-/// Ticks that come a period apart, on the runtime's clock. Made by [`interval`] and [`interval_at`].
+/// Ticks that are a period apart, on the runtime's clock. Made by [`interval`] and [`interval_at`].
 ///
-/// It has no thread and no timer of its own: a tick is waited for by [`tick`](Self::tick), or in a `select!`. Ticks do not drift: a waiter
-/// that is woken late does not move those that follow. What becomes of those that nobody waited for in time is told by
-/// [`missed`](Self::with_missed_tick_behavior).
+/// It has no thread and no timer of its own: [`tick`](Self::tick) or a `select!` waits for a tick. Ticks do not drift: a waiter
+/// that is woken late does not move those that follow. [`with_missed_tick_behavior`](Self::with_missed_tick_behavior) sets what happens to
+/// ticks that are missed.
 ///
 /// ```
 /// use std::time::Duration;
@@ -103,24 +126,50 @@ impl Interval {
         self
     }
 
-    /// How far ticks are apart.
+    /// The time between two ticks.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use forebear::time::interval;
+    ///
+    /// assert_eq!(interval(Duration::from_secs(60)).period(), Duration::from_secs(60));
+    /// ```
     #[must_use]
     pub fn period(&self) -> Duration {
         self.period
     }
 
-    /// When the next tick is; `None` if that is farther off than time can be told.
+    /// The time of the next tick; `None` if an `Instant` cannot represent it.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use forebear::time::interval;
+    ///
+    /// let mut ticks = interval(Duration::from_secs(60));
+    /// let first = ticks.tick()?; // at once
+    /// assert_eq!(ticks.next_tick(), Some(first + Duration::from_secs(60)));
+    /// # Ok::<(), forebear::Cancelled>(())
+    /// ```
     #[must_use]
     pub fn next_tick(&self) -> Option<Instant> {
         self.at
     }
 
     /// Begins anew: the next tick is a period from now.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use forebear::time::{interval, now};
+    ///
+    /// let mut ticks = interval(Duration::from_secs(60));
+    /// ticks.reset(); // without the tick at once
+    /// assert!(ticks.next_tick() > Some(now()));
+    /// ```
     pub fn reset(&mut self) {
         self.at = deadline_after(with_foreign(Context::now), self.period);
     }
 
-    /// Waits for the next tick, and answers when it was due. One whose time has passed does not wait, and looks whether the request is
+    /// Waits for the next tick, and returns the time when it was due. If that time has passed, it does not wait, and checks whether the request is
     /// cancelled; then no tick is lost.
     ///
     /// Suspends. A cancellation point.

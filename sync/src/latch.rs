@@ -12,14 +12,14 @@ use crate::queued_wait::Limit;
 use crate::raw_lock::Refused;
 use crate::wait_set::WaitSet;
 
-/// A count that goes down to zero, once: requests and threads wait until it is there. Unlike those at a [`Barrier`](crate::Barrier), who
-/// counts down does not wait, and may count several times.
+/// A count that goes down to zero once; requests and threads wait until it is there. Unlike at a [`Barrier`](crate::Barrier), a call that
+/// counts down does not wait, and one caller may count several times.
 ///
 /// A waiter that returns sees everything that was done before each [`count_down`](Self::count_down).
 ///
 /// # Fairness
 ///
-/// All who wait go on at once, the most urgent first.
+/// All waiters continue at once, the most urgent first.
 ///
 /// ```
 /// use forebear::sync::Latch;
@@ -39,7 +39,7 @@ pub struct Latch {
 }
 
 impl Latch {
-    /// A latch that opens when it has been counted down so many times. One of zero is open.
+    /// A latch that opens after `count` calls of [`count_down`](Self::count_down). A latch of zero is open.
     #[cfg(not(loom))]
     #[must_use]
     pub const fn new(count: usize) -> Latch {
@@ -52,7 +52,7 @@ impl Latch {
         Latch { count: AtomicUsize::new(count), wait_set: WaitSet::new() }
     }
 
-    /// Counts one down; the last has all go on who wait. At zero it stays. Never waits.
+    /// Counts one down; at zero all waiters continue, and the count stays there. Never waits.
     pub fn count_down(&self) {
         let mut count = self.count.load(Ordering::Relaxed);
         while count > 0 {
@@ -64,7 +64,7 @@ impl Latch {
         }
     }
 
-    /// How many are still to be counted.
+    /// How many calls are missing.
     pub fn count(&self) -> usize {
         self.count.load(Ordering::Acquire)
     }
@@ -88,17 +88,28 @@ impl Latch {
             .map_err(Refused::untimed)
     }
 
-    /// The same, for `timeout` at most, on the clock of the runtime. A timeout of zero looks once.
+    /// As [`wait`](Self::wait), for `timeout` at most, on the clock of the runtime. A timeout of zero checks once.
     ///
     /// Suspends. A cancellation point.
     ///
     /// # Errors
     ///
-    /// [`TimeoutError::TimedOut`], and the latch knows nothing of the wait any more; [`TimeoutError::Cancelled`].
+    /// [`TimeoutError::TimedOut`], and the wait has left no trace; [`TimeoutError::Cancelled`].
     ///
     /// # Panics
     ///
     /// As [`wait`](Self::wait).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use forebear::TimeoutError;
+    /// use forebear::sync::Latch;
+    ///
+    /// let started = Latch::new(1);
+    /// assert_eq!(started.wait_timeout(Duration::from_millis(1)), Err(TimeoutError::TimedOut));
+    /// started.count_down();
+    /// assert_eq!(started.wait_timeout(Duration::from_millis(1)), Ok(()));
+    /// ```
     #[inline(always)]
     #[track_caller]
     pub fn wait_timeout(&self, timeout: Duration) -> Result<(), TimeoutError> {

@@ -7,10 +7,10 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 
 use crate::once_lock::OnceLock;
 
-/// A value that its first user makes: as [`std::sync::LazyLock`], for requests and threads. The others
-/// wait until it is there; see [`OnceLock`].
+/// A value that its first user makes: as [`std::sync::LazyLock`], for requests and threads. The other users wait until it is there;
+/// see [`OnceLock`].
 ///
-/// How to make it can be called once only. So if that panics, every access panics.
+/// The closure can be called once only. So if it panics, every access panics.
 ///
 /// ```
 /// use forebear::sync::LazyLock;
@@ -32,7 +32,7 @@ impl<T: UnwindSafe, F: UnwindSafe> UnwindSafe for LazyLock<T, F> {}
 impl<T: RefUnwindSafe + UnwindSafe, F: UnwindSafe> RefUnwindSafe for LazyLock<T, F> {}
 
 impl<T, F: FnOnce() -> T> LazyLock<T, F> {
-    /// A value that `make` will make.
+    /// A value that `make` makes at the first access.
     #[cfg(not(loom))]
     pub const fn new(make: F) -> LazyLock<T, F> {
         LazyLock { value: OnceLock::new(), make: Cell::new(Some(make)) }
@@ -44,14 +44,21 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
         LazyLock { value: OnceLock::new(), make: Cell::new(Some(make)) }
     }
 
-    /// The value, made now if it is not there. The same as to dereference it.
+    /// The value; if there is none, makes it. The same as to dereference it.
     ///
     /// Suspends. Not a cancellation point.
     ///
     /// # Panics
     ///
-    /// If making it does, or has; if making it comes back here, itself or by what it waits for: that cycle is named; and in a
-    /// `no_suspend` region, if it would have to wait.
+    /// If making it panics, or has panicked. If the closure accesses this value, itself or through what it waits for: the message names that
+    /// cycle. And in a `no_suspend` region, if it would have to wait.
+    ///
+    /// ```
+    /// use forebear::sync::LazyLock;
+    ///
+    /// static SQUARES: LazyLock<Vec<u32>> = LazyLock::new(|| (0..10).map(|n| n * n).collect());
+    /// assert_eq!(LazyLock::force(&SQUARES).len(), 10);
+    /// ```
     #[inline(always)]
     #[track_caller]
     pub fn force(this: &LazyLock<T, F>) -> &T {
@@ -61,11 +68,19 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
         })
     }
 
-    /// The value, made now if it is not there, by the only reference. Never waits.
+    /// The value, by the only reference; if there is none, makes it. Never waits.
     ///
     /// # Panics
     ///
-    /// If making it does, or has.
+    /// If making it panics, or has panicked.
+    ///
+    /// ```
+    /// use forebear::sync::LazyLock;
+    ///
+    /// let mut list = LazyLock::new(|| vec![1]);
+    /// LazyLock::force_mut(&mut list).push(2);
+    /// assert_eq!(*list, [1, 2]);
+    /// ```
     #[track_caller]
     pub fn force_mut(this: &mut LazyLock<T, F>) -> &mut T {
         LazyLock::force(this);
@@ -76,6 +91,15 @@ impl<T, F: FnOnce() -> T> LazyLock<T, F> {
     ///
     /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
     /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
+    ///
+    /// ```
+    /// use forebear::sync::LazyLock;
+    ///
+    /// let seven = LazyLock::new(|| 7);
+    /// assert_eq!(LazyLock::get(&seven), None);
+    /// assert_eq!(*seven, 7);
+    /// assert_eq!(LazyLock::get(&seven), Some(&7));
+    /// ```
     pub fn get(this: &LazyLock<T, F>) -> Option<&T> {
         this.value.get()
     }

@@ -1,27 +1,10 @@
-//! Locks and their kin for requests and for threads, written once on the context seam.
+//! Locks, channels, sleeps and `select!` for requests and for threads, written once on the context seam.
 //!
 //! A request that waits here is suspended, and its worker goes on with other work; a thread that waits blocks. Both stand in the same
-//! lists. Nothing here knows requests: what waits is a [context](forebear_context::context).
+//! queues. Nothing here knows requests: what waits is a [context](forebear_context::context).
 //!
-//! | to | use |
-//! | --- | --- |
-//! | change something one at a time | [`Mutex`]; [`ReentrantMutex`] where the one who has it may come again; [`RawMutex`] without a value and a guard |
-//! | read something together, and change it one at a time | [`RwLock`] |
-//! | wait until something holds of it | [`Condvar`] |
-//! | have so many at a time | [`Semaphore`] |
-//! | wait for something to happen | [`Event`]; [`Latch`] if it happens when several have done their part |
-//! | wait for each other | [`Barrier`] |
-//! | do or make something once | [`Once`]; [`OnceLock`], [`LazyLock`] |
-//! | hand something to somebody else | [`channel`] |
-//! | wait for the first of several | [`select!`] |
-//! | let some time pass | [`sleep()`], [`sleep_until`]; [`now`] tells the time that they go by |
-//! | do something again and again | [`interval()`] |
-//! | await a future | [`block_on()`] |
-//!
-//! # How the waiters stand
-//!
-//! In a [`LockQueue`](primitive::LockQueue), keyed by urgency: the most urgent goes first, and among equals the one that came first. A place in it lies in the
-//! waiter's own frame, so to wait allocates nothing.
+//! Programs use this crate through [`forebear`](https://docs.rs/forebear), which has it in four modules: `sync`, `channel`, `select` and
+//! `time`. This crate itself is for authors of a primitive of their own; see [`primitive`].
 
 mod barrier;
 mod block_on;

@@ -1,7 +1,7 @@
 //! The list in which those stand who wait for a lock.
 //!
 //! Two heaps, as in the request framework that forebear comes from (its `RequestLockQueue`): places are popped from one of them by
-//! urgency; who has been woken and finds the lock taken all the same puts itself back onto *the other*; when the first is empty the
+//! urgency; a waiter that was woken and finds the lock taken puts itself back onto *the other*; when the first is empty the
 //! two are swapped. So an urgent waiter that cannot go on yet, and puts itself back, does not starve the others: each of them is
 //! popped once before it comes again. A newcomer stands with those that are popped from now, unless somebody has put itself back who is as
 //! urgent: then it stands behind that one, on the other heap. So newcomers do not starve those who have lost, either.
@@ -118,10 +118,44 @@ enum Behind {
     Second,
 }
 
-/// See the module head.
+/// A queue of waiters, of which the most urgent is first. See the module head.
 ///
-/// Of use to authors of primitives; it is an ordinary data structure with `unsafe` to it, since its places are
-/// borrowed from their waiters' frames.
+/// It is a data structure for authors of primitives. It has `unsafe` methods, since its places are borrowed from their waiters' frames.
+/// Everything that is called on it and on the places in it is called under one lock, which is the author's.
+///
+/// ```
+/// use std::ptr;
+/// use forebear_context::context::{Cause, Reason, with_foreign};
+/// use forebear_sync::primitive::{Chosen, ChosenList};
+/// use forebear_sync::primitive::LockQueue;
+/// use forebear_sync::primitive::Place;
+///
+/// with_foreign(|context| {
+///     let queue = LockQueue::new(); // here no other thread knows it, so no lock is needed
+///     // A waiter begins its wait, and enters the queue.
+///     // SAFETY: the context's own stack; the wait is parked below.
+///     let ticket = unsafe { context.begin(Reason::Event, ptr::null_mut()) };
+///     // SAFETY: the context outlives the place.
+///     let place = unsafe { Place::new(context, ticket, "a key") };
+///     // SAFETY: the place stays in this frame until it is out of the queue.
+///     unsafe { queue.enter(&place) };
+///     assert!(place.is_listed() && queue.len() == 1);
+///
+///     // What another thread does that has a key: it chooses under the lock, and wakes afterwards.
+///     let mut chosen = ChosenList::new();
+///     // SAFETY: the waiters are woken below.
+///     let choose = || -> Option<Chosen<&str>> { unsafe { queue.choose_if(|wants| *wants == "a key") } };
+///     while let Some(waiter) = choose() {
+///         assert_eq!(waiter.place().value, "a key");
+///         chosen.push(waiter);
+///     }
+///     assert!(!chosen.is_empty() && queue.is_empty());
+///     assert_eq!(chosen.wake(), 1);
+///
+///     // SAFETY: the context's own stack, after `begin`.
+///     assert_eq!(unsafe { context.park_until(ticket, None) }, Cause::Woken);
+/// });
+/// ```
 pub struct LockQueue<T = ()> {
     heaps: [Heap<Place<T>>; 2],
     /// Which of them is popped from; the other is pushed back onto.
@@ -212,6 +246,36 @@ impl<T> LockQueue<T> {
     /// # Safety
     ///
     /// L1, L2; it stands nowhere.
+    ///
+    /// ```
+    /// use std::ptr;
+    /// use forebear_context::context::{Cause, Reason, with_foreign};
+    /// use forebear_sync::primitive::LockQueue;
+    /// use forebear_sync::primitive::Place;
+    ///
+    /// with_foreign(|context| {
+    ///     let queue = LockQueue::new();
+    ///     // SAFETY: the context's own stack; each wait is parked below.
+    ///     let ticket = unsafe { context.begin(Reason::Event, ptr::null_mut()) };
+    ///     // SAFETY: the context outlives the place, which stays in this frame.
+    ///     let place = unsafe { Place::new(context, ticket, ()) };
+    ///     // SAFETY: no other thread knows the queue; the waiter is woken at once.
+    ///     unsafe {
+    ///         queue.enter(&place);
+    ///         queue.choose().unwrap().wake();
+    ///         assert_eq!(context.park_until(ticket, None), Cause::Woken);
+    ///     }
+    ///     // The woken waiter finds the lock taken, and waits once more.
+    ///     // SAFETY: as above.
+    ///     unsafe {
+    ///         let ticket = context.begin(Reason::Event, ptr::null_mut());
+    ///         place.renew(ticket);
+    ///         queue.push(&place);
+    ///         queue.choose().unwrap().wake();
+    ///         assert_eq!(context.park_until(ticket, None), Cause::Woken);
+    ///     }
+    /// });
+    /// ```
     pub unsafe fn push(&self, place: &Place<T>) {
         let stands = !self.popping.get();
         // SAFETY: by contract.
@@ -416,6 +480,30 @@ impl<T> LockQueue<T> {
     /// # Safety
     ///
     /// L1; it stands here or nowhere.
+    ///
+    /// ```
+    /// use std::ptr;
+    /// use forebear_context::context::{Reason, with_foreign};
+    /// use forebear_sync::primitive::LockQueue;
+    /// use forebear_sync::primitive::Place;
+    ///
+    /// with_foreign(|context| {
+    ///     let queue = LockQueue::new();
+    ///     // SAFETY: the context's own stack; the wait is taken back below.
+    ///     let ticket = unsafe { context.begin(Reason::Event, ptr::null_mut()) };
+    ///     // SAFETY: the context outlives the place.
+    ///     let place = unsafe { Place::new(context, ticket, ()) };
+    ///     // SAFETY: no other thread knows the queue; the place is removed below.
+    ///     unsafe {
+    ///         queue.enter(&place);
+    ///         queue.promote(&place, 1); // it has become more urgent
+    ///         assert_eq!(queue.first().map(Place::key), Some(1));
+    ///         assert_eq!(queue.is_all_of(context.place().get()), context.place().get() != 0);
+    ///         assert!(queue.remove(&place) && !queue.remove(&place));
+    ///     }
+    ///     assert!(context.withdraw(ticket));
+    /// });
+    /// ```
     pub unsafe fn remove(&self, place: &Place<T>) -> bool {
         let Some(stands) = place.stands.take() else { return false };
         self.len.set(self.len.get() - 1);

@@ -24,26 +24,30 @@ static MUTEX: Lock = called("Mutex");
 ///
 /// # Fairness
 ///
-/// Waiters stand in a [`LockQueue`](crate::primitive::LockQueue): the most urgent is woken first, among equals the earliest.
-/// Of newcomers 32 at most go before those that stand there; from then on at least each second choice is one of the latter, whatever its age.
+/// Waiters stand in a [`LockQueue`](crate::primitive::LockQueue): the most urgent is woken first, among equals the earliest. At most 32
+/// newcomers overtake the waiters that stand there. From then on at least each second choice is one of those waiters, whatever its age.
 ///
-/// A release leaves the lock free for any running code, so a woken waiter may find it taken. One that has lost four times, or again half a
-/// millisecond or more after its first loss, reserves the lock for 50 µs, while nobody else gets it; but not if the holder is of its own worker, and
-/// could not go on meanwhile. If it has no luck then either, the lock is handed over to it when it is chosen next. So a waiter is woken five times at
-/// most. While a waiter that was woken is on its way, up to 32 releases in a row wake no other, unless somebody more urgent
-/// has come since. Nobody barges past one of its own worker that has been woken and is as urgent. If all who wait are of the
-/// worker on which it is released, the lock is handed over instead.
+/// A release leaves the lock free for any running code, so a woken waiter may find it taken. A waiter that has lost four times reserves the
+/// lock for 50 µs, in which no other takes it; so does a waiter that loses half a millisecond or more after its first loss. There is no
+/// reservation against a holder of the same worker, which could not continue meanwhile. If the reservation does not help, the next choice
+/// hands the lock over. So a waiter is woken at most five times.
 ///
-/// A request that takes or loses one contended lock 64 times, and waits for nothing else meanwhile, lets others of its worker go first, as
-/// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html) does. But a request that polls for something under a lock that *nobody else wants* never waits, so nothing takes its worker
-/// from it: what it polls for may have to run on that very worker, in particular on the only one. Such a loop has to call `yield_now`, or better
-/// wait for a [`Condvar`](crate::Condvar).
+/// While a woken waiter has not run yet, up to 32 releases in a row wake no other, unless a more urgent waiter has arrived since. No code
+/// overtakes a woken waiter of its own worker that is as urgent. If all waiters belong to the worker that releases the lock, the lock is
+/// handed over instead.
+///
+/// A request that takes or loses one contended lock 64 times, and waits for nothing else meanwhile, lets others of its worker run first, as
+/// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html) does. That does not help a request that polls under an
+/// *uncontended* lock: it never waits, so it keeps its worker, and what it polls for may have to run there. Such a loop has to call
+/// `yield_now`, or better wait for a [`Condvar`](crate::Condvar).
 ///
 /// # Deadlocks
 ///
-/// The context that holds a contended lock is known: it becomes as urgent as the most urgent waiter, and so does what it waits for. A
-/// cycle of untimed waits through locks and requests is found by the wait that closes it, and named. Of what a thread has taken that never had to do
-/// with a runtime, only the thread itself knows: its wait for itself gets the error, and longer cycles through it are not found.
+/// The holder of a contended lock becomes as urgent as the most urgent waiter, and so does what the holder waits for. The wait that closes a
+/// cycle of untimed waits through locks and requests finds the cycle and names it.
+///
+/// A thread that no runtime knows keeps the list of its locks to itself. Its wait for itself gets the error; longer cycles through it are
+/// not found.
 ///
 /// ```
 /// use forebear::sync::Mutex;
@@ -63,9 +67,21 @@ unsafe impl<T: ?Sized + Send> Send for Mutex<T> {}
 // SAFETY: as above; a guard lends `&mut T` to other threads in turn, hence `Send`.
 unsafe impl<T: ?Sized + Send> Sync for Mutex<T> {}
 
-/// The right to a [`Mutex`]'s value; given back when this is dropped.
+/// Access to a [`Mutex`]'s value. Dropping it unlocks the mutex.
 ///
 /// It stays on the thread where it was taken, and may be held across waits.
+///
+/// ```
+/// use forebear::sync::{Mutex, MutexGuard};
+///
+/// fn push(mut list: MutexGuard<'_, Vec<u32>>) {
+///     list.push(7);
+/// } // unlocked here
+///
+/// let list = Mutex::new(Vec::new());
+/// push(list.lock());
+/// assert_eq!(*list.lock(), [7]);
+/// ```
 #[must_use = "the mutex is unlocked as soon as the guard is dropped"]
 pub struct MutexGuard<'a, T: ?Sized> {
     /// None: a [`Condvar`](crate::Condvar) could not give the lock back to it.
@@ -103,22 +119,29 @@ impl<T> Mutex<T> {
         Mutex { raw: RawLock::new(Label::new(name)), value: UnsafeCell::new(value) }
     }
 
-    /// The value, out of the mutex.
+    /// Unwraps the value.
+    ///
+    /// ```
+    /// use forebear::sync::Mutex;
+    ///
+    /// let total = Mutex::new(0);
+    /// *total.lock() += 1;
+    /// assert_eq!(total.into_inner(), 1);
+    /// ```
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
 }
 
 impl<T: ?Sized> Mutex<T> {
-    /// Waits until the value is the caller's alone.
+    /// Locks the mutex; waits until it is free.
     ///
     /// Suspends. Not a cancellation point: the holder releases the lock, so a cancelled request gets it, too. See
     /// [`lock_or_cancelled`](Self::lock_or_cancelled).
     ///
     /// # Panics
     ///
-    /// If it would wait for itself, round a cycle of locks and requests, which is named; and in a `no_suspend` region, if it
-    /// would have to wait.
+    /// If the wait would close a cycle of locks and requests, which the message names; and in a `no_suspend` region, if it would have to wait.
     #[inline(always)]
     #[track_caller]
     pub fn lock(&self) -> MutexGuard<'_, T> {
@@ -132,7 +155,7 @@ impl<T: ?Sized> Mutex<T> {
         self.guard()
     }
 
-    /// The same, unless the calling request is cancelled before it has the lock.
+    /// As [`lock`](Self::lock), unless the calling request is cancelled before it has the lock.
     ///
     /// Suspends. A cancellation point.
     ///
@@ -143,6 +166,21 @@ impl<T: ?Sized> Mutex<T> {
     /// # Panics
     ///
     /// As [`lock`](Self::lock).
+    ///
+    /// ```
+    /// use forebear::sync::Mutex;
+    /// use forebear::{CancelReason, Request, WaitError, try_spawn};
+    ///
+    /// static TOTAL: Mutex<u32> = Mutex::new(0);
+    /// let request = try_spawn(|| {
+    ///     *TOTAL.lock_or_cancelled()? += 1;
+    ///     Request::current().unwrap().abort(CancelReason::Asked);
+    ///     *TOTAL.lock_or_cancelled()? += 1; // returns here
+    ///     Ok(())
+    /// });
+    /// assert!(matches!(request.wait(), Err(WaitError::TargetCancelled(_))));
+    /// assert_eq!(*TOTAL.lock(), 1);
+    /// ```
     #[inline(always)]
     #[track_caller]
     pub fn lock_or_cancelled(&self) -> Result<MutexGuard<'_, T>, Cancelled> {
@@ -155,17 +193,35 @@ impl<T: ?Sized> Mutex<T> {
         }
     }
 
-    /// The same, for `timeout` at most, on the clock of the runtime.
+    /// As [`lock`](Self::lock), for `timeout` at most, on the clock of the runtime.
     ///
-    /// Suspends. A cancellation point. A timeout of zero looks once.
+    /// Suspends. A cancellation point. A timeout of zero checks once.
     ///
     /// # Errors
     ///
-    /// [`TimeoutError::TimedOut`], and the mutex knows nothing of the wait any more; [`TimeoutError::Cancelled`].
+    /// [`TimeoutError::TimedOut`], and the wait has left no trace; [`TimeoutError::Cancelled`].
     ///
     /// # Panics
     ///
     /// In a `no_suspend` region, if it would have to wait.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use forebear::TimeoutError;
+    /// use forebear::sync::Mutex;
+    ///
+    /// let total = Mutex::new(0);
+    /// *total.lock_timeout(Duration::from_millis(1))? += 1;
+    /// let guard = total.lock();
+    /// std::thread::scope(|s| {
+    ///     s.spawn(|| {
+    ///         let late = total.lock_timeout(Duration::from_millis(1));
+    ///         assert!(matches!(late, Err(TimeoutError::TimedOut)));
+    ///     });
+    /// });
+    /// assert_eq!(*guard, 1);
+    /// # Ok::<(), TimeoutError>(())
+    /// ```
     #[inline(always)]
     #[track_caller]
     pub fn lock_timeout(&self, timeout: Duration) -> Result<MutexGuard<'_, T>, TimeoutError> {
@@ -185,7 +241,7 @@ impl<T: ?Sized> Mutex<T> {
         }
     }
 
-    /// The value, if nobody has it. Never waits, and may go before those who do.
+    /// Locks the mutex if it is free. Never waits, and may overtake the waiters.
     ///
     /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
     /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
@@ -199,12 +255,30 @@ impl<T: ?Sized> Mutex<T> {
         self.raw.label().name()
     }
 
-    /// Whether somebody has it at this moment: for dumps and assertions.
+    /// Whether the mutex is locked at this moment: for dumps and assertions.
+    ///
+    /// ```
+    /// use forebear::sync::Mutex;
+    ///
+    /// let total = Mutex::new(0);
+    /// let guard = total.lock();
+    /// assert!(total.is_locked() && total.try_lock().is_none());
+    /// drop(guard);
+    /// assert!(!total.is_locked());
+    /// ```
     pub fn is_locked(&self) -> bool {
         self.raw.is_locked()
     }
 
     /// The value, by the only reference.
+    ///
+    /// ```
+    /// use forebear::sync::Mutex;
+    ///
+    /// let mut total = Mutex::new(0);
+    /// *total.get_mut() += 1; // the compiler knows that no guard exists
+    /// assert_eq!(*total.lock(), 1);
+    /// ```
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }

@@ -8,7 +8,7 @@
 //!
 //! `RUNNING`: the context whose address stands beside it does it now. It is the holder of what the others wait for
 //! ([`forebear_context::context::OwnerWait`]), as one of a lock is: it becomes as urgent as they are, and if it comes back to this word,
-//! itself or by whoever it waits for, that is a cycle. A thread that no runtime knows has no address there, and notes the once in a list
+//! itself or through what it waits for, that is a cycle. A thread that no runtime knows has no address there, and notes the once in a list
 //! of its own (`raw_lock/unknown.rs`): so it finds the cycle when it comes back itself. `QUEUED`: somebody stands in the queue. `DONE`
 //! stands alone, for good.
 //!
@@ -37,6 +37,7 @@ use std::time::Duration;
 use forebear_context::context::{Context, Lock, Reason, with_foreign};
 use forebear_context::error::{Cancelled, Cycle, TimeoutError};
 use forebear_context::shim::atomic::{AtomicPtr, Ordering};
+use forebear_context::shim::mutant;
 
 use crate::guarded::Guarded;
 use crate::here::with_context;
@@ -53,15 +54,15 @@ const BITS: usize = RUNNING | QUEUED | DONE;
 
 const _: () = assert!(align_of::<Context>() > BITS);
 
-/// A closure that runs once, called by the first caller: as [`std::sync::Once`], for requests and threads, without poisoning. The others
-/// wait until it is done.
+/// A closure that runs once, called by the first caller: as [`std::sync::Once`], for requests and threads, without poisoning. The other
+/// callers wait until it has returned.
 ///
 /// If it panics, the panic reaches the caller that ran it, and the next caller tries. The running caller becomes as urgent as the most urgent
-/// that waits.
+/// waiter.
 ///
 /// # Fairness
 ///
-/// All who wait go on at once when it is done, the most urgent first.
+/// All waiters continue at once when the closure has returned, the most urgent first.
 ///
 /// ```
 /// use forebear::sync::Once;
@@ -97,7 +98,7 @@ fn bits(word: *mut Context) -> usize {
 }
 
 impl Once {
-    /// Nothing is done yet.
+    /// A `Once` whose closure has not run yet.
     #[cfg(not(loom))]
     #[must_use]
     pub const fn new() -> Once {
@@ -110,14 +111,14 @@ impl Once {
         Once { word: AtomicPtr::new(ptr::null_mut()), queue: Guarded::new(LockQueue::new()) }
     }
 
-    /// Does `f`, unless it has been done; if somebody else is doing it, waits until that is done. When it returns it is done.
+    /// Calls `f`, unless an earlier call has completed. If another caller runs its closure now, waits for that. On return one has completed.
     ///
     /// Suspends. Not a cancellation point: the running closure ends.
     ///
     /// # Panics
     ///
-    /// If `f` does; if `f` comes back here, itself or by what it waits for: that cycle is named; and in a `no_suspend` region, if it
-    /// would have to wait.
+    /// If `f` does; if `f` calls this again, itself or through what it waits for: the message names that cycle; and in a `no_suspend` region, if
+    /// it would have to wait.
     #[inline(always)]
     #[track_caller]
     pub fn call_once(&self, f: impl FnOnce()) {
@@ -127,23 +128,18 @@ impl Once {
         });
     }
 
-    /// Whether it has been done. A caller that gets `true` sees what was done.
+    /// Whether a call has completed. A caller that gets `true` sees everything that the closure did.
     ///
     /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
     /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
     #[inline(always)]
     pub fn is_completed(&self) -> bool {
-        #[cfg(mutant = "done_relaxed")]
-        return bits(self.word.load(Ordering::Relaxed)) == DONE;
-        #[cfg(not(mutant = "done_relaxed"))]
-        {
-            bits(self.word.load(Ordering::Acquire)) == DONE
-        }
+        bits(self.word.load(mutant!("done_relaxed", Ordering::Relaxed, Ordering::Acquire))) == DONE
     }
 
-    /// Waits until somebody has done it.
+    /// Waits until a call has completed.
     ///
-    /// Suspends. A cancellation point, since nobody may ever do it.
+    /// Suspends. A cancellation point, since there may never be a call.
     ///
     /// # Errors
     ///
@@ -152,23 +148,45 @@ impl Once {
     /// # Panics
     ///
     /// In a `no_suspend` region, if it would have to wait.
+    ///
+    /// ```
+    /// use forebear::sync::Once;
+    ///
+    /// static START: Once = Once::new();
+    /// let thread = std::thread::spawn(|| START.call_once(|| ()));
+    /// START.wait()?;
+    /// assert!(START.is_completed());
+    /// # thread.join().unwrap();
+    /// # Ok::<(), forebear::Cancelled>(())
+    /// ```
     #[inline(always)]
     #[track_caller]
     pub fn wait(&self) -> Result<(), Cancelled> {
         self.done_within(Limit::Never, Location::caller()).map_err(Refused::untimed)
     }
 
-    /// The same, for `timeout` at most, on the clock of the runtime. A timeout of zero looks once.
+    /// As [`wait`](Self::wait), for `timeout` at most, on the clock of the runtime. A timeout of zero checks once.
     ///
     /// Suspends. A cancellation point.
     ///
     /// # Errors
     ///
-    /// [`TimeoutError::TimedOut`], and nothing is known of the wait any more; [`TimeoutError::Cancelled`].
+    /// [`TimeoutError::TimedOut`], and the wait has left no trace; [`TimeoutError::Cancelled`].
     ///
     /// # Panics
     ///
     /// As [`wait`](Self::wait).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use forebear::TimeoutError;
+    /// use forebear::sync::Once;
+    ///
+    /// let start = Once::new();
+    /// assert_eq!(start.wait_timeout(Duration::from_millis(1)), Err(TimeoutError::TimedOut));
+    /// start.call_once(|| ());
+    /// assert_eq!(start.wait_timeout(Duration::from_millis(1)), Ok(()));
+    /// ```
     #[inline(always)]
     #[track_caller]
     pub fn wait_timeout(&self, timeout: Duration) -> Result<(), TimeoutError> {
@@ -299,14 +317,15 @@ impl Drop for Run<'_> {
             return;
         }
         let end = ptr::without_provenance_mut(if self.done { DONE } else { 0 });
-        #[cfg(mutant = "once_ends_by_store")]
-        let ended = bits(word) & QUEUED == 0 && {
-            once.word.store(end, Ordering::Release);
-            true
-        };
-        #[cfg(not(mutant = "once_ends_by_store"))]
-        let ended = bits(word) & QUEUED == 0
-            && once.word.compare_exchange(word, end, Ordering::Release, Ordering::Relaxed).is_ok();
+        let ended = mutant!(
+            "once_ends_by_store",
+            bits(word) & QUEUED == 0 && {
+                once.word.store(end, Ordering::Release);
+                true
+            },
+            bits(word) & QUEUED == 0
+                && once.word.compare_exchange(word, end, Ordering::Release, Ordering::Relaxed).is_ok()
+        );
         if ended {
             return;
         }

@@ -10,11 +10,11 @@ use forebear_context::error::{Cancelled, TimeoutError};
 
 use crate::once::Once;
 
-/// A value that is made once, by its first user: as [`std::sync::OnceLock`], for requests and threads. The others wait until it is
+/// A value that its first user makes, once: as [`std::sync::OnceLock`], for requests and threads. The other users wait until it is
 /// there.
 ///
-/// If making it fails or panics, there is none, and the next caller tries. The maker becomes as urgent as the most urgent that
-/// waits. See [`Once`].
+/// If making it fails or panics, there is none, and the next caller tries. The maker becomes as urgent as the most urgent waiter. See
+/// [`Once`].
 ///
 /// ```
 /// use forebear::sync::OnceLock;
@@ -67,12 +67,20 @@ impl<T> OnceLock<T> {
         unsafe { (*self.value.get()).as_ref() }
     }
 
-    /// The value, by the only reference.
+    /// The value, by the only reference; `None` if there is none.
+    ///
+    /// ```
+    /// use forebear::sync::OnceLock;
+    ///
+    /// let mut count = OnceLock::from(1);
+    /// *count.get_mut().unwrap() += 1;
+    /// assert_eq!(count.get(), Some(&2));
+    /// ```
     pub fn get_mut(&mut self) -> Option<&mut T> {
         self.value.get_mut().as_mut()
     }
 
-    /// Puts the value in, if there is none. If somebody is making one at this moment, waits for that.
+    /// Puts the value in, if there is none. While another caller makes one, waits for that.
     ///
     /// Suspends. Not a cancellation point.
     ///
@@ -82,7 +90,7 @@ impl<T> OnceLock<T> {
     ///
     /// # Panics
     ///
-    /// If the maker of the value comes here, itself or by what it waits for; and in a `no_suspend` region, if it would have to wait.
+    /// If the maker of the value calls this, itself or through what it waits for; and in a `no_suspend` region, if it would have to wait.
     #[inline(always)]
     #[track_caller]
     pub fn set(&self, value: T) -> Result<(), T> {
@@ -91,14 +99,14 @@ impl<T> OnceLock<T> {
         value.map_or(Ok(()), Err)
     }
 
-    /// The value; made by `make`, if there is none. If somebody else is making it, waits for that.
+    /// The value; if there is none, `make` makes it. While another caller makes one, waits for that.
     ///
     /// Suspends. Not a cancellation point: the maker ends.
     ///
     /// # Panics
     ///
-    /// If `make` does, and then there is none; if `make` comes back here, itself or by what it waits for: that cycle is named; and in
-    /// a `no_suspend` region, if it would have to wait.
+    /// If `make` does: then there is still no value. If `make` calls this again, itself or through what it waits for: the message names that
+    /// cycle. And in a `no_suspend` region, if it would have to wait.
     #[inline(always)]
     #[track_caller]
     pub fn get_or_init(&self, make: impl FnOnce() -> T) -> &T {
@@ -106,17 +114,26 @@ impl<T> OnceLock<T> {
         value
     }
 
-    /// The same, if `make` can make one.
+    /// As [`get_or_init`](Self::get_or_init), for a `make` that may fail.
     ///
     /// Suspends. Not a cancellation point.
     ///
     /// # Errors
     ///
-    /// That of `make`; then there is none, and the next one tries.
+    /// That of `make`; there is no value then, and the next caller tries.
     ///
     /// # Panics
     ///
     /// As [`get_or_init`](Self::get_or_init).
+    ///
+    /// ```
+    /// use forebear::sync::OnceLock;
+    ///
+    /// let number = OnceLock::new();
+    /// assert!(number.get_or_try_init(|| "x".parse::<u32>()).is_err());
+    /// assert_eq!(number.get_or_try_init(|| "7".parse())?, &7);
+    /// # Ok::<(), std::num::ParseIntError>(())
+    /// ```
     #[inline(always)]
     #[track_caller]
     pub fn get_or_try_init<E>(&self, make: impl FnOnce() -> Result<T, E>) -> Result<&T, E> {
@@ -130,9 +147,9 @@ impl<T> OnceLock<T> {
         Ok(unsafe { (*self.value.get()).as_ref() }.expect("it is made before it is done"))
     }
 
-    /// Waits until somebody has put a value in.
+    /// Waits until there is a value.
     ///
-    /// Suspends. A cancellation point, since nobody may ever do it.
+    /// Suspends. A cancellation point, since there may never be one.
     ///
     /// # Errors
     ///
@@ -141,6 +158,16 @@ impl<T> OnceLock<T> {
     /// # Panics
     ///
     /// In a `no_suspend` region, if it would have to wait.
+    ///
+    /// ```
+    /// use forebear::sync::OnceLock;
+    ///
+    /// static NAME: OnceLock<&str> = OnceLock::new();
+    /// let thread = std::thread::spawn(|| NAME.set("first"));
+    /// assert_eq!(NAME.wait()?, &"first");
+    /// # thread.join().unwrap().unwrap();
+    /// # Ok::<(), forebear::Cancelled>(())
+    /// ```
     #[inline(always)]
     #[track_caller]
     pub fn wait(&self) -> Result<&T, Cancelled> {
@@ -149,17 +176,26 @@ impl<T> OnceLock<T> {
         Ok(unsafe { (*self.value.get()).as_ref() }.expect("it is made before it is done"))
     }
 
-    /// The same, for `timeout` at most, on the clock of the runtime. A timeout of zero looks once.
+    /// As [`wait`](Self::wait), for `timeout` at most, on the clock of the runtime. A timeout of zero looks once.
     ///
     /// Suspends. A cancellation point.
     ///
     /// # Errors
     ///
-    /// [`TimeoutError::TimedOut`], and nothing is known of the wait any more; [`TimeoutError::Cancelled`].
+    /// [`TimeoutError::TimedOut`], and the wait has left no trace; [`TimeoutError::Cancelled`].
     ///
     /// # Panics
     ///
     /// As [`wait`](Self::wait).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use forebear::TimeoutError;
+    /// use forebear::sync::OnceLock;
+    ///
+    /// let name = OnceLock::<&str>::new();
+    /// assert_eq!(name.wait_timeout(Duration::from_millis(1)), Err(TimeoutError::TimedOut));
+    /// ```
     #[inline(always)]
     #[track_caller]
     pub fn wait_timeout(&self, timeout: Duration) -> Result<&T, TimeoutError> {
@@ -168,12 +204,26 @@ impl<T> OnceLock<T> {
         Ok(unsafe { (*self.value.get()).as_ref() }.expect("it is made before it is done"))
     }
 
-    /// The value, out of it.
+    /// The value, taken out; `None` if there is none.
+    ///
+    /// ```
+    /// use forebear::sync::OnceLock;
+    ///
+    /// assert_eq!(OnceLock::from(7).into_inner(), Some(7));
+    /// ```
     pub fn into_inner(self) -> Option<T> {
         self.value.into_inner()
     }
 
-    /// The value, taken out by the only reference: there is none now, and the next one may make it.
+    /// Takes the value out by the only reference. There is none afterwards, and the next caller may make it.
+    ///
+    /// ```
+    /// use forebear::sync::OnceLock;
+    ///
+    /// let mut number = OnceLock::from(7);
+    /// assert_eq!(number.take(), Some(7));
+    /// assert_eq!(number.get_or_init(|| 8), &8);
+    /// ```
     pub fn take(&mut self) -> Option<T> {
         std::mem::take(self).into_inner()
     }

@@ -52,15 +52,15 @@
 //! *Release against a newcomer.* Both change the word by exchanges. The newcomer sets `PARKED` under the lock of the queue, on a word
 //! that says `LOCKED`; a release that finds it goes through the queue's lock, so it finds the newcomer there.
 //!
-//! *Release against a leaver.* The release chooses under the queue's lock; who has left its wait refuses, and the next is chosen. Who was
-//! chosen goes on with *woken*, and takes the lock or stands in the queue again: so a wake-up is never lost.
+//! *Release against a leaver.* The release chooses under the queue's lock; a waiter that has left its wait refuses, and the next is chosen. The
+//! chosen waiter goes on with *woken*, and takes the lock or stands in the queue again: so a wake-up is never lost.
 //!
 //! *A release that wakes nobody against the one on its way.* The release frees the lock by an exchange of a word in which `COMING` stands.
 //! Who comes takes that down by an exchange, which takes the lock if it is free. So either it comes later, and finds the lock free; or the release
 //! fails, looks again, and goes to the queue.
 //!
 //! *Giving way against the end of all waiting.* One may stand in the queue of a free lock only while somebody is on the way who sees to it. That
-//! is so as long as `PARKED` stands on the free lock (R2): who was chosen takes it, or loses to somebody who has it, and the next
+//! is so as long as `PARKED` stands on the free lock (R2): the chosen waiter takes it, or loses it to another holder, whose
 //! release comes by the queue. `PARKED` goes only under the queue's lock, so a waiter that stands there beside it is found.
 //!
 //! *The lock's memory.* The release touches the lock last when it releases the word: the next holder may free the lock. The queue has
@@ -90,6 +90,7 @@ use std::time::Instant;
 use forebear_context::context::{Context, Label, Lock, Reason, current};
 use forebear_context::error::Cycle;
 use forebear_context::shim::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use forebear_context::shim::mutant;
 
 use crate::guarded::Guarded;
 use crate::lock_queue::{LockQueue, Place};
@@ -106,21 +107,11 @@ const PASSES: usize = 32;
 #[cfg(loom)]
 const PASSES: usize = 1;
 
-#[cfg(not(mutant = "unlock_lock_relaxed"))]
-const RELEASE: Ordering = Ordering::Release;
-#[cfg(mutant = "unlock_lock_relaxed")]
-const RELEASE: Ordering = Ordering::Relaxed;
-#[cfg(not(mutant = "barge_relaxed"))]
-const ACQUIRE: Ordering = Ordering::Acquire;
-#[cfg(mutant = "barge_relaxed")]
-const ACQUIRE: Ordering = Ordering::Relaxed;
+const RELEASE: Ordering = mutant!("unlock_lock_relaxed", Ordering::Relaxed, Ordering::Release);
+const ACQUIRE: Ordering = mutant!("barge_relaxed", Ordering::Relaxed, Ordering::Acquire);
 /// How an acquirer stores its identity in the lock.
-#[cfg(not(any(mutant = "barge_relaxed", mutant = "holder_not_released")))]
-const NAMING: Ordering = Ordering::AcqRel;
-#[cfg(mutant = "barge_relaxed")]
-const NAMING: Ordering = Ordering::Relaxed;
-#[cfg(mutant = "holder_not_released")]
-const NAMING: Ordering = Ordering::Acquire;
+const NAMING: Ordering =
+    mutant!("holder_not_released", ACQUIRE, mutant!("barge_relaxed", ACQUIRE, Ordering::AcqRel));
 
 /// What a waiter's place says beside who it is.
 #[derive(Debug)]
@@ -145,7 +136,7 @@ pub(crate) struct RawLock {
     line: Guarded<Line>,
 }
 
-/// Who waits.
+/// The waiters.
 #[derive(Debug)]
 struct Line {
     queue: LockQueue<LockWaiter>,
@@ -334,14 +325,8 @@ impl RawLock {
     /// One that was woken comes: takes it for `me` if it is free.
     fn come(&self, me: *mut Context) -> bool {
         let was = self.change(|word| match bits(word) & (LOCKED | RESERVED) {
-            #[cfg(not(mutant = "taker_leaves_its_mark"))]
-            0 => with_bits(me, LOCKED | bits(word) & PARKED),
-            #[cfg(mutant = "taker_leaves_its_mark")]
-            0 => with_bits(me, LOCKED | bits(word)),
-            #[cfg(not(mutant = "loser_leaves_its_mark"))]
-            _ => word.map_addr(|at| at & !COMING),
-            #[cfg(mutant = "loser_leaves_its_mark")]
-            _ => word,
+            0 => with_bits(me, LOCKED | mutant!("taker_leaves_its_mark", bits(word), bits(word) & PARKED)),
+            _ => mutant!("loser_leaves_its_mark", word, word.map_addr(|at| at & !COMING)),
         });
         let taken = bits(was) & (LOCKED | RESERVED) == 0;
         if taken {
@@ -350,7 +335,7 @@ impl RawLock {
         taken
     }
 
-    /// Somebody as urgent as that stands in the queue: whoever is on its way and less urgent keeps no release from waking. Under the queue's
+    /// A waiter as urgent as that stands in the queue: a less urgent one that is on its way keeps no release from waking. Under the queue's
     /// lock.
     fn does_not_pass(&self, line: &Line, key: u64) {
         if key < line.woken.get().1 && bits(self.word.load(Ordering::Relaxed)) & COMING != 0 {
@@ -438,10 +423,11 @@ impl RawLock {
                 // SAFETY: L1; it is woken below.
                 let chosen = unsafe { queue.choose() };
                 // R2.
-                #[cfg(not(mutant = "release_forgets_the_rest"))]
-                let stay = if queue.is_empty() { !(PARKED | COMING) } else { !0 };
-                #[cfg(mutant = "release_forgets_the_rest")]
-                let stay = !(PARKED | COMING);
+                let stay = mutant!(
+                    "release_forgets_the_rest",
+                    !(PARKED | COMING),
+                    if queue.is_empty() { !(PARKED | COMING) } else { !0 }
+                );
                 match chosen {
                     Some(chosen) if local || chosen.place().value.is_owed.get() => {
                         let handed = self.hand_over(chosen.place().value.holder, stay);

@@ -14,9 +14,9 @@ use crate::raw_lock::{LockTerms, RawLock, Refused, called};
 
 static RAW_MUTEX: Lock = called("RawMutex");
 
-/// A lock that guards nothing by itself, and that anybody may release: another request or thread than the one that took it.
+/// A lock without a value, which any request or thread may release: also another one than that which took it.
 ///
-/// For hand-overs from one to another, and for what locks and releases in different functions. Where a guard will do, use
+/// For hand-overs between requests or threads, and for code that locks and releases in different functions. Where a guard will do, use
 /// [`Mutex`](crate::Mutex).
 ///
 /// # Fairness
@@ -25,8 +25,8 @@ static RAW_MUTEX: Lock = called("RawMutex");
 ///
 /// # Deadlocks
 ///
-/// Since it may be released by anybody, nobody is its holder: urgency does not reach the code that has it, and a cycle of waits that leads
-/// through it is not found.
+/// The lock has no holder, since any code may release it. So urgency does not reach the code that took it, and a cycle of waits through it
+/// is not found.
 ///
 /// ```
 /// use forebear::sync::{RawMutex, UnlockError};
@@ -42,6 +42,12 @@ pub struct RawMutex {
 }
 
 /// Why a lock was not released.
+///
+/// ```
+/// use forebear::sync::{RawMutex, UnlockError};
+///
+/// assert_eq!(RawMutex::new().unlock(), Err(UnlockError::NotLocked));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum UnlockError {
@@ -92,7 +98,7 @@ impl RawMutex {
         self.raw.label().name()
     }
 
-    /// Waits until the lock is the caller's.
+    /// Locks it; waits until it is free.
     ///
     /// Suspends. Not a cancellation point; see [`lock_or_cancelled`](Self::lock_or_cancelled).
     ///
@@ -111,7 +117,7 @@ impl RawMutex {
         }
     }
 
-    /// The same, unless the calling request is cancelled before it has the lock.
+    /// As [`lock`](Self::lock), unless the calling request is cancelled before it has the lock.
     ///
     /// Suspends. A cancellation point.
     ///
@@ -122,6 +128,15 @@ impl RawMutex {
     /// # Panics
     ///
     /// As [`lock`](Self::lock).
+    ///
+    /// ```
+    /// use forebear::sync::RawMutex;
+    ///
+    /// let turn = RawMutex::new();
+    /// turn.lock_or_cancelled()?;
+    /// assert!(turn.is_locked());
+    /// # Ok::<(), forebear::Cancelled>(())
+    /// ```
     #[inline(always)]
     #[track_caller]
     pub fn lock_or_cancelled(&self) -> Result<(), Cancelled> {
@@ -134,17 +149,27 @@ impl RawMutex {
         }
     }
 
-    /// The same, for `timeout` at most, on the clock of the runtime.
+    /// As [`lock`](Self::lock), for `timeout` at most, on the clock of the runtime.
     ///
-    /// Suspends. A cancellation point. A timeout of zero looks once.
+    /// Suspends. A cancellation point. A timeout of zero checks once.
     ///
     /// # Errors
     ///
-    /// [`TimeoutError::TimedOut`], and the lock knows nothing of the wait any more; [`TimeoutError::Cancelled`].
+    /// [`TimeoutError::TimedOut`], and the wait has left no trace; [`TimeoutError::Cancelled`].
     ///
     /// # Panics
     ///
     /// As [`lock`](Self::lock).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use forebear::TimeoutError;
+    /// use forebear::sync::RawMutex;
+    ///
+    /// let turn = RawMutex::new();
+    /// assert_eq!(turn.lock_timeout(Duration::from_millis(1)), Ok(()));
+    /// assert_eq!(turn.lock_timeout(Duration::from_millis(1)), Err(TimeoutError::TimedOut));
+    /// ```
     #[inline(always)]
     #[track_caller]
     pub fn lock_timeout(&self, timeout: Duration) -> Result<(), TimeoutError> {
@@ -164,10 +189,18 @@ impl RawMutex {
         }
     }
 
-    /// Takes the lock, if it is free. Never waits, and may go before those who do.
+    /// Takes the lock if it is free, and returns whether it did. Never waits, and may overtake the waiters.
     ///
     /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
     /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
+    ///
+    /// ```
+    /// use forebear::sync::RawMutex;
+    ///
+    /// let turn = RawMutex::new();
+    /// assert!(turn.try_lock());
+    /// assert!(!turn.try_lock());
+    /// ```
     #[inline]
     pub fn try_lock(&self) -> bool {
         self.raw.try_lock_unnamed()
@@ -177,13 +210,23 @@ impl RawMutex {
     ///
     /// # Errors
     ///
-    /// [`UnlockError::NotLocked`] if nobody had it; then nothing has changed.
+    /// [`UnlockError::NotLocked`] if it was not locked; then nothing has changed.
+    ///
+    /// ```
+    /// use forebear::sync::RawMutex;
+    ///
+    /// let turn = RawMutex::new();
+    /// turn.lock();
+    /// turn.unlock()?;
+    /// assert!(!turn.is_locked());
+    /// # Ok::<(), forebear::sync::UnlockError>(())
+    /// ```
     #[inline]
     pub fn unlock(&self) -> Result<(), UnlockError> {
         if self.raw.unlock_unnamed() { Ok(()) } else { Err(UnlockError::NotLocked) }
     }
 
-    /// Whether somebody has it at this moment: for dumps and assertions.
+    /// Whether the lock is taken at this moment: for dumps and assertions.
     pub fn is_locked(&self) -> bool {
         self.raw.is_locked()
     }

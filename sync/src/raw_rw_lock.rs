@@ -51,6 +51,7 @@ use std::time::Instant;
 
 use forebear_context::context::{Context, Label, Lock, Reason, current, with_foreign};
 use forebear_context::shim::atomic::{AtomicUsize, Ordering};
+use forebear_context::shim::mutant;
 
 use crate::guarded::Guarded;
 use crate::lock_queue::{ChosenList, LockQueue, Place};
@@ -73,7 +74,7 @@ pub(crate) struct RawRwLock {
     word: AtomicUsize,
     /// Who drains.
     drain: Guarded<LockQueue>,
-    /// Who waits to read.
+    /// Those that wait to read.
     readers: Guarded<LockQueue>,
 }
 
@@ -185,10 +186,11 @@ impl RawRwLock {
         if !here.is_some_and(|here| here.shares().gave(NonNull::from(self).cast())) {
             unknown::gave(self.as_read());
         }
-        #[cfg(mutant = "reader_goes_relaxed")]
-        let was = self.word.fetch_sub(READER, Ordering::Relaxed);
-        #[cfg(not(mutant = "reader_goes_relaxed"))]
-        let was = self.word.fetch_sub(READER, Ordering::Release);
+        let was = mutant!(
+            "reader_goes_relaxed",
+            self.word.fetch_sub(READER, Ordering::Relaxed),
+            self.word.fetch_sub(READER, Ordering::Release)
+        );
         if was & DRAINING != 0 && was / READER == 1 {
             self.drained();
         }
@@ -535,7 +537,7 @@ impl QueuedWaiter<()> for ReadersQueue<'_> {
     }
 }
 
-/// What may be asked where a reader stands: who has the writers' lock.
+/// What may be asked where a reader stands: which context holds the writers' lock.
 static READ: Lock = Lock {
     what: WHAT,
     name,

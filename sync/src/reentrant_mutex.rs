@@ -6,7 +6,7 @@
 //! what its waiter has taken, and one that is run elsewhere would not, so exclusion would depend on the place. The request alone would not do
 //! either: an arm of a join goes by the request that called, and may be stolen by another thread, while the value is of one thread at a time.
 //! The thread alone would let two requests of one worker have it together. The lock is sound since the owner's thread is the only one that
-//! reaches the value; that it is one request there is for the sake of whoever uses it. The address of a request may be another's later,
+//! reaches the value; that it is one request there is for the sake of users. The address of a request may be another's later,
 //! while a guard that was leaked still lends the value; it is on the same thread then.
 //!
 //! # Invariants
@@ -34,13 +34,17 @@ use crate::raw_lock::{LockTerms, RawLock, Refused, called};
 
 static REENTRANT_MUTEX: Lock = called("ReentrantMutex");
 
-/// Mutual exclusion that its holder may take again: as parking_lot's, for requests and threads. Since it may be had twice it lends
+/// A mutex that its holder may lock again: as parking_lot's, for requests and threads. Since two guards may exist it lends
 /// `&T` only: put a [`Cell`] or a [`RefCell`](std::cell::RefCell) into it to write.
 ///
-/// Its owner is the request that has taken it, with whatever is called there, also across waits; outside any request it is the thread. Callbacks
-/// of the request, and a [`timeout`](https://docs.rs/forebear/latest/forebear/time/fn.timeout.html) region that it calls, are part of it. So is an arm of a join that it calls, unless
-/// another worker runs that arm. Every other request is another owner, also a child that is run directly, on the stack of the one that
-/// waits for it: if its waiter has the lock, the cycle is found, and the wait for the lock panics.
+/// # The owner
+///
+/// Inside a request the owner is the request, with whatever is called there, also across waits; outside any request it is the thread. Callbacks
+/// of the request, and a [`timeout`](https://docs.rs/forebear/latest/forebear/time/fn.timeout.html) region that it calls, are part of it. So
+/// is an arm of a join that it calls, unless another worker runs that arm.
+///
+/// Every other request is another owner, also a child that runs directly, on the stack of its waiter. If that waiter holds the lock, the
+/// child's wait for the lock closes a cycle, and panics.
 ///
 /// # Fairness and deadlocks
 ///
@@ -81,7 +85,17 @@ unsafe impl<T: ?Sized + Send> Send for ReentrantMutex<T> {}
 // SAFETY: as above; E1, E2.
 unsafe impl<T: ?Sized + Send> Sync for ReentrantMutex<T> {}
 
-/// The right to a [`ReentrantMutex`]'s value; the last is given back when it is dropped. It stays on its thread.
+/// Access to a [`ReentrantMutex`]'s value. Dropping the last one unlocks the mutex. It stays on its thread.
+///
+/// ```
+/// use forebear::sync::{ReentrantMutex, ReentrantMutexGuard};
+///
+/// let text = ReentrantMutex::new(String::from("twice"));
+/// let (one, again): (ReentrantMutexGuard<'_, String>, _) = (text.lock(), text.lock());
+/// assert_eq!((one.len(), again.len()), (5, 5));
+/// drop(one);
+/// assert!(text.is_owned()); // `again` still holds it
+/// ```
 #[must_use = "the mutex is unlocked as soon as the guard is dropped"]
 pub struct ReentrantMutexGuard<'a, T: ?Sized> {
     mutex: &'a ReentrantMutex<T>,
@@ -92,7 +106,17 @@ pub struct ReentrantMutexGuard<'a, T: ?Sized> {
 // SAFETY: it lends `&T`, and nothing else, to other threads.
 unsafe impl<T: ?Sized + Sync> Sync for ReentrantMutexGuard<'_, T> {}
 
-/// The right to a part of a [`ReentrantMutex`]'s value, which [`ReentrantMutexGuard::map`] has named. It stays on its thread.
+/// Access to a part of a [`ReentrantMutex`]'s value, which [`ReentrantMutexGuard::map`] has chosen. It stays on its thread.
+///
+/// ```
+/// use forebear::sync::{MappedReentrantMutexGuard, ReentrantMutex, ReentrantMutexGuard};
+///
+/// fn first(list: &ReentrantMutex<Vec<u32>>) -> MappedReentrantMutexGuard<'_, u32> {
+///     ReentrantMutexGuard::map(list.lock(), |list| &list[0])
+/// }
+///
+/// assert_eq!(*first(&ReentrantMutex::new(vec![7])), 7);
+/// ```
 #[must_use = "the mutex is unlocked as soon as the guard is dropped"]
 pub struct MappedReentrantMutexGuard<'a, T: ?Sized> {
     lock: Hold<'a>,
@@ -154,20 +178,28 @@ impl<T> ReentrantMutex<T> {
         ReentrantMutex { raw, thread: AtomicU64::new(0), owner, value }
     }
 
-    /// The value, out of the mutex.
+    /// Unwraps the value.
+    ///
+    /// ```
+    /// use forebear::sync::ReentrantMutex;
+    ///
+    /// let mut count = ReentrantMutex::new(1);
+    /// *count.get_mut() += 1;
+    /// assert_eq!(count.into_inner(), 2);
+    /// ```
     pub fn into_inner(self) -> T {
         self.value
     }
 }
 
 impl<T: ?Sized> ReentrantMutex<T> {
-    /// Waits until nobody else has the value. If the caller has it already, has it once more.
+    /// Locks it; waits while another owner holds it. If the caller holds it already, it gets one guard more.
     ///
     /// Suspends. Not a cancellation point; see [`lock_or_cancelled`](Self::lock_or_cancelled).
     ///
     /// # Panics
     ///
-    /// If it would wait for itself, round a cycle of locks and requests, which is named; and in a `no_suspend` region, if it
+    /// If the wait would close a cycle of locks and requests, which the message names; and in a `no_suspend` region, if it
     /// would have to wait.
     #[inline(always)]
     #[track_caller]
@@ -185,7 +217,7 @@ impl<T: ?Sized> ReentrantMutex<T> {
         self.first()
     }
 
-    /// The same, unless the calling request is cancelled before it has it.
+    /// As [`lock`](Self::lock), unless the calling request is cancelled before it has the lock.
     ///
     /// Suspends. A cancellation point.
     ///
@@ -196,6 +228,16 @@ impl<T: ?Sized> ReentrantMutex<T> {
     /// # Panics
     ///
     /// As [`lock`](Self::lock).
+    ///
+    /// ```
+    /// use std::cell::Cell;
+    /// use forebear::sync::ReentrantMutex;
+    ///
+    /// let count = ReentrantMutex::new(Cell::new(0));
+    /// count.lock_or_cancelled()?.set(1);
+    /// assert_eq!(count.lock().get(), 1);
+    /// # Ok::<(), forebear::Cancelled>(())
+    /// ```
     #[inline(always)]
     #[track_caller]
     pub fn lock_or_cancelled(&self) -> Result<ReentrantMutexGuard<'_, T>, Cancelled> {
@@ -203,17 +245,34 @@ impl<T: ?Sized> ReentrantMutex<T> {
         self.cancellably(caller, Limit::Never).map_err(Refused::untimed)
     }
 
-    /// The same, for `timeout` at most, on the clock of the runtime. A timeout of zero looks once.
+    /// As [`lock`](Self::lock), for `timeout` at most, on the clock of the runtime. A timeout of zero checks once.
     ///
     /// Suspends. A cancellation point.
     ///
     /// # Errors
     ///
-    /// [`TimeoutError::TimedOut`], and the mutex knows nothing of the wait any more; [`TimeoutError::Cancelled`].
+    /// [`TimeoutError::TimedOut`], and the wait has left no trace; [`TimeoutError::Cancelled`].
     ///
     /// # Panics
     ///
     /// As [`lock`](Self::lock).
+    ///
+    /// ```
+    /// use std::cell::Cell;
+    /// use std::time::Duration;
+    /// use forebear::TimeoutError;
+    /// use forebear::sync::ReentrantMutex;
+    ///
+    /// let count = ReentrantMutex::new(Cell::new(0));
+    /// let guard = count.lock();
+    /// std::thread::scope(|s| {
+    ///     s.spawn(|| {
+    ///         let late = count.lock_timeout(Duration::from_millis(1));
+    ///         assert!(matches!(late, Err(TimeoutError::TimedOut)));
+    ///     });
+    /// });
+    /// # drop(guard);
+    /// ```
     #[inline(always)]
     #[track_caller]
     pub fn lock_timeout(&self, timeout: Duration) -> Result<ReentrantMutexGuard<'_, T>, TimeoutError> {
@@ -221,10 +280,21 @@ impl<T: ?Sized> ReentrantMutex<T> {
         self.cancellably(caller, Limit::After(timeout)).map_err(Refused::timed)
     }
 
-    /// The value, if nobody else has it. Never waits, and may go before those who do.
+    /// Locks it, unless another owner holds it. Never waits, and may overtake the waiters.
     ///
     /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
     /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
+    ///
+    /// ```
+    /// use forebear::sync::ReentrantMutex;
+    ///
+    /// let seven = ReentrantMutex::new(7);
+    /// let guard = seven.lock();
+    /// assert!(seven.try_lock().is_some()); // the caller holds it
+    /// let elsewhere = std::thread::scope(|s| s.spawn(|| seven.try_lock().is_none()).join().unwrap());
+    /// assert!(elsewhere);
+    /// # drop(guard);
+    /// ```
     #[inline]
     pub fn try_lock(&self) -> Option<ReentrantMutexGuard<'_, T>> {
         if self.again() {
@@ -238,12 +308,32 @@ impl<T: ?Sized> ReentrantMutex<T> {
         self.raw.label().name()
     }
 
-    /// Whether somebody has it at this moment: for dumps and assertions.
+    /// Whether it is locked at this moment: for dumps and assertions.
+    ///
+    /// ```
+    /// use forebear::sync::ReentrantMutex;
+    ///
+    /// let seven = ReentrantMutex::new(7);
+    /// let guard = seven.lock();
+    /// assert!(seven.is_locked());
+    /// drop(guard);
+    /// assert!(!seven.is_locked());
+    /// ```
     pub fn is_locked(&self) -> bool {
         self.raw.is_locked()
     }
 
-    /// Whether the caller has it.
+    /// Whether the caller holds it.
+    ///
+    /// ```
+    /// use forebear::sync::ReentrantMutex;
+    ///
+    /// let seven = ReentrantMutex::new(7);
+    /// let guard = seven.lock();
+    /// assert!(seven.is_owned());
+    /// assert!(std::thread::scope(|s| s.spawn(|| !seven.is_owned()).join().unwrap()));
+    /// # drop(guard);
+    /// ```
     pub fn is_owned(&self) -> bool {
         // E1, E2.
         self.thread.load(Ordering::Relaxed) == this_thread().get() && self.owner.request.get() == here()
@@ -329,6 +419,14 @@ impl Hold<'_> {
 
 impl<'a, T: ?Sized> ReentrantMutexGuard<'a, T> {
     /// Gives up the whole for a part of it. An associated function, so that it hides no method of the value.
+    ///
+    /// ```
+    /// use forebear::sync::{ReentrantMutex, ReentrantMutexGuard};
+    ///
+    /// let pair = ReentrantMutex::new((1, "one"));
+    /// let name = ReentrantMutexGuard::map(pair.lock(), |pair| &pair.1);
+    /// assert_eq!(*name, "one");
+    /// ```
     pub fn map<U: ?Sized>(this: Self, part: impl FnOnce(&T) -> &U) -> MappedReentrantMutexGuard<'a, U> {
         let part = NonNull::from(part(&this));
         let lock = ManuallyDrop::new(this).mutex.hold();

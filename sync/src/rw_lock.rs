@@ -19,27 +19,29 @@ mod mapped;
 pub use self::guards::{RwLockReadGuard, RwLockUpgradableReadGuard, RwLockWriteGuard};
 pub use self::mapped::{MappedRwLockReadGuard, MappedRwLockWriteGuard};
 
-/// A value that many read together, or one writes: as [`std::sync::RwLock`], but a request that waits for it is suspended, and guards may
+/// A value with many readers at a time, or one writer: as [`std::sync::RwLock`], but a request that waits for it is suspended, and guards may
 /// be held across any wait. There is no poisoning.
 ///
-/// A third way to have it is [`upgradable_read`](Self::upgradable_read): one at a time, together with plain readers, and with the right to
-/// become the writer without letting another in between.
+/// [`upgradable_read`](Self::upgradable_read) is a third way: one upgradable reader at a time, together with plain readers. It may
+/// become the writer, and no other writer comes in between.
 ///
 /// # Fairness
 ///
-/// Neither kind starves the other. A writer that is at its turn lets nobody in any more, and has it when the last who reads has gone; when it
-/// goes, all who have come to read meanwhile come in together. So a reader waits for one writer at most, and a writer at its turn for
-/// those who read then. Writers, and upgradable readers, stand in one queue: the most urgent first, among equals the one that came
-/// first, with the patience that [`Mutex`](crate::Mutex#fairness) tells of.
+/// Neither kind starves the other. A writer at its turn admits no new reader, and gets the lock when the last reader has released it. When
+/// the writer releases it, all readers that wait come in together. So a reader waits for one writer at most, and a writer at its turn for the
+/// readers of that moment. Writers and upgradable readers stand in one queue: the most urgent first, among equals the earliest, with the
+/// limits that [`Mutex`](crate::Mutex#fairness) describes.
 ///
 /// # Deadlocks
 ///
-/// Who writes, and who reads upgradably, is known: it becomes as urgent as the most urgent waiter. A cycle of untimed waits through
-/// it is found and named, and so is one through a plain reader (of the four locks that one request or thread began to read first, if it reads
-/// more at a time, and while the guard is on the stack that took it): at once if the reader's wait closes it, else when a worker is idle. In
-/// particular, do not [`write`](Self::write) while you read, and do not [`read`](Self::read) twice: a writer may stand in between. Plain
-/// readers do not become more urgent. Of a thread that no runtime knows only a wait for itself is found: to write while it reads or writes, or to read while it
-/// writes.
+/// The writer and the upgradable reader are known: each becomes as urgent as the most urgent waiter. A cycle of untimed waits through one of
+/// them is found and named.
+///
+/// So is a cycle through a plain reader: at once if the reader's wait closes it, else when a worker is idle. Of a request or thread that
+/// reads several locks, the first four count, and only while the guard is on the stack that took it. Plain readers do not become more urgent.
+///
+/// In particular, do not [`write`](Self::write) while you read, and do not [`read`](Self::read) twice: a writer may stand in between.
+/// Of a thread that no runtime knows only a wait for itself is found: to write while it reads or writes, or to read while it writes.
 ///
 /// ```
 /// use forebear::sync::RwLock;
@@ -98,20 +100,28 @@ impl<T> RwLock<T> {
         RwLock { raw: RawRwLock::new(Label::new(name)), value: UnsafeCell::new(value) }
     }
 
-    /// The value, out of the lock.
+    /// Unwraps the value.
+    ///
+    /// ```
+    /// use forebear::sync::RwLock;
+    ///
+    /// let mut settings = RwLock::new(vec!["fast"]);
+    /// settings.get_mut().push("quiet");
+    /// assert_eq!(settings.into_inner(), ["fast", "quiet"]);
+    /// ```
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
 }
 
 impl<T: ?Sized> RwLock<T> {
-    /// Waits until nobody writes, nor is about to, and shares the value with others who read.
+    /// Locks it for reading; waits while there is a writer, or one at its turn.
     ///
     /// Suspends. Not a cancellation point.
     ///
     /// # Panics
     ///
-    /// If it would wait for itself, round a cycle of locks and requests, which is named; in a `no_suspend` region, if it would have to
+    /// If the wait would close a cycle of locks and requests, which the message names; in a `no_suspend` region, if it would have to
     /// wait; and if an absurd number of guards was leaked.
     #[inline(always)]
     #[track_caller]
@@ -124,7 +134,7 @@ impl<T: ?Sized> RwLock<T> {
         RwLockReadGuard::new(self)
     }
 
-    /// The same, unless the calling request is cancelled before it has it.
+    /// As [`read`](Self::read), unless the calling request is cancelled before it has the lock.
     ///
     /// Suspends. A cancellation point.
     ///
@@ -135,6 +145,14 @@ impl<T: ?Sized> RwLock<T> {
     /// # Panics
     ///
     /// As [`read`](Self::read).
+    ///
+    /// ```
+    /// use forebear::sync::RwLock;
+    ///
+    /// let settings = RwLock::new(["fast"]);
+    /// assert_eq!(settings.read_or_cancelled()?[0], "fast");
+    /// # Ok::<(), forebear::Cancelled>(())
+    /// ```
     #[inline(always)]
     #[track_caller]
     pub fn read_or_cancelled(&self) -> Result<RwLockReadGuard<'_, T>, Cancelled> {
@@ -142,17 +160,33 @@ impl<T: ?Sized> RwLock<T> {
         Ok(RwLockReadGuard::new(self))
     }
 
-    /// The same, for `timeout` at most, on the clock of the runtime. A timeout of zero looks once.
+    /// As [`read`](Self::read), for `timeout` at most, on the clock of the runtime. A timeout of zero checks once.
     ///
     /// Suspends. A cancellation point.
     ///
     /// # Errors
     ///
-    /// [`TimeoutError::TimedOut`], and the lock knows nothing of the wait any more; [`TimeoutError::Cancelled`].
+    /// [`TimeoutError::TimedOut`], and the wait has left no trace; [`TimeoutError::Cancelled`].
     ///
     /// # Panics
     ///
     /// As [`read`](Self::read).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use forebear::TimeoutError;
+    /// use forebear::sync::RwLock;
+    ///
+    /// let settings = RwLock::new(["fast"]);
+    /// let writing = settings.write();
+    /// std::thread::scope(|s| {
+    ///     s.spawn(|| {
+    ///         let late = settings.read_timeout(Duration::from_millis(1));
+    ///         assert!(matches!(late, Err(TimeoutError::TimedOut)));
+    ///     });
+    /// });
+    /// # drop(writing);
+    /// ```
     #[inline(always)]
     #[track_caller]
     pub fn read_timeout(&self, timeout: Duration) -> Result<RwLockReadGuard<'_, T>, TimeoutError> {
@@ -160,22 +194,32 @@ impl<T: ?Sized> RwLock<T> {
         Ok(RwLockReadGuard::new(self))
     }
 
-    /// The value to read, if nobody writes, nor is about to. Never waits.
+    /// Locks it for reading, unless there is a writer, or one at its turn. Never waits.
     ///
     /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
     /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
+    ///
+    /// ```
+    /// use forebear::sync::RwLock;
+    ///
+    /// let settings = RwLock::new(["fast"]);
+    /// let reading = settings.read();
+    /// assert!(settings.try_read().is_some());
+    /// assert!(settings.try_write().is_none());
+    /// # drop(reading);
+    /// ```
     #[inline]
     pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
         self.raw.try_read().then(|| RwLockReadGuard::new(self))
     }
 
-    /// Waits until nobody has the value, and has it alone.
+    /// Locks it for writing; waits until there is no other reader or writer.
     ///
     /// Suspends. Not a cancellation point.
     ///
     /// # Panics
     ///
-    /// If it would wait for itself, round a cycle of locks and requests, which is named; and in a `no_suspend` region, if it would
+    /// If the wait would close a cycle of locks and requests, which the message names; and in a `no_suspend` region, if it would
     /// have to wait.
     #[inline(always)]
     #[track_caller]
@@ -186,7 +230,7 @@ impl<T: ?Sized> RwLock<T> {
         RwLockWriteGuard::new(self)
     }
 
-    /// The same, unless the calling request is cancelled before it has it.
+    /// As [`write`](Self::write), unless the calling request is cancelled before it has the lock.
     ///
     /// Suspends. A cancellation point.
     ///
@@ -197,6 +241,15 @@ impl<T: ?Sized> RwLock<T> {
     /// # Panics
     ///
     /// As [`write`](Self::write).
+    ///
+    /// ```
+    /// use forebear::sync::RwLock;
+    ///
+    /// let settings = RwLock::new(vec!["fast"]);
+    /// settings.write_or_cancelled()?.push("quiet");
+    /// assert_eq!(settings.read().len(), 2);
+    /// # Ok::<(), forebear::Cancelled>(())
+    /// ```
     #[inline(always)]
     #[track_caller]
     pub fn write_or_cancelled(&self) -> Result<RwLockWriteGuard<'_, T>, Cancelled> {
@@ -204,17 +257,33 @@ impl<T: ?Sized> RwLock<T> {
         Ok(RwLockWriteGuard::new(self))
     }
 
-    /// The same, for `timeout` at most, on the clock of the runtime. A timeout of zero looks once.
+    /// As [`write`](Self::write), for `timeout` at most, on the clock of the runtime. A timeout of zero checks once.
     ///
     /// Suspends. A cancellation point.
     ///
     /// # Errors
     ///
-    /// [`TimeoutError::TimedOut`], and the lock knows nothing of the wait any more; [`TimeoutError::Cancelled`].
+    /// [`TimeoutError::TimedOut`], and the wait has left no trace; [`TimeoutError::Cancelled`].
     ///
     /// # Panics
     ///
     /// As [`write`](Self::write).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use forebear::TimeoutError;
+    /// use forebear::sync::RwLock;
+    ///
+    /// let settings = RwLock::new(["fast"]);
+    /// let reading = settings.read();
+    /// std::thread::scope(|s| {
+    ///     s.spawn(|| {
+    ///         let late = settings.write_timeout(Duration::from_millis(1));
+    ///         assert!(matches!(late, Err(TimeoutError::TimedOut)));
+    ///     });
+    /// });
+    /// # drop(reading);
+    /// ```
     #[inline(always)]
     #[track_caller]
     pub fn write_timeout(&self, timeout: Duration) -> Result<RwLockWriteGuard<'_, T>, TimeoutError> {
@@ -222,16 +291,26 @@ impl<T: ?Sized> RwLock<T> {
         Ok(RwLockWriteGuard::new(self))
     }
 
-    /// The value to write, if nobody has it. Never waits.
+    /// Locks it for writing, if there is no reader and no writer. Never waits.
     ///
     /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
     /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
+    ///
+    /// ```
+    /// use forebear::sync::RwLock;
+    ///
+    /// let settings = RwLock::new(vec!["fast"]);
+    /// if let Some(mut settings) = settings.try_write() {
+    ///     settings.push("quiet");
+    /// }
+    /// assert_eq!(settings.read().len(), 2);
+    /// ```
     #[inline]
     pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
         self.raw.try_write().then(|| RwLockWriteGuard::new(self))
     }
 
-    /// Waits until nobody writes or reads upgradably, and shares the value with plain readers; one at a time has it so, and may
+    /// Locks it for upgradable reading, together with plain readers; waits while there is a writer or another upgradable reader. The guard may
     /// [become the writer](RwLockUpgradableReadGuard::upgrade).
     ///
     /// Suspends. Not a cancellation point.
@@ -260,7 +339,7 @@ impl<T: ?Sized> RwLock<T> {
         RwLockUpgradableReadGuard::new(self)
     }
 
-    /// The same, unless the calling request is cancelled before it has it.
+    /// As [`upgradable_read`](Self::upgradable_read), unless the calling request is cancelled before it has the lock.
     ///
     /// Suspends. A cancellation point.
     ///
@@ -271,6 +350,15 @@ impl<T: ?Sized> RwLock<T> {
     /// # Panics
     ///
     /// As [`write`](Self::write).
+    ///
+    /// ```
+    /// use forebear::sync::RwLock;
+    ///
+    /// let settings = RwLock::new(["fast"]);
+    /// let reading = settings.upgradable_read_or_cancelled()?;
+    /// assert_eq!(reading[0], settings.read()[0]); // plain readers read, too
+    /// # Ok::<(), forebear::Cancelled>(())
+    /// ```
     #[inline(always)]
     #[track_caller]
     pub fn upgradable_read_or_cancelled(&self) -> Result<RwLockUpgradableReadGuard<'_, T>, Cancelled> {
@@ -278,7 +366,7 @@ impl<T: ?Sized> RwLock<T> {
         Ok(RwLockUpgradableReadGuard::new(self))
     }
 
-    /// The same, for `timeout` at most, on the clock of the runtime. A timeout of zero looks once.
+    /// As [`upgradable_read`](Self::upgradable_read), for `timeout` at most, on the clock of the runtime. A timeout of zero checks once.
     ///
     /// Suspends. A cancellation point.
     ///
@@ -289,6 +377,22 @@ impl<T: ?Sized> RwLock<T> {
     /// # Panics
     ///
     /// As [`write`](Self::write).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use forebear::TimeoutError;
+    /// use forebear::sync::RwLock;
+    ///
+    /// let settings = RwLock::new(["fast"]);
+    /// let reading = settings.upgradable_read();
+    /// std::thread::scope(|s| {
+    ///     s.spawn(|| {
+    ///         let late = settings.upgradable_read_timeout(Duration::from_millis(1));
+    ///         assert!(matches!(late, Err(TimeoutError::TimedOut)));
+    ///     });
+    /// });
+    /// # drop(reading);
+    /// ```
     #[inline(always)]
     #[track_caller]
     pub fn upgradable_read_timeout(
@@ -299,16 +403,35 @@ impl<T: ?Sized> RwLock<T> {
         Ok(RwLockUpgradableReadGuard::new(self))
     }
 
-    /// The value to read upgradably, if nobody writes or has it so. Never waits.
+    /// Locks it for upgradable reading, unless there is a writer or another upgradable reader. Never waits.
     ///
     /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
     /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
+    ///
+    /// ```
+    /// use forebear::sync::RwLock;
+    ///
+    /// let settings = RwLock::new(["fast"]);
+    /// let reading = settings.try_upgradable_read().unwrap();
+    /// assert!(settings.try_upgradable_read().is_none()); // one at a time
+    /// # drop(reading);
+    /// ```
     #[inline]
     pub fn try_upgradable_read(&self) -> Option<RwLockUpgradableReadGuard<'_, T>> {
         self.raw.try_read_upgradably().then(|| RwLockUpgradableReadGuard::new(self))
     }
 
-    /// Whether anybody has it in any way at this moment, or is just getting it: for dumps and assertions.
+    /// Whether there is a reader or a writer at this moment, or one that is just getting the lock: for dumps and assertions.
+    ///
+    /// ```
+    /// use forebear::sync::RwLock;
+    ///
+    /// let settings = RwLock::new(["fast"]);
+    /// let reading = settings.read();
+    /// assert!(settings.is_locked());
+    /// drop(reading);
+    /// assert!(!settings.is_locked());
+    /// ```
     pub fn is_locked(&self) -> bool {
         self.raw.is_locked()
     }

@@ -292,9 +292,9 @@ fn scatter(n: u64) -> u64 {
 ///
 /// # Requests
 ///
-/// A request is submitted when the select looks at it, and counts as wanted while the select waits; it becomes as urgent as whoever waits
-/// for the select. It is never run on the stack of the select. A cycle of waits that leads through a select is not found: any
-/// other arm may end it.
+/// A request is submitted when the select looks at it, and counts as wanted while the select waits; it becomes as urgent as the most urgent waiter
+/// of the select. It is never run on the stack of the select. A cycle of waits that leads through a select is not found,
+/// also if all arms wait for the caller; one through a wait of a `RequestSet` is.
 ///
 /// # Panics
 ///

@@ -15,7 +15,7 @@
 //! *Release against a newcomer.* The newcomer raises `QUEUED` under the lock of the queue, in an exchange on a word with too few
 //! permits. A release that comes before is counted there; one that comes after finds the bit, and goes through the lock.
 //!
-//! *Release against a leaver.* Permits are handed over as their taker is chosen; who has left its wait refuses. A leaver that stood
+//! *Release against a leaver.* Permits are handed over as their taker is chosen; a waiter that has left its wait refuses. A leaver that stood
 //! first may have been too large for what is free, so it hands that on to those behind.
 //!
 //! # Invariants
@@ -30,6 +30,7 @@ use std::time::Duration;
 use forebear_context::context::{Label, Reason};
 use forebear_context::error::{Cancelled, TimeoutError};
 use forebear_context::shim::atomic::{AtomicUsize, Ordering};
+use forebear_context::shim::mutant;
 
 use crate::guarded::Guarded;
 use crate::here::with_context;
@@ -44,16 +45,16 @@ pub use self::permits::{OwnedSemaphorePermit, SemaphorePermit};
 const QUEUED: usize = 1;
 const ONE: usize = 2;
 
-/// Permits, of which there are so many: to limit how many do something at a time. As tokio's, for requests and threads.
+/// A number of permits: to limit how many requests and threads do something at a time. As tokio's.
 ///
-/// A permit is returned when it is dropped, wherever that is: it may move to other requests and threads. There is no
-/// `close`: to end those who wait, cancel them.
+/// A permit is returned when it is dropped, on any thread: it may move to other requests and threads. There is no
+/// `close`: to end the waits, cancel the waiters.
 ///
 /// # Fairness
 ///
-/// The most urgent waiter is first, among equals the one that came first, and nobody passes the first: one that wants 100 permits
-/// gets the next 100 that come free, however many want a single one. Only who is more urgent than all who wait may go before them.
-/// Permits are handed over, so a waiter that is woken has them.
+/// The most urgent waiter is first, among equals the earliest. No newcomer overtakes the first waiter, unless it is more urgent than all that
+/// wait. So a waiter for 100 permits gets the next 100 that are released, however many waiters want a single one. Permits are handed over: a
+/// woken waiter has them.
 ///
 /// ```
 /// use forebear::sync::Semaphore;
@@ -75,7 +76,7 @@ impl Semaphore {
     /// The most permits that there may be.
     pub const MAX_PERMITS: usize = usize::MAX >> 3;
 
-    /// A semaphore with so many permits.
+    /// A semaphore with `permits` permits.
     ///
     /// # Panics
     ///
@@ -135,7 +136,7 @@ impl Semaphore {
         self.acquire_many(1)
     }
 
-    /// Waits for so many permits at once. None are had without waiting.
+    /// Waits for `n` permits at once. For `n` of 0 there is no wait.
     ///
     /// Suspends. A cancellation point.
     ///
@@ -145,7 +146,16 @@ impl Semaphore {
     ///
     /// # Panics
     ///
-    /// If `n` is more than [`MAX_PERMITS`](Self::MAX_PERMITS), which there will never be; and as [`acquire`](Self::acquire).
+    /// If `n` is more than [`MAX_PERMITS`](Self::MAX_PERMITS); and as [`acquire`](Self::acquire).
+    ///
+    /// ```
+    /// use forebear::sync::Semaphore;
+    ///
+    /// let memory = Semaphore::new(100);
+    /// let permit = memory.acquire_many(60)?;
+    /// assert_eq!((permit.permits(), memory.available()), (60, 40));
+    /// # Ok::<(), forebear::Cancelled>(())
+    /// ```
     #[inline(always)]
     #[track_caller]
     pub fn acquire_many(&self, n: usize) -> Result<SemaphorePermit<'_>, Cancelled> {
@@ -153,24 +163,37 @@ impl Semaphore {
         Ok(SemaphorePermit::new(self, n))
     }
 
-    /// Waits for a permit, for `timeout` at most, on the clock of the runtime. A timeout of zero looks once.
+    /// Waits for a permit, for `timeout` at most, on the clock of the runtime. A timeout of zero checks once.
     ///
     /// Suspends. A cancellation point.
     ///
     /// # Errors
     ///
-    /// [`TimeoutError::TimedOut`], and the semaphore knows nothing of the wait any more; [`TimeoutError::Cancelled`].
+    /// [`TimeoutError::TimedOut`], and the wait has left no trace; [`TimeoutError::Cancelled`].
     ///
     /// # Panics
     ///
     /// As [`acquire`](Self::acquire).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use forebear::TimeoutError;
+    /// use forebear::sync::Semaphore;
+    ///
+    /// let downloads = Semaphore::new(1);
+    /// let permit = downloads.acquire_timeout(Duration::from_millis(1))?;
+    /// let late = downloads.acquire_timeout(Duration::from_millis(1));
+    /// assert!(matches!(late, Err(TimeoutError::TimedOut)));
+    /// # drop(permit);
+    /// # Ok::<(), TimeoutError>(())
+    /// ```
     #[inline(always)]
     #[track_caller]
     pub fn acquire_timeout(&self, timeout: Duration) -> Result<SemaphorePermit<'_>, TimeoutError> {
         self.acquire_many_timeout(1, timeout)
     }
 
-    /// Waits for so many permits, for `timeout` at most.
+    /// Waits for `n` permits at once, for `timeout` at most.
     ///
     /// Suspends. A cancellation point.
     ///
@@ -181,6 +204,17 @@ impl Semaphore {
     /// # Panics
     ///
     /// As [`acquire_many`](Self::acquire_many).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use forebear::TimeoutError;
+    /// use forebear::sync::Semaphore;
+    ///
+    /// let memory = Semaphore::new(100);
+    /// let late = memory.acquire_many_timeout(101, Duration::from_millis(1));
+    /// assert!(matches!(late, Err(TimeoutError::TimedOut)));
+    /// assert_eq!(memory.available(), 100);
+    /// ```
     #[inline(always)]
     #[track_caller]
     pub fn acquire_many_timeout(
@@ -192,19 +226,35 @@ impl Semaphore {
         Ok(SemaphorePermit::new(self, n))
     }
 
-    /// A permit, if one is free and nobody waits. Never waits.
+    /// A permit, if one is free and there is no waiter. Never waits.
     ///
     /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
     /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
+    ///
+    /// ```
+    /// use forebear::sync::Semaphore;
+    ///
+    /// let downloads = Semaphore::new(1);
+    /// let permit = downloads.try_acquire();
+    /// assert!(permit.is_some() && downloads.try_acquire().is_none());
+    /// ```
     #[inline]
     pub fn try_acquire(&self) -> Option<SemaphorePermit<'_>> {
         self.try_acquire_many(1)
     }
 
-    /// So many permits, if they are free and nobody waits. Never waits. None are always to be had.
+    /// `n` permits, if they are free and there is no waiter; for `n` of 0, always. Never waits.
     ///
     /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
     /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
+    ///
+    /// ```
+    /// use forebear::sync::Semaphore;
+    ///
+    /// let memory = Semaphore::new(100);
+    /// assert!(memory.try_acquire_many(101).is_none());
+    /// assert_eq!(memory.try_acquire_many(100).map(|permit| permit.permits()), Some(100));
+    /// ```
     #[inline]
     pub fn try_acquire_many(&self, n: usize) -> Option<SemaphorePermit<'_>> {
         self.take(n).then(|| SemaphorePermit::new(self, n))
@@ -215,16 +265,24 @@ impl Semaphore {
         self.label.name()
     }
 
-    /// How many permits are free at this moment. Some may be waited for by somebody who wants more.
+    /// How many permits are free at this moment. They may be too few for the first waiter, which then waits for more.
     pub fn available(&self) -> usize {
         self.word.load(Ordering::Relaxed) / ONE
     }
 
-    /// Puts more permits in. Never waits.
+    /// Adds `n` permits. Never waits.
     ///
     /// # Panics
     ///
     /// If there would be more than [`MAX_PERMITS`](Self::MAX_PERMITS).
+    ///
+    /// ```
+    /// use forebear::sync::Semaphore;
+    ///
+    /// let downloads = Semaphore::new(0);
+    /// downloads.add_permits(4);
+    /// assert_eq!(downloads.available(), 4);
+    /// ```
     pub fn add_permits(&self, n: usize) {
         assert!(self.release(n), "forebear: too many permits");
     }
@@ -347,16 +405,17 @@ impl QueuedWaiter<usize> for Semaphore {
             // Nor do too many pass the others.
             let is_first = first.is_none_or(|first| place.key() < first.key() && !queue.is_closed());
             let takes = |word: usize| is_first && word / ONE >= n;
-            #[cfg(mutant = "permits_queued_by_look")]
-            let taken = {
-                let word = self.word.load(Ordering::Acquire);
-                let change = if takes(word) { n * ONE } else { 0 };
-                self.word.fetch_sub(change, Ordering::AcqRel);
-                self.word.fetch_or(QUEUED, Ordering::AcqRel);
-                takes(word)
-            };
-            #[cfg(not(mutant = "permits_queued_by_look"))]
-            let taken = self.change(|word| if takes(word) { word - n * ONE } else { word | QUEUED }, takes);
+            let taken = mutant!(
+                "permits_queued_by_look",
+                {
+                    let word = self.word.load(Ordering::Acquire);
+                    let change = if takes(word) { n * ONE } else { 0 };
+                    self.word.fetch_sub(change, Ordering::AcqRel);
+                    self.word.fetch_or(QUEUED, Ordering::AcqRel);
+                    takes(word)
+                },
+                self.change(|word| if takes(word) { word - n * ONE } else { word | QUEUED }, takes)
+            );
             if taken {
                 queue.count_passing();
             } else {

@@ -19,15 +19,15 @@ pub fn now() -> Instant {
     with_foreign(Context::now)
 }
 
-/// Waits until `duration` has passed, on the clock of the runtime; for ever if that is farther off than can be told. A duration
-/// of zero does not wait, and looks whether the request is cancelled.
+/// Waits until `duration` has passed, on the clock of the runtime; for ever if an `Instant` cannot represent the end. A duration
+/// of zero does not wait, and checks whether the request is cancelled.
 ///
 /// Suspends. A cancellation point.
 ///
 /// # Errors
 ///
-/// [`Cancelled`]. Also for a thread inside a runtime whose clock is moved by hand, when that runtime ends: the time has not come,
-/// and will not.
+/// [`Cancelled`]. Also in a thread inside a runtime with a clock that is moved by hand, when that runtime ends: the clock will not move any
+/// more.
 ///
 /// # Panics
 ///
@@ -52,7 +52,7 @@ pub fn sleep(duration: Duration) -> Result<(), Cancelled> {
     }))
 }
 
-/// Waits until the clock of the runtime shows `deadline` or more. What is past does not wait, and looks whether the request is
+/// Waits until the clock of the runtime shows `deadline` or more. A deadline that is past does not wait, and checks whether the request is
 /// cancelled.
 ///
 /// Suspends. A cancellation point.
@@ -64,6 +64,16 @@ pub fn sleep(duration: Duration) -> Result<(), Cancelled> {
 /// # Panics
 ///
 /// As [`sleep`].
+///
+/// ```
+/// use std::time::Duration;
+/// use forebear::time::{now, sleep_until};
+///
+/// let soon = now() + Duration::from_millis(1);
+/// sleep_until(soon)?;
+/// assert!(now() >= soon);
+/// # Ok::<(), forebear::Cancelled>(())
+/// ```
 #[inline(always)]
 #[track_caller]
 pub fn sleep_until(deadline: Instant) -> Result<(), Cancelled> {

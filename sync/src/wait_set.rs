@@ -61,7 +61,7 @@ impl WaitSet {
         #[cfg(mutant = "wait_set_checked_before_the_lock")]
         let happened = has_happened();
         self.queue.with(|queue| {
-            // Who has it happen takes this lock afterwards.
+            // The thread that makes it happen takes this lock afterwards.
             #[cfg(not(mutant = "wait_set_checked_before_the_lock"))]
             let happened = has_happened();
             if happened {

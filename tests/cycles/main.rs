@@ -2,6 +2,7 @@
 //! for one.
 
 mod requests;
+mod sets;
 mod storms;
 mod structure;
 #[path = "../support/mod.rs"]

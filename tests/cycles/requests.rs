@@ -5,7 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use forebear::{Cycle, Request, Runtime, State, WaitError, shield, yield_now};
+use forebear::sync::Event;
+use forebear::{CancelReason, Cycle, OrUnwind, Request, Runtime, State, WaitError, shield, yield_now};
 
 use super::support::{Count, Flag, Watchdog, on_each, on_each_of, until};
 use super::{Known, WORKERS, assert_goes_round, cycle, make, names, support};
@@ -265,4 +266,44 @@ fn a_chain_of_a_million_waits_made_from_its_far_end_is_no_cycle() {
     open.send(()).unwrap();
     last.wait().unwrap();
     keeper.join().unwrap();
+}
+
+/// Calls the function as it is dropped.
+struct AtEnd<F: Fn()>(F);
+
+impl<F: Fn()> Drop for AtEnd<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+/// A cancel does not end the wait of a destructor that its own unwind runs.
+#[test]
+fn a_cycle_through_a_destructor_that_the_unwind_of_a_cancel_runs_is_found() {
+    on_each_of(&WORKERS, |runtime| {
+        let (known, told) = (Known::new(), Count::new());
+        let waits_for = |index| {
+            let (known, told) = (known.clone(), told.clone());
+            move || {
+                if cycle(known.get(index).wait()).is_some() {
+                    told.up();
+                }
+            }
+        };
+        let at_end = waits_for(1);
+        let cancelled = make(runtime, "cancelled", move || {
+            let _at_end = AtEnd(at_end);
+            Event::new().wait().or_unwind();
+        });
+        let other = make(runtime, "other", waits_for(0));
+        known.set(&[cancelled.clone(), other.clone()]);
+        for request in [&cancelled, &other] {
+            request.submit();
+            until(|| request.state() == State::Suspended);
+        }
+        cancelled.abort(CancelReason::Other(1));
+        other.wait().unwrap();
+        assert!(matches!(cancelled.wait(), Err(WaitError::TargetCancelled(_))));
+        assert_eq!(told.get(), 1);
+    });
 }

@@ -4,7 +4,9 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, OnceLock};
 use std::thread;
 
-use forebear::{AnyRequest, OrUnwind, Request, RequestPool, State, WaitError, join, scope};
+use forebear::{
+    AnyRequest, CancelReason, OrUnwind, Request, RequestPool, State, WaitError, join, scope, shield,
+};
 
 use super::support::{Count, Flag, on_each, on_each_of, until};
 use super::{Known, WORKERS, assert_goes_round, cycle, make, names};
@@ -239,5 +241,45 @@ fn a_member_of_a_pool_that_waits_for_the_pools_waiter_is_told() {
             waiter.wait().unwrap();
             let _ = helper.wait();
         }
+    });
+}
+
+/// A pool that is stopped waits for what has begun, and a cancel does not end that wait.
+#[test]
+fn a_member_that_waits_shielded_for_the_cancelled_waiter_of_its_pool_is_told() {
+    struct Gone(Flag);
+    impl Drop for Gone {
+        fn drop(&mut self) {
+            self.0.raise();
+        }
+    }
+    on_each_of(&WORKERS, |runtime| {
+        let (known, told) = (Known::new(), Count::new());
+        let (begun, stopped) = (Flag::new(), Flag::new());
+        let waiter = make(runtime, "waiter", {
+            let (known, told, begun, stopped) = (known.clone(), told.clone(), begun.clone(), stopped.clone());
+            move || {
+                let mut pool = RequestPool::new().max_active(1);
+                let (held, known, told) = (Gone(stopped.clone()), &known, &told);
+                pool.add(move || {
+                    shield(|| {
+                        begun.raise();
+                        until(|| stopped.is_up());
+                        if cycle(known.get(0).wait()).is_some() {
+                            told.up();
+                        }
+                    });
+                });
+                // Held back until the pool is stopped.
+                pool.add(move || drop(held));
+                assert!(pool.wait().is_err());
+            }
+        });
+        known.set(std::slice::from_ref(&waiter));
+        waiter.submit();
+        until(|| begun.is_up() && waiter.state() == State::Suspended);
+        waiter.abort(CancelReason::Other(1));
+        assert!(matches!(waiter.wait(), Err(WaitError::TargetCancelled(_))));
+        assert_eq!(told.get(), 1);
     });
 }

@@ -186,6 +186,28 @@ fn a_cycle_through_a_lock_and_the_end_of_a_threads_scope_is_found_whoever_closes
     });
 }
 
+/// The thread holds a lock, and waits for a request of a runtime. A job of that request waits for the lock before the request waits for its job.
+#[test]
+fn a_cycle_through_a_lock_of_a_thread_and_the_request_that_it_runs_is_found() {
+    on_each_of(&WORKERS, |runtime| {
+        be_known();
+        let lock = Mutex::named("held", ());
+        let guard = lock.lock();
+        let answer = runtime.try_run(|| {
+            try_scope(|s| {
+                let job = Request::builder().name("job").spawn_in(s, || drop(lock.lock()));
+                until(|| job.state() == State::Suspended);
+                Ok(())
+            })?;
+            Ok(())
+        });
+        let text = format!("{:#}", answer.unwrap_err());
+        assert!(text.contains("deadlock") && text.contains("`job`"), "{text}");
+        drop(guard);
+        assert!(!lock.is_locked());
+    });
+}
+
 /// One reads and waits for what the other holds, who waits to write. None of them runs a request, and perhaps there is no runtime.
 #[test]
 fn a_cycle_of_threads_through_a_reader_is_found_whoever_closes_it() {

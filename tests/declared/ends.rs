@@ -293,3 +293,32 @@ fn a_time_out_of_a_wait_for_one_that_waits_leaves_it_as_it_is() {
         assert_eq!(spawn(move || watcher.watch().copied()).take().unwrap().unwrap(), 7);
     });
 }
+
+/// The first that runs cancels and waits for the other, whose edge the same end closes.
+#[test]
+fn of_two_that_become_ready_at_once_one_may_cancel_the_other_and_wait_for_it() {
+    on_each(|runtime| {
+        for inside in [false, true] {
+            runtime.enter(|| {
+                let (completer, answer) = Request::<()>::completer("answer");
+                let input = if inside { answer.then(|()| ()) } else { answer };
+                let others: [Arc<OnceLock<Request<()>>>; 2] = Default::default();
+                let dependents: Vec<_> = (0..2)
+                    .map(|me| {
+                        let other = others[1 - me].clone();
+                        input.then(move |()| {
+                            let other = other.get().unwrap();
+                            other.cancel();
+                            assert!(!matches!(other.wait(), Err(WaitError::Failed(_))));
+                        })
+                    })
+                    .collect();
+                others.iter().zip(&dependents).for_each(|(place, it)| place.set(it.clone()).unwrap());
+                dependents.iter().for_each(|it| _ = it.submit());
+                completer.complete(()).unwrap();
+                dependents.iter().for_each(|it| until(|| it.is_done()));
+                others.iter().for_each(|place| assert!(place.get().is_some()));
+            });
+        }
+    });
+}

@@ -1,6 +1,6 @@
 //! Where dependents run, and who may run them.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::{Arc, Barrier};
 
 use forebear::{Request, then_all};
@@ -9,17 +9,18 @@ use crate::cancelling::{self, asleep};
 use crate::support::order::{Gate, Log, root};
 use crate::support::{Flag, on_each_of};
 
-/// Each holds its thread until the other runs, so they run on two workers.
+/// Each holds its thread until as many run as there are workers, so each worker runs an even share.
 #[test]
 fn consumers_of_one_input_made_by_one_request_run_on_all_workers() {
-    on_each_of(&[2], |runtime| {
+    on_each_of(&[2, 4, 8], |runtime| {
         let gate = Gate::new(runtime);
         let input = gate.request.clone();
-        let meet = Arc::new(Barrier::new(2));
+        let workers = runtime.workers();
+        let meet = Arc::new(Barrier::new(workers));
         let waits = Flag::new();
         let up = waits.clone();
         let consumers = runtime.spawn(move || {
-            let consumers: Vec<_> = (0..8)
+            let consumers: Vec<_> = (0..64)
                 .map(|_| {
                     let meet = meet.clone();
                     input.then(move |()| {
@@ -30,11 +31,17 @@ fn consumers_of_one_input_made_by_one_request_run_on_all_workers() {
             consumers.iter().for_each(|consumer| _ = consumer.submit());
             up.raise();
             consumers.iter().for_each(|consumer| _ = consumer.wait().unwrap());
-            consumers.iter().map(|consumer| consumer.assigned_worker().unwrap()).collect::<HashSet<_>>()
+            let mut shares = HashMap::<_, usize>::new();
+            for consumer in &consumers {
+                *shares.entry(consumer.assigned_worker().unwrap()).or_default() += 1;
+            }
+            shares
         });
         waits.wait();
         gate.open();
-        assert_eq!(consumers.take().unwrap().len(), 2);
+        let shares = consumers.take().unwrap();
+        assert_eq!(shares.len(), workers);
+        assert!(shares.values().all(|&share| share <= 64 / workers + 1), "{shares:?}");
     });
 }
 

@@ -2,13 +2,13 @@
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
+use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use forebear::sync::{Event, Mutex};
+use forebear::sync::{Event, Mutex, RwLock};
 use forebear::{CancelReason, Request, Runtime, State, WaitError, scope, spawn};
 
 use crate::child;
@@ -326,4 +326,44 @@ fn a_runtime_whose_threads_have_left_requests_behind_can_be_ended() {
         });
         end.assert_survived();
     }
+}
+
+/// Nobody would look at all waits: the worker has left its loop, and its runtime is not shut down.
+#[test]
+fn a_cycle_of_threads_is_found_while_the_only_worker_exits() {
+    thread_local!(static AT_EXIT: RefCell<Option<Stays>> = const { RefCell::new(None) });
+    struct Stays(mpsc::Sender<()>, mpsc::Receiver<()>);
+    impl Drop for Stays {
+        fn drop(&mut self) {
+            self.0.send(()).unwrap();
+            _ = self.1.recv();
+        }
+    }
+    let end = child::run("", &[], |_| {
+        let runtime = Runtime::builder().workers(1).run_on_caller(false).build().unwrap();
+        let ((tell, exits), (free, stays)) = (mpsc::channel(), mpsc::channel());
+        runtime.run(move || AT_EXIT.set(Some(Stays(tell, stays))));
+        let drops = thread::spawn(move || drop(runtime));
+        exits.recv().unwrap();
+        // Each reads one lock, and wants to write the other.
+        let locks = [RwLock::new(()), RwLock::new(())];
+        let read = Barrier::new(2);
+        let told = thread::scope(|threads| {
+            let each = [0, 1].map(|own| {
+                let (locks, read) = (&locks, &read);
+                threads.spawn(move || {
+                    // A look has the library know the thread.
+                    _ = Event::new().wait_timeout(Duration::ZERO);
+                    let _reads = locks[own].read();
+                    read.wait();
+                    catch_unwind(AssertUnwindSafe(|| drop(locks[1 - own].write()))).is_err()
+                })
+            });
+            each.map(|thread| thread.join().unwrap())
+        });
+        assert_eq!(told.iter().filter(|told| **told).count(), 1, "{told:?}");
+        free.send(()).unwrap();
+        drops.join().unwrap();
+    });
+    end.assert_survived();
 }

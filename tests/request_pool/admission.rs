@@ -81,6 +81,32 @@ fn a_member_that_waits_for_one_that_is_held_back_admits_it_over_the_bound_counte
     });
 }
 
+/// Not by itself, and not by a child: by a request from outside the pool, which it runs on its own stack.
+#[test]
+fn what_a_member_runs_inline_may_wait_for_one_that_is_held_back() {
+    in_both_worlds(|| {
+        let wanted = Request::new(|| ());
+        let inline = Request::new({
+            let wanted = wanted.clone();
+            move || *wanted.wait().unwrap()
+        });
+        let began = Flag::new();
+        let mut pool = RequestPool::new().max_active(2);
+        pool.add(|| {
+            until(|| began.is_up());
+            *inline.wait().unwrap()
+        });
+        // As long as this one goes on by itself, nobody is admitted for want of others.
+        pool.add(|| {
+            began.raise();
+            until(|| wanted.is_done());
+        });
+        pool.include(wanted.clone());
+        pool.wait().unwrap();
+        assert_eq!(over_bound(), 1);
+    });
+}
+
 #[test]
 fn the_receiver_of_results_may_wait_for_one_that_is_held_back() {
     in_both_worlds(|| {

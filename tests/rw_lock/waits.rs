@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use forebear::sync::{Mutex, RwLock, RwLockUpgradableReadGuard};
-use forebear::{Cancellation, Cancelled, Request, State, TimeoutError, WaitError, no_suspend, yield_now};
+use forebear::sync::{Mutex, RwLock, RwLockUpgradableReadGuard, RwLockWriteGuard};
+use forebear::{
+    Cancellation, Cancelled, Priority, Request, State, TimeoutError, WaitError, no_suspend, yield_now,
+};
 
 use super::cancelling::{ends_cancelled, on_each_clocked};
-use super::support::order::{BY_URGENCY, on_one, root, wait_by_urgency};
-use super::support::{Flag, Joined, in_both_worlds, on_each, until};
+use super::support::order::{BY_URGENCY, Gate, on_one, root, wait_by_urgency};
+use super::support::{Flag, Joined, hold_workers, in_both_worlds, on_each, until};
 use super::{Shared, settle, sleeper};
 
 // ---- order ----------------------------------------------------------------------------------------------------------
@@ -88,6 +90,55 @@ fn the_most_urgent_waiter_is_first_and_equals_by_age() {
         drop(writing);
         waiters.iter().for_each(|waiter| waiter.wait().copied().unwrap());
         log.check(&BY_URGENCY);
+    });
+}
+
+/// The writer becomes as urgent as a reader that waits for it, and is so no longer when it has let that one in.
+#[test]
+fn who_downgrades_is_as_urgent_as_before_the_readers_that_it_lets_in_had_come() {
+    on_one(|runtime, log| {
+        let lock = Shared::default();
+        let (first, second) = (Gate::new(runtime), Gate::new(runtime));
+        let waits = |gate: &Gate| {
+            let gate = gate.request.to_untyped();
+            move || gate.wait().unwrap()
+        };
+        let writer = {
+            let (lock, log, first, second) = (lock.clone(), log.clone(), waits(&first), waits(&second));
+            root(runtime).priority(Priority::BACKGROUND).spawn(move || {
+                let writing = lock.write();
+                first();
+                let reading = RwLockWriteGuard::downgrade(writing);
+                second();
+                log.note("writer");
+                drop(reading);
+            })
+        };
+        until(|| writer.state() == State::Suspended);
+        let reader = root(runtime).priority(Priority::URGENT).spawn({
+            let lock = lock.clone();
+            move || drop(lock.read())
+        });
+        until(|| reader.state() == State::Suspended);
+        first.open();
+        reader.wait().unwrap();
+        let normal = {
+            let (log, second) = (log.clone(), waits(&second));
+            root(runtime).spawn(move || {
+                second();
+                log.note("normal");
+            })
+        };
+        for one in [&writer, &normal] {
+            until(|| one.state() == State::Suspended);
+        }
+        let held = hold_workers(runtime);
+        second.open();
+        held.release();
+        for one in [&writer, &normal] {
+            one.wait().unwrap();
+        }
+        log.check(&["normal", "writer"]);
     });
 }
 

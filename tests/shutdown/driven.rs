@@ -1,12 +1,12 @@
 //! Runtimes without threads of their own: the caller drives what is aborted to its end.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
 use forebear::sync::Event;
 use forebear::time::sleep;
-use forebear::{Request, Runtime, TimeoutError, scope, shield, yield_now};
+use forebear::{Request, Runtime, TimeoutError, WaitError, scope, shield, yield_now};
 
 use super::support::{Flag, Watchdog, hold_thread_until};
 use super::{LONG, SECOND, clocked, is_over, is_shut_down, while_time_passes};
@@ -173,4 +173,37 @@ fn who_is_woken_before_his_time_is_over_does_not_hold_up_the_end() {
     runtime.shutdown(Duration::MAX).unwrap();
     is_over(waits.wait());
     sets.join().unwrap();
+}
+
+/// A thread that drives towards the end looks for cycles as any driver does, and answers the waiter.
+#[test]
+fn a_cycle_that_closes_in_a_shielded_region_during_the_end_is_named_to_its_waiter() {
+    let _dog = Watchdog::new("");
+    for end in [Runtime::finish, Runtime::shutdown] {
+        let runtime = Runtime::builder().workers(0).build().unwrap();
+        let (own, (tell, told)) = (Arc::new(Mutex::new(None::<Request<()>>)), mpsc::channel());
+        let request = runtime.spawn({
+            let own = own.clone();
+            move || {
+                shield(|| {
+                    let _ = Event::new().wait_timeout(Duration::from_millis(2));
+                    scope(|s| {
+                        for waits in [true, false] {
+                            let (own, tell) = (own.clone(), tell.clone());
+                            s.spawn(move || {
+                                if waits {
+                                    let own = own.lock().unwrap().take().unwrap();
+                                    let answer = own.wait().copied();
+                                    tell.send(matches!(answer, Err(WaitError::CircularWait(_)))).unwrap();
+                                }
+                            });
+                        }
+                    });
+                });
+            }
+        });
+        *own.lock().unwrap() = Some(request);
+        end(&runtime, LONG).unwrap();
+        assert_eq!(told.try_recv(), Ok(true));
+    }
 }

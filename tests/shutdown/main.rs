@@ -3,6 +3,7 @@
 //! What is to end in time is given a grace that nobody waits for; what is to lag, one on a clock that is moved by hand.
 
 mod across;
+mod at_exit;
 mod driven;
 mod finishes;
 mod laggards;

@@ -5,10 +5,11 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use forebear::sync::{Event, channel};
-use forebear::{Request, Runtime, RuntimeBuilder, ShutdownError, shield};
+use forebear::channel;
+use forebear::sync::Event;
+use forebear::{Request, Runtime, RuntimeBuilder, ShutdownError, State, shield};
 
-use super::support::{Kind, Watchdog, until};
+use super::support::{Flag, Kind, Watchdog, hold_thread_until, until};
 
 /// What a runtime's hook for warnings is told.
 fn told(builder: RuntimeBuilder) -> (Runtime, mpsc::Receiver<String>) {
@@ -116,5 +117,37 @@ fn a_destructor_that_waits_outside_of_any_request_is_named_among_the_laggards() 
         })
     });
     go.set();
+    runtime.shutdown(Duration::from_secs(60)).unwrap();
+}
+
+/// The look sees no wait, and yet a worker has not left.
+#[test]
+fn a_destructor_that_keeps_its_worker_busy_outside_of_any_request_is_named_among_the_laggards() {
+    let _dog = Watchdog::new("");
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let (began, go) = (Flag::new(), Flag::new());
+    struct Busy(Flag, Flag);
+    impl Drop for Busy {
+        fn drop(&mut self) {
+            self.0.raise();
+            hold_thread_until(|| self.1.is_up());
+        }
+    }
+    let parent = {
+        let captured = Busy(began.clone(), go.clone());
+        runtime.spawn(move || {
+            // It stands in the private queue, and the worker's loop ends it.
+            let _child = Request::builder().own_stack().spawn(move || drop(captured));
+            Request::current().unwrap().cancel();
+            _ = Event::new().wait();
+        })
+    };
+    assert!(parent.watch().is_err());
+    until(|| began.is_up());
+    let Err(error) = runtime.shutdown(Duration::ZERO) else { panic!("a destructor has the worker") };
+    let [laggard] = error.laggards() else { panic!("{error}") };
+    assert_eq!(laggard.name, "code outside of any request");
+    assert_eq!((laggard.state, laggard.worker, &laggard.waits_for), (State::Running, Some(0), &None));
+    go.raise();
     runtime.shutdown(Duration::from_secs(60)).unwrap();
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
+use forebear::channel;
 use forebear::pool::{FifoQueue, Job, Leftover, ThreadPool, ThreadPoolBuilder};
-use forebear::sync::{Event, channel};
+use forebear::sync::Event;
 use forebear::{Request, RequestPool, join, scope, shield, spawn, yield_now};
 
 use crate::support::{Count, in_both_worlds, on_each};

@@ -1,4 +1,4 @@
-//! Expiration timers: who may get stuck sets a time by which it is to be ended.
+//! Expiration timers: code that may get stuck sets a time by which a server ends its worker.
 //!
 //! A block of code that can hang acquires a timer and releases it when it is done. If it does not, a server ends, *reaps*, the worker that it
 //! runs in: it kills the process, or aborts the request, or does whatever its reaper does. The server is not in the worker, so a timer
@@ -6,22 +6,21 @@
 //!
 //! # Vocabulary
 //!
-//! * **worker**: who has timers and is reaped as a whole. A pair of client and server agrees on what that is, and how it is named
-//!   ([`WorkerId`]).
+//! * **worker**: the owner of timers, which is reaped as a whole: a process, a thread, a request. A client and its server agree on what
+//!   a worker is and on its name ([`WorkerId`]).
 //! * **scope**: what a timer is for ([`Scope`]). A worker has at most one timer for a scope.
-//! * **acquire, release**: what a client says ([`TimerClient`]). To acquire a scope again moves its deadline, the last that was said counts,
-//!   and one release ends it.
+//! * **acquire, release**: the messages of a client ([`TimerClient`]). To acquire a scope again moves its deadline; the last message counts,
+//!   and one release ends the timer.
 //! * **expired**: a timer whose deadline is now or past. Its worker may be reaped from then on, not exactly then.
-//! * **turn**: what the server does again and again: take what was said, find what has expired, reap, forget the timers of the
-//!   reaped.
+//! * **turn**: the server's cycle: it takes the messages, finds the expired timers, reaps, and drops the timers of the reaped workers.
 //! * **hook**: a closure that gets the events of a server ([`TimerEvent`]).
 //!
-//! # Who does what
+//! # The parts
 //!
 //! | trait | does | supplied |
 //! | --- | --- | --- |
-//! | [`TimerClient`] | says what a worker acquires and releases | [`ChannelClient`], within a process |
-//! | [`RequestQueue`] | brings it to the server | [`TimerReceiver`], the other end of a [`channel`] |
+//! | [`TimerClient`] | sends what a worker acquires and releases | [`ChannelClient`], within a process |
+//! | [`RequestQueue`] | delivers the messages to the server | [`TimerReceiver`], the other end of a [`channel`] |
 //! | [`TimerServer`] | knows which timers run and which have expired | [`TimerTable`], in memory |
 //! | [`Reaper`] | ends a worker | any closure |
 //!

@@ -32,12 +32,12 @@
 //!
 //! * A deadline holds when every thread of the worker is stuck: the server is another process, or at least another thread.
 //!   The message is sent by the thread that acquires the timer, before the call returns.
-//! * Who has released a timer in time is not killed for it, also if the server stands still then and its queue is full: a release does not wait for room.
+//! * A worker that has released a timer in time is not killed for it, even if the server stands still then and its queue is full: a release does not wait for room.
 //! * Nobody is killed but the process that has asked for the timer. Its number, once given to another process, means nobody.
 //! * When a worker ends its timers are dropped at once, and nobody is reaped for them. When it only closes its connection they go on.
 //! * Time is the monotonic clock of the machine, the same in all processes (of one time namespace).
 //! * A child that a worker forks is a worker of its own: its first call connects anew. Timers of its parent are not its own.
-//! * A client without a server gets an error at once. If the server goes, the call that finds out is told
+//! * A client without a server gets an error at once. If the server goes, the call that finds out fails
 //!   ([`ServerGone`](crate::expiry::TimerError::ServerGone)): the timers it had are void. A later call looks for a new server at the same
 //!   path.
 //! * No client can hold up the server or make it grow ([`Limits`]), and only processes of the same user come in.

@@ -1,7 +1,7 @@
 //! Instants as numbers, in the same order and without loss: what a wheel takes digits from.
 //!
 //! A **moment** is an instant's distance from the wheel's *origin*: whole seconds, shifted by 30 bits, and nanoseconds below. That
-//! needs no multiplication and no division; that of 2^30 values only 10^9 occur is no matter to whoever only compares and takes digits.
+//! needs no multiplication and no division; that of 2^30 values only 10^9 occur does not matter to code that only compares and takes digits.
 //!
 //! A distance is less than 2^64 seconds, hence its code less than 2^94. It is added to 2^94 for instants after the origin and taken away
 //! from it for those before. So every `Instant` there is has a moment, no two have the same, and the order is that of time: there is

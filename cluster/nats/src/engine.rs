@@ -16,9 +16,10 @@
 //!
 //! The client connects again by itself. Meanwhile silence counts for nobody's death, and what is to be recorded waits. Then the loop looks whether the streams are there and hold what they should:
 //! a server may have come back with an empty store. It also looks every two seconds, since a power cut
-//! may lose what the server has confirmed. If the queue has fewer messages than tasks, what is queued is published again, as the next copy. If a worker has a task no more, and its record is not there, that
+//! may lose what the server has confirmed. A consumer that passes messages over is made anew. If the queue has fewer messages than tasks, what is queued is published again, as the next copy. If a worker has a task no more, and its record is not there, that
 //! task is run again.
 
+use std::collections::HashMap;
 use std::future::pending;
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,10 +37,10 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Semaphore, watch};
 
 use crate::access::Access;
-use crate::launch::Launcher;
+use crate::launch::{Ended, Launcher};
 use crate::ledger::{Act, Ledger};
 use crate::objects::Objects;
-use crate::store::{Lock, PAUSE, Store};
+use crate::store::{Lock, Looks, PAUSE, Store};
 use crate::wire::{Hello, INLINE, Names, Parcel, Record, Times, Up, decode, encode};
 
 /// The streams are looked at so often.
@@ -52,10 +53,10 @@ pub(crate) enum Wish {
     CancelBefore(u64),
     Make(Resource),
     Free(ResourceId),
-    /// A process that this one has started has ended. `again`: its name, if nobody wanted that.
+    /// A process that this one has started has ended. `again`: its name, and when it began, if nobody wanted that.
     Died {
         launch: u64,
-        again: Option<String>,
+        again: Option<(String, Instant)>,
     },
     Close,
 }
@@ -72,12 +73,8 @@ enum News {
     Published(TaskId, u32),
     /// The number of the newest record, asked for a member.
     Newest(u64, u64),
-    /// The streams were looked at: how many messages are in the queue, the number of the newest record, and how many are not read.
-    Checked {
-        messages: u64,
-        newest: u64,
-        unread: u64,
-    },
+    /// The streams were looked at.
+    Checked(Looks),
     Dropped,
 }
 
@@ -85,6 +82,8 @@ enum News {
 enum Outgoing {
     Task(Parcel, Option<u64>),
     Purge(u64),
+    /// The task is over: its arguments are deleted.
+    Forget(TaskId),
 }
 
 /// What the engine is made of.
@@ -241,7 +240,7 @@ async fn listen(
 
 /// Reads the stream of results, for as long as somebody takes what it says.
 ///
-/// `checks` counts how often the streams were looked at after a connection. What was asked for before may have been forgotten.
+/// `checks` counts how often the streams were looked at after a connection, and how often a consumer was made anew. What was asked for before may have been forgotten.
 async fn read(store: Store, mut checks: watch::Receiver<u64>, news: UnboundedSender<News>) {
     while !news.is_closed() {
         checks.mark_unchanged();
@@ -265,6 +264,11 @@ async fn read(store: Store, mut checks: watch::Receiver<u64>, news: UnboundedSen
     }
 }
 
+/// The object with the arguments of a task.
+fn args_of(task: TaskId) -> String {
+    format!("args.{task}")
+}
+
 /// Sends what goes into the queue, in its order.
 async fn publish(
     store: Store,
@@ -279,7 +283,7 @@ async fn publish(
                 let Ok(permit) = window.clone().acquire_owned().await else { return };
                 let id = format!("{}.{}.{}", parcel.epoch, parcel.envelope.task, parcel.copy);
                 if parcel.envelope.args.len() > INLINE {
-                    let object = format!("args.{}", parcel.envelope.task);
+                    let object = args_of(parcel.envelope.task);
                     store.put(&object, &parcel.envelope.args).await;
                     parcel.envelope.args = Arc::from([]);
                     parcel.object = Some(object);
@@ -296,6 +300,10 @@ async fn publish(
                     }
                     drop(permit);
                 });
+            }
+            Outgoing::Forget(task) => {
+                let store = store.clone();
+                tokio::spawn(async move { store.delete(&args_of(task)).await });
             }
             Outgoing::Purge(generation) => {
                 if let Ok(queue) = store.queue().await {
@@ -316,13 +324,18 @@ struct Engine {
     sender: UnboundedSender<News>,
     checked: Arc<watch::Sender<u64>>,
     outgoing: UnboundedSender<Outgoing>,
+    /// The tasks whose arguments are objects, with their generations.
+    large: HashMap<TaskId, u64>,
     connected: bool,
     /// When the connection broke, and whether the coordinator has been told.
     away: Option<(Instant, bool)>,
+    /// When it broke the last time.
+    broke: Option<Instant>,
     /// The streams were made or seen since the last connection.
     made: bool,
     checking: bool,
     checked_at: Instant,
+    looks: Option<Looks>,
     /// The last look has found too few messages.
     short: bool,
     ousted: bool,
@@ -346,11 +359,14 @@ impl Engine {
             sender,
             checked: Arc::new(checked),
             outgoing,
+            large: HashMap::new(),
             connected: true,
             away: None,
+            broke: None,
             made: true,
             checking: false,
             checked_at: Instant::now(),
+            looks: None,
             short: false,
             ousted: false,
             end: None,
@@ -381,15 +397,26 @@ impl Engine {
     fn wish(&mut self, wish: Wish) {
         let now = Instant::now();
         match wish {
-            Wish::Submit(envelope) => self.ledger.submit(envelope, now),
+            Wish::Submit(envelope) => {
+                if envelope.args.len() > INLINE {
+                    self.large.insert(envelope.task, envelope.generation);
+                }
+                self.ledger.submit(envelope, now);
+            }
             Wish::Cancel(task) => self.ledger.cancel(task),
             Wish::CancelBefore(generation) => self.ledger.cancel_before(generation),
             Wish::Make(resource) => self.ledger.make(resource),
             Wish::Free(resource) => self.ledger.free(resource),
             Wish::Died { launch, again } => {
                 let was_ready = self.ledger.died(launch);
-                if let Some(name) = again {
-                    self.plan.launcher.start_again(name, was_ready);
+                if let Some((name, begun)) = again {
+                    let alone = self.away.is_some() || self.broke.is_some_and(|at| at > begun);
+                    let ended = match (was_ready, alone) {
+                        (true, _) => Ended::Worked,
+                        (false, true) => Ended::Alone,
+                        (false, false) => Ended::Unready,
+                    };
+                    self.plan.launcher.start_again(name, ended);
                 }
             }
             Wish::Close => {
@@ -409,6 +436,7 @@ impl Engine {
             News::Connected(connected) => {
                 self.connected = connected;
                 if !connected {
+                    self.broke = Some(now);
                     self.away.get_or_insert((now, false));
                 }
                 // Whoever is there has its lease anew.
@@ -423,15 +451,16 @@ impl Engine {
             }
             News::Published(task, copy) => self.ledger.published(task, copy),
             News::Newest(member, number) => self.ledger.newest(member, number),
-            News::Checked { messages, newest, unread } => {
+            News::Checked(looks) => {
                 self.checking = false;
+                self.looks = Some(looks);
                 // The server is there, and the streams, too.
                 if self.connected && self.away.take().is_some_and(|(_, told)| told) && !self.ousted {
                     (self.events)(Event::Available);
                 }
-                self.ledger.check_results(newest, unread);
+                self.ledger.check_results(looks.results.newest, looks.results.messages);
                 // Twice in a row: the first time, a message may have been taken between the two counts.
-                let short = messages < self.ledger.queued();
+                let short = looks.queue.messages < self.ledger.queued();
                 if short && mem::replace(&mut self.short, true) {
                     self.short = false;
                     self.ledger.lost();
@@ -450,23 +479,27 @@ impl Engine {
             return;
         }
         self.checked_at = Instant::now();
-        let make = !mem::replace(&mut self.made, true);
+        let mut make = !mem::replace(&mut self.made, true);
         let (store, times, news) = (self.store.clone(), self.plan.times, self.sender.clone());
-        let checked = self.checked.clone();
+        let (checked, before) = (self.checked.clone(), self.looks);
         tokio::spawn(async move {
             loop {
-                let state = async {
+                let look = async {
                     if make {
                         store.ensure(&times, false).await?;
                     }
-                    store.state().await
+                    store.look(&times, before).await
                 };
-                if let Ok((messages, newest, unread)) = state.await {
-                    if make {
-                        checked.send_modify(|times| *times += 1);
+                match look.await {
+                    Ok((looks, again)) => {
+                        if make || again {
+                            checked.send_modify(|times| *times += 1);
+                        }
+                        let _ = news.send(News::Checked(looks));
+                        return;
                     }
-                    let _ = news.send(News::Checked { messages, newest, unread });
-                    return;
+                    // There is no server now, or something that it had is not there.
+                    Err(_) => make = true,
                 }
                 tokio::time::sleep(PAUSE).await;
             }
@@ -517,9 +550,29 @@ impl Engine {
         }
     }
 
+    /// The arguments of tasks that are over are not needed any more.
+    fn forget(&mut self, event: &Event) {
+        let outgoing = &self.outgoing;
+        let drop = |task: TaskId| _ = outgoing.send(Outgoing::Forget(task));
+        match event {
+            Event::Ended { task, .. } => _ = self.large.remove(task).map(|_| drop(*task)),
+            Event::Drained { before } => self.large.retain(|task, generation| {
+                let over = *generation < *before;
+                if over {
+                    drop(*task);
+                }
+                !over
+            }),
+            _ => {}
+        }
+    }
+
     async fn follow(&mut self, act: Act) {
         match act {
-            Act::Tell(event) => (self.events)(event),
+            Act::Tell(event) => {
+                self.forget(&event);
+                (self.events)(event);
+            }
             Act::Publish { parcel, older } => _ = self.outgoing.send(Outgoing::Task(parcel, older)),
             Act::Purge(generation) => _ = self.outgoing.send(Outgoing::Purge(generation)),
             Act::Send { member, down } => {
@@ -545,6 +598,7 @@ impl Engine {
                 }
             }
             Act::Release { launch } => self.plan.launcher.release(launch),
+            Act::Replace { launch } => self.plan.launcher.replace(launch),
         }
     }
 }

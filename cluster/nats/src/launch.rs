@@ -72,16 +72,38 @@ pub(crate) struct Launcher {
 struct Inner {
     last: u64,
     processes: HashMap<u64, Process>,
-    /// Of each name: so many in a row have ended before they were ready.
-    failures: HashMap<String, u32>,
+    /// Of each name: what is known of those in a row that have ended before they were ready.
+    failures: HashMap<String, Failures>,
     closed: bool,
+}
+
+/// Of one name: so many workers in a row have ended before they were ready.
+#[derive(Default)]
+struct Failures {
+    /// Those count.
+    own: u32,
+    /// While they lived the server was away. They make pauses longer, and no more.
+    excused: u32,
+}
+
+/// How a worker has ended, of which nobody wanted that.
+pub(crate) enum Ended {
+    /// It was ready before.
+    Worked,
+    /// It was not, and could have been.
+    Unready,
+    /// It was not, and the server was away meanwhile.
+    Alone,
 }
 
 struct Process {
     name: String,
+    begun: Instant,
     pidfd: Arc<OwnedFd>,
     /// Somebody wanted its end.
     wanted: bool,
+    /// Another one of its name is started when it has ended, however that is.
+    replaced: bool,
     /// The worker leaves when it ends.
     socket: Option<UnixStream>,
 }
@@ -143,6 +165,7 @@ impl Launcher {
             cache: self.cache,
         };
         let bytes = encode(&handover).map_err(io::Error::other)?;
+        let begun = Instant::now();
         let mut child = Command::new(program)
             .args(&self.args)
             .env(MARK, fstat(&its)?.st_ino.to_string())
@@ -159,15 +182,17 @@ impl Launcher {
                 return Err(error);
             }
         };
+        let (name, pidfd_of) = (name.to_owned(), pidfd.clone());
         let process =
-            Process { name: name.to_owned(), pidfd: pidfd.clone(), wanted: false, socket: Some(mine) };
+            Process { name, begun, pidfd: pidfd_of, wanted: false, replaced: false, socket: Some(mine) };
         inner.processes.insert(launch, process);
         drop(inner);
         let its = self.clone();
         thread::Builder::new().name("cluster: watcher".into()).spawn(move || {
             let left = watch(&pidfd, child);
             let ended = its.lock().processes.remove(&launch);
-            let again = ended.filter(|process| !process.wanted && !left).map(|process| process.name);
+            let again = ended.filter(|process| process.replaced || !process.wanted && !left);
+            let again = again.map(|process| (process.name, process.begun));
             let _ = its.wishes.send(Wish::Died { launch, again });
         })?;
         Ok(())
@@ -212,11 +237,16 @@ impl Launcher {
     }
 
     /// The worker of this name has ended, and nobody wanted that: starts it again, after a pause if it never was ready. After too many such ends in a row it is left.
-    pub(crate) fn start_again(self: &Arc<Self>, name: String, was_ready: bool) {
+    pub(crate) fn start_again(self: &Arc<Self>, name: String, ended: Ended) {
         let mut inner = self.lock();
-        let failures = inner.failures.entry(name.clone()).or_insert(0);
-        *failures = if was_ready { 0 } else { *failures + 1 };
-        let failures = *failures;
+        let its = inner.failures.entry(name.clone()).or_default();
+        match ended {
+            Ended::Worked => *its = Failures::default(),
+            Ended::Unready => its.own += 1,
+            Ended::Alone => its.excused += 1,
+        }
+        // While a server is away it is asked for every second or two.
+        let (failures, pauses) = (its.own, its.own.max(its.excused.min(6)));
         drop(inner);
         if failures > self.restarts {
             return self.warnings.warn(format_args!(
@@ -226,9 +256,9 @@ impl Launcher {
         let its = self.clone();
         // Without a thread it is not started again; others go on.
         let _ = thread::Builder::new().name("cluster: restart".into()).spawn(move || {
-            if failures > 0 {
+            if pauses > 0 {
                 let (_open, never) = mpsc::channel::<()>();
-                let _ = never.recv_timeout(PAUSE * (1 << (failures - 1).min(10)));
+                let _ = never.recv_timeout(PAUSE * (1 << (pauses - 1).min(10)));
             }
             let inner = its.lock();
             // The user has started one of this name meanwhile.
@@ -244,8 +274,18 @@ impl Launcher {
 
     /// The worker leaves, or is killed after the grace.
     pub(crate) fn release(&self, launch: u64) {
+        self.end(launch, false);
+    }
+
+    /// The same, and then another one of its name is started: unless somebody wanted its end before.
+    pub(crate) fn replace(&self, launch: u64) {
+        self.end(launch, true);
+    }
+
+    fn end(&self, launch: u64, replace: bool) {
         let mut inner = self.lock();
         let Some(process) = inner.processes.get_mut(&launch) else { return };
+        process.replaced = replace && !process.wanted;
         process.wanted = true;
         if process.socket.take().is_none() {
             return;

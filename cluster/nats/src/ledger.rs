@@ -55,6 +55,8 @@ pub(crate) enum Act {
     AskNewest { member: u64 },
     /// Close the stream of the process that is this start: it ends.
     Release { launch: u64 },
+    /// The same, and start another worker of its name.
+    Replace { launch: u64 },
 }
 
 pub(crate) struct Ledger {
@@ -81,6 +83,8 @@ pub(crate) struct Ledger {
     read: u64,
     /// Records after that which have been read: the server hands one out again, and later, that was on its way when a connection broke.
     early: BTreeSet<u64>,
+    /// The newest record at the last look, if all were read then.
+    quiet: Option<u64>,
     last_tick: Option<Instant>,
     /// Messages that were dropped.
     dropped: u64,
@@ -119,8 +123,14 @@ struct Member {
     last_order: u64,
     /// It is to be gone, when the record of that number is read. `None`: the number is not known yet.
     leaving: Option<Option<u64>>,
+    /// It was silent for a lease. Its process may stand still.
+    silent: bool,
     /// Before this order its numbers of records are of a stream that is gone.
     forgets: u64,
+    /// The newest record that it has spoken of.
+    after: u64,
+    /// At the last look it waited for this record, which was not there.
+    missing: Option<u64>,
     /// Orders that it has not confirmed.
     orders: VecDeque<Down>,
     /// Claims that wait for a record to be read, and for which.
@@ -145,6 +155,7 @@ impl Ledger {
             closed: false,
             read: 0,
             early: BTreeSet::new(),
+            quiet: None,
             last_tick: None,
             dropped: 0,
             acts: Vec::new(),
@@ -259,9 +270,13 @@ impl Ledger {
         if let Some((member, known)) = again {
             return self.terms(*member, known);
         }
-        // Whoever has the name is not there any more.
-        if let Some((member, _)) = self.members.iter().find(|(_, m)| m.id.name() == hello.name) {
-            self.gone(*member);
+        // The member that has the name is not there any more. If that is the same process, it stays.
+        let there = self.members.iter_mut().find(|(_, m)| m.id.name() == hello.name);
+        if let Some((number, member)) = there {
+            let number = *number;
+            member.launch = member.launch.filter(|launch| hello.launch != Some(*launch));
+            member.silent = false;
+            self.gone(number);
         }
         let index = self.names.len() as u64;
         let named = self.names.entry(hello.name.clone()).or_insert((0, index));
@@ -281,7 +296,10 @@ impl Ledger {
             heard: false,
             last_order: 0,
             forgets: 0,
+            after: 0,
+            missing: None,
             leaving: None,
+            silent: false,
             orders: VecDeque::new(),
             waiting: Vec::new(),
         };
@@ -334,6 +352,7 @@ impl Ledger {
         }
         let Some(member) = self.members.get_mut(&up.member) else { return };
         let after = if up.applied < member.forgets { 0 } else { up.after };
+        member.after = after;
         if after > self.read {
             // Once each, however often it says so.
             let known = mem::take(&mut member.waiting);
@@ -491,7 +510,12 @@ impl Ledger {
         let silent = |member: &Member| now.saturating_duration_since(member.seen) > lease;
         let silent: Vec<u64> =
             self.members.iter().filter(|(_, m)| silent(m)).map(|(number, _)| *number).collect();
-        silent.into_iter().for_each(|member| self.leave(member));
+        for number in silent {
+            if let Some(member) = self.members.get_mut(&number) {
+                member.silent = true;
+            }
+            self.leave(number);
+        }
     }
 
     /// The server has confirmed that this copy is in the queue.
@@ -508,25 +532,46 @@ impl Ledger {
 
     /// The newest record is this one, and so many are not read. If one that has been read was newer, the stream of results has begun anew.
     pub(crate) fn check_results(&mut self, newest: u64, unread: u64) {
+        let quiet = mem::replace(&mut self.quiet, (unread == 0).then_some(newest));
         if newest >= self.read {
             if unread == 0 {
                 // Those between that were not read are lost.
                 self.read = newest;
                 self.early.retain(|number| *number > newest);
+                self.forget_what_is_missing(newest, quiet == Some(newest));
                 self.let_go();
             }
             return;
         }
         self.read = 0;
         self.early.clear();
-        self.order_all(|| What::Forget);
-        for member in self.members.values_mut() {
-            member.forgets = member.last_order;
-            member.waiting.clear();
-            // The number that it waits for does not come.
-            member.leaving = member.leaving.map(|_| Some(0));
-        }
+        let all: Vec<u64> = self.members.keys().copied().collect();
+        all.into_iter().for_each(|member| self.forget(member, 0));
         self.let_go();
+    }
+
+    /// All records are read that are there. `still`: so it was at the last look, with the same newest one. Who has waited since then for a newer one waits for one that is lost.
+    fn forget_what_is_missing(&mut self, newest: u64, still: bool) {
+        let mut lost = Vec::new();
+        for (number, member) in &mut self.members {
+            let awaited = member.leaving.flatten().unwrap_or(0).max(member.after);
+            let missing = (awaited > newest).then_some(awaited);
+            if mem::replace(&mut member.missing, missing) == missing && missing.is_some() && still {
+                lost.push(*number);
+            }
+        }
+        lost.into_iter().for_each(|member| self.forget(member, newest));
+    }
+
+    /// The numbers of records that a member has spoken of mean nothing any more. It waits for none after this one.
+    fn forget(&mut self, number: u64, newest: u64) {
+        self.order(number, What::Forget);
+        let Some(member) = self.members.get_mut(&number) else { return };
+        member.forgets = member.last_order;
+        (member.after, member.missing) = (0, None);
+        member.waiting.clear();
+        // The number that it waits for does not come.
+        member.leaving = member.leaving.map(|_| Some(newest));
     }
 
     /// The store has lost tasks: all that is queued is published anew.
@@ -549,7 +594,10 @@ impl Ledger {
         its.into_iter().for_each(|task| self.put_back(task, &member.id));
         let status = WorkerStatus::new(member.id, WorkerState::Gone, member.slots);
         self.acts.push(Act::Tell(Event::Worker(status)));
-        self.acts.extend(member.launch.map(|launch| Act::Release { launch }));
+        self.acts.extend(member.launch.map(|launch| match member.silent {
+            true => Act::Replace { launch },
+            false => Act::Release { launch },
+        }));
     }
 
     /// The worker of its lease is gone.

@@ -28,13 +28,14 @@
 //!
 //! * [`Nats`]: the engine. It connects, and can start worker processes of its own program.
 //! * [`worker`]: what makes a program a worker of a job.
+//! * [`group`]: agents on several machines that form a group. It needs no job.
 //! * `ledger`: who runs what, decided by the coordinator alone. `engine` and `worker` carry for it. `wire`: their messages. `store`: the streams. `launch`: worker processes on
 //!   the coordinator's machine. `access`: which server, and as whom.
 //!
 //! # What is on the server
 //!
 //! For a job `J`: the streams `FB_J_TASKS` (the queue: subjects `fb.J.task.GENERATION`, one consumer that all workers share) and `FB_J_RESULTS` (`fb.J.result`), the bucket of objects `FB_J_BLOBS` for what is larger than
-//! 256 KiB, and `FB_J_META` (which coordinator runs). Without a stream: `fb.J.hello`, `fb.J.up`, `fb.J.pulse`, `fb.J.down.>`. A worker's account has to publish to `fb.J.>`, `$JS.>` and `$O.>`, and to subscribe to `fb.J.>` and `_INBOX.>`.
+//! 256 KiB, and `FB_J_META` (which coordinator runs). For a group `G`: the bucket `FB_G_GROUP`, in `$KV.FB_G_GROUP.>`. Without a stream: `fb.J.hello`, `fb.J.up`, `fb.J.pulse`, `fb.J.down.>`. A worker's account has to publish to `fb.J.>`, `$JS.>` and `$O.>`, and to subscribe to `fb.J.>` and `_INBOX.>`.
 //! A job that has ended leaves nothing; what a killed coordinator has left goes when the next one of that job starts.
 //!
 //! Linux only, and tested with version 2.9 of the server.
@@ -43,6 +44,7 @@
 
 mod access;
 mod engine;
+pub mod group;
 mod launch;
 mod ledger;
 mod nats;

@@ -23,6 +23,36 @@ pub(crate) const PAUSE: Duration = Duration::from_millis(50);
 /// An object of which nothing comes for so long is asked for again.
 const STALL: Duration = Duration::from_secs(5);
 
+/// How far a stream is, and the consumer that reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Looked {
+    /// So many messages it has.
+    pub(crate) messages: u64,
+    /// The number of its newest message.
+    pub(crate) newest: u64,
+    /// So many of its messages the consumer hands out, or has handed out and waits for their acknowledgements.
+    handed: u64,
+    /// The newest message that the consumer has handed out.
+    delivered: u64,
+}
+
+/// How far the queue is, and the stream of results.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Looks {
+    pub(crate) queue: Looked,
+    pub(crate) results: Looked,
+}
+
+impl Looked {
+    /// The consumer passes messages over, and will: it is beyond the end of the stream, or there were more messages than it knows of each time it was looked at, and nothing has moved in between.
+    ///
+    /// A server that is killed in the moment in which a stream becomes empty gives the next message the number 1 when it comes back, and its consumers stay where they were. Messages whose
+    /// deletion the server had not written down come back, too, to a consumer that has left them behind.
+    fn passes_over(&self, before: Option<Looked>) -> bool {
+        self.delivered > self.newest || self.messages > self.handed && before == Some(*self)
+    }
+}
+
 /// What a job keeps on the server.
 #[derive(Clone)]
 pub(crate) struct Store {
@@ -47,6 +77,18 @@ pub(crate) struct Recording {
     id: String,
     payload: Bytes,
     sent: Option<PublishAckFuture>,
+}
+
+fn consumer(name: &str, ack_wait: Duration) -> pull::Config {
+    pull::Config {
+        durable_name: Some(name.into()),
+        ack_policy: AckPolicy::Explicit,
+        ack_wait,
+        max_deliver: -1,
+        max_ack_pending: -1,
+        max_waiting: 1 << 14,
+        ..pull::Config::default()
+    }
 }
 
 fn text(error: impl std::fmt::Display) -> String {
@@ -94,21 +136,19 @@ impl Store {
             }
             self.stream(config).await?;
         }
-        let queue = self.context.get_stream(self.names.queue_stream()).await.map_err(text)?;
-        let consumer = |name: &str, ack_wait| pull::Config {
-            durable_name: Some(name.into()),
-            ack_policy: AckPolicy::Explicit,
-            ack_wait,
-            max_deliver: -1,
-            max_ack_pending: -1,
-            max_waiting: 1 << 14,
-            ..pull::Config::default()
-        };
-        queue.get_or_create_consumer(WORKERS, consumer(WORKERS, times.ack_wait())).await.map_err(text)?;
-        let results = self.context.get_stream(self.names.result_stream()).await.map_err(text)?;
-        let reading = consumer(COORDINATOR, Duration::from_secs(1));
-        results.get_or_create_consumer(COORDINATOR, reading).await.map_err(text)?;
+        for (stream, name, ack_wait) in self.consumers(times) {
+            let stream = self.context.get_stream(stream).await.map_err(text)?;
+            stream.get_or_create_consumer(name, consumer(name, ack_wait)).await.map_err(text)?;
+        }
         Ok(())
+    }
+
+    /// The streams that are read, their consumers, and how long those wait for acknowledgements.
+    fn consumers(&self, times: &Times) -> [(String, &'static str, Duration); 2] {
+        [
+            (self.names.queue_stream(), WORKERS, times.ack_wait()),
+            (self.names.result_stream(), COORDINATOR, Duration::from_secs(1)),
+        ]
     }
 
     /// Makes a stream, if it is not there.
@@ -162,6 +202,26 @@ impl Store {
         }
     }
 
+    /// The bucket of a group of this name.
+    pub(crate) async fn group(&self) -> Result<kv::Store, String> {
+        let bucket = self.names.group_bucket();
+        self.stream(Config {
+            retention: RetentionPolicy::Limits,
+            discard: DiscardPolicy::New,
+            allow_rollup: true,
+            deny_delete: true,
+            max_messages_per_subject: 1,
+            ..self.config(format!("KV_{bucket}"), vec![format!("$KV.{bucket}.>")])
+        })
+        .await?;
+        self.context.get_key_value(&bucket).await.map_err(text)
+    }
+
+    /// Drops it.
+    pub(crate) async fn remove_group(&self) {
+        let _ = self.context.delete_stream(format!("KV_{}", self.names.group_bucket())).await;
+    }
+
     /// Drops all.
     pub(crate) async fn remove(&self) {
         let objects = format!("OBJ_{}", self.names.bucket());
@@ -175,11 +235,39 @@ impl Store {
         self.context.get_stream(self.names.queue_stream()).await.map_err(text)
     }
 
-    /// So many messages are in the queue; the newest number of the stream of results; and so many records are there that are not acknowledged.
-    pub(crate) async fn state(&self) -> Result<(u64, u64, u64), String> {
-        let queue = self.queue().await?.get_info().await.map_err(text)?;
-        let results = self.records().await?;
-        Ok((queue.state.messages, results.last_sequence, results.messages))
+    /// Looks how far the streams and their consumers are. A consumer that passes messages over is made anew, from the beginning of its stream: then there is a message that comes twice, and none that does not
+    /// come. `true`: that was done.
+    pub(crate) async fn look(&self, times: &Times, before: Option<Looks>) -> Result<(Looks, bool), String> {
+        let [queue, results] = self.consumers(times);
+        let (queue, again) = self.look_at(queue, before.map(|before| before.queue)).await?;
+        let (results, too) = self.look_at(results, before.map(|before| before.results)).await?;
+        Ok((Looks { queue, results }, again || too))
+    }
+
+    async fn look_at(
+        &self,
+        (stream, name, ack_wait): (String, &str, Duration),
+        before: Option<Looked>,
+    ) -> Result<(Looked, bool), String> {
+        // The consumer first: it does not come to the end of a stream that has grown meanwhile.
+        let reader: PullConsumer =
+            self.context.get_consumer_from_stream(name, &stream).await.map_err(text)?;
+        let info = reader.cached_info();
+        let state = self.context.get_stream_no_info(&stream).await.map_err(text)?;
+        let state = state.get_info().await.map_err(text)?.state;
+        let looked = Looked {
+            messages: state.messages,
+            newest: state.last_sequence,
+            handed: info.num_pending + info.num_ack_pending as u64,
+            delivered: info.delivered.stream_sequence,
+        };
+        let again = looked.passes_over(before);
+        if again {
+            self.context.delete_consumer_from_stream(name, &stream).await.map_err(text)?;
+            let made = self.context.create_consumer_on_stream(consumer(name, ack_wait), &stream).await;
+            made.map_err(text)?;
+        }
+        Ok((looked, again))
     }
 
     /// The number of the newest record.

@@ -2,7 +2,7 @@
 //!
 //! # A frame
 //!
-//! A message is two bytes and a value in postcard: the letter `F`, and the [version](VERSION). What has another version, or is torn, too long or garbage, is a
+//! A message is two bytes and a value in postcard: the letter `F`, and the version, as [`FORM`] says. What has another version, or is torn, too long or garbage, is a
 //! [`Refused`]; the receiver drops it and counts it. A change of one of these types makes the next version.
 //!
 //! # What is numbered, and why
@@ -16,17 +16,15 @@
 //! * *Beats* of a member rise. The coordinator drops an [`Up`] whose beat is not above the last one, so a message that is sent again keeps nobody alive.
 //! * *Copies* of a task rise each time it is put into the queue anew. Only the newest one may be started.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebear_cluster::engine::{Answer, Envelope, Order, TaskId, WorkerId};
+use forebear_cluster::engine::{Answer, Envelope, Format, Order, Refused, TaskId, WorkerId};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// The version of all messages.
-pub(crate) const VERSION: u8 = 2;
-const MARK: u8 = b'F';
+/// The form of all messages, with their version.
+const FORM: Format = Format::new(b'F', 2);
 
 // What is longer than this does not travel in a message, but as an object of the store.
 pub(crate) use forebear_cluster::engine::INLINE;
@@ -171,45 +169,12 @@ pub(crate) struct Record {
     pub(crate) ran: Duration,
 }
 
-/// Why a message is dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Refused {
-    /// It is no message of a cluster.
-    Stranger,
-    /// It is of this version.
-    Version(u8),
-    /// It is torn, too long, or garbage.
-    Garbage,
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Refused::Stranger => f.write_str("it is no message of a cluster"),
-            Refused::Version(theirs) => {
-                write!(
-                    f,
-                    "it has version {theirs}, this program {VERSION}: build both with the same forebear-cluster-nats"
-                )
-            }
-            Refused::Garbage => f.write_str("it is torn or garbage"),
-        }
-    }
-}
-
 pub(crate) fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, String> {
-    postcard::to_extend(message, vec![MARK, VERSION]).map_err(|error| error.to_string())
+    FORM.encode(message)
 }
 
 pub(crate) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Refused> {
-    match bytes {
-        [MARK, VERSION, rest @ ..] => match postcard::take_from_bytes(rest) {
-            Ok((message, [])) => Ok(message),
-            _ => Err(Refused::Garbage),
-        },
-        [MARK, version, ..] => Err(Refused::Version(*version)),
-        _ => Err(Refused::Stranger),
-    }
+    FORM.decode(bytes)
 }
 
 /// The names of a job.
@@ -267,11 +232,22 @@ impl Names {
     pub(crate) fn lock_bucket(&self) -> String {
         format!("FB_{}_META", self.0)
     }
+
+    pub(crate) fn group_bucket(&self) -> String {
+        format!("FB_{}_GROUP", self.0)
+    }
 }
 
 #[cfg(test)]
+#[path = "../../tests/support/fuzz.rs"]
+mod fuzz;
+
+#[cfg(test)]
 mod tests {
+    use super::fuzz::{Decoder, decoder, fuzz};
     use super::*;
+    use crate::access::{Access, Who};
+    use crate::launch::Handover;
 
     fn up() -> Up {
         Up {
@@ -303,52 +279,68 @@ mod tests {
         assert_eq!(decode::<Down>(&encode(&down).unwrap()), Ok(down));
     }
 
+    fn read<T: DeserializeOwned, U: Serialize>(fields: &U) -> T {
+        decode(&encode(fields).unwrap()).unwrap()
+    }
+
     #[test]
-    fn messages_that_are_torn_too_long_or_garbage_are_refused() {
-        let whole = encode(&up()).unwrap();
-        for end in 0..whole.len() {
-            assert!(decode::<Up>(&whole[..end]).is_err(), "torn at {end}");
+    fn decoders_refuse_or_read_back_whatever_the_bytes_are() {
+        fn of<T: Serialize + DeserializeOwned>() -> Decoder {
+            decoder::<T>(|message| encode(message).unwrap(), |bytes| decode(bytes).ok())
         }
-        let mut long = whole.clone();
-        long.push(0);
-        assert_eq!(decode::<Up>(&long), Err(Refused::Garbage));
-        assert_eq!(decode::<Up>(b"hello"), Err(Refused::Stranger));
-        assert_eq!(decode::<Up>(&[MARK, VERSION, 0xff, 0xff, 0xff]), Err(Refused::Garbage));
-    }
-
-    #[test]
-    fn a_message_of_another_version_is_refused_and_says_which() {
-        let mut other = encode(&up()).unwrap();
-        other[1] = VERSION + 1;
-        assert_eq!(decode::<Up>(&other), Err(Refused::Version(VERSION + 1)));
-        assert!(Refused::Version(9).to_string().contains("version 9"));
-    }
-
-    /// A length that is not there takes no memory, whatever the bytes are.
-    #[test]
-    fn a_decoder_survives_any_bytes() {
-        let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut next = move || {
-            seed ^= seed << 13;
-            seed ^= seed >> 7;
-            seed ^= seed << 17;
-            seed
+        let left = Some(Duration::from_millis(1_500));
+        let envelope: Envelope =
+            read(&(1_u64, 300_u64, 2_u64, "task", [1_u8; 3].as_slice(), Some(4_u64), 4_u32, left));
+        let task = envelope.task;
+        let times = Times::new(Duration::from_secs(15), Duration::from_secs(10));
+        let terms = Terms { epoch: 1, member: 2, id: WorkerId::new("worker", 3), index: 4, times };
+        let claims = vec![Claim { task, copy: 1, sequence: 1 << 40 }];
+        let record = |answer| {
+            let ran = Duration::from_micros(7);
+            encode(&Record { epoch: 1, member: 2, task, attempt: 1, answer, ran }).unwrap()
         };
-        let whole = encode(&up()).unwrap();
-        for _ in 0..20_000 {
-            let mut bytes = if next() % 2 == 0 { whole.clone() } else { vec![MARK, VERSION] };
-            (0..next() % 24).for_each(|_| bytes.push(next() as u8));
-            let at = 2 + (next() as usize) % (bytes.len() - 1).max(1);
-            if let Some(byte) = bytes.get_mut(at) {
-                *byte = next() as u8;
-            }
-            let _ = decode::<Up>(&bytes);
-            let _ = decode::<Hello>(&bytes);
-            let _ = decode::<Down>(&bytes);
-            let _ = decode::<Record>(&bytes);
-            let _ = decode::<Parcel>(&bytes);
-            let _ = decode::<Welcome>(&bytes);
-        }
+        let down = |what| encode(&Down { number: 300, what }).unwrap();
+        let access = Access { who: Who::Token("secret".into()), ..Access::new("nats://127.0.0.1") };
+        let samples = [
+            encode(&Hello {
+                name: "w".into(),
+                slots: 2,
+                launch: Some(1),
+                nonce: 1 << 60,
+                tasks: vec![("a".into(), "b".into())],
+            })
+            .unwrap(),
+            encode(&Welcome::Come(terms)).unwrap(),
+            encode(&Welcome::Refused { why: "it has other tasks".into() }).unwrap(),
+            encode(&Up { claims, progress: vec![(task, 500)], holds: Some(vec![task]), ..up() }).unwrap(),
+            down(What::Order(Order::Begin)),
+            down(What::Order(Order::Run { envelope: envelope.clone(), attempt: 1 })),
+            down(What::Start { task, copy: 1, attempt: 2, time_left: left }),
+            down(What::Gone),
+            record(Answer::Done(Arc::from([1; 40]))),
+            record(Answer::Cancelled),
+            encode(&Parcel { epoch: 1, copy: 2, envelope, object: Some("args.7".into()) }).unwrap(),
+            encode(&Handover {
+                access,
+                job: "job".into(),
+                name: "w".into(),
+                slots: 1,
+                launch: 1,
+                grace: times.grace,
+                cache: 1,
+            })
+            .unwrap(),
+        ];
+        let decoders = [
+            ("Hello", of::<Hello>()),
+            ("Welcome", of::<Welcome>()),
+            ("Up", of::<Up>()),
+            ("Down", of::<Down>()),
+            ("Record", of::<Record>()),
+            ("Parcel", of::<Parcel>()),
+            ("Handover", of::<Handover>()),
+        ];
+        fuzz(&decoders, &samples);
     }
 
     #[test]

@@ -28,6 +28,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use async_nats::Client;
+use async_nats::jetstream::consumer::PullConsumer;
 use async_nats::jetstream::{AckKind, Message};
 use forebear::Runtime;
 use forebear_cluster::engine::{Order, Report, TaskId, start_error};
@@ -704,12 +705,17 @@ async fn take(
     mut connections: watch::Receiver<u64>,
     news: UnboundedSender<News>,
 ) {
+    // Asked for once: to look it up takes a request to the server.
+    let mut consumer = None;
     while let Ok(permit) = free.clone().acquire_owned().await {
         connections.mark_unchanged();
         // What was asked for before a connection broke may have been forgotten.
         let taken = tokio::select! {
-            taken = take_one(&store, epoch) => taken,
-            _ = connections.changed() => None,
+            taken = take_one(&store, &mut consumer, epoch) => taken,
+            _ = connections.changed() => {
+                consumer = None;
+                None
+            }
         };
         match taken {
             Some((message, parcel)) => _ = news.send(News::Taken(Box::new(message), parcel, permit)),
@@ -719,20 +725,31 @@ async fn take(
 }
 
 /// `None`: there was none, for a while.
-async fn take_one(store: &Store, epoch: u64) -> Option<(Message, Parcel)> {
+async fn take_one(
+    store: &Store,
+    consumer: &mut Option<PullConsumer>,
+    epoch: u64,
+) -> Option<(Message, Parcel)> {
     let batch = async {
-        let workers = store.workers().await?;
+        let workers = match consumer {
+            Some(workers) => workers,
+            None => consumer.insert(store.workers().await?),
+        };
         let batch = workers.batch().max_messages(1).expires(Duration::from_secs(5));
         batch.messages().await.map_err(|error| error.to_string())
     };
     let Ok(mut batch) = batch.await else {
+        *consumer = None;
         tokio::time::sleep(PAUSE).await;
         return None;
     };
-    let message = match batch.next().await? {
-        Ok(message) => message,
-        Err(_) => {
-            tokio::time::sleep(PAUSE).await;
+    let message = match batch.next().await {
+        Some(Ok(message)) => message,
+        ended => {
+            *consumer = None;
+            if ended.is_some() {
+                tokio::time::sleep(PAUSE).await;
+            }
             return None;
         }
     };

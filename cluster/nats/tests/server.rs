@@ -1,8 +1,10 @@
 //! What belongs to the engine over NATS alone: deaths that no process sees, servers that die and come back, wrong credentials, hostile messages, large values. `ci/nats` runs it; without a server each
 //! test is ignored, by name.
 
+#[path = "../../tests/restart/check.rs"]
+mod check;
 #[path = "../../tests/restart/job.rs"]
-mod restart;
+mod job;
 mod support;
 
 use std::fs;
@@ -13,10 +15,11 @@ use std::time::Duration;
 use forebear::time::sleep;
 use forebear_cluster::engine::WorkerState;
 use forebear_cluster::{ClusterCoordinator, ClusterCoordinatorBuilder, ClusterError, TaskFn, Tasks, tasks};
-use forebear_cluster_nats::worker::{self, WorkerOptions};
+use forebear_cluster_nats::worker;
 use forebear_cluster_nats::{Nats, NatsControl};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::support::process::{Process, USER};
 use crate::support::{Server, job, shared_url, token, until};
 
 const ADD: TaskFn<(u32, u32), u32> = TaskFn::new("add", |_, (a, b)| Ok(a + b));
@@ -66,18 +69,8 @@ fn worker_process() {
 /// A worker from elsewhere.
 #[test]
 fn lone_worker() {
-    let Ok(url) = std::env::var("FOREBEAR_TEST_URL") else { return };
-    let [job, name] = ["FOREBEAR_TEST_JOB", "FOREBEAR_TEST_NAME"].map(|name| std::env::var(name).unwrap());
-    let options = WorkerOptions::new(&url, &job).name(&name);
-    let options = match std::env::var_os("FOREBEAR_TEST_AUTHORITY") {
-        Some(authority) => options.user(USER.0, USER.1).tls(authority),
-        None => options.token(&token()),
-    };
     let strange = std::env::var_os("FOREBEAR_TEST_STRANGE").is_some();
-    let ended = worker::run(options, if strange { tasks![ADD] } else { known() });
-    if let (Err(error), Some(file)) = (ended, std::env::var_os("FOREBEAR_TEST_ERROR")) {
-        fs::write(file, error.to_string()).unwrap();
-    }
+    support::process::lone_worker(if strange { tasks![ADD] } else { known() });
 }
 
 /// A coordinator that is killed.
@@ -96,16 +89,13 @@ fn restarted_coordinator() {
     let Ok(url) = std::env::var("FOREBEAR_TEST_RESTART") else { return };
     let [job, dir] = ["FOREBEAR_TEST_JOB", "FOREBEAR_TEST_DIR"].map(|name| std::env::var(name).unwrap());
     let engine = Nats::new(&url, &job).token(&token()).lease(LEASE).workers(2);
-    restart::run(dir.as_ref(), engine.args(["restarted_worker", "--exact", "--nocapture"]));
+    job::run(dir.as_ref(), engine.args(["restarted_worker", "--exact", "--nocapture"]));
 }
 
 #[test]
 fn restarted_worker() {
-    worker::entry(restart::known());
+    worker::entry(job::known());
 }
-
-/// The name and the password at servers that know users.
-const USER: (&str, &str) = ("me", "a secret");
 
 /// A lease that tests wait for.
 const LEASE: Duration = Duration::from_millis(1_500);
@@ -118,33 +108,6 @@ fn engine(url: &str, job: &str, lease: Duration) -> Nats {
 
 fn start(engine: Nats) -> ClusterCoordinatorBuilder {
     ClusterCoordinator::builder(engine).tasks(known())
-}
-
-/// A process that is killed with its test.
-struct Process(process::Child);
-
-impl Process {
-    fn worker(url: &str, job: &str, name: &str) -> Process {
-        Process::start("lone_worker", &[("URL", url), ("JOB", job), ("NAME", name)])
-    }
-
-    fn start(test: &str, settings: &[(&str, &str)]) -> Process {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args([test, "--exact", "--nocapture"]).stdin(Stdio::null()).stdout(Stdio::null());
-        command.envs(settings.iter().map(|(name, value)| (format!("FOREBEAR_TEST_{name}"), value)));
-        Process(command.spawn().unwrap())
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.0), signal).unwrap();
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 fn state(cluster: &ClusterCoordinator, name: &str) -> Option<WorkerState> {
@@ -307,6 +270,88 @@ fn a_server_that_has_lost_its_store_is_given_the_queue_again() {
     cluster.join().unwrap();
 }
 
+/// A server that is killed in the moment in which a stream becomes empty has removed the file of its messages, and has not made the next one. It begins the stream anew, and its consumer
+/// waits where it was.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_stream_that_a_killed_server_begins_anew_is_read_from_its_beginning() {
+    for streams in [&["RESULTS"][..], &["TASKS"], &["TASKS", "RESULTS"]] {
+        let (mut server, job) = (Server::start(), job());
+        let cluster = start(engine(&server.url(), &job, LONG).workers(2)).min_workers(2).start().unwrap();
+        let run = |numbers: std::ops::Range<u32>| {
+            let values: Vec<_> = numbers.map(|n| cluster.schedule(&ADD, (n, 1)).unwrap()).collect();
+            cluster.fetch(values).unwrap()
+        };
+        assert_eq!(run(0..50), (1..51).collect::<Vec<_>>());
+        server.end();
+        for stream in streams {
+            server.empty(&format!("FB_{job}_{stream}"));
+        }
+        server.restart();
+        assert_eq!(run(50..60), (51..61).collect::<Vec<_>>(), "{streams:?}");
+        cluster.join().unwrap();
+    }
+}
+
+/// What a killed server has not written down about a consumer, or somebody has deleted.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_consumer_that_is_gone_or_passes_messages_over_is_made_anew() {
+    use async_nats::jetstream::consumer::{AckPolicy, pull};
+    let (url, job) = (shared_url(), job());
+    let cluster = start(engine(&url, &job, LONG).workers(1)).start().unwrap();
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    for (stream, name, deaf) in
+        [("TASKS", "workers", false), ("RESULTS", "coordinator", false), ("TASKS", "workers", true)]
+    {
+        tokio.block_on(async {
+            let client = async_nats::ConnectOptions::with_token(token()).connect(&url).await.unwrap();
+            let stream = async_nats::jetstream::new(client).get_stream(format!("FB_{job}_{stream}")).await;
+            let stream = stream.unwrap();
+            stream.delete_consumer(name).await.unwrap();
+            if deaf {
+                let config = pull::Config {
+                    durable_name: Some(name.into()),
+                    ack_policy: AckPolicy::Explicit,
+                    filter_subject: format!("fb.{job}.task.none"),
+                    ..pull::Config::default()
+                };
+                stream.create_consumer(config).await.unwrap();
+            }
+        });
+        for n in 0..5 {
+            assert_eq!(cluster.schedule(&ADD, (n, 1)).unwrap().fetch().unwrap(), n + 1);
+        }
+    }
+    cluster.join().unwrap();
+}
+
+/// A worker that cannot reach the server ends and is started again, however long the server is away.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn ends_of_workers_while_the_server_is_away_do_not_use_up_their_restarts() {
+    let mut server = Server::start();
+    let (dir, begun, gate) = files();
+    let starts = dir.path().join("starts");
+    let (said, heard) = std::sync::mpsc::channel();
+    let hook = move |text: &str| said.send(text.to_owned()).unwrap();
+    let program = std::env::current_exe().unwrap();
+    let script = format!("echo >>{}; exec {} \"$@\"", starts.display(), program.display());
+    let engine = engine(&server.url(), &job(), LONG).workers(1).restarts(1).on_warning(hook);
+    let engine = engine.program("sh").args(["-c", &*script, "worker"].iter().chain(&AS_WORKER));
+    let cluster = start(engine).start().unwrap();
+    let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
+    let first = pid_in(&begun);
+    server.kill();
+    kill_process(Pid::from_raw(first as i32).unwrap(), Signal::KILL).unwrap();
+    let count = || fs::read_to_string(&starts).unwrap().lines().count();
+    until(|| heard.try_recv().map_or(count() > 4, |said| panic!("{said}")));
+    server.restart();
+    fs::write(gate, "").unwrap();
+    assert_eq!(value.fetch().unwrap().1, 2);
+    cluster.join().unwrap();
+}
+
 #[test]
 #[ignore = "needs a server: ci/nats"]
 fn values_larger_than_a_message_go_through_the_store() {
@@ -314,6 +359,58 @@ fn values_larger_than_a_message_go_through_the_store() {
     let bytes: Vec<u8> = (0..3_000_000_u32).map(|n| (n % 251) as u8).collect();
     let back = cluster.schedule(&REVERSE, bytes.clone()).unwrap().fetch().unwrap();
     assert!(back.iter().rev().eq(&bytes));
+}
+
+/// The objects of a job.
+fn objects(job: &str) -> Vec<String> {
+    use futures_util::TryStreamExt;
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    tokio.block_on(async {
+        let client = async_nats::ConnectOptions::with_token(token()).connect(shared_url()).await.unwrap();
+        let context = async_nats::jetstream::new(client);
+        let bucket = context.get_object_store(format!("FB_{job}_BLOBS")).await.unwrap();
+        let objects: Vec<_> = bucket.list().await.unwrap().try_collect().await.unwrap();
+        objects.into_iter().map(|object| object.name).collect()
+    })
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn large_arguments_are_kept_while_a_task_needs_them_and_freed_when_it_is_over() {
+    let (job, (_dir, begun, gate)) = (job(), files());
+    let cluster = start(engine(&shared_url(), &job, LONG).workers(1)).start().unwrap();
+    let held = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
+    pid_in(&begun);
+    let values: Vec<_> = (0..2).map(|n| cluster.schedule(&REVERSE, vec![n; 1 << 20]).unwrap()).collect();
+    let dropped = cluster.schedule(&REVERSE, vec![9; 1 << 20]).unwrap();
+    until(|| objects(&job).len() == 3);
+    dropped.cancel();
+    until(|| objects(&job).len() == 2);
+    fs::write(gate, "").unwrap();
+    held.fetch().unwrap();
+    for (n, value) in (0..).zip(values) {
+        assert_eq!(value.fetch().unwrap(), vec![n; 1 << 20]);
+    }
+    until(|| !objects(&job).iter().any(|name| name.starts_with("args.")));
+}
+
+/// A worker that stands still for longer than a lease is replaced, although its process has not died.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_worker_of_this_process_that_stands_still_for_a_lease_is_started_again() {
+    let (_dir, begun, gate) = files();
+    let engine = engine(&shared_url(), &job(), LEASE).workers(1).cancel_grace(Duration::from_millis(300));
+    let cluster = start(engine).start().unwrap();
+    let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
+    let first = pid_in(&begun);
+    fs::remove_file(&begun).unwrap();
+    kill_process(Pid::from_raw(first as i32).unwrap(), Signal::STOP).unwrap();
+    let second = pid_in(&begun);
+    assert_ne!(first, second);
+    fs::write(gate, "").unwrap();
+    assert_eq!(value.fetch().unwrap(), (second, 2));
+    until(|| is_dead(first));
+    cluster.join().unwrap();
 }
 
 #[test]
@@ -363,7 +460,7 @@ fn a_worker_that_dies_is_started_again() {
 #[ignore = "needs a server: ci/nats"]
 fn r62_a_coordinator_that_is_killed_goes_on_at_its_checkpoint() {
     let (url, job) = (shared_url(), job());
-    restart::check(|dir| {
+    check::check(|dir| {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["restarted_coordinator", "--exact", "--nocapture"]);
         command

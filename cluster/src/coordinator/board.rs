@@ -371,8 +371,12 @@ impl Board {
     pub(crate) fn workers(&self) -> Vec<WorkerStatus> {
         let state = self.lock();
         let mut workers: Vec<WorkerStatus> = state.workers.values().cloned().collect();
+        let mut running: BTreeMap<&WorkerId, usize> = BTreeMap::new();
+        for (worker, ..) in state.tasks.values().filter_map(|entry| entry.leased.as_ref()) {
+            *running.entry(worker).or_default() += 1;
+        }
         for worker in &mut workers {
-            worker.running = state.tasks.values().filter(|entry| entry.is_leased_to(&worker.id)).count();
+            worker.running = running.get(&worker.id).copied().unwrap_or(0);
         }
         workers
     }
@@ -639,12 +643,6 @@ impl Listing {
     fn is_wanted(&self) -> bool {
         // The slot of a listed task holds no object, so it may be dropped under the lock.
         self.slot.upgrade().is_some_and(|slot| slot.is_wanted())
-    }
-}
-
-impl Entry {
-    fn is_leased_to(&self, worker: &WorkerId) -> bool {
-        self.leased.as_ref().is_some_and(|(its, ..)| its == worker)
     }
 }
 

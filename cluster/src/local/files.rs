@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::Arc;
 
+use forebear::timer::local::LocalTimerHandle;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::geteuid;
 
@@ -28,6 +29,8 @@ pub(crate) struct Files {
     dir: PathBuf,
     /// The lock, in the coordinator.
     lock: Option<File>,
+    /// The server whose socket stands in the directory.
+    timers: Option<LocalTimerHandle>,
 }
 
 impl Files {
@@ -46,7 +49,7 @@ impl Files {
             Ok(lock)
         };
         match locked() {
-            Ok(lock) => Ok(Files { dir, lock: Some(lock) }),
+            Ok(lock) => Ok(Files { dir, lock: Some(lock), timers: None }),
             Err(error) => {
                 let _ = fs::remove_dir_all(&dir);
                 Err(error)
@@ -56,7 +59,12 @@ impl Files {
 
     /// The directory of a coordinator, in its worker.
     pub(crate) fn open(dir: PathBuf) -> Files {
-        Files { dir, lock: None }
+        Files { dir, lock: None, timers: None }
+    }
+
+    /// The server ends with the directory.
+    pub(crate) fn with_timers(&mut self, timers: Option<LocalTimerHandle>) {
+        self.timers = timers;
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -75,6 +83,10 @@ impl Files {
 
 impl Drop for Files {
     fn drop(&mut self) {
+        if let Some(timers) = self.timers.take() {
+            // A hook that hangs is left to itself.
+            let _ = timers.stop();
+        }
         if self.lock.is_some() {
             let _ = fs::remove_dir_all(&self.dir);
         }

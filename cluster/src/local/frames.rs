@@ -1,6 +1,6 @@
-//! What travels between the coordinator and a worker process: frames on a socket. A frame is a length of four bytes, little end first, and a message in postcard.
+//! What travels between the coordinator and a worker process: frames on a socket. A frame is a length of four bytes, little end first, and a message in the [form](FORM) of this engine.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,13 +8,19 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::engine::{Order, Report, WorkerId};
+use crate::engine::{Format, Order, Report, WorkerId};
+
+/// How messages are written. A change of one of these types makes the next version.
+const FORM: Format = Format::new(b'L', 1);
 
 /// No frame is longer.
 const LONGEST: usize = 1 << 30;
 
+/// So many bytes are read at once.
+const BUFFER: usize = 64 << 10;
+
 /// The first message to a worker.
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Welcome {
     pub(crate) id: WorkerId,
     pub(crate) index: usize,
@@ -28,7 +34,7 @@ pub(crate) struct Welcome {
 }
 
 /// What a worker is told, after the welcome.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Told {
     Order(Order),
     /// There are no more orders, since the coordinator wants so. If they end without this, the coordinator is dead.
@@ -43,59 +49,105 @@ pub(crate) enum Said {
     Refused {
         why: String,
     },
+    /// The coordinator's process warns of this, and the worker goes on.
+    Warns {
+        text: String,
+    },
 }
 
-/// Writes a frame.
-pub(crate) fn send<T: Serialize>(socket: &mut UnixStream, message: &T) -> io::Result<()> {
-    let mut frame = postcard::to_extend(message, vec![0; 4]).map_err(io::Error::other)?;
-    let length = frame.len() - 4;
-    if length > LONGEST {
-        return Err(io::Error::other("a message is too long"));
+/// Puts a frame behind what is there. Nothing is put if that fails.
+pub(crate) fn put<T: Serialize>(frames: &mut Vec<u8>, message: &T) -> io::Result<()> {
+    let begin = frames.len();
+    frames.extend([0; 4]);
+    let put = FORM.encode_behind(frames, message).map_err(io::Error::other);
+    let length = frames.len() - begin - 4;
+    match put {
+        Ok(()) if length <= LONGEST => {
+            frames[begin..begin + 4].copy_from_slice(&(length as u32).to_le_bytes());
+            Ok(())
+        }
+        put => {
+            frames.truncate(begin);
+            put.and(Err(io::Error::other("a message is too long")))
+        }
     }
-    frame[..4].copy_from_slice(&(length as u32).to_le_bytes());
-    socket.write_all(&frame)
 }
 
-/// Reads a frame. `None`: there are no more.
-pub(crate) fn receive<T: DeserializeOwned>(socket: &mut UnixStream) -> io::Result<Option<T>> {
-    let mut length = [0; 4];
-    match socket.read(&mut length)? {
-        0 => return Ok(None),
-        read => socket.read_exact(&mut length[read..])?,
+fn decoded<T: DeserializeOwned>(frame: &[u8]) -> io::Result<T> {
+    FORM.decode(frame).map_err(|refused| io::Error::new(io::ErrorKind::InvalidData, refused))
+}
+
+/// The receiving end of a socket.
+pub(crate) struct Inlet(BufReader<UnixStream>);
+
+impl Inlet {
+    pub(crate) fn new(socket: UnixStream) -> Inlet {
+        Inlet(BufReader::with_capacity(BUFFER, socket))
     }
-    let length = u32::from_le_bytes(length) as usize;
-    if length > LONGEST {
-        return Err(io::Error::other("a message is too long"));
+
+    /// Reads a frame. Waits for it. `None`: there are no more. What is no message is an error of the kind `InvalidData`; what is torn since the sender has died is not.
+    pub(crate) fn receive<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
+        if self.0.fill_buf()?.is_empty() {
+            return Ok(None);
+        }
+        let mut length = [0; 4];
+        self.0.read_exact(&mut length)?;
+        let length = u32::from_le_bytes(length) as usize;
+        if length > LONGEST {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too long"));
+        }
+        if let Some(frame) = self.0.buffer().get(..length) {
+            let message = decoded(frame);
+            self.0.consume(length);
+            return message.map(Some);
+        }
+        // It grows as the bytes come: a wrong length takes no memory.
+        let mut frame = Vec::new();
+        if (&mut self.0).take(length as u64).read_to_end(&mut frame)? < length {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        decoded(&frame).map(Some)
     }
-    // It grows as the bytes come: a wrong length takes no memory.
-    let mut frame = Vec::new();
-    if socket.take(length as u64).read_to_end(&mut frame)? < length {
-        return Err(io::ErrorKind::UnexpectedEof.into());
+
+    /// Whether the next frame is here as a whole: to receive it does not wait.
+    pub(crate) fn has_frame(&self) -> bool {
+        let length = self.0.buffer().first_chunk().map(|length| u32::from_le_bytes(*length) as usize);
+        length.is_some_and(|length| self.0.buffer().len() - 4 >= length)
     }
-    postcard::from_bytes(&frame).map(Some).map_err(io::Error::other)
 }
 
 #[cfg(test)]
+#[path = "../../tests/support/fuzz.rs"]
+mod fuzz;
+
+#[cfg(test)]
 mod tests {
+    use std::io::Write;
+    use std::sync::Arc;
+
+    use super::fuzz::{Decoder, decoder, fuzz};
     use super::*;
-    use crate::engine::TaskId;
+    use crate::engine::{Answer, Envelope, ObjectId, Refused, Resource, ResourceId, TaskId};
+    use crate::error::FailureKind;
 
     /// What a reader makes of these bytes.
     fn received(bytes: &[u8]) -> io::Result<Option<Said>> {
-        let (mut here, mut there) = UnixStream::pair().unwrap();
+        let (here, mut there) = UnixStream::pair().unwrap();
         there.write_all(bytes).unwrap();
         drop(there);
-        receive(&mut here)
+        Inlet::new(here).receive()
+    }
+
+    fn whole(said: &Said) -> Vec<u8> {
+        let mut whole = Vec::new();
+        put(&mut whole, said).unwrap();
+        whole
     }
 
     #[test]
     fn frames_that_are_torn_too_long_or_garbage_are_errors() {
-        let (mut here, mut there) = UnixStream::pair().unwrap();
         let report = Said::Report(Report::Progress { task: TaskId(7), thousandths: 250 });
-        send(&mut here, &report).unwrap();
-        drop(here);
-        let mut whole = Vec::new();
-        there.read_to_end(&mut whole).unwrap();
+        let whole = whole(&report);
         assert_eq!(received(&whole).unwrap(), Some(report));
         assert_eq!(received(&[]).unwrap(), None);
         for end in 1..whole.len() {
@@ -103,6 +155,69 @@ mod tests {
         }
         assert!(received(&u32::MAX.to_le_bytes()).is_err());
         assert!(received(&(LONGEST as u32).to_le_bytes()).is_err());
-        assert!(received(&[1, 0, 0, 0, 99]).is_err());
+        assert!(received(&[3, 0, 0, 0, b'L', 1, 99]).is_err());
+        let mut longer = whole;
+        longer[0] += 1;
+        longer.push(0);
+        assert_eq!(received(&longer).unwrap_err().kind(), io::ErrorKind::InvalidData);
+    }
+
+    #[test]
+    fn a_frame_of_another_version_is_refused_and_says_which() {
+        let mut other = whole(&Said::Report(Report::Ready));
+        other[5] += 1;
+        let error = received(&other).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        let refused = error.into_inner().unwrap().downcast::<Refused>().unwrap();
+        assert_eq!(*refused, Refused::Version { theirs: 2, ours: 1 });
+    }
+
+    fn envelope() -> Envelope {
+        Envelope {
+            job: 1,
+            task: TaskId(300),
+            generation: 2,
+            name: "task".into(),
+            args: Arc::from([1, 2, 3]),
+            needs: Some(ResourceId(4)),
+            max_attempts: 4,
+            time_left: Some(Duration::from_millis(1_500)),
+        }
+    }
+
+    #[test]
+    fn decoders_refuse_or_read_back_whatever_the_bytes_are() {
+        fn of<T: Serialize + DeserializeOwned>() -> Decoder {
+            decoder::<T>(|message| FORM.encode(message).unwrap(), |bytes| FORM.decode(bytes).ok())
+        }
+        let answer = |answer| {
+            let ran = Duration::from_micros(5);
+            FORM.encode(&Said::Report(Report::Answer { task: TaskId(1), attempt: 1, answer, ran })).unwrap()
+        };
+        let told = |order| FORM.encode(&Told::Order(order)).unwrap();
+        let resource = Resource { job: 1, id: ResourceId(2), name: "it".into(), args: Arc::from([0]) };
+        let failed = FailureKind::Error { message: "no".into(), causes: vec!["so".into()], typed: None };
+        let welcome = Welcome {
+            id: WorkerId::new("worker", 2),
+            index: 1,
+            tasks: vec![("task".into(), "task () -> u32".into())],
+            grace: Duration::from_secs(1),
+            store: "/tmp".into(),
+            cache: 1 << 20,
+        };
+        let samples = [
+            FORM.encode(&welcome).unwrap(),
+            told(Order::Run { envelope: envelope(), attempt: 2 }),
+            told(Order::Make(resource)),
+            told(Order::Begin),
+            FORM.encode(&Told::Leave).unwrap(),
+            answer(Answer::Done(Arc::from([1; 40]))),
+            answer(Answer::Stored { object: ObjectId::result(1, TaskId(2), 3), bytes: 1 << 30 }),
+            answer(Answer::Failed(failed)),
+            FORM.encode(&Said::Refused { why: "it has other tasks".into() }).unwrap(),
+            FORM.encode(&Said::Warns { text: "it has no timers".into() }).unwrap(),
+        ];
+        let decoders = [("Welcome", of::<Welcome>()), ("Told", of::<Told>()), ("Said", of::<Said>())];
+        fuzz(&decoders, &samples);
     }
 }

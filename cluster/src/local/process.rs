@@ -8,26 +8,28 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use forebear::timer::local::ENVIRONMENT;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::fstat;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 
-use super::frames::{Said, Told, Welcome, receive, send};
+use super::frames::{Inlet, Said, Told, Welcome};
+use super::outlet::Outlet;
 use super::restart::restart;
 use super::{Cluster, MARK, lock};
 use crate::dispatch::{Dispatcher, Port};
-use crate::engine::{Order, Report, TaskId, WorkerId};
+use crate::engine::{Order, Refused, Report, TaskId, WarningHook, WorkerId};
 
 /// The way to a worker process.
 pub(super) struct Process {
+    pub(super) pid: u32,
     pidfd: OwnedFd,
-    orders: Mutex<Option<Sender<Order>>>,
-    /// What it runs; and when each task is to have ended that was told to cancel. A cancel may come after the answer, and is passed over then.
+    orders: Outlet,
+    /// What it runs; and when each task is to have ended that was told to cancel, or has only so much time. A cancel may come after the answer, and is passed over then.
     running: Mutex<HashMap<TaskId, Option<Instant>>>,
     grace: Duration,
     /// It has made its resources.
@@ -36,6 +38,7 @@ pub(super) struct Process {
     pub(super) wanted: AtomicBool,
     /// Why it cannot work for this coordinator.
     refused: Mutex<Option<String>>,
+    warnings: WarningHook,
 }
 
 /// Starts a worker process, and its three threads.
@@ -51,7 +54,11 @@ pub(super) fn launch(
         Some(program) => program.clone(),
         None => std::env::current_exe()?.into_os_string(),
     };
-    let mut child = Command::new(program)
+    let mut command = Command::new(program);
+    if let Some(timers) = &cluster.timers {
+        command.env(ENVIRONMENT, timers);
+    }
+    let mut child = command
         .args(&settings.args)
         .env(MARK, fstat(&its)?.st_ino.to_string())
         .stdin(Stdio::from(OwnedFd::from(its)))
@@ -66,15 +73,16 @@ pub(super) fn launch(
             return Err(error);
         }
     };
-    let (orders, taken) = mpsc::channel();
     let process = Arc::new(Process {
+        pid: child.id(),
         pidfd,
-        orders: Mutex::new(Some(orders)),
+        orders: Outlet::new(mine),
         running: Mutex::default(),
         grace: settings.cancel_grace,
         ready: AtomicBool::new(false),
         wanted: AtomicBool::new(false),
         refused: Mutex::new(None),
+        warnings: settings.warnings.clone(),
     });
     let welcome = Welcome {
         id: id.clone(),
@@ -84,12 +92,14 @@ pub(super) fn launch(
         store: cluster.store.clone(),
         cache: settings.cache,
     };
-    let socket = mine.try_clone()?;
+    process.orders.put(&welcome);
+    process.orders.flush();
+    let socket = read.try_clone()?;
     let (its, weak) = (process.clone(), cluster.dispatcher.clone());
     let of = id.clone();
     let reader = spawn("reader", move || its.read(read, &weak, &of))?;
-    let its = Arc::downgrade(&process);
-    spawn("writer", move || write(mine, &welcome, &taken, &its))?;
+    let its = process.clone();
+    spawn("writer", move || its.write())?;
     let (weak, again) = (cluster.dispatcher.clone(), cluster.clone());
     // Somebody has to know the names while there is a worker to start again.
     let names = cluster.control.upgrade();
@@ -100,7 +110,7 @@ pub(super) fn launch(
         // What it has said before its death counts.
         let _ = socket.shutdown(Shutdown::Both);
         let _ = reader.join();
-        let wanted = lock(&its.orders).take().is_none() || its.wanted.load(Ordering::Relaxed);
+        let wanted = its.orders.close() || its.wanted.load(Ordering::Relaxed);
         if let Some(dispatcher) = weak.upgrade() {
             dispatcher.gone(&id, false);
         }
@@ -136,28 +146,56 @@ impl Process {
         let _ = pidfd_send_signal(&self.pidfd, Signal::KILL);
     }
 
-    fn read(&self, mut socket: UnixStream, dispatcher: &Weak<Dispatcher>, id: &WorkerId) {
+    fn read(&self, socket: UnixStream, dispatcher: &Weak<Dispatcher>, id: &WorkerId) {
+        let (mut reports, mut said) = (Inlet::new(socket), Vec::new());
         loop {
-            let report = match receive(&mut socket) {
-                Ok(Some(Said::Report(report))) => report,
-                Ok(Some(Said::Refused { why })) => {
-                    *lock(&self.refused) = Some(why);
-                    continue;
+            match reports.receive() {
+                Ok(Some(Said::Report(report))) => {
+                    match &report {
+                        Report::Answer { task, .. } => self.answered(*task),
+                        Report::Ready => self.ready.store(true, Ordering::Relaxed),
+                        Report::Draining => self.wanted.store(true, Ordering::Relaxed),
+                        Report::Progress { .. } => {}
+                    }
+                    said.push(report);
+                }
+                Ok(Some(Said::Refused { why })) => *lock(&self.refused) = Some(why),
+                Ok(Some(Said::Warns { text })) => {
+                    self.warnings.warn(format_args!("the worker `{id}`: {text}"))
                 }
                 Ok(None) => break,
-                Err(_) => return self.kill(),
-            };
-            match &report {
-                Report::Answer { task, .. } => self.answered(*task),
-                Report::Ready => self.ready.store(true, Ordering::Relaxed),
-                Report::Draining => self.wanted.store(true, Ordering::Relaxed),
-                Report::Progress { .. } => {}
+                Err(error) => {
+                    if let Some(dispatcher) = dispatcher.upgrade() {
+                        dispatcher.reports(id, said.drain(..));
+                    }
+                    self.refuse(&error, dispatcher, id);
+                    return self.kill();
+                }
             }
-            let Some(dispatcher) = dispatcher.upgrade() else { break };
-            dispatcher.report(id, report);
+            // What came together is told together.
+            if !reports.has_frame() {
+                let Some(dispatcher) = dispatcher.upgrade() else { break };
+                dispatcher.reports(id, said.drain(..));
+            }
         }
         // It says nothing more: a worker that lives on is none.
         self.kill();
+    }
+
+    /// What it has said cannot be read. If that is a matter of versions, the next one would be refused, too.
+    fn refuse(&self, error: &io::Error, dispatcher: &Weak<Dispatcher>, id: &WorkerId) {
+        if error.kind() != io::ErrorKind::InvalidData {
+            return; // it has died in the middle of a message
+        }
+        if let Some(dispatcher) = dispatcher.upgrade() {
+            dispatcher.dropped();
+        }
+        let refused = error.get_ref().and_then(|error| error.downcast_ref::<Refused>());
+        if let Some(Refused::Version { .. }) = refused {
+            *lock(&self.refused) = Some(error.to_string());
+        } else {
+            self.warnings.warn(format_args!("the worker `{id}` is killed for what it has said: {error}"));
+        }
     }
 
     fn answered(&self, task: TaskId) {
@@ -176,56 +214,50 @@ impl Process {
 
 impl Port for Process {
     fn order(&self, order: Order) {
+        let within = |time: Duration| Instant::now().checked_add(time)?.checked_add(self.grace);
+        let mut wakes = false;
         match &order {
-            Order::Run { envelope, .. } => _ = lock(&self.running).insert(envelope.task, None),
+            Order::Run { envelope, .. } => {
+                wakes = envelope.time_left.is_some();
+                lock(&self.running).insert(envelope.task, envelope.time_left.and_then(within));
+            }
             Order::Cancel(task) => {
+                wakes = true;
                 if let Some(end) = lock(&self.running).get_mut(task) {
-                    *end = Instant::now().checked_add(self.grace);
+                    *end = [*end, within(Duration::ZERO)].into_iter().flatten().min();
                 }
             }
             _ => {}
         }
-        if let Some(orders) = &*lock(&self.orders) {
-            let _ = orders.send(order);
+        self.orders.put(&Told::Order(order));
+        if wakes {
+            self.orders.wake();
         }
+    }
+
+    fn flush(&self) {
+        self.orders.flush();
     }
 
     /// The worker's socket ends, and the worker with it.
     fn stop(&self) {
-        lock(&self.orders).take();
+        self.orders.close();
     }
 }
 
-/// Sends orders until there are no more, and kills a worker that is late.
-fn write(mut socket: UnixStream, welcome: &Welcome, orders: &Receiver<Order>, process: &Weak<Process>) {
-    let mut sent = send(&mut socket, welcome);
-    while sent.is_ok() {
-        let patience = match process.upgrade() {
-            None => break,
-            Some(process) => match process.patience() {
-                Ok(patience) => patience,
-                Err(()) => return process.kill(),
-            },
+impl Process {
+    /// Sends what could not be sent at once, and kills a worker that is late.
+    fn write(&self) {
+        let last = match self.orders.serve(|| self.patience()) {
+            Ok(()) => Some(&Told::Leave),
+            Err(None) => return self.kill(),
+            Err(Some(_)) => None,
         };
-        let order = match patience {
-            None => orders.recv().map_err(|_| RecvTimeoutError::Disconnected),
-            Some(left) => orders.recv_timeout(left),
-        };
-        match order {
-            Ok(order) => sent = send(&mut socket, &Told::Order(order)),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => break,
-        }
-    }
-    if sent.is_ok() {
-        let _ = send(&mut socket, &Told::Leave);
-    }
-    let _ = socket.shutdown(Shutdown::Write);
-    // The worker ends by that, unless it is stuck.
-    if let Some(process) = process.upgrade() {
-        let left = Timespec::try_from(process.grace).ok();
-        if poll(&mut [PollFd::new(&process.pidfd, PollFlags::IN)], left.as_ref()) == Ok(0) {
-            process.kill();
+        self.orders.end(last);
+        // The worker ends by that, unless it is stuck.
+        let left = Timespec::try_from(self.grace).ok();
+        if poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], left.as_ref()) == Ok(0) {
+            self.kill();
         }
     }
 }
@@ -236,18 +268,20 @@ mod tests {
     use crate::engine::Envelope;
 
     #[test]
-    fn a_cancel_that_comes_after_the_answer_is_no_reason_to_kill() {
+    fn only_a_task_that_is_late_is_a_reason_to_kill() {
         let (task, grace) = (TaskId(1), Duration::ZERO);
         let pidfd = pidfd_open(rustix::process::getpid(), PidfdFlags::empty()).unwrap();
         let (ready, wanted) = (AtomicBool::new(true), AtomicBool::new(false));
         let process = Process {
+            pid: 1,
             pidfd,
-            orders: Mutex::default(),
+            orders: Outlet::new(UnixStream::pair().unwrap().0),
             running: Mutex::default(),
             grace,
             ready,
             wanted,
             refused: Mutex::default(),
+            warnings: WarningHook::default(),
         };
         let envelope = Envelope {
             job: 1,
@@ -264,8 +298,17 @@ mod tests {
         process.answered(task);
         process.order(Order::Cancel(task));
         assert_eq!(process.patience(), Ok(None));
-        process.order(Order::Run { envelope, attempt: 1 });
+        process.order(Order::Run { envelope: envelope.clone(), attempt: 1 });
         process.order(Order::Cancel(task));
+        assert_eq!(process.patience(), Err(()));
+        // What it has time for is waited for as long, and a cancel does not make that longer.
+        process.answered(task);
+        let in_time = |left| Envelope { time_left: Some(left), ..envelope.clone() };
+        process.order(Order::Run { envelope: in_time(Duration::from_secs(1_000)), attempt: 1 });
+        assert!(matches!(process.patience(), Ok(Some(_))));
+        process.order(Order::Cancel(task));
+        assert_eq!(process.patience(), Err(()));
+        process.order(Order::Run { envelope: in_time(Duration::ZERO), attempt: 2 });
         assert_eq!(process.patience(), Err(()));
     }
 }

@@ -5,10 +5,13 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::process;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use forebear::Runtime;
+use forebear::timer::TimerError;
+use forebear::timer::local::configure_from_env;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, fstat};
 use rustix::process::{PidfdFlags, getppid, pidfd_open};
@@ -17,8 +20,9 @@ use signal_hook::iterator::Signals;
 
 use super::MARK;
 use super::files::Files;
-use super::frames::{Said, Told, Welcome, receive, send};
-use crate::engine::{Report, difference};
+use super::frames::{Inlet, Said, Told, Welcome};
+use super::outlet::Outlet;
+use crate::engine::{Order, Report, difference};
 use crate::task::Tasks;
 use crate::worker::Node;
 
@@ -44,39 +48,70 @@ pub(crate) fn run(tasks: Tasks) -> ! {
 
 fn follow(tasks: Tasks) -> io::Result<()> {
     let coordinator = getppid().and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-    let mut orders = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     rustix::stdio::dup2_stdin(File::open("/dev/null")?)?;
-    let Some(welcome) = receive::<Welcome>(&mut orders)? else { return Ok(()) };
-    let mut answers = orders.try_clone()?;
+    let answers = Arc::new(Outlet::new(socket.try_clone()?));
+    let mut orders = Inlet::new(socket);
+    let welcome = match orders.receive::<Welcome>() {
+        Ok(Some(welcome)) => welcome,
+        Ok(None) => return Ok(()),
+        Err(error) => {
+            // By the version of this answer the coordinator sees what is wrong.
+            answers.put(&Said::Refused { why: error.to_string() });
+            answers.flush();
+            return Err(error);
+        }
+    };
+    match configure_from_env() {
+        Ok(()) | Err(TimerError::NotConfigured) => {}
+        // A task that asks for one gets an error that says so.
+        Err(error) => {
+            answers.put(&Said::Warns { text: format!("it has no expiration timers: {error}") });
+            answers.flush();
+        }
+    }
     let mine = tasks.signatures().map(|(name, types)| (name.to_owned(), types.to_owned()));
     if let Some(why) = difference(&welcome.tasks, &mine.collect::<Vec<_>>()) {
         // If the coordinator is gone, nobody has to know.
-        let _ = send(&mut answers, &Said::Refused { why: why.clone() });
+        answers.put(&Said::Refused { why: why.clone() });
+        answers.flush();
         return Err(io::Error::other(why));
     }
-    let (reports, to_send) = mpsc::channel::<Report>();
-    thread::Builder::new().name("cluster: reports".into()).spawn(move || {
-        for report in to_send {
-            if send(&mut answers, &Said::Report(report)).is_err() {
-                return; // the coordinator is gone: the orders have ended, too
-            }
-        }
-    })?;
-    let (mut signals, drains) = (Signals::new([SIGTERM])?, reports.clone());
+    let its = answers.clone();
+    // If it fails the coordinator is gone: the orders have ended, too.
+    thread::Builder::new().name("cluster: reports".into()).spawn(move || its.serve(|| Ok(None)))?;
+    let (mut signals, drains) = (Signals::new([SIGTERM])?, answers.clone());
     thread::Builder::new().name("cluster: signals".into()).spawn(move || {
         for (n, signal) in signals.forever().enumerate() {
-            if n > 0 || drains.send(Report::Draining).is_err() {
+            if n > 0 {
                 process::exit(128 + signal);
             }
+            drains.put(&Said::Report(Report::Draining));
+            drains.flush();
         }
     })?;
-    let report = move |report| _ = reports.send(report);
+    // So many tasks have not answered. The last one sends its answer itself; those before leave theirs to the thread, which sends together what has come when it runs.
+    let running = Arc::new(AtomicUsize::new(0));
+    let left = running.clone();
+    let report = move |report| {
+        let is_last = match report {
+            Report::Answer { .. } => left.fetch_sub(1, Ordering::Relaxed) == 1,
+            _ => true,
+        };
+        answers.put(&Said::Report(report));
+        if is_last { answers.flush() } else { answers.flush_later() }
+    };
     let store = Arc::new(Files::open(welcome.store));
     let node = Node::new(welcome.id, welcome.index, tasks, Runtime::current(), report)
         .with_store(store.clone(), welcome.cache);
     let left_alone = loop {
-        match receive::<Told>(&mut orders) {
-            Ok(Some(Told::Order(order))) => node.order(order),
+        match orders.receive::<Told>() {
+            Ok(Some(Told::Order(order))) => {
+                if let Order::Run { .. } = order {
+                    running.fetch_add(1, Ordering::Relaxed);
+                }
+                node.order(order);
+            }
             Ok(Some(Told::Leave)) => break false,
             Ok(None) => break true,
             // It has died before it has read all that it was told.

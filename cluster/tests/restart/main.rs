@@ -1,6 +1,7 @@
 //! Row 62: a coordinator that is killed and started again goes on at its checkpoint.
 #![cfg(target_os = "linux")]
 
+mod check;
 mod job;
 
 use std::path::PathBuf;
@@ -23,7 +24,7 @@ fn coordinator_process() {
 
 #[test]
 fn r62_a_coordinator_that_is_killed_goes_on_at_its_checkpoint() {
-    job::check(|dir| {
+    check::check(|dir| {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["coordinator_process", "--exact", "--nocapture"]).env("FOREBEAR_TEST_DIR", dir);
         command

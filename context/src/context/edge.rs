@@ -18,7 +18,7 @@
 //!
 //! The word `edge` of a context holds the ticket that was bound last. It is written by read-modify-writes only, and every walk
 //! that ends at a context, since that does not wait or its edge leads nowhere, ends with one on that word. So of a walk that
-//! ends at a context, and a bind or a completion there, one comes first. If the bind (or completion) does, the walk is told and
+//! ends at a context, and a bind or a completion there, one comes first. If the bind (or completion) does, the walk sees it and
 //! goes on. If the walk's end does, the binder acquires all that the walker knew: that somebody waits for its stack, and every
 //! edge that led there. It walks after that. So no two waits of a cycle can each have ended at the other; among those that
 //! close a cycle at once there is one that none of the others has ended before, and it sees all of it.
@@ -29,11 +29,12 @@
 //! # What a walk reads
 //!
 //! Contexts only, never a target; but for the holder of a lock it asks the lock, while it holds the wait for it. A context may be on to its next wait at any time; so the slot is read before and after
-//! `ahead`, and tickets do not come again. That all edges of a cycle have stood *at one moment* the walk does not show. Whoever
-//! finds one makes sure of it by *holding* each wait ([`Context::hold`]): while it is held it cannot end, and so the waiter's
+//! `ahead`, and tickets do not come again. That all edges of a cycle have stood *at one moment* the walk does not show. The thread
+//! that finds a cycle makes sure of it by *holding* each wait ([`Context::hold`]): while it is held it cannot end, and so the waiter's
 //! stack does not change, and what it waits for is not gone. Wakers of a held wait spin; nothing may be waited for
 //! meanwhile, and only one thread at a time holds more than one wait. (A walk holds a single one, for as long as it takes to ask a
-//! lock for its holder.)
+//! lock for its holder, and so does a dump.) So a wait that another thread holds goes on, and who must not miss it takes its turn
+//! ([`Context::hold_in_turn`]).
 //!
 //! # Invariants
 //!
@@ -48,7 +49,7 @@ use std::ptr::NonNull;
 
 use super::{Cause, Context, HELD, OwnerWait, Reason, STATE, Ticket, WAITING};
 use crate::shim::atomic::Ordering;
-use crate::shim::hint;
+use crate::shim::{hint, mutant};
 
 /// In `ahead`: the context is a foreign stack.
 const FOREIGN: usize = 1;
@@ -140,9 +141,7 @@ impl Context {
     /// since: a walk follows it.
     #[inline]
     pub unsafe fn bind(&self, ticket: Ticket) {
-        #[cfg(mutant = "edge_by_store")]
-        self.edge.store(ticket.0, Ordering::Release);
-        #[cfg(not(mutant = "edge_by_store"))]
+        mutant!("edge_by_store", return self.edge.store(ticket.0, Ordering::Release));
         self.edge.swap(ticket.0, Ordering::AcqRel);
     }
 
@@ -204,10 +203,11 @@ impl Context {
             if let Some(edge) = self.edge_of(ticket).filter(|edge| edge.ahead != Ahead::Unknown) {
                 return Some(edge);
             }
-            #[cfg(mutant = "walk_ends_by_load")]
-            let now = Ticket(self.edge.load(Ordering::Acquire));
-            #[cfg(not(mutant = "walk_ends_by_load"))]
-            let now = Ticket(self.edge.fetch_or(0, Ordering::AcqRel));
+            let now = mutant!(
+                "walk_ends_by_load",
+                Ticket(self.edge.load(Ordering::Acquire)),
+                Ticket(self.edge.fetch_or(0, Ordering::AcqRel))
+            );
             if now == ticket {
                 return self.edge_of(ticket);
             }
@@ -220,10 +220,11 @@ impl Context {
             return None;
         }
         let ahead = self.ahead();
-        #[cfg(mutant = "edge_without_second_look")]
-        return Some(Edge { ticket, ahead });
-        #[cfg(not(mutant = "edge_without_second_look"))]
-        self.goes_on(ticket).then_some(Edge { ticket, ahead })
+        mutant!(
+            "edge_without_second_look",
+            Some(Edge { ticket, ahead }),
+            self.goes_on(ticket).then_some(Edge { ticket, ahead })
+        )
     }
 
     fn ahead(&self) -> Ahead {
@@ -242,12 +243,26 @@ impl Context {
         slot == ticket.0 | WAITING || slot == ticket.0 | HELD
     }
 
-    /// Holds the wait, so that it does not end; `None` if it has. See the module head for what is not to be done meanwhile.
+    /// Holds the wait, so that it does not end; `None` if it has, or is held. See the module head for what is not to be done meanwhile.
     pub fn hold(&self, ticket: Ticket) -> Option<Held<'_>> {
         let (from, to) = (ticket.0 | WAITING, ticket.0 | HELD);
         match self.slot.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed) {
             Ok(_) => Some(Held { context: self, ticket }),
             Err(_) => None,
+        }
+    }
+
+    /// The same, but if another thread holds the wait, this goes on until that has let go of it: a wait that a dump looks at has not ended. The caller
+    /// does not hold this wait itself.
+    pub fn hold_in_turn(&self, ticket: Ticket) -> Option<Held<'_>> {
+        loop {
+            let held = self.hold(ticket);
+            if held.is_some() || mutant!("held_wait_is_over", true, !self.goes_on(ticket)) {
+                return held;
+            }
+            hint::spin_loop();
+            #[cfg(not(any(loom, shuttle)))]
+            std::thread::yield_now();
         }
     }
 
@@ -278,7 +293,7 @@ pub struct Held<'a> {
 }
 
 impl<'a> Held<'a> {
-    /// Who waits.
+    /// The context that waits.
     #[must_use]
     pub fn context(&self) -> &'a Context {
         self.context
@@ -398,7 +413,7 @@ unsafe fn holder(
     guide: &mut dyn Guide,
 ) -> Option<NonNull<Context>> {
     let ask = |guide: &mut dyn Guide| {
-        let held = if own { None } else { Some(context.hold(ticket)?) };
+        let held = if own { None } else { Some(context.hold_in_turn(ticket)?) };
         // SAFETY: the wait is the caller's own, or held.
         let holder = unsafe { wait.as_ref().owner() };
         drop(held);

@@ -15,7 +15,7 @@ use super::{Alarm, Cause, Context, OwnerWait, Table, Ticket, current, set_curren
 use crate::clock::deadline_after;
 use crate::error::Cycle;
 use crate::shim::atomic::AtomicU64;
-use crate::shim::{Condvar, Mutex, time};
+use crate::shim::{Condvar, Mutex, mutant, time};
 
 /// A foreign thread's context, and what it blocks on.
 #[repr(C)]
@@ -80,8 +80,8 @@ impl ForeignContext {
         &self.context
     }
 
-    /// Blocks the thread until the wait is settled, or its deadline settles it, or it is [nudged](Self::nudge). Whether it was settled,
-    /// and whoever did it is done with the context; if not, this is to be called again.
+    /// Blocks the thread until the wait is settled, or its deadline settles it, or it is [nudged](Self::nudge). True: it was settled,
+    /// and the thread that settled it has finished with the context. False: the caller calls this again.
     ///
     /// # Safety
     ///
@@ -114,11 +114,8 @@ impl ForeignContext {
                 }
             }
         }
-        #[cfg(mutant = "nudge_ends_a_park")]
-        return true;
         // Before the lock is given up: nobody settles it without.
-        #[cfg(not(mutant = "nudge_ends_a_park"))]
-        !context.is_waiting()
+        mutant!("nudge_ends_a_park", true, !context.is_waiting())
     }
 
     /// Has the thread return from [`block`](Self::block), now or when it next comes there, though its wait goes on: the owner

@@ -67,7 +67,8 @@ impl Context {
 }
 
 impl Reason {
-    /// Whether the target of such a wait is a [`Label`].
+    /// Whether the target of such a wait is a [`Label`]. For the crates of this workspace.
+    #[doc(hidden)]
     #[must_use]
     pub fn has_label(self) -> bool {
         use Reason::*;

@@ -12,15 +12,15 @@
 //! # What the answer is worth
 //!
 //! A holder is a hint for order, dumps and cycles, never for soundness: a guard can be leaked, or be carried to another stack of its
-//! thread. A leaked guard's holder may even be gone, memory and all. So whoever wants to look at the context that is answered makes
+//! thread. A leaked guard's holder may even be gone, memory and all. So a thread that reads the context that is answered makes
 //! sure first that it is one: its runtime is there, or the thread is registered.
 //! That it is there does not yet say that what it was made of is seen here: so the exchange that puts the name there releases, and
 //! the look that finds it acquires.
 //!
 //! # Why no cycle is missed
 //!
-//! Who takes a lock becomes its holder in the same exchange, and runs. So an acquisition never closes a cycle: a wait does, and whoever
-//! holds any lock walks when it waits. A walk may ask a lock too early, and be told of a holder before. Then the present holder waits,
+//! The context that takes a lock becomes its holder in the same exchange, and runs. So an acquisition never closes a cycle: a wait does, and
+//! each context that holds a lock walks when it waits. A walk may ask a lock too early, and get an earlier holder. Then the present holder waits,
 //! too, or there is no cycle; and either it bound its wait after the walker had bound its own, and comes round itself; or its walk has
 //! ended, by an exchange, where the walker's path begins, so the walker's bind has acquired all that it knew, and the lock answers no
 //! older holder than that.

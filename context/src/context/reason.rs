@@ -2,7 +2,32 @@
 
 use std::fmt;
 
-/// What a parked context is waiting for; shown in dumps.
+/// What a request or a thread waits for; shown in dumps.
+///
+/// ```
+/// use forebear::dump::Reason;
+/// use forebear::sync::Event;
+/// use forebear::{Request, Runtime};
+///
+/// let runtime = Runtime::builder().seeded(1).build()?;
+/// let reason = runtime.run({
+///     let runtime = runtime.clone();
+///     move || {
+///         static GO: Event = Event::new();
+///         let waits = Request::builder().name("waits").spawn(|| GO.wait().is_ok());
+///         let seen = loop {
+///             forebear::yield_now().unwrap();
+///             if let Some(wait) = runtime.dump().find("waits").and_then(|found| found.waits_for.clone()) {
+///                 break wait.reason;
+///             }
+///         };
+///         GO.set();
+///         waits.take().map(|_| seen)
+///     }
+/// })?;
+/// assert_eq!(reason, Reason::Event);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[repr(u8)]
 #[non_exhaustive]
@@ -51,9 +76,14 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Whether a cancel ends such a wait. Who waits for an arm or a scope waits for what borrows from its frame. What a pool's
-    /// members borrow is waited for by the scope they run in, afterwards. A plain lock is had in the end, since its holder lets go
-    /// of it.
+    /// Whether a cancel of its request ends such a wait.
+    ///
+    /// ```
+    /// use forebear::dump::Reason;
+    ///
+    /// assert!(Reason::Sleep.is_cancellable());
+    /// assert!(!Reason::Lock.is_cancellable());
+    /// ```
     #[must_use]
     pub fn is_cancellable(self) -> bool {
         use Reason::*;
@@ -64,7 +94,8 @@ impl Reason {
         }
     }
 
-    /// Whether the target of such a wait is an [`OwnerWait`](super::OwnerWait).
+    /// Whether the target of such a wait is an [`OwnerWait`](super::OwnerWait). For the crates of this workspace.
+    #[doc(hidden)]
     #[must_use]
     pub fn has_owner(self) -> bool {
         matches!(self, Reason::Lock | Reason::LockOrCancelled | Reason::Once)

@@ -1,7 +1,7 @@
 //! What a context holds together with others: read locks.
 //!
 //! Who alone holds a lock stands in the lock's word ([`OwnerWait`](super::OwnerWait)). Of those who read one there may be any number, so the lock
-//! counts them only, and each context keeps a list of the locks that it reads. Whoever waits until all readers have gone waits for
+//! counts them only, and each context keeps a list of the locks that it reads. A context that waits until all readers have gone waits for
 //! all contexts in whose lists the lock stands; a cycle through one of them is found like one through a job of a scope.
 //!
 //! The list is short. What finds no room in it is not known, and neither is a guard that was carried to another stack of its thread: the

@@ -10,10 +10,10 @@
 //!   owner does not leave its frame before the node is unlinked, or the taker has let go of it.
 //! * **Q3** The taker reads a node's link, context and ticket before it wakes the context. If it won, the node is never
 //!   touched again. If it was refused, the owner has left its wait for another reason and waits for the taker: the
-//!   taker's last touch is the release store of `released`. A node that is one of several is let go of whoever wins, since its owner
+//!   taker's last touch is the release store of `released`. The taker releases a node that is one of several even if it has won, since the owner
 //!   cannot tell: the taker chooses first, lets go, and wakes then what it has chosen.
-//! * **Q4** A *listener* is a node without a waiter: it lies in counted memory, and the list has a count of it. Whoever takes it out of the
-//!   list has that count. The taker of the whole list puts listeners aside, and notifies them when it holds nothing and has woken
+//! * **Q4** A *listener* is a node without a waiter: it lies in counted memory, and the list has a count of it. The thread that takes it out of the
+//!   list gets that count. The taker of the whole list puts listeners aside, and notifies them when it holds nothing and has woken
 //!   everybody: a listener may call code of the user's. The owner of a listener never waits for the taker.
 //! * **Q5** A node of a *record* has no waiter either: something that is no stack is to learn of the end. The taker puts it aside as a listener, and reports it to
 //!   the record, once. The record's owner keeps the node until then, and learns of the report by the record.
@@ -24,7 +24,7 @@ use std::ptr::NonNull;
 use super::{Cause, Context, Ticket, ready, unpark};
 use crate::fetch;
 use crate::shim::atomic::{AtomicBool, Ordering};
-use crate::shim::hint;
+use crate::shim::{hint, mutant};
 
 /// One waiter's place in a [`WaitQueue`].
 #[derive(Debug)]
@@ -141,6 +141,11 @@ impl WaitNode {
             kind: Kind::Record,
             released: AtomicBool::new(false),
         }
+    }
+
+    /// Whether it is a listener's.
+    pub fn is_listener(&self) -> bool {
+        self.kind == Kind::Listener
     }
 
     /// The record whose place this is, if it is one's.
@@ -382,10 +387,7 @@ impl WaitList {
             }
             // SAFETY: C1: the node is still listed.
             if !unsafe { unpark(context, ticket, Cause::Woken) } {
-                #[cfg(not(mutant = "released_relaxed"))]
-                let order = Ordering::Release;
-                #[cfg(mutant = "released_relaxed")]
-                let order = Ordering::Relaxed;
+                let order = mutant!("released_relaxed", Ordering::Relaxed, Ordering::Release);
                 // SAFETY: Q3: refused, so the owner is waiting for exactly this store.
                 unsafe { node.as_ref() }.released.store(true, order);
             }

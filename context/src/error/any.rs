@@ -47,12 +47,22 @@ impl Error {
         Error(Box::new(error.into()))
     }
 
-    /// Is this a cancellation, of whomever: does [`Cancelled`] stand anywhere in the chain? Whether it was you is asked by
-    /// [`WaitError::is_cancelled`](super::WaitError::is_cancelled), or by [`check_cancelled`](https://docs.rs/forebear/latest/forebear/fn.check_cancelled.html).
+    /// Whether it means a cancellation, of any request: whether [`Cancelled`] stands anywhere in the chain.
+    ///
+    /// Whether the calling request was cancelled is another question: ask [`WaitError::is_cancelled`](super::WaitError::is_cancelled) or
+    /// [`check_cancelled`](https://docs.rs/forebear/latest/forebear/fn.check_cancelled.html).
     ///
     /// True through any wrapper that keeps its source, `anyhow`, `io::Error::other` and transparent ones
     /// included. A cancelled request that ends with such an error is cancelled; one that was not cancelled
     /// has failed.
+    ///
+    /// ```
+    /// use forebear::{Error, TimeoutError};
+    ///
+    /// let wrapped = std::io::Error::other(TimeoutError::Cancelled);
+    /// assert!(Error::from(wrapped).is_cancelled());
+    /// assert!(!Error::from(TimeoutError::TimedOut).is_cancelled());
+    /// ```
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.chain().any(|link| link.is::<Cancelled>())
@@ -64,7 +74,13 @@ impl Error {
         chain::find(&**self.0)
     }
 
-    /// As [`WaitError::cycle`](super::WaitError::cycle).
+    /// The wait cycle in the chain, if there is one; see [`WaitError::cycle`](super::WaitError::cycle).
+    ///
+    /// ```
+    /// use forebear::{Error, TimeoutError};
+    ///
+    /// assert_eq!(Error::from(TimeoutError::TimedOut).cycle(), None);
+    /// ```
     #[must_use]
     pub fn cycle(&self) -> Option<&Cycle> {
         chain::cycle(&**self.0)
@@ -75,6 +91,16 @@ impl Error {
     /// # Errors
     ///
     /// The same `Error`, if it is not an `E`.
+    ///
+    /// ```
+    /// use std::num::ParseIntError;
+    /// use forebear::Error;
+    ///
+    /// let error = Error::from("x".parse::<u32>().unwrap_err());
+    /// let error = error.downcast::<std::io::Error>().unwrap_err(); // it is none
+    /// let parse: ParseIntError = error.downcast().unwrap();
+    /// assert_eq!(parse.to_string(), "invalid digit found in string");
+    /// ```
     pub fn downcast<E: StdError + 'static>(self) -> Result<E, Error> {
         match self.0.downcast::<E>() {
             Ok(error) => Ok(*error),
@@ -83,6 +109,14 @@ impl Error {
     }
 
     /// The error and its causes, outermost first.
+    ///
+    /// ```
+    /// use forebear::{Error, TimeoutError};
+    ///
+    /// let error = Error::from(std::io::Error::other(TimeoutError::TimedOut));
+    /// let links: Vec<_> = error.chain().map(|link| link.to_string()).collect();
+    /// assert_eq!(links.last().map(String::as_str), Some("the wait timed out"));
+    /// ```
     pub fn chain(&self) -> Chain<'_> {
         Chain::new(&**self.0)
     }

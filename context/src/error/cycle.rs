@@ -10,7 +10,7 @@ use super::name::ShownName;
 /// The most names that `Display` writes.
 const SHOWN: usize = 16;
 
-/// Who waits for whom, back to the first: a cycle of waits that nothing would have ended.
+/// Requests and threads that wait for one another, each for the next and the last for the first. Nothing would have ended these waits.
 ///
 /// Cheap to clone. `Display` writes the cycle, long names and long cycles cut. It is an error, so `downcast_ref::<Cycle>()` finds
 /// the one in a [`WaitError::CircularWait`](super::WaitError::CircularWait), as [`cycle`](super::WaitError::cycle) does.

@@ -113,6 +113,15 @@ impl Failure {
     }
 
     /// The original error and its causes, outermost first.
+    ///
+    /// ```
+    /// use forebear::{WaitError, try_spawn};
+    ///
+    /// let failed = try_spawn(|| Ok("x".parse::<u32>()?)).take();
+    /// let Err(WaitError::Failed(failure)) = failed else { panic!() };
+    /// assert_eq!(failure.chain().count(), 1);
+    /// assert_eq!(failure.error().to_string(), "invalid digit found in string");
+    /// ```
     pub fn chain(&self) -> Chain<'_> {
         Chain::new(self.error())
     }
@@ -123,19 +132,43 @@ impl Failure {
         chain::find(self.error())
     }
 
-    /// As [`WaitError::cycle`].
+    /// The wait cycle in the chain, if there is one; see [`WaitError::cycle`].
+    ///
+    /// ```
+    /// use forebear::{WaitError, try_spawn};
+    ///
+    /// let failed = try_spawn(|| Ok("x".parse::<u32>()?)).take();
+    /// let Err(WaitError::Failed(failure)) = failed else { panic!() };
+    /// assert_eq!(failure.cycle(), None); // it failed for another reason
+    /// ```
     #[must_use]
     pub fn cycle(&self) -> Option<&Cycle> {
         chain::cycle(self.error())
     }
 
-    /// Did the request panic, rather than return an error?
+    /// Whether the request panicked, rather than return an error.
+    ///
+    /// ```
+    /// use forebear::{WaitError, try_spawn};
+    ///
+    /// let failed = try_spawn(|| Ok("x".parse::<u32>()?)).take();
+    /// let Err(WaitError::Failed(failure)) = failed else { panic!() };
+    /// assert!(!failure.is_panic() && failure.panic_message().is_none());
+    /// ```
     #[must_use]
     pub fn is_panic(&self) -> bool {
         self.panic().is_some()
     }
 
     /// The message of the panic; `"(non-string payload)"` if it had none, `None` if it was no panic.
+    ///
+    /// ```
+    /// use forebear::{WaitError, spawn};
+    ///
+    /// let failed = spawn(|| if true { panic!("no licence") }).take();
+    /// let Err(WaitError::Failed(failure)) = failed else { panic!() };
+    /// assert_eq!(failure.panic_message(), Some("no licence"));
+    /// ```
     pub fn panic_message(&self) -> Option<&str> {
         self.panic().map(Panicked::message)
     }
@@ -164,24 +197,50 @@ impl Failure {
         self.panic()?.lend()
     }
 
-    /// Takes the payload of the panic, to pass it on with `std::panic::resume_unwind` or to look into it at
-    /// leisure.
+    /// Takes the payload of the panic, to pass it on with `std::panic::resume_unwind` or to examine it later.
     ///
-    /// The first who asks gets it, whichever clone he asks; `None` for everybody after that, for errors, and
-    /// once it has been lent by [`panic_payload`](Failure::panic_payload). The message stays with all clones.
+    /// The first caller gets it, whichever clone it asks. `None` for every later caller, for errors, and once
+    /// [`panic_payload`](Failure::panic_payload) has lent the payload. The message stays with all clones.
+    ///
+    /// ```
+    /// use forebear::{WaitError, spawn};
+    ///
+    /// let failed = spawn(|| if true { std::panic::panic_any(7_u32) }).take();
+    /// let Err(WaitError::Failed(failure)) = failed else { panic!() };
+    /// let payload = failure.take_panic_payload().unwrap();
+    /// assert_eq!(payload.downcast_ref(), Some(&7_u32));
+    /// assert!(failure.take_panic_payload().is_none());
+    /// ```
     #[must_use]
     pub fn take_panic_payload(&self) -> Option<Box<dyn Any + Send>> {
         self.panic()?.take()
     }
 
-    /// Where it panicked, if that is known, else where the request was created: which is known of requests that a
+    /// Where the request panicked, if that is known; else where it was created, which is known of requests that a
     /// builder has given a name.
+    ///
+    /// ```
+    /// use forebear::{Request, WaitError};
+    ///
+    /// let load = Request::builder().name("load").try_spawn(|| Ok("x".parse::<u32>()?));
+    /// let Err(WaitError::Failed(failure)) = load.take() else { panic!() };
+    /// assert!(failure.location().is_some_and(|made_at| made_at.line() > 0));
+    /// ```
     #[must_use]
     pub fn location(&self) -> Option<&SourceLocation> {
         self.0.origin.location.as_ref()
     }
 
-    /// Do both tell of one and the same event, whatever way it came?
+    /// Whether both report one and the same event, whatever path it took.
+    ///
+    /// ```
+    /// use forebear::{WaitError, try_spawn};
+    ///
+    /// let load = try_spawn(|| Ok("x".parse::<u32>()?));
+    /// let (one, another) = (load.wait().unwrap_err(), load.wait().unwrap_err());
+    /// let (WaitError::Failed(one), WaitError::Failed(another)) = (one, another) else { panic!() };
+    /// assert!(one.same_origin(&another));
+    /// ```
     #[must_use]
     pub fn same_origin(&self, other: &Failure) -> bool {
         Arc::ptr_eq(&self.0.origin, &other.0.origin)

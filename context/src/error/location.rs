@@ -25,6 +25,14 @@ pub struct SourceLocation {
 
 impl SourceLocation {
     /// A copy of a location that is only lent, as to a panic hook. Allocates; `From` does not.
+    ///
+    /// ```
+    /// use std::panic::Location;
+    /// use forebear::SourceLocation;
+    ///
+    /// let here = Location::caller();
+    /// assert_eq!(SourceLocation::copied(here), SourceLocation::from(here));
+    /// ```
     #[must_use]
     pub fn copied(location: &Location<'_>) -> Self {
         SourceLocation {

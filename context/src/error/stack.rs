@@ -54,6 +54,15 @@ impl StackError {
     }
 
     /// What to change so that it does not happen again.
+    ///
+    /// ```
+    /// use forebear::{Request, StackError, WaitError};
+    ///
+    /// let greedy = Request::builder().stack_size(1 << 30).spawn(|| ());
+    /// let Err(WaitError::Failed(failure)) = greedy.wait() else { panic!() };
+    /// let error = failure.downcast_ref::<StackError>().unwrap();
+    /// assert!(!error.hint().is_empty());
+    /// ```
     #[must_use]
     pub fn hint(&self) -> &'static str {
         match self {

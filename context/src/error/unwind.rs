@@ -64,6 +64,15 @@ fn note(travels: bool) {
 /// Returns the value, or unwinds with the error: `?` for code that has no `Result` to return.
 ///
 /// For every `Result` whose error `?` could turn into an [`Error`]: waits, locks, channels, sleeps, I/O.
+///
+/// ```
+/// use forebear::{OrUnwind, WaitError, spawn};
+///
+/// // No `Result` in sight.
+/// let request = spawn(|| "x".parse::<u32>().or_unwind() + 1);
+/// let Err(WaitError::Failed(failure)) = request.wait() else { panic!() };
+/// assert!(!failure.is_panic() && failure.downcast_ref::<std::num::ParseIntError>().is_some());
+/// ```
 #[cfg(panic = "unwind")]
 pub trait OrUnwind {
     /// What is returned if all is well.
@@ -73,7 +82,7 @@ pub trait OrUnwind {
     ///
     /// # Panics
     ///
-    /// On `Err`. Inside a request the unwind carries the error, no panic hook sees it, and whoever waits for
+    /// On `Err`. Inside a request the unwind carries the error, no panic hook sees it, and each waiter for
     /// the request gets it as if the request had returned it; [`catch`] stops it. In a foreign thread it is
     /// an ordinary panic with the error's chain for its message.
     ///

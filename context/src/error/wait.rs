@@ -67,7 +67,15 @@ impl WaitError {
         matches!(self, WaitError::Cancelled)
     }
 
-    /// The failure, if it is one.
+    /// The failure of the request; `None` for every other error.
+    ///
+    /// ```
+    /// use forebear::{Request, WaitError};
+    ///
+    /// let bad = Request::try_new(|| Ok("x".parse::<u32>()?));
+    /// assert!(bad.wait().unwrap_err().failure().is_some());
+    /// assert!(WaitError::TimedOut.failure().is_none());
+    /// ```
     #[must_use]
     pub fn failure(&self) -> Option<&Failure> {
         match self {
@@ -91,6 +99,14 @@ impl WaitError {
     }
 
     /// The first `E` in the chain of causes: for a failure, as [`Failure::downcast_ref`].
+    ///
+    /// ```
+    /// use std::num::ParseIntError;
+    /// use forebear::try_spawn;
+    ///
+    /// let error = try_spawn(|| Ok("x".parse::<u32>()?)).take().unwrap_err();
+    /// assert!(error.downcast_ref::<ParseIntError>().is_some());
+    /// ```
     #[must_use]
     pub fn downcast_ref<E: StdError + 'static>(&self) -> Option<&E> {
         chain::find(self)

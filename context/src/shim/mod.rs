@@ -7,6 +7,8 @@
 //!
 //! [`UnsafeCell`] is the one type that is not std's under its own name: access goes through `with` and `with_mut`, as
 //! the models want it, and compiles to nothing in an ordinary build.
+//!
+//! [`mutant!`] plants a mistake that a model must catch, beside the code that ships.
 
 #[cfg(loom)]
 mod loom;
@@ -21,3 +23,23 @@ pub use self::loom::*;
 pub use self::shuttle::*;
 #[cfg(not(any(loom, shuttle)))]
 pub use self::std::*;
+pub use crate::mutant;
+
+/// Plants a mistake that a model or scenario must catch: `mutant!(NAME, wrong, right)` is `right`, and `wrong` in the build
+/// in which `ci/mutants` tries NAME. `mutant!(NAME, wrong)` is nothing, or `wrong`, which mostly ends in a `return`.
+///
+/// Both are compiled in every build, so a mistake cannot go stale unseen. The condition is a literal, and the compiler removes the
+/// branch not taken before it makes code of it. Where the mistake is that a line is missing or stands elsewhere, that line has a
+/// `cfg` instead.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! mutant {
+    ($name:literal, $wrong:expr $(,)?) => {
+        if cfg!(mutant = $name) {
+            $wrong
+        }
+    };
+    ($name:literal, $wrong:expr, $right:expr $(,)?) => {
+        if cfg!(mutant = $name) { $wrong } else { $right }
+    };
+}

@@ -137,7 +137,7 @@ impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
     }
 }
 
-/// Shuttle's, but that a wait with a time-out ends at once, as for no reason: who waits looks again anyhow.
+/// Shuttle's, but that a wait with a time-out ends at once, as for no reason: the waiter checks its condition again anyhow.
 #[derive(Debug, Default)]
 pub struct Condvar(::shuttle::sync::Condvar);
 

@@ -20,7 +20,7 @@
 //! * **F1** A fiber is resumed only by the thread of the worker that owns it, and only while it is not running.
 //! * **F2** A fiber is left only from its own stack.
 //! * **F3** The stack given to [`Switch::start`] outlives the fiber and is used by nothing else. A fiber that was
-//!   started never ends: its body does not return, and it is never dropped by unwinding; whoever takes the stack back
+//!   started never ends: its body does not return, and it is never dropped by unwinding; the caller that takes the stack back
 //!   has made sure that no frame on it is needed.
 //! * **F4** Between a `leave` and the next `resume` nothing of the fiber is touched but by its owner.
 //!

@@ -1,4 +1,4 @@
-//! What the owner of a local request does with its request in a model, and who asks: `submit.rs`, `wait.rs`, `run.rs`,
+//! What the owner of a local request does with its request in a model, and who asks: `submit.rs`, `wait.rs`, `finish.rs`,
 //! `header.rs`, `api/request/counts.rs`.
 
 use std::cell::Cell;

@@ -1,7 +1,7 @@
 //! A request as the models have it: the shipped [`Word`] and [`WaitQueue`], and around them memory that loom watches.
 //!
 //! Nothing here decides anything. Each method calls the word's operations in the order in which
-//! `wait.rs`, `run.rs`, `request.rs`, `cell.rs` and `any.rs` in `runtime/src` call them, and touches, where those touch a header, callable, value or
+//! `wait.rs`, `finish.rs`, `request.rs`, `cell.rs` and `any.rs` in `runtime/src` call them, and touches, where those touch a header, callable, value or
 //! list, a loom cell that stands for it. So a touch that no order covers is reported by loom itself, in whichever
 //! execution it could happen.
 //!
@@ -62,7 +62,7 @@ pub use self::waiter::{BLOCKING, SPINNING, Waiter};
 #[allow(unused_imports, reason = "as above")]
 pub use self::waiting::{How, Left, told_left};
 #[allow(unused_imports, reason = "as above")]
-pub use forebear_loom_tests::{Answers, exhaust, explore};
+pub use forebear_loom_tests::{Answers, exhaust, explore, explore_long};
 
 /// A thread that does `f` to what is shared.
 pub fn with<S: 'static, T: 'static>(shared: &Arc<S>, f: impl FnOnce(&S) -> T + 'static) -> JoinHandle<T> {
@@ -325,7 +325,7 @@ impl Job {
         self.finish(CANCELLED, true);
     }
 
-    /// `run::finish`; `life` unless it is marked.
+    /// `finish::finish`; `life` unless it is marked.
     fn finish(&self, life: u64, runner_link: bool) {
         let (before, after) = loop {
             self.touch();

@@ -49,6 +49,11 @@ impl Party {
         Arc::new(Party { foreign, armed: Mutex::new(None), looks: Cell::new(0) })
     }
 
+    /// Its context.
+    pub(crate) fn context(&self) -> &Context {
+        self.foreign.context()
+    }
+
     /// Calls `f` on the calling thread as on this party's stack.
     pub(crate) fn on<R>(&self, f: impl FnOnce() -> R) -> R {
         // SAFETY: it is taken back below, before this can go.

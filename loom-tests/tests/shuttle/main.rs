@@ -11,6 +11,7 @@ mod callbacks;
 mod cancelling;
 mod cycles;
 mod groups;
+mod holds;
 mod locks;
 mod shutdown;
 mod support;

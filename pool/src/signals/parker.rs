@@ -22,9 +22,9 @@
 use std::sync::PoisonError;
 use std::time::Duration;
 
-use forebear_context::shim::Mutex;
 use forebear_context::shim::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire};
 use forebear_context::shim::thread::{self, Thread};
+use forebear_context::shim::{Mutex, mutant};
 
 const EMPTY: u32 = 0;
 const SLEEPING: u32 = 1;
@@ -61,13 +61,14 @@ impl Parker {
             // the exchange, so that a reader of `SLEEPING` finds the right one.
             self.enter();
         }
-        #[cfg(not(mutant = "park_ignores_token"))]
-        let may_block = self.state.compare_exchange(EMPTY, SLEEPING, AcqRel, Acquire).is_ok();
-        #[cfg(mutant = "park_ignores_token")]
-        let may_block = {
-            self.state.swap(SLEEPING, AcqRel);
-            true
-        };
+        let may_block = mutant!(
+            "park_ignores_token",
+            {
+                self.state.swap(SLEEPING, AcqRel);
+                true
+            },
+            self.state.compare_exchange(EMPTY, SLEEPING, AcqRel, Acquire).is_ok()
+        );
         if may_block {
             match tick {
                 None => thread::park(),
@@ -79,10 +80,11 @@ impl Parker {
 
     /// Leaves a token, and unblocks the worker if it was blocked.
     pub(super) fn wake(&self) {
-        #[cfg(not(mutant = "wake_leaves_no_token"))]
-        let was_asleep = self.state.swap(NOTIFIED, AcqRel) == SLEEPING;
-        #[cfg(mutant = "wake_leaves_no_token")]
-        let was_asleep = self.state.compare_exchange(SLEEPING, NOTIFIED, AcqRel, Acquire).is_ok();
+        let was_asleep = mutant!(
+            "wake_leaves_no_token",
+            self.state.compare_exchange(SLEEPING, NOTIFIED, AcqRel, Acquire).is_ok(),
+            self.state.swap(NOTIFIED, AcqRel) == SLEEPING
+        );
         if was_asleep {
             let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).clone();
             if let Some(thread) = thread {

@@ -16,8 +16,8 @@ use crate::schedule::wait::{self, Terms};
 use crate::stack::fiber::Fiber;
 use crate::state::word::{self, CANCELLED, FAILED, FINISHED};
 
-/// An untyped handle. It keeps the request's record, never its value and never unstarted work: when the last
-/// [`Request`] of an unsubmitted request goes, the request ends, even if others hold one of these.
+/// An untyped handle. It keeps the request's record, never its value and never unstarted work. When the last
+/// [`Request`] of an unsubmitted request is dropped, the request ends, even if untyped handles are left.
 ///
 /// `Send` and `Sync` for every value type; equal and hashed by identity.
 ///
@@ -28,6 +28,21 @@ use crate::state::word::{self, CANCELLED, FAILED, FINISHED};
 /// let any: AnyRequest = job.to_untyped();
 /// std::thread::spawn(move || any.wait()).join().unwrap()?;
 /// assert!(job.is_done());
+/// # Ok::<(), forebear::WaitError>(())
+/// ```
+///
+/// ```
+/// use std::time::Duration;
+/// use forebear::{Request, State};
+///
+/// let tile = Request::builder().name("tile").order_hint(3).build(|| 7);
+/// let any = tile.to_untyped();
+/// assert_eq!((any.name(), any.state(), any.deadline()), ("tile", State::New, None));
+/// assert_eq!((any.id(), any.assigned_worker()), (tile.id(), None));
+/// assert!(any.set_order_hint(1));
+/// any.wait_timeout(Duration::from_secs(60))?;
+/// assert_eq!(any.state(), State::Finished);
+/// any.watch()?; // it is over
 /// # Ok::<(), forebear::WaitError>(())
 /// ```
 pub struct AnyRequest {
@@ -96,8 +111,8 @@ impl AnyRequest {
         self.answer()
     }
 
-    /// As [`wait`](Self::wait), without wanting it: a [`cancel`](Self::cancel) does not spare the request for the sake of one
-    /// who watches. Never runs it here.
+    /// As [`wait`](Self::wait), but without demand: a [`cancel`](Self::cancel) does not spare the request because of this wait. Never runs the
+    /// request on the caller's stack.
     ///
     /// # Errors
     ///
@@ -223,6 +238,16 @@ impl fmt::Debug for AnyRequest {
 }
 
 /// What a request is doing.
+///
+/// ```
+/// use forebear::{Request, State};
+///
+/// let seven = Request::new(|| 7);
+/// assert_eq!(seven.state(), State::New);
+/// seven.wait()?;
+/// assert_eq!(seven.state(), State::Finished);
+/// # Ok::<(), forebear::WaitError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum State {
@@ -243,6 +268,15 @@ pub enum State {
 }
 
 /// A number that no other request of this process has. Drawn when first asked for.
+///
+/// ```
+/// use std::collections::HashMap;
+/// use forebear::{Request, RequestId};
+///
+/// let (one, another) = (Request::new(|| 1), Request::new(|| 2));
+/// let names: HashMap<RequestId, &str> = [(one.id(), "one"), (another.id(), "another")].into();
+/// assert_eq!(names[&one.clone().id()], "one");
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestId(u64);
 

@@ -130,17 +130,26 @@ impl RequestBuilder {
         self
     }
 
-    /// By when it has to be over, on the clock of its runtime (`forebear::time::now()`): then it is aborted, with
-    /// [`CancelReason::Deadline`], also while others wait for it, submitted or not. One that is past when the request is made ends it there
-    /// and then.
+    /// The time by which it has to be over, on the clock of its runtime (`forebear::time::now()`). Then it is aborted, submitted or not,
+    /// with [`CancelReason::Deadline`], also while others wait for it. A deadline that is past when the request is made ends it at once.
     ///
-    /// The abort spreads as any does: to what the request has made, each spared while somebody wants it who is not cancelled. So
-    /// children inherit it, also those that outlive their parent; of several the nearest counts. A
-    /// [`detached`](Self::detached) one has no parent to inherit from. In a [`shield`](fn@crate::shield) it is held back. It is
-    /// part of the order: among roots of one priority those with a deadline go first, the nearest before all. A child's never
-    /// orders.
+    /// The abort spreads as any does: to what the request has made, except to what a request or thread that is not cancelled waits for. So
+    /// children inherit the deadline, also those that outlive their parent; of several the nearest counts. A
+    /// [`detached`](Self::detached) request has no parent to inherit from. A [`shield`](fn@crate::shield) holds the abort back.
     ///
-    /// While it counts, a wait inside never runs here what does not have to be over by then, too.
+    /// A deadline is part of the order: among roots of one priority those with a deadline go first, the nearest before all. A child's
+    /// deadline does not order.
+    ///
+    /// While it counts, a wait inside does not run its target on its own stack, unless that has to be over by then, too.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use forebear::time::now;
+    /// use forebear::{CancelReason, Request, WaitError};
+    ///
+    /// let late = Request::builder().deadline(now() - Duration::from_millis(1)).spawn(|| 7);
+    /// assert!(matches!(late.wait(), Err(WaitError::TargetCancelled(CancelReason::Deadline))));
+    /// ```
     pub fn deadline(mut self, at: Instant) -> Self {
         self.rank.deadline = Some(at);
         self
@@ -155,12 +164,31 @@ impl RequestBuilder {
     }
 
     /// It never runs on a waiter's stack.
+    ///
+    /// ```
+    /// use forebear::Request;
+    ///
+    /// let seven = Request::builder().own_stack().build(|| 7);
+    /// assert_eq!(seven.take()?, 7); // on another stack than the caller's
+    /// # Ok::<(), forebear::WaitError>(())
+    /// ```
     pub fn own_stack(mut self) -> Self {
         self.own_stack = true;
         self
     }
 
-    /// It has no parent: a root of its own, whatever becomes of its creator.
+    /// It has no parent: it is a root of its own, and the end or the cancel of its creator does not reach it.
+    ///
+    /// ```
+    /// use forebear::{Request, spawn};
+    ///
+    /// let has_parent = spawn(|| {
+    ///     let job = Request::builder().detached();
+    ///     job.spawn(|| Request::current().unwrap().parent().is_some()).take().unwrap()
+    /// });
+    /// assert!(!has_parent.take()?);
+    /// # Ok::<(), forebear::WaitError>(())
+    /// ```
     pub fn detached(mut self) -> Self {
         self.rank.detached = true;
         self
@@ -172,8 +200,9 @@ impl RequestBuilder {
     ///
     /// Only their order among each other changes. The places that they share are those of their ages, so requests without a hint go neither
     /// earlier nor later for it. Once a request has started, its age decides. A wait may run its target at any time, whatever has a
-    /// smaller hint. A runtime without workers runs what is submitted there and then, and the seeded mode takes any order. Among members that a
-    /// [`RequestPool`](crate::RequestPool) holds back a hint counts when the pool has admitted them.
+    /// smaller hint. A runtime without workers runs what is submitted there and then, so only what becomes ready at once is ordered there; the seeded
+    /// mode takes any order. A [`RequestPool`](crate::RequestPool) begins members in the order of adding; a hint counts for an included request
+    /// that it has admitted.
     ///
     /// [`Request::set_order_hint`] changes it.
     ///
@@ -210,7 +239,16 @@ impl RequestBuilder {
         self
     }
 
-    /// It belongs to `runtime`, not to the one that is current where it is made.
+    /// It belongs to `runtime`, not to the runtime that is current where it is made.
+    ///
+    /// ```
+    /// use forebear::{Request, Runtime, parallelism};
+    ///
+    /// let runtime = Runtime::builder().workers(3).build()?;
+    /// let count = Request::builder().on(&runtime).spawn(|| parallelism().get());
+    /// assert_eq!(count.take()?, 3);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn on(mut self, runtime: &Runtime) -> Self {
         self.on = Some(runtime.shared().clone());
         self
@@ -235,6 +273,14 @@ impl RequestBuilder {
     }
 
     /// A request for what `f` returns, unless that is an error; see [`Request::try_new`].
+    ///
+    /// ```
+    /// use forebear::Request;
+    ///
+    /// let parse = Request::builder().name("parse").try_build(|| Ok("12".parse::<u32>()?));
+    /// assert_eq!(parse.take()?, 12);
+    /// # Ok::<(), forebear::WaitError>(())
+    /// ```
     #[must_use = "a request does nothing until it is submitted or waited for"]
     #[track_caller]
     pub fn try_build<T: Send + 'static>(
@@ -245,6 +291,14 @@ impl RequestBuilder {
     }
 
     /// As [`build`](Self::build), submitted.
+    ///
+    /// ```
+    /// use forebear::Request;
+    ///
+    /// let sum = Request::builder().name("sum").spawn(|| (1..=4).sum::<u32>());
+    /// assert_eq!(sum.take()?, 10);
+    /// # Ok::<(), forebear::WaitError>(())
+    /// ```
     #[track_caller]
     pub fn spawn<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> Request<T> {
         let request = create_after(self, Plain(f), Some(Location::caller()));
@@ -253,6 +307,14 @@ impl RequestBuilder {
     }
 
     /// As [`try_build`](Self::try_build), submitted.
+    ///
+    /// ```
+    /// use forebear::{Request, WaitError};
+    ///
+    /// let parse = Request::builder().name("parse").try_spawn(|| Ok("x".parse::<u32>()?));
+    /// let Err(WaitError::Failed(failure)) = parse.take() else { panic!() };
+    /// assert_eq!(failure.request(), "parse");
+    /// ```
     #[track_caller]
     pub fn try_spawn<T: Send + 'static>(
         &self,
@@ -264,6 +326,15 @@ impl RequestBuilder {
     }
 
     /// As [`Scope::spawn`].
+    ///
+    /// ```
+    /// use forebear::{Request, scope};
+    ///
+    /// let words = ["a", "bb", "ccc"];
+    /// let count = scope(|s| Request::builder().name("count").spawn_in(s, || words.len()));
+    /// assert_eq!(count.take()?, 3);
+    /// # Ok::<(), forebear::WaitError>(())
+    /// ```
     pub fn spawn_in<'scope, T: Send + 'scope>(
         &self,
         scope: &'scope Scope<'scope, '_>,
@@ -273,6 +344,18 @@ impl RequestBuilder {
     }
 
     /// As [`Scope::try_spawn`].
+    ///
+    /// ```
+    /// use forebear::{Request, try_scope};
+    ///
+    /// let text = String::from("12");
+    /// let number = try_scope(|s| {
+    ///     let parse = Request::builder().name("parse").try_spawn_in(s, || Ok(text.parse::<u32>()?));
+    ///     Ok(parse.take()?)
+    /// })?;
+    /// assert_eq!(number, 12);
+    /// # Ok::<(), forebear::WaitError>(())
+    /// ```
     pub fn try_spawn_in<'scope, T: Send + 'scope>(
         &self,
         scope: &'scope Scope<'scope, '_>,

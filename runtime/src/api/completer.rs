@@ -32,7 +32,7 @@ use crate::memory::arena;
 use crate::record::cell::{self, Callable};
 use crate::record::header::{Header, NoValue};
 use crate::schedule::callbacks::{self, Call, CallOn};
-use crate::schedule::run;
+use crate::schedule::finish;
 use crate::schedule::submit;
 use crate::state::word::{FINISHED, MARKED, SUBMITTED};
 
@@ -56,6 +56,19 @@ impl<T> Callable<T> for Outside {
 /// let (completer, _answer) = Request::completer("once");
 /// completer.complete(1).ok();
 /// completer.complete(2).ok(); // it is gone
+/// ```
+///
+/// ```
+/// use forebear::{Completer, Request};
+///
+/// /// What a library calls when the data is there.
+/// fn on_data(completer: Completer<Vec<u8>>) {
+///     completer.complete(vec![1, 2, 3]).ok();
+/// }
+/// let (completer, answer) = Request::completer("network 7");
+/// std::thread::spawn(move || on_data(completer));
+/// assert_eq!(answer.take()?, [1, 2, 3]);
+/// # Ok::<(), forebear::WaitError>(())
 /// ```
 #[must_use = "a completer that is dropped fails its request"]
 pub struct Completer<T> {
@@ -146,7 +159,7 @@ impl<T> Completer<T> {
         unsafe {
             Header::value::<T>(header).write(value);
             header.as_ref().has_value.set(true);
-            run::conclude(header, FINISHED, false, true);
+            finish::conclude(header, FINISHED, false, true);
         }
         Ok(())
     }
@@ -166,11 +179,19 @@ impl<T> Completer<T> {
         let error = error.into();
         if let Some(header) = self.claim() {
             // SAFETY: W1: claimed above; the runner's link is the completer's.
-            unsafe { run::fail(header, NoValue::Error(error), true) };
+            unsafe { finish::fail(header, NoValue::Error(error), true) };
         }
     }
 
-    /// Whether the request was cancelled, so that nobody waits for a value any more. Does not wait.
+    /// Whether the request was cancelled, so that no wait needs a value any more. Does not wait.
+    ///
+    /// ```
+    /// use forebear::Request;
+    ///
+    /// let (completer, answer) = Request::<u32>::completer("network 7");
+    /// answer.cancel();
+    /// assert!(completer.is_cancelled());
+    /// ```
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.header().bare.load().has(MARKED)
@@ -194,6 +215,13 @@ impl<T> Completer<T> {
     }
 
     /// The name that the request was given.
+    ///
+    /// ```
+    /// use forebear::Request;
+    ///
+    /// let (completer, _answer) = Request::<u32>::completer("network 7");
+    /// assert_eq!(completer.name(), "network 7");
+    /// ```
     #[must_use]
     pub fn name(&self) -> &str {
         self.header().name()
@@ -272,7 +300,7 @@ mod tests {
                 unsafe {
                     Header::value::<u32>(header).write(20);
                     header.as_ref().has_value.set(true);
-                    run::conclude(header, FINISHED, false, true);
+                    finish::conclude(header, FINISHED, false, true);
                 }
             });
             assert_eq!(second.wait().unwrap(), &42);

@@ -16,7 +16,7 @@ use forebear_context::lineage::Priority;
 use forebear_context::shim::Arc;
 use forebear_context::shim::thread;
 use forebear_context::shim::time;
-pub use forebear_pool::WorkerState;
+use forebear_pool::WorkerState;
 
 mod sight;
 mod text;
@@ -41,6 +41,22 @@ const MOST_COUNTED: usize = 1 << 20;
 
 /// What a runtime is doing, as [`Runtime::dump`](crate::Runtime::dump) has found it. `Display` writes it as text, a line for each
 /// worker, request and thread.
+///
+/// ```
+/// use forebear::dump::Dump;
+/// use forebear::{Request, Runtime};
+///
+/// let runtime = Runtime::builder().seeded(1).name("app").build()?;
+/// let (id, dump): (_, Dump) = runtime.run(|| {
+///     let load = Request::builder().name("load").spawn(|| 5);
+///     (load.id(), runtime.dump())
+/// });
+/// assert_eq!(dump.runtime, "app");
+/// assert_eq!(dump.find("load").map(|load| load.id), Some(id));
+/// assert_eq!(dump.request(id).map(|load| load.name.as_str()), Some("load"));
+/// assert!(dump.to_string().contains("load"));
+/// # Ok::<(), forebear::BuildError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Dump {
@@ -56,6 +72,16 @@ pub struct Dump {
 }
 
 /// A worker, in a [`Dump`].
+///
+/// ```
+/// use forebear::Runtime;
+/// use forebear::dump::WorkerInfo;
+///
+/// let runtime = Runtime::builder().workers(2).build()?;
+/// let workers: Vec<WorkerInfo> = runtime.dump().workers;
+/// assert_eq!(workers.iter().map(|worker| worker.index).collect::<Vec<_>>(), [0, 1]);
+/// # Ok::<(), forebear::BuildError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WorkerInfo {
@@ -72,6 +98,22 @@ pub struct WorkerInfo {
 }
 
 /// A request, in a [`Dump`].
+///
+/// ```
+/// use forebear::dump::RequestInfo;
+/// use forebear::{Priority, Request, Runtime, State};
+///
+/// let runtime = Runtime::builder().seeded(1).build()?;
+/// let load: RequestInfo = runtime.run(|| {
+///     let load = Request::builder().name("load").priority(Priority::URGENT).spawn(|| 5);
+///     let dump = runtime.dump();
+///     drop(load);
+///     dump.find("load").cloned().unwrap()
+/// });
+/// assert_eq!((load.state, load.priority), (State::Queued, Priority::URGENT));
+/// assert!(load.made_at.is_some() && load.parent.is_some() && load.waits_for.is_none());
+/// # Ok::<(), forebear::BuildError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RequestInfo {
@@ -102,6 +144,29 @@ pub struct RequestInfo {
 }
 
 /// A wait, in a [`Dump`].
+///
+/// ```
+/// use forebear::dump::{Reason, WaitInfo};
+/// use forebear::{Request, Runtime, yield_now};
+///
+/// let runtime = Runtime::builder().seeded(1).build()?;
+/// let wait: WaitInfo = runtime.run(|| {
+///     let (completer, answer) = Request::completer("network 7");
+///     let load = Request::builder().name("load").spawn(move || answer.take());
+///     let wait = loop {
+///         yield_now().unwrap(); // until `load` waits
+///         if let Some(wait) = runtime.dump().find("load").and_then(|load| load.waits_for.clone()) {
+///             break wait;
+///         }
+///     };
+///     completer.complete(7).unwrap();
+///     load.take().unwrap().unwrap();
+///     wait
+/// });
+/// assert_eq!((wait.reason, wait.what.as_str()), (Reason::Request, "request `network 7`"));
+/// assert_eq!(wait.owners[0].name(), "network 7");
+/// # Ok::<(), forebear::BuildError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WaitInfo {
@@ -118,7 +183,19 @@ pub struct WaitInfo {
     pub since: Option<Duration>,
 }
 
-/// Who holds, or owes, what somebody waits for.
+/// A request or a thread that holds what another one waits for, or has to provide it.
+///
+/// ```
+/// use forebear::dump::Party;
+///
+/// fn line(party: &Party) -> String {
+///     match party {
+///         Party::Request { id, name, .. } => format!("{id} {name}"),
+///         other => other.name().to_owned(), // a plain thread
+///     }
+/// }
+/// # let _: fn(&Party) -> String = line;
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Party {
@@ -149,6 +226,24 @@ impl Party {
 }
 
 /// A plain thread that is blocked, in a [`Dump`].
+///
+/// ```
+/// use forebear::dump::{Reason, ThreadInfo};
+/// use forebear::{Request, Runtime};
+///
+/// let runtime = Runtime::builder().workers(1).build()?;
+/// let (completer, answer) = runtime.enter(|| Request::<u32>::completer("network 7"));
+/// let waiter = std::thread::Builder::new().name("main loop".into()).spawn(move || answer.take())?;
+/// let found: ThreadInfo = loop {
+///     if let Some(found) = runtime.dump().threads.pop() {
+///         break found;
+///     }
+/// };
+/// assert_eq!((found.name.as_str(), found.waits_for.reason), ("main loop", Reason::Request));
+/// completer.complete(7).unwrap();
+/// assert_eq!(waiter.join().unwrap()?, 7);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ThreadInfo {

@@ -37,12 +37,12 @@ use crate::state::word::{CANCELLED, FAILED, FINISHED, HANDLE, SUBMITTED};
 
 /// A handle to one computation and, later, its value.
 ///
-/// A request wraps one callable. Nothing runs before [`submit`](Self::submit) or [`wait`](Self::wait); the callable runs
-/// at most once, however many wait. Handles are counted like [`Arc`](std::sync::Arc): clone one to share it. Dropping the
-/// last handle of a submitted request does not stop it; its value is dropped as soon as nobody can reach it.
+/// A request wraps one callable. Nothing runs before [`submit`](Self::submit) or [`wait`](Self::wait). The callable runs
+/// at most once, for any number of waiters. Handles are counted like [`Arc`](std::sync::Arc): clone one to share it. Dropping the
+/// last handle of a submitted request does not stop it; its value is dropped when it can no longer be reached.
 ///
-/// A handle is `Send` and `Sync` if the value is both. A value that is only `Send` is waited for and taken where it was
-/// ordered.
+/// A handle is `Send` and `Sync` if the value is both. A value that is only `Send` is waited for and taken on the thread that made the
+/// request.
 ///
 /// ```
 /// use forebear::Request;
@@ -131,6 +131,14 @@ impl Request<()> {
     }
 
     /// A description of requests to make: name, priority, stack size and more.
+    ///
+    /// ```
+    /// use forebear::Request;
+    ///
+    /// let load = Request::builder().name("load").build(|| 5);
+    /// assert_eq!((load.name(), load.wait()?), ("load", &5));
+    /// # Ok::<(), forebear::WaitError>(())
+    /// ```
     pub fn builder() -> RequestBuilder {
         RequestBuilder::default()
     }
@@ -176,7 +184,7 @@ impl<T> Request<T> {
 
     /// Schedules the request, unless that has been done. Does not suspend.
     ///
-    /// If the runtime is over, the request ends here, cancelled with [`CancelReason::Shutdown`].
+    /// If the runtime has ended, the request ends here, cancelled with [`CancelReason::Shutdown`].
     ///
     /// ```
     /// use forebear::Request;
@@ -191,18 +199,19 @@ impl<T> Request<T> {
         self
     }
 
-    /// The value, waited for. Submits the request if need be.
+    /// Waits for the value. Submits the request if need be.
     ///
-    /// In a request this suspends; in a foreign thread it blocks. If the target has not started it may be run right here,
-    /// on the caller's stack. A cancellation point.
+    /// In a request this suspends; in a foreign thread it blocks. If the target has not started, the wait may run it on the caller's stack. A
+    /// cancellation point.
     ///
     /// # Errors
     ///
-    /// [`Cancelled`](WaitError::Cancelled) if the *caller* was cancelled, whatever the target is;
-    /// [`Failed`](WaitError::Failed) with the target's failure; [`TargetCancelled`](WaitError::TargetCancelled);
-    /// [`CircularWait`](WaitError::CircularWait) if the target is the caller itself, or waits for it in its turn, directly or through
-    /// others; mostly the wait that closes the cycle gets the error.
-    /// If there is no stack to go on with meanwhile, `Failed` with a [`StackError`](forebear_context::error::StackError).
+    /// * [`Cancelled`](WaitError::Cancelled) if the *caller* was cancelled, in whatever state the target is.
+    /// * [`Failed`](WaitError::Failed) with the target's failure; or with a [`StackError`](forebear_context::error::StackError) if there is no
+    ///   stack for the other work of the worker meanwhile.
+    /// * [`TargetCancelled`](WaitError::TargetCancelled) if the target was cancelled.
+    /// * [`CircularWait`](WaitError::CircularWait) if the target is the caller itself, or waits for it, directly or through others. Mostly the
+    ///   wait that closes the cycle gets the error.
     ///
     /// ```
     /// use forebear::{Request, WaitError};
@@ -221,11 +230,10 @@ impl<T> Request<T> {
     }
 
     /// As [`wait`](Self::wait), for `timeout` at most, by the clock of the request's runtime. A wait that timed out leaves no
-    /// trace. Never runs the request here.
+    /// trace. Never runs the request on the caller's stack.
     ///
-    /// A timeout of zero looks: it submits the request if need be, reads its state, and neither suspends nor lets anything else run. A
-    /// loop of such looks inside a request has to call [`yield_now`](crate::yield_now): else it may keep the worker from what it
-    /// looks for.
+    /// A timeout of zero polls: it submits the request if need be and reads its state. It neither suspends nor lets other requests run. So a
+    /// loop of such polls inside a request has to call [`yield_now`](crate::yield_now): else it may keep the worker from what it polls for.
     ///
     /// # Errors
     ///
@@ -248,8 +256,8 @@ impl<T> Request<T> {
         self.answer()
     }
 
-    /// As [`wait`](Self::wait), without wanting the value: a [`cancel`](Self::cancel) does not spare the request for the
-    /// sake of one who watches. Never runs it here.
+    /// As [`wait`](Self::wait), but without demand: a [`cancel`](Self::cancel) does not spare the request because of this wait. Never runs the
+    /// request on the caller's stack.
     ///
     /// # Errors
     ///
@@ -311,6 +319,16 @@ impl<T> Request<T> {
     /// # Errors
     ///
     /// The handle.
+    ///
+    /// ```
+    /// use forebear::Request;
+    ///
+    /// let seven = Request::new(|| 7);
+    /// let Err(seven) = seven.try_take() else { panic!("it has not run") };
+    /// seven.wait()?;
+    /// assert_eq!(seven.try_take().ok(), Some(7));
+    /// # Ok::<(), forebear::WaitError>(())
+    /// ```
     pub fn try_take(self) -> Result<T, Self> {
         let bits = self.header().word().load();
         if bits.life() == FINISHED && bits.handles() == 1 && self.header().has_value.get() {
@@ -325,6 +343,16 @@ impl<T> Request<T> {
     ///
     /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
     /// [`yield_now`](crate::yield_now).
+    ///
+    /// ```
+    /// use forebear::Request;
+    ///
+    /// let seven = Request::new(|| 7);
+    /// assert_eq!(seven.get(), None);
+    /// seven.wait()?;
+    /// assert_eq!(seven.get(), Some(&7));
+    /// # Ok::<(), forebear::WaitError>(())
+    /// ```
     #[inline]
     #[must_use]
     pub fn get(&self) -> Option<&T> {
@@ -364,11 +392,21 @@ impl<T> Request<T> {
         crate::api::any::is_done(self.header())
     }
 
-    /// What the request is doing: a snapshot, out of date as soon as it is there. While its callbacks run, it is over to them only;
-    /// others see it `Running` or `Suspended` until the last has returned.
+    /// What the request is doing: a snapshot, which may be out of date at once. While the request's callbacks run, only they see its final state.
+    /// Other code sees `Running` or `Suspended` until the last callback has returned.
     ///
     /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
     /// [`yield_now`](crate::yield_now).
+    ///
+    /// ```
+    /// use forebear::{Request, State};
+    ///
+    /// let seven = Request::new(|| 7);
+    /// assert_eq!((seven.state(), seven.is_done()), (State::New, false));
+    /// seven.wait()?;
+    /// assert_eq!((seven.state(), seven.is_done()), (State::Finished, true));
+    /// # Ok::<(), forebear::WaitError>(())
+    /// ```
     #[must_use]
     pub fn state(&self) -> State {
         crate::api::any::state_of(self.header())
@@ -381,13 +419,20 @@ impl<T> Request<T> {
     }
 
     /// A number that no other request of this process has.
+    ///
+    /// ```
+    /// use forebear::Request;
+    ///
+    /// let (one, another) = (Request::new(|| 1), Request::new(|| 2));
+    /// assert!(one.id() == one.clone().id() && one.id() != another.id());
+    /// ```
     #[must_use]
     pub fn id(&self) -> RequestId {
         crate::api::any::id_of(self.header())
     }
 
-    /// By when it has to be over: the deadline it was made with, or one of an ancestor's if that is nearer. `None`: it may take as
-    /// long as it takes. Does not change, nor when the request is over.
+    /// The time by which it has to be over: the deadline it was made with, or one of an ancestor's if that is nearer. `None`: there is no limit.
+    /// It does not change, not even when the request is over.
     ///
     /// ```
     /// use std::time::Duration;
@@ -409,13 +454,33 @@ impl<T> Request<T> {
         self.header().deadline()
     }
 
-    /// The number of the worker it runs on, for life; `None` before it has started and in foreign threads.
+    /// The number of the worker that runs it, from its start on; `None` before that, and if a foreign thread runs it.
+    ///
+    /// ```
+    /// use forebear::{Request, Runtime};
+    ///
+    /// let runtime = Runtime::builder().workers(1).build()?;
+    /// assert_eq!(runtime.run(|| Request::current().and_then(|me| me.assigned_worker())), Some(0));
+    /// assert_eq!(Request::new(|| 7).assigned_worker(), None);
+    /// # Ok::<(), forebear::BuildError>(())
+    /// ```
     #[must_use]
     pub fn assigned_worker(&self) -> Option<usize> {
         crate::api::any::worker_of(self.header())
     }
 
-    /// The untyped handle.
+    /// An untyped handle of the same request.
+    ///
+    /// ```
+    /// use forebear::Request;
+    ///
+    /// let (number, text) = (Request::new(|| 7), Request::new(|| String::from("seven")));
+    /// for any in [number.to_untyped(), text.to_untyped()] {
+    ///     any.wait()?;
+    /// }
+    /// assert!(number.is_done() && text.is_done());
+    /// # Ok::<(), forebear::WaitError>(())
+    /// ```
     #[must_use]
     pub fn to_untyped(&self) -> AnyRequest {
         // SAFETY: this handle's count.
@@ -445,6 +510,24 @@ impl<T> fmt::Debug for Request<T> {
 }
 
 /// How a request ended.
+///
+/// ```
+/// use forebear::{Outcome, Request};
+///
+/// fn line(request: &Request<u32>) -> String {
+///     match request.outcome() {
+///         None => String::from("not yet"),
+///         Some(Outcome::Finished(value)) => format!("finished with {value}"),
+///         Some(Outcome::Failed(failure)) => format!("failed: {failure}"),
+///         Some(Outcome::Cancelled(why)) => format!("cancelled: {why}"),
+///     }
+/// }
+/// let seven = Request::new(|| 7);
+/// assert_eq!(line(&seven), "not yet");
+/// seven.wait()?;
+/// assert_eq!(line(&seven), "finished with 7");
+/// # Ok::<(), forebear::WaitError>(())
+/// ```
 #[derive(Debug)]
 pub enum Outcome<'a, T> {
     /// With this value.

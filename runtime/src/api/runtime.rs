@@ -37,25 +37,27 @@ use crate::stack::fiber::Fiber;
 use crate::stack::lent::Lent;
 use crate::stack::no_suspend;
 
-/// A handle to a set of workers. Clone it to share it; when the last handle goes, the work that was submitted ends, the
+/// A handle to a set of workers. Clone it to share it. When the last handle is dropped, the submitted work ends, the
 /// threads are joined and the stacks unmapped.
 ///
 /// The drop of the last handle waits for that. If it takes longer than a second, a warning names the requests that have not ended;
-/// [`RuntimeBuilder::late_end`] says what is done then. Inside a request, of whichever runtime, the drop does not wait: a thread of its own
+/// [`RuntimeBuilder::late_end`] says what happens then. Inside a request, of any runtime, the drop does not wait: a thread of its own
 /// does.
 ///
-/// Several can live in one process. A request belongs to the runtime that is current where it was made; free functions
-/// such as [`spawn`](crate::spawn) mean the current request's runtime, else the entered one, else a default, which is made
-/// on first use with as many workers as the machine has cores, or as the environment variable `FOREBEAR_THREADS` says (a
-/// number from 0 to 1024, where 0 is the synchronous mode; anything else is a panic that says so).
+/// Several can live in one process. A request belongs to the runtime that is current where it was made. Free functions
+/// such as [`spawn`](crate::spawn) mean the current request's runtime, else the entered one, else the default one.
+///
+/// The default one is made on first use, with as many workers as the machine has cores. The environment variable `FOREBEAR_THREADS` can set
+/// another number, from 0 to 1024, where 0 is the synchronous mode. Any other value is a panic that says so.
 ///
 /// # Memory
 ///
-/// A request takes some 150 bytes beside what its closure captures, and while it is suspended a stack of its own, of which the pages that it
-/// touches count: one, mostly. What has ended is kept for what comes next. Workers that have nothing to do give it back to the system: stacks
-/// that lie free after some milliseconds, and all that nobody has taken for a second after that; a few stacks and a mebibyte stay. A thread that is no
-/// worker gives back what its requests have taken when it waits for one of them, has run one, or ends. Addresses stay reserved
-/// until the runtime is gone.
+/// A request takes some 150 bytes beside what its closure captures. While it is suspended it has a stack of its own, of which the touched
+/// pages count: one, mostly. Memory of ended requests is kept for later ones. Idle workers release it to the system: unused
+/// stacks after some milliseconds, and other unused memory after a second. A few stacks and a mebibyte stay.
+///
+/// A thread that is no worker releases the memory of its requests when it waits for one of them, has run one, or ends. Addresses stay
+/// reserved until the runtime is gone.
 ///
 /// # Examples
 ///
@@ -87,6 +89,14 @@ impl Runtime {
     /// # Errors
     ///
     /// As [`RuntimeBuilder::build`].
+    ///
+    /// ```
+    /// use forebear::Runtime;
+    ///
+    /// let runtime = Runtime::new()?;
+    /// assert_eq!(runtime.run(|| 6 * 7), 42);
+    /// # Ok::<(), forebear::BuildError>(())
+    /// ```
     pub fn new() -> Result<Runtime, BuildError> {
         Runtime::builder().build()
     }
@@ -137,6 +147,16 @@ impl Runtime {
     /// # Panics
     ///
     /// In a region of [`no_suspend`](crate::no_suspend()), before `f` is called.
+    ///
+    /// ```
+    /// use forebear::{Runtime, WaitError};
+    ///
+    /// let runtime = Runtime::builder().workers(1).build()?;
+    /// let text = String::from("x");
+    /// let failed = runtime.try_run(|| Ok(text.parse::<u32>()?));
+    /// assert!(matches!(failed, Err(WaitError::Failed(_))));
+    /// # Ok::<(), forebear::BuildError>(())
+    /// ```
     #[track_caller]
     pub fn try_run<R: Send>(&self, f: impl FnOnce() -> Result<R, Error> + Send) -> Result<R, WaitError> {
         let (named, mut value) = (type_of(&f), None);
@@ -187,6 +207,14 @@ impl Runtime {
 
     /// Makes a request of this runtime and submits it. A child of the current request if that is of this runtime too,
     /// else a root.
+    ///
+    /// ```
+    /// use forebear::Runtime;
+    ///
+    /// let runtime = Runtime::builder().workers(1).build()?;
+    /// assert_eq!(runtime.spawn(|| 6 * 7).take()?, 42);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[track_caller]
     pub fn spawn<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> Request<T> {
         // SAFETY: the callable is `'static`.
@@ -194,6 +222,14 @@ impl Runtime {
     }
 
     /// As [`spawn`](Self::spawn), for a callable that may return an error.
+    ///
+    /// ```
+    /// use forebear::Runtime;
+    ///
+    /// let runtime = Runtime::builder().workers(1).build()?;
+    /// assert_eq!(runtime.try_spawn(|| Ok("12".parse::<u32>()?)).take()?, 12);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[track_caller]
     pub fn try_spawn<T: Send + 'static>(
         &self,
@@ -274,6 +310,14 @@ impl Runtime {
     }
 
     /// What the workers are doing, by number: a snapshot.
+    ///
+    /// ```
+    /// use forebear::Runtime;
+    ///
+    /// let runtime = Runtime::builder().workers(2).build()?;
+    /// assert_eq!(runtime.states().len(), 2);
+    /// # Ok::<(), forebear::BuildError>(())
+    /// ```
     pub fn states(&self) -> Vec<forebear_pool::WorkerState> {
         self.0.engine.as_ref().map_or_else(Vec::new, Engine::states)
     }
@@ -328,6 +372,15 @@ impl Runtime {
     }
 
     /// Counters since the runtime was built: a snapshot.
+    ///
+    /// ```
+    /// use forebear::Runtime;
+    ///
+    /// let runtime = Runtime::builder().workers(1).build()?;
+    /// runtime.run(|| ());
+    /// assert!(runtime.metrics().started >= 1);
+    /// # Ok::<(), forebear::BuildError>(())
+    /// ```
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         let shared = &self.0.shared;
@@ -386,7 +439,17 @@ impl fmt::Debug for Runtime {
     }
 }
 
-/// Counters of a runtime.
+/// Counters of a runtime, from [`Runtime::metrics`].
+///
+/// ```
+/// use forebear::{Metrics, Runtime};
+///
+/// let runtime = Runtime::builder().workers(1).build()?;
+/// let before: Metrics = runtime.metrics();
+/// runtime.run(|| ());
+/// assert!(runtime.metrics().started > before.started);
+/// # Ok::<(), forebear::BuildError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {

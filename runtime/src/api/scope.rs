@@ -280,7 +280,7 @@ impl ScopeCore {
         } else {
             // SAFETY: on the fiber's own stack, after `begin`.
             unsafe {
-                cycle::bind_to_all(fiber, ticket, NonNull::from(self));
+                cycle::bind_to_all(fiber, ticket, NonNull::from(self), true);
                 context.park(None);
             }
         }
@@ -323,10 +323,22 @@ impl ScopeCore {
     }
 }
 
-/// Where borrowed work is spawned; see [`scope`].
+/// The place where borrowed work is spawned; see [`scope`].
 ///
 /// Both lifetimes are invariant, as in [`std::thread::scope`]: `'scope` is the time in which jobs may run, `'env` what
 /// they may borrow from.
+///
+/// ```
+/// use forebear::{Scope, scope};
+///
+/// /// Sums the halves in parallel; each is a job of the scope.
+/// fn sums<'scope>(s: &'scope Scope<'scope, '_>, numbers: &'scope [u32]) -> [u32; 2] {
+///     let (left, right) = numbers.split_at(numbers.len() / 2);
+///     [left, right].map(|half| s.spawn(move || half.iter().sum())).map(|half| half.take().unwrap())
+/// }
+/// let numbers = [1, 2, 3, 4];
+/// assert_eq!(scope(|s| sums(s, &numbers)), [3, 7]);
+/// ```
 pub struct Scope<'scope, 'env: 'scope> {
     core: ScopeCore,
     scope: PhantomData<&'scope mut &'scope ()>,
@@ -362,6 +374,16 @@ impl<'scope> Scope<'scope, '_> {
     }
 
     /// As [`spawn`](Self::spawn), for a callable that may return an error.
+    ///
+    /// ```
+    /// use forebear::{WaitError, scope};
+    ///
+    /// let text = String::from("x");
+    /// scope(|s| {
+    ///     let parse = s.try_spawn(|| Ok(text.parse::<u32>()?));
+    ///     assert!(matches!(parse.take(), Err(WaitError::Failed(_))));
+    /// });
+    /// ```
     #[inline(always)]
     pub fn try_spawn<T: Send + 'scope>(
         &'scope self,
@@ -436,14 +458,18 @@ impl fmt::Debug for Scope<'_, '_> {
 
 /// Calls `f` with a [`Scope`], and returns when all that was spawned in it is over.
 ///
-/// Suspends, or blocks a foreign thread, while jobs are left. A failure of a job that nobody looked at comes out of here,
+/// Suspends, or blocks a foreign thread, while jobs are left. A failure of a job that no code has handled leaves the scope as an unwind,
 /// so no value is ever returned over work that was skipped.
 ///
 /// # Panics
 ///
-/// Unwinds with the body's panic, else with the first failure of a job that nobody looked at (the others count as
-/// reported), else with [`Cancelled`] if the current request was cancelled and that stopped a job. All jobs are over by
-/// then: when the body unwinds, or a failure has not been looked at, those that are left are aborted. Inside a request the
+/// Unwinds with the first of these, when all jobs are over:
+///
+/// * the body's panic;
+/// * the first failure of a job that no code has handled; the others count as reported;
+/// * [`Cancelled`], if the current request was cancelled and that stopped a job.
+///
+/// If the body unwinds, or a failure is unhandled, the scope aborts the jobs that are left. Inside a request the
 /// failure travels as an error, seen by no panic hook.
 ///
 /// ```
@@ -471,11 +497,11 @@ pub fn scope<'env, R>(f: impl for<'scope> FnOnce(&'scope Scope<'scope, 'env>) ->
     }
 }
 
-/// As [`scope`], for a body that may return an error. Then the jobs that are left are aborted.
+/// As [`scope`], for a body that may return an error. In that case the scope aborts the jobs that are left.
 ///
 /// # Errors
 ///
-/// The body's error, else the first failure of a job that nobody looked at, else
+/// The body's error, else the first failure of a job that no code has handled, else
 /// [`Cancelled`](WaitError::Cancelled) if the current request was cancelled and that stopped a job. All jobs are over by
 /// then.
 ///

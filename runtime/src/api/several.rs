@@ -22,6 +22,7 @@ use forebear_context::source::Several;
 
 use crate::api::request::Request;
 use crate::cancel;
+use crate::deadlock::cycle;
 use crate::foreign;
 use crate::record::header::Header;
 use crate::schedule::worker::is_unwinding;
@@ -62,8 +63,12 @@ impl Notice for Member {
 ///
 /// A `&mut` of it is a source of a [`select!`](https://docs.rs/forebear/latest/forebear/macro.select.html).
 ///
-/// As an iterator it waits, and unwinds when the request it runs in is cancelled, as a channel's does. A cycle of waits that leads through
-/// a set is not found: any other member may end it.
+/// As an iterator it waits, and unwinds when the request it runs in is cancelled, as a channel's does.
+///
+/// A wait of the set is in a cycle if every open member waits for the caller, directly or not. Then one of those waits answers
+/// [`CircularWait`](crate::WaitError::CircularWait). If all of them are waits of sets, a member comes out of this set and answers so when it is waited for.
+/// Not found are cycles through a set that is an arm of a `select!`, through a future, and through a member that a
+/// [`RequestPool`](crate::RequestPool) holds back. A wait with a timeout is in no cycle.
 ///
 /// ```
 /// use forebear::{Cancelled, Request, RequestSet, spawn};
@@ -143,13 +148,31 @@ impl<T> RequestSet<T> {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether no request is in it.
+    ///
+    /// ```
+    /// use forebear::{Request, RequestSet};
+    ///
+    /// let mut set = RequestSet::new();
+    /// assert!(set.is_empty());
+    /// set.insert(Request::ready(7));
+    /// assert!(!set.is_empty());
+    /// ```
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
     /// Puts a request in, and submits it. Answers the number by which it comes out: 0 for the first, then 1, and so on. Does not suspend.
+    ///
+    /// ```
+    /// use forebear::{Request, RequestSet};
+    ///
+    /// let mut set = RequestSet::new();
+    /// assert_eq!(set.insert(Request::ready("first")), 0);
+    /// assert_eq!(set.insert(Request::ready("second")), 1);
+    /// assert_eq!(set.len(), 2);
+    /// ```
     pub fn insert(&mut self, request: Request<T>) -> usize {
         let number = self.next;
         self.next += 1;
@@ -196,6 +219,17 @@ impl<T> RequestSet<T> {
     ///
     /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
     /// [`yield_now`](crate::yield_now).
+    ///
+    /// ```
+    /// use forebear::{Request, RequestSet};
+    ///
+    /// let (completer, answer) = Request::completer("network 7");
+    /// let mut set = RequestSet::from_iter([answer]);
+    /// assert!(set.try_next().is_none());
+    /// completer.complete(7).unwrap();
+    /// let (number, answer) = set.try_next().unwrap();
+    /// assert_eq!((number, answer.take().unwrap()), (0, 7));
+    /// ```
     pub fn try_next(&mut self) -> Option<(usize, Request<T>)> {
         loop {
             let place = self.core.pop()?;
@@ -220,8 +254,9 @@ impl<T> RequestSet<T> {
 
     /// Waits until a request has ended, however, and takes it out. `None`: the set is empty.
     ///
-    /// How it ended is asked of the request: [`take`](Request::take) and [`wait`](Request::wait) answer at once. A request that cannot be waited for
-    /// comes out like one that has ended, and answers why: one that is the caller itself, or whose runtime has given up.
+    /// Ask the request how it ended: its [`take`](Request::take) and [`wait`](Request::wait) return at once. A request that cannot be waited for
+    /// comes out like one that has ended, and its wait returns the reason: it is the caller itself, it closes a cycle of sets, or its runtime was
+    /// shut down.
     ///
     /// In a request this suspends; in a foreign thread it blocks. A cancellation point.
     ///
@@ -236,7 +271,7 @@ impl<T> RequestSet<T> {
         self.next_within(None).map_err(|_| Cancelled::new())
     }
 
-    /// The same, for `timeout` at most, on the clock of the runtime. A timeout of zero looks once.
+    /// As [`wait_next`](Self::wait_next), for `timeout` at most, on the clock of the runtime. A timeout of zero checks once.
     ///
     /// In a request this suspends; in a foreign thread it blocks. A cancellation point.
     ///
@@ -298,6 +333,7 @@ impl<T> RequestSet<T> {
                     }
                     self.find_given_up();
                 }
+                Cause::Circular => self.find_circular(),
                 _ => {}
             }
         }
@@ -321,6 +357,10 @@ impl<T> RequestSet<T> {
         if outside && self.has_given_up() {
             // SAFETY: C1: the calling context, which parks next.
             unsafe { unpark(NonNull::from(context), ticket, Cause::Cancelled) };
+        }
+        if deadline.is_none() {
+            // SAFETY: on the context's own stack, before it parks; the slots stay as they are.
+            unsafe { cycle::bind_to_any(fiber, ticket, &several) };
         }
         // SAFETY: on the context's own stack, after `begin`.
         let cause = unsafe { context.park_until(ticket, deadline) };
@@ -368,6 +408,21 @@ impl<T> RequestSet<T> {
                 entry.told = true;
                 self.core.tell(SetPlace { slot, number: entry.number });
             }
+        }
+    }
+
+    /// No member can end before this wait does, and no wait for a request among those that lead back here could be told so: one comes out.
+    #[cold]
+    fn find_circular(&mut self) {
+        let open = self.slots.iter_mut().enumerate().find_map(|(slot, entry)| match entry {
+            SetSlot::Taken(entry) if !entry.told && !entry.request.header().word().load().is_terminal() => {
+                Some((slot, entry))
+            }
+            _ => None,
+        });
+        if let Some((slot, entry)) = open {
+            entry.told = true;
+            self.core.tell(SetPlace { slot, number: entry.number });
         }
     }
 

@@ -250,6 +250,17 @@ impl<'env, T: Send + 'env> RequestPool<'env, T> {
     }
 
     /// As [`try_add`](Self::try_add), with the memory that the member and its result take, for [`memory`](Self::memory_limit).
+    ///
+    /// ```
+    /// use forebear::RequestPool;
+    ///
+    /// let mut pool = RequestPool::new().memory_limit(1 << 30);
+    /// for text in ["1", "2"] {
+    ///     pool.try_add_sized(1 << 29, move || Ok(text.parse::<u32>()?));
+    /// }
+    /// assert_eq!(pool.collect()?, [1, 2]);
+    /// # Ok::<(), forebear::WaitError>(())
+    /// ```
     pub fn try_add_sized(
         &mut self,
         bytes: u64,
@@ -258,21 +269,22 @@ impl<'env, T: Send + 'env> RequestPool<'env, T> {
         self.hold(bytes, |index| Work::Own { index, job: Box::new(Fallible(f)) })
     }
 
-    /// Makes an existing request a member: it is run if it is not yet, waited for, and its failure is the pool's. It
+    /// Makes an existing request a member. The pool runs it if it has not run yet, and waits for it, and its failure is the pool's. It
     /// yields no value; keep a clone to read that.
     ///
-    /// From the beginning of the wait for the pool it is held back until its turn comes: nobody runs it, also if it is
-    /// submitted or waited for, but it can be cancelled. Who waits for it moves it to the front. If there is no room it is
-    /// admitted over the bound where it would else be waited for for ever: if who waits for it is a member, was made by
-    /// one, or receives the results; or while all members that are active are suspended, or run on threads that are no
-    /// workers. It takes a place all the same, so nothing else begins for as long, and
-    /// [`Metrics::over_bound`](crate::Metrics::over_bound) counts it. If the wait for the pool ends early because the
-    /// *waiter* is cancelled, it is let go of, as if it had not been included.
+    /// From the beginning of the pool's wait the request is held back until its turn. Until then it does not run, also if it is
+    /// submitted or waited for, but it can be cancelled. A waiter moves it to the front.
     ///
-    /// One that has been submitted before the wait takes its place at once. It may be over already, or stand here twice, or
-    /// in two pools: the one that begins first holds it back, and the other comes to it in its turn. As a member it is
-    /// aborted when the pool stops, even if others wait for it; if only the pool's *waiter* is cancelled, it is spared like any
-    /// request that others want. To spare it always, wait for it in a member.
+    /// If there is no room, the pool admits it over the bound where its waiter would else wait for ever. That is so if the waiter is a member, was
+    /// made by one, or receives the results. It is also so while all active members are suspended, or run on threads that are no
+    /// workers. The request takes a place all the same, so no other member begins for as long, and
+    /// [`Metrics::over_bound`](crate::Metrics::over_bound) counts it. If the wait for the pool ends early because the
+    /// *waiter* is cancelled, the request is released, as if it had not been included.
+    ///
+    /// A request that was submitted before the wait takes its place at once. It may be over already, or be included twice, or
+    /// in two pools: the pool that begins first holds it back, and the other admits it in its turn. When the pool stops, it aborts its members,
+    /// even if others wait for them. If only the pool's *waiter* is cancelled, a request that others wait for is spared. To spare it always,
+    /// wait for it in a member.
     ///
     /// ```
     /// use forebear::{Request, RequestPool};
@@ -362,15 +374,15 @@ impl<'env, T: Send + 'env> RequestPool<'env, T> {
         drive::run(self, Values::Dropped, &mut |_, _| Ok(()))
     }
 
-    /// As [`wait`](Self::wait), and calls `f` with each value as it comes, on the caller's thread and as a part of its
+    /// As [`wait`](Self::wait), and calls `f` with each value as it arrives, on the caller's thread and as a part of its
     /// request. The first argument says which of the values it is, in order of adding, from 0; included requests have
     /// none.
     ///
-    /// A member is active until `f` has returned. So when the bound is as small as the number of workers one of these
-    /// may have nothing to do until the caller comes to a result: allow for a few more. `f` may wait. A pool that is
-    /// stopped meanwhile hands nothing on after that.
+    /// A member is active until `f` has returned. So with a bound as small as the number of workers a worker
+    /// may be idle until the caller takes a result: allow for a few more. `f` may wait. After a pool is
+    /// stopped it delivers no more values.
     ///
-    /// A thread that is no request is woken for several results at a time if they come fast, and then has each some 50 µs
+    /// A thread that is no request is woken for several results at a time if they arrive fast. It then has each some 50 µs
     /// late at most.
     ///
     /// # Errors

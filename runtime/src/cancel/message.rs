@@ -1,9 +1,9 @@
 //! Messages: what is left for the owner of an arena to do about requests that ran, or were made, there.
 //!
 //! Families belong to one thread (N1), so a cancel that comes from elsewhere is carried on by a message to the thread that
-//! has them. A worker is told by its attention word, and is woken if it sleeps. A foreign thread that runs a request looks
+//! has them. A worker learns of one by its attention word, and is woken if it sleeps. A foreign thread that runs a request looks
 //! before it blocks, and is nudged if it blocks already: it looks, and blocks again if its wait goes on. It looks for the
-//! last time when the request is over; whoever comes later finds nobody, and goes on from the request himself
+//! last time when the request is over; a later canceller finds nobody, and goes on from the request itself
 //! ([`crate::record::children`], N1). So it is with a worker that has gone because the runtime ends: others may still have requests
 //! whose families are its. The hand-over itself is in [`crate::state::owner_mailbox`].
 //!

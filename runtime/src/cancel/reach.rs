@@ -1,4 +1,4 @@
-//! A request that is told of a cancel by the end of its target, before its own mark has come.
+//! A request that learns of a cancel from the end of its target, before its own mark has come.
 //!
 //! A cancel sets one mark after the other, and each is delivered by a message to the worker in question. Meanwhile a target that is
 //! already cancelled may end, and its waiter be told so: that the target was cancelled *because its parent was*. If the waiter

@@ -1,4 +1,4 @@
-//! Aborting everything, for a runtime that is shut down. The protocol is told in `api/runtime/finish.rs`.
+//! Aborting everything, for a runtime that is shut down. The protocol stands in `api/runtime/finish.rs`.
 //!
 //! A *sweep* aborts what the owner of one arena has, by himself: a worker its private queue, its shared queue and what stands on its
 //! coroutines; a foreign thread what it runs. It is done once, in one go.

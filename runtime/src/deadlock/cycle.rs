@@ -14,16 +14,16 @@
 //! thread that runs no request may hold one, so it takes part while it does. These lead nowhere: a wait with a limit, which ends
 //! by itself, and one for a request that has not started; the starter of that request completes the edge, when it waits in its turn.
 //!
-//! # Who is told
+//! # Which wait is answered
 //!
 //! The one whose wait closed the cycle. If that is the end of a join, a scope or a pool, which cannot give up since others
 //! borrow from its frame, a wait for a request in the cycle is ended in its stead; likewise if [`survey`] finds it. If several
-//! close a cycle at once, one of them is told: cycles are confirmed one at a time.
+//! close a cycle at once, one of them is answered: cycles are confirmed one at a time.
 //!
 //! # What is left to a survey
 //!
 //! A walk is cut after [`LONGEST`] edges. It ends at a scope: if it began on one of the scope's jobs, that is a cycle; if not,
-//! another job may lead back here. So it does at a writer that waits for all readers of a lock to go: each context knows which locks it
+//! another job may lead back here. So it does at a wait for any of several, which is in a cycle only if all of them lead back ([`any`]). So it does at a writer that waits for all readers of a lock to go: each context knows which locks it
 //! reads ([`Shares`](forebear_context::context::Shares)). It ends at a wait for a request that is being ended without having started: a destructor of
 //! its captures, which stands on some stack, may wait for what leads here. Then the waiter leaves word when it has bound its wait, and the next worker
 //! that has had nothing to do for a tick looks at all. A thread that runs no request belongs to no runtime: it leaves word with all of them, and where
@@ -58,10 +58,13 @@ use forebear_context::error::Cycle;
 use forebear_context::shim::MutexGuard;
 use forebear_context::shim::atomic::Ordering;
 
+mod any;
 mod found;
+mod knot;
 mod names;
 mod survey;
 
+pub(crate) use self::any::bind_to_any;
 use self::found::{FoundCycle, lock_found};
 pub(crate) use self::found::{end, take_cycle};
 use self::names::{is_job, name, of_own_stack, on_stack};
@@ -144,13 +147,21 @@ pub(crate) unsafe fn bind_to_arm(fiber: &Fiber, ticket: Ticket, target: &Header,
     }
 }
 
-/// The same for the wait of a scope for its jobs.
+/// The same for the wait of a scope for its jobs. `outlasts_cancel`: it goes on though its request is cancelled, whatever it is for.
 ///
 /// # Safety
 ///
 /// As [`bind`].
-pub(crate) unsafe fn bind_to_all(fiber: &Fiber, ticket: Ticket, scope: NonNull<ScopeCore>) {
+pub(crate) unsafe fn bind_to_all(
+    fiber: &Fiber,
+    ticket: Ticket,
+    scope: NonNull<ScopeCore>,
+    outlasts_cancel: bool,
+) {
     if can_be_waited_for(fiber) {
+        if outlasts_cancel {
+            fiber.outlasts_cancel.set(true);
+        }
         // SAFETY: X1: the scope outlives the wait for its jobs; X3: by contract.
         unsafe { fiber.context().lead(Ahead::All(scope.cast())) };
         // SAFETY: by contract.
@@ -219,14 +230,23 @@ fn has_looked(fiber: &Fiber) -> bool {
     fiber.request().is_some_and(|top| top.state.get() & KNOWN != 0)
 }
 
-/// Whether anybody could wait for what is on this stack.
+/// Whether anybody could wait for what is on this stack. If so, its wait is about to be bound.
 fn can_be_waited_for(fiber: &Fiber) -> bool {
-    fiber.request().is_some() || holds_locks(fiber) || cell::ends_any(fiber)
+    let can = fiber.request().is_some() || holds_locks(fiber) || cell::ends_any(fiber);
+    if can {
+        fiber.outlasts_cancel.set(cancel::is_outlasted(fiber));
+    }
+    can
 }
 
 /// Whether it holds what others may wait for.
 fn holds_locks(fiber: &Fiber) -> bool {
-    fiber.context().locks().get() > 0 || !fiber.context().shares().is_empty()
+    has_locks(fiber.context())
+}
+
+/// The same of a context. By its own stack, or where a list that it stands in is locked, which it has entered after it took them.
+fn has_locks(context: &Context) -> bool {
+    context.locks().get() > 0 || !context.shares().is_empty()
 }
 
 /// Leads the edge to where the target stands. If it had not started when the waiter entered the list, its starter sees
@@ -239,7 +259,7 @@ fn lead_to(fiber: &Fiber, target: &Header, bits: Bits) -> bool {
     match ahead(fiber, target) {
         // SAFETY: X1 by Y1 and Y2: it stands on that stack, or did a moment ago; X3: on the fiber's own stack, before it is bound.
         Some(ahead) => unsafe { fiber.context().lead(ahead) },
-        // Claimed a moment ago, or ended by somebody who has not come to its callbacks.
+        // Claimed a moment ago, or ended by a thread that has not come to its callbacks.
         None => return true,
     }
     false
@@ -418,7 +438,8 @@ fn complete(h: &Header, fiber: &Fiber) {
     h.word().unlock(|bits| bits);
 }
 
-/// Whether somebody waits for a request on this stack who can be waited for himself: not just threads outside any request.
+/// Whether somebody waits for a request on this stack who can be waited for himself: not just threads outside any request that hold nothing. A set's
+/// listener may be such a one's.
 #[cold]
 fn is_waited_for_in_turn(fiber: &Fiber) -> bool {
     holds_locks(fiber)
@@ -434,7 +455,10 @@ fn is_waited_for_in_turn(fiber: &Fiber) -> bool {
             let found = unsafe {
                 h.waiters.find_to_front(|node| {
                     node.record().is_some()
-                        || node.context().is_some_and(|waiter| (waiter.table().in_request)(waiter))
+                        || node.is_listener()
+                        || node
+                            .context()
+                            .is_some_and(|waiter| (waiter.table().in_request)(waiter) || has_locks(waiter))
                 })
             };
             h.word().unlock(|bits| bits);
@@ -469,7 +493,11 @@ unsafe fn collect<'a>(start: NonNull<Context>, guide: &mut dyn Guide) -> Option<
     for _ in 0..LONGEST {
         // SAFETY: Y1, Y2: `start`, or where an edge leads whose wait is held.
         let context = unsafe { at.as_ref() };
-        let held = context.hold(context.edge()?.ticket)?;
+        if ring.iter().any(|held: &Held<'_>| ptr::eq(held.context(), context)) {
+            // Round, but not by `start`: the edges have changed.
+            return None;
+        }
+        let held = context.hold_in_turn(context.edge()?.ticket)?;
         let ahead = held.ahead();
         if is_ending(&held) {
             return None;
@@ -497,11 +525,15 @@ unsafe fn collect<'a>(start: NonNull<Context>, guide: &mut dyn Guide) -> Option<
     None
 }
 
-/// Whether the wait is about to be ended by a cancel that has been asked for: then it is no part of a cycle.
+/// Whether the wait is about to be ended by a cancel that has been asked for: then it is no part of a cycle. A cancel does not end the wait of a
+/// destructor that an unwind runs, nor that of a stopped pool for what has begun. If the cancel came before such a wait was bound, the stack has said
+/// so; if it comes later, the waiter is woken by it, and binds its wait anew.
 fn is_ending(held: &Held<'_>) -> bool {
     // SAFETY: a context with an edge is a fiber's; Y3.
-    let top = unsafe { Fiber::of(held.context()) }.request();
-    held.waits_for().0.is_cancellable() && top.is_some_and(cancel::is_cancelled)
+    let fiber = unsafe { Fiber::of(held.context()) };
+    held.waits_for().0.is_cancellable()
+        && fiber.request().is_some_and(cancel::is_cancelled)
+        && !fiber.outlasts_cancel.get()
 }
 
 /// Ends one wait for a request in the cycle, the first there is, or else one for a lock.
@@ -531,7 +563,7 @@ fn may_be_after(fiber: &Fiber) -> bool {
 }
 
 /// Leaves word that a worker is to look at all waits: with the runtime whose code waits, or, for a thread that runs no request, with every runtime.
-/// Where no runtime has workers that would come to it, the thread looks itself. The wait has been bound.
+/// Where no runtime has workers that would come to it, or all have left their loops, the thread looks itself. The wait has been bound.
 #[cold]
 fn note(fiber: &Fiber, kept: &mut ReadableStacks<'_>) {
     // SAFETY: M3.
@@ -542,8 +574,9 @@ fn note(fiber: &Fiber, kept: &mut ReadableStacks<'_>) {
     let mut left = false;
     kept.each_runtime(|shared| {
         if shared.driven.is_none() && !shared.ending.is_shut() {
-            left = true;
             leave_word(shared);
+            // In this order: the worker that goes last looks for what was left before.
+            left |= !shared.ending.have_gone();
         }
     });
     if !left {

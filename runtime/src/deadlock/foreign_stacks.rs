@@ -16,7 +16,7 @@
 //! | the same in one runtime | the urgency of the stack | K3: the reader is a worker of that runtime |
 //! | a raise of urgency that comes to the holder of a lock | the urgency and the worker of the holder's stack | [`with_holder`] |
 //! | a raise of urgency that goes on from a stack | what the stack waits for | U1: it is the reader's own thread, and the stack is parked |
-//! | a fall of urgency; a cancel that asks who waits; a cycle that is completed | the stacks of those that wait for one request | the lock of the request's word: a waiter takes itself out under it |
+//! | a fall of urgency; a cancel that asks which requests wait; a cycle that is completed | the stacks of those that wait for one request | the lock of the request's word: a waiter takes itself out under it |
 //! | a lock that asks whether its holder shares the waiter's thread | the number of the holder's thread | [`with_holder`] |
 //! | who ends a wait by its ticket | the context, and the worker of the stack | C1 until the stack is handed over; then [`crate::state::visits`], for the worker's record alone |
 //! | a timer | the same | T2: a shard's lock, which the waiter takes before it goes on, unless the timer has woken it |
@@ -130,7 +130,7 @@ impl<'a> StackView<'a> {
         self.context().is_waiting()
     }
 
-    /// Whether it waits, and whoever may end the wait knows of it: a snapshot.
+    /// Whether it waits, and each thread that may end the wait knows of it: a snapshot.
     pub(crate) fn is_parked(&self) -> bool {
         self.context().is_parked()
     }

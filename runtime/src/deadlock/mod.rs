@@ -1,4 +1,4 @@
-//! Who waits for whom: the owners of locks, urgency along waits, and the search for a cycle.
+//! What waits for what: the owners of locks, urgency along waits, and the search for a cycle.
 
 pub(crate) mod cycle;
 pub(crate) mod foreign_stacks;

@@ -21,7 +21,7 @@
 //!
 //! * **U1** A chain is followed on the thread of the worker whose fiber is looked into.
 //! * **U2** Who follows has a count of the request at hand, or is on the thread of a parked fiber that has.
-//! * **U3** Who waits for a pool says where its lanes are: in its own frame, so they may be read on its worker's thread while
+//! * **U3** A waiter for a pool says where its lanes are: in its own frame, so they may be read on its worker's thread while
 //!   it is parked, or was woken and has not gone on. The lanes' own waits lead to the members. So does who waits for several.
 //! * **U4** What is left with a runtime, a raise or an entry, has a link. A runtime is marked as over before it takes out the last of that
 //!   ([`Shared::close`](crate::shared::Shared::close)), and both lists have locks. So a thread that leaves something looks at the mark after that, and
@@ -40,9 +40,8 @@ use crate::batch::request_pool::Lanes;
 use crate::deadlock::foreign_stacks::{self, StackView};
 use crate::memory::arena::{self, Arena};
 use crate::record::header::{AFTER, Header};
-use crate::schedule::worker::Worker;
+use crate::schedule::worker::{Raised, Worker};
 use crate::stack::fiber::Fiber;
-use crate::state::attention::RAISED;
 use crate::state::word::{HELD, NEW};
 
 /// In the place of a key: the urgency has fallen. A minimum with it changes nothing.
@@ -320,7 +319,7 @@ unsafe fn on_from(here: Option<&Worker>, fiber: &Fiber, key: u64, rest: &mut Vec
         (Reason::Pool, lanes) => {
             // SAFETY: U3.
             let lanes = unsafe { lanes.cast::<Lanes>().as_ref() }?;
-            // Who waits for the pool stands in no lane's list.
+            // The waiter for the pool stands in no lane's list.
             let floor = fiber.urgency.load(Ordering::Relaxed);
             // SAFETY: U2: the handle's link.
             let changed = |lane: &NonNull<Header>| changes(unsafe { lane.as_ref() }, floor);
@@ -357,7 +356,7 @@ unsafe fn on_from(here: Option<&Worker>, fiber: &Fiber, key: u64, rest: &mut Vec
     }
 }
 
-/// It stands somewhere among the less urgent: a second entry by the new key, in a shared queue of its runtime. Whoever comes to the first one finds a
+/// It stands somewhere among the less urgent: a second entry by the new key, in a shared queue of its runtime. The worker that comes to the first one finds a
 /// stale entry.
 fn enter_again(here: Option<&Worker>, target: NonNull<Header>, key: u64) {
     // SAFETY: U2 by the callers.
@@ -411,18 +410,17 @@ impl Worker {
     /// Follows the chains that others have left here.
     #[cold]
     pub(crate) fn follow_raises(&self) {
-        self.post.attention.clear(RAISED);
-        for (fiber, key) in self.post.take_raises_of_stacks() {
-            // SAFETY: K3: a coroutine's fiber stays.
-            unsafe { follow_from(Some(self), Link::Stack(fiber), key) };
-        }
-        for (target, key) in self.post.take_raises() {
-            // SAFETY: the link that came with it.
-            unsafe {
-                follow(Some(self), target, key);
-                if target.as_ref().word().release_link() {
-                    arena::end(target);
-                }
+        for (raised, key) in self.post.take_raises() {
+            match raised {
+                // SAFETY: K3: a coroutine's fiber stays.
+                Raised::Stack(fiber) => unsafe { follow_from(Some(self), Link::Stack(fiber), key) },
+                // SAFETY: the link that came with it.
+                Raised::Request(target) => unsafe {
+                    follow(Some(self), target, key);
+                    if target.as_ref().word().release_link() {
+                        arena::end(target);
+                    }
+                },
             }
         }
     }

@@ -63,11 +63,13 @@ pub(crate) fn watch() {
 #[cfg(all(target_os = "linux", not(any(loom, shuttle))))]
 fn register() {
     use std::ffi::{c_int, c_void};
-    use std::sync::OnceLock; // not modelled: an address of the C library's
+
+    use forebear_context::shim::atomic::{AtomicPtr, Ordering};
 
     type Register =
         unsafe extern "C" fn(unsafe extern "C" fn(*mut c_void), *mut c_void, *mut c_void) -> c_int;
-    static REGISTER: OnceLock<Option<Register>> = OnceLock::new();
+    /// Null until it has been looked for, and if there is none. Each thread that looks finds the same.
+    static REGISTER: AtomicPtr<c_void> = AtomicPtr::new(ptr::null_mut());
     /// Any address in the object that has this code, which is not to be unloaded before.
     static HERE: u8 = 0;
 
@@ -78,13 +80,14 @@ fn register() {
         exits();
     }
 
-    let register = REGISTER.get_or_init(|| {
+    let mut found = REGISTER.load(Ordering::Relaxed);
+    if found.is_null() {
         // SAFETY: the name is a C string.
-        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__cxa_thread_atexit_impl".as_ptr()) };
-        // SAFETY: this is the function's type, by the ABI for C++; null is none.
-        unsafe { std::mem::transmute::<*mut c_void, Option<Register>>(found) }
-    });
-    if let Some(register) = register {
+        found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__cxa_thread_atexit_impl".as_ptr()) };
+        REGISTER.store(found, Ordering::Relaxed);
+    }
+    // SAFETY: this is the function's type, by the ABI for C++; null is none.
+    if let Some(register) = unsafe { std::mem::transmute::<*mut c_void, Option<Register>>(found) } {
         let here = (&raw const HERE).cast_mut().cast();
         // SAFETY: the function is called on this thread, with nothing. glibc ends the process if it has no memory.
         let _ = unsafe { register(called, ptr::null_mut(), here) };

@@ -224,15 +224,14 @@ pub(crate) fn outside_a_wait(end: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Whether there is any such thing.
-pub(crate) fn has_late() -> bool {
-    FOREIGN.try_with(|foreign| !foreign.late.borrow().is_empty()).unwrap_or(false)
+/// One of them, if there is any.
+pub(crate) fn take_late() -> Option<Box<Side>> {
+    FOREIGN.try_with(|foreign| foreign.late.borrow_mut().pop()).ok().flatten()
 }
 
-/// Drops it. Not inside a wait.
-pub(crate) fn drop_late() {
-    let take = || FOREIGN.try_with(|foreign| foreign.late.borrow_mut().pop()).ok().flatten();
-    while let Some(side) = take() {
+/// Drops them. Not inside a wait.
+fn drop_late() {
+    while let Some(side) = take_late() {
         reclaim::free_side(side);
     }
 }

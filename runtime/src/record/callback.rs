@@ -6,7 +6,7 @@
 //! * it is called where the runtime holds nothing: no lock of its own, no wait begun, no queue half changed;
 //! * it may read, notify, send without waiting, cancel and drop. It must neither wait nor make, submit for a wait or run a request:
 //!   that is *refused*, by a panic that says what was called and what it did, before anything is changed;
-//! * a panic ends where it was called. One of a hook is told in one line; a clock that panics leaves nothing to go by, and ends the
+//! * a panic ends where it was called. One of a hook is reported in one line; a clock that panics leaves nothing to go by, and ends the
 //!   process by name.
 //!
 //! # How it is refused

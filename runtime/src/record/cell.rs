@@ -5,10 +5,10 @@
 
 use forebear_context::shim::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::alloc::Layout;
-use std::any::type_name;
+use std::any::{TypeId, type_name};
 use std::cell::{Cell, UnsafeCell};
 use std::marker::PhantomData;
-use std::mem::{ManuallyDrop, offset_of};
+use std::mem::{self, ManuallyDrop, offset_of};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 
@@ -131,8 +131,30 @@ impl<C: Callable<T>, T> VTableOf<C, T> {
         value_offset: offset_of!(RequestCell<C, T>, body),
         layout: Layout::new::<RequestCell<C, T>>(),
         type_name: C::type_name,
+        type_id: type_id_of::<C>,
     };
     const CLASS: u8 = arena::class_of(Layout::new::<RequestCell<C, T>>());
+}
+
+/// The [`TypeId`] of a callable that may borrow. Types that differ in their lifetimes only have the same.
+pub(crate) fn type_id_of<C>() -> TypeId {
+    trait Named {
+        fn type_id(&self) -> TypeId
+        where
+            Self: 'static;
+    }
+    impl<C> Named for PhantomData<C> {
+        fn type_id(&self) -> TypeId
+        where
+            Self: 'static,
+        {
+            TypeId::of::<C>()
+        }
+    }
+    let named: &dyn Named = &PhantomData::<C>;
+    // SAFETY: the method touches nothing of the object, which has no size; only the name of a type has lifetimes.
+    let named = unsafe { mem::transmute::<&dyn Named, &(dyn Named + 'static)>(named) };
+    named.type_id()
 }
 
 /// # Safety

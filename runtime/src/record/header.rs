@@ -29,6 +29,7 @@
 //! * **H3** `place` says which list the header stands in, and that list's owner alone changes it.
 
 use forebear_context::shim::atomic::{AtomicPtr, Ordering};
+use std::any::TypeId;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
@@ -113,6 +114,17 @@ pub(crate) struct VTable {
     pub layout: std::alloc::Layout,
     /// The callable's type, the default name.
     pub type_name: fn() -> &'static str,
+    /// Which type the callable is of, its lifetimes aside.
+    pub type_id: fn() -> TypeId,
+}
+
+impl VTable {
+    /// Whether both are tables of one callable. The compiler may make several tables for one type, so their addresses do not tell.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn is_of_callable_of(&self, other: &VTable) -> bool {
+        ptr::eq(self, other) || (self.type_id)() == (other.type_id)()
+    }
 }
 
 /// See the module head.

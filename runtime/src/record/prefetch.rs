@@ -1,6 +1,6 @@
 //! What of a request and its coroutine is asked for from memory before it is needed.
 //!
-//! Who waits leaves its stack cold. What it takes to go on lies in two places: its header, and the top of its slot,
+//! A request that waits leaves its stack cold. What it takes to go on lies in two places: its header, and the top of its slot,
 //!
 //! ```text
 //!  low addresses  | ... | BELOW | frames, from where it was left | context ... fiber ... rest |  high addresses

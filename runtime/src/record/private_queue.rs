@@ -9,7 +9,8 @@
 //! # Invariants
 //!
 //! * **P1** All of it is changed by the worker alone. Others read `front`, and the `next` and `place` of entries: raiders ([`crate::state::raid`]), and
-//!   [`PrivateQueue::count_from_outside`]. So an entry is whole before a link leads to it, and is touched (RD1) before it is taken out.
+//!   [`PrivateQueue::count_from_outside`]. So an entry is whole before a link leads to it, and is touched (RD1) before it is taken out. Every store of a
+//!   link that leads on from the list is a release, a removal's too: a raider may come to an entry by that store alone.
 //! * **P2** A request stands here iff its `place` is `Private`, or it is touched (RD1); the list holds one of its links.
 //! * **P3** A parent's `last_child` is its last child that stands here, or null. Taking that child out sets it to its
 //!   predecessor if that is a sibling.
@@ -174,8 +175,8 @@ impl PrivateQueue {
         // SAFETY: P2.
         unsafe {
             match prev.as_ref() {
-                Some(prev) => prev.next.store(next.cast_mut(), Ordering::Relaxed),
-                None => self.front.store(next.cast_mut(), Ordering::Relaxed),
+                Some(prev) => prev.next.store(next.cast_mut(), Ordering::Release),
+                None => self.front.store(next.cast_mut(), Ordering::Release),
             }
             match next.as_ref() {
                 Some(next) => next.prev.set(prev),

@@ -48,7 +48,7 @@ pub(crate) struct Side {
     /// The number by which this request is known, if anybody asked.
     pub id: AtomicU64,
     /// Why it was cancelled, if not because somebody asked. Written under the word's lock before the mark, or by the claimer
-    /// of an unstarted one; read by who has seen the mark or the end.
+    /// of an unstarted one; read by threads that have seen the mark or the end.
     pub reason: Cell<Option<CancelReason>>,
     /// The root key of the most urgent that waits for it; see [`crate::deadlock::urgency`].
     pub urgency: AtomicU64,

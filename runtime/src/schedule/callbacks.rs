@@ -3,7 +3,7 @@
 //! # From the callable's return to the end
 //!
 //! A request with callbacks is *completing* from its callable's return until the last callback has. It is terminal for
-//! nobody but its own callbacks: who waits waits on, who subscribes is appended. The finisher takes what has been
+//! nobody but its own callbacks: waiters wait on, and a new subscriber is appended. The finisher takes what has been
 //! subscribed, a batch at a time, under the word's lock, and calls without it; it goes terminal by an exchange that fails
 //! while there is more.
 //!
@@ -40,7 +40,7 @@ use forebear_context::error::{CancelReason, Failure};
 use crate::cancel;
 use crate::record::header::{Header, NoValue};
 use crate::record::hooks;
-use crate::schedule::run;
+use crate::schedule::{finish, run};
 use crate::stack::fiber::{self, Fiber};
 use crate::state::word::{Bits, CANCELLED, COMPLETING, FAILED, FINISHED, MARKED};
 
@@ -225,7 +225,7 @@ impl Callbacks {
         unsafe { &mut *self.calls.get() }.push(call);
     }
 
-    /// Whether there is none. By who has the block alone.
+    /// Whether there is none. By the thread that has the block alone.
     pub(crate) fn is_empty(&mut self) -> bool {
         self.calls.get_mut().is_empty()
     }
@@ -360,7 +360,7 @@ pub(crate) unsafe fn run(header: NonNull<Header>, decide: &mut dyn FnMut(Bits) -
                     CallOn::Finished if open => {
                         if let Err(payload) = call_contained(call, FINISHED) {
                             // SAFETY: W1; the value lives on beside the failure.
-                            unsafe { run::set_failure(h, NoValue::Panic(payload)) };
+                            unsafe { finish::set_failure(h, NoValue::Panic(payload)) };
                             *life = FAILED;
                             side.callbacks.told.set(FAILED);
                             failed.take_all().for_each(|call| call_aside(call, FAILED));

@@ -2,6 +2,7 @@
 
 pub(crate) mod callbacks;
 pub(crate) mod chosen;
+pub(crate) mod finish;
 pub(crate) mod ready;
 pub(crate) mod run;
 pub(crate) mod submit;

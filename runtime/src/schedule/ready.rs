@@ -15,7 +15,7 @@
 //!
 //! # The order
 //!
-//! By key, the root's or that of somebody more urgent who waits; among equal keys by the path of ranks from the root down
+//! By key, the root's or that of a more urgent waiter; among equal keys by the path of ranks from the root down
 //! ([`Lineage::compare_paths`]). The keys of their own roots, which differ where a fiber was raised, do not count a second time: siblings are
 //! told by rank alone, and a comparison of others that went by anything else would come to a cycle. A fiber on which no request runs (a
 //! worker's loop runs a destructor of the user's, which waits) goes before all that have its key.
@@ -102,7 +102,7 @@ impl ReadyEntry {
         }
     }
 
-    /// Those of one key that are not siblings. Who waits for one after the other of a crowd of its own is compared with one of them each time,
+    /// Those of one key that are not siblings. A parent that waits for its many children one by one is compared with one of them each time,
     /// which is cold.
     #[inline(never)]
     fn compare_relatives(&self, other: &ReadyEntry) -> Order {
@@ -230,7 +230,7 @@ impl Ready {
         let later = match &mut self.first {
             Some(first) if goes_before(first) => mem::replace(first, entry),
             Some(_) => entry,
-            // Who waits for one after the other of a crowd comes back each time before all that are left.
+            // A parent that waits for its many children one by one comes back each time before those that are left.
             None if self.soon.front().is_none_or(goes_before)
                 && self.heads.peek().is_none_or(|head| goes_before(&head.0)) =>
             {

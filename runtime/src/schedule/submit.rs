@@ -81,7 +81,7 @@ pub(crate) unsafe fn submit_for_waiter(header: NonNull<Header>) -> bool {
     }
 }
 
-/// The same for who waits by a future: who polls does not wait, so what it submits is shown to the hungry, as by [`submit`]. False: it was
+/// The same for a waiter by a future: it polls and does not wait, so what it submits is shown to the hungry, as by [`submit`]. False: it was
 /// submitted before, or is cancelled.
 ///
 /// # Safety

@@ -88,7 +88,7 @@ pub(crate) unsafe fn until_over(header: NonNull<Header>) -> Result<bool, WaitErr
     if !is_over(h) && unsafe { run_own(header) } {
         return Ok(true);
     }
-    // A cancelled request is refused before anything is told of its target, also of one that has run on its stack.
+    // A cancelled request is refused before it learns anything of its target, also of one that has run on its stack.
     if crate::stack::fiber::get().is_some_and(cancel::refuses) {
         return Err(WaitError::Cancelled);
     }
@@ -105,7 +105,7 @@ fn is_over(h: &Header) -> bool {
     h.bare.load().is_terminal() || h.is_done_locally()
 }
 
-/// The same; what is told to `core` meanwhile ends the wait as if its time were up. The caller has `core` left afterwards.
+/// The same; a failure reported to `core` meanwhile ends the wait as if its time were up. The caller has `core` left afterwards.
 ///
 /// # Safety
 ///
@@ -170,7 +170,7 @@ unsafe fn left(
     let cycle = if cause == Cause::Circular { cycle::take_cycle(fiber.context(), ticket) } else { None };
     let cancelled = cancel::is_cancelled_here(fiber) && !is_unwinding(fiber);
     if cause == Cause::Woken {
-        // The target was over first, but that is not what is told first.
+        // The target was over first, but that is not the first answer.
         return Some(if cancelled { Err(WaitError::Cancelled) } else { Ok(()) });
     }
     // SAFETY: by contract.
@@ -338,7 +338,7 @@ pub(crate) unsafe fn until_over_at_any_rate(fiber: &Fiber, header: NonNull<Heade
     }
 }
 
-/// What a terminal request answers to who waits for it.
+/// What a terminal request answers to a waiter.
 ///
 /// # Safety
 ///

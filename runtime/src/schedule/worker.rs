@@ -68,6 +68,8 @@ mod unwinding;
 use self::coroutines::{CoroutineList, Idle};
 pub(crate) use self::driven::{Driver, settle_stuck};
 use self::hold::Hold;
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) use self::hold::tests::after_the_claim;
 use self::patience::Patience;
 use self::quiet::Quiet;
 use self::raids::RaidWatch;
@@ -88,8 +90,9 @@ use crate::shared::{Best, Looks, Shared};
 use crate::stack::coroutine::Coroutine;
 use crate::stack::fiber::{self, Fiber, Here};
 use crate::stack::slab::StackSlot;
-use crate::state::attention::{Attention, DRIVEN, HOLDS, HUNGRY, RAISED};
+use crate::state::attention::{Attention, DRIVEN, HOLDS, HUNGRY};
 use crate::state::raid::RaidGuard;
+use crate::state::raises::Raises;
 use crate::state::shared_queue::SharedQueue;
 use crate::time::coarse;
 use crate::time::deadlines::wake_exactly;
@@ -118,6 +121,13 @@ pub(crate) enum Next {
 // SAFETY: a step is taken and carried out on one worker's thread; it passes through the engine's types only.
 unsafe impl Send for Next {}
 
+/// What has become more urgent: a request, with a link, or a stack of the worker.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Raised {
+    Request(NonNull<Header>),
+    Stack(NonNull<Fiber>),
+}
+
 /// What others touch of a worker.
 #[repr(align(128))]
 pub(crate) struct Post {
@@ -130,10 +140,8 @@ pub(crate) struct Post {
     pub shared_queue: SharedQueue<Header>,
     /// What it has taken and leaves unstarted for a while ([`hold`]). Others may take it.
     pub held: SharedQueue<Header>,
-    /// Requests that have become more urgent, each with a link, and the key.
-    raises: Mutex<Vec<(NonNull<Header>, u64)>>,
-    /// Stacks of this worker that have become more urgent, and the key.
-    raised_stacks: Mutex<Vec<(NonNull<Fiber>, u64)>>,
+    /// What has become more urgent, and the key.
+    raises: Raises<(Raised, u64)>,
     /// All coroutines of this worker (K5).
     coroutines: Mutex<CoroutineList>,
     /// How many of them were in use when the worker last found nothing to do.
@@ -149,22 +157,18 @@ pub(crate) struct Post {
 impl Post {
     /// Leaves word that a request of this worker has become more urgent. The link goes with it.
     pub(crate) fn leave_raise(&self, target: NonNull<Header>, key: u64) {
-        self.raises.lock().unwrap_or_else(PoisonError::into_inner).push((target, key));
-        self.attention.raise(RAISED);
+        self.raises.leave(&self.attention, (Raised::Request(target), key));
     }
 
     /// Takes back what [`leave_raise`](Self::leave_raise) left for this target. False: the worker, or who closes the runtime, has it. The link comes
     /// with it.
     pub(crate) fn take_back_raise(&self, target: NonNull<Header>) -> bool {
-        let mut raises = self.raises.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = raises.iter().position(|raise| raise.0 == target);
-        at.map(|at| raises.swap_remove(at)).is_some()
+        self.raises.take_back(|raise| raise.0 == Raised::Request(target)).is_some()
     }
 
     /// Leaves word that a stack of this worker has become more urgent. Stacks stay (K3), so nothing else goes with it.
     pub(crate) fn leave_raise_of_stack(&self, fiber: NonNull<Fiber>, key: u64) {
-        self.raised_stacks.lock().unwrap_or_else(PoisonError::into_inner).push((fiber, key));
-        self.attention.raise(RAISED);
+        self.raises.leave(&self.attention, (Raised::Stack(fiber), key));
     }
 
     /// Which fiber the worker's thread is on: a hint. Null if it is not known.
@@ -202,14 +206,9 @@ impl Post {
         self.lock_coroutines().iter().for_each(with);
     }
 
-    /// Takes what was left of stacks.
-    pub(crate) fn take_raises_of_stacks(&self) -> Vec<(NonNull<Fiber>, u64)> {
-        std::mem::take(&mut *self.raised_stacks.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Takes what was left.
-    pub(crate) fn take_raises(&self) -> Vec<(NonNull<Header>, u64)> {
-        std::mem::take(&mut *self.raises.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Takes the raises that were left.
+    pub(crate) fn take_raises(&self) -> Vec<(Raised, u64)> {
+        self.raises.take(&self.attention)
     }
 }
 
@@ -343,8 +342,7 @@ impl Worker {
                 mailbox: Mailbox::new(),
                 shared_queue: shared.groups.shared_queue(index),
                 held: SharedQueue::new(),
-                raises: Mutex::default(),
-                raised_stacks: Mutex::default(),
+                raises: Raises::default(),
                 coroutines: Mutex::default(),
                 busy: AtomicUsize::new(0),
                 asked: Asked::default(),
@@ -415,6 +413,8 @@ impl Worker {
         self.set_running(NO_KEY);
         self.retire(usize::MAX);
         self.shared().ending.worker_goes(self.index);
+        // What was left before that; who leaves word later makes the survey itself.
+        while self.shared().survey.make_now() {}
     }
 
     /// What to do next; sleeps while there is nothing. `None`: the runtime is over.

@@ -1,6 +1,6 @@
-//! How a runtime comes to its end: how far it is, and who waits for it.
+//! How a runtime comes to its end: how far it is, and which threads wait for it.
 //!
-//! The protocol itself is told in `api/runtime/finish.rs`. Here is what all threads of a runtime see of it.
+//! The protocol itself stands in `api/runtime/finish.rs`. Here is what all threads of a runtime see of it.
 //!
 //! # Stages
 //!
@@ -10,27 +10,35 @@
 //!
 //! * **shut**: new work is refused: what is made or submitted from now on is cancelled, but below a shielded region.
 //! * **swept**: every worker, and every foreign thread that runs a request here, aborts what it has as soon as it looks.
-//! * **given up**: a grace is over. Who waits from outside for a request of this runtime that has not ended is told so.
+//! * **given up**: a grace is over. A thread that waits from outside for a request of this runtime that has not ended gets that answer.
 //!
 //! A runtime that is left to end by itself stays *open* until its last worker goes. Stages only rise.
 //!
 //! # Quiet
 //!
-//! A runtime is *quiet* when all workers have left their loops and no foreign thread runs a request of it. The last worker
-//! does not leave while a foreign thread runs one: what that makes would have nobody to run it. Both events are noted under
+//! A runtime is *quiet* when the threads of all workers have exited and no foreign thread runs a request of it. The last worker
+//! does not leave its loop while a foreign thread runs one: what that makes would have nobody to run it. Both events are noted under
 //! one lock, and a waiter checks, and registers, under the same lock.
+//!
+//! A thread that has left its loop destroys its thread-locals, and a destructor of the user's may wait there for ever. So that a thread *has exited* is
+//! told by a thread-local of this module, which the thread uses before any other. Thread-locals are destroyed in the opposite order of their first
+//! use. What goes after it is not the user's, so a join of the thread is short from then on.
 //!
 //! # Invariants
 //!
 //! * **EN1** A context stands among the waiters while its wait goes on; its owner takes it out before it goes, under the
 //!   lock, which also its waker holds.
 
+use std::cell::RefCell;
 use std::ptr::NonNull;
-use std::sync::PoisonError;
+use std::sync::{PoisonError, Weak};
+use std::time::Duration;
 
 use forebear_context::context::{Cause, Context, Ticket, unpark};
 use forebear_context::shim::atomic::{AtomicU8, AtomicUsize, Ordering};
-use forebear_context::shim::{Mutex, MutexGuard};
+use forebear_context::shim::{Arc, Condvar, Mutex, MutexGuard, time};
+
+use super::Shared;
 
 /// How far the end is. See the module head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,6 +56,8 @@ pub(crate) struct Ending {
     /// Foreign threads that run requests here; one that nests them counts as often.
     foreign: AtomicUsize,
     state: Mutex<EndingState>,
+    /// A worker's thread has exited.
+    exited: Condvar,
     /// Held by the closing thread; true: done.
     closed: Mutex<bool>,
 }
@@ -57,6 +67,8 @@ struct EndingState {
     begun: bool,
     /// Which workers have left their loops.
     gone: Vec<bool>,
+    /// Which workers' threads have exited.
+    exited: Vec<bool>,
     waiters: Vec<EndWaiter>,
 }
 
@@ -71,7 +83,13 @@ impl Ending {
         Ending {
             stage: AtomicU8::new(Stage::Open as u8),
             foreign: AtomicUsize::new(0),
-            state: Mutex::new(EndingState { begun: false, gone: vec![false; workers], waiters: Vec::new() }),
+            state: Mutex::new(EndingState {
+                begun: false,
+                gone: vec![false; workers],
+                exited: vec![false; workers],
+                waiters: Vec::new(),
+            }),
+            exited: Condvar::new(),
             closed: Mutex::new(false),
         }
     }
@@ -128,13 +146,22 @@ impl Ending {
 
     /// A worker has left its loop.
     pub(crate) fn worker_goes(&self, index: usize) {
+        self.lock().gone[index] = true;
+    }
+
+    /// A worker's thread has exited.
+    fn worker_exits(&self, index: usize) {
         let mut state = self.lock();
-        state.gone[index] = true;
-        self.tell(&mut state);
+        // Otherwise the process exits, by a call inside the loop.
+        if state.gone[index] {
+            state.exited[index] = true;
+            self.tell(&mut state);
+            self.exited.notify_all();
+        }
     }
 
     fn quiet(&self, state: &EndingState) -> bool {
-        !self.has_foreign() && state.gone.iter().all(|gone| *gone)
+        !self.has_foreign() && state.exited.iter().all(|exited| *exited)
     }
 
     fn tell(&self, state: &mut EndingState) {
@@ -154,6 +181,36 @@ impl Ending {
     /// Which workers have left their loops.
     pub(crate) fn gone(&self) -> Vec<bool> {
         self.lock().gone.clone()
+    }
+
+    /// Whether all workers have left their loops.
+    pub(crate) fn have_gone(&self) -> bool {
+        self.lock().gone.iter().all(|gone| *gone)
+    }
+
+    /// Which workers' threads have exited.
+    pub(crate) fn exited(&self) -> Vec<bool> {
+        self.lock().exited.clone()
+    }
+
+    /// Which workers have left their loops, and their threads have not exited.
+    pub(crate) fn exiting(&self) -> Vec<usize> {
+        let state = self.lock();
+        (0..state.gone.len()).filter(|&index| state.gone[index] && !state.exited[index]).collect()
+    }
+
+    /// Blocks the thread until all workers' threads have exited, for so long at most. Whether they have.
+    pub(crate) fn exits_within(&self, limit: Duration) -> bool {
+        let end = time::now() + limit;
+        let mut state = self.lock();
+        loop {
+            let over = state.exited.iter().all(|exited| *exited);
+            let left = end.saturating_duration_since(time::now());
+            if over || left.is_zero() {
+                return over;
+            }
+            state = self.exited.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
     }
 
     /// Leaves word that `context` waits for quiet. False: it is quiet already.
@@ -188,4 +245,30 @@ impl std::fmt::Debug for Ending {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Ending").field("stage", &self.stage.load(Ordering::Relaxed)).finish_non_exhaustive()
     }
+}
+
+/// Tells when its thread exits.
+struct ThreadExit {
+    /// Not a count: the record may go before, if the runtime was given up.
+    shared: Weak<Shared>,
+    index: usize,
+}
+
+impl Drop for ThreadExit {
+    fn drop(&mut self) {
+        // In a forked child the locks may be held by threads that are not here.
+        if let Some(shared) = self.shared.upgrade().filter(|shared| !shared.is_inherited()) {
+            shared.ending.worker_exits(self.index);
+        }
+    }
+}
+
+forebear_context::shim::thread_local! {
+    static EXIT: RefCell<Option<ThreadExit>> = const { RefCell::new(None) };
+}
+
+/// The calling thread is that of worker `index`, and has used no thread-local of the user's: has its exit told.
+pub(crate) fn tell_of_exit(shared: &Arc<Shared>, index: usize) {
+    let exit = ThreadExit { shared: Arc::downgrade(shared), index };
+    EXIT.with(|place| *place.borrow_mut() = Some(exit));
 }

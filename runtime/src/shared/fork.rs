@@ -19,7 +19,7 @@
 //! after the comparison. Those of the process are held by the forking thread over the fork: the prepare handler takes
 //! them, the other two let go. A new lock is named in [`HeldOverFork`].
 //!
-//! What they guard tells of threads that are not in the child: who waits, who looks, where stacks are. Its own threads get
+//! What they guard tells of threads that are not in the child: which wait, which search, where stacks are. Its own threads get
 //! the stacks of these. So the child forgets all of it, but for the context of the thread that forks.
 
 use std::cell::RefCell;

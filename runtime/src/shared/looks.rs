@@ -17,8 +17,8 @@
 //! passed over.
 //!
 //! *Older work that another worker keeps private* is passed over, as it always is until its owner publishes it. The owner
-//! is told by the first full look of any picker, hence by the 32nd look of each at the latest; with eight workers and fewer
-//! by every pick, the short ways included. Who has nothing at all passes nothing over: it orders by its patience (`schedule/worker/patience.rs`).
+//! is found by the first full look of any picker, hence by the 32nd look of each at the latest; with eight workers and fewer
+//! by every pick, the short ways included. A worker that has nothing at all passes nothing over: it orders by its patience (`schedule/worker/patience.rs`).
 //!
 //! *A root* is taken up to what the look has seen to come next ([`Best::next`]), not only if it is the one that was seen: the
 //! takers that come late have the next one each, where they would else come to the lock in turn to find theirs gone (decision 0020).
@@ -119,7 +119,7 @@ impl<'a> Best<'a> {
         }
         self.next = self.next.min(theirs);
         if private < self.key {
-            // Who has nothing at all goes by its patience.
+            // A worker that has nothing at all goes by its patience.
             if self.key != NO_KEY {
                 other.post.attention.raise(HUNGRY);
             }

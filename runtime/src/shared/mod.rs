@@ -63,7 +63,7 @@ pub(crate) struct Shared {
     pub survey: Survey,
     /// Threads that wake a worker from outside.
     pub visits: Visits,
-    /// Who waits from outside by a future.
+    /// The waiters from outside by a future.
     pub futures: Futures,
     workers: OnceLock<Box<[Worker]>>,
     /// There are no worker threads: other threads drive its workers, which are seats then.
@@ -396,7 +396,7 @@ impl Supply for Shared {
         self.injector.key() != NO_KEY
             || self.workers()[worker].post.shared_queue.key() != NO_KEY
             || self.others(worker).any(|other| other.post.shared_queue.key() != NO_KEY)
-            || self.workers()[worker].finds_held()
+            || self.workers().iter().any(|worker| worker.post.held.key() != NO_KEY)
             || self.workers()[worker].wants_a_watch()
     }
 

@@ -1,4 +1,4 @@
-//! Who waits from outside: foreign threads that block, and requests that wait for one of another runtime.
+//! The waiters from outside: foreign threads that block, and requests that wait for one of another runtime.
 //!
 //! A runtime that has been shut down over laggards tells those who wait for its requests that there is nothing to wait for;
 //! and it names the scopes of foreign threads that stay for a laggard's sake. Both must be found. A foreign thread blocks
@@ -6,7 +6,7 @@
 //!
 //! # The race
 //!
-//! The runtime *gives up*, then walks the list under its lock. Who waits is listed first, then looks whether the runtime has
+//! The runtime *gives up*, then walks the list under its lock. A waiter is listed first, then looks whether the runtime has
 //! given up: so either the walk finds it, or it finds out by itself.
 //!
 //! # Invariants

@@ -13,7 +13,7 @@
 //! # Invariants
 //!
 //! * **K1** A coroutine belongs to one worker and is entered and left on that worker's thread only.
-//! * **K2** A coroutine is in exactly one state: *current* (it runs), *parked* (its request waits; whoever settles the wait
+//! * **K2** A coroutine is in exactly one state: *current* (it runs), *parked* (its request waits; the thread that settles the wait
 //!   makes it ready, once), *ready* (in the mailbox or the ready queue), or *idle* (in the worker's cache, its loop
 //!   having nothing on top).
 //! * **K3** Its memory stays until the slab is unmapped; a cached coroutine's slot may be given back, when its frames are
@@ -21,7 +21,7 @@
 //! * **K4** The context and the fiber lie at one place in every slot. As long as the slab is mapped any thread may read what is atomic of them
 //!   ([`crate::deadlock::foreign_stacks`]): before the first coroutine it is all zeros, and later ones store there what others read ([`Context::renew`],
 //!   [`Fiber::renew`]).
-//! * **K5** From being built to being dismantled it stands in its worker's list of coroutines, under a lock. Whoever holds that
+//! * **K5** From being built to being dismantled it stands in its worker's list of coroutines, under a lock. The holder of that
 //!   may read what is atomic of it.
 //! * **K6** The thread number of the context is the address of its worker from when it is built until it is dismantled, and else 0. So a worker that
 //!   reads its own number there reads a coroutine of its own.
@@ -29,31 +29,28 @@
 use std::cell::Cell;
 use std::mem::{self, MaybeUninit};
 use std::ptr::{self, NonNull};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use forebear_context::context::{Alarm, Cause, Context, OwnerWait, Table, Ticket};
-use forebear_context::error::Cycle;
+use forebear_context::context::{Cause, Context, Ticket};
 use forebear_context::lineage::LEAST_KEY;
-use forebear_context::shim::atomic::{AtomicPtr, AtomicU64, Ordering};
+use forebear_context::shim::atomic::AtomicPtr;
 use forebear_context::switch::StackMemory;
 use forebear_pool::Linked;
 
-use crate::api::any;
-use crate::cancel;
-use crate::deadlock::owner;
-use crate::foreign;
 use crate::record::header::Header;
-use crate::record::prefetch;
 use crate::schedule::worker::{Next, Worker};
-use crate::shared::Shared;
 use crate::shared::parked;
 use crate::stack::fiber::{self, BEHIND_CONTEXT, Fiber, LEFT_PARKED, LEFT_UNWINDING};
 use crate::stack::lent::Lent;
-use crate::stack::no_suspend;
 use crate::stack::slab::StackSlot;
 use crate::state::alarms::Standing;
-use crate::state::attention::OLDER;
-use crate::time::deadlines::keep;
+
+mod going;
+mod table;
+
+use self::going::Chain;
+pub(crate) use self::going::Going;
+use self::table::{TABLE, fiber_of};
 
 /// See the module head.
 #[repr(C)]
@@ -83,31 +80,6 @@ unsafe impl Linked for Coroutine {
 }
 
 const _: () = assert!(mem::offset_of!(Coroutine, fiber) == BEHIND_CONTEXT);
-
-static TABLE: Table = Table {
-    prepare,
-    finish,
-    unpark,
-    ready,
-    in_request,
-    requester,
-    request_number,
-    urgency,
-    word,
-    name,
-    is_cancelled,
-    refuse_wait,
-    now,
-    deadline,
-    arm,
-    disarm,
-    wait_for_owner,
-    take_cycle,
-    gave_back,
-    shares_thread,
-    give_way,
-    turn,
-};
 
 impl Coroutine {
     /// Builds a coroutine at the top of `slot`, its loop not yet begun.
@@ -248,7 +220,6 @@ unsafe fn body(context: NonNull<Context>) -> ! {
             Some(Next::Late) => {
                 coroutine.begins_anew();
                 worker.drop_late();
-                foreign::drop_late();
                 continue;
             }
             Some(Next::Warn) => {
@@ -373,294 +344,6 @@ pub(crate) unsafe fn alarm_of(context: NonNull<Context>) -> NonNull<Standing> {
 pub(crate) unsafe fn worker_of(context: &Context) -> &Worker {
     // SAFETY: by contract; K1.
     unsafe { &*fiber_of(context).worker }
-}
-
-/// Coroutines whose waits one thread ends one after the other, with one cause. They are brought to their workers in pieces, so that
-/// what they need from memory is fetched for many at a time, and each worker is written to and woken once a piece.
-///
-/// One line of each is asked for first: it takes a walk through the page table, and nothing else of that page comes before it. What the walk has
-/// brought the rest needs.
-pub(crate) struct Going {
-    cause: Cause,
-    some: [MaybeUninit<(NonNull<Coroutine>, Ticket)>; Going::PIECE],
-    len: usize,
-}
-
-impl Going {
-    /// As many as a processor may have misses outstanding, about.
-    const PIECE: usize = 16;
-
-    /// None yet.
-    pub(crate) fn new(cause: Cause) -> Going {
-        Going { cause, some: [const { MaybeUninit::uninit() }; Going::PIECE], len: 0 }
-    }
-
-    /// The wait that `ticket` names ends soon, at the latest when this is dropped, unless it is over.
-    ///
-    /// # Safety
-    ///
-    /// The context is a coroutine's, and its slab stays mapped until this is dropped.
-    #[inline]
-    pub(crate) unsafe fn add(&mut self, context: NonNull<Context>, ticket: Ticket) {
-        prefetch::page(context);
-        // SAFETY: by contract.
-        self.some[self.len].write((unsafe { Coroutine::of(context) }, ticket));
-        self.len += 1;
-        if self.len == Going::PIECE {
-            self.go();
-        }
-    }
-
-    /// Ends them now.
-    #[inline(never)]
-    pub(crate) fn go(&mut self) {
-        let here = fiber::get().map_or(ptr::null(), |here| here.worker);
-        let mut own = [NonNull::dangling(); Going::PIECE];
-        let mut owned = 0;
-        let mut chain: Option<Chain<'_>> = None;
-        // SAFETY: the first `len` are written.
-        let each = self.some[..self.len].iter().map(|one| unsafe { one.assume_init() }.0.cast());
-        each.for_each(prefetch::control);
-        for one in &self.some[..mem::take(&mut self.len)] {
-            // SAFETY: the first `len` are written.
-            let (coroutine, ticket) = unsafe { one.assume_init() };
-            // SAFETY: K3.
-            let this = unsafe { coroutine.as_ref() };
-            if !this.context.settle(ticket, self.cause) {
-                continue;
-            }
-            if this.fiber.worker == here {
-                own[owned] = NonNull::from(&this.fiber);
-                owned += 1;
-                continue;
-            }
-            match &mut chain {
-                Some(chain) if ptr::eq(chain.worker, this.fiber.worker) => chain.append(coroutine),
-                other => {
-                    if let Some(chain) = other.take() {
-                        chain.send();
-                    }
-                    // SAFETY: K1; its worker's record is there while its wait goes on, and until all are sent.
-                    *other = Some(Chain::of(coroutine, unsafe { &*this.fiber.worker }));
-                }
-            }
-        }
-        if let Some(chain) = chain {
-            chain.send();
-        }
-        // SAFETY: K1; we are on its thread, if there is one.
-        if let Some(worker) = unsafe { here.as_ref() } {
-            worker.make_all_ready(&own[..owned]);
-            // They go on soon, and by then too few may be left for the ready queue to look ahead.
-            own[..owned].iter().for_each(|fiber| prefetch::whole(*fiber));
-        }
-    }
-}
-
-impl Drop for Going {
-    fn drop(&mut self) {
-        self.go();
-    }
-}
-
-/// Coroutines of one worker, linked as its mailbox takes them.
-struct Chain<'a> {
-    worker: &'a Worker,
-    latest: NonNull<Coroutine>,
-    earliest: NonNull<Coroutine>,
-    /// The most urgent one's.
-    key: u64,
-}
-
-impl<'a> Chain<'a> {
-    /// K2: the caller has settled its wait, so it is in no queue. So for [`append`](Self::append).
-    fn of(coroutine: NonNull<Coroutine>, worker: &'a Worker) -> Chain<'a> {
-        // SAFETY: K3.
-        let key = unsafe { coroutine.as_ref() }.fiber.urgency.load(Ordering::Relaxed);
-        Chain { worker, latest: coroutine, earliest: coroutine, key }
-    }
-
-    fn append(&mut self, coroutine: NonNull<Coroutine>) {
-        // SAFETY: K3.
-        let this = unsafe { coroutine.as_ref() };
-        this.link.store(self.latest.as_ptr(), Ordering::Relaxed);
-        self.latest = coroutine;
-        self.key = self.key.min(this.fiber.urgency.load(Ordering::Relaxed));
-    }
-
-    #[inline]
-    fn send(self) {
-        let runtime = ptr::from_ref(self.worker.shared());
-        let is_of_runtime = |here: &Worker| ptr::eq(here.shared(), runtime);
-        if fiber::get().and_then(Fiber::worker).is_some_and(is_of_runtime) {
-            // This thread is joined before the runtime is closed.
-            self.hand_over();
-        } else {
-            self.hand_over_as_visitor();
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn hand_over_as_visitor(self) {
-        let visits = &self.worker.shared().visits;
-        // SAFETY: VI1: the coroutines have not been handed over.
-        unsafe { visits.during(|| self.hand_over()) };
-    }
-
-    /// The worker's record stays until this returns: the caller is a worker of the same runtime, or visits it.
-    #[inline]
-    fn hand_over(self) {
-        let (worker, key) = (self.worker, self.key);
-        // SAFETY: K2, K3; linked by `append`.
-        if unsafe { worker.post.mailbox.push_chain(self.latest, self.earliest) } {
-            #[cfg(all(test, not(any(loom, shuttle))))]
-            crate::state::visits::tests::after_the_push();
-            worker.shared().wake(worker.index);
-        }
-        if key < worker.post.running.load(Ordering::Relaxed) {
-            worker.post.attention.raise(OLDER);
-        }
-    }
-}
-
-/// The fiber of a coroutine's context.
-///
-/// # Safety
-///
-/// The context is a coroutine's.
-unsafe fn fiber_of(context: &Context) -> &Fiber {
-    // SAFETY: by contract.
-    unsafe { &(*Coroutine::of(NonNull::from(context)).as_ptr()).fiber }
-}
-
-unsafe fn is_cancelled(context: &Context) -> bool {
-    // SAFETY: by the table.
-    cancel::refuses(unsafe { fiber_of(context) })
-}
-
-unsafe fn refuse_wait(context: &Context, what: &str) {
-    // SAFETY: by the table.
-    no_suspend::refuse(unsafe { fiber_of(context) }, what, true);
-}
-
-/// The coroutine's runtime.
-///
-/// # Safety
-///
-/// The context is a coroutine's, and its worker has not ended.
-unsafe fn shared(context: &Context) -> &Shared {
-    // SAFETY: by the table; K1, and a worker's record is its runtime's.
-    unsafe { (*fiber_of(context).worker).shared() }
-}
-
-unsafe fn now(context: &Context) -> Instant {
-    // SAFETY: by the table.
-    unsafe { shared(context) }.deadlines.now()
-}
-
-unsafe fn deadline(context: &Context, timeout: Duration) -> Option<Instant> {
-    // SAFETY: by the table.
-    let worker = unsafe { worker_of(context) };
-    worker.shared().deadlines.after_on(worker, timeout)
-}
-
-unsafe fn arm(context: &Context, ticket: Ticket, at: Instant) -> Alarm {
-    // SAFETY: by the table: the alarm is taken back before the context goes.
-    unsafe {
-        let worker = worker_of(context);
-        let shared = worker.shared();
-        match shared.deadlines.arm_own(worker, at, context, ticket) {
-            Some(alarm) => alarm,
-            None => keep(&shared.deadlines, shared.driven.as_ref(), at, context, ticket),
-        }
-    }
-}
-
-unsafe fn disarm(context: &Context, alarm: Alarm) {
-    // The timer has taken the entry out, and the memory stays (K3): no need to wait until the timer has done with it.
-    if context.cause() != Cause::TimedOut {
-        // SAFETY: by the table; K1.
-        unsafe {
-            let worker = worker_of(context);
-            worker.shared().deadlines.put_to_rest(worker, context, alarm);
-        }
-    }
-}
-
-unsafe fn wait_for_owner(
-    context: &Context,
-    ticket: Ticket,
-    wait: &OwnerWait,
-    limited: bool,
-) -> Option<Cycle> {
-    // SAFETY: by the table.
-    unsafe { owner::wait_for_owner(fiber_of(context), ticket, wait, limited) }
-}
-
-unsafe fn shares_thread(context: &Context, holder: NonNull<Context>) -> bool {
-    // SAFETY: by the table.
-    owner::shares_worker(unsafe { fiber_of(context) }, holder)
-}
-
-unsafe fn give_way(context: &Context) -> Option<NonNull<Context>> {
-    // SAFETY: by the table.
-    let fiber = unsafe { fiber_of(context) };
-    let next = fiber.worker()?.leave_to_others(fiber)?;
-    // SAFETY: K3.
-    Some(unsafe { next.as_ref() }.context())
-}
-
-unsafe fn take_cycle(context: &Context, ticket: Ticket) -> Option<Cycle> {
-    // SAFETY: by the table.
-    owner::take_cycle(unsafe { fiber_of(context) }, ticket)
-}
-
-unsafe fn gave_back(context: &Context) {
-    // SAFETY: by the table.
-    owner::gave_back(unsafe { fiber_of(context) });
-}
-
-/// Counted by the worker, so that a seed replays it.
-unsafe fn turn(context: &Context) -> u64 {
-    // SAFETY: by the table; K1.
-    let turns = unsafe { &(*fiber_of(context).worker).turns };
-    turns.replace(turns.get() + 1)
-}
-
-unsafe fn in_request(context: &Context) -> bool {
-    // SAFETY: as in `prepare`.
-    let coroutine = unsafe { Coroutine::of(NonNull::from(context)).as_ref() };
-    coroutine.fiber.request().is_some()
-}
-
-unsafe fn requester(context: &Context) -> usize {
-    // SAFETY: by the table.
-    owner::requester(unsafe { fiber_of(context) }).map_or(0, |h| std::ptr::from_ref(h).addr())
-}
-
-unsafe fn request_number(context: &Context) -> u64 {
-    // SAFETY: by the table.
-    owner::requester(unsafe { fiber_of(context) }).map_or(0, |h| any::id_of(h).as_u64())
-}
-
-unsafe fn urgency(context: &Context) -> u64 {
-    // SAFETY: by the table.
-    unsafe { Coroutine::of(NonNull::from(context)).as_ref() }.fiber.urgency.load(Ordering::Relaxed)
-}
-
-unsafe fn word(context: &Context) -> *const AtomicU64 {
-    // SAFETY: by the table.
-    unsafe { Coroutine::of(NonNull::from(context)).as_ref() }
-        .fiber
-        .request()
-        .map_or(ptr::null(), |request| request.identity().bare.as_atomic())
-}
-
-unsafe fn name(context: &Context, with: &mut dyn FnMut(&str)) {
-    // SAFETY: as in `prepare`.
-    let coroutine = unsafe { Coroutine::of(NonNull::from(context)).as_ref() };
-    with(coroutine.fiber.request().map_or("worker", Header::name));
 }
 
 #[cfg(all(test, not(forebear_threads)))]

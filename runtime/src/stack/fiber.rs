@@ -103,6 +103,8 @@ pub(crate) struct Fiber {
     pub ends: Cell<*const Header>,
     /// What is to be seen to when it is entered again: [`LEFT_UNWINDING`], [`LEFT_PARKED`].
     pub left: Cell<u8>,
+    /// The wait that it has bound goes on though its request is cancelled; see [`crate::deadlock::cycle`].
+    pub outlasts_cancel: Cell<bool>,
     /// The name of the innermost region that must not suspend; see [`mod@crate::stack::no_suspend`].
     pub no_suspend: Cell<Option<NonNull<str>>>,
     /// The innermost scope that was opened on this stack and has not returned.
@@ -192,6 +194,7 @@ impl Fiber {
             dropping: Cell::new(ptr::null()),
             ends: Cell::new(ptr::null()),
             left: Cell::new(0),
+            outlasts_cancel: Cell::new(false),
             no_suspend: Cell::new(None),
             scopes: Cell::new(ptr::null()),
             context,
@@ -230,6 +233,7 @@ impl Fiber {
             dropping,
             ends,
             left,
+            outlasts_cancel,
             no_suspend,
             scopes,
             context,
@@ -254,6 +258,7 @@ impl Fiber {
             (&raw mut (*at).dropping).write(dropping);
             (&raw mut (*at).ends).write(ends);
             (&raw mut (*at).left).write(left);
+            (&raw mut (*at).outlasts_cancel).write(outlasts_cancel);
             (&raw mut (*at).no_suspend).write(no_suspend);
             (&raw mut (*at).scopes).write(scopes);
             (&raw mut (*at).context).write(context);
@@ -311,7 +316,7 @@ pub(crate) fn current() -> *const Fiber {
 /// The fiber this is called on, if there is one.
 #[inline(always)]
 pub(crate) fn get() -> Option<&'static Fiber> {
-    // SAFETY: `enter` is told a fiber that stays valid while it is current. The lifetime is longer than the truth:
+    // SAFETY: `enter` gets a fiber that stays valid while it is current. The lifetime is longer than the truth:
     // callers keep it no longer than the operation they are in, which is on this very stack.
     unsafe { current().as_ref() }
 }

@@ -58,7 +58,7 @@ pub(crate) struct AlternateStack {
 impl AlternateStack {
     /// Gives the calling thread an alternate stack of its own, above a guard.
     pub(crate) fn new() -> Option<AlternateStack> {
-        // SAFETY: a fresh mapping; the kernel is told its address, and `drop` takes it back first.
+        // SAFETY: a fresh mapping; the kernel gets its address, and `drop` takes it back first.
         unsafe {
             let memory = libc::mmap(
                 ptr::null_mut(),

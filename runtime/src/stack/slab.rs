@@ -8,7 +8,7 @@
 //!
 //! What lies free is **warm**: its memory is there still, and it is handed out first. To *trim* it is to give that memory back to the
 //! system, which makes it **bare**. That costs a call for each run of neighbours, and each call interrupts all processors that the
-//! process runs on, microseconds. So it is done by who has nothing to do, after a while of quiet (`schedule/worker/quiet.rs`), when most of what ends
+//! process runs on, microseconds. So an idle worker does it, after a while of quiet (`schedule/worker/quiet.rs`), when most of what ends
 //! together has ended, and most neighbours with it; sorted first, so that there are runs; and in pieces of a hundred microseconds or two, so that
 //! whatever comes meanwhile does not wait for a million of them. No slot is trimmed twice without having been handed out in
 //! between. A few stay warm, unless some have come back that nobody had used for long ([`Slab::let_none_stay_warm`]).

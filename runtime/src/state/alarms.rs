@@ -1,4 +1,4 @@
-//! What is armed, in shards, and the timer thread's sleep. Knows no clock, no context and no request: it is told what time it is,
+//! What is armed, in shards, and the timer thread's sleep. Knows no clock, no context and no request: it is given the time,
 //! and hands out what is due.
 //!
 //! # Vocabulary
@@ -380,7 +380,7 @@ impl<E: TimerEntry> Shards<E> {
         self.bed.is_closed()
     }
 
-    /// The end: the timer thread is told, and each entry is given to `with`, under the lock of its shard. Idempotent.
+    /// The end: the timer thread is notified, and each entry is given to `with`, under the lock of its shard. Idempotent.
     pub fn close(&self, mut with: impl FnMut(E)) {
         self.bed.close();
         for shard in &self.shards {

@@ -28,6 +28,7 @@
 use std::ptr;
 
 use forebear_context::shim::atomic::{AtomicPtr, Ordering};
+use forebear_context::shim::mutant;
 
 /// How many are passed one by one before a walk is long, and between two skip links.
 pub const STRIDE: u32 = if cfg!(loom) { 1 } else { 16 };
@@ -52,10 +53,7 @@ impl<N> SkipLink<N> {
         let to = ptr::from_ref(to).cast_mut();
         // Most walks come to where the last one came.
         if self.0.load(Ordering::Relaxed) != to {
-            #[cfg(not(mutant = "skip_relaxed"))]
-            self.0.store(to, Ordering::Release);
-            #[cfg(mutant = "skip_relaxed")]
-            self.0.store(to, Ordering::Relaxed);
+            mutant!("skip_relaxed", self.0.store(to, Ordering::Relaxed), self.0.store(to, Ordering::Release));
         }
     }
 }

@@ -21,7 +21,7 @@
 //! # Invariants
 //!
 //! * **AS1** When `heavy` returns, each thread of the process has passed a full fence since `heavy` was called.
-//! * **AS2** [`is_available`] turns from true to false at most once, and never back. Whoever calls `heavy` often asks afterwards; on
+//! * **AS2** [`is_available`] turns from true to false at most once, and never back. A caller that calls `heavy` often asks afterwards; on
 //!   false it changes for good to a mode in which its fast side pays a fence or a lock. One more `heavy` makes that mode known to
 //!   every fast side.
 

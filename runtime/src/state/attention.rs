@@ -5,6 +5,7 @@
 //! clearing, so: **clear first, then look**.
 
 use forebear_context::shim::atomic::{AtomicU32, Ordering};
+use forebear_context::shim::mutant;
 
 /// Somebody has nothing to do: publish the oldest of what is private.
 pub const HUNGRY: u32 = 1;
@@ -22,7 +23,7 @@ pub const DRIVEN: u32 = 32;
 /// The runtime is being shut down, and this worker has aborted what was on it: what is made or submitted here from now on
 /// is refused, but below a shielded region. Never taken down.
 pub const SHUT: u32 = 64;
-/// Some request of this runtime has a deadline that has yet to come: who waits here looks whether that is its own affair before it
+/// Some request of this runtime has a deadline that has yet to come: a waiter here looks whether that concerns itself before it
 /// lends its stack. Taken down by the first that finds none left.
 pub const LIMITS: u32 = 128;
 /// Another worker has published what stands in the private queue here. Taken down by this worker, which has then waited for that one
@@ -56,14 +57,12 @@ impl Attention {
         if self.0.load(Ordering::Relaxed) & bits == bits {
             return false;
         }
-        #[cfg(mutant = "raise_by_store")]
-        {
+        mutant!("raise_by_store", {
             let up = self.0.load(Ordering::Acquire);
             self.0.store(up | bits, Ordering::Release);
             return up & bits != bits;
-        }
-        #[cfg(not(mutant = "raise_by_store"))]
-        return self.0.fetch_or(bits, Ordering::AcqRel) & bits != bits;
+        });
+        self.0.fetch_or(bits, Ordering::AcqRel) & bits != bits
     }
 
     /// The same, by an exchange though they are up, for what must not be missed: who finds them up by a mere look may have
@@ -71,38 +70,34 @@ impl Attention {
     /// later: the worker's has acquired what was made visible, or this one leaves the bits up.
     #[inline]
     pub fn insist(&self, bits: u32) {
-        #[cfg(mutant = "message_raised_by_look")]
-        self.raise(bits);
-        #[cfg(not(mutant = "message_raised_by_look"))]
+        mutant!("message_raised_by_look", {
+            self.raise(bits);
+            return;
+        });
         self.0.fetch_or(bits, Ordering::AcqRel);
     }
 
     /// Takes `bits` down; the worker then looks at what they stood for. Answers whether any was up.
     #[inline]
     pub fn clear(&self, bits: u32) -> bool {
-        #[cfg(mutant = "clear_by_store")]
-        {
+        mutant!("clear_by_store", {
             let up = self.0.load(Ordering::Acquire);
             self.0.store(up & !bits, Ordering::Release);
             return up & bits != 0;
-        }
-        #[cfg(not(mutant = "clear_by_store"))]
-        return self.0.fetch_and(!bits, Ordering::AcqRel) & bits != 0;
+        });
+        self.0.fetch_and(!bits, Ordering::AcqRel) & bits != 0
     }
 
     /// Answers the hungry: takes the bit down, and only then shows what there is. A thief that is hungry again after it
     /// has taken what was shown raises the bit anew; were it taken down afterwards, that order would be lost.
     #[inline]
     pub fn feed(&self, show: impl FnOnce()) {
-        #[cfg(mutant = "hungry_cleared_late")]
-        {
+        mutant!("hungry_cleared_late", {
             show();
             self.clear(HUNGRY);
-        }
-        #[cfg(not(mutant = "hungry_cleared_late"))]
-        {
-            self.clear(HUNGRY);
-            show();
-        }
+            return;
+        });
+        self.clear(HUNGRY);
+        show();
     }
 }

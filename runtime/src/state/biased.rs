@@ -35,7 +35,7 @@ use std::fmt;
 use std::sync::PoisonError;
 
 use forebear_context::shim::atomic::{AtomicBool, Ordering};
-use forebear_context::shim::{Mutex, UnsafeCell, hint, thread};
+use forebear_context::shim::{Mutex, UnsafeCell, hint, mutant, thread};
 
 use crate::state::asymmetric;
 
@@ -155,9 +155,10 @@ struct Out<'a>(&'a AtomicBool);
 impl Drop for Out<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        #[cfg(not(mutant = "out_relaxed"))]
-        self.0.store(false, Ordering::Release);
-        #[cfg(mutant = "out_relaxed")]
-        self.0.store(false, Ordering::Relaxed);
+        mutant!(
+            "out_relaxed",
+            self.0.store(false, Ordering::Relaxed),
+            self.0.store(false, Ordering::Release)
+        );
     }
 }

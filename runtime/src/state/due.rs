@@ -27,6 +27,7 @@
 use std::time::Instant;
 
 use forebear_context::shim::atomic::{AtomicU8, AtomicU64, Ordering};
+use forebear_context::shim::mutant;
 
 use crate::state::word::{Cancel, Word};
 
@@ -91,12 +92,10 @@ impl Due {
     }
 
     fn take_back(&self, take_back: impl FnOnce(u64) -> bool) -> bool {
-        #[cfg(mutant = "due_link_taken_unasked")]
-        {
+        mutant!("due_link_taken_unasked", {
             take_back(self.alarm.load(Ordering::Relaxed));
             return true;
-        }
-        #[cfg(not(mutant = "due_link_taken_unasked"))]
+        });
         take_back(self.alarm.load(Ordering::Relaxed))
     }
 

@@ -35,17 +35,14 @@ use std::fmt;
 use std::ptr::{self, NonNull};
 
 use forebear_context::context::{Cause, Context, Ticket, unpark};
-use forebear_context::shim::UnsafeCell;
 use forebear_context::shim::atomic::{AtomicI64, AtomicPtr, Ordering};
+use forebear_context::shim::{UnsafeCell, mutant};
 
 /// What the shared count begins with.
 const FAR: i64 = 1 << 40;
 
 /// The address of no fiber; fibers are aligned.
-#[cfg(not(mutant = "nobody_is_null"))]
-const NOBODY: *mut () = ptr::without_provenance_mut(1);
-#[cfg(mutant = "nobody_is_null")]
-const NOBODY: *mut () = ptr::null_mut();
+const NOBODY: *mut () = mutant!("nobody_is_null", ptr::null_mut(), ptr::without_provenance_mut(1));
 
 /// On a cache line of its own: jobs that end on other threads write here, while the body accesses what stands beside it.
 #[repr(align(64))]
@@ -139,10 +136,7 @@ impl Jobs {
     /// JC3.
     #[inline(always)]
     pub unsafe fn done(&self, jobs: i64) {
-        #[cfg(not(mutant = "job_done_relaxed"))]
-        let order = Ordering::AcqRel;
-        #[cfg(mutant = "job_done_relaxed")]
-        let order = Ordering::Relaxed;
+        let order = mutant!("job_done_relaxed", Ordering::Relaxed, Ordering::AcqRel);
         if self.count.0.fetch_sub(jobs, order) == jobs {
             // SAFETY: the count is zero by this decrement.
             unsafe { self.wake() };

@@ -33,7 +33,7 @@ use std::task::Waker;
 
 use forebear_context::context::{Listening, WaitNode};
 use forebear_context::error::internal::drop_contained;
-use forebear_context::shim::{Arc, Mutex, MutexGuard};
+use forebear_context::shim::{Arc, Mutex, MutexGuard, mutant};
 
 /// What a listener does when its request is over.
 pub trait Notice: Send + Sync + 'static {
@@ -89,8 +89,6 @@ impl<N: Notice> Listener<N> {
     ///
     /// LI1: the caller has taken the node out of the list, and says so once.
     pub unsafe fn delisted(this: &Arc<Listener<N>>) {
-        #[cfg(mutant = "delisted_keeps_the_count")]
-        let _ = this;
         // SAFETY: by contract: the count that `enlist` gave to the list.
         #[cfg(not(mutant = "delisted_keeps_the_count"))]
         drop(unsafe { Arc::from_raw(Arc::as_ptr(this)) });
@@ -142,23 +140,19 @@ impl Wakes {
             WakeState::Waiting(_) => {}
         }
         let mut waker = WakeState::Waiting(waker.clone());
-        #[cfg(mutant = "waker_renewed_past_the_end")]
-        {
+        mutant!("waker_renewed_past_the_end", {
             *self.lock() = waker;
             return true;
+        });
+        let mut state = self.lock();
+        let goes_on = matches!(*state, WakeState::Waiting(_));
+        if goes_on {
+            mem::swap(&mut *state, &mut waker);
         }
-        #[cfg(not(mutant = "waker_renewed_past_the_end"))]
-        {
-            let mut state = self.lock();
-            let goes_on = matches!(*state, WakeState::Waiting(_));
-            if goes_on {
-                mem::swap(&mut *state, &mut waker);
-            }
-            drop(state);
-            // The waker before, or the one that came too late. What its destructor panics with goes no further.
-            drop_contained(waker);
-            goes_on
-        }
+        drop(state);
+        // The waker before, or the one that came too late. What its destructor panics with goes no further.
+        drop_contained(waker);
+        goes_on
     }
 
     /// Nobody is to be woken any more.

@@ -17,6 +17,7 @@ pub mod listener;
 pub mod open;
 pub mod owner_mailbox;
 pub mod raid;
+pub mod raises;
 pub mod set;
 pub mod shared_queue;
 pub mod slot;

@@ -21,10 +21,10 @@
 //!
 //! # Invariants
 //!
-//! * **OE1** Each open edge, each reader and the bit *setting up* is taken back once, by one read-modify-write. Whoever brings the word to 0 by
+//! * **OE1** Each open edge, each reader and the bit *setting up* is taken back once, by one read-modify-write. The thread that brings the word to 0 by
 //!   that owns the edges' link, and admits. So one thread does.
 //! * **OE2** A finisher's or reader's last access to the edges is its decrement. The submitter's last access is [`Open::set_up`].
-//! * **OE3** The edges are moved or freed by who has claimed the dependent: after an admission, hence when the word is 0; or after a cancel,
+//! * **OE3** The edges are moved or freed by the claimer of the dependent: after an admission, hence when the word is 0; or after a cancel,
 //!   when [`Open::await_none`] has returned.
 //! * **OE4** The word leaves 0 only by [`Open::begin`], under the dependent's lock while it is new. So a reader that finds 0 finds nothing to
 //!   read, for good.
@@ -43,7 +43,7 @@
 
 use forebear_context::context::{WaitNode, WaitQueue};
 use forebear_context::shim::atomic::{AtomicU32, Ordering};
-use forebear_context::shim::hint;
+use forebear_context::shim::{hint, mutant};
 
 use crate::state::word::{Bits, Cancel, Demand, WAITERS, Word};
 
@@ -70,51 +70,38 @@ impl Open {
 
     /// The submitter begins to set up so many edges. Under the dependent's lock, while it is new.
     pub fn begin(&self, edges: u32) {
-        #[cfg(not(mutant = "declared_is_not_set_up"))]
-        let bits = SETTING_UP | edges;
-        #[cfg(mutant = "declared_is_not_set_up")]
-        let bits = edges;
+        let bits = mutant!("declared_is_not_set_up", edges, SETTING_UP | edges);
         self.0.store(bits, Ordering::Relaxed);
     }
 
     /// One edge or reader less. True: it was the last, and the caller admits the dependent.
     #[must_use]
     pub fn down(&self) -> bool {
-        #[cfg(not(mutant = "declared_down_relaxed"))]
-        let order = Ordering::AcqRel;
-        #[cfg(mutant = "declared_down_relaxed")]
-        let order = Ordering::Relaxed;
+        let order = mutant!("declared_down_relaxed", Ordering::Relaxed, Ordering::AcqRel);
         self.0.fetch_sub(1, order) == 1
     }
 
     /// All nodes have been entered. The answer is as [`down`](Self::down)'s.
     #[must_use]
     pub fn set_up(&self) -> bool {
-        #[cfg(mutant = "declared_is_not_set_up")]
-        return false;
-        #[cfg(not(mutant = "declared_is_not_set_up"))]
-        return self.0.fetch_sub(SETTING_UP, Ordering::AcqRel) == SETTING_UP;
+        mutant!("declared_is_not_set_up", false, self.0.fetch_sub(SETTING_UP, Ordering::AcqRel) == SETTING_UP)
     }
 
     /// Keeps the edges in place for a reader, who calls [`down`](Self::down) when it has read. Under the dependent's lock, while it is held.
     /// False: nothing is open, or not all is set up.
     pub fn try_hold(&self) -> bool {
-        #[cfg(mutant = "declared_held_at_none")]
-        {
+        mutant!("declared_held_at_none", {
             self.0.fetch_add(1, Ordering::AcqRel);
             return true;
-        }
-        #[cfg(not(mutant = "declared_held_at_none"))]
-        {
-            let mut seen = self.0.load(Ordering::Acquire);
-            while seen != 0 && seen & SETTING_UP == 0 {
-                match self.0.compare_exchange(seen, seen + 1, Ordering::AcqRel, Ordering::Acquire) {
-                    Ok(_) => return true,
-                    Err(now) => seen = now,
-                }
+        });
+        let mut seen = self.0.load(Ordering::Acquire);
+        while seen != 0 && seen & SETTING_UP == 0 {
+            match self.0.compare_exchange(seen, seen + 1, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return true,
+                Err(now) => seen = now,
             }
-            false
         }
+        false
     }
 
     /// Whether nothing is open.
@@ -122,13 +109,13 @@ impl Open {
         self.0.load(Ordering::Acquire) == 0
     }
 
-    /// Waits until the submitter has entered all nodes. By who has claimed the dependent; the submitter runs no user code meanwhile.
+    /// Waits until the submitter has entered all nodes. By the claimer of the dependent; the submitter runs no user code meanwhile.
     pub fn await_set_up(&self) {
         #[cfg(not(mutant = "declared_left_while_set_up"))]
         self.spin_while(|bits| bits & SETTING_UP != 0);
     }
 
-    /// Waits until everybody has made the last access to the edges. By who has claimed the dependent, and has left all lists; the others run
+    /// Waits until everybody has made the last access to the edges. By the claimer of the dependent, after it has left all lists; the others run
     /// no user code meanwhile.
     pub fn await_none(&self) {
         #[cfg(not(mutant = "declared_freed_while_open"))]

@@ -1,14 +1,14 @@
-//! The mailbox: where messages for the owner of one arena lie, and who is told of them.
+//! The mailbox: where messages for the owner of one arena lie, and which thread reads them.
 //!
 //! # The race, and the argument
 //!
-//! The owner looks without the lock, and must see what was left by one who has told it to look. So a message is sent
-//! first, then the flag goes up, then the owner is told: a worker by a bit of its attention word, which it takes down
+//! The owner looks without the lock, and must see what was left by a thread that has notified it. So a message is sent
+//! first, then the flag goes up, then the owner is notified: a worker by a bit of its attention word, which it takes down
 //! before it looks; a foreign thread by a nudge, after which it looks before it blocks again. The flag goes down under the
 //! lock, with the messages, and never after it: one that was left meanwhile would lie there unseen.
 //!
 //! A foreign thread that runs nothing at an arena reads nothing there, nor does a worker that has gone. That it has done is decided under the lock, with a look
-//! at what is left: so a message either was left in time and is read, or its maker is told that nobody will.
+//! at what is left: so a message either was left in time and is read, or its sender learns that nobody will read it.
 
 use std::mem;
 use std::ptr::NonNull;
@@ -16,7 +16,7 @@ use std::sync::PoisonError;
 
 use forebear_context::context::{Context, ForeignContext};
 use forebear_context::shim::atomic::{AtomicBool, Ordering};
-use forebear_context::shim::{Mutex, MutexGuard};
+use forebear_context::shim::{Mutex, MutexGuard, mutant};
 
 use crate::state::attention::{Attention, MESSAGE};
 
@@ -59,17 +59,13 @@ impl<N> OwnerMailbox<N> {
 
     /// The same by a worker, whose bit goes down.
     pub fn is_cleared(&self, attention: &Attention) -> bool {
-        #[cfg(mutant = "message_cleared_late")]
-        {
+        mutant!("message_cleared_late", {
             let empty = self.is_empty();
             attention.clear(MESSAGE);
             return empty;
-        }
-        #[cfg(not(mutant = "message_cleared_late"))]
-        {
-            attention.clear(MESSAGE);
-            self.is_empty()
-        }
+        });
+        attention.clear(MESSAGE);
+        self.is_empty()
     }
 
     /// Takes all messages; their links are the caller's (O1). By the owner.
@@ -86,7 +82,7 @@ impl<N> OwnerMailbox<N> {
         taken
     }
 
-    /// Sends a message, and nudges the foreign thread that runs something here. A worker is told by the caller, afterwards.
+    /// Sends a message, and nudges the foreign thread that runs something here. The caller notifies a worker afterwards.
     /// Gives it back if nobody will read it: the arena `is_foreign`, and what ran there is over, or its worker has gone.
     pub fn send(&self, message: N, is_foreign: bool) -> Result<(), N> {
         let mut contents = self.lock();

@@ -16,7 +16,7 @@ use std::ptr::NonNull;
 use std::sync::PoisonError;
 
 use forebear_context::context::{Cause, Context, Ticket, unpark};
-use forebear_context::shim::{Mutex, MutexGuard};
+use forebear_context::shim::{Mutex, MutexGuard, mutant};
 
 /// See the module head.
 #[derive(Debug, Default)]
@@ -57,18 +57,15 @@ impl Core {
 
     /// A member has ended.
     pub fn tell(&self, place: SetPlace) {
-        #[cfg(mutant = "set_wakes_before_it_tells")]
-        {
+        mutant!("set_wakes_before_it_tells", {
             let waiter = self.lock().waiter.take();
             Self::wake(waiter);
             self.lock().ended.push_back(place);
-        }
-        #[cfg(not(mutant = "set_wakes_before_it_tells"))]
-        {
-            let mut state = self.lock();
-            state.ended.push_back(place);
-            Self::wake(state.waiter.take());
-        }
+            return;
+        });
+        let mut state = self.lock();
+        state.ended.push_back(place);
+        Self::wake(state.waiter.take());
     }
 
     /// Under the lock (RS1).

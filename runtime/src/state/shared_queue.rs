@@ -25,7 +25,8 @@ use std::ptr::NonNull;
 
 use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::atomic::{AtomicPtr, AtomicU64, Ordering};
-use forebear_context::shim::{Arc, Mutex, MutexGuard};
+use forebear_context::shim::{Arc, Mutex, MutexGuard, mutant};
+use forebear_pool::Signals;
 
 mod group;
 mod hinted;
@@ -114,6 +115,16 @@ impl<E> SharedQueue<E> {
         self.publish(&entries);
     }
 
+    /// Puts in what a thief has stolen and does not run at once. It stood in no queue for a moment, so another worker may have found nothing,
+    /// and be asleep.
+    pub fn push_stolen(&self, rest: impl IntoIterator<Item = (u64, NonNull<E>)>, signals: &Signals) {
+        self.push_all(rest);
+        #[cfg(not(mutant = "stolen_unannounced"))]
+        signals.notify_any();
+        #[cfg(mutant = "stolen_unannounced")]
+        let _ = signals;
+    }
+
     /// Takes the best entry, if its key is at most `limit`: what the taker saw may have been taken meanwhile, and what is
     /// left may not be the best that the taker could have elsewhere.
     #[inline]
@@ -133,14 +144,13 @@ impl<E> SharedQueue<E> {
             return None;
         }
         let entry = entries.pop_front();
-        #[cfg(mutant = "shared_queue_key_after_unlock")]
-        {
+        mutant!("shared_queue_key_after_unlock", {
             // What was pushed in between is hidden by the key of an empty shared queue.
             let key = entries.front().map_or(NO_KEY, |first| first.0);
             drop(entries);
             self.best.store(key, Ordering::Release);
-        }
-        #[cfg(not(mutant = "shared_queue_key_after_unlock"))]
+            return entry.map(|(_, entry)| entry);
+        });
         self.publish(&entries);
         entry.map(|(_, entry)| entry)
     }

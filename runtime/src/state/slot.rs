@@ -6,7 +6,7 @@
 //!
 //! # Who may touch what
 //!
-//! Anybody who has a count may make the block; who comes second finds it. The list's head is its owner's (N1), in the word
+//! Any thread that has a count may make the block; the second finds it. The list's head is its owner's (N1), in the word
 //! as in the block. The one race is between the two: an owner that moves the head while another makes a block. Both go by
 //! compare-exchange, so either the maker copies the new head, or the owner finds the block and writes there.
 //!

@@ -4,7 +4,7 @@
 //! and *dismissed* before it is freed or unmapped. A reader looks under the lock, and reads under the same hold of the lock. A thread that
 //! unregisters takes the lock too. So either the reader finds the address and is done before the memory goes, or it does not find it.
 //!
-//! An address that was dismissed may be registered again, for something else. So what a reader is told is what lies there now.
+//! An address that was dismissed may be registered again, for something else. So a reader gets what lies there now.
 //!
 //! # Invariants
 //!
@@ -15,7 +15,7 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::PoisonError;
 
-use forebear_context::shim::{Mutex, MutexGuard};
+use forebear_context::shim::{Mutex, MutexGuard, mutant};
 
 /// A runtime, as far as its stacks are asked for.
 ///
@@ -78,12 +78,11 @@ impl<C, R: Stacks<C>> StackRegistry<C, R> {
     pub fn unregister_thread(&self, record: NonNull<C>) {
         let dismiss =
             |registered: &mut RegisteredStacks<C, R>| registered.threads.retain(|thread| *thread != record);
-        #[cfg(not(mutant = "thread_unregistered_unless_locked"))]
+        mutant!("thread_unregistered_unless_locked", {
+            let _ = self.0.try_lock().map(|mut registered| dismiss(&mut registered));
+            return;
+        });
         dismiss(&mut self.lock());
-        #[cfg(mutant = "thread_unregistered_unless_locked")]
-        if let Ok(mut registered) = self.0.try_lock() {
-            dismiss(&mut registered);
-        }
     }
 
     /// A runtime is about to start.
@@ -99,23 +98,20 @@ impl<C, R: Stacks<C>> StackRegistry<C, R> {
     pub fn unregister_runtime(&self, runtime: NonNull<R>) {
         let dismiss =
             |registered: &mut RegisteredStacks<C, R>| registered.runtimes.retain(|one| *one != runtime);
-        #[cfg(not(mutant = "runtime_unregistered_unless_locked"))]
+        mutant!("runtime_unregistered_unless_locked", {
+            let _ = self.0.try_lock().map(|mut registered| dismiss(&mut registered));
+            return;
+        });
         dismiss(&mut self.lock());
-        #[cfg(mutant = "runtime_unregistered_unless_locked")]
-        if let Ok(mut registered) = self.0.try_lock() {
-            dismiss(&mut registered);
-        }
     }
 
     /// Calls `read` with the record and, if it is a stack's, its runtime, if the address is that of a record that may be read. Under the lock.
     pub fn with(&self, record: NonNull<C>, read: impl FnOnce(&C, Option<&R>)) {
         let registered = self.lock();
-        #[cfg(mutant = "registered_is_read_without_a_lookup")]
-        {
+        mutant!("registered_is_read_without_a_lookup", {
             // SAFETY: none: it may be gone.
-            read(unsafe { record.as_ref() }, None);
-        }
-        #[cfg(not(mutant = "registered_is_read_without_a_lookup"))]
+            return read(unsafe { record.as_ref() }, None);
+        });
         if let Some(runtime) = registered.find(record) {
             #[cfg(mutant = "registered_is_read_after_the_unlock")]
             drop(registered);

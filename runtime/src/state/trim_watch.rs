@@ -12,6 +12,7 @@
 //! after its own exchange, and wakes in time if there was something.
 
 use forebear_context::shim::atomic::{AtomicBool, Ordering};
+use forebear_context::shim::mutant;
 
 /// See the module head.
 #[derive(Debug)]
@@ -38,18 +39,9 @@ impl TrimWatch {
 
     #[cold]
     fn leave(&self, something: impl FnOnce() -> bool) -> bool {
-        #[cfg(not(mutant = "watch_ends_unseeing"))]
-        let order = Ordering::AcqRel;
-        #[cfg(mutant = "watch_ends_unseeing")]
-        let order = Ordering::Relaxed;
+        let order = mutant!("watch_ends_unseeing", Ordering::Relaxed, Ordering::AcqRel);
         self.0.swap(false, order);
-        #[cfg(not(mutant = "watch_ends_without_a_look"))]
-        return something();
-        #[cfg(mutant = "watch_ends_without_a_look")]
-        {
-            drop(something);
-            false
-        }
+        mutant!("watch_ends_without_a_look", false, something())
     }
 
     /// Something has been given. Whether a worker is to be woken for it.

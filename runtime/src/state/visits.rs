@@ -16,7 +16,7 @@
 //! * **VI2** The decrement is the visitor's last access to the runtime's record.
 
 use forebear_context::shim::atomic::{AtomicUsize, Ordering};
-use forebear_context::shim::thread;
+use forebear_context::shim::{mutant, thread};
 
 /// How many threads visit a runtime. See the module head.
 #[derive(Debug)]
@@ -40,10 +40,7 @@ impl Visits {
         self.0.fetch_add(1, Ordering::Relaxed);
         #[cfg(not(mutant = "visit_begins_after_the_push"))]
         with();
-        #[cfg(not(mutant = "visit_ends_relaxed"))]
-        let order = Ordering::Release;
-        #[cfg(mutant = "visit_ends_relaxed")]
-        let order = Ordering::Relaxed;
+        let order = mutant!("visit_ends_relaxed", Ordering::Relaxed, Ordering::Release);
         // VI2.
         self.0.fetch_sub(1, order);
     }

@@ -14,7 +14,7 @@
 //!
 //! | bits | field | meaning | written by |
 //! |---|---|---|---|
-//! | 0–2 | life | `NEW` 0, `HELD` 1 (back by a pool, or until it is completed), `QUEUED` 2, `CLAIMED` 3, `COMPLETING` 4, `FINISHED` 5, `FAILED` 6, `CANCELLED` 7. They ascend, but that a pool may let go of what it held: unstarted is ≤ 2, terminal is ≥ 5 | up to 2 whoever wins, from 3 on the claimer |
+//! | 0–2 | life | `NEW` 0, `HELD` 1 (back by a pool, or until it is completed), `QUEUED` 2, `CLAIMED` 3, `COMPLETING` 4, `FINISHED` 5, `FAILED` 6, `CANCELLED` 7. They ascend, but that a pool may let go of what it held: unstarted is ≤ 2, terminal is ≥ 5 | up to 2 the thread that wins, from 3 on the claimer |
 //! | 3 | marked | cancelled | see W10 |
 //! | 4 | vetoed | a cancel was refused by demand and is remembered | holder of the lock; off with the mark, and at terminal |
 //! | 5 | shielded | the outermost shielded region is open | the request itself |
@@ -79,7 +79,7 @@
 //! * **W13** Whether there is demand is found under the lock and decided in the unlock, which looks at the lent bit again:
 //!   a waiter may have claimed the target meanwhile. Another request's mark is read for that only through its node in the
 //!   list, under the list's lock.
-//! * **W14** Nobody cancels who has no count. A request that is spreading its cancel has none of its private children's,
+//! * **W14** Only a thread with a count cancels. A request that is spreading its cancel has none of its private children's,
 //!   and their owner may be storing plainly into them (W8): it sends that owner a message that names the *parent*.
 //! * **W15** Which pool holds a request back is written by the holder of the lock bit while the request is new, and read by
 //!   the holder of the lock bit while it is held.
@@ -98,6 +98,7 @@
 //! The simplifications that fail are listed, with the mutant that plants each, in `loom-tests/tests/{word,cancel,demand,callbacks}.rs`.
 
 use forebear_context::shim::atomic::{AtomicU64, Ordering};
+use forebear_context::shim::mutant;
 
 mod bits;
 mod cancel;
@@ -133,10 +134,7 @@ impl Word {
     /// The word as it stands, acquired.
     #[inline(always)]
     pub fn load(&self) -> Bits {
-        #[cfg(mutant = "load_relaxed")]
-        return Bits(self.0.load(Ordering::Relaxed));
-        #[cfg(not(mutant = "load_relaxed"))]
-        Bits(self.0.load(Ordering::Acquire))
+        Bits(self.0.load(mutant!("load_relaxed", Ordering::Relaxed, Ordering::Acquire)))
     }
 
     /// Whether it is a local one's.

@@ -13,7 +13,7 @@
 //!
 //! # The promise
 //!
-//! What is told is not before now, so nothing that goes by it comes too early, and a microsecond or two after now at most.
+//! The answer is not before now, so nothing that goes by it comes too early, and a microsecond or two after now at most.
 //!
 //! # The argument
 //!
@@ -174,7 +174,7 @@ mod tests {
             self.time.set(self.time.get() + Duration::from_nanos(nanos.round() as u64));
         }
 
-        /// What is told, and whether the clock was read for it.
+        /// The answer, and whether the clock was read for it.
         fn asks(&self, estimated_clock: &EstimatedClock) -> (Instant, bool) {
             let before = self.read.get();
             let told = estimated_clock.now(

@@ -19,20 +19,7 @@ impl World<'_> {
             }
             Step::Spawn(place, data) => {
                 at += costs.spawn;
-                let stamped = Stamped { place: (record.key, place), known: at, before: 0, began: 0 };
-                let child = self.requests.len();
-                self.requests.push(Request {
-                    data,
-                    step: 0,
-                    shown: false,
-                    maker: index,
-                    worker: NOBODY,
-                    woken: 0,
-                    stamped,
-                    ..record
-                });
-                self.left[record.root].0 += 1;
-                self.alive += 1;
+                let child = self.child(index, record, place, data, at);
                 let worker = &mut self.workers[index];
                 worker.list.insert((record.key, place, child));
                 if record.key < worker.private {
@@ -44,6 +31,16 @@ impl World<'_> {
                     self.feed(index, &mut at);
                 }
             }
+            Step::Admit(place, data) => {
+                let child = self.child(index, record, place, data, at);
+                self.requests[child].shown = true;
+                let worker = &mut self.workers[index];
+                let before = worker.shared_queue.key();
+                worker.shared_queue.put((record.key, child));
+                at = worker.shared_queue.lock.write(&costs, at, index, costs.exchange + costs.entry);
+                self.tell_key(index, index, before, &mut at);
+                self.notify(index, &mut at);
+            }
             Step::Wake(target) => self.wake(index, target, &mut at),
             Step::Suspend if record.woken > 0 => self.requests[current].woken -= 1,
             Step::Suspend => {
@@ -54,6 +51,25 @@ impl World<'_> {
             Step::End => return self.end(index, at),
         }
         self.then(index, Phase::Step, at);
+    }
+
+    /// The number of a new request of the same root.
+    fn child(&mut self, index: usize, parent: Request, place: u64, data: u64, at: Nanos) -> usize {
+        let stamped = Stamped { place: (parent.key, place), known: at, before: 0, began: 0 };
+        let child = self.requests.len();
+        self.requests.push(Request {
+            data,
+            step: 0,
+            shown: false,
+            maker: index,
+            worker: NOBODY,
+            woken: 0,
+            stamped,
+            ..parent
+        });
+        self.left[parent.root].0 += 1;
+        self.alive += 1;
+        child
     }
 
     pub(super) fn wake(&mut self, index: usize, target: usize, at: &mut Nanos) {

@@ -73,7 +73,14 @@ pub(super) struct Settings {
 pub struct LocalAgentBuilder {
     settings: Settings,
     timers: Timers,
-    hook: Option<Hook>,
+    hook: Hook,
+}
+
+/// The hook of an agent that is given none.
+fn print_failures_of_timers(event: &AgentEvent<'_>) {
+    if matches!(event, AgentEvent::TimersFailed { .. }) {
+        eprintln!("forebear: {event}");
+    }
 }
 
 impl LocalAgentBuilder {
@@ -99,7 +106,7 @@ impl LocalAgentBuilder {
                 signals: false,
             },
             timers: Timers::Own,
-            hook: None,
+            hook: Box::new(print_failures_of_timers),
         }
     }
 
@@ -194,6 +201,26 @@ impl LocalAgentBuilder {
     }
 
     /// The name of the run, for logs and for the workers' environment. Default: `run`.
+    ///
+    /// ```
+    /// use forebear_supervise::agent::{AgentError, LocalAgent};
+    /// use std::time::Duration;
+    ///
+    /// let agent = LocalAgent::builder("./worker")
+    ///     .arg("--fast")
+    ///     .env("TABLE", "big")
+    ///     .current_dir("/")
+    ///     .role("trainer")
+    ///     .run_id("night-7")
+    ///     .refill_after(Duration::from_secs(3600))
+    ///     .start_timeout(Duration::from_secs(10))
+    ///     .result_limit(1 << 20)
+    ///     .error_file("/tmp/night-7.json")
+    ///     .no_timers()
+    ///     .build()?;
+    /// # drop(agent);
+    /// # Ok::<(), AgentError>(())
+    /// ```
     pub fn run_id(mut self, id: impl Into<String>) -> Self {
         self.settings.run_id = id.into();
         self
@@ -257,8 +284,20 @@ impl LocalAgentBuilder {
     }
 
     /// Calls `hook` for each event, on the thread of the run, which waits for it. The hook may call all methods of the agent but `run`. A hook that panics is not called again.
+    ///
+    /// Failures of the timer server that come between two runs are events of the later run. Default: [`AgentEvent::TimersFailed`] is written to standard error, and nothing else.
+    ///
+    /// ```
+    /// use forebear_supervise::agent::{AgentEvent, LocalAgent};
+    /// let agent = LocalAgent::builder("./worker").on_event(|event| match event {
+    ///     AgentEvent::Failed(failure) => eprintln!("{failure}"),
+    ///     AgentEvent::TimersFailed { .. } => eprintln!("{event}"),
+    ///     _ => {}
+    /// });
+    /// # drop(agent);
+    /// ```
     pub fn on_event(mut self, hook: impl FnMut(&AgentEvent<'_>) + Send + 'static) -> Self {
-        self.hook = Some(Box::new(hook));
+        self.hook = Box::new(hook);
         self
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::outcome::{GroupState, WorkerFailure};
 
-/// What happens in a run: the argument of the [hook](super::LocalAgentBuilder::on_event). `Display` is a line for a log.
+/// What happens in a run: the argument of the [hook](super::LocalAgentBuilder::on_event), which has an example. `Display` is a line for a log.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AgentEvent<'a> {
@@ -26,6 +26,14 @@ pub enum AgentEvent<'a> {
         pid: u32,
         /// The timer's scope.
         scope: &'a str,
+    },
+    /// The timer server has failed to do something: it could not end a worker whose timer had expired, or has given up a turn. It continues, and tries again.
+    ///
+    /// An agent without a [hook](super::LocalAgentBuilder::on_event) writes this event to standard error, and no other.
+    #[non_exhaustive]
+    TimersFailed {
+        /// What has failed and why: the server's own line for a log.
+        message: &'a str,
     },
     /// A worker has failed. The group is stopped for that.
     Failed(&'a WorkerFailure),
@@ -81,6 +89,7 @@ impl fmt::Display for AgentEvent<'_> {
             AgentEvent::Expired { rank: None, pid, scope } => {
                 write!(f, "the timer {scope} of process {pid}, which is no worker, has expired")
             }
+            AgentEvent::TimersFailed { message } => write!(f, "timers: {message}"),
             AgentEvent::Failed(failure) => failure.fmt(f),
             AgentEvent::Stopping { signal, workers } => {
                 write!(f, "signal {signal} was sent to {workers} workers")

@@ -2,8 +2,8 @@
 //!
 //! # How it ends
 //!
-//! [`Group::stop`] is called once for each group, however its attempt went. Who still runs gets the signal (SIGTERM, or what this process was sent), and SIGCONT, so
-//! that a stopped process hears it. A worker that still runs after the first limit gets SIGKILL. One that still runs after the second limit is reported by pid, and the agent does not wait for it.
+//! [`Group::stop`] is called once for each group, however its attempt went. Workers that still run get the signal (SIGTERM, or what this process was sent), and SIGCONT, so
+//! that a stopped process handles it. A worker that still runs after the first limit gets SIGKILL. One that still runs after the second limit is reported by pid, and the agent does not wait for it.
 //! At last SIGKILL goes to what the ended workers have left in their process groups, and they are reaped.
 
 use std::io;
@@ -26,11 +26,11 @@ pub(super) struct Group {
     pub(super) workers: Vec<Worker>,
 }
 
-/// Who could not be ended.
+/// The processes that have survived SIGKILL, by their numbers.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Unkillable(pub(super) Vec<u32>);
 
-/// What a stop tells on its way.
+/// What a stop reports on its way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// So many workers were sent this signal.

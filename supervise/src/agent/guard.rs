@@ -7,16 +7,16 @@
 //!
 //! # Invariants
 //!
-//! * **AG1** The guard names no process by a number: it signals the group that it is a member of. A group that has a member keeps its number, so no stranger is hit, whoever
-//!   has ended and was reaped before.
+//! * **AG1** The guard names no process by a number: it signals the group that it is a member of. A group that has a member keeps its number, so it hits no other process, whichever
+//!   members were reaped before.
 //! * **AG2** The guard is in the group, and has its handlers, before the worker's program is executed. So nothing that the worker forks is older than the guard.
 //! * **AG3** The guard waits for the end of its parent by a pidfd, and asks for its parent after it has opened that: the pidfd is the agent's, or the agent has ended already.
 //! * **AG4** Signals to the group (the agent's SIGTERM, a worker's `kill 0`) do not end the guard, except SIGKILL, which ends the whole group.
+//! * **AG5** A guard that is stopped continues when the agent ends: SIGCONT is its own parent-death signal, and comes from the kernel. So SIGSTOP to the group holds nothing back.
 //!
 //! # What it does not reach
 //!
-//! A process that has left the group, as a daemon does. A group that was stopped by SIGSTOP, until somebody continues it. And a guard that was killed by its number guards nothing: the
-//! worker itself still ends by its parent-death signal.
+//! See the table in [`super`]: processes that have left the group, and the group of a guard that some process has killed by its number.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -34,6 +34,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, getppid, kill_current_process_group, pidfd_open, pidfd_send_signal,
+    set_parent_process_death_signal,
 };
 use signal_hook::consts::FORBIDDEN;
 
@@ -62,6 +63,7 @@ fn wait_for_the_end_of(agent: &OsString) -> io::Result<()> {
         // AG4. Some numbers are the C library's own, and refused.
         let _ = signal_hook::flag::register(signal, flag.clone());
     }
+    set_parent_process_death_signal(Some(Signal::CONT))?; // AG5
     let parent = getppid().map(|parent| pidfd_open(parent, PidfdFlags::empty())).transpose();
     // AG3
     if launch::parent_is(agent) {

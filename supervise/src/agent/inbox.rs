@@ -1,6 +1,6 @@
-//! What others tell the thread of a run, and the bell that wakes it.
+//! What other threads pass to the thread of a run, and the bell that wakes it.
 //!
-//! The thread waits in `poll`, for the ends of its workers and for the bell, an eventfd. Who tells it something puts that into the mail first, and rings then; so
+//! The thread waits in `poll`, for the ends of its workers and for the bell, an eventfd. Another thread puts its message into the mail first, and rings then; so
 //! the thread, which reads the bell before it takes the mail, misses nothing.
 
 use std::io;
@@ -17,7 +17,7 @@ pub(super) struct Inbox {
     bell: OwnedFd,
 }
 
-/// What has been told since the thread looked last.
+/// What has come since the thread of the run looked last.
 #[derive(Debug, Default)]
 pub(super) struct Mail {
     /// The run is to end.
@@ -28,6 +28,8 @@ pub(super) struct Mail {
     pub(super) signals: Vec<i32>,
     /// Timers that have expired.
     pub(super) expired: Vec<Expired>,
+    /// What the timer server could not do, a line each.
+    pub(super) timers_failed: Vec<String>,
 }
 
 /// A timer has expired.

@@ -14,7 +14,8 @@ use super::environment::WorkerEnv;
 /// Runs `f` as the work of a worker process, and passes its outcome to the agent: a value for [`RunResult::get`](super::RunResult::get), or the error or panic as
 /// the message of a [`WorkerFailure`](super::WorkerFailure). Before that it connects the timers of [`expires`](forebear::timer::expires).
 ///
-/// Returns what `main` should return: 0, or 1 after a failure. Without an agent it does not call `f`, and returns 2.
+/// Returns what `main` should return: 0, or 1 after a failure. Without an agent it does not call `f`, and returns 2. In both cases it writes the reason to standard error,
+/// since it is the whole of its process.
 ///
 /// ```no_run
 /// use forebear::timer::expires;
@@ -53,7 +54,7 @@ pub fn run_worker<R: Serialize>(f: impl FnOnce(&WorkerEnv) -> Result<R, Error>) 
     let text = format!("{failure:#}");
     eprintln!("{text}");
     if let Err(error) = fs::write(&env.error_file, text) {
-        eprintln!("the agent cannot be told: {error}");
+        eprintln!("the agent gets no message of this failure: {error}");
     }
     ExitCode::FAILURE
 }

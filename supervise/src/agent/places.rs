@@ -126,7 +126,7 @@ impl Places {
     }
 }
 
-/// Opens a file without waiting for anybody, and answers how long it is.
+/// Opens a file without waiting for another process, and answers how long it is.
 fn ordinary(path: &Path) -> io::Result<(File, u64)> {
     let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
@@ -157,7 +157,7 @@ mod tests {
         fs::remove_file(&result).unwrap();
         fs::create_dir(&result).unwrap();
         places.result(0, 0, 10).unwrap_err();
-        // A pipe that nobody writes to would hold up who opens it.
+        // A plain open of a pipe without a writer would block.
         let pipe = places.worker(0, 0).join("error.json");
         assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
         assert_eq!(places.error(0, 0).0, None);

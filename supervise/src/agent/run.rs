@@ -5,7 +5,7 @@
 //!
 //! # Order
 //!
-//! The timer server tells of a timer before it kills for it. The thread looks at the ends first, and takes the mail then; so when it sees such an end, the
+//! The timer server reports a timer before it kills for it. The thread looks at the ends first, and takes the mail then; so when it sees such an end, the
 //! mail has the reason.
 
 use std::collections::BTreeMap;
@@ -103,7 +103,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Starts all workers of an attempt. If one cannot be started, those that were are stopped.
+    /// Starts all workers of an attempt. If one cannot be started, the agent stops those that it has started.
     fn start(&mut self) -> Result<Group, AgentError> {
         let mut group = Group::default();
         match self.start_all(&mut group) {
@@ -224,6 +224,7 @@ impl<'a> Run<'a> {
         self.asked.signal = self.asked.signal.or(mail.signals.first().copied());
         self.asked.signals += mail.signals.len();
         self.size = mail.resize.unwrap_or(self.size);
+        self.shared.tell_of_timers(&mail.timers_failed);
         for expired in mail.expired {
             let rank = group.expired(&expired);
             let event = AgentEvent::Expired { rank, pid: expired.pid, scope: &expired.scope };

@@ -1,6 +1,6 @@
 //! [`Scratch`]: a directory that goes with the agent, or else with the next agent of the same user.
 //!
-//! It holds what nobody needs after the agent: the socket of its timers, or the files of a run without logs. The agent removes it at its end. An agent that is killed leaves it.
+//! It holds what no process needs after the agent: the socket of its timers, or the files of a run without logs. The agent removes it at its end. An agent that is killed leaves it.
 //! Each new one therefore removes what killed agents of this user have left in the same place.
 //!
 //! # Why it removes no directory that is in use
@@ -9,7 +9,7 @@
 //! lock is held. Between `mkdir` and the lock another agent may find the directory, lock it and remove it. So a lock counts only if the directory still stands at its name when the
 //! lock has been taken; else its maker makes another one.
 //!
-//! # Why nobody makes it remove something else
+//! # Why no other user makes it remove something else
 //!
 //! It looks only for directories of this user, follows no links, and looks only in a place where no other user can rename them: a directory of this user alone, or one with the
 //! sticky bit, as `/tmp`.
@@ -40,7 +40,7 @@ pub(super) struct Scratch {
 /// What became of an attempt to lock a directory.
 enum Taken {
     Locked(File),
-    /// It was opened, but its file system knows no locks: nobody else takes it either.
+    /// It was opened, but its file system knows no locks: no other agent takes it either.
     Unlockable(File),
     /// Another process has the lock, or the directory is gone.
     No,

@@ -15,6 +15,9 @@ use super::inbox::{Expired, Inbox};
 use super::outcome::{AgentMetrics, GroupState};
 use super::scratch::Scratch;
 
+/// So many failures of the timer server are kept until the thread of a run takes them.
+const MOST_FAILURES: usize = 64;
+
 /// See the module head.
 pub(super) struct Shared {
     pub(super) settings: Settings,
@@ -40,11 +43,7 @@ pub(super) struct Now {
 }
 
 impl Shared {
-    pub(super) fn new(
-        settings: Settings,
-        timers: Timers,
-        hook: Option<Hook>,
-    ) -> Result<Arc<Shared>, AgentError> {
+    pub(super) fn new(settings: Settings, timers: Timers, hook: Hook) -> Result<Arc<Shared>, AgentError> {
         let inbox = Arc::new(Inbox::new()?);
         let told = inbox.clone();
         let workers = settings.nodes[settings.own].workers;
@@ -69,7 +68,7 @@ impl Shared {
             inbox,
             timers,
             _scratch: scratch,
-            hook: Mutex::new(hook),
+            hook: Mutex::new(Some(hook)),
             now: Mutex::new(now),
         }))
     }
@@ -95,6 +94,11 @@ impl Shared {
         count(&mut lock(&self.now).metrics);
     }
 
+    /// Tells the hook what the timer server could not do.
+    pub(super) fn tell_of_timers(&self, failed: &[String]) {
+        failed.iter().for_each(|message| self.tell(&AgentEvent::TimersFailed { message }));
+    }
+
     /// Calls the hook. One that panics is not called again.
     pub(super) fn tell(&self, event: &AgentEvent<'_>) {
         let mut hook = lock(&self.hook);
@@ -112,6 +116,9 @@ impl Drop for Shared {
             // So that its socket is gone when the process ends. A server that hangs in its user's hook is left behind.
             let _ = timers.stop();
         }
+        // No run follows that would pass it on.
+        let mail = self.inbox.take();
+        self.tell_of_timers(&mail.timers_failed);
     }
 }
 
@@ -127,7 +134,12 @@ fn tell_of_timer(inbox: &Inbox, event: &TimerEvent<'_, LocalWorker>) {
             inbox.tell(|mail| mail.expired.push(expired));
         }
         TimerEvent::ReapFailed { .. } | TimerEvent::ReaperPanicked { .. } | TimerEvent::TurnFailed { .. } => {
-            eprintln!("forebear: timers: {event}");
+            let message = event.to_string();
+            inbox.tell(|mail| {
+                if mail.timers_failed.len() < MOST_FAILURES {
+                    mail.timers_failed.push(message);
+                }
+            });
         }
         _ => {}
     }

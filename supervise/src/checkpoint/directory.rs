@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 
-use super::disk::Disk;
+use super::disk::{Disk, Output};
 use super::error::io_at;
 use super::file::{self, Header};
 use super::{Checkpoint, CheckpointError, State};
@@ -14,6 +15,7 @@ use super::{Checkpoint, CheckpointError, State};
 const PREFIX: &str = "checkpoint-";
 const TEMPORARY: &str = ".checkpoint.tmp";
 const INDEX: &str = "checkpoints";
+const TEMPORARY_INDEX: &str = ".checkpoints.tmp";
 
 pub(super) type OnWarning = Arc<dyn Fn(&str) + Send + Sync>;
 
@@ -61,14 +63,31 @@ impl Shared {
         let mut freeing = self.saving.lock().unwrap_or_else(PoisonError::into_inner);
         // This save may need their room.
         freeing.drain(..).for_each(|thread| drop(thread.join()));
-        let sequence = self.list()?.first().map_or(0, |newest| newest.sequence.saturating_add(1));
+        let mut files = self.list()?;
+        let sequence = files.first().map_or(0, |newest| newest.sequence.saturating_add(1));
         let header = Header { schema: state.schema(), step, sequence };
         let path = self.dir.join(format!("{PREFIX}{step:012}"));
-        self.replace(&path, |file, at| file::write(file, at, &header, state))?;
-        let mut files = self.list()?;
+        let saved = Checkpoint { path: path.clone(), step, sequence };
+        // What the directory has after this save.
+        files.retain(|one| one.path != path);
+        files.insert(0, saved.clone());
         let old =
             if self.keep > 0 && files.len() > self.keep { files.split_off(self.keep) } else { Vec::new() };
-        if let Err(error) = self.write_index(&files) {
+
+        let mut data = self.write_beside(TEMPORARY, |file, at| file::write(file, at, &header, state))?;
+        let index = thread::scope(|scope| {
+            let index = thread::Builder::new()
+                .name("checkpoint: index".into())
+                .spawn_scoped(scope, || self.write_index(&files));
+            data.sync()?;
+            Ok::<_, CheckpointError>(match index {
+                Ok(index) => index.join().unwrap_or_else(|payload| resume_unwind(payload)),
+                // Without a thread it is written now.
+                Err(_) => self.write_index(&files),
+            })
+        })?;
+        data.rename(&path)?;
+        if let Err(error) = index.and_then(|index| index.rename(&self.dir.join(INDEX))) {
             (self.on_warning)(&format!("{error}: the index; the checkpoints themselves are whole"));
         }
         // Only now are the names themselves on disk. No file is removed before.
@@ -82,40 +101,38 @@ impl Shared {
                 )),
             }
         }
-        Ok(Checkpoint { path, step, sequence })
+        Ok(saved)
     }
 
-    /// For human beings and other programs: the files in the order in which they were written. A restore looks at the files themselves.
-    fn write_index(&self, files: &[Checkpoint]) -> Result<(), CheckpointError> {
-        self.replace(&self.dir.join(INDEX), |file, at| {
+    /// For human beings and other programs: the files in the order in which they were written, not yet under the index's name. A restore looks at the files
+    /// themselves.
+    fn write_index(&self, files: &[Checkpoint]) -> Result<Beside<'_>, CheckpointError> {
+        let mut index = self.write_beside(TEMPORARY_INDEX, |file, at| {
             for one in files.iter().rev() {
                 let name = one.path.file_name().unwrap_or_default().to_string_lossy();
                 writeln!(file, "{} {} {name}", one.sequence, one.step).map_err(io_at(at))?;
             }
             Ok(())
-        })
+        })?;
+        index.sync()?;
+        Ok(index)
     }
 
-    /// Writes a file beside, syncs it, and renames it. Nothing is left of one that could not be written.
-    fn replace(
+    /// Writes a file under a temporary name, which only this writer has.
+    fn write_beside(
         &self,
-        path: &Path,
+        name: &str,
         write: impl FnOnce(&mut dyn Write, &Path) -> Result<(), CheckpointError>,
-    ) -> Result<(), CheckpointError> {
-        let beside = self.dir.join(TEMPORARY);
-        let created = self.disk.create(&beside);
-        let mut file = created.map_err(|error| match error.kind() {
+    ) -> Result<Beside<'_>, CheckpointError> {
+        let at = self.dir.join(name);
+        let created = self.disk.create(&at);
+        let file = created.map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => CheckpointError::Busy { path: self.dir.clone() },
-            _ => io_at(&beside)(error),
+            _ => io_at(&at)(error),
         })?;
-        let written = write(&mut file, &beside).and_then(|()| {
-            file.sync().map_err(io_at(&beside))?;
-            self.disk.rename(&beside, path).map_err(io_at(path))
-        });
-        if written.is_err() {
-            let _ = self.disk.remove(&beside);
-        }
-        written
+        let mut beside = Beside { disk: &*self.disk, file, at, is_renamed: false };
+        write(&mut beside.file, &beside.at)?;
+        Ok(beside)
     }
 
     pub(super) fn restore(
@@ -137,6 +154,35 @@ impl Shared {
         match damaged.pop() {
             Some(error) => Err(error),
             None => Ok(None),
+        }
+    }
+}
+
+/// A file under a temporary name. It is removed when this is dropped before it was renamed.
+struct Beside<'disk> {
+    disk: &'disk dyn Disk,
+    file: Box<dyn Output>,
+    at: PathBuf,
+    is_renamed: bool,
+}
+
+impl Beside<'_> {
+    fn sync(&mut self) -> Result<(), CheckpointError> {
+        self.file.sync().map_err(io_at(&self.at))
+    }
+
+    /// Gives it its name.
+    fn rename(mut self, path: &Path) -> Result<(), CheckpointError> {
+        self.disk.rename(&self.at, path).map_err(io_at(path))?;
+        self.is_renamed = true;
+        Ok(())
+    }
+}
+
+impl Drop for Beside<'_> {
+    fn drop(&mut self) {
+        if !self.is_renamed {
+            let _ = self.disk.remove(&self.at);
         }
     }
 }

@@ -34,7 +34,7 @@ pub(super) trait Disk: Send + Sync {
 }
 
 /// A file that is being written.
-pub(super) trait Output: Write {
+pub(super) trait Output: Write + Send {
     /// Returns when all its bytes are on disk.
     fn sync(&mut self) -> io::Result<()>;
 }

@@ -8,6 +8,22 @@ use std::path::{Path, PathBuf};
 use forebear::Error;
 
 /// Why a checkpoint could not be written or read.
+///
+/// ```
+/// use forebear_supervise::{CheckpointError, Checkpoints, Snapshot};
+/// use std::sync::Arc;
+///
+/// # let dir = std::env::temp_dir().join(format!("schema-{}", std::process::id()));
+/// let checkpoints = Checkpoints::open(&dir)?;
+/// checkpoints.save(1, &Arc::new(Snapshot::new(1, 5_u64)))?;
+/// let changed = Arc::new(Snapshot::new(2, String::new()));
+/// match checkpoints.restore(&changed) {
+///     Err(CheckpointError::Schema { want: 2, found: 1, .. }) => {} // convert it, or begin anew
+///     other => panic!("{other:?}"),
+/// }
+/// # std::fs::remove_dir_all(&dir).unwrap();
+/// # Ok::<(), CheckpointError>(())
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CheckpointError {

@@ -1,15 +1,13 @@
 //! Saves on a file system that refuses a step or tears a write, also while the process is killed.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
-
+use super::again::{kill_saves, kills};
 use super::directory::Shared;
 use super::disk::{Disk, Output, Real};
 use super::{CheckpointError, Checkpoints, Snapshot};
@@ -185,47 +183,15 @@ fn a_process_that_is_killed_on_a_disk_that_fails_goes_on_at_the_newest_step() {
     if let Ok(seed) = std::env::var("FOREBEAR_TEST_SEED") {
         save_for_ever(std::env::var_os("DIRECTORY").unwrap().as_ref(), seed.parse().unwrap());
     }
-    let dir = tempfile::tempdir().unwrap();
-    let (mut draw, mut newest, mut refused) = (drawn(11), 0, 0);
-    for kill in 0..if std::env::var_os("FOREBEAR_SOAK").is_some() { 500 } else { 40 } {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args([TEST, "--exact", "--nocapture", "--test-threads=1"])
-            .env("FOREBEAR_TEST_SEED", kill.to_string())
-            .env("DIRECTORY", dir.path())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        // At a time of its own, so anywhere within a save.
-        let (done, over) = mpsc::channel::<()>();
-        let (pid, after) = (Pid::from_child(&child), Duration::from_micros(draw(80_000)));
-        let killer = std::thread::spawn(move || {
-            let _ = over.recv_timeout(after);
-            kill_process(pid, Signal::KILL).unwrap();
-        });
-        let (mut told, mut complaint) = (String::new(), String::new());
-        let _ = child.stdout.take().unwrap().read_to_string(&mut told);
-        killer.join().unwrap();
-        drop(done);
-        let _ = child.stderr.take().unwrap().read_to_string(&mut complaint);
-        child.wait().unwrap();
-        assert!(!complaint.contains("panicked"), "kill {kill}: {complaint}");
-        // The first line stands behind what the harness has begun to say.
-        let last = |what: &str| {
-            let mut steps = told.lines().filter_map(|line| line.split_once(what)?.1.parse::<u64>().ok());
-            (steps.clone().count(), steps.next_back())
-        };
-        let ((tries, tried), (saves, saved)) = (last("tries "), last("saved "));
-        refused += tries - saves;
-        let at_least = saved.unwrap_or(newest);
-        let found = restored(dir.path()).unwrap();
-        assert!(
-            (at_least..=tried.unwrap_or(newest)).contains(&found),
-            "kill {kill}: {at_least} was reported, {tried:?} was tried, {found} is there"
-        );
-        newest = found;
-    }
-    assert!(newest > 0 && refused > 40, "{newest} steps, of which {refused} were refused, or killed");
+    let (dir, mut draw) = (tempfile::tempdir().unwrap(), drawn(11));
+    let (newest, refused) = kill_saves(
+        TEST,
+        &[("DIRECTORY", dir.path().as_os_str())],
+        kills(40),
+        || Duration::from_micros(draw(80_000)),
+        || restored(dir.path()).unwrap(),
+    );
+    assert!(newest > 0 && refused > 0, "{newest} steps, of which {refused} were refused, or killed");
 }
 
 // ---- several writers -----------------------------------------------------------------------------------------------------

@@ -45,8 +45,13 @@ impl Noting {
 
 impl Disk for Noting {
     fn create(&self, path: &Path) -> io::Result<Box<dyn Output>> {
-        let number = self.0.lock().unwrap().len() as u64;
-        self.note(Step::Create(number, path.to_owned()));
+        let number = {
+            // Two files may be created at once.
+            let mut notes = self.0.lock().unwrap();
+            let number = notes.len() as u64;
+            notes.push(Step::Create(number, path.to_owned()));
+            number
+        };
         Ok(Box::new(NotingFile(Real.create(path)?, number, self.0.clone())))
     }
 

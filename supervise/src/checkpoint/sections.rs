@@ -25,6 +25,41 @@ pub(super) struct Entry {
 /// The sections of a checkpoint that is being written. Lent to [`State::save`](super::State::save).
 ///
 /// A state may ignore the system's errors: the first one ends the save, whatever the state returns.
+///
+/// ```
+/// use forebear::Error;
+/// use forebear_supervise::{SavedSections, Sections};
+/// use std::io::Write;
+///
+/// fn save(out: &mut Sections<'_>) -> Result<(), Error> {
+///     out.put("epoch", &3_u32)?; // by serde
+///     out.put_bytes("mask", &[1, 0, 1])?;
+///     let mut log = out.writer("log")?; // piece by piece
+///     for n in 0..3 {
+///         writeln!(log, "line {n}")?;
+///     }
+///     log.close()
+/// }
+///
+/// fn restore(from: &SavedSections) -> Result<u32, Error> {
+///     assert!(from.names().eq(["epoch", "mask", "log"]));
+///     assert_eq!(from.bytes("mask")?, [1, 0, 1]);
+///     assert_eq!(std::io::read_to_string(from.reader("log")?)?, "line 0\nline 1\nline 2\n");
+///     from.get("epoch")
+/// }
+/// # struct Parts;
+/// # impl forebear_supervise::State for Parts {
+/// #     fn schema(&self) -> u64 { 1 }
+/// #     fn save(&self, out: &mut Sections<'_>) -> Result<(), Error> { save(out) }
+/// #     fn restore(&self, from: &SavedSections) -> Result<(), Error> { Ok(assert_eq!(restore(from)?, 3)) }
+/// # }
+/// # let dir = std::env::temp_dir().join(format!("sections-{}", std::process::id()));
+/// # let (checkpoints, parts) = (forebear_supervise::Checkpoints::open(&dir)?, std::sync::Arc::new(Parts));
+/// # checkpoints.save(1, &parts)?;
+/// # checkpoints.restore(&parts)?;
+/// # std::fs::remove_dir_all(&dir).unwrap();
+/// # Ok::<(), forebear_supervise::CheckpointError>(())
+/// ```
 pub struct Sections<'a> {
     out: &'a mut dyn Write,
     offset: u64,
@@ -34,6 +69,19 @@ pub struct Sections<'a> {
 }
 
 /// Why a section could not be written or read.
+///
+/// ```
+/// use forebear::Error;
+/// use forebear_supervise::{SavedSections, SectionError};
+///
+/// /// Earlier versions have saved no mask.
+/// fn mask(from: &SavedSections) -> Result<Vec<u8>, Error> {
+///     match from.bytes("mask") {
+///         Err(error) if matches!(error.downcast_ref(), Some(SectionError::Missing { .. })) => Ok(Vec::new()),
+///         mask => mask,
+///     }
+/// }
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum SectionError {
@@ -154,7 +202,7 @@ impl fmt::Debug for Sections<'_> {
     }
 }
 
-/// A section of a checkpoint that is being written, from [`Sections::writer`].
+/// A section of a checkpoint that is being written, from [`Sections::writer`]. See [`Sections`] for an example.
 #[derive(Debug)]
 pub struct SectionWriter<'s, 'a> {
     sections: &'s mut Sections<'a>,
@@ -208,7 +256,7 @@ impl Write for SectionWriter<'_, '_> {
     }
 }
 
-/// The sections of a checkpoint that has been verified. Lent to [`State::restore`](super::State::restore).
+/// The sections of a checkpoint that has been verified. Lent to [`State::restore`](super::State::restore). See [`Sections`] for an example.
 pub struct SavedSections {
     path: PathBuf,
     entries: Vec<Entry>,
@@ -280,7 +328,7 @@ impl fmt::Debug for SavedSections {
     }
 }
 
-/// A section of a checkpoint that is being read, from [`SavedSections::reader`].
+/// A section of a checkpoint that is being read, from [`SavedSections::reader`]. See [`Sections`] for an example.
 #[derive(Debug)]
 pub struct SectionReader {
     from: io::Take<BufReader<File>>,

@@ -15,6 +15,15 @@ const SECTION: &str = "value";
 /// A value behind a lock, as the state of a job. A save clones it, and writes the clone by serde while the job continues.
 ///
 /// The lock is held only during a closure or a clone. The closures must not wait.
+///
+/// ```
+/// use forebear_supervise::Snapshot;
+///
+/// let state = Snapshot::new(1, vec![1_u64]);
+/// assert_eq!(state.update(|values| values.pop()), Some(1));
+/// state.set(vec![2, 3]);
+/// assert_eq!(state.get(), [2, 3]);
+/// ```
 pub struct Snapshot<T> {
     schema: u64,
     value: Mutex<T>,

@@ -5,6 +5,62 @@ use forebear::Error;
 use super::{SavedSections, Sections};
 
 /// The state of a job, as a checkpoint holds it. [`Snapshot`](super::Snapshot) is one for a value that serde can serialise.
+///
+/// ```
+/// use forebear::Error;
+/// use forebear_supervise::{CopiedState, SavedSections, Sections, State};
+/// use std::io::{Read, Write};
+/// use std::sync::{Arc, Mutex};
+///
+/// /// Blocks of bytes. A copy shares them, and so does not hold the job up.
+/// struct Image(Mutex<Vec<Arc<Vec<u8>>>>);
+///
+/// fn write(blocks: &[Arc<Vec<u8>>], out: &mut Sections<'_>) -> Result<(), Error> {
+///     out.put("blocks", &blocks.len())?;
+///     let mut pixels = out.writer("pixels")?; // without a copy of the whole
+///     for block in blocks {
+///         pixels.write_all(block)?;
+///     }
+///     pixels.close()
+/// }
+///
+/// impl State for Image {
+///     fn schema(&self) -> u64 {
+///         1
+///     }
+///
+///     fn save(&self, out: &mut Sections<'_>) -> Result<(), Error> {
+///         write(&self.0.lock().unwrap().clone(), out)
+///     }
+///
+///     fn restore(&self, from: &SavedSections) -> Result<(), Error> {
+///         let (count, mut pixels) = (from.get::<usize>("blocks")?, from.reader("pixels")?);
+///         let length = pixels.section_len() as usize / count;
+///         let mut blocks = Vec::new();
+///         for _ in 0..count {
+///             let mut block = vec![0; length];
+///             pixels.read_exact(&mut block)?;
+///             blocks.push(Arc::new(block));
+///         }
+///         *self.0.lock().unwrap() = blocks;
+///         Ok(())
+///     }
+///
+///     fn copy(&self) -> Option<Box<dyn CopiedState>> {
+///         let blocks = self.0.lock().unwrap().clone();
+///         Some(Box::new(move |out: &mut Sections<'_>| write(&blocks, out)))
+///     }
+/// }
+/// # let dir = std::env::temp_dir().join(format!("state-{}", std::process::id()));
+/// # let checkpoints = forebear_supervise::Checkpoints::open(&dir)?;
+/// # let image = |n: u8| Arc::new(Image(Mutex::new((0..3).map(|_| Arc::new(vec![n; 8])).collect())));
+/// # let (saved, restored) = (image(7), image(0));
+/// # checkpoints.save(1, &saved)?;
+/// # checkpoints.restore(&restored)?;
+/// # assert_eq!(*saved.0.lock().unwrap(), *restored.0.lock().unwrap());
+/// # std::fs::remove_dir_all(&dir).unwrap();
+/// # Ok::<(), forebear_supervise::CheckpointError>(())
+/// ```
 pub trait State: Send + Sync + 'static {
     /// The meaning of the sections: a number of your choice. Change it when earlier files cannot be read any more. A restore refuses a file of another schema.
     fn schema(&self) -> u64;
@@ -38,7 +94,7 @@ pub trait State: Send + Sync + 'static {
     }
 }
 
-/// A copy of a state, from [`State::copy`]. Implemented for closures.
+/// A copy of a state, from [`State::copy`]. Implemented for closures. See [`State`] for an example.
 pub trait CopiedState: Send + 'static {
     /// Writes the copy into named sections, as [`State::save`] does.
     ///

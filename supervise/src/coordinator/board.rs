@@ -5,13 +5,13 @@
 //! A *member* is a worker that has been registered and has not ended. A *join* is one call of `join`: it waits for the members that
 //! were there when it began, and for no later ones.
 //!
-//! # Who may touch what
+//! # Which thread may touch what
 //!
-//! | what | who | how |
+//! | what | thread | how |
 //! | --- | --- | --- |
-//! | `word` | all read it; written under the lock only | relaxed: it orders nothing, [`Board::stopped`] does |
-//! | `stopped` | all wait for it; set and reset under the lock | an event, which wakes |
-//! | [`State`] | everybody, for a few steps | under the lock; no code of a user's runs there, and nothing waits |
+//! | `word` | any thread reads it; a thread that holds the lock writes it | relaxed: it orders nothing, [`Board::stopped`] does |
+//! | `stopped` | any thread waits for it; a thread that holds the lock sets and resets it | an event, which wakes |
+//! | [`State`] | any thread, for a few steps | under the lock; no code of a user's runs there, and nothing waits |
 //! | a member's [`Slot`] | the member writes it, a join reads it | atomic cells |
 //!
 //! # The races
@@ -23,6 +23,9 @@
 //!   does not.
 //! * *A stop against a join that falls asleep.* The stop wakes the joins, too, by the same event. A join resets the event, then looks under
 //!   the lock, then waits: what comes after the look sets the event again.
+//! * *A clear against a stop or a failure.* Each is one step under the lock, with the event and the word. So the later one decides all of it: there is no failure
+//!   without a stop, and no stop that a waiter misses. A stop has a number, so a delayed cancel reaches no member after a clear, not even during the next stop.
+//!   A clear wakes no join: a join that has seen the stop wakes by itself within a 64th of its grace, and then looks.
 //! * *Two failures.* The first that comes under the lock is kept. An error that comes after a join has given its answer is handed back to
 //!   the caller that reports it: no other thread or request would learn of it.
 //!
@@ -214,7 +217,11 @@ impl Board {
     /// The stoppers of all members, if the stop of this number still stands. The caller calls them, without the lock, and gives them back.
     pub(super) fn reach(&self, epoch: u64) -> Vec<(u64, Box<dyn Stop>)> {
         let mut state = self.lock();
-        if state.epoch != epoch || state.stop.is_none() {
+        #[cfg(not(mutant = "reached_by_an_old_stop"))]
+        if state.epoch != epoch {
+            return Vec::new();
+        }
+        if state.stop.is_none() {
             return Vec::new();
         }
         #[cfg(not(mutant = "reached_after_the_look"))]
@@ -249,14 +256,19 @@ impl Board {
         state.reached = false;
         state.epoch += 1;
         self.word.fetch_and(!STOP, Ordering::Relaxed);
+        #[cfg(not(mutant = "clear_resets_late"))]
         self.stopped.reset();
-        for join in &state.joins {
-            join.wake.set();
-        }
         state.joined = false;
         state.heard = true;
+        #[cfg(mutant = "clear_in_two_steps")]
+        {
+            drop(state);
+            state = self.lock();
+        }
         let old = (state.failure.take(), std::mem::take(&mut state.also));
         drop(state);
+        #[cfg(mutant = "clear_resets_late")]
+        self.stopped.reset();
         drop(old);
     }
 
@@ -379,7 +391,7 @@ impl Board {
         drop(entry);
     }
 
-    /// Begins a join of all who are members now.
+    /// Begins a join of all present members.
     pub(super) fn begin_join(&self) -> Arc<Join> {
         let mut state = self.lock();
         let left = AtomicU64::new(state.members.len() as u64);
@@ -437,7 +449,7 @@ impl Board {
         if !answered {
             return None;
         }
-        // Those that no other join waits for are waited for no more.
+        // A straggler that no other join waits for is no member any more.
         for id in listed {
             if state.members.get(&id).is_some_and(|entry| entry.joins.is_empty()) {
                 gone.extend(state.members.remove(&id));

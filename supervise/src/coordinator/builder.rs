@@ -17,6 +17,31 @@ use super::{Coordinator, EndOfInput, IsClean, Shared};
 const GRACE: Duration = Duration::from_secs(120);
 
 /// A [`Coordinator`] that is being described. From [`Coordinator::builder`].
+///
+/// ```
+/// use forebear::{Runtime, Error};
+/// use forebear_supervise::{Coordinator, JoinError};
+/// use std::time::Duration;
+///
+/// let runtime = Runtime::builder().workers(1).build()?;
+/// let coordinator = Coordinator::builder()
+///     .runtime(&runtime)
+///     .grace(Duration::from_secs(10)) // for all workers together, after a stop
+///     .cancel_after(Duration::from_millis(5)) // a worker that asks in time ends by itself
+///     .clean_stop::<std::num::ParseIntError>() // no failure
+///     .clean_stop_if(|failure| failure.request() == "optional")
+///     .late_errors_count(true)
+///     .on_unhandled_failure(|failure| eprintln!("{failure:#}"))
+///     .on_warning(|text| eprintln!("{text}"))
+///     .build()?;
+/// coordinator.spawn("optional", |_| Err(Error::other("not needed")));
+/// coordinator.join()?;
+///
+/// let strict = Coordinator::builder().no_clean_stops().build()?;
+/// strict.report(forebear_supervise::EndOfInput)?;
+/// assert!(matches!(strict.join(), Err(JoinError::Failed { .. })));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "a builder does nothing before `build`"]
 pub struct CoordinatorBuilder {
     grace: Duration,

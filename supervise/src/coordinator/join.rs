@@ -19,6 +19,20 @@ const AFTER_KILL: Duration = Duration::from_secs(1);
 type Also = Box<dyn FnOnce(&Coordinator) -> std::io::Result<()> + Send>;
 
 /// How to join: see [`Coordinator::join_with`].
+///
+/// ```
+/// use forebear_supervise::{Coordinator, JoinOptions};
+/// use std::time::Duration;
+///
+/// let coordinator = Coordinator::builder().on_warning(|text| assert!(text.contains("forgets to look"))).build()?;
+/// let me = coordinator.enlist("forgets to look");
+/// coordinator.request_stop();
+/// let thread = std::thread::spawn(|| ());
+/// let options = JoinOptions::new().grace(Duration::from_millis(2)).also("helper", thread).ignore_stragglers();
+/// coordinator.join_with(options)?; // a warning, and no error
+/// # drop(me);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Default)]
 #[must_use = "options do nothing by themselves"]
 pub struct JoinOptions {
@@ -70,6 +84,17 @@ impl fmt::Debug for JoinOptions {
 }
 
 /// Why a join is not `Ok`.
+///
+/// ```
+/// use forebear_supervise::{Coordinator, JoinError};
+///
+/// let coordinator = Coordinator::new();
+/// coordinator.spawn("reader", |_| Err(forebear::Error::other("no such file")));
+/// match coordinator.join() {
+///     Err(JoinError::Failed { failure, .. }) => assert_eq!(failure.request(), "reader"),
+///     other => panic!("{other:?}"),
+/// }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum JoinError {
@@ -152,6 +177,22 @@ impl StdError for JoinError {
 }
 
 /// A worker that has not ended in time, and what is known of it.
+///
+/// ```
+/// use forebear_supervise::{Coordinator, JoinOptions};
+/// use std::time::Duration;
+///
+/// let coordinator = Coordinator::new();
+/// let me = coordinator.enlist("counts");
+/// coordinator.request_stop();
+/// let _ = me.should_stop(); // and then forgets about it
+/// let error = coordinator.join_with(JoinOptions::new().grace(Duration::from_millis(2))).unwrap_err();
+/// let [straggler] = error.stragglers() else { panic!("{error}") };
+/// assert_eq!(straggler.name, "counts");
+/// let check = straggler.last_check.unwrap();
+/// assert!(check.place.file().ends_with(".rs") && check.ago < Duration::from_secs(60));
+/// # drop(me);
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Straggler {
@@ -177,7 +218,7 @@ impl fmt::Display for Straggler {
     }
 }
 
-/// Where and when a worker last called [`Member::should_stop`](super::Member::should_stop).
+/// Where and when a worker last called [`Member::should_stop`](super::Member::should_stop). See [`Straggler`] for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LastCheck {
@@ -268,7 +309,7 @@ impl Coordinator {
         }
     }
 
-    /// The stragglers, after those that can be ended by force were.
+    /// The stragglers. The join has ended by force each one whose stopper can do that.
     fn stragglers(&self, join: &Arc<Join>) -> Vec<Straggler> {
         if self.0.board.look(join).left == 0 {
             return Vec::new();

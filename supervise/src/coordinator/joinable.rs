@@ -117,6 +117,18 @@ fn watch_thread(
 }
 
 /// A child process has not exited with 0: the error that is reported for it.
+///
+/// ```
+/// use forebear_supervise::{ChildFailed, Coordinator};
+/// use std::process::Command;
+///
+/// let coordinator = Coordinator::new();
+/// coordinator.register("child", Command::new("sh").args(["-c", "exit 3"]).spawn()?)?;
+/// let error = coordinator.join().unwrap_err();
+/// let failed: &ChildFailed = error.failure().unwrap().downcast_ref().unwrap();
+/// assert_eq!(failed.status.code(), Some(3));
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[cfg(unix)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

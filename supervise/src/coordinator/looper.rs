@@ -10,6 +10,22 @@ use super::member::attempt;
 use super::{Coordinator, Member};
 
 /// When the turns of a looper are due. The first one is due at once.
+///
+/// ```
+/// use forebear_supervise::{Coordinator, EndOfInput, Every};
+/// use std::time::Duration;
+///
+/// let coordinator = Coordinator::new();
+/// for every in [Every::BackToBack, Every::CatchUp(Duration::from_millis(1)), Every::Skip(Duration::from_millis(1))] {
+///     let mut left = 3;
+///     coordinator.every(format!("{every:?}"), every, move || {
+///         left -= 1;
+///         if left == 0 { Err(EndOfInput.into()) } else { Ok(()) }
+///     });
+/// }
+/// coordinator.join()?;
+/// # Ok::<(), forebear_supervise::JoinError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Every {
     /// Each as soon as the one before has ended.
@@ -22,6 +38,33 @@ pub enum Every {
 }
 
 /// Work that is done periodically. Implemented for closures that return a `Result`: they are the [`turn`](Self::turn).
+///
+/// ```
+/// use forebear::{Error, Failure};
+/// use forebear_supervise::{Coordinator, Every, Looper};
+///
+/// struct Log(Vec<u64>, Coordinator);
+///
+/// impl Looper for Log {
+///     fn turn(&mut self) -> Result<(), Error> {
+///         self.0.push(self.0.len() as u64);
+///         if self.0.len() == 3 {
+///             self.1.request_stop();
+///         }
+///         Ok(())
+///     }
+///
+///     fn stop(&mut self, failure: Option<&Failure>) -> Result<(), Error> {
+///         assert!(failure.is_none() && self.0 == [0, 1, 2]);
+///         Ok(())
+///     }
+/// }
+///
+/// let coordinator = Coordinator::new();
+/// coordinator.every_on_thread("log", Every::BackToBack, Log(Vec::new(), coordinator.clone()))?;
+/// coordinator.join()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Looper: Send + 'static {
     /// Called once, before the first turn.
     ///
@@ -139,7 +182,7 @@ fn next(every: Every, due: Instant, now: Instant) -> Option<(Instant, Duration)>
     if period.is_zero() {
         return None;
     }
-    // What is farther off than can be told is never.
+    // A turn that is due later than any instant never comes.
     let Some(mut next) = due.checked_add(period) else { return Some((due, Duration::MAX)) };
     if skips && next < now {
         let behind = now.duration_since(next).as_nanos();

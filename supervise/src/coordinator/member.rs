@@ -19,6 +19,24 @@ use super::{Coordinator, outcome_of};
 ///
 /// A [spawned](Coordinator::spawn) worker receives a reference to one. A member from [`Coordinator::enlist`] is the worker's registration: the worker
 /// counts as ended when the member is dropped.
+///
+/// ```
+/// use forebear_supervise::Coordinator;
+/// use std::time::Duration;
+///
+/// let coordinator = Coordinator::new();
+/// coordinator.spawn_thread("worker", |me| {
+///     assert_eq!((me.name(), me.coordinator().joined()), ("worker", false));
+///     if !me.should_stop() {
+///         me.request_stop();
+///     }
+///     assert!(me.wait_for_stop_timeout(Duration::MAX)?);
+///     me.check_stop().unwrap_err();
+///     Ok(())
+/// })?;
+/// coordinator.join()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Member {
     coordinator: Coordinator,
     slot: Arc<Slot>,
@@ -29,6 +47,20 @@ pub struct Member {
 }
 
 /// The error of a worker whose [`Member`] was dropped by a panic.
+///
+/// ```
+/// use forebear_supervise::{Coordinator, Vanished};
+///
+/// let coordinator = Coordinator::new();
+/// let me = coordinator.enlist("thread");
+/// let thread = std::thread::spawn(move || {
+///     let _registered = me;
+///     panic!("an empty table");
+/// });
+/// thread.join().unwrap_err();
+/// let error = coordinator.join().unwrap_err();
+/// assert!(error.failure().unwrap().downcast_ref::<Vanished>().is_some());
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Vanished;

@@ -1,6 +1,6 @@
 //! Signals to this process: SIGINT and SIGTERM for coordinators, these and others for agents.
 //!
-//! The crate `signal-hook` tells one thread of the signals, for the whole process: what a handler may do is next to nothing. The first call that asks for a signal starts it,
+//! One thread of the process receives all signals, by the crate `signal-hook`: what a handler may do is next to nothing. The first call of `listen` starts this thread,
 //! and it stays. A handler cannot be taken back without a race, so a signal that no listener takes does what it would have done without us.
 
 use std::any::Any;
@@ -25,8 +25,8 @@ pub(crate) enum Heard {
 /// Asks for signals. `hears` is called under the lock: it decides, and does no more.
 struct Listener {
     signals: Vec<i32>,
-    /// Who it is; once that has gone it is not asked again.
-    who: Weak<dyn Any + Send + Sync>,
+    /// The coordinator or agent that listens. After that has gone, `hears` is not called again.
+    listener: Weak<dyn Any + Send + Sync>,
     hears: Box<dyn FnMut(i32) -> Heard + Send>,
 }
 
@@ -53,10 +53,10 @@ pub(super) fn watch(coordinator: &Coordinator) -> io::Result<()> {
     })
 }
 
-/// Has `hears` called with each of these signals, as long as `who` is there.
+/// Has `hears` called with each of these signals, as long as `listener` is there.
 pub(crate) fn listen(
     signals: Vec<i32>,
-    who: Weak<dyn Any + Send + Sync>,
+    listener: Weak<dyn Any + Send + Sync>,
     hears: impl FnMut(i32) -> Heard + Send + 'static,
 ) -> io::Result<()> {
     let mut listeners = LISTENERS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -77,9 +77,9 @@ pub(crate) fn listen(
         }
     };
     signals.iter().try_for_each(|signal| listeners.handlers.add_signal(*signal))?;
-    // Those who have gone are found here, so that their number does not grow.
-    listeners.list.retain(|listener| listener.who.strong_count() > 0);
-    listeners.list.push(Listener { signals, who, hears: Box::new(hears) });
+    // Listeners that have gone leave the list here, so that it does not grow.
+    listeners.list.retain(|known| known.listener.strong_count() > 0);
+    listeners.list.push(Listener { signals, listener, hears: Box::new(hears) });
     Ok(())
 }
 

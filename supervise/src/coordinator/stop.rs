@@ -3,6 +3,21 @@
 /// How a stop wakes a worker that is blocked. The thread or request that requests the stop calls it, without any lock. It must not wait.
 ///
 /// Given for closures, which are the [`stop`](Self::stop).
+///
+/// ```
+/// use forebear_supervise::Coordinator;
+/// use std::sync::mpsc;
+///
+/// let coordinator = Coordinator::new();
+/// let (stop, stopped) = mpsc::channel();
+/// let me = coordinator.enlist("blocked in a channel of std");
+/// me.stop_by(move || stop.send(()).unwrap()); // a closure is a `Stop`
+/// coordinator.request_stop();
+/// stopped.recv()?;
+/// drop(me);
+/// coordinator.join()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Stop: Send + 'static {
     /// A stop has been requested. Called once for each stop.
     fn stop(&mut self);

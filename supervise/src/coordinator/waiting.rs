@@ -44,7 +44,7 @@ impl Board {
 fn left_of(grace: Duration, begun: Instant, stop: Instant, now: Instant) -> Duration {
     match stop.max(begun).checked_add(grace) {
         Some(end) => end.saturating_duration_since(now),
-        // What can be no instant is farther off than anybody waits.
+        // A time that is no instant is farther off than any thread waits.
         None => Duration::MAX,
     }
 }

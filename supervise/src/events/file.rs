@@ -5,10 +5,12 @@
 //! and TensorBoard would not show it. Therefore the time in a new name is at least one second after that of every file in the directory.
 
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::proto::Message;
 
 const PREFIX: &str = "events.out.tfevents.";
 /// Seconds of ten digits, as many as a name has; a later time would stand before all others.
@@ -39,13 +41,34 @@ fn next_time(now: u64, names: impl Iterator<Item = String>) -> u64 {
     latest.map_or(now, |latest| now.max(latest + 1)).min(LAST)
 }
 
-/// Writes a record: the length, its checksum, the bytes, their checksum.
-pub(super) fn write_record(out: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
-    let length = (bytes.len() as u64).to_le_bytes();
-    out.write_all(&length)?;
-    out.write_all(&masked_checksum(&length).to_le_bytes())?;
-    out.write_all(bytes)?;
-    out.write_all(&masked_checksum(bytes).to_le_bytes())
+/// A record that is being put together: the length, its checksum, the bytes of a message, their checksum.
+pub(super) struct Record(Message);
+
+/// Bytes of the length and its checksum.
+const HEAD: usize = 12;
+/// Bytes of the checksum at the end.
+const TAIL: usize = 4;
+
+impl Record {
+    pub(super) fn begin() -> Record {
+        Record(Message::behind(&[0; HEAD], TAIL))
+    }
+
+    /// Adds to its message.
+    pub(super) fn with(self, add: impl FnOnce(Message) -> Message) -> Record {
+        Record(add(self.0))
+    }
+
+    /// Its bytes.
+    pub(super) fn end(self) -> Vec<u8> {
+        let mut record = self.0.into_bytes();
+        let length = ((record.len() - HEAD) as u64).to_le_bytes();
+        let checksum = masked_checksum(&record[HEAD..]);
+        record[..8].copy_from_slice(&length);
+        record[8..HEAD].copy_from_slice(&masked_checksum(&length).to_le_bytes());
+        record.extend(checksum.to_le_bytes());
+        record
+    }
 }
 
 /// A checksum of bytes that hold checksums themselves is of little use; so the format adds a constant, after a rotation.

@@ -3,6 +3,9 @@
 //! Source: the encoding guide of protocol buffers. A field is its number and kind, as a varint, then its value: a varint (kind 0), 8 bytes (1), a length and
 //! bytes (2), 4 bytes (5).
 
+/// Most events and summaries need no more bytes, and so no second allocation.
+const MOST_EVENTS: usize = 64;
+
 /// The bytes of a message that is being put together.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Message(Vec<u8>);
@@ -37,6 +40,32 @@ impl Message {
         self.bytes(field, &message.0)
     }
 
+    /// A message that is put together in its place.
+    pub(super) fn nested(mut self, field: u32, add: impl FnOnce(Message) -> Message) -> Self {
+        self.key(field, 2);
+        let begin = self.0.len() + 1;
+        // The length of most takes one byte.
+        self.0.push(0);
+        self = add(self);
+        let length = self.0.len() - begin;
+        if length < 0x80 {
+            self.0[begin - 1] = length as u8;
+        } else {
+            let message = self.0.split_off(begin);
+            self.0.pop();
+            self.varint(length as u64);
+            self.0.extend(message);
+        }
+        self
+    }
+
+    /// A message behind these bytes, with room for so many more than most events have.
+    pub(super) fn behind(bytes: &[u8], more: usize) -> Message {
+        let mut message = Vec::with_capacity(bytes.len() + MOST_EVENTS + more);
+        message.extend(bytes);
+        Message(message)
+    }
+
     fn doubles(self, field: u32, values: &[f64]) -> Self {
         let packed: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         self.bytes(field, &packed)
@@ -46,18 +75,13 @@ impl Message {
         self.0.is_empty()
     }
 
-    pub(super) fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-
     pub(super) fn into_bytes(self) -> Vec<u8> {
         self.0
     }
 
     fn key(&mut self, field: u32, kind: u32) {
         if self.0.capacity() == 0 {
-            // Most messages need no more, and so no second allocation.
-            self.0.reserve(64);
+            self.0.reserve(MOST_EVENTS);
         }
         self.varint(u64::from(field << 3 | kind));
     }

@@ -3,6 +3,25 @@
 use super::proto::{Message, histogram};
 
 /// Values of a job at a step, each with a name (*tag*).
+///
+/// ```
+/// use forebear_supervise::{EventWriter, Summary};
+///
+/// # let dir = std::env::temp_dir().join(format!("summary-{}", std::process::id()));
+/// # let png = [];
+/// let events = EventWriter::create(&dir)?;
+/// let summary = Summary::new()
+///     .scalar("loss", 0.25)
+///     .histogram("weights", &[0.1, 0.2, 0.2, 0.9])
+///     .text("notes", "the **first** run")
+///     .image_png("centres", (16, 16), &png);
+/// assert!(!summary.is_empty());
+/// events.write(10, summary)?;
+/// events.flush()?;
+/// assert!(events.path().starts_with(&dir));
+/// # std::fs::remove_dir_all(&dir).unwrap();
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     pub(super) values: Message,
@@ -55,8 +74,7 @@ impl Summary {
     }
 
     fn value(mut self, tag: &str, add: impl FnOnce(Message) -> Message) -> Self {
-        let value = add(Message::default().bytes(1, tag.as_bytes()));
-        self.values = self.values.message(1, &value);
+        self.values = self.values.nested(1, |message| add(message.bytes(1, tag.as_bytes())));
         self
     }
 }

@@ -13,6 +13,21 @@ use crate::{Checkpoint, Checkpoints, Coordinator, EventWriter, State, StepCounte
 /// Whether this process is the chief of the job's directory. The chief initialises or restores the state, and writes checkpoints and summaries.
 ///
 /// The chief holds a lock on the file `chief.lock`. The kernel releases the lock when the process ends, in whatever way.
+///
+/// ```
+/// use forebear_supervise::{Chief, ChiefDeath, Snapshot, Supervisor};
+///
+/// # let dir = std::env::temp_dir().join(format!("chief-{}", std::process::id()));
+/// let job = |chief| Supervisor::builder(Snapshot::new(1, 0_u64)).dir(&dir).chief(chief);
+/// let first = job(Chief::Elect).build();
+/// let begun = first.start()?; // in another process, as a rule
+/// let second = job(Chief::Elect).when_chief_dies(ChiefDeath::GoOn).build();
+/// assert_eq!([begun.is_chief(), second.start()?.is_chief()], [true, false]);
+/// second.stop()?;
+/// first.stop()?;
+/// # std::fs::remove_dir_all(&dir).unwrap();
+/// # Ok::<(), forebear_supervise::SuperviseError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Chief {
     /// This process is the chief. If another process is, the start fails with [`SecondChief`](super::SuperviseError::SecondChief).
@@ -25,7 +40,7 @@ pub enum Chief {
 }
 
 /// What a process that is not the chief does when the chief's process ends without a clean stop. A clean stop of the chief stops the others, too, except with
-/// [`GoOn`](ChiefDeath::GoOn).
+/// [`GoOn`](ChiefDeath::GoOn). See [`Chief`] for an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChiefDeath {
@@ -39,6 +54,22 @@ pub enum ChiefDeath {
 }
 
 /// Whether a state can be used, and if not, why not.
+///
+/// ```
+/// use forebear_supervise::{Readiness, Snapshot, SuperviseError, Supervisor};
+///
+/// let supervisor = Supervisor::builder(Snapshot::new(1, Vec::<u64>::new()))
+///     .on_warning(|_| ()) // there is no directory
+///     .ready(|rows| match rows.get().len() {
+///         0 => Readiness::NotReady("the table is empty".into()),
+///         _ => Readiness::Ready,
+///     })
+///     .build();
+/// match supervisor.run(|_| Ok(())) {
+///     Err(SuperviseError::NotReady { reason, .. }) => assert!(reason.contains("the table is empty")),
+///     other => panic!("{other:?}"),
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Readiness {
     /// The state can be used.
@@ -80,7 +111,7 @@ where
     }
 }
 
-/// The argument of a [`SessionManager`].
+/// The argument of a [`SessionManager`], which has an example.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Preparing {
@@ -90,7 +121,7 @@ pub struct Preparing {
     pub checkpoints: Option<Checkpoints>,
 }
 
-/// What a [`SessionManager`] has done.
+/// What a [`SessionManager`] has done. See there for an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prepared {
     /// The step that the state stands at.
@@ -136,6 +167,71 @@ pub(super) struct Settings<S> {
 }
 
 /// A [`Supervisor`] that is being described. From [`Supervisor::builder`].
+///
+/// ```
+/// use forebear_supervise::{EventWriter, Snapshot, StepCounter, Summary, Supervisor};
+/// use std::time::Duration;
+///
+/// # let dir = std::env::temp_dir().join(format!("settings-{}", std::process::id()));
+/// let supervisor = Supervisor::builder(Snapshot::new(1, 0_u64))
+///     .dir(&dir)
+///     .steps(StepCounter::new("epochs"))
+///     .init(|sum| Ok(sum.set(5))) // without a checkpoint
+///     .local_init(|sum| Ok(println!("begins with {}", sum.get())))
+///     .summary(|sum| Ok(Summary::new().scalar("sum", sum.get() as f64)))
+///     .events(EventWriter::create(dir.join("events"))?)
+///     .save_every(Duration::from_secs(60))
+///     .summarise_every(Duration::from_secs(1))
+///     .count_steps_every(None)
+///     .save_on_stop(true)
+///     .stop_grace(Duration::from_secs(10))
+///     .on_warning(|text| eprintln!("{text}"))
+///     .build();
+/// assert_eq!(supervisor.steps().name(), "epochs");
+/// assert_eq!((supervisor.dir(), supervisor.count_steps_every()), (Some(dir.as_path()), None));
+/// let last = supervisor.run(|session| {
+///     assert!(session.is_chief() && session.restored_from().is_none());
+///     session.step(|sum| sum.update(|sum| *sum += 1))?;
+///     session.summary_computed(Summary::new().text("notes", "one step"), None)?;
+///     Ok(session.save_now()?.step)
+/// })?;
+/// assert_eq!((last, supervisor.state().get()), (Some(1), 6));
+/// # std::fs::remove_dir_all(&dir)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// ```
+/// use forebear_supervise::{
+///     Checkpoints, Chief, ChiefDeath, Coordinator, Readiness, Snapshot, SuperviseError, Supervisor,
+/// };
+/// use std::time::Duration;
+///
+/// # let dir = std::env::temp_dir().join(format!("elected-{}", std::process::id()));
+/// let coordinator = Coordinator::new();
+/// let supervisor = Supervisor::builder(Snapshot::new(1, 0_u64))
+///     .dir(&dir)
+///     .chief(Chief::Elect) // several processes of one job
+///     .when_chief_dies(ChiefDeath::TakeOver)
+///     .wait_for_chief(Duration::from_secs(60))
+///     .look_every(Duration::from_secs(5))
+///     .checkpoints(Checkpoints::open(&dir)?.keep(20))
+///     .coordinator(&coordinator)
+///     .keep_event_file(true)
+///     .local_init_when(|_| Readiness::Ready, |sum| Ok(println!("ready with {}", sum.get())))
+///     .ready(|_| Readiness::Ready)
+///     .build();
+/// assert_eq!(supervisor.run(|session| Ok(session.is_chief()))?, Some(true));
+///
+/// let unsaved = Supervisor::builder(Snapshot::new(1, 0_u64))
+///     .no_checkpoints()
+///     .no_events()
+///     .services(false)
+///     .on_warning(|_| ()) // there is no directory
+///     .build();
+/// assert_eq!(unsaved.run(|session| Ok(session.steps().get()))?, Some(0));
+/// # std::fs::remove_dir_all(&dir).unwrap();
+/// # Ok::<(), SuperviseError>(())
+/// ```
 #[must_use = "a builder does nothing before `build`"]
 pub struct SupervisorBuilder<S> {
     settings: Settings<S>,
@@ -330,6 +426,21 @@ impl<S: State> SupervisorBuilder<S> {
 
     /// A checkpoint file to restore if the directory has no checkpoint; [`init`](Self::init) is not called then. A job that is started again continues at its own
     /// newest checkpoint, not at this file.
+    ///
+    /// ```
+    /// use forebear_supervise::{Checkpoints, Snapshot, SuperviseError, Supervisor};
+    /// use std::sync::Arc;
+    ///
+    /// # let dir = std::env::temp_dir().join(format!("trained-{}", std::process::id()));
+    /// # let new = std::env::temp_dir().join(format!("tuned-{}", std::process::id()));
+    /// let trained = Checkpoints::open(&dir)?.save(100, &Arc::new(Snapshot::new(1, 7_u64)))?;
+    /// let supervisor = Supervisor::builder(Snapshot::new(1, 0_u64)).dir(&new).restore_from(&trained.path).build();
+    /// supervisor.run(|session| Ok(assert_eq!(session.steps().get(), 100)))?;
+    /// assert_eq!(supervisor.state().get(), 7);
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # std::fs::remove_dir_all(&new).unwrap();
+    /// # Ok::<(), SuperviseError>(())
+    /// ```
     pub fn restore_from(mut self, file: impl Into<PathBuf>) -> Self {
         self.settings.restore_from = Some(file.into());
         self

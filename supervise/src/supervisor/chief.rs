@@ -1,4 +1,4 @@
-//! Who the chief of a directory is: a lock that the kernel releases when its holder dies, and a record of what the holder does.
+//! Which process is the chief of a directory: a lock that the kernel releases when its holder dies, and a record of what the holder does.
 //!
 //! # The files
 //!
@@ -7,7 +7,7 @@
 //!   a name.
 //! * `.chief.guard`: a process that becomes chief, changes the record, or gives the lock up holds an exclusive lock of it meanwhile. A process that looks holds a
 //!   shared one. So a look never sees a lock with the record of the chief before, and a look, which takes the lock of `chief.lock` for a moment,
-//!   never keeps anybody from becoming chief. The guard is held for a few calls of the system, which wait for nothing.
+//!   never keeps a process from becoming chief. The guard is held for a few calls of the system, which wait for nothing.
 //!
 //! A lock belongs to an open file, of which a child has a second handle from its fork to its exec. So each lock is given up by a call, which holds for
 //! all handles, and not by the closing of one: a program that starts processes would see locks that no process of the job holds.
@@ -108,16 +108,16 @@ pub(super) fn take(dir: &Path) -> Result<Option<Place>, AtFile> {
     }
 }
 
-/// Looks who is chief.
+/// Looks which process is chief.
 pub(super) fn look(dir: &Path) -> Result<Look, AtFile> {
     let path = dir.join(LOCK);
-    let nobody = Look { held: false, record: None };
+    let no_chief = Look { held: false, record: None };
     let _guard = match guard(dir, false) {
-        Err((_, error)) if error.kind() == io::ErrorKind::NotFound => return Ok(nobody),
+        Err((_, error)) if error.kind() == io::ErrorKind::NotFound => return Ok(no_chief),
         guard => guard?,
     };
     let mut file = match File::open(&path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(nobody),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(no_chief),
         file => file.map_err(|error| (path.clone(), error))?,
     };
     let at = |error| (path.clone(), error);
@@ -141,7 +141,7 @@ impl Place {
         self.write()
     }
 
-    /// Writes the record through a handle of its own: the kernel tells the other processes when it is closed. The guard is held.
+    /// Writes the record through a handle of its own: its closing wakes the watches of the other processes. The guard is held.
     fn write(&self) -> Result<(), AtFile> {
         let path = self.dir.join(LOCK);
         let Record { epoch, pid, phase } = self.record;
@@ -158,7 +158,7 @@ impl Drop for Place {
         let guard = guard(&self.dir, true);
         system::unlock(&file);
         drop(guard);
-        // Closed now: the kernel tells the other processes, and they find the lock free.
+        // Its closing wakes the watches of the other processes, which find the lock free.
         drop(file);
     }
 }

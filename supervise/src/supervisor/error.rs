@@ -204,6 +204,16 @@ impl From<super::chief::AtFile> for SuperviseError {
 }
 
 /// The chief has ended without a clean stop: what the other processes of its job report, if they are to [end then](super::ChiefDeath::Stop).
+///
+/// ```
+/// use forebear_supervise::{ChiefDied, SuperviseError};
+///
+/// /// Whether to start the process again, which then waits for the next chief.
+/// fn again(error: &SuperviseError) -> bool {
+///     error.failure().is_some_and(|failure| failure.downcast_ref::<ChiefDied>().is_some())
+/// }
+/// # assert!(!again(&SuperviseError::NotChief));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChiefDied {

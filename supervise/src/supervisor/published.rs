@@ -1,5 +1,7 @@
 //! [`Published`]: the newest of something that one thread finds out, for others that wait for a change of it.
 //!
+//! One thread or request waits at a time: a look of another one would reset the event for both.
+//!
 //! # The race
 //!
 //! A change against a waiter that falls asleep. The finder stores the value, then sets the event. A waiter resets the event, then takes the value, then waits: what is stored after
@@ -22,7 +24,7 @@ impl<T: Clone> Published<T> {
         Published { changed: Event::new(), newest: Mutex::new(first) }
     }
 
-    /// Stores what was found, and wakes those that wait for a change.
+    /// Stores what was found, and wakes the threads and requests that wait for a change.
     pub(super) fn publish(&self, found: T) {
         #[cfg(mutant = "published_after_the_event")]
         self.changed.set();

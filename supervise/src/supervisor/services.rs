@@ -38,7 +38,7 @@ impl<S: State> Session<S> {
         Ok(())
     }
 
-    /// Opens the event file, writes the first checkpoint of a state that was initialised, and tells the others that they may begin. Answers whether it has
+    /// Opens the event file, writes the first checkpoint of a state that was initialised, and writes into the record that the other processes may begin. Answers whether it has
     /// written a checkpoint.
     fn announce(&self) -> Result<bool, SuperviseError> {
         self.open_events()?;

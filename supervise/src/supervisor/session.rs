@@ -59,7 +59,7 @@ pub(super) struct Running<S> {
     pub(super) serves: AtomicBool,
     /// This process has become the chief while its job ran.
     pub(super) took_over: AtomicBool,
-    /// The others have been told that the chief is ready.
+    /// The record says that the chief is ready.
     pub(super) begun: AtomicBool,
     gate: Gate,
 }

@@ -1,7 +1,7 @@
-//! How a session starts: who is chief, what the state begins with, and when the others may begin.
+//! How a session starts: which process is chief, what the state begins with, and when the others may begin.
 //!
 //! ```text
-//!   chief     take the place -> restore, or init -> local init -> checks -> event file, START -> first checkpoint -> tell "ready" -> services
+//!   chief     take the place -> restore, or init -> local init -> checks -> event file, START -> first checkpoint -> record "ready" -> services
 //!   another   wait for "ready" -> restore the newest checkpoint -> local init -> checks, else wait and try again -> watch the chief
 //! ```
 //!
@@ -346,7 +346,7 @@ impl<S: State> Session<S> {
                 (Some(before), Some(_)) if settings.when_chief_dies == ChiefDeath::Stop => {
                     Some((before, false))
                 }
-                // Another one has come.
+                // Another chief has come.
                 (Some(_), Some(_)) => {
                     known = record;
                     None

@@ -42,6 +42,14 @@ impl StepCounter {
     }
 
     /// Sets the number. Does not suspend.
+    ///
+    /// ```
+    /// use forebear_supervise::StepCounter;
+    ///
+    /// let steps = StepCounter::new("epochs");
+    /// steps.set(10);
+    /// assert_eq!((steps.name(), steps.get()), ("epochs", 10));
+    /// ```
     pub fn set(&self, step: u64) {
         self.count.store(step, Ordering::Relaxed);
     }

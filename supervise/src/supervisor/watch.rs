@@ -1,15 +1,15 @@
-//! [`Watch`]: a thread that tells of what happens in a directory and to its chief.
+//! [`Watch`]: a thread that publishes what happens in a directory and to its chief.
 //!
-//! On Linux the thread sleeps until the kernel tells it something: a file of the directory was closed after writing or renamed (inotify), or the
-//! chief's process has ended (a descriptor of the process). What it wakes for it does not believe: it looks who is chief, publishes that, and sets
+//! On Linux the thread sleeps until the kernel wakes it: a process has written and closed or renamed a file of the directory (inotify), or the
+//! chief's process has ended (a descriptor of the process). It does not rely on the reason: it looks which process is chief, publishes that, and sets
 //! [`changed`](Watch::changed).
 //!
-//! The kernel tells nothing of what other machines do in a directory that they share, nor of a process of another machine. So the thread also looks
+//! The kernel reports neither what other machines do in a directory that they share, nor the end of a process of another machine. So the thread also looks
 //! after each *interval*; elsewhere than on Linux that is all it does.
 //!
 //! # The race
 //!
-//! The watch begins before the first look, and each look follows what woke the thread: what comes after a look wakes it again. What a look has found reaches those that wait by
+//! The watch begins before the first look, and each look follows what woke the thread: what comes after a look wakes it again. What a look has found reaches waiting threads and requests by
 //! [`Published`]. A descriptor of a process
 //! is opened by the number in the record. If that process has ended, another one may have the number; but then the lock is free already, which the look
 //! after the opening finds. So the descriptor of a chief is opened before the look that counts.
@@ -103,7 +103,7 @@ mod system {
         stop: Arc<OwnedFd>,
         /// `None`: the system has no more of them to give, and the interval must do.
         files: Option<OwnedFd>,
-        /// The epoch and process of the chief that is watched, until its end has been told.
+        /// The epoch and process of the chief that is watched, until the thread has seen its end.
         process: Option<(u64, u32)>,
         descriptor: Option<OwnedFd>,
         interval: Option<Timespec>,
@@ -163,7 +163,7 @@ mod system {
                 while rustix::io::read(files, &mut events).is_ok_and(|read| read > 0) {}
             }
             if process {
-                // Its end has been told. If a child of it still holds the lock, the interval must do.
+                // The thread has seen its end. If a child of it still holds the lock, the interval must do.
                 self.descriptor = None;
             }
             true

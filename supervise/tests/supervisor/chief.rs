@@ -1,9 +1,9 @@
-//! Several processes of one job: who is chief, and what its death does.
+//! Several processes of one job: which one is chief, and what its death does.
 #![cfg(target_os = "linux")]
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -15,7 +15,8 @@ use forebear_supervise::{
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::support::{Random, Watchdog, hold_workers, is_child, soaking, until};
+use crate::again::{again, kill_after, kills};
+use crate::support::{Random, Watchdog, hold_workers, is_child, until};
 use crate::{LONG, MS, Warnings, count, counting, quiet, steps};
 
 /// Another process of the job: a test of this program, run once more.
@@ -26,15 +27,7 @@ struct Process {
 
 impl Process {
     fn start(test: &str, role: &str, dir: &Path) -> Process {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args([test, "--exact", "--nocapture", "--test-threads=1"])
-            .env("FOREBEAR_TEST_CHILD", test)
-            .env("ROLE", role)
-            .env("DIRECTORY", dir)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = again(test, &[("ROLE", role.as_ref()), ("DIRECTORY", dir.as_os_str())]);
         let told = BufReader::new(child.stdout.take().unwrap());
         Process { child, told }
     }
@@ -101,6 +94,26 @@ fn beside_a_chief(test: &str) -> (Watchdog, TempDir, Process) {
     let mut chief = Process::start(test, "chief", dir.path());
     chief.says("at work");
     (dog, dir, chief)
+}
+
+/// The same with a chief that prepares the state, and never ends that. In a process with the role `next`, a chief is at work.
+fn beside_one_that_prepares(test: &str) -> (Watchdog, TempDir, Process) {
+    if let Some((dir, role)) = other(test) {
+        if role == "next" {
+            be_chief(&dir);
+        }
+        let supervisor = counting(&dir).init(|_| {
+            println!("preparing");
+            loop {
+                std::thread::park();
+            }
+        });
+        let _ = supervisor.build().start();
+    }
+    let (dog, dir) = (Watchdog::new(""), TempDir::new().unwrap());
+    let mut dies = Process::start(test, "dies", dir.path());
+    dies.says("preparing");
+    (dog, dir, dies)
 }
 
 #[test]
@@ -171,7 +184,7 @@ fn of_those_that_elect_one_is_chief_and_the_others_wait_for_it() {
 fn the_death_of_the_chief_ends_the_others_with_an_error_that_says_so() {
     const TEST: &str = "chief::the_death_of_the_chief_ends_the_others_with_an_error_that_says_so";
     let (_dog, dir, chief) = beside_a_chief(TEST);
-    // Nobody looks by himself: the death is told.
+    // No process looks by itself in that time: the kernel reports the death.
     let supervisor = counting(dir.path()).chief(Chief::No).look_every(LONG).build();
     let error = supervisor.run(|session| {
         assert!(!session.is_chief());
@@ -231,22 +244,7 @@ fn a_process_may_go_on_without_the_chief_until_another_one_comes() {
 fn who_waits_for_a_chief_that_dies_while_it_prepares_is_told_and_waits_for_the_next() {
     const TEST: &str =
         "chief::who_waits_for_a_chief_that_dies_while_it_prepares_is_told_and_waits_for_the_next";
-    if let Some((dir, role)) = other(TEST) {
-        if role == "dies" {
-            let supervisor = counting(&dir).init(|_| {
-                println!("preparing");
-                loop {
-                    std::thread::park();
-                }
-            });
-            let _ = supervisor.build().start();
-        }
-        be_chief(&dir);
-    }
-    let _dog = Watchdog::new("");
-    let dir = TempDir::new().unwrap();
-    let mut dies = Process::start(TEST, "dies", dir.path());
-    dies.says("preparing");
+    let (_dog, dir, mut dies) = beside_one_that_prepares(TEST);
     let (told, tells) = mpsc::channel();
     let place = dir.path().to_owned();
     let waits = std::thread::spawn(move || {
@@ -270,19 +268,7 @@ fn who_waits_for_a_chief_that_dies_while_it_prepares_is_told_and_waits_for_the_n
 #[test]
 fn an_elector_takes_the_place_of_a_chief_that_dies_while_it_prepares() {
     const TEST: &str = "chief::an_elector_takes_the_place_of_a_chief_that_dies_while_it_prepares";
-    if let Some((dir, _)) = other(TEST) {
-        let supervisor = counting(&dir).init(|_| {
-            println!("preparing");
-            loop {
-                std::thread::park();
-            }
-        });
-        let _ = supervisor.build().start();
-    }
-    let _dog = Watchdog::new("");
-    let dir = TempDir::new().unwrap();
-    let mut dies = Process::start(TEST, "dies", dir.path());
-    dies.says("preparing");
+    let (_dog, dir, dies) = beside_one_that_prepares(TEST);
     let pid = Pid::from_child(&dies.child);
     let supervisor = counting(dir.path()).chief(Chief::Elect).look_every(LONG).init(|sum| Ok(sum.set(9)));
     // Killed once this one waits for it.
@@ -337,7 +323,7 @@ fn a_supervised_job_that_is_killed_goes_on_at_its_newest_checkpoint() {
                         let step = session.steps().get();
                         session.step(|made| made.update(|made| made.push(step)))?;
                     }
-                    println!("{}", session.save_now()?.step);
+                    println!("saved {}", session.save_now()?.step);
                 }
                 #[expect(unreachable_code, reason = "it says what the block returns")]
                 Ok(())
@@ -348,24 +334,11 @@ fn a_supervised_job_that_is_killed_goes_on_at_its_newest_checkpoint() {
     let dir = TempDir::new().unwrap();
     let mut random = Random::new(18);
     let mut newest = 0;
-    for kill in 0..if soaking() { 500 } else { 12 } {
-        let mut process = Process::start(TEST, "job", dir.path());
-        let (done, over) = mpsc::channel::<()>();
-        let pid = Pid::from_child(&process.child);
+    for kill in 0..kills(12) {
         let after = Duration::from_micros(random.below(100_000) as u64);
-        let killer = std::thread::spawn(move || {
-            let _ = over.recv_timeout(after);
-            kill_process(pid, Signal::KILL).unwrap();
-        });
-        let mut told = String::new();
-        let _ = process.told.read_to_string(&mut told);
-        killer.join().unwrap();
-        drop(done);
-        let complaint = process.complaint();
-        assert!(!complaint.contains("panicked"), "kill {kill}: {complaint}");
-        process.child.wait().unwrap();
-        let mut saved = told.lines().filter_map(|line| line.rsplit(' ').next()?.parse().ok());
-        newest = saved.next_back().unwrap_or(0).max(newest);
+        let said =
+            kill_after(TEST, &[("ROLE", "job".as_ref()), ("DIRECTORY", dir.path().as_os_str())], after);
+        newest = said.numbers("saved ").last().copied().unwrap_or(0).max(newest);
         let state = Arc::new(Snapshot::new(1, Vec::<u64>::new()));
         let restored = Checkpoints::open(dir.path()).unwrap().restore(&state).unwrap();
         let step = restored.map_or(0, |restored| restored.step);

@@ -38,7 +38,7 @@ fn a_directory_that_cannot_be_written_is_an_error_at_the_start() {
             assert!(std::error::Error::source(&error).is_some());
         }
     }
-    // One that does not write, but has to look, is told as well.
+    // A process that only looks gets an error, too.
     let other = counting(&file).chief(Chief::No).wait_for_chief(MS).build();
     assert_eq!(path_of(&other.start().unwrap_err()), file);
 }

@@ -1,6 +1,8 @@
 //! The supervisor's behaviours, row by row: `rNN` is the row of `docs/coordination.md`.
 #![allow(clippy::unit_arg, reason = "`Ok(assert())` and `Ok(wait()?)` keep a closure to one line")]
 
+#[path = "../again/mod.rs"]
+mod again;
 #[path = "../broken/mod.rs"]
 mod broken_error;
 mod chief;

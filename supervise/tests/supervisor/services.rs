@@ -248,7 +248,7 @@ fn r36_a_checkpoint_is_named_by_its_step() {
     assert_eq!(saved.unwrap().unwrap().path, dir.path().join("checkpoint-000000000123"));
 }
 
-/// The original looks for a counter by its name and its type; here the type is fixed, and the name is told.
+/// The original looks for a counter by its name and its type; here the type is fixed, and the job gives the name.
 #[test]
 fn r37_the_counter_is_one_of_steps_whatever_its_name() {
     let _dog = Watchdog::new("");

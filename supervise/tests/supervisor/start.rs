@@ -247,7 +247,7 @@ fn r20_a_wait_for_a_checkpoint_takes_it_when_it_comes_and_else_goes_on_to_init()
         || model(dir.path(), &["w"]).init(|model| Ok(model.set("w", 1))).save_on_stop(false).save_every(None);
     let supervisor = waiting().wait_for_checkpoint(MS * 5).build();
     supervisor.run(|session| Ok(assert_eq!(session.state().get("w"), Some(1)))).unwrap();
-    // It comes while one waits; nobody polls, so that it is seen says that it was told.
+    // It comes while the start waits. No process polls, so the kernel has reported it.
     let supervisor = waiting().wait_for_checkpoint(LONG).look_every(LONG).build();
     let place = dir.path().to_owned();
     let comes = std::thread::spawn(move || {

@@ -96,7 +96,18 @@ impl<T, S: Store<T>> Output for ReceiveArm<'_, T, S> {
 
 // ---- sending ---------------------------------------------------------------------------------------------------------------------
 
-/// A send that has not begun, for an arm of a `select!`. See [`Sender::send_arm`].
+/// A send that has not begun, as a source of a [`select!`](macro@crate::select). Made by [`Sender::send_arm`].
+///
+/// ```
+/// use forebear::channel::{Sending, bounded};
+/// use forebear::select;
+///
+/// let (sender, receiver) = bounded(1);
+/// let mut sending: Sending<'_, _> = sender.send_arm("here");
+/// select! { sent = &mut sending => sent.unwrap() }
+/// assert_eq!(sending.into_inner(), None);
+/// assert_eq!(receiver.recv(), Ok("here"));
+/// ```
 #[must_use = "nothing is sent but in a `select!`"]
 pub struct Sending<'a, T> {
     sender: &'a Sender<T>,

@@ -6,8 +6,8 @@ use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
 use forebear_context::context::{Label, current};
-use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::{AtomicUsize, Ordering};
+use forebear_context::shim::{Arc, mutant};
 
 use super::core::{Channel, UNBOUNDED};
 use super::error::{RecvError, RecvTimeoutError, SendError, SendTimeoutError, TryRecvError, TrySendError};
@@ -94,16 +94,40 @@ struct SharedChannel<T> {
     receivers: AtomicUsize,
 }
 
-/// The end of a channel that items go in at. Clones are ends of the same channel.
+/// The sending end of a channel. Clones are ends of the same channel.
 ///
 /// See the [module](super).
+///
+/// ```
+/// use forebear::channel::{Sender, unbounded};
+///
+/// fn count(to: &Sender<u32>) {
+///     (1..=3).for_each(|n| to.send(n).unwrap());
+/// }
+/// let (sender, receiver) = unbounded();
+/// count(&sender);
+/// count(&sender.clone());
+/// assert_eq!((receiver.len(), receiver.try_iter().sum::<u32>()), (6, 12));
+/// ```
 pub struct Sender<T> {
     shared: Arc<SharedChannel<T>>,
 }
 
-/// The end of a channel that items come out at. Clones are ends of the same channel; each item goes to one of them.
+/// The receiving end of a channel. Clones are ends of the same channel; each item reaches one of them.
 ///
 /// See the [module](super).
+///
+/// ```
+/// use forebear::channel::{Receiver, unbounded};
+///
+/// fn sum(from: Receiver<u32>) -> u32 {
+///     from.into_iter().sum()
+/// }
+/// let (sender, receiver) = unbounded();
+/// (1..=3).for_each(|n| sender.send(n).unwrap());
+/// drop(sender); // else the iteration would wait for more
+/// assert_eq!(sum(receiver), 6);
+/// ```
 pub struct Receiver<T> {
     shared: Arc<SharedChannel<T>>,
 }
@@ -115,28 +139,46 @@ impl<T> Sender<T> {
     ///
     /// # Errors
     ///
-    /// With the item: [`SendError::Disconnected`]: nobody receives any more; [`SendError::Cancelled`].
+    /// With the item: [`SendError::Disconnected`] if there is no receiver any more; [`SendError::Cancelled`].
     ///
     /// # Panics
     ///
     /// In a `no_suspend` region, if it would have to wait.
+    ///
+    /// ```
+    /// use forebear::channel::{SendError, bounded};
+    ///
+    /// let (sender, receiver) = bounded(1);
+    /// assert_eq!(sender.send("first"), Ok(()));
+    /// drop(receiver);
+    /// assert_eq!(sender.send("second"), Err(SendError::Disconnected("second")));
+    /// ```
     #[inline(always)]
     pub fn send(&self, item: T) -> Result<(), SendError<T>> {
         self.send_within(item, None).map_err(SendTimeoutError::untimed)
     }
 
-    /// The same, for `timeout` at most, on the clock of the runtime.
+    /// As [`send`](Self::send), for `timeout` at most, on the clock of the runtime.
     ///
-    /// Suspends. A cancellation point. A timeout of zero looks once.
+    /// Suspends. A cancellation point. A timeout of zero checks once.
     ///
     /// # Errors
     ///
-    /// With the item: [`SendTimeoutError::TimedOut`], and the channel knows nothing of it any more; the others as
-    /// [`send`](Self::send).
+    /// With the item: [`SendTimeoutError::TimedOut`], and the wait has left no trace; the others as [`send`](Self::send).
     ///
     /// # Panics
     ///
     /// As [`send`](Self::send).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use forebear::channel::{SendTimeoutError, bounded};
+    ///
+    /// let (sender, _receiver) = bounded(1);
+    /// sender.send("first").unwrap();
+    /// let late = sender.send_timeout("second", Duration::from_millis(1));
+    /// assert_eq!(late, Err(SendTimeoutError::TimedOut("second")));
+    /// ```
     #[inline(always)]
     pub fn send_timeout(&self, item: T, timeout: Duration) -> Result<(), SendTimeoutError<T>> {
         self.send_within(item, Some(timeout))
@@ -164,15 +206,32 @@ impl<T> Sender<T> {
     /// # Errors
     ///
     /// With the item: [`TrySendError::Full`], [`TrySendError::Disconnected`].
+    ///
+    /// ```
+    /// use forebear::channel::{TrySendError, bounded};
+    ///
+    /// let (sender, _receiver) = bounded(1);
+    /// assert_eq!(sender.try_send("first"), Ok(()));
+    /// assert_eq!(sender.try_send("second"), Err(TrySendError::Full("second")));
+    /// ```
     #[inline]
     pub fn try_send(&self, item: T) -> Result<(), TrySendError<T>> {
         self.shared.channel.put(item)
     }
 
-    /// Whether nobody receives any more, so that every send is refused.
+    /// Whether there is no receiver any more, so that every send is refused.
     ///
     /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
     /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
+    ///
+    /// ```
+    /// use forebear::channel::unbounded;
+    ///
+    /// let (sender, receiver) = unbounded::<u32>();
+    /// assert!(!sender.is_disconnected());
+    /// drop(receiver);
+    /// assert!(sender.is_disconnected());
+    /// ```
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         self.shared.channel.receiving_is_over()
@@ -186,27 +245,46 @@ impl<T> Receiver<T> {
     ///
     /// # Errors
     ///
-    /// [`RecvError::Disconnected`]: nothing is there, and nobody sends any more; [`RecvError::Cancelled`].
+    /// [`RecvError::Disconnected`] if the channel is empty and there is no sender any more; [`RecvError::Cancelled`].
     ///
     /// # Panics
     ///
     /// In a `no_suspend` region, if it would have to wait.
+    ///
+    /// ```
+    /// use forebear::channel::{RecvError, unbounded};
+    ///
+    /// let (sender, receiver) = unbounded();
+    /// sender.send(7).unwrap();
+    /// drop(sender);
+    /// assert_eq!(receiver.recv(), Ok(7));
+    /// assert_eq!(receiver.recv(), Err(RecvError::Disconnected));
+    /// ```
     #[inline(always)]
     pub fn recv(&self) -> Result<T, RecvError> {
         self.receive_within(None).map_err(RecvTimeoutError::untimed)
     }
 
-    /// The same, for `timeout` at most, on the clock of the runtime.
+    /// As [`recv`](Self::recv), for `timeout` at most, on the clock of the runtime.
     ///
-    /// Suspends. A cancellation point. A timeout of zero looks once.
+    /// Suspends. A cancellation point. A timeout of zero checks once.
     ///
     /// # Errors
     ///
-    /// [`RecvTimeoutError::TimedOut`], and the channel knows nothing of the wait any more; the others as [`recv`](Self::recv).
+    /// [`RecvTimeoutError::TimedOut`], and the wait has left no trace; the others as [`recv`](Self::recv).
     ///
     /// # Panics
     ///
     /// As [`recv`](Self::recv).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use forebear::channel::{RecvTimeoutError, unbounded};
+    ///
+    /// let (_sender, receiver) = unbounded::<u32>();
+    /// let late = receiver.recv_timeout(Duration::from_millis(1));
+    /// assert_eq!(late, Err(RecvTimeoutError::TimedOut));
+    /// ```
     #[inline(always)]
     pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
         self.receive_within(Some(timeout))
@@ -234,6 +312,17 @@ impl<T> Receiver<T> {
     /// # Errors
     ///
     /// [`TryRecvError::Empty`], [`TryRecvError::Disconnected`].
+    ///
+    /// ```
+    /// use forebear::channel::{TryRecvError, unbounded};
+    ///
+    /// let (sender, receiver) = unbounded();
+    /// assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty));
+    /// sender.send(7).unwrap();
+    /// assert_eq!(receiver.try_recv(), Ok(7));
+    /// drop(sender);
+    /// assert_eq!(receiver.try_recv(), Err(TryRecvError::Disconnected));
+    /// ```
     #[inline]
     pub fn try_recv(&self) -> Result<T, TryRecvError> {
         self.shared.channel.take()
@@ -256,12 +345,23 @@ impl<T> Receiver<T> {
 macro_rules! looks {
     ($End:ident) => {
         impl<T> $End<T> {
-            /// How many items are on their way. Those that senders wait to put in do not count.
+            /// How many items are in the channel. Those that senders wait to send do not count.
+            ///
+            /// ```
+            /// use forebear::channel::bounded;
+            ///
+            /// let (sender, receiver) = bounded(2);
+            /// sender.send(7).unwrap();
+            /// assert_eq!((sender.len(), receiver.len()), (1, 1));
+            /// assert!(!receiver.is_empty() && !sender.is_full());
+            /// assert_eq!((sender.capacity(), receiver.name()), (Some(2), None));
+            /// assert!(sender.same_channel(&sender.clone()) && receiver.same_channel(&receiver.clone()));
+            /// ```
             pub fn len(&self) -> usize {
                 self.shared.channel.len()
             }
 
-            /// Whether no item is on its way; of a channel of capacity 0, always.
+            /// Whether no item is in the channel; of a channel of capacity 0, always.
             ///
             /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
             /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
@@ -327,15 +427,16 @@ impl<T> Clone for Receiver<T> {
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        #[cfg(mutant = "last_sender_by_store")]
-        let before = {
-            let before = self.shared.senders.load(Ordering::Acquire);
-            self.shared.senders.store(before - 1, Ordering::Release);
-            before
-        };
-        #[cfg(not(mutant = "last_sender_by_store"))]
         // What the others did here they did under the lock, which is taken below.
-        let before = self.shared.senders.fetch_sub(1, Ordering::AcqRel);
+        let before = mutant!(
+            "last_sender_by_store",
+            {
+                let before = self.shared.senders.load(Ordering::Acquire);
+                self.shared.senders.store(before - 1, Ordering::Release);
+                before
+            },
+            self.shared.senders.fetch_sub(1, Ordering::AcqRel)
+        );
         if before == 1 {
             self.shared.channel.end_sending();
         }

@@ -21,6 +21,16 @@ fn cancelled() -> Option<&'static (dyn StdError + 'static)> {
 ///
 /// For `?` into a [`forebear_context::error::Error`] the item must be `Send + Sync + 'static`;
 /// [`without_item`](Self::without_item) serves where it is not.
+///
+/// ```
+/// use forebear::channel::{SendError, bounded};
+///
+/// let (sender, receiver) = bounded(1);
+/// drop(receiver);
+/// let refused = sender.send("lost").unwrap_err();
+/// assert_eq!(refused, SendError::Disconnected("lost"));
+/// assert_eq!(refused.without_item(), SendError::Disconnected(()));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum SendError<T> {
     /// There is no receiver any more.
@@ -30,6 +40,16 @@ pub enum SendError<T> {
 }
 
 /// The item was not sent in time.
+///
+/// ```
+/// use std::time::Duration;
+/// use forebear::channel::{SendTimeoutError, bounded};
+///
+/// let (sender, _receiver) = bounded(0); // nobody receives now
+/// let refused = sender.send_timeout("late", Duration::from_millis(1)).unwrap_err();
+/// assert_eq!(refused.without_item(), SendTimeoutError::TimedOut(()));
+/// assert_eq!(refused.into_inner(), "late");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum SendTimeoutError<T> {
     /// Time is up, and there was no room.
@@ -41,6 +61,15 @@ pub enum SendTimeoutError<T> {
 }
 
 /// The item was not sent at once.
+///
+/// ```
+/// use forebear::channel::{TrySendError, bounded};
+///
+/// let (sender, _receiver) = bounded(0); // nobody receives now
+/// let refused = sender.try_send("early").unwrap_err();
+/// assert!(refused.is_full());
+/// assert_eq!(refused.without_item(), TrySendError::Full(()));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum TrySendError<T> {
     /// There is no room; of a channel of capacity 0: nobody is waiting for an item.
@@ -50,6 +79,18 @@ pub enum TrySendError<T> {
 }
 
 /// No item was received.
+///
+/// ```
+/// use forebear::channel::{RecvError, unbounded};
+///
+/// let (sender, receiver) = unbounded::<u32>();
+/// drop(sender);
+/// match receiver.recv() {
+///     Ok(_) => unreachable!("nothing was sent"),
+///     Err(RecvError::Cancelled) => unreachable!("this is no request"),
+///     Err(RecvError::Disconnected) => (),
+/// }
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecvError {
     /// There is no sender any more, and everything that was sent has been received.
@@ -59,6 +100,16 @@ pub enum RecvError {
 }
 
 /// No item was received in time.
+///
+/// ```
+/// use std::time::Duration;
+/// use forebear::channel::{RecvTimeoutError, unbounded};
+///
+/// let (sender, receiver) = unbounded::<u32>();
+/// assert_eq!(receiver.recv_timeout(Duration::ZERO), Err(RecvTimeoutError::TimedOut));
+/// drop(sender);
+/// assert_eq!(receiver.recv_timeout(Duration::ZERO), Err(RecvTimeoutError::Disconnected));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RecvTimeoutError {
     /// Time is up, and nothing came.
@@ -70,6 +121,15 @@ pub enum RecvTimeoutError {
 }
 
 /// There was no item to be received at once.
+///
+/// ```
+/// use forebear::channel::{TryRecvError, unbounded};
+///
+/// let (sender, receiver) = unbounded::<u32>();
+/// assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty));
+/// drop(sender);
+/// assert_eq!(receiver.try_recv(), Err(TryRecvError::Disconnected));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TryRecvError {
     /// Nothing is there yet.
@@ -79,14 +139,20 @@ pub enum TryRecvError {
 }
 
 impl<T> SendError<T> {
-    /// What was to be sent.
+    /// The item that was not sent.
+    ///
+    /// ```
+    /// use forebear::channel::SendError;
+    ///
+    /// assert_eq!(SendError::Disconnected("lost").into_inner(), "lost");
+    /// ```
     pub fn into_inner(self) -> T {
         match self {
             SendError::Disconnected(item) | SendError::Cancelled(item) => item,
         }
     }
 
-    /// The same error of an item that is gone.
+    /// The same error without the item, which is dropped.
     pub fn without_item(self) -> SendError<()> {
         match self {
             SendError::Disconnected(_) => SendError::Disconnected(()),
@@ -96,7 +162,7 @@ impl<T> SendError<T> {
 }
 
 impl<T> SendTimeoutError<T> {
-    /// What was to be sent.
+    /// The item that was not sent.
     pub fn into_inner(self) -> T {
         match self {
             SendTimeoutError::TimedOut(item)
@@ -105,7 +171,7 @@ impl<T> SendTimeoutError<T> {
         }
     }
 
-    /// The same error of an item that is gone.
+    /// The same error without the item, which is dropped.
     pub fn without_item(self) -> SendTimeoutError<()> {
         match self {
             SendTimeoutError::TimedOut(_) => SendTimeoutError::TimedOut(()),
@@ -125,14 +191,20 @@ impl<T> SendTimeoutError<T> {
 }
 
 impl<T> TrySendError<T> {
-    /// What was to be sent.
+    /// The item that was not sent.
+    ///
+    /// ```
+    /// use forebear::channel::TrySendError;
+    ///
+    /// assert_eq!(TrySendError::Full("early").into_inner(), "early");
+    /// ```
     pub fn into_inner(self) -> T {
         match self {
             TrySendError::Full(item) | TrySendError::Disconnected(item) => item,
         }
     }
 
-    /// The same error of an item that is gone.
+    /// The same error without the item, which is dropped.
     pub fn without_item(self) -> TrySendError<()> {
         match self {
             TrySendError::Full(_) => TrySendError::Full(()),

@@ -7,22 +7,44 @@ use forebear_context::error::internal::unwind_with;
 
 use super::{Receiver, RecvError};
 
-/// Items as they come, until nobody sends any more. See [`Receiver::iter`].
+/// The items as they arrive, until there is no sender any more. See [`Receiver::iter`].
+///
+/// ```
+/// use forebear::channel::unbounded;
+///
+/// let (sender, receiver) = unbounded();
+/// (1..=3).for_each(|n| sender.send(n).unwrap());
+/// drop(sender);
+/// let mut items = receiver.iter();
+/// assert_eq!(items.next(), Some(1));
+/// assert_eq!(items.collect::<Vec<_>>(), [2, 3]);
+/// ```
 #[derive(Debug)]
 pub struct Iter<'a, T> {
     receiver: &'a Receiver<T>,
 }
 
-/// The same, with the end itself.
+/// The items as they arrive, until there is no sender any more; it owns the [`Receiver`].
+///
+/// ```
+/// use forebear::channel::unbounded;
+///
+/// let (sender, receiver) = unbounded();
+/// (1..=3).for_each(|n| sender.send(n).unwrap());
+/// drop(sender);
+/// for (at, item) in receiver.into_iter().enumerate() {
+///     assert_eq!(item, at + 1);
+/// }
+/// ```
 #[derive(Debug)]
 pub struct IntoIter<T> {
     receiver: Receiver<T>,
 }
 
 impl<T> Receiver<T> {
-    /// The items as they come. It ends when nothing is there and nobody sends any more.
+    /// The items as they arrive. It ends when the channel is empty and there is no sender any more.
     ///
-    /// Suspends. A cancellation point: in a cancelled request the next step unwinds, since to end silently would look like the end
+    /// Suspends. A cancellation point: in a cancelled request the next step unwinds, since a silent end would look like the end
     /// of the items.
     ///
     /// ```

@@ -10,26 +10,26 @@
 //! Both ends of the first two can be cloned: many send, many receive, and each item goes to one of them. Requests and threads use the
 //! same ends, and compete as equals.
 //!
-//! # How it ends
+//! # The end of a channel
 //!
-//! As in std: when the last sender has gone, what was sent is still received, and then every receive answers *disconnected*; when the
-//! last receiver has gone, every send does, gives the item back, and what nobody has received is dropped.
+//! As in std. When the last sender is dropped, the items in the channel are still received; then every receive returns *disconnected*.
+//! When the last receiver is dropped, every send returns *disconnected* with its item, and the items in the channel are dropped.
 //!
-//! Every method that waits is a cancellation point. In a cancelled request it answers `Cancelled` even where it would not have to wait;
+//! Every method that waits is a cancellation point. In a cancelled request it returns `Cancelled` even where it would not have to wait;
 //! the `try_` forms never wait, and work there as ever.
 //!
-//! Nothing is lost on the way: an item that could not be sent comes back in the error, and one that was given to a receiver is
-//! returned there, whatever happened to it meanwhile.
+//! No item is lost on the way. An item that could not be sent comes back in the error. An item that was given to a receiver is
+//! returned there, even if the receiver was cancelled meanwhile.
 //!
 //! # Fairness
 //!
-//! Items come out in the order in which they went in. Who waits stands in a [`LockQueue`](crate::primitive::LockQueue): the most urgent receiver
-//! gets the next item, the most urgent sender the next place, and among equals the one that came first. An item or a place is given to
-//! a waiter by the operation that provides it, before the waiter runs: no newcomer can take it instead.
+//! Items come out in the order in which they went in. Waiters stand in a [`LockQueue`](crate::primitive::LockQueue): the most urgent receiver
+//! gets the next item, the most urgent sender the next place, and among equals the earliest. The operation that provides an item or a
+//! place gives it to a waiter, before the waiter runs: no newcomer can take it instead.
 //!
-//! A wait without a limit, or with one of a millisecond or more, whose other side is on another worker as far as is known, begins with up to
-//! 16 looks, 2 to 6 µs together, while nobody waits on this side; the caller's worker does nothing else meanwhile. Only then does the caller stand among those who
-//! wait. Where looks are in vain they become fewer, down to none but a try in sixteen waits.
+//! A wait whose other side runs on another worker polls first: up to 16 times, 2 to 6 µs together, while there is no other waiter on this
+//! side. The caller's worker does nothing else meanwhile. Only then does the caller enter the queue. A wait with a limit below a
+//! millisecond does not poll. Where polls are in vain they become fewer, down to one try in sixteen waits.
 //!
 //! # Panics
 //!

@@ -22,11 +22,26 @@ use super::error::{RecvError, RecvTimeoutError, TryRecvError, TrySendError};
 use crate::here::with_context;
 
 /// A channel of one item.
+///
+/// ```
+/// use forebear::channel::oneshot;
+///
+/// let (sender, receiver) = oneshot::channel();
+/// std::thread::spawn(move || sender.send(7));
+/// assert_eq!(receiver.recv(), Ok(7));
+/// ```
 pub fn channel<T>() -> (Sender<T>, Receiver<T>) {
     labelled(Label::NONE)
 }
 
 /// The same as [`channel`], with a name, which dumps and `Debug` show.
+///
+/// ```
+/// use forebear::channel::oneshot;
+///
+/// let (sender, receiver) = oneshot::named::<u32>("answer");
+/// assert_eq!((sender.name(), receiver.name()), (Some("answer"), Some("answer")));
+/// ```
 pub fn named<T>(name: &'static str) -> (Sender<T>, Receiver<T>) {
     labelled(Label::new(name))
 }
@@ -39,12 +54,29 @@ fn labelled<T>(label: Label) -> (Sender<T>, Receiver<T>) {
 type One<T> = Channel<T, Option<T>>;
 
 /// The sending end. If it is dropped, the receiver gets [`RecvError::Disconnected`].
+///
+/// ```
+/// use forebear::channel::{RecvError, oneshot};
+///
+/// let (sender, receiver): (oneshot::Sender<u32>, _) = oneshot::channel();
+/// assert!(!sender.is_disconnected());
+/// drop(sender);
+/// assert_eq!(receiver.recv(), Err(RecvError::Disconnected));
+/// ```
 #[must_use = "the receiver gets an error as soon as this is dropped"]
 pub struct Sender<T> {
     channel: Arc<One<T>>,
 }
 
-/// The end that the item comes out at.
+/// The receiving end.
+///
+/// ```
+/// use forebear::channel::oneshot;
+///
+/// let (sender, receiver): (_, oneshot::Receiver<u32>) = oneshot::channel();
+/// drop(receiver);
+/// assert_eq!(sender.send(7), Err(7));
+/// ```
 pub struct Receiver<T> {
     channel: Arc<One<T>>,
 }
@@ -54,7 +86,15 @@ impl<T> Sender<T> {
     ///
     /// # Errors
     ///
-    /// The item, if nobody receives any more.
+    /// The item, if there is no receiver any more.
+    ///
+    /// ```
+    /// use forebear::channel::oneshot;
+    ///
+    /// let (sender, receiver) = oneshot::channel();
+    /// assert_eq!(sender.send(7), Ok(()));
+    /// assert_eq!(receiver.recv(), Ok(7));
+    /// ```
     pub fn send(self, item: T) -> Result<(), T> {
         let this = ManuallyDrop::new(self);
         // SAFETY: `this` is not dropped, so the count is this one's.
@@ -64,12 +104,19 @@ impl<T> Sender<T> {
     }
 
     /// The name that was given to the channel.
+    ///
+    /// ```
+    /// use forebear::channel::oneshot;
+    ///
+    /// let (sender, _receiver) = oneshot::named::<u32>("answer");
+    /// assert_eq!(sender.name(), Some("answer"));
+    /// ```
     #[must_use]
     pub fn name(&self) -> Option<&'static str> {
         self.channel.label().name()
     }
 
-    /// Whether nobody receives any more, so that there is no use in computing the item.
+    /// Whether there is no receiver any more, so that there is no use in computing the item.
     ///
     /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
     /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
@@ -86,20 +133,28 @@ impl<T> Receiver<T> {
     ///
     /// # Errors
     ///
-    /// [`RecvError::Disconnected`]: there is none, and nobody is there to send it; [`RecvError::Cancelled`].
+    /// [`RecvError::Disconnected`] if there is no item, and no sender any more; [`RecvError::Cancelled`].
     ///
     /// # Panics
     ///
     /// In a `no_suspend` region, if it would have to wait.
+    ///
+    /// ```
+    /// use forebear::channel::oneshot;
+    ///
+    /// let (sender, receiver) = oneshot::channel();
+    /// sender.send(7).unwrap();
+    /// assert_eq!(receiver.recv(), Ok(7));
+    /// ```
     #[inline(always)]
     pub fn recv(self) -> Result<T, RecvError> {
         with_context!(|context| self.channel.receive(context, None)).map_err(RecvTimeoutError::untimed)
     }
 
-    /// The same, for `timeout` at most, on the clock of the runtime. When the item has been had, it is gone: from then on the answer is
+    /// As [`recv`](Self::recv), for `timeout` at most, on the clock of the runtime. After the item has been received, every further call returns
     /// [`RecvTimeoutError::Disconnected`].
     ///
-    /// Suspends. A cancellation point. A timeout of zero looks once.
+    /// Suspends. A cancellation point. A timeout of zero checks once.
     ///
     /// # Errors
     ///
@@ -108,6 +163,17 @@ impl<T> Receiver<T> {
     /// # Panics
     ///
     /// As [`recv`](Self::recv).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use forebear::channel::{RecvTimeoutError, oneshot};
+    ///
+    /// let (sender, receiver) = oneshot::channel();
+    /// let late = receiver.recv_timeout(Duration::from_millis(1));
+    /// assert_eq!(late, Err(RecvTimeoutError::TimedOut));
+    /// sender.send(7).unwrap();
+    /// assert_eq!(receiver.recv_timeout(Duration::from_millis(1)), Ok(7));
+    /// ```
     #[inline(always)]
     pub fn recv_timeout(&self, timeout: Duration) -> Result<T, RecvTimeoutError> {
         with_context!(|context| self.channel.receive(context, Some(timeout)))
@@ -126,6 +192,13 @@ impl<T> Receiver<T> {
     }
 
     /// The name that was given to the channel.
+    ///
+    /// ```
+    /// use forebear::channel::oneshot;
+    ///
+    /// let (_sender, receiver) = oneshot::named::<u32>("answer");
+    /// assert_eq!(receiver.name(), Some("answer"));
+    /// ```
     #[must_use]
     pub fn name(&self) -> Option<&'static str> {
         self.channel.label().name()
@@ -139,6 +212,16 @@ impl<T> Receiver<T> {
     ///
     /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
     /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
+    ///
+    /// ```
+    /// use forebear::channel::oneshot;
+    ///
+    /// let (sender, receiver) = oneshot::channel();
+    /// assert!(!receiver.is_ready());
+    /// sender.send(7).unwrap();
+    /// assert!(receiver.is_ready());
+    /// assert_eq!(receiver.try_recv(), Ok(7));
+    /// ```
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.channel.len() != 0

@@ -2,14 +2,24 @@
 
 use super::Receiver;
 
-/// What is there, one by one. Never waits. See [`Receiver::try_iter`].
+/// The items that are in the channel, one by one. Never waits. See [`Receiver::try_iter`].
+///
+/// ```
+/// use forebear::channel::unbounded;
+///
+/// let (sender, receiver) = unbounded();
+/// (1..=3).for_each(|n| sender.send(n).unwrap());
+/// let mut items = receiver.try_iter();
+/// assert_eq!(items.by_ref().count(), 3);
+/// assert_eq!(items.next(), None); // more may still arrive
+/// ```
 #[derive(Debug)]
 pub struct TryIter<'a, T> {
     receiver: &'a Receiver<T>,
 }
 
 impl<T> Receiver<T> {
-    /// The items that are there. It ends when there is none, for the moment or for good.
+    /// The items that are in the channel. It ends when there is none, for the moment or for good.
     ///
     /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
     /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).

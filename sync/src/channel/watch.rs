@@ -30,12 +30,28 @@ use crate::guarded::Guarded;
 use crate::here::with_context;
 use crate::lock_queue::{ChosenList, LockQueue, Place};
 
-/// A channel whose value is `initial` at first, which the first receiver has seen.
+/// A channel that holds `initial`, which the first receiver has seen.
+///
+/// ```
+/// use forebear::channel::watch;
+///
+/// let (sender, mut receiver) = watch::channel(1);
+/// assert!(!receiver.has_changed());
+/// sender.send(2).unwrap();
+/// assert_eq!(*receiver.recv().unwrap(), 2);
+/// ```
 pub fn channel<T>(initial: T) -> (Sender<T>, Receiver<T>) {
     labelled(initial, Label::NONE)
 }
 
 /// The same as [`channel`], with a name, which dumps and `Debug` show.
+///
+/// ```
+/// use forebear::channel::watch;
+///
+/// let (sender, receiver) = watch::named("volume", 7);
+/// assert_eq!((sender.name(), receiver.name()), (Some("volume"), Some("volume")));
+/// ```
 pub fn named<T>(name: &'static str, initial: T) -> (Sender<T>, Receiver<T>) {
     labelled(initial, Label::new(name))
 }
@@ -80,12 +96,30 @@ unsafe impl<T: Send + Sync> Send for Receiver<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for Receiver<T> {}
 
-/// The end that values go in at. Clones are ends of the same channel.
+/// The sending end. Clones are ends of the same channel.
+///
+/// ```
+/// use forebear::channel::watch;
+///
+/// let (volume, _receiver): (watch::Sender<u32>, _) = watch::channel(7);
+/// let louder = *volume.get() + 1;
+/// volume.send(louder).unwrap();
+/// assert_eq!(*volume.get(), 8);
+/// ```
 pub struct Sender<T> {
     shared: Arc<SharedWatch<T>>,
 }
 
-/// An end that sees the newest value. A clone has seen what its original has.
+/// A receiving end, which sees the newest value. A clone has seen what its original has.
+///
+/// ```
+/// use forebear::channel::watch;
+///
+/// let (volume, mut receiver): (_, watch::Receiver<u32>) = watch::channel(7);
+/// volume.send(8).unwrap();
+/// assert_eq!(*receiver.recv().unwrap(), 8);
+/// assert!(!receiver.clone().has_changed());
+/// ```
 pub struct Receiver<T> {
     shared: Arc<SharedWatch<T>>,
     /// The version it has seen.
@@ -115,6 +149,13 @@ impl<T> WatchState<T> {
 
 impl<T> Sender<T> {
     /// The name that was given to the channel.
+    ///
+    /// ```
+    /// use forebear::channel::watch;
+    ///
+    /// let (volume, _receiver) = watch::named("volume", 7);
+    /// assert_eq!(volume.name(), Some("volume"));
+    /// ```
     #[must_use]
     pub fn name(&self) -> Option<&'static str> {
         self.shared.label.name()
@@ -139,13 +180,22 @@ impl<T> Sender<T> {
         Ok(())
     }
 
-    /// The value as it is now.
+    /// The current value.
     #[must_use]
     pub fn get(&self) -> Counted<T> {
         self.shared.state.with(|state| state.value.clone())
     }
 
-    /// Another receiver, which has seen the value as it is now.
+    /// Another receiver, which has seen the current value.
+    ///
+    /// ```
+    /// use forebear::channel::watch;
+    ///
+    /// let (volume, first) = watch::channel(7);
+    /// volume.send(8).unwrap();
+    /// let second = volume.receiver();
+    /// assert!(first.has_changed() && !second.has_changed());
+    /// ```
     #[must_use]
     pub fn receiver(&self) -> Receiver<T> {
         self.shared.receivers.fetch_add(1, Ordering::Relaxed);
@@ -154,6 +204,15 @@ impl<T> Sender<T> {
     }
 
     /// Whether there is no receiver at the moment.
+    ///
+    /// ```
+    /// use forebear::channel::watch;
+    ///
+    /// let (volume, receiver) = watch::channel(7);
+    /// drop(receiver);
+    /// assert!(volume.is_disconnected());
+    /// assert_eq!(volume.send(8), Err(8));
+    /// ```
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         self.shared.receivers.load(Ordering::Relaxed) == 0
@@ -162,24 +221,40 @@ impl<T> Sender<T> {
 
 impl<T> Receiver<T> {
     /// The name that was given to the channel.
+    ///
+    /// ```
+    /// use forebear::channel::watch;
+    ///
+    /// let (_volume, receiver) = watch::named("volume", 7);
+    /// assert_eq!(receiver.name(), Some("volume"));
+    /// ```
     #[must_use]
     pub fn name(&self) -> Option<&'static str> {
         self.shared.label.name()
     }
 
-    /// The value as it is now. Whether it has been seen does not change.
+    /// The current value. It does not count as seen by this.
+    ///
+    /// ```
+    /// use forebear::channel::watch;
+    ///
+    /// let (volume, receiver) = watch::channel(7);
+    /// volume.send(8).unwrap();
+    /// assert_eq!(*receiver.get(), 8);
+    /// assert!(receiver.has_changed());
+    /// ```
     #[must_use]
     pub fn get(&self) -> Counted<T> {
         self.shared.state.with(|state| state.value.clone())
     }
 
-    /// Waits for a value newer than the one that was seen last.
+    /// Waits for a value newer than the one that this receiver has seen last.
     ///
     /// Suspends. A cancellation point.
     ///
     /// # Errors
     ///
-    /// [`RecvError::Disconnected`]: the newest has been seen, and nobody sends any more; [`RecvError::Cancelled`].
+    /// [`RecvError::Disconnected`] if this receiver has seen the newest value, and there is no sender any more; [`RecvError::Cancelled`].
     ///
     /// # Panics
     ///
@@ -189,17 +264,26 @@ impl<T> Receiver<T> {
         self.receive(None).map_err(RecvTimeoutError::untimed)
     }
 
-    /// The same, for `timeout` at most, on the clock of the runtime.
+    /// As [`recv`](Self::recv), for `timeout` at most, on the clock of the runtime.
     ///
-    /// Suspends. A cancellation point. A timeout of zero looks once.
+    /// Suspends. A cancellation point. A timeout of zero checks once.
     ///
     /// # Errors
     ///
-    /// [`RecvTimeoutError::TimedOut`], and the channel knows nothing of the wait any more; the others as [`recv`](Self::recv).
+    /// [`RecvTimeoutError::TimedOut`], and the wait has left no trace; the others as [`recv`](Self::recv).
     ///
     /// # Panics
     ///
     /// As [`recv`](Self::recv).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use forebear::channel::{RecvTimeoutError, watch};
+    ///
+    /// let (_volume, mut receiver) = watch::channel(7);
+    /// let late = receiver.recv_timeout(Duration::from_millis(1));
+    /// assert_eq!(late, Err(RecvTimeoutError::TimedOut));
+    /// ```
     #[inline(always)]
     pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Counted<T>, RecvTimeoutError> {
         self.receive(Some(timeout))
@@ -213,6 +297,15 @@ impl<T> Receiver<T> {
     /// # Errors
     ///
     /// [`TryRecvError::Empty`], [`TryRecvError::Disconnected`].
+    ///
+    /// ```
+    /// use forebear::channel::{TryRecvError, watch};
+    ///
+    /// let (volume, mut receiver) = watch::channel(7);
+    /// assert_eq!(receiver.try_recv(), Err(TryRecvError::Empty));
+    /// volume.send(8).unwrap();
+    /// assert_eq!(receiver.try_recv().map(|volume| *volume), Ok(8));
+    /// ```
     pub fn try_recv(&mut self) -> Result<Counted<T>, TryRecvError> {
         let seen = &mut self.seen;
         self.shared.state.with(|state| state.newer(seen))

@@ -9,11 +9,22 @@ use std::ptr::NonNull;
 use super::MutexGuard;
 use crate::raw_lock::RawLock;
 
-/// The right to a part of a [`Mutex`](crate::Mutex)'s value, which [`MutexGuard::map`] has named; the mutex is unlocked when this is
-/// dropped.
+/// Access to a part of a [`Mutex`](crate::Mutex)'s value, which [`MutexGuard::map`] has chosen. Dropping it unlocks the mutex.
 ///
-/// As a [`MutexGuard`] it stays on its thread, and may be held across waits. It cannot be lent to a [`Condvar`](crate::Condvar),
-/// since others might replace what it names meanwhile.
+/// As a [`MutexGuard`] it stays on its thread, and may be held across waits. A [`Condvar`](crate::Condvar) does not take it: while it
+/// waits, another holder might replace the part.
+///
+/// ```
+/// use forebear::sync::{MappedMutexGuard, Mutex, MutexGuard};
+///
+/// fn first(list: &Mutex<Vec<u32>>) -> MappedMutexGuard<'_, u32> {
+///     MutexGuard::map(list.lock(), |list| &mut list[0])
+/// }
+///
+/// let list = Mutex::new(vec![1, 2]);
+/// *first(&list) += 1;
+/// assert_eq!(*list.lock(), [2, 2]);
+/// ```
 #[must_use = "the mutex is unlocked as soon as the guard is dropped"]
 pub struct MappedMutexGuard<'a, T: ?Sized> {
     raw: &'a RawLock,
@@ -42,11 +53,23 @@ impl<'a, T: ?Sized> MutexGuard<'a, T> {
         MappedMutexGuard { raw: ManuallyDrop::new(this).raw(), part, _lends: PhantomData }
     }
 
-    /// The same, if there is such a part.
+    /// As [`map`](Self::map), if there is such a part.
     ///
     /// # Errors
     ///
-    /// The guard, if `part` answers `None`.
+    /// The guard, if `part` returns `None`.
+    ///
+    /// ```
+    /// use forebear::sync::{Mutex, MutexGuard};
+    ///
+    /// let list = Mutex::new(vec![1, 2]);
+    /// if let Ok(mut first) = MutexGuard::try_map(list.lock(), |list| list.first_mut()) {
+    ///     *first += 1;
+    /// }
+    /// assert_eq!(*list.lock(), [2, 2]);
+    /// let Err(whole) = MutexGuard::try_map(list.lock(), |list| list.get_mut(9)) else { panic!() };
+    /// assert_eq!(whole.len(), 2);
+    /// ```
     pub fn try_map<U: ?Sized>(
         mut this: Self,
         part: impl FnOnce(&mut T) -> Option<&mut U>,
@@ -61,17 +84,34 @@ impl<'a, T: ?Sized> MutexGuard<'a, T> {
 }
 
 impl<'a, T: ?Sized> MappedMutexGuard<'a, T> {
-    /// Gives up the part for a part of that.
+    /// Gives up the part for a part of it.
+    ///
+    /// ```
+    /// use forebear::sync::{MappedMutexGuard, Mutex, MutexGuard};
+    ///
+    /// let pairs = Mutex::new([(1, "one"), (2, "two")]);
+    /// let second = MutexGuard::map(pairs.lock(), |pairs| &mut pairs[1]);
+    /// let name = MappedMutexGuard::map(second, |pair| &mut pair.1);
+    /// assert_eq!(*name, "two");
+    /// ```
     pub fn map<U: ?Sized>(mut this: Self, part: impl FnOnce(&mut T) -> &mut U) -> MappedMutexGuard<'a, U> {
         let part = NonNull::from(part(&mut this));
         MappedMutexGuard { raw: ManuallyDrop::new(this).raw, part, _lends: PhantomData }
     }
 
-    /// The same, if there is such a part.
+    /// As [`map`](Self::map), if there is such a part.
     ///
     /// # Errors
     ///
-    /// The guard, if `part` answers `None`.
+    /// The guard, if `part` returns `None`.
+    ///
+    /// ```
+    /// use forebear::sync::{MappedMutexGuard, Mutex, MutexGuard};
+    ///
+    /// let rows = Mutex::new([vec![1], vec![]]);
+    /// let row = MutexGuard::map(rows.lock(), |rows| &mut rows[1]);
+    /// assert!(MappedMutexGuard::try_map(row, |row| row.first_mut()).is_err());
+    /// ```
     pub fn try_map<U: ?Sized>(
         mut this: Self,
         part: impl FnOnce(&mut T) -> Option<&mut U>,

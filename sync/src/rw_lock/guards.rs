@@ -15,7 +15,18 @@ use crate::queued_wait::Limit;
 use crate::raw_lock::Refused;
 use crate::raw_rw_lock::RawRwLock;
 
-/// The right to read an [`RwLock`]'s value together with others; given back when this is dropped. It stays on its thread.
+/// Read access to an [`RwLock`]'s value, shared with other readers. Dropping it releases the lock. It stays on its thread.
+///
+/// ```
+/// use forebear::sync::{RwLock, RwLockReadGuard};
+///
+/// static SETTINGS: RwLock<[&str; 1]> = RwLock::new(["fast"]);
+///
+/// fn settings() -> RwLockReadGuard<'static, [&'static str; 1]> {
+///     SETTINGS.read()
+/// }
+/// assert_eq!(settings()[0], "fast");
+/// ```
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct RwLockReadGuard<'a, T: ?Sized> {
     pub(super) raw: &'a RawRwLock,
@@ -24,7 +35,19 @@ pub struct RwLockReadGuard<'a, T: ?Sized> {
     _lends: PhantomData<(&'a T, *const ())>,
 }
 
-/// The right to write an [`RwLock`]'s value, alone; given back when this is dropped. It stays on its thread.
+/// Exclusive access to an [`RwLock`]'s value. Dropping it releases the lock. It stays on its thread.
+///
+/// ```
+/// use forebear::sync::{RwLock, RwLockWriteGuard};
+///
+/// fn push(mut list: RwLockWriteGuard<'_, Vec<u32>>) {
+///     list.push(7);
+/// } // released here
+///
+/// let list = RwLock::new(Vec::new());
+/// push(list.write());
+/// assert_eq!(*list.read(), [7]);
+/// ```
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct RwLockWriteGuard<'a, T: ?Sized> {
     pub(super) lock: &'a RwLock<T>,
@@ -32,8 +55,20 @@ pub struct RwLockWriteGuard<'a, T: ?Sized> {
     _stays: PhantomData<*const ()>,
 }
 
-/// The right to read an [`RwLock`]'s value together with plain readers, and to become its writer; given back when this is dropped. It
+/// Read access to an [`RwLock`]'s value, shared with plain readers, that can become write access. Dropping it releases the lock. It
 /// stays on its thread.
+///
+/// ```
+/// use forebear::sync::{RwLock, RwLockUpgradableReadGuard};
+///
+/// let list = RwLock::new(vec![1]);
+/// let reading: RwLockUpgradableReadGuard<'_, Vec<u32>> = list.upgradable_read();
+/// let missing = !reading.contains(&2);
+/// if missing {
+///     RwLockUpgradableReadGuard::upgrade(reading).push(2);
+/// }
+/// assert_eq!(*list.read(), [1, 2]);
+/// ```
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct RwLockUpgradableReadGuard<'a, T: ?Sized> {
     lock: &'a RwLock<T>,
@@ -85,6 +120,17 @@ impl<'a, T: ?Sized> RwLockWriteGuard<'a, T> {
     }
 
     /// From writing to upgradable reading. Never waits.
+    ///
+    /// ```
+    /// use forebear::sync::{RwLock, RwLockWriteGuard};
+    ///
+    /// let lock = RwLock::new(1);
+    /// let mut writing = lock.write();
+    /// *writing += 1;
+    /// let reading = RwLockWriteGuard::downgrade_to_upgradable(writing);
+    /// assert_eq!((*reading, *lock.read()), (2, 2));
+    /// assert!(lock.try_write().is_none() && lock.try_upgradable_read().is_none());
+    /// ```
     pub fn downgrade_to_upgradable(this: Self) -> RwLockUpgradableReadGuard<'a, T> {
         let lock = ManuallyDrop::new(this).lock;
         // SAFETY: the guard wrote, and was forgotten.
@@ -100,7 +146,7 @@ impl<'a, T: ?Sized> RwLockUpgradableReadGuard<'a, T> {
         RwLockUpgradableReadGuard { lock, _stays: PhantomData }
     }
 
-    /// From reading to writing: waits until all others who read have gone. Nobody else writes in between.
+    /// From reading to writing: waits until all other readers have released the lock. No other writer comes in between.
     ///
     /// Suspends. Not a cancellation point.
     ///
@@ -117,7 +163,7 @@ impl<'a, T: ?Sized> RwLockUpgradableReadGuard<'a, T> {
         this.upgraded()
     }
 
-    /// The same, unless the calling request is cancelled before.
+    /// As [`upgrade`](Self::upgrade), unless the calling request is cancelled before.
     ///
     /// Suspends. A cancellation point.
     ///
@@ -128,6 +174,17 @@ impl<'a, T: ?Sized> RwLockUpgradableReadGuard<'a, T> {
     /// # Panics
     ///
     /// As [`upgrade`](Self::upgrade).
+    ///
+    /// ```
+    /// use forebear::sync::{RwLock, RwLockUpgradableReadGuard};
+    ///
+    /// let lock = RwLock::new(1);
+    /// match RwLockUpgradableReadGuard::upgrade_or_cancelled(lock.upgradable_read()) {
+    ///     Ok(mut writing) => *writing += 1,
+    ///     Err((_still_reading, _cancelled)) => unreachable!("this is no request"),
+    /// }
+    /// assert_eq!(*lock.read(), 2);
+    /// ```
     #[inline(always)]
     #[track_caller]
     pub fn upgrade_or_cancelled(this: Self) -> Result<RwLockWriteGuard<'a, T>, (Self, Cancelled)> {
@@ -138,7 +195,7 @@ impl<'a, T: ?Sized> RwLockUpgradableReadGuard<'a, T> {
         }
     }
 
-    /// The same, for `timeout` at most, on the clock of the runtime. A timeout of zero looks once.
+    /// As [`upgrade`](Self::upgrade), for `timeout` at most, on the clock of the runtime. A timeout of zero checks once.
     ///
     /// Suspends. A cancellation point.
     ///
@@ -149,6 +206,23 @@ impl<'a, T: ?Sized> RwLockUpgradableReadGuard<'a, T> {
     /// # Panics
     ///
     /// As [`upgrade`](Self::upgrade).
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use forebear::TimeoutError;
+    /// use forebear::sync::{RwLock, RwLockUpgradableReadGuard};
+    ///
+    /// let lock = RwLock::new(1);
+    /// let reader = lock.read();
+    /// std::thread::scope(|s| {
+    ///     s.spawn(|| {
+    ///         let reading = lock.upgradable_read();
+    ///         let late = RwLockUpgradableReadGuard::upgrade_timeout(reading, Duration::from_millis(1));
+    ///         assert!(matches!(late, Err((_, TimeoutError::TimedOut))));
+    ///     });
+    /// });
+    /// # drop(reader);
+    /// ```
     #[inline(always)]
     #[track_caller]
     pub fn upgrade_timeout(
@@ -162,7 +236,7 @@ impl<'a, T: ?Sized> RwLockUpgradableReadGuard<'a, T> {
         }
     }
 
-    /// From reading to writing, if nobody else reads. Never waits.
+    /// From reading to writing, if there is no other reader. Never waits.
     ///
     /// A poll neither suspends nor gives the worker away, so a loop of polls in a request has to call
     /// [`yield_now`](https://docs.rs/forebear/latest/forebear/fn.yield_now.html).
@@ -170,12 +244,32 @@ impl<'a, T: ?Sized> RwLockUpgradableReadGuard<'a, T> {
     /// # Errors
     ///
     /// The guard.
+    ///
+    /// ```
+    /// use forebear::sync::{RwLock, RwLockUpgradableReadGuard};
+    ///
+    /// let lock = RwLock::new(1);
+    /// let reader = lock.read();
+    /// let Err(reading) = RwLockUpgradableReadGuard::try_upgrade(lock.upgradable_read()) else { panic!() };
+    /// drop(reader);
+    /// *RwLockUpgradableReadGuard::try_upgrade(reading).unwrap() += 1;
+    /// assert_eq!(*lock.read(), 2);
+    /// ```
     pub fn try_upgrade(this: Self) -> Result<RwLockWriteGuard<'a, T>, Self> {
         // SAFETY: as above.
         if unsafe { this.lock.raw.try_upgrade() } { Ok(this.upgraded()) } else { Err(this) }
     }
 
     /// From upgradable to plain reading. Never waits.
+    ///
+    /// ```
+    /// use forebear::sync::{RwLock, RwLockUpgradableReadGuard};
+    ///
+    /// let lock = RwLock::new(1);
+    /// let reading = RwLockUpgradableReadGuard::downgrade(lock.upgradable_read());
+    /// assert!(lock.try_upgradable_read().is_some());
+    /// # drop(reading);
+    /// ```
     pub fn downgrade(this: Self) -> RwLockReadGuard<'a, T> {
         let lock = ManuallyDrop::new(this).lock;
         // SAFETY: the guard had the gate, and was forgotten.

@@ -9,7 +9,16 @@ use std::ptr::NonNull;
 use super::{RwLockReadGuard, RwLockWriteGuard};
 use crate::raw_rw_lock::RawRwLock;
 
-/// The right to read a part of an [`RwLock`](crate::RwLock)'s value, which [`RwLockReadGuard::map`] has named. It stays on its thread.
+/// Read access to a part of an [`RwLock`](crate::RwLock)'s value, which [`RwLockReadGuard::map`] has chosen. It stays on its thread.
+///
+/// ```
+/// use forebear::sync::{MappedRwLockReadGuard, RwLock, RwLockReadGuard};
+///
+/// fn first(list: &RwLock<Vec<u32>>) -> MappedRwLockReadGuard<'_, u32> {
+///     RwLockReadGuard::map(list.read(), |list| &list[0])
+/// }
+/// assert_eq!(*first(&RwLock::new(vec![7])), 7);
+/// ```
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct MappedRwLockReadGuard<'a, T: ?Sized> {
     raw: &'a RawRwLock,
@@ -17,9 +26,20 @@ pub struct MappedRwLockReadGuard<'a, T: ?Sized> {
     _lends: PhantomData<(&'a T, *const ())>,
 }
 
-/// The right to write a part of an [`RwLock`](crate::RwLock)'s value, which [`RwLockWriteGuard::map`] has named. It stays on its thread.
+/// Exclusive access to a part of an [`RwLock`](crate::RwLock)'s value, which [`RwLockWriteGuard::map`] has chosen. It stays on its thread.
 ///
-/// It cannot be downgraded: others would read the whole, while this one may have kept more of it than it names.
+/// It cannot be downgraded: others would read the whole, while this guard may still refer to more of it than it names.
+///
+/// ```
+/// use forebear::sync::{MappedRwLockWriteGuard, RwLock, RwLockWriteGuard};
+///
+/// fn first(list: &RwLock<Vec<u32>>) -> MappedRwLockWriteGuard<'_, u32> {
+///     RwLockWriteGuard::map(list.write(), |list| &mut list[0])
+/// }
+/// let list = RwLock::new(vec![7]);
+/// *first(&list) += 1;
+/// assert_eq!(*list.read(), [8]);
+/// ```
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct MappedRwLockWriteGuard<'a, T: ?Sized> {
     raw: &'a RawRwLock,
@@ -35,16 +55,33 @@ unsafe impl<T: ?Sized + Sync> Sync for MappedRwLockWriteGuard<'_, T> {}
 
 impl<'a, T: ?Sized> RwLockReadGuard<'a, T> {
     /// Gives up the whole for a part of it. An associated function, so that it hides no method of the value.
+    ///
+    /// ```
+    /// use forebear::sync::{RwLock, RwLockReadGuard};
+    ///
+    /// let pair = RwLock::new((1, "one"));
+    /// let name = RwLockReadGuard::map(pair.read(), |pair| &pair.1);
+    /// assert_eq!(*name, "one");
+    /// ```
     pub fn map<U: ?Sized>(this: Self, part: impl FnOnce(&T) -> &U) -> MappedRwLockReadGuard<'a, U> {
         let part = NonNull::from(part(&this));
         MappedRwLockReadGuard { raw: ManuallyDrop::new(this).raw, part, _lends: PhantomData }
     }
 
-    /// The same, if there is such a part.
+    /// As [`map`](Self::map), if there is such a part.
     ///
     /// # Errors
     ///
-    /// The guard, if `part` answers `None`.
+    /// The guard, if `part` returns `None`.
+    ///
+    /// ```
+    /// use forebear::sync::{RwLock, RwLockReadGuard};
+    ///
+    /// let list = RwLock::new(vec![7]);
+    /// assert!(RwLockReadGuard::try_map(list.read(), |list| list.first()).is_ok());
+    /// let Err(whole) = RwLockReadGuard::try_map(list.read(), |list| list.get(9)) else { panic!() };
+    /// assert_eq!(whole.len(), 1);
+    /// ```
     pub fn try_map<U: ?Sized>(
         this: Self,
         part: impl FnOnce(&T) -> Option<&U>,
@@ -60,6 +97,15 @@ impl<'a, T: ?Sized> RwLockReadGuard<'a, T> {
 
 impl<'a, T: ?Sized> MappedRwLockReadGuard<'a, T> {
     /// Gives up the part for a part of that.
+    ///
+    /// ```
+    /// use forebear::sync::{MappedRwLockReadGuard, RwLock, RwLockReadGuard};
+    ///
+    /// let pairs = RwLock::new([(1, "one"), (2, "two")]);
+    /// let second = RwLockReadGuard::map(pairs.read(), |pairs| &pairs[1]);
+    /// let name = MappedRwLockReadGuard::map(second, |pair| &pair.1);
+    /// assert_eq!(*name, "two");
+    /// ```
     pub fn map<U: ?Sized>(this: Self, part: impl FnOnce(&T) -> &U) -> MappedRwLockReadGuard<'a, U> {
         let part = NonNull::from(part(&this));
         MappedRwLockReadGuard { raw: ManuallyDrop::new(this).raw, part, _lends: PhantomData }
@@ -84,11 +130,21 @@ impl<'a, T: ?Sized> RwLockWriteGuard<'a, T> {
         MappedRwLockWriteGuard { raw: &ManuallyDrop::new(this).lock.raw, part, _lends: PhantomData }
     }
 
-    /// The same, if there is such a part.
+    /// As [`map`](Self::map), if there is such a part.
     ///
     /// # Errors
     ///
-    /// The guard, if `part` answers `None`.
+    /// The guard, if `part` returns `None`.
+    ///
+    /// ```
+    /// use forebear::sync::{RwLock, RwLockWriteGuard};
+    ///
+    /// let list = RwLock::new(vec![7]);
+    /// if let Ok(mut first) = RwLockWriteGuard::try_map(list.write(), |list| list.first_mut()) {
+    ///     *first += 1;
+    /// }
+    /// assert_eq!(*list.read(), [8]);
+    /// ```
     pub fn try_map<U: ?Sized>(
         mut this: Self,
         part: impl FnOnce(&mut T) -> Option<&mut U>,
@@ -105,6 +161,15 @@ impl<'a, T: ?Sized> RwLockWriteGuard<'a, T> {
 
 impl<'a, T: ?Sized> MappedRwLockWriteGuard<'a, T> {
     /// Gives up the part for a part of that.
+    ///
+    /// ```
+    /// use forebear::sync::{MappedRwLockWriteGuard, RwLock, RwLockWriteGuard};
+    ///
+    /// let pairs = RwLock::new([(1, "one"), (2, "two")]);
+    /// let second = RwLockWriteGuard::map(pairs.write(), |pairs| &mut pairs[1]);
+    /// *MappedRwLockWriteGuard::map(second, |pair| &mut pair.0) += 1;
+    /// assert_eq!(pairs.read()[1].0, 3);
+    /// ```
     pub fn map<U: ?Sized>(
         mut this: Self,
         part: impl FnOnce(&mut T) -> &mut U,

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use forebear_context::context::{Cause, Context, Ticket, with_foreign};
 use forebear_context::source::{Arm, Left, Output, Source, Tells};
 
-/// A source that is ready when `delay` has passed from this call on, on the clock of the calling context; never, if that is farther
-/// off than can be told.
+/// A source that is ready when `delay` has passed since this call, on the clock of the calling context; never, if an `Instant` cannot
+/// represent that time.
 ///
-/// Lent (`&timer`), it can be waited for again and again, by the same time.
+/// Lent (`&timer`), it can be waited for again and again, until the same time.
 ///
 /// ```
 /// use std::time::Duration;
@@ -30,7 +30,19 @@ pub fn after(delay: Duration) -> After {
     After { at }
 }
 
-/// See [`after`].
+/// A time as a source of a [`select!`](macro@crate::select), made by [`after`].
+///
+/// ```
+/// use std::time::Duration;
+/// use forebear::select;
+/// use forebear::time::{After, after};
+///
+/// // One limit for a whole loop.
+/// let limit: After = after(Duration::from_millis(1));
+/// for _ in 0..2 {
+///     select! { () = &limit => () }
+/// }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct After {
     at: Option<Instant>,

@@ -22,7 +22,20 @@ pub fn cancelled() -> CancelledSource {
     CancelledSource { _private: () }
 }
 
-/// See [`cancelled`].
+/// The cancellation of the calling request as a source of a [`select!`](macro@crate::select), made by [`cancelled`].
+///
+/// ```
+/// use forebear::select::{CancelledSource, cancelled};
+/// use forebear::{CancelReason, Request, select, spawn};
+///
+/// let (send, seen) = std::sync::mpsc::channel();
+/// spawn(move || {
+///     Request::current().unwrap().abort(CancelReason::Asked);
+///     let source: CancelledSource = cancelled();
+///     select! { _ = source => send.send("cleaned up").unwrap() }
+/// });
+/// assert_eq!(seen.recv(), Ok("cleaned up"));
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct CancelledSource {
     _private: (),

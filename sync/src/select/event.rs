@@ -43,7 +43,7 @@ unsafe impl Arm for EventArm<'_> {
     }
 
     unsafe fn leave(&mut self, _: &Context, _: Cause) -> Left {
-        // Whoever has taken it out has had the event happen, also if it is taken back by now.
+        // The thread that took it out made the event happen, even if the event is reset by now.
         // SAFETY: it was listed.
         if std::mem::take(&mut self.listed) && !unsafe { self.event.leave(self.place.assume_init_ref()) } {
             self.output = Some(Ok(()));

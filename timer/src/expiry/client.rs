@@ -15,6 +15,32 @@ use super::{Scope, Signal, TimerError};
 /// A client does not wait for an answer: what it says is said when the call returns, or cannot be said and is an error. A client whose way to the
 /// server has a bound may wait for room, for a limited time, but a release should not: it is called when a guard is dropped, and what it
 /// releases may expire meanwhile. A message of one thread arrives before the next one of that thread.
+///
+/// ```
+/// use std::sync::Mutex;
+/// use std::time::{Duration, Instant};
+/// use forebear::timer::{Scope, TimerClient, TimerError, TimerGuard};
+///
+/// /// Only notes what a server would receive.
+/// #[derive(Default)]
+/// struct Noted(Mutex<Vec<String>>);
+///
+/// impl TimerClient for Noted {
+///     fn acquire(&self, scope: &Scope, _deadline: Instant) -> Result<(), TimerError> {
+///         self.0.lock().unwrap().push(format!("acquire {}", scope.name()));
+///         Ok(())
+///     }
+///     fn release(&self, scope: &Scope) -> Result<(), TimerError> {
+///         self.0.lock().unwrap().push(format!("release {}", scope.name()));
+///         Ok(())
+///     }
+/// }
+///
+/// let client = Noted::default();
+/// drop(TimerGuard::builder().client(&client).scope("load").expires(Duration::from_secs(5))?);
+/// assert_eq!(*client.0.lock().unwrap(), ["acquire load", "release load"]);
+/// # Ok::<(), TimerError>(())
+/// ```
 pub trait TimerClient: Send + Sync {
     /// Starts the timer of `scope`, or moves its deadline if it is running.
     ///

@@ -5,7 +5,18 @@ use std::{fmt, io};
 
 use forebear_context::error::Failure;
 
-/// What clients, queues and servers of timers answer when they cannot do what was asked.
+/// An error of a client, queue or server of timers.
+///
+/// ```
+/// use std::time::Duration;
+/// use forebear::timer::{TimerError, TimerGuard, channel};
+///
+/// let (timers, server) = channel();
+/// drop(server);
+/// let client = timers.client("worker 1");
+/// let refused = TimerGuard::builder().client(&client).expires(Duration::from_secs(5));
+/// assert!(matches!(refused, Err(TimerError::ServerGone)));
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TimerError {
@@ -37,11 +48,25 @@ pub enum TimerError {
 
 impl TimerError {
     /// An error from text, or from any other.
+    ///
+    /// ```
+    /// use forebear::timer::TimerError;
+    ///
+    /// let error = TimerError::other("the modem is offline");
+    /// assert!(format!("{error}").contains("modem"));
+    /// ```
     pub fn other(error: impl Into<Box<dyn StdError + Send + Sync>>) -> TimerError {
         TimerError::Other(error.into())
     }
 
     /// A message of `size` bytes where `limit` may be sent.
+    ///
+    /// ```
+    /// use forebear::timer::TimerError;
+    ///
+    /// let error = TimerError::too_large(2000, 1024);
+    /// assert!(matches!(error, TimerError::TooLarge { size: 2000, limit: 1024, .. }));
+    /// ```
     #[must_use]
     pub fn too_large(size: usize, limit: usize) -> TimerError {
         TimerError::TooLarge { size, limit }

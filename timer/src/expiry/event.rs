@@ -8,6 +8,26 @@ use forebear_context::error::Failure;
 use super::{Timer, TimerError};
 
 /// An event of a server, for its hooks. `Display` is a line for a log.
+///
+/// ```
+/// use std::sync::mpsc;
+/// use std::time::Duration;
+/// use forebear::timer::{Overdue, Reap, TimerEvent, TimerGuard, Watchdog, channel};
+///
+/// let (timers, queue) = channel();
+/// let (send, seen) = mpsc::channel();
+/// let mut watchdog = Watchdog::new(queue, |_: &Overdue<'_, u32>| Reap::Reaped).on_event(move |event| {
+///     if let TimerEvent::Reaped { worker, .. } = event {
+///         send.send(**worker).unwrap();
+///     }
+/// });
+/// let client = timers.client(7);
+/// let stuck = TimerGuard::builder().client(&client).expires(Duration::ZERO)?;
+/// watchdog.turn(Duration::ZERO)?;
+/// assert_eq!(seen.recv(), Ok(7));
+/// # drop(stuck);
+/// # Ok::<(), forebear::timer::TimerError>(())
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TimerEvent<'a, W> {
@@ -74,7 +94,7 @@ pub enum TimerEvent<'a, W> {
     /// A worker has ended with timers that it had not released. They are dropped, and nobody is reaped.
     #[non_exhaustive]
     Orphaned {
-        /// Who has ended.
+        /// The worker that has ended.
         worker: &'a W,
         /// What was dropped.
         timers: &'a [Timer],

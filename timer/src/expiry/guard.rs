@@ -69,6 +69,20 @@ pub fn within<T>(after: Duration, work: impl FnOnce() -> T) -> Result<T, TimerEr
 /// dropped first releases it, and the others then release nothing.
 ///
 /// It stays with the thread that acquired it, since clients may know their worker by the thread.
+///
+/// ```
+/// use std::time::Duration;
+/// use forebear::timer::{TimerError, TimerGuard, channel, configure, expires, unconfigure};
+///
+/// let (timers, _server) = channel();
+/// configure(timers.client("worker 1"));
+/// let mut timer: TimerGuard<'_> = expires(Duration::from_secs(5))?;
+/// timer.extend(Duration::from_secs(60))?; // more time from now on
+/// assert!(timer.scope().holder().is_some()); // this thread
+/// timer.release()?;
+/// # unconfigure();
+/// # Ok::<(), TimerError>(())
+/// ```
 #[must_use = "the timer is released when the guard is dropped"]
 pub struct TimerGuard<'c> {
     client: Client<'c>,
@@ -80,6 +94,20 @@ pub struct TimerGuard<'c> {
 }
 
 /// Says for which scope, by which client and with which signal a timer is acquired. Made by [`TimerGuard::builder`].
+///
+/// ```
+/// use std::time::Duration;
+/// use forebear::timer::{TimerError, TimerGuard, channel};
+///
+/// let (timers, _server) = channel();
+/// let client = timers.client("worker 1");
+/// let builder = TimerGuard::builder().client(&client).scope("load").signal(15);
+/// let sum: u32 = builder.within(Duration::from_secs(60), || (1..=4).sum())?;
+/// assert_eq!(sum, 10);
+/// let timer = TimerGuard::builder().client(&client).expires(Duration::from_secs(60))?;
+/// timer.release()?;
+/// # Ok::<(), TimerError>(())
+/// ```
 #[derive(Clone)]
 #[must_use = "a builder acquires nothing until `expires` is called"]
 pub struct TimerBuilder<'c> {

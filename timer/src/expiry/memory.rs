@@ -17,6 +17,19 @@ use super::{RequestQueue, Scope, Signal, Timer, TimerClient, TimerError, TimerRe
 /// A queue in memory: the sender makes clients, the receiver is for a [`Watchdog`](super::Watchdog).
 ///
 /// Workers are whatever the clients are made for: threads, requests, connections. It has no bound: clients never wait.
+///
+/// ```
+/// use std::time::Duration;
+/// use forebear::timer::{Demand, RequestQueue, Scope, TimerError, TimerGuard, channel};
+///
+/// let (timers, mut queue) = channel();
+/// let client = timers.client("worker 1");
+/// drop(TimerGuard::builder().client(&client).scope("load").expires(Duration::from_secs(5))?);
+/// let requests = queue.get(2, Duration::ZERO)?;
+/// assert!(matches!(requests[0].demand, Demand::Acquire(_)));
+/// assert_eq!(requests[1].demand, Demand::Release(Scope::named("load")));
+/// # Ok::<(), TimerError>(())
+/// ```
 #[must_use]
 pub fn channel<W: WorkerId>() -> (TimerSender<W>, TimerReceiver<W>) {
     let state = QueueState { requests: VecDeque::new(), woken: false, closed: false };
@@ -25,12 +38,44 @@ pub fn channel<W: WorkerId>() -> (TimerSender<W>, TimerReceiver<W>) {
 }
 
 /// The clients' end of a [`channel`].
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use forebear::timer::{RequestQueue, Timer, TimerError, TimerRequest, TimerSender, channel};
+///
+/// let (timers, mut queue): (TimerSender<&str>, _) = channel();
+/// let deadline = Instant::now() + Duration::from_secs(5);
+/// timers.send(TimerRequest::acquire("worker 1", Timer::new("load", deadline)))?;
+/// timers.send(TimerRequest::release("worker 1", "load"))?;
+/// assert_eq!(queue.size(), 2);
+/// # Ok::<(), TimerError>(())
+/// ```
 pub struct TimerSender<W>(Arc<SharedQueue<W>>);
 
 /// The server's end of a [`channel`]. When it is dropped, clients get an error that the server is gone.
+///
+/// ```
+/// use std::time::Duration;
+/// use forebear::timer::{Overdue, Reap, TimerError, TimerReceiver, Watchdog, channel};
+///
+/// let (_timers, queue): (_, TimerReceiver<u32>) = channel();
+/// let mut watchdog = Watchdog::new(queue, |_: &Overdue<'_, u32>| Reap::Reaped);
+/// watchdog.turn(Duration::ZERO)?;
+/// # Ok::<(), TimerError>(())
+/// ```
 pub struct TimerReceiver<W: WorkerId>(Arc<SharedQueue<W>>);
 
 /// A client of the worker it was made for. Made by [`TimerSender::client`].
+///
+/// ```
+/// use forebear::time::{Clock, ManualClock};
+/// use forebear::timer::{ChannelClient, TimerClient, channel};
+///
+/// let clock = ManualClock::new();
+/// let (timers, _server) = channel();
+/// let client: ChannelClient<&str> = timers.client("worker 1").with_clock(clock.clone());
+/// assert_eq!(TimerClient::now(&client), clock.now());
+/// ```
 #[derive(Clone)]
 pub struct ChannelClient<W> {
     worker: W,
@@ -80,6 +125,17 @@ impl<W: WorkerId> TimerSender<W> {
     }
 
     /// A client for `worker`.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use forebear::timer::{TimerError, TimerGuard, channel};
+    ///
+    /// let (timers, _server) = channel();
+    /// let (one, another) = (timers.client(1), timers.client(2)); // two workers
+    /// let timer = TimerGuard::builder().client(&one).expires(Duration::from_secs(5))?;
+    /// # drop((timer, another));
+    /// # Ok::<(), TimerError>(())
+    /// ```
     pub fn client(&self, worker: W) -> ChannelClient<W> {
         ChannelClient { worker, sender: self.clone(), clock: Arc::new(MonotonicClock) }
     }

@@ -2,10 +2,10 @@
 //!
 //! # Why there is a global
 //!
-//! Whoever acquires a timer is deep in a library, and whoever knows the server is the program's `main`, often one that another process has
+//! The code that acquires a timer is deep in a library, and the code that knows the server is the program's `main`, often one that another process has
 //! started; between them are functions that know nothing of timers. To hand a client through all of them would keep timers out of
 //! just the code that gets stuck. And the worker is in most pairs the process itself, of which there is one. So the process has a client, as
-//! it has a panic hook. It can be replaced at any time, and whoever has a client of its own gives it to the builder, where it beats
+//! it has a panic hook. It can be replaced at any time, and code with a client of its own gives it to the builder, where it beats
 //! this one: tests, and processes with several servers, need no global.
 //!
 //! A guard keeps the client by which it was acquired: what was acquired there is released there.
@@ -47,12 +47,30 @@ pub fn configure(client: impl TimerClient + 'static) -> Option<Arc<dyn TimerClie
     replace(Some(Arc::new(client)))
 }
 
-/// Leaves the process without a client, and returns the one that was.
+/// Leaves the process without a client, and returns the one that it had.
+///
+/// ```
+/// use forebear::timer::{channel, configure, configured, unconfigure};
+///
+/// let (timers, _server) = channel();
+/// configure(timers.client("worker 1"));
+/// assert!(configured().is_some());
+/// assert!(unconfigure().is_some() && configured().is_none());
+/// ```
 pub fn unconfigure() -> Option<Arc<dyn TimerClient>> {
     replace(None)
 }
 
 /// The client of this process, if one is configured.
+///
+/// ```
+/// use forebear::timer::{channel, configure, configured};
+///
+/// assert!(configured().is_none());
+/// let (timers, _server) = channel();
+/// configure(timers.client("worker 1"));
+/// assert!(configured().is_some());
+/// ```
 pub fn configured() -> Option<Arc<dyn TimerClient>> {
     CONFIGURED.get().map(lock)?.clone()
 }

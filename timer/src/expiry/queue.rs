@@ -8,6 +8,35 @@ use super::{Timer, TimerError, TimerRequest};
 /// Where a server finds what its clients have said.
 ///
 /// The loop owns it, and drops it when it stops: a queue whose clients are to learn that their server is gone tells them then.
+///
+/// ```
+/// use std::time::Duration;
+/// use forebear::timer::{RequestQueue, TimerError, TimerRequest, channel};
+///
+/// /// Passes on what another queue delivers, and counts it.
+/// struct Counting<Q> {
+///     inner: Q,
+///     delivered: usize,
+/// }
+///
+/// impl<Q: RequestQueue<u32>> RequestQueue<u32> for Counting<Q> {
+///     fn get(&mut self, n: usize, timeout: Duration) -> Result<Vec<TimerRequest<u32>>, TimerError> {
+///         let requests = self.inner.get(n, timeout)?;
+///         self.delivered += requests.len();
+///         Ok(requests)
+///     }
+///     fn size(&mut self) -> usize {
+///         self.inner.size()
+///     }
+/// }
+///
+/// let (timers, inner) = channel();
+/// let mut queue = Counting { inner, delivered: 0 };
+/// timers.send(TimerRequest::leave(7))?;
+/// queue.get(1, Duration::ZERO)?;
+/// assert_eq!((queue.size(), queue.delivered), (0, 1));
+/// # Ok::<(), TimerError>(())
+/// ```
 pub trait RequestQueue<W>: Send + 'static {
     /// Takes up to `n` requests, in the order in which they came, and waits for them no longer than `timeout`: what is there at its end is what
     /// there is. It may return with fewer, or none, when it is [woken](Self::waker). [`Duration::MAX`] is for ever.

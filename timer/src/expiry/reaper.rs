@@ -7,6 +7,28 @@ use super::{Timer, TimerError};
 /// Ends workers whose timers have expired. A closure is one.
 ///
 /// Called by the server's thread, one worker at a time: what takes long delays the others.
+///
+/// ```
+/// use std::time::Instant;
+/// use forebear::timer::{Overdue, Reap, Reaper, Timer};
+///
+/// /// Warns at first, then ends the worker.
+/// struct Patient;
+///
+/// impl Reaper<u32> for Patient {
+///     fn reap(&mut self, overdue: &Overdue<'_, u32>) -> Reap {
+///         match overdue.attempt {
+///             0 => Reap::Again(std::time::Duration::from_secs(1)),
+///             _ => Reap::Reaped,
+///         }
+///     }
+/// }
+///
+/// let now = Instant::now();
+/// let expired = [Timer::new("load", now)];
+/// let overdue = Overdue::new(&7, &expired, 0, now).unwrap();
+/// assert!(matches!(Patient.reap(&overdue), Reap::Again(_)));
+/// ```
 pub trait Reaper<W>: Send + 'static {
     /// Ends the worker, or says why not.
     ///
@@ -21,6 +43,18 @@ impl<W, F: FnMut(&Overdue<'_, W>) -> Reap + Send + 'static> Reaper<W> for F {
 }
 
 /// A worker that is to be reaped, and why.
+///
+/// ```
+/// use std::time::{Duration, Instant};
+/// use forebear::timer::{Overdue, Signal, Timer};
+///
+/// let now = Instant::now();
+/// let expired = [Timer::new("log", now).with_signal(Signal::LogOnly), Timer::new("load", now)];
+/// let overdue = Overdue::new(&"worker 1", &expired, 0, now + Duration::from_secs(2)).unwrap();
+/// assert_eq!((*overdue.worker, overdue.timer.scope.name()), ("worker 1", "load"));
+/// assert_eq!(overdue.late(), Duration::from_secs(2));
+/// assert!(Overdue::new(&"worker 1", &expired[..1], 0, now).is_none()); // it only logs
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Overdue<'a, W> {
@@ -52,7 +86,20 @@ impl<'a, W> Overdue<'a, W> {
     }
 }
 
-/// What came of a [`reap`](Reaper::reap).
+/// The result of a [`reap`](Reaper::reap).
+///
+/// ```
+/// use forebear::timer::{Overdue, Reap};
+///
+/// /// Ends threads; processes have another server.
+/// fn reap(overdue: &Overdue<'_, &'static str>) -> Reap {
+///     match *overdue.worker {
+///         "main" => Reap::Spared,
+///         _ => Reap::Reaped,
+///     }
+/// }
+/// # let _: fn(&Overdue<'_, &'static str>) -> Reap = reap;
+/// ```
 #[derive(Debug)]
 pub enum Reap {
     /// The worker was ended. All its timers are dropped.

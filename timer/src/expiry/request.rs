@@ -13,11 +13,37 @@ use super::Scope;
 ///
 /// A name must not be used again while timers of its first owner may be left: a number that the system gives to one process after
 /// another will sooner or later have a stranger reaped.
+///
+/// ```
+/// use forebear::timer::{WorkerId, channel};
+///
+/// /// A number alone would be given to another process one day.
+/// #[derive(Clone, PartialEq, Eq, Hash, Debug)]
+/// struct Process {
+///     pid: u32,
+///     started: u64,
+/// }
+///
+/// fn is_worker<W: WorkerId>(_: &W) {}
+/// let process = Process { pid: 7, started: 1_700_000_000 };
+/// is_worker(&process);
+/// let (timers, _server) = channel();
+/// let client = timers.client(process);
+/// # drop(client);
+/// ```
 pub trait WorkerId: Clone + Eq + Hash + fmt::Debug + Send + 'static {}
 
 impl<W: Clone + Eq + Hash + fmt::Debug + Send + 'static> WorkerId for W {}
 
 /// A countdown timer of one worker.
+///
+/// ```
+/// use std::time::Instant;
+/// use forebear::timer::{Signal, Timer};
+///
+/// let timer = Timer::new("load", Instant::now()).with_signal(Signal::from(15));
+/// assert_eq!((timer.scope.name(), timer.signal.number()), ("load", Some(15)));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Timer {
     /// What it is for.
@@ -79,6 +105,16 @@ impl From<i32> for Signal {
 }
 
 /// A message of a worker to its server.
+///
+/// ```
+/// use std::time::Instant;
+/// use forebear::timer::{Demand, Scope, Timer, TimerRequest};
+///
+/// let timer = Timer::new("load", Instant::now());
+/// assert_eq!(TimerRequest::acquire(7, timer.clone()).demand, Demand::Acquire(timer));
+/// assert_eq!(TimerRequest::release(7, "load").demand, Demand::Release(Scope::named("load")));
+/// assert_eq!(TimerRequest::leave(7).worker, 7);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TimerRequest<W> {
     /// Whose timers it is about.
@@ -88,6 +124,19 @@ pub struct TimerRequest<W> {
 }
 
 /// What a [`TimerRequest`] asks for.
+///
+/// ```
+/// use forebear::timer::{Demand, TimerRequest};
+///
+/// fn line(request: &TimerRequest<u32>) -> String {
+///     match &request.demand {
+///         Demand::Acquire(timer) => format!("{} acquires {}", request.worker, timer.scope.name()),
+///         Demand::Release(scope) => format!("{} releases {}", request.worker, scope.name()),
+///         Demand::Leave => format!("{} has ended", request.worker),
+///     }
+/// }
+/// assert_eq!(line(&TimerRequest::release(7, "load")), "7 releases load");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Demand {
     /// To start this timer, or to put it in the place of the worker's timer of the same scope.

@@ -30,10 +30,19 @@ pub struct Scope {
     holder: Option<Holder>,
 }
 
-/// Who holds a timer within its worker: a request, or a thread outside any request.
+/// The holder of a timer within its worker: a request, or a thread outside any request.
 ///
-/// It is a number that no other holder of the same process has or has had. Between processes it means nothing: who sends it elsewhere sends the
-/// worker's name along.
+/// It is a number that no other holder of the same process has or has had. It means nothing in another process, so a message has the
+/// worker's name beside it.
+///
+/// ```
+/// use forebear::timer::{Holder, Scope};
+///
+/// let me = Holder::here();
+/// assert_eq!(Scope::here().holder(), Some(me));
+/// let sent = me.number(); // in a message to a server
+/// assert_eq!(Scope::named("load").held_by(Holder::from_number(sent)).holder(), Some(me));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Holder(NonZeroU64);
 
@@ -41,8 +50,8 @@ pub struct Holder(NonZeroU64);
 const THREAD: u64 = 1 << 63;
 
 impl Holder {
-    /// Who calls: the request, else the thread. A region with a limit and an arm of a join count as the request that called them; a request
-    /// that is run on its waiter's stack counts as itself. Does not suspend.
+    /// The calling request, else the thread. A region with a limit and a branch of a join count as the request that called them; a request
+    /// that runs on its waiter's stack counts as itself. Does not suspend.
     #[must_use]
     pub fn here() -> Holder {
         match caller() {
@@ -92,6 +101,14 @@ impl Scope {
     }
 
     /// The scope of the same name that is held by this one.
+    ///
+    /// ```
+    /// use forebear::timer::{Holder, Scope};
+    ///
+    /// let whole = Scope::named("load");
+    /// let mine = whole.clone().held_by(Holder::here());
+    /// assert!(whole != mine && whole.name() == mine.name());
+    /// ```
     #[must_use]
     pub fn held_by(self, holder: Holder) -> Scope {
         Scope { holder: Some(holder), ..self }
@@ -103,7 +120,14 @@ impl Scope {
         &self.name
     }
 
-    /// Who holds it within its worker. `None`: the worker as a whole.
+    /// The holder within its worker. `None`: the worker as a whole.
+    ///
+    /// ```
+    /// use forebear::timer::{Holder, Scope};
+    ///
+    /// assert_eq!(Scope::here().holder(), Some(Holder::here()));
+    /// assert_eq!(Scope::named("load").holder(), None);
+    /// ```
     #[must_use]
     pub fn holder(&self) -> Option<Holder> {
         self.holder

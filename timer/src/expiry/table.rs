@@ -68,6 +68,17 @@ impl<W: WorkerId> TimerTable<W> {
     }
 
     /// How many timers there are, expired ones included.
+    ///
+    /// ```
+    /// use std::time::Instant;
+    /// use forebear::timer::{Timer, TimerError, TimerRequest, TimerServer, TimerTable};
+    ///
+    /// let mut table = TimerTable::new();
+    /// assert!(table.is_empty());
+    /// table.register(vec![TimerRequest::acquire(7, Timer::new("load", Instant::now()))])?;
+    /// assert_eq!(table.len(), 1);
+    /// # Ok::<(), TimerError>(())
+    /// ```
     #[must_use]
     pub fn len(&self) -> usize {
         self.workers.values().map(|worker| worker.timers.len()).sum()

@@ -63,7 +63,7 @@ use super::{
 ///   reaped. An error in a round is reported, no worker is reaped in that round, and the server continues.
 /// * The server sleeps until the next deadline exactly. Nothing is looked at in between, unless the queue cannot be woken.
 ///
-/// [`start`](Self::start) gives it a thread of its own. [`turn`](Self::turn) is for who has a thread already, and for tests.
+/// [`start`](Self::start) gives it a thread of its own. [`turn`](Self::turn) is for callers with a thread of their own, and for tests.
 ///
 /// ```
 /// use forebear::timer::{Overdue, Reap, TimerGuard, Watchdog, channel};
@@ -199,6 +199,31 @@ impl<W: WorkerId, Q: RequestQueue<W>, R: Reaper<W>, S: TimerServer<W>> Watchdog<
     /// # Errors
     ///
     /// The queue or the table has failed, or panicked. Nobody was reaped, hooks have been told, and the next turn can be taken.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use forebear::time::{Clock, ManualClock};
+    /// use forebear::timer::{Overdue, Reap, TimerError, TimerGuard, TimerTable, Watchdog, channel};
+    ///
+    /// let clock = ManualClock::new();
+    /// let (timers, queue) = channel();
+    /// let mut watchdog = Watchdog::new(queue, |_: &Overdue<'_, u32>| Reap::Reaped)
+    ///     .name("tiles")
+    ///     .clock(clock.clone())
+    ///     .server(TimerTable::new()) // the default
+    ///     .max_interval(Duration::from_secs(10))
+    ///     .retry_after(Duration::from_secs(1))
+    ///     .on_event(|event| println!("{event}"));
+    /// let client = timers.client(7).with_clock(clock.clone());
+    /// let stuck = TimerGuard::builder().client(&client).expires(Duration::from_secs(5))?;
+    /// watchdog.turn(Duration::ZERO)?;
+    /// assert_eq!(watchdog.next_turn(), Some(clock.now() + Duration::from_secs(5)));
+    /// clock.advance(Duration::from_secs(5));
+    /// watchdog.turn(Duration::ZERO)?;
+    /// assert_eq!(watchdog.stats().reaped, 1);
+    /// # drop(stuck);
+    /// # Ok::<(), TimerError>(())
+    /// ```
     pub fn turn(&mut self, wait: Duration) -> Result<(), TimerError> {
         self.try_turn(|_| wait)
     }

@@ -59,6 +59,19 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// When the server has not read for some 270 messages its queue is full. Then an `acquire` waits for room, and is an error after the client's patience. A `release` does
 /// not wait: the client leaves it in a file in memory that the server has given to it, and the server finds it there before it ends anybody. There is room
 /// for 1,024 releases; only when there is none left, or the server is of a version without that file, a release waits too.
+///
+/// ```
+/// use std::time::Duration;
+/// use forebear::timer::local::{LocalTimerClient, LocalTimerServer};
+/// use forebear::timer::TimerGuard;
+///
+/// let server = LocalTimerServer::bind()?.start()?;
+/// let client = LocalTimerClient::connect_timeout(server.path(), Duration::from_secs(10))?;
+/// assert_eq!(client.path(), server.path());
+/// TimerGuard::builder().client(&client).within(Duration::from_secs(60), || 6 * 7)?;
+/// server.stop()?;
+/// # Ok::<(), forebear::timer::TimerError>(())
+/// ```
 #[derive(Debug)]
 pub struct LocalTimerClient {
     path: PathBuf,
@@ -103,6 +116,14 @@ impl LocalTimerClient {
     ///
     /// [`TimerError::ServerGone`] if there is none; a [`Refusal`](super::Refusal) in [`TimerError::Other`] if it does not want us;
     /// [`TimerError::Io`] if it does not answer within ten seconds, or the system fails.
+    ///
+    /// ```
+    /// use forebear::timer::TimerError;
+    /// use forebear::timer::local::LocalTimerClient;
+    ///
+    /// let nobody = LocalTimerClient::connect("/no/such/directory/timers");
+    /// assert!(matches!(nobody, Err(TimerError::ServerGone)));
+    /// ```
     pub fn connect(path: impl Into<PathBuf>) -> Result<LocalTimerClient, TimerError> {
         LocalTimerClient::patient(path.into(), PATIENCE)
     }
@@ -124,6 +145,14 @@ impl LocalTimerClient {
     /// # Errors
     ///
     /// [`TimerError::NotConfigured`] if it names none; else as for [`connect`](Self::connect).
+    ///
+    /// ```
+    /// use forebear::timer::TimerError;
+    /// use forebear::timer::local::LocalTimerClient;
+    ///
+    /// // This process was not started by one that has a server.
+    /// assert!(matches!(LocalTimerClient::from_env(), Err(TimerError::NotConfigured)));
+    /// ```
     pub fn from_env() -> Result<LocalTimerClient, TimerError> {
         let path = env::var_os(ENVIRONMENT).filter(|path| !path.is_empty());
         LocalTimerClient::connect(path.ok_or(TimerError::NotConfigured)?)
@@ -336,6 +365,18 @@ impl TimerClient for LocalTimerClient {
 /// # Errors
 ///
 /// As for [`LocalTimerClient::from_env`].
+///
+/// ```
+/// use forebear::timer::TimerError;
+/// use forebear::timer::local::configure_from_env;
+///
+/// match configure_from_env() {
+///     Ok(()) => println!("timers are on"),
+///     Err(TimerError::NotConfigured) => println!("started by hand: without timers"),
+///     Err(error) => return Err(error),
+/// }
+/// # Ok::<(), TimerError>(())
+/// ```
 pub fn configure_from_env() -> Result<(), TimerError> {
     configure(LocalTimerClient::from_env()?);
     Ok(())

@@ -1,4 +1,4 @@
-//! What a server tells about the processes at its socket. What happens to timers is told by [`TimerEvent`](crate::expiry::TimerEvent).
+//! What a server tells about the processes at its socket. What happens to timers is in [`TimerEvent`](crate::expiry::TimerEvent).
 
 use std::time::Duration;
 use std::{fmt, io};
@@ -6,6 +6,19 @@ use std::{fmt, io};
 use super::{LocalWorker, Refusal};
 
 /// What happens at the socket of a [`LocalTimerServer`](super::LocalTimerServer). `Display` is a line for a log.
+///
+/// ```
+/// use forebear::timer::TimerError;
+/// use forebear::timer::local::{LocalEvent, LocalTimerServer};
+///
+/// let server = LocalTimerServer::bind()?.on_process(|event: &LocalEvent<'_>| {
+///     if let LocalEvent::Survives { worker, signal, .. } = event {
+///         eprintln!("process {} survives signal {signal}", worker.pid());
+///     }
+/// });
+/// # drop(server);
+/// # Ok::<(), TimerError>(())
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum LocalEvent<'a> {
@@ -31,7 +44,7 @@ pub enum LocalEvent<'a> {
         after: Option<Duration>,
     },
     /// A process was sent a signal that was to end it, and lives longer than the server's patience. Told once for each signal. After SIGKILL this means that the
-    /// kernel cannot end it: it waits inside for a device or a file system. Nobody waits for it; should it end after all, that is told too.
+    /// kernel cannot end it: it waits inside for a device or a file system. Nobody waits for it. If it ends after all, there is an event for that, too.
     #[non_exhaustive]
     Survives {
         /// Who.

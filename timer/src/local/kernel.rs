@@ -1,4 +1,4 @@
-//! The two questions to the kernel that no safe crate asks: who has connected, and who has sent a message.
+//! The two questions to the kernel that no safe crate asks: which process has connected, and which has sent a message.
 //!
 //! A number of 0 is how the kernel names a process that cannot be seen from here (it lives in another pid namespace). rustix holds
 //! such numbers in a type that cannot be 0, so its readings of them would be undefined exactly where the peer is strange. Here they are
@@ -42,7 +42,7 @@ pub(crate) struct Received {
     pub(crate) sender: Option<Sender>,
 }
 
-/// Who has connected.
+/// The process that has connected.
 pub(crate) fn connected(socket: BorrowedFd<'_>) -> io::Result<Sender> {
     let mut told = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;

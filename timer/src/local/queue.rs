@@ -1,4 +1,4 @@
-//! The server's end of the socket: who is there, what they say, and who has ended.
+//! The server's end of the socket: which processes are connected, what they send, and which have ended.
 //!
 //! # Vocabulary
 //!
@@ -56,7 +56,7 @@ use crate::expiry::{RequestQueue, Scope, Timer, TimerError, TimerRequest};
 
 /// Sources that one poll reports.
 const AT_ONCE: usize = 256;
-/// How often one look walks over what is up: once for the door, once for who has come in by it, and so on.
+/// How often one look walks over what is up: once for the door, once for what has connected through it, and so on.
 const ROUNDS: usize = 64;
 
 const DOOR: u64 = 0;

@@ -20,7 +20,13 @@ pub struct KillProcess {
 }
 
 impl KillProcess {
-    /// By SIGKILL, which nobody can refuse.
+    /// By SIGKILL, which no process can refuse.
+    ///
+    /// ```
+    /// use forebear::timer::local::KillProcess;
+    ///
+    /// assert_eq!(KillProcess::new().signal(), 9);
+    /// ```
     #[must_use]
     pub fn new() -> KillProcess {
         KillProcess { signal: rustix::process::Signal::KILL.as_raw() }
@@ -56,6 +62,15 @@ impl Reaper<LocalWorker> for KillProcess {
 }
 
 /// Leaves expired timers to the event hooks: they are reported and forgotten. Works with workers of any kind.
+///
+/// ```
+/// use forebear::timer::TimerError;
+/// use forebear::timer::local::{LocalTimerServer, LogOnly};
+///
+/// let server = LocalTimerServer::bind()?.reaper(LogOnly).on_event(|event| eprintln!("{event}")).start()?;
+/// server.stop()?;
+/// # Ok::<(), TimerError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogOnly;
 

@@ -63,6 +63,20 @@ impl LocalTimerServer {
     ///
     /// As for [`bind`](Self::bind); a server is there already, or was killed and left a forked child that has its socket still (`AddrInUse`);
     /// the path is longer than an address can be (some 100 bytes).
+    ///
+    /// ```
+    /// use forebear::timer::TimerError;
+    /// use forebear::timer::local::LocalTimerServer;
+    ///
+    /// # let directory = std::env::temp_dir().join(format!("forebear-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&directory).unwrap();
+    /// let path = directory.join("timers"); // in a directory that only this user can enter
+    /// let server = LocalTimerServer::bind_at(&path)?.start()?;
+    /// assert_eq!(server.path(), path);
+    /// server.stop()?;
+    /// # std::fs::remove_dir_all(&directory).unwrap();
+    /// # Ok::<(), TimerError>(())
+    /// ```
     pub fn bind_at(path: impl AsRef<Path>) -> Result<LocalTimerServer, TimerError> {
         Ok(LocalTimerServer::at(Place::given(path.as_ref())?))
     }
@@ -95,6 +109,26 @@ impl<R: Reaper<LocalWorker>> LocalTimerServer<R> {
     }
 
     /// How much of everything it takes.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use forebear::timer::TimerError;
+    /// use forebear::timer::local::{Ladder, Limits, LocalTimerServer};
+    ///
+    /// let mut limits = Limits::default();
+    /// limits.workers = 64;
+    /// let server = LocalTimerServer::bind()?
+    ///     .name("tiles")
+    ///     .limits(limits)
+    ///     .reaper(Ladder::new().signal_after(Duration::ZERO, 15).kill_after(Duration::from_secs(5)))
+    ///     .patience(Duration::from_secs(2))
+    ///     .retry_after(Duration::from_secs(1))
+    ///     .on_event(|event| eprintln!("{event}"))
+    ///     .on_process(|event| eprintln!("{event}"))
+    ///     .start()?;
+    /// server.stop()?;
+    /// # Ok::<(), TimerError>(())
+    /// ```
     pub fn limits(self, limits: Limits) -> Self {
         LocalTimerServer { limits, ..self }
     }
@@ -161,6 +195,22 @@ impl<R: fmt::Debug> fmt::Debug for LocalTimerServer<R> {
 ///
 /// Dropping it asks the server to stop, and does not wait for it. A process that exits just then ends before the server has removed its socket and its directory,
 /// and they stay: call [`stop`](Self::stop) before the end of `main`.
+///
+/// ```
+/// use std::process::Command;
+/// use forebear::timer::TimerError;
+/// use forebear::timer::local::{ENVIRONMENT, LocalTimerHandle, LocalTimerServer};
+///
+/// let server: LocalTimerHandle = LocalTimerServer::bind()?.start()?;
+/// assert!(server.is_running() && server.path().exists());
+/// let mut command = Command::new("worker");
+/// server.pass_to(&mut command);
+/// assert!(command.get_envs().any(|(name, _)| name == ENVIRONMENT));
+/// assert_eq!(server.stats().reaped, 0);
+/// server.stop()?;
+/// assert!(!server.is_running());
+/// # Ok::<(), TimerError>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "the server is stopped when the handle is dropped"]
 pub struct LocalTimerHandle {
@@ -189,6 +239,14 @@ impl LocalTimerHandle {
     }
 
     /// Leaves it running without a handle, for as long as the process lasts.
+    ///
+    /// ```no_run
+    /// use forebear::timer::TimerError;
+    /// use forebear::timer::local::LocalTimerServer;
+    ///
+    /// LocalTimerServer::bind()?.start()?.detach(); // until the process ends
+    /// # Ok::<(), TimerError>(())
+    /// ```
     pub fn detach(self) {
         self.watchdog.detach();
     }

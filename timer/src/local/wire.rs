@@ -54,6 +54,19 @@ pub(crate) enum Answer {
 }
 
 /// Why a server closes a connection.
+///
+/// ```
+/// use forebear::timer::TimerError;
+/// use forebear::timer::local::{LocalTimerClient, Refusal};
+///
+/// /// Whether it is worth trying again later.
+/// fn is_full(error: &TimerError) -> bool {
+///     let TimerError::Other(error) = error else { return false };
+///     matches!(error.downcast_ref(), Some(Refusal::TooManyConnections | Refusal::TooManyWorkers))
+/// }
+/// let error = LocalTimerClient::connect("/no/such/directory/timers").unwrap_err();
+/// assert!(!is_full(&error));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Refusal {

@@ -2,7 +2,7 @@
 //!
 //! # Invariant
 //!
-//! * **P1** The pidfd was opened by the number that the kernel has told, and names whoever had it then. Nobody is signalled before the
+//! * **P1** The pidfd was opened by the number that the kernel has told, and names the process that had this number then. Nobody is signalled before the
 //!   queue has seen that this is who asked for the timers ([`queue`](super::queue), *The proof*).
 
 use std::hash::{Hash, Hasher};
@@ -26,6 +26,26 @@ use crate::expiry::TimerError;
 ///
 /// It goes on to mean that process when it has ended and the system has given its number to another: what is sent to it then is sent to
 /// nobody. Clones are equal; so it serves as a key.
+///
+/// ```
+/// use forebear::timer::local::{LocalWorker, Signalled};
+/// use forebear::timer::{Overdue, Reap};
+///
+/// /// Asks the process to end by SIGTERM.
+/// fn reap(overdue: &Overdue<'_, LocalWorker>) -> Reap {
+///     let worker = overdue.worker;
+///     if worker.has_ended() {
+///         return Reap::Gone;
+///     }
+///     eprintln!("process {} is late", worker.pid());
+///     match worker.end_by(15) {
+///         Ok(Signalled::Sent) => Reap::Reaped,
+///         Ok(Signalled::Ended) => Reap::Gone,
+///         Err(error) => Reap::Retry(error),
+///     }
+/// }
+/// # let _: fn(&Overdue<'_, LocalWorker>) -> Reap = reap;
+/// ```
 #[derive(Clone)]
 pub struct LocalWorker(Arc<Inner>);
 
@@ -46,7 +66,20 @@ pub(crate) struct Ending {
     pub(crate) since: Instant,
 }
 
-/// What became of a signal.
+/// The result of sending a signal.
+///
+/// ```
+/// use forebear::timer::Reap;
+/// use forebear::timer::local::Signalled;
+///
+/// fn result(signalled: Signalled) -> Reap {
+///     match signalled {
+///         Signalled::Sent => Reap::Reaped,
+///         Signalled::Ended => Reap::Gone,
+///     }
+/// }
+/// assert!(matches!(result(Signalled::Ended), Reap::Gone));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signalled {
     /// It was sent.
@@ -93,6 +126,21 @@ impl LocalWorker {
     /// # Errors
     ///
     /// The system refuses (the process is another user's), or the number is not that of a signal with a name. Real-time signals have none: the C library keeps some of them for itself.
+    ///
+    /// ```
+    /// use forebear::timer::local::LocalWorker;
+    /// use forebear::timer::{Overdue, Reap};
+    /// use std::time::Duration;
+    ///
+    /// /// Has the process write its stacks before it is killed.
+    /// fn reap(overdue: &Overdue<'_, LocalWorker>) -> Reap {
+    ///     match overdue.attempt {
+    ///         0 => overdue.worker.signal(10).map_or_else(Reap::Retry, |_| Reap::Again(Duration::from_secs(1))),
+    ///         _ => overdue.worker.end_by(9).map_or_else(Reap::Retry, |_| Reap::Reaped),
+    ///     }
+    /// }
+    /// # let _: fn(&Overdue<'_, LocalWorker>) -> Reap = reap;
+    /// ```
     pub fn signal(&self, number: i32) -> Result<Signalled, TimerError> {
         self.send(number, false)
     }

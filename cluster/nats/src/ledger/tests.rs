@@ -15,6 +15,8 @@ struct Field {
     published: Vec<(TaskId, u32)>,
     /// The number of the newest record in the stream.
     newest: u64,
+    /// Processes that are to end, and whether others take their places.
+    ends: Vec<(u64, bool)>,
 }
 
 impl Field {
@@ -22,7 +24,7 @@ impl Field {
         let times = Times::new(LEASE, Duration::from_secs(1));
         let ledger = Ledger::new(7, times, vec![("task".into(), "types".into())]);
         let (events, sent, published) = (Vec::new(), Vec::new(), Vec::new());
-        Field { ledger, now: Instant::now(), beats: 0, events, sent, published, newest: 0 }
+        Field { ledger, now: Instant::now(), beats: 0, events, sent, published, newest: 0, ends: Vec::new() }
     }
 
     fn take(&mut self) {
@@ -36,6 +38,8 @@ impl Field {
                 Act::Tell(event) => self.events.push(event),
                 Act::Send { member, down } => self.sent.push((member, down)),
                 Act::Publish { parcel, .. } => self.published.push((parcel.envelope.task, parcel.copy)),
+                Act::Release { launch } => self.ends.push((launch, false)),
+                Act::Replace { launch } => self.ends.push((launch, true)),
                 _ => {}
             }
         }
@@ -383,6 +387,60 @@ fn a_stream_of_results_that_begins_anew_holds_nobody_up() {
 }
 
 #[test]
+fn a_record_that_is_lost_is_waited_for_until_a_second_look_does_not_find_it() {
+    let mut field = Field::new();
+    let (a, b) = (field.worker("a"), field.worker("b"));
+    let (first, second) = (field.submit(1), field.submit(2));
+    field.claim(b, first, 0);
+    // Both have the word of the server that it has records of theirs. It has none.
+    field.newest = 9;
+    field.say(b, |up| up.stage = Stage::Left);
+    field.claim_after(a, second, 0, 8);
+    field.ledger.check_results(5, 0);
+    field.take();
+    assert!(field.told().is_empty(), "they may have come after the look");
+    // It says so in each beat.
+    field.claim_after(a, second, 0, 8);
+    field.published.clear();
+    field.ledger.check_results(5, 0);
+    field.take();
+    assert_eq!(field.told(), [(a, &What::Forget), (b, &What::Forget)]);
+    assert_eq!(field.published, [(first, 1)], "the worker that has left is gone");
+    field.claim_after(a, second, 0, 0);
+    assert!(matches!(field.told()[..], [(_, What::Start { .. })]));
+    // One that has come is no reason.
+    let third = field.submit(3);
+    for (newest, unread) in [(6, 0), (7, 1), (7, 1), (7, 0)] {
+        field.claim_after(a, third, 0, 7);
+        field.ledger.check_results(newest, unread);
+        field.take();
+        assert!(!field.told().contains(&(a, &What::Forget)), "{newest}, {unread}");
+    }
+}
+
+#[test]
 fn ids_are_made_as_the_coordinator_makes_them() {
     assert_eq!(envelope(3).task, id::<TaskId>(3));
+}
+
+/// A process that joins again itself is the same one. One that was silent may stand still, so another takes its place.
+#[test]
+fn a_process_stays_if_it_joins_again_itself_and_is_replaced_if_it_was_silent() {
+    let mut field = Field::new();
+    let join = |field: &mut Field, nonce: u64, launch: u64| {
+        let hello = Hello { launch: Some(launch), nonce, ..hello("a") };
+        field.ledger.hello(hello, "reply".into(), field.now);
+        let member = field.ledger.last_member;
+        field.say(member, |up| up.stage = Stage::Ready);
+    };
+    join(&mut field, 1, 1);
+    join(&mut field, 2, 1);
+    assert_eq!(field.ends, [], "it has lost its session, and not its life");
+    join(&mut field, 3, 2);
+    assert_eq!(field.ends, [(1, false)], "its name was given to another one");
+    field.pass(LEASE / 3, true);
+    for _ in 0..4 {
+        field.pass(LEASE / 3, true);
+    }
+    assert_eq!(field.ends, [(1, false), (2, true)]);
 }

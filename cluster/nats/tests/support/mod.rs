@@ -1,6 +1,9 @@
 //! The servers of the tests: the one that `ci/nats` has started, and those that a test starts itself, kills and starts again.
 #![allow(dead_code, reason = "each test program uses some of it")]
 
+pub(crate) mod process;
+pub(crate) mod proxy;
+
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio, id};
@@ -8,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use forebear::time::sleep;
+use rustix::process::{Pid, Signal, kill_process};
 
 fn variable(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run these tests by ci/nats"))
@@ -52,7 +56,7 @@ impl Server {
 
     /// One in that directory, with these lines of a configuration in place of the token.
     pub(crate) fn start_as(dir: tempfile::TempDir, access: String) -> Server {
-        let child = run(&dir, -1, &access);
+        let mut child = run(&dir, -1, &access);
         let ports = dir.path().join(format!("nats-server_{}.ports", child.id()));
         let mut port = None;
         until(|| {
@@ -60,6 +64,9 @@ impl Server {
             let digits =
                 text.split("127.0.0.1:").nth(1).map(|rest| rest.split(|c: char| !c.is_ascii_digit()).next());
             port = digits.flatten().and_then(|digits| digits.parse().ok());
+            if child.try_wait().unwrap().is_some() {
+                panic!("the server has ended: {}", fs::read_to_string(dir.path().join("said")).unwrap());
+            }
             port.is_some()
         });
         Server { dir, port: port.unwrap(), access, child }
@@ -67,6 +74,15 @@ impl Server {
 
     pub(crate) fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// It stands still, or goes on.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
     }
 
     /// Ends it as a crash does.
@@ -78,6 +94,20 @@ impl Server {
     /// Starts it again, with what it had stored.
     pub(crate) fn restart(&mut self) {
         self.child = run(&self.dir, i32::from(self.port), &self.access);
+    }
+
+    /// Ends it after it has written down how far all consumers are.
+    pub(crate) fn end(&mut self) {
+        self.signal(Signal::TERM);
+        self.child.wait().unwrap();
+    }
+
+    /// The messages of this stream are gone, and that there were any.
+    pub(crate) fn empty(&mut self, stream: &str) {
+        let messages = self.store().join("jetstream/$G/streams").join(stream).join("msgs");
+        for file in fs::read_dir(&messages).unwrap() {
+            fs::remove_file(file.unwrap().path()).unwrap();
+        }
     }
 
     /// What it has stored is gone.
@@ -104,7 +134,7 @@ fn run(dir: &tempfile::TempDir, port: i32, access: &str) -> Child {
         .arg(config)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(Stdio::null())
+        .stderr(fs::File::create(at.join("said")).unwrap())
         .spawn()
         .unwrap()
 }

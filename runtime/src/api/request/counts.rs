@@ -52,7 +52,7 @@ impl<T> Request<T> {
     fn drop_counted(&self, bits: Bits) {
         let (header, h) = (self.header, self.header());
         // Over, and nobody else is left: what others did with it was seen with the load (W7). Nor has it children,
-        // who could ask for it as their parent; and whoever may find it from its own parent is this thread.
+        // who could ask for it as their parent; and only this thread may find it from its own parent.
         if h.is_kept_here() {
             let alone = if bits.has(LOCAL) {
                 h.local.is(LocalStep::Done)

@@ -13,24 +13,24 @@ use crate::schedule::callbacks::{self, Call, CallOn, CallWith};
 use crate::state::word::MARKED;
 
 impl<T> Request<T> {
-    /// Asks the request to stop, unless somebody who is not cancelled still waits for it.
+    /// Asks the request to stop, unless a request or thread that is not cancelled still waits for it.
     ///
-    /// The cancel spreads to its children and to what it waits for, each of which is asked as by `cancel`: it is spared while
-    /// somebody who is not cancelled waits for it. What it waits for and has not made itself is spared also if somebody who does not
-    /// wait has submitted it, as long as its own maker lives or is no request.
+    /// The cancel spreads to its children and to what it waits for. Each of these is asked as by `cancel`: a waiter that is not cancelled spares
+    /// it. A target that another request or thread has made is also spared if a request or thread that does not wait has submitted it, as
+    /// long as its maker lives or is no request.
     ///
-    /// A cancelled request that has not started never runs. One that is suspended in a wait goes on at once, and the wait
-    /// answers [`Cancelled`](forebear_context::error::WaitError::Cancelled); so does every further wait in it. The exception is
-    /// a wait that runs its target on its own stack, while that target is spared for somebody else: it goes on when the target
-    /// has ended. One that computes goes on until it waits, or asks [`is_cancelled`](crate::is_cancelled). When it is over, each wait
+    /// A cancelled request that has not started never runs. A suspended one continues at once, and its wait
+    /// returns [`Cancelled`](forebear_context::error::WaitError::Cancelled); so does every further wait in it. The exception is
+    /// a wait that runs its target on its own stack, while another waiter spares that target: it continues when the target
+    /// has ended. A request that computes continues until it waits, or asks [`is_cancelled`](crate::is_cancelled). When it is over, each wait
     /// for it returns [`TargetCancelled`](forebear_context::error::WaitError::TargetCancelled).
     ///
-    /// A thread that waits counts: while `main` waits for the request, a cancel from a signal handler or a button is
-    /// [`Vetoed`](Cancellation::Vetoed), and remembered until `main` waits no more. To stop the request although `main` waits, as Ctrl-C is
-    /// meant, call [`abort`](Self::abort).
+    /// A thread that waits counts. While `main` waits for the request, a cancel from a signal handler or a button is
+    /// [`Vetoed`](Cancellation::Vetoed), and takes effect when `main` waits no more. To stop the request although `main` waits, as for Ctrl-C,
+    /// call [`abort`](Self::abort).
     ///
-    /// Does not wait for the request to end, and does not suspend. If the request had not started, its callable is dropped and
-    /// its callbacks are called here and now.
+    /// Does not wait for the request to end, and does not suspend. If the request had not started, this call drops its callable and
+    /// runs its callbacks.
     ///
     /// ```
     /// use forebear::{Cancellation, Request, WaitError};
@@ -45,12 +45,11 @@ impl<T> Request<T> {
         unsafe { cancel::cancel(self.header) }
     }
 
-    /// As [`cancel`](Self::cancel), also while others wait for it. Their waits return
+    /// As [`cancel`](Self::cancel), but waiters do not spare the request. Their waits return
     /// [`TargetCancelled`](forebear_context::error::WaitError::TargetCancelled) with `why` when it is over. Its children
     /// and what it waits for are asked as by `cancel`.
     ///
-    /// Answers [`Marked`](Cancellation::Marked) or [`AlreadyDone`](Cancellation::AlreadyDone). The reason of the first
-    /// mark stays.
+    /// Returns [`Marked`](Cancellation::Marked) or [`AlreadyDone`](Cancellation::AlreadyDone). The reason of the first cancel stays.
     ///
     /// ```
     /// use forebear::{CancelReason, Request, WaitError};
@@ -70,7 +69,7 @@ impl<T> Request<T> {
         self.header().bare.load().has(MARKED)
     }
 
-    /// A guard that cancels the request when it is dropped, for a caller that may go away.
+    /// A guard that cancels the request when it is dropped, for a caller that may be dropped itself.
     ///
     /// ```
     /// use forebear::Request;
@@ -82,12 +81,13 @@ impl<T> Request<T> {
         CancelOnDrop { request: Some(self.to_untyped()) }
     }
 
-    /// Has `f` called with the value when the request has finished.
+    /// Calls `f` with the value when the request has finished.
     ///
-    /// Callbacks run before any wait for the request returns, one after the other in order of subscription, where the
-    /// request ran and as a part of it: it is the current one, and they may wait, create and cancel. To them, and to nobody
-    /// else yet, the request has ended: a wait for it answers at once, but a `take` is refused as circular. If it is over
-    /// already, `f` is called here and now, if this was the outcome. If `f` panics the request has failed: the rest of
+    /// Callbacks run before any wait for the request returns, one after the other in order of subscription. They run where the
+    /// request ran and as a part of it: it is the current request, and they may wait, create and cancel. For them alone
+    /// the request has ended: a wait for it returns at once, but a `take` is refused as circular.
+    ///
+    /// If the request is over already, this call runs `f` itself, if this was the outcome. If `f` panics the request has failed: the rest of
     /// these callbacks is left out, and those of failure are called.
     ///
     /// ```
@@ -110,8 +110,8 @@ impl<T> Request<T> {
         self
     }
 
-    /// Has `f` called with the failure when the request has failed. That counts as looking at it. A panic of `f` goes to
-    /// the hook. For the rest see [`on_finished`](Self::on_finished).
+    /// Calls `f` with the failure when the request has failed. That counts as handling the failure. A panic of `f` goes to
+    /// the panic hook. For the rest see [`on_finished`](Self::on_finished).
     ///
     /// ```
     /// use forebear::Request;
@@ -132,7 +132,7 @@ impl<T> Request<T> {
         self
     }
 
-    /// Has `f` called when the request has ended as cancelled. A panic of `f` goes to the hook. For the rest see
+    /// Calls `f` when the request has ended as cancelled. A panic of `f` goes to the panic hook. For the rest see
     /// [`on_finished`](Self::on_finished).
     ///
     /// ```
@@ -192,6 +192,19 @@ impl AnyRequest {
     }
 
     /// As [`Request::on_done`], without the value.
+    ///
+    /// ```
+    /// use forebear::{CancelReason, Cancellation, Outcome, Request};
+    ///
+    /// let (send, seen) = std::sync::mpsc::channel();
+    /// let never = Request::new(|| unreachable!());
+    /// let any = never.to_untyped();
+    /// any.on_done(move |how| send.send(matches!(how, Outcome::Cancelled(_))).unwrap());
+    /// assert_eq!(any.cancel(), Cancellation::Marked);
+    /// assert!(any.is_cancelled() && seen.recv().unwrap());
+    /// assert_eq!(any.abort(CancelReason::Other(7)), Cancellation::AlreadyDone);
+    /// # drop(never);
+    /// ```
     pub fn on_done(&self, f: impl FnOnce(Outcome<'_, ()>) + Send + 'static) -> &Self {
         let call = done::<()>(|_| NonNull::from(&()), f);
         // SAFETY: this handle's link; the value is not looked at.
@@ -221,13 +234,34 @@ fn done<T>(
 }
 
 /// Cancels its request when it is dropped; see [`Request::cancel_on_drop`].
+///
+/// ```
+/// use forebear::{CancelOnDrop, Request};
+///
+/// struct Page {
+///     image: Request<u32>,
+///     _guard: CancelOnDrop,
+/// }
+/// let image = Request::new(|| 7);
+/// let page = Page { image: image.clone(), _guard: image.cancel_on_drop() };
+/// drop(page); // the user has left it
+/// assert!(image.is_cancelled());
+/// ```
 #[must_use = "it cancels the request when it is dropped"]
 pub struct CancelOnDrop {
     request: Option<AnyRequest>,
 }
 
 impl CancelOnDrop {
-    /// Lets the request be.
+    /// Drops the guard without a cancel.
+    ///
+    /// ```
+    /// use forebear::Request;
+    ///
+    /// let image = Request::new(|| 7);
+    /// image.cancel_on_drop().disarm();
+    /// assert!(!image.is_cancelled());
+    /// ```
     pub fn disarm(mut self) {
         self.request = None;
     }

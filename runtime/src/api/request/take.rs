@@ -10,7 +10,7 @@ use super::Request;
 use crate::cancel;
 use crate::memory::arena;
 use crate::record::header::{Header, NoValue};
-use crate::schedule::run;
+use crate::schedule::finish;
 use crate::schedule::wait;
 use crate::stack::fiber;
 use crate::state::attention::{DRIVEN, HUNGRY, LIMITS, MARKS, MESSAGE, OLDER, RAIDED};
@@ -118,9 +118,9 @@ unsafe fn finish_taken<T>(
                 // The value stays in place until it is known who else may look.
                 Header::value::<T>(header).write(value.assume_init());
                 header.as_ref().has_value.set(true);
-                run::finish(header, false);
+                finish::finish(header, false);
             }
-            Some(ending) => run::fail(header, *ending, false),
+            Some(ending) => finish::fail(header, *ending, false),
         }
         take_over(header)
     }

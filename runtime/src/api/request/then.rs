@@ -113,6 +113,11 @@ unsafe fn after_all<T, C: Callable<T>>(
                 let nodes = [node(one.0.clone())];
                 dependent(builder, nodes, |edges| call(edges, callable), user, location, scope)
             }
+            // The usual in a grid or a join: no block of memory of their own.
+            [one, other] => {
+                let nodes = [node(one.0.clone()), node(other.0.clone())];
+                dependent(builder, nodes, |edges| call(edges, callable), user, location, scope)
+            }
             _ => {
                 let nodes = nodes_with(builder, None);
                 dependent(builder, nodes, |edges| call(edges, callable), user, location, scope)
@@ -310,7 +315,20 @@ pub fn then_all<D: Dependencies, U: Send + 'static>(
     RequestBuilder::default().then_all(dependencies, f)
 }
 
-/// Several requests that another one is after: a tuple of up to six references, or a slice. See [`then_all`].
+/// Several requests that another one follows: a tuple of up to six references, or a slice. See [`then_all`].
+///
+/// ```
+/// use forebear::{Dependencies, Request, then_all};
+///
+/// /// A request that is over when all these are.
+/// fn after<D: Dependencies>(dependencies: D) -> Request<()> {
+///     then_all(dependencies, |_| ())
+/// }
+/// let (one, two) = (Request::new(|| 1), Request::new(|| 2));
+/// after((&one, &two)).wait()?;
+/// assert!(one.is_done() && two.is_done());
+/// # Ok::<(), forebear::WaitError>(())
+/// ```
 pub trait Dependencies: sealed::Sealed {
     /// What the dependent gets.
     type Values<'a>;
@@ -438,6 +456,15 @@ impl RequestBuilder {
     }
 
     /// As [`Request::try_then`] of `dependency`.
+    ///
+    /// ```
+    /// use forebear::Request;
+    ///
+    /// let text = Request::new(|| String::from("12"));
+    /// let number = Request::builder().name("parse").try_then(&text, |text| Ok(text.parse::<u32>()?));
+    /// assert_eq!(number.take()?, 12);
+    /// # Ok::<(), forebear::WaitError>(())
+    /// ```
     #[must_use = "a request does nothing until it is submitted or waited for"]
     #[track_caller]
     pub fn try_then<T: Send + Sync + 'static, U: Send + 'static>(
@@ -451,6 +478,15 @@ impl RequestBuilder {
     }
 
     /// As [`Request::then_with`] of `dependency`.
+    ///
+    /// ```
+    /// use forebear::{Outcome, Request};
+    ///
+    /// let text = Request::try_new(|| Ok("x".parse::<u32>()?));
+    /// let worked = Request::builder().then_with(&text, |outcome| matches!(outcome, Outcome::Finished(_)));
+    /// assert!(!worked.take()?);
+    /// # Ok::<(), forebear::WaitError>(())
+    /// ```
     #[must_use = "a request does nothing until it is submitted or waited for"]
     #[track_caller]
     pub fn then_with<T: Send + Sync + 'static, U: Send + 'static>(
@@ -464,6 +500,15 @@ impl RequestBuilder {
     }
 
     /// As [`Request::into_then`] of `dependency`.
+    ///
+    /// ```
+    /// use forebear::Request;
+    ///
+    /// let text = Request::new(|| String::from("seven"));
+    /// let bytes = Request::builder().name("bytes").into_then(text, String::into_bytes);
+    /// assert_eq!(bytes.take()?, b"seven");
+    /// # Ok::<(), forebear::WaitError>(())
+    /// ```
     #[must_use = "a request does nothing until it is submitted or waited for"]
     #[track_caller]
     pub fn into_then<T: Send + 'static, U: Send + 'static>(
@@ -477,6 +522,15 @@ impl RequestBuilder {
     }
 
     /// As [`then_all`](fn@crate::then_all).
+    ///
+    /// ```
+    /// use forebear::Request;
+    ///
+    /// let (six, seven) = (Request::new(|| 6), Request::new(|| 7));
+    /// let product = Request::builder().name("product").then_all((&six, &seven), |(six, seven)| six * seven);
+    /// assert_eq!(product.take()?, 42);
+    /// # Ok::<(), forebear::WaitError>(())
+    /// ```
     #[must_use = "a request does nothing until it is submitted or waited for"]
     #[track_caller]
     pub fn then_all<D: Dependencies, U: Send + 'static>(
@@ -498,6 +552,18 @@ impl RequestBuilder {
     }
 
     /// As [`Scope::then`].
+    ///
+    /// ```
+    /// use forebear::{Request, scope};
+    ///
+    /// let words = ["a", "bb", "ccc"];
+    /// let letters = scope(|s| {
+    ///     let count = s.spawn(|| words.len());
+    ///     Request::builder().name("letters").then_in(s, &count, |count| words[count - 1].len())
+    /// });
+    /// assert_eq!(letters.take()?, 3);
+    /// # Ok::<(), forebear::WaitError>(())
+    /// ```
     pub fn then_in<'scope, T: Send + Sync + 'scope, U: Send + 'scope>(
         &self,
         scope: &'scope Scope<'scope, '_>,

@@ -12,12 +12,21 @@ use crate::foreign::driver::Driven;
 use crate::memory::reclaim;
 use crate::record::hooks;
 use crate::schedule::worker::Worker;
+use crate::shared::ending;
 use crate::shared::fork;
 use crate::shared::{Settings, Shared, UnseenHook, WarningHook};
 use crate::stack::{self, overflow};
 use crate::time::deadlines::Time;
 
 /// A runtime that could not be built.
+///
+/// ```
+/// use forebear::{BuildError, Runtime};
+///
+/// let refused = Runtime::builder().workers(1_000_000).build();
+/// let Err(BuildError::Workers { asked, max, .. }) = refused else { panic!() };
+/// assert!(asked == 1_000_000 && max < asked);
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum BuildError {
@@ -98,6 +107,14 @@ impl std::error::Error for BuildError {
 }
 
 /// A description of a runtime.
+///
+/// ```
+/// use forebear::Runtime;
+///
+/// let runtime = Runtime::builder().workers(2).name("tiles").stack_size(128 << 10).build()?;
+/// assert_eq!(runtime.workers(), 2);
+/// # Ok::<(), forebear::BuildError>(())
+/// ```
 #[must_use = "a description starts nothing until `build`"]
 pub struct RuntimeBuilder {
     name: String,
@@ -136,6 +153,15 @@ impl Default for RuntimeBuilder {
 
 impl RuntimeBuilder {
     /// The name its threads begin with.
+    ///
+    /// ```
+    /// use forebear::Runtime;
+    ///
+    /// let runtime = Runtime::builder().workers(1).name("tiles").build()?;
+    /// let thread = runtime.run(|| std::thread::current().name().map(String::from));
+    /// assert!(thread.is_some_and(|name| name.starts_with("tiles")));
+    /// # Ok::<(), forebear::BuildError>(())
+    /// ```
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
@@ -211,8 +237,15 @@ impl RuntimeBuilder {
         self
     }
 
-    /// How many bytes of stack a request is guaranteed that does not ask otherwise. 64 KiB by default, more without
+    /// How many bytes of stack a request is guaranteed that does not ask for another size. 64 KiB by default, more without
     /// optimisation.
+    ///
+    /// ```
+    /// use forebear::{BuildError, Runtime};
+    ///
+    /// let refused = Runtime::builder().stack_size(1 << 40).build();
+    /// assert!(matches!(refused, Err(BuildError::StackSize { .. })));
+    /// ```
     pub fn stack_size(mut self, bytes: usize) -> Self {
         self.stack_size = Some(bytes);
         self
@@ -221,6 +254,14 @@ impl RuntimeBuilder {
     /// How many stacks there may be at once, suspended and kept ones together; at least two per worker. A wait that
     /// would need one more is answered with a [`StackError`]. Without workers each thread that uses the runtime has a further one, on
     /// which requests are ended that cannot have any; more of these while destructors wait there.
+    ///
+    /// ```
+    /// use forebear::{BuildError, Runtime};
+    ///
+    /// let refused = Runtime::builder().workers(4).max_stacks(4).build();
+    /// let Err(BuildError::Stacks { min, .. }) = refused else { panic!() };
+    /// assert!(Runtime::builder().workers(4).max_stacks(min).build().is_ok());
+    /// ```
     pub fn max_stacks(mut self, stacks: usize) -> Self {
         self.max_stacks = stacks;
         self
@@ -228,34 +269,68 @@ impl RuntimeBuilder {
 
     /// Whether a foreign thread that waits for an unstarted request runs it itself; true by default. Switch it off where
     /// the foreign threads must stay responsive, as those of a user interface.
+    ///
+    /// ```
+    /// use std::thread;
+    /// use forebear::Runtime;
+    ///
+    /// let runtime = Runtime::builder().workers(1).run_on_caller(false).build()?;
+    /// let ran_on = runtime.spawn(|| thread::current().id()).take()?;
+    /// assert_ne!(ran_on, thread::current().id());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn run_on_caller(mut self, allowed: bool) -> Self {
         self.foreign_direct = allowed;
         self
     }
 
     /// Which processors the workers run on.
+    ///
+    /// ```
+    /// use forebear::Runtime;
+    /// use forebear::pool::Affinity;
+    ///
+    /// let runtime = Runtime::builder().workers(1).affinity(Affinity::OneEach).build()?;
+    /// assert_eq!(runtime.run(|| 7), 7);
+    /// # Ok::<(), forebear::BuildError>(())
+    /// ```
     pub fn affinity(mut self, affinity: Affinity) -> Self {
         self.affinity = affinity;
         self
     }
 
-    /// Called for every failure that nobody looked at, when the last handle goes. By default one line on standard error.
+    /// Called for every failure that no code has handled, when the last handle is dropped. By default one line on standard error.
     ///
-    /// On the thread where that handle goes, often a worker's. The hook may read, log, notify, send without waiting and cancel. If it
-    /// waits, or makes or runs a request, that panics and says so; hand the failure to a thread or a request of your own by a channel. A
+    /// The hook runs on the thread that drops that handle, often a worker's. It may read, log, notify, send without waiting and cancel. If it
+    /// waits, or makes or runs a request, that panics with a message; hand the failure to a thread or a request of your own by a channel. A
     /// panic of the hook ends there, with one line on standard error.
+    ///
+    /// ```
+    /// use std::sync::mpsc;
+    /// use forebear::{Request, Runtime};
+    ///
+    /// let (send, seen) = mpsc::channel();
+    /// let runtime = Runtime::builder()
+    ///     .workers(1)
+    ///     .on_unhandled_failure(move |failure| send.send(failure.request().to_owned()).unwrap())
+    ///     .build()?;
+    /// Request::builder().name("load").on(&runtime).try_spawn(|| Ok("x".parse::<u32>()?));
+    /// drop(runtime);
+    /// assert_eq!(seen.recv()?, "load");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn on_unhandled_failure(mut self, hook: impl Fn(&Failure) + Send + Sync + 'static) -> Self {
         self.on_unhandled_failure = Some(Box::new(hook));
         self
     }
 
-    /// The clock that deadlines and time-outs of this runtime go by; by default the system's,
+    /// The clock of the deadlines and time-outs of this runtime; by default the system's,
     /// [`MonotonicClock`](forebear_context::clock::MonotonicClock).
     ///
-    /// On a clock that jumps, as [`ManualClock`] does, time passes by its jumps alone:
-    /// the thread that moves the clock wakes all due waits before the move returns, so a test need not wait for anything.
+    /// On a clock that jumps, as [`ManualClock`] does, only its jumps let time pass. The thread that moves the clock wakes all due waits before
+    /// the move returns, so a test need not wait.
     ///
-    /// Its [`now`](Clock::now) is called where something begins to wait for a time, and by the runtime's timer thread. It must not wait, nor make
+    /// The runtime calls its [`now`](Clock::now) where a wait for a time begins, and in its timer thread. It must not wait, nor make
     /// or run a request. If it does, or if it panics, the process ends with a message.
     ///
     /// ```
@@ -274,17 +349,25 @@ impl RuntimeBuilder {
         self
     }
 
-    /// Called with what a user ought to know and no error carries: that a destructor waits while an error unwinds its
-    /// request, for one. By default one line on standard error. Each kind of thing is said once.
+    /// Called with warnings that no error carries: for example that a destructor waits while an error unwinds its
+    /// request. By default one line on standard error. Each kind of warning comes once.
     ///
-    /// On a worker's thread, outside of any request. What it may do is as for [`on_unhandled_failure`](Self::on_unhandled_failure).
+    /// The hook runs on a worker's thread, outside of any request. It may do what [`on_unhandled_failure`](Self::on_unhandled_failure) may.
+    ///
+    /// ```
+    /// use forebear::Runtime;
+    ///
+    /// let runtime = Runtime::builder().workers(1).on_warning(|text| eprintln!("tiles: {text}")).build()?;
+    /// assert_eq!(runtime.run(|| 7), 7);
+    /// # Ok::<(), forebear::BuildError>(())
+    /// ```
     pub fn on_warning(mut self, hook: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.on_warning = Some(Box::new(hook));
         self
     }
 
-    /// What the drop of the last handle does when it has waited for a second, after it has said by name for whom. By default
-    /// it goes on waiting.
+    /// What the drop of the last handle does after it has waited for a second, and has named the requests that it waits for. By default
+    /// it continues to wait.
     ///
     /// ```
     /// use forebear::sync::Event;
@@ -366,6 +449,7 @@ impl RuntimeBuilder {
         let stacks = shared.workers().iter().try_for_each(Worker::take_first_stack);
         let started = stacks.map_err(BuildError::Stack).and_then(|()| {
             Engine::start(options, shared.clone(), |worker: &forebear_pool::Worker<Shared>| {
+                ending::tell_of_exit(&worker.supply().arc(), worker.index());
                 let _stack = overflow::AlternateStack::new();
                 worker.supply().workers()[worker.index()].drive(worker);
             })
@@ -391,12 +475,12 @@ impl RuntimeBuilder {
 
     /// Builds the default runtime of the process, for the free functions.
     ///
-    /// If there is one already that has nothing to do, this one takes its place, and that one is ended: what was made there
-    /// and not submitted is cancelled when it is, with [`CancelReason::Shutdown`](crate::CancelReason::Shutdown).
+    /// If there is one already that has no work, this one takes its place, and that one ends. Requests that were made there
+    /// and not submitted are cancelled when they are submitted, with [`CancelReason::Shutdown`](crate::CancelReason::Shutdown).
     ///
     /// # Errors
     ///
-    /// As [`build`](Self::build); [`BuildError::DefaultBusy`] if the present one has work: something that was submitted and
+    /// As [`build`](Self::build); [`BuildError::DefaultBusy`] if the present one has work: a request that was submitted and
     /// has not ended.
     ///
     /// ```

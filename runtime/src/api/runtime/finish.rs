@@ -11,12 +11,12 @@
 //! 3. *Unwind.* Who is suspended wakes with an error, and every further wait answers the same; who runs hears of it when it next
 //!    waits or asks. Who hears of it by the end of what it waited for, before its own worker has looked, and passes that on, ends
 //!    as aborted, too. A worker leaves when nothing of its own is left, the last one when no foreign thread runs a request of
-//!    the runtime either. The caller waits for that, until the grace is over by the runtime's clock.
-//! 4. *Name.* If it is over, the stage becomes *given up*. Who waits from outside for a request of this runtime is answered
-//!    [`WaitError::ShutDown`](forebear_context::error::WaitError::ShutDown). What has started and not ended is named
-//!    ([`super::laggards`]).
-//! 5. *Free.* Threads that have left are joined, and the memory of all stacks that are in no use goes back to the system. The stack of a laggard and the
-//!    thread of its worker stay: there may be borrows into both. If it ends after all, its worker leaves; whoever calls
+//!    the runtime either. Then its thread destroys its thread-locals, and exits. The caller waits for that, until the grace is over by the runtime's clock.
+//! 4. *Name.* If it is over, the stage becomes *given up*. A thread that waits from outside for a request of this runtime is answered
+//!    [`WaitError::ShutDown`](forebear_context::error::WaitError::ShutDown). What has started and not ended is named, and so are the threads that have
+//!    not exited ([`super::laggards`]).
+//! 5. *Free.* Threads that have exited are joined, and the memory of all stacks that are in no use goes back to the system. The stack of a laggard and the
+//!    thread of its worker stay: there may be borrows into both. If it ends after all, its worker leaves; the thread that calls
 //!    again, or drops the last handle, then frees the rest.
 //!
 //! # Why nothing is missed
@@ -27,7 +27,7 @@
 //! * *On its way to the roots*: the push finds the shared queue closed, or came before, and then step 1 takes it out: one exchange
 //!   decides (E3). A child that goes there past the inbox is judged under the shared queue's lock (E4).
 //! * *Private or in a worker's shared queue*: the worker sweeps both in one go, between which nothing of its own runs. What is
-//!   made there later has a parent that is marked, and is born cancelled. Whoever robs a shared queue after he has swept aborts his
+//!   made there later has a parent that is marked, and is born cancelled. A worker that steals from a shared queue after it has swept aborts its
 //!   stolen work; who robs before sweeps it with the rest of his own. Step 2 begins when the roots are closed, so no root comes
 //!   after a sweep.
 //! * *Claimed*: it stands on a stack of the claimer's when that sweeps. A foreign thread says that it is about to run one
@@ -46,7 +46,7 @@
 //! # What is not done
 //!
 //! Nothing of a laggard is unlinked or taken from it. All that it could touch, and all that could touch it, stays; so it may
-//! still end when what it waits for comes. Who waits *for* one unlinks himself, and answers.
+//! still end when what it waits for comes. A waiter *for* one unlinks itself, and answers.
 //!
 //! Arms of joins are no requests of their own: both run, in a marked request as in any.
 
@@ -65,6 +65,7 @@ use crate::api::any::{RequestId, State};
 use crate::api::future;
 use crate::cancel;
 use crate::foreign;
+use crate::foreign::driver::Seat;
 use crate::record::header::Header;
 use crate::shared::Shared;
 use crate::shared::ending::Stage;
@@ -73,14 +74,35 @@ use crate::stack::fiber::{self, Fiber};
 use crate::stack::no_suspend;
 use crate::time::deadlines::park_until;
 
-/// What has not ended though its runtime was shut down: a request that has started, or a scope in a foreign thread that waits
-/// for one.
+/// Code that has not ended though its runtime was shut down: a request that has started; a scope in a foreign thread that waits
+/// for one; or code that a worker's thread runs outside of any request, such as a destructor.
+///
+/// ```
+/// use std::sync::mpsc;
+/// use std::time::Duration;
+/// use forebear::{Laggard, Request, Runtime};
+///
+/// let ((began, begins), (go, goes)) = (mpsc::channel(), mpsc::channel::<()>());
+/// let runtime = Runtime::builder().workers(1).build()?;
+/// let stuck = Request::builder().name("stuck").on(&runtime).spawn(move || {
+///     began.send(()).unwrap();
+///     goes.recv().ok() // it does not notice a cancel
+/// });
+/// begins.recv()?;
+/// let error = runtime.shutdown(Duration::ZERO).unwrap_err();
+/// let laggard: &Laggard = &error.laggards()[0];
+/// assert_eq!((laggard.id, laggard.name.as_str()), (stuck.id(), "stuck"));
+/// go.send(())?;
+/// # runtime.shutdown(Duration::from_secs(60))?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Laggard {
-    /// The number of the request; of a scope in a foreign thread one that nothing else has.
+    /// The number of the request; of a scope in a foreign thread, and of code outside of any request, one that nothing else has.
     pub id: RequestId,
-    /// The name of the request.
+    /// The name of the request. `a destructor outside of any request` if that waits, `code outside of any request` if it does not, and `the destructor
+    /// of a thread-local` if the worker's thread exits.
     pub name: String,
     /// What it is doing: [`State::Running`] or [`State::Suspended`].
     pub state: State,
@@ -110,10 +132,22 @@ impl fmt::Display for Laggard {
 }
 
 /// Why a runtime has not come to its end.
+///
+/// ```
+/// use std::time::Duration;
+/// use forebear::{Runtime, ShutdownError};
+///
+/// let runtime = Runtime::builder().workers(1).build()?;
+/// let inside = runtime.run(|| runtime.shutdown(Duration::ZERO));
+/// let Err(error @ ShutdownError::Inside) = inside else { panic!() };
+/// assert!(error.laggards().is_empty());
+/// # Ok::<(), forebear::BuildError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ShutdownError {
-    /// It was called inside a request of that very runtime, which would have had to wait for itself. Nothing was done.
+    /// It was called inside a request of that very runtime, or on the thread of one of its workers, in the destructor of a thread-local. It would have
+    /// had to wait for itself. Nothing was done.
     Inside,
     /// The grace is over, and these have not ended. They were aborted, and go on until they look.
     #[non_exhaustive]
@@ -124,7 +158,7 @@ pub enum ShutdownError {
 }
 
 impl ShutdownError {
-    /// What has not ended; empty if nothing was asked to.
+    /// The requests that have not ended; empty if none was asked to end.
     #[must_use]
     pub fn laggards(&self) -> &[Laggard] {
         match self {
@@ -138,7 +172,7 @@ impl fmt::Display for ShutdownError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ShutdownError::Inside => f.write_str(
-                "a runtime cannot be ended inside one of its own requests: end it from a thread that runs none",
+                "a runtime cannot be ended inside one of its own requests, or on the thread of a worker of its own: end it from a thread that runs none",
             ),
             ShutdownError::Laggards { laggards } => {
                 f.write_str("the runtime was shut down, and these requests did not end within the grace period: ")?;
@@ -188,7 +222,7 @@ impl Runtime {
     /// ```
     pub fn finish(&self, grace: Duration) -> Result<(), ShutdownError> {
         let shared = self.shared();
-        enter(shared)?;
+        self.enter_end()?;
         if shared.driven.is_some() {
             drive_within(shared, grace);
             if !laggards::is_empty(shared) {
@@ -228,6 +262,9 @@ impl Runtime {
     /// again waits for that, and answers how it stands then. Several may call at once. With a grace of zero all is named that has not ended
     /// on the spot.
     ///
+    /// The thread of a worker that destroys its thread-locals is waited for and named in the same way. Work that had not started ends on the calling
+    /// thread, and the grace does not limit its destructors and callbacks.
+    ///
     /// [`Metrics::shut_down`](crate::Metrics::shut_down) counts what had started and not ended. If the grace is endless, a warning
     /// names after a second of the caller's clock for what this waits.
     ///
@@ -239,7 +276,7 @@ impl Runtime {
     /// # Errors
     ///
     /// [`ShutdownError::Laggards`] names what has not ended. [`ShutdownError::Inside`] if it is called inside a request of this
-    /// runtime, callbacks included: then nothing is done.
+    /// runtime, callbacks included, or in a destructor of a thread-local of one of its workers: then nothing is done.
     ///
     /// # Panics
     ///
@@ -257,7 +294,7 @@ impl Runtime {
     /// ```
     pub fn shutdown(&self, grace: Duration) -> Result<(), ShutdownError> {
         let shared = self.shared();
-        enter(shared)?;
+        self.enter_end()?;
         let unstarted = shared.refuse_and_sweep();
         if shared.driven.is_some() {
             cancel::abort_unstarted(unstarted);
@@ -278,38 +315,31 @@ impl Runtime {
         future::give_up(shared);
         let mut looks = 0;
         let laggards = loop {
-            let laggards = laggards::find(shared);
+            let mut laggards = laggards::find(shared);
             if shared.ending.is_quiet() {
                 // They have ended this moment.
                 self.0.close();
                 return Ok(());
             }
+            let mut exiting = laggards::exiting(shared);
             looks += 1;
-            if !laggards.is_empty() || looks == LOOKS {
+            if !laggards.is_empty() && exiting.is_empty() {
                 break laggards;
             }
-            // Nothing is left but a worker that is about to go.
+            if looks == LOOKS {
+                laggards.append(&mut exiting);
+                if laggards.is_empty() {
+                    laggards = laggards::unseen(shared, &self.states());
+                }
+                break laggards;
+            }
+            // Nothing is left but a worker that is about to go, or a thread that is about to exit.
             thread::yield_now();
         };
         // 5.
         self.0.close_what_is_over();
         Err(ShutdownError::Laggards { laggards })
     }
-}
-
-/// Whether the runtime may be waited for here.
-#[track_caller]
-fn enter(shared: &Shared) -> Result<(), ShutdownError> {
-    shared.check_process();
-    if fiber::get().is_some_and(|fiber| is_inside(fiber, shared)) {
-        return Err(ShutdownError::Inside);
-    }
-    if let Some(fiber) = foreign::fiber()
-        && fiber.context().no_suspend().get() > 0
-    {
-        no_suspend::refuse(fiber, "the end of a runtime", true);
-    }
-    Ok(())
 }
 
 /// Whether a request of the runtime, which it would have to wait for, runs on `fiber`.
@@ -355,12 +385,13 @@ fn drive_within(shared: &Arc<Shared>, grace: Duration) {
 
 /// Lets run what stands on this thread's seat, until nothing can go on; answers whether anything has. What stands on other threads' seats goes on when
 /// those threads wait.
-fn drive(shared: &Shared, fiber: &Fiber, index: usize) -> bool {
-    let worker = &shared.workers()[index];
+fn drive(shared: &Arc<Shared>, fiber: &Fiber, index: usize) -> bool {
+    let seat = Seat { shared: shared.clone(), index };
+    let worker = seat.worker();
     cancel::attend(fiber);
     worker.attend_messages();
     let mut ran = false;
-    while worker.step(fiber) || shared.driven.as_ref().is_some_and(|driven| driven.pass_time(shared)) {
+    while worker.step(fiber) || seat.stirs(fiber) {
         ran = true;
     }
     ran
@@ -423,7 +454,31 @@ fn await_quiet_once(shared: &Shared, context: &Context, park: impl FnOnce(Ticket
     cause == Cause::Woken || shared.ending.is_quiet()
 }
 
+impl Runtime {
+    /// Whether the end of the runtime may be waited for here.
+    #[track_caller]
+    fn enter_end(&self) -> Result<(), ShutdownError> {
+        let shared = self.shared();
+        shared.check_process();
+        if fiber::get().is_some_and(|fiber| is_inside(fiber, shared)) || self.0.is_on_a_worker() {
+            return Err(ShutdownError::Inside);
+        }
+        if let Some(fiber) = foreign::fiber()
+            && fiber.context().no_suspend().get() > 0
+        {
+            no_suspend::refuse(fiber, "the end of a runtime", true);
+        }
+        Ok(())
+    }
+}
+
 impl RuntimeHandle {
+    /// Whether this is the thread of one of its workers. The thread that ends the runtime joins it. So it is too when the worker has left its loop, and
+    /// the destructors of the thread's locals run.
+    pub(super) fn is_on_a_worker(&self) -> bool {
+        self.engine.as_ref().is_some_and(|engine| engine.current_worker().is_some())
+    }
+
     /// The runtime is quiet: joins its threads and gives everything back. Once.
     pub(super) fn close(&self) {
         let Some(engine) = &self.engine else { return };
@@ -435,12 +490,12 @@ impl RuntimeHandle {
         });
     }
 
-    /// Some have not ended: joins the threads of those workers that have left, and gives back what belongs to nobody.
+    /// Some have not ended: joins the threads that have exited, and gives back what belongs to nobody.
     fn close_what_is_over(&self) {
         let Some(engine) = &self.engine else { return };
         self.shared.ending.close_once(|| {
-            let gone = self.shared.ending.gone();
-            engine.join_some(|worker| gone[worker]);
+            let exited = self.shared.ending.exited();
+            engine.join_some(|worker| exited[worker]);
             // The timer stays: laggards may wait for a time, and so may who calls again.
             self.shared.slab.trim_all();
             false

@@ -1,4 +1,4 @@
-//! Who has started and not ended: found by a look at the stacks of all workers, while they go on.
+//! The requests that have started and not ended: found by a look at the stacks of all workers, while they go on.
 //!
 //! A worker that is stuck in somebody's loop answers nothing, and this is asked when somebody is stuck. So it asks nobody, and sees what
 //! a dump sees of a worker that does not answer ([`crate::api::dump`]).
@@ -6,6 +6,7 @@
 use std::ptr;
 
 use forebear_context::context::Reason;
+use forebear_pool::WorkerState;
 
 use super::finish::Laggard;
 use crate::api::any::{RequestId, State};
@@ -39,6 +40,37 @@ fn into_nameless((worker, wait): (usize, WaitInfo)) -> Laggard {
 fn into_laggard(seen: Seen) -> Laggard {
     let RequestInfo { id, name, state, worker, waits_for, .. } = seen.info;
     Laggard { id, name, state, worker, waits_for: waits_for.map(in_words) }
+}
+
+/// The workers whose threads have left their loops and not exited: they destroy thread-locals. To be asked when that has taken a while.
+pub(super) fn exiting(shared: &Shared) -> Vec<Laggard> {
+    let into_laggard = |worker| Laggard {
+        id: RequestId::next(),
+        name: "the destructor of a thread-local".to_owned(),
+        state: State::Running,
+        worker: Some(worker),
+        waits_for: None,
+    };
+    shared.ending.exiting().into_iter().map(into_laggard).collect()
+}
+
+/// What no look at the stacks sees: workers and threads that run code of the user's outside of any request, and do not wait in it. To be asked when
+/// nothing else is found and yet somebody has not left. `states` are those of the workers.
+pub(super) fn unseen(shared: &Shared, states: &[WorkerState]) -> Vec<Laggard> {
+    let gone = shared.ending.gone();
+    let is_busy = |worker: &usize| {
+        !gone[*worker] && matches!(states[*worker], WorkerState::Running | WorkerState::Searching)
+    };
+    let workers = (0..states.len()).filter(is_busy).map(Some);
+    let threads = shared.ending.has_foreign().then_some(None);
+    let into_laggard = |worker| Laggard {
+        id: RequestId::next(),
+        name: "code outside of any request".to_owned(),
+        state: State::Running,
+        worker,
+        waits_for: None,
+    };
+    workers.chain(threads).map(into_laggard).collect()
 }
 
 /// What is waited for, and who holds or owes it.

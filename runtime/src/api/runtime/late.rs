@@ -1,6 +1,6 @@
-//! The last handle goes: who waits for the end, and what happens when that takes long.
+//! The last handle goes: which thread waits for the end, and what happens when that takes long.
 //!
-//! A destructor never suspends a request. So a drop on a plain thread blocks that thread; a drop on a worker, or in a request that a
+//! A destructor never suspends a request. So a drop on a plain thread blocks that thread; a drop on a worker's thread, or in a request that a
 //! plain thread runs, leaves the wait to a thread that is started for it. What the runtime owns goes then a little later.
 
 use std::time::{Duration, Instant};
@@ -22,22 +22,31 @@ pub(super) const QUIET: Duration = Duration::from_secs(1);
 /// So many are named.
 const NAMED: usize = 16;
 
-/// What the drop of the last handle of a runtime does when it has waited for a second and said for whom; see
+/// What the drop of the last handle of a runtime does after it has waited for a second; see
 /// [`RuntimeBuilder::late_end`](crate::RuntimeBuilder::late_end).
+///
+/// ```
+/// use forebear::{LateEnd, Runtime};
+///
+/// assert_eq!(LateEnd::default(), LateEnd::Wait);
+/// let runtime = Runtime::builder().workers(1).late_end(LateEnd::Abort).build()?;
+/// drop(runtime); // nothing is left to wait for
+/// # Ok::<(), forebear::BuildError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum LateEnd {
     /// It goes on waiting.
     #[default]
     Wait,
-    /// It [shuts the runtime down](crate::Runtime::shutdown), with a grace of another second. Who has not ended by then is named, and stays with
+    /// It [shuts the runtime down](crate::Runtime::shutdown), with a grace of another second. A request that has not ended by then is named, and stays with
     /// its thread and its stack.
     ShutDown,
     /// It aborts the process.
     Abort,
 }
 
-/// What is left to be done by who waits.
+/// What is left to do for the thread that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LateStep {
     /// It waits until the end.
@@ -62,7 +71,7 @@ pub(crate) fn settle_late(shared: &Shared) -> LateStep {
     }
 }
 
-/// Says who has not ended though the last handle has gone.
+/// Names the requests that have not ended though the last handle has gone.
 #[cold]
 fn say_who_is_waited_for(shared: &Shared) {
     let what = format!("the last handle of runtime '{}' has gone, and its end waits for", shared.name);
@@ -73,10 +82,11 @@ fn say_who_is_waited_for(shared: &Shared) {
     );
 }
 
-/// Says who has not ended.
+/// Names the requests that have not ended.
 #[cold]
 pub(super) fn say_who_is_left(shared: &Shared, what: &str, advice: &str) {
-    let mut left: Vec<String> = laggards::find(shared).iter().map(ToString::to_string).collect();
+    let found = laggards::find(shared).into_iter().chain(laggards::exiting(shared));
+    let mut left: Vec<String> = found.map(|laggard| laggard.to_string()).collect();
     let more = left.len().saturating_sub(NAMED);
     left.truncate(NAMED);
     left.extend((more > 0).then(|| format!("{more} more")));
@@ -87,12 +97,12 @@ pub(super) fn say_who_is_left(shared: &Shared, what: &str, advice: &str) {
     hooks::warn(shared, &format!("{what}: {}. {advice}", left.join(", ")));
 }
 
-/// Waits until all workers have ended. False: some never may, and stay.
-fn await_end(shared: &Shared, engine: &Engine<Shared>) -> bool {
-    if cfg!(shuttle) || engine.ends_within(QUIET) || settle_late(shared) == LateStep::Endless {
+/// Waits until the threads of all workers have exited. False: some never may, and stay.
+fn await_end(shared: &Shared) -> bool {
+    if cfg!(shuttle) || shared.ending.exits_within(QUIET) || settle_late(shared) == LateStep::Endless {
         return true;
     }
-    if engine.ends_within(QUIET) {
+    if shared.ending.exits_within(QUIET) {
         return true;
     }
     shared.ending.advance(Stage::GivenUp);
@@ -105,7 +115,7 @@ fn await_end(shared: &Shared, engine: &Engine<Shared>) -> bool {
 fn take_down(shared: &Shared, engine: &Engine<Shared>) {
     shared.ending.close_once(|| {
         // After a shutdown those that have not ended may never do: then all that is left stays.
-        if (!shared.ending.is(Stage::GivenUp) || shared.ending.is_quiet()) && await_end(shared, engine) {
+        if (!shared.ending.is(Stage::GivenUp) || shared.ending.is_quiet()) && await_end(shared) {
             engine.join();
             // SAFETY: the threads are gone.
             unsafe { shared.close() };
@@ -119,6 +129,8 @@ impl Drop for RuntimeHandle {
         if self.shared.driven.is_some() {
             return driver::handle_gone(&self.shared);
         }
+        let waits_elsewhere = self.is_on_a_worker()
+            || fiber::get().is_some_and(|fiber| fiber.worker().is_some() || fiber.request().is_some());
         let Some(engine) = self.engine.take() else { return };
         if self.shared.is_inherited() {
             // The threads are in the parent; so may be those that hold its locks.
@@ -127,9 +139,7 @@ impl Drop for RuntimeHandle {
         }
         self.shared.ending.begin();
         self.shared.signals.stop();
-        let in_a_request =
-            fiber::get().is_some_and(|fiber| fiber.worker().is_some() || fiber.request().is_some());
-        if !in_a_request {
+        if !waits_elsewhere {
             return take_down(&self.shared, &engine);
         }
         let shared = self.shared.clone();

@@ -15,7 +15,8 @@ use forebear_context::shim::Arc;
 /// there are none. If several are over, the one that was given first. The others go on.
 ///
 /// Each is submitted, and counts as wanted meanwhile. In a request this suspends; in a foreign thread it blocks. A cancellation point. For a
-/// limit in time, see [`time::timeout`](https://docs.rs/forebear/latest/forebear/time/fn.timeout.html).
+/// limit in time, see [`time::timeout`](https://docs.rs/forebear/latest/forebear/time/fn.timeout.html). Cycles of waits are found as for a
+/// [`RequestSet`].
 ///
 /// # Errors
 ///

@@ -6,7 +6,7 @@
 //!   claims it but the pool, when its turn comes, and who cancels it. Who submits it meanwhile has that remembered.
 //! * **to ask for it**: to wait for a request that is held back. That moves it to the front of its pool's order.
 //! * **share**: a place within the bound. A member has one, and with it whatever stands on its stack or descends from it;
-//!   so does who waits for the pool, which hands values on.
+//!   so does a waiter for the pool, which hands values on.
 //! * **over the bound**: admitted though there is no room. It takes a place, so nothing else begins for as long.
 //!
 //! # Who is admitted over the bound
@@ -40,7 +40,7 @@ use std::sync::PoisonError;
 
 use forebear_context::context::Context;
 use forebear_context::shim::atomic::{AtomicUsize, Ordering};
-use forebear_context::shim::{Arc, Mutex, MutexGuard};
+use forebear_context::shim::{Arc, Mutex, MutexGuard, mutant};
 
 use super::board::Board;
 use crate::api::any::AnyRequest;
@@ -61,7 +61,7 @@ pub(super) trait Waited {
     /// Somebody asks for `request`. Answers it if it is admitted now; the caller sees to that (G3).
     fn ask(&self, admission: &Admission, asker: &Fiber, request: NonNull<Header>) -> Option<AnyRequest>;
 
-    /// Admits one that was asked for if nobody who has a place can go on. As [`ask`](Self::ask).
+    /// Admits one that was asked for if no request that has a place can go on. As [`ask`](Self::ask).
     fn unstick(&self, admission: &Admission) -> Option<AnyRequest>;
 }
 
@@ -71,7 +71,7 @@ pub(super) struct Admission {
     pub run: NonNull<dyn Waited>,
     /// The scope that members are jobs of. Only compared.
     pub scope: *const ScopeCore,
-    /// Who waits for the pool. G2.
+    /// The waiter for the pool. G2.
     pub waiter: NonNull<Context>,
 }
 
@@ -200,10 +200,7 @@ pub(crate) unsafe fn ask_for(asker: &Fiber, header: NonNull<Header>) -> (*const 
     };
     h.word().unlock(|bits| bits);
     let Some(board) = board else { return (if held { NO_POOL } else { ptr::null() }, None) };
-    #[cfg(not(mutant = "asked_and_not_listed"))]
-    let listed = board.with_admission(|_| board.is_asked());
-    #[cfg(mutant = "asked_and_not_listed")]
-    let listed = None::<bool>;
+    let listed = mutant!("asked_and_not_listed", None::<bool>, board.with_admission(|_| board.is_asked()));
     if listed == Some(false) {
         let mut pools = lock_pools();
         // Under the admission's lock, so that it is not closed, and taken off the list, before it is on it.

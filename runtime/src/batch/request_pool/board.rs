@@ -17,7 +17,7 @@ use std::sync::PoisonError;
 
 use forebear_context::error::{CancelReason, WaitError};
 use forebear_context::shim::atomic::{AtomicBool, Ordering};
-use forebear_context::shim::{Mutex, MutexGuard};
+use forebear_context::shim::{Mutex, MutexGuard, mutant};
 
 use super::admission::{self, Admission};
 use crate::api::any::AnyRequest;
@@ -145,10 +145,7 @@ impl Board {
     /// Lists what `lane` runs. If the pool has stopped it is aborted instead.
     pub(super) fn list(&self, lane: usize, name: Name) {
         let mut state = self.lock();
-        #[cfg(not(mutant = "listed_past_the_stop"))]
-        let stopped = state.why;
-        #[cfg(mutant = "listed_past_the_stop")]
-        let stopped = None::<Why>;
+        let stopped = mutant!("listed_past_the_stop", None::<Why>, state.why);
         let unlisted = match stopped {
             None => {
                 if state.names.len() <= lane {

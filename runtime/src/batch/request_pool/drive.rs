@@ -184,7 +184,7 @@ impl<'a, 'env: 'a, T: Send + 'env> PoolWaiter<'a, 'env, T> {
                 }
                 WaiterStep::Wait => {
                     let gathers = std::mem::take(&mut self.fresh);
-                    self.sleep(gathers);
+                    self.sleep(gathers, false);
                 }
             }
         }
@@ -248,13 +248,14 @@ impl<'a, 'env: 'a, T: Send + 'env> PoolWaiter<'a, 'env, T> {
         self.kept.clear();
         // So that the failure is the answer: the scope, which would wait for them too, would abort the lane that has it.
         while !self.run.is_quiet() {
-            self.sleep(false);
+            self.sleep(false, true);
         }
         included
     }
 
-    /// Sleeps until a lane has something for the waiter, or the waiter is cancelled; or gathers for a moment.
-    fn sleep(&self, gathers: bool) {
+    /// Sleeps until a lane has something for the waiter, or the waiter is cancelled; or gathers for a moment. `stopped`: it comes back until nothing is
+    /// left, cancelled or not.
+    fn sleep(&self, gathers: bool, stopped: bool) {
         if let Some(worker) = self.fiber.worker() {
             worker.make_room_to_leave(self.fiber);
         }
@@ -274,7 +275,7 @@ impl<'a, 'env: 'a, T: Send + 'env> PoolWaiter<'a, 'env, T> {
         // SAFETY: on the fiber's own stack, after `begin`. The innermost scope is the pool's. A wait with a limit is no edge.
         unsafe {
             if let (Some(scope), None) = (NonNull::new(self.fiber.scopes.get().cast_mut()), until) {
-                cycle::bind_to_all(self.fiber, ticket, scope);
+                cycle::bind_to_all(self.fiber, ticket, scope, stopped);
             }
             context.park(until);
         }

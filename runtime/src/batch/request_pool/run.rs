@@ -563,7 +563,7 @@ impl<T> Run<'_, T> {
         placed
     }
 
-    /// Whether nobody who has a place can go on.
+    /// Whether no request that has a place can go on.
     fn is_stuck(&self, admission: &Admission, state: &RunState<'_, T>) -> bool {
         let members = state.active - state.to_take - state.waited.len();
         self.board.standing() >= members

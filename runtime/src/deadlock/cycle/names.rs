@@ -1,9 +1,10 @@
-//! The names round a cycle.
+//! What stands on the stacks of a cycle, and the names round it.
 
 use std::ptr::{self, NonNull};
 
 use forebear_context::context::Reason;
 use forebear_context::context::edge::{Ahead, Held};
+use forebear_context::source::Several;
 
 use crate::api::after::walk;
 use crate::record::cell;
@@ -14,6 +15,29 @@ use crate::stack::fiber::Fiber;
 pub(super) fn on_stack(fiber: &Fiber) -> impl Iterator<Item = &Header> {
     // SAFETY: what is below another on a stack is not over.
     std::iter::successors(fiber.request(), |h| unsafe { h.lender.get().as_ref() })
+}
+
+/// How a request stands on a stack.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum StandsBy {
+    /// It has started there.
+    Running,
+    /// It is being ended there without having started.
+    Ending,
+    /// It is after something there, directly or not.
+    Declared,
+}
+
+/// Calls `with` for all that cannot end before this stack goes on. By the stack itself, or while its wait is held (Y3).
+pub(super) fn each_standing(fiber: &Fiber, with: &mut dyn FnMut(&Header, StandsBy)) {
+    cell::each_ended_on(fiber, |h, _| with(h, StandsBy::Ending));
+    for h in on_stack(fiber) {
+        with(h, StandsBy::Running);
+        walk::each_blocked(h, |blocked| {
+            with(blocked, StandsBy::Declared);
+            false
+        });
+    }
 }
 
 /// Whether a request is a job of the scope that has this address.
@@ -28,6 +52,8 @@ enum StackEntry {
     Target(*const Header),
     /// By a scope's, for this one among others.
     JobOf(NonNull<()>),
+    /// By a set's, for this one among others, any of which would do.
+    MemberOf(NonNull<Several>),
     /// By a wait for what something on it holds; the lock does not know which of its requests.
     Holder,
 }
@@ -36,6 +62,7 @@ impl StackEntry {
     fn of(held: &Held<'_>) -> Option<StackEntry> {
         match (held.ahead(), held.waits_for()) {
             (Ahead::All(_), (reason, _)) if reason.has_owner() => Some(StackEntry::Holder),
+            (Ahead::All(several), (Reason::Select, _)) => Some(StackEntry::MemberOf(several.cast())),
             (Ahead::All(scope), _) => Some(StackEntry::JobOf(scope)),
             (Ahead::Owner(_), _) => Some(StackEntry::Holder),
             (_, (Reason::Request | Reason::Arm, target)) => Some(StackEntry::Target(target.cast())),
@@ -61,10 +88,12 @@ impl StackEntry {
     /// The request that is being ended on this stack without having started, if one comes here by a wait for that one: how many stand above, and
     /// its name.
     fn ended_on(self, fiber: &Fiber) -> Option<(usize, (*const Header, String))> {
-        let StackEntry::Target(target) = self else { return None };
+        if !matches!(self, StackEntry::Target(_) | StackEntry::MemberOf(_)) {
+            return None;
+        }
         let mut found = None;
         cell::each_ended_on(fiber, |h, below| {
-            if ptr::eq(h, target) {
+            if self.leads_to(h) {
                 let above = on_stack(fiber).take_while(|on| !ptr::eq(*on, below)).count();
                 found = Some((above, (ptr::from_ref(h), h.name().to_owned())));
             }
@@ -76,6 +105,14 @@ impl StackEntry {
         match self {
             StackEntry::Target(target) => ptr::eq(h, target),
             StackEntry::JobOf(scope) => is_job(h, scope),
+            StackEntry::MemberOf(several) => {
+                let mut found = false;
+                // SAFETY: it lies in the frame of the wait, which was bound and is held.
+                unsafe {
+                    several.as_ref().each_request(&mut |member| found |= ptr::addr_eq(member.as_ptr(), h))
+                };
+                found
+            }
             StackEntry::Holder => true,
         }
     }
@@ -140,7 +177,7 @@ pub(super) fn of_own_stack(fiber: &Fiber, target: &Header) -> Option<Vec<String>
     Some(distinct(names))
 }
 
-/// An arm of a join goes by its maker's name, who waits for it; that is said once.
+/// An arm of a join goes by the name of its maker, which waits for it; that is said once.
 fn distinct(mut names: Vec<(*const Header, String)>) -> Vec<String> {
     names.dedup_by(|a, b| !a.0.is_null() && a.0 == b.0);
     let ends = names.first().zip(names.last()).map(|(first, last)| (first.0, last.0));

@@ -21,7 +21,8 @@ use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::atomic::{AtomicBool, Ordering};
 use forebear_context::shim::{Mutex, time};
 
-use super::names::on_stack;
+use super::any::members_of;
+use super::names::{StandsBy, each_standing, on_stack};
 use super::{ahead, break_open, is_ending, is_wanted_by_scope};
 use crate::api::after::walk;
 use crate::deadlock::foreign_stacks::lock_foreign_stacks;
@@ -30,7 +31,7 @@ use crate::record::header::Header;
 use crate::schedule::worker::Worker;
 use crate::stack::coroutine::Coroutine;
 use crate::stack::fiber::Fiber;
-use crate::state::word::HELD;
+use crate::state::word::{HELD, WAITERS};
 
 /// How often it is looked whether there is work.
 const LOOK_UP_EVERY: usize = 1024;
@@ -81,10 +82,12 @@ pub(super) fn look_here() {
 }
 
 /// A wait that was found.
-struct SurveyNode {
-    context: NonNull<Context>,
-    ticket: Ticket,
+pub(super) struct SurveyNode {
+    pub(super) context: NonNull<Context>,
+    pub(super) ticket: Ticket,
     ahead: Ahead,
+    /// What it waits for any of; empty if it is for something else. Compared only.
+    pub(super) members: Vec<NonNull<Header>>,
     /// Where it stands on the path that is being searched; `None` before, `OVER` after.
     place: Option<usize>,
 }
@@ -92,12 +95,14 @@ struct SurveyNode {
 const OVER: usize = usize::MAX;
 
 #[derive(Default)]
-struct Graph {
-    nodes: Vec<SurveyNode>,
+pub(super) struct Graph {
+    pub(super) nodes: Vec<SurveyNode>,
     /// Which scopes those that wait are jobs of, and which locks they have shares of.
     parts: Vec<(NonNull<()>, usize)>,
     /// Which contexts wait for what is after a request on the stack of a node, or for what ends there.
     declared: Vec<(NonNull<Context>, usize)>,
+    /// What others wait for and cannot end before a node goes on. Compared only.
+    pub(super) standing: Vec<(NonNull<Header>, usize)>,
     by_context: HashMap<NonNull<Context>, usize>,
 }
 
@@ -179,19 +184,19 @@ unsafe fn look_at_all(is_wanted: &dyn Fn() -> bool) -> SurveyResult {
     if broken_off {
         return SurveyResult::BrokenOff;
     }
-    let told = graph.search();
+    let told = graph.search() || graph.search_knots();
     drop(foreign_stacks);
     if told { SurveyResult::Told } else { SurveyResult::Clear }
 }
 
 /// The `number`th node that belongs to `key`, in a sorted list.
-fn nth_of<K: Copy + Ord>(list: &[(K, usize)], key: K, number: usize) -> Option<usize> {
+pub(super) fn nth_of<K: Copy + Ord>(list: &[(K, usize)], key: K, number: usize) -> Option<usize> {
     let first = list.partition_point(|entry| entry.0 < key);
     list.get(first + number).filter(|entry| entry.0 == key).map(|entry| entry.1)
 }
 
 /// Whether a wait that leads nowhere is still for something that is after others, or that ends on the stack of `next`.
-fn is_still_blocked(held: &Held<'_>, next: &Held<'_>) -> bool {
+pub(super) fn is_still_blocked(held: &Held<'_>, next: &Held<'_>) -> bool {
     let (Reason::Request | Reason::Arm, target) = held.waits_for() else { return true };
     // SAFETY: while the wait is held the waiter has a count of its target.
     let target = unsafe { target.cast::<Header>().as_ref() };
@@ -211,7 +216,7 @@ impl Graph {
         // SAFETY: by contract.
         let context = unsafe { at.as_ref() };
         let Some(edge) = context.edge() else { return };
-        let Some(held) = context.hold(edge.ticket) else { return };
+        let Some(held) = context.hold_in_turn(edge.ticket) else { return };
         // SAFETY: a context with an edge is a fiber's.
         let fiber = unsafe { Fiber::of(context) };
         let mut way = held.ahead();
@@ -236,24 +241,25 @@ impl Graph {
             self.parts.extend(NonNull::new(h.scope.get().cast_mut()).map(|scope| (scope.cast(), index)));
         }
         self.parts.extend(context.shares().iter().map(|lock| (lock, index)));
-        // What ends here without having started stands on no stack, but its waiters wait for this one.
-        cell::each_ended_on(fiber, |h, _| {
-            self.declared.extend(walk::waiters(h).into_iter().map(|waiter| (waiter, index)));
+        // What has not started stands on no stack, but its waiters wait for this one.
+        each_standing(fiber, &mut |h, way| {
+            if way != StandsBy::Running {
+                self.declared.extend(walk::waiters(h).into_iter().map(|waiter| (waiter, index)));
+            }
+            if way == StandsBy::Declared {
+                self.parts.extend(NonNull::new(h.scope.get().cast_mut()).map(|scope| (scope.cast(), index)));
+            }
+            if h.word().load().has(WAITERS) {
+                self.standing.push((NonNull::from(h), index));
+            }
         });
-        for h in on_stack(fiber) {
-            walk::each_blocked(h, |blocked| {
-                self.parts
-                    .extend(NonNull::new(blocked.scope.get().cast_mut()).map(|scope| (scope.cast(), index)));
-                self.declared.extend(walk::waiters(blocked).into_iter().map(|waiter| (waiter, index)));
-                false
-            });
-        }
         self.by_context.insert(at, index);
-        self.nodes.push(SurveyNode { context: at, ticket: edge.ticket, ahead: way, place: None });
+        let members = members_of(&held);
+        self.nodes.push(SurveyNode { context: at, ticket: edge.ticket, ahead: way, members, place: None });
     }
 
     /// The `number`th node that an edge of `node` leads to.
-    fn ahead_of(&self, node: usize, number: usize) -> Option<usize> {
+    pub(super) fn ahead_of(&self, node: usize, number: usize) -> Option<usize> {
         match self.nodes[node].ahead {
             // What it waits for has not started: it may be after others, or ends without.
             Ahead::Unknown => nth_of(&self.declared, self.nodes[node].context, number),
@@ -299,20 +305,23 @@ impl Graph {
         told
     }
 
+    /// Holds the wait of a node. `None`: it is over, or leads elsewhere, or is about to be ended.
+    pub(super) fn hold(&self, node: usize) -> Option<Held<'_>> {
+        let node = &self.nodes[node];
+        // SAFETY: Y1, Y2, as when it was seen.
+        let held = unsafe { node.context.as_ref() }.hold_in_turn(node.ticket)?;
+        let ahead = match held.ahead() {
+            // SAFETY: the wait is held.
+            Ahead::Owner(wait) => unsafe { wait.as_ref().owner() }
+                .map_or(Ahead::Unknown, |context| Ahead::Stack { context, foreign: true }),
+            ahead => ahead,
+        };
+        (ahead == node.ahead && !is_ending(&held)).then_some(held)
+    }
+
     /// These nodes lead to each other in a cycle. Whether one was told.
     fn tell(&self, ring: &[(usize, usize)]) -> bool {
-        let hold = |&(node, _): &(usize, usize)| -> Option<Held<'_>> {
-            let node = &self.nodes[node];
-            // SAFETY: Y1, Y2, as when it was seen.
-            let held = unsafe { node.context.as_ref() }.hold(node.ticket)?;
-            let ahead = match held.ahead() {
-                // SAFETY: the wait is held.
-                Ahead::Owner(wait) => unsafe { wait.as_ref().owner() }
-                    .map_or(Ahead::Unknown, |context| Ahead::Stack { context, foreign: true }),
-                ahead => ahead,
-            };
-            (ahead == node.ahead && !is_ending(&held)).then_some(held)
-        };
+        let hold = |&(node, _): &(usize, usize)| self.hold(node);
         let Some(held) = ring.iter().map(hold).collect::<Option<Vec<_>>>() else { return false };
         let nexts = held.iter().cycle().skip(1);
         held.iter().zip(nexts).all(|(one, next)| is_still_blocked(one, next)) && break_open(held).is_some()

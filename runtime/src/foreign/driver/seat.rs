@@ -42,6 +42,14 @@ impl Seat {
         self.shared.driven.as_ref().is_some_and(|driven| driven.pass_time(&self.shared))
     }
 
+    /// With nothing ready: whether something is now, since a pool admits a member, time passes, or a wait that nothing can end is answered. `fiber` is
+    /// the thread's own.
+    pub(crate) fn stirs(&self, fiber: &Fiber) -> bool {
+        request_pool::unstick()
+            || self.pass_time()
+            || crate::schedule::worker::settle_stuck(std::slice::from_ref(self), fiber)
+    }
+
     /// Drives until nothing is left. `fiber` is the thread's own, and not in a wait.
     fn drain(&self, fiber: &Fiber) {
         let context = fiber.context();
@@ -52,10 +60,7 @@ impl Seat {
             if self.worker().is_done() {
                 return;
             }
-            if request_pool::unstick()
-                || self.pass_time()
-                || crate::schedule::worker::settle_stuck(std::slice::from_ref(self), fiber)
-            {
+            if self.stirs(fiber) {
                 continue;
             }
             // SAFETY: C2: this is the fiber's own thread, and it is not in a wait; C4: for nothing, and it is taken back below.

@@ -2,7 +2,7 @@
 //!
 //! Cells of one class are cut from a *chunk*; chunks from *pieces*, which come from the allocator and stay until the runtime
 //! is over: the first is of one chunk, each other one as large as all before it, up to a bound. Arenas give free cells away in *batches*,
-//! lists of any length. Who has no cell of a class left takes some of the batch that came last, or else a chunk.
+//! lists of any length. An arena without a cell of a class takes some of the batch that came last, or else a chunk.
 //!
 //! # How a chunk goes back
 //!
@@ -14,7 +14,7 @@
 //! taken from before a chunk is cut, lowest address first, and its cells come in the order of their addresses, as if it were new.
 //! So memory that was used in another order than it lies in is in order again after a rest.
 //!
-//! One cell that lies in a batch or in an arena's list keeps its chunk. So all that is marked is gathered, and who has nothing to do gives what it
+//! One cell that lies in a batch or in an arena's list keeps its chunk. So all that is marked is gathered, and an idle worker gives what it
 //! has, all but a few cells ([`super::KEPT`]). Only a runtime that has few chunks in all keeps them ([`FEW`]): nobody is to wake for those.
 //!
 //! # Who wakes
@@ -107,7 +107,7 @@ struct OfClass {
     gathered: BTreeMap<usize, Map>,
 }
 
-// SAFETY: the pointers are to memory that belongs to the stock; cells in it are touched by who has taken them from here.
+// SAFETY: the pointers are to memory that belongs to the stock; cells in it are touched by the arena that has taken them from here.
 unsafe impl Send for StockState {}
 
 /// Which cells of a chunk are here.
@@ -206,7 +206,7 @@ impl Stock {
         self.is_large() && self.lying.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether a worker is to be woken, since something lies here and nobody would look. By who has given it.
+    /// Whether a worker is to be woken, since something lies here and nobody would look. By the thread that has given it.
     pub(super) fn wants_a_watcher(&self) -> bool {
         self.has_unsorted() && self.watch.wants_one()
     }

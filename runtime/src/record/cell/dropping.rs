@@ -17,7 +17,7 @@ use super::drop_callable_contained;
 use crate::cancel;
 use crate::memory::arena;
 use crate::record::header::Header;
-use crate::schedule::run;
+use crate::schedule::finish;
 use crate::schedule::worker::Worker;
 use crate::stack::fiber::{self, Fiber};
 use crate::state::word::CANCELLED;
@@ -178,7 +178,7 @@ unsafe fn end_in_turn(
                 queue.ends.set(header.as_ptr());
                 drop_callable_contained(header);
                 queue.ends.set(ptr::null());
-                run::conclude(header, CANCELLED, true, true);
+                finish::conclude(header, CANCELLED, true, true);
             }
         }
         next = queue.take();
@@ -281,7 +281,7 @@ pub(crate) unsafe fn end_put_aside_on(fiber: &Fiber, header: NonNull<Header>) {
         fiber.ends.set(header.as_ptr());
         drop_callable_contained(header);
         fiber.ends.set(ptr::null());
-        run::conclude(header, CANCELLED, true, true);
+        finish::conclude(header, CANCELLED, true, true);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Direct execution: who waits for a request runs it.
+//! Direct execution: the waiter for a request runs it.
 //!
 //! A target that has not started is claimed and run on the waiter's own stack, unless
 //!

@@ -201,7 +201,7 @@ impl Worker {
             }
             Err(error) => {
                 // SAFETY: claimed by us.
-                unsafe { crate::schedule::run::fail_unstarted(&here.fiber, header, error) };
+                unsafe { crate::schedule::finish::fail_unstarted(&here.fiber, header, error) };
                 None
             }
         }
@@ -316,7 +316,7 @@ mod tests {
         assert_eq!(idle.look(), 30 - KEPT_UNUSED);
         idle.0.drain(..30 - KEPT_UNUSED);
         assert_eq!((idle.spare(), idle.look()), (0, 0));
-        // A crowd goes in pieces, and who has come meanwhile stays for another look.
+        // Many go in pieces, and what has come meanwhile stays for another look.
         (0..2 * RETIRED_AT_ONCE).for_each(|n| idle.put(1, coroutine(n)));
         idle.look();
         (0..MANY).for_each(|n| idle.put(1, coroutine(n)));

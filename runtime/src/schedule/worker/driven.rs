@@ -229,7 +229,7 @@ impl Worker {
     /// Drops what the choices have left to be dropped on another stack than the driver's. False: there is nothing.
     pub(crate) fn step_late(&self, host: &Fiber) -> bool {
         let driver = self.driver();
-        let drops = foreign::has_late() && !driver.driving.get();
+        let drops = !driver.driving.get() && self.takes_over_late();
         if drops {
             driver.driving.set(true);
             self.carry_out(host, Next::Late);
@@ -238,13 +238,20 @@ impl Worker {
         drops
     }
 
+    /// Takes over what the thread's own stack has kept ([`foreign::keep_for_later`]): the loop that drops it looks there. It cannot look in the
+    /// thread's locals, since a fiber on a thread of its own has others. Whether there is anything to drop.
+    fn takes_over_late(&self) -> bool {
+        std::iter::from_fn(foreign::take_late).for_each(|side| self.drop_later(side));
+        self.has_late()
+    }
+
     fn choose(&self) -> Option<Next> {
         self.settle_jobs();
         self.arena().drain_returns();
         if let Some(header) = self.shared().driven.as_ref().and_then(Driven::take_aside) {
             return Some(Next::End(header));
         }
-        let late = || foreign::has_late().then_some(Next::Late);
+        let late = || self.takes_over_late().then_some(Next::Late);
         if let Some(late) = late() {
             return Some(late);
         }

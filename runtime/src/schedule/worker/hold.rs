@@ -8,22 +8,43 @@
 //! # Rules
 //!
 //! * A hold begins when [`FEW`] requests of one callable, started here one after the other, have waited for the same target before this
-//!   worker started anything else. The target runs on another worker of this runtime, and is not suspended.
+//!   worker started anything else. The target runs on another worker of this runtime, or was claimed a moment ago, and is not suspended.
 //! * While it lasts, each unstarted request of that callable that the worker comes to is put into `post.held`. Another worker takes it from
 //!   there when it finds nothing else, unless it holds the callable back itself.
 //! * A hold is a delay, never a condition: the target may need a held request. Every *tick* the worker starts one of them; ticks begin at
 //!   200 µs and double up to 5 ms. A request started so that does anything but wait for the target lifts the hold.
+//! * The target may need all that are held, however many they are: a program may spin until a hundred thousand have begun. So from the 32nd tick on, some
+//!   140 ms after the hold began, a tick starts twice as many as the one before it.
 //! * The hold is lifted when the worker finds that the target is over or suspended: it looks at each pick. The end of the target wakes the
 //!   requests that wait for it here, and so the worker.
 //! * Lifting puts what is held on the worker's shared queue.
 //!
 //! A runtime with one worker or without worker threads holds nothing back.
 //!
+//! # Who is woken
+//!
+//! Work in `post.held` is work for anyone, but for those who hold the same callable back: they *refuse* it. The sleep protocol
+//! (`pool/src/signals/README.md`) may wake such a worker for it, or rely on one that searches. So:
+//!
+//! 1. The first entry notifies any worker, and so does the taker of an entry that leaves others.
+//! 2. A worker that has found something passes its search on while anything is held, also by itself.
+//! 3. A worker that looks for work and refuses what it finds wakes a sleeper that holds nothing back ([`Worker::take_held`]).
+//!
+//! Each worker looks at what is held between saying that it sleeps and sleeping, after its own hold was lifted if its target is over. So, while
+//! something is held, no worker that holds nothing back sleeps, unless a worker that is awake comes to one of the three steps.
+//!
+//! The worker that holds sleeps no longer than to its next tick. When the target ends, its waiters here are woken by name. This worker then
+//! picks, lifts the hold, and puts what is held where everybody takes it; again one notification serves for all of them. A worker that has not yet lifted
+//! its own hold does so at its first look, before it can refuse anything. A lift and a thief exclude each other by the lock of `post.held`: each entry goes one
+//! of the two ways.
+//!
 //! # Invariants
 //!
 //! * **HO1** All of [`Hold`] is touched by the worker's own thread. While it holds, it has a link of its target.
 //! * **HO2** An entry of `post.held` owns a link of its request, as one of a shared queue does (E1).
 //! * **HO3** The attention bit [`HOLDS`] is up exactly while the worker holds, so the short ways that take unstarted requests are closed.
+//! * **HO4** A worker raises and clears the bit before it enters the list of sleepers. So who reads the bit of a sleeper under the lock of that list knows
+//!   whether it refuses anything. A sleeper that holds another callable back is not woken; it looks again when its own target is over, or at its tick.
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
@@ -34,16 +55,19 @@ use forebear_context::shim::atomic::Ordering;
 use forebear_context::shim::time;
 
 use super::{Next, Worker};
-use crate::memory::arena;
+use crate::memory::arena::{self, Arena};
 use crate::record::children;
 use crate::record::header::{Header, VTable};
 use crate::stack::fiber::Fiber;
 use crate::state::attention::HOLDS;
+use crate::state::word::CLAIMED;
 
 /// So many that wait for the same target are enough.
 const FEW: u32 = 3;
 const SHORTEST_TICK: Duration = Duration::from_micros(200);
 const LONGEST_TICK: Duration = Duration::from_millis(5);
+/// After so many ticks each starts twice as many as the one before it.
+const TICKS_OF_ONE: u32 = 32;
 /// So many requests that lend their stack to the next are looked through for the one that the loop started.
 const DEEP: usize = 64;
 
@@ -55,15 +79,18 @@ pub(super) struct Hold {
     /// How many requests the loop had started at the last first wait.
     started: Cell<u64>,
     /// What the last first waits were of: whose callable, for which target, and how many. Only compared.
-    callable: Cell<*const VTable>,
+    callable: Cell<Option<&'static VTable>>,
     target: Cell<*const Header>,
     count: Cell<u32>,
-    /// The callable that is held back; null while there is no hold.
-    held: Cell<*const VTable>,
+    /// The callable that is held back, if there is a hold.
+    held: Cell<Option<&'static VTable>>,
     /// A held request was started, and has not waited for the target yet.
     tries: Cell<bool>,
     tick: Cell<Duration>,
     due: Cell<Option<Instant>>,
+    /// The ticks of this hold that are over, and how many requests the last one may still start.
+    ticks: Cell<u32>,
+    left: Cell<u64>,
 }
 
 impl Hold {
@@ -94,7 +121,7 @@ impl Worker {
             return;
         }
         hold.target.set(target);
-        hold.callable.set(ptr::null());
+        hold.callable.set(None);
         hold.count.set(1);
     }
 
@@ -111,21 +138,23 @@ impl Worker {
             return;
         }
         // Of the first for a target only the target is known.
-        let before = hold.callable.replace(bottom.vtable);
-        let same = before.is_null() || ptr::eq(before, bottom.vtable);
+        let before = hold.callable.replace(Some(bottom.vtable));
+        let same = before.is_none_or(|before| before.is_of_callable_of(bottom.vtable));
         hold.count.set(if same { hold.count.get() + 1 } else { 1 });
         if hold.count.get() >= FEW && self.may_hold_for(target) {
             // HO1.
             target.word().add_link();
-            hold.held.set(bottom.vtable);
+            hold.held.set(Some(bottom.vtable));
             hold.tries.set(false);
+            hold.ticks.set(0);
+            hold.left.set(0);
             self.set_tick(SHORTEST_TICK);
             self.post.attention.raise(HOLDS);
         }
     }
 
     fn has_hold(&self) -> bool {
-        !self.hold.held.get().is_null()
+        self.hold.held.get().is_some()
     }
 
     /// Whether this worker may leave consumers of `target` unstarted: another worker of this runtime runs it, and this one is wanted for
@@ -138,26 +167,36 @@ impl Worker {
             && self.runs_elsewhere(target)
     }
 
-    /// Whether another worker of this runtime runs it, and it is not suspended: a snapshot.
+    /// Whether another worker of this runtime runs it, and it is not suspended: a snapshot. What was claimed a moment ago counts as running, though its
+    /// header does not say yet where: a thread may be descheduled there, while this worker would start all that wait for it.
     fn runs_elsewhere(&self, target: &Header) -> bool {
         let bits = target.word().load();
         if bits.is_terminal() || bits.is_unstarted() {
             return false;
         }
         // SAFETY: M3: an arena that a request ran on stays while the request does.
-        let Some(arena) = (unsafe { target.ran_on.load(Ordering::Acquire).as_ref() }) else { return false };
+        let Some(arena) = (unsafe { target.ran_on.load(Ordering::Acquire).as_ref() }) else {
+            // SAFETY: M3.
+            let is_ours = unsafe { target.arena.get().as_ref() }.is_some_and(|made_on| self.is_of(made_on));
+            // This worker runs what it claims before anything else waits here.
+            return bits.life() == CLAIMED && is_ours;
+        };
         let fiber = target.fiber.load(Ordering::Acquire);
-        if arena.is_foreign() || fiber.is_null() || ptr::eq(arena, self.arena()) {
+        if arena.is_foreign() || ptr::eq(arena, self.arena()) || !self.is_of(arena) {
             return false;
         }
         // SAFETY: K3: a coroutine's fiber stays while a worker of its runtime, which this is, runs.
-        ptr::eq(arena.shared(), self.shared()) && !unsafe { &*fiber }.context().is_waiting()
+        unsafe { fiber.as_ref() }.is_none_or(|fiber| !fiber.context().is_waiting())
+    }
+
+    fn is_of(&self, arena: &Arena) -> bool {
+        ptr::eq(arena.shared(), self.shared())
     }
 
     /// Whether the worker leaves requests of this callable unstarted.
     #[inline(always)]
     pub(super) fn delays(&self, h: &Header) -> bool {
-        ptr::eq(h.vtable, self.hold.held.get())
+        self.hold.held.get().is_some_and(|held| held.is_of_callable_of(h.vtable))
     }
 
     /// Holds back what was taken from a shared queue, if it is to be. The entry's link goes with it.
@@ -189,7 +228,10 @@ impl Worker {
         if self.post.held.key() == NO_KEY || self.hold_left().is_none_or(|left| !left.is_zero()) {
             return None;
         }
-        self.set_tick((self.hold.tick.get() * 2).min(LONGEST_TICK));
+        self.use_tick();
+        #[cfg(mutant = "held_without_a_tick")]
+        return None;
+        #[cfg(not(mutant = "held_without_a_tick"))]
         while let Some(header) = self.post.held.pop(NO_KEY) {
             // SAFETY: HO2.
             if self.claim(header, false) {
@@ -197,7 +239,21 @@ impl Worker {
                 return Some(self.begin(header));
             }
         }
+        #[cfg(not(mutant = "held_without_a_tick"))]
         None
+    }
+
+    /// Takes one of the starts that the tick allows which is over. The next tick begins with the last of them.
+    fn use_tick(&self) {
+        let hold = &self.hold;
+        if hold.left.get() == 0 {
+            hold.left.set(1 << hold.ticks.get().saturating_sub(TICKS_OF_ONE).min(63));
+            hold.ticks.set(hold.ticks.get() + 1);
+        }
+        hold.left.set(hold.left.get() - 1);
+        if hold.left.get() == 0 {
+            self.set_tick((hold.tick.get() * 2).min(LONGEST_TICK));
+        }
     }
 
     fn set_tick(&self, tick: Duration) {
@@ -252,13 +308,15 @@ impl Worker {
     /// The hold is over: what was held is for this worker, too.
     pub(super) fn lift_hold(&self) {
         let hold = &self.hold;
-        hold.held.set(ptr::null());
+        hold.held.set(None);
         hold.tries.set(false);
         hold.count.set(0);
         hold.due.set(None);
         self.post.attention.clear(HOLDS);
         let target = hold.target.replace(ptr::null());
         let held = std::iter::from_fn(|| self.post.held.pop(NO_KEY));
+        #[cfg(mutant = "lift_forgets_the_held")]
+        let held = held.take(0);
         // SAFETY: HO2.
         let held: Vec<_> = held.map(|entry| (unsafe { entry.as_ref() }.urgency(), entry)).collect();
         if !held.is_empty() {
@@ -271,9 +329,10 @@ impl Worker {
         }
     }
 
-    /// Takes one from what another worker holds back, and this one does not.
+    /// Takes one from what another worker holds back, and this one does not. If it refuses what it finds, it wakes one that would not.
     #[cold]
     pub(super) fn take_held(&self) -> Option<Next> {
+        let mut refuses = false;
         for other in self.shared().others(self.index) {
             while let Some(header) = other.post.held.pop_if(NO_KEY, |h| !self.delays(h)) {
                 if other.post.held.key() != NO_KEY {
@@ -285,13 +344,19 @@ impl Worker {
                     return Some(self.begin(header));
                 }
             }
+            refuses |= other.post.held.key() != NO_KEY;
+        }
+        if refuses || self.post.held.key() != NO_KEY {
+            self.wake_a_taker();
         }
         None
     }
 
-    /// Whether another worker holds back what this one would take.
-    pub(crate) fn finds_held(&self) -> bool {
-        self.shared().others(self.index).any(|other| other.post.held.any(|h| !self.delays(h)))
+    /// Wakes a worker that sleeps and holds nothing back, if there is one (HO4).
+    fn wake_a_taker(&self) {
+        let shared = self.shared();
+        let takes = |index: usize| shared.workers()[index].post.attention.get() & HOLDS == 0;
+        shared.signals.notify_one_of(takes);
     }
 }
 
@@ -307,3 +372,6 @@ fn bottom_of(fiber: &Fiber) -> Option<&Header> {
     }
     None
 }
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+pub(crate) mod tests;

@@ -125,7 +125,8 @@ impl Worker {
         }
     }
 
-    fn has_late(&self) -> bool {
+    /// Whether the loop has anything to drop.
+    pub(super) fn has_late(&self) -> bool {
         // SAFETY: V1.
         !unsafe { &*self.late.get() }.is_empty()
     }

@@ -128,7 +128,7 @@ mod tests {
 
     const TINY: Duration = Duration::from_nanos(200);
 
-    /// A thief whose stolen work lasts as long as it is told.
+    /// A thief whose stolen work lasts as long as the test says.
     struct Thief {
         patience: Patience,
         now: Instant,

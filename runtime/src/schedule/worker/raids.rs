@@ -18,6 +18,13 @@
 //!
 //! If one of the last two finds that somebody keeps something private at that moment, it wakes one more, who will watch: that work may stand
 //! beside code that comes to no fork.
+//!
+//! # What is not raided
+//!
+//! A request that is spawned in a cancelled one stands in the private queue until its maker, a few steps later, cancels it
+//! (`schedule/worker/marks.rs`, `attend_spawn`). A raider leaves such an entry to the owner, so no worker starts it. The insertion is a release that
+//! the raider's walk acquires, so the raider sees every mark that the owner knew of when it inserted the entry. An entry that has a waiter may have been
+//! spared by the cancel, and is raided.
 
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -28,11 +35,12 @@ use forebear_context::shim::time;
 
 use super::Worker;
 use super::patience::TICK;
+use crate::cancel;
 use crate::memory::reclaim;
 use crate::record::header::{Header, HeaderPlace};
 use crate::state::asymmetric;
 use crate::state::attention::{HUNGRY, RAIDED};
-use crate::state::word::{Cancel, LOCAL};
+use crate::state::word::{Cancel, LOCAL, WAITERS};
 
 /// What a worker knows of its own watch.
 #[derive(Default)]
@@ -179,9 +187,17 @@ fn show(h: &Header, stolen: &mut Vec<(u64, NonNull<Header>)>) -> bool {
     {
         h.bare.revoke_for_raid(&h.local, &arena.local_owner);
     }
+    if is_left_to_its_maker(h) {
+        return false;
+    }
     let raided = h.bare.raid();
     if raided {
         stolen.push((h.lineage.key(), NonNull::from(h)));
     }
     raided
+}
+
+/// Whether the owner is about to cancel it: a cancelled request has made it, and nobody waits for it.
+fn is_left_to_its_maker(h: &Header) -> bool {
+    cancel::is_orphaned_by_cancel(h) && !h.bare.load().has(WAITERS)
 }

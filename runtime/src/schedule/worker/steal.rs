@@ -33,9 +33,7 @@ impl Worker {
             self.steals.count();
         }
         if !rest.is_empty() {
-            self.post.shared_queue.push_all(rest.drain(..));
-            // For a moment it stood in no queue.
-            self.shared().signals.notify_any();
+            self.post.shared_queue.push_stolen(rest.drain(..), &self.shared().signals);
         }
         self.give_back_hand(rest);
         if taken > 0 && self.patience.theft(taken as u32, !left) {
@@ -45,28 +43,31 @@ impl Worker {
         first
     }
 
-    /// Looks at the other workers' shared queues; says that one is hungry if there is nothing, patience permitting.
+    /// Looks at the other workers' shared queues, and at what they hold back; says that one is hungry if there is nothing, patience permitting.
     pub(crate) fn steal(&self) -> Option<Next> {
         self.patience.stolen_used_up();
-        let mut best: Option<&Worker> = None;
-        for other in self.shared().others(self.index) {
-            if other.post.shared_queue.key() < best.map_or(NO_KEY, |b| b.post.shared_queue.key()) {
-                best = Some(other);
+        while let Some(victim) = self.best_victim() {
+            // Another thief may have come first: then the others are looked at again, since nobody else may look at them.
+            let Some(header) = self.rob(victim, victim.post.shared_queue.key()) else { continue };
+            if !self.is_delayed(header) && self.claim(header, false) {
+                return Some(self.begin(header));
             }
-        }
-        if let Some(victim) = best {
-            let key = victim.post.shared_queue.key();
-            let header = self.rob(victim, key)?;
-            if self.is_delayed(header) {
-                return None;
+            // What was taken with it stands in the own shared queue.
+            if let Some(next) = self.pick() {
+                return Some(next);
             }
-            return self.claim(header, false).then(|| self.begin(header));
         }
         let held = self.take_held();
         if held.is_none() && self.patience.is_over() {
             self.say_hungry();
         }
         held
+    }
+
+    /// The other worker whose shared queue has the best.
+    fn best_victim(&self) -> Option<&Worker> {
+        let others = self.shared().others(self.index).map(|other| (other.post.shared_queue.key(), other));
+        others.filter(|&(key, _)| key != NO_KEY).min_by_key(|&(key, _)| key).map(|(_, other)| other)
     }
 
     pub(super) fn say_hungry(&self) -> bool {

@@ -31,7 +31,7 @@ use super::{Next, Worker, is_unwinding};
 use crate::batch::request_pool;
 use crate::record::children;
 use crate::record::header::{Header, OWN_STACK};
-use crate::schedule::run;
+use crate::schedule::{finish, run};
 use crate::shared::ORDERED;
 use crate::stack;
 use crate::stack::coroutine::Coroutine;
@@ -186,7 +186,7 @@ impl Worker {
                 if has_room(fiber, header.as_ref()) {
                     self.on_fiber(fiber, || self.run_here(fiber, header));
                 } else {
-                    self.on_fiber(fiber, || run::fail_unstarted(fiber, header, error));
+                    self.on_fiber(fiber, || finish::fail_unstarted(fiber, header, error));
                 }
             }
         }

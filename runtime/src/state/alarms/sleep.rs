@@ -1,14 +1,14 @@
-//! The timer thread's sleep, and how it is told.
+//! The timer thread's sleep, and how it is notified.
 //!
 //! # The race
 //!
-//! An entry is armed that is due before all others, and the timer thread goes to sleep without having seen it. Whoever lowers a
+//! An entry is armed that is due before all others, and the timer thread goes to sleep without having seen it. A thread that lowers a
 //! word has the lock of the sleep afterwards; the timer thread reads all words, and leaves there until when it sleeps, in one hold of that lock.
 //! Whichever is first: the timer thread reads the lowered word, or who lowered it reads of the sleep, and tells.
 //!
 //! # Invariant
 //!
-//! * **B2** While the timer thread sleeps, no word, with the grace of its shard, is below what it sleeps until, or whoever wrote it has yet to
+//! * **B2** While the timer thread sleeps, no word, with the grace of its shard, is below what it sleeps until, or its writer has yet to
 //!   take the lock of the sleep. (When an owner has looked only rises, so the timer thread wakes early at worst.)
 
 use std::sync::PoisonError;
@@ -25,7 +25,7 @@ pub enum Sleep {
     Awake,
     /// Until then: nanoseconds, as in a word.
     Until(u64),
-    /// Until it is told.
+    /// Until it is notified.
     UntilTold,
 }
 

@@ -19,6 +19,7 @@
 //!   two entries ever have the same number.
 //! * **B5** A standing is touched by its waiter's owner, and by the holder of the shard's lock while the entry is armed.
 
+use forebear_context::shim::mutant;
 use std::cell::Cell;
 use std::ptr::NonNull;
 use std::time::Instant;
@@ -204,10 +205,11 @@ impl<E: TimerEntry> Filed<E> {
         match entry.when() {
             DueWhen::Rests => self.resting -= 1,
             DueWhen::At(at) if at > now && !cfg!(mutant = "what_stays_fires_as_filed") => {
-                #[cfg(not(mutant = "filed_anew_elsewhere"))]
+                mutant!("filed_anew_elsewhere", {
+                    self.wheel.insert(at, entry);
+                    return None;
+                });
                 self.file(at, entry);
-                #[cfg(mutant = "filed_anew_elsewhere")]
-                self.wheel.insert(at, entry);
             }
             _ => return Some(entry),
         }

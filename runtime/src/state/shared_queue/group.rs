@@ -28,6 +28,7 @@
 
 use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::atomic::{AtomicU64, Ordering};
+use forebear_context::shim::mutant;
 
 /// See the module head. On a line of its own: all pickers read it.
 #[derive(Debug)]
@@ -52,25 +53,17 @@ impl KeyGroup {
         if self.key() <= key {
             return;
         }
-        #[cfg(not(mutant = "group_lowered_relaxed"))]
-        let order = Ordering::AcqRel;
-        #[cfg(mutant = "group_lowered_relaxed")]
-        let order = Ordering::Relaxed;
+        let order = mutant!("group_lowered_relaxed", Ordering::Relaxed, Ordering::AcqRel);
         self.0.fetch_min(key, order);
     }
 
     /// Raises the word to the `least` of the members' keys, if it still is what was `seen` and nobody has that.
     pub fn mend(&self, seen: u64, least: impl Fn() -> u64) {
-        #[cfg(not(mutant = "mended_relaxed"))]
-        let order = Ordering::AcqRel;
-        #[cfg(mutant = "mended_relaxed")]
-        let order = Ordering::Relaxed;
+        let order = mutant!("mended_relaxed", Ordering::Relaxed, Ordering::AcqRel);
         let now = least();
         if now <= seen || self.0.compare_exchange(seen, now, order, Ordering::Relaxed).is_err() {
             return;
         }
-        #[cfg(mutant = "mended_by_one_look")]
-        return;
         #[cfg(not(mutant = "mended_by_one_look"))]
         self.look_again(now, least);
     }

@@ -17,8 +17,8 @@
 use std::ptr::{self, NonNull};
 
 use forebear_context::lineage::NO_KEY;
-use forebear_context::shim::Mutex;
 use forebear_context::shim::atomic::{AtomicPtr, AtomicU64, Ordering};
+use forebear_context::shim::{Mutex, mutant};
 
 use super::ordered::Ordered;
 use super::{QueueEntry, lock};
@@ -79,10 +79,7 @@ impl<E: QueueEntry> Injector<E> {
                 return Pushed::Closed;
             }
             link.store(seen, Ordering::Relaxed);
-            #[cfg(not(mutant = "root_push_relaxed"))]
-            let order = Ordering::AcqRel;
-            #[cfg(mutant = "root_push_relaxed")]
-            let order = Ordering::Relaxed;
+            let order = mutant!("root_push_relaxed", Ordering::Relaxed, Ordering::AcqRel);
             match self.inbox.compare_exchange(seen, entry.as_ptr(), order, Ordering::Relaxed) {
                 // From here on the entry may be gone.
                 Ok(_) => return if seen.is_null() { Pushed::First } else { Pushed::Behind },
@@ -99,8 +96,6 @@ impl<E: QueueEntry> Injector<E> {
         if ordered.ended || self.inbox.load(Ordering::Acquire) == Self::closed() && !may_still() {
             return Pushed::Closed;
         }
-        #[cfg(mutant = "pushed_past_the_close")]
-        let _ = may_still;
         self.sort_in(&mut ordered);
         // SAFETY: E1.
         ordered.put(unsafe { entry.as_ref() }.key(), entry);
@@ -141,14 +136,15 @@ impl<E: QueueEntry> Injector<E> {
             #[cfg(not(mutant = "sorting_hides_roots"))]
             self.best.store(SORTING, Ordering::Release);
             // Closing is under the lock, which is held.
-            #[cfg(not(mutant = "inbox_taken_in_two_steps"))]
-            let head = self.inbox.swap(ptr::null_mut(), Ordering::AcqRel);
-            #[cfg(mutant = "inbox_taken_in_two_steps")]
-            let head = {
-                let head = self.inbox.load(Ordering::Acquire);
-                self.inbox.store(ptr::null_mut(), Ordering::Release);
-                head
-            };
+            let head = mutant!(
+                "inbox_taken_in_two_steps",
+                {
+                    let head = self.inbox.load(Ordering::Acquire);
+                    self.inbox.store(ptr::null_mut(), Ordering::Release);
+                    head
+                },
+                self.inbox.swap(ptr::null_mut(), Ordering::AcqRel)
+            );
             Self::put_all(ordered, head);
         }
         self.publish(ordered);
@@ -248,18 +244,18 @@ impl<E: QueueEntry> Injector<E> {
         let mut ordered = lock(&self.ordered);
         // As in `sort_in`: for a moment the entries stand nowhere.
         self.best.store(SORTING, Ordering::Release);
-        #[cfg(mutant = "close_forgets_the_inbox")]
-        {
-            self.sort_in(&mut ordered);
-            self.inbox.store(Self::closed(), Ordering::Release);
-        }
-        #[cfg(not(mutant = "close_forgets_the_inbox"))]
-        {
-            // E3.
-            let head = self.inbox.swap(Self::closed(), Ordering::AcqRel);
-            if head != Self::closed() {
-                Self::put_all(&mut ordered, head);
-            }
+        // E3.
+        let head = mutant!(
+            "close_forgets_the_inbox",
+            {
+                self.sort_in(&mut ordered);
+                self.inbox.store(Self::closed(), Ordering::Release);
+                Self::closed()
+            },
+            self.inbox.swap(Self::closed(), Ordering::AcqRel)
+        );
+        if head != Self::closed() {
+            Self::put_all(&mut ordered, head);
         }
         let taken = ordered.take_all(|entry| !stays(entry));
         self.publish(&ordered);

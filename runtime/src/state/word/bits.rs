@@ -1,4 +1,6 @@
-//! The fields of the word, and a reading of them. What they mean is told in the head of [`super`].
+//! The fields of the word, and a reading of them. The head of [`super`] says what they mean.
+
+use forebear_context::shim::mutant;
 
 const LIFE: u64 = 0b111;
 
@@ -98,10 +100,7 @@ impl Bits {
     /// it will wait to the end of.
     #[allow(dead_code, reason = "scans are built on it")]
     pub fn is_demand(self) -> bool {
-        #[cfg(mutant = "shielded_is_no_demand")]
-        return !self.has(MARKED);
-        #[cfg(not(mutant = "shielded_is_no_demand"))]
-        return self.0 & (MARKED | SHIELDED) != MARKED;
+        mutant!("shielded_is_no_demand", !self.has(MARKED), self.0 & (MARKED | SHIELDED) != MARKED)
     }
 
     /// How many handles there are.

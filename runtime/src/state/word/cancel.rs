@@ -28,7 +28,7 @@
 //!
 //! # Why no remembered cancel is lost
 //!
-//! The veto is written under the lock, by one who has seen live demand under the same lock. That demand is a node, whose owner
+//! The veto is written under the lock, by a thread that has seen live demand under the same lock. That demand is a node, whose owner
 //! leaves through [`Word::leave`], or a lender, which goes through [`Word::lender_cancelled`]: both take the lock later,
 //! hence see the veto, and look in their turn. Or it stays to the end, and then there was nothing to lose.
 //!
@@ -42,7 +42,7 @@
 //! what notes the reason: the place for it is made before.
 
 use forebear_context::shim::atomic::Ordering;
-use forebear_context::shim::hint;
+use forebear_context::shim::{hint, mutant};
 
 use super::Word;
 use super::bits::*;
@@ -84,10 +84,7 @@ pub enum Cancel {
 impl Cancel {
     /// Why bits like these cannot be marked, if so.
     pub(super) fn refusal(bits: Bits) -> Option<Cancel> {
-        #[cfg(mutant = "marked_while_completing")]
-        let late = FINISHED;
-        #[cfg(not(mutant = "marked_while_completing"))]
-        let late = COMPLETING;
+        let late = mutant!("marked_while_completing", FINISHED, COMPLETING);
         if bits.life() >= late {
             Some(Cancel::TooLate)
         } else if bits.has(MARKED) {
@@ -133,17 +130,12 @@ impl Word {
             if let Some(answer) = Cancel::refusal(seen) {
                 return answer;
             }
-            #[cfg(not(mutant = "lender_is_no_demand"))]
-            let some = WAITERS | LENT;
-            #[cfg(mutant = "lender_is_no_demand")]
-            let some = WAITERS;
+            let some = mutant!("lender_is_no_demand", WAITERS, WAITERS | LENT);
             if seen.has(some) {
-                #[cfg(mutant = "veto_without_lock")]
-                {
+                mutant!("veto_without_lock", {
                     self.0.fetch_or(VETOED, Ordering::AcqRel);
                     return Cancel::Vetoed;
-                }
-                #[cfg(not(mutant = "veto_without_lock"))]
+                });
                 return self.cancel_locked(demand);
             }
             // The holder of the lock may be writing the reason (W12).
@@ -153,22 +145,18 @@ impl Word {
                 seen = self.load();
                 continue;
             }
-            #[cfg(mutant = "mark_then_claim")]
-            {
+            mutant!("mark_then_claim", {
                 let before = Bits(self.0.fetch_or(MARKED, Ordering::AcqRel));
                 if seen.is_unstarted() {
                     self.0.fetch_add(LINK, Ordering::Relaxed);
                     return Cancel::Ended;
                 }
                 return Cancel::mark(before).1;
-            }
-            #[cfg(not(mutant = "mark_then_claim"))]
-            {
-                let (next, answer) = Cancel::mark(seen);
-                match self.swap_if(seen, next) {
-                    Ok(()) => return answer,
-                    Err(now) => seen = now,
-                }
+            });
+            let (next, answer) = Cancel::mark(seen);
+            match self.swap_if(seen, next) {
+                Ok(()) => return answer,
+                Err(now) => seen = now,
             }
         }
     }
@@ -219,8 +207,6 @@ impl Word {
             let next = Bits(next.0 | INHERITED);
             #[cfg(not(mutant = "inherited_keeps_the_entry"))]
             let next = if answer == Cancel::Ended { Bits(next.0 - entry) } else { next };
-            #[cfg(mutant = "inherited_keeps_the_entry")]
-            let _ = entry;
             match self.swap_if(seen, next) {
                 Ok(()) => return Some(answer),
                 Err(now) => seen = now,
@@ -260,10 +246,8 @@ impl Word {
             Ok(locked) => locked,
             Err(answer) => return answer,
         };
-        #[cfg(not(mutant = "marked_lender_wants"))]
-        let off = if locked.has(LENT) && !lender_wants() { LENT } else { 0 };
-        #[cfg(mutant = "marked_lender_wants")]
-        let (off, _) = (0, (locked, lender_wants));
+        let wanted = mutant!("marked_lender_wants", true, !locked.has(LENT) || lender_wants());
+        let off = if wanted { 0 } else { LENT };
         let demand = demand();
         self.unlock_asking(off, true, demand)
     }
@@ -296,10 +280,11 @@ impl Word {
     /// Whether nobody knows of it but the private queue that it stands in.
     #[inline]
     fn is_alone(&self) -> bool {
-        #[cfg(mutant = "private_cancelled_by_store")]
-        return self.load().0 & !(COUNT << 16) == SPAWNED_DETACHED;
-        #[cfg(not(mutant = "private_cancelled_by_store"))]
-        return self.load().0 == SPAWNED_DETACHED;
+        mutant!(
+            "private_cancelled_by_store",
+            self.load().0 & !(COUNT << 16) == SPAWNED_DETACHED,
+            self.load().0 == SPAWNED_DETACHED
+        )
     }
 
     /// Cancels it, even if others wait. `note` writes the reason, under the lock; it is not called if the abort is refused.
@@ -330,18 +315,14 @@ impl Word {
     /// remembered, this one is cancelled unless there is other demand. On the thread of that stack, while this one is there.
     /// `demand` scans and may note the reason, unless the cancel is refused.
     pub fn lender_cancelled(&self, asks: bool, demand: impl FnOnce() -> Demand) -> Cancel {
-        #[cfg(mutant = "lent_off_without_lock")]
-        {
+        mutant!("lent_off_without_lock", {
             let before = Bits(self.0.fetch_and(!LENT, Ordering::AcqRel));
             return if before.has(WAITERS) { Cancel::Vetoed } else { self.cancel(demand) };
-        }
-        #[cfg(not(mutant = "lent_off_without_lock"))]
-        {
-            let Ok(locked) = self.lock() else { return Cancel::TooLate };
-            // What refuses now refuses to the end of the lock, and then there is no reason to note.
-            let demand = if Cancel::refusal(locked).is_some() { Demand::Nobody } else { demand() };
-            self.unlock_asking(LENT, asks, demand)
-        }
+        });
+        let Ok(locked) = self.lock() else { return Cancel::TooLate };
+        // What refuses now refuses to the end of the lock, and then there is no reason to note.
+        let demand = if Cancel::refusal(locked).is_some() { Demand::Nobody } else { demand() };
+        self.unlock_asking(LENT, asks, demand)
     }
 
     /// Opens the outermost shielded region. By the request itself. Answers whether it was marked before, for
@@ -364,10 +345,7 @@ impl Word {
         let mut answer = Cancel::Unasked;
         self.unlock(|bits| {
             let bits = Bits(bits.0 & !off);
-            #[cfg(mutant = "leaver_ignores_veto")]
-            let asked = asks;
-            #[cfg(not(mutant = "leaver_ignores_veto"))]
-            let asked = asks || bits.has(VETOED);
+            let asked = mutant!("leaver_ignores_veto", asks, asks || bits.has(VETOED));
             let next;
             (next, answer) = match Cancel::refusal(bits) {
                 _ if !asked => (bits, Cancel::Unasked),

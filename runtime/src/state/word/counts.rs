@@ -5,7 +5,7 @@
 //! else's link may be the last to go while the value is still being dropped.
 
 use forebear_context::shim::atomic::Ordering;
-use forebear_context::shim::hint;
+use forebear_context::shim::{hint, mutant};
 
 use super::Word;
 use super::bits::*;
@@ -54,8 +54,7 @@ impl Word {
     /// Gives a handle back; see [`HandleDrop`].
     #[inline]
     pub fn drop_handle(&self) -> HandleDrop {
-        #[cfg(mutant = "last_handle_by_sub")]
-        {
+        mutant!("last_handle_by_sub", {
             let before = Bits(self.0.fetch_sub(HANDLE, Ordering::AcqRel));
             return match (before.handles(), before.life(), before.links()) {
                 (2.., ..) => HandleDrop::NotLast,
@@ -63,50 +62,47 @@ impl Word {
                 (_, FINISHED.., _) => HandleDrop::Terminal,
                 _ => HandleDrop::Running,
             };
-        }
-        #[cfg(not(mutant = "last_handle_by_sub"))]
-        {
-            let mut seen = self.peek();
-            loop {
-                let less = seen.0 - HANDLE;
-                let (next, answer) = if seen.handles() > 1 {
-                    (less, HandleDrop::NotLast)
-                } else if seen.life() == NEW {
-                    if seen.has(LOCK) {
-                        hint::spin_loop();
-                        seen = self.peek();
-                        continue;
-                    }
-                    (Bits(less).with_life(CLAIMED).0 | MARKED, HandleDrop::Unstarted)
-                } else if !seen.is_terminal() {
-                    (less, HandleDrop::Running)
-                } else if seen.links() == 0 {
-                    // Exchanged all the same: a child of this one may be asking for its parent at this moment, and must
-                    // find nobody to add a link to.
-                    (less, HandleDrop::TerminalAlone)
-                } else {
-                    (less, HandleDrop::Terminal)
-                };
-                #[cfg(mutant = "alone_by_look")]
-                if answer == HandleDrop::TerminalAlone {
-                    return answer;
+        });
+        let mut seen = self.peek();
+        loop {
+            let less = seen.0 - HANDLE;
+            let (next, answer) = if seen.handles() > 1 {
+                (less, HandleDrop::NotLast)
+            } else if seen.life() == NEW {
+                if seen.has(LOCK) {
+                    hint::spin_loop();
+                    seen = self.peek();
+                    continue;
                 }
-                let next = match answer {
-                    HandleDrop::Unstarted | HandleDrop::Terminal => next + LINK,
-                    _ => next,
-                };
-                #[cfg(not(mutant = "handle_down_relaxed"))]
-                let swapped = self.swap_if(seen, Bits(next));
-                #[cfg(mutant = "handle_down_relaxed")]
-                let swapped = self
-                    .0
+                (Bits(less).with_life(CLAIMED).0 | MARKED, HandleDrop::Unstarted)
+            } else if !seen.is_terminal() {
+                (less, HandleDrop::Running)
+            } else if seen.links() == 0 {
+                // Exchanged all the same: a child of this one may be asking for its parent at this moment, and must
+                // find nobody to add a link to.
+                (less, HandleDrop::TerminalAlone)
+            } else {
+                (less, HandleDrop::Terminal)
+            };
+            #[cfg(mutant = "alone_by_look")]
+            if answer == HandleDrop::TerminalAlone {
+                return answer;
+            }
+            let next = match answer {
+                HandleDrop::Unstarted | HandleDrop::Terminal => next + LINK,
+                _ => next,
+            };
+            let swapped = mutant!(
+                "handle_down_relaxed",
+                self.0
                     .compare_exchange(seen.0, next, Ordering::Relaxed, Ordering::Relaxed)
                     .map(drop)
-                    .map_err(Bits);
-                match swapped {
-                    Ok(()) => return answer,
-                    Err(now) => seen = now,
-                }
+                    .map_err(Bits),
+                self.swap_if(seen, Bits(next))
+            );
+            match swapped {
+                Ok(()) => return answer,
+                Err(now) => seen = now,
             }
         }
     }
@@ -114,10 +110,7 @@ impl Word {
     /// Gives a link back. True: it was the last of both kinds, and the header is the caller's to end (W4, W7).
     #[inline]
     pub fn release_link(&self) -> bool {
-        #[cfg(not(mutant = "link_down_relaxed"))]
-        let order = Ordering::AcqRel;
-        #[cfg(mutant = "link_down_relaxed")]
-        let order = Ordering::Relaxed;
+        let order = mutant!("link_down_relaxed", Ordering::Relaxed, Ordering::AcqRel);
         Bits(self.0.fetch_sub(LINK, order).wrapping_sub(LINK)).is_forgotten()
     }
 

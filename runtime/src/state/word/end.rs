@@ -11,11 +11,11 @@
 //! ```
 //!
 //! The first `complete` fixes the outcome: a cancel from then on is too late (W10, W11), so that every callback and every
-//! waiter is told the same. Who subscribes before the terminal exchange is in some batch, since that exchange expects no
+//! waiter gets the same. A subscriber that comes before the terminal exchange is in some batch, since that exchange expects no
 //! callbacks; who comes later finds the request terminal and calls by itself. Both are decided by one word, so there is no
 //! moment between "no callback left" and "terminal" in which one could be lost.
 
-use forebear_context::shim::hint;
+use forebear_context::shim::{hint, mutant};
 
 use super::Word;
 use super::bits::*;
@@ -50,19 +50,14 @@ impl Word {
         #[cfg(mutant = "outcome_before_exchange")]
         let Some(first) = before(seen) else { return Err(seen) };
         loop {
+            let busy = seen.0 & (LOCK | CALLBACKS);
             #[cfg(mutant = "finish_ignores_lock")]
-            let busy = seen.0 & CALLBACKS;
+            let busy = busy & !LOCK;
             #[cfg(mutant = "finish_ignores_callbacks")]
-            let busy = seen.0 & LOCK;
+            let busy = busy & !CALLBACKS;
             // Looks for callbacks once, and not again after it has called some.
             #[cfg(mutant = "completing_looks_once")]
-            let busy = seen.0 & if seen.life() == COMPLETING { LOCK } else { LOCK | CALLBACKS };
-            #[cfg(not(any(
-                mutant = "finish_ignores_lock",
-                mutant = "finish_ignores_callbacks",
-                mutant = "completing_looks_once"
-            )))]
-            let busy = seen.0 & (LOCK | CALLBACKS);
+            let busy = busy & if seen.life() == COMPLETING { LOCK } else { !0 };
             if busy != 0 {
                 if busy & CALLBACKS != 0 {
                     return Err(seen);
@@ -76,16 +71,17 @@ impl Word {
             let life = if life == first { life } else { first };
             let ended = seen.with_life(life).0 & !(WAITERS | LENT | VETOED | PRIVATE);
             let next = Bits(if runner_link { ended - LINK } else { ended });
-            #[cfg(not(mutant = "terminal_release_only"))]
-            let swapped = self.swap_if(seen, next);
-            #[cfg(mutant = "terminal_release_only")]
-            let swapped = {
-                use forebear_context::shim::atomic::Ordering;
-                self.0
-                    .compare_exchange(seen.0, next.0, Ordering::Release, Ordering::Acquire)
-                    .map(drop)
-                    .map_err(Bits)
-            };
+            let swapped = mutant!(
+                "terminal_release_only",
+                {
+                    use forebear_context::shim::atomic::Ordering;
+                    self.0
+                        .compare_exchange(seen.0, next.0, Ordering::Release, Ordering::Acquire)
+                        .map(drop)
+                        .map_err(Bits)
+                },
+                self.swap_if(seen, next)
+            );
             match swapped {
                 Ok(()) => return Ok((seen, next)),
                 Err(now) => seen = now,

@@ -7,10 +7,11 @@
 //! A queue entry owns a link. Its claim makes that link the runner's; an entry whose request was claimed elsewhere, by a
 //! waiter or by who cancelled it, is a *stale entry*, whose link the finder releases.
 //!
-//! A request held back by a pool has no entry: it is the pool's, and nobody but a canceller claims it. Who waits for it asks
+//! A request held back by a pool has no entry: it is the pool's, and nobody but a canceller claims it. A waiter for it asks
 //! the pool, and stands in its list; the pool admits it, or lets go of it, when it may be new again.
 
 use forebear_context::shim::atomic::Ordering;
+use forebear_context::shim::mutant;
 
 use super::Word;
 use super::bits::*;
@@ -18,7 +19,7 @@ use super::bits::*;
 impl Word {
     /// New to queued, with the link of the queue entry that the caller pushes next, and `marks`: [`SUBMITTED`] unless a
     /// wait submits, [`PRIVATE`] if the entry goes to the maker's private queue. False: it was submitted before, or a pool
-    /// holds it back, which is told that it was submitted.
+    /// holds it back, which learns that it was submitted.
     #[inline]
     pub fn submit(&self, marks: u64) -> bool {
         let came = self.update(|b| match b.life() {
@@ -39,10 +40,7 @@ impl Word {
         note();
         let mut held = false;
         self.unlock(|b| {
-            #[cfg(mutant = "hold_after_claim")]
-            let claimed = false;
-            #[cfg(not(mutant = "hold_after_claim"))]
-            let claimed = b.life() != NEW;
+            let claimed = mutant!("hold_after_claim", false, b.life() != NEW);
             held = !claimed;
             if held { Bits(b.with_life(HELD).0 + LINK) } else { b }
         });
@@ -52,15 +50,13 @@ impl Word {
     /// Held to queued, and `marks`: [`PRIVATE`] if the entry that is pushed next goes to the admitting worker's own list,
     /// else 0. The pool's link is that entry's. False: a stale entry, cancelled while it was held; the caller releases the link.
     pub fn admit(&self, marks: u64) -> bool {
-        #[cfg(mutant = "admit_by_store")]
-        {
+        mutant!("admit_by_store", {
             let b = self.load();
             if b.life() == HELD {
                 self.0.store(b.with_life(QUEUED).0 | marks, Ordering::Release);
             }
             return b.life() == HELD;
-        }
-        #[cfg(not(mutant = "admit_by_store"))]
+        });
         self.update(|b| (b.life() == HELD).then(|| Bits(b.with_life(QUEUED).0 | marks))).is_ok()
     }
 
@@ -70,14 +66,11 @@ impl Word {
     pub fn let_go(&self) -> bool {
         let mut seen = self.load();
         loop {
-            #[cfg(mutant = "let_go_of_the_wanted")]
-            let wanted = SUBMITTED;
-            #[cfg(not(mutant = "let_go_of_the_wanted"))]
-            let wanted = SUBMITTED | WAITERS;
+            let wanted = mutant!("let_go_of_the_wanted", SUBMITTED, SUBMITTED | WAITERS);
             if seen.life() != HELD || seen.0 & wanted != 0 {
                 return false;
             }
-            // Who has the lock may be putting itself into the list, in the belief that a pool will see to it.
+            // The holder of the lock may be putting itself into the list, in the belief that a pool will see to it.
             #[cfg(not(mutant = "let_go_past_the_lock"))]
             if seen.has(LOCK) {
                 forebear_context::shim::hint::spin_loop();
@@ -95,8 +88,7 @@ impl Word {
     /// releases.
     #[inline]
     pub fn claim_by_queue(&self) -> bool {
-        #[cfg(mutant = "claim_by_store")]
-        {
+        mutant!("claim_by_store", {
             // Both claimers see it queued, and both win.
             let b = self.load();
             if b.is_unstarted() {
@@ -104,26 +96,22 @@ impl Word {
                 return true;
             }
             return false;
-        }
-        #[cfg(not(mutant = "claim_by_store"))]
+        });
         self.update(|b| b.is_unstarted().then(|| Bits(b.with_life(CLAIMED).0 & !PRIVATE))).is_ok()
     }
 
     /// Claim by the completer of a request that has no code, and is held back until then; its link becomes the runner's. There is nothing to
     /// run, so it is completing at once, and a cancel comes too late from here on. False: it was cancelled.
     pub fn claim_by_completer(&self) -> bool {
-        #[cfg(mutant = "completed_by_store")]
-        {
+        mutant!("completed_by_store", {
             let b = self.load();
             if b.life() == HELD {
                 self.0.store(b.with_life(COMPLETING).0, Ordering::Release);
             }
             return b.life() == HELD;
-        }
-        #[cfg(mutant = "completed_as_claimed")]
-        return self.update(|b| (b.life() == HELD).then(|| b.with_life(CLAIMED))).is_ok();
-        #[cfg(not(any(mutant = "completed_by_store", mutant = "completed_as_claimed")))]
-        self.update(|b| (b.life() == HELD).then(|| b.with_life(COMPLETING))).is_ok()
+        });
+        let life = mutant!("completed_as_claimed", CLAIMED, COMPLETING);
+        self.update(|b| (b.life() == HELD).then(|| b.with_life(life))).is_ok()
     }
 
     /// Claim by a waiter that lends its stack; it needs no link, since it borrows a handle. With `fold` the waiter is
@@ -135,10 +123,7 @@ impl Word {
         self.update(|b| {
             // Folding was decided by a look at the private bit; the look must still hold in the exchange.
             let still = !fold || b.has(PRIVATE);
-            #[cfg(mutant = "waiter_claims_held")]
-            let held = false;
-            #[cfg(not(mutant = "waiter_claims_held"))]
-            let held = b.life() == HELD;
+            let held = mutant!("waiter_claims_held", false, b.life() == HELD);
             (b.is_unstarted() && !held && still).then(|| {
                 let claimed = b.with_life(CLAIMED).0 & !PRIVATE | LENT;
                 Bits(if fold { claimed - LINK } else { claimed })
@@ -150,15 +135,13 @@ impl Word {
     /// The same, of one that stands nowhere yet: it is new. False: it is not.
     #[inline]
     pub fn claim_new(&self) -> bool {
-        #[cfg(mutant = "new_claimed_by_store")]
-        {
+        mutant!("new_claimed_by_store", {
             let b = self.load();
             if b.life() == NEW {
                 self.0.store(b.with_life(CLAIMED).0 | LENT, Ordering::Release);
             }
             return b.life() == NEW;
-        }
-        #[cfg(not(mutant = "new_claimed_by_store"))]
+        });
         self.update(|b| (b.life() == NEW).then(|| Bits(b.with_life(CLAIMED).0 | LENT))).is_ok()
     }
 
@@ -216,19 +199,13 @@ impl Word {
     /// that it need not go terminal at all.
     #[inline(always)]
     pub fn is_popped_sole(&self) -> bool {
-        #[cfg(mutant = "popped_sole_by_handles")]
-        return self.load().handles() == 0;
-        #[cfg(not(mutant = "popped_sole_by_handles"))]
-        return self.load().0 == POPPED_SOLE;
+        mutant!("popped_sole_by_handles", self.load().handles() == 0, self.load().0 == POPPED_SOLE)
     }
 
     /// After the run of a request claimed by [`claim_sole`](Self::claim_sole): whether still nobody else knows of it.
     #[inline(always)]
     pub fn is_still_sole(&self) -> bool {
-        #[cfg(mutant = "no_closing_compare")]
-        return true;
-        #[cfg(not(mutant = "no_closing_compare"))]
-        return self.load().0 == TAKEN_SOLE;
+        mutant!("no_closing_compare", true, self.load().0 == TAKEN_SOLE)
     }
 
     /// Takes the private bit off, and adds the link of a second entry, which the caller pushes to a shared queue: the entry that stands in the
@@ -240,14 +217,13 @@ impl Word {
     /// Takes the private bit off before the entry is pushed to a shared queue.
     #[inline]
     pub fn publish(&self) {
-        #[cfg(mutant = "publish_by_store")]
-        {
+        mutant!("publish_by_store", {
             let b = self.load();
             self.0.store(b.0 & !PRIVATE, Ordering::Release);
             return;
-        }
+        });
         // Nothing would tell the shared queue from the private queue.
-        #[cfg(not(any(mutant = "publish_by_store", mutant = "publish_keeps_private")))]
+        #[cfg(not(mutant = "publish_keeps_private"))]
         self.0.fetch_and(!PRIVATE, Ordering::AcqRel);
     }
 }

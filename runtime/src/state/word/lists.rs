@@ -8,7 +8,7 @@
 //! (W9): claims, counts, the shield and the private bit move while the lock is held. What cannot move is what needs the
 //! lock: the lists with their two flags, the veto, the mark (W10), and life from `COMPLETING` on.
 
-use forebear_context::shim::hint;
+use forebear_context::shim::{hint, mutant};
 
 use super::bits::*;
 use super::{Cancel, Demand, Word};
@@ -17,12 +17,7 @@ impl Word {
     /// Takes the lock bit; `Err` if the request is terminal, when the lists are the finisher's (W3).
     #[inline]
     pub fn lock(&self) -> Result<Bits, Bits> {
-        self.lock_unless(|bits| {
-            #[cfg(mutant = "lock_after_terminal")]
-            return None;
-            #[cfg(not(mutant = "lock_after_terminal"))]
-            bits.is_terminal().then_some(bits)
-        })
+        self.lock_unless(|bits| mutant!("lock_after_terminal", None, bits.is_terminal().then_some(bits)))
     }
 
     /// Takes the lock bit unless `refused` has an answer to the bits that it would be taken in. That must cover terminal.
@@ -53,36 +48,30 @@ impl Word {
         if seen.has(WAITERS) {
             return true;
         }
-        #[cfg(mutant = "waiters_by_load")]
-        return false;
-        #[cfg(not(mutant = "waiters_by_load"))]
+        mutant!("waiters_by_load", return false);
         if seen.0 >> 16 == LINK >> 16 {
-            // Nobody else knows of it, and nobody can come to who has not been told here.
+            // No other thread knows of it, and none can learn of it but from this one.
             return false;
         }
-        #[cfg(not(mutant = "waiters_by_load"))]
         Bits(self.0.fetch_or(0, forebear_context::shim::atomic::Ordering::AcqRel)).has(WAITERS)
     }
 
     /// Clears the lock bit, together with what `decide` makes of the fresh word (W9).
     #[inline]
     pub fn unlock(&self, mut decide: impl FnMut(Bits) -> Bits) -> Bits {
-        #[cfg(mutant = "unlock_remembered")]
-        {
+        mutant!("unlock_remembered", {
             let b = self.load();
             forebear_context::shim::thread::yield_now();
             let next = Bits(decide(b).0 & !LOCK);
             self.0.store(next.0, forebear_context::shim::atomic::Ordering::Release);
             return next;
-        }
-        #[cfg(mutant = "unlock_relaxed")]
-        {
+        });
+        mutant!("unlock_relaxed", {
             use forebear_context::shim::atomic::Ordering;
             let mut next = |bits| decide(Bits(bits)).0 & !LOCK;
             let seen = self.0.fetch_update(Ordering::Relaxed, Ordering::Acquire, |bits| Some(next(bits)));
             return Bits(next(seen.unwrap_or_default()));
-        }
-        #[cfg(not(any(mutant = "unlock_remembered", mutant = "unlock_relaxed")))]
+        });
         match self.update(|b| Some(Bits(decide(b).0 & !LOCK))) {
             Ok((_, next)) => next,
             Err(seen) => seen,
@@ -112,7 +101,7 @@ impl Word {
     /// Appends a callback, which `push` does under the lock. `Err`: the request is terminal; it is called on the spot, if
     /// the outcome fits.
     ///
-    /// Whoever has it called before the end is the finisher, also for one that comes while others are being called.
+    /// The one that calls it before the end is the finisher, also for one that comes while others are being called.
     #[allow(dead_code, reason = "for callbacks")]
     pub fn subscribe(&self, push: impl FnOnce()) -> Result<(), Bits> {
         self.lock()?;

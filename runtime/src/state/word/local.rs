@@ -25,18 +25,18 @@
 //!
 //! # Who need not ask
 //!
-//! The owner; and who has the sole handle *by value*: nobody can be borrowing it, so nothing is being advanced, and what
+//! The owner; and the thread that has the sole handle *by value*: nobody can be borrowing it, so nothing is being advanced, and what
 //! was advanced came with the handle. (A local request has no other count: who makes one, publishes.)
 //!
 //! # Invariants
 //!
 //! * **SE1** While the word has `LOCAL` it is `NEW_LOCAL`, but for `REVOKING`. So there are one handle, no link, no mark, no
 //!   list, and nobody holds the lock.
-//! * **SE2** The byte is written by the owner, while the word is a local one's; and marked by who has set `REVOKING`, who alone writes the word next.
+//! * **SE2** The byte is written by the owner, while the word is a local one's; and marked by the thread that has set `REVOKING`, which alone writes the word next.
 //! * **SE3** What is listed stands in the owner's private queue without a link; that comes when it is published. What is done has no children.
 
 use forebear_context::shim::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
-use forebear_context::shim::{hint, thread};
+use forebear_context::shim::{hint, mutant, thread};
 
 use super::Word;
 use super::bits::*;
@@ -172,15 +172,13 @@ impl Word {
     #[inline(always)]
     pub fn advance_local(&self, local: &LocalState, local_owner: &LocalOwner, step: LocalStep) -> bool {
         // The revoking thread this moment may have marked what stood there before.
-        #[cfg(not(mutant = "mark_taken_for_ones_own"))]
-        let byte = local.0.load(Ordering::Relaxed) & !SEEN_SO | step as u8;
-        #[cfg(mutant = "mark_taken_for_ones_own")]
-        let byte = local.0.load(Ordering::Relaxed) | step as u8;
+        let byte = mutant!(
+            "mark_taken_for_ones_own",
+            local.0.load(Ordering::Relaxed) | step as u8,
+            local.0.load(Ordering::Relaxed) & !SEEN_SO | step as u8
+        );
         // Release: what was done before is seen by who publishes it.
-        #[cfg(not(mutant = "local_step_relaxed"))]
-        local.0.store(byte, Ordering::Release);
-        #[cfg(mutant = "local_step_relaxed")]
-        local.0.store(byte, Ordering::Relaxed);
+        local.0.store(byte, mutant!("local_step_relaxed", Ordering::Relaxed, Ordering::Release));
         asymmetric::light();
         #[cfg(mutant = "local_step_unchecked")]
         return true;
@@ -223,9 +221,7 @@ impl Word {
             seen = self.after_revocation(seen);
             if !seen.has(LOCAL) {
                 // Who asked marked the byte before it wrote the word, which was acquired.
-                #[cfg(mutant = "revoked_counts_always")]
-                return true;
-                #[cfg(not(mutant = "revoked_counts_always"))]
+                mutant!("revoked_counts_always", return true);
                 return local.0.load(Ordering::Relaxed) == byte | SEEN_SO;
             }
             // It is the owner that has given up.
@@ -237,7 +233,7 @@ impl Word {
     }
 
     /// Publishes it, and adds `more` to the word in the same exchange, unless it was published before: then this answers false, and nothing was added. By the
-    /// owner, or who has the sole handle by value.
+    /// owner, or the thread that has the sole handle by value.
     #[cold]
     #[inline(never)]
     pub fn publish_state(&self, local: &LocalState, more: u64) -> bool {
@@ -248,12 +244,10 @@ impl Word {
                 return false;
             }
             let next = Bits(published(local.0.load(Ordering::Acquire)).0 + more);
-            #[cfg(mutant = "published_by_store")]
-            {
+            mutant!("published_by_store", {
                 self.0.store(next.0, Ordering::Release);
                 return true;
-            }
-            #[cfg(not(mutant = "published_by_store"))]
+            });
             match self.swap_if(seen, next) {
                 Ok(()) => return true,
                 Err(now) => seen = now,
@@ -298,10 +292,11 @@ impl Word {
             }
         }
         fence();
-        #[cfg(mutant = "revoked_by_load")]
-        let byte = local.0.load(Ordering::Acquire);
-        #[cfg(not(mutant = "revoked_by_load"))]
-        let byte = local.0.fetch_or(SEEN_SO, Ordering::AcqRel);
+        let byte = mutant!(
+            "revoked_by_load",
+            local.0.load(Ordering::Acquire),
+            local.0.fetch_or(SEEN_SO, Ordering::AcqRel)
+        );
         // SE2: nobody else writes it while it is asked for.
         self.0.store(published(byte).0, Ordering::Release);
     }

@@ -72,7 +72,7 @@ unsafe fn probed(context: NonNull<Context>, ticket: Ticket, cause: Cause) -> boo
     // SAFETY: the first field of a probe; the log keeps its probes.
     let this = unsafe { context.cast::<Probe>().as_ref() };
     let won = this.context.settle(ticket, cause);
-    // So that whoever does not wait for this is seen not to.
+    // So that a thread that does not wait for this is seen not to.
     thread::yield_now();
     this.log.lock().unwrap().push(if this.gone.load(Ordering::Relaxed) { GONE } else { this.name });
     won

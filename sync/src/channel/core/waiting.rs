@@ -47,7 +47,7 @@ impl<T, S: Store<T>> Channel<T, S> {
         if timeout == Some(Duration::ZERO) {
             return self.look_for_room(context, item);
         }
-        // Before the wait is begun, so that whoever sees it waiting knows that its time runs.
+        // Before the wait is begun: a thread that sees it wait then knows that its time runs.
         let deadline = timeout.and_then(|timeout| context.deadline(timeout));
         let mut spot = MaybeUninit::uninit();
         match self.prepare_send(context, item, &mut spot, is_in_a_hurry(timeout)) {
@@ -71,7 +71,7 @@ impl<T, S: Store<T>> Channel<T, S> {
         if timeout == Some(Duration::ZERO) {
             return self.look_for_item(context);
         }
-        // Before the wait is begun, so that whoever sees it waiting knows that its time runs.
+        // Before the wait is begun: a thread that sees it wait then knows that its time runs.
         let deadline = timeout.and_then(|timeout| context.deadline(timeout));
         let mut spot = MaybeUninit::uninit();
         match self.prepare_receive(context, &mut spot, is_in_a_hurry(timeout)) {

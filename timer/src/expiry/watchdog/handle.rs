@@ -24,6 +24,17 @@ use crate::expiry::{Reaper, RequestQueue, TimerError, TimerEvent, TimerServer, W
 ///
 /// Dropping it asks the server to stop, and does not wait for it. With a queue that cannot be woken the server sees that after its
 /// [`max_interval`](Watchdog::max_interval) at the latest: a minute, by default.
+///
+/// ```
+/// use forebear::timer::{Overdue, Reap, Watchdog, WatchdogHandle, channel};
+///
+/// let (_timers, queue) = channel();
+/// let watchdog: WatchdogHandle = Watchdog::new(queue, |_: &Overdue<'_, u32>| Reap::Reaped).start()?;
+/// assert_eq!(watchdog.stats().reaped, 0);
+/// watchdog.stop()?;
+/// assert!(!watchdog.is_running());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "the server is stopped when the handle is dropped"]
 pub struct WatchdogHandle {
     shared: Arc<SharedWatchdog>,
@@ -94,6 +105,15 @@ impl WatchdogHandle {
     }
 
     /// Leaves the server running without a handle, for as long as the process lasts.
+    ///
+    /// ```
+    /// use forebear::timer::{Overdue, Reap, Watchdog, channel};
+    ///
+    /// let (timers, queue) = channel::<u32>();
+    /// Watchdog::new(queue, |_: &Overdue<'_, u32>| Reap::Reaped).start()?.detach();
+    /// # drop(timers);
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     pub fn detach(self) {
         self.shared.lock().detached = true;
     }

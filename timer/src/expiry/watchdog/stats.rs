@@ -5,6 +5,19 @@ use std::sync::PoisonError;
 use forebear_context::shim::Mutex;
 
 /// What a server has counted since it was made.
+///
+/// ```
+/// use std::time::Duration;
+/// use forebear::timer::{Overdue, Reap, TimerError, TimerRequest, Watchdog, WatchdogStats, channel};
+///
+/// let (timers, queue) = channel();
+/// let mut watchdog = Watchdog::new(queue, |_: &Overdue<'_, u32>| Reap::Reaped);
+/// timers.send(TimerRequest::leave(7))?;
+/// watchdog.turn(Duration::ZERO)?;
+/// let stats: WatchdogStats = watchdog.stats();
+/// assert_eq!((stats.turns, stats.requests, stats.reaped), (1, 1, 0));
+/// # Ok::<(), TimerError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WatchdogStats {

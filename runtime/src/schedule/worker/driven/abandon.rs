@@ -28,7 +28,7 @@ use forebear_context::lineage::NO_KEY;
 use crate::foreign::driver;
 use crate::record::header::{ARM, BORROWS, DELIVERED, Header};
 use crate::record::hooks;
-use crate::schedule::run;
+use crate::schedule::finish;
 use crate::schedule::worker::Worker;
 use crate::shared::parked;
 use crate::stack::coroutine::Coroutine;
@@ -177,6 +177,6 @@ impl Worker {
             self.count_marked(-1);
         }
         // SAFETY: W1: its claimer's frames never go on (AB1), and this is their thread. The runner's count stays.
-        unsafe { run::conclude(header, CANCELLED, true, false) };
+        unsafe { finish::conclude(header, CANCELLED, true, false) };
     }
 }

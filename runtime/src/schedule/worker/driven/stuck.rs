@@ -110,7 +110,7 @@ fn names_along(seats: &[Seat], host: &Fiber, fiber: &Fiber) -> Vec<String> {
         let (reason, target) = on.context().waits_for();
         // What it waits for may stand below what runs on that stack.
         if reason == Reason::Request
-            // SAFETY: who waits holds a count of what it waits for.
+            // SAFETY: a waiter holds a count of what it waits for.
             && let Some(target) = unsafe { target.cast::<Header>().as_ref() }
             && !path.get(at + 1).and_then(|next| next.request()).is_some_and(|top| ptr::eq(top, target))
         {
@@ -137,7 +137,7 @@ fn edge(seats: &[Seat], host: &Fiber, fiber: &Fiber) -> Edge {
         (Reason::Pool, _) => return Edge::Others,
         // One that has an end is armed.
         (Reason::Sleep, _) if is_seeded(fiber) => return Edge::Others,
-        // SAFETY: who waits holds a count of what it waits for.
+        // SAFETY: a waiter holds a count of what it waits for.
         (Reason::Request | Reason::Arm, Some(target)) => unsafe { target.as_ref() },
         _ => return Edge::Away,
     };

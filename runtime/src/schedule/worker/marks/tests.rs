@@ -6,7 +6,10 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::{CancelReason, Error, Request, Runtime, WaitError, try_spawn, yield_now};
+use crate::schedule::worker::Worker;
+use crate::stack::fiber::{self, Fiber};
+use crate::state::attention::{HUNGRY, RAIDED};
+use crate::{CancelReason, Error, Request, Runtime, WaitError, spawn, try_spawn, yield_now};
 
 thread_local! {
     /// What a test does where this worker has put a spawned request into its private queue, and has not attended to anything.
@@ -32,21 +35,75 @@ fn is_soon(mut holds: impl FnMut() -> bool) -> bool {
     false
 }
 
-#[test]
-fn a_child_that_another_worker_raids_while_its_cancelled_maker_spawns_it_hears_of_the_cancel() {
+/// A runtime of two workers, where the second may raid the first. None: no worker raids on this system.
+fn two_workers() -> Option<Runtime> {
     if !crate::state::asymmetric::is_available() {
         eprintln!("skipped: without membarrier no worker raids");
-        return;
+        return None;
     }
-    let runtime = Runtime::builder().workers(2).build().unwrap();
+    Some(Runtime::builder().workers(2).build().unwrap())
+}
+
+/// The worker of this thread.
+fn worker() -> &'static Worker {
+    fiber::get().and_then(Fiber::worker).unwrap()
+}
+
+/// Waits until the other worker sleeps and has said so here: what is spawned next is attended to.
+fn until_the_other_sleeps() {
+    let is_asleep = || worker().shared().signals.sleeping() == 1;
+    assert!(is_soon(|| is_asleep() && worker().post.attention.get() & HUNGRY != 0));
+}
+
+/// Waits until the other worker has raided this one and found nothing to start.
+fn until_raided_in_vain() -> bool {
+    let asleep = || worker().shared().signals.sleeping() == 1;
+    is_soon(|| worker().post.attention.get() & RAIDED != 0 && asleep())
+}
+
+#[test]
+fn a_child_that_a_cancelled_request_spawns_is_raided_by_nobody() {
+    let Some(runtime) = two_workers() else { return };
+    let [began, raided] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    let (tell, told) = mpsc::channel();
+    let maker = {
+        let (began, raided) = (began.clone(), raided.clone());
+        move || -> Result<(), Error> {
+            until_the_other_sleeps();
+            Request::current().unwrap().abort(CancelReason::Asked);
+            let seen = began.clone();
+            BETWEEN.set(Some(Box::new(move || {
+                // A child that has begun runs on the other worker.
+                let found = || seen.load(Ordering::Relaxed) || until_raided_in_vain();
+                raided.store(found(), Ordering::Relaxed);
+            })));
+            tell.send(spawn(move || began.store(true, Ordering::Relaxed))).unwrap();
+            Ok(())
+        }
+    };
+    let maker = runtime.enter(|| Request::builder().own_stack().try_spawn(maker));
+    let child = told.recv().unwrap();
+    assert!(matches!(child.take(), Err(WaitError::TargetCancelled(CancelReason::Parent))));
+    assert!(maker.take().is_err());
+    assert!(raided.load(Ordering::Relaxed), "no worker has raided the maker");
+    assert!(!began.load(Ordering::Relaxed), "it was born cancelled");
+}
+
+#[test]
+fn a_child_that_is_raided_before_its_maker_is_cancelled_hears_of_the_cancel() {
+    let Some(runtime) = two_workers() else { return };
     let [began, heard] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
     let (tell, told) = mpsc::channel();
     let maker = {
         let (began, heard) = (began.clone(), heard.clone());
         move || -> Result<(), Error> {
-            Request::current().unwrap().abort(CancelReason::Asked);
-            let seen = began.clone();
-            BETWEEN.set(Some(Box::new(move || _ = is_soon(|| seen.load(Ordering::Relaxed)))));
+            until_the_other_sleeps();
+            let (seen, own) = (began.clone(), Request::current().unwrap());
+            BETWEEN.set(Some(Box::new(move || {
+                assert!(is_soon(|| seen.load(Ordering::Relaxed)), "no worker has raided the maker");
+                // By another thread: this worker learns of it by a message.
+                thread::spawn(move || own.abort(CancelReason::Asked)).join().unwrap();
+            })));
             let child = try_spawn(move || {
                 began.store(true, Ordering::Relaxed);
                 let told = is_soon(|| yield_now().is_err());
@@ -59,7 +116,6 @@ fn a_child_that_another_worker_raids_while_its_cancelled_maker_spawns_it_hears_o
     };
     let maker = runtime.enter(|| Request::builder().own_stack().try_spawn(maker));
     let child = told.recv().unwrap();
-    assert!(began.load(Ordering::Relaxed), "no worker has raided the maker");
     assert!(matches!(child.take(), Err(WaitError::TargetCancelled(CancelReason::Parent))));
     assert!(heard.load(Ordering::Relaxed), "the cancel has not come to the worker that runs the child");
     assert!(maker.take().is_err());

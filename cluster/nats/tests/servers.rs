@@ -1,0 +1,132 @@
+//! A cluster of three servers on this machine, each of which keeps all messages: any one may be killed. `ci/nats` runs it; without a server each test is ignored, by name.
+
+mod support;
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use forebear::time::sleep;
+use forebear_cluster::{ClusterCoordinator, TaskFn, Tasks, tasks};
+use forebear_cluster_nats::{Nats, worker};
+
+use crate::support::{Server, job, token, until};
+
+/// Adds a line to a file, some milliseconds later.
+const LOG: TaskFn<(PathBuf, u32), u32> = TaskFn::new("log", |_, (file, n)| {
+    use std::io::Write;
+    sleep(Duration::from_millis(u64::from(n % 7)))?;
+    fs::OpenOptions::new().create(true).append(true).open(file)?.write_all(format!("{n}\n").as_bytes())?;
+    Ok(n)
+});
+/// A result that is an object.
+const LARGE: TaskFn<usize, Vec<u8>> = TaskFn::new("large", |_, size| Ok(vec![7; size]));
+
+fn known() -> Tasks {
+    tasks![LOG, LARGE]
+}
+
+#[test]
+fn worker_process() {
+    worker::entry(known());
+}
+
+fn three() -> [Server; 3] {
+    // Nobody else takes these ports so soon.
+    let free = [(); 3].map(|()| TcpListener::bind(("127.0.0.1", 0)).unwrap());
+    let ports = free.each_ref().map(|listener| listener.local_addr().unwrap().port());
+    drop(free);
+    let routes: Vec<String> = ports.iter().map(|port| format!("\"nats://127.0.0.1:{port}\"")).collect();
+    [0, 1, 2].map(|n| {
+        let access = format!(
+            "server_name: server-{n}\ncluster {{ name: three, listen: \"127.0.0.1:{}\", routes: [{}] }}\nauthorization {{ token: \"{}\" }}",
+            ports[n],
+            routes.join(", "),
+            token(),
+        );
+        Server::start_as(tempfile::tempdir().unwrap(), access)
+    })
+}
+
+/// Waits until each server has all that a stream of the job has.
+fn await_replicas(url: &str, job: &str) {
+    let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let are_current = async || -> Option<bool> {
+        let client =
+            async_nats::ConnectOptions::with_token(token()).connect(url.split(',').collect::<Vec<_>>());
+        let context = async_nats::jetstream::new(client.await.ok()?);
+        for stream in ["TASKS", "RESULTS"].map(|end| format!("FB_{job}_{end}")) {
+            let info = context.get_stream(stream).await.ok()?.get_info().await.ok()?;
+            let cluster = info.cluster?;
+            if cluster.leader.is_none()
+                || cluster.replicas.len() != 2
+                || cluster.replicas.iter().any(|one| !one.current)
+            {
+                return None;
+            }
+        }
+        Some(true)
+    };
+    until(|| {
+        let waited = async { tokio::time::timeout(Duration::from_secs(2), are_current()).await };
+        tokio.block_on(waited) == Ok(Some(true))
+    });
+}
+
+fn lines(log: &Path) -> Vec<u32> {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    text.lines().map(|line| line.parse().unwrap()).collect()
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn any_of_three_servers_that_is_killed_at_any_moment_loses_nothing() {
+    const EACH: u32 = 120;
+    let mut servers = three();
+    let url = servers.each_ref().map(Server::url).join(",");
+    let (job, dir) = (job(), tempfile::tempdir().unwrap());
+    let log = dir.path().join("log");
+    let start = || {
+        let engine = Nats::new(&url, &job)
+            .token(&token())
+            .replicas(3)
+            .lease(Duration::from_secs(60))
+            .unavailable_after(Duration::from_secs(60))
+            .args(["worker_process", "--exact", "--nocapture"])
+            .workers(2);
+        ClusterCoordinator::builder(engine).tasks(known()).min_workers(2).start()
+    };
+    // The servers have to have found each other first.
+    let mut cluster = None;
+    until(|| {
+        cluster = start().ok();
+        cluster.is_some()
+    });
+    let cluster = cluster.unwrap();
+    let mut values = Vec::new();
+    let mut large = Vec::new();
+    for (killed, server) in servers.iter_mut().enumerate() {
+        let first = values.len() as u32;
+        await_replicas(&url, &job);
+        values.extend((first..first + EACH).map(|n| cluster.schedule(&LOG, (log.clone(), n)).unwrap()));
+        large.push(cluster.schedule(&LARGE, (1 << 19) + killed).unwrap());
+        until(|| lines(&log).len() as u32 > first + EACH / 3);
+        server.kill();
+        // Scheduled and run meanwhile.
+        let next = first + EACH;
+        values.extend((next..next + EACH).map(|n| cluster.schedule(&LOG, (log.clone(), n)).unwrap()));
+        until(|| lines(&log).len() as u32 > next + EACH / 3);
+        server.restart();
+    }
+    cluster.join().unwrap();
+    let size = values.len() as u32;
+    assert_eq!(cluster.fetch(values).unwrap(), (0..size).collect::<Vec<_>>());
+    for (killed, value) in large.into_iter().enumerate() {
+        assert_eq!(value.fetch().unwrap().len(), (1 << 19) + killed);
+    }
+    let mut ran = lines(&log);
+    ran.sort_unstable();
+    assert_eq!(ran, (0..size).collect::<Vec<_>>(), "no worker died, so each ran once");
+    assert_eq!(cluster.metrics().returned, 0);
+}

@@ -1,0 +1,246 @@
+//! [`Outlet`]: the sending end of a socket, for threads that must not wait.
+//!
+//! Frames are put into a buffer. The thread that has put the last one *flushes*: it sends what the socket takes at once, in one system call for all frames. If the socket does not take
+//! all, a thread of its own sends the rest, and what is put there meanwhile. So frames that come in quick succession share a system call, and a single one wakes nobody but its receiver.
+
+use std::io::{self, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rustix::net::{SendFlags, send};
+use serde::Serialize;
+
+use super::frames::put;
+
+/// A buffer that has grown above this is dropped when it is empty.
+const KEPT: usize = 1 << 20;
+
+pub(crate) struct Outlet {
+    socket: UnixStream,
+    state: Mutex<State>,
+    /// The thread sleeps on it.
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Frames, and so much of them has been sent.
+    frames: Vec<u8>,
+    sent: usize,
+    /// The thread is to send what is there.
+    handed: bool,
+    /// The thread sends frames that it has taken out. What comes later goes after those.
+    sending: bool,
+    asleep: bool,
+    closed: bool,
+    failed: bool,
+}
+
+impl State {
+    fn is_empty(&self) -> bool {
+        self.sent == self.frames.len()
+    }
+
+    fn clear(&mut self) {
+        self.sent = 0;
+        if self.frames.capacity() > KEPT {
+            self.frames = Vec::new();
+        }
+        self.frames.clear();
+    }
+}
+
+impl Outlet {
+    pub(crate) fn new(socket: UnixStream) -> Outlet {
+        Outlet { socket, state: Mutex::default(), work: Condvar::new() }
+    }
+
+    /// Nothing that is done under the lock can leave it half done, so a panic there changes nothing.
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts a frame there. Nothing happens after [`close`](Self::close).
+    pub(crate) fn put<T: Serialize>(&self, message: &T) {
+        let mut state = self.lock();
+        if !state.closed && put(&mut state.frames, message).is_err() {
+            self.fail(&mut state);
+        }
+    }
+
+    /// Sends what is there, as far as the socket takes it, and leaves the rest to the thread. Does not wait.
+    pub(crate) fn flush(&self) {
+        let mut state = self.lock();
+        while !(state.is_empty() || state.sending || state.handed || state.failed) {
+            match send(&self.socket, &state.frames[state.sent..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+                Ok(sent) => state.sent += sent,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => self.hand(&mut state),
+                Err(_) => self.fail(&mut state),
+            }
+        }
+        if state.is_empty() {
+            state.clear();
+        }
+    }
+
+    /// Leaves what is there to the thread, which sends it with all that comes until it runs.
+    pub(crate) fn flush_later(&self) {
+        let mut state = self.lock();
+        if !state.is_empty() {
+            self.hand(&mut state);
+        }
+    }
+
+    /// Has the thread look at its time again.
+    pub(crate) fn wake(&self) {
+        let mut state = self.lock();
+        self.wake_under(&mut state);
+    }
+
+    /// No more frames come. `true`: this is not the first call.
+    pub(crate) fn close(&self) -> bool {
+        let mut state = self.lock();
+        self.wake_under(&mut state);
+        std::mem::replace(&mut state.closed, true)
+    }
+
+    fn hand(&self, state: &mut State) {
+        state.handed = true;
+        self.wake_under(state);
+    }
+
+    fn fail(&self, state: &mut State) {
+        state.failed = true;
+        self.wake_under(state);
+    }
+
+    fn wake_under(&self, state: &mut State) {
+        if std::mem::take(&mut state.asleep) {
+            self.work.notify_one();
+        }
+    }
+
+    /// The thread's work: sends what was left to it, until the outlet is closed and empty. `patience` says for how long it may sleep; `Err` ends it.
+    ///
+    /// # Errors
+    ///
+    /// `None`: the patience is at an end. Else the socket does not take any more.
+    pub(crate) fn serve(
+        &self,
+        mut patience: impl FnMut() -> Result<Option<Duration>, ()>,
+    ) -> Result<(), Option<io::Error>> {
+        let mut state = self.lock();
+        loop {
+            if state.failed {
+                return Err(Some(io::ErrorKind::BrokenPipe.into()));
+            }
+            // Under the lock: who shortens it and then wakes finds the thread asleep, or did so before.
+            let left = patience().map_err(|()| None)?;
+            if (state.handed || state.closed) && !state.is_empty() {
+                let (frames, sent) = (std::mem::take(&mut state.frames), std::mem::take(&mut state.sent));
+                (state.handed, state.sending) = (false, true);
+                drop(state);
+                let written = (&self.socket).write_all(&frames[sent..]);
+                state = self.lock();
+                state.sending = false;
+                // Nobody has flushed meanwhile.
+                state.handed = !state.is_empty();
+                state.failed |= written.is_err();
+                continue;
+            }
+            state.handed = false;
+            if state.closed {
+                return Ok(());
+            }
+            state.asleep = true;
+            state = match left {
+                None => self.work.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(left) => self.work.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
+            };
+            state.asleep = false;
+        }
+    }
+
+    /// Sends a last frame, waiting for room, and ends the sending half of the socket.
+    pub(crate) fn end<T: Serialize>(&self, last: Option<&T>) {
+        let mut frame = Vec::new();
+        if last.is_some_and(|last| put(&mut frame, last).is_ok()) {
+            let _ = (&self.socket).write_all(&frame);
+        }
+        let _ = self.socket.shutdown(Shutdown::Write);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    use super::super::frames::Inlet;
+    use super::*;
+
+    #[test]
+    fn what_the_socket_does_not_take_at_once_is_sent_by_the_thread_in_its_order() {
+        let (here, there) = UnixStream::pair().unwrap();
+        let outlet = Arc::new(Outlet::new(here));
+        let frame = |n: u32| (n, vec![7_u8; 1000]);
+        for n in 0..2_000 {
+            outlet.put(&frame(n));
+            // Nobody reads: that it does not wait is that this ends.
+            outlet.flush();
+        }
+        let its = outlet.clone();
+        let thread = thread::spawn(move || {
+            let served = its.serve(|| Ok(None));
+            its.end::<()>(None);
+            served.is_ok()
+        });
+        let mut inlet = Inlet::new(there);
+        for n in 0..2_000 {
+            assert_eq!(inlet.receive().unwrap(), Some(frame(n)));
+        }
+        outlet.put(&frame(2_000));
+        outlet.flush_later();
+        assert_eq!(inlet.receive().unwrap(), Some(frame(2_000)));
+        assert!(!outlet.close());
+        assert_eq!(inlet.receive::<u32>().unwrap(), None);
+        assert!(thread.join().unwrap());
+    }
+
+    #[test]
+    fn what_is_there_at_the_end_is_sent_and_nothing_that_comes_later() {
+        let (here, there) = UnixStream::pair().unwrap();
+        let outlet = Outlet::new(here);
+        outlet.put(&1_u32);
+        assert!(!outlet.close());
+        assert!(outlet.close(), "it is closed already");
+        outlet.put(&2_u32);
+        assert!(outlet.serve(|| Ok(None)).is_ok());
+        outlet.end(Some(&3_u32));
+        let mut inlet = Inlet::new(there);
+        let received: Vec<u32> = std::iter::from_fn(|| inlet.receive().unwrap()).collect();
+        assert_eq!(received, [1, 3]);
+    }
+
+    #[test]
+    fn a_wake_has_the_patience_asked_for_again() {
+        let outlet = Arc::new(Outlet::new(UnixStream::pair().unwrap().0));
+        let (asked, asks) = channel();
+        let (its, mut times) = (outlet.clone(), 0);
+        let thread = thread::spawn(move || {
+            its.serve(|| {
+                times += 1;
+                asked.send(()).unwrap();
+                if times < 2 { Ok(None) } else { Err(()) }
+            })
+            .is_err()
+        });
+        asks.recv().unwrap();
+        outlet.wake();
+        assert!(thread.join().unwrap());
+    }
+}

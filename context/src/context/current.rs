@@ -1,0 +1,72 @@
+//! The context of the stack that the calling code runs on.
+
+use std::cell::Cell;
+use std::ptr::NonNull;
+
+use super::Context;
+#[cfg(all(debug_assertions, not(any(loom, shuttle))))]
+use crate::shim::atomic::Ordering;
+
+#[cfg(not(loom))]
+crate::shim::thread_local! {
+    static CURRENT: Cell<Option<NonNull<Context>>> = const { Cell::new(None) };
+}
+#[cfg(loom)]
+crate::shim::thread_local! {
+    static CURRENT: Cell<Option<NonNull<Context>>> = Cell::new(None);
+}
+
+/// The context of the stack this is called on, if it has one already.
+#[inline(always)]
+pub fn current() -> Option<NonNull<Context>> {
+    CURRENT.with(Cell::get)
+}
+
+/// Says which context's stack this thread is on. The owner calls it before it enters one.
+///
+/// # Safety
+///
+/// The context stays valid for as long as it is current.
+#[inline(always)]
+pub unsafe fn set_current(context: Option<NonNull<Context>>) {
+    CURRENT.with(|c| c.set(context));
+}
+
+/// Code of the user's is about to be called on this stack, whatever it may do: wait, too. Debug builds end the process if this is in the middle
+/// of a wait, after [`begin`](Context::begin) and before [`park`](Context::park) has returned: that code would begin another, and the
+/// ticket and the cause of the first would be lost.
+#[inline(always)]
+pub fn user_code() {
+    #[cfg(all(debug_assertions, not(any(loom, shuttle))))]
+    if let Some(context) = CURRENT.try_with(Cell::get).ok().flatten() {
+        // SAFETY: the current context is valid, by the contract of `set_current`.
+        let context = unsafe { context.as_ref() };
+        if context.is_waiting() || context.parked.load(Ordering::Relaxed) {
+            in_a_wait();
+        }
+    }
+}
+
+/// It does not panic: the panic would be caught where that of the user's code is.
+#[cfg(all(debug_assertions, not(any(loom, shuttle))))]
+#[cold]
+fn in_a_wait() -> ! {
+    // Not `eprintln!`, which a test's harness would capture and lose.
+    let _ = std::io::Write::write_fmt(
+        &mut std::io::stderr(),
+        format_args!(
+            "forebear: user code is called between the beginning and the end of a wait, at\n{}\n",
+            std::backtrace::Backtrace::force_capture()
+        ),
+    );
+    std::process::abort()
+}
+
+/// Whether the calling code runs inside a request.
+#[must_use]
+pub fn in_request() -> bool {
+    current().is_some_and(|context| {
+        // SAFETY: the current context is valid, by the contract of `set_current`, and we are on its stack.
+        unsafe { (context.as_ref().table.in_request)(context.as_ref()) }
+    })
+}

@@ -1,0 +1,145 @@
+//! A waiter leaves its target before the target is over: by a time-out, or since the waiter is cancelled, which then asks the target.
+
+use std::ptr::{self, NonNull};
+
+use forebear_context::context::WaitNode;
+use forebear_context::error::CancelReason;
+
+use super::ancestors::reason_for_children;
+use super::demand::demand;
+use super::{carry_out, is_cancelled};
+use crate::record::header::{DETACHED, Header};
+use crate::stack::fiber::{self, Fiber};
+use crate::state::open::{self, Open};
+use crate::state::word::{Cancel, Demand, SUBMITTED};
+
+/// Whether a cancelled `waiter` that leaves `target` asks for its cancellation: not if that is another's affair, whose
+/// creator lives and which somebody has submitted who did not wait.
+pub(crate) fn asks(waiter: Option<&Header>, target: &Header) -> bool {
+    let creator = target.parent().filter(|_| !target.is(DETACHED)).map(Header::identity);
+    if let (Some(waiter), Some(creator)) = (waiter, creator)
+        && ptr::eq(waiter.identity(), creator)
+    {
+        return true;
+    }
+    // One that is shielded lives on: its region's end asks this target, as its child.
+    let lives = creator.is_none_or(|creator| !creator.bare.load().is_terminal() && !is_cancelled(creator));
+    !(lives && target.word().load().has(SUBMITTED))
+}
+
+/// The reason for a target that is cancelled because its waiter is.
+fn reason_of_waiter(fiber: Option<&Fiber>, target: &Header) -> CancelReason {
+    let waiter = fiber.and_then(Fiber::request).map(Header::identity);
+    match (waiter, target.parent().map(Header::identity)) {
+        (Some(waiter), Some(parent)) if ptr::eq(waiter, parent) => reason_for_children(parent),
+        _ => CancelReason::Asked,
+    }
+}
+
+/// Leaves the target's list for another reason than its end: a time-out, or (`asks`) the waiter's own cancel. `Err`: the
+/// target is over, and its finisher has let go of the node.
+///
+/// # Safety
+///
+/// The node stands in the target's list, and its wait is settled by another cause; the caller has a count of the target.
+pub(crate) unsafe fn leave(header: NonNull<Header>, node: &WaitNode, asks: bool) -> Result<(), ()> {
+    // SAFETY: by contract.
+    let left = unsafe { withdraw(header, node, asks) };
+    if left.is_err() {
+        node.await_release();
+    }
+    left
+}
+
+/// The same for a listener: it is out of the list then, and the list's count is the caller's. `Err`: the target is over, and its finisher has
+/// that count.
+///
+/// # Safety
+///
+/// The node stands in the target's list, or its finisher has taken it out; the caller has a count of both.
+pub(crate) unsafe fn withdraw(header: NonNull<Header>, node: &WaitNode, asks: bool) -> Result<(), ()> {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    let reason = asks.then(|| (h.side_or_new(), reason_of_waiter(fiber::get(), h)));
+    let left = h.word().leave(asks, |scan| {
+        // SAFETY: Q1, Q2: under the lock; the node stands here.
+        unsafe { h.waiters.unlink(node) };
+        match scan {
+            true => {
+                if let Some((side, reason)) = reason
+                    && side.reason.get().is_none()
+                {
+                    // A cancel that is remembered has its own.
+                    side.reason.set(Some(reason));
+                }
+                demand(h)
+            }
+            false if h.waiters.is_empty() => Demand::Nobody,
+            false => Demand::Idle,
+        }
+    });
+    match left {
+        Ok(came) => {
+            // SAFETY: by contract, and by the answer.
+            unsafe { carry_out(header, came) };
+            Ok(())
+        }
+        Err(_) => Err(()),
+    }
+}
+
+/// The same of an edge of `dependent`, which was claimed unstarted, as cancelled: asks the dependency as a cancelled waiter does that leaves. Answers
+/// what is left to do, and whether the edge was the last that was open; `None` if the dependency is over, and its finisher closes the edge.
+///
+/// # Safety
+///
+/// The edge's node is listed, and the dependent set up; the caller has a count of the dependency.
+pub(crate) unsafe fn leave_declared(
+    header: NonNull<Header>,
+    node: &WaitNode,
+    open: &Open,
+    dependent: &Header,
+) -> Option<(Cancel, bool)> {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    let asks = asks(Some(dependent), h);
+    let side = asks.then(|| h.side_or_new());
+    let leave = |scan| {
+        // SAFETY: Q1, Q2: under the lock; the node stands here.
+        unsafe { h.waiters.unlink(node) };
+        match scan {
+            true => {
+                if let Some(side) = side.filter(|side| side.reason.get().is_none()) {
+                    // A cancel that is remembered has its own.
+                    side.reason.set(Some(CancelReason::Asked));
+                }
+                demand(h)
+            }
+            false if h.waiters.is_empty() => Demand::Nobody,
+            false => Demand::Idle,
+        }
+    };
+    // SAFETY: by contract.
+    unsafe { open::leave(open, h.word(), asks, leave) }
+}
+
+/// The waiter on `fiber` is cancelled, and has submitted for itself what it now will not wait for: asks for its cancellation.
+///
+/// # Safety
+///
+/// As [`cancel`](super::cancel).
+#[cold]
+pub(crate) unsafe fn cancel_for_waiter(fiber: &Fiber, header: NonNull<Header>) {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    let (side, reason) = (h.side_or_new(), reason_of_waiter(Some(fiber), h));
+    let came = h.word().cancel_locked(|| {
+        if side.reason.get().is_none() {
+            // A cancel that is remembered has its own.
+            side.reason.set(Some(reason));
+        }
+        demand(h)
+    });
+    // SAFETY: by contract, and by the answer.
+    unsafe { carry_out(header, came) };
+}

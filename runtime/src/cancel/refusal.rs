@@ -1,0 +1,129 @@
+//! Whether a cancel concerns the code that asks: one table of who may ask what.
+//!
+//! A mark may be on its way to a thread: in the messages of its arena. The worker's attention word says so before the message can
+//! matter. So the fast way is one load of that word, and only the slow way reads the messages, and then the request's word.
+//!
+//! | function | its question | who may ask | fast way | slow way |
+//! |---|---|---|---|---|
+//! | [`concerns`] | may a cancel concern what runs on this fiber? | the fiber's thread | the worker's attention; on a foreign thread: any request on top | |
+//! | [`concerns_worker`] | the same of any fiber of the worker | the worker | its attention | |
+//! | [`refuses`] | is a wait or yield on this fiber refused? | the fiber's thread | [`concerns`] | reads the messages, then as `is_cancelled_here`; no during an unwind |
+//! | [`refuses_here`] | the same, where `concerns` has said yes | the thread | | as `refuses` |
+//! | [`looks`] | is the request on top cancelled? | the fiber's thread | | reads the messages, then as `is_cancelled_here` |
+//! | [`is_cancelled_here`] | is it, by what this thread knows? | the fiber's thread | its word | an arm: its maker's word, too |
+//! | [`is_cancelled`] | is this request? | any thread that has a count of it | its word | an arm: its maker's word, too |
+//! | [`is_orphaned_by_cancel`](super::is_orphaned_by_cancel) | has a cancel of an ancestor reached it, which is to be submitted or started? | its owner | its parent's word | walks along the ancestors |
+//! | [`asks`](super::asks) | does a cancelled waiter that leaves ask for its target's cancel? | the waiter | | both requests' words |
+//!
+//! The messages themselves are read by [`attend`], which runs no user code.
+
+use forebear_context::shim::atomic::Ordering;
+
+use super::attend_arena;
+use crate::foreign;
+use crate::record::header::{ARM, Header};
+use crate::schedule::worker::{Worker, is_unwinding};
+use crate::stack::fiber::{self, Fiber};
+use crate::state::attention::{MARKS, MESSAGE};
+use crate::state::word::{MARKED, SHIELDED};
+
+/// Whether the request that runs on `fiber` has been cancelled, and is in no shielded region.
+#[inline]
+pub(crate) fn is_cancelled_here(fiber: &Fiber) -> bool {
+    fiber.request().is_some_and(is_cancelled)
+}
+
+/// Whether the request (an arm's: its maker) is cancelled, and neither is in a shielded region.
+#[inline]
+pub(crate) fn is_cancelled(h: &Header) -> bool {
+    if h.is(ARM) {
+        return arm_is_cancelled(h);
+    }
+    let bits = h.bare.load();
+    bits.has(MARKED) && !bits.has(SHIELDED)
+}
+
+#[cold]
+fn arm_is_cancelled(h: &Header) -> bool {
+    let identity = h.identity();
+    let bits = identity.bare.load();
+    // A region of the maker's that was open before the join shelters both arms, one that an arm opens only that arm.
+    bits.has(MARKED) && !(h.is_sheltered() && bits.has(SHIELDED)) && !h.bare.load().has(SHIELDED)
+}
+
+/// Whether a wait or yield on this fiber is to be refused. The fast part: nothing of the sort concerns its worker.
+#[inline(always)]
+pub(crate) fn refuses(fiber: &Fiber) -> bool {
+    concerns(fiber) && refuses_slowly(fiber)
+}
+
+/// Whether a cancel may concern what runs on this fiber.
+#[inline(always)]
+pub(crate) fn concerns(fiber: &Fiber) -> bool {
+    match fiber.worker() {
+        Some(worker) => concerns_worker(worker),
+        None => !fiber.request.get().is_null(),
+    }
+}
+
+/// The same of any fiber of a worker.
+#[inline(always)]
+pub(crate) fn concerns_worker(worker: &Worker) -> bool {
+    worker.post.attention.get() & (MESSAGE | MARKS) != 0
+}
+
+/// Attends, and looks whether the request on top is cancelled.
+#[cold]
+#[inline(never)]
+pub(crate) fn looks(fiber: &Fiber) -> bool {
+    attend(fiber);
+    is_cancelled_here(fiber)
+}
+
+#[cold]
+#[inline(never)]
+fn refuses_slowly(fiber: &Fiber) -> bool {
+    attend(fiber);
+    // What a destructor waits for while an unwind runs it, it waits for to clean up.
+    is_cancelled_here(fiber) && !is_unwinding(fiber)
+}
+
+/// Whether a wait or yield on the fiber that this is called on is to be refused, which a cancel may concern.
+#[cold]
+#[inline(never)]
+pub(crate) fn refuses_here() -> bool {
+    fiber::get().is_some_and(refuses_slowly)
+}
+
+/// Whether the request on top is cancelled, and its waits go on all the same, since an unwind runs them. As far as is known here.
+#[inline]
+pub(crate) fn is_outlasted(fiber: &Fiber) -> bool {
+    concerns(fiber) && is_cancelled_here(fiber) && is_unwinding(fiber)
+}
+
+/// Does what others have left for this thread. Runs no user code.
+pub(crate) fn attend(fiber: &Fiber) {
+    match fiber.worker() {
+        Some(worker) => worker.attend_messages(),
+        // What runs on this stack has one of the thread's arenas: they are few, and the stack may be deep.
+        None if foreign::each_arena(|arena| {
+            if !arena.owner_mailbox.is_empty() {
+                attend_arena(arena);
+            }
+        }) => {}
+        // The thread's locals are being destroyed.
+        None => {
+            let mut at = fiber.request();
+            while let Some(frame) = at {
+                // SAFETY: arenas stay while headers of them do (M3).
+                if let Some(arena) = unsafe { frame.ran_on.load(Ordering::Relaxed).as_ref() }
+                    && !arena.owner_mailbox.is_empty()
+                {
+                    attend_arena(arena);
+                }
+                // SAFETY: what is below another on a stack is not over.
+                at = unsafe { frame.lender.get().as_ref() };
+            }
+        }
+    }
+}

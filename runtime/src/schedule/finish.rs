@@ -1,0 +1,409 @@
+//! The way out of a request: who ends it, by which function, and what follows.
+//!
+//! The thread that has claimed a request ends it, once (W1). It puts value or failure in place, makes the word terminal by one
+//! exchange (W2), wakes the waiters, and takes the job off its scope's count as its last touch. The memory follows when the counts
+//! are zero ([`crate::memory::arena`]).
+//!
+//! # Who enters where
+//!
+//! | what happened | by whom | enters |
+//! |---|---|---|
+//! | the callable returned a value; no other thread, handle or child ever knew of the request | its worker | [`end_sole`]: no exchange |
+//! | the same, and the maker takes the value | the waiter that ran it | `api/request/take.rs`, on the way of [`Request::take`](crate::Request::take): no word at all |
+//! | the callable returned a value | its runner | [`finish`] |
+//! | the callable returned an error, or panicked | its runner | [`fail`] |
+//! | no stack could be had for it | the claimer | [`fail_unstarted`], then [`fail`] |
+//! | its completer gave a value, or an error | the completer's thread | [`conclude`], or [`fail`] (`api/completer.rs`) |
+//! | it was cancelled before it started | the canceller, that claimed it by the mark | [`cell::end_unstarted`], see below |
+//! | its last handle was dropped before it was submitted | the dropping thread | [`cell::end_unstarted`] |
+//! | the runtime takes no more roots, or its own deadline came | the closing thread; the timer | `cell::end_all`; [`cancel::leave_end`] |
+//! | its thread exits and leaves the stack behind | that thread | [`conclude`] (`schedule/worker/driven/abandon.rs`) |
+//!
+//! # What an end is
+//!
+//! | way | value in place | failure in place | neither: cancelled unstarted, or abandoned |
+//! |---|---|---|---|
+//! | state still local to its maker, no child, not marked | a byte, `LocalStep::Done` ([`finish`]) | [`conclude`] | [`conclude`] |
+//! | shared, no child, no mark, no callback, no deadline | one exchange ([`finish`]) | [`conclude`] | [`conclude`] |
+//! | children, a delivered mark, callbacks, a deadline | [`conclude`] | [`conclude`] | [`conclude`] |
+//!
+//! `outcome` (`state/word/end.rs`) decides what the end becomes: a finished request that is marked ends cancelled; so does one that failed by
+//! the error that a cancel gives; another failure stays one. [`conclude`] goes through its steps in this order: children get a link and, unless the
+//! request finished, the cancel; the scope learns of a failure; callbacks run; the exchange; the hook for a failure that nobody saw;
+//! [`notify_end`].
+//!
+//! # Ends of what has not started
+//!
+//! The captures of the callable are dropped, which is user code. Where that may run now, and where later:
+//!
+//! | the claimer | function of `record/cell/dropping.rs` | runs |
+//! |---|---|---|
+//! | calls with no captures being dropped on its stack | `end_unstarted` | at once |
+//! | is inside the destructor of another's captures | `end_unstarted` | after that destructor, in a loop, or on another worker if it waits |
+//! | ends a request that may borrow (a scope's job, an arm) | `end_claimed` | at once, so that what it borrows outlives it |
+//! | may run no user code (a worker that leaves a stack, the timer) | [`cancel::leave_end`] | on the worker's loop: `end_put_aside_on` |
+//! | has several at once (a sweep, a closed queue) | `end_all` | in their order |
+//!
+//! All of them call [`conclude`] with `CANCELLED`.
+
+use std::borrow::Cow;
+use std::ptr::{self, NonNull};
+
+use forebear_context::context::Listeners;
+use forebear_context::error::{CancelReason, Error, Failure, SourceLocation, StackError};
+use forebear_context::shim::atomic::Ordering;
+
+use crate::api::after;
+use crate::api::scope::ScopeCore;
+use crate::cancel;
+use crate::memory::arena::{self, Arena};
+use crate::record::cell;
+use crate::record::children;
+use crate::record::header::{DELIVERED, Header, NoValue};
+use crate::record::hooks;
+use crate::schedule::callbacks;
+use crate::stack::fiber::{self, Fiber};
+use crate::state::due::Due;
+use crate::state::word::{Bits, CANCELLED, FAILED, FINISHED, LocalStep, MARKED, SEEN, WAITERS, outcome};
+
+/// The end of a request that was popped from this worker's own list, and that nobody ever knew of: nobody can ask how
+/// it ended, so it need not go terminal.
+///
+/// # Safety
+///
+/// W1, W8; it has no children, and was made here.
+#[inline(always)]
+pub(super) unsafe fn end_sole(fiber: &Fiber, header: NonNull<Header>) {
+    // SAFETY: by contract: no count but the runner's link, and no child.
+    let h = unsafe { header.as_ref() };
+    let scope = h.scope.get();
+    let mut sole = true;
+    if h.vtable.value_needs_drop {
+        // SAFETY: W2: there is no handle.
+        unsafe { cell::drop_value_contained(header) };
+        // What its destructor did may have let others know, or suspended, so that its family was looked at.
+        sole = h.bare.is_popped_sole() && h.children.get() == 0;
+    }
+    if let (Some(worker), true) = (fiber.worker(), sole) {
+        // SAFETY: W8 still: value and header are ours alone, and so is the arena.
+        unsafe { arena::end_child(worker.arena(), header) };
+        if !scope.is_null() {
+            worker.job_done(scope);
+        }
+        return;
+    }
+    // SAFETY: W1.
+    unsafe { finish(header, true) };
+}
+
+/// Goes terminal with the value that is in place, or cancelled if it is marked.
+///
+/// # Safety
+///
+/// W1.
+#[inline(always)]
+pub(crate) unsafe fn finish(header: NonNull<Header>, runner_link: bool) {
+    // SAFETY: W1.
+    let h = unsafe { header.as_ref() };
+    if h.children.get() == 0 && h.state.get() & DELIVERED == 0 {
+        // SAFETY: M3; what has come here locally runs on the arena it was made on.
+        if h.bare.is_local() && unsafe { h.advance_local(&*h.arena.get(), LocalStep::Done) } {
+            // No job of a scope's: those are spawned.
+            return;
+        }
+        // Read now: after the exchange the header may be gone.
+        let scope = h.scope.get();
+        let finished = h.word().try_finish(runner_link, |bits| {
+            if bits.has(MARKED) {
+                return None;
+            }
+            if bits.handles() == 0 {
+                // SAFETY: W2: if no handle is left, none can come (W5).
+                unsafe { cell::drop_value_contained(header) };
+            }
+            Some(FINISHED)
+        });
+        if let Ok((before, after)) = finished {
+            // SAFETY: by the exchange.
+            unsafe { notify_end(header, before, after.life(), runner_link && after.is_forgotten(), scope) };
+            return;
+        }
+    }
+    // SAFETY: W1.
+    unsafe { conclude(header, FINISHED, false, runner_link) };
+}
+
+/// The end of a claimed request that has children, callbacks, a mark (an arm: its maker's), or no value. `life` is what its
+/// callable came to; of a mark that turns it into [`CANCELLED`] if it is finished or (`of_cancel`) failed by the error that
+/// a cancel gives.
+///
+/// # Safety
+///
+/// W1; value or failure is in place.
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn conclude(header: NonNull<Header>, life: u64, of_cancel: bool, runner_link: bool) {
+    // SAFETY: W1.
+    let h = unsafe { header.as_ref() };
+    let decide = |bits: Bits| outcome(life, of_cancel, bits);
+    let (scope, arena) = (h.scope.get(), h.arena.get());
+    let due = h.due();
+    if due.is_some() {
+        // For what is left to do after the exchange.
+        h.word().add_link();
+    }
+    let mut fixed = None;
+    let mut noted = false;
+    let mut unseen = None;
+    loop {
+        let expected = fixed.unwrap_or_else(|| decide(h.word().load()));
+        // SAFETY: W1: the callable ran here, if it ran.
+        unsafe { before_end(header, expected) };
+        if expected == CANCELLED
+            && !matches!(cancel::reason(h), CancelReason::Asked | CancelReason::Aborted | CancelReason::Other(_))
+            // SAFETY: the scope waits for this job.
+            && let Some(scope) = unsafe { scope.as_ref() }
+        {
+            scope.job_skipped();
+        }
+        if expected == FAILED && !noted {
+            noted = true;
+            // SAFETY: W1; the failure is in place.
+            unsafe { tell_scope(header) };
+        }
+        let has_family = due.is_some_and(|due| keeps_for_family(h, due));
+        let finished = h.word().try_finish(runner_link, |bits| {
+            let life = fixed.unwrap_or_else(|| decide(bits));
+            if life == CANCELLED || bits.handles() == 0 {
+                // SAFETY: W2, as in `finish`.
+                unsafe { cell::drop_value_contained(header) };
+            }
+            if life == FAILED && bits.handles() == 0 && scope.is_null() && unseen.is_none() {
+                // No handle is left and none can come (W5), so perhaps there is nobody to tell. Otherwise nothing of the
+                // failure may stay here: a waiter may drop the last of it as soon as it is woken.
+                unseen = h.failure().cloned();
+            }
+            Some(life)
+        });
+        match finished {
+            Ok((before, after)) => {
+                // The runtime's record may go with the header's arena, so the hook comes first.
+                if let Some(failure) = unseen
+                    && !before.has(WAITERS)
+                    && !before.has(SEEN)
+                {
+                    // SAFETY: M3: the finisher's arena keeps the record, and this one is the header's.
+                    hooks::unseen_failure(unsafe { arena.as_ref() }.map(Arena::shared), &failure);
+                }
+                let forgotten = match due {
+                    None => after.is_forgotten(),
+                    Some(due) => end_due(h, due, has_family),
+                };
+                // SAFETY: by the exchange.
+                unsafe { notify_end(header, before, after.life(), forgotten, scope) };
+                return;
+            }
+            Err(_) => {
+                // SAFETY: W1.
+                fixed = Some(unsafe {
+                    callbacks::run(header, &mut |bits| fixed.unwrap_or_else(|| decide(bits)))
+                });
+            }
+        }
+    }
+}
+
+/// A request with a deadline is about to go terminal: whether that is kept for the children it leaves, who have no nearer one. By
+/// its claimer.
+#[cold]
+fn keeps_for_family(h: &Header, due: &Due) -> bool {
+    let nearest = || h.parent().and_then(Header::deadline).is_none_or(|above| due.at() < above);
+    let has_family = h.children.get() != 0 && nearest();
+    due.ends(has_family);
+    has_family
+}
+
+/// A request with a deadline has gone terminal; a link of it is the callee's. Answers whether it is forgotten.
+#[cold]
+fn end_due(h: &Header, due: &Due, has_family: bool) -> bool {
+    // SAFETY: M3.
+    let arena = unsafe { h.arena.get().as_ref() };
+    let take_back = |entry| arena.is_some_and(|arena| arena.shared().deadlines.disarm_request(entry));
+    if due.ended(has_family, take_back) {
+        // Not the last: the callee's.
+        h.word().release_link();
+    }
+    h.word().release_link()
+}
+
+/// Before the end: the children that are left get a link to keep the header by (H1), and hear of it if it is no success.
+///
+/// # Safety
+///
+/// W1.
+unsafe fn before_end(header: NonNull<Header>, life: u64) {
+    // SAFETY: W1.
+    let h = unsafe { header.as_ref() };
+    if h.state.get() & DELIVERED != 0 {
+        h.state.set(h.state.get() & !DELIVERED);
+        if let Some(worker) = fiber::get().and_then(Fiber::worker) {
+            worker.count_marked(-1);
+        }
+    }
+    if h.children.get() == 0 {
+        return;
+    }
+    if !h.set_family(true) {
+        // A link besides the runner's, which goes in the terminal exchange: nobody may find the header forgotten before.
+        h.word().add_link();
+        if ptr::eq(h.arena.get(), h.ran_on.load(Ordering::Relaxed)) {
+            // Its parent finds its children through it.
+            children::link(h);
+        }
+    }
+    // They pass to the nearest unfinished ancestor: if that is cancelled and only this request was spared, they are asked.
+    // In a runtime that is shut they may have been spared for its sake alone.
+    if life != FINISHED || h.came_late() || cancel::is_orphaned_by_cancel(h) || cancel::is_in_shut(h) {
+        // SAFETY: this is the thread it ran on.
+        unsafe { cancel::spread_at_end(header, (life == FAILED).then_some(CancelReason::ParentFailed)) };
+    }
+}
+
+/// A failure is about to be told: the scope hears of it first, if the request is a job of one.
+///
+/// # Safety
+///
+/// W1; the failure is in place.
+unsafe fn tell_scope(header: NonNull<Header>) {
+    // SAFETY: W1.
+    let h = unsafe { header.as_ref() };
+    // SAFETY: the scope waits for this job.
+    if let (Some(scope), Some(failure)) = (unsafe { h.scope.get().as_ref() }, h.failure()) {
+        // A link, so that the scope can ask whether anybody has looked.
+        h.word().add_link();
+        scope.job_failed(failure.clone(), header);
+    }
+}
+
+/// After the terminal exchange of these bits, which ended it as `life`: wakes the waiters, ends the header if the exchange forgot it, and takes
+/// the job off its scope's count. The last touch of the request. What ran without a runner's link is never forgotten: its lender
+/// has a count.
+///
+/// # Safety
+///
+/// The caller made the exchange; `scope` was read before it.
+#[inline(always)]
+pub(crate) unsafe fn notify_end(
+    header: NonNull<Header>,
+    before: Bits,
+    life: u64,
+    forgotten: bool,
+    scope: *const ScopeCore,
+) {
+    if before.has(WAITERS) {
+        // SAFETY: W3: terminal, so the list is ours. The waiters hold counts until they are woken; the head is read
+        // before the first is.
+        let listeners = unsafe { header.as_ref().waiters.take().wake_all() };
+        if !listeners.is_empty() {
+            // SAFETY: by contract; nobody but the listeners is left to hear of it.
+            unsafe { notify_listeners(header, forgotten, scope, listeners, life) };
+            return;
+        }
+    }
+    if forgotten {
+        // SAFETY: W4.
+        unsafe { arena::end(header) };
+    }
+    // SAFETY: a scope waits until its count is down, and this is the last touch.
+    if let Some(scope) = unsafe { scope.as_ref() } {
+        scope.jobs_done(1);
+    }
+}
+
+/// The rest of [`notify_end`] where there are listeners: they come last, since they may call code of the user's, which takes its time.
+///
+/// # Safety
+///
+/// As [`notify_end`].
+#[cold]
+#[inline(never)]
+unsafe fn notify_listeners(
+    header: NonNull<Header>,
+    forgotten: bool,
+    scope: *const ScopeCore,
+    mut listeners: Listeners,
+    life: u64,
+) {
+    // SAFETY: Q5: taken by the caller.
+    unsafe { after::ended(&mut listeners) };
+    if forgotten {
+        // SAFETY: W4.
+        unsafe { arena::end(header) };
+    }
+    // SAFETY: as in `notify_end`.
+    if let Some(scope) = unsafe { scope.as_ref() } {
+        scope.jobs_done(1);
+    }
+    listeners.notify(life);
+}
+
+/// Ends a claimed request whose callable came to no value.
+///
+/// # Safety
+///
+/// W1.
+#[cold]
+#[inline(never)]
+pub(crate) unsafe fn fail(header: NonNull<Header>, ending: NoValue, runner_link: bool) {
+    // SAFETY: W1.
+    let h = unsafe { header.as_ref() };
+    let (ending, mut of_cancel) = ending.looked_into();
+    if let Some(reason) = ending.target_cancelled() {
+        of_cancel |= cancel::ends_with(h, reason);
+    }
+    if of_cancel && h.identity().bare.load().has(MARKED) {
+        forebear_context::error::internal::drop_contained(ending);
+        // SAFETY: W1; a mark stays, so nobody will ask for the failure.
+        unsafe { conclude(header, CANCELLED, true, runner_link) };
+        return;
+    }
+    // SAFETY: W1.
+    unsafe {
+        set_failure(h, ending);
+        conclude(header, FAILED, of_cancel, runner_link);
+    }
+}
+
+/// Puts the failure in place.
+///
+/// # Safety
+///
+/// W1: before the terminal exchange the failure is the claimer's.
+pub(crate) unsafe fn set_failure(h: &Header, ending: NoValue) {
+    let name = match h.side().and_then(|side| side.name.clone()) {
+        Some(name) => name,
+        None => Cow::Owned(h.name().to_owned()),
+    };
+    let born_at = h.side().and_then(|side| side.location).map(SourceLocation::from);
+    let failure = match ending {
+        NoValue::Error(error) => Failure::from_error(error, name, born_at),
+        NoValue::Panic(payload) => Failure::from_panic(payload, name, hooks::take_location().or(born_at)),
+    };
+    // SAFETY: by contract.
+    unsafe { *h.side_or_new().failure.get() = Some(failure) };
+}
+
+/// Ends a claimed request that could not be given a stack: its callable is dropped unrun.
+///
+/// # Safety
+///
+/// W1; the runner's link is the caller's.
+#[cold]
+pub(crate) unsafe fn fail_unstarted(fiber: &Fiber, header: NonNull<Header>, error: StackError) {
+    // SAFETY: W1.
+    unsafe {
+        header.as_ref().ran_on.store(fiber.arena.get().cast_mut(), Ordering::Relaxed);
+        cell::drop_callable_contained(header);
+        fail(header, NoValue::Error(Error::from(error)), true);
+    }
+}

@@ -1,0 +1,188 @@
+//! What the deadlines of a runtime share with its timer thread and its clock: the shards, the time as it was last told, and how an
+//! entry gets in and out. The head of [`super`] has the races and the invariants.
+
+use std::ptr::{self, NonNull};
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use forebear_context::clock::{Clock, Subscription, deadline_after};
+use forebear_context::context::{Alarm, Context, Ticket};
+use forebear_context::shim::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use forebear_context::shim::thread::JoinHandle;
+use forebear_context::shim::{Arc, Mutex, MutexGuard, time};
+
+use super::Worker;
+use super::firing::{FiredEntry, fire, refuse};
+use crate::record::callback;
+use crate::record::hooks;
+use crate::stack::coroutine;
+use crate::state::alarms::Shards;
+
+pub(super) struct Inner {
+    /// A clock of the user's; the system's otherwise.
+    pub(super) clock: Option<Arc<dyn Clock>>,
+    /// The latest time that the user's clock has told: in nanoseconds from the first.
+    pub(super) told: AtomicU64,
+    pub(super) first_told: Instant,
+    /// Whether the clock stands still between jumps, and calls [`Inner::fire_due`] at each.
+    pub(super) jumps: bool,
+    /// Workers fire what is in their shards.
+    pub(super) by_workers: bool,
+    /// Workers may estimate what time it is.
+    pub(super) estimates: bool,
+    /// The name of the timer thread.
+    pub(super) name: String,
+    pub(super) shards: Shards<FiredEntry>,
+    pub(super) thread: Mutex<Thread>,
+    /// How many requests are armed. Raised under the lock of their shard.
+    pub(super) requests: AtomicUsize,
+    /// The timer thread could not be started: workers keep the time.
+    pub(super) unattended: AtomicBool,
+    #[cfg(test)]
+    pub(super) refuse_thread: AtomicBool,
+}
+
+/// What is to be given up at the end.
+#[derive(Default)]
+pub(super) struct Thread {
+    pub(super) handle: Option<JoinHandle<()>>,
+    pub(super) subscription: Option<Subscription>,
+}
+
+impl Inner {
+    /// The time on the clock. Not in the middle of a wait, nor under a lock: it may be a user's.
+    #[inline]
+    pub(super) fn now(&self) -> Instant {
+        match &self.clock {
+            None => time::now(),
+            Some(clock) => {
+                let now = ask(&**clock);
+                self.hears(now);
+                now
+            }
+        }
+    }
+
+    /// The user's clock has told this time.
+    pub(super) fn hears(&self, now: Instant) {
+        let after = now.saturating_duration_since(self.first_told).as_nanos();
+        self.told.fetch_max(u64::try_from(after).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// What the time is at least: exact if the clock is the system's, or jumps. In the middle of a wait, and under a lock.
+    #[inline]
+    pub(super) fn at_least(&self) -> Instant {
+        match &self.clock {
+            None => time::now(),
+            Some(_) => {
+                // The clock's subscriber has told it before it has fired, which is before the caller's entry was in, or finds that.
+                let after = Duration::from_nanos(self.told.load(Ordering::Relaxed));
+                deadline_after(self.first_told, after).unwrap_or(self.first_told)
+            }
+        }
+    }
+
+    pub(super) fn lock_thread(&self) -> MutexGuard<'_, Thread> {
+        self.thread.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where all is armed that is no worker's own.
+    #[inline]
+    pub(super) fn others(&self) -> usize {
+        self.shards.count() - 1
+    }
+
+    /// The worker that keeps the time of this context's waits, in a shard of its own.
+    #[inline]
+    pub(super) fn own<'a>(&self, context: &'a Context) -> Option<&'a Worker> {
+        if !self.by_workers || !coroutine::is_coroutines(context) {
+            return None;
+        }
+        // SAFETY: it is a coroutine's.
+        let worker = unsafe { coroutine::worker_of(context) };
+        // It may wait by another runtime's clock.
+        ptr::eq(Arc::as_ptr(&worker.shared().deadlines.0), self).then_some(worker)
+    }
+
+    pub(super) fn arm(
+        self: &Arc<Self>,
+        at: Instant,
+        entry: FiredEntry,
+        first_request: impl FnOnce(),
+    ) -> Alarm {
+        let gone = Alarm { number: 0, own: None };
+        if self.clock.is_some() && at <= self.at_least() {
+            fire(entry);
+            return gone;
+        }
+        let now = || self.at_least();
+        let is_request = matches!(entry, FiredEntry::Request(_));
+        let count = || {
+            if is_request && self.requests.fetch_add(1, Ordering::Relaxed) == 0 {
+                first_request();
+            }
+        };
+        // SAFETY: this shard has no owner.
+        let armed = match unsafe { self.shards.insert(self.others(), at, entry, now, count) } {
+            Ok(armed) => armed,
+            Err(refused) => {
+                refuse(refused);
+                return gone;
+            }
+        };
+        if self.jumps {
+            let now = self.at_least();
+            if at <= now {
+                self.fire_due(now);
+            }
+        } else if armed.first {
+            self.attend(self.others(), at);
+        }
+        Alarm { number: armed.number, own: None }
+    }
+
+    /// A wait of a coroutine of that worker, on the worker's thread.
+    #[inline(never)]
+    pub(super) fn arm_own(
+        self: &Arc<Self>,
+        worker: &Worker,
+        at: Instant,
+        context: NonNull<Context>,
+        ticket: Ticket,
+    ) -> Alarm {
+        worker.note_alarm();
+        let entry = FiredEntry::Own(context, ticket, at);
+        // SAFETY: by contract the owner of the shard is the caller.
+        match unsafe { self.shards.insert(worker.index, at, entry, || self.at_least(), || ()) } {
+            Ok(armed) => {
+                if armed.first {
+                    self.attend(worker.index, at);
+                }
+                Alarm { number: armed.number, own: None }
+            }
+            Err(refused) => {
+                refuse(refused);
+                Alarm { number: 0, own: None }
+            }
+        }
+    }
+
+    /// Takes back what is nobody's own.
+    pub(super) fn disarm(&self, number: u64) -> bool {
+        // Not even a lock for what never was in a shard.
+        // SAFETY: this shard has no owner.
+        let entry = if number == 0 { None } else { unsafe { self.shards.remove(self.others(), number) } };
+        if let Some(FiredEntry::Request(_)) = entry {
+            self.requests.fetch_sub(1, Ordering::Relaxed);
+        }
+        entry.is_some()
+    }
+}
+
+/// Asks a clock of the user's. There is nothing to go by if it panics.
+#[cold]
+pub(super) fn ask(clock: &dyn Clock) -> Instant {
+    callback::call(callback::CLOCK, || clock.now()).unwrap_or_else(|payload| {
+        hooks::die(&format_args!("the clock of its runtime has panicked: {}", hooks::message_of(&*payload)))
+    })
+}
