@@ -1,5 +1,8 @@
 //! What belongs to the engine in this process alone.
 
+#[path = "support/until.rs"]
+mod until;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -11,16 +14,11 @@ use forebear_cluster::{
     tasks,
 };
 
+use crate::until::until;
+
 const NEXT: TaskFn<u32, u32> = TaskFn::new("next", |_, n| Ok(n + 1));
 const RUNTIME: TaskFn<(), usize> = TaskFn::new("runtime", |_, ()| Ok(Runtime::current().workers()));
 const NEVER: TaskFn<(), ()> = TaskFn::new("never", |_, ()| Ok(forebear::time::sleep(Duration::MAX)?));
-
-/// Waits until that holds.
-fn until(mut holds: impl FnMut() -> bool) {
-    while !holds() {
-        forebear::time::sleep(Duration::from_millis(1)).unwrap();
-    }
-}
 
 fn start(engine: InProcess) -> ClusterCoordinator {
     ClusterCoordinator::builder(engine).tasks(tasks![NEXT, RUNTIME, NEVER]).start().unwrap()

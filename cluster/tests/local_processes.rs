@@ -1,6 +1,9 @@
 //! What belongs to worker processes alone.
 #![cfg(target_os = "linux")]
 
+#[path = "support/until.rs"]
+mod until;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
@@ -15,6 +18,8 @@ use forebear_cluster::{
     TaskFn, TaskOptions, Tasks, tasks, worker,
 };
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::until::until;
 
 const PID: TaskFn<(), u32> = TaskFn::new("pid", |_, ()| Ok(process::id()));
 
@@ -105,13 +110,6 @@ fn engine(workers: usize) -> LocalProcesses {
 
 fn start(engine: LocalProcesses) -> ClusterCoordinatorBuilder {
     ClusterCoordinator::builder(engine).tasks(known())
-}
-
-/// Waits until that holds.
-fn until(mut holds: impl FnMut() -> bool) {
-    while !holds() {
-        sleep(Duration::from_millis(1)).unwrap();
-    }
 }
 
 fn state(cluster: &ClusterCoordinator) -> Option<WorkerState> {

@@ -1,12 +1,15 @@
 //! Many: chains and fans, without recursion.
 
-use forebear::{CancelReason, Request, State, WaitError, then_all};
+use forebear::{CancelReason, Request, Runtime, State, WaitError, then_all};
 
 use crate::cancelling::{Gate, ends_cancelled};
 use crate::support::{Count, fitting, inside_each, on_each};
 
-/// In debug builds a tenth.
-const MANY: usize = if cfg!(debug_assertions) { fitting(100_000) } else { fitting(1_000_000) };
+/// A million with two workers, and a tenth elsewhere; in debug builds a tenth of that.
+fn many() -> usize {
+    let million = if cfg!(debug_assertions) { fitting(100_000) } else { fitting(1_000_000) };
+    if Runtime::current().workers() == 2 { million } else { million / 10 }
+}
 
 fn chain(first: Request<usize>, len: usize) -> Request<usize> {
     let mut last = first;
@@ -19,8 +22,9 @@ fn chain(first: Request<usize>, len: usize) -> Request<usize> {
 #[test]
 fn a_long_chain_is_run_by_the_wait_for_its_end() {
     inside_each(|| {
-        let last = chain(Request::new(|| 0), MANY);
-        assert_eq!(last.take().unwrap(), MANY);
+        let many = many();
+        let last = chain(Request::new(|| 0), many);
+        assert_eq!(last.take().unwrap(), many);
     });
 }
 
@@ -28,12 +32,12 @@ fn a_long_chain_is_run_by_the_wait_for_its_end() {
 fn a_long_chain_that_was_submitted_runs() {
     on_each(|runtime| {
         runtime.enter(|| {
-            let mut gate = Gate::new(runtime);
-            let last = chain(gate.request().then(|()| 0), MANY);
+            let (many, mut gate) = (many(), Gate::new(runtime));
+            let last = chain(gate.request().then(|()| 0), many);
             last.submit();
             assert_eq!(last.state(), State::Queued);
             gate.open();
-            assert_eq!(last.take().unwrap(), MANY);
+            assert_eq!(last.take().unwrap(), many);
         });
     });
 }
@@ -42,10 +46,11 @@ fn a_long_chain_that_was_submitted_runs() {
 fn a_long_chain_is_dropped_and_cancelled() {
     on_each(|runtime| {
         runtime.enter(|| {
-            drop(chain(Request::new(|| 0), MANY));
+            let many = many();
+            drop(chain(Request::new(|| 0), many));
             let gate = Gate::new(runtime);
             let first = gate.request().then(|()| 0);
-            let last = chain(first.clone(), MANY);
+            let last = chain(first.clone(), many);
             last.submit();
             // Nobody else wants any of them.
             last.cancel();
@@ -74,10 +79,10 @@ fn a_long_chain_ends_when_its_first_is_aborted() {
 fn a_wide_fan_runs_fails_and_is_cancelled() {
     on_each(|runtime| {
         runtime.enter(|| {
-            let ran = Count::new();
+            let (many, ran) = (many(), Count::new());
             let mut gate = Gate::new(runtime);
             let input = gate.request().then(|()| 1);
-            let fan: Vec<_> = (0..MANY)
+            let fan: Vec<_> = (0..many)
                 .map(|_| {
                     let ran = ran.clone();
                     input.then(move |n| {
@@ -89,10 +94,10 @@ fn a_wide_fan_runs_fails_and_is_cancelled() {
             let sum = then_all(&fan[..], |all| all.into_iter().sum::<usize>());
             sum.submit();
             gate.open();
-            assert_eq!((*sum.wait().unwrap(), ran.get()), (MANY, MANY));
+            assert_eq!((*sum.wait().unwrap(), ran.get()), (many, many));
             let gate = Gate::new(runtime);
             let input = gate.request().then(|()| 1);
-            let fan: Vec<_> = (0..MANY).map(|_| input.then(|n| *n)).collect();
+            let fan: Vec<_> = (0..many).map(|_| input.then(|n| *n)).collect();
             let sum = then_all(&fan[..], |all| all.len());
             sum.submit();
             sum.cancel();
@@ -100,7 +105,7 @@ fn a_wide_fan_runs_fails_and_is_cancelled() {
             ends_cancelled(&input);
             let gate = Gate::new(runtime);
             let input = gate.request().then(|()| 1);
-            let fan: Vec<_> = (0..MANY / 10).map(|_| input.then(|n| *n)).collect();
+            let fan: Vec<_> = (0..many / 10).map(|_| input.then(|n| *n)).collect();
             fan.iter().for_each(|one| _ = one.submit());
             input.abort(CancelReason::Aborted);
             fan.iter().for_each(|one| assert!(matches!(one.wait(), Err(WaitError::Failed(_)))));

@@ -3,27 +3,35 @@
 use crate::claim::NATURAL;
 use crate::load::Rival;
 
+#[cfg(feature = "rivals")]
 pub mod chili;
+#[cfg(feature = "rivals")]
 pub mod crossbeam;
 #[cfg(feature = "graphs")]
 pub mod dag_exec;
 #[cfg(feature = "graphs")]
 pub mod dagrs;
+#[cfg(feature = "rivals")]
 pub mod flume;
 #[cfg(feature = "forebear")]
 pub mod forebear;
 #[cfg(feature = "forte")]
 pub mod forte;
+#[cfg(feature = "rivals")]
 pub mod may;
 #[cfg(feature = "forebear")]
 pub mod natural;
+#[cfg(feature = "rivals")]
 pub mod parking_lot;
 #[cfg(feature = "forebear")]
 pub mod plain;
+#[cfg(feature = "rivals")]
 pub mod rayon;
 pub mod single;
+#[cfg(feature = "rivals")]
 pub mod smol;
 pub mod threads;
+#[cfg(feature = "rivals")]
 pub mod tokio;
 #[cfg(feature = "graphs")]
 pub mod unordered;
@@ -50,19 +58,21 @@ pub fn is_built_in(name: &str) -> bool {
         NATURAL => cfg!(all(feature = "forebear", not(forebear_unordered))),
         UNORDERED => cfg!(all(feature = "forebear", forebear_unordered)),
         "pool-fifo" | "pool-lifo" => cfg!(feature = "forebear"),
-        _ => matches!(
-            name,
-            "single"
-                | "threads"
-                | "rayon"
-                | "chili"
-                | "tokio"
-                | "smol"
-                | "may"
-                | "parking_lot"
-                | "crossbeam-channel"
-                | "flume"
-        ),
+        "single" | "threads" => true,
+        _ => {
+            cfg!(feature = "rivals")
+                && matches!(
+                    name,
+                    "rayon"
+                        | "chili"
+                        | "tokio"
+                        | "smol"
+                        | "may"
+                        | "parking_lot"
+                        | "crossbeam-channel"
+                        | "flume"
+                )
+        }
     }
 }
 
@@ -74,7 +84,9 @@ pub fn start(name: &str, workers: usize) -> Option<Box<dyn Rival>> {
     Some(match name {
         "single" => Box::new(single::Single),
         "threads" => Box::new(threads::Threads::start(workers)),
+        #[cfg(feature = "rivals")]
         "rayon" => Box::new(rayon::Rayon::start(workers)),
+        #[cfg(feature = "rivals")]
         "chili" => Box::new(chili::Chili::start(workers)),
         #[cfg(feature = "forte")]
         "forte" => Box::new(forte::Forte::start(workers)),
@@ -84,11 +96,17 @@ pub fn start(name: &str, workers: usize) -> Option<Box<dyn Rival>> {
         "dagrs" => Box::new(dagrs::Dagrs::start(workers)),
         #[cfg(feature = "graphs")]
         UNORDERED_FUTURES => Box::new(unordered::Unordered::start(workers)),
+        #[cfg(feature = "rivals")]
         "tokio" => Box::new(tokio::Tokio::start(workers)),
+        #[cfg(feature = "rivals")]
         "smol" => Box::new(smol::Smol::start(workers)),
+        #[cfg(feature = "rivals")]
         "may" => Box::new(may::May::start(workers)),
+        #[cfg(feature = "rivals")]
         "parking_lot" => Box::new(parking_lot::ParkingLot::start(workers)),
+        #[cfg(feature = "rivals")]
         "crossbeam-channel" => Box::new(crossbeam::Crossbeam::start(workers)),
+        #[cfg(feature = "rivals")]
         "flume" => Box::new(flume::Flume::start(workers)),
         #[cfg(feature = "forebear")]
         "pool-fifo" => Box::new(plain::Plain::fifo(workers)),

@@ -32,6 +32,7 @@ impl Locked for Mutex<u64> {
     }
 }
 
+#[cfg(feature = "rivals")]
 impl Locked for parking_lot::Mutex<u64> {
     #[inline(always)]
     fn with(&self, f: impl FnOnce(&mut u64)) {

@@ -25,6 +25,8 @@ use std::time::Duration;
 use forebear_cluster::engine::Engine;
 use forebear_cluster_nats::{Nats, NatsControl};
 
+pub(crate) use support::until;
+
 pub(crate) struct NatsBed(NatsControl);
 
 impl bed::Bed for NatsBed {

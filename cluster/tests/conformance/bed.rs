@@ -3,7 +3,8 @@
 use forebear_cluster::engine::{Engine, WorkerState};
 use forebear_cluster::{ClusterCoordinator, ClusterCoordinatorBuilder, ClusterError, TaskFailure};
 
-use crate::desk::{Desk, all_tasks, until};
+use crate::desk::{Desk, all_tasks};
+use crate::until;
 
 /// An engine, and what makes its workers come and die. The workers of the start are `worker-0` and so on, and run one task at a time.
 pub(crate) trait Bed: Sized + Sync {

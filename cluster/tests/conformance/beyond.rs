@@ -10,8 +10,8 @@ use forebear_cluster::{ClusterError, FailureKind, FetchError, RemoteState, TaskO
 use crate::bed::{Bed, failure_of, field, field_with, text_of};
 use crate::desk::{
     ADD, COUNT, COUNTER, FAIL, GATE, LINGER, LOG, NOTHING, PANIC, POSITIVE, PROGRESS, Refused, TIME_LEFT,
-    until,
 };
+use crate::until;
 
 pub(crate) fn a_task_that_kills_its_workers_is_not_tried_for_ever<B: Bed>() {
     let field = field_with::<B>(1, |builder| builder.max_attempts(3));

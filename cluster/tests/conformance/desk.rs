@@ -15,6 +15,8 @@ use forebear::{Cancelled, Error, Request, shield};
 use forebear_cluster::{PerWorker, ResourceFn, Stored, TaskError, TaskFn, Tasks, tasks};
 use serde::{Deserialize, Serialize};
 
+use crate::until;
+
 /// Ends the program if a test hangs.
 pub(crate) struct Watchdog(
     #[allow(dead_code, reason = "its drop says that the test is over")] mpsc::Sender<()>,
@@ -83,13 +85,6 @@ impl Desk {
     /// Waits until the line was logged so often.
     pub(crate) fn await_lines(&self, line: &str, times: usize) {
         until(|| self.count(line) >= times);
-    }
-}
-
-/// Waits until that holds.
-pub(crate) fn until(mut holds: impl FnMut() -> bool) {
-    while !holds() {
-        sleep(Duration::from_millis(1)).unwrap();
     }
 }
 

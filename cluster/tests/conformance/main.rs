@@ -12,8 +12,12 @@ mod beyond;
 mod desk;
 mod queue;
 mod resources;
+#[path = "../support/until.rs"]
+mod until;
 mod values;
 mod workers;
+
+pub(crate) use until::until;
 
 conform! { in_process: crate::beds::InProcessBed }
 #[cfg(target_os = "linux")]

@@ -6,7 +6,8 @@ use forebear::{Request, spawn, time::sleep};
 use forebear_cluster::{ClusterError, FetchError, TaskFn};
 
 use crate::bed::{Bed, failure_of, field, field_with, text_of};
-use crate::desk::{ADD, COUNT, COUNTER, FAIL, GATE, LINGER, LOG, NOTHING, until};
+use crate::desk::{ADD, COUNT, COUNTER, FAIL, GATE, LINGER, LOG, NOTHING};
+use crate::until;
 
 pub(crate) fn r01_schedule_returns_at_once<B: Bed>() {
     let field = field::<B>(1);

@@ -4,7 +4,8 @@ use forebear_cluster::engine::WorkerState;
 use forebear_cluster::{FetchError, RemoteState};
 
 use crate::bed::{Bed, failure_of, field, text_of};
-use crate::desk::{ADD, COUNT, COUNTER, FAIL, GATE, GATED_COUNTER, LOG, until};
+use crate::desk::{ADD, COUNT, COUNTER, FAIL, GATE, GATED_COUNTER, LOG};
+use crate::until;
 
 pub(crate) fn r48_others_go_on_when_a_worker_dies<B: Bed>() {
     let field = field::<B>(2);

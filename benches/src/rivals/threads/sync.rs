@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use super::Threads;
-use crate::load::{Across, Load, Rival, Run};
+use crate::load::Run;
+#[cfg(feature = "rivals")]
+use crate::load::{Across, Load, Rival};
 use crate::work::contend::Locked;
 
 /// A bounded channel.
@@ -42,6 +44,7 @@ macro_rules! channel {
         }
     };
 }
+#[cfg(feature = "rivals")]
 pub(in crate::rivals) use channel;
 
 /// std's.
@@ -51,6 +54,7 @@ pub(super) struct Std;
 channel!(Std, SyncSender<u64>, Receiver<u64>, sync_channel);
 
 /// A rival that has nothing but channels, on plain threads.
+#[cfg(feature = "rivals")]
 macro_rules! channels_only {
     ($(#[$doc:meta])* $name:ident, $($made_of:ident)::+) => {
         $(#[$doc])*
@@ -79,9 +83,11 @@ macro_rules! channels_only {
         }
     };
 }
+#[cfg(feature = "rivals")]
 pub(in crate::rivals) use channels_only;
 
 /// The loads that channels and threads are enough for.
+#[cfg(feature = "rivals")]
 pub(in crate::rivals) fn run_channels<C: Channel>(threads: &Threads, load: Load) -> Option<Run> {
     Some(match load {
         Load::PingPong { n, across: Across::Asleep } => ping_pong::<C>(n),
