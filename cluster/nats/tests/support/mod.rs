@@ -64,7 +64,7 @@ impl Server {
         let place = Arc::new(Place { dir, access });
         let mut child = place.run(-1);
         let ports = place.dir.path().join(format!("nats-server_{}.ports", child.id()));
-        let mut port = None;
+        let mut port: Option<u16> = None;
         until(|| {
             let text = fs::read_to_string(&ports).unwrap_or_default();
             let digits =
