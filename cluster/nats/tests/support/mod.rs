@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use forebear::time::sleep;
 use rustix::process::{Pid, Signal, kill_process};
 
 pub(crate) use self::until::until;
@@ -89,7 +90,7 @@ impl Server {
                     *child = here.run(port.into());
                 }
                 drop(running);
-                thread::sleep(Duration::from_millis(20));
+                sleep(Duration::from_millis(20)).unwrap();
             }
         });
         Server { place, port, running }
