@@ -113,7 +113,17 @@ use crate::coordinator::signals::{Heard, listen};
 #[derive(Clone)]
 pub struct LocalAgent(Arc<Shared>);
 
-/// The status of a group. From [`LocalAgent::status`], which has an example.
+/// The status of a group. From [`LocalAgent::status`].
+///
+/// ```
+/// use forebear_supervise::agent::{GroupState, LocalAgent};
+///
+/// let agent = LocalAgent::builder("./worker").max_restarts(5).build()?;
+/// let status = agent.status();
+/// assert_eq!((status.state, status.attempt, status.restarts_left), (GroupState::Init, 0, 5));
+/// assert!(status.pids.is_empty());
+/// # Ok::<(), forebear_supervise::agent::AgentError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GroupStatus {

@@ -146,6 +146,21 @@ impl Checkpoints {
     }
 
     /// How many files are kept: the newest ones, also of earlier runs. Default: 5. Zero keeps all.
+    ///
+    /// ```
+    /// use forebear_supervise::{Checkpoints, Snapshot};
+    /// use std::sync::Arc;
+    ///
+    /// # let dir = std::env::temp_dir().join(format!("keep-{}", std::process::id()));
+    /// let checkpoints = Checkpoints::open(&dir)?.keep(2).on_warning(|text| eprintln!("{text}"));
+    /// let state = Arc::new(Snapshot::new(1, 0_u64));
+    /// for step in 1..=5 {
+    ///     checkpoints.save(step, &state)?;
+    /// }
+    /// assert_eq!(checkpoints.list()?.len(), 2);
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok::<(), forebear_supervise::CheckpointError>(())
+    /// ```
     #[must_use]
     pub fn keep(self, files: usize) -> Self {
         self.with(|shared| shared.keep = files)
@@ -172,6 +187,20 @@ impl Checkpoints {
     }
 
     /// The files whose headers can be read, the newest first.
+    ///
+    /// ```
+    /// use forebear_supervise::{Checkpoints, Snapshot};
+    /// use std::sync::Arc;
+    ///
+    /// # let dir = std::env::temp_dir().join(format!("list-{}", std::process::id()));
+    /// let checkpoints = Checkpoints::open(&dir)?;
+    /// checkpoints.save(10, &Arc::new(Snapshot::new(1, 0_u64)))?;
+    /// for file in checkpoints.list()? {
+    ///     assert_eq!((file.step, file.path.parent()), (10, Some(checkpoints.dir())));
+    /// }
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok::<(), forebear_supervise::CheckpointError>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -207,6 +236,22 @@ impl Checkpoints {
     /// Restores the state from this file, which may be in another directory.
     ///
     /// Suspends. A cancellation point.
+    ///
+    /// ```
+    /// use forebear_supervise::{Checkpoints, Snapshot};
+    /// use std::sync::Arc;
+    ///
+    /// # let dir = std::env::temp_dir().join(format!("restore-from-{}", std::process::id()));
+    /// let checkpoints = Checkpoints::open(&dir)?;
+    /// let state = Arc::new(Snapshot::new(1, 5_u64));
+    /// let first = checkpoints.save(1, &state)?;
+    /// state.set(6);
+    /// checkpoints.save(2, &state)?;
+    /// checkpoints.restore_from(first.path, &state)?; // not the newest
+    /// assert_eq!(state.get(), 5);
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok::<(), forebear_supervise::CheckpointError>(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -369,6 +369,22 @@ impl Coordinator {
     /// Runs `f` as a worker in a thread of its own. A stop does not wake a blocked thread, so `f` calls [`should_stop`](Member::should_stop), or waits by
     /// [`wait_for_stop_timeout`](Member::wait_for_stop_timeout). The worker has ended when `f` has returned and was dropped.
     ///
+    /// ```
+    /// use forebear_supervise::Coordinator;
+    /// use std::time::Duration;
+    ///
+    /// let coordinator = Coordinator::new();
+    /// coordinator.spawn_thread("poller", |me| {
+    ///     while !me.wait_for_stop_timeout(Duration::from_millis(1))? {
+    ///         // call what blocks the thread
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// coordinator.request_stop();
+    /// coordinator.join()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// If the system starts no thread. `f` is dropped then.
@@ -388,6 +404,19 @@ impl Coordinator {
     }
 
     /// Registers a worker that already runs: a request, a thread's handle, a child process, or a [`Joinable`] of your own.
+    ///
+    /// ```
+    /// use forebear::{Error, Request};
+    /// use forebear_supervise::Coordinator;
+    ///
+    /// let coordinator = Coordinator::new();
+    /// coordinator.register("request", Request::new(|| 6 * 7))?; // submits it
+    /// let thread = std::thread::spawn(|| Err::<(), Error>(Error::other("no such file")));
+    /// coordinator.register("thread", thread)?;
+    /// let error = coordinator.join().unwrap_err();
+    /// assert_eq!(error.failure().unwrap().request(), "thread");
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     ///

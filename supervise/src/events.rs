@@ -47,7 +47,7 @@ pub use self::summary::Summary;
 ///     let loss = 1.0 / (1.0 + step as f64);
 ///     events.write(step, Summary::new().scalar("loss", loss))?;
 /// }
-/// events.close()?; // on disk
+/// events.close()?; // all of it is in the file
 /// # std::fs::remove_dir_all(&dir).unwrap();
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -106,7 +106,21 @@ impl StdError for EventError {
     }
 }
 
-/// An event in the life of a job, for TensorBoard. See [`EventWriter`] for an example.
+/// An event in the life of a job, for TensorBoard.
+///
+/// ```
+/// use forebear_supervise::{EventWriter, SessionLog, Summary};
+///
+/// # let dir = std::env::temp_dir().join(format!("session-log-{}", std::process::id()));
+/// let events = EventWriter::create(&dir)?;
+/// events.session(Some(100), SessionLog::Start)?; // a run that was restored at step 100
+/// events.write(101, Summary::new().scalar("loss", 0.5))?;
+/// events.session(Some(101), SessionLog::Checkpoint(dir.join("checkpoint-000000000101")))?;
+/// events.session(None, SessionLog::Stop)?;
+/// events.close()?;
+/// # std::fs::remove_dir_all(&dir)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SessionLog {
@@ -133,7 +147,7 @@ impl EventWriter {
         Ok(EventWriter { path, queue })
     }
 
-    /// The file.
+    /// The file that it writes.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -169,9 +183,22 @@ impl EventWriter {
         self.put(event(step).with(|message| message.message(7, &log)))
     }
 
-    /// Waits until everything that was written before is in the file.
+    /// Waits until everything that was written before is in the file. Other processes can read it then; a crash of the system may still lose it.
     ///
     /// Suspends. A cancellation point.
+    ///
+    /// ```
+    /// use forebear_supervise::{EventWriter, Summary};
+    ///
+    /// # let dir = std::env::temp_dir().join(format!("flush-{}", std::process::id()));
+    /// let events = EventWriter::create(&dir)?;
+    /// let before = events.path().metadata()?.len();
+    /// events.write(1, Summary::new().scalar("loss", 0.5))?;
+    /// events.flush()?;
+    /// assert!(events.path().metadata()?.len() > before);
+    /// # std::fs::remove_dir_all(&dir)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///

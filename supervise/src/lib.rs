@@ -57,6 +57,7 @@ pub use supervisor::{
 };
 
 #[cfg(feature = "safetensors")]
+#[doc(no_inline)]
 pub use safetensors::Dtype;
 
 /// The source of the errors of cancelled waits.

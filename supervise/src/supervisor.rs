@@ -335,7 +335,7 @@ impl<S: State> Supervisor<S> {
         &self.settings.steps
     }
 
-    /// The directory.
+    /// The directory for checkpoints and summaries. `None`: the builder was given none.
     pub fn dir(&self) -> Option<&Path> {
         self.settings.dir.as_deref()
     }
@@ -345,22 +345,33 @@ impl<S: State> Supervisor<S> {
         self.settings.chief
     }
 
-    /// How often a checkpoint is written.
+    /// How often a checkpoint is written. `None`: only by [`Session::save_now`] and at the end.
+    ///
+    /// ```
+    /// use forebear_supervise::{Snapshot, Supervisor};
+    /// use std::time::Duration;
+    ///
+    /// let supervisor = Supervisor::builder(Snapshot::new(1, 0_u64)).save_every(None).build();
+    /// assert_eq!(supervisor.save_every(), None);
+    /// assert_eq!(supervisor.summarise_every(), Some(Duration::from_secs(120)));
+    /// assert_eq!(supervisor.count_steps_every(), Some(Duration::from_secs(120)));
+    /// assert_eq!(supervisor.stop_grace(), Duration::from_secs(120));
+    /// ```
     pub fn save_every(&self) -> Option<Duration> {
         self.settings.save_every
     }
 
-    /// How often the summary is written.
+    /// How often the summary is written. `None`: never.
     pub fn summarise_every(&self) -> Option<Duration> {
         self.settings.summarise_every
     }
 
-    /// How often the rate of steps is written.
+    /// How often the rate of steps is written. `None`: never.
     pub fn count_steps_every(&self) -> Option<Duration> {
         self.settings.count_steps_every
     }
 
-    /// How long a stop waits.
+    /// How long a stop waits for all services and workers together.
     pub fn stop_grace(&self) -> Duration {
         self.settings.stop_grace
     }

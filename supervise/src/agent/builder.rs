@@ -136,6 +136,15 @@ impl LocalAgentBuilder {
 
     /// The program through which workers are started. It calls [`entry`](super::entry) first in its `main`, as `forebear-agent` does. For a process that cannot call that
     /// itself, such as a library in another language.
+    ///
+    /// ```
+    /// use forebear_supervise::agent::{GroupState, LocalAgent};
+    ///
+    /// let agent = LocalAgent::builder("./worker").launcher("/usr/bin/forebear-agent").build()?;
+    /// agent.request_stop(); // so that the run starts no worker
+    /// assert_eq!(agent.run()?.state, GroupState::Stopped);
+    /// # Ok::<(), forebear_supervise::agent::AgentError>(())
+    /// ```
     pub fn launcher(mut self, program: impl Into<PathBuf>) -> Self {
         self.settings.launcher = Some(program.into());
         self
@@ -257,6 +266,17 @@ impl LocalAgentBuilder {
     ///
     /// The handlers are installed once in the life of the process. A signal that the process ignores (as under `nohup`) remains ignored. Without a run,
     /// signals have their usual effect.
+    ///
+    /// ```no_run
+    /// use forebear_supervise::agent::{self, LocalAgent};
+    ///
+    /// agent::entry();
+    /// let result = LocalAgent::builder("./worker").workers(4).pass_signals().build()?.run()?;
+    /// if let Some(signal) = result.signal {
+    ///     std::process::exit(128 + signal); // as a shell reports it
+    /// }
+    /// # Ok::<(), agent::AgentError>(())
+    /// ```
     pub fn pass_signals(mut self) -> Self {
         self.settings.signals = true;
         self

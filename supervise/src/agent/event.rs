@@ -5,7 +5,26 @@ use std::time::Duration;
 
 use super::outcome::{GroupState, WorkerFailure};
 
-/// What happens in a run: the argument of the [hook](super::LocalAgentBuilder::on_event), which has an example. `Display` is a line for a log.
+/// What happens in a run: the argument of the [hook](super::LocalAgentBuilder::on_event). `Display` is a line for a log.
+///
+/// ```
+/// use forebear_supervise::agent::{AgentEvent, GroupState, LocalAgent};
+/// use std::sync::mpsc;
+///
+/// let (sender, ends) = mpsc::channel();
+/// let agent = LocalAgent::builder("./worker")
+///     .launcher("/usr/bin/forebear-agent")
+///     .on_event(move |event| match event {
+///         AgentEvent::Over(state) => _ = sender.send(*state),
+///         AgentEvent::Restarting { attempt, left, .. } => eprintln!("attempt {attempt}; {left} are left"),
+///         _ => {}
+///     })
+///     .build()?;
+/// agent.request_stop(); // so that the run starts no worker
+/// agent.run()?;
+/// assert_eq!(ends.recv()?, GroupState::Stopped);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AgentEvent<'a> {

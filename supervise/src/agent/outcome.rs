@@ -63,7 +63,21 @@ impl fmt::Display for GroupState {
 
 /// The failure of a worker. A worker that the agent has stopped has not failed.
 ///
-/// `Display` is a line for a log. See [`RunResult::first_failure`] for an example.
+/// `Display` is a line for a log.
+///
+/// ```no_run
+/// use forebear_supervise::agent::{self, End, LocalAgent};
+///
+/// agent::entry();
+/// let result = LocalAgent::builder("./worker").workers(4).logs("logs").build()?.run()?;
+/// for (rank, failure) in &result.failures {
+///     match failure.end {
+///         End::Signal(9) => eprintln!("worker {rank} was killed: is there enough memory?"),
+///         _ => eprintln!("{failure}"),
+///     }
+/// }
+/// # Ok::<(), agent::AgentError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerFailure {
@@ -131,6 +145,17 @@ impl fmt::Display for WorkerFailure {
 }
 
 /// How a run went. A group that has failed is a result too, and no error.
+///
+/// ```
+/// use forebear_supervise::agent::{GroupState, LocalAgent};
+///
+/// let agent = LocalAgent::builder("./worker").launcher("/usr/bin/forebear-agent").build()?;
+/// agent.request_stop(); // so that the run starts no worker
+/// let result = agent.run()?;
+/// assert_eq!((result.state, result.restarts, result.signal), (GroupState::Stopped, 0, None));
+/// assert!(result.results.is_empty() && result.failures.is_empty());
+/// # Ok::<(), forebear_supervise::agent::AgentError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RunResult {
@@ -214,7 +239,18 @@ impl RunResult {
     }
 }
 
-/// The counts of an agent over its runs. From [`LocalAgent::metrics`](super::LocalAgent::metrics), which has an example.
+/// The counts of an agent over its runs. From [`LocalAgent::metrics`](super::LocalAgent::metrics).
+///
+/// ```
+/// use forebear_supervise::agent::LocalAgent;
+///
+/// let agent = LocalAgent::builder("./worker").launcher("/usr/bin/forebear-agent").build()?;
+/// agent.request_stop(); // so that the run starts no worker
+/// agent.run()?;
+/// let metrics = agent.metrics();
+/// assert_eq!((metrics.runs, metrics.stopped, metrics.restarts), (1, 1, 0));
+/// # Ok::<(), forebear_supervise::agent::AgentError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AgentMetrics {

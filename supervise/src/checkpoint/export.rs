@@ -20,7 +20,17 @@ const ALIGNMENT: usize = 8;
 /// In a header this name is no tensor's.
 const RESERVED: &str = "__metadata__";
 
-/// A section that is exported as a tensor. See [`Checkpoint::export_safetensors`] for an example. With the feature `safetensors`.
+/// A section that [`Checkpoint::export_safetensors`] exports as a tensor. With the feature `safetensors`.
+///
+/// ```
+/// use forebear_supervise::{Checkpoint, CheckpointError, Dtype, Tensor};
+///
+/// fn export(saved: &Checkpoint) -> Result<(), CheckpointError> {
+///     let weights = Tensor::new("weights", Dtype::F32, [2, 3]); // a section of 24 bytes
+///     let bias = Tensor::new("bias", Dtype::F32, [3]);
+///     saved.export_safetensors("model.safetensors", [weights, bias])
+/// }
+/// ```
 #[derive(Clone, Debug)]
 pub struct Tensor {
     section: String,

@@ -202,7 +202,21 @@ impl fmt::Debug for Sections<'_> {
     }
 }
 
-/// A section of a checkpoint that is being written, from [`Sections::writer`]. See [`Sections`] for an example.
+/// A section of a checkpoint that is being written, from [`Sections::writer`].
+///
+/// ```
+/// use forebear::Error;
+/// use forebear_supervise::Sections;
+/// use std::io::Write;
+///
+/// fn save(out: &mut Sections<'_>, lines: &[String]) -> Result<(), Error> {
+///     let mut log = out.writer("log")?;
+///     for line in lines {
+///         writeln!(log, "{line}")?;
+///     }
+///     log.close() // the next section can begin
+/// }
+/// ```
 #[derive(Debug)]
 pub struct SectionWriter<'s, 'a> {
     sections: &'s mut Sections<'a>,
@@ -256,7 +270,19 @@ impl Write for SectionWriter<'_, '_> {
     }
 }
 
-/// The sections of a checkpoint that has been verified. Lent to [`State::restore`](super::State::restore). See [`Sections`] for an example.
+/// The sections of a checkpoint that has been verified. Lent to [`State::restore`](super::State::restore).
+///
+/// ```
+/// use forebear::Error;
+/// use forebear_supervise::SavedSections;
+///
+/// fn rows(from: &SavedSections) -> Result<Vec<u64>, Error> {
+///     if from.names().any(|name| name == "rows") {
+///         return from.get("rows"); // by serde
+///     }
+///     Ok(from.bytes("old rows")?.into_iter().map(u64::from).collect())
+/// }
+/// ```
 pub struct SavedSections {
     path: PathBuf,
     entries: Vec<Entry>,
@@ -302,6 +328,16 @@ impl SavedSections {
 
     /// Opens a section that is read piece by piece, without a copy of the whole.
     ///
+    /// ```
+    /// use forebear::Error;
+    /// use forebear_supervise::SavedSections;
+    /// use std::io::{BufRead, BufReader};
+    ///
+    /// fn count_lines(from: &SavedSections) -> Result<usize, Error> {
+    ///     Ok(BufReader::new(from.reader("log")?).lines().count())
+    /// }
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`SectionError::Missing`], [`SectionError::Io`].
@@ -328,7 +364,20 @@ impl fmt::Debug for SavedSections {
     }
 }
 
-/// A section of a checkpoint that is being read, from [`SavedSections::reader`]. See [`Sections`] for an example.
+/// A section of a checkpoint that is being read, from [`SavedSections::reader`].
+///
+/// ```
+/// use forebear::Error;
+/// use forebear_supervise::SavedSections;
+/// use std::io::Read;
+///
+/// fn pixels(from: &SavedSections) -> Result<Vec<u8>, Error> {
+///     let mut reader = from.reader("pixels")?;
+///     let mut pixels = Vec::with_capacity(reader.section_len() as usize);
+///     reader.read_to_end(&mut pixels)?;
+///     Ok(pixels)
+/// }
+/// ```
 #[derive(Debug)]
 pub struct SectionReader {
     from: io::Take<BufReader<File>>,

@@ -94,7 +94,18 @@ pub trait State: Send + Sync + 'static {
     }
 }
 
-/// A copy of a state, from [`State::copy`]. Implemented for closures. See [`State`] for an example.
+/// A copy of a state, from [`State::copy`]. Implemented for closures.
+///
+/// ```
+/// use forebear_supervise::{CopiedState, Sections};
+///
+/// /// For `State::copy`.
+/// fn copy(rows: &[u64]) -> Option<Box<dyn CopiedState>> {
+///     let rows = rows.to_vec();
+///     Some(Box::new(move |out: &mut Sections<'_>| out.put("rows", &rows)))
+/// }
+/// assert!(copy(&[1, 2, 3]).is_some());
+/// ```
 pub trait CopiedState: Send + 'static {
     /// Writes the copy into named sections, as [`State::save`] does.
     ///

@@ -121,6 +121,16 @@ impl CoordinatorBuilder {
     ///
     /// The handlers are installed once in the life of the process, for all coordinators together; handlers that were there before are called, too. When no
     /// coordinator with this setting is left, a signal ends the process at once.
+    ///
+    /// ```
+    /// use forebear_supervise::Coordinator;
+    ///
+    /// let coordinator = Coordinator::builder().stop_on_signals().build()?;
+    /// coordinator.spawn("server", |me| Ok(me.wait_for_stop()?)); // until Ctrl-C
+    /// coordinator.request_stop(); // as the signal does
+    /// coordinator.join()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[cfg(unix)]
     pub fn stop_on_signals(mut self) -> Self {
         self.stop_on_signals = true;

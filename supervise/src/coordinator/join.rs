@@ -128,6 +128,17 @@ pub enum JoinError {
 
 impl JoinError {
     /// The first error that was reported, if there is one.
+    ///
+    /// ```
+    /// use forebear_supervise::Coordinator;
+    ///
+    /// let coordinator = Coordinator::new();
+    /// coordinator.spawn("parser", |_| Err("12x".parse::<u32>().unwrap_err().into()));
+    /// let error = coordinator.join().unwrap_err();
+    /// let failure = error.failure().unwrap();
+    /// assert!(failure.downcast_ref::<std::num::ParseIntError>().is_some());
+    /// assert!(error.stragglers().is_empty());
+    /// ```
     #[must_use]
     pub fn failure(&self) -> Option<&Failure> {
         match self {
@@ -218,7 +229,22 @@ impl fmt::Display for Straggler {
     }
 }
 
-/// Where and when a worker last called [`Member::should_stop`](super::Member::should_stop). See [`Straggler`] for an example.
+/// Where and when a worker last called [`Member::should_stop`](super::Member::should_stop).
+///
+/// ```
+/// use forebear_supervise::{Coordinator, JoinOptions};
+/// use std::time::Duration;
+///
+/// let coordinator = Coordinator::new();
+/// let me = coordinator.enlist("computes for long");
+/// assert!(!me.should_stop());
+/// coordinator.request_stop();
+/// let error = coordinator.join_with(JoinOptions::new().grace(Duration::ZERO)).unwrap_err();
+/// let check = error.stragglers()[0].last_check.unwrap();
+/// println!("{}:{}", check.place.file(), check.place.line());
+/// assert!(check.to_string().starts_with("has last asked at"));
+/// drop(me);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LastCheck {

@@ -127,6 +127,19 @@ impl Coordinator {
 
     /// Runs a looper as a worker, in a thread of its own, where a turn may block.
     ///
+    /// ```
+    /// use forebear_supervise::{Coordinator, EndOfInput, Every};
+    ///
+    /// let coordinator = Coordinator::new();
+    /// let mut left = 3;
+    /// coordinator.every_on_thread("reader", Every::BackToBack, move || {
+    ///     left -= 1; // or a call that blocks the thread
+    ///     if left == 0 { Err(EndOfInput.into()) } else { Ok(()) }
+    /// })?;
+    /// coordinator.join()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// If the system starts no thread.

@@ -121,6 +121,19 @@ impl Member {
 
     /// As [`Coordinator::wait_for_stop`].
     ///
+    /// ```
+    /// use forebear_supervise::Coordinator;
+    ///
+    /// let coordinator = Coordinator::new();
+    /// coordinator.spawn("server", |me| {
+    ///     me.wait_for_stop()?; // then closes its connections
+    ///     Ok(())
+    /// });
+    /// coordinator.request_stop();
+    /// coordinator.join()?;
+    /// # Ok::<(), forebear_supervise::JoinError>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As there.
@@ -144,6 +157,17 @@ impl Member {
 
     /// As [`Coordinator::report`], in the worker's name.
     ///
+    /// ```
+    /// use forebear_supervise::Coordinator;
+    ///
+    /// let coordinator = Coordinator::new();
+    /// let me = coordinator.enlist("reader");
+    /// me.report(std::io::Error::other("no such file"))?;
+    /// drop(me); // the worker has ended
+    /// assert_eq!(coordinator.join().unwrap_err().failure().unwrap().request(), "reader");
+    /// # Ok::<(), forebear::Failure>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As there.
@@ -152,6 +176,21 @@ impl Member {
     }
 
     /// Sets how a stop wakes the worker, for a [`Joinable`](super::Joinable) of your own. If a stop was requested before, `stopper` is called at once. Does not suspend.
+    ///
+    /// ```
+    /// use forebear_supervise::Coordinator;
+    /// use std::sync::mpsc;
+    ///
+    /// let coordinator = Coordinator::new();
+    /// let (stop, stopped) = mpsc::channel();
+    /// let me = coordinator.enlist("blocked in a channel of std");
+    /// me.stop_by(move || _ = stop.send(()));
+    /// coordinator.request_stop();
+    /// stopped.recv()?; // was woken
+    /// drop(me);
+    /// coordinator.join()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn stop_by(&self, stopper: impl Stop) {
         self.attach(Box::new(stopper), None);
     }

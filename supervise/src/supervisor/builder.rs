@@ -40,7 +40,23 @@ pub enum Chief {
 }
 
 /// What a process that is not the chief does when the chief's process ends without a clean stop. A clean stop of the chief stops the others, too, except with
-/// [`GoOn`](ChiefDeath::GoOn). See [`Chief`] for an example.
+/// [`GoOn`](ChiefDeath::GoOn).
+///
+/// ```
+/// use forebear_supervise::{Chief, ChiefDeath, Snapshot, Supervisor};
+///
+/// # let dir = std::env::temp_dir().join(format!("chief-death-{}", std::process::id()));
+/// let job = |chief| Supervisor::builder(Snapshot::new(1, 0_u64)).dir(&dir).chief(chief);
+/// let chief = job(Chief::Yes).build(); // in another process, as a rule
+/// chief.start()?;
+/// let helper = job(Chief::No).when_chief_dies(ChiefDeath::Stop).build();
+/// let session = helper.start()?;
+/// chief.stop()?;
+/// session.wait_for_stop()?; // a clean stop, so there is no error
+/// helper.stop()?;
+/// # std::fs::remove_dir_all(&dir).unwrap();
+/// # Ok::<(), forebear_supervise::SuperviseError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ChiefDeath {
@@ -111,7 +127,25 @@ where
     }
 }
 
-/// The argument of a [`SessionManager`], which has an example.
+/// The argument of a [`SessionManager`].
+///
+/// ```
+/// use forebear::Error;
+/// use forebear_supervise::{Prepared, Preparing, Snapshot, Supervisor};
+/// use std::sync::Arc;
+///
+/// fn prepare(state: &Arc<Snapshot<u64>>, with: &Preparing) -> Result<Prepared, Error> {
+///     let newest = match &with.checkpoints {
+///         Some(checkpoints) => checkpoints.restore(state)?,
+///         None => None, // they are disabled
+///     };
+///     Ok(Prepared { step: newest.as_ref().map_or(0, |file| file.step), restored_from: newest })
+/// }
+///
+/// let supervisor = Supervisor::builder(Snapshot::new(1, 0_u64)).no_checkpoints().session_manager(prepare).build();
+/// assert_eq!(supervisor.run(|session| Ok(session.steps().get()))?, Some(0));
+/// # Ok::<(), forebear_supervise::SuperviseError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Preparing {
@@ -121,7 +155,21 @@ pub struct Preparing {
     pub checkpoints: Option<Checkpoints>,
 }
 
-/// What a [`SessionManager`] has done. See there for an example.
+/// What a [`SessionManager`] has done.
+///
+/// ```
+/// use forebear_supervise::{Prepared, Preparing, Snapshot, Supervisor};
+/// use std::sync::Arc;
+///
+/// let supervisor = Supervisor::builder(Snapshot::new(1, 0_u64))
+///     .session_manager(|sum: &Arc<Snapshot<u64>>, _: &Preparing| {
+///         sum.set(50); // of an earlier program, which has saved no checkpoint
+///         Ok(Prepared { step: 10, restored_from: None })
+///     })
+///     .build();
+/// supervisor.run(|session| Ok(assert_eq!(session.steps().get(), 10)))?;
+/// # Ok::<(), forebear_supervise::SuperviseError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Prepared {
     /// The step that the state stands at.
@@ -400,6 +448,22 @@ impl<S: State> SupervisorBuilder<S> {
 
     /// How long the chief waits for a first checkpoint, which another program writes, before it initialises the state. Default: it does not wait. The other program should
     /// write no checkpoint after that, since of two concurrent saves into a directory one is [refused](crate::CheckpointError::Busy).
+    ///
+    /// ```
+    /// use forebear_supervise::{Checkpoints, Snapshot, Supervisor};
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    ///
+    /// # let dir = std::env::temp_dir().join(format!("wait-for-{}", std::process::id()));
+    /// Checkpoints::open(&dir)?.save(100, &Arc::new(Snapshot::new(1, 7_u64)))?; // another program
+    /// let supervisor = Supervisor::builder(Snapshot::new(1, 0_u64))
+    ///     .dir(&dir)
+    ///     .wait_for_checkpoint(Duration::from_secs(60))
+    ///     .build();
+    /// assert_eq!(supervisor.run(|session| Ok(session.state().get()))?, Some(7));
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok::<(), forebear_supervise::SuperviseError>(())
+    /// ```
     pub fn wait_for_checkpoint(mut self, at_most: Duration) -> Self {
         self.settings.wait_for_checkpoint = at_most;
         self
@@ -447,6 +511,20 @@ impl<S: State> SupervisorBuilder<S> {
     }
 
     /// Prepares the state, in place of all closures above.
+    ///
+    /// ```
+    /// use forebear_supervise::{Prepared, Preparing, Snapshot, Supervisor};
+    /// use std::sync::Arc;
+    ///
+    /// let supervisor = Supervisor::builder(Snapshot::new(1, 0_u64))
+    ///     .session_manager(|sum: &Arc<Snapshot<u64>>, _: &Preparing| {
+    ///         sum.set(7);
+    ///         Ok(Prepared { step: 0, restored_from: None })
+    ///     })
+    ///     .build();
+    /// assert_eq!(supervisor.run(|session| Ok(session.state().get()))?, Some(7));
+    /// # Ok::<(), forebear_supervise::SuperviseError>(())
+    /// ```
     pub fn session_manager(mut self, manager: impl SessionManager<S>) -> Self {
         self.settings.session_manager = Some(Box::new(manager));
         self

@@ -100,6 +100,19 @@ impl SuperviseError {
     }
 
     /// The workers that have not ended in time.
+    ///
+    /// ```
+    /// use forebear_supervise::{Snapshot, SuperviseError, Supervisor};
+    /// use std::time::Duration;
+    ///
+    /// let supervisor = Supervisor::builder(Snapshot::new(1, 0_u64)).stop_grace(Duration::ZERO).build();
+    /// let session = supervisor.start()?;
+    /// let me = session.coordinator().enlist("forgets to look");
+    /// let error = supervisor.stop().unwrap_err();
+    /// assert_eq!(error.stragglers()[0].name, "forgets to look");
+    /// drop(me);
+    /// # Ok::<(), SuperviseError>(())
+    /// ```
     #[must_use]
     pub fn stragglers(&self) -> &[Straggler] {
         match self {

@@ -17,9 +17,28 @@ impl<S: State> Session<S> {
     /// Starts the standard services, if that has not been done: [`Supervisor::start`](super::Supervisor::start) does it unless the builder was set
     /// [not to](super::SupervisorBuilder::services). They are workers of the coordinator, named `checkpoint`, `summary` and `step counter`.
     ///
+    /// Before that it writes the first checkpoint of a state that was initialised, and lets the other processes of the job begin.
+    ///
+    /// Suspends.
+    ///
+    /// ```
+    /// use forebear_supervise::{Snapshot, Supervisor};
+    ///
+    /// # let dir = std::env::temp_dir().join(format!("services-{}", std::process::id()));
+    /// let supervisor = Supervisor::builder(Snapshot::new(1, 0_u64)).dir(&dir).services(false).build();
+    /// supervisor.run(|session| {
+    ///     session.state().set(7); // is in the first checkpoint
+    ///     session.start_services()?;
+    ///     assert!(session.coordinator().workers().contains(&"checkpoint".to_owned()));
+    ///     Ok(())
+    /// })?;
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok::<(), forebear_supervise::SuperviseError>(())
+    /// ```
+    ///
     /// # Errors
     ///
-    /// [`SuperviseError::NotChief`].
+    /// [`SuperviseError`]: `NotChief`; `Checkpoint`, `Events`, `Io`, `Cancelled`, and no service was started.
     pub fn start_services(&self) -> Result<(), SuperviseError> {
         if !self.is_chief() {
             return Err(SuperviseError::NotChief);

@@ -96,36 +96,123 @@ impl<S: State> Session<S> {
     }
 
     /// Whether this process is the chief. That changes when it [takes over](super::ChiefDeath::TakeOver).
+    ///
+    /// ```
+    /// use forebear_supervise::{Snapshot, Supervisor};
+    ///
+    /// # let dir = std::env::temp_dir().join(format!("is-chief-{}", std::process::id()));
+    /// let supervisor = Supervisor::builder(Snapshot::new(1, 0_u64)).dir(&dir).build();
+    /// supervisor.run(|session| {
+    ///     session.step(|sum| sum.set(7))?;
+    ///     if session.is_chief() {
+    ///         assert_eq!(session.save_now()?.step, 1);
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok::<(), forebear_supervise::SuperviseError>(())
+    /// ```
     #[must_use]
     pub fn is_chief(&self) -> bool {
         self.0.is_chief.load(Ordering::Acquire)
     }
 
     /// The coordinator of the job's workers.
+    ///
+    /// ```
+    /// use forebear_supervise::{Snapshot, Supervisor};
+    ///
+    /// let supervisor = Supervisor::builder(Snapshot::new(1, 0_u64)).build();
+    /// supervisor.run(|session| {
+    ///     let (own, coordinator) = (session.clone(), session.coordinator());
+    ///     coordinator.spawn("adder", move |_| Ok(own.step(|sum| sum.set(7))?)).wait()?;
+    ///     assert_eq!(session.state().get(), 7);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), forebear_supervise::SuperviseError>(())
+    /// ```
     #[must_use]
     pub fn coordinator(&self) -> &Coordinator {
         &self.0.settings.coordinator
     }
 
     /// The checkpoint that the state was restored from. `None`: the state was initialised.
+    ///
+    /// ```
+    /// use forebear_supervise::{Snapshot, Supervisor};
+    ///
+    /// # let dir = std::env::temp_dir().join(format!("restored-from-{}", std::process::id()));
+    /// let supervisor = Supervisor::builder(Snapshot::new(1, 0_u64)).dir(&dir).build();
+    /// supervisor.run(|session| Ok(session.step(|sum| sum.set(7))?))?;
+    /// supervisor.run(|session| {
+    ///     assert_eq!(session.restored_from().map(|file| file.step), Some(1));
+    ///     Ok(())
+    /// })?;
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok::<(), forebear_supervise::SuperviseError>(())
+    /// ```
     #[must_use]
     pub fn restored_from(&self) -> Option<&Checkpoint> {
         self.0.restored_from.as_ref()
     }
 
     /// After [`recover`](super::Supervisor::recover): why the state cannot be used. `None`: it can.
+    ///
+    /// ```
+    /// use forebear_supervise::{Readiness, Snapshot, Supervisor};
+    ///
+    /// # let dir = std::env::temp_dir().join(format!("not-ready-{}", std::process::id()));
+    /// let supervisor = Supervisor::builder(Snapshot::new(1, 0_u64))
+    ///     .dir(&dir)
+    ///     .ready(|_| Readiness::NotReady("the table is empty".into()))
+    ///     .build();
+    /// let session = supervisor.recover()?;
+    /// assert!(session.not_ready().is_some_and(|why| why.contains("the table is empty")));
+    /// supervisor.stop()?;
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok::<(), forebear_supervise::SuperviseError>(())
+    /// ```
     #[must_use]
     pub fn not_ready(&self) -> Option<&str> {
         self.0.not_ready.as_deref()
     }
 
     /// The job's checkpoints. `None`: they are disabled, or there is no directory.
+    ///
+    /// ```
+    /// use forebear_supervise::{Snapshot, Supervisor};
+    ///
+    /// # let dir = std::env::temp_dir().join(format!("session-files-{}", std::process::id()));
+    /// let supervisor = Supervisor::builder(Snapshot::new(1, 0_u64)).dir(&dir).build();
+    /// supervisor.run(|session| {
+    ///     let saved = session.save_now()?;
+    ///     let checkpoints = session.checkpoints().expect("the job has a directory");
+    ///     assert_eq!(checkpoints.list()?[0], saved);
+    ///     Ok(())
+    /// })?;
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok::<(), forebear_supervise::SuperviseError>(())
+    /// ```
     #[must_use]
     pub fn checkpoints(&self) -> Option<&Checkpoints> {
         self.0.checkpoints.as_ref()
     }
 
-    /// The file that summaries are written to.
+    /// The file that summaries are written to. `None`: there is no writer in this process.
+    ///
+    /// ```
+    /// use forebear_supervise::{Snapshot, Summary, Supervisor};
+    ///
+    /// # let dir = std::env::temp_dir().join(format!("event-file-{}", std::process::id()));
+    /// let supervisor = Supervisor::builder(Snapshot::new(1, 0_u64)).dir(&dir).build();
+    /// supervisor.run(|session| {
+    ///     session.summary_computed(Summary::new().scalar("loss", 0.5), None)?;
+    ///     assert!(session.event_file().is_some_and(|file| file.starts_with(&dir)));
+    ///     Ok(())
+    /// })?;
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok::<(), forebear_supervise::SuperviseError>(())
+    /// ```
     #[must_use]
     pub fn event_file(&self) -> Option<PathBuf> {
         self.events().map(|events| events.path().to_owned())
@@ -138,6 +225,23 @@ impl<S: State> Session<S> {
     }
 
     /// An error if a stop has been requested, for `?`. Does not suspend.
+    ///
+    /// ```
+    /// use forebear_supervise::{Snapshot, SuperviseError, Supervisor};
+    ///
+    /// let supervisor = Supervisor::builder(Snapshot::new(1, 0_u64)).build();
+    /// let ended = supervisor.run(|session| {
+    ///     for n in 0_u64.. {
+    ///         session.check_stop()?; // ends the job cleanly after a stop
+    ///         if n == 10 {
+    ///             session.request_stop();
+    ///         }
+    ///     }
+    ///     Ok(())
+    /// })?;
+    /// assert!(ended.is_none());
+    /// # Ok::<(), SuperviseError>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -153,6 +257,15 @@ impl<S: State> Session<S> {
 
     /// As [`Coordinator::report`].
     ///
+    /// ```
+    /// use forebear_supervise::{Snapshot, Supervisor};
+    /// use std::io;
+    ///
+    /// let supervisor = Supervisor::builder(Snapshot::new(1, 0_u64)).build();
+    /// let error = supervisor.run(|session| Ok(session.report(io::Error::other("no such file"))?)).unwrap_err();
+    /// assert!(error.failure().unwrap().downcast_ref::<io::Error>().is_some());
+    /// ```
+    ///
     /// # Errors
     ///
     /// As there.
@@ -161,6 +274,19 @@ impl<S: State> Session<S> {
     }
 
     /// As [`Coordinator::wait_for_stop`]. Suspends. A cancellation point.
+    ///
+    /// ```
+    /// use forebear_supervise::{Snapshot, Supervisor};
+    ///
+    /// let supervisor = Supervisor::builder(Snapshot::new(1, 0_u64)).build();
+    /// supervisor.run(|session| {
+    ///     let own = session.clone();
+    ///     session.coordinator().spawn("door", move |_| Ok(own.request_stop()));
+    ///     session.wait_for_stop()?; // then closes its connections
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), forebear_supervise::SuperviseError>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -186,7 +312,7 @@ impl<S: State> Session<S> {
         self.0.gate.step(|| f(self.state()), || _ = self.steps().add(1))
     }
 
-    /// Runs a service of your own, as [`Coordinator::every`] does. An error of the service stops the job.
+    /// Runs a service of your own, as [`Coordinator::every`] does. An error of the service stops the job. Does not suspend.
     pub fn every(&self, name: impl Into<String>, every: Every, looper: impl Looper) -> Request<()> {
         self.coordinator().every(name, every, looper)
     }
