@@ -158,6 +158,24 @@ impl TaskOptions {
 }
 
 /// What a coordinator has counted.
+///
+/// ```
+/// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, Metrics, TaskFn, tasks};
+/// use std::time::Duration;
+///
+/// /// How long a task ran on average.
+/// fn mean(metrics: &Metrics) -> Option<Duration> {
+///     metrics.ran.checked_div(u32::try_from(metrics.done).ok()?)
+/// }
+///
+/// const NEXT: TaskFn<u32, u32> = TaskFn::new("next", |_, n| Ok(n + 1));
+///
+/// let cluster = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![NEXT]).start()?;
+/// assert_eq!(mean(&cluster.metrics()), None);
+/// cluster.schedule(&NEXT, 1)?.fetch().unwrap();
+/// assert!(mean(&cluster.metrics()).is_some());
+/// # Ok::<(), ClusterError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {
@@ -186,6 +204,24 @@ pub struct Metrics {
 }
 
 /// Why a task was not scheduled by [`ClusterCoordinator::try_schedule`].
+///
+/// ```
+/// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, TaskFn, TryScheduleError, tasks};
+///
+/// const NEXT: TaskFn<u32, u32> = TaskFn::new("next", |_, n| Ok(n + 1));
+///
+/// let cluster = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![NEXT]).start()?;
+/// let mut later = Vec::new();
+/// for n in 0..10 {
+///     match cluster.try_schedule(&NEXT, n) {
+///         Ok(_value) => {}
+///         Err(TryScheduleError::Full(args)) => later.push(args),
+///         Err(error) => panic!("{error}"),
+///     }
+/// }
+/// assert!(later.is_empty()); // the queue has room for more than ten
+/// # Ok::<(), ClusterError>(())
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum TryScheduleError<A> {
@@ -368,6 +404,20 @@ impl ClusterCoordinator {
     ///
     /// Suspends. A cancellation point.
     ///
+    /// ```
+    /// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, TaskFn, tasks};
+    /// use std::time::Duration;
+    ///
+    /// const NEVER: TaskFn<(), ()> = TaskFn::new("never", |_, ()| Ok(forebear::time::sleep(Duration::MAX)?));
+    ///
+    /// let cluster = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![NEVER]).start()?;
+    /// let value = cluster.schedule(&NEVER, ())?;
+    /// assert!(!cluster.join_timeout(Duration::from_millis(1))?);
+    /// value.cancel();
+    /// assert!(cluster.join_timeout(Duration::from_secs(60))?);
+    /// # Ok::<(), ClusterError>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`join`](Self::join).
@@ -389,6 +439,22 @@ impl ClusterCoordinator {
     }
 
     /// Whether all that was scheduled has ended. Does not suspend.
+    ///
+    /// ```
+    /// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, TaskFn, tasks};
+    ///
+    /// const NEXT: TaskFn<u32, u32> = TaskFn::new("next", |_, n| Ok(n + 1));
+    ///
+    /// let engine = InProcess::new(0);
+    /// let control = engine.control();
+    /// let cluster = ClusterCoordinator::builder(engine).min_workers(0).tasks(tasks![NEXT]).start()?;
+    /// let value = cluster.schedule(&NEXT, 1)?;
+    /// assert!(!cluster.done()?); // there is no worker
+    /// control.add("first");
+    /// assert_eq!(value.fetch().unwrap(), 2);
+    /// assert!(cluster.done()?);
+    /// # Ok::<(), ClusterError>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -414,7 +480,7 @@ impl ClusterCoordinator {
     /// A resource that cannot be made on a worker fails the tasks that ask for it there, and no others. When the last clone of the token is dropped, and the tasks that
     /// were scheduled before have ended, the workers drop their parts.
     ///
-    /// Does not wait.
+    /// Does not suspend.
     ///
     /// ```
     /// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, PerWorker, ResourceFn, TaskFn, tasks};
@@ -486,12 +552,36 @@ impl ClusterCoordinator {
     }
 
     /// What is known of the workers: of each name the newest, also if it is gone.
+    ///
+    /// ```
+    /// use forebear_cluster::engine::WorkerState;
+    /// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess};
+    ///
+    /// let engine = InProcess::new(2).slots(4);
+    /// let cluster = ClusterCoordinator::builder(engine).min_workers(2).start()?;
+    /// let workers = cluster.workers();
+    /// assert!(workers.iter().all(|worker| worker.state == WorkerState::Ready));
+    /// assert_eq!(workers.iter().map(|worker| worker.slots).sum::<usize>(), 8);
+    /// # Ok::<(), ClusterError>(())
+    /// ```
     #[must_use]
     pub fn workers(&self) -> Vec<WorkerStatus> {
         self.shared().board.workers()
     }
 
     /// What was counted since the start.
+    ///
+    /// ```
+    /// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, TaskFn, tasks};
+    ///
+    /// const NEXT: TaskFn<u32, u32> = TaskFn::new("next", |_, n| Ok(n + 1));
+    ///
+    /// let cluster = ClusterCoordinator::builder(InProcess::new(2)).tasks(tasks![NEXT]).start()?;
+    /// let _: Vec<u32> = cluster.map(&NEXT, 0..3).collect::<Result<_, _>>()?;
+    /// let metrics = cluster.metrics();
+    /// assert_eq!((metrics.scheduled, metrics.done, metrics.fetched), (3, 3, 3));
+    /// # Ok::<(), ClusterError>(())
+    /// ```
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         self.shared().board.metrics()
@@ -500,6 +590,17 @@ impl ClusterCoordinator {
     /// Cancels all that was scheduled, waits until nothing runs any more, and lets the workers go. From now on all other calls answer [`ClusterError::Closed`].
     ///
     /// Suspends. A cancellation point.
+    ///
+    /// ```
+    /// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, TaskFn, tasks};
+    ///
+    /// const NEXT: TaskFn<u32, u32> = TaskFn::new("next", |_, n| Ok(n + 1));
+    ///
+    /// let cluster = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![NEXT]).start()?;
+    /// cluster.shutdown()?;
+    /// assert!(matches!(cluster.schedule(&NEXT, 1), Err(ClusterError::Closed)));
+    /// # Ok::<(), ClusterError>(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -45,6 +45,16 @@ impl TaskCtx {
     }
 
     /// The number of this worker, from 0. A worker that comes back under its name has its number again.
+    ///
+    /// ```
+    /// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, TaskFn, tasks};
+    ///
+    /// const PLACE: TaskFn<(), (usize, u32)> = TaskFn::new("place", |ctx, ()| Ok((ctx.worker_index(), ctx.attempt())));
+    ///
+    /// let cluster = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![PLACE]).start()?;
+    /// assert_eq!(cluster.schedule(&PLACE, ())?.fetch().unwrap(), (0, 1));
+    /// # Ok::<(), ClusterError>(())
+    /// ```
     #[must_use]
     pub fn worker_index(&self) -> usize {
         self.node.index
@@ -67,6 +77,20 @@ impl TaskCtx {
     /// This worker's part of a resource.
     ///
     /// Suspends if it is still being made. A cancellation point then.
+    ///
+    /// ```
+    /// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, PerWorker, ResourceFn, TaskFn, tasks};
+    ///
+    /// const WORDS: ResourceFn<String, Vec<String>> =
+    ///     ResourceFn::new("words", |_, text| Ok(text.split(' ').map(String::from).collect()));
+    /// const WORD: TaskFn<(PerWorker<Vec<String>>, usize), String> =
+    ///     TaskFn::new("word", |ctx, (words, at)| Ok(ctx.local(&words)?[at].clone()));
+    ///
+    /// let cluster = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![WORDS, WORD]).start()?;
+    /// let words = cluster.per_worker(&WORDS, "a b c".into())?;
+    /// assert_eq!(cluster.schedule(&WORD, (words, 1))?.fetch().unwrap(), "b");
+    /// # Ok::<(), ClusterError>(())
+    /// ```
     ///
     /// # Errors
     ///

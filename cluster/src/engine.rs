@@ -74,6 +74,15 @@ impl fmt::Display for TaskId {
 pub struct ResourceId(pub(crate) u64);
 
 /// Which worker: its name, and its incarnation. A worker that comes back under its name is another incarnation, and a new worker.
+///
+/// ```
+/// use forebear_cluster::engine::WorkerId;
+///
+/// let first = WorkerId::new("worker-0", 1);
+/// let again = WorkerId::new(first.name(), first.incarnation() + 1);
+/// assert_ne!(first, again);
+/// assert_eq!(again.to_string(), "worker-0 (2)");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct WorkerId {
     name: Arc<str>,
@@ -142,6 +151,14 @@ pub struct Resource {
 }
 
 /// From the engine to a worker.
+///
+/// ```
+/// use forebear_cluster::engine::{Format, Order};
+///
+/// let format = Format::new(b'E', 1);
+/// let bytes = format.encode(&Order::Begin).unwrap(); // on the way to a worker
+/// assert_eq!(format.decode(&bytes), Ok(Order::Begin));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Order {
@@ -163,6 +180,24 @@ pub enum Order {
 }
 
 /// From a worker to the engine.
+///
+/// ```
+/// use forebear_cluster::engine::{Event, Report, WorkerId, WorkerState, WorkerStatus};
+///
+/// /// What the coordinator is told for a report of a worker with one slot.
+/// fn event_of(worker: WorkerId, report: Report) -> Option<Event> {
+///     Some(match report {
+///         Report::Ready => Event::Worker(WorkerStatus::new(worker, WorkerState::Ready, 1)),
+///         Report::Draining => Event::Worker(WorkerStatus::new(worker, WorkerState::Draining, 1)),
+///         Report::Progress { task, thousandths } => Event::Progress { task, thousandths },
+///         Report::Answer { task, attempt, answer, ran } => {
+///             Event::Ended { task, worker: Some(worker), attempt, answer, ran }
+///         }
+///         _ => return None,
+///     })
+/// }
+/// assert!(matches!(event_of(WorkerId::new("alone", 1), Report::Ready), Some(Event::Worker(_))));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Report {
@@ -170,11 +205,11 @@ pub enum Report {
     Ready,
     /// The worker was asked to leave, by a signal: it ends what it has, and is given no more.
     Draining,
-    /// How far a task is, from 0 to 1.
+    /// How far a task is.
     Progress {
         /// Which task.
         task: TaskId,
-        /// How far.
+        /// How far, in thousandths.
         thousandths: u32,
     },
     /// A task has ended. Nothing of it runs any more.
@@ -191,6 +226,21 @@ pub enum Report {
 }
 
 /// How a task ended.
+///
+/// ```
+/// use forebear_cluster::engine::Answer;
+///
+/// /// How many bytes a result has.
+/// fn size(answer: &Answer) -> Option<u64> {
+///     match answer {
+///         Answer::Done(bytes) => Some(bytes.len() as u64),
+///         Answer::Stored { bytes, .. } => Some(*bytes),
+///         _ => None,
+///     }
+/// }
+/// assert_eq!(size(&Answer::Done([1, 2, 3].into())), Some(3));
+/// assert_eq!(size(&Answer::Cancelled), None);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Answer {
@@ -238,7 +288,7 @@ pub enum Event {
     Ended {
         /// Which task.
         task: TaskId,
-        /// Who ran it; `None` if it was in the queue.
+        /// The worker that ran it; `None` if it was in the queue.
         worker: Option<WorkerId>,
         /// Which attempt, 0 if there was none.
         attempt: u32,
@@ -267,7 +317,7 @@ pub enum Event {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WorkerStatus {
-    /// Who.
+    /// The worker.
     pub id: WorkerId,
     /// In which state it is.
     pub state: WorkerState,
@@ -299,9 +349,19 @@ pub enum WorkerState {
     Gone,
 }
 
-/// Where an engine tells events.
+/// Where an engine reports events.
 ///
 /// The engine calls it without its own locks, since the coordinator may call the [`Link`] from within.
+///
+/// ```
+/// use forebear_cluster::engine::{Event, EventSink};
+/// use std::sync::{Arc, mpsc};
+///
+/// let (send, events) = mpsc::channel();
+/// let sink: EventSink = Arc::new(move |event| _ = send.send(event));
+/// sink(Event::Drained { before: 2 });
+/// assert!(matches!(events.recv(), Ok(Event::Drained { before: 2 })));
+/// ```
 pub type EventSink = Arc<dyn Fn(Event) + Send + Sync>;
 
 /// What an engine is told at the start.
@@ -320,6 +380,32 @@ impl fmt::Debug for Job {
 }
 
 /// Carries tasks to workers. See the [module](self) for what it owes.
+///
+/// ```
+/// use forebear_cluster::engine::{Engine, Event, Job, Link};
+/// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess};
+/// use std::sync::Arc;
+///
+/// /// Another engine, with a line in the log for each change of a worker.
+/// struct Logged<E>(E);
+///
+/// impl<E: Engine> Engine for Logged<E> {
+///     fn start(self: Box<Self>, mut job: Job) -> Result<Box<dyn Link>, ClusterError> {
+///         let events = job.events;
+///         job.events = Arc::new(move |event| {
+///             if let Event::Worker(status) = &event {
+///                 println!("{} is {:?}", status.id, status.state);
+///             }
+///             events(event);
+///         });
+///         Box::new(self.0).start(job)
+///     }
+/// }
+///
+/// let cluster = ClusterCoordinator::builder(Logged(InProcess::new(1))).start()?;
+/// assert_eq!(cluster.workers().len(), 1);
+/// # Ok::<(), ClusterError>(())
+/// ```
 pub trait Engine: Send + 'static {
     /// Starts the workers. Does not wait until they are ready.
     ///
@@ -330,6 +416,46 @@ pub trait Engine: Send + 'static {
 }
 
 /// The coordinator's end of an engine. No method waits, but those of the [store](Self::store) may.
+///
+/// ```
+/// use forebear_cluster::engine::{Envelope, Link, ObjectStore, Resource, ResourceId, TaskId};
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicUsize, Ordering};
+///
+/// /// The link of another engine, and how many bytes of arguments went through it.
+/// struct Counted(Box<dyn Link>, Arc<AtomicUsize>);
+///
+/// impl Link for Counted {
+///     fn submit(&self, envelope: Envelope) {
+///         self.1.fetch_add(envelope.args.len(), Ordering::Relaxed);
+///         self.0.submit(envelope);
+///     }
+///
+///     fn cancel(&self, task: TaskId) {
+///         self.0.cancel(task);
+///     }
+///
+///     fn cancel_before(&self, generation: u64) {
+///         self.0.cancel_before(generation);
+///     }
+///
+///     fn make(&self, resource: Resource) {
+///         self.0.make(resource);
+///     }
+///
+///     fn free(&self, resource: ResourceId) {
+///         self.0.free(resource);
+///     }
+///
+///     fn close(&self) {
+///         self.0.close();
+///     }
+///
+///     fn store(&self) -> Arc<dyn ObjectStore> {
+///         self.0.store()
+///     }
+/// }
+/// ```
 pub trait Link: Send + Sync + 'static {
     /// Puts a task at the end of the queue.
     fn submit(&self, envelope: Envelope);

@@ -24,7 +24,8 @@ use crate::engine::WorkerId;
 /// let cluster = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![PARSE]).start()?;
 /// let _value = cluster.schedule(&PARSE, "12x".into())?;
 /// let Err(ClusterError::Task(failure)) = cluster.join() else { unreachable!() };
-/// assert_eq!(failure.task(), "parse");
+/// assert_eq!((failure.task(), failure.attempt()), ("parse", 1));
+/// assert_eq!(failure.worker().unwrap().name(), "worker-0");
 /// assert!(matches!(failure.kind(), FailureKind::Error { message, .. } if message.contains("invalid digit")));
 /// # Ok::<(), ClusterError>(())
 /// ```
@@ -39,6 +40,22 @@ struct Inner {
 }
 
 /// What happened in the task.
+///
+/// ```
+/// use forebear_cluster::{ClusterCoordinator, ClusterError, FailureKind, InProcess, TaskFn, tasks};
+///
+/// const DIVIDE: TaskFn<(u32, u32), u32> = TaskFn::new("divide", |_, (a, b)| Ok(a / b));
+///
+/// let cluster = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![DIVIDE]).start()?;
+/// cluster.schedule(&DIVIDE, (1, 0))?;
+/// let Err(ClusterError::Task(failure)) = cluster.join() else { unreachable!() };
+/// match failure.kind() {
+///     FailureKind::Panic { message } => assert_eq!(message, "attempt to divide by zero"),
+///     FailureKind::Poisoned { attempts } => panic!("{attempts} workers have died"),
+///     other => panic!("{other}"),
+/// }
+/// # Ok::<(), ClusterError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum FailureKind {
@@ -216,6 +233,28 @@ impl TaskFailure {
 }
 
 /// An error that keeps its type on its way to the coordinator: a task returns it, and [`TaskFailure::downcast`] gives it back. Without this an error travels as its text.
+///
+/// ```
+/// use forebear_cluster::{TaskError, TaskFn};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Debug, Serialize, Deserialize)]
+/// struct TooOld(u32);
+///
+/// impl std::fmt::Display for TooOld {
+///     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+///         write!(f, "{} years are too many", self.0)
+///     }
+/// }
+///
+/// impl std::error::Error for TooOld {}
+///
+/// const CHECK: TaskFn<u32, ()> = TaskFn::new("check", |_, years| match years {
+///     0..10 => Ok(()),
+///     _ => Err(TaskError::new(TooOld(years)).into()),
+/// });
+/// assert_eq!(TaskError::new(TooOld(12)).to_string(), "12 years are too many");
+/// ```
 #[derive(Clone)]
 pub struct TaskError(FailureKind);
 
@@ -251,6 +290,19 @@ impl fmt::Display for TaskError {
 impl StdError for TaskError {}
 
 /// The encoded form of an error, and the name of its type as the compiler writes it.
+///
+/// ```
+/// use forebear_cluster::{FailureKind, TaskFailure, TypedError};
+///
+/// /// The type of the error, for a log.
+/// fn type_of(failure: &TaskFailure) -> &str {
+///     match failure.kind() {
+///         FailureKind::Error { typed, .. } => typed.as_ref().map_or("an error", TypedError::type_name),
+///         _ => "no error",
+///     }
+/// }
+/// assert_eq!(type_of(&TaskFailure::new("check".into(), None, 1, FailureKind::TimedOut)), "no error");
+/// ```
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TypedError {
     type_name: String,
@@ -299,6 +351,21 @@ impl fmt::Display for TaskFailure {
 impl StdError for TaskFailure {}
 
 /// Why a call of the coordinator is not `Ok`.
+///
+/// ```
+/// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, TaskFn, tasks};
+///
+/// const PARSE: TaskFn<String, u32> = TaskFn::new("parse", |_, text| Ok(text.parse()?));
+///
+/// let cluster = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![PARSE]).start()?;
+/// cluster.schedule(&PARSE, "12x".into())?;
+/// match cluster.join() {
+///     Err(ClusterError::Task(failure)) => assert_eq!(failure.task(), "parse"), // the rest is cancelled
+///     Err(ClusterError::Unavailable { reason, .. }) => eprintln!("{reason}"),  // the rest is kept
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok::<(), ClusterError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum ClusterError {
@@ -338,8 +405,8 @@ pub enum ClusterError {
         /// Why.
         message: String,
     },
-    /// The engine cannot carry tasks for now, and has tried for as long as it was told to: its server is away, for instance. Each call says so until it is back. What was scheduled is not lost: call again, or
-    /// shut down.
+    /// The engine cannot carry tasks for now, and has tried for as long as its settings say: its server is away, for instance. Each call returns this until the engine can carry tasks again. What was scheduled is not
+    /// lost: call again, or shut down.
     #[non_exhaustive]
     Unavailable {
         /// Since when the coordinator knows.
@@ -357,11 +424,28 @@ pub enum ClusterError {
     Fetch(FetchError),
     /// The cluster was shut down. Start another one.
     Closed,
-    /// Who calls has been cancelled. Nothing was scheduled, and nothing that was scheduled is changed.
+    /// The calling request was cancelled. Nothing was scheduled, and nothing that was scheduled is changed.
     Cancelled,
 }
 
 /// Why a value cannot be fetched.
+///
+/// ```
+/// use forebear_cluster::{ClusterCoordinator, ClusterError, FetchError, InProcess, TaskFn, tasks};
+/// use std::time::Duration;
+///
+/// const NEVER: TaskFn<(), ()> = TaskFn::new("never", |_, ()| Ok(forebear::time::sleep(Duration::MAX)?));
+///
+/// let cluster = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![NEVER]).start()?;
+/// let value = cluster.schedule(&NEVER, ())?;
+/// value.cancel();
+/// match value.fetch() {
+///     Err(FetchError::Dropped) => {} // schedule it again if it is still needed
+///     Err(FetchError::Task(failure)) => panic!("{failure}"),
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok::<(), ClusterError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum FetchError {
@@ -370,7 +454,7 @@ pub enum FetchError {
     /// Its task was cancelled: since another task failed, or by [`RemoteValue::cancel`](crate::RemoteValue::cancel). Schedule it again if it is
     /// still needed.
     Dropped,
-    /// It has not come in the time that was given. It may be fetched again.
+    /// Its task has not ended in the time that was given. It may be fetched again.
     TimedOut,
     /// The result cannot be decoded. The programs of coordinator and worker differ.
     #[non_exhaustive]
@@ -386,7 +470,7 @@ pub enum FetchError {
     },
     /// The cluster was shut down before its task ended, or before a value was read from the store.
     Closed,
-    /// Who calls has been cancelled.
+    /// The calling request was cancelled.
     Cancelled,
 }
 

@@ -100,6 +100,19 @@ impl InProcess {
     }
 
     /// Where the tasks run. If not told otherwise, on the runtime of whoever starts the cluster.
+    ///
+    /// ```
+    /// use forebear::Runtime;
+    /// use forebear_cluster::{ClusterCoordinator, InProcess, TaskFn, tasks};
+    ///
+    /// const NEXT: TaskFn<u32, u32> = TaskFn::new("next", |_, n| Ok(n + 1));
+    ///
+    /// let runtime = Runtime::builder().workers(1).build()?;
+    /// let engine = InProcess::new(2).runtime(&runtime).cache(64 << 20);
+    /// let cluster = ClusterCoordinator::builder(engine).tasks(tasks![NEXT]).start()?;
+    /// assert_eq!(cluster.schedule(&NEXT, 1)?.fetch()?, 2);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn runtime(mut self, runtime: &Runtime) -> InProcess {
         self.runtime = Some(runtime.clone());
@@ -107,6 +120,17 @@ impl InProcess {
     }
 
     /// What changes the workers of this cluster later on.
+    ///
+    /// ```
+    /// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess};
+    ///
+    /// let engine = InProcess::new(0);
+    /// let control = engine.control();
+    /// let cluster = ClusterCoordinator::builder(engine).min_workers(0).start()?;
+    /// control.add("late");
+    /// assert_eq!(cluster.workers()[0].id.name(), "late");
+    /// # Ok::<(), ClusterError>(())
+    /// ```
     #[must_use]
     pub fn control(&self) -> InProcessControl {
         self.control.clone()
@@ -153,6 +177,21 @@ impl InProcessControl {
     /// Ends the worker of this name, as if it had died: its tasks are cancelled on it and run again on others. Nothing happens if there is none.
     ///
     /// For tests of what a program does when workers die. A task that does not heed the cancel runs on, beside its next attempt.
+    ///
+    /// ```
+    /// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, TaskFn, tasks};
+    ///
+    /// const PLACE: TaskFn<(), String> = TaskFn::new("place", |ctx, ()| Ok(ctx.worker().to_string()));
+    ///
+    /// let engine = InProcess::new(1);
+    /// let control = engine.control();
+    /// let cluster = ClusterCoordinator::builder(engine).tasks(tasks![PLACE]).start()?;
+    /// control.fail("worker-0");
+    /// let value = cluster.schedule(&PLACE, ())?;
+    /// control.add("worker-0");
+    /// assert_eq!(value.fetch().unwrap(), "worker-0 (2)"); // the next incarnation
+    /// # Ok::<(), ClusterError>(())
+    /// ```
     pub fn fail(&self, name: &str) {
         if let Some((dispatcher, id)) = self.find(name) {
             dispatcher.gone(&id, true);

@@ -51,8 +51,6 @@ pub mod worker;
 /// The function returns a `Result`, whose error becomes a [`forebear::Error`]. Its first argument may be a [`&TaskCtx`](TaskCtx). The other arguments are owned; several are a tuple for
 /// [`schedule`](ClusterCoordinator::schedule), one is itself. The function can still be called. Register the constant as any other: [`tasks!`].
 ///
-/// The name is the path of the function, with the crate; `#[task(name = "...")]` gives another one, for programs that do not share the crate.
-///
 /// ```
 /// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, TaskCtx, task, tasks};
 ///

@@ -78,6 +78,26 @@ pub(crate) const MARK: &str = "FOREBEAR_CLUSTER_WORKER";
 ///     Ok(())
 /// }
 /// ```
+///
+/// ```no_run
+/// use forebear_cluster::{ClusterCoordinator, ClusterError, LocalProcesses, tasks};
+/// use std::time::Duration;
+///
+/// let engine = LocalProcesses::new(4)
+///     .program("./worker") // another program, which calls `worker::entry`
+///     .args(["--table", "big"])
+///     .slots(2)
+///     .restarts(3)
+///     .cancel_grace(Duration::from_secs(2))
+///     .start_delay(Duration::from_millis(50), Duration::from_secs(1))
+///     .cache(64 << 20)
+///     .store_dir("/var/tmp")
+///     .on_warning(|text| eprintln!("{text}"));
+/// let control = engine.control();
+/// let cluster = ClusterCoordinator::builder(engine).tasks(tasks![]).start()?;
+/// control.add("one more")?;
+/// # Ok::<(), ClusterError>(())
+/// ```
 #[derive(Clone)]
 pub struct LocalProcesses {
     workers: usize,
@@ -95,6 +115,19 @@ pub struct LocalProcesses {
 }
 
 /// Adds worker processes to a cluster of [`LocalProcesses`], and takes them away, while it runs.
+///
+/// ```no_run
+/// use forebear_cluster::{ClusterCoordinator, ClusterError, LocalProcesses, tasks};
+///
+/// let engine = LocalProcesses::new(2).program("./worker");
+/// let control = engine.control();
+/// let cluster = ClusterCoordinator::builder(engine).tasks(tasks![]).start()?;
+/// let third = control.add("third")?;
+/// control.drain("worker-0"); // leaves when its tasks have ended
+/// control.kill(third.name()); // its tasks run again on `worker-1`
+/// assert_eq!(control.dropped(), 0);
+/// # Ok::<(), ClusterError>(())
+/// ```
 #[derive(Clone, Default)]
 pub struct LocalProcessesControl(Arc<Mutex<Control>>);
 

@@ -22,16 +22,59 @@ use crate::task::TaskFn;
 /// more. If this is dropped before its end, the tasks that it has scheduled are cancelled.
 ///
 /// An error of a task is raised here, and not again by the coordinator.
+///
+/// ```
+/// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, TaskFn, TaskOptions, tasks};
+///
+/// const SQUARE: TaskFn<u64, u64> = TaskFn::new("square", |_, n| Ok(n * n));
+///
+/// let cluster = ClusterCoordinator::builder(InProcess::new(2)).tasks(tasks![SQUARE]).start()?;
+/// let once = TaskOptions::new().max_attempts(1);
+/// let mut sum = 0;
+/// for square in cluster.map(&SQUARE, 0..100).window(10).options(&once) {
+///     sum += square?;
+/// }
+/// assert_eq!(sum, 328_350);
+/// # Ok::<(), ClusterError>(())
+/// ```
 #[must_use = "it schedules when it is iterated"]
 pub struct Map<I, A, R>(Flight<I, A, R>);
 
 /// Results in the order in which they come, each with the number of its argument: see [`Map::unordered`]. For all else as [`Map`].
+///
+/// ```
+/// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, TaskFn, tasks};
+///
+/// const SQUARE: TaskFn<u64, u64> = TaskFn::new("square", |_, n| Ok(n * n));
+///
+/// let cluster = ClusterCoordinator::builder(InProcess::new(2)).tasks(tasks![SQUARE]).start()?;
+/// for one in cluster.map(&SQUARE, 10..20).unordered() {
+///     let (number, square) = one?; // the first argument has the number 0
+///     assert_eq!(square, (number as u64 + 10).pow(2));
+/// }
+/// # Ok::<(), ClusterError>(())
+/// ```
 #[must_use = "it schedules when it is iterated"]
 pub struct Unordered<I, A, R>(Flight<I, A, R>);
 
 /// Results and failures, each with the number of its argument: see [`Map::each`] and [`Unordered::each`].
 ///
 /// A failure is an item, and the others go on. An `Err` of the iterator itself is not about one item: the cluster was shut down, the caller was cancelled, or a task of another caller has failed. After that there is nothing more.
+///
+/// ```
+/// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, TaskFn, tasks};
+///
+/// const PARSE: TaskFn<String, i32> = TaskFn::new("parse", |_, text| Ok(text.parse()?));
+///
+/// let cluster = ClusterCoordinator::builder(InProcess::new(2)).tasks(tasks![PARSE]).start()?;
+/// for one in cluster.map(&PARSE, ["1", "two"].map(String::from)).each() {
+///     match one? {
+///         (number, Ok(value)) => assert_eq!((number, value), (0, 1)),
+///         (number, Err(failure)) => assert_eq!((number, failure.task()), (1, "parse")),
+///     }
+/// }
+/// # Ok::<(), ClusterError>(())
+/// ```
 #[must_use = "it schedules when it is iterated"]
 pub struct Each<I, A, R> {
     flight: Flight<I, A, R>,
@@ -124,6 +167,23 @@ impl<I: Iterator<Item = A>, A: Serialize, R> Map<I, A, R> {
 
 impl<I: Iterator<Item = A>, A: Serialize, R> Unordered<I, A, R> {
     /// Results and failures, as they come. A failure cancels nothing, and the coordinator does not raise it.
+    ///
+    /// ```
+    /// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, TaskFn, tasks};
+    ///
+    /// const PARSE: TaskFn<String, i32> = TaskFn::new("parse", |_, text| Ok(text.parse()?));
+    ///
+    /// let cluster = ClusterCoordinator::builder(InProcess::new(2)).tasks(tasks![PARSE]).start()?;
+    /// let mut failed = Vec::new();
+    /// for one in cluster.map(&PARSE, ["1", "two", "3"].map(String::from)).unordered().each() {
+    ///     let (number, parsed) = one?;
+    ///     if parsed.is_err() {
+    ///         failed.push(number);
+    ///     }
+    /// }
+    /// assert_eq!(failed, [1]);
+    /// # Ok::<(), ClusterError>(())
+    /// ```
     pub fn each(self) -> Each<I, A, R> {
         Each::new(self.0, false)
     }

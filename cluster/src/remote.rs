@@ -70,6 +70,21 @@ pub(crate) struct Slot {
 }
 
 /// How far a [`RemoteValue`] is.
+///
+/// ```
+/// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, RemoteState, TaskFn, tasks};
+///
+/// const NEXT: TaskFn<u32, u32> = TaskFn::new("next", |_, n| Ok(n + 1));
+///
+/// let cluster = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![NEXT]).start()?;
+/// let value = cluster.schedule(&NEXT, 1)?;
+/// if let RemoteState::Running { worker, progress, .. } = value.state() {
+///     println!("{:.0} % on {worker}", 100.0 * progress);
+/// }
+/// cluster.join()?;
+/// assert!(matches!(value.state(), RemoteState::Done(_)));
+/// # Ok::<(), ClusterError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum RemoteState {
@@ -78,11 +93,11 @@ pub enum RemoteState {
     /// A worker runs its task.
     #[non_exhaustive]
     Running {
-        /// Who.
+        /// The worker.
         worker: WorkerId,
         /// Which attempt, from 1.
         attempt: u32,
-        /// How far, from 0 to 1, as the task [says](crate::TaskCtx::progress).
+        /// How far the task is, from 0 to 1, as it [reports](crate::TaskCtx::progress).
         progress: f64,
     },
     /// It is here, in its encoded form.
@@ -171,6 +186,20 @@ impl<T> RemoteValue<T> {
     }
 
     /// Cancels its task, wherever it is. If it has not ended before, a fetch answers [`FetchError::Dropped`]. That is no error of the job. Does not suspend.
+    ///
+    /// ```
+    /// use forebear_cluster::{ClusterCoordinator, ClusterError, FetchError, InProcess, TaskFn, tasks};
+    /// use std::time::Duration;
+    ///
+    /// const NEVER: TaskFn<(), ()> = TaskFn::new("never", |_, ()| Ok(forebear::time::sleep(Duration::MAX)?));
+    ///
+    /// let cluster = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![NEVER]).start()?;
+    /// let value = cluster.schedule(&NEVER, ())?;
+    /// value.cancel();
+    /// assert!(matches!(value.fetch(), Err(FetchError::Dropped)));
+    /// cluster.join()?;
+    /// # Ok::<(), ClusterError>(())
+    /// ```
     pub fn cancel(&self) {
         self.held.shared.cancel(self.held.task);
     }
@@ -231,6 +260,22 @@ impl<T: DeserializeOwned> RemoteValue<T> {
     ///
     /// Suspends. A cancellation point.
     ///
+    /// ```
+    /// use forebear_cluster::{ClusterCoordinator, ClusterError, FetchError, InProcess, TaskFn, tasks};
+    /// use std::time::Duration;
+    ///
+    /// const NEXT: TaskFn<u32, u32> = TaskFn::new("next", |_, n| Ok(n + 1));
+    ///
+    /// let engine = InProcess::new(0);
+    /// let control = engine.control();
+    /// let cluster = ClusterCoordinator::builder(engine).min_workers(0).tasks(tasks![NEXT]).start()?;
+    /// let value = cluster.schedule(&NEXT, 1)?;
+    /// assert!(matches!(value.fetch_timeout(Duration::from_millis(1)), Err(FetchError::TimedOut)));
+    /// control.add("first");
+    /// assert_eq!(value.fetch_timeout(Duration::from_secs(60)).unwrap(), 2);
+    /// # Ok::<(), ClusterError>(())
+    /// ```
+    ///
     /// # Errors
     ///
     /// [`FetchError`].
@@ -281,6 +326,18 @@ impl<T> RemoteValue<T> {
     /// A result of more than 256 KiB is in the engine's store: the token names it there. The coordinator puts a smaller one into the store when this is called first.
     ///
     /// A call that is cancelled cancels the task as a [fetch](Self::fetch) does. Suspends. A cancellation point.
+    ///
+    /// ```
+    /// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, Stored, TaskFn, tasks};
+    ///
+    /// const TABLE: TaskFn<u32, Vec<u32>> = TaskFn::new("table", |_, n| Ok((0..n).collect()));
+    /// const SUM: TaskFn<Stored<Vec<u32>>, u32> = TaskFn::new("sum", |ctx, table| Ok(table.get(ctx)?.iter().sum()));
+    ///
+    /// let cluster = ClusterCoordinator::builder(InProcess::new(2)).tasks(tasks![TABLE, SUM]).start()?;
+    /// let table = cluster.schedule(&TABLE, 5)?.stored().unwrap();
+    /// assert_eq!(cluster.schedule(&SUM, table)?.fetch().unwrap(), 10);
+    /// # Ok::<(), ClusterError>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -341,6 +398,17 @@ pub trait Fetch {
 }
 
 /// What is no remote value, in a structure that is [fetched](Fetch): it passes through.
+///
+/// ```
+/// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, Plain, TaskFn, tasks};
+///
+/// const LENGTH: TaskFn<String, usize> = TaskFn::new("length", |_, text| Ok(text.len()));
+///
+/// let cluster = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![LENGTH]).start()?;
+/// let named = (Plain("four"), cluster.schedule(&LENGTH, "four".into())?);
+/// assert_eq!(cluster.fetch(named).unwrap(), ("four", 4));
+/// # Ok::<(), ClusterError>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Plain<T>(pub T);
 

@@ -67,6 +67,15 @@ impl<T> Stored<T> {
     }
 
     /// Its size in the store, in bytes.
+    ///
+    /// ```
+    /// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess};
+    ///
+    /// let cluster = ClusterCoordinator::builder(InProcess::new(1)).start()?;
+    /// let table = cluster.put(&vec![0_u8; 1_000])?;
+    /// assert_eq!(table.size(), 1_002); // the encoded form begins with the length
+    /// # Ok::<(), ClusterError>(())
+    /// ```
     #[must_use]
     pub fn size(&self) -> u64 {
         self.bytes

@@ -47,6 +47,13 @@ impl<A, R> TaskFn<A, R> {
     }
 
     /// Its name.
+    ///
+    /// ```
+    /// use forebear_cluster::TaskFn;
+    ///
+    /// const NEXT: TaskFn<u32, u32> = TaskFn::new("example::next", |_, n| Ok(n + 1));
+    /// assert_eq!(NEXT.name(), "example::next");
+    /// ```
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name
@@ -69,6 +76,17 @@ impl<A, R> fmt::Debug for TaskFn<A, R> {
 
 /// A function that makes a resource on a worker: see [`ClusterCoordinator::per_worker`](crate::ClusterCoordinator::per_worker). Its result stays on that
 /// worker, and is never encoded.
+///
+/// ```
+/// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, ResourceFn, tasks};
+///
+/// const TABLE: ResourceFn<u32, Vec<u32>> = ResourceFn::new("table", |_, rows| Ok((0..rows).collect()));
+///
+/// assert_eq!(TABLE.name(), "table");
+/// let cluster = ClusterCoordinator::builder(InProcess::new(2)).tasks(tasks![TABLE]).start()?;
+/// let table = cluster.per_worker(&TABLE, 1_000)?; // an argument of tasks
+/// # Ok::<(), ClusterError>(())
+/// ```
 pub struct ResourceFn<A, R> {
     name: &'static str,
     run: fn(&TaskCtx, A) -> Result<R, Error>,
@@ -104,6 +122,20 @@ impl<A, R> fmt::Debug for ResourceFn<A, R> {
 /// A resource that each worker has one of. A token: [`TaskCtx::local`] finds this worker's part.
 ///
 /// It is an argument of tasks. A clone is the same resource. When the last clone on the coordinator goes, the workers drop theirs.
+///
+/// ```
+/// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, PerWorker, ResourceFn, TaskFn, tasks};
+///
+/// const TABLE: ResourceFn<u32, Vec<u32>> = ResourceFn::new("table", |_, rows| Ok((0..rows).collect()));
+/// const ROW: TaskFn<(PerWorker<Vec<u32>>, usize), u32> =
+///     TaskFn::new("row", |ctx, (table, at)| Ok(ctx.local(&table)?[at]));
+///
+/// let cluster = ClusterCoordinator::builder(InProcess::new(2)).tasks(tasks![TABLE, ROW]).start()?;
+/// let table = cluster.per_worker(&TABLE, 1_000)?;
+/// let rows: Result<Vec<u32>, ClusterError> = cluster.map(&ROW, (0..4).map(|at| (table.clone(), at))).collect();
+/// assert_eq!(rows?, [0, 1, 2, 3]);
+/// # Ok::<(), ClusterError>(())
+/// ```
 pub struct PerWorker<R> {
     pub(crate) job: u64,
     pub(crate) id: ResourceId,
@@ -149,6 +181,14 @@ pub(crate) enum Entry {
 }
 
 /// What a function may return that the attribute [`task`](macro@crate::task) makes a task: a `Result`.
+///
+/// ```
+/// use forebear_cluster::Returned;
+///
+/// type Score = <forebear::Result<u32> as Returned>::Value;
+/// let score: Score = 7_u32;
+/// assert_eq!(score, 7);
+/// ```
 pub trait Returned {
     /// What it holds if all went well.
     type Value;
@@ -159,6 +199,19 @@ impl<T, E> Returned for Result<T, E> {
 }
 
 /// A function that [`Tasks`] can hold.
+///
+/// ```
+/// use forebear_cluster::{Registered, TaskFn, Tasks};
+///
+/// /// One more task, with a line in the log.
+/// fn add(tasks: Tasks, one: impl Registered + std::fmt::Debug) -> Tasks {
+///     println!("{one:?}");
+///     tasks.with(one)
+/// }
+///
+/// const NEXT: TaskFn<u32, u32> = TaskFn::new("next", |_, n| Ok(n + 1));
+/// assert_eq!(add(Tasks::new(), NEXT).signatures().count(), 1);
+/// ```
 pub trait Registered {
     /// Adds it.
     #[doc(hidden)]
@@ -204,6 +257,15 @@ fn is_signature<A, R>(known: &str, kind: &str) -> bool {
 }
 
 /// The tasks and resources that a program knows, by name. Made by [`tasks!`](crate::tasks).
+///
+/// ```
+/// use forebear_cluster::{TaskFn, Tasks};
+///
+/// const NEXT: TaskFn<u32, u32> = TaskFn::new("next", |_, n| Ok(n + 1));
+///
+/// let tasks = Tasks::new().with(NEXT); // as `tasks![NEXT]`
+/// assert!(tasks.signatures().eq([(NEXT.name(), "task u32 -> u32")]));
+/// ```
 #[derive(Clone, Default)]
 pub struct Tasks {
     table: BTreeMap<&'static str, (String, Entry)>,
@@ -212,13 +274,13 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// None.
+    /// No tasks.
     #[must_use]
     pub fn new() -> Tasks {
         Tasks::default()
     }
 
-    /// One more. That a name is given twice is told when the cluster starts.
+    /// Adds a task or a resource. If a name is given twice, the start of the cluster fails with [`ClusterError::NameTaken`].
     #[must_use]
     pub fn with(mut self, one: impl Registered) -> Tasks {
         one.add_to(&mut self);

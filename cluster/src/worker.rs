@@ -121,6 +121,31 @@ impl Node {
     }
 
     /// Gives it the engine's store, before its first order. The worker keeps so many bytes of objects that it has read. Without a store all results travel as messages, and no object is found.
+    ///
+    /// ```
+    /// use forebear::Runtime;
+    /// use forebear_cluster::engine::{ObjectId, ObjectStore, StoreError, WorkerId};
+    /// use forebear_cluster::{tasks, worker::Node};
+    /// use std::sync::Arc;
+    ///
+    /// struct Full;
+    ///
+    /// impl ObjectStore for Full {
+    ///     fn put(&self, _: ObjectId, _: Arc<[u8]>) -> Result<(), StoreError> {
+    ///         Err(StoreError::Failed { message: "there is no room".into() })
+    ///     }
+    ///
+    ///     fn get(&self, _: ObjectId) -> Result<Arc<[u8]>, StoreError> {
+    ///         Err(StoreError::Missing)
+    ///     }
+    ///
+    ///     fn delete(&self, _: ObjectId) {}
+    /// }
+    ///
+    /// let node = Node::new(WorkerId::new("alone", 1), 0, tasks![], Runtime::current(), |_| ());
+    /// let node = node.with_store(Arc::new(Full), 1 << 20);
+    /// assert!(node.is_idle());
+    /// ```
     #[must_use]
     pub fn with_store(self, store: Arc<dyn ObjectStore>, cache_bytes: u64) -> Node {
         let _ = self.0.cache.set(Cache::new(store, cache_bytes));
@@ -153,6 +178,17 @@ impl Node {
     }
 
     /// Cancels everything, and drops the resources. Answers still come, until all that ran has ended.
+    ///
+    /// ```
+    /// use forebear::Runtime;
+    /// use forebear_cluster::engine::{Order, WorkerId};
+    /// use forebear_cluster::{tasks, worker::Node};
+    ///
+    /// let node = Node::new(WorkerId::new("alone", 1), 0, tasks![], Runtime::current(), |report| println!("{report:?}"));
+    /// node.order(Order::Begin);
+    /// node.stop();
+    /// assert!(node.is_idle()); // it had no task
+    /// ```
     pub fn stop(&self) {
         let mut state = self.0.lock();
         state.stopped = true;

@@ -17,13 +17,45 @@ use quote::{format_ident, quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Error, FnArg, ItemFn, LitStr, Meta, ReturnType, Safety, Type, Visibility, parse_macro_input};
 
-/// See `forebear_cluster::task`.
+/// The name of a task is the path of its function, if the attribute gives no other one. The crate `forebear-cluster` documents the rest.
+///
+/// ```
+/// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, task, tasks};
+///
+/// #[task(name = "example.double")] // for programs that do not share the crate
+/// fn double(n: u32) -> forebear::Result<u32> {
+///     Ok(2 * n)
+/// }
+///
+/// # fn main() -> Result<(), ClusterError> {
+/// assert_eq!(double::TASK.name(), "example.double");
+/// let cluster = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![double::TASK]).start()?;
+/// assert_eq!(cluster.schedule(&double::TASK, 21)?.fetch().unwrap(), 42);
+/// # Ok(())
+/// # }
+/// ```
 #[proc_macro_attribute]
 pub fn task(settings: TokenStream, item: TokenStream) -> TokenStream {
     attribute(settings, item, &KINDS[0])
 }
 
-/// See `forebear_cluster::resource`.
+/// The name of a resource is the path of its function, if the attribute gives no other one. The crate `forebear-cluster` documents the rest.
+///
+/// ```
+/// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, resource, tasks};
+///
+/// #[resource(name = "example.table")] // for programs that do not share the crate
+/// fn table(rows: u32) -> forebear::Result<Vec<u32>> {
+///     Ok((0..rows).collect())
+/// }
+///
+/// # fn main() -> Result<(), ClusterError> {
+/// assert_eq!(table::RESOURCE.name(), "example.table");
+/// let cluster = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![table::RESOURCE]).start()?;
+/// let table = cluster.per_worker(&table::RESOURCE, 1_000)?; // an argument of tasks
+/// # Ok(())
+/// # }
+/// ```
 #[proc_macro_attribute]
 pub fn resource(settings: TokenStream, item: TokenStream) -> TokenStream {
     attribute(settings, item, &KINDS[1])

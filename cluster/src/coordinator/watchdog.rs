@@ -13,6 +13,22 @@ use super::Shared;
 use crate::engine::{WorkerId, WorkerStatus};
 
 /// What a watchdog reports: see [`ClusterCoordinatorBuilder::watchdog`](crate::ClusterCoordinatorBuilder::watchdog). Its text has a line for each task that runs.
+///
+/// ```
+/// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, Stall, TaskFn, tasks};
+/// use std::sync::mpsc;
+/// use std::time::Duration;
+///
+/// const NEXT: TaskFn<u32, u32> = TaskFn::new("next", |_, n| Ok(n + 1));
+///
+/// let (send, stalls) = mpsc::channel();
+/// let nobody = ClusterCoordinator::builder(InProcess::new(0)).min_workers(0).tasks(tasks![NEXT]);
+/// let hook = move |stall: &Stall| _ = send.send((stall.queued, stall.workers.len()));
+/// let cluster = nobody.watchdog(Duration::from_millis(1), hook).start()?;
+/// let _value = cluster.schedule(&NEXT, 1)?;
+/// assert_eq!(stalls.recv(), Ok((1, 0))); // a queue, and no worker
+/// # Ok::<(), ClusterError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Stall {
@@ -27,12 +43,29 @@ pub struct Stall {
 }
 
 /// A task that runs while none ends.
+///
+/// ```
+/// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, Stall, TaskFn, tasks};
+/// use std::sync::mpsc;
+/// use std::time::Duration;
+///
+/// const NEVER: TaskFn<(), ()> = TaskFn::new("never", |_, ()| Ok(forebear::time::sleep(Duration::MAX)?));
+///
+/// let (send, stalled) = mpsc::channel();
+/// let builder = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![NEVER]);
+/// let hook = move |stall: &Stall| stall.running.iter().for_each(|task| _ = send.send(task.clone()));
+/// let cluster = builder.watchdog(Duration::from_millis(1), hook).start()?;
+/// cluster.schedule(&NEVER, ())?;
+/// let task = stalled.recv().unwrap();
+/// assert_eq!((&*task.name, task.worker.name(), task.attempt), ("never", "worker-0", 1));
+/// # Ok::<(), ClusterError>(())
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StalledTask {
     /// The name of its function.
     pub name: Arc<str>,
-    /// Who runs it.
+    /// The worker that runs it.
     pub worker: WorkerId,
     /// Which attempt, from 1.
     pub attempt: u32,

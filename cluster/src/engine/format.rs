@@ -61,6 +61,17 @@ impl Format {
 
     /// The same, behind these bytes. If that fails, a part of the message may be there.
     ///
+    /// ```
+    /// use forebear_cluster::engine::Format;
+    ///
+    /// let format = Format::new(b'E', 1);
+    /// let mut frame = vec![0; 4]; // for the length
+    /// format.encode_behind(&mut frame, &"a message").unwrap();
+    /// let length = frame.len() as u32 - 4;
+    /// frame[..4].copy_from_slice(&length.to_le_bytes());
+    /// assert_eq!(format.decode(&frame[4..]), Ok("a message".to_owned()));
+    /// ```
+    ///
     /// # Errors
     ///
     /// As [`encode`](Self::encode).

@@ -49,6 +49,30 @@ impl fmt::Display for ObjectId {
 /// Keeps objects for the coordinator and for all workers of a job.
 ///
 /// An object does not change once it is there. It survives the worker that has put it. All objects are dropped with the job.
+///
+/// ```
+/// use forebear_cluster::engine::{ObjectId, ObjectStore, StoreError};
+/// use std::collections::HashMap;
+/// use std::sync::{Arc, Mutex};
+///
+/// #[derive(Default)]
+/// struct Memory(Mutex<HashMap<ObjectId, Arc<[u8]>>>);
+///
+/// impl ObjectStore for Memory {
+///     fn put(&self, object: ObjectId, bytes: Arc<[u8]>) -> Result<(), StoreError> {
+///         self.0.lock().unwrap().insert(object, bytes);
+///         Ok(())
+///     }
+///
+///     fn get(&self, object: ObjectId) -> Result<Arc<[u8]>, StoreError> {
+///         self.0.lock().unwrap().get(&object).cloned().ok_or(StoreError::Missing)
+///     }
+///
+///     fn delete(&self, object: ObjectId) {
+///         self.0.lock().unwrap().remove(&object);
+///     }
+/// }
+/// ```
 pub trait ObjectStore: Send + Sync + 'static {
     /// Keeps these bytes under that name.
     ///
@@ -73,6 +97,18 @@ pub trait ObjectStore: Send + Sync + 'static {
 }
 
 /// Why an object cannot be put or read.
+///
+/// ```
+/// use forebear_cluster::engine::StoreError;
+///
+/// fn of_system(error: std::io::Error) -> StoreError {
+///     match error.kind() {
+///         std::io::ErrorKind::NotFound => StoreError::Missing,
+///         _ => StoreError::Failed { message: error.to_string() },
+///     }
+/// }
+/// assert_eq!(of_system(std::io::ErrorKind::NotFound.into()), StoreError::Missing);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreError {
