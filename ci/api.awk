@@ -1,6 +1,6 @@
-# One line for each public item, method and implementation on a page of rustdoc's: `path: declaration`, or `path: impl ... { method }`.
-# `#[non_exhaustive]` stands in the declarations. Left out: blanket implementations, what auto traits come to but for Send and Sync, and the
-# methods of traits in their implementations. What the prelude has has its name there and no more.
+# One line for each public item, method and implementation on a page of rustdoc's: `path: declaration`, or `path: impl ... { method }`. `crate` is
+# the crate of the pages. `#[non_exhaustive]` stands in the declarations. Left out: blanket implementations, what auto traits come to but for Send
+# and Sync, and the methods of traits in their implementations. What the prelude has has its name there and no more.
 #
 # With `-v examples=1`: the functions, macros, types, traits and methods without an example. A function, macro, type or trait needs an example of
 # its own. A method is covered, too, if an example on its page calls it: an example of its type or of another method. What is for authors of
@@ -34,14 +34,14 @@ FNR == 1 {
     folder = substr(path, 1, length(path) - length(item))
     sub(/^[a-z]+\./, "", item)
     gsub(/\//, "::", folder)
-    path = "forebear::" folder item
+    path = crate "::" folder item
     part = "declaration"
     into = ""
     skipping = ""
     again = path ~ /^forebear::prelude::/
     if (again && !examples) print path
     # The pages whose examples count together.
-    page = path ~ /^forebear::(pool::engine|sync::primitive)::/ ? "forebear::" folder : path
+    page = path ~ /^forebear::(pool::engine|sync::primitive)::|^forebear_cluster::(engine|worker)::/ ? crate "::" folder : path
 }
 
 again { next }
@@ -70,7 +70,7 @@ into != "" {
         got = text_of(got)
         if (examples) {
             current = ""
-            if (into == "/pre" && FILENAME ~ /(fn|struct|enum|trait|macro)\.[^\/]*$/) current = path
+            if (into == "/pre" && FILENAME ~ /(fn|struct|enum|trait|macro|attr|derive|type|union)\.[^\/]*$/) current = path
             if (into == "/h4" && match(got, /fn [a-z_0-9]+/)) current = path "::" substr(got, RSTART + 3, RLENGTH - 3)
             if (current != "" && !(current in shown)) {
                 shown[current] = 0
