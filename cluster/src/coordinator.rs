@@ -61,7 +61,7 @@ use crate::task::{PerWorker, ResourceFn, TaskFn, Tasks};
 /// # Errors of tasks
 ///
 /// The first task that fails cancels all that was scheduled. When nothing runs any more, the next [`schedule`](Self::schedule), [`join`](Self::join) or
-/// [`done`](Self::done) raises the error, once. After that the coordinator goes on as if it were new.
+/// [`done`](Self::done) raises the error, once. After that the coordinator schedules tasks as if it were new.
 ///
 /// ```
 /// use forebear_cluster::{ClusterCoordinator, ClusterError, FetchError, InProcess, TaskFn, tasks};
@@ -129,7 +129,7 @@ impl TaskOptions {
         self
     }
 
-    /// Whether a failure of the task cancels the rest and is raised by the coordinator, as usual. If not, it is told by the task's value alone, and changes nothing for others.
+    /// Whether a failure of the task cancels the rest and is raised by the coordinator, as usual. If not, the task's value alone returns the failure, and nothing changes for other tasks.
     ///
     /// ```
     /// use forebear_cluster::{ClusterCoordinator, ClusterError, FetchError, InProcess, TaskFn, TaskOptions, tasks};
@@ -150,7 +150,7 @@ impl TaskOptions {
     /// The task is cancelled so long after it was scheduled, wherever it is then, and fails with [`FailureKind::TimedOut`](crate::FailureKind::TimedOut) when it has ended.
     /// A task that is queued when its time is over fails when a worker takes it.
     ///
-    /// A task that is scheduled in a request with a deadline has no more time than that request. If *that* is what ends it, the failure is told by its value alone: it is no error of the job.
+    /// A task that is scheduled in a request with a deadline has no more time than that request. If that deadline ends the task, its value alone returns the failure: it is no error of the job.
     pub fn timeout(mut self, timeout: Duration) -> TaskOptions {
         self.timeout = Some(timeout);
         self
@@ -458,7 +458,7 @@ impl ClusterCoordinator {
     ///
     /// # Errors
     ///
-    /// As [`join`](Self::join). While an error is about to be raised, and something still runs, it is `false`.
+    /// As [`join`](Self::join), but not `Cancelled`. While an error is about to be raised, and something still runs, the answer is `false`.
     pub fn done(&self) -> Result<bool, ClusterError> {
         Ok(self.shared().board.try_now(Until::Over(TaskId(u64::MAX)), |_| ())?.is_some())
     }
@@ -499,7 +499,7 @@ impl ClusterCoordinator {
     ///
     /// # Errors
     ///
-    /// [`ClusterError`], but not `Task`: what fails on a worker comes out of the tasks.
+    /// [`ClusterError`], but not `Task`: a failure on a worker fails the tasks that ask for the resource there.
     pub fn per_worker<A: Serialize, R: Send + Sync + 'static>(
         &self,
         resource: &ResourceFn<A, R>,
@@ -551,7 +551,7 @@ impl ClusterCoordinator {
         }
     }
 
-    /// What is known of the workers: of each name the newest, also if it is gone.
+    /// The workers, of each name the newest incarnation, also if it is [gone](crate::engine::WorkerState::Gone). Does not suspend.
     ///
     /// ```
     /// use forebear_cluster::engine::WorkerState;
@@ -569,7 +569,7 @@ impl ClusterCoordinator {
         self.shared().board.workers()
     }
 
-    /// What was counted since the start.
+    /// What was counted since the start. Does not suspend.
     ///
     /// ```
     /// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, TaskFn, tasks};

@@ -44,7 +44,7 @@ impl TaskCtx {
         &self.node.id
     }
 
-    /// The number of this worker, from 0. A worker that comes back under its name has its number again.
+    /// The number of this worker, from 0. A worker that is started again under its name has its number again.
     ///
     /// ```
     /// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, TaskFn, tasks};
@@ -94,8 +94,9 @@ impl TaskCtx {
     ///
     /// # Errors
     ///
-    /// If it could not be made: return this error, and the task fails with [`FailureKind::Resource`](crate::FailureKind::Resource), which says why. If it is a
-    /// resource of another cluster. [`Cancelled`](forebear::Cancelled), if the task is cancelled meanwhile.
+    /// * The resource could not be made on this worker. A task that returns this error fails with [`FailureKind::Resource`](crate::FailureKind::Resource), which says why.
+    /// * The token is that of another cluster.
+    /// * [`Cancelled`](forebear::Cancelled): the task was cancelled during the wait.
     pub fn local<R: Send + Sync + 'static>(&self, resource: &PerWorker<R>) -> Result<Arc<R>, Error> {
         let Some(part) = self.node.part(resource.job, resource.id) else {
             return Err(Error::other(format!("this cluster has no {resource:?}: another one made it")));

@@ -19,13 +19,13 @@
 //!   [tried](Envelope::max_attempts), gets exactly one [`Event::Ended`], although workers die. If none dies, it is given to one worker.
 //! * **No wait.** No method of the link waits, neither for room nor for a worker. A task whose worker dies goes to the end of the queue, which has no limit
 //!   of its own. So the death of all workers at once cannot block anybody.
-//! * **Order.** Events are told one at a time. Those of one task come in their order. That a worker is gone
-//!   is told after what becomes of its tasks.
+//! * **Order.** Events are reported one at a time, and those of one task in their order. The end of a worker
+//!   is reported after what becomes of its tasks.
 //! * **Cancel, then drain.** After [`Link::cancel_before`] no task of an earlier generation starts. When none runs any more, the engine tells
 //!   [`Event::Drained`] once, and nothing of these tasks after it. A task of an earlier generation that is submitted later is dropped without an event.
-//! * **Resources first.** A worker is told all [resources](Link::make) before its first task, and reports [`Report::Ready`] when it has made them.
+//! * **Resources first.** A worker gets all [resources](Link::make) before its first task, and reports [`Report::Ready`] when it has made them.
 //! * **Objects.** A worker keeps a result of more than [`INLINE`] bytes in the [store](Link::store) before it answers, and tells its name.
-//! * **First answer.** Of the answers to one task the engine tells the first one. It tells no answer of a worker that it has declared gone.
+//! * **First answer.** Of the answers to one task the engine reports the first one. It reports no answer of a worker that it has declared gone.
 //!
 //! # How the promises map
 //!
@@ -299,12 +299,12 @@ pub enum Event {
     },
     /// Something has changed about a worker.
     Worker(WorkerStatus),
-    /// The engine cannot carry tasks for now, for instance since its server is away. It goes on by itself: nothing is lost.
+    /// The engine cannot carry tasks for now, for instance since its server is away. It tries again by itself: nothing is lost.
     Unavailable {
-        /// Why, for who reads it.
+        /// Why, as text for a human reader.
         reason: String,
     },
-    /// It can again.
+    /// It can carry tasks again.
     Available,
     /// No task of a generation before this one runs any more, nor will start.
     Drained {
@@ -364,7 +364,7 @@ pub enum WorkerState {
 /// ```
 pub type EventSink = Arc<dyn Fn(Event) + Send + Sync>;
 
-/// What an engine is told at the start.
+/// What the coordinator gives an engine at the start.
 #[non_exhaustive]
 pub struct Job {
     /// The tasks of the program.

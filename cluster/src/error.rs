@@ -188,7 +188,7 @@ impl TaskFailure {
 
     /// The error that the task has returned by [`TaskError`], if it has that type.
     ///
-    /// An error of the function that has made a resource comes out of the tasks that ask for the resource.
+    /// An error of the function that makes a resource is the error of each task that asks for the resource.
     ///
     /// ```
     /// use forebear_cluster::{ClusterCoordinator, ClusterError, FetchError, InProcess, TaskError, TaskFn, tasks};
@@ -420,7 +420,7 @@ pub enum ClusterError {
         /// What the store says.
         message: String,
     },
-    /// A value of a [`map`](crate::ClusterCoordinator::map) did not come, and no failed task was the reason.
+    /// A value of a [`map`](crate::ClusterCoordinator::map) could not be fetched, and no failed task was the reason.
     Fetch(FetchError),
     /// The cluster was shut down. Start another one.
     Closed,

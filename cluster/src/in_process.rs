@@ -85,21 +85,21 @@ impl InProcess {
         InProcess { workers, slots: 1, cache: CACHE, runtime: None, control: InProcessControl::default() }
     }
 
-    /// Each worker runs so many tasks at once. 1 if not told otherwise, and at least.
+    /// Each worker runs so many tasks at once. Default: 1, which is also the least.
     #[must_use]
     pub fn slots(mut self, slots: usize) -> InProcess {
         self.slots = slots.max(1);
         self
     }
 
-    /// Each worker keeps so many bytes of [`Stored`](crate::Stored) values that it has read. 256 MiB if not told otherwise.
+    /// Each worker keeps so many bytes of [`Stored`](crate::Stored) values that it has read. Default: 256 MiB.
     #[must_use]
     pub fn cache(mut self, bytes: u64) -> InProcess {
         self.cache = bytes;
         self
     }
 
-    /// Where the tasks run. If not told otherwise, on the runtime of whoever starts the cluster.
+    /// The runtime on which the tasks run. Default: the current runtime of the caller that starts the cluster.
     ///
     /// ```
     /// use forebear::Runtime;
@@ -144,7 +144,7 @@ impl InProcessControl {
 
     /// Adds a worker. If there was one of this name, the new one is its next incarnation; if that is still there, it is [ended](Self::fail) first.
     ///
-    /// `None` if the cluster does not run.
+    /// `None` if the cluster does not run. Does not suspend.
     pub fn add(&self, name: &str) -> Option<WorkerId> {
         self.fail(name);
         let mut control = self.lock();
@@ -167,14 +167,14 @@ impl InProcessControl {
         Some(id)
     }
 
-    /// The worker of this name ends what it has, takes no more, and leaves. Nothing happens if there is none.
+    /// The worker of this name ends the tasks that it has, takes no more, and leaves. Nothing happens if there is none. Does not suspend.
     pub fn drain(&self, name: &str) {
         if let Some((dispatcher, id)) = self.find(name) {
             dispatcher.drain(&id);
         }
     }
 
-    /// Ends the worker of this name, as if it had died: its tasks are cancelled on it and run again on others. Nothing happens if there is none.
+    /// Ends the worker of this name, as if it had died: its tasks are cancelled on it and run again on others. Nothing happens if there is none. Does not suspend.
     ///
     /// For tests of what a program does when workers die. A task that does not heed the cancel runs on, beside its next attempt.
     ///

@@ -183,22 +183,22 @@ impl LocalProcesses {
         }
     }
 
-    /// Each worker runs so many tasks at once. 1 if not told otherwise, and at least.
+    /// Each worker runs so many tasks at once. Default: 1, which is also the least.
     #[must_use]
     pub fn slots(mut self, slots: usize) -> LocalProcesses {
         self.slots = slots.max(1);
         self
     }
 
-    /// A worker whose task has not ended so long after a cancel, or after the end of its [time](crate::TaskOptions::timeout), is killed. Its other tasks run again elsewhere. 10 s if not told otherwise.
+    /// A worker whose task has not ended so long after a cancel, or after the end of its [time](crate::TaskOptions::timeout), is killed. Its other tasks run again elsewhere. Default: 10 seconds.
     #[must_use]
     pub fn cancel_grace(mut self, grace: Duration) -> LocalProcesses {
         self.cancel_grace = grace;
         self
     }
 
-    /// A worker that ends by itself is started again, but not any more when it has ended so many times in a row before it was ready. When that holds for all workers, calls that wait answer
-    /// [`ClusterError::Unavailable`]. 5 if not told otherwise, 0: none is started again after such an end.
+    /// A worker that ends by itself is started again. It is given up when it has ended so many times in a row before it was ready. When all are given up, calls that wait return
+    /// [`ClusterError::Unavailable`]. Default: 5. With 0 none is started again after such an end.
     #[must_use]
     pub fn restarts(mut self, restarts: u32) -> LocalProcesses {
         self.restarts = restarts;
@@ -206,29 +206,29 @@ impl LocalProcesses {
     }
 
     /// The workers of the start are not started all at once, but each `each` after the one before, and all within `most`. A start begins with the first one, unless
-    /// [`min_workers`](crate::ClusterCoordinatorBuilder::min_workers) asks for more. At once if not told otherwise.
+    /// [`min_workers`](crate::ClusterCoordinatorBuilder::min_workers) asks for more. Default: all at once.
     #[must_use]
     pub fn start_delay(mut self, each: Duration, most: Duration) -> LocalProcesses {
         self.start_delay = (each, most);
         self
     }
 
-    /// Each worker keeps so many bytes of [`Stored`](crate::Stored) values that it has read. 256 MiB if not told otherwise.
+    /// Each worker keeps so many bytes of [`Stored`](crate::Stored) values that it has read. Default: 256 MiB.
     #[must_use]
     pub fn cache(mut self, bytes: u64) -> LocalProcesses {
         self.cache = bytes;
         self
     }
 
-    /// Large values are files in a new directory below this one, which is removed with the cluster. The system's temporary directory if not told otherwise.
+    /// Large values are files in a new directory below this one, which is removed with the cluster. Default: the system's temporary directory.
     #[must_use]
     pub fn store_dir(mut self, dir: impl AsRef<Path>) -> LocalProcesses {
         self.store_dir = Some(dir.as_ref().to_owned());
         self
     }
 
-    /// The workers get no expiration timers from here. If not told otherwise they do: a task guards what can hang by [`expires`](forebear::timer::expires), and a worker with a task that is stuck
-    /// beyond its timer is killed, whatever its threads do. The task runs again elsewhere, and a task that is stuck each time ends as [`Poisoned`](crate::FailureKind::Poisoned).
+    /// The engine gives its workers no expiration timers. By default it does: a task guards a call that can hang by [`expires`](forebear::timer::expires), and the engine kills a worker with a task that is stuck
+    /// beyond its timer. The task runs again elsewhere, and a task that is stuck each time fails as [`Poisoned`](crate::FailureKind::Poisoned).
     ///
     /// ```
     /// use forebear::timer::expires;
@@ -253,7 +253,7 @@ impl LocalProcesses {
         self
     }
 
-    /// The arguments of the program. None if not told otherwise.
+    /// The arguments of the program. Default: none.
     #[must_use]
     pub fn args(mut self, args: impl IntoIterator<Item = impl AsRef<OsStr>>) -> LocalProcesses {
         self.args = args.into_iter().map(|arg| arg.as_ref().to_owned()).collect();
@@ -312,7 +312,7 @@ impl LocalProcessesControl {
         Ok(id)
     }
 
-    /// The worker of this name ends what it has, takes no more, and leaves. Nothing happens if there is none.
+    /// The worker of this name ends the tasks that it has, takes no more, and leaves. It is not started again. Nothing happens if there is none. Does not suspend.
     pub fn drain(&self, name: &str) {
         let control = lock(&self.0);
         let dispatcher = control.cluster.as_ref().and_then(|cluster| cluster.dispatcher.upgrade());
@@ -323,7 +323,7 @@ impl LocalProcessesControl {
         }
     }
 
-    /// So many messages of workers were dropped so far: unreadable, or about a task or an attempt that the worker does not have.
+    /// How many messages of workers the coordinator has dropped so far: unreadable ones, and those about a task or an attempt that the worker does not have.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         let control = lock(&self.0);
@@ -331,7 +331,7 @@ impl LocalProcessesControl {
         dispatcher.map_or(0, |dispatcher| dispatcher.count_dropped())
     }
 
-    /// Kills the worker of this name. Its tasks run again on others. Nothing happens if there is none.
+    /// Kills the worker of this name. Its tasks run again on others, and it is not started again. Nothing happens if there is none. Does not suspend.
     pub fn kill(&self, name: &str) {
         let process = lock(&self.0).names.get(name).and_then(|named| named.process.upgrade());
         if let Some(process) = process {

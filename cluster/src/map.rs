@@ -59,7 +59,7 @@ pub struct Unordered<I, A, R>(Flight<I, A, R>);
 
 /// Results and failures, each with the number of its argument: see [`Map::each`] and [`Unordered::each`].
 ///
-/// A failure is an item, and the others go on. An `Err` of the iterator itself is not about one item: the cluster was shut down, the caller was cancelled, or a task of another caller has failed. After that there is nothing more.
+/// A failure is an item, and the other tasks run on. An `Err` of the iterator itself is not about one item: the cluster was shut down, the caller was cancelled, or a task of another caller has failed. After that there is nothing more.
 ///
 /// ```
 /// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, TaskFn, tasks};
@@ -113,7 +113,7 @@ impl<I: Iterator<Item = A>, A: Serialize, R> Map<I, A, R> {
         })
     }
 
-    /// At most so many tasks are scheduled whose results have not been taken. If not told otherwise, twice as many as the workers can run at once.
+    /// At most so many tasks are scheduled whose results have not been taken. Default: twice as many as the workers can run at once, and at least 2. The least window is 1.
     pub fn window(mut self, tasks: usize) -> Self {
         self.0.window = Some(tasks.max(1));
         self

@@ -256,7 +256,7 @@ impl<T: DeserializeOwned> RemoteValue<T> {
         self.get(None, false)
     }
 
-    /// The same, and gives up after `timeout`. The task goes on.
+    /// The same, and gives up after `timeout`. The task runs on.
     ///
     /// Suspends. A cancellation point.
     ///
@@ -389,7 +389,9 @@ pub trait Fetch {
     /// The structure of values.
     type Output;
 
-    /// Fetches one after the other.
+    /// Fetches one value after the other.
+    ///
+    /// Suspends while a value is not there. A cancellation point then.
     ///
     /// # Errors
     ///

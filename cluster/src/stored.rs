@@ -92,7 +92,7 @@ impl<T: DeserializeOwned + Send + Sync + 'static> Stored<T> {
     ///
     /// # Errors
     ///
-    /// [`Cancelled`](forebear::Cancelled). Else return this error, and the task fails: with [`FailureKind::Store`](crate::FailureKind::Store) if the store does not have the object, as with a token of another
+    /// [`Cancelled`](forebear::Cancelled). A task that returns one of the others fails: with [`FailureKind::Store`](crate::FailureKind::Store) if the store does not have the object, as with a token of another
     /// cluster; with [`FailureKind::Codec`](crate::FailureKind::Codec) if it holds another type.
     pub fn get(&self, ctx: &TaskCtx) -> Result<Arc<T>, Error> {
         ctx.node.cache()?.get(self.object, self.bytes)

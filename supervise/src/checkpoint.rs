@@ -132,7 +132,7 @@ pub struct Checkpoint {
 }
 
 impl Checkpoints {
-    /// Opens a directory of checkpoints, and creates it if it does not exist.
+    /// Opens a directory of checkpoints, and creates it if it does not exist. Does not suspend: the calling thread does that.
     ///
     /// # Errors
     ///
@@ -186,7 +186,7 @@ impl Checkpoints {
         &self.0.dir
     }
 
-    /// The files whose headers can be read, the newest first.
+    /// The files whose headers can be read, the newest first. Does not suspend: the calling thread reads the directory and the headers.
     ///
     /// ```
     /// use forebear_supervise::{Checkpoints, Snapshot};

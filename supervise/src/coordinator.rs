@@ -314,7 +314,7 @@ impl Coordinator {
         self.0.board.clear();
     }
 
-    /// Whether a join has returned since the last [`clear_stop`](Self::clear_stop).
+    /// Whether a join has returned since the last [`clear_stop`](Self::clear_stop). A join that was cancelled does not count.
     #[must_use]
     pub fn joined(&self) -> bool {
         self.0.board.joined()
@@ -335,7 +335,7 @@ impl Coordinator {
     /// Runs `f` as a worker, in a request of its own. A stop cancels it, so a wait in it answers [`Cancelled`]. Its error or panic is reported. The request has no
     /// parent, since the coordinator may outlive the caller.
     ///
-    /// The caller need neither keep the request nor wait for it.
+    /// The caller need neither keep the request nor wait for it. Does not suspend.
     ///
     /// ```
     /// use forebear::time::sleep;
@@ -367,7 +367,7 @@ impl Coordinator {
     }
 
     /// Runs `f` as a worker in a thread of its own. A stop does not wake a blocked thread, so `f` calls [`should_stop`](Member::should_stop), or waits by
-    /// [`wait_for_stop_timeout`](Member::wait_for_stop_timeout). The worker has ended when `f` has returned and was dropped.
+    /// [`wait_for_stop_timeout`](Member::wait_for_stop_timeout). The worker has ended when `f` has returned and was dropped. Does not suspend.
     ///
     /// ```
     /// use forebear_supervise::Coordinator;
@@ -403,7 +403,7 @@ impl Coordinator {
         named.spawn(run).map(drop)
     }
 
-    /// Registers a worker that already runs: a request, a thread's handle, a child process, or a [`Joinable`] of your own.
+    /// Registers a worker that already runs: a request, a thread's handle, a child process, or a [`Joinable`] of your own. Does not suspend.
     ///
     /// ```
     /// use forebear::{Error, Request};
@@ -427,7 +427,7 @@ impl Coordinator {
     }
 
     /// Registers the calling thread or request, or another one that the returned [`Member`] is moved to, as a worker. The worker has ended when the member is dropped. A
-    /// stop does not wake a worker of this kind.
+    /// stop does not wake a worker of this kind, unless [`Member::stop_by`] sets how. Does not suspend.
     ///
     /// A member that is dropped by a panic reports [`Vanished`].
     ///

@@ -133,7 +133,7 @@ pub enum SessionLog {
 }
 
 impl EventWriter {
-    /// Creates a file in `dir`, and `dir` if it does not exist, and starts the thread that writes to the file.
+    /// Creates a file in `dir`, and `dir` if it does not exist, and starts the thread that writes to the file. Does not suspend: the calling thread does that.
     ///
     /// # Errors
     ///

@@ -63,27 +63,27 @@ impl ClusterCoordinatorBuilder {
         self
     }
 
-    /// [`start`](Self::start) waits for so many workers. Others come later. 1 if not told otherwise.
+    /// [`start`](Self::start) waits for so many workers. Others may be ready later. Default: 1.
     pub fn min_workers(mut self, workers: usize) -> Self {
         self.min_workers = workers;
         self
     }
 
-    /// The queue holds so many tasks, whose arguments take so many bytes. 2<sup>18</sup> tasks and 256 MiB if not told otherwise.
+    /// The queue holds so many tasks, whose arguments take so many bytes. Default: 2<sup>18</sup> tasks, and 256 MiB.
     ///
-    /// Tasks that a worker has do not count. A task that comes back from a dead worker needs no room.
+    /// Tasks that a worker has do not count. A task whose worker has died needs no room when it returns to the queue.
     pub fn queue_limit(mut self, tasks: usize, bytes: usize) -> Self {
         self.limit = Limit { tasks: tasks.max(1), bytes };
         self
     }
 
-    /// A task with which so many workers have died fails: [`FailureKind::Poisoned`](crate::FailureKind::Poisoned). 4 if not told otherwise.
+    /// A task with which so many workers have died fails: [`FailureKind::Poisoned`](crate::FailureKind::Poisoned). Default: 4.
     pub fn max_attempts(mut self, attempts: u32) -> Self {
         self.max_attempts = attempts.max(1);
         self
     }
 
-    /// How long [`start`](Self::start) waits for the [workers](Self::min_workers): 60 seconds if not told otherwise. Workers that end before they are
+    /// How long [`start`](Self::start) waits for the [workers](Self::min_workers). Default: 60 seconds. Workers that end before they are
     /// ready, for instance because they have other tasks, would else keep it for ever.
     ///
     /// ```
@@ -98,7 +98,7 @@ impl ClusterCoordinatorBuilder {
         self
     }
 
-    /// Calls a hook when tasks are scheduled and none has ended for a period; again in each period until one ends. Off if not told otherwise.
+    /// Calls a hook when tasks are scheduled and none has ended for a period; again in each period until one ends. Default: there is no hook.
     ///
     /// The hook runs on a thread of its own. It must not wait for the cluster.
     ///
