@@ -4,7 +4,8 @@
 //! ([`HOLD`]). The clock runs from before the kill until the first line of the second attempt. Then this waits until there are two workers again.
 //!
 //! A worker of `LocalProcesses` is seen by its pidfd. One of `Nats` is, if it was started by a process that knows the coordinator, here the coordinator's own. *Unseen* ones are started by this program by itself, as on a machine
-//! without an agent: only the lease finds their deaths. The last beat of such a worker was before the kill, so its lease began earlier than the clock.
+//! without an agent: only the lease finds their deaths. A worker is killed as soon as its task runs, so it has just been heard: hardly any of its
+//! lease has passed.
 
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
