@@ -2,9 +2,11 @@
 
 mod support;
 
+use std::sync::Mutex;
 use std::thread;
 
-use forebear::{Request, Runtime, State, spawn};
+use forebear::sync::Event;
+use forebear::{Request, Runtime, State, WaitError, scope, spawn};
 use support::{Count, Flag, Watchdog, hold_workers, inside_each, on_each, runtime};
 
 fn direct(runtime: &Runtime) -> u64 {
@@ -230,4 +232,104 @@ fn metrics_count_what_was_started() {
         runtime.enter(|| Request::new(|| ()).wait().map(|_| ()).unwrap());
         assert_eq!(runtime.metrics().started, before + 11);
     });
+}
+
+#[test]
+fn what_a_scope_leaves_unstarted_runs_on_its_stack_when_its_body_is_over() {
+    let _dog = Watchdog::new("");
+    let runtime = runtime(1);
+    runtime.run(|| {
+        let mut places = [0; 20];
+        scope(|s| {
+            for place in &mut places {
+                s.spawn(move || *place = here());
+            }
+        });
+        assert!(places.iter().all(|place| here().abs_diff(*place) < 64 << 10), "{places:?}");
+    });
+    assert_eq!(direct(&runtime), 20);
+}
+
+#[test]
+fn what_is_older_goes_on_between_the_jobs_of_a_scope_that_ends() {
+    let _dog = Watchdog::new("");
+    let runtime = runtime(1);
+    let (waits, come, order) = (Event::new(), Event::new(), Mutex::new(Vec::new()));
+    let note = |name| order.lock().unwrap().push(name);
+    thread::scope(|threads| {
+        let older = threads.spawn(|| {
+            runtime.run(|| {
+                waits.set();
+                come.wait().unwrap();
+                note("older");
+            });
+        });
+        // It has suspended before another root can begin on the only worker.
+        waits.wait().unwrap();
+        runtime.run(|| {
+            scope(|s| {
+                s.spawn(|| {
+                    come.set();
+                    note("first");
+                });
+                s.spawn(|| note("second"));
+            });
+        });
+        older.join().unwrap();
+    });
+    assert_eq!(*order.lock().unwrap(), ["first", "older", "second"]);
+}
+
+#[test]
+fn a_job_that_suspends_on_the_stack_of_its_scope_leaves_the_others_to_the_worker() {
+    let _dog = Watchdog::new("");
+    runtime(1).run(|| {
+        let (come, mut seen) = (Event::new(), false);
+        scope(|s| {
+            s.spawn(|| {
+                come.wait().unwrap();
+                seen = true;
+            });
+            s.spawn(|| come.set());
+        });
+        assert!(seen);
+    });
+}
+
+#[test]
+fn a_job_that_does_not_fit_on_the_stack_of_its_scope_gets_another() {
+    let _dog = Watchdog::new("");
+    let runtime = Runtime::builder().workers(1).stack_size(100 << 10).build().unwrap();
+    runtime.run(|| {
+        let mut large = 0;
+        scope(|s| _ = Request::builder().stack_size(4 << 20).spawn_in(s, || large = here()));
+        assert!(here().abs_diff(large) > 64 << 10, "it does not fit here");
+    });
+}
+
+#[test]
+fn a_scope_in_a_destructor_that_a_panic_unwinds_runs_its_jobs() {
+    /// Opens a scope when it is dropped.
+    struct Opens<'a>(&'a Event);
+
+    impl Drop for Opens<'_> {
+        fn drop(&mut self) {
+            assert!(thread::panicking());
+            scope(|s| _ = s.spawn(|| self.0.set()));
+        }
+    }
+
+    let _dog = Watchdog::new("");
+    let (runtime, ran) = (runtime(1), Event::new());
+    runtime.run(|| {
+        let failed = scope(|s| {
+            s.spawn(|| {
+                let _opens = Opens(&ran);
+                panic!("as it should");
+            })
+            .take()
+        });
+        assert!(matches!(failed, Err(WaitError::Failed(_))));
+    });
+    assert!(ran.is_set());
 }

@@ -10,6 +10,7 @@
 //! | a scope without fast spawns names a null owner | threads without a fiber count in the plain cell at once; one count is lost | `nobody_is_null` |
 //! | the owner counts in the plain cell when that has been read | the count is lost, and the frame goes under the job | `owner_counts_on` |
 //! | the decrement is no release and no acquire | the owner does not see what the jobs did | `job_done_relaxed` |
+//! | an owner that finds all jobs over does not acquire | the same | `jobs_over_relaxed` |
 #![cfg(loom)]
 
 use std::ptr::{self, NonNull};
@@ -59,6 +60,12 @@ impl Scope {
 
     /// The end of the body, as `ScopeCore::wait`; `inside` is what runs on the owner's stack inside the wait. Answers whether jobs were left.
     fn wait(&self, inside: impl FnOnce()) -> bool {
+        // SAFETY: by the owner, before it waits.
+        if unsafe { self.jobs.are_over() } {
+            // SAFETY: that is what the models ask.
+            self.frame.with_mut(|frame| unsafe { *frame = 0 });
+            return false;
+        }
         let foreign = ForeignContext::new();
         let context = foreign.context();
         // SAFETY: C2: this thread's own context; nothing follows the target.

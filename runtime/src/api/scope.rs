@@ -81,6 +81,8 @@ pub(crate) struct ScopeCore {
     /// The jobs of a scope outside any request.
     roots: Mutex<Vec<AnyRequest>>,
     failures: Mutex<Vec<(Failure, NonNull<Header>)>>,
+    /// Whether there are any.
+    failed: AtomicBool,
     /// A job was cancelled.
     skipped: AtomicBool,
     /// A job has waited for what it is after.
@@ -106,6 +108,7 @@ impl ScopeCore {
             ended: AtomicBool::new(false),
             roots: Mutex::new(Vec::new()),
             failures: Mutex::new(Vec::new()),
+            failed: AtomicBool::new(false),
             skipped: AtomicBool::new(false),
             dependents: AtomicBool::new(false),
         }
@@ -155,6 +158,7 @@ impl ScopeCore {
     /// A job has failed; the link of `header` goes with it.
     #[cold]
     pub(crate) fn job_failed(&self, failure: Failure, header: NonNull<Header>) {
+        self.failed.store(true, Ordering::Relaxed);
         self.failures.lock().unwrap_or_else(PoisonError::into_inner).push((failure, header));
         if self.ended.load(Ordering::Acquire) {
             // The body has had its chance to look; the rest would be for nothing.
@@ -267,6 +271,11 @@ impl ScopeCore {
             // SAFETY: the fiber that made the scope is its owner.
             && unsafe { self.jobs.are_any() }
         {
+            worker.run_own_jobs(fiber, self);
+            // SAFETY: as above.
+            if unsafe { self.jobs.are_over() } {
+                return;
+            }
             worker.make_room_to_leave(fiber);
         }
         let context = fiber.context();
@@ -291,9 +300,10 @@ impl ScopeCore {
         ptr::eq(self.fiber, fiber)
     }
 
-    /// Why the body's value may not be returned: a failure that nobody has looked at, or work that was skipped.
+    /// Why the body's value may not be returned: a failure that nobody has looked at, or work that was skipped. When all jobs are over.
     fn why_not(&self) -> Option<WaitError> {
-        match self.unseen() {
+        let failed = self.failed.load(Ordering::Relaxed);
+        match failed.then(|| self.unseen()).flatten() {
             Some(failure) => Some(WaitError::Failed(failure)),
             None if self.skipped.load(Ordering::Relaxed) => Some(WaitError::Cancelled),
             None => None,

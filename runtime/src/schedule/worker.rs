@@ -57,6 +57,7 @@ mod coroutines;
 mod driven;
 mod hold;
 mod marks;
+mod own_jobs;
 mod patience;
 mod publish;
 mod quiet;

@@ -13,6 +13,8 @@
 //! owner begins to wait it subtracts `FAR` and adds the plain count. From then on the shared count is the number of jobs that are left, and
 //! the decrement that brings it to zero wakes the owner.
 //!
+//! An owner that finds as many decrements as spawns does not wait. Nobody but the owner and its jobs can spawn, so then no job can come.
+//!
 //! The word `fast` names the owner while fast spawns are allowed, and [`NOBODY`] otherwise: in a scope that keeps its jobs, in one that is
 //! stopped, and from when the owner begins to wait. `NOBODY` is the address of no fiber, and it is not null: a spawner without a fiber
 //! compares unequal to it.
@@ -170,6 +172,20 @@ impl Jobs {
     pub unsafe fn are_any(&self) -> bool {
         // SAFETY: JC1.
         self.here.with(|here| unsafe { *here }) != 0 || self.count.0.load(Ordering::Relaxed) != FAR
+    }
+
+    /// Whether all jobs are over that were counted so far. If no other is spawned, the owner need not wait: it sees all that the jobs did.
+    ///
+    /// # Safety
+    ///
+    /// By the owner, before it waits.
+    #[inline(always)]
+    pub unsafe fn are_over(&self) -> bool {
+        let order = mutant!("jobs_over_relaxed", Ordering::Relaxed, Ordering::Acquire);
+        // SAFETY: JC1.
+        let here = self.here.with(|here| unsafe { *here });
+        // JC4: the load sees the last decrement, and so all before it. Above zero no decrement has its thread access the scope once more.
+        self.count.0.load(order) + here == FAR
     }
 
     /// The owner begins to wait, under this ticket of its context. True: all jobs are over, and nobody uses the ticket. False: the last

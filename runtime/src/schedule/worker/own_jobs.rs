@@ -1,0 +1,83 @@
+//! The jobs of a scope that the scope's owner runs itself, when its body is over.
+//!
+//! A scope that ends waits for jobs that mostly nobody has begun: they stand in the private queue of this worker. If the owner left its stack to
+//! wait, the loop would take another stack, run them there, and come back. So the owner runs them on its own stack, as a wait does with
+//! its target (`schedule/wait/lend.rs`), and then waits for those that began elsewhere or are suspended.
+//!
+//! # Which jobs
+//!
+//! The oldest private request, as long as it is a job of the scope, fits on the stack, and the loop would take it next: nothing on this worker is
+//! ready, nothing anywhere is older, and the worker has nothing to attend to but others' hunger. So the order of work is that of the loop.
+//! When one of these does not hold, the owner leaves its stack, and the loop runs what is left.
+//!
+//! # What lies below
+//!
+//! A job that suspends takes the owner's stack with it. The owner could not go on before the job is over in any case. A job that waits for the
+//! owner, or for a request that waits below it, closes a cycle, which is found by the request below (`Header::lender`), as in a lent run.
+
+use std::ptr::{self, NonNull};
+
+use forebear_context::shim::atomic::Ordering;
+
+use super::Worker;
+use crate::api::scope::ScopeCore;
+use crate::record::header::{AFTER, Header, OWN_STACK};
+use crate::schedule::run;
+use crate::schedule::wait::nothing_forbids;
+use crate::stack::fiber::Fiber;
+use crate::state::attention::{HUNGRY, LIMITS};
+
+impl Worker {
+    /// Runs unstarted jobs of `scope` on the stack of `fiber`, its owner, and takes them off the scope's count; see the module head.
+    #[inline(never)]
+    pub(crate) fn run_own_jobs(&self, fiber: &Fiber, scope: *const ScopeCore) {
+        if fiber.context().no_suspend().get() != 0 {
+            return;
+        }
+        let (arena, entered) = (fiber.arena.replace(self.arena()), fiber.entered.replace(ptr::null()));
+        while let Some(header) = self.claim_own_job(fiber, scope) {
+            self.direct.count();
+            let before = fiber.urgency.load(Ordering::Relaxed);
+            // SAFETY: claimed, with the list's link.
+            unsafe { run::start(fiber, header) };
+            // What lies below may have become more urgent meanwhile.
+            let below = fiber.request().map_or(before, Header::urgency);
+            fiber.urgency.store(before.min(below), Ordering::Relaxed);
+        }
+        fiber.arena.set(arena);
+        fiber.entered.set(entered);
+        self.settle_jobs();
+    }
+
+    /// Takes the front of the private queue if it is a job of `scope` that may run on top of `fiber`.
+    #[inline(always)]
+    fn claim_own_job(&self, fiber: &Fiber, scope: *const ScopeCore) -> Option<NonNull<Header>> {
+        loop {
+            let front = self.list.front()?;
+            let key = front.lineage.key();
+            if !ptr::eq(front.scope.get(), scope)
+                || front.is(OWN_STACK | AFTER)
+                || fiber.room() < front.need()
+                || !self.post.mailbox.is_empty()
+                || self.ready().len() != 0
+                || self.running.get() != key
+                || self.shared().best_published(self.index, &self.looks, key) < key
+            {
+                return None;
+            }
+            let attention = self.post.attention.get();
+            if attention != 0 && (attention & !(HUNGRY | LIMITS) != 0 || !nothing_forbids(fiber, front)) {
+                return None;
+            }
+            // A raid that has come meanwhile may have shown the entry: the loop settles it.
+            if !self.begins_to_touch(front) {
+                return None;
+            }
+            self.list.unlink(front);
+            let header = NonNull::from(front);
+            if self.claim_private(header) {
+                return Some(header);
+            }
+        }
+    }
+}
