@@ -281,6 +281,32 @@ fn what_is_older_goes_on_between_the_jobs_of_a_scope_that_ends() {
 }
 
 #[test]
+fn what_is_resumed_in_one_root_goes_on_between_the_jobs_of_a_scope_that_ends() {
+    let _dog = Watchdog::new("");
+    let (waits, come, order) = (Event::new(), Event::new(), Mutex::new(Vec::new()));
+    let note = |name| order.lock().unwrap().push(name);
+    runtime(1).run(|| {
+        scope(|outer| {
+            outer.spawn(|| {
+                waits.set();
+                come.wait().unwrap();
+                note("resumed");
+            });
+            // The other has suspended when this returns.
+            waits.wait().unwrap();
+            scope(|s| {
+                s.spawn(|| {
+                    come.set();
+                    note("first");
+                });
+                s.spawn(|| note("second"));
+            });
+        });
+    });
+    assert_eq!(*order.lock().unwrap(), ["first", "resumed", "second"]);
+}
+
+#[test]
 fn a_job_that_suspends_on_the_stack_of_its_scope_leaves_the_others_to_the_worker() {
     let _dog = Watchdog::new("");
     runtime(1).run(|| {
