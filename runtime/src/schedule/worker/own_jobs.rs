@@ -21,7 +21,7 @@ use forebear_context::shim::atomic::Ordering;
 
 use super::Worker;
 use crate::api::scope::ScopeCore;
-use crate::record::header::{AFTER, Header, OWN_STACK};
+use crate::record::header::{Header, OWN_STACK};
 use crate::schedule::run;
 use crate::schedule::wait::nothing_forbids;
 use crate::stack::fiber::Fiber;
@@ -40,9 +40,11 @@ impl Worker {
             let before = fiber.urgency.load(Ordering::Relaxed);
             // SAFETY: claimed, with the list's link.
             unsafe { run::start(fiber, header) };
-            // What lies below may have become more urgent meanwhile.
-            let below = fiber.request().map_or(before, Header::urgency);
-            fiber.urgency.store(before.min(below), Ordering::Relaxed);
+            if fiber.urgency.load(Ordering::Relaxed) != before {
+                // What lies below may have become more urgent meanwhile.
+                let below = fiber.request().map_or(before, Header::urgency);
+                fiber.urgency.store(before.min(below), Ordering::Relaxed);
+            }
         }
         fiber.arena.set(arena);
         fiber.entered.set(entered);
@@ -55,8 +57,8 @@ impl Worker {
         loop {
             let front = self.list.front()?;
             let key = front.lineage.key();
+            debug_assert!(!front.is(OWN_STACK), "those stand in the shared queue");
             if !ptr::eq(front.scope.get(), scope)
-                || front.is(OWN_STACK | AFTER)
                 || fiber.room() < front.need()
                 || !self.post.mailbox.is_empty()
                 || self.ready().len() != 0
