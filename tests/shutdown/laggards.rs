@@ -23,7 +23,7 @@ fn a_laggard_that_borrows_from_a_live_scope_is_named_and_its_memory_stays() {
         Request::builder().name("owner").on(&runtime).spawn(move || {
             let rounds = AtomicU64::new(7);
             scope(|s| {
-                Request::builder().name("endless").spawn_in(s, || {
+                Request::builder().name("endless").own_stack().spawn_in(s, || {
                     seen.store((&raw const rounds).cast_mut(), Ordering::Release);
                     while !free.is_up() {
                         rounds.fetch_add(1, Ordering::AcqRel);
