@@ -20,7 +20,6 @@ use crate::record::cell;
 use crate::record::children;
 use crate::record::header::{ARM, DELIVERED, DETACHED, Header};
 use crate::record::prefetch;
-use crate::record::private_queue::PrivateQueue;
 use crate::schedule::worker::Worker;
 use crate::stack::fiber;
 use crate::state::ancestor_walk::Ancestry;
@@ -260,20 +259,17 @@ impl<'a> Spread<'a> {
         self.work_off();
     }
 
-    /// Those in the private queue.
+    /// Those in the private queue: the piece of it that ends with the parent's last.
     pub(super) fn private(&mut self, parent: &Header) {
         let Some(worker) = self.worker else { return };
-        let mut at = worker.list.last_below(parent);
+        let mut at = parent.last_child.get();
         loop {
             // SAFETY: P2, P3.
             let Some(child) = (unsafe { at.as_ref() }) else { return };
-            at = child.prev.get();
             if !ptr::eq(child.lineage.parent(), &parent.lineage) {
-                if !PrivateQueue::is_among(child, parent) {
-                    return;
-                }
-                continue;
+                return;
             }
+            at = child.prev.get();
             if !self.of_scope.is_null() {
                 if ptr::eq(child.scope.get(), self.of_scope) {
                     self.visit(child);
