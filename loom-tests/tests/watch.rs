@@ -1,6 +1,6 @@
 //! Who will look what lies in the stock: `TrimWatch`, as it ships.
 //!
-//! Transcribed: the few lines of `runtime/src/memory/arena/stock.rs` and `schedule/worker/quiet.rs` that use it. What lies there is a plain count that orders
+//! Transcribed: the few lines of `runtime/src/record/arena/stock.rs` and `schedule/worker/quiet.rs` that use it. What lies there is a plain count that orders
 //! nothing, as there; a worker that looks takes all of it. A sleep with a limit ends some time, so nothing is lost by one that watches.
 //!
 //! # Simplifications that fail

@@ -19,8 +19,6 @@ mod deadlock;
 #[cfg(not(loom))]
 mod foreign;
 #[cfg(not(loom))]
-mod memory;
-#[cfg(not(loom))]
 mod record;
 #[cfg(not(loom))]
 mod schedule;
@@ -41,6 +39,7 @@ pub use self::{
     api::expiry::InProcessTimer,
     api::future::{DoneFuture, TakeFuture, WaitFuture},
     api::join::{join, try_join},
+    api::no_suspend::no_suspend,
     api::region::{timeout, try_timeout},
     api::request::{CancelOnDrop, Dependencies, Outcome, Request, spawn, then_all, try_spawn},
     api::runtime::{
@@ -52,7 +51,6 @@ pub use self::{
     cancel::Cancellation,
     cancel::shield::{check_cancelled, is_cancelled, shield},
     schedule::yielding::yield_now,
-    stack::no_suspend::no_suspend,
 };
 pub use forebear_context::error::{
     CancelReason, Cancelled, Cycle, Error, Failure, Result, SourceLocation, StackError, TimeoutError,

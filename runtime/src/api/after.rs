@@ -57,11 +57,11 @@ use crate::api::request::Request;
 use crate::cancel;
 use crate::deadlock::urgency;
 use crate::record::cell::Callable;
+use crate::record::fiber::{self, Fiber};
 #[cfg(doc)]
 use crate::record::header::AFTER;
 use crate::record::header::Header;
 use crate::schedule::wait;
-use crate::stack::fiber::{self, Fiber};
 use crate::state::open::{self, Open};
 use crate::state::word::{Cancel, FINISHED};
 

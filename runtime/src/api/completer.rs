@@ -28,7 +28,7 @@ use forebear_context::error::Error;
 use crate::api::builder;
 use crate::api::request::Request;
 use crate::cancel;
-use crate::memory::arena;
+use crate::record::arena;
 use crate::record::cell::{self, Callable};
 use crate::record::header::{Header, NoValue};
 use crate::schedule::callbacks::{self, Call, CallOn};

@@ -25,10 +25,10 @@ use self::sight::{Certainty, StackPlace};
 pub(crate) use self::sight::{ON_THE_SAME_STACK, Seen};
 use crate::api::any::{RequestId, State};
 use crate::foreign;
-use crate::memory::reclaim;
+use crate::record::fiber;
+use crate::record::reclaim;
 use crate::schedule::worker::Worker;
 use crate::shared::Shared;
-use crate::stack::fiber;
 pub(crate) use crate::state::inquiry::Asked;
 use crate::state::inquiry::Inquiry;
 

@@ -30,7 +30,7 @@ use forebear_timer::expiry::{Scope, TimerClient, TimerError};
 
 use crate::api::any::{AnyRequest, RequestId};
 use crate::api::request::Request;
-use crate::memory::arena;
+use crate::record::arena;
 use crate::record::header::Header;
 use crate::schedule::callbacks::{self, Call, CallOn};
 use crate::shared::Shared;

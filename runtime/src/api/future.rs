@@ -34,9 +34,9 @@ use crate::api::any::AnyRequest;
 use crate::api::request::Request;
 use crate::foreign;
 use crate::record::header::Header;
+use crate::schedule::registration::{RegisterResult, Registration};
 use crate::shared::Shared;
 use crate::shared::ending::Stage;
-use crate::shared::registration::{RegisterResult, Registration};
 use crate::state::listener::{Listener, Wakes};
 
 /// What all futures of requests have.

@@ -1,6 +1,6 @@
 //! [`join`]: two closures, perhaps in parallel, without an allocation.
 //!
-//! The second branch lies in the caller's frame and stands in its fiber's list of branches ([`crate::api::branches`]). Mostly nobody is
+//! The second branch lies in the caller's frame and stands in its fiber's list of branches ([`crate::schedule::branches`]). Mostly nobody is
 //! hungry, the first branch returns, and the second is run as a plain call. If it was published meanwhile, the thread that claims its
 //! node runs it: the joiner, if it is still there, or a thief, for whom the joiner waits.
 //!
@@ -14,14 +14,15 @@ use std::ptr::NonNull;
 
 use forebear_context::error::{Error, WaitError};
 
-use crate::api::branches::{self, Branch};
 use crate::api::origin;
 use crate::api::scope::into_wait_error;
 use crate::foreign;
-use crate::memory::arena;
+use crate::record::arena;
+use crate::record::branch_list::Branch;
 use crate::record::callback;
+use crate::record::fiber::{self, Fiber};
+use crate::schedule::branches;
 use crate::schedule::wait;
-use crate::stack::fiber::{self, Fiber};
 use crate::stack::lent::Lent;
 use crate::state::attention::HUNGRY;
 use crate::state::word::FINISHED;

@@ -2,13 +2,14 @@
 
 pub(crate) mod after;
 pub(crate) mod any;
-pub(crate) mod branches;
 pub(crate) mod builder;
+pub(crate) mod chosen;
 pub(crate) mod completer;
 pub mod dump;
 pub(crate) mod expiry;
 pub(crate) mod future;
 pub(crate) mod join;
+pub(crate) mod no_suspend;
 pub(crate) mod origin;
 pub(crate) mod region;
 pub(crate) mod request;

@@ -15,11 +15,12 @@ use forebear_context::shim::Arc;
 
 use crate::api::runtime;
 use crate::foreign;
-use crate::memory::arena::Arena;
+use crate::record::arena::Arena;
 use crate::record::callback;
+use crate::record::children::{child_of, count_child};
+use crate::record::fiber::Fiber;
 use crate::record::header::Header;
 use crate::shared::Shared;
-use crate::stack::fiber::Fiber;
 
 /// See the module head.
 pub(crate) struct Origin<'a> {
@@ -159,22 +160,6 @@ impl Origin<'_> {
     }
 }
 
-/// The lineage of the next child of `maker`, which runs on this fiber; it is counted.
-#[inline(always)]
-pub(crate) fn child_of(maker: &Header) -> Lineage {
-    // SAFETY: LN1: a child's header keeps its parent's.
-    unsafe { Lineage::child(&maker.lineage, count_child(maker)) }
-}
-
-/// Counts one more child of `maker`, and answers its rank.
-#[inline(always)]
-fn count_child(maker: &Header) -> u32 {
-    let rank = maker.next_rank.get();
-    maker.next_rank.set(rank.wrapping_add(1));
-    maker.children.set(maker.children.get() + 1);
-    rank
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,11 +190,11 @@ mod tests {
             assert_eq!(counts(shared), before);
         }
         let on_a_worker = runtime.run(|| {
-            let before = counts(&current_runtime(crate::stack::fiber::get().unwrap()));
+            let before = counts(&current_runtime(crate::record::fiber::get().unwrap()));
             let origin = here(None);
             let during = counts(&origin.shared) + 1;
             drop(origin);
-            (before, during, counts(&current_runtime(crate::stack::fiber::get().unwrap())))
+            (before, during, counts(&current_runtime(crate::record::fiber::get().unwrap())))
         });
         assert!(on_a_worker.0 == on_a_worker.1 && on_a_worker.1 == on_a_worker.2, "{on_a_worker:?}");
     }

@@ -24,12 +24,12 @@ use crate::api::builder;
 use crate::api::scope::into_wait_error;
 use crate::cancel;
 use crate::foreign;
-use crate::memory::arena::Arena;
+use crate::record::arena::Arena;
 use crate::record::cell::Callable;
+use crate::record::fiber::Fiber;
 use crate::record::header::REGION;
 use crate::schedule::wait;
 use crate::shared::Shared;
-use crate::stack::fiber::Fiber;
 
 /// Calls `f` here, on this stack, and answers what it returned, unless that takes longer than `limit` by the runtime's clock.
 ///

@@ -29,10 +29,10 @@ use crate::api::any::{AnyRequest, RequestId, State};
 use crate::api::builder::RequestBuilder;
 use crate::cancel;
 use crate::record::cell::{self, Fallible, Plain};
+use crate::record::fiber;
 use crate::record::header::Header;
 use crate::schedule::submit;
 use crate::schedule::wait::{self, Terms};
-use crate::stack::fiber;
 use crate::state::word::{CANCELLED, FAILED, FINISHED, HANDLE, SUBMITTED};
 
 /// A handle to one computation and, later, its value.

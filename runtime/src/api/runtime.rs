@@ -13,6 +13,7 @@ use forebear_pool::Engine;
 mod build;
 pub(crate) mod default;
 mod finish;
+pub(crate) mod fork;
 mod laggards;
 mod late;
 
@@ -30,12 +31,12 @@ use crate::foreign;
 use crate::foreign::driver;
 use crate::record::callback;
 use crate::record::cell::{Callable, Fallible, For, Plain, type_of};
+use crate::record::fiber::Fiber;
 use crate::record::header::{BORROWS, HeaderPlace, OWN_STACK};
+use crate::record::no_suspend;
 use crate::schedule::wait;
 use crate::shared::Shared;
-use crate::stack::fiber::Fiber;
 use crate::stack::lent::Lent;
-use crate::stack::no_suspend;
 
 /// A handle to a set of workers. Clone it to share it. When the last handle is dropped, the submitted work ends, the
 /// threads are joined and the stacks unmapped.
@@ -248,7 +249,7 @@ impl Runtime {
     /// # Ok::<(), forebear::BuildError>(())
     /// ```
     pub fn enter<R>(&self, f: impl FnOnce() -> R) -> R {
-        struct EnterGuard<'a>(&'a Fiber, *const Shared, *const crate::memory::arena::Arena);
+        struct EnterGuard<'a>(&'a Fiber, *const Shared, *const crate::record::arena::Arena);
         impl Drop for EnterGuard<'_> {
             fn drop(&mut self) {
                 self.0.entered.set(self.1);

@@ -8,8 +8,8 @@ use forebear_context::error::CancelReason;
 use super::ancestors::reason_for_children;
 use super::demand::demand;
 use super::{carry_out, is_cancelled};
+use crate::record::fiber::{self, Fiber};
 use crate::record::header::{DETACHED, Header};
-use crate::stack::fiber::{self, Fiber};
 use crate::state::open::{self, Open};
 use crate::state::word::{Cancel, Demand, SUBMITTED};
 

@@ -16,40 +16,9 @@
 //! * **O3** A worker goes with no message left, and from then on none is taken; what came before the runtime was over and is
 //!   found when it is closed is worked off by the closing thread.
 
-use std::ptr::NonNull;
-
-use crate::memory::arena::Arena;
-use crate::record::header::Header;
+use crate::record::arena::Arena;
+pub(crate) use crate::record::message::Message;
 use crate::state::attention::MESSAGE;
-
-/// What the owner of an arena is to do.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Message {
-    /// This request ran here and is cancelled, or is over and its parent is cancelled: the cancel goes on from it.
-    Cancelled(NonNull<Header>),
-    /// This request was made here, and was submitted or claimed elsewhere: it belongs into its parent's list.
-    NewChild(NonNull<Header>),
-    /// A scope in this request, which runs here, was stopped.
-    Scope(NonNull<Header>),
-    /// This request was claimed unstarted, and the link is the runner's: it is to be ended, as cancelled. Or it has failed, and was
-    /// let go of by the last who knew it: it has no link, and its header is to be ended. To a worker.
-    End(NonNull<Header>),
-}
-
-impl Message {
-    /// The request it is about.
-    pub(crate) fn header(self) -> NonNull<Header> {
-        match self {
-            Message::Cancelled(header)
-            | Message::NewChild(header)
-            | Message::Scope(header)
-            | Message::End(header) => header,
-        }
-    }
-}
-
-// SAFETY: a message is a link, which any thread may use (O1).
-unsafe impl Send for Message {}
 
 /// Sends a message with the owner of `arena`. Answers whether somebody will read it: a foreign thread that runs nothing there
 /// will not, nor will a worker that has gone, and then what ran there is over.

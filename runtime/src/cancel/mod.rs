@@ -35,11 +35,10 @@ use forebear_context::error::CancelReason;
 use forebear_context::shim::atomic::Ordering;
 
 use self::message::Message;
-use crate::memory::arena::{self, Arena};
-use crate::record::cell;
+use crate::record::arena::{self, Arena};
+use crate::record::fiber::{self, Fiber};
 use crate::record::header::{ARM, BORROWS, Header};
-use crate::record::prefetch;
-use crate::stack::fiber::{self, Fiber};
+use crate::stack::prefetch;
 use crate::state::word::{Cancel, INHERITED};
 
 mod ancestors;
@@ -48,9 +47,11 @@ mod leaving;
 pub(crate) mod message;
 mod reach;
 mod refusal;
+mod scope;
 pub(crate) mod shield;
 mod spread;
 mod sweep;
+pub(crate) mod unstarted;
 
 use self::ancestors::reason_for_children;
 pub(crate) use self::ancestors::{is_orphaned_by_cancel, reason_of_ancestor};
@@ -126,9 +127,9 @@ pub(crate) unsafe fn carry_out(header: NonNull<Header>, came: Cancel) -> Cancell
             // SAFETY: claimed by the caller, with the runner's link. What may borrow is not put off.
             unsafe {
                 if header.as_ref().scope.get().is_null() && !header.as_ref().is(BORROWS) {
-                    cell::end_unstarted(header);
+                    unstarted::end_unstarted(header);
                 } else {
-                    cell::end_claimed(header);
+                    unstarted::end_claimed(header);
                 }
             }
             Cancellation::Marked
@@ -192,7 +193,7 @@ pub(crate) unsafe fn limit_comes(header: NonNull<Header>) {
     }
 }
 
-/// Leaves an end to a worker, since it may run user code: see [`cell::end_put_aside`].
+/// Leaves an end to a worker, since it may run user code: see [`unstarted::end_put_aside`].
 ///
 /// # Safety
 ///
@@ -305,7 +306,7 @@ pub(crate) fn close_owner_mailbox(arena: &Arena) {
         }
     }
     // SAFETY: O1: what is to be ended is the message's.
-    unsafe { cell::end_all(&ended) };
+    unsafe { unstarted::end_all(&ended) };
 }
 
 /// An arm that was taken elsewhere begins on this fiber: its maker may have been cancelled before.

@@ -21,9 +21,9 @@ use forebear_context::shim::atomic::Ordering;
 
 use super::attend_arena;
 use crate::foreign;
+use crate::record::fiber::{self, Fiber};
 use crate::record::header::{ARM, Header};
 use crate::schedule::worker::{Worker, is_unwinding};
-use crate::stack::fiber::{self, Fiber};
 use crate::state::attention::{MARKS, MESSAGE};
 use crate::state::word::{MARKED, SHIELDED};
 

@@ -10,8 +10,8 @@ use std::ptr::NonNull;
 use forebear_context::error::Cancelled;
 
 use crate::cancel;
+use crate::record::fiber::{self, Fiber};
 use crate::record::header::{ARM, DELIVERED};
-use crate::stack::fiber::{self, Fiber};
 use crate::state::word::SHIELDED;
 
 /// Whether the current request has been cancelled, and is in no shielded region. `false` outside any request.

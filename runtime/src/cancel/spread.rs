@@ -11,17 +11,17 @@ use super::{
     wants,
 };
 use crate::api::dump;
-use crate::api::scope::ScopeCore;
 use crate::cancel::message::{self, Message};
+use crate::cancel::unstarted;
 use crate::foreign;
 use crate::foreign::driver;
-use crate::memory::arena::{self, Arena};
-use crate::record::cell;
+use crate::record::arena::{self, Arena};
 use crate::record::children;
+use crate::record::fiber;
 use crate::record::header::{ARM, DELIVERED, DETACHED, Header};
-use crate::record::prefetch;
+use crate::record::scope_core::ScopeCore;
 use crate::schedule::worker::Worker;
-use crate::stack::fiber;
+use crate::stack::prefetch;
 use crate::state::ancestor_walk::Ancestry;
 use crate::state::attention::MESSAGE;
 use crate::state::word::{Cancel, Demand};
@@ -532,6 +532,6 @@ unsafe impl Send for Unread {}
 impl Unread {
     fn end(self) {
         // SAFETY: it was ours to end.
-        unsafe { cell::end_put_aside(self.0) };
+        unsafe { unstarted::end_put_aside(self.0) };
     }
 }

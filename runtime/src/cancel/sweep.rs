@@ -15,13 +15,13 @@ use forebear_context::shim::atomic::Ordering;
 use super::{Spread, carry_out, deliver, leave_end};
 use crate::api::after;
 use crate::api::any::AnyRequest;
-use crate::memory::arena;
-use crate::record::cell;
+use crate::cancel::unstarted;
+use crate::record::arena;
+use crate::record::fiber;
 use crate::record::header::{ARM, DETACHED, Header};
 use crate::schedule::worker::Worker;
 use crate::shared::Shared;
 use crate::shared::ending::Stage;
-use crate::stack::fiber;
 use crate::state::attention::{MESSAGE, SHUT};
 use crate::state::word::{Cancel, Demand, SHIELDED};
 
@@ -136,7 +136,7 @@ pub(crate) fn abort_unstarted(unstarted: Unstarted) {
         stale.push(header);
     }
     // SAFETY: claimed by us, with the runner's links.
-    unsafe { cell::end_all(&claimed) };
+    unsafe { unstarted::end_all(&claimed) };
     for header in stale {
         // SAFETY: E1: the entry's link.
         unsafe { arena::release(header) };

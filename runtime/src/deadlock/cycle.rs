@@ -70,14 +70,14 @@ pub(crate) use self::found::{end, take_cycle};
 use self::names::{is_job, name, of_own_stack, on_stack};
 pub(crate) use self::survey::Survey;
 
-use crate::api::scope::ScopeCore;
 use crate::cancel;
 use crate::deadlock::foreign_stacks::{self, ForeignStacks, ReadableStacks, StackView, lock_foreign_stacks};
-use crate::memory::arena::Arena;
-use crate::record::cell;
+use crate::record::arena::Arena;
+use crate::record::drop_queue;
+use crate::record::fiber::Fiber;
 use crate::record::header::{AFTER, ARM, Header, KNOWN};
+use crate::record::scope_core::ScopeCore;
 use crate::shared::Shared;
-use crate::stack::fiber::Fiber;
 use crate::state::word::{Bits, WAITERS};
 
 /// How many edges a waiter follows before it goes to sleep.
@@ -232,7 +232,7 @@ fn has_looked(fiber: &Fiber) -> bool {
 
 /// Whether anybody could wait for what is on this stack. If so, its wait is about to be bound.
 fn can_be_waited_for(fiber: &Fiber) -> bool {
-    let can = fiber.request().is_some() || holds_locks(fiber) || cell::ends_any(fiber);
+    let can = fiber.request().is_some() || holds_locks(fiber) || drop_queue::ends_any(fiber);
     if can {
         fiber.outlasts_cancel.set(cancel::is_outlasted(fiber));
     }
@@ -272,7 +272,7 @@ pub(crate) fn of_itself(fiber: &Fiber, target: &Header) -> Option<Cycle> {
         let names = of_own_stack(fiber, target).unwrap_or_else(|| vec![target.name().to_owned()]);
         return Some(Cycle::new(names));
     }
-    if cell::is_ending_on(fiber, target) {
+    if drop_queue::is_ending_on(fiber, target) {
         // A destructor of its captures waits.
         return Some(Cycle::new([target.name().to_owned()]));
     }
@@ -350,7 +350,7 @@ unsafe fn bind_within<R>(
     for _ in 0..ATTEMPTS {
         match way {
             Way::End => {
-                let goes_on = waited_for.get() && (may_be_after(fiber) || cell::ends_any(fiber));
+                let goes_on = waited_for.get() && (may_be_after(fiber) || drop_queue::ends_any(fiber));
                 if goes_unseen || goes_on {
                     // Through what has not started, perhaps.
                     note(fiber, kept);
@@ -386,7 +386,7 @@ unsafe fn bind_within<R>(
 
 /// Whether anybody waits for a request on this stack. Completes the edges of those who came before it started.
 fn is_waited_for(fiber: &Fiber) -> bool {
-    let (mut wanted, mut depth) = (holds_locks(fiber) || cell::ends_any(fiber), 0);
+    let (mut wanted, mut depth) = (holds_locks(fiber) || drop_queue::ends_any(fiber), 0);
     for h in on_stack(fiber) {
         let is_known = h.state.get() & KNOWN != 0;
         if is_known && (wanted || depth >= LOOKS) {
@@ -443,7 +443,7 @@ fn complete(h: &Header, fiber: &Fiber) {
 #[cold]
 fn is_waited_for_in_turn(fiber: &Fiber) -> bool {
     holds_locks(fiber)
-        || cell::ends_any(fiber)
+        || drop_queue::ends_any(fiber)
         || on_stack(fiber).any(|h| {
             if is_wanted_by_scope(h, fiber) {
                 return true;

@@ -26,15 +26,15 @@
 //! | a pool that asks whether a member that has a place can go on | whether the member's stack waits | [`with_holder`] |
 //! | a pool that asks whether its waiter can go on | the context of the waiter | G2: the lock of the gate |
 //! | a worker that answers a dump | its own stacks and its private queue | it is their thread |
-//! | a dump, or a report of laggards, from outside | the stacks of a worker | K5: the lock of the worker's list of coroutines; the wait is held, or the requests are read under [`reclaim::read_section`](crate::memory::reclaim::read_section) |
+//! | a dump, or a report of laggards, from outside | the stacks of a worker | K5: the lock of the worker's list of coroutines; the wait is held, or the requests are read under [`reclaim::read_section`](crate::record::reclaim::read_section) |
 //! | the same of threads that run requests, and that block | their records | the lock of the arena's mailbox; PK1: the lock of the list of parked threads |
-//! | the same, of the holder of a lock that is none of these | the name of what runs there | [`with_holder`], under [`reclaim::read_section`](crate::memory::reclaim::read_section) |
+//! | the same, of the holder of a lock that is none of these | the name of what runs there | [`with_holder`], under [`reclaim::read_section`](crate::record::reclaim::read_section) |
 //! | an end of a runtime that has given up, and ends waits from outside | their contexts | PK1 |
 //! | a thread without workers that looks for a standstill | the stacks of its own seats | it is their thread |
 //! | a frame that is lent: jobs, arms, lanes, selects | what it borrows | `docs/loans.md` |
 //! | prefetches | nothing: an address is a hint | |
 //! | messages of panics, warnings and failures | names that were copied where they were known | |
-//! | a forked child | nothing of other threads: it forgets the addresses ([`crate::shared::fork`]) | |
+//! | a forked child | nothing of other threads: it forgets the addresses ([`crate::api::runtime::fork`]) | |
 //!
 //! # What may be read of a foreign stack
 //!
@@ -51,11 +51,11 @@ use forebear_context::shim::MutexGuard;
 use forebear_context::shim::atomic::Ordering;
 
 use crate::foreign;
+use crate::record::fiber::Fiber;
 use crate::record::header::Header;
 use crate::schedule::worker::Worker;
 use crate::shared::Shared;
 use crate::stack::coroutine::Coroutine;
-use crate::stack::fiber::Fiber;
 use crate::state::stack_registry::{RegisteredStacks, StackRegistry, Stacks};
 
 /// Threads that run requests, and runtimes.
@@ -167,7 +167,7 @@ impl<'a> StackView<'a> {
     ///
     /// # Safety
     ///
-    /// Inside [`reclaim::read_section`](crate::memory::reclaim::read_section).
+    /// Inside [`reclaim::read_section`](crate::record::reclaim::read_section).
     pub(crate) unsafe fn name(&self) -> String {
         if self.of.is_none() {
             // SAFETY: it is kept, and no coroutine's, so a foreign thread's of the runtime's table.

@@ -15,8 +15,8 @@ use forebear_context::shim::atomic::Ordering;
 use crate::deadlock::cycle;
 use crate::deadlock::foreign_stacks::{self, StackView};
 use crate::deadlock::urgency;
+use crate::record::fiber::Fiber;
 use crate::record::header::{Header, REGION};
-use crate::stack::fiber::Fiber;
 
 /// The fiber waits, under the ticket, for something that another holds; its node stands in the list there. Answers the cycle that
 /// this closes, if there is no limit.

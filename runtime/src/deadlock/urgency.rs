@@ -38,10 +38,10 @@ use crate::api::after::walk::dependencies;
 use crate::api::any::AnyRequest;
 use crate::batch::request_pool::Lanes;
 use crate::deadlock::foreign_stacks::{self, StackView};
-use crate::memory::arena::{self, Arena};
+use crate::record::arena::{self, Arena};
+use crate::record::fiber::Fiber;
 use crate::record::header::{AFTER, Header};
 use crate::schedule::worker::{Raised, Worker};
-use crate::stack::fiber::Fiber;
 use crate::state::word::{HELD, NEW};
 
 /// In the place of a key: the urgency has fallen. A minimum with it changes nothing.
@@ -297,7 +297,7 @@ unsafe fn on_from(here: Option<&Worker>, fiber: &Fiber, key: u64, rest: &mut Vec
     if key == FALLEN {
         fall(fiber);
     }
-    if crate::stack::fiber::get().is_some_and(|current| ptr::eq(current, fiber)) {
+    if crate::record::fiber::get().is_some_and(|current| ptr::eq(current, fiber)) {
         return None;
     }
     let changes = |next: &Header, floor: u64| match key {

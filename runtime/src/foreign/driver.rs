@@ -62,10 +62,10 @@ use forebear_context::shim::{Arc, Mutex, MutexGuard, time};
 use crate::batch::request_pool;
 use crate::cancel;
 use crate::foreign;
+use crate::record::fiber::Fiber;
 use crate::record::header::Header;
+use crate::record::no_suspend;
 use crate::shared::Shared;
-use crate::stack::fiber::Fiber;
-use crate::stack::no_suspend;
 
 /// How many threads can use a synchronous runtime at a time; more wait for a seat.
 pub(crate) const SEATS: usize = 32;
@@ -290,7 +290,7 @@ impl Drop for Guest<'_> {
 /// The caller has a count of the request.
 pub(crate) unsafe fn meet(h: &Header) {
     // SAFETY: M3.
-    if let Some(shared) = unsafe { h.arena.get().as_ref() }.map(crate::memory::arena::Arena::shared)
+    if let Some(shared) = unsafe { h.arena.get().as_ref() }.map(crate::record::arena::Arena::shared)
         && shared.driven.is_some()
         && !shared.is_over()
     {

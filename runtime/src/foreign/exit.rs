@@ -29,8 +29,8 @@ use std::ptr;
 
 use super::{FOREIGN, Foreign};
 use crate::deadlock::foreign_stacks;
-use crate::memory::reclaim;
-use crate::stack::fiber;
+use crate::record::fiber;
+use crate::record::reclaim;
 
 /// So many suspensions of a thread register each. About fifty bytes are taken for one.
 const EACH: u64 = 4_096;

@@ -24,19 +24,19 @@ use forebear_context::shim::{Arc, time};
 use self::driver::Seat;
 use crate::api::any;
 use crate::cancel;
+use crate::cancel::unstarted;
 use crate::deadlock::foreign_stacks;
 use crate::deadlock::owner;
-use crate::memory::arena::{self, Arena};
-use crate::memory::reclaim;
-use crate::record::cell;
+use crate::record::arena::{self, Arena};
+use crate::record::fiber::{self, Fiber};
 use crate::record::header::Header;
 use crate::record::hooks;
+use crate::record::no_suspend;
+use crate::record::reclaim;
 use crate::record::side::{self, Side};
 use crate::shared::Shared;
 use crate::shared::parked;
-use crate::stack::fiber::{self, Fiber};
 use crate::stack::lent::Lent;
-use crate::stack::no_suspend;
 use crate::time::deadlines::keep;
 
 #[repr(C)]
@@ -408,7 +408,7 @@ unsafe fn prepare(context: &Context, deadline: Option<Instant>) -> Option<NonNul
     let waits = unsafe { &of(context).waits };
     waits.set(true);
     if !fiber.dropping.get().is_null() {
-        cell::give_away_put_off(fiber);
+        unstarted::give_away_put_off(fiber);
     }
     // Until the thread that has ended it is done with the context (C1), also after a nudge.
     // SAFETY: by the table: `ForeignContext` is the first field, and this is its thread.

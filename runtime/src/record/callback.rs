@@ -14,7 +14,7 @@
 //! While such a *call* lasts, the thread-local says its name; the fiber has no arena, which keeps the fast ways of making, taking and
 //! running a request off; and its count of regions that must not suspend is up. The cold ways that are left ask [`refuse`] first:
 //! making a request ([`crate::api::origin`]), waiting for one ([`crate::schedule::wait`]), and every other wait, by its look at that count
-//! ([`mod@crate::stack::no_suspend`]). A `join` runs both of its arms right here: nobody is shown one.
+//! ([`mod@crate::record::no_suspend`]). A `join` runs both of its arms right here: nobody is shown one.
 //!
 //! Calls nest: a hook may ask for the time, and a clock may go by that of another runtime.
 //!
@@ -31,7 +31,7 @@ use std::ptr;
 use forebear_context::context;
 
 use crate::foreign;
-use crate::stack::fiber::Fiber;
+use crate::record::fiber::Fiber;
 
 forebear_context::shim::thread_local! {
     /// The name of the innermost call, and how many there are.

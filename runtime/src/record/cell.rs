@@ -16,21 +16,14 @@ use forebear_context::context::{self, WaitQueue};
 use forebear_context::error::Error;
 use forebear_context::lineage::Lineage;
 
-use crate::api::scope::ScopeCore;
-use crate::memory::arena::{self, Arena};
+use crate::record::arena::{self, Arena};
+use crate::record::fiber::PublishedPtr;
 use crate::record::header::{Header, HeaderPlace, NoValue, VTable};
 use crate::record::hooks;
+use crate::record::scope_core::ScopeCore;
 use crate::record::side::SideSlot;
-use crate::stack::fiber::PublishedPtr;
 use crate::state::raid::Placed;
 use crate::state::word::{LocalState, Word};
-
-mod dropping;
-
-pub(crate) use self::dropping::{
-    DropQueue, DropQueues, each_ended_on, end_all, end_claimed, end_put_aside, end_put_aside_on,
-    end_unstarted, ends_any, give_away_put_off, is_dropped_on, is_ending_on,
-};
 
 /// Callables above this size are boxed, so that cells stay within the free lists.
 pub(crate) const BOXED_ABOVE: usize = 1 << 10;

@@ -20,11 +20,28 @@
 
 use std::ptr;
 
+use forebear_context::lineage::Lineage;
 use forebear_context::shim::atomic::Ordering;
 
-use crate::memory::arena::Arena;
+use crate::record::arena::Arena;
+use crate::record::fiber::Fiber;
 use crate::record::header::{Header, HeaderPlace, SETTLED};
-use crate::stack::fiber::Fiber;
+
+/// The lineage of the next child of `maker`, which runs on this fiber; it is counted.
+#[inline(always)]
+pub(crate) fn child_of(maker: &Header) -> Lineage {
+    // SAFETY: LN1: a child's header keeps its parent's.
+    unsafe { Lineage::child(&maker.lineage, count_child(maker)) }
+}
+
+/// Counts one more child of `maker`, and answers its rank.
+#[inline(always)]
+pub(crate) fn count_child(maker: &Header) -> u32 {
+    let rank = maker.next_rank.get();
+    maker.next_rank.set(rank.wrapping_add(1));
+    maker.children.set(maker.children.get() + 1);
+    rank
+}
 
 /// Puts a request into its parent's list, if it has a parent and stands in no list. By the owner of its arena.
 pub(crate) fn link(h: &Header) {

@@ -40,11 +40,11 @@ use forebear_context::error::internal::{drop_contained, payload_into_error};
 use forebear_context::error::{CancelReason, Error, Failure, WaitError};
 use forebear_context::lineage::Lineage;
 
-use crate::api::scope::ScopeCore;
-use crate::memory::arena::Arena;
+use crate::record::arena::Arena;
+use crate::record::call_list;
+use crate::record::fiber::{self, Fiber, PublishedPtr};
+use crate::record::scope_core::ScopeCore;
 use crate::record::side::{self, Side, SideSlot};
-use crate::schedule::callbacks;
-use crate::stack::fiber::{self, Fiber, PublishedPtr};
 use crate::state::due::Due;
 pub(crate) use crate::state::raid::HeaderPlace;
 use crate::state::raid::{Placed, PrivateEntry};
@@ -440,7 +440,7 @@ impl Header {
             return FINISHED;
         }
         match self.word().load().life() {
-            COMPLETING => callbacks::life_for(self),
+            COMPLETING => call_list::life_for(self),
             life => life,
         }
     }

@@ -17,9 +17,9 @@ use forebear_context::error::internal::drop_contained;
 use forebear_context::error::{Failure, SourceLocation};
 
 use crate::record::callback;
+use crate::record::fiber;
 use crate::record::header::Header;
 use crate::shared::Shared;
-use crate::stack::fiber;
 
 forebear_context::shim::thread_local! {
     static PANICKED_AT: RefCell<Option<SourceLocation>> = const { RefCell::new(None) };

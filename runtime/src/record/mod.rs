@@ -1,10 +1,20 @@
-//! What a request is made of: its header, the cell of its callable and value, its side block, and the lists that it stands in.
+//! What a request is made of and stands in: its header, the cell of its callable and value, its side block, the fiber that it runs on, the
+//! arena that its memory is from, and the lists that lead to it. These records name each other by pointers.
 
+pub(crate) mod any;
+pub(crate) mod arena;
+pub(crate) mod branch_list;
+pub(crate) mod call_list;
 pub(crate) mod callback;
 pub(crate) mod cell;
 pub(crate) mod children;
+pub(crate) mod drop_queue;
+pub(crate) mod fiber;
 pub(crate) mod header;
 pub(crate) mod hooks;
-pub(crate) mod prefetch;
+pub(crate) mod message;
+pub(crate) mod no_suspend;
 pub(crate) mod private_queue;
+pub(crate) mod reclaim;
+pub(crate) mod scope_core;
 pub(crate) mod side;

@@ -101,7 +101,7 @@ impl PrivateQueue {
     ///
     /// # Safety
     ///
-    /// Inside [`reclaim::read_section`](crate::memory::reclaim::read_section): then the memory of every header that is in a list after the look has begun stays.
+    /// Inside [`reclaim::read_section`](crate::record::reclaim::read_section): then the memory of every header that is in a list after the look has begun stays.
     /// Each header that the walk comes to was in a list then: the front was, and what `next` of such a header leads to was.
     pub(crate) unsafe fn count_from_outside(&self, most: usize) -> usize {
         let (mut count, mut at) = (0, self.front.load(Ordering::Relaxed));

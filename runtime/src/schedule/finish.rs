@@ -2,7 +2,7 @@
 //!
 //! The thread that has claimed a request ends it, once (W1). It puts value or failure in place, makes the word terminal by one
 //! exchange (W2), wakes the waiters, and takes the job off its scope's count as its last touch. The memory follows when the counts
-//! are zero ([`crate::memory::arena`]).
+//! are zero ([`crate::record::arena`]).
 //!
 //! # Who enters where
 //!
@@ -14,9 +14,9 @@
 //! | the callable returned an error, or panicked | its runner | [`fail`] |
 //! | no stack could be had for it | the claimer | [`fail_unstarted`], then [`fail`] |
 //! | its completer gave a value, or an error | the completer's thread | [`conclude`], or [`fail`] (`api/completer.rs`) |
-//! | it was cancelled before it started | the canceller, that claimed it by the mark | [`cell::end_unstarted`], see below |
-//! | its last handle was dropped before it was submitted | the dropping thread | [`cell::end_unstarted`] |
-//! | the runtime takes no more roots, or its own deadline came | the closing thread; the timer | `cell::end_all`; [`cancel::leave_end`] |
+//! | it was cancelled before it started | the canceller, that claimed it by the mark | [`unstarted::end_unstarted`], see below |
+//! | its last handle was dropped before it was submitted | the dropping thread | [`unstarted::end_unstarted`] |
+//! | the runtime takes no more roots, or its own deadline came | the closing thread; the timer | `unstarted::end_all`; [`cancel::leave_end`] |
 //! | its thread exits and leaves the stack behind | that thread | [`conclude`] (`schedule/worker/driven/abandon.rs`) |
 //!
 //! # What an end is
@@ -36,7 +36,7 @@
 //!
 //! The captures of the callable are dropped, which is user code. Where that may run now, and where later:
 //!
-//! | the claimer | function of `record/cell/dropping.rs` | runs |
+//! | the claimer | function of `cancel/unstarted.rs` | runs |
 //! |---|---|---|
 //! | calls with no captures being dropped on its stack | `end_unstarted` | at once |
 //! | is inside the destructor of another's captures | `end_unstarted` | after that destructor, in a loop, or on another worker if it waits |
@@ -54,15 +54,15 @@ use forebear_context::error::{CancelReason, Error, Failure, SourceLocation, Stac
 use forebear_context::shim::atomic::Ordering;
 
 use crate::api::after;
-use crate::api::scope::ScopeCore;
 use crate::cancel;
-use crate::memory::arena::{self, Arena};
+use crate::record::arena::{self, Arena};
 use crate::record::cell;
 use crate::record::children;
+use crate::record::fiber::{self, Fiber};
 use crate::record::header::{DELIVERED, Header, NoValue};
 use crate::record::hooks;
+use crate::record::scope_core::ScopeCore;
 use crate::schedule::callbacks;
-use crate::stack::fiber::{self, Fiber};
 use crate::state::due::Due;
 use crate::state::word::{Bits, CANCELLED, FAILED, FINISHED, LocalStep, MARKED, SEEN, WAITERS, outcome};
 

@@ -1,9 +1,10 @@
 //! Workers: what runs next, how a request is run, and how a wait leaves the worker and comes back to it.
 
+pub(crate) mod branches;
 pub(crate) mod callbacks;
-pub(crate) mod chosen;
 pub(crate) mod finish;
 pub(crate) mod ready;
+pub(crate) mod registration;
 pub(crate) mod run;
 pub(crate) mod submit;
 pub(crate) mod wait;

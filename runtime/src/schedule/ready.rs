@@ -36,9 +36,9 @@ use std::ptr::{self, NonNull};
 use forebear_context::lineage::{Lineage, NO_KEY};
 use forebear_context::shim::atomic::Ordering;
 
-use crate::record::prefetch;
+use crate::record::fiber::{Descent, Fiber};
 use crate::shared::ORDERED;
-use crate::stack::fiber::{Descent, Fiber};
+use crate::stack::prefetch;
 
 #[cfg(all(test, not(any(forebear_unordered, shuttle))))]
 mod tests;

@@ -8,10 +8,10 @@ use std::ptr::{self, NonNull};
 use forebear_context::shim::atomic::Ordering;
 
 use crate::foreign;
-use crate::memory::arena::{self, Arena};
+use crate::record::arena::{self, Arena};
+use crate::record::fiber::Fiber;
 use crate::record::header::Header;
 use crate::schedule::finish::{end_sole, fail, finish};
-use crate::stack::fiber::Fiber;
 
 /// Runs a request from a queue, on a fiber that has nothing on top.
 ///

@@ -8,14 +8,14 @@ use forebear_context::shim::Arc;
 use crate::api::after;
 use crate::cancel;
 use crate::cancel::message::{self, Message};
+use crate::cancel::unstarted;
 use crate::deadlock::urgency;
 use crate::foreign::driver;
-use crate::record::cell;
 use crate::record::children;
+use crate::record::fiber::Fiber;
 use crate::record::header::{AFTER, DETACHED, HINTED, Header, HeaderPlace, OWN_STACK, ROOT};
 use crate::schedule::worker::Worker;
 use crate::shared::Shared;
-use crate::stack::fiber::Fiber;
 use crate::state::attention::{DRIVEN, HUNGRY, MARKS, MESSAGE, RAIDED, SHUT};
 use crate::state::word::{LocalStep, NEW, PRIVATE, SUBMITTED};
 
@@ -29,7 +29,7 @@ pub(crate) unsafe fn submit(header: NonNull<Header>, marks: u64) {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
     // The commonest case: by its maker, whom no cancel concerns: one that comes later finds it in the list.
-    if let Some(fiber) = crate::stack::fiber::get()
+    if let Some(fiber) = crate::record::fiber::get()
         && let Some(worker) = fiber.worker()
         && let Some(top) = fiber.request()
         && ptr::eq(h.lineage.parent(), &top.lineage)
@@ -218,7 +218,7 @@ unsafe fn enter_roots(header: NonNull<Header>) {
 pub(crate) unsafe fn enter_family(header: NonNull<Header>) {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
-    if cancel::own_arena(crate::stack::fiber::get()) == h.arena.get() {
+    if cancel::own_arena(crate::record::fiber::get()) == h.arena.get() {
         children::link(h);
     } else {
         // SAFETY: by contract.
@@ -228,7 +228,7 @@ pub(crate) unsafe fn enter_family(header: NonNull<Header>) {
 
 /// The worker whose private queue a request goes to that is queued here.
 fn own_worker(h: &Header) -> Option<&'static Worker> {
-    let worker = crate::stack::fiber::get().and_then(Fiber::worker);
+    let worker = crate::record::fiber::get().and_then(Fiber::worker);
     worker.filter(|worker| goes_to_own_list(worker, h) && !h.lineage.parent().is_null())
 }
 
@@ -288,7 +288,7 @@ pub(crate) unsafe fn admit(header: NonNull<Header>) {
         // SAFETY: by contract; the entry's link is ours.
         None => unsafe { enter_roots(header) },
     }
-    let (key, here) = (h.urgency(), crate::stack::fiber::get().and_then(Fiber::worker));
+    let (key, here) = (h.urgency(), crate::record::fiber::get().and_then(Fiber::worker));
     if key < h.lineage.key() {
         // Those who waited meanwhile raised it, which nobody could see.
         // SAFETY: U2: the caller's count.
@@ -316,7 +316,7 @@ pub(crate) unsafe fn push_root(header: NonNull<Header>) {
 ///
 /// As [`push_root`].
 pub(crate) unsafe fn push_root_of(shared: &Arc<Shared>, header: NonNull<Header>) {
-    if crate::stack::fiber::get().is_none_or(|fiber| fiber.worker().is_none()) {
+    if crate::record::fiber::get().is_none_or(|fiber| fiber.worker().is_none()) {
         shared.check_process();
     }
     if shared.driven.is_some() {
@@ -341,10 +341,10 @@ unsafe fn shelve(shared: &Arc<Shared>, header: NonNull<Header>) {
         if h.word().claim_by_queue() {
             h.side_or_new().reason.set(Some(CancelReason::Shutdown));
             // SAFETY: W1. Its callable may borrow, hence is not put off.
-            unsafe { cell::end_claimed(header) };
+            unsafe { unstarted::end_claimed(header) };
         } else if h.word().release_link() {
             // SAFETY: W4.
-            unsafe { crate::memory::arena::end(header) };
+            unsafe { crate::record::arena::end(header) };
         }
     }
 }
@@ -362,7 +362,7 @@ pub(crate) unsafe fn tell_family(header: NonNull<Header>) {
     }
     // SAFETY: M3.
     let Some(arena) = (unsafe { h.arena.get().as_ref() }) else { return };
-    if cancel::own_arena(crate::stack::fiber::get()) == h.arena.get() {
+    if cancel::own_arena(crate::record::fiber::get()) == h.arena.get() {
         return;
     }
     if !arena.is_unattended() {
@@ -372,7 +372,7 @@ pub(crate) unsafe fn tell_family(header: NonNull<Header>) {
             return;
         }
         // SAFETY: as above.
-        unsafe { crate::memory::arena::release(header) };
+        unsafe { crate::record::arena::release(header) };
     }
     if arena.is_unattended() {
         // Its owner may be gone; but the list has a lock.

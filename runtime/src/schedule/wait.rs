@@ -23,12 +23,12 @@ use crate::deadlock::cycle;
 use crate::deadlock::urgency;
 use crate::foreign;
 use crate::record::callback;
+use crate::record::fiber::{self, Fiber, LEFT_PARKED};
 use crate::record::header::Header;
+use crate::record::no_suspend;
 use crate::schedule::worker::{Worker, is_unwinding};
 use crate::shared::Shared;
 use crate::shared::parked;
-use crate::stack::fiber::{self, Fiber, LEFT_PARKED};
-use crate::stack::no_suspend;
 use crate::state::set::Core;
 use crate::state::word::{Bits, CANCELLED, FAILED, WAITERS};
 use crate::time::deadlines::park_until;
@@ -89,7 +89,7 @@ pub(crate) unsafe fn until_over(header: NonNull<Header>) -> Result<bool, WaitErr
         return Ok(true);
     }
     // A cancelled request is refused before it learns anything of its target, also of one that has run on its stack.
-    if crate::stack::fiber::get().is_some_and(cancel::refuses) {
+    if crate::record::fiber::get().is_some_and(cancel::refuses) {
         return Err(WaitError::Cancelled);
     }
     if is_over(h) {

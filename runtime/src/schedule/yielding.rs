@@ -4,8 +4,8 @@ use forebear_context::error::Cancelled;
 
 use crate::cancel;
 use crate::foreign::driver;
-use crate::stack::fiber;
-use crate::stack::no_suspend;
+use crate::record::fiber;
+use crate::record::no_suspend;
 
 /// Lets everything else that is ready on this worker go first.
 ///

@@ -21,11 +21,11 @@ use crate::deadlock::cycle::Survey;
 use crate::deadlock::foreign_stacks;
 use crate::foreign;
 use crate::foreign::driver::Driven;
-use crate::memory::arena::{self, Depot};
+use crate::record::arena::{self, Depot};
 use crate::record::header::Header;
 use crate::schedule::worker::{Next, Worker};
 use crate::shared::ending::Ending;
-use crate::shared::fork::Generation;
+use crate::shared::generation::Generation;
 use crate::stack::Class;
 use crate::stack::slab::Slab;
 use crate::state::attention::OLDER;
@@ -34,10 +34,9 @@ use crate::state::visits::Visits;
 use crate::time::deadlines::{Deadlines, Time};
 
 pub(crate) mod ending;
-pub(crate) mod fork;
+pub(crate) mod generation;
 mod looks;
 pub(crate) mod parked;
-pub(crate) mod registration;
 
 pub(crate) use self::looks::{Best, Groups, Looks};
 
@@ -57,7 +56,7 @@ pub(crate) struct Shared {
     pub groups: Groups,
     pub deadlines: Deadlines,
     pub ending: Ending,
-    /// Which process made it; see [`crate::shared::fork`].
+    /// Which process made it; see [crate::shared::generation].
     pub born: Generation,
     pub slab: Slab,
     pub survey: Survey,

@@ -23,12 +23,12 @@ use std::sync::PoisonError;
 use forebear_context::context::{Cause, Context, Reason, Ticket, unpark};
 use forebear_context::shim::{Mutex, MutexGuard};
 
-use crate::api::scope::ScopeCore;
+use crate::record::fiber::Fiber;
 use crate::record::header::Header;
+use crate::record::scope_core::ScopeCore;
 use crate::shared::Shared;
 use crate::shared::ending::Stage;
 use crate::stack::coroutine;
-use crate::stack::fiber::Fiber;
 
 struct Parked {
     context: NonNull<Context>,

@@ -37,10 +37,10 @@ use forebear_context::shim::atomic::AtomicPtr;
 use forebear_context::switch::StackMemory;
 use forebear_pool::Linked;
 
+use crate::record::fiber::{self, BEHIND_CONTEXT, Fiber, LEFT_PARKED, LEFT_UNWINDING};
 use crate::record::header::Header;
 use crate::schedule::worker::{Next, Worker};
 use crate::shared::parked;
-use crate::stack::fiber::{self, BEHIND_CONTEXT, Fiber, LEFT_PARKED, LEFT_UNWINDING};
 use crate::stack::lent::Lent;
 use crate::stack::slab::StackSlot;
 use crate::state::alarms::Standing;
@@ -348,7 +348,7 @@ pub(crate) unsafe fn worker_of(context: &Context) -> &Worker {
 
 #[cfg(all(test, not(forebear_threads)))]
 mod tests {
-    use crate::stack::fiber;
+    use crate::record::fiber;
     use crate::{Runtime, spawn};
 
     /// So that a parked request's stack stays within one page, colour included.
@@ -360,7 +360,7 @@ mod tests {
             let parked = spawn(|| {
                 let fiber = fiber::get().unwrap();
                 let coroutine = std::ptr::from_ref(fiber) as usize;
-                (coroutine - crate::stack::here(), crate::yield_now()).0
+                (coroutine - fiber::stack_pointer(), crate::yield_now()).0
             });
             crate::yield_now().unwrap();
             parked.take().unwrap()

@@ -14,10 +14,9 @@
 //! ```
 
 pub(crate) mod coroutine;
-pub(crate) mod fiber;
 pub(crate) mod lent;
-pub(crate) mod no_suspend;
 pub(crate) mod overflow;
+pub(crate) mod prefetch;
 pub(crate) mod slab;
 
 /// Bytes at the low end of a slot that fault when touched: three pages, since foreign code without stack probes may
@@ -51,30 +50,6 @@ pub(crate) fn class_for(bytes: usize) -> Option<Class> {
 /// What a request is guaranteed unless it, or its runtime, asks otherwise. Frames are several times as large without
 /// optimisation, and the memory is virtual until touched.
 pub(crate) const DEFAULT: usize = if cfg!(debug_assertions) { 512 << 10 } else { 64 << 10 };
-
-/// Roughly the address of the calling frame.
-#[inline(always)]
-pub(crate) fn here() -> usize {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
-    {
-        let sp: usize;
-        // SAFETY: reads a register.
-        unsafe { std::arch::asm!("mov {}, rsp", out(reg) sp, options(nomem, nostack, preserves_flags)) };
-        sp
-    }
-    #[cfg(all(target_arch = "aarch64", not(miri)))]
-    {
-        let sp: usize;
-        // SAFETY: reads a register.
-        unsafe { std::arch::asm!("mov {}, sp", out(reg) sp, options(nomem, nostack, preserves_flags)) };
-        sp
-    }
-    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
-    {
-        let here = 0u8;
-        std::hint::black_box(&raw const here) as usize
-    }
-}
 
 /// The lowest usable address of the calling thread's own stack; 0 if the system will not say, so that everything fits.
 pub(crate) fn thread_limit() -> usize {

@@ -15,9 +15,9 @@ use std::ptr;
 use std::sync::Once;
 
 use super::{GUARD, OVERHEAD, SLOTS};
+use crate::record::fiber;
 use crate::record::header::Header;
 use crate::stack::coroutine::Coroutine;
-use crate::stack::fiber;
 
 const SIGNALS: [libc::c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 const ALTERNATE: usize = 64 << 10;

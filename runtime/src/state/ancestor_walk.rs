@@ -21,7 +21,7 @@
 //! * **CL1** A skip link stands at one that is passed, and leads to an ancestor of it, or itself, that is passed; so are all
 //!   between, and the question goes up through all of them. None of this is ever undone, and ancestors outlive who descends
 //!   from them (H1). The one request that changes its ancestors does so before it starts
-//!   ([`take_place`](crate::memory::arena::take_place)): nothing descends from it, so no skip link leads through it.
+//!   ([`take_place`](crate::record::arena::take_place)): nothing descends from it, so no skip link leads through it.
 //! * **CL2** A skip link is written by a release and followed by an acquire. So who goes by it knows all that could have been
 //!   learnt from those between: of a mark that came before one of them was over, too.
 

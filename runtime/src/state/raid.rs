@@ -29,7 +29,7 @@
 //!
 //! It goes from link to link: reads the link, then the entry's place, then the link again. The same link after a place that is `Private` says that
 //! the entry stands in the list, and is not touched until the owner has settled. A touched entry may have ended by the first look; its memory is still that
-//! of a header, since no memory of headers is given back while anybody looks ([`crate::memory::reclaim`]).
+//! of a header, since no memory of headers is given back while anybody looks ([`crate::record::reclaim`]).
 //!
 //! # Invariants
 //!

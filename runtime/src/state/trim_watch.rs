@@ -1,4 +1,4 @@
-//! Whether somebody will look what lies in the stock (`memory/arena/stock.rs`), so that who puts something there need wake nobody.
+//! Whether somebody will look what lies in the stock (`record/arena/stock.rs`), so that who puts something there need wake nobody.
 //!
 //! A worker that looks *watches*: it sleeps with a limit, and looks again, until nothing is there. Then it watches no more, and sleeps for as
 //! long as nobody wakes it. Who gives something wakes a worker only if none watches; the one that he wakes counts as watching from then on.

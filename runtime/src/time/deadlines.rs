@@ -88,10 +88,10 @@ use forebear_context::shim::atomic::{AtomicBool, AtomicU64, AtomicUsize, Orderin
 use forebear_context::shim::{Arc, Mutex, time};
 
 use crate::foreign::driver::Driven;
+use crate::record::fiber::{self, Fiber};
 use crate::record::header::Header;
 use crate::schedule::worker::Worker;
 use crate::stack::coroutine;
-use crate::stack::fiber::{self, Fiber};
 use crate::state::alarms::{Shards, Standing};
 use crate::time::estimated_clock;
 

@@ -15,11 +15,11 @@ use crate::batch::request_pool;
 use crate::cancel;
 use crate::deadlock::urgency;
 use crate::foreign;
-use crate::memory::arena;
+use crate::record::arena;
 use crate::record::children;
+use crate::record::fiber::{self, Fiber};
 use crate::record::header::{AFTER, HINTED, Header, HeaderPlace, OWN_STACK, ROOT};
 use crate::schedule::submit;
-use crate::stack::fiber::{self, Fiber};
 use crate::state::attention::SHUT;
 use crate::state::word::{HELD, NEW, PRIVATE, SUBMITTED};
 

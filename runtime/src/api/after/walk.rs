@@ -13,9 +13,9 @@ use super::{DependentRecord, admit};
 use crate::api::any::AnyRequest;
 use crate::cancel;
 use crate::deadlock::cycle;
+use crate::record::fiber::Fiber;
 use crate::record::header::{AFTER, Header};
 use crate::schedule::wait;
-use crate::stack::fiber::Fiber;
 use crate::state::word::{CLAIMED, HELD, WAITERS};
 
 /// Keeps the edges of a waiting dependent in place. See the head of [`super::open`].

@@ -20,7 +20,7 @@
 //! * Where a wait leads is read while the wait is *held* ([`Context::hold`](forebear_context::context::Context::hold)): it does not end
 //!   then, so the waiter's frame and what it waits for are there, and the waiter's stack does not change. A wait is held only when it
 //!   has parked: before that its own stack may take it back without a look.
-//! * What stands on a stack that is neither held nor the reader's own is read under [`reclaim::read_section`](crate::memory::reclaim::read_section): it may be out of date, and is
+//! * What stands on a stack that is neither held nor the reader's own is read under [`reclaim::read_section`](crate::record::reclaim::read_section): it may be out of date, and is
 //!   never gone. What does not fit together is read again.
 //! * Entries of shared queues are read by a link of the reader's.
 
@@ -38,12 +38,12 @@ use crate::api::after::walk;
 use crate::api::any::{self, AnyRequest, State};
 use crate::deadlock::foreign_stacks;
 use crate::foreign;
-use crate::memory::arena::Arena;
+use crate::record::arena::Arena;
+use crate::record::fiber::Fiber;
 use crate::record::header::{ARM, Header};
 use crate::schedule::worker::Worker;
 use crate::shared::Shared;
 use crate::shared::parked;
-use crate::stack::fiber::Fiber;
 use crate::state::word::{self, LOCAL, LocalStep, MARKED};
 use crate::time::coarse;
 

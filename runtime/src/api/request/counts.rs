@@ -6,11 +6,12 @@ use std::ptr::{self, NonNull};
 use forebear_context::shim::atomic::Ordering;
 
 use super::Request;
-use crate::memory::arena;
+use crate::cancel::unstarted;
+use crate::record::arena;
 use crate::record::cell;
+use crate::record::fiber::{self, Fiber};
 use crate::record::header::{Header, HeaderPlace};
 use crate::record::hooks;
-use crate::stack::fiber::{self, Fiber};
 use crate::state::word::{Bits, FAILED, FINISHED, HANDLE, HandleDrop, LOCAL, LocalStep, SEEN, SPAWNED};
 
 impl<T> Clone for Request<T> {
@@ -121,7 +122,7 @@ unsafe fn drop_last(header: NonNull<Header>, last: HandleDrop) {
     unsafe {
         if last == HandleDrop::Unstarted {
             // Its callable is `'static`: only such are ever unsubmitted.
-            cell::end_unstarted(header);
+            unstarted::end_unstarted(header);
             return;
         }
         let h = header.as_ref();

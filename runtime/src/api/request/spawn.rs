@@ -9,10 +9,11 @@ use super::Request;
 use crate::api::builder::{RequestBuilder, create};
 use crate::api::origin::{self, Rank};
 use crate::record::cell::{self, BOXED_ABOVE, Birth, Boxed, Callable, Fallible, Plain};
+use crate::record::children;
+use crate::record::fiber;
 use crate::record::header::HeaderPlace;
 use crate::schedule::submit;
 use crate::shared::Shared;
-use crate::stack::fiber;
 use crate::state::attention::{DRIVEN, HUNGRY, MARKS, MESSAGE, RAIDED, SHUT};
 use crate::state::word::{self, HANDLE, SPAWNED};
 
@@ -65,7 +66,7 @@ pub fn try_spawn<T: Send + 'static>(f: impl FnOnce() -> Result<T, Error> + Send 
 #[inline(always)]
 pub(crate) unsafe fn spawn_with<T, C: Callable<T>>(
     callable: C,
-    scope: *const crate::api::scope::ScopeCore,
+    scope: *const crate::record::scope_core::ScopeCore,
 ) -> Request<T> {
     if const { size_of::<C>() > BOXED_ABOVE || align_of::<C>() > 16 } {
         // SAFETY: by contract.
@@ -92,7 +93,7 @@ pub(super) unsafe fn new_with<T, C: Callable<T> + 'static>(callable: C) -> Reque
     {
         let birth = || Birth {
             word: arena.local_owner.birth(),
-            lineage: origin::child_of(maker),
+            lineage: children::child_of(maker),
             need_pages: worker.need_pages,
             scope: ptr::null(),
             place: HeaderPlace::Nowhere,
@@ -109,7 +110,7 @@ pub(super) unsafe fn new_with<T, C: Callable<T> + 'static>(callable: C) -> Reque
 #[inline(always)]
 unsafe fn spawn_small<T, C: Callable<T>>(
     callable: C,
-    scope: *const crate::api::scope::ScopeCore,
+    scope: *const crate::record::scope_core::ScopeCore,
 ) -> Request<T> {
     if let Some(fiber) = fiber::get()
         && let Some(worker) = fiber.worker()
@@ -119,7 +120,7 @@ unsafe fn spawn_small<T, C: Callable<T>>(
     {
         let birth = || Birth {
             word: SPAWNED,
-            lineage: origin::child_of(maker),
+            lineage: children::child_of(maker),
             need_pages: worker.need_pages,
             scope,
             place: HeaderPlace::Private,
@@ -180,7 +181,7 @@ unsafe fn spawn_small_of<T, C: Callable<T>>(shared: &Arc<Shared>, callable: C) -
 unsafe fn spawn_outside<T, C: Callable<T>>(
     of: Option<&Arc<Shared>>,
     callable: C,
-    scope: *const crate::api::scope::ScopeCore,
+    scope: *const crate::record::scope_core::ScopeCore,
 ) -> Request<T> {
     let counted = Counted(scope);
     let origin = origin::here(of);
@@ -205,7 +206,7 @@ unsafe fn spawn_outside<T, C: Callable<T>>(
 }
 
 /// A job that its scope has counted: taken back if there is nowhere to make it, which is a panic.
-pub(crate) struct Counted(pub *const crate::api::scope::ScopeCore);
+pub(crate) struct Counted(pub *const crate::record::scope_core::ScopeCore);
 
 impl Drop for Counted {
     fn drop(&mut self) {

@@ -8,11 +8,11 @@ use forebear_context::shim::atomic::Ordering;
 
 use super::Request;
 use crate::cancel;
-use crate::memory::arena;
+use crate::record::arena;
+use crate::record::fiber;
 use crate::record::header::{Header, NoValue};
 use crate::schedule::finish;
 use crate::schedule::wait;
-use crate::stack::fiber;
 use crate::state::attention::{DRIVEN, HUNGRY, LIMITS, MARKS, MESSAGE, OLDER, RAIDED};
 use crate::state::word::{Bits, FINISHED, HANDLE};
 

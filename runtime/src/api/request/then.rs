@@ -10,9 +10,10 @@ use forebear_context::error::{Error, WaitError};
 use super::{Outcome, Request};
 use crate::api::after::{Dependent, Edges, Named, NodeBlock, Nodes, Opaque, Typed, node};
 use crate::api::builder::{RequestBuilder, make};
-use crate::api::scope::{Scope, ScopeCore};
+use crate::api::scope::Scope;
 use crate::record::cell::{BOXED_ABOVE, Boxed, Callable};
 use crate::record::header::Header;
+use crate::record::scope_core::ScopeCore;
 
 /// A handle of a request whose value's type is not known here. It gives no access to the value.
 #[derive(Clone, Debug)]

@@ -8,12 +8,12 @@ use forebear_context::shim::Arc;
 use forebear_pool::{Affinity, Engine, Options, StartError};
 
 use super::{LateEnd, Runtime, RuntimeHandle, default};
+use crate::api::runtime::fork;
 use crate::foreign::driver::Driven;
-use crate::memory::reclaim;
 use crate::record::hooks;
+use crate::record::reclaim;
 use crate::schedule::worker::Worker;
 use crate::shared::ending;
-use crate::shared::fork;
 use crate::shared::{Settings, Shared, UnseenHook, WarningHook};
 use crate::stack::{self, overflow};
 use crate::time::deadlines::Time;

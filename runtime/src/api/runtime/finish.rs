@@ -66,12 +66,12 @@ use crate::api::future;
 use crate::cancel;
 use crate::foreign;
 use crate::foreign::driver::Seat;
+use crate::record::fiber::{self, Fiber};
 use crate::record::header::Header;
+use crate::record::no_suspend;
 use crate::shared::Shared;
 use crate::shared::ending::Stage;
 use crate::shared::parked;
-use crate::stack::fiber::{self, Fiber};
-use crate::stack::no_suspend;
 use crate::time::deadlines::park_until;
 
 /// Code that has not ended though its runtime was shut down: a request that has started; a scope in a foreign thread that waits

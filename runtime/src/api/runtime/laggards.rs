@@ -11,7 +11,7 @@ use forebear_pool::WorkerState;
 use super::finish::Laggard;
 use crate::api::any::{RequestId, State};
 use crate::api::dump::{self, ON_THE_SAME_STACK, RequestInfo, Seen, WaitInfo};
-use crate::memory::reclaim;
+use crate::record::reclaim;
 use crate::shared::Shared;
 
 /// So many owners of one thing are named.

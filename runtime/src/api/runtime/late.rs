@@ -11,11 +11,11 @@ use super::{RuntimeHandle, laggards};
 use crate::api::future;
 use crate::cancel;
 use crate::foreign::driver;
+use crate::record::fiber;
 use crate::record::hooks;
 use crate::shared::Shared;
 use crate::shared::ending::Stage;
 use crate::shared::parked;
-use crate::stack::fiber;
 
 /// So long the end is waited for without a word.
 pub(super) const QUIET: Duration = Duration::from_secs(1);

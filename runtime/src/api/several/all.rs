@@ -2,8 +2,8 @@
 
 use crate::api::request::Request;
 use crate::foreign;
+use crate::schedule::registration::{RegisterResult, Registration};
 use crate::schedule::wait;
-use crate::shared::registration::{RegisterResult, Registration};
 use crate::state::set::{Core, SetPlace};
 
 use super::{Member, RequestSet};

@@ -44,11 +44,11 @@ use forebear_context::shim::{Arc, Mutex, MutexGuard, mutant};
 
 use super::board::Board;
 use crate::api::any::AnyRequest;
-use crate::api::scope::ScopeCore;
 use crate::deadlock::foreign_stacks;
+use crate::record::fiber::{self, Fiber};
 use crate::record::header::{AFTER, Header};
+use crate::record::scope_core::ScopeCore;
 use crate::schedule::submit;
-use crate::stack::fiber::{self, Fiber};
 use crate::state::word::{self, HELD};
 
 /// The pools that somebody has asked for a member, and that were full.
@@ -290,8 +290,8 @@ fn lock_pools() -> MutexGuard<'static, Vec<Arc<Board>>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::runtime::fork::tests::in_a_child;
     use crate::foreign;
-    use crate::shared::fork::tests::in_a_child;
 
     /// A run that counts how often it was looked at.
     struct Looked(AtomicUsize);

@@ -24,9 +24,9 @@ use crate::cancel;
 use crate::deadlock::cycle;
 use crate::deadlock::urgency;
 use crate::foreign;
+use crate::record::fiber::Fiber;
+use crate::record::no_suspend;
 use crate::schedule::submit;
-use crate::stack::fiber::Fiber;
-use crate::stack::no_suspend;
 
 /// The lanes that a waiter has spawned, and perhaps some that are over: what its wait, [`Reason::Pool`], points at.
 pub(crate) type Lanes = Vec<AnyRequest>;

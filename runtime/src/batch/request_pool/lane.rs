@@ -15,9 +15,9 @@ use super::member::{Admitted, Alarm, Turn};
 use super::run::{LaneNext, MemberOutcome, Run, Values};
 use crate::api::any::AnyRequest;
 use crate::api::scope::Scope;
+use crate::record::fiber::{self, Fiber};
 use crate::schedule::submit;
 use crate::schedule::yielding::yield_now;
-use crate::stack::fiber::{self, Fiber};
 use crate::state::attention::HUNGRY;
 
 /// A lane that has been spawned. If it never begins, it tells when it is dropped.

@@ -52,8 +52,8 @@ use super::admission::{self, Admission, Waited};
 use super::board::Board;
 use super::member::{Admitted, HeldMember, Turn, Work};
 use crate::api::any::AnyRequest;
+use crate::record::fiber::Fiber;
 use crate::record::header::Header;
-use crate::stack::fiber::Fiber;
 use crate::state::word::{CLAIMED, COMPLETING, QUEUED};
 
 /// Lanes are spawned so many at a time, at most.

@@ -24,8 +24,8 @@ use super::knot::{self, Place};
 use super::names::each_standing;
 use super::survey::{Graph, is_still_blocked, nth_of};
 use super::{bind_to, break_open, can_be_waited_for};
+use crate::record::fiber::Fiber;
 use crate::record::header::Header;
-use crate::stack::fiber::Fiber;
 
 /// The same as [`bind`](super::bind) for a wait for any of `several`, which is the target of the wait. Its cycle is found by a survey.
 ///

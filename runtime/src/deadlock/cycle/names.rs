@@ -7,9 +7,9 @@ use forebear_context::context::edge::{Ahead, Held};
 use forebear_context::source::Several;
 
 use crate::api::after::walk;
-use crate::record::cell;
+use crate::record::drop_queue;
+use crate::record::fiber::Fiber;
 use crate::record::header::Header;
-use crate::stack::fiber::Fiber;
 
 /// The requests on a stack, from the top. By the stack itself, or while its wait is held (Y3).
 pub(super) fn on_stack(fiber: &Fiber) -> impl Iterator<Item = &Header> {
@@ -30,7 +30,7 @@ pub(super) enum StandsBy {
 
 /// Calls `with` for all that cannot end before this stack goes on. By the stack itself, or while its wait is held (Y3).
 pub(super) fn each_standing(fiber: &Fiber, with: &mut dyn FnMut(&Header, StandsBy)) {
-    cell::each_ended_on(fiber, |h, _| with(h, StandsBy::Ending));
+    drop_queue::each_ended_on(fiber, |h, _| with(h, StandsBy::Ending));
     for h in on_stack(fiber) {
         with(h, StandsBy::Running);
         walk::each_blocked(h, |blocked| {
@@ -92,7 +92,7 @@ impl StackEntry {
             return None;
         }
         let mut found = None;
-        cell::each_ended_on(fiber, |h, below| {
+        drop_queue::each_ended_on(fiber, |h, below| {
             if self.leads_to(h) {
                 let above = on_stack(fiber).take_while(|on| !ptr::eq(*on, below)).count();
                 found = Some((above, (ptr::from_ref(h), h.name().to_owned())));

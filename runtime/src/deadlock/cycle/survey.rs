@@ -26,11 +26,11 @@ use super::names::{StandsBy, each_standing, on_stack};
 use super::{ahead, break_open, is_ending, is_wanted_by_scope};
 use crate::api::after::walk;
 use crate::deadlock::foreign_stacks::lock_foreign_stacks;
-use crate::record::cell;
+use crate::record::drop_queue;
+use crate::record::fiber::Fiber;
 use crate::record::header::Header;
 use crate::schedule::worker::Worker;
 use crate::stack::coroutine::Coroutine;
-use crate::stack::fiber::Fiber;
 use crate::state::word::{HELD, WAITERS};
 
 /// How often it is looked whether there is work.
@@ -203,7 +203,7 @@ pub(super) fn is_still_blocked(held: &Held<'_>, next: &Held<'_>) -> bool {
     held.ahead() != Ahead::Unknown
         || target.is_some_and(|target| {
             // SAFETY: a context with an edge is a fiber's; Y3.
-            let ending = cell::is_dropped_on(unsafe { Fiber::of(next.context()) }, target);
+            let ending = drop_queue::is_dropped_on(unsafe { Fiber::of(next.context()) }, target);
             ending || target.word().load().life() == HELD
         })
 }

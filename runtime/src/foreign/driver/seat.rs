@@ -16,14 +16,14 @@ use super::{Aside, Driven};
 use crate::api::runtime::{LateStep, first_word, settle_late};
 use crate::batch::request_pool;
 use crate::cancel;
+use crate::cancel::unstarted;
 use crate::foreign;
-use crate::memory::arena;
-use crate::record::cell;
+use crate::record::arena;
+use crate::record::fiber::Fiber;
 use crate::record::header::Header;
 use crate::record::hooks;
 use crate::schedule::worker::Worker;
 use crate::shared::Shared;
-use crate::stack::fiber::Fiber;
 
 /// A thread's seat in a runtime.
 #[derive(Clone)]
@@ -179,7 +179,7 @@ fn end_aside(shared: &Shared) {
     let take = || shared.driven.as_ref().and_then(Driven::take_aside);
     let aside: Vec<_> = std::iter::from_fn(take).collect();
     // SAFETY: what was put aside is the taker's to end.
-    unsafe { cell::end_all(&aside) };
+    unsafe { unstarted::end_all(&aside) };
 }
 
 /// Ends what has been pushed and will not be run.
@@ -214,5 +214,5 @@ pub(crate) unsafe fn end_refused(mut entries: Vec<NonNull<Header>>) {
         claimed
     });
     // SAFETY: claimed just now, with the entries' links for the runner's.
-    unsafe { cell::end_all(&entries) };
+    unsafe { unstarted::end_all(&entries) };
 }

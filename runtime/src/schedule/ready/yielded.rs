@@ -17,7 +17,7 @@ use std::ptr::NonNull;
 
 use forebear_context::shim::atomic::Ordering;
 
-use crate::stack::fiber::Fiber;
+use crate::record::fiber::Fiber;
 
 /// See the module head.
 const TURNS: u32 = 64;

@@ -21,12 +21,12 @@ use crate::batch::request_pool;
 use crate::cancel;
 use crate::deadlock::cycle;
 use crate::foreign::driver;
+use crate::record::fiber::Fiber;
 use crate::record::header::{AFTER, Header};
 use crate::schedule::submit;
 use crate::schedule::worker::is_unwinding;
 use crate::shared::Shared;
 use crate::shared::ending::Stage;
-use crate::stack::fiber::Fiber;
 use crate::state::word::{Bits, COMPLETING, HELD, NEW, PRIVATE, QUEUED, WAITERS};
 
 /// Claims a target that has not started and runs it on this stack, if that may be done. True: it was tried, and the target is to be looked at

@@ -16,11 +16,11 @@ use forebear_context::shim::atomic::Ordering;
 use crate::cancel;
 use crate::foreign;
 use crate::foreign::driver;
+use crate::record::fiber::Fiber;
 use crate::record::header::{AFTER, DETACHED, Header, OWN_STACK};
 use crate::schedule::run;
 use crate::schedule::worker::Worker;
 use crate::shared::ending::Stage;
-use crate::stack::fiber::Fiber;
 use crate::state::attention::{DRIVEN, HUNGRY, LIMITS, MARKS, MESSAGE, OLDER, RAIDED, SHUT};
 use crate::state::word::LocalStep;
 /// The commonest case of a wait: the target stands in this worker's own private queue, or nowhere yet and its maker waits, and
@@ -34,7 +34,7 @@ use crate::state::word::LocalStep;
 pub(super) unsafe fn run_own(header: NonNull<Header>) -> bool {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
-    let Some(fiber) = crate::stack::fiber::get() else { return false };
+    let Some(fiber) = crate::record::fiber::get() else { return false };
     if !ptr::eq(h.arena.get(), fiber.arena.get()) {
         return false;
     }
@@ -146,7 +146,7 @@ pub(super) fn leave_stale(h: &Header) {
                 // SAFETY: E1: the entry's link; W4.
                 unsafe {
                     if stale.as_ref().word().release_link() {
-                        crate::memory::arena::end(stale);
+                        crate::record::arena::end(stale);
                     }
                 }
             },

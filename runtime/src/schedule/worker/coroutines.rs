@@ -9,8 +9,8 @@ use forebear_context::error::StackError;
 
 use super::Worker;
 use crate::record::header::Header;
-use crate::record::prefetch;
 use crate::stack::coroutine::Coroutine;
+use crate::stack::prefetch;
 use crate::stack::{self, Class};
 
 /// How many idle coroutines a worker keeps; above, the coldest go back to the slab.

@@ -19,11 +19,11 @@ use super::{Next, Worker};
 use crate::cancel;
 use crate::foreign;
 use crate::foreign::driver::{Driven, may_leave};
-use crate::memory::arena;
+use crate::record::arena;
 use crate::record::children;
+use crate::record::fiber::{self, Fiber, LEFT_BEHIND};
 use crate::record::header::Header;
 use crate::stack::coroutine::Coroutine;
-use crate::stack::fiber::{self, Fiber, LEFT_BEHIND};
 
 /// What the driver of a seat keeps. By the thread that has the seat (D1).
 pub(crate) struct Driver {

@@ -55,10 +55,10 @@ use forebear_context::shim::atomic::Ordering;
 use forebear_context::shim::time;
 
 use super::{Next, Worker};
-use crate::memory::arena::{self, Arena};
+use crate::record::arena::{self, Arena};
 use crate::record::children;
+use crate::record::fiber::Fiber;
 use crate::record::header::{Header, VTable};
-use crate::stack::fiber::Fiber;
 use crate::state::attention::HOLDS;
 use crate::state::word::CLAIMED;
 

@@ -15,12 +15,12 @@ use forebear_context::shim::atomic::Ordering;
 
 use super::{Next, Worker};
 use crate::cancel;
-use crate::memory::reclaim;
-use crate::record::cell;
+use crate::cancel::unstarted;
+use crate::record::fiber::Fiber;
 use crate::record::header::Header;
 use crate::record::hooks;
+use crate::record::reclaim;
 use crate::record::side::Side;
-use crate::stack::fiber::Fiber;
 use crate::state::attention::{DRIVEN, HUNGRY, LIMITS, MARKS, MESSAGE, RAIDED, SHUT};
 use crate::state::word::{Cancel, Demand};
 
@@ -131,7 +131,7 @@ impl Worker {
         !unsafe { &*self.late.get() }.is_empty()
     }
 
-    /// A stack of this worker has put something off ([`cell::DropQueues`]). If it waits before it gets there, the loop does it.
+    /// A stack of this worker has put something off ([`DropQueues`](crate::record::drop_queue::DropQueues)). If it waits before it gets there, the loop does it.
     pub(crate) fn has_put_off(&self) {
         self.post.attention.raise(MESSAGE);
     }
@@ -179,7 +179,7 @@ impl Worker {
     ///
     /// # Safety
     ///
-    /// As [`cell::end_put_aside`]; nothing is on top of the fiber, which is this worker's.
+    /// As [`unstarted::end_put_aside`]; nothing is on top of the fiber, which is this worker's.
     #[cold]
     pub(crate) unsafe fn end_put_aside(&self, fiber: &Fiber, header: NonNull<Header>) {
         // SAFETY: by contract it is there.
@@ -187,7 +187,7 @@ impl Worker {
         fiber.urgency.store(key, Ordering::Relaxed);
         self.set_running(key);
         // SAFETY: by contract.
-        unsafe { cell::end_put_aside_on(fiber, header) };
+        unsafe { unstarted::end_put_aside_on(fiber, header) };
     }
 
     /// Cancels a request that was spawned or submitted here, for `reason`. Nobody waits for it yet. Answers whether it has been ended.
@@ -212,7 +212,7 @@ impl Worker {
         match self.cancel_listed(h, ask) {
             Cancel::Ended => {
                 // SAFETY: claimed by us, with the entry's link for the runner's.
-                unsafe { cell::end_claimed(header) };
+                unsafe { unstarted::end_claimed(header) };
                 true
             }
             Cancel::Marked => {

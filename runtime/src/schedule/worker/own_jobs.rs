@@ -20,11 +20,11 @@ use std::ptr::{self, NonNull};
 use forebear_context::shim::atomic::Ordering;
 
 use super::Worker;
-use crate::api::scope::ScopeCore;
+use crate::record::fiber::Fiber;
 use crate::record::header::{Header, OWN_STACK};
+use crate::record::scope_core::ScopeCore;
 use crate::schedule::run;
 use crate::schedule::wait::nothing_forbids;
-use crate::stack::fiber::Fiber;
 use crate::state::attention::{HUNGRY, LIMITS};
 
 impl Worker {

@@ -7,8 +7,8 @@ use forebear_context::shim::atomic::Ordering;
 use super::Worker;
 use crate::record::callback;
 use crate::record::children;
+use crate::record::fiber::{self, Fiber};
 use crate::record::header::Header;
-use crate::stack::fiber::{self, Fiber};
 use crate::state::attention::{DRIVEN, HUNGRY, MESSAGE, OLDER, RAIDED, RAISED};
 
 const LARGEST_BATCH: u32 = 64;
@@ -141,7 +141,7 @@ impl Worker {
 
     /// Publishes the fiber's outermost arm.
     pub(super) fn publish_arm(&self, fiber: &Fiber) -> Option<()> {
-        let (key, node) = self.hold_back(|| crate::api::branches::publish_oldest(fiber))?;
+        let (key, node) = self.hold_back(|| crate::schedule::branches::publish_oldest(fiber))?;
         self.published.count();
         self.post.shared_queue.push(key, node);
         Some(())

@@ -6,7 +6,7 @@
 //! quiet as that, one piece now and then keeps what a peak has left from staying for ever.
 //!
 //! What a worker keeps at hand for the next requests is given up later, when nobody has taken it between two looks that are [`LOOK`] apart:
-//! stacks ([`super::coroutines`]), and cells, which it gives to the runtime's stock at once, for that to look at ([`crate::memory::arena`]).
+//! stacks ([`super::coroutines`]), and cells, which it gives to the runtime's stock at once, for that to look at ([`crate::record::arena`]).
 //!
 //! Nothing is read from the clock while little lies free, and nobody who sleeps is woken for this, unless by a thread that is no worker and
 //! gives much away.
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use forebear_context::shim::time;
 
 use super::Worker;
-use crate::memory::arena::LOOK;
+use crate::record::arena::LOOK;
 
 /// Since when this worker has had nothing to do, and when it last gave something back.
 #[derive(Default)]

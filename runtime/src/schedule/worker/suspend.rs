@@ -30,13 +30,13 @@ use std::cmp::Ordering as Order;
 use super::{Next, Worker, is_unwinding};
 use crate::batch::request_pool;
 use crate::record::children;
+use crate::record::fiber::{Descent, Fiber, stack_pointer};
 use crate::record::header::{Header, OWN_STACK};
+use crate::record::no_suspend;
 use crate::schedule::{finish, run};
 use crate::shared::ORDERED;
-use crate::stack;
+
 use crate::stack::coroutine::Coroutine;
-use crate::stack::fiber::{Descent, Fiber};
-use crate::stack::no_suspend;
 use crate::state::attention::{DRIVEN, HOLDS, HUNGRY, MESSAGE, OLDER, RAISED};
 
 impl Worker {
@@ -101,7 +101,7 @@ impl Worker {
             no_suspend::refuse(fiber, "what others do in its scope or join", false);
         }
         self.settle_jobs();
-        fiber.low.set(stack::here());
+        fiber.low.set(stack_pointer());
         fiber.since.store(self.tick.get(), Ordering::Relaxed);
         fiber.descent.set(Descent::of_top(fiber.request()));
         if !fiber.branches.is_empty() {

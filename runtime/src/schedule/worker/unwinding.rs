@@ -26,10 +26,10 @@ use forebear_context::shim::atomic::Ordering;
 use forebear_context::shim::time;
 
 use super::Worker;
+use crate::record::fiber::{Fiber, LEFT_UNWINDING};
 use crate::record::header::Header;
 use crate::record::hooks;
 use crate::stack::coroutine::Coroutine;
-use crate::stack::fiber::{Fiber, LEFT_UNWINDING};
 use crate::state::attention::{MESSAGE, RAISED};
 
 /// How long something may wait for a worker that blocks in a panic, and that alone could run it.

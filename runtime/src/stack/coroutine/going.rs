@@ -7,8 +7,8 @@ use forebear_context::context::{Cause, Context, Ticket};
 use forebear_context::shim::atomic::Ordering;
 
 use super::{Coroutine, Worker};
-use crate::record::prefetch;
-use crate::stack::fiber::{self, Fiber};
+use crate::record::fiber::{self, Fiber};
+use crate::stack::prefetch;
 use crate::state::attention::OLDER;
 
 /// Coroutines whose waits one thread ends one after the other, with one cause. They are brought to their workers in pieces, so that

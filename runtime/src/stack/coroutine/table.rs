@@ -12,10 +12,10 @@ use super::{Coroutine, finish, prepare, ready, unpark, worker_of};
 use crate::api::any;
 use crate::cancel;
 use crate::deadlock::owner;
+use crate::record::fiber::Fiber;
 use crate::record::header::Header;
+use crate::record::no_suspend;
 use crate::shared::Shared;
-use crate::stack::fiber::Fiber;
-use crate::stack::no_suspend;
 use crate::time::deadlines::keep;
 
 pub(super) static TABLE: Table = Table {

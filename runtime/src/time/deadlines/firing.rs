@@ -202,7 +202,7 @@ pub(super) unsafe fn let_go(header: NonNull<Header>) {
         match header.as_ref().failure() {
             // It is a user's, and so is what its destructor does.
             Some(_) => cancel::leave_end(header),
-            None => crate::memory::arena::end(header),
+            None => crate::record::arena::end(header),
         }
     }
 }

@@ -26,13 +26,13 @@ use forebear_context::context::{self, Cause};
 use forebear_context::lineage::NO_KEY;
 
 use crate::foreign::driver;
+use crate::record::fiber::{LEFT_BEHIND, LEFT_PARKED};
 use crate::record::header::{ARM, BORROWS, DELIVERED, Header};
 use crate::record::hooks;
 use crate::schedule::finish;
 use crate::schedule::worker::Worker;
 use crate::shared::parked;
 use crate::stack::coroutine::Coroutine;
-use crate::stack::fiber::{LEFT_BEHIND, LEFT_PARKED};
 use crate::state::word::{CANCELLED, COMPLETING};
 
 /// So many are named.

@@ -17,8 +17,8 @@ use std::ptr::{self, NonNull};
 use forebear_context::lineage::NO_KEY;
 
 use super::{Next, Worker};
+use crate::record::fiber::Fiber;
 use crate::record::header::Header;
-use crate::stack::fiber::Fiber;
 use crate::state::attention::HUNGRY;
 
 /// So often the one that has stood longest is taken.

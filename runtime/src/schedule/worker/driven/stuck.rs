@@ -22,12 +22,12 @@ use forebear_context::context::Reason;
 use forebear_context::shim::atomic::Ordering;
 
 use crate::api::after::walk;
-use crate::api::scope::ScopeCore;
 use crate::batch::request_pool;
 use crate::deadlock::cycle;
 use crate::foreign::driver::Seat;
+use crate::record::fiber::Fiber;
 use crate::record::header::{AFTER, Header};
-use crate::stack::fiber::Fiber;
+use crate::record::scope_core::ScopeCore;
 use crate::state::word::HELD;
 
 /// Where a wait leads.

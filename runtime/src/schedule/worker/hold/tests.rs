@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering}; // not modelled: a t
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use crate::record::fiber::{self, Fiber};
 use crate::record::header::{Header, VTable};
-use crate::stack::fiber::{self, Fiber};
 use crate::state::attention::HOLDS;
 use crate::{Request, Runtime};
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::record::fiber::{self, Fiber};
 use crate::schedule::worker::Worker;
-use crate::stack::fiber::{self, Fiber};
 use crate::state::attention::{HUNGRY, RAIDED};
 use crate::{CancelReason, Error, Request, Runtime, WaitError, spawn, try_spawn, yield_now};
 

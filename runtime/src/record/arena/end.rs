@@ -9,11 +9,11 @@ use forebear_context::shim::atomic::Ordering;
 
 use super::{Arena, closed_mark, drop_side};
 use crate::foreign;
-use crate::memory::reclaim;
 use crate::record::children;
+use crate::record::fiber;
 use crate::record::header::{Header, HeaderPlace};
+use crate::record::reclaim;
 use crate::record::side::Side;
-use crate::stack::fiber;
 
 /// The end of a header whose counts are both 0, by the thread that brought them there.
 ///

@@ -1,7 +1,7 @@
 //! AddressSanitizer's view of free cells: they belong to nobody.
 //!
 //! Cells of the free lists never go back to the allocator one by one, so without this who uses a header after its end would find memory there
-//! as if all were well. What ends while somebody looks for laggards may be read by him ([`crate::memory::reclaim`]); it is left as it is.
+//! as if all were well. What ends while somebody looks for laggards may be read by him ([`crate::record::reclaim`]); it is left as it is.
 
 #[cfg(feature = "sanitizer")]
 mod asan {
@@ -15,7 +15,7 @@ mod asan {
 #[inline(always)]
 pub(super) fn free(cell: *const u8, bytes: usize) {
     #[cfg(feature = "sanitizer")]
-    if !crate::memory::reclaim::has_readers() {
+    if !crate::record::reclaim::has_readers() {
         let link = size_of::<super::Free>();
         // SAFETY: the cell is the caller's; this writes to the shadow only.
         unsafe { asan::__asan_poison_memory_region(cell.add(link), bytes - link) };

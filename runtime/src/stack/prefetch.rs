@@ -28,9 +28,9 @@ use std::ptr::NonNull;
 use forebear_context::context::Context;
 use forebear_context::fetch::{line, lines, lines_below};
 
+use crate::record::fiber::{BEHIND_CONTEXT, Fiber};
 use crate::record::header::Header;
 use crate::stack::coroutine::Coroutine;
-use crate::stack::fiber::{BEHIND_CONTEXT, Fiber};
 
 /// How many lines a parked coroutine has in use below its control block, at least: more at once were worse, where it had fewer.
 const PARKED_LINES: usize = 12;

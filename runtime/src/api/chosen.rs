@@ -23,12 +23,12 @@ use crate::api::request::Request;
 use crate::cancel;
 use crate::deadlock::urgency;
 use crate::foreign;
+use crate::record::fiber::LEFT_PARKED;
 use crate::record::header::Header;
 use crate::schedule::wait::{Approach, Near};
 use crate::schedule::worker::is_unwinding;
 use crate::shared::ending::Stage;
 use crate::shared::parked;
-use crate::stack::fiber::LEFT_PARKED;
 
 /// See the module head.
 pub struct RequestArm<H, A> {

@@ -2,7 +2,7 @@
 //!
 //! Who names laggards ([`crate::api::runtime`]) reads requests that may end under his eyes. While anybody looks, the memory of what
 //! ends is not given back: a header of the free lists stays a header, since no chunk of cells goes or changes its class then
-//! (`memory/arena/stock.rs`); large ones, and side blocks, are deferred until the last look is over. So a reader may see what is out of
+//! (`record/arena/stock.rs`); large ones, and side blocks, are deferred until the last look is over. So a reader may see what is out of
 //! date, never what is gone.
 //!
 //! # Invariants
@@ -24,8 +24,8 @@ use forebear_context::shim::atomic::{AtomicUsize, Ordering, fence};
 use forebear_context::shim::{Mutex, MutexGuard};
 
 use crate::foreign;
+use crate::record::fiber;
 use crate::record::side::{self, Side};
-use crate::stack::fiber;
 use crate::state::asymmetric;
 
 /// How many look, in all runtimes: a stack may hold requests of several.

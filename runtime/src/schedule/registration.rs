@@ -17,11 +17,11 @@ use forebear_context::shim::atomic::Ordering;
 use crate::cancel;
 use crate::deadlock::urgency;
 use crate::foreign;
+use crate::record::fiber::Fiber;
 use crate::record::header::Header;
 use crate::schedule::wait::{Approach, How, Missed, Near};
 use crate::schedule::worker::is_unwinding;
 use crate::shared::Shared;
-use crate::stack::fiber::Fiber;
 use crate::state::listener::{Listener, Notice};
 
 /// See the module head.

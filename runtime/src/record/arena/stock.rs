@@ -25,7 +25,7 @@
 //! # Who may still look
 //!
 //! Who names laggards reads requests that may end under his eyes, and counts on their cells to stay what they are. A cell is another class's only
-//! when its whole chunk was gathered, and nothing is gathered while anybody looks (GV1, [`crate::memory::reclaim`]). A look that begins afterwards
+//! when its whole chunk was gathered, and nothing is gathered while anybody looks (GV1, [`crate::record::reclaim`]). A look that begins afterwards
 //! finds no request whose cell was free before.
 //!
 //! # Invariants
@@ -44,8 +44,8 @@ use forebear_context::shim::atomic::{AtomicUsize, Ordering};
 use forebear_context::shim::{Mutex, MutexGuard};
 
 use super::{CLASSES, Free, STEP, poison};
-use crate::memory::reclaim;
 use crate::record::header::Header;
+use crate::record::reclaim;
 use crate::state::trim_watch::TrimWatch;
 
 /// What cells are cut from; aligned to its size, so that a cell's address says which it is of.

@@ -3,9 +3,7 @@
 //! Any use of a runtime that was made in the parent is a panic that says so, never a wait for threads that are not there. A
 //! runtime that is built in the child works, and so does the default one, which is made anew there.
 //!
-//! The child handler of `pthread_atfork` counts a *generation*, which each runtime notes when it is made. It is compared where
-//! somebody comes from outside: when a request is made, submitted, waited for, cancelled there, and when the runtime is
-//! ended. Requests themselves, on a worker, never ask.
+//! The child handler of `pthread_atfork` counts the *generation* ([`crate::shared::generation`]), which each runtime compares with its own.
 //!
 //! # In a request
 //!
@@ -25,32 +23,16 @@
 use std::cell::RefCell;
 use std::sync::Once;
 
-use forebear_context::shim::atomic::{AtomicU32, Ordering};
-
 use crate::api::runtime::default;
 use crate::batch::request_pool;
 use crate::deadlock::cycle;
 use crate::foreign;
-use crate::memory::reclaim;
-use crate::shared::Shared;
+use crate::record::reclaim;
+use crate::shared::generation::Generation;
 use crate::shared::parked;
 
 #[cfg(test)]
 pub(crate) mod tests;
-
-static GENERATION: AtomicU32 = AtomicU32::new(0);
-
-/// How many forks lie between the first process and this one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Generation(u32);
-
-impl Generation {
-    /// This process's.
-    #[inline]
-    pub(crate) fn now() -> Generation {
-        Generation(GENERATION.load(Ordering::Relaxed))
-    }
-}
 
 /// What is held over a fork.
 struct HeldOverFork {
@@ -98,7 +80,7 @@ unsafe extern "C" fn in_parent() {
 ///
 /// None, as for [`prepare`].
 unsafe extern "C" fn in_child() {
-    GENERATION.fetch_add(1, Ordering::Relaxed);
+    Generation::next();
     if let Some(mut held) = HELD.try_with(|place| place.borrow_mut().take()).ok().flatten() {
         default::forget(&mut held.default);
         request_pool::forget(&mut held.pools);
@@ -118,32 +100,4 @@ pub(crate) fn install() {
         // Refused for want of memory only; then a child that uses a runtime hangs, as it would have without.
         debug_assert_eq!(failed, 0);
     });
-}
-
-impl Shared {
-    /// Whether its threads are in the parent process.
-    #[inline]
-    pub(crate) fn is_inherited(&self) -> bool {
-        self.born != Generation::now()
-    }
-
-    /// Somebody comes from outside.
-    ///
-    /// # Panics
-    ///
-    /// If the threads are in the parent process.
-    #[inline]
-    #[track_caller]
-    pub(crate) fn check_process(&self) {
-        if self.is_inherited() {
-            refuse();
-        }
-    }
-}
-
-#[cold]
-#[inline(never)]
-#[track_caller]
-fn refuse() -> ! {
-    panic!("forebear: this runtime's threads are in the parent process; build a new one after fork")
 }

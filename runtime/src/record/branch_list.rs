@@ -19,19 +19,9 @@
 //!   nobody.
 
 use std::cell::Cell;
-use std::ptr::{self, NonNull};
+use std::ptr;
 
-use forebear_context::error::Error;
-use forebear_context::lineage::{Lineage, next_root};
-
-use crate::api::origin;
-use crate::cancel;
-use crate::memory::arena::Arena;
-use crate::record::cell::{self, Birth, Callable};
-use crate::record::children;
-use crate::record::header::{ARM, Header, HeaderPlace, SHELTERED};
-use crate::stack::fiber::Fiber;
-use crate::state::word::{LINK, QUEUED, SHIELDED, SUBMITTED};
+use crate::record::header::Header;
 
 /// The part of a branch that does not depend on types.
 #[repr(C)]
@@ -39,11 +29,11 @@ pub(crate) struct Branch {
     prev: Cell<*const Branch>,
     next: Cell<*const Branch>,
     /// The request that called `join`; null in a foreign thread outside any request.
-    maker: *const Header,
+    pub maker: *const Header,
     /// The node once published.
     pub node: Cell<*const Header>,
     /// Runs the second half and stores its result in the frame.
-    run: unsafe fn(*const Branch),
+    pub run: unsafe fn(*const Branch),
 }
 
 impl Branch {
@@ -116,7 +106,7 @@ impl BranchList {
     }
 
     /// Takes the oldest branch off.
-    fn take_oldest(&self) -> Option<&Branch> {
+    pub(crate) fn take_oldest(&self) -> Option<&Branch> {
         if self.is_empty() {
             return None;
         }
@@ -132,59 +122,4 @@ impl BranchList {
         }
         Some(oldest)
     }
-}
-
-/// The callable of a node: runs the branch, which stores its own result.
-struct RunBranch(*const Branch);
-
-// SAFETY: AR1: the branch's frame stays; what it runs is `Send` by the bounds of `join`.
-unsafe impl Send for RunBranch {}
-
-impl Callable<()> for RunBranch {
-    fn call(self) -> Result<(), Error> {
-        cancel::arm_begins();
-        // SAFETY: AR1: claimed, so it is run once.
-        unsafe { ((*self.0).run)(self.0) };
-        Ok(())
-    }
-}
-
-/// Gives the branch a node, made on `arena`, whose owner calls this. The caller makes it visible.
-///
-/// # Safety
-///
-/// AR1, AR3; M1 for `arena`.
-pub(crate) unsafe fn make_node(arena: &Arena, branch: &Branch, need_pages: u16) -> (u64, NonNull<Header>) {
-    // SAFETY: AR3: the maker runs here.
-    let lineage = match unsafe { branch.maker.as_ref() } {
-        Some(maker) => origin::child_of(maker),
-        None => {
-            let number = next_root();
-            Lineage::root(forebear_context::lineage::root_key(Default::default(), number), number)
-        }
-    };
-    let key = lineage.key();
-    let word = QUEUED | SUBMITTED | (2 * LINK);
-    let birth = Birth { word, lineage, need_pages, scope: ptr::null(), place: HeaderPlace::Nowhere };
-    // SAFETY: M1; the branch outlives the node's run (AR1).
-    let node = unsafe { cell::make::<_, ()>(arena, birth, RunBranch(branch)) };
-    // SAFETY: just made.
-    let h = unsafe { node.as_ref() };
-    let sheltered = h.parent().is_some_and(|maker| maker.identity().bare.load().has(SHIELDED));
-    h.flags.set(if sheltered { ARM | SHELTERED } else { ARM });
-    children::link(h);
-    branch.node.set(node.as_ptr());
-    (key, node)
-}
-
-/// Takes the outermost branch of a worker's fiber off and gives it a node, for the shared queue. None inside a region that must not suspend: its join
-/// could not wait for it (AR4).
-pub(crate) fn publish_oldest(fiber: &Fiber) -> Option<(u64, NonNull<Header>)> {
-    if fiber.context().no_suspend().get() != 0 {
-        return None;
-    }
-    let branch = fiber.branches.take_oldest()?;
-    let worker = fiber.worker()?;
-    // SAFETY: AR1 to AR3: a fiber of this worker, on its thread.
-    Some(unsafe { make_node(worker.arena(), branch, worker.shared().default_need) })
 }

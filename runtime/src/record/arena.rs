@@ -45,9 +45,9 @@ pub(crate) use self::stock::LOOK;
 
 use self::end::end_on;
 use self::stock::{BATCH, Batch, Found};
-use crate::cancel::message::Message;
-use crate::memory::reclaim;
 use crate::record::header::Header;
+use crate::record::message::Message;
+use crate::record::reclaim;
 use crate::record::side::SideMemory;
 use crate::shared::Shared;
 use crate::state::owner_mailbox::OwnerMailbox;

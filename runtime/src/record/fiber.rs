@@ -20,11 +20,11 @@ use std::sync::atomic::AtomicPtr as ThreadsOwn; // not modelled: written by its 
 use forebear_context::context::{Context, ForeignContext};
 use forebear_context::lineage::{Lineage, NO_KEY};
 
-use crate::api::branches::BranchList;
-use crate::api::scope::ScopeCore;
-use crate::memory::arena::Arena;
-use crate::record::cell::DropQueue;
+use crate::record::arena::Arena;
+use crate::record::branch_list::BranchList;
+use crate::record::drop_queue::DropQueue;
 use crate::record::header::Header;
+use crate::record::scope_core::ScopeCore;
 use crate::schedule::worker::Worker;
 use crate::shared::Shared;
 
@@ -105,7 +105,7 @@ pub(crate) struct Fiber {
     pub left: Cell<u8>,
     /// The wait that it has bound goes on though its request is cancelled; see [`crate::deadlock::cycle`].
     pub outlasts_cancel: Cell<bool>,
-    /// The name of the innermost region that must not suspend; see [`mod@crate::stack::no_suspend`].
+    /// The name of the innermost region that must not suspend; see [`mod@crate::record::no_suspend`].
     pub no_suspend: Cell<Option<NonNull<str>>>,
     /// The innermost scope that was opened on this stack and has not returned.
     pub scopes: Cell<*const ScopeCore>,
@@ -141,6 +141,30 @@ impl Default for Descent {
     /// Of a stack on which no request runs.
     fn default() -> Descent {
         Descent { parent: ptr::null(), rank: 0, depth: 0 }
+    }
+}
+
+/// Roughly the address of the calling frame.
+#[inline(always)]
+pub(crate) fn stack_pointer() -> usize {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    {
+        let sp: usize;
+        // SAFETY: reads a register.
+        unsafe { std::arch::asm!("mov {}, rsp", out(reg) sp, options(nomem, nostack, preserves_flags)) };
+        sp
+    }
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    {
+        let sp: usize;
+        // SAFETY: reads a register.
+        unsafe { std::arch::asm!("mov {}, sp", out(reg) sp, options(nomem, nostack, preserves_flags)) };
+        sp
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    {
+        let here = 0u8;
+        std::hint::black_box(&raw const here) as usize
     }
 }
 
@@ -290,7 +314,7 @@ impl Fiber {
     /// How many bytes of stack are left.
     #[inline(always)]
     pub(crate) fn room(&self) -> usize {
-        crate::stack::here().wrapping_sub(self.limit.get())
+        stack_pointer().wrapping_sub(self.limit.get())
     }
 }
 

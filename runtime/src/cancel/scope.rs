@@ -1,0 +1,43 @@
+//! How a scope is stopped: its jobs are aborted. When that is, says *Stopping* in the head of [`mod@crate::api::scope`].
+
+use std::ptr::NonNull;
+use std::sync::PoisonError;
+
+use forebear_context::error::{CancelReason, Failure};
+use forebear_context::shim::atomic::Ordering;
+
+use crate::record::header::Header;
+use crate::record::scope_core::ScopeCore;
+
+impl ScopeCore {
+    /// A job has failed; the link of `header` goes with it.
+    #[cold]
+    pub(crate) fn job_failed(&self, failure: Failure, header: NonNull<Header>) {
+        self.failed.store(true, Ordering::Relaxed);
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).push((failure, header));
+        if self.ended.load(Ordering::Acquire) {
+            // The body has had its chance to look; the rest would be for nothing.
+            self.stop(CancelReason::SiblingFailed);
+        }
+    }
+
+    /// Stops the scope: aborts its jobs. From anywhere, while the scope is there.
+    #[cold]
+    pub(crate) fn stop(&self, reason: CancelReason) {
+        if !self.set_stopped(reason) {
+            return;
+        }
+        self.jobs.stop_fast();
+        match NonNull::new(self.owner.cast_mut()) {
+            // SAFETY: the owner is not over while a scope is in it.
+            Some(owner) => unsafe { super::stop_scopes(owner) },
+            None => {
+                let jobs = std::mem::take(&mut *self.lock_roots());
+                for job in jobs {
+                    // SAFETY: the handle's link.
+                    unsafe { super::abort(job.raw(), reason) };
+                }
+            }
+        }
+    }
+}
