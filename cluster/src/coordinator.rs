@@ -480,6 +480,8 @@ impl ClusterCoordinator {
     /// A resource that cannot be made on a worker fails the tasks that ask for it there, and no others. When the last clone of the token is dropped, and the tasks that
     /// were scheduled before have ended, the workers drop their parts.
     ///
+    /// An engine may limit the size of the arguments; over NATS they have at most 256 KiB. [`put`](Self::put) takes larger data, and its token is an argument.
+    ///
     /// Does not suspend.
     ///
     /// ```
@@ -508,6 +510,10 @@ impl ClusterCoordinator {
         let shared = self.shared();
         shared.tasks.check_resource(resource)?;
         let args = encode(&args)?;
+        let limit = shared.link.get().map_or(usize::MAX, |link| link.resource_limit());
+        if args.len() > limit {
+            return Err(ClusterError::TooLarge { bytes: args.len(), limit });
+        }
         if !shared.board.is_open() {
             return Err(ClusterError::Closed);
         }

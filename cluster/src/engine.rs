@@ -443,6 +443,10 @@ pub trait Engine: Send + 'static {
 ///         self.0.make(resource);
 ///     }
 ///
+///     fn resource_limit(&self) -> usize {
+///         self.0.resource_limit()
+///     }
+///
 ///     fn free(&self, resource: ResourceId) {
 ///         self.0.free(resource);
 ///     }
@@ -468,6 +472,11 @@ pub trait Link: Send + Sync + 'static {
 
     /// Has a resource made on each worker: on those that are here, and on those that come, before they take tasks.
     fn make(&self, resource: Resource);
+
+    /// The arguments of a resource have at most so many bytes: [`ClusterCoordinator::per_worker`](crate::ClusterCoordinator::per_worker) refuses larger ones. Default: no limit.
+    fn resource_limit(&self) -> usize {
+        usize::MAX
+    }
 
     /// Has it dropped on each worker.
     fn free(&self, resource: ResourceId);

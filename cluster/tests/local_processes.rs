@@ -59,10 +59,36 @@ const HANG: TaskFn<u32, u32> = TaskFn::new("hang", |ctx, times| {
 
 const BYTES: TaskFn<usize, Vec<u8>> = TaskFn::new("bytes", |_, n| Ok(vec![7; n]));
 
+/// Ends its process by that status, or by an abort.
+const EXIT: TaskFn<i32, ()> =
+    TaskFn::new("exit", |_, status| if status < 0 { process::abort() } else { process::exit(status) });
+
+/// Writes so many lines.
+const FLOOD: TaskFn<u32, u32> = TaskFn::new("flood", |_, lines| {
+    (0..lines).for_each(|n| println!("line {n}"));
+    Ok(lines)
+});
+
+/// Shuts all sockets of its process that it can reach by name.
+const CLOSE: TaskFn<(), ()> = TaskFn::new("close", |_, ()| {
+    for entry in fs::read_dir("/proc/self/fd")? {
+        let entry = entry?;
+        let number: i32 = entry.file_name().to_string_lossy().parse()?;
+        let target = fs::read_link(entry.path()).unwrap_or_default();
+        if target.to_string_lossy().starts_with("socket:") {
+            let me =
+                rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty())?;
+            let socket = rustix::process::pidfd_getfd(me, number, rustix::process::PidfdGetfdFlags::empty())?;
+            let _ = std::os::unix::net::UnixStream::from(socket).shutdown(std::net::Shutdown::Both);
+        }
+    }
+    Ok(())
+});
+
 const AS_WORKER: [&str; 3] = ["worker_process", "--exact", "--nocapture"];
 
 fn known() -> Tasks {
-    tasks![PID, STUCK, GATE, START_ANOTHER, BYTES, HANG]
+    tasks![PID, STUCK, GATE, START_ANOTHER, BYTES, HANG, EXIT, FLOOD, CLOSE]
 }
 
 /// What the workers run: this program, with this test alone.
@@ -82,7 +108,7 @@ fn strange_worker() {
 #[test]
 fn older_worker() {
     const OLD: TaskFn<(), u64> = TaskFn::new("pid", |_, ()| Ok(0));
-    worker::entry(tasks![OLD, STUCK, GATE, START_ANOTHER, BYTES, HANG]);
+    worker::entry(tasks![OLD, STUCK, GATE, START_ANOTHER, BYTES, HANG, EXIT, FLOOD, CLOSE]);
 }
 
 /// A worker that knows a task more.
@@ -246,6 +272,62 @@ fn a_worker_that_is_given_up_is_warned_of_by_name_and_reason() {
         heard.recv_timeout(Duration::from_secs(60)).unwrap(),
         "the worker `worker-0` is not started again: it has ended 2 times in a row before it was ready"
     );
+}
+
+/// A machine may have no room for a process just now, or a program be replaced.
+#[test]
+fn a_worker_whose_program_cannot_be_started_for_a_while_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let [program, begun, gate] = ["program", "begun", "gate"].map(|name| dir.path().join(name));
+    std::os::unix::fs::symlink(std::env::current_exe().unwrap(), &program).unwrap();
+    let engine = LocalProcesses::new(1).program(&program).args(AS_WORKER).restarts(1_000);
+    let cluster = start(engine).start().unwrap();
+    let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
+    let first = pid_in(&begun);
+    fs::remove_file(&begun).unwrap();
+    fs::remove_file(&program).unwrap();
+    kill_process(first, Signal::KILL).unwrap();
+    until(|| state(&cluster) == Some(WorkerState::Gone));
+    // The first try has failed by now, or will; there is another one after it.
+    sleep(Duration::from_millis(20)).unwrap();
+    assert!(cluster.done().is_ok(), "it is not given up");
+    std::os::unix::fs::symlink(std::env::current_exe().unwrap(), &program).unwrap();
+    fs::write(gate, "").unwrap();
+    assert_ne!(value.fetch().unwrap(), first.as_raw_nonzero().get() as u32);
+}
+
+#[test]
+fn a_task_that_ends_its_process_is_not_tried_for_ever_and_others_go_on() {
+    let cluster = start(engine(1)).max_attempts(2).start().unwrap();
+    for status in [0, 3, -1] {
+        let value = cluster.schedule_with(&TaskOptions::new().raise(false), &EXIT, status).unwrap();
+        let Err(FetchError::Task(failure)) = value.fetch() else { panic!("it has ended its process") };
+        assert_eq!(*failure.kind(), FailureKind::Poisoned { attempts: 2 });
+        cluster.schedule(&PID, ()).unwrap().fetch().unwrap();
+    }
+}
+
+#[test]
+fn a_task_that_floods_standard_output_changes_nothing() {
+    let engine = engine(1).program("sh").args(
+        ["-c", "exec \"$0\" \"$@\" >/dev/null"].map(String::from).into_iter().chain(
+            [std::env::current_exe().unwrap().to_str().unwrap().to_owned()]
+                .into_iter()
+                .chain(AS_WORKER.map(String::from)),
+        ),
+    );
+    let cluster = start(engine).start().unwrap();
+    assert_eq!(cluster.schedule(&FLOOD, 100_000).unwrap().fetch().unwrap(), 100_000);
+}
+
+/// Its socket is among them: so that is its death.
+#[test]
+fn a_task_that_closes_what_its_process_has_open_is_the_end_of_its_worker() {
+    let cluster = start(engine(1)).max_attempts(2).start().unwrap();
+    let value = cluster.schedule_with(&TaskOptions::new().raise(false), &CLOSE, ()).unwrap();
+    let Err(FetchError::Task(failure)) = value.fetch() else { panic!("nobody hears of its end") };
+    assert_eq!(*failure.kind(), FailureKind::Poisoned { attempts: 2 });
+    cluster.schedule(&PID, ()).unwrap().fetch().unwrap();
 }
 
 #[test]

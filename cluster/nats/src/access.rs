@@ -8,6 +8,11 @@ use std::time::Duration;
 use async_nats::{ConnectOptions, ServerAddr};
 use serde::{Deserialize, Serialize};
 
+use crate::wire::INLINE;
+
+/// So many bytes a message of the engine may have: a value that is no object yet, and what is said of it.
+const MESSAGE: usize = 2 * INLINE;
+
 /// Which server, and as whom.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Access {
@@ -99,7 +104,13 @@ impl Access {
                 std::future::ready(())
             });
         match tokio::time::timeout(timeout * 2, options.connect(servers)).await {
-            Ok(Ok(client)) => Ok(client),
+            Ok(Ok(client)) => match client.server_info().max_payload {
+                most if most < MESSAGE => Err(format!(
+                    "{} takes messages of {most} bytes, and this needs {MESSAGE}: raise its `max_payload`",
+                    self.urls.join(", ")
+                )),
+                _ => Ok(client),
+            },
             Ok(Err(error)) => Err(format!("no connection to {}: {error}", self.urls.join(", "))),
             Err(_) => Err(format!("no answer from {}", self.urls.join(", "))),
         }

@@ -5,6 +5,7 @@
 //! One thread has a small tokio runtime. On it run:
 //!
 //! * The *loop*, which owns the ledger. It takes the coordinator's wishes before all else: what an event has the coordinator ask for is followed before the next message is looked at.
+//!   What it has for a member gathers until no message is there to be looked at, and then travels as one.
 //! * The *publisher*, which sends tasks into the queue in their order. It waits for the server's answers beside that, and sends again what was not answered, under the same id.
 //! * The *reader* of the stream of results. It acknowledges
 //!   what it has handed over; what it has handed over twice is dropped by the ledger.
@@ -19,7 +20,7 @@
 //! may lose what the server has confirmed. A consumer that passes messages over is made anew. If the queue has fewer messages than tasks, what is queued is published again, as the next copy. If a worker has a task no more, and its record is not there, that
 //! task is run again.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::future::pending;
 use std::mem;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -41,10 +42,13 @@ use crate::launch::{Ended, Launcher};
 use crate::ledger::{Act, Ledger};
 use crate::objects::Objects;
 use crate::store::{Lock, Looks, PAUSE, Store};
-use crate::wire::{Hello, INLINE, Names, Parcel, Record, Times, Up, decode, encode};
+use crate::wire::{Down, Hello, INLINE, Names, Parcel, Record, Times, Up, decode, encode};
 
 /// The streams are looked at so often.
 const CHECK: Duration = Duration::from_secs(2);
+
+/// After so many turns of the loop the members are sent what there is for them, also if more has come meanwhile.
+const TURNS: usize = 64;
 
 /// What the coordinator wants.
 pub(crate) enum Wish {
@@ -126,6 +130,11 @@ impl Link for NatsLink {
 
     fn make(&self, resource: Resource) {
         self.wish(Wish::Make(resource));
+    }
+
+    /// They travel in an order.
+    fn resource_limit(&self) -> usize {
+        INLINE
     }
 
     fn free(&self, resource: ResourceId) {
@@ -324,6 +333,8 @@ struct Engine {
     sender: UnboundedSender<News>,
     checked: Arc<watch::Sender<u64>>,
     outgoing: UnboundedSender<Outgoing>,
+    /// What is to be sent to members, by their numbers.
+    downs: BTreeMap<u64, Vec<Down>>,
     /// The tasks whose arguments are objects, with their generations.
     large: HashMap<TaskId, u64>,
     connected: bool,
@@ -359,6 +370,7 @@ impl Engine {
             sender,
             checked: Arc::new(checked),
             outgoing,
+            downs: BTreeMap::new(),
             large: HashMap::new(),
             connected: true,
             away: None,
@@ -376,6 +388,7 @@ impl Engine {
 
     async fn run(mut self, mut wishes: UnboundedReceiver<Wish>, mut news: UnboundedReceiver<News>) {
         let mut ticks = tokio::time::interval(self.plan.times.beat);
+        let mut turns = 0;
         while !self.ledger.is_over() && self.end.is_none_or(|end| Instant::now() < end) {
             tokio::select! {
                 biased;
@@ -385,7 +398,13 @@ impl Engine {
                 else => pending().await,
             }
             self.act(&mut wishes).await;
+            turns += 1;
+            if turns == TURNS || news.is_empty() {
+                turns = 0;
+                self.send_downs().await;
+            }
         }
+        self.send_downs().await;
         // What is on its way to workers goes out before the connection is dropped.
         let _ = tokio::time::timeout(Duration::from_secs(1), self.client.flush()).await;
         if !self.ousted {
@@ -550,6 +569,25 @@ impl Engine {
         }
     }
 
+    /// Sends what has gathered for members: one message for each, or several if it is long.
+    async fn send_downs(&mut self) {
+        for (member, downs) in mem::take(&mut self.downs) {
+            let mut rest = vec![downs];
+            while let Some(mut downs) = rest.pop() {
+                match encode(&downs) {
+                    Ok(bytes) if bytes.len() <= INLINE || downs.len() == 1 => {
+                        self.say(self.plan.names.down(self.plan.epoch, member), bytes).await;
+                    }
+                    Ok(_) => {
+                        let later = downs.split_off(downs.len() / 2);
+                        rest.extend([later, downs]);
+                    }
+                    Err(_) => {}
+                }
+            }
+        }
+    }
+
     /// The arguments of tasks that are over are not needed any more.
     fn forget(&mut self, event: &Event) {
         let outgoing = &self.outgoing;
@@ -575,11 +613,7 @@ impl Engine {
             }
             Act::Publish { parcel, older } => _ = self.outgoing.send(Outgoing::Task(parcel, older)),
             Act::Purge(generation) => _ = self.outgoing.send(Outgoing::Purge(generation)),
-            Act::Send { member, down } => {
-                if let Ok(bytes) = encode(&down) {
-                    self.say(self.plan.names.down(self.plan.epoch, member), bytes).await;
-                }
-            }
+            Act::Send { member, down } => self.downs.entry(member).or_default().push(down),
             Act::AskNewest { member } => {
                 let (store, news) = (self.store.clone(), self.sender.clone());
                 tokio::spawn(async move {

@@ -1,7 +1,8 @@
 //! [`Launcher`]: the worker processes that the coordinator's process starts itself, beside those that come from elsewhere.
 //!
 //! A worker process has one end of a socket pair as standard input. Its first message there is a [`Handover`]: which server, as whom, and under which name; so no secret stands in arguments or in the
-//! environment. After that the socket says one thing: it ends when the coordinator lets the worker go, or is dead. An environment variable with the socket's inode says to a program
+//! environment. After that the socket says two things: it ends when the coordinator lets the worker go, or is dead; and a worker that leaves in order says so by a last byte. A task may end the process,
+//! too, by any exit status. An environment variable with the socket's inode says to a program
 //! that it is such a worker. What a worker starts has another standard input, and is none.
 //!
 //! A thread waits for the pidfd of each process, kills its group, reaps it, and tells the engine at once that it is dead: nobody waits for a lease then. A pidfd names the process and no
@@ -10,6 +11,7 @@
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
+use std::net::Shutdown;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -86,6 +88,9 @@ struct Failures {
     excused: u32,
 }
 
+/// What a worker says last that leaves in order.
+const FAREWELL: u8 = b'.';
+
 /// How a worker has ended, of which nobody wanted that.
 pub(crate) enum Ended {
     /// It was ready before.
@@ -94,6 +99,8 @@ pub(crate) enum Ended {
     Unready,
     /// It was not, and the server was away meanwhile.
     Alone,
+    /// It could not be started.
+    Unstarted(io::Error),
 }
 
 struct Process {
@@ -182,6 +189,14 @@ impl Launcher {
                 return Err(error);
             }
         };
+        let last_words = match mine.try_clone() {
+            Ok(socket) => socket,
+            Err(error) => {
+                child.kill()?;
+                child.wait()?;
+                return Err(error);
+            }
+        };
         let (name, pidfd_of) = (name.to_owned(), pidfd.clone());
         let process =
             Process { name, begun, pidfd: pidfd_of, wanted: false, replaced: false, socket: Some(mine) };
@@ -189,7 +204,8 @@ impl Launcher {
         drop(inner);
         let its = self.clone();
         thread::Builder::new().name("cluster: watcher".into()).spawn(move || {
-            let left = watch(&pidfd, child);
+            watch(&pidfd, child);
+            let left = has_left(last_words);
             let ended = its.lock().processes.remove(&launch);
             let again = ended.filter(|process| process.replaced || !process.wanted && !left);
             let again = again.map(|process| (process.name, process.begun));
@@ -240,18 +256,20 @@ impl Launcher {
     pub(crate) fn start_again(self: &Arc<Self>, name: String, ended: Ended) {
         let mut inner = self.lock();
         let its = inner.failures.entry(name.clone()).or_default();
-        match ended {
+        match &ended {
             Ended::Worked => *its = Failures::default(),
-            Ended::Unready => its.own += 1,
+            Ended::Unready | Ended::Unstarted(_) => its.own += 1,
             Ended::Alone => its.excused += 1,
         }
         // While a server is away it is asked for every second or two.
         let (failures, pauses) = (its.own, its.own.max(its.excused.min(6)));
         drop(inner);
         if failures > self.restarts {
-            return self.warnings.warn(format_args!(
-                "the worker `{name}` is not started again: it has ended {failures} times in a row before it was ready"
-            ));
+            let why = match ended {
+                Ended::Unstarted(error) => format!("it cannot be started: {error}"),
+                _ => format!("it has ended {failures} times in a row before it was ready"),
+            };
+            return self.warnings.warn(format_args!("the worker `{name}` is not started again: {why}"));
         }
         let its = self.clone();
         // Without a thread it is not started again; others go on.
@@ -265,9 +283,8 @@ impl Launcher {
             let there = inner.closed || inner.processes.values().any(|process| process.name == name);
             drop(inner);
             if !there && let Err(error) = its.start(&name) {
-                its.warnings.warn(format_args!(
-                    "the worker `{name}` is not started again: it cannot be started: {error}"
-                ));
+                // There may be no room for a process just now.
+                its.start_again(name, Ended::Unstarted(error));
             }
         });
     }
@@ -287,9 +304,9 @@ impl Launcher {
         let Some(process) = inner.processes.get_mut(&launch) else { return };
         process.replaced = replace && !process.wanted;
         process.wanted = true;
-        if process.socket.take().is_none() {
-            return;
-        }
+        let Some(socket) = process.socket.take() else { return };
+        // The watcher has a handle of it, too.
+        let _ = socket.shutdown(Shutdown::Write);
         let (pidfd, grace) = (process.pidfd.clone(), self.grace);
         drop(inner);
         // Without a thread it lives until it ends by itself.
@@ -311,13 +328,26 @@ impl Launcher {
     }
 }
 
-/// Waits until the worker is dead, kills its group, and reaps it. Whether it has left by itself, and in order.
-fn watch(pidfd: &OwnedFd, mut child: Child) -> bool {
+/// Waits until the worker is dead, kills its group, and reaps it.
+fn watch(pidfd: &OwnedFd, mut child: Child) {
     let mut dead = [PollFd::new(pidfd, PollFlags::IN)];
     while poll(&mut dead, None) == Err(rustix::io::Errno::INTR) {}
     // The number is its own until it is reaped.
     let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
-    child.wait().is_ok_and(|status| status.success())
+    let _ = child.wait();
+}
+
+/// Whether a worker that is dead has left in order.
+fn has_left(mut socket: UnixStream) -> bool {
+    let mut last = [0];
+    socket.set_nonblocking(true).is_ok()
+        && socket.read(&mut last).is_ok_and(|read| read == 1)
+        && last[0] == FAREWELL
+}
+
+/// Says that this worker leaves in order. If nobody listens, the coordinator is gone.
+pub(crate) fn say_farewell(mut socket: &UnixStream) {
+    let _ = socket.write_all(&[FAREWELL]);
 }
 
 /// If this process was started as a worker: what it was told, and the socket whose end has it leave.

@@ -36,7 +36,7 @@ use forebear_cluster::engine::{
     difference,
 };
 
-use crate::wire::{Claim, Down, Hello, Parcel, Record, Stage, Terms, Times, Up, Welcome, What};
+use crate::wire::{Claim, Down, Hello, Parcel, Record, Stage, TaskEnd, Terms, Times, Up, Welcome, What};
 
 /// What is to be done, in order.
 #[derive(Debug)]
@@ -423,17 +423,9 @@ impl Ledger {
 
     /// A record of the stream of results, and its number there.
     pub(crate) fn record(&mut self, sequence: u64, record: Option<Record>) {
-        if let Some(record) = record {
-            let leased = record.epoch == self.epoch && self.is_leased(record.task, record.member);
-            let attempts = self.tasks.get(&record.task).map(|entry| entry.attempts);
-            if leased && attempts == Some(record.attempt) {
-                let worker = self.members.get(&record.member).map(|member| member.id.clone());
-                self.end(record.task, worker, record.attempt, record.answer, record.ran);
-            } else {
-                self.dropped += 1;
-            }
-        } else {
-            self.dropped += 1;
+        match record.filter(|record| record.epoch == self.epoch) {
+            Some(Record { member, ends, .. }) => ends.into_iter().for_each(|end| self.task_end(member, end)),
+            None => self.dropped += 1,
         }
         if sequence > self.read {
             self.early.insert(sequence);
@@ -442,6 +434,17 @@ impl Ledger {
             self.read += 1;
         }
         self.let_go();
+    }
+
+    /// A member has recorded this.
+    fn task_end(&mut self, member: u64, end: TaskEnd) {
+        let attempts = self.tasks.get(&end.task).map(|entry| entry.attempts);
+        if self.is_leased(end.task, member) && attempts == Some(end.attempt) {
+            let worker = self.members.get(&member).map(|member| member.id.clone());
+            self.end(end.task, worker, end.attempt, end.answer, end.ran);
+        } else {
+            self.dropped += 1;
+        }
     }
 
     /// Answers the claims that waited for records. Called when the coordinator's own orders that came of those have been followed.

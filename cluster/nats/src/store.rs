@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use async_nats::HeaderMap;
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::PublishAckFuture;
 use async_nats::jetstream::object_store::{GetErrorKind, ObjectStore};
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, State, StorageType, Stream};
 use async_nats::jetstream::{self, Context, kv};
+use async_nats::{Client, HeaderMap, Subscriber};
 use bytes::Bytes;
 use tokio::io::AsyncReadExt;
 
@@ -56,6 +56,7 @@ impl Looked {
 /// What a job keeps on the server.
 #[derive(Clone)]
 pub(crate) struct Store {
+    client: Client,
     pub(crate) context: Context,
     names: Names,
     replicas: usize,
@@ -96,10 +97,10 @@ fn text(error: impl std::fmt::Display) -> String {
 }
 
 impl Store {
-    pub(crate) fn new(client: &async_nats::Client, names: &Names, replicas: usize) -> Store {
+    pub(crate) fn new(client: &Client, names: &Names, replicas: usize) -> Store {
         let mut context = jetstream::new(client.clone());
         context.set_timeout(Duration::from_secs(2));
-        Store { context, names: names.clone(), replicas }
+        Store { client: client.clone(), context, names: names.clone(), replicas }
     }
 
     fn config(&self, name: String, subjects: Vec<String>) -> Config {
@@ -280,8 +281,18 @@ impl Store {
         Ok(results.get_info().await.map_err(text)?.state)
     }
 
-    pub(crate) async fn workers(&self) -> Result<PullConsumer, String> {
-        self.context.get_consumer_from_stream(WORKERS, self.names.queue_stream()).await.map_err(text)
+    /// Where messages of the queue come that are [asked](Self::ask) for.
+    pub(crate) async fn inbox(&self) -> Result<(String, Subscriber), String> {
+        let inbox = self.client.new_inbox();
+        let messages = self.client.subscribe(inbox.clone()).await.map_err(text)?;
+        Ok((inbox, messages))
+    }
+
+    /// Asks for so many messages of the queue. The server keeps that in mind for so long.
+    pub(crate) async fn ask(&self, inbox: &str, messages: usize, expires: Duration) -> Result<(), String> {
+        let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{}.{WORKERS}", self.names.queue_stream());
+        let request = format!("{{\"batch\":{messages},\"expires\":{}}}", expires.as_nanos());
+        self.client.publish_with_reply(subject, inbox.to_owned(), request.into()).await.map_err(text)
     }
 
     pub(crate) async fn results(&self) -> Result<PullConsumer, String> {

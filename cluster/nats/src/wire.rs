@@ -15,6 +15,11 @@
 //!   confirmed, and sends them again. So an order is neither lost, nor followed twice, nor out of turn.
 //! * *Beats* of a member rise. The coordinator drops an [`Up`] whose beat is not above the last one, so a message that is sent again keeps nobody alive.
 //! * *Copies* of a task rise each time it is put into the queue anew. Only the newest one may be started.
+//!
+//! # What shares a message
+//!
+//! A message costs the server and both ends far more than its bytes. Claims, orders and ends of tasks that are there at the same time travel together: an [`Up`] has a list of
+//! claims, a message to a member a list of [`Down`]s, and a [`Record`] a list of ends. Nothing waits for company.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +29,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// The form of all messages, with their version.
-const FORM: Format = Format::new(b'F', 2);
+const FORM: Format = Format::new(b'F', 3);
 
 // What is longer than this does not travel in a message, but as an object of the store.
 pub(crate) use forebear_cluster::engine::INLINE;
@@ -132,7 +137,7 @@ pub(crate) struct Claim {
     pub(crate) sequence: u64,
 }
 
-/// From the coordinator to a member.
+/// From the coordinator to a member, in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Down {
     /// 0: in no order.
@@ -158,11 +163,17 @@ pub(crate) enum What {
     Gone,
 }
 
-/// The end of a task, in the stream of results.
+/// The ends of tasks, in the stream of results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub(crate) epoch: u64,
     pub(crate) member: u64,
+    pub(crate) ends: Vec<TaskEnd>,
+}
+
+/// The end of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TaskEnd {
     pub(crate) task: TaskId,
     pub(crate) attempt: u32,
     pub(crate) answer: Answer,
@@ -275,8 +286,9 @@ mod tests {
         };
         assert_eq!(decode::<Hello>(&encode(&hello).unwrap()), Ok(hello));
         assert_eq!(decode::<Up>(&encode(&up()).unwrap()), Ok(up()));
-        let down = Down { number: 1, what: What::Order(Order::Begin) };
-        assert_eq!(decode::<Down>(&encode(&down).unwrap()), Ok(down));
+        let downs =
+            vec![Down { number: 1, what: What::Order(Order::Begin) }, Down { number: 2, what: What::Stop }];
+        assert_eq!(decode::<Vec<Down>>(&encode(&downs).unwrap()), Ok(downs));
     }
 
     fn read<T: DeserializeOwned, U: Serialize>(fields: &U) -> T {
@@ -297,9 +309,10 @@ mod tests {
         let claims = vec![Claim { task, copy: 1, sequence: 1 << 40 }];
         let record = |answer| {
             let ran = Duration::from_micros(7);
-            encode(&Record { epoch: 1, member: 2, task, attempt: 1, answer, ran }).unwrap()
+            let end = TaskEnd { task, attempt: 1, answer, ran };
+            encode(&Record { epoch: 1, member: 2, ends: vec![end; 2] }).unwrap()
         };
-        let down = |what| encode(&Down { number: 300, what }).unwrap();
+        let down = |what| encode(&vec![Down { number: 300, what }]).unwrap();
         let access = Access { who: Who::Token("secret".into()), ..Access::new("nats://127.0.0.1") };
         let samples = [
             encode(&Hello {
@@ -335,7 +348,7 @@ mod tests {
             ("Hello", of::<Hello>()),
             ("Welcome", of::<Welcome>()),
             ("Up", of::<Up>()),
-            ("Down", of::<Down>()),
+            ("Down", of::<Vec<Down>>()),
             ("Record", of::<Record>()),
             ("Parcel", of::<Parcel>()),
             ("Handover", of::<Handover>()),

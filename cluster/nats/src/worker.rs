@@ -10,7 +10,7 @@
 //!                               +-------Later, Drop: given back, taken out
 //! ```
 //!
-//! * A *slot* takes one message from the queue, and the next one when the record of its task is on the server's disk list. Nothing is taken in advance, so nothing waits behind a long task.
+//! * A *slot* takes one message from the queue, and the next one when the server has the record of its task. Nothing is taken in advance, so nothing waits behind a long task. All slots that are free ask by one request; see `slots`.
 //! * A message that is held is kept by progress acknowledgements, one in each beat. It is acknowledged after its record is stored: what dies in between is run again.
 //! * *Orders* are followed in their numbers. After a gap the session asks for what is missing.
 //!
@@ -19,35 +19,30 @@
 //! The coordinator may be dead, or take this worker for dead. So a session ends itself when it has heard no pulse of the coordinator for a lease, or when it finds that it stood still for a lease: it cancels all that runs, waits until it has ended,
 //! and asks to join anew. A task that does not heed a cancel within the grace ends the process: nothing else makes sure that it does not run on.
 
-use std::collections::HashMap;
+mod session;
+mod slots;
+
 use std::io::Read;
 use std::path::Path;
 use std::process;
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use async_nats::Client;
-use async_nats::jetstream::consumer::PullConsumer;
-use async_nats::jetstream::{AckKind, Message};
 use forebear::Runtime;
-use forebear_cluster::engine::{Order, Report, TaskId, start_error};
-use forebear_cluster::worker::Node;
+use forebear_cluster::engine::start_error;
 use forebear_cluster::{ClusterError, Tasks};
-use futures_util::StreamExt;
 use signal_hook::consts::SIGTERM;
 use signal_hook::iterator::Signals;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 
+use self::session::{End, Session};
 use crate::access::{Access, Tls, Who};
-use crate::launch::handover;
+use crate::launch::{handover, say_farewell};
 use crate::nats::random;
-use crate::objects::Objects;
-use crate::store::{PAUSE, Store};
-use crate::wire::{
-    Claim, Down, Hello, Names, Parcel, Record, Stage, Terms, Up, Welcome, What, decode, encode,
-};
+use crate::store::PAUSE;
+use crate::wire::{Hello, Names, Terms, Welcome, decode, encode};
 
 /// A worker of a job: which server, as whom, and how much it runs at once.
 ///
@@ -197,6 +192,7 @@ pub fn entry(tasks: Tasks) {
     let Some(told) = handover() else { return };
     let ended = told.map_err(start_error).and_then(|(told, mut socket)| {
         let grace = told.grace;
+        let farewell = socket.try_clone().map_err(start_error)?;
         let (tell, outside) = watch::channel(Outside::Work);
         let (drain, mut signals) = (tell.clone(), Signals::new([SIGTERM]).map_err(start_error)?);
         let thread = thread::Builder::new().name("cluster: signals".into()).spawn(move || {
@@ -229,6 +225,7 @@ pub fn entry(tasks: Tasks) {
         };
         follow(options, tasks, outside)?;
         let _ = Runtime::current().finish(grace);
+        say_farewell(&farewell);
         Ok(())
     });
     match ended {
@@ -248,15 +245,6 @@ enum Outside {
     Drain,
     /// To cancel all, and to leave.
     Leave,
-}
-
-/// How a session ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
-    /// It has left.
-    Left,
-    /// It may join anew.
-    Lost,
 }
 
 /// Sessions, until the worker has left.
@@ -346,426 +334,4 @@ async fn join(
         }
     }
     Ok(None)
-}
-
-/// What a session hears.
-enum News {
-    Down(Down),
-    Pulse(u64),
-    Taken(Box<Message>, Parcel, OwnedSemaphorePermit),
-    Report(Report),
-    Recorded(Key, u64),
-    Connected,
-}
-
-/// A task's copy.
-type Key = (TaskId, u32);
-
-struct Session {
-    client: Client,
-    names: Names,
-    store: Store,
-    terms: Terms,
-    node: Arc<Node>,
-    news: UnboundedSender<News>,
-    hears: UnboundedReceiver<News>,
-    beat: u64,
-    applied: u64,
-    stage: Stage,
-    after: u64,
-    held: HashMap<Key, Held>,
-    progress: HashMap<TaskId, u32>,
-    /// What the slots wait for, and how many there are. They take messages from when the member is ready.
-    slots: (Arc<Semaphore>, usize),
-    /// The tasks that listen and take. They end with the session.
-    parts: tokio::task::JoinSet<()>,
-    pulse: Instant,
-    ticked: Instant,
-}
-
-/// A message that has been taken from the queue.
-struct Held {
-    message: Arc<Message>,
-    parcel: Parcel,
-    sequence: u64,
-    /// Given back when the slot is free.
-    _permit: OwnedSemaphorePermit,
-    attempt: Option<u32>,
-    cancelled: Option<Instant>,
-}
-
-impl Session {
-    async fn begin(
-        client: &Client,
-        names: &Names,
-        tasks: &Tasks,
-        runtime: &Runtime,
-        options: &WorkerOptions,
-        terms: Terms,
-        mut connections: watch::Receiver<u64>,
-    ) -> Result<Session, String> {
-        let (news, hears) = unbounded_channel();
-        let text = |error: async_nats::SubscribeError| error.to_string();
-        let mut down = client.subscribe(names.down(terms.epoch, terms.member)).await.map_err(text)?;
-        let mut pulses = client.subscribe(names.pulse()).await.map_err(text)?;
-        let store = Store::new(client, names, 1);
-        let mut parts = tokio::task::JoinSet::new();
-        let to = news.clone();
-        parts.spawn(async move {
-            while let Some(message) = down.next().await {
-                if let Ok(down) = decode(&message.payload) {
-                    let _ = to.send(News::Down(down));
-                }
-            }
-        });
-        let to = news.clone();
-        parts.spawn(async move {
-            while let Some(message) = pulses.next().await {
-                if let Ok(epoch) = <[u8; 8]>::try_from(&*message.payload) {
-                    let _ = to.send(News::Pulse(u64::from_le_bytes(epoch)));
-                }
-            }
-        });
-        let to = news.clone();
-        connections.mark_unchanged();
-        let mut changes = connections.clone();
-        parts.spawn(async move {
-            while changes.changed().await.is_ok() {
-                let _ = to.send(News::Connected);
-            }
-        });
-        let free = Arc::new(Semaphore::new(0));
-        for _ in 0..options.slots {
-            parts.spawn(take(store.clone(), terms.epoch, free.clone(), connections.clone(), news.clone()));
-        }
-        let to = news.clone();
-        let report = move |report| _ = to.send(News::Report(report));
-        let node = Node::new(terms.id.clone(), terms.index as usize, tasks.clone(), runtime.clone(), report)
-            .with_store(Objects::here(&store), options.cache);
-        let now = Instant::now();
-        Ok(Session {
-            client: client.clone(),
-            names: names.clone(),
-            store,
-            terms,
-            node: Arc::new(node),
-            news,
-            hears,
-            beat: 0,
-            applied: 0,
-            stage: Stage::Starting,
-            after: 0,
-            held: HashMap::new(),
-            progress: HashMap::new(),
-            slots: (free, options.slots as usize),
-            parts,
-            pulse: now,
-            ticked: now,
-        })
-    }
-
-    async fn run(mut self, outside: &mut watch::Receiver<Outside>) -> End {
-        let mut ticks = tokio::time::interval(self.terms.times.beat);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
-        let _ = self.client.flush().await;
-        let mut end = None;
-        while end.is_none() {
-            let wanted = *outside.borrow_and_update();
-            end = match wanted {
-                Outside::Work => None,
-                Outside::Drain => self.drain().await,
-                Outside::Leave => Some(End::Left),
-            };
-            if end.is_some() {
-                break;
-            }
-            end = tokio::select! {
-                biased;
-                _ = ticks.tick() => self.tick().await,
-                Some(news) = self.hears.recv() => self.news(news).await,
-                _ = outside.changed() => None,
-            };
-        }
-        self.finish(end.unwrap_or(End::Left)).await
-    }
-
-    /// Cancels what runs, and waits until it has ended.
-    async fn finish(mut self, end: End) -> End {
-        self.node.stop();
-        let begun = Instant::now();
-        while !self.node.is_idle() {
-            if begun.elapsed() > self.terms.times.grace {
-                process::exit(1);
-            }
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
-        self.parts.abort_all();
-        if end == End::Left {
-            for held in self.held.values() {
-                let _ = held.message.ack_with(AckKind::Nak(None)).await;
-            }
-            self.stage = Stage::Left;
-            self.say(false, Vec::new()).await;
-            let _ = tokio::time::timeout(Duration::from_secs(1), self.client.flush()).await;
-        }
-        end
-    }
-
-    async fn drain(&mut self) -> Option<End> {
-        if self.stage != Stage::Draining {
-            self.stage = Stage::Draining;
-            self.slots.0.close();
-            self.say(false, Vec::new()).await;
-        }
-        self.held.is_empty().then_some(End::Left)
-    }
-
-    async fn tick(&mut self) -> Option<End> {
-        let (now, lease) = (Instant::now(), self.terms.times.lease);
-        let stood = now.duration_since(self.ticked);
-        self.ticked = now;
-        if stood > lease || now.duration_since(self.pulse) > lease {
-            return Some(End::Lost);
-        }
-        let late =
-            |held: &Held| held.cancelled.is_some_and(|at| now.duration_since(at) > self.terms.times.grace);
-        if self.held.values().any(late) {
-            process::exit(1);
-        }
-        for held in self.held.values() {
-            let _ = held.message.ack_with(AckKind::Progress).await;
-        }
-        let claims =
-            self.held.iter().filter(|(_, held)| held.attempt.is_none()).map(|(key, held)| held.claim(*key));
-        let claims = claims.collect();
-        self.say(true, claims).await;
-        None
-    }
-
-    async fn say(&mut self, again: bool, claims: Vec<Claim>) {
-        self.beat += 1;
-        let up = Up {
-            epoch: self.terms.epoch,
-            member: self.terms.member,
-            beat: self.beat,
-            applied: self.applied,
-            again,
-            stage: self.stage,
-            after: self.after,
-            claims,
-            progress: self.progress.drain().collect(),
-            holds: again.then(|| {
-                self.held
-                    .iter()
-                    .filter(|(_, held)| held.attempt.is_some())
-                    .map(|((task, _), _)| *task)
-                    .collect()
-            }),
-        };
-        if let Ok(bytes) = encode(&up) {
-            let _ = self.client.publish(self.names.up(), bytes.into()).await;
-        }
-    }
-
-    async fn news(&mut self, news: News) -> Option<End> {
-        match news {
-            News::Down(down) => return self.down(down).await,
-            News::Pulse(epoch) if epoch == self.terms.epoch => self.pulse = Instant::now(),
-            // Another coordinator has taken the job over.
-            News::Pulse(_) => return Some(End::Lost),
-            News::Taken(message, parcel, permit) => self.taken(*message, parcel, permit).await,
-            News::Report(report) => self.report(report).await,
-            News::Recorded(key, sequence) => {
-                self.after = self.after.max(sequence);
-                self.held.remove(&key);
-            }
-            News::Connected => self.say(true, Vec::new()).await,
-        }
-        None
-    }
-
-    async fn down(&mut self, down: Down) -> Option<End> {
-        match down.number {
-            0 => return (down.what == What::Gone).then_some(End::Lost),
-            number if number <= self.applied => return None,
-            number if number > self.applied + 1 => {
-                self.say(true, Vec::new()).await;
-                return None;
-            }
-            number => self.applied = number,
-        }
-        match down.what {
-            What::Order(order) => {
-                if let Order::Cancel(task) = &order {
-                    let its = self.held.iter_mut().filter(|((held, _), _)| held == task);
-                    its.for_each(|(_, held)| held.cancelled = Some(Instant::now()));
-                }
-                self.node.order(order);
-            }
-            What::Start { task, copy, attempt, time_left } => {
-                if let Some(held) = self.held.get_mut(&(task, copy)) {
-                    held.attempt = Some(attempt);
-                    let mut envelope = held.parcel.envelope.clone();
-                    envelope.time_left = time_left;
-                    self.node.order(Order::Run { envelope, attempt });
-                }
-            }
-            What::Later { task, copy } => {
-                let delay = (self.stage == Stage::Ready).then_some(self.terms.times.lease);
-                if let Some(held) = self.held.remove(&(task, copy)) {
-                    let _ = held.message.ack_with(AckKind::Nak(delay)).await;
-                }
-            }
-            What::Drop { task, copy } => {
-                if let Some(held) = self.held.remove(&(task, copy)) {
-                    let _ = held.message.ack_with(AckKind::Term).await;
-                }
-            }
-            What::Forget => self.after = 0,
-            What::Stop => return Some(End::Left),
-            What::Gone => return Some(End::Lost),
-        }
-        None
-    }
-
-    async fn taken(&mut self, message: Message, parcel: Parcel, permit: OwnedSemaphorePermit) {
-        if self.stage != Stage::Ready {
-            let _ = message.ack_with(AckKind::Nak(None)).await;
-            return;
-        }
-        let Ok(sequence) = message.info().map(|info| info.stream_sequence) else { return };
-        let key = (parcel.envelope.task, parcel.copy);
-        let message = Arc::new(message);
-        match self.held.get_mut(&key) {
-            // The server has handed it out again; an acknowledgement of either counts.
-            Some(held) => held.message = message,
-            None => {
-                let held =
-                    Held { message, parcel, sequence, _permit: permit, attempt: None, cancelled: None };
-                let claim = held.claim(key);
-                self.held.insert(key, held);
-                self.say(false, vec![claim]).await;
-            }
-        }
-    }
-
-    async fn report(&mut self, report: Report) {
-        match report {
-            Report::Ready if self.stage == Stage::Starting => {
-                self.stage = Stage::Ready;
-                self.slots.0.add_permits(self.slots.1);
-                self.say(false, Vec::new()).await;
-            }
-            Report::Progress { task, thousandths } => {
-                self.progress.insert(task, thousandths);
-                self.say(false, Vec::new()).await;
-            }
-            Report::Answer { task, attempt, answer, ran } => {
-                let its = |(key, held): (&Key, &Held)| {
-                    (key.0 == task && held.attempt == Some(attempt)).then(|| (*key, held.message.clone()))
-                };
-                let Some((key, message)) = self.held.iter().find_map(its) else { return };
-                // It has ended: no cancel is late.
-                if let Some(held) = self.held.get_mut(&key) {
-                    held.cancelled = None;
-                }
-                let (epoch, member) = (self.terms.epoch, self.terms.member);
-                let record = Record { epoch, member, task, attempt, answer, ran };
-                let (store, names, news) = (self.store.clone(), self.names.clone(), self.news.clone());
-                tokio::spawn(async move {
-                    let sequence = write(&store, &names, record).await;
-                    let _ = news.send(News::Recorded(key, sequence));
-                    // If that is lost, the coordinator drops the message when it turns up again.
-                    let _ = message.ack().await;
-                });
-            }
-            _ => {}
-        }
-    }
-}
-
-impl Held {
-    fn claim(&self, (task, copy): Key) -> Claim {
-        Claim { task, copy, sequence: self.sequence }
-    }
-}
-
-/// Has the end of a task recorded, and says the record's number.
-async fn write(store: &Store, names: &Names, record: Record) -> u64 {
-    let id = format!("{}.{}.{}.{}", record.epoch, record.member, record.task, record.attempt);
-    let payload = encode(&record).unwrap_or_default();
-    store.send(names.result(), id, payload).await.recorded(&store.context).await
-}
-
-/// One slot: takes a message whenever it is free.
-async fn take(
-    store: Store,
-    epoch: u64,
-    free: Arc<Semaphore>,
-    mut connections: watch::Receiver<u64>,
-    news: UnboundedSender<News>,
-) {
-    // Asked for once: to look it up takes a request to the server.
-    let mut consumer = None;
-    while let Ok(permit) = free.clone().acquire_owned().await {
-        connections.mark_unchanged();
-        // What was asked for before a connection broke may have been forgotten.
-        let taken = tokio::select! {
-            taken = take_one(&store, &mut consumer, epoch) => taken,
-            _ = connections.changed() => {
-                consumer = None;
-                None
-            }
-        };
-        match taken {
-            Some((message, parcel)) => _ = news.send(News::Taken(Box::new(message), parcel, permit)),
-            None => drop(permit),
-        }
-    }
-}
-
-/// `None`: there was none, for a while.
-async fn take_one(
-    store: &Store,
-    consumer: &mut Option<PullConsumer>,
-    epoch: u64,
-) -> Option<(Message, Parcel)> {
-    let batch = async {
-        let workers = match consumer {
-            Some(workers) => workers,
-            None => consumer.insert(store.workers().await?),
-        };
-        let batch = workers.batch().max_messages(1).expires(Duration::from_secs(5));
-        batch.messages().await.map_err(|error| error.to_string())
-    };
-    let Ok(mut batch) = batch.await else {
-        *consumer = None;
-        tokio::time::sleep(PAUSE).await;
-        return None;
-    };
-    let message = match batch.next().await {
-        Some(Ok(message)) => message,
-        ended => {
-            *consumer = None;
-            if ended.is_some() {
-                tokio::time::sleep(PAUSE).await;
-            }
-            return None;
-        }
-    };
-    match decode::<Parcel>(&message.payload) {
-        Ok(mut parcel) if parcel.epoch == epoch => {
-            if let Some(object) = parcel.object.take() {
-                // Without it the task fails: its arguments cannot be decoded.
-                let bytes = store.get(&object).await.unwrap_or_default();
-                parcel.envelope.args = bytes.into();
-            }
-            Some((message, parcel))
-        }
-        // Of another run, or of somebody else.
-        _ => {
-            let _ = message.ack_with(AckKind::Term).await;
-            None
-        }
-    }
 }

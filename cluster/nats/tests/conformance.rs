@@ -17,6 +17,8 @@ mod resources;
 mod support;
 #[path = "../../tests/conformance/values.rs"]
 mod values;
+#[path = "../../tests/conformance/wild.rs"]
+mod wild;
 #[path = "../../tests/conformance/workers.rs"]
 mod workers;
 

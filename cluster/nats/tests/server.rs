@@ -14,7 +14,10 @@ use std::time::Duration;
 
 use forebear::time::sleep;
 use forebear_cluster::engine::WorkerState;
-use forebear_cluster::{ClusterCoordinator, ClusterCoordinatorBuilder, ClusterError, TaskFn, Tasks, tasks};
+use forebear_cluster::{
+    ClusterCoordinator, ClusterCoordinatorBuilder, ClusterError, FailureKind, FetchError, PerWorker,
+    ResourceFn, TaskFn, TaskOptions, Tasks, tasks,
+};
 use forebear_cluster_nats::worker;
 use forebear_cluster_nats::{Nats, NatsControl};
 use rustix::process::{Pid, Signal, kill_process};
@@ -49,6 +52,10 @@ const STUCK: TaskFn<PathBuf, ()> = TaskFn::new("stuck", |_, begun| {
     }
 });
 
+/// Ends its process by that status, or by an abort.
+const EXIT: TaskFn<i32, ()> =
+    TaskFn::new("exit", |_, status| if status < 0 { process::abort() } else { process::exit(status) });
+
 const REVERSE: TaskFn<Vec<u8>, Vec<u8>> = TaskFn::new("reverse", |_, mut bytes| {
     bytes.reverse();
     Ok(bytes)
@@ -56,8 +63,13 @@ const REVERSE: TaskFn<Vec<u8>, Vec<u8>> = TaskFn::new("reverse", |_, mut bytes| 
 
 const AS_WORKER: [&str; 3] = ["worker_process", "--exact", "--nocapture"];
 
+/// Keeps what it was given.
+const TABLE: ResourceFn<Vec<u8>, Vec<u8>> = ResourceFn::new("table", |_, table| Ok(table));
+const LENGTH: TaskFn<PerWorker<Vec<u8>>, usize> =
+    TaskFn::new("length", |ctx, table| Ok(ctx.local(&table)?.len()));
+
 fn known() -> Tasks {
-    tasks![ADD, LOG, GATE, STUCK, REVERSE]
+    tasks![ADD, LOG, GATE, STUCK, REVERSE, TABLE, LENGTH, EXIT]
 }
 
 /// What the workers run that the coordinator starts: this program, with this test alone.
@@ -461,6 +473,38 @@ fn a_worker_that_dies_is_started_again() {
 
 #[test]
 #[ignore = "needs a server: ci/nats"]
+fn a_task_that_ends_its_process_is_not_tried_for_ever_and_others_go_on() {
+    let cluster = start(engine(&shared_url(), &job(), LONG).workers(1)).max_attempts(2).start().unwrap();
+    for status in [0, 3, -1] {
+        let value = cluster.schedule_with(&TaskOptions::new().raise(false), &EXIT, status).unwrap();
+        let Err(FetchError::Task(failure)) = value.fetch() else { panic!("it has ended its process") };
+        assert_eq!(*failure.kind(), FailureKind::Poisoned { attempts: 2 });
+        assert_eq!(cluster.schedule(&ADD, (1, 2)).unwrap().fetch().unwrap(), 3);
+    }
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_worker_whose_program_cannot_be_started_for_a_while_comes_back() {
+    let (dir, begun, gate) = files();
+    let program = dir.path().join("program");
+    std::os::unix::fs::symlink(std::env::current_exe().unwrap(), &program).unwrap();
+    let engine = engine(&shared_url(), &job(), LONG).workers(1).program(&program).restarts(1_000);
+    let cluster = start(engine).start().unwrap();
+    let value = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
+    let first = pid_in(&begun);
+    fs::remove_file(&begun).unwrap();
+    fs::remove_file(&program).unwrap();
+    kill_process(Pid::from_raw(first as i32).unwrap(), Signal::KILL).unwrap();
+    until(|| state(&cluster, "worker-0") == Some(WorkerState::Gone));
+    sleep(Duration::from_millis(20)).unwrap();
+    std::os::unix::fs::symlink(std::env::current_exe().unwrap(), &program).unwrap();
+    fs::write(gate, "").unwrap();
+    assert_eq!(value.fetch().unwrap().1, 2);
+}
+
+#[test]
+#[ignore = "needs a server: ci/nats"]
 fn r62_a_coordinator_that_is_killed_goes_on_at_its_checkpoint() {
     let (url, job) = (shared_url(), job());
     check::check(|dir| {
@@ -566,11 +610,11 @@ fn a_worker_with_other_tasks_is_refused_and_says_which() {
     ];
     let _worker = Process::start("lone_worker", &settings);
     until(|| {
-        fs::read_to_string(&error).is_ok_and(|text| text.contains("does not know the coordinator's `gate`"))
+        fs::read_to_string(&error).is_ok_and(|text| text.contains("does not know the coordinator's `exit`"))
     });
 }
 
-/// Whoever has the credentials can write to the job's subjects: what is no message of this run is dropped and counted, and nothing is lost.
+/// A peer with the credentials can write to the subjects of the job. Messages that are none of this run are dropped and counted, and nothing is lost.
 #[test]
 #[ignore = "needs a server: ci/nats"]
 fn hostile_messages_are_dropped_and_counted() {
@@ -619,4 +663,72 @@ fn hostile_messages_are_dropped_and_counted() {
     }
     cluster.join().unwrap();
     assert_eq!(cluster.metrics().returned, 0);
+}
+
+/// Claims, orders and ends that are there at the same time travel together.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn tasks_that_are_under_way_together_share_messages() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use futures_util::StreamExt;
+
+    const TASKS: u32 = 2_000;
+    let job = job();
+    let cluster = start(engine(&shared_url(), &job, LONG).workers(1).slots(16)).start().unwrap();
+    let messages = Arc::new(AtomicU64::new(0));
+    let (counted, (listens, is_listening)) = (messages.clone(), std::sync::mpsc::channel());
+    let subjects = ["up", "down.>", "result"].map(|subject| format!("fb.{job}.{subject}"));
+    std::thread::spawn(move || {
+        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio.block_on(async {
+            let client = async_nats::ConnectOptions::with_token(token()).connect(shared_url()).await.unwrap();
+            let mut all = Vec::new();
+            for subject in subjects {
+                all.push(client.subscribe(subject).await.unwrap());
+            }
+            client.flush().await.unwrap();
+            listens.send(()).unwrap();
+            let mut all = futures_util::stream::select_all(all);
+            while all.next().await.is_some() {
+                counted.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    });
+    is_listening.recv().unwrap();
+    let values: Vec<_> = (0..TASKS).map(|n| cluster.schedule(&ADD, (n, 1)).unwrap()).collect();
+    let sums: Vec<u32> = cluster.fetch(values).unwrap();
+    assert!(sums.into_iter().eq(1..=TASKS));
+    // By itself each task has a claim, an order to start, and a record.
+    let messages = messages.load(Ordering::Relaxed);
+    assert!(messages < u64::from(2 * TASKS), "{messages} messages for {TASKS} tasks");
+}
+
+/// What a worker is told first may be too much for one message.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn resources_with_long_arguments_reach_a_worker_that_comes_later() {
+    let cluster = start(engine(&shared_url(), &job(), LONG).workers(1)).start().unwrap();
+    let tables: Vec<_> =
+        (1..=8).map(|n| cluster.per_worker(&TABLE, vec![7; (200 << 10) + n]).unwrap()).collect();
+    let (_dir, begun, gate) = files();
+    let held = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
+    // The next one is told all of them at once.
+    kill_process(Pid::from_raw(pid_in(&begun) as i32).unwrap(), Signal::KILL).unwrap();
+    fs::write(gate, "").unwrap();
+    assert_eq!(held.fetch().unwrap().1, 2);
+    for (n, table) in tables.iter().enumerate() {
+        assert_eq!(cluster.schedule(&LENGTH, table.clone()).unwrap().fetch().unwrap(), (200 << 10) + n + 1);
+    }
+}
+
+/// Otherwise no worker would ever be ready.
+#[test]
+#[ignore = "needs a server: ci/nats"]
+fn a_resource_whose_arguments_no_message_takes_is_refused() {
+    let cluster = start(engine(&shared_url(), &job(), LONG).workers(1)).start().unwrap();
+    let refused = cluster.per_worker(&TABLE, vec![7; 2 << 20]);
+    assert!(matches!(refused, Err(ClusterError::TooLarge { .. })), "{refused:?}");
+    assert_eq!(cluster.schedule(&ADD, (1, 2)).unwrap().fetch().unwrap(), 3);
 }

@@ -6,67 +6,76 @@ use std::sync::{Arc, Mutex, Weak, mpsc};
 use std::time::{Duration, Instant};
 
 use super::process::launch;
-use super::{Cluster, Control, LocalProcessesControl, lock};
+use super::{Cluster, Control, LocalProcessesControl, Named, lock};
+use crate::dispatch::Dispatcher;
 use crate::engine::{Event, WarningHook, WorkerId};
 
 /// After a first end before it was ready, a worker is started again so much later.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// A worker has ended, and nobody wanted that: starts it again, after a pause if it never was ready. One that was refused would be refused again, and is given up.
+/// A worker has ended, and nobody wanted that: starts it again, after a pause if it never was ready, or if there is no room for a process just now. One that was refused would be refused again, and is given up.
 pub(super) fn restart(cluster: &Cluster, id: &WorkerId, was_ready: bool, refused: Option<String>) {
     let Some(shared) = cluster.control.upgrade() else { return };
     let mut control = lock(&shared);
-    // A newer one of that name is there.
-    let its = |control: &mut Control| {
-        control.names.get(id.name()).is_some_and(|n| n.incarnation == id.incarnation())
-    };
-    if !its(&mut control) {
-        return;
+    let Some(named) = newest(&mut control, id) else { return };
+    match (was_ready, &refused) {
+        (true, _) => named.failures = 0,
+        (false, None) => named.failures += 1,
+        (false, Some(_)) => named.failures = u32::MAX,
     }
-    let Some(named) = control.names.get_mut(id.name()) else { return };
-    named.failures = match (was_ready, &refused) {
-        (true, _) => 0,
-        (false, None) => named.failures + 1,
-        (false, Some(_)) => u32::MAX,
-    };
     named.refused = refused;
-    let failures = named.failures;
-    if failures > 0 && failures <= cluster.settings.restarts {
-        drop(control);
-        let (_open, never) = mpsc::channel::<()>();
-        let _ = never.recv_timeout(PAUSE * (1 << (failures - 1).min(10)));
-        control = lock(&shared);
-    }
-    let Some(dispatcher) = cluster.dispatcher.upgrade().filter(|dispatcher| dispatcher.is_open()) else {
-        return;
-    };
-    if !its(&mut control) {
-        return;
-    }
-    let next = WorkerId::new(id.name(), id.incarnation() + 1);
-    let index = control.names.get(id.name()).map_or(0, |named| named.index);
-    let again = failures <= cluster.settings.restarts && failures < u32::MAX;
-    let process = again.then(|| launch(cluster, &dispatcher, next, index));
-    let Some(named) = control.names.get_mut(id.name()) else { return };
-    let why = match process {
-        Some(Ok(process)) => {
-            named.incarnation += 1;
-            named.process = Arc::downgrade(&process);
+    let why = loop {
+        let Some(named) = newest(&mut control, id) else { return };
+        let (failures, index) = (named.failures, named.index);
+        if failures > cluster.settings.restarts || failures == u32::MAX {
+            break match &named.refused {
+                Some(why) => format!("it was refused: {why}"),
+                None => format!("it has ended {failures} times in a row before it was ready"),
+            };
+        }
+        if failures > 0 {
+            drop(control);
+            let (_open, never) = mpsc::channel::<()>();
+            let _ = never.recv_timeout(PAUSE * (1 << (failures - 1).min(10)));
+            control = lock(&shared);
+        }
+        let Some(dispatcher) = open(cluster) else { return };
+        if newest(&mut control, id).is_none() {
             return;
         }
-        Some(Err(error)) => format!("it cannot be started: {error}"),
-        None => match &named.refused {
-            Some(why) => format!("it was refused: {why}"),
-            None => format!("it has ended {failures} times in a row before it was ready"),
-        },
+        let next = WorkerId::new(id.name(), id.incarnation() + 1);
+        let launched = launch(cluster, &dispatcher, next, index);
+        let Some(named) = newest(&mut control, id) else { return };
+        match launched {
+            Ok(process) => {
+                named.incarnation += 1;
+                named.process = Arc::downgrade(&process);
+                return;
+            }
+            Err(error) if named.failures >= cluster.settings.restarts => {
+                break format!("it cannot be started: {error}");
+            }
+            Err(_) => named.failures += 1,
+        }
     };
-    named.given_up = true;
+    if let Some(named) = newest(&mut control, id) {
+        named.given_up = true;
+    }
     let away = is_away(&mut control);
     drop(control);
     cluster.settings.warnings.warn(format_args!("the worker `{}` is not started again: {why}", id.name()));
-    if let Some(reason) = away {
+    if let (Some(reason), Some(dispatcher)) = (away, open(cluster)) {
         dispatcher.tell(Event::Unavailable { reason });
     }
+}
+
+/// What is known of the worker's name. `None`: a newer one of that name is there.
+fn newest<'a>(control: &'a mut Control, id: &WorkerId) -> Option<&'a mut Named> {
+    control.names.get_mut(id.name()).filter(|named| named.incarnation == id.incarnation())
+}
+
+fn open(cluster: &Cluster) -> Option<Arc<Dispatcher>> {
+    cluster.dispatcher.upgrade().filter(|dispatcher| dispatcher.is_open())
 }
 
 /// The reason, if all names are given up and the coordinator does not know it yet.

@@ -45,7 +45,7 @@ fn torment(seed: u64, faults: u32, coordinator: &dyn Fn(&Path) -> Command) -> Ve
 }
 
 #[test]
-fn whoever_is_killed_and_stopped_no_effect_is_lost_and_no_attempt_runs_twice() {
+fn under_kills_and_stops_no_effect_is_lost_and_no_attempt_runs_twice() {
     over_seeds(3, 12, |seed, faults| torment(seed, faults, &coordinator));
 }
 

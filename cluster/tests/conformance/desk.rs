@@ -16,6 +16,7 @@ use forebear_cluster::{PerWorker, ResourceFn, Stored, TaskError, TaskFn, Tasks, 
 use serde::{Deserialize, Serialize};
 
 use crate::until;
+use crate::wild::{SPEAK, UNREAD, UNWRITTEN};
 
 /// Ends the program if a test hangs.
 pub(crate) struct Watchdog(
@@ -275,5 +276,8 @@ pub(crate) fn all_tasks() -> Tasks {
         NUMBER,
         TIME_LEFT,
         POSITIVE,
+        SPEAK,
+        UNWRITTEN,
+        UNREAD,
     ]
 }

@@ -15,6 +15,7 @@ mod resources;
 #[path = "../support/until.rs"]
 mod until;
 mod values;
+mod wild;
 mod workers;
 
 pub(crate) use until::until;

@@ -108,6 +108,10 @@ macro_rules! conform {
                     a_task_that_is_cancelled_by_hand_is_no_error
                     progress_is_seen_in_the_value
                     a_token_of_another_cluster_is_refused;
+                wild:
+                    an_error_whose_text_panics_is_a_failure
+                    an_error_with_a_text_of_megabytes_is_cut
+                    what_cannot_be_written_or_read_is_a_failure_that_says_so;
             }
         }
     };

@@ -95,7 +95,8 @@ impl Field {
     }
 
     fn record(&mut self, sequence: u64, member: u64, task: TaskId, attempt: u32, answer: Answer) {
-        let record = Record { epoch: 7, member, task, attempt, answer, ran: Duration::ZERO };
+        let end = TaskEnd { task, attempt, answer, ran: Duration::ZERO };
+        let record = Record { epoch: 7, member, ends: vec![end] };
         self.ledger.record(sequence, Some(record));
         self.take();
     }
@@ -311,11 +312,29 @@ fn messages_of_another_run_are_dropped() {
         up.claims = vec![Claim { task, copy: 0, sequence: 1 }];
     });
     field.claim(a, task, 0);
-    let record = Record { epoch: 8, member: a, task, attempt: 1, answer: done(), ran: Duration::ZERO };
+    let end = TaskEnd { task, attempt: 1, answer: done(), ran: Duration::ZERO };
+    let record = Record { epoch: 8, member: a, ends: vec![end] };
     field.ledger.record(1, Some(record));
     field.ledger.record(2, None);
     field.take();
     assert_eq!((field.ended(), field.ledger.take_dropped()), (0, 3));
+}
+
+#[test]
+fn each_end_of_a_record_counts_once_and_by_itself() {
+    let mut field = Field::new();
+    let (a, b) = (field.worker("a"), field.worker("b"));
+    let tasks = [1, 2, 3].map(|number| field.submit(number));
+    for (member, task) in [(a, tasks[0]), (a, tasks[1]), (b, tasks[2])] {
+        field.claim(member, task, 0);
+    }
+    let end = |task, attempt| TaskEnd { task, attempt, answer: done(), ran: Duration::ZERO };
+    // The third is another member's, and the fourth is of an attempt that there was not.
+    let ends = vec![end(tasks[0], 1), end(tasks[2], 1), end(tasks[1], 2), end(tasks[1], 1), end(tasks[0], 1)];
+    field.ledger.record(1, Some(Record { epoch: 7, member: a, ends }));
+    field.take();
+    assert_eq!((field.ended(), field.ledger.take_dropped()), (2, 3));
+    assert!(field.ledger.is_leased(tasks[2], b));
 }
 
 #[test]

@@ -1,0 +1,456 @@
+//! [`Session`]: a worker while it is a member of a job. The head of [`worker`](super) has the rules.
+//!
+//! All that a session hears comes by one channel: orders, messages that a slot has taken, reports of tasks, confirmations. It follows what is there, and only then speaks: so the claims of messages that came together
+//! are one message to the coordinator, and tasks that end together are one record.
+
+use std::collections::HashMap;
+use std::mem;
+use std::process;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_nats::Client;
+use async_nats::jetstream::{AckKind, Message};
+use forebear::Runtime;
+use forebear_cluster::Tasks;
+use forebear_cluster::engine::{Answer, Order, Report, TaskId};
+use forebear_cluster::worker::Node;
+use futures_util::StreamExt;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+use super::slots::take;
+use super::{Outside, WorkerOptions};
+use crate::objects::Objects;
+use crate::store::Store;
+use crate::wire::{
+    Claim, Down, INLINE, Names, Parcel, Record, Stage, TaskEnd, Terms, Up, What, decode, encode,
+};
+
+/// So much is followed before the session speaks, also if more has come meanwhile.
+const TURNS: usize = 256;
+
+/// How a session ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// It has left.
+    Left,
+    /// It may join anew.
+    Lost,
+}
+
+/// What a session hears.
+pub(super) enum News {
+    Down(Vec<Down>),
+    Pulse(u64),
+    Taken(Box<Message>, Parcel, OwnedSemaphorePermit),
+    Report(Report),
+    /// The ends of these are recorded, under that number.
+    Recorded(Vec<Key>, u64),
+    Connected,
+}
+
+/// A task's copy.
+type Key = (TaskId, u32);
+
+pub(super) struct Session {
+    client: Client,
+    names: Names,
+    store: Store,
+    terms: Terms,
+    node: Arc<Node>,
+    news: UnboundedSender<News>,
+    hears: UnboundedReceiver<News>,
+    beat: u64,
+    applied: u64,
+    stage: Stage,
+    after: u64,
+    held: HashMap<Key, Held>,
+    progress: HashMap<TaskId, u32>,
+    /// What is to be said: messages that are claimed, ends that are to be recorded, that something has changed, that orders are missing.
+    claims: Vec<Claim>,
+    ends: Vec<(Key, Arc<Message>, TaskEnd)>,
+    changed: bool,
+    again: bool,
+    /// So many records were written.
+    records: u64,
+    /// What the slots wait for, and how many there are. They take messages from when the member is ready.
+    slots: (Arc<Semaphore>, usize),
+    /// The tasks that listen and take. They end with the session.
+    parts: tokio::task::JoinSet<()>,
+    pulse: Instant,
+    ticked: Instant,
+}
+
+/// A message that has been taken from the queue.
+struct Held {
+    message: Arc<Message>,
+    parcel: Parcel,
+    sequence: u64,
+    /// Given back when the slot is free.
+    _permit: OwnedSemaphorePermit,
+    attempt: Option<u32>,
+    cancelled: Option<Instant>,
+}
+
+impl Session {
+    pub(super) async fn begin(
+        client: &Client,
+        names: &Names,
+        tasks: &Tasks,
+        runtime: &Runtime,
+        options: &WorkerOptions,
+        terms: Terms,
+        mut connections: watch::Receiver<u64>,
+    ) -> Result<Session, String> {
+        let (news, hears) = unbounded_channel();
+        let text = |error: async_nats::SubscribeError| error.to_string();
+        let mut down = client.subscribe(names.down(terms.epoch, terms.member)).await.map_err(text)?;
+        let mut pulses = client.subscribe(names.pulse()).await.map_err(text)?;
+        let store = Store::new(client, names, 1);
+        let mut parts = tokio::task::JoinSet::new();
+        let to = news.clone();
+        parts.spawn(async move {
+            while let Some(message) = down.next().await {
+                if let Ok(downs) = decode(&message.payload) {
+                    let _ = to.send(News::Down(downs));
+                }
+            }
+        });
+        let to = news.clone();
+        parts.spawn(async move {
+            while let Some(message) = pulses.next().await {
+                if let Ok(epoch) = <[u8; 8]>::try_from(&*message.payload) {
+                    let _ = to.send(News::Pulse(u64::from_le_bytes(epoch)));
+                }
+            }
+        });
+        let to = news.clone();
+        connections.mark_unchanged();
+        let mut changes = connections.clone();
+        parts.spawn(async move {
+            while changes.changed().await.is_ok() {
+                let _ = to.send(News::Connected);
+            }
+        });
+        let free = Arc::new(Semaphore::new(0));
+        parts.spawn(take(store.clone(), terms.epoch, free.clone(), connections.clone(), news.clone()));
+        let to = news.clone();
+        let report = move |report| _ = to.send(News::Report(report));
+        let node = Node::new(terms.id.clone(), terms.index as usize, tasks.clone(), runtime.clone(), report)
+            .with_store(Objects::here(&store), options.cache);
+        let now = Instant::now();
+        Ok(Session {
+            client: client.clone(),
+            names: names.clone(),
+            store,
+            terms,
+            node: Arc::new(node),
+            news,
+            hears,
+            beat: 0,
+            applied: 0,
+            stage: Stage::Starting,
+            after: 0,
+            held: HashMap::new(),
+            progress: HashMap::new(),
+            claims: Vec::new(),
+            ends: Vec::new(),
+            changed: false,
+            again: false,
+            records: 0,
+            slots: (free, options.slots as usize),
+            parts,
+            pulse: now,
+            ticked: now,
+        })
+    }
+
+    pub(super) async fn run(mut self, outside: &mut watch::Receiver<Outside>) -> End {
+        let mut ticks = tokio::time::interval(self.terms.times.beat);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+        let _ = self.client.flush().await;
+        let mut end = None;
+        while end.is_none() {
+            let wanted = *outside.borrow_and_update();
+            end = match wanted {
+                Outside::Work => None,
+                Outside::Drain => self.drain().await,
+                Outside::Leave => Some(End::Left),
+            };
+            if end.is_some() {
+                break;
+            }
+            end = tokio::select! {
+                biased;
+                _ = ticks.tick() => self.tick().await,
+                Some(news) = self.hears.recv() => self.hear(news).await,
+                _ = outside.changed() => None,
+            };
+        }
+        self.finish(end.unwrap_or(End::Left)).await
+    }
+
+    /// Follows what is there, and then speaks.
+    async fn hear(&mut self, first: News) -> Option<End> {
+        let (mut next, mut turns) = (Some(first), 0);
+        while let Some(news) = next.take() {
+            if let Some(end) = self.news(news).await {
+                return Some(end);
+            }
+            turns += 1;
+            if turns < TURNS {
+                next = self.hears.try_recv().ok();
+            }
+        }
+        self.settle().await;
+        None
+    }
+
+    /// Says what there is to say, and has recorded what has ended.
+    async fn settle(&mut self) {
+        let (claims, again) = (mem::take(&mut self.claims), mem::take(&mut self.again));
+        if mem::take(&mut self.changed) || again || !claims.is_empty() {
+            self.say(again, claims).await;
+        }
+        let (mut ends, mut bytes) = (Vec::new(), 0);
+        for one in mem::take(&mut self.ends) {
+            let size = match &one.2.answer {
+                Answer::Done(value) => value.len(),
+                // Its texts may be long.
+                Answer::Failed(_) => INLINE,
+                _ => 0,
+            };
+            if bytes + size > INLINE && !ends.is_empty() {
+                self.record(mem::take(&mut ends));
+                bytes = 0;
+            }
+            bytes += size;
+            ends.push(one);
+        }
+        if !ends.is_empty() {
+            self.record(ends);
+        }
+    }
+
+    /// Has these ends recorded, and then acknowledges their messages.
+    fn record(&mut self, ends: Vec<(Key, Arc<Message>, TaskEnd)>) {
+        self.records += 1;
+        let (epoch, member) = (self.terms.epoch, self.terms.member);
+        let id = format!("{epoch}.{member}.{}", self.records);
+        let (mut keys, mut messages, mut its) = (Vec::new(), Vec::new(), Vec::new());
+        for (key, message, end) in ends {
+            keys.push(key);
+            messages.push(message);
+            its.push(end);
+        }
+        let payload = encode(&Record { epoch, member, ends: its }).unwrap_or_default();
+        let (store, subject, news) = (self.store.clone(), self.names.result(), self.news.clone());
+        tokio::spawn(async move {
+            let sequence = store.send(subject, id, payload).await.recorded(&store.context).await;
+            let _ = news.send(News::Recorded(keys, sequence));
+            for message in messages {
+                // If that is lost, the coordinator drops the message when it turns up again.
+                let _ = message.ack().await;
+            }
+        });
+    }
+
+    /// Cancels what runs, and waits until it has ended.
+    async fn finish(mut self, end: End) -> End {
+        self.node.stop();
+        let begun = Instant::now();
+        while !self.node.is_idle() {
+            if begun.elapsed() > self.terms.times.grace {
+                process::exit(1);
+            }
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        self.parts.abort_all();
+        if end == End::Left {
+            for held in self.held.values() {
+                let _ = held.message.ack_with(AckKind::Nak(None)).await;
+            }
+            self.stage = Stage::Left;
+            self.say(false, Vec::new()).await;
+            let _ = tokio::time::timeout(Duration::from_secs(1), self.client.flush()).await;
+        }
+        end
+    }
+
+    async fn drain(&mut self) -> Option<End> {
+        if self.stage != Stage::Draining {
+            self.stage = Stage::Draining;
+            self.slots.0.close();
+            self.say(false, Vec::new()).await;
+        }
+        self.held.is_empty().then_some(End::Left)
+    }
+
+    async fn tick(&mut self) -> Option<End> {
+        let (now, lease) = (Instant::now(), self.terms.times.lease);
+        let stood = now.duration_since(self.ticked);
+        self.ticked = now;
+        if stood > lease || now.duration_since(self.pulse) > lease {
+            return Some(End::Lost);
+        }
+        let late =
+            |held: &Held| held.cancelled.is_some_and(|at| now.duration_since(at) > self.terms.times.grace);
+        if self.held.values().any(late) {
+            process::exit(1);
+        }
+        for held in self.held.values() {
+            let _ = held.message.ack_with(AckKind::Progress).await;
+        }
+        let claims =
+            self.held.iter().filter(|(_, held)| held.attempt.is_none()).map(|(key, held)| held.claim(*key));
+        let claims = claims.collect();
+        self.say(true, claims).await;
+        None
+    }
+
+    async fn say(&mut self, again: bool, claims: Vec<Claim>) {
+        self.beat += 1;
+        let up = Up {
+            epoch: self.terms.epoch,
+            member: self.terms.member,
+            beat: self.beat,
+            applied: self.applied,
+            again,
+            stage: self.stage,
+            after: self.after,
+            claims,
+            progress: self.progress.drain().collect(),
+            holds: again.then(|| {
+                self.held
+                    .iter()
+                    .filter(|(_, held)| held.attempt.is_some())
+                    .map(|((task, _), _)| *task)
+                    .collect()
+            }),
+        };
+        if let Ok(bytes) = encode(&up) {
+            let _ = self.client.publish(self.names.up(), bytes.into()).await;
+        }
+    }
+
+    async fn news(&mut self, news: News) -> Option<End> {
+        match news {
+            News::Down(downs) => {
+                for down in downs {
+                    if let Some(end) = self.down(down).await {
+                        return Some(end);
+                    }
+                }
+            }
+            News::Pulse(epoch) if epoch == self.terms.epoch => self.pulse = Instant::now(),
+            // Another coordinator has taken the job over.
+            News::Pulse(_) => return Some(End::Lost),
+            News::Taken(message, parcel, permit) => self.taken(*message, parcel, permit).await,
+            News::Report(report) => self.report(report),
+            News::Recorded(keys, sequence) => {
+                self.after = self.after.max(sequence);
+                keys.iter().for_each(|key| _ = self.held.remove(key));
+            }
+            News::Connected => self.again = true,
+        }
+        None
+    }
+
+    async fn down(&mut self, down: Down) -> Option<End> {
+        match down.number {
+            0 => return (down.what == What::Gone).then_some(End::Lost),
+            number if number <= self.applied => return None,
+            number if number > self.applied + 1 => {
+                self.again = true;
+                return None;
+            }
+            number => self.applied = number,
+        }
+        match down.what {
+            What::Order(order) => {
+                if let Order::Cancel(task) = &order {
+                    let its = self.held.iter_mut().filter(|((held, _), _)| held == task);
+                    its.for_each(|(_, held)| held.cancelled = Some(Instant::now()));
+                }
+                self.node.order(order);
+            }
+            What::Start { task, copy, attempt, time_left } => {
+                if let Some(held) = self.held.get_mut(&(task, copy)) {
+                    held.attempt = Some(attempt);
+                    let mut envelope = held.parcel.envelope.clone();
+                    envelope.time_left = time_left;
+                    self.node.order(Order::Run { envelope, attempt });
+                }
+            }
+            What::Later { task, copy } => {
+                let delay = (self.stage == Stage::Ready).then_some(self.terms.times.lease);
+                if let Some(held) = self.held.remove(&(task, copy)) {
+                    let _ = held.message.ack_with(AckKind::Nak(delay)).await;
+                }
+            }
+            What::Drop { task, copy } => {
+                if let Some(held) = self.held.remove(&(task, copy)) {
+                    let _ = held.message.ack_with(AckKind::Term).await;
+                }
+            }
+            What::Forget => self.after = 0,
+            What::Stop => return Some(End::Left),
+            What::Gone => return Some(End::Lost),
+        }
+        None
+    }
+
+    async fn taken(&mut self, message: Message, parcel: Parcel, permit: OwnedSemaphorePermit) {
+        if self.stage != Stage::Ready {
+            let _ = message.ack_with(AckKind::Nak(None)).await;
+            return;
+        }
+        let Ok(sequence) = message.info().map(|info| info.stream_sequence) else { return };
+        let key = (parcel.envelope.task, parcel.copy);
+        let message = Arc::new(message);
+        match self.held.get_mut(&key) {
+            // The server has handed it out again; an acknowledgement of either counts.
+            Some(held) => held.message = message,
+            None => {
+                let held =
+                    Held { message, parcel, sequence, _permit: permit, attempt: None, cancelled: None };
+                let claim = held.claim(key);
+                self.held.insert(key, held);
+                self.claims.push(claim);
+            }
+        }
+    }
+
+    fn report(&mut self, report: Report) {
+        match report {
+            Report::Ready if self.stage == Stage::Starting => {
+                self.stage = Stage::Ready;
+                self.slots.0.add_permits(self.slots.1);
+                self.changed = true;
+            }
+            Report::Progress { task, thousandths } => {
+                self.progress.insert(task, thousandths);
+                self.changed = true;
+            }
+            Report::Answer { task, attempt, answer, ran } => {
+                let its = |(key, held): (&Key, &Held)| {
+                    (key.0 == task && held.attempt == Some(attempt)).then(|| (*key, held.message.clone()))
+                };
+                let Some((key, message)) = self.held.iter().find_map(its) else { return };
+                // It has ended: no cancel is late.
+                if let Some(held) = self.held.get_mut(&key) {
+                    held.cancelled = None;
+                }
+                self.ends.push((key, message, TaskEnd { task, attempt, answer, ran }));
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Held {
+    fn claim(&self, (task, copy): Key) -> Claim {
+        Claim { task, copy, sequence: self.sequence }
+    }
+}
