@@ -147,9 +147,9 @@ fn a_stop_reaches_a_member_that_is_being_registered() {
         let stopped = other(&board, |board| {
             let Some(epoch) = board.request_stop() else { panic!("nobody else stops") };
             let mut reached = 0;
-            for (id, mut stopper) in board.reach(epoch) {
+            for (slot, mut stopper) in board.reach(epoch) {
                 stopper.stop();
-                board.give_back(id, stopper);
+                board.give_back(slot.id, stopper);
                 reached += 1;
             }
             reached

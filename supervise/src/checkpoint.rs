@@ -72,6 +72,7 @@ pub use self::export::Tensor;
 pub use self::sections::{SavedSections, SectionError, SectionReader, SectionWriter, Sections};
 pub use self::snapshot::Snapshot;
 pub use self::state::{CopiedState, State};
+use crate::contain::print;
 
 /// How many files are kept, if nothing else is said.
 const KEPT: usize = 5;
@@ -140,7 +141,7 @@ impl Checkpoints {
     pub fn open(dir: impl Into<PathBuf>) -> Result<Checkpoints, CheckpointError> {
         let dir = dir.into();
         fs::create_dir_all(&dir).map_err(io_at(&dir))?;
-        let on_warning: OnWarning = Arc::new(|text| eprintln!("forebear: {text}"));
+        let on_warning: OnWarning = Arc::new(|text| print(format_args!("forebear: {text}")));
         let (disk, saving) = (Arc::new(Real), Arc::default());
         Ok(Checkpoints(Arc::new(Shared { dir, keep: KEPT, on_warning, disk, saving })))
     }

@@ -6,6 +6,7 @@
 //! * `builder`: the settings.
 //! * `member`: what a worker holds, and how its end is noticed.
 //! * `joinable`, `stop`: how requests, threads and child processes become members, and how a stop reaches them.
+//! * `report`: what becomes of an error.
 //! * `join`, `waiting`: the wait for all of them, and what it answers.
 //! * `looper`: turns on a grid of time.
 //! * `signals`: SIGINT and SIGTERM.
@@ -18,12 +19,12 @@ mod join;
 mod joinable;
 mod looper;
 mod member;
+mod report;
 #[cfg(unix)]
 pub(crate) mod signals;
 mod stop;
 mod waiting;
 
-use std::error::Error as StdError;
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Weak};
@@ -32,13 +33,14 @@ use std::time::{Duration, Instant};
 
 use forebear::{Cancelled, Error, Failure, Outcome, Request, Runtime, TimeoutError};
 
-use self::board::{Board, Reported, Rules};
+use self::board::{Board, Rules};
 pub use self::builder::CoordinatorBuilder;
 pub use self::join::{JoinError, JoinOptions, LastCheck, Straggler};
 pub use self::joinable::{ChildFailed, Joinable};
 pub use self::looper::{Every, Looper};
 pub(crate) use self::member::attempt;
 pub use self::member::{Member, Vanished};
+pub use self::report::EndOfInput;
 pub use self::stop::Stop;
 
 type IsClean = Box<dyn Fn(&Failure) -> bool + Send + Sync>;
@@ -102,28 +104,6 @@ pub(crate) struct Shared {
     runtime: Option<Runtime>,
 }
 
-/// The input has ended: the error by which a worker stops all workers without a failure.
-///
-/// The default kind of a *clean stop*: [`Coordinator::join`] answers `Ok` after it. [`CoordinatorBuilder::clean_stop`] replaces it.
-///
-/// ```
-/// use forebear_supervise::{Coordinator, EndOfInput};
-/// let coordinator = Coordinator::new();
-/// coordinator.report(EndOfInput)?;
-/// assert!(coordinator.should_stop() && coordinator.join().is_ok());
-/// # Ok::<(), forebear::Failure>(())
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct EndOfInput;
-
-impl fmt::Display for EndOfInput {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("end of input")
-    }
-}
-
-impl StdError for EndOfInput {}
-
 impl Coordinator {
     /// A coordinator with the defaults of the [builder](Self::builder).
     #[must_use]
@@ -168,57 +148,11 @@ impl Coordinator {
         self.reach(begun);
     }
 
-    /// Reports an error, and requests a stop. [`join`](Self::join) returns the first error, with the name of the request or thread that has reported it. An error of a
-    /// kind for clean stops only requests the stop.
-    ///
-    /// Does not suspend.
-    ///
-    /// # Errors
-    ///
-    /// The same error, if a join has already returned: no other caller would get it.
-    pub fn report(&self, error: impl Into<Error>) -> Result<(), Failure> {
-        let name = Request::current().map(|request| request.name().to_owned());
-        let name = name.or_else(|| thread::current().name().map(str::to_owned));
-        self.report_as(name.unwrap_or_else(|| "(unnamed thread)".into()), error.into())
-    }
-
-    fn report_as(&self, name: String, error: Error) -> Result<(), Failure> {
-        let follows = error.is_cancelled();
-        self.record(Failure::from_error(error, name, None), follows)
-    }
-
-    /// Whether this failure only stops.
-    pub(crate) fn is_clean(&self, failure: &Failure) -> bool {
-        (self.0.is_clean)(failure)
-    }
-
-    /// Records a failure. `follows`: it is a cancellation.
-    pub(crate) fn record(&self, failure: Failure, follows: bool) -> Result<(), Failure> {
-        let clean = self.is_clean(&failure);
-        let (reported, begun) = self.0.board.report(failure, follows, clean, self.0.rules);
-        self.reach(begun);
-        match reported {
-            Reported::Taken => Ok(()),
-            Reported::Late(failure) => {
-                (self.0.on_unhandled_failure)(&failure);
-                Ok(())
-            }
-            Reported::AfterJoin(failure) => Err(failure),
-        }
-    }
-
-    /// The same, for a failure that no caller can be returned.
-    fn record_or_tell(&self, failure: Failure, follows: bool) {
-        if let Err(failure) = self.record(failure, follows) {
-            (self.0.on_unhandled_failure)(&failure);
-        }
-    }
-
     /// Stops the members where they are blocked, at once or after the delay, if a stop has begun.
     fn reach(&self, begun: Option<u64>) {
         let Some(epoch) = begun else { return };
         if self.0.cancel_after.is_zero() {
-            return self.0.reach(epoch);
+            return self.reach_members(epoch);
         }
         let (weak, end) = (Arc::downgrade(&self.0), Instant::now().checked_add(self.0.cancel_after));
         let later = move || {
@@ -227,35 +161,28 @@ impl Coordinator {
             {
                 thread::park_timeout(left);
             }
-            weak.upgrade().inspect(|shared| shared.reach(epoch));
+            weak.upgrade().inspect(|shared| Coordinator(shared.clone()).reach_members(epoch));
         };
         if thread::Builder::new().name("coordinator: cancel".into()).spawn(later).is_err() {
-            self.0.reach(epoch); // early rather than never
+            self.reach_members(epoch); // early rather than never
         }
     }
 
-    /// Calls `f`, and reports its error or panic. Returns `None` after either, and the caller continues.
-    ///
-    /// In a request, an unwind by [`or_unwind`](forebear::OrUnwind) is reported as an error. A failure after a join is passed to the
-    /// [hook](CoordinatorBuilder::on_unhandled_failure).
-    ///
-    /// ```
-    /// use forebear_supervise::Coordinator;
-    /// let coordinator = Coordinator::new();
-    /// let parsed = coordinator.guard(|| Ok("12x".parse::<u32>()?));
-    /// assert!(parsed.is_none() && coordinator.should_stop());
-    /// let error = coordinator.join().unwrap_err();
-    /// assert!(error.failure().unwrap().downcast_ref::<std::num::ParseIntError>().is_some());
-    /// ```
-    pub fn guard<T>(&self, f: impl FnOnce() -> Result<T, Error>) -> Option<T> {
-        let name = Request::current().map(|request| request.name().to_owned());
-        let name = name.or_else(|| thread::current().name().map(str::to_owned));
-        match member::attempt(&name.unwrap_or_else(|| "(unnamed thread)".into()), f) {
-            Ok(value) => Some(value),
-            Err((failure, follows)) => {
-                self.record_or_tell(failure, follows);
-                None
-            }
+    fn reach_members(&self, epoch: u64) {
+        for (slot, mut stopper) in self.0.board.reach(epoch) {
+            self.call(&slot.name, &mut *stopper);
+            self.0.board.give_back(slot.id, stopper);
+        }
+    }
+
+    /// Calls a worker's stopper. Its panic is a failure of that worker, and keeps the stop from no other one.
+    fn call(&self, name: &str, stopper: &mut dyn Stop) {
+        let stop = || {
+            stopper.stop();
+            Ok(())
+        };
+        if let Err((failure, follows)) = member::attempt(name, stop) {
+            self.record_or_tell(failure, follows);
         }
     }
 
@@ -449,23 +376,6 @@ impl Coordinator {
     /// On which its requests run.
     pub(crate) fn runtime(&self) -> Runtime {
         self.0.runtime.clone().unwrap_or_else(Runtime::current)
-    }
-}
-
-impl Shared {
-    fn reach(&self, epoch: u64) {
-        for (id, mut stopper) in self.board.reach(epoch) {
-            stopper.stop();
-            self.board.give_back(id, stopper);
-        }
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        if let Some(failure) = self.board.unheard() {
-            (self.on_unhandled_failure)(&failure);
-        }
     }
 }
 

@@ -35,8 +35,10 @@
 #[cfg(target_os = "linux")]
 pub mod agent;
 mod checkpoint;
+mod contain;
 mod coordinator;
 mod events;
+mod ordinary;
 mod shim;
 mod supervisor;
 

@@ -5,6 +5,7 @@
 //! * `builder`: the settings.
 //! * `chief`: which process may write into the directory: a lock that the kernel releases, and a record beside it.
 //! * `watch`: how other processes are notified of what happens to the chief.
+//! * `role`, `preparing`: what a user decides of that: which process is chief, and how the state is prepared.
 //! * `start`: what a session begins with.
 //! * `session`: what the job and its services hold.
 //! * `gate`: how a save excludes the steps.
@@ -20,7 +21,9 @@ mod builder;
 mod chief;
 mod error;
 mod gate;
+mod preparing;
 mod published;
+mod role;
 mod services;
 mod session;
 mod start;
@@ -35,10 +38,10 @@ use std::time::Duration;
 
 use forebear::{CancelReason, Error, Failure, Request, is_cancelled, shield};
 
-pub use self::builder::{
-    Chief, ChiefDeath, Prepared, Preparing, Readiness, SessionManager, SupervisorBuilder,
-};
+pub use self::builder::SupervisorBuilder;
 pub use self::error::{ChiefDied, SuperviseError};
+pub use self::preparing::{Prepared, Preparing, Readiness, SessionManager};
+pub use self::role::{Chief, ChiefDeath};
 pub use self::session::Session;
 pub use self::steps::StepCounter;
 
@@ -295,7 +298,7 @@ impl<S: State> Supervisor<S> {
             let saves = settings.save_on_stop && session.0.begun.load(Ordering::Relaxed);
             let saved = match &job {
                 Ok(()) if saves && session.is_chief() && session.checkpoints().is_some() => {
-                    session.save_now().map(drop)
+                    save_last(&session)
                 }
                 _ => Ok(()),
             };
@@ -397,7 +400,16 @@ impl<S: State> fmt::Debug for Supervisor<S> {
     }
 }
 
-/// Makes a start possible again after one that has failed.
+/// Saves at a clean stop. If the state panics, that is the job's failure, and the stop goes on.
+fn save_last<S: State>(session: &Session<S>) -> Result<(), SuperviseError> {
+    let saved = attempt("last checkpoint", || Ok(session.save_now()));
+    let failed = |failure| {
+        SuperviseError::Job(JoinError::Failed { failure, also: Vec::new(), stragglers: Vec::new() })
+    };
+    saved.map_err(|(failure, _)| failed(failure))?.map(drop)
+}
+
+/// Sets a mark back: after a start that has failed, another one is possible.
 struct FreeOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for FreeOnDrop<'_> {

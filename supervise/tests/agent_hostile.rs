@@ -92,6 +92,36 @@ fn a_worker_that_closes_its_output_is_a_worker_like_any_other() {
 }
 
 #[test]
+fn a_worker_of_this_crate_gives_its_message_though_its_output_takes_nothing() -> ExitCode {
+    let _dog = Watchdog::new("");
+    const TEST: &str = "a_worker_of_this_crate_gives_its_message_though_its_output_takes_nothing";
+    if support::is_child(TEST) {
+        return run_worker(|_| Err::<(), _>(forebear::Error::other("it does not add up")));
+    }
+    let dir = tempdir().unwrap();
+    let agent =
+        shell("exec \"$ITSELF\" \"$TEST\" --exact --nocapture --test-threads=1 2>/dev/full", dir.path())
+            .env("ITSELF", std::env::current_exe().unwrap())
+            .env("TEST", TEST)
+            .env("FOREBEAR_TEST_CHILD", TEST)
+            .max_restarts(0);
+    let result = agent.build().unwrap().run().unwrap();
+    let message = result.first_failure().unwrap().message.as_deref();
+    assert!(message.is_some_and(|text| text.contains("it does not add up")), "{message:?}");
+    ExitCode::SUCCESS
+}
+
+#[test]
+fn a_file_for_the_first_failure_that_cannot_be_written_is_an_event_and_the_failure_is_returned() {
+    let _dog = Watchdog::new("");
+    let (dir, told) = (tempdir().unwrap(), Told::default());
+    let agent = shell("exit 3", dir.path()).max_restarts(0).error_file(dir.path().join("none/error.json"));
+    let result = agent.on_event(told.hook()).build().unwrap().run().unwrap();
+    assert_eq!((result.state, result.first_failure().unwrap().end), (GroupState::Failed, End::Exit(3)));
+    assert_eq!(told.count("none/error.json: the first failure could not be written: No such file"), 1);
+}
+
+#[test]
 fn a_flood_of_output_goes_into_the_log_and_holds_nobody_up() {
     let _dog = Watchdog::new("");
     let dir = tempdir().unwrap();

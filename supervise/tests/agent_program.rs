@@ -301,6 +301,27 @@ fn nobody_who_reads_the_output_of_a_flood_holds_up_the_end() {
     worker.ended();
 }
 
+/// What stands behind its output is gone: a device that takes nothing, or a pipe that nobody reads.
+#[test]
+fn an_output_that_takes_nothing_changes_no_exit_code() {
+    let _dog = Watchdog::new("");
+    let dir = tempdir().unwrap();
+    let full = || Stdio::from(std::fs::File::options().write(true).open("/dev/full").unwrap());
+    let unread = || Stdio::from(OwnedFd::from(UnixStream::pair().unwrap().0));
+    for output in [&full as &dyn Fn() -> Stdio, &unread] {
+        for (script, code) in [("exit 3", 1), ("exit 0", 0)] {
+            let mut command = program(dir.path(), &["--max-restarts", "1"], script);
+            let status = command.stdout(output()).stderr(output()).status().unwrap();
+            assert_eq!(status.code(), Some(code), "{script}");
+        }
+        for (argument, code) in [("--help", 0), ("--version", 0), ("--what", 2)] {
+            let mut command = Command::new(FOREBEAR_AGENT);
+            let status = command.arg(argument).stdout(output()).stderr(output()).status().unwrap();
+            assert_eq!(status.code(), Some(code), "{argument}");
+        }
+    }
+}
+
 #[test]
 fn the_command_line_says_what_is_wrong_with_it() {
     let _dog = Watchdog::new("");

@@ -14,6 +14,7 @@ use super::event::AgentEvent;
 use super::ranks::Node;
 use super::scratch::Scratch;
 use super::shared::Shared;
+use crate::contain::print;
 
 /// The timer server calls it for each event of a timer.
 pub(super) type TimerHook = Box<dyn FnMut(&TimerEvent<'_, LocalWorker>) + Send>;
@@ -77,9 +78,9 @@ pub struct LocalAgentBuilder {
 }
 
 /// The hook of an agent that is given none.
-fn print_failures_of_timers(event: &AgentEvent<'_>) {
-    if matches!(event, AgentEvent::TimersFailed { .. }) {
-        eprintln!("forebear: {event}");
+fn print_troubles(event: &AgentEvent<'_>) {
+    if matches!(event, AgentEvent::TimersFailed { .. } | AgentEvent::ErrorFile { .. }) {
+        print(format_args!("forebear: {event}"));
     }
 }
 
@@ -106,7 +107,7 @@ impl LocalAgentBuilder {
                 signals: false,
             },
             timers: Timers::Own,
-            hook: Box::new(print_failures_of_timers),
+            hook: Box::new(print_troubles),
         }
     }
 
@@ -254,7 +255,8 @@ impl LocalAgentBuilder {
         self
     }
 
-    /// The file for the first failure if the group fails, in torchelastic's form (JSON). Default: none.
+    /// The file for the first failure if the group fails, in torchelastic's form (JSON). Default: none. If it cannot be written, that is an
+    /// [event](AgentEvent::ErrorFile), and the run returns the failure all the same.
     pub fn error_file(mut self, file: impl Into<PathBuf>) -> Self {
         self.settings.error_file = Some(file.into());
         self
@@ -305,7 +307,8 @@ impl LocalAgentBuilder {
 
     /// Calls `hook` for each event, on the thread of the run, which waits for it. The hook may call all methods of the agent but `run`. A hook that panics is not called again.
     ///
-    /// Failures of the timer server that come between two runs are events of the later run. Default: [`AgentEvent::TimersFailed`] is written to standard error, and nothing else.
+    /// Failures of the timer server that come between two runs are events of the later run. Default: [`AgentEvent::TimersFailed`] and
+    /// [`AgentEvent::ErrorFile`] are written to standard error, and nothing else.
     ///
     /// ```
     /// use forebear_supervise::agent::{AgentEvent, LocalAgent};

@@ -1,7 +1,8 @@
 //! [`AgentEvent`]: what an agent reports while it runs.
 
-use std::fmt;
+use std::path::Path;
 use std::time::Duration;
+use std::{fmt, io};
 
 use super::outcome::{GroupState, WorkerFailure};
 
@@ -48,11 +49,21 @@ pub enum AgentEvent<'a> {
     },
     /// The timer server has failed to do something: it could not end a worker whose timer had expired, or has given up a turn. It continues, and tries again.
     ///
-    /// An agent without a [hook](super::LocalAgentBuilder::on_event) writes this event to standard error, and no other.
+    /// An agent without a [hook](super::LocalAgentBuilder::on_event) writes this event to standard error.
     #[non_exhaustive]
     TimersFailed {
         /// What has failed and why: the server's own line for a log.
         message: &'a str,
+    },
+    /// The group has failed, and the [file for the first failure](super::LocalAgentBuilder::error_file) could not be written.
+    ///
+    /// An agent without a [hook](super::LocalAgentBuilder::on_event) writes this event to standard error.
+    #[non_exhaustive]
+    ErrorFile {
+        /// The file.
+        path: &'a Path,
+        /// What the system says.
+        error: &'a io::Error,
     },
     /// A worker has failed. The group is stopped for that.
     Failed(&'a WorkerFailure),
@@ -109,6 +120,9 @@ impl fmt::Display for AgentEvent<'_> {
                 write!(f, "the timer {scope} of process {pid}, which is no worker, has expired")
             }
             AgentEvent::TimersFailed { message } => write!(f, "timers: {message}"),
+            AgentEvent::ErrorFile { path, error } => {
+                write!(f, "{}: the first failure could not be written: {error}", path.display())
+            }
             AgentEvent::Failed(failure) => failure.fmt(f),
             AgentEvent::Stopping { signal, workers } => {
                 write!(f, "signal {signal} was sent to {workers} workers")

@@ -10,6 +10,7 @@ use forebear::{Error, Failure};
 use serde::Serialize;
 
 use super::environment::WorkerEnv;
+use crate::contain::print;
 
 /// Runs `f` as the work of a worker process, and passes its outcome to the agent: a value for [`RunResult::get`](super::RunResult::get), or the error or panic as
 /// the message of a [`WorkerFailure`](super::WorkerFailure). Before that it connects the timers of [`expires`](forebear::timer::expires).
@@ -32,7 +33,7 @@ use super::environment::WorkerEnv;
 /// ```
 pub fn run_worker<R: Serialize>(f: impl FnOnce(&WorkerEnv) -> Result<R, Error>) -> ExitCode {
     let Some(env) = WorkerEnv::from_env() else {
-        eprintln!("this is a worker, and no agent has started it: run it by `forebear-agent -- PROGRAM`");
+        print("this is a worker, and no agent has started it: run it by `forebear-agent -- PROGRAM`");
         return ExitCode::from(2);
     };
     let name = format!("worker {}", env.ranks.rank);
@@ -52,9 +53,9 @@ pub fn run_worker<R: Serialize>(f: impl FnOnce(&WorkerEnv) -> Result<R, Error>) 
         Err(payload) => Failure::from_panic(payload, name, None),
     };
     let text = format!("{failure:#}");
-    eprintln!("{text}");
+    print(&text);
     if let Err(error) = fs::write(&env.error_file, text) {
-        eprintln!("the agent gets no message of this failure: {error}");
+        print(format_args!("the agent gets no message of this failure: {error}"));
     }
     ExitCode::FAILURE
 }

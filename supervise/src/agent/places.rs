@@ -8,12 +8,9 @@
 use std::env;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::SystemTime;
-
-use rustix::fs::OFlags;
 
 use super::scratch::Scratch;
 
@@ -126,15 +123,11 @@ impl Places {
     }
 }
 
-/// Opens a file without waiting for another process, and answers how long it is.
+/// Opens what a worker has left, and answers how long it is.
 fn ordinary(path: &Path) -> io::Result<(File, u64)> {
-    let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::NOCTTY;
-    let file = OpenOptions::new().read(true).custom_flags(flags.bits() as i32).open(path)?;
-    let meta = file.metadata()?;
-    if !meta.is_file() {
-        return Err(io::Error::other(format!("{} is no ordinary file", path.display())));
-    }
-    Ok((file, meta.len()))
+    let file = crate::ordinary::open(File::options().read(true), path)?;
+    let length = file.metadata()?.len();
+    Ok((file, length))
 }
 
 #[cfg(test)]

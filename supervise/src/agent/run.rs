@@ -84,7 +84,7 @@ impl<'a> Run<'a> {
             match over {
                 Over::Succeeded => return self.succeeded(&group),
                 Over::Stopped => return Ok(self.result(GroupState::Stopped)),
-                Over::Failed(failures) if self.left == 0 => return self.failed(failures),
+                Over::Failed(failures) if self.left == 0 => return Ok(self.failed(failures)),
                 _ if self.is_stopped() => return Ok(self.result(GroupState::Stopped)),
                 Over::Failed(_) => {
                     self.left -= 1;
@@ -313,13 +313,16 @@ impl<'a> Run<'a> {
         Ok(result)
     }
 
-    fn failed(&self, failures: Vec<WorkerFailure>) -> Result<RunResult, AgentError> {
+    fn failed(&self, failures: Vec<WorkerFailure>) -> RunResult {
         let mut result = self.result(GroupState::Failed);
         result.failures = failures.into_iter().map(|failure| (failure.rank, failure)).collect();
-        if let (Some(file), Some(first)) = (&self.shared.settings.error_file, result.first_failure()) {
-            fs::write(file, first.json())?;
+        if let (Some(file), Some(first)) = (&self.shared.settings.error_file, result.first_failure())
+            && let Err(error) = fs::write(file, first.json())
+        {
+            // The caller is still given the failures.
+            self.shared.tell(&AgentEvent::ErrorFile { path: file, error: &error });
         }
-        Ok(result)
+        result
     }
 
     fn result(&self, state: GroupState) -> RunResult {

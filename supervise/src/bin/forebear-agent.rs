@@ -17,6 +17,8 @@ fn main() -> std::process::ExitCode {
 mod linux {
     use std::env;
     use std::ffi::OsString;
+    use std::fmt::Display;
+    use std::io::{self, Write};
     use std::process::ExitCode;
     use std::time::Duration;
 
@@ -54,10 +56,19 @@ exit code: 0 all workers have succeeded; 1 the group has failed; 2 it was not ru
         match run(env::args_os().skip(1).collect()) {
             Ok(code) => code,
             Err(text) => {
-                eprintln!("forebear-agent: {text}");
+                say(text);
                 ExitCode::from(2)
             }
         }
+    }
+
+    /// Writes a line to standard error. What is behind it may be gone, and the exit code still says how the group has ended.
+    fn say(text: impl Display) {
+        let _ = writeln!(io::stderr(), "forebear-agent: {text}");
+    }
+
+    fn print(text: &str) {
+        let _ = writeln!(io::stdout(), "{text}");
     }
 
     fn run(arguments: Vec<OsString>) -> Result<ExitCode, String> {
@@ -73,7 +84,7 @@ exit code: 0 all workers have succeeded; 1 the group has failed; 2 it was not ru
             return Ok(ExitCode::from(128_u8.saturating_add(u8::try_from(signal).unwrap_or(u8::MAX))));
         }
         if let Some(first) = result.first_failure() {
-            eprintln!("forebear-agent: the first failure: {first}");
+            say(format_args!("the first failure: {first}"));
         }
         Ok(if result.state == GroupState::Succeeded { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
@@ -107,11 +118,11 @@ exit code: 0 all workers have succeeded; 1 the group has failed; 2 it was not ru
                 match name.as_str() {
                     "--" => break rest.next().ok_or("no program is given; --help says how")?,
                     "--help" => {
-                        println!("{HELP}");
+                        print(HELP);
                         return Ok(None);
                     }
                     "--version" => {
-                        println!("forebear-agent {}", env!("CARGO_PKG_VERSION"));
+                        print(concat!("forebear-agent ", env!("CARGO_PKG_VERSION")));
                         return Ok(None);
                     }
                     "--quiet" => quiet = true,
@@ -167,7 +178,7 @@ exit code: 0 all workers have succeeded; 1 the group has failed; 2 it was not ru
             builder = builder.error_file(file);
         }
         if !quiet {
-            builder = builder.on_event(|event| eprintln!("forebear-agent: {event}"));
+            builder = builder.on_event(|event| say(event));
         }
         Ok(Some(set.into_iter().fold(builder, |builder, set| set(builder))))
     }

@@ -11,8 +11,11 @@ use super::disk::{Disk, Output};
 use super::error::io_at;
 use super::file::{self, Header};
 use super::{Checkpoint, CheckpointError, State};
+use crate::contain::contained;
 
 const PREFIX: &str = "checkpoint-";
+/// Of a step in a name, at least.
+const DIGITS: usize = 12;
 const TEMPORARY: &str = ".checkpoint.tmp";
 const INDEX: &str = "checkpoints";
 const TEMPORARY_INDEX: &str = ".checkpoints.tmp";
@@ -41,9 +44,8 @@ impl Shared {
         let (mut found, mut damaged) = (Vec::new(), Vec::new());
         for entry in fs::read_dir(&self.dir).map_err(io_at(&self.dir))? {
             let path = entry.map_err(io_at(&self.dir))?.path();
-            let is_one =
-                path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(PREFIX.as_bytes()));
-            if !is_one {
+            // What else stands there, directories and pipes also, is left alone.
+            if !is_checkpoint(&path) || fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
                 continue;
             }
             match Header::of(&path) {
@@ -66,7 +68,7 @@ impl Shared {
         let mut files = self.list()?;
         let sequence = files.first().map_or(0, |newest| newest.sequence.saturating_add(1));
         let header = Header { schema: state.schema(), step, sequence };
-        let path = self.dir.join(format!("{PREFIX}{step:012}"));
+        let path = self.dir.join(format!("{PREFIX}{step:0DIGITS$}"));
         let saved = Checkpoint { path: path.clone(), step, sequence };
         // What the directory has after this save.
         files.retain(|one| one.path != path);
@@ -88,14 +90,14 @@ impl Shared {
         })?;
         data.rename(&path)?;
         if let Err(error) = index.and_then(|index| index.rename(&self.dir.join(INDEX))) {
-            (self.on_warning)(&format!("{error}: the index; the checkpoints themselves are whole"));
+            self.warn(&format!("{error}: the index; the checkpoints themselves are whole"));
         }
         // Only now are the names themselves on disk. No file is removed before.
         self.disk.sync_names(&self.dir).map_err(io_at(&self.dir))?;
         for old in old {
             match self.disk.remove(&old.path) {
                 Ok(thread) => freeing.extend(thread),
-                Err(error) => (self.on_warning)(&format!(
+                Err(error) => self.warn(&format!(
                     "{}: an old checkpoint could not be removed: {error}",
                     old.path.display()
                 )),
@@ -135,6 +137,10 @@ impl Shared {
         Ok(beside)
     }
 
+    fn warn(&self, text: &str) {
+        contained(|| (self.on_warning)(text));
+    }
+
     pub(super) fn restore(
         &self,
         state: &(impl State + ?Sized),
@@ -144,7 +150,7 @@ impl Shared {
         for one in files {
             match read(&one.path, state) {
                 Ok(restored) => {
-                    damaged.iter().for_each(|error| (self.on_warning)(&format!("passed over: {error}")));
+                    damaged.iter().for_each(|error| self.warn(&format!("passed over: {error}")));
                     return Ok(Some(restored));
                 }
                 Err(error @ CheckpointError::Corrupt { .. }) => damaged.push(error),
@@ -156,6 +162,13 @@ impl Shared {
             None => Ok(None),
         }
     }
+}
+
+/// Whether the name is one that a save gives: the prefix, and nothing but digits behind it. So a copy with another ending is neither restored nor removed.
+fn is_checkpoint(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let step = name.and_then(|name| name.strip_prefix(PREFIX));
+    step.is_some_and(|step| step.len() >= DIGITS && step.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// A file under a temporary name. It is removed when this is dropped before it was renamed.

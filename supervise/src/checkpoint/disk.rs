@@ -15,6 +15,8 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::thread::{self, JoinHandle};
 
+use crate::ordinary;
+
 /// So many bytes are sent to the disk at a time. Files of as many are large.
 const AHEAD: u64 = 8 << 20;
 
@@ -45,10 +47,10 @@ pub(super) struct Real;
 impl Disk for Real {
     fn create(&self, path: &Path) -> io::Result<Box<dyn Output>> {
         let file = loop {
-            let file = File::options().write(true).create(true).truncate(false).open(path)?;
+            let file = ordinary::open(File::options().write(true).create(true).truncate(false), path)?;
             lock(&file)?;
             // Between the two, another writer may have renamed the file that was opened: then it is a checkpoint now.
-            if is_at(&file, path)? {
+            if ordinary::is_at(&file, path)? {
                 break file;
             }
         };
@@ -124,21 +126,4 @@ fn lock(file: &File) -> io::Result<()> {
 #[cfg(not(unix))]
 fn lock(_: &File) -> io::Result<()> {
     Ok(())
-}
-
-/// Whether the path still leads to this file.
-#[cfg(unix)]
-fn is_at(file: &File, path: &Path) -> io::Result<bool> {
-    use std::os::unix::fs::MetadataExt;
-    let opened = file.metadata()?;
-    match fs::metadata(path) {
-        Ok(found) => Ok((found.dev(), found.ino()) == (opened.dev(), opened.ino())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-    }
-}
-
-#[cfg(not(unix))]
-fn is_at(_: &File, _: &Path) -> io::Result<bool> {
-    Ok(true)
 }

@@ -2,15 +2,16 @@
 
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use tempfile::TempDir;
+
 use super::again::{kill_saves, kills};
 use super::directory::Shared;
 use super::disk::{Disk, Output, Real};
-use super::{CheckpointError, Checkpoints, Snapshot};
+use super::{Checkpoint, CheckpointError, Checkpoints, Snapshot};
 
 pub(super) fn on(dir: &Path, disk: impl Disk + 'static) -> Checkpoints {
     let checkpoints = Checkpoints::open(dir).unwrap().keep(2).on_warning(|_| {});
@@ -37,19 +38,24 @@ pub(super) fn restored(dir: &Path) -> Result<u64, CheckpointError> {
 
 // ---- the faulting layer --------------------------------------------------------------------------------------------------
 
-/// Says of each step whether it is refused.
-type Refuses = Arc<Mutex<dyn FnMut() -> bool + Send>>;
+/// Says of each step whether it is refused. A step is a word and the file's name; the steps of the index come at any time between the others.
+type Refuses = Arc<Mutex<dyn FnMut(String) -> bool + Send>>;
 
 /// Passes each step on to the system, unless it is refused. Of a write that is refused half is done.
 struct Faulty(Refuses);
 
 struct FaultyFile {
     file: Box<dyn Output>,
+    name: String,
     refuses: Refuses,
 }
 
-fn refused(refuses: &Refuses) -> bool {
-    (refuses.lock().unwrap())()
+fn refused(refuses: &Refuses, word: &str, name: &str) -> bool {
+    (refuses.lock().unwrap())(format!("{word} {name}"))
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap().to_string_lossy().into_owned()
 }
 
 /// As a full disk says it.
@@ -58,33 +64,33 @@ fn no_room<T>() -> io::Result<T> {
 }
 
 impl Faulty {
-    fn step<T>(&self, f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        if refused(&self.0) { no_room() } else { f() }
+    fn step<T>(&self, word: &str, path: &Path, f: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        if refused(&self.0, word, &name_of(path)) { no_room() } else { f() }
     }
 }
 
 impl Disk for Faulty {
     fn create(&self, path: &Path) -> io::Result<Box<dyn Output>> {
-        let file = self.step(|| Real.create(path))?;
-        Ok(Box::new(FaultyFile { file, refuses: self.0.clone() }))
+        let file = self.step("create", path, || Real.create(path))?;
+        Ok(Box::new(FaultyFile { file, name: name_of(path), refuses: self.0.clone() }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.step(|| Real.rename(from, to))
+        self.step("rename", from, || Real.rename(from, to))
     }
 
     fn remove(&self, path: &Path) -> io::Result<Option<JoinHandle<()>>> {
-        self.step(|| Real.remove(path))
+        self.step("remove", path, || Real.remove(path))
     }
 
     fn sync_names(&self, dir: &Path) -> io::Result<()> {
-        self.step(|| Real.sync_names(dir))
+        self.step("sync names", dir, || Real.sync_names(dir))
     }
 }
 
 impl Write for FaultyFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if refused(&self.refuses) {
+        if refused(&self.refuses, "write", &self.name) {
             self.file.write_all(&bytes[..bytes.len() / 2])?;
             return no_room();
         }
@@ -98,43 +104,60 @@ impl Write for FaultyFile {
 
 impl Output for FaultyFile {
     fn sync(&mut self) -> io::Result<()> {
-        if refused(&self.refuses) { no_room() } else { self.file.sync() }
+        if refused(&self.refuses, "sync", &self.name) { no_room() } else { self.file.sync() }
     }
+}
+
+/// A directory with three checkpoints, of which two are kept, and a fourth save on a faulty disk.
+fn fourth_save(
+    refuses: impl FnMut(String) -> bool + Send + 'static,
+) -> (TempDir, Result<Checkpoint, CheckpointError>) {
+    let dir = tempfile::tempdir().unwrap();
+    let sound = on(dir.path(), Real);
+    (1..=3).for_each(|step| drop(sound.save(step, &state(step)).unwrap()));
+    let saved = on(dir.path(), Faulty(Arc::new(Mutex::new(refuses)))).save(4, &state(4));
+    (dir, saved)
 }
 
 #[test]
 fn a_step_that_is_refused_and_a_write_that_is_torn_leave_what_was_saved() {
-    for for_good in [false, true] {
-        let mut refused = 0;
-        for fails_at in 1.. {
-            let dir = tempfile::tempdir().unwrap();
-            let sound = on(dir.path(), Real);
-            (1..=3).for_each(|step| drop(sound.save(step, &state(step)).unwrap()));
-            let done = Arc::new(AtomicU64::new(0));
-            let count = done.clone();
-            let fails = move || {
-                let step = count.fetch_add(1, Ordering::Relaxed) + 1;
-                step == fails_at || for_good && step > fails_at
+    let steps = Arc::new(Mutex::new(Vec::new()));
+    let notes = steps.clone();
+    let (dir, saved) = fourth_save(move |step| {
+        notes.lock().unwrap().push(step);
+        false
+    });
+    saved.unwrap();
+    let names = name_of(dir.path());
+    let steps = steps.lock().unwrap().clone();
+    for step in &steps {
+        for for_good in [false, true] {
+            let (fails_at, mut fails) = (step.replace(&names, ""), false);
+            let refuses = move |step: String| {
+                let is_it = step.starts_with(&fails_at);
+                fails |= is_it;
+                is_it || for_good && fails
             };
-            let faulty = on(dir.path(), Faulty(Arc::new(Mutex::new(fails))));
-            let saved = faulty.save(4, &state(4));
+            let (dir, saved) = fourth_save(refuses);
             let newest = restored(dir.path()).unwrap();
+            // Old files that stay and an index that is old are warnings.
+            let is_fatal = !step.starts_with("remove") && !step.contains(".checkpoints.tmp");
             match &saved {
-                // Old files that stay and an index that is old are warnings.
-                Ok(saved) => assert_eq!((saved.step, newest), (4, 4), "refused step {fails_at}"),
-                Err(CheckpointError::Io { .. }) => assert!(newest == 3 || newest == 4),
-                Err(other) => panic!("refused step {fails_at}: {other:?}"),
+                Ok(saved) => assert_eq!((saved.step, newest), (4, 4), "refused: {step}"),
+                Err(CheckpointError::Io { .. }) => assert!(newest == 3 || newest == 4, "refused: {step}"),
+                Err(other) => panic!("refused: {step}: {other:?}"),
             }
-            refused += u64::from(saved.is_err());
+            if !for_good || is_fatal {
+                assert_eq!(saved.is_err(), is_fatal, "refused: {step}");
+            }
             // A later save finds nothing in its way.
-            sound.save(5, &state(5)).unwrap();
-            assert_eq!(restored(dir.path()).unwrap(), 5, "refused step {fails_at}");
-            if done.load(Ordering::Relaxed) < fails_at {
-                break;
-            }
+            on(dir.path(), Real).save(5, &state(5)).unwrap();
+            assert_eq!(restored(dir.path()).unwrap(), 5, "refused: {step}");
         }
-        assert!(refused >= 5, "{refused}: opening, writing, the sync, the rename and the sync of the names");
     }
+    let kinds = ["create", "write", "sync", "rename"].map(|word| format!("{word} .checkpoint.tmp"));
+    let all = kinds.iter().all(|kind| steps.contains(kind));
+    assert!(all && steps.iter().any(|step| step.starts_with("sync names")), "{steps:?}");
 }
 
 // ---- kill -9 as well -----------------------------------------------------------------------------------------------------
@@ -154,7 +177,7 @@ fn drawn(seed: u64) -> impl FnMut(u64) -> u64 {
 fn save_for_ever(dir: &Path, seed: u64) -> ! {
     let newest = restored(dir).unwrap();
     let (mut draw, mut full) = (drawn(seed), 0);
-    let refuses = move || {
+    let refuses = move |_| {
         full = match full {
             0 if draw(12) > 0 => return false,
             0 => [1, 1, 1, 20][draw(4) as usize],

@@ -215,7 +215,7 @@ impl Board {
     }
 
     /// The stoppers of all members, if the stop of this number still stands. The caller calls them, without the lock, and gives them back.
-    pub(super) fn reach(&self, epoch: u64) -> Vec<(u64, Box<dyn Stop>)> {
+    pub(super) fn reach(&self, epoch: u64) -> Vec<(Arc<Slot>, Box<dyn Stop>)> {
         let mut state = self.lock();
         #[cfg(not(mutant = "reached_by_an_old_stop"))]
         if state.epoch != epoch {
@@ -228,8 +228,8 @@ impl Board {
         {
             state.reached = true;
         }
-        let members = state.members.iter_mut();
-        let reached = members.filter_map(|(id, entry)| Some((*id, entry.stopper.take()?))).collect();
+        let members = state.members.values_mut();
+        let reached = members.filter_map(|entry| Some((entry.slot.clone(), entry.stopper.take()?))).collect();
         #[cfg(mutant = "reached_after_the_look")]
         {
             drop(state);

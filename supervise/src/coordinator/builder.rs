@@ -12,6 +12,7 @@ use super::board::{Board, Rules};
 #[cfg(unix)]
 use super::signals;
 use super::{Coordinator, EndOfInput, IsClean, Shared};
+use crate::contain::print;
 
 /// How long `join` waits after a stop, if nothing else is said.
 const GRACE: Duration = Duration::from_secs(120);
@@ -75,8 +76,8 @@ impl CoordinatorBuilder {
         self.clean_stop_if(|failure| failure.downcast_ref::<E>().is_some())
     }
 
-    /// As [`clean_stop`](Self::clean_stop), for failures for which `is_clean` returns true. It is called in the thread that reports the failure, and must not panic: the
-    /// panic would unwind from the report.
+    /// As [`clean_stop`](Self::clean_stop), for failures for which `is_clean` returns true. It is called in the thread that reports the failure. If it
+    /// panics, the failure counts as one.
     pub fn clean_stop_if(mut self, is_clean: impl Fn(&Failure) -> bool + Send + Sync + 'static) -> Self {
         self.clean.get_or_insert_default().push(Box::new(is_clean));
         self
@@ -99,13 +100,14 @@ impl CoordinatorBuilder {
     /// Receives each failure that no caller gets: a failure after the stop or after the join, one beyond the number that is kept, and the first failure if
     /// the last handle is dropped before a [`join`](Coordinator::join). Default: it is written to standard error, in one line.
     ///
-    /// The hook is called in the thread that reports the failure or drops the handle, and must not wait.
+    /// The hook is called in the thread that reports the failure or drops the handle, and must not wait. A panic of the hook ends there, and changes nothing.
     pub fn on_unhandled_failure(mut self, hook: impl Fn(&Failure) + Send + Sync + 'static) -> Self {
         self.on_unhandled_failure = Box::new(hook);
         self
     }
 
-    /// Receives a warning, as text for a human reader, when a join has ignored stragglers. Default: it is written to standard error. The hook must not wait.
+    /// Receives a warning, as text for a human reader, when a join has ignored stragglers. Default: it is written to standard error. The hook must not wait. A panic
+    /// of the hook ends there.
     pub fn on_warning(mut self, hook: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.on_warning = Box::new(hook);
         self
@@ -172,8 +174,10 @@ impl Default for CoordinatorBuilder {
             cancel_after: Duration::ZERO,
             late_errors_count: false,
             clean: None,
-            on_unhandled_failure: Box::new(|failure| eprintln!("forebear: nobody has seen that {failure:#}")),
-            on_warning: Box::new(|text| eprintln!("forebear: {text}")),
+            on_unhandled_failure: Box::new(|failure| {
+                print(format_args!("forebear: nobody has seen that {failure:#}"))
+            }),
+            on_warning: Box::new(|text| print(format_args!("forebear: {text}"))),
             runtime: None,
             stop_on_signals: false,
         }

@@ -12,6 +12,7 @@ use forebear::dump::Dump;
 use super::board::{Join, Left, since};
 use super::{Coordinator, Joinable};
 use crate::CANCELLED;
+use crate::contain::contained;
 
 /// How long a join waits for what it has killed.
 const AFTER_KILL: Duration = Duration::from_secs(1);
@@ -328,7 +329,7 @@ impl Coordinator {
             None if stragglers.is_empty() => Ok(()),
             None if options.ignore_stragglers => {
                 let text = format!("a join has not waited for what is still running: {}", Names(&stragglers));
-                (self.0.on_warning)(&text);
+                self.0.warn(&text);
                 Ok(())
             }
             None => Err(JoinError::Stragglers { stragglers, grace }),
@@ -345,7 +346,7 @@ impl Coordinator {
         let mut stragglers: Vec<Straggler> = left.iter().map(|left| describe(left, dump.as_ref())).collect();
         for (left, straggler) in left.into_iter().zip(&mut stragglers) {
             if let Some(mut stopper) = left.stopper {
-                straggler.killed = stopper.kill();
+                straggler.killed = contained(|| stopper.kill()).unwrap_or(false);
             }
         }
         if stragglers.iter().any(|straggler| straggler.killed) {

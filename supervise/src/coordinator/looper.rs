@@ -4,7 +4,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use forebear::time::now;
-use forebear::{Error, Failure, Request, check_cancelled, shield, yield_now};
+use forebear::{Cancelled, Error, Failure, Request, check_cancelled, shield, yield_now};
 
 use super::member::attempt;
 use super::{Coordinator, Member};
@@ -86,7 +86,7 @@ pub trait Looper: Send + 'static {
     ///
     /// # Errors
     ///
-    /// One is reported.
+    /// One is reported, after the failure of the looper itself.
     fn stop(&mut self, failure: Option<&Failure>) -> Result<(), Error> {
         let _ = failure;
         Ok(())
@@ -159,9 +159,17 @@ fn run(me: &Member, every: Every, looper: &mut impl Looper) -> Result<(), Error>
         Err((_, true)) if me.should_stop() => Ok(()),
         ran => ran.map_err(|(failure, _)| failure),
     };
-    let stopped = shield(|| looper.stop(ran.as_ref().err()));
-    ran?;
-    stopped
+    let stopped = match attempt(me.name(), || shield(|| looper.stop(ran.as_ref().err()))) {
+        Err((_, true)) => Err(Cancelled::new().into()),
+        stopped => stopped.map_err(|(failure, _)| Error::from(failure)),
+    };
+    match (ran, stopped) {
+        (Err(first), Err(second)) => {
+            me.coordinator().record_or_tell(first, false);
+            Err(second)
+        }
+        (ran, stopped) => stopped.and(ran.map_err(Error::from)),
+    }
 }
 
 fn turns(me: &Member, every: Every, looper: &mut impl Looper) -> Result<(), Error> {

@@ -198,7 +198,7 @@ impl Member {
     fn attach(&self, stopper: Box<dyn Stop>, request: Option<AnyRequest>) {
         let board = &self.coordinator.0.board;
         if let Some(mut late) = board.attach(self.slot.id, stopper, request) {
-            late.stop();
+            self.coordinator.call(self.name(), &mut *late);
             board.give_back(self.slot.id, late);
         }
     }

@@ -1,6 +1,7 @@
 //! [`Stop`]: how a stop reaches a worker that is blocked.
 
-/// How a stop wakes a worker that is blocked. The thread or request that requests the stop calls it, without any lock. It must not wait.
+/// How a stop wakes a worker that is blocked. The thread or request that requests the stop calls it, without any lock. It must not wait. If it
+/// panics, that is a failure of the worker.
 ///
 /// Given for closures, which are the [`stop`](Self::stop).
 ///

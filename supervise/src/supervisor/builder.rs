@@ -7,176 +7,11 @@ use std::time::Duration;
 
 use forebear::Error;
 
+use super::preparing::{Readiness, SessionManager};
+use super::role::{Chief, ChiefDeath};
 use super::{Supervisor, Task};
-use crate::{Checkpoint, Checkpoints, Coordinator, EventWriter, State, StepCounter, Summary};
-
-/// Whether this process is the chief of the job's directory. The chief initialises or restores the state, and writes checkpoints and summaries.
-///
-/// The chief holds a lock on the file `chief.lock`. The kernel releases the lock when the process ends, in whatever way.
-///
-/// ```
-/// use forebear_supervise::{Chief, ChiefDeath, Snapshot, Supervisor};
-///
-/// # let dir = std::env::temp_dir().join(format!("chief-{}", std::process::id()));
-/// let job = |chief| Supervisor::builder(Snapshot::new(1, 0_u64)).dir(&dir).chief(chief);
-/// let first = job(Chief::Elect).build();
-/// let begun = first.start()?; // in another process, as a rule
-/// let second = job(Chief::Elect).when_chief_dies(ChiefDeath::GoOn).build();
-/// assert_eq!([begun.is_chief(), second.start()?.is_chief()], [true, false]);
-/// second.stop()?;
-/// first.stop()?;
-/// # std::fs::remove_dir_all(&dir).unwrap();
-/// # Ok::<(), forebear_supervise::SuperviseError>(())
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Chief {
-    /// This process is the chief. If another process is, the start fails with [`SecondChief`](super::SuperviseError::SecondChief).
-    #[default]
-    Yes,
-    /// This process is not the chief. It waits for the chief, and begins with what the chief has prepared: the newest checkpoint.
-    No,
-    /// The first process that starts becomes the chief, and the others wait for it as with `No`. When the chief dies, one of the others takes its place.
-    Elect,
-}
-
-/// What a process that is not the chief does when the chief's process ends without a clean stop. A clean stop of the chief stops the others, too, except with
-/// [`GoOn`](ChiefDeath::GoOn).
-///
-/// ```
-/// use forebear_supervise::{Chief, ChiefDeath, Snapshot, Supervisor};
-///
-/// # let dir = std::env::temp_dir().join(format!("chief-death-{}", std::process::id()));
-/// let job = |chief| Supervisor::builder(Snapshot::new(1, 0_u64)).dir(&dir).chief(chief);
-/// let chief = job(Chief::Yes).build(); // in another process, as a rule
-/// chief.start()?;
-/// let helper = job(Chief::No).when_chief_dies(ChiefDeath::Stop).build();
-/// let session = helper.start()?;
-/// chief.stop()?;
-/// session.wait_for_stop()?; // a clean stop, so there is no error
-/// helper.stop()?;
-/// # std::fs::remove_dir_all(&dir).unwrap();
-/// # Ok::<(), forebear_supervise::SuperviseError>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ChiefDeath {
-    /// The process reports [`ChiefDied`](super::ChiefDied), which ends its job. The default with [`Chief::No`].
-    Stop,
-    /// One of the processes becomes the chief and continues with its own state, which is saved from then on. The default with [`Chief::Elect`]; with
-    /// `Chief::No` it is the same as `Stop`.
-    TakeOver,
-    /// The process continues without a chief, until another one starts.
-    GoOn,
-}
-
-/// Whether a state can be used, and if not, why not.
-///
-/// ```
-/// use forebear_supervise::{Readiness, Snapshot, SuperviseError, Supervisor};
-///
-/// let supervisor = Supervisor::builder(Snapshot::new(1, Vec::<u64>::new()))
-///     .on_warning(|_| ()) // there is no directory
-///     .ready(|rows| match rows.get().len() {
-///         0 => Readiness::NotReady("the table is empty".into()),
-///         _ => Readiness::Ready,
-///     })
-///     .build();
-/// match supervisor.run(|_| Ok(())) {
-///     Err(SuperviseError::NotReady { reason, .. }) => assert!(reason.contains("the table is empty")),
-///     other => panic!("{other:?}"),
-/// }
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Readiness {
-    /// The state can be used.
-    Ready,
-    /// The state cannot be used, for this reason. The error of a wait repeats it.
-    NotReady(String),
-}
-
-/// Prepares the state in place of everything that [`SupervisorBuilder`] knows: the restore, `init`, `local_init` and the checks. Given for closures.
-///
-/// ```
-/// use forebear_supervise::{Prepared, Preparing, Snapshot, Supervisor};
-/// use std::sync::Arc;
-///
-/// let supervisor = Supervisor::builder(Snapshot::new(1, 0_u64))
-///     .session_manager(|state: &Arc<Snapshot<u64>>, _: &Preparing| {
-///         state.set(7);
-///         Ok(Prepared { step: 100, restored_from: None })
-///     })
-///     .build();
-/// assert_eq!(supervisor.run(|session| Ok(session.steps().get()))?, Some(100));
-/// # Ok::<(), forebear_supervise::SuperviseError>(())
-/// ```
-pub trait SessionManager<S>: Send + Sync + 'static {
-    /// Prepares the state: in the chief at its start, in the other processes once the chief is ready.
-    ///
-    /// # Errors
-    ///
-    /// The start returns it, in [`SuperviseError::Prepare`](super::SuperviseError::Prepare).
-    fn prepare(&self, state: &Arc<S>, with: &Preparing) -> Result<Prepared, Error>;
-}
-
-impl<S, F> SessionManager<S> for F
-where
-    F: Fn(&Arc<S>, &Preparing) -> Result<Prepared, Error> + Send + Sync + 'static,
-{
-    fn prepare(&self, state: &Arc<S>, with: &Preparing) -> Result<Prepared, Error> {
-        self(state, with)
-    }
-}
-
-/// The argument of a [`SessionManager`].
-///
-/// ```
-/// use forebear::Error;
-/// use forebear_supervise::{Prepared, Preparing, Snapshot, Supervisor};
-/// use std::sync::Arc;
-///
-/// fn prepare(state: &Arc<Snapshot<u64>>, with: &Preparing) -> Result<Prepared, Error> {
-///     let newest = match &with.checkpoints {
-///         Some(checkpoints) => checkpoints.restore(state)?,
-///         None => None, // they are disabled
-///     };
-///     Ok(Prepared { step: newest.as_ref().map_or(0, |file| file.step), restored_from: newest })
-/// }
-///
-/// let supervisor = Supervisor::builder(Snapshot::new(1, 0_u64)).no_checkpoints().session_manager(prepare).build();
-/// assert_eq!(supervisor.run(|session| Ok(session.steps().get()))?, Some(0));
-/// # Ok::<(), forebear_supervise::SuperviseError>(())
-/// ```
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Preparing {
-    /// Whether this process is the chief.
-    pub is_chief: bool,
-    /// The job's checkpoints, unless they are disabled.
-    pub checkpoints: Option<Checkpoints>,
-}
-
-/// What a [`SessionManager`] has done.
-///
-/// ```
-/// use forebear_supervise::{Prepared, Preparing, Snapshot, Supervisor};
-/// use std::sync::Arc;
-///
-/// let supervisor = Supervisor::builder(Snapshot::new(1, 0_u64))
-///     .session_manager(|sum: &Arc<Snapshot<u64>>, _: &Preparing| {
-///         sum.set(50); // of an earlier program, which has saved no checkpoint
-///         Ok(Prepared { step: 10, restored_from: None })
-///     })
-///     .build();
-/// supervisor.run(|session| Ok(assert_eq!(session.steps().get(), 10)))?;
-/// # Ok::<(), forebear_supervise::SuperviseError>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Prepared {
-    /// The step that the state stands at.
-    pub step: u64,
-    /// The checkpoint that the state was restored from, if it was.
-    pub restored_from: Option<Checkpoint>,
-}
+use crate::contain::print;
+use crate::{Checkpoints, Coordinator, EventWriter, State, StepCounter, Summary};
 
 pub(super) type Check<S> = Box<dyn Fn(&S) -> Readiness + Send + Sync>;
 type Summarise<S> = Box<dyn Fn(&S) -> Result<Summary, Error> + Send + Sync>;
@@ -316,7 +151,7 @@ impl<S: State> SupervisorBuilder<S> {
             restore_from: None,
             session_manager: None,
             coordinator: Coordinator::new(),
-            on_warning: Box::new(|text| eprintln!("forebear: {text}")),
+            on_warning: Box::new(|text| print(format_args!("forebear: {text}"))),
         };
         SupervisorBuilder { settings, when_chief_dies: None }
     }

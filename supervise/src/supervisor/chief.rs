@@ -4,7 +4,7 @@
 //!
 //! * `chief.lock`: the chief holds an exclusive lock of it (`flock`). It also holds the *record*, one line: the *epoch*, which is one more for each
 //!   chief, the chief's process, and its state (`starting`, `ready`, `stopped`). The file is never removed: a lock belongs to a file and not to
-//!   a name.
+//!   a name. If someone removes it nevertheless, the chief finds another file at the name and saves no more ([`Place::is_replaced`]).
 //! * `.chief.guard`: a process that becomes chief, changes the record, or gives the lock up holds an exclusive lock of it meanwhile. A process that looks holds a
 //!   shared one. So a look never sees a lock with the record of the chief before, and a look, which takes the lock of `chief.lock` for a moment,
 //!   never keeps a process from becoming chief. The guard is held for a few calls of the system, which wait for nothing.
@@ -17,6 +17,8 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+
+use crate::ordinary;
 
 const LOCK: &str = "chief.lock";
 const GUARD: &str = ".chief.guard";
@@ -90,7 +92,7 @@ pub(super) fn take(dir: &Path) -> Result<Option<Place>, AtFile> {
         return Ok(None);
     }
     let written = read(&mut file).map_err(at).and_then(|before| {
-        let epoch = before.map_or(0, |before| before.epoch) + 1;
+        let epoch = before.map_or(0, |before| before.epoch).wrapping_add(1);
         let record = Record { epoch, pid: std::process::id(), phase: Phase::Starting };
         let before = before.map(|before| before.phase);
         let place = Place { dir: dir.to_owned(), file: None, record, before };
@@ -116,7 +118,7 @@ pub(super) fn look(dir: &Path) -> Result<Look, AtFile> {
         Err((_, error)) if error.kind() == io::ErrorKind::NotFound => return Ok(no_chief),
         guard => guard?,
     };
-    let mut file = match File::open(&path) {
+    let mut file = match ordinary::open(File::options().read(true), &path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(no_chief),
         file => file.map_err(|error| (path.clone(), error))?,
     };
@@ -128,15 +130,30 @@ pub(super) fn look(dir: &Path) -> Result<Look, AtFile> {
     Ok(Look { held, record: read(&mut file).map_err(at)? })
 }
 
+/// The process of the chief there, if that can be found out.
+pub(super) fn process_at(dir: &Path) -> Option<u32> {
+    look(dir).ok()?.record.map(|record| record.pid)
+}
+
 impl Place {
     /// Whether the chief before this one has ended its job well.
     pub(super) fn follows_a_clean_stop(&self) -> bool {
         self.before == Some(Phase::Stopped)
     }
 
-    /// Changes what the record says.
+    /// Whether another file is at the name of the lock: the one that this process holds was removed, so another process may be chief beside it.
+    pub(super) fn is_replaced(&self) -> bool {
+        let path = self.dir.join(LOCK);
+        let is_at = |file| ordinary::is_at(file, &path).unwrap_or(true);
+        self.file.as_ref().is_some_and(|file| !is_at(file)) && path.exists()
+    }
+
+    /// Changes what the record says. Leaves that of another chief alone.
     pub(super) fn tell(&mut self, phase: Phase) -> Result<(), AtFile> {
         let _guard = guard(&self.dir, true)?;
+        if self.is_replaced() {
+            return Ok(());
+        }
         self.record.phase = phase;
         self.write()
     }
@@ -164,7 +181,7 @@ impl Drop for Place {
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    File::options().read(true).write(true).create(true).truncate(false).open(path)
+    ordinary::open(File::options().read(true).write(true).create(true).truncate(false), path)
 }
 
 /// Given up when this is dropped.
@@ -179,17 +196,18 @@ impl Drop for Guard {
 /// Waits for the guard, which others hold for a moment.
 fn guard(dir: &Path, exclusive: bool) -> Result<Guard, AtFile> {
     let path = dir.join(GUARD);
-    let file = if exclusive { open(&path) } else { File::open(&path) };
+    let file = if exclusive { open(&path) } else { ordinary::open(File::options().read(true), &path) };
     file.and_then(|file| system::lock(&file, exclusive).map(|()| Guard(file))).map_err(|error| (path, error))
 }
 
 /// A record that was written in part, when there was no room, is none.
 fn read(file: &mut File) -> io::Result<Option<Record>> {
-    let mut line = String::new();
+    let mut line = Vec::new();
     file.seek(SeekFrom::Start(0))?;
-    if file.take(RECORD as u64).read_to_string(&mut line)? != RECORD {
+    if file.take(RECORD as u64).read_to_end(&mut line)? != RECORD {
         return Ok(None);
     }
+    let line = String::from_utf8_lossy(&line);
     let words: Vec<&str> = line.split_whitespace().collect();
     let [magic, epoch, pid, phase] = words[..] else { return Ok(None) };
     let numbers = epoch.parse().ok().zip(pid.parse().ok()).zip(Phase::of(phase));
@@ -283,10 +301,12 @@ mod tests {
         let path = dir.path().join(LOCK);
         let whole = fs::read(&path).unwrap();
         assert_eq!(whole.len(), RECORD);
-        for broken in [&whole[..10], b"", &[b'x'; RECORD], &[b'\n'; RECORD]] {
+        for broken in [&whole[..10], b"", &[b'x'; RECORD], &[b'\n'; RECORD], &[0xff; RECORD]] {
             fs::write(&path, broken).unwrap();
             assert_eq!(look(dir.path()).unwrap().record, None);
+            assert_eq!(take(dir.path()).unwrap().unwrap().record.epoch, 1);
         }
-        assert_eq!(take(dir.path()).unwrap().unwrap().record.epoch, 1);
+        fs::write(&path, format!("{:<63}\n", format!("chief-1 {} 1 ready", u64::MAX))).unwrap();
+        assert_eq!(take(dir.path()).unwrap().unwrap().record.epoch, 0, "another one than before");
     }
 }

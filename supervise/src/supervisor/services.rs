@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 
 use forebear::time::now;
 
+use super::FreeOnDrop;
 use super::builder::Settings;
 use super::chief::Phase;
 use super::error::SuperviseError;
 use super::session::{Session, lock};
+use crate::contain::contained;
 use crate::{EventWriter, Every, SessionLog, State, Summary};
 
 impl<S: State> Session<S> {
@@ -46,11 +48,10 @@ impl<S: State> Session<S> {
         if self.0.serves.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        let announced = self.announce();
-        if announced.is_err() {
-            self.0.serves.store(false, Ordering::Relaxed);
-        }
-        self.save_every(announced?);
+        let not_yet = FreeOnDrop(&self.0.serves);
+        let saved = self.announce()?;
+        std::mem::forget(not_yet);
+        self.save_every(saved);
         if self.events().is_some() {
             self.show_every();
         }
@@ -163,7 +164,7 @@ fn rate(before: (u64, Instant), now: (u64, Instant)) -> f64 {
 
 impl<S> Settings<S> {
     pub(super) fn warn(&self, text: &str) {
-        (self.on_warning)(text);
+        contained(|| (self.on_warning)(text));
     }
 }
 

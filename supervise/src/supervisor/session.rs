@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use forebear::{Cancelled, Error, Failure, Request, blocking, shield, yield_now};
 
 use super::builder::Settings;
-use super::chief::{Phase, Place};
+use super::chief::{self, Phase, Place};
 use super::error::SuperviseError;
 use super::gate::Gate;
 use crate::{
@@ -323,12 +323,16 @@ impl<S: State> Session<S> {
     ///
     /// # Errors
     ///
-    /// [`SuperviseError`]: `NotChief`, `NoCheckpoints`, `Checkpoint`, `Events`.
+    /// [`SuperviseError`]: `NotChief`, `NoCheckpoints`, `Checkpoint`, `Events`; `SecondChief` if the file of the chief's lock was replaced, as by a job that was
+    /// started in a new directory of the same name.
     pub fn save_now(&self) -> Result<Checkpoint, SuperviseError> {
         if !self.is_chief() {
             return Err(SuperviseError::NotChief);
         }
         let Some(checkpoints) = self.checkpoints() else { return Err(SuperviseError::NoCheckpoints) };
+        if let Some(dir) = self.0.settings.dir.as_ref().filter(|_| self.is_replaced()) {
+            return Err(SuperviseError::SecondChief { dir: dir.clone(), process: chief::process_at(dir) });
+        }
         shield(|| {
             self.0.gate.save(
                 || self.read(),
@@ -382,6 +386,10 @@ impl<S: State> Session<S> {
 
     pub(super) fn events(&self) -> Option<Arc<EventWriter>> {
         lock(&self.0.events).clone()
+    }
+
+    fn is_replaced(&self) -> bool {
+        lock(&self.0.place).as_ref().is_some_and(Place::is_replaced)
     }
 
     /// Changes what the other processes see of the chief.

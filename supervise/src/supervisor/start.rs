@@ -17,9 +17,11 @@ use std::time::{Duration, Instant};
 use forebear::time::now;
 use forebear::{Cancelled, Error, TimeoutError, blocking};
 
-use super::builder::{Check, Chief, ChiefDeath, Prepared, Preparing, Readiness};
+use super::builder::Check;
 use super::chief::{self, Look, Phase, Place, Record};
 use super::error::{ChiefDied, SuperviseError};
+use super::preparing::{Prepared, Preparing, Readiness};
+use super::role::{Chief, ChiefDeath};
 use super::session::{Running, Session, lock};
 use super::watch::Watch;
 use super::{Supervisor, Task};
@@ -110,8 +112,10 @@ impl<S: State> Supervisor<S> {
                 return Ok(Role::Chief(Some(place)));
             }
             if settings.chief == Chief::Yes {
-                let process = chief::look(dir)?.record.map(|record| record.pid);
-                return Err(SuperviseError::SecondChief { dir: dir.to_owned(), process });
+                return Err(SuperviseError::SecondChief {
+                    dir: dir.to_owned(),
+                    process: chief::process_at(dir),
+                });
             }
         }
         std::fs::create_dir_all(dir).map_err(|error| (dir.to_owned(), error))?;

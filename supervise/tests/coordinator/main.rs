@@ -5,6 +5,7 @@ mod beyond;
 #[path = "../broken/mod.rs"]
 mod broken_error;
 mod errors;
+mod hostile;
 mod joins;
 mod stops;
 #[path = "../../../tests/support/mod.rs"]
@@ -44,6 +45,11 @@ struct Unseen(Arc<Mutex<Vec<Failure>>>);
 impl Unseen {
     fn count(&self) -> usize {
         self.0.lock().unwrap().len()
+    }
+
+    /// Of the workers whose failures went there, in order.
+    fn names(&self) -> Vec<String> {
+        self.0.lock().unwrap().iter().map(|failure| failure.request().to_owned()).collect()
     }
 
     fn coordinator(&self) -> Coordinator {

@@ -1,0 +1,42 @@
+//! [`open`], [`is_at`]: files at fixed names in directories that other programs may write to.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::Path;
+
+/// Opens a file without waiting for another process. An error if anything else is at the name: a link would lead to another file, and a pipe would wait for its other end.
+#[cfg(unix)]
+pub(crate) fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+
+    use rustix::fs::OFlags;
+
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = options.custom_flags(flags.bits() as i32).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other(format!("{} is no ordinary file", path.display())));
+    }
+    Ok(file)
+}
+
+#[cfg(not(unix))]
+pub(crate) fn open(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    options.open(path)
+}
+
+/// Whether the path still leads to this file.
+#[cfg(unix)]
+pub(crate) fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    let opened = file.metadata()?;
+    match fs::metadata(path) {
+        Ok(found) => Ok((found.dev(), found.ino()) == (opened.dev(), opened.ino())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(not(unix))]
+pub(crate) fn is_at(_: &File, _: &Path) -> io::Result<bool> {
+    Ok(true)
+}
