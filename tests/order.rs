@@ -7,8 +7,9 @@ mod support;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
-use forebear::{Priority, Request, State, join, spawn, yield_now};
+use forebear::{Priority, Request, Runtime, State, join, spawn, yield_now};
 use support::order::{Gate, Log, on_one, root};
 use support::{
     Count, Flag, Random, Watchdog, hold_thread_until, hold_workers, mix, on_each, on_each_of, until,
@@ -69,6 +70,113 @@ fn children_go_before_younger_roots_and_grandchildren_before_younger_children() 
         log.check(&[
             "a", "a1", "a1.1", "a1.2", "a2", "a2.1", "a2.2", "b", "b1", "b1.1", "b1.2", "b2", "b2.1", "b2.2",
         ]);
+    });
+}
+
+/// Both makers were resumed before anything of theirs was started, so all four children stand in the list of the one worker.
+#[track_caller]
+fn check_children_of_resumed(make: impl Fn(&Runtime, MakesTwo, MakesTwo) -> [Request<()>; 2]) {
+    on_one(|runtime, log| {
+        let gate = Gate::new(runtime);
+        let maker = |name: &'static str| {
+            let (log, gate) = (log.clone(), gate.request.to_untyped());
+            Box::new(move || {
+                gate.wait().unwrap();
+                for kid in 1..=2 {
+                    let log = log.clone();
+                    spawn(move || log.note(format!("{name}{kid}")));
+                }
+            }) as MakesTwo
+        };
+        let makers = make(runtime, maker("a"), maker("b"));
+        until(|| makers.iter().all(|maker| maker.state() == State::Suspended));
+        let held = hold_workers(runtime);
+        gate.open();
+        held.release();
+        for maker in &makers {
+            maker.wait().unwrap();
+        }
+        until(|| log.told().len() == 4);
+        log.check(&["a1", "a2", "b1", "b2"]);
+    });
+}
+
+type MakesTwo = Box<dyn FnOnce() + Send>;
+
+#[test]
+fn each_queue_is_in_lineage_order_also_one_workers_list_of_one_root() {
+    check_children_of_resumed(|runtime, a, b| {
+        root(runtime).spawn(move || [spawn(a), spawn(b)]).take().unwrap()
+    });
+}
+
+/// A key is a priority and a deadline; where both are the same, the older root goes first.
+#[test]
+fn each_queue_is_in_lineage_order_also_one_workers_list_of_two_roots_with_one_deadline() {
+    let deadline = Instant::now() + Duration::from_secs(3600);
+    check_children_of_resumed(|runtime, a, b| {
+        [a, b].map(|maker| root(runtime).deadline(deadline).spawn(maker))
+    });
+}
+
+#[test]
+fn siblings_run_by_age_whatever_the_order_in_which_they_were_submitted() {
+    on_one(|runtime, log| {
+        let made = root(runtime).spawn({
+            let log = log.clone();
+            move || {
+                let made: Vec<_> = (0..5)
+                    .map(|n| {
+                        let log = log.clone();
+                        Request::new(move || log.note(n.to_string()))
+                    })
+                    .collect();
+                for n in [3, 0, 4, 2, 1] {
+                    made[n].submit();
+                }
+                made
+            }
+        });
+        // A wait would run them.
+        until(|| log.told().len() == 5);
+        drop(made);
+        log.check(&["0", "1", "2", "3", "4"]);
+    });
+}
+
+/// The second sibling runs first, and what it makes stands between the two others. No cancel may miss one of them for that.
+#[test]
+fn a_cancel_reaches_siblings_that_do_not_stand_together() {
+    on_one(|runtime, log| {
+        let (stands, go_on) = (Flag::new(), Flag::new());
+        let family = Arc::new(Mutex::new(Vec::new()));
+        let parent = root(runtime).spawn({
+            let (log, stands, go_on, family) =
+                (log.clone(), stands.clone(), go_on.clone(), Arc::clone(&family));
+            move || {
+                let kid = |name: &'static str| {
+                    let log = log.clone();
+                    move || log.note(name)
+                };
+                let (older, below, younger) = (kid("older"), kid("below"), kid("younger"));
+                let older = spawn(older);
+                let between = spawn(move || spawn(below));
+                let younger = spawn(younger);
+                let below = between.take().unwrap();
+                family.lock().unwrap().extend([older, below, younger]);
+                stands.raise();
+                hold_thread_until(|| go_on.is_up());
+            }
+        });
+        stands.wait();
+        parent.cancel();
+        go_on.raise();
+        assert!(parent.wait().is_err());
+        for request in family.lock().unwrap().iter() {
+            assert!(request.wait().is_err());
+            assert_eq!(request.state(), State::Cancelled);
+        }
+        log.check(&[]);
     });
 }
 

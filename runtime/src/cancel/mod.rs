@@ -19,8 +19,8 @@
 //!
 //! # Who is found
 //!
-//! The children of a request are its worker's to find: those it has in its private queue are one piece of it, before and
-//! including the parent's last; others stand in the list of children ([`crate::record::children`]) or run on the stack that is current, which
+//! The children of a request are its worker's to find: those it has in its private queue end with the parent's last, mostly in one piece
+//! ([`last_below`](crate::record::private_queue::PrivateQueue::last_below)); others stand in the list of children ([`crate::record::children`]) or run on the stack that is current, which
 //! is settled into the lists first. A request that is over passes the cancel through to its children. What was made and not
 //! submitted is asked when it is submitted ([`is_orphaned_by_cancel`]).
 //!

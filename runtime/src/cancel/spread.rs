@@ -19,6 +19,7 @@ use crate::record::arena::{self, Arena};
 use crate::record::children;
 use crate::record::fiber;
 use crate::record::header::{ARM, DELIVERED, DETACHED, Header};
+use crate::record::private_queue::PrivateQueue;
 use crate::record::scope_core::ScopeCore;
 use crate::schedule::worker::Worker;
 use crate::stack::prefetch;
@@ -259,17 +260,20 @@ impl<'a> Spread<'a> {
         self.work_off();
     }
 
-    /// Those in the private queue: the piece of it that ends with the parent's last.
+    /// Those in the private queue.
     pub(super) fn private(&mut self, parent: &Header) {
         let Some(worker) = self.worker else { return };
-        let mut at = parent.last_child.get();
+        let mut at = worker.list.last_below(parent);
         loop {
             // SAFETY: P2, P3.
             let Some(child) = (unsafe { at.as_ref() }) else { return };
-            if !ptr::eq(child.lineage.parent(), &parent.lineage) {
-                return;
-            }
             at = child.prev.get();
+            if !ptr::eq(child.lineage.parent(), &parent.lineage) {
+                if !PrivateQueue::is_among(child, parent) {
+                    return;
+                }
+                continue;
+            }
             if !self.of_scope.is_null() {
                 if ptr::eq(child.scope.get(), self.of_scope) {
                     self.visit(child);

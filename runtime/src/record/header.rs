@@ -161,7 +161,7 @@ pub(crate) struct Header {
     /// What has become of it, while the word does not say.
     pub local: LocalState,
     pub has_value: Cell<bool>,
-    /// What its worker has done about it: [`SETTLED`], [`DELIVERED`], [`KNOWN`], [`FAMILY`].
+    /// What its worker has done about it: [`SETTLED`], [`DELIVERED`], [`KNOWN`], [`FAMILY`], [`SCATTERED`].
     pub state: Cell<u8>,
     /// Apart from `children`: both are counted up at a birth, which the compiler would do in one access of eight bytes, and
     /// an end counts one down; the next birth would have to wait for that store.
@@ -197,6 +197,8 @@ pub(crate) const DELIVERED: u8 = 2;
 pub(crate) const KNOWN: u8 = 4;
 /// State: it ended before its children, and a link is theirs.
 pub(crate) const FAMILY: u8 = 8;
+/// State: its children in the private queue may stand apart ([`crate::record::private_queue`]).
+pub(crate) const SCATTERED: u8 = 32;
 /// State: it is a region of the request below it on its stack ([`crate::api::region`]), and runs.
 pub(crate) const REGION: u8 = 16;
 
@@ -290,6 +292,17 @@ impl Header {
         let state = self.state.get();
         self.state.set(if family { state | FAMILY } else { state & !FAMILY });
         state & FAMILY != 0
+    }
+
+    /// Says that its children in the private queue may stand apart. By the owner of `ran_on`, as what follows.
+    pub(crate) fn scatter(&self) {
+        self.state.set(self.state.get() | SCATTERED);
+    }
+
+    /// Whether they may.
+    #[inline(always)]
+    pub(crate) fn is_scattered(&self) -> bool {
+        self.state.get() & SCATTERED != 0
     }
 
     /// Whether `flag` was set at birth.

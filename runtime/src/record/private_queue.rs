@@ -1,10 +1,46 @@
-//! The private queue: unstarted requests that only their maker's worker knows of.
+//! The private queue: unstarted requests that only their maker's worker knows of, in the order of their lineages.
 //!
-//! Oldest lineage in front, mostly without comparing: a child goes behind its parent's last listed child. A first child goes
-//! to the front, if its parent was the smallest when it was picked by the loop; or to the back, if its parent was taken
-//! out of the list's end by its waiter, which a look at the last entry tells. The list is the depth-first frontier of what
-//! this worker has begun. Lineages are not compared beyond that look, and roots only when the front belongs to another
-//! one; so within one root a resumed request's children may stand before what is older.
+//! # Vocabulary
+//!
+//! * **entry**: a request that stands here. It has a parent: roots stand in the injector.
+//! * **piece**: siblings that stand one directly behind the other. Mostly the listed children of a request are one piece.
+//! * **scattered**: a request whose listed children may stand in several pieces, with descendants of others of its children between them. The bit
+//!   [`SCATTERED`](crate::record::header::SCATTERED) of its state says so, and is never taken down.
+//! * **anchor**: an entry that the index names.
+//!
+//! * **maker**: the parent of the child that was inserted last while the list had other entries, unless descendants of that parent stand behind its last
+//!   listed child. An address that is only compared: the maker may be gone, and another request stand there.
+//!
+//! # How a place is found
+//!
+//! The common ways compare nothing, or ranks only:
+//!
+//! 1. The parent is the maker, and the new entry is younger than its last listed child: the new entry stands directly behind that child. So do
+//!    children spawned one after the other.
+//! 2. The parent has no listed child, and the last entry of the list is an elder sibling of the parent or of a near ancestor: the new entry is the last.
+//!    A request that its waiter took from the end of the list spawns so.
+//! 3. The same, and the first entry is a younger sibling of the parent or of a near ancestor, or of a younger root: the new entry is the first. A
+//!    request that the loop took from the front spawns so.
+//!
+//! All others compare lineages: with the neighbours behind the last sibling, with the last entry, with the first, and then by a search.
+//!
+//! # The index
+//!
+//! The search has a sorted array of anchors, some [`STEP`] entries apart. It finds the stretch between two anchors by halving, follows its links, and finds
+//! the place in it by halving. Where it has walked through a stretch of more than two steps, it makes anchors. Insertions tell the index
+//! nothing: they make stretches longer. A removal drops the anchor that is taken out, and asks for it only while there are anchors.
+//!
+//! So a search compares O(log n) times. It walks through an entry for the first time once, and otherwise through two steps of entries; each anchor that was
+//! dropped since adds two steps. Making anchors and dropping one move later anchors in the array, as shared queues do with entries.
+//!
+//! # Who may touch what
+//!
+//! The worker alone touches the index, `maker`, and the `last_child` and `state` of parents (H1). Raiders follow `front`, `next` and `place` only. An
+//! insertion in the middle of the list is for them what one at the front is: an entry that is whole before a released link leads to it. A raider that
+//! stands behind it leaves it to the next raid, and one that stands directly in front of it ends its walk, since the link has changed (RD2).
+//!
+//! The index holds addresses of entries without a link. Each is listed (P5), so it has the list's link. The lineage of an entry may be compared while
+//! another worker runs it after a raid: it changes only before a start by which nobody else can know of the request (LN2).
 //!
 //! # Invariants
 //!
@@ -12,8 +48,12 @@
 //!   [`PrivateQueue::count_from_outside`]. So an entry is whole before a link leads to it, and is touched (RD1) before it is taken out. Every store of a
 //!   link that leads on from the list is a release, a removal's too: a raider may come to an entry by that store alone.
 //! * **P2** A request stands here iff its `place` is `Private`, or it is touched (RD1); the list holds one of its links.
-//! * **P3** A parent's `last_child` is its last child that stands here, or null. Taking that child out sets it to its
-//!   predecessor if that is a sibling.
+//! * **P3** A parent's `last_child` is one of its children that stand here, or null. Unless the parent is scattered, its listed children are one
+//!   piece, which ends with that child.
+//! * **P4** Each entry has a parent, and goes by its lineage before all that stand behind it.
+//! * **P5** The anchors are entries, in the order of the list; `is_indexed` says whether there are any.
+//! * **P6** If `maker` is the address of a request with listed children, no descendant of it stands behind its `last_child`. An insertion into an empty list
+//!   may leave `maker` as it is, for nothing stands behind the new entry. Any other says who is the maker.
 //!
 //! # Who writes an entry's place
 //!
@@ -31,10 +71,12 @@
 //! | `Nowhere` | `Child` | a publication, a start, a stale entry that was popped | `record/children.rs`, `link` |
 //! | `Child` | `Nowhere` | an end | `record/children.rs`, `unlink` |
 
-use std::cell::Cell;
-use std::ptr;
+use std::cell::{Cell, RefCell};
+use std::cmp::Ordering as Order;
+use std::collections::{HashSet, VecDeque};
+use std::ptr::{self, NonNull};
 
-use forebear_context::lineage::NO_KEY;
+use forebear_context::lineage::{Lineage, NO_KEY};
 use forebear_context::shim::atomic::{AtomicPtr, Ordering};
 
 use crate::record::header::{Header, HeaderPlace};
@@ -45,12 +87,38 @@ pub(crate) struct PrivateQueue {
     /// Read by others too (P1).
     front: AtomicPtr<Header>,
     back: Cell<*const Header>,
+    /// P6.
+    maker: Cell<*const Header>,
+    is_indexed: Cell<bool>,
+    index: RefCell<Index>,
+}
+
+/// So many entries stand from one anchor to the next, or up to twice as many.
+const STEP: usize = 32;
+/// No more room is kept for anchors when there are none, and for the entries that a search walks through.
+const ROOM: usize = 1024;
+
+/// See the module head.
+#[derive(Default)]
+struct Index {
+    /// P5.
+    anchors: VecDeque<NonNull<Header>>,
+    /// The same.
+    named: HashSet<NonNull<Header>>,
+    /// What the search has walked through. Empty between searches.
+    stretch: Vec<NonNull<Header>>,
 }
 
 impl PrivateQueue {
     /// An empty list.
     pub(crate) fn new() -> PrivateQueue {
-        PrivateQueue { front: AtomicPtr::new(ptr::null_mut()), back: Cell::new(ptr::null()) }
+        PrivateQueue {
+            front: AtomicPtr::new(ptr::null_mut()),
+            back: Cell::new(ptr::null()),
+            maker: Cell::new(ptr::null()),
+            is_indexed: Cell::new(false),
+            index: RefCell::default(),
+        }
     }
 
     /// The oldest.
@@ -58,6 +126,12 @@ impl PrivateQueue {
     pub(crate) fn front(&self) -> Option<&Header> {
         // SAFETY: P2: listed headers are alive.
         unsafe { self.front.load(Ordering::Relaxed).as_ref() }
+    }
+
+    /// The youngest.
+    fn back(&self) -> Option<&Header> {
+        // SAFETY: P2: listed headers are alive.
+        unsafe { self.back.get().as_ref() }
     }
 
     /// The oldest, `target` aside.
@@ -118,21 +192,44 @@ impl PrivateQueue {
     /// Puts in a request whose lineage and place are set.
     #[inline(always)]
     pub(crate) fn insert(&self, header: &Header) {
-        let parent = header.parent();
-        // SAFETY: P2, P3, here and below.
-        let before: *const Header = match parent {
-            Some(parent) => {
-                let last = parent.last_child.replace(header);
+        self.insert_as(header, |last| last.lineage.rank() < header.lineage.rank());
+    }
+
+    /// The same with the youngest child that its parent has made.
+    #[inline(always)]
+    pub(crate) fn insert_youngest(&self, header: &Header) {
+        self.insert_as(header, |_| true);
+    }
+
+    /// `goes_behind`: whether it is younger than this sibling, its parent's last listed child.
+    #[inline(always)]
+    fn insert_as(&self, header: &Header, goes_behind: impl Fn(&Header) -> bool) {
+        let parent = parent_of(header);
+        let last = parent.last_child.get();
+        // SAFETY: P2, P3.
+        let before: *const Header = match unsafe { last.as_ref() } {
+            Some(last) if ptr::eq(parent, self.maker.get()) && goes_behind(last) => {
+                parent.last_child.set(header);
+                last
+            }
+            Some(last) => self.place_by_lineage(header, Some(last), goes_behind(last)),
+            None => {
+                parent.last_child.set(header);
                 // SAFETY: P2.
                 match unsafe { self.back.get().as_ref() } {
-                    _ if !last.is_null() => last,
                     None => ptr::null(),
-                    Some(back) if goes_before(back, parent) => back,
-                    Some(_) if self.key() >= header.lineage.key() => ptr::null(),
-                    Some(_) => self.last_older(header),
+                    Some(back) => {
+                        self.maker.set(parent);
+                        if is_near(back, parent, Order::Less) {
+                            back
+                        } else if self.front().is_some_and(|front| is_behind_children(front, parent)) {
+                            ptr::null()
+                        } else {
+                            self.place_by_lineage(header, None, true)
+                        }
+                    }
                 }
             }
-            None => self.last_older(header),
         };
         header.prev.set(before);
         // SAFETY: P2.
@@ -147,20 +244,123 @@ impl PrivateQueue {
         }
     }
 
-    /// The last entry that belongs to an older root than `header`'s.
+    /// The entry that `header` is to stand directly behind, or null; and says what follows from that of its parent's children and of those that
+    /// it comes between. The list is not empty. `last` is the parent's last child.
     #[cold]
-    fn last_older(&self, header: &Header) -> *const Header {
-        let mut last = ptr::null();
-        let mut at = self.front();
-        while let Some(entry) = at {
-            if entry.lineage.key() >= header.lineage.key() {
-                break;
-            }
-            last = entry;
-            // SAFETY: P2.
-            at = unsafe { entry.next.load(Ordering::Relaxed).as_ref() };
+    #[inline(never)]
+    fn place_by_lineage(&self, header: &Header, last: Option<&Header>, is_younger: bool) -> *const Header {
+        let own = &header.lineage;
+        let parent = parent_of(header);
+        // SAFETY: P2, here and below.
+        let next = |entry: &Header| unsafe { entry.next.load(Ordering::Relaxed).as_ref() };
+        let stands_behind =
+            |entry: &Header| is_behind_children(entry, parent) || goes_first(own, &entry.lineage);
+        let before = match last {
+            Some(last) if is_younger && next(last).is_none_or(&stands_behind) => ptr::from_ref(last),
+            _ if self.back().is_some_and(|back| goes_first(&back.lineage, own)) => self.back.get(),
+            _ if self.front().is_some_and(stands_behind) => ptr::null(),
+            _ => self.last_of_those(|lineage| goes_first(lineage, own)),
+        };
+        // SAFETY: P2.
+        let before_ref = unsafe { before.as_ref() };
+        let after = before_ref.map_or_else(|| self.front(), next);
+        let sibling = |entry: &&Header| ptr::eq(entry.lineage.parent(), own.parent());
+        let (elder, younger) = (before_ref.filter(sibling), after.filter(sibling));
+
+        if let (Some(before), Some(after)) = (before_ref, after)
+            && elder.is_none()
+            && ptr::eq(before.lineage.parent(), after.lineage.parent())
+        {
+            parent_of(before).scatter();
         }
-        last
+        if last.is_some() && elder.is_none() && younger.is_none() {
+            parent.scatter();
+        }
+        if last.is_none() || younger.is_none() && (elder.is_some() || is_younger) {
+            parent.last_child.set(header);
+        }
+        let is_maker = ptr::eq(parent.last_child.get(), header)
+            && !after.is_some_and(|after| descends(&after.lineage, &parent.lineage));
+        self.maker.set(if is_maker { parent } else { ptr::null() });
+        before
+    }
+
+    /// The last entry of the list's beginning for which `belongs` holds, or null. It holds for all entries up to one, and for none behind it.
+    #[cold]
+    fn last_of_those(&self, belongs: impl Fn(&Lineage) -> bool) -> *const Header {
+        // SAFETY: P2, P5: anchors are listed.
+        let belongs = |entry: &NonNull<Header>| belongs(unsafe { &entry.as_ref().lineage });
+        let mut index = self.index.borrow_mut();
+        let Index { anchors, named, stretch } = &mut *index;
+        let at = anchors.partition_point(belongs);
+        let end = anchors.get(at).copied();
+        let mut next = match at.checked_sub(1) {
+            Some(start) => anchors.get(start).copied(),
+            None => NonNull::new(self.front.load(Ordering::Relaxed)),
+        };
+        while let Some(entry) = next.filter(|&entry| Some(entry) != end) {
+            stretch.push(entry);
+            // SAFETY: P2.
+            next = NonNull::new(unsafe { entry.as_ref() }.next.load(Ordering::Relaxed));
+        }
+        if stretch.len() > 2 * STEP {
+            let behind = anchors.split_off(at);
+            let fresh = stretch[..stretch.len() - STEP].iter().copied().step_by(STEP).skip(1);
+            anchors.extend(fresh.clone().chain(behind));
+            named.extend(fresh);
+            self.is_indexed.set(true);
+        }
+        #[cfg(all(test, not(any(loom, shuttle))))]
+        tests::walked(stretch.len());
+        // The stretch may begin with an anchor, for which it holds.
+        let from = usize::from(at > 0);
+        let count = from + stretch[from..].partition_point(belongs);
+        let found = count.checked_sub(1).map_or(ptr::null(), |last| stretch[last].as_ptr().cast_const());
+        stretch.clear();
+        stretch.shrink_to(ROOM);
+        found
+    }
+
+    /// Where a walk from entry to the one before it begins that is to meet all listed children of `parent`; null: nowhere. It ends at the first entry that
+    /// is none of them, or, if the parent is scattered, at the first that does not [descend](PrivateQueue::is_among) from the parent.
+    pub(crate) fn last_below(&self, parent: &Header) -> *const Header {
+        if !parent.is_scattered() {
+            return parent.last_child.get();
+        }
+        let own = &parent.lineage;
+        // Its own entry may be among them, a stale one.
+        self.last_of_those(|lineage| !goes_first(own, lineage) || descends(lineage, own))
+    }
+
+    /// Whether the walk of [`last_below`](PrivateQueue::last_below) passes this entry, which is no child of the parent's.
+    pub(crate) fn is_among(entry: &Header, parent: &Header) -> bool {
+        parent.is_scattered() && descends(&entry.lineage, &parent.lineage)
+    }
+
+    /// An entry was taken out, and its memory is still a header: it is no anchor any more.
+    #[cold]
+    #[inline(never)]
+    fn drop_anchor(&self, header: &Header) {
+        let mut index = self.index.borrow_mut();
+        let Index { anchors, named, .. } = &mut *index;
+        let anchor = NonNull::from(header);
+        if !named.remove(&anchor) {
+            return;
+        }
+        // SAFETY: P5.
+        let at =
+            anchors.partition_point(|other| goes_first(unsafe { &other.as_ref().lineage }, &header.lineage));
+        if anchors.get(at) == Some(&anchor) {
+            anchors.remove(at);
+        } else {
+            debug_assert!(false, "P5");
+            anchors.retain(|other| *other != anchor);
+        }
+        if anchors.is_empty() {
+            self.is_indexed.set(false);
+            anchors.shrink_to(ROOM);
+            named.shrink_to(ROOM);
+        }
     }
 
     /// The link that leads to the oldest, for raiders.
@@ -184,15 +384,25 @@ impl PrivateQueue {
             }
         }
         debug_assert_eq!(header.place.get(), HeaderPlace::Nowhere, "RD1");
-        if let Some(parent) = header.parent()
-            && ptr::eq(parent.last_child.get(), header)
-        {
+        let parent = parent_of(header);
+        if ptr::eq(parent.last_child.get(), header) {
             // SAFETY: P2, P3.
             let sibling = unsafe { prev.as_ref() }
                 .is_some_and(|prev| ptr::eq(prev.lineage.parent(), header.lineage.parent()));
             parent.last_child.set(if sibling { prev } else { ptr::null() });
         }
+        if self.is_indexed.get() {
+            self.drop_anchor(header);
+        }
     }
+}
+
+/// The parent of an entry, or of what is about to be one.
+#[inline(always)]
+fn parent_of(header: &Header) -> &Header {
+    debug_assert!(header.parent().is_some(), "P4");
+    // SAFETY: P4.
+    unsafe { header.parent().unwrap_unchecked() }
 }
 
 /// Has `link` lead to `header`, and that to what `link` led to, which is answered. The link is a release (P1).
@@ -204,17 +414,23 @@ fn put_behind(link: &AtomicPtr<Header>, header: &Header) -> *const Header {
     after
 }
 
-/// Whether an entry stands before the children of `parent`, as far as a short look can tell: an elder sibling of the
-/// parent, or of a near ancestor.
+/// Whether the children of `parent` go before `entry`, as far as a short look can tell.
 #[inline(always)]
-fn goes_before(entry: &Header, parent: &Header) -> bool {
+fn is_behind_children(entry: &Header, parent: &Header) -> bool {
+    is_near(entry, parent, Order::Greater) || entry.lineage.key() > parent.lineage.key()
+}
+
+/// Whether an entry is a sibling of the parent, or of a near ancestor, and goes before it or behind it, as `order` says. It then stands so to the children of
+/// the parent.
+#[inline(always)]
+fn is_near(entry: &Header, parent: &Header, order: Order) -> bool {
     /// Those who take what they have just made are this close.
-    const NEAR: usize = 4;
+    const NEAR: usize = 16;
     let mut ancestor = parent;
     for _ in 0..NEAR {
         if ptr::eq(ancestor.lineage.parent(), entry.lineage.parent()) {
-            return entry.lineage.rank() < ancestor.lineage.rank()
-                && entry.lineage.key() == ancestor.lineage.key();
+            return entry.lineage.rank().cmp(&ancestor.lineage.rank()) == order
+                && entry.lineage.key() == parent.lineage.key();
         }
         match ancestor.parent() {
             Some(next) => ancestor = next,
@@ -222,4 +438,304 @@ fn goes_before(entry: &Header, parent: &Header) -> bool {
         }
     }
     false
+}
+
+/// Whether `one` goes before `other`.
+fn goes_first(one: &Lineage, other: &Lineage) -> bool {
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    tests::compared();
+    one.compare(other) == Order::Less
+}
+
+/// Whether `one` descends from `other`, and stands among those that do.
+fn descends(one: &Lineage, other: &Lineage) -> bool {
+    #[cfg(all(test, not(any(loom, shuttle))))]
+    tests::compared();
+    one.key() == other.key() && (ptr::eq(one.parent(), other) || one.descends_from(other))
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::alloc::dealloc;
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::record::cell;
+    use crate::state::word::{FINISHED, HANDLE};
+
+    thread_local! {
+        static COMPARED: Cell<usize> = const { Cell::new(0) };
+        static WALKED: Cell<usize> = const { Cell::new(0) };
+    }
+
+    pub(super) fn compared() {
+        COMPARED.set(COMPARED.get() + 1);
+    }
+
+    pub(super) fn walked(entries: usize) {
+        WALKED.set(WALKED.get() + entries);
+    }
+
+    /// How often `f` compares, and how many entries its searches walk through.
+    fn costs(f: impl FnOnce()) -> (usize, usize) {
+        let before = (COMPARED.get(), WALKED.get());
+        f();
+        (COMPARED.get() - before.0, WALKED.get() - before.1)
+    }
+
+    /// Requests that nobody runs, by number, and a queue.
+    struct Family {
+        made: Vec<NonNull<Header>>,
+        ranks: Vec<u32>,
+        queue: PrivateQueue,
+    }
+
+    impl Family {
+        fn new() -> Family {
+            Family { made: Vec::new(), ranks: Vec::new(), queue: PrivateQueue::new() }
+        }
+
+        fn get(&self, n: usize) -> &Header {
+            // SAFETY: they live as long as the family.
+            unsafe { self.made[n].as_ref() }
+        }
+
+        fn add(&mut self, lineage: Lineage) -> usize {
+            self.made.push(cell::make_ready(FINISHED | HANDLE, lineage, ()));
+            self.ranks.push(0);
+            self.made.len() - 1
+        }
+
+        fn root(&mut self, key: u64) -> usize {
+            let number = self.made.len() as u64;
+            self.add(Lineage::root(key, number))
+        }
+
+        /// A child that stands nowhere yet.
+        fn child(&mut self, parent: usize) -> usize {
+            let rank = self.ranks[parent];
+            self.ranks[parent] += 1;
+            // SAFETY: LN1: the family's requests live as long as it does.
+            let lineage = unsafe { Lineage::child(&self.get(parent).lineage, rank) };
+            self.add(lineage)
+        }
+
+        fn insert(&self, n: usize) {
+            self.get(n).place.set(HeaderPlace::Private);
+            self.queue.insert(self.get(n));
+        }
+
+        /// The youngest child of `parent`, listed.
+        fn spawn(&mut self, parent: usize) -> usize {
+            let child = self.child(parent);
+            self.get(child).place.set(HeaderPlace::Private);
+            self.queue.insert_youngest(self.get(child));
+            child
+        }
+
+        fn take_out(&self, n: usize) {
+            self.get(n).place.set(HeaderPlace::Nowhere);
+            self.queue.unlink(self.get(n));
+        }
+
+        /// The lineage as a path, and the number.
+        fn path(&self, n: usize) -> (u64, Vec<u32>) {
+            let mut ranks = Vec::new();
+            let mut at = Some(self.get(n));
+            while let Some(header) = at {
+                ranks.push(header.lineage.rank());
+                at = header.parent();
+            }
+            ranks.reverse();
+            (self.get(n).lineage.key(), ranks)
+        }
+
+        /// Checks all that the invariants say against the entries that stand there.
+        fn check(&self, model: &BTreeMap<(u64, Vec<u32>), usize>) {
+            let mut found = Vec::new();
+            let mut before: *const Header = ptr::null();
+            self.queue.each(|entry| {
+                assert_eq!(entry.prev.get(), before);
+                before = entry;
+                found.push(NonNull::from(entry));
+            });
+            assert_eq!(self.queue.back.get(), before);
+            let listed: Vec<_> = model.values().map(|&n| self.made[n]).collect();
+            assert!(found == listed, "P4: the list is not in the order of lineages");
+            for &parent in &self.made {
+                // SAFETY: they live as long as the family.
+                let parent = unsafe { parent.as_ref() };
+                let is_child = |entry: &Header| ptr::eq(entry.lineage.parent(), &parent.lineage);
+                // SAFETY: as above.
+                let mut children: Vec<_> =
+                    listed.iter().copied().filter(|entry| is_child(unsafe { entry.as_ref() })).collect();
+                let last = parent.last_child.get();
+                assert!(last.is_null() || children.iter().any(|child| ptr::eq(child.as_ptr(), last)), "P3");
+                let mut at = self.queue.last_below(parent);
+                // SAFETY: as above.
+                while let Some(entry) = unsafe { at.as_ref() } {
+                    at = entry.prev.get();
+                    if is_child(entry) {
+                        assert_eq!(children.pop(), Some(NonNull::from(entry)), "P3");
+                    } else if !PrivateQueue::is_among(entry, parent) {
+                        break;
+                    }
+                }
+                assert_eq!(children, [], "P3: a cancel would miss these");
+            }
+            // SAFETY: the maker is of the family.
+            if let Some(maker) = unsafe { self.queue.maker.get().as_ref() }
+                // SAFETY: as above; listed.
+                && let Some(last) = unsafe { maker.last_child.get().as_ref() }
+            {
+                // SAFETY: listed.
+                let behind = unsafe { last.next.load(Ordering::Relaxed).as_ref() };
+                assert!(behind.is_none_or(|behind| !descends(&behind.lineage, &maker.lineage)), "P6");
+            }
+            let index = self.queue.index.borrow();
+            let mut rest = found.iter();
+            assert!(index.anchors.iter().all(|anchor| rest.any(|entry| entry == anchor)), "P5");
+            assert_eq!(index.anchors.len(), index.named.len(), "P5");
+            assert_eq!(self.queue.is_indexed.get(), !index.anchors.is_empty(), "P5");
+        }
+    }
+
+    impl Drop for Family {
+        fn drop(&mut self) {
+            for &header in &self.made {
+                // SAFETY: made by `make_ready`, by the allocator; nobody else knows of them.
+                unsafe { dealloc(header.as_ptr().cast(), header.as_ref().vtable.layout) };
+            }
+        }
+    }
+
+    fn random(state: &mut u64) -> impl FnMut(usize) -> usize {
+        move |below| {
+            *state ^= *state << 13;
+            *state ^= *state >> 7;
+            *state ^= *state << 17;
+            (*state >> 16) as usize % below
+        }
+    }
+
+    /// `near`: of a hundred steps so many concern what was started last, or stands at an end. `grow`: so many insert.
+    fn follow_the_model(seed: u64, steps: usize, every: usize, near: usize, grow: usize) {
+        let mut state = seed;
+        let mut random = random(&mut state);
+        let mut family = Family::new();
+        let mut model = BTreeMap::new();
+        let mut started: Vec<usize> = [5, 5, 5, 9, 3].map(|key| family.root(key)).into();
+        let mut unsubmitted = Vec::new();
+        for step in 0..steps {
+            let is_near = random(100) < near;
+            if random(100) < grow || model.is_empty() {
+                let from = if is_near { started.len().saturating_sub(3) } else { 0 };
+                let parent = started[from + random(started.len() - from)];
+                let child = match random(8) {
+                    0 => {
+                        let child = family.child(parent);
+                        unsubmitted.push(child);
+                        continue;
+                    }
+                    1 if !unsubmitted.is_empty() => {
+                        let child = unsubmitted.swap_remove(random(unsubmitted.len()));
+                        family.insert(child);
+                        child
+                    }
+                    _ => family.spawn(parent),
+                };
+                model.insert(family.path(child), child);
+            } else {
+                let at = match random(2) {
+                    _ if !is_near => random(model.len()),
+                    0 => 0,
+                    _ => model.len() - 1,
+                };
+                let (path, &entry) = model.iter().nth(at).unwrap();
+                let path = path.clone();
+                // One that was raided runs, and its entry stands there for a while.
+                if random(16) > 0 {
+                    family.take_out(entry);
+                    model.remove(&path);
+                }
+                if !started.contains(&entry) {
+                    started.push(entry);
+                }
+            }
+            if step % every == 0 {
+                family.check(&model);
+            }
+        }
+        family.check(&model);
+        while let Some((_, entry)) = model.pop_first() {
+            family.take_out(entry);
+        }
+        family.check(&model);
+        assert!(family.queue.front().is_none() && !family.queue.is_indexed.get());
+    }
+
+    #[test]
+    fn each_entry_stands_where_its_lineage_says_whatever_was_inserted_and_taken_out_before() {
+        for seed in 1..=40 {
+            for near in [0, 50, 90, 100] {
+                follow_the_model(seed * 0x9e37_79b9, 120, 1, near, 65);
+            }
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "too long")]
+    fn a_long_list_with_an_index_stands_in_order_as_well() {
+        for (seed, near, grow) in [(1, 0, 90), (2, 30, 75), (3, 80, 90), (4, 10, 60)] {
+            follow_the_model(seed * 0x9e37_79b9, 4_000, 400, near, grow);
+        }
+    }
+
+    #[test]
+    fn what_the_loop_or_a_waiter_takes_spawns_without_a_comparison() {
+        for by_loop in [true, false] {
+            let mut family = Family::new();
+            let root = family.root(1);
+            let mut running = root;
+            for _ in 0..50 {
+                let cost = costs(|| {
+                    (0..10).for_each(|_| _ = family.spawn(running));
+                });
+                assert_eq!(cost, (0, 0), "by the loop: {by_loop}");
+                let end = if by_loop {
+                    family.queue.front().unwrap()
+                } else {
+                    // SAFETY: listed.
+                    unsafe { &*family.queue.back.get() }
+                };
+                let next = NonNull::from(end);
+                running = family.made.iter().position(|&header| header == next).unwrap();
+                family.take_out(running);
+            }
+        }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "too long")]
+    fn an_insertion_away_from_its_siblings_compares_o_of_log_n_times() {
+        for n in [1_000_usize, 10_000, 100_000] {
+            let mut state = n as u64;
+            let mut random = random(&mut state);
+            let mut family = Family::new();
+            let root = family.root(1);
+            let mut parents: Vec<_> = (0..2 * n).map(|_| family.child(root)).collect();
+            parents.iter().step_by(2).for_each(|&parent| _ = family.spawn(parent));
+            let mut late: Vec<_> = parents.drain(..).skip(1).step_by(2).collect();
+            let (mut most, mut walked) = (0, 0);
+            while !late.is_empty() {
+                let parent = late.swap_remove(random(late.len()));
+                let cost = costs(|| _ = family.spawn(parent));
+                most = most.max(cost.0);
+                walked += cost.1;
+            }
+            let log = (2 * n).ilog2() as usize + 1;
+            assert!(most <= log + 6, "{n}: {most} comparisons");
+            assert!(walked <= n * 3 * STEP, "{n}: {walked} entries");
+        }
+    }
 }

@@ -129,7 +129,7 @@ unsafe fn spawn_small<T, C: Callable<T>>(
         let header = unsafe { cell::make_with(arena, birth, callable) };
         // SAFETY: just made.
         let h = unsafe { header.as_ref() };
-        worker.list.insert(h);
+        worker.list.insert_youngest(h);
         worker.note_inserted(h.lineage.key());
         if worker.post.attention.get() & (HUNGRY | MESSAGE | MARKS | DRIVEN | SHUT | RAIDED) != 0 {
             worker.attend_spawn(header);

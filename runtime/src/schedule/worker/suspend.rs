@@ -219,7 +219,7 @@ impl Worker {
         None
     }
 
-    /// The oldest descendant of `top` in the private queue: the list stands in order, as good as always.
+    /// The oldest descendant of `top` in the private queue, which stands in order.
     fn private_descendant(&self, top: &Header) -> Option<&Header> {
         let mut at = self.list.front();
         while let Some(listed) = at {
