@@ -11,6 +11,8 @@
 //! | the decrement is no release and no acquire | the edges are moved under a finisher | `declared_down_relaxed` |
 //! | a reader holds edges of which none is open | they are moved under it | `declared_held_at_none` |
 //! | a canceller does not wait for the submitter | it leaves lists that the submitter has yet to enter, and frees the edges | `declared_left_while_set_up` |
+//! | who starts it early does not take its lock | a canceller takes the same node out | `declared_early_unlocked` |
+//! | who starts it early does not note what is out of its list | the same, if a finisher still has another node in hand | `declared_early_stays_listed` |
 //! | a canceller does not wait for finishers and readers | the edges are freed under them | `declared_freed_while_open` |
 #![cfg(loom)]
 
@@ -178,20 +180,51 @@ impl<const N: usize> Dependent<N> {
             if !node.is_listed() {
                 continue;
             }
-            let of = &self.dependencies[at];
-            let unlink = |_: bool| {
-                // SAFETY: Q1: the lock.
-                unsafe { of.waiters.unlink(node) };
-                if of.waiters.is_empty() { Demand::Nobody } else { Demand::Idle }
-            };
-            // SAFETY: the node is listed.
-            match unsafe { open::leave(&self.open, &of.word, false, unlink) } {
-                Some((_, true)) => _ = self.word.release_link(),
-                Some((_, false)) => {}
+            match self.leave(at, node) {
+                Some(true) => _ = self.word.release_link(),
+                Some(false) => {}
                 None => self.answers.note("finisher has it"),
             }
         }
         self.open.await_none();
+    }
+
+    /// As `leave_declared`. Answers whether the edge was the last that was open.
+    fn leave(&self, at: usize, node: &WaitNode) -> Option<bool> {
+        let of = &self.dependencies[at];
+        let unlink = |_: bool| {
+            assert!(!of.waiters.is_empty(), "the node has been taken out before");
+            // SAFETY: Q1: the lock.
+            unsafe { of.waiters.unlink(node) };
+            node.set_unlisted();
+            if of.waiters.is_empty() { Demand::Nobody } else { Demand::Idle }
+        };
+        // SAFETY: the node is listed.
+        unsafe { open::leave(&self.open, &of.word, false, unlink) }.map(|(_, last)| last)
+    }
+
+    /// As `start_early`.
+    fn start_early(&self) {
+        let Ok(bits) = self.word.lock() else { return };
+        let held = bits.life() == HELD && self.open.try_hold();
+        self.word.unlock(|bits| bits);
+        if !held {
+            return;
+        }
+        open::while_held(&self.word, || {
+            for at in 0..N {
+                self.read(at);
+                // SAFETY: kept by the reader.
+                let node = unsafe { &*self.node(at) };
+                if node.is_listed() && self.leave(at, node).is_some() {
+                    self.answers.note("left early");
+                }
+            }
+        });
+        if self.open.down() {
+            self.answers.note("starter admits");
+            self.admit();
+        }
     }
 
     fn check(&self) {
@@ -272,6 +305,32 @@ fn a_reader_meets_the_last_end_and_a_cancel() {
             model.finish(0);
             reader.join().unwrap();
             canceller.join().unwrap();
+            model.check();
+        },
+    );
+}
+
+/// It is to start early while one of its dependencies ends, and it is cancelled.
+#[test]
+fn an_early_start_meets_an_end_and_a_cancel() {
+    explore(
+        &[
+            "entered",
+            "left early",
+            "finisher has it",
+            "finisher admits",
+            "starter admits",
+            "ran",
+            "cancelled",
+        ],
+        |answers| {
+            let model = Dependent::<2>::new(answers);
+            model.submit();
+            let others =
+                [with(&model, Dependent::start_early), with(&model, |model| model.finish(1))];
+            model.cancel();
+            others.into_iter().for_each(|other| other.join().unwrap());
+            model.finish(0);
             model.check();
         },
     );

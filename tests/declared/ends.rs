@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use forebear::{
     CancelReason, Cancellation, Outcome, Request, State, WaitError, check_cancelled, is_cancelled, scope,
-    shield, spawn, then_all, yield_now,
+    shield, spawn, then_all, try_scope, yield_now,
 };
 
 use crate::cancelling::{Gate, asleep, ends_cancelled, on_each_clocked};
@@ -245,6 +245,73 @@ fn a_cycle_through_the_end_of_a_scope_is_found() {
             assert_eq!(a.wait().unwrap(), &true);
             holder.wait().unwrap();
         });
+    });
+}
+
+/// What a scope has answered at its end, if it is a cycle: its names.
+fn cycle_of(answer: Result<(), WaitError>) -> Vec<String> {
+    let Err(WaitError::Failed(failure)) = answer else { panic!("{answer:?}") };
+    match failure.downcast_ref::<WaitError>() {
+        Some(WaitError::CircularWait(cycle)) => cycle.names().map(str::to_owned).collect(),
+        _ => panic!("{failure:?}"),
+    }
+}
+
+/// No request waits in the cycle: only the scope does.
+#[test]
+fn the_end_of_a_scope_answers_the_cycle_that_its_declared_jobs_close() {
+    on_each(|runtime| {
+        // How many requests stand between the job and what has opened the scope.
+        for between in 0..3 {
+            let known = Arc::new(OnceLock::<Request<Vec<String>>>::new());
+            let later = known.clone();
+            let a = Request::builder().name("a").own_stack().on(runtime).build(move || {
+                let mut last = later.get().unwrap().then(|_| ());
+                for _ in 1..between {
+                    last = last.then(|()| ());
+                }
+                cycle_of(try_scope(|s| {
+                    let builder = Request::builder().name("job");
+                    match between {
+                        0 => builder.after(later.get().unwrap()),
+                        _ => builder.after(&last),
+                    }
+                    .spawn_in(s, || panic!("it has no input"));
+                    Ok(())
+                }))
+            });
+            known.set(a.clone()).unwrap();
+            let names = a.wait().unwrap();
+            assert!(names.iter().any(|name| name == "a"), "{names:?}");
+            assert_eq!(names.first(), names.last());
+        }
+    });
+}
+
+/// Each of two scopes has a job that is after what has opened the other.
+#[test]
+fn a_cycle_through_the_ends_of_two_scopes_is_answered() {
+    on_each_of(&[1, 2, 4], |runtime| {
+        let known: [Arc<OnceLock<Request<Result<(), WaitError>>>>; 2] = Default::default();
+        let both: Vec<_> = [0, 1]
+            .map(|me| {
+                let known = known.clone();
+                Request::builder().name(["a", "b"][me]).own_stack().on(runtime).build(move || {
+                    let other = known[1 - me].get().unwrap();
+                    try_scope(|s| {
+                        Request::builder().name(["c", "d"][me]).after(other).spawn_in(s, || ());
+                        Ok(())
+                    })
+                })
+            })
+            .into();
+        known.iter().zip(&both).for_each(|(place, request)| place.set(request.clone()).unwrap());
+        both.iter().for_each(|request| _ = request.submit());
+        let answers: Vec<_> = both.iter().map(|request| request.wait().unwrap().clone()).collect();
+        assert!(answers.iter().any(Result::is_err), "{answers:?}");
+        for answer in answers.into_iter().filter(Result::is_err) {
+            assert!(!cycle_of(answer).is_empty());
+        }
     });
 }
 

@@ -166,7 +166,14 @@ impl WaitNode {
         self.released.store(true, Ordering::Relaxed);
     }
 
-    /// Whether that was noted. By the record's owner, or by a thread to which the owner has handed the record.
+    /// Notes that it was taken out of its list before the end. Under the lock of the list.
+    pub fn set_unlisted(&self) {
+        #[cfg(not(mutant = "declared_early_stays_listed"))]
+        self.released.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether it was put into its list, and not taken out again before the end. By the record's owner, or by a thread to which the owner has
+    /// handed the record.
     pub fn is_listed(&self) -> bool {
         self.released.load(Ordering::Relaxed)
     }

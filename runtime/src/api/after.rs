@@ -34,6 +34,7 @@
 //! * **A canceller** claims the dependent as any unstarted request. The drop of its callable withdraws the edges ([`Edges`]), and asks each
 //!   dependency as a cancelled waiter asks its target.
 //! * **A reader** ([`walk`]) keeps the edges in place while it looks where they lead.
+//! * **A starter** ([`walk`]) closes the edges of a dependent in a cycle in which nobody waits but ends of scopes, so that it starts and waits.
 //!
 //! What races with what, and why nothing is lost, is in the head of [`open`].
 //!
@@ -261,7 +262,7 @@ impl<N: Nodes> Edges<N> {
             // SAFETY: it is being ended by the caller.
             let h = unsafe { dependent.cast::<Header>().as_ref() };
             // SAFETY: AF3; the node is listed; the dependent is claimed, and set up.
-            let Some((came, last)) = (unsafe { cancel::leave_declared(target, node, open, h) }) else {
+            let Some((came, last)) = (unsafe { cancel::leave_declared(target, node, open, Some(h)) }) else {
                 continue;
             };
             if last {

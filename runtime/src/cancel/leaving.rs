@@ -88,25 +88,27 @@ pub(crate) unsafe fn withdraw(header: NonNull<Header>, node: &WaitNode, asks: bo
     }
 }
 
-/// The same of an edge of `dependent`, which was claimed unstarted, as cancelled: asks the dependency as a cancelled waiter does that leaves. Answers
-/// what is left to do, and whether the edge was the last that was open; `None` if the dependency is over, and its finisher closes the edge.
+/// The same of an edge. `cancelled` is its dependent if that was claimed unstarted, as cancelled: it asks the dependency as a cancelled waiter does
+/// that leaves. Else the dependent is to start, and asks for nothing. Answers what is left to do, and whether the edge was the last that was open;
+/// `None` if the dependency is over, and its finisher closes the edge.
 ///
 /// # Safety
 ///
-/// The edge's node is listed, and the dependent set up; the caller has a count of the dependency.
+/// The edge's node is listed, and the dependent set up; it is the caller's to take the edge out; the caller has a count of the dependency.
 pub(crate) unsafe fn leave_declared(
     header: NonNull<Header>,
     node: &WaitNode,
     open: &Open,
-    dependent: &Header,
+    cancelled: Option<&Header>,
 ) -> Option<(Cancel, bool)> {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
-    let asks = asks(Some(dependent), h);
+    let asks = cancelled.is_some_and(|dependent| asks(Some(dependent), h));
     let side = asks.then(|| h.side_or_new());
     let leave = |scan| {
         // SAFETY: Q1, Q2: under the lock; the node stands here.
         unsafe { h.waiters.unlink(node) };
+        node.set_unlisted();
         match scan {
             true => {
                 if let Some(side) = side.filter(|side| side.reason.get().is_none()) {

@@ -17,7 +17,8 @@
 //! # Which wait is answered
 //!
 //! The one whose wait closed the cycle. If that is the end of a join, a scope or a pool, which cannot give up since others
-//! borrow from its frame, a wait for a request in the cycle is ended in its stead; likewise if [`survey`] finds it. If several
+//! borrow from its frame, a wait for a request in the cycle is ended in its stead; likewise if [`survey`] finds it. If only ends of scopes wait in it, each for a
+//! job that is declared to be after the next, these jobs are started early, and wait ([`EarlyStarts`](crate::api::after::walk::EarlyStarts)). If several
 //! close a cycle at once, one of them is answered: cycles are confirmed one at a time.
 //!
 //! # What is left to a survey
@@ -534,6 +535,11 @@ fn is_ending(held: &Held<'_>) -> bool {
     held.waits_for().0.is_cancellable()
         && fiber.request().is_some_and(cancel::is_cancelled)
         && !fiber.outlasts_cancel.get()
+}
+
+/// Whether there is a wait in the cycle that [`break_open`] can end.
+fn has_wait_to_end(ring: &[Held<'_>]) -> bool {
+    ring.iter().any(|held| held.waits_for().0 == Reason::Request || held.waits_for().0.has_owner())
 }
 
 /// Ends one wait for a request in the cycle, the first there is, or else one for a lock.

@@ -13,6 +13,7 @@
 //!   submitter:   begin(n) ─▶ enter each node ─▶ set_up ──────────▶ last? admit
 //!   finisher:    takes the list of a dependency ─▶ down, per node ─▶ last? admit
 //!   reader:      try_hold, under the dependent's lock ─▶ down ─────▶ last? admit
+//!   starter:     as a reader, and before `down` leaves each list, under the dependent's lock while it is held, down per node
 //!   canceller:   has claimed the dependent ─▶ await_set_up ─▶ leave each list, down ─▶ await_none ─▶ frees the edges
 //! ```
 //!
@@ -28,10 +29,13 @@
 //!   when [`Open::await_none`] has returned.
 //! * **OE4** The word leaves 0 only by [`Open::begin`], under the dependent's lock while it is new. So a reader that finds 0 finds nothing to
 //!   read, for good.
+//! * **OE5** A node is taken out of its list before its dependency is over by the claimer of the dependent, or by a *starter*, who has the edges closed early
+//!   ([`while_held`]). A starter has the dependent's lock and finds it held, so nobody has claimed it; who does afterwards sees by
+//!   [`WaitNode::is_listed`] which nodes are gone.
 //!
 //! # The argument
 //!
-//! *Not early.* All edges are counted by `begin`, before the first node is entered. A dependency that ends meanwhile takes its own one off, and
+//! *Not early*, unless by a starter. All edges are counted by `begin`, before the first node is entered. A dependency that ends meanwhile takes its own one off, and
 //! the bit *setting up* stays.
 //!
 //! *Not never.* Each edge is taken off by the submitter (the dependency was over), by the finisher that took the node with the list, or by the
@@ -45,7 +49,7 @@ use forebear_context::context::{WaitNode, WaitQueue};
 use forebear_context::shim::atomic::{AtomicU32, Ordering};
 use forebear_context::shim::{hint, mutant};
 
-use crate::state::word::{Bits, Cancel, Demand, WAITERS, Word};
+use crate::state::word::{Bits, Cancel, Demand, HELD, WAITERS, Word};
 
 const SETTING_UP: u32 = 1 << 31;
 
@@ -148,12 +152,26 @@ pub unsafe fn enter(open: &Open, word: &Word, waiters: &WaitQueue, node: &WaitNo
     Some(word.unlock(|bits| Bits(bits.0 | WAITERS)))
 }
 
-/// The canceller takes a listed node out of the list of its dependency, unless a finisher has it in hand. Answers what [`Word::leave`] does, and
+/// Calls `leave` under the dependent's lock, if it is held: by a starter, for OE5.
+pub fn while_held(word: &Word, leave: impl FnOnce()) {
+    #[cfg(mutant = "declared_early_unlocked")]
+    return leave();
+    #[cfg(not(mutant = "declared_early_unlocked"))]
+    if let Ok(bits) = word.lock() {
+        if bits.life() == HELD {
+            leave();
+        }
+        word.unlock(|bits| bits);
+    }
+}
+
+/// The canceller, or a starter, takes a listed node out of the list of its dependency, unless a finisher has it in hand. Answers what [`Word::leave`] does, and
 /// whether the edge was the last that was open.
 ///
 /// # Safety
 ///
-/// The caller has claimed the dependent, and `await_set_up` has returned. `unlink` takes the node out.
+/// OE5: the caller has claimed the dependent, and `await_set_up` has returned; or it is a starter, in [`while_held`]. `unlink` takes the node out, and
+/// notes that it is not listed any more.
 pub unsafe fn leave(
     open: &Open,
     word: &Word,

@@ -12,11 +12,12 @@ use forebear_context::error::Cycle;
 use super::{DependentRecord, admit};
 use crate::api::any::AnyRequest;
 use crate::cancel;
-use crate::deadlock::cycle;
-use crate::record::fiber::Fiber;
+use crate::deadlock::{cycle, urgency};
+use crate::record::fiber::{self, Fiber};
 use crate::record::header::{AFTER, Header};
 use crate::schedule::wait;
-use crate::state::word::{CLAIMED, HELD, WAITERS};
+use crate::state::open;
+use crate::state::word::{CLAIMED, Cancel, HELD, WAITERS};
 
 /// Keeps the edges of a waiting dependent in place. See the head of [`super::open`].
 pub(crate) struct Reader<'a>(&'a Header);
@@ -34,16 +35,20 @@ impl<'a> Reader<'a> {
         held.then(|| Reader(h))
     }
 
-    /// The dependency of the edge at this place; `None` behind the last.
-    fn at(&self, at: usize) -> Option<&Header> {
+    /// The node of the edge at this place; `None` behind the last.
+    fn node(&self, at: usize) -> Option<&WaitNode> {
         // SAFETY: the header stands at the beginning of its cell, and was made with that.
         let record = Header::value::<DependentRecord>(NonNull::from(self.0));
         // SAFETY: AF2: kept by this.
         let (nodes, len) = unsafe { DependentRecord::nodes(record) };
-        // SAFETY: AF2, AF3.
-        (at < len)
-            .then(|| unsafe { (*nodes.add(at)).target() })?
-            .map(|target| unsafe { target.cast().as_ref() })
+        // SAFETY: AF2.
+        (at < len).then(|| unsafe { &*nodes.add(at) })
+    }
+
+    /// The dependency of the edge at this place; `None` behind the last.
+    fn at(&self, at: usize) -> Option<&Header> {
+        // SAFETY: AF3.
+        self.node(at)?.target().map(|target| unsafe { target.cast().as_ref() })
     }
 }
 
@@ -54,6 +59,71 @@ impl Drop for Reader<'_> {
         if unsafe { DependentRecord::of(header) }.open.down() {
             // SAFETY: OE1.
             unsafe { admit(header) };
+        }
+    }
+}
+
+/// Dependents that are to start though what they are after is not over.
+#[derive(Default)]
+pub(crate) struct EarlyStarts(Vec<AnyRequest>);
+
+impl EarlyStarts {
+    /// Adds one that is kept by the caller.
+    pub(crate) fn add(&mut self, h: &Header) {
+        // SAFETY: by the caller.
+        self.0.push(unsafe { AnyRequest::linked(NonNull::from(h)) });
+    }
+
+    /// Adds those of `other`, and answers whether there were any.
+    pub(crate) fn append(&mut self, mut other: EarlyStarts) -> bool {
+        let any = !other.0.is_empty();
+        self.0.append(&mut other.0);
+        any
+    }
+
+    /// Starts them. No lock is held.
+    pub(crate) fn start(&self) {
+        for dependent in &self.0 {
+            // SAFETY: the handle's link.
+            start_early(unsafe { dependent.raw().as_ref() });
+        }
+    }
+}
+
+/// Closes the edges of a dependent that waits, though what it is after is not over, so that it starts. It then waits on a stack of its own, like a
+/// request that has declared nothing. No lock is held, and no user code is called: the thread may be about to block.
+fn start_early(h: &Header) {
+    let Some(reader) = Reader::of(h) else { return };
+    // SAFETY: AF2: kept by the reader.
+    let record = unsafe { DependentRecord::of(NonNull::from(h)) };
+    // No memory is allocated under the lock.
+    let mut left: Vec<(AnyRequest, Cancel)> = Vec::with_capacity(record.len as usize);
+    open::while_held(h.word(), || {
+        for node in (0..).map_while(|at| reader.node(at)).filter(|node| node.is_listed()) {
+            let Some(target) = node.target() else { continue };
+            let target = target.cast::<Header>();
+            // SAFETY: AF3. The node is listed, and OE5: nobody else takes it out.
+            let came = unsafe { cancel::leave_declared(target, node, &record.open, None) };
+            if let Some((came, last)) = came {
+                debug_assert!(!last, "the reader is another");
+                // SAFETY: AF3: kept by the reader.
+                left.push((unsafe { AnyRequest::linked(target) }, came));
+            }
+        }
+    });
+    let (here, key) = (fiber::get().and_then(Fiber::worker), h.urgency());
+    for (target, _) in &left {
+        // SAFETY: U2: the handle's link.
+        unsafe { urgency::leave(here, target.raw(), key) };
+    }
+    drop(reader);
+    for (target, came) in left {
+        // SAFETY: the handle's link; the answer is the caller's.
+        unsafe {
+            match came {
+                Cancel::Ended => cancel::leave_end(target.raw()),
+                came => _ = cancel::carry_out(target.raw(), came),
+            }
         }
     }
 }

@@ -22,9 +22,9 @@ use forebear_context::shim::atomic::{AtomicBool, Ordering};
 use forebear_context::shim::{Mutex, time};
 
 use super::any::members_of;
-use super::names::{StandsBy, each_standing, on_stack};
-use super::{ahead, break_open, is_ending, is_wanted_by_scope};
-use crate::api::after::walk;
+use super::names::{StandsBy, each_standing, is_job, on_stack};
+use super::{ahead, break_open, has_wait_to_end, is_ending, is_wanted_by_scope};
+use crate::api::after::walk::{self, EarlyStarts};
 use crate::deadlock::foreign_stacks::lock_foreign_stacks;
 use crate::record::drop_queue;
 use crate::record::fiber::Fiber;
@@ -104,6 +104,8 @@ pub(super) struct Graph {
     /// What others wait for and cannot end before a node goes on. Compared only.
     pub(super) standing: Vec<(NonNull<Header>, usize)>,
     by_context: HashMap<NonNull<Context>, usize>,
+    /// Jobs that are after what their scopes' ends keep, in cycles without a wait that could be ended.
+    early: EarlyStarts,
 }
 
 impl Worker {
@@ -186,6 +188,7 @@ unsafe fn look_at_all(is_wanted: &dyn Fn() -> bool) -> SurveyResult {
     }
     let told = graph.search() || graph.search_knots();
     drop(foreign_stacks);
+    graph.early.start();
     if told { SurveyResult::Told } else { SurveyResult::Clear }
 }
 
@@ -319,11 +322,29 @@ impl Graph {
         (ahead == node.ahead && !is_ending(&held)).then_some(held)
     }
 
-    /// These nodes lead to each other in a cycle. Whether one was told.
-    fn tell(&self, ring: &[(usize, usize)]) -> bool {
+    /// These nodes lead to each other in a cycle. Whether one was told, or will be. If only the ends of scopes wait in it, those of their jobs that are after
+    /// something in it are to start: none of them has a wait that could be ended before.
+    fn tell(&mut self, ring: &[(usize, usize)]) -> bool {
         let hold = |&(node, _): &(usize, usize)| self.hold(node);
         let Some(held) = ring.iter().map(hold).collect::<Option<Vec<_>>>() else { return false };
         let nexts = held.iter().cycle().skip(1);
-        held.iter().zip(nexts).all(|(one, next)| is_still_blocked(one, next)) && break_open(held).is_some()
+        if !held.iter().zip(nexts).all(|(one, next)| is_still_blocked(one, next)) {
+            return false;
+        }
+        if has_wait_to_end(&held) {
+            return break_open(held).is_some();
+        }
+        let mut early = EarlyStarts::default();
+        for (held, next) in held.iter().zip(held.iter().cycle().skip(1)) {
+            let Ahead::All(scope) = held.ahead() else { continue };
+            // SAFETY: a context with an edge is a fiber's; Y3.
+            each_standing(unsafe { Fiber::of(next.context()) }, &mut |h, way| {
+                if way == StandsBy::Declared && is_job(h, scope) {
+                    early.add(h);
+                }
+            });
+        }
+        drop(held);
+        self.early.append(early)
     }
 }
