@@ -326,8 +326,7 @@ fn an_early_start_meets_an_end_and_a_cancel() {
         |answers| {
             let model = Dependent::<2>::new(answers);
             model.submit();
-            let others =
-                [with(&model, Dependent::start_early), with(&model, |model| model.finish(1))];
+            let others = [with(&model, Dependent::start_early), with(&model, |model| model.finish(1))];
             model.cancel();
             others.into_iter().for_each(|other| other.join().unwrap());
             model.finish(0);

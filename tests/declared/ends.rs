@@ -4,8 +4,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use forebear::{
-    CancelReason, Cancellation, Outcome, Request, State, WaitError, check_cancelled, is_cancelled, scope,
-    shield, spawn, then_all, try_scope, yield_now,
+    CancelReason, Cancellation, Outcome, Request, Runtime, State, WaitError, check_cancelled, is_cancelled,
+    scope, shield, spawn, then_all, try_scope, yield_now,
 };
 
 use crate::cancelling::{Gate, asleep, ends_cancelled, on_each_clocked};
@@ -245,6 +245,42 @@ fn a_cycle_through_the_end_of_a_scope_is_found() {
             assert_eq!(a.wait().unwrap(), &true);
             holder.wait().unwrap();
         });
+    });
+}
+
+/// The child of a cancelled request that has not been submitted. `submits`: what is after it is submitted before it is waited for.
+fn after_an_orphan(runtime: &Runtime, submits: bool) {
+    let made = Arc::new(OnceLock::new());
+    let child = made.clone();
+    let ran = Count::new();
+    let up = ran.clone();
+    let parent = runtime.spawn(move || {
+        child.set(Request::new(move || _ = up.up())).unwrap();
+        until(is_cancelled);
+    });
+    until(|| made.get().is_some());
+    parent.cancel();
+    until(|| parent.is_done());
+    let child = made.get().unwrap();
+    let dependents = [child.then(|()| ()), Request::builder().own_stack().after(child).build(|| ())];
+    for dependent in dependents {
+        if submits {
+            dependent.submit();
+        }
+        let Err(WaitError::Failed(failure)) = dependent.wait() else { panic!("{dependent:?}") };
+        let cause = failure.downcast_ref::<WaitError>();
+        assert!(matches!(cause, Some(WaitError::TargetCancelled(CancelReason::Parent))), "{failure:?}");
+    }
+    assert_eq!(ran.get(), 0);
+}
+
+#[test]
+fn what_is_after_the_unsubmitted_child_of_a_cancelled_request_fails() {
+    on_each(|runtime| {
+        for submits in [false, true] {
+            runtime.enter(|| after_an_orphan(runtime, submits));
+            runtime.run(|| after_an_orphan(runtime, submits));
+        }
     });
 }
 

@@ -39,7 +39,7 @@ use crate::record::arena::{self, Arena};
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::{ARM, BORROWS, Header};
 use crate::stack::prefetch;
-use crate::state::word::{Cancel, INHERITED};
+use crate::state::word::{Cancel, INHERITED, NEW};
 
 mod ancestors;
 mod demand;
@@ -216,14 +216,15 @@ pub(crate) fn reason(h: &Header) -> CancelReason {
     h.side().and_then(|side| side.reason.get()).unwrap_or(CancelReason::Asked)
 }
 
-/// Cancels a request because an ancestor was cancelled before it was submitted.
+/// Cancels a request because an ancestor was cancelled before it was submitted. What has declared to be after it may stand in its list already, and
+/// is no demand before the submission: a wait that came then would find it cancelled.
 ///
 /// # Safety
 ///
 /// As [`cancel`].
 pub(crate) unsafe fn cancel_orphan(header: NonNull<Header>) {
     // SAFETY: by contract.
-    unsafe { cancel_for_ancestor(header, wants) };
+    unsafe { cancel_for_ancestor(header, |waiter, h| h.word().load().life() != NEW && wants(waiter, h)) };
 }
 
 /// Asks on behalf of a cancelled ancestor. `wants` says whether a waiter (or a lender) wants the request.

@@ -148,7 +148,10 @@ unsafe fn submit_next(header: NonNull<Header>, work: &mut Vec<SetUpNext>) {
     let life = h.word().load().life();
     // SAFETY: by contract; AF2, as in `begin`.
     unsafe {
-        if life == NEW && h.is(AFTER) && !cancel::is_orphaned_by_cancel(h) && !cancel::refused(h) {
+        if life == NEW && cancel::is_orphaned_by_cancel(h) {
+            // As for a wait: nobody runs it.
+            cancel::cancel_orphan(header);
+        } else if life == NEW && h.is(AFTER) && !cancel::refused(h) {
             if h.word().hold(|| DependentRecord::of(header).open.begin(DependentRecord::of(header).len)) {
                 submit::enter_family(header);
                 set_up(header, work);
