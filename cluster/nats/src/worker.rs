@@ -10,7 +10,7 @@
 //!                               +-------Later, Drop: given back, taken out
 //! ```
 //!
-//! * A *slot* takes one message from the queue, and the next one when the server has the record of its task. Nothing is taken in advance, so nothing waits behind a long task. All slots that are free ask by one request; see `slots`.
+//! * A *slot* takes one message from the queue, and the next one when its task has a result, or when the server has the record of its failure. Nothing is taken in advance, so nothing waits behind a long task. All slots that are free ask by one request; see `slots`.
 //! * A message that is held is kept by progress acknowledgements, one in each beat. It is acknowledged after its record is stored: what dies in between is run again.
 //! * *Orders* are followed in their numbers. After a gap the session asks for what is missing.
 //!

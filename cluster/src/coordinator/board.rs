@@ -376,7 +376,8 @@ impl Board {
             *running.entry(worker).or_default() += 1;
         }
         for worker in &mut workers {
-            worker.running = running.get(&worker.id).copied().unwrap_or(0);
+            // A worker may be given the next task a moment before the coordinator reads of the end of the last one.
+            worker.running = running.get(&worker.id).copied().unwrap_or(0).min(worker.slots);
         }
         workers
     }

@@ -74,6 +74,8 @@ pub(super) struct Session {
     again: bool,
     /// So many records were written.
     records: u64,
+    /// So many tasks have given their slots back, and are not recorded: at most as many as there are slots.
+    recording: usize,
     /// What the slots wait for, and how many there are. They take messages from when the member is ready.
     slots: (Arc<Semaphore>, usize),
     /// The tasks that listen and take. They end with the session.
@@ -87,8 +89,8 @@ struct Held {
     message: Arc<Message>,
     parcel: Parcel,
     sequence: u64,
-    /// Given back when the slot is free.
-    _permit: OwnedSemaphorePermit,
+    /// Given back when the slot is free. `None`: its task has a result, which is being recorded.
+    permit: Option<OwnedSemaphorePermit>,
     attempt: Option<u32>,
     cancelled: Option<Instant>,
 }
@@ -159,6 +161,7 @@ impl Session {
             changed: false,
             again: false,
             records: 0,
+            recording: 0,
             slots: (free, options.slots as usize),
             parts,
             pulse: now,
@@ -350,7 +353,7 @@ impl Session {
             News::Report(report) => self.report(report),
             News::Recorded(keys, sequence) => {
                 self.after = self.after.max(sequence);
-                keys.iter().for_each(|key| _ = self.held.remove(key));
+                keys.into_iter().for_each(|key| _ = self.let_go(key));
             }
             News::Connected => self.again = true,
         }
@@ -385,12 +388,12 @@ impl Session {
             }
             What::Later { task, copy } => {
                 let delay = (self.stage == Stage::Ready).then_some(self.terms.times.lease);
-                if let Some(held) = self.held.remove(&(task, copy)) {
+                if let Some(held) = self.let_go((task, copy)) {
                     let _ = held.message.ack_with(AckKind::Nak(delay)).await;
                 }
             }
             What::Drop { task, copy } => {
-                if let Some(held) = self.held.remove(&(task, copy)) {
+                if let Some(held) = self.let_go((task, copy)) {
                     let _ = held.message.ack_with(AckKind::Term).await;
                 }
             }
@@ -399,6 +402,13 @@ impl Session {
             What::Gone => return Some(End::Lost),
         }
         None
+    }
+
+    /// A message is held no more.
+    fn let_go(&mut self, key: Key) -> Option<Held> {
+        let held = self.held.remove(&key)?;
+        self.recording -= usize::from(held.permit.is_none());
+        Some(held)
     }
 
     async fn taken(&mut self, message: Message, parcel: Parcel, permit: OwnedSemaphorePermit) {
@@ -414,7 +424,7 @@ impl Session {
             Some(held) => held.message = message,
             None => {
                 let held =
-                    Held { message, parcel, sequence, _permit: permit, attempt: None, cancelled: None };
+                    Held { message, parcel, sequence, permit: Some(permit), attempt: None, cancelled: None };
                 let claim = held.claim(key);
                 self.held.insert(key, held);
                 self.claims.push(claim);
@@ -438,9 +448,15 @@ impl Session {
                     (key.0 == task && held.attempt == Some(attempt)).then(|| (*key, held.message.clone()))
                 };
                 let Some((key, message)) = self.held.iter().find_map(its) else { return };
-                // It has ended: no cancel is late.
+                // A failure keeps its slot until the coordinator can read of it, and cancel what is queued.
+                let free = matches!(answer, Answer::Done(_) | Answer::Stored { .. })
+                    && self.recording < self.slots.1;
                 if let Some(held) = self.held.get_mut(&key) {
+                    // It has ended: no cancel is late.
                     held.cancelled = None;
+                    if free {
+                        self.recording += usize::from(held.permit.take().is_some());
+                    }
                 }
                 self.ends.push((key, message, TaskEnd { task, attempt, answer, ran }));
             }
