@@ -3,7 +3,8 @@
 //! # The parts
 //!
 //! * `board`: the tasks that have not ended, the error latch and the limits, under one lock. Its head has the states of a task, and who may change what.
-//! * `builder`: the settings.
+//! * `shared`: what the handles share, and what they have the engine do.
+//! * `builder`: the settings. `options`: those of one task. `metrics`: what is counted.
 //! * `watchdog`: reports when no task ends.
 //! * [`remote`](crate::remote): the values.
 //! * [`engine`](crate::engine): what carries the tasks, and what it owes.
@@ -22,37 +23,39 @@
 //! 3. A cancellation is never raised in place of its cause.
 //! 4. A result survives its worker.
 //! 5. A full queue makes `schedule` wait, and never blocks the return of a task.
-//! 6. Who waits is suspended, and can be cancelled. That cancels what only it wanted.
-//!
-//! The link is called without the board's lock, and the engine tells events without its own.
+//! 6. A waiter is suspended, and can be cancelled. That cancels the tasks that only this waiter wanted.
 
 pub(crate) mod board;
 mod builder;
+mod metrics;
+mod options;
+mod shared;
 mod watchdog;
 
 use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, Weak, mpsc};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
+use forebear::Request;
 use forebear::sync::Event as Wake;
-use forebear::{AnyRequest, Request, RequestId};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
-use self::board::{Board, Listing, Raises, Then, Unheld, Unmet, Until};
+use self::board::{Unmet, Until};
 pub use self::builder::ClusterCoordinatorBuilder;
+pub use self::metrics::Metrics;
+pub use self::options::{TaskOptions, TryScheduleError};
+pub(crate) use self::shared::Shared;
+use self::shared::{Owner, encode};
 pub use self::watchdog::{Stall, StalledTask};
-use crate::engine::{
-    Engine, Envelope, Event, Link, ObjectId, Resource, ResourceId, StoreError, TaskId, WorkerStatus,
-};
+use crate::engine::{Engine, Resource, ResourceId, StoreError, TaskId, WorkerStatus};
 use crate::error::{ClusterError, FetchError};
 use crate::map::Map;
-use crate::remote::{Fetch, RemoteValue, Slot};
-use crate::stored::{Kept, Stored};
-use crate::task::{PerWorker, ResourceFn, TaskFn, Tasks};
+use crate::remote::{Fetch, RemoteValue};
+use crate::stored::Stored;
+use crate::task::{PerWorker, ResourceFn, TaskFn};
 
 /// Schedules tasks on workers that may come, go and die.
 ///
@@ -85,171 +88,6 @@ pub struct ClusterCoordinator(Arc<Handle>);
 
 /// What the clones of a coordinator share. Values share `Shared` alone.
 struct Handle(Arc<Shared>);
-
-pub(crate) struct Shared {
-    pub(crate) board: Board,
-    link: OnceLock<Box<dyn Link>>,
-    tasks: Tasks,
-    limit: board::Limit,
-    max_attempts: u32,
-    job: u64,
-    /// The number of the newest resource.
-    resources: AtomicU64,
-    /// The number of the newest object that was put.
-    objects: AtomicU64,
-    /// Ends the watchdog when it is dropped.
-    watchdog: OnceLock<mpsc::Sender<()>>,
-}
-
-/// How one task is scheduled: see [`ClusterCoordinator::schedule_with`].
-///
-/// ```
-/// use forebear_cluster::TaskOptions;
-/// use std::time::Duration;
-///
-/// let options = TaskOptions::new().max_attempts(1).timeout(Duration::from_secs(60));
-/// ```
-#[derive(Clone, Debug, Default)]
-#[must_use = "options do nothing by themselves"]
-pub struct TaskOptions {
-    max_attempts: Option<u32>,
-    timeout: Option<Duration>,
-    silent: bool,
-}
-
-impl TaskOptions {
-    /// The coordinator's settings, and no time limit.
-    pub fn new() -> TaskOptions {
-        TaskOptions::default()
-    }
-
-    /// In place of the [coordinator's](ClusterCoordinatorBuilder::max_attempts). 1: the task is not run again, so it runs at most once.
-    pub fn max_attempts(mut self, attempts: u32) -> TaskOptions {
-        self.max_attempts = Some(attempts.max(1));
-        self
-    }
-
-    /// Whether a failure of the task cancels the rest and is raised by the coordinator, as usual. If not, the task's value alone returns the failure, and nothing changes for other tasks.
-    ///
-    /// ```
-    /// use forebear_cluster::{ClusterCoordinator, ClusterError, FetchError, InProcess, TaskFn, TaskOptions, tasks};
-    ///
-    /// const PARSE: TaskFn<String, i32> = TaskFn::new("parse", |_, text| Ok(text.parse()?));
-    ///
-    /// let cluster = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![PARSE]).start()?;
-    /// let value = cluster.schedule_with(&TaskOptions::new().raise(false), &PARSE, "two".into())?;
-    /// assert!(matches!(value.fetch(), Err(FetchError::Task(_))));
-    /// assert!(cluster.join().is_ok());
-    /// # Ok::<(), ClusterError>(())
-    /// ```
-    pub fn raise(mut self, raise: bool) -> TaskOptions {
-        self.silent = !raise;
-        self
-    }
-
-    /// The task is cancelled so long after it was scheduled, wherever it is then, and fails with [`FailureKind::TimedOut`](crate::FailureKind::TimedOut) when it has ended.
-    /// A task that is queued when its time is over fails when a worker takes it.
-    ///
-    /// A task that is scheduled in a request with a deadline has no more time than that request. If that deadline ends the task, its value alone returns the failure: it is no error of the job.
-    pub fn timeout(mut self, timeout: Duration) -> TaskOptions {
-        self.timeout = Some(timeout);
-        self
-    }
-}
-
-/// What a coordinator has counted.
-///
-/// ```
-/// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, Metrics, TaskFn, tasks};
-/// use std::time::Duration;
-///
-/// /// How long a task ran on average.
-/// fn mean(metrics: &Metrics) -> Option<Duration> {
-///     metrics.ran.checked_div(u32::try_from(metrics.done).ok()?)
-/// }
-///
-/// const NEXT: TaskFn<u32, u32> = TaskFn::new("next", |_, n| Ok(n + 1));
-///
-/// let cluster = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![NEXT]).start()?;
-/// assert_eq!(mean(&cluster.metrics()), None);
-/// cluster.schedule(&NEXT, 1)?.fetch().unwrap();
-/// assert!(mean(&cluster.metrics()).is_some());
-/// # Ok::<(), ClusterError>(())
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Metrics {
-    /// Tasks that were scheduled.
-    pub scheduled: u64,
-    /// Tasks that have ended with a result.
-    pub done: u64,
-    /// Tasks that have failed.
-    pub failed: u64,
-    /// Tasks that were cancelled.
-    pub cancelled: u64,
-    /// How often a task went back to the queue since its worker was gone.
-    pub returned: u64,
-    /// Tasks that wait for a worker now.
-    pub queued: usize,
-    /// Tasks that workers have now.
-    pub running: usize,
-    /// How long the tasks that have ended ran, in sum.
-    pub ran: Duration,
-    /// Values that were fetched.
-    pub fetched: u64,
-    /// How long fetches waited and decoded, in sum.
-    pub fetching: Duration,
-    /// So many bytes the coordinator has read from the engine's store. What only workers read does not count.
-    pub read: u64,
-}
-
-/// Why a task was not scheduled by [`ClusterCoordinator::try_schedule`].
-///
-/// ```
-/// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, TaskFn, TryScheduleError, tasks};
-///
-/// const NEXT: TaskFn<u32, u32> = TaskFn::new("next", |_, n| Ok(n + 1));
-///
-/// let cluster = ClusterCoordinator::builder(InProcess::new(1)).tasks(tasks![NEXT]).start()?;
-/// let mut later = Vec::new();
-/// for n in 0..10 {
-///     match cluster.try_schedule(&NEXT, n) {
-///         Ok(_value) => {}
-///         Err(TryScheduleError::Full(args)) => later.push(args),
-///         Err(error) => panic!("{error}"),
-///     }
-/// }
-/// assert!(later.is_empty()); // the queue has room for more than ten
-/// # Ok::<(), ClusterError>(())
-/// ```
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum TryScheduleError<A> {
-    /// The queue is full, or an error is about to be raised. These are the arguments.
-    Full(A),
-    /// As [`ClusterCoordinator::schedule`].
-    Cluster(ClusterError),
-}
-
-impl<A> fmt::Display for TryScheduleError<A> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            TryScheduleError::Full(_) => {
-                f.write_str("the queue is full: schedule it later, or by `schedule`, which waits")
-            }
-            TryScheduleError::Cluster(error) => error.fmt(f),
-        }
-    }
-}
-
-impl<A: fmt::Debug> std::error::Error for TryScheduleError<A> {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            TryScheduleError::Full(_) => None,
-            TryScheduleError::Cluster(error) => Some(error),
-        }
-    }
-}
 
 impl ClusterCoordinator {
     /// Describes a coordinator on that engine.
@@ -633,188 +471,6 @@ impl Unmet {
             Unmet::Error(error) => error,
             Unmet::TimedOut => unreachable!("there was no limit"),
         }
-    }
-}
-
-/// A call of a task that is about to be scheduled.
-struct Call<R> {
-    name: Arc<str>,
-    args: Arc<[u8]>,
-    slot: Arc<Slot>,
-    max_attempts: u32,
-    /// When it was made, and the time that it had then.
-    due: Option<(Instant, Duration)>,
-    raises: Raises,
-    /// The request that schedules it.
-    by: Option<RequestId>,
-    of: PhantomData<fn() -> R>,
-}
-
-impl<R> Call<R> {
-    /// Puts it on the board.
-    fn list(&self, state: &mut board::State) -> (TaskId, u64) {
-        let task = state.add(Listing {
-            name: self.name.clone(),
-            bytes: self.args.len(),
-            slot: Arc::downgrade(&self.slot),
-            raises: self.raises,
-            by: self.by,
-        });
-        (task, state.generation)
-    }
-}
-
-impl Shared {
-    /// Tells the engine something. `start` hands out no coordinator before the link is there.
-    fn tell(&self, something: impl FnOnce(&dyn Link)) {
-        if let Some(link) = self.link.get() {
-            something(&**link);
-        }
-    }
-
-    fn wait<T>(
-        &self,
-        until: Until,
-        timeout: Option<Duration>,
-        f: impl FnOnce(&mut board::State) -> T,
-    ) -> Result<T, Unmet> {
-        self.board.wait(until, timeout, f)
-    }
-
-    /// Makes a call of a task, and encodes its arguments.
-    fn prepare<A: Serialize, R>(
-        &self,
-        options: &TaskOptions,
-        task: &TaskFn<A, R>,
-        args: &A,
-        some: Option<Arc<Wake>>,
-    ) -> Result<Call<R>, ClusterError> {
-        self.tasks.check_task(task)?;
-        let me = Request::current();
-        let now = Instant::now();
-        // On the clock of the request's runtime, and then on that of the machine.
-        let inherited = me.as_ref().and_then(AnyRequest::deadline);
-        let inherited = inherited.map(|at| at.saturating_duration_since(forebear::time::now()));
-        let (time_left, raises) = match (options.timeout, inherited) {
-            (Some(own), Some(inherited)) if own <= inherited => (Some(own), Raises::Always),
-            (_, Some(inherited)) => (Some(inherited), Raises::ButTimeOut),
-            (own, None) => (own, Raises::Always),
-        };
-        let (args, limit) = (encode(args)?, self.limit.bytes);
-        if args.len() > limit {
-            return Err(ClusterError::TooLarge { bytes: args.len(), limit });
-        }
-        Ok(Call {
-            name: task.name().into(),
-            args,
-            slot: Arc::new(Slot::new(some)),
-            max_attempts: options.max_attempts.unwrap_or(self.max_attempts),
-            due: time_left.map(|left| (now, left)),
-            raises: if options.silent { Raises::Never } else { raises },
-            by: me.map(|me| me.id()),
-            of: PhantomData,
-        })
-    }
-
-    /// Hands a task that is on the board to the engine.
-    fn submit<R>(self: &Arc<Self>, call: Call<R>, (task, generation): (TaskId, u64)) -> RemoteValue<R> {
-        let newest = self.resources.load(Ordering::Acquire);
-        let envelope = Envelope {
-            job: self.job,
-            task,
-            generation,
-            name: call.name,
-            args: call.args,
-            needs: (newest > 0).then_some(ResourceId(newest)),
-            max_attempts: call.max_attempts,
-            time_left: call.due.map(|(begun, left)| left.saturating_sub(begun.elapsed())),
-        };
-        self.tell(|link| link.submit(envelope));
-        RemoteValue::new(task, call.slot, self.clone())
-    }
-
-    pub(crate) fn cancel(&self, task: TaskId) {
-        if self.board.cancelling(task) {
-            self.tell(|link| link.cancel(task));
-        }
-    }
-
-    /// Puts bytes into the store. Suspends.
-    pub(crate) fn keep(self: &Arc<Self>, bytes: Arc<[u8]>) -> Result<Arc<Kept>, StoreError> {
-        let object = ObjectId::put(self.job, self.objects.fetch_add(1, Ordering::Relaxed) + 1);
-        let link = self.link.get().ok_or(StoreError::Missing)?;
-        // Made first: what was put in part is dropped as well.
-        let kept = Kept { shared: Arc::downgrade(self), object, bytes: bytes.len() as u64 };
-        link.store().put(object, bytes)?;
-        Ok(Arc::new(kept))
-    }
-
-    /// Reads a value from the store. Suspends.
-    pub(crate) fn fetch_object<T: DeserializeOwned>(&self, object: ObjectId) -> Result<T, FetchError> {
-        if !self.board.is_open() {
-            return Err(FetchError::Closed);
-        }
-        let store = self.link.get().map(|link| link.store());
-        let read = store.ok_or(StoreError::Missing).and_then(|store| store.get(object));
-        let bytes = match read {
-            Ok(bytes) => bytes,
-            Err(error) => return Err(self.of_store(error)),
-        };
-        self.board.count(|metrics| metrics.read += bytes.len() as u64);
-        postcard::from_bytes(&bytes).map_err(|error| FetchError::Decode { message: error.to_string() })
-    }
-
-    /// What a caller is told whom the store fails.
-    pub(crate) fn of_store(&self, error: StoreError) -> FetchError {
-        match error {
-            StoreError::Cancelled => FetchError::Cancelled,
-            _ if !self.board.is_open() => FetchError::Closed,
-            error => FetchError::Store { message: error.to_string() },
-        }
-    }
-
-    fn on_event(&self, event: Event) {
-        self.follow(self.board.on_event(event));
-    }
-
-    pub(crate) fn follow(&self, then: impl IntoIterator<Item = Then>) {
-        for one in then {
-            match one {
-                Then::CancelBefore(generation) => self.tell(|link| link.cancel_before(generation)),
-                Then::Free(resource) => self.tell(|link| link.free(resource)),
-                Then::Delete(object) => self.tell(|link| link.store().delete(object)),
-                Then::DeleteResult(task, attempt) => {
-                    let object = ObjectId::result(self.job, task, attempt);
-                    self.tell(|link| link.store().delete(object));
-                }
-            }
-        }
-    }
-
-    fn close(&self) {
-        self.board.close();
-        self.tell(|link| link.close());
-    }
-}
-
-/// What frees a resource when its last token is dropped.
-struct Owner {
-    shared: Weak<Shared>,
-    id: ResourceId,
-}
-
-impl Drop for Owner {
-    fn drop(&mut self) {
-        if let Some(shared) = self.shared.upgrade() {
-            shared.follow(shared.board.unhold(Unheld::Resource(self.id)));
-        }
-    }
-}
-
-fn encode<A: Serialize>(args: &A) -> Result<Arc<[u8]>, ClusterError> {
-    match postcard::to_stdvec(args) {
-        Ok(bytes) => Ok(bytes.into()),
-        Err(error) => Err(ClusterError::Encode { message: error.to_string() }),
     }
 }
 

@@ -15,7 +15,7 @@
 //!
 //! # Who may change what
 //!
-//! All state is under one lock. Whoever changes it puts what has to be done outside, orders and events, into the *outbox*, in order. One caller at a time
+//! All state is under one lock. A caller that changes it puts what has to be done outside, orders and events, into the *outbox*, in order. One caller at a time
 //! empties the outbox, without the lock; a caller that finds it in use leaves its messages there. So messages are sent one at a time, in the order of
 //! the changes. A port is flushed when the outbox is empty: orders that come together may share a system call. Tasks are handed out when the outbox is empty: so all that has happened before is told, and a failure has cancelled the queue. An order or an event that makes for further messages adds to the outbox, and does not recurse.
 //!
@@ -231,7 +231,7 @@ impl Dispatcher {
         });
     }
 
-    /// A worker has come. It is told the resources first.
+    /// A worker has come. The resources are its first orders.
     pub(crate) fn join(&self, id: WorkerId, slots: usize, port: Arc<dyn Port>) {
         self.change(|state| {
             if state.closed {
@@ -240,7 +240,7 @@ impl Dispatcher {
             let (running, orphans) = (HashMap::new(), HashSet::new());
             let worker = Worker { port: port.clone(), slots, state: WorkerState::Starting, running, orphans };
             state.workers.insert(id.clone(), worker);
-            // Before its orders: what it does is told of a worker that is known.
+            // Before its orders: events name only workers that the coordinator knows.
             state.tell_worker(&id);
             let orders = state.resources.values().cloned().map(Order::Make).chain([Order::Begin]);
             state.outbox.extend(orders.map(|order| Message::Order(port.clone(), order)));

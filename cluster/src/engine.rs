@@ -32,7 +32,7 @@
 //! | promise | in process | processes on this machine | NATS JetStream (`forebear-cluster-nats`) |
 //! |---|---|---|---|
 //! | queue | a queue in the coordinator's process | the same | a stream with work-queue retention; workers take one message for each free slot, and start it when the coordinator grants it |
-//! | at least once | a worker that is told to fail gives its tasks back | its pidfd says that the worker is dead, and its tasks go back | the worker is silent for a lease, or the process that started it saw its pidfd; the task is published again |
+//! | at least once | a worker that the control fails gives its tasks back | its pidfd says that the worker is dead, and its tasks go back | the worker is silent for a lease, or the process that started it saw its pidfd; the task is published again |
 //! | long tasks | no leases | no leases | beats, from a thread of its own |
 //! | poison limit | attempts are counted in the queue | the same | attempts are counted by the coordinator |
 //! | cancel | the task's request is cancelled | an order; then SIGKILL to its group after the grace | purge of the generation's subject, and orders to the workers; a worker process ends itself after the grace |
@@ -184,7 +184,7 @@ pub enum Order {
 /// ```
 /// use forebear_cluster::engine::{Event, Report, WorkerId, WorkerState, WorkerStatus};
 ///
-/// /// What the coordinator is told for a report of a worker with one slot.
+/// /// The event that the coordinator gets for a report of a worker with one slot.
 /// fn event_of(worker: WorkerId, report: Report) -> Option<Event> {
 ///     Some(match report {
 ///         Report::Ready => Event::Worker(WorkerStatus::new(worker, WorkerState::Ready, 1)),

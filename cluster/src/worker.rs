@@ -257,7 +257,7 @@ impl Inner {
         let cancelled = state.stopped;
         state.running.insert(task, Running { attempt, request: any, begun, cancelled });
         drop(state);
-        // Its time may be over already: so it is told after it is listed.
+        // Its time may be over already: so the callback is added after the task is listed.
         let node = self.clone();
         request.on_done(move |outcome| node.ended(task, attempt, outcome));
         if cancelled {

@@ -20,6 +20,8 @@
 //! may lose what the server has confirmed. A consumer that passes messages over is made anew. If the queue has fewer messages than tasks, what is queued is published again, as the next copy. If a worker has a task no more, and its record is not there, that
 //! task is run again.
 
+mod parts;
+
 use std::collections::{BTreeMap, HashMap};
 use std::future::pending;
 use std::mem;
@@ -33,16 +35,16 @@ use forebear_cluster::ClusterError;
 use forebear_cluster::engine::{
     Envelope, Event, EventSink, Job, Link, ObjectStore, Resource, ResourceId, TaskId, start_error,
 };
-use futures_util::StreamExt;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
+use self::parts::{Begun, Outgoing, begin, publish};
 use crate::access::Access;
 use crate::launch::{Ended, Launcher};
 use crate::ledger::{Act, Ledger};
 use crate::objects::Objects;
-use crate::store::{Lock, Looks, PAUSE, Store};
-use crate::wire::{Down, Hello, INLINE, Names, Parcel, Record, Times, Up, decode, encode};
+use crate::store::{Looks, PAUSE, Store};
+use crate::wire::{Down, Hello, INLINE, Names, Record, Times, Up, encode};
 
 /// The streams are looked at so often.
 const CHECK: Duration = Duration::from_secs(2);
@@ -80,14 +82,6 @@ enum News {
     /// The streams were looked at.
     Checked(Looks),
     Dropped,
-}
-
-/// What the publisher sends.
-enum Outgoing {
-    Task(Parcel, Option<u64>),
-    Purge(u64),
-    /// The task is over: its arguments are deleted.
-    Forget(TaskId),
 }
 
 /// What the engine is made of.
@@ -186,141 +180,6 @@ pub(crate) fn start(
     begun.wait()?;
     let answer = answer.lock().unwrap_or_else(PoisonError::into_inner).clone();
     answer.map_err(start_error)
-}
-
-struct Begun {
-    store: Store,
-    client: Client,
-    news: UnboundedReceiver<News>,
-    sender: UnboundedSender<News>,
-    checked: watch::Sender<u64>,
-}
-
-/// Connects, and makes what the job keeps on the server.
-async fn begin(plan: &Plan) -> Result<Begun, String> {
-    let (sender, news) = unbounded_channel();
-    let events = sender.clone();
-    let on_event = move |event| match event {
-        async_nats::Event::Connected => _ = events.send(News::Connected(true)),
-        async_nats::Event::Disconnected => _ = events.send(News::Connected(false)),
-        _ => {}
-    };
-    let client = plan.access.connect(plan.connect_timeout, on_event).await?;
-    let store = Store::new(&client, &plan.names, plan.replicas);
-    let lock = store.lock(plan.epoch, &plan.times).await?;
-    store.ensure(&plan.times, true).await.map_err(|why| format!("the streams of the job: {why}"))?;
-    let hellos = client.subscribe(plan.names.hello()).await.map_err(|error| error.to_string())?;
-    let ups = client.subscribe(plan.names.up()).await.map_err(|error| error.to_string())?;
-    client.flush().await.map_err(|error| error.to_string())?;
-    tokio::spawn(listen(hellos, sender.clone(), |message| {
-        let hello = decode::<Hello>(&message.payload).ok()?;
-        Some(News::Hello(hello, message.reply?.to_string()))
-    }));
-    tokio::spawn(listen(ups, sender.clone(), |message| decode::<Up>(&message.payload).ok().map(News::Up)));
-    let (checked, checks) = watch::channel(0);
-    tokio::spawn(read(store.clone(), checks, sender.clone()));
-    tokio::spawn(hold(lock, plan.times.beat, sender.clone()));
-    Ok(Begun { store, client, news, sender, checked })
-}
-
-/// Renews the lock of the job, until another coordinator has it.
-async fn hold(mut lock: Lock, beat: Duration, news: UnboundedSender<News>) {
-    let mut ticks = tokio::time::interval(beat);
-    loop {
-        ticks.tick().await;
-        if !lock.renew().await {
-            let _ = news.send(News::Ousted);
-            return;
-        }
-    }
-}
-
-async fn listen(
-    mut messages: async_nats::Subscriber,
-    news: UnboundedSender<News>,
-    take: impl Fn(async_nats::Message) -> Option<News>,
-) {
-    while let Some(message) = messages.next().await {
-        if news.send(take(message).unwrap_or(News::Dropped)).is_err() {
-            return;
-        }
-    }
-}
-
-/// Reads the stream of results, for as long as somebody takes what it says.
-///
-/// `checks` counts how often the streams were looked at after a connection, and how often a consumer was made anew. What was asked for before may have been forgotten.
-async fn read(store: Store, mut checks: watch::Receiver<u64>, news: UnboundedSender<News>) {
-    while !news.is_closed() {
-        checks.mark_unchanged();
-        let open = async { store.results().await?.messages().await.map_err(|error| error.to_string()) };
-        if let Ok(mut records) = open.await {
-            loop {
-                let record = tokio::select! {
-                    record = records.next() => record,
-                    _ = checks.changed() => None,
-                };
-                let Some(Ok(message)) = record else { break };
-                let Ok(sequence) = message.info().map(|info| info.stream_sequence) else { continue };
-                let record = decode::<Record>(&message.payload).ok();
-                if news.send(News::Record(sequence, record)).is_err() {
-                    return;
-                }
-                let _ = message.ack().await;
-            }
-        }
-        tokio::time::sleep(PAUSE).await;
-    }
-}
-
-/// The object with the arguments of a task.
-fn args_of(task: TaskId) -> String {
-    format!("args.{task}")
-}
-
-/// Sends what goes into the queue, in its order.
-async fn publish(
-    store: Store,
-    names: Names,
-    mut outgoing: UnboundedReceiver<Outgoing>,
-    news: UnboundedSender<News>,
-) {
-    let window = Arc::new(Semaphore::new(256));
-    while let Some(one) = outgoing.recv().await {
-        match one {
-            Outgoing::Task(mut parcel, older) => {
-                let Ok(permit) = window.clone().acquire_owned().await else { return };
-                let id = format!("{}.{}.{}", parcel.epoch, parcel.envelope.task, parcel.copy);
-                if parcel.envelope.args.len() > INLINE {
-                    let object = args_of(parcel.envelope.task);
-                    store.put(&object, &parcel.envelope.args).await;
-                    parcel.envelope.args = Arc::from([]);
-                    parcel.object = Some(object);
-                }
-                let Ok(payload) = encode(&parcel) else { continue };
-                let sent = store.send(names.task(parcel.envelope.generation), id, payload).await;
-                let (store, news) = (store.clone(), news.clone());
-                let (task, copy) = (parcel.envelope.task, parcel.copy);
-                tokio::spawn(async move {
-                    sent.recorded(&store.context).await;
-                    let _ = news.send(News::Published(task, copy));
-                    if let (Some(older), Ok(queue)) = (older, store.queue().await) {
-                        let _ = queue.delete_message(older).await;
-                    }
-                    drop(permit);
-                });
-            }
-            Outgoing::Forget(task) => {
-                let store = store.clone();
-                tokio::spawn(async move { store.delete(&args_of(task)).await });
-            }
-            Outgoing::Purge(generation) => {
-                if let Ok(queue) = store.queue().await {
-                    let _ = queue.purge().filter(names.task(generation)).await;
-                }
-            }
-        }
-    }
 }
 
 /// What the loop owns.
@@ -458,7 +317,7 @@ impl Engine {
                     self.broke = Some(now);
                     self.away.get_or_insert((now, false));
                 }
-                // Whoever is there has its lease anew.
+                // Each member has its lease anew.
                 self.ledger.tick(now, false);
                 self.made = false;
             }

@@ -416,7 +416,7 @@ async fn run(options: &GroupOptions, names: &Names, shared: &Shared, begun: &Beg
 async fn turn(bucket: &kv::Store, watch: &mut Watch, wants: Wants) -> Result<Option<Roll>, String> {
     let entry = bucket.entry(ROLL).await.map_err(|error| error.to_string())?;
     let entry = entry.filter(|entry| entry.operation == Operation::Put);
-    // What cannot be read was written by somebody who has the credentials, and is no roll.
+    // What cannot be read was written by another holder of the credentials, and is no roll.
     let before = entry.as_ref().and_then(|entry| decode::<Roll>(&entry.value).ok()).unwrap_or_default();
     let roll = watch.turn(before, wants, Instant::now());
     let bytes = encode(&roll)?.into();

@@ -41,7 +41,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// No handover is longer.
 const LONGEST: u32 = 1 << 20;
 
-/// What a worker process is told.
+/// The first message to a worker process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Handover {
     pub(crate) access: Access,

@@ -26,11 +26,13 @@
 //!
 //! One task of the engine owns the ledger. Nothing here waits or reads a clock.
 
+mod deaths;
+mod lost;
+
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::mem;
 use std::time::{Duration, Instant};
 
-use forebear_cluster::FailureKind;
 use forebear_cluster::engine::{
     Answer, Envelope, Event, Order, Resource, ResourceId, TaskId, WorkerId, WorkerState, WorkerStatus,
     difference,
@@ -462,65 +464,6 @@ impl Ledger {
         due.into_iter().for_each(|(member, claim)| self.claim(member, claim));
     }
 
-    // Deaths.
-
-    /// The process of this start has ended. Whether it was ever ready.
-    pub(crate) fn died(&mut self, launch: u64) -> bool {
-        self.dead.insert(launch);
-        let its = self.members.iter().find(|(_, member)| member.launch == Some(launch));
-        if let Some(member) = its.map(|(member, _)| *member) {
-            self.leave(member);
-        }
-        self.were_ready.remove(&launch)
-    }
-
-    /// A member is to be gone, when all is read that it may have recorded.
-    fn leave(&mut self, number: u64) {
-        let Some(member) = self.members.get_mut(&number) else { return };
-        if member.leaving.is_none() {
-            member.leaving = Some(None);
-            self.acts.push(Act::AskNewest { member: number });
-        }
-    }
-
-    /// The newest record has this number, asked for that member.
-    pub(crate) fn newest(&mut self, member: u64, number: u64) {
-        if let Some(member) = self.members.get_mut(&member) {
-            member.leaving = Some(Some(number));
-        }
-        self.let_go();
-    }
-
-    /// Those are gone whose records are read.
-    fn let_go(&mut self) {
-        let read = self.read;
-        let is_read = |member: &Member| matches!(member.leaving, Some(Some(number)) if number <= read);
-        let all: Vec<u64> =
-            self.members.iter().filter(|(_, m)| is_read(m)).map(|(number, _)| *number).collect();
-        all.into_iter().for_each(|member| self.gone(member));
-    }
-
-    /// Time has passed. `connected`: the coordinator could hear all that time.
-    pub(crate) fn tick(&mut self, now: Instant, connected: bool) {
-        let late =
-            self.last_tick.is_some_and(|last| now.saturating_duration_since(last) > self.times.lease / 3);
-        self.last_tick = Some(now);
-        if !connected || late {
-            self.members.values_mut().for_each(|member| member.seen = now);
-            return;
-        }
-        let lease = self.times.lease;
-        let silent = |member: &Member| now.saturating_duration_since(member.seen) > lease;
-        let silent: Vec<u64> =
-            self.members.iter().filter(|(_, m)| silent(m)).map(|(number, _)| *number).collect();
-        for number in silent {
-            if let Some(member) = self.members.get_mut(&number) {
-                member.silent = true;
-            }
-            self.leave(number);
-        }
-    }
-
     /// The server has confirmed that this copy is in the queue.
     pub(crate) fn published(&mut self, task: TaskId, copy: u32) {
         if let Some(entry) = self.tasks.get_mut(&task).filter(|entry| entry.copy == copy) {
@@ -531,93 +474,6 @@ impl Ledger {
     /// So many tasks have to be in the queue.
     pub(crate) fn queued(&self) -> u64 {
         self.tasks.values().filter(|entry| entry.published && entry.lease.is_none()).count() as u64
-    }
-
-    /// The newest record is this one, and so many are not read. If one that has been read was newer, the stream of results has begun anew.
-    pub(crate) fn check_results(&mut self, newest: u64, unread: u64) {
-        let quiet = mem::replace(&mut self.quiet, (unread == 0).then_some(newest));
-        if newest >= self.read {
-            if unread == 0 {
-                // Those between that were not read are lost.
-                self.read = newest;
-                self.early.retain(|number| *number > newest);
-                self.forget_what_is_missing(newest, quiet == Some(newest));
-                self.let_go();
-            }
-            return;
-        }
-        self.read = 0;
-        self.early.clear();
-        let all: Vec<u64> = self.members.keys().copied().collect();
-        all.into_iter().for_each(|member| self.forget(member, 0));
-        self.let_go();
-    }
-
-    /// All records are read that are there. `still`: so it was at the last look, with the same newest one. Who has waited since then for a newer one waits for one that is lost.
-    fn forget_what_is_missing(&mut self, newest: u64, still: bool) {
-        let mut lost = Vec::new();
-        for (number, member) in &mut self.members {
-            let awaited = member.leaving.flatten().unwrap_or(0).max(member.after);
-            let missing = (awaited > newest).then_some(awaited);
-            if mem::replace(&mut member.missing, missing) == missing && missing.is_some() && still {
-                lost.push(*number);
-            }
-        }
-        lost.into_iter().for_each(|member| self.forget(member, newest));
-    }
-
-    /// The numbers of records that a member has spoken of mean nothing any more. It waits for none after this one.
-    fn forget(&mut self, number: u64, newest: u64) {
-        self.order(number, What::Forget);
-        let Some(member) = self.members.get_mut(&number) else { return };
-        member.forgets = member.last_order;
-        (member.after, member.missing) = (0, None);
-        member.waiting.clear();
-        // The number that it waits for does not come.
-        member.leaving = member.leaving.map(|_| Some(newest));
-    }
-
-    /// The store has lost tasks: all that is queued is published anew.
-    pub(crate) fn lost(&mut self) {
-        let queued: Vec<TaskId> =
-            self.tasks.iter().filter(|(_, entry)| entry.lease.is_none()).map(|(task, _)| *task).collect();
-        for task in queued {
-            if let Some(entry) = self.tasks.get_mut(&task) {
-                entry.copy += 1;
-            }
-            self.publish(task, None);
-        }
-    }
-
-    fn gone(&mut self, number: u64) {
-        let Some(member) = self.members.remove(&number) else { return };
-        let has = |entry: &Entry| entry.lease.as_ref().is_some_and(|lease| lease.member == number);
-        let its: Vec<TaskId> =
-            self.tasks.iter().filter(|(_, entry)| has(entry)).map(|(task, _)| *task).collect();
-        its.into_iter().for_each(|task| self.put_back(task, &member.id));
-        let status = WorkerStatus::new(member.id, WorkerState::Gone, member.slots);
-        self.acts.push(Act::Tell(Event::Worker(status)));
-        self.acts.extend(member.launch.map(|launch| match member.silent {
-            true => Act::Replace { launch },
-            false => Act::Release { launch },
-        }));
-    }
-
-    /// The worker of its lease is gone.
-    fn put_back(&mut self, task: TaskId, worker: &WorkerId) {
-        let Some(entry) = self.tasks.get_mut(&task) else { return };
-        let Some(lease) = entry.lease.take() else { return };
-        let attempts = entry.attempts;
-        if lease.cancelled || self.closed {
-            self.end(task, Some(worker.clone()), attempts, Answer::Cancelled, Duration::ZERO);
-        } else if attempts >= entry.envelope.max_attempts {
-            let answer = Answer::Failed(FailureKind::Poisoned { attempts });
-            self.end(task, None, attempts, answer, Duration::ZERO);
-        } else {
-            entry.copy += 1;
-            self.acts.push(Act::Tell(Event::Returned { task }));
-            self.publish(task, Some(lease.sequence));
-        }
     }
 
     fn publish(&mut self, task: TaskId, older: Option<u64>) {

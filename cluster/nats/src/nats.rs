@@ -188,7 +188,7 @@ impl Nats {
         self
     }
 
-    /// Connects without credentials to another machine, too. Whoever reaches that server can run the program's tasks.
+    /// Connects without credentials to another machine, too. Any peer that reaches that server can run the program's tasks.
     #[must_use]
     pub fn without_authentication(mut self) -> Nats {
         self.access.open = true;

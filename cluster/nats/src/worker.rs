@@ -129,7 +129,7 @@ impl WorkerOptions {
         self
     }
 
-    /// Connects without credentials to another machine, too. Whoever reaches that server can run the program's tasks.
+    /// Connects without credentials to another machine, too. Any peer that reaches that server can run the program's tasks.
     pub fn without_authentication(mut self) -> WorkerOptions {
         self.access.open = true;
         self

@@ -705,7 +705,7 @@ fn tasks_that_are_under_way_together_share_messages() {
     assert!(messages < u64::from(2 * TASKS), "{messages} messages for {TASKS} tasks");
 }
 
-/// What a worker is told first may be too much for one message.
+/// A worker's first orders may be too much for one message.
 #[test]
 #[ignore = "needs a server: ci/nats"]
 fn resources_with_long_arguments_reach_a_worker_that_comes_later() {
@@ -714,7 +714,7 @@ fn resources_with_long_arguments_reach_a_worker_that_comes_later() {
         (1..=8).map(|n| cluster.per_worker(&TABLE, vec![7; (200 << 10) + n]).unwrap()).collect();
     let (_dir, begun, gate) = files();
     let held = cluster.schedule(&GATE, (begun.clone(), gate.clone())).unwrap();
-    // The next one is told all of them at once.
+    // The next one gets all of them at once.
     kill_process(Pid::from_raw(pid_in(&begun) as i32).unwrap(), Signal::KILL).unwrap();
     fs::write(gate, "").unwrap();
     assert_eq!(held.fetch().unwrap().1, 2);

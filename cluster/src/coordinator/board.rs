@@ -30,7 +30,7 @@
 //!
 //! * The first failure of a task of this generation that nobody has cancelled begins a new *generation*, and has the engine cancel those before it. All that was
 //!   scheduled belongs to those.
-//! * While it is *failing*, nothing is scheduled: `schedule` waits, and `join`, too. `done` answers false. What fails now is told to who fetches it, and raised by nobody.
+//! * While it is *failing*, nothing is scheduled: `schedule` waits, and `join`, too. `done` answers false. A task that fails now fails its `fetch`, and nothing raises that.
 //! * When the engine says that it is *drained*, what is listed of earlier generations is cancelled, and the failure is *due*. Nothing runs.
 //! * The next call takes it. Of two that wait, one gets it; for the other one all is over.
 //!
@@ -44,6 +44,8 @@
 //! The limits count what is queued, in tasks and bytes. A task that starts makes room. One that is returned needs none: the limit is exceeded then, so a
 //! worker's death waits for nobody, even if all die at once. A `schedule` that waits holds no lock.
 
+mod state;
+
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::mem;
@@ -54,8 +56,8 @@ use forebear::sync::Event as Wake;
 use forebear::{RequestId, TimeoutError};
 
 use super::{Metrics, Shared, Stall, StalledTask};
-use crate::engine::{Answer, Event, ObjectId, ResourceId, TaskId, WorkerId, WorkerState, WorkerStatus};
-use crate::error::{ClusterError, FailureKind, TaskFailure};
+use crate::engine::{Event, ObjectId, ResourceId, TaskId, WorkerId, WorkerStatus};
+use crate::error::{ClusterError, TaskFailure};
 use crate::remote::{RemoteState, Slot};
 use crate::stored::Kept;
 
@@ -121,7 +123,7 @@ pub(crate) struct Listing {
 #[derive(Clone, Copy)]
 pub(crate) enum Raises {
     Always,
-    /// All but the end of its time: that is the deadline of who has scheduled it.
+    /// All but the end of its time: that is the deadline of the request that has scheduled it.
     ButTimeOut,
     Never,
 }
@@ -303,7 +305,7 @@ impl Board {
             Event::Available => state.away = None,
         }
         state.free_unheld(&mut then);
-        // Under the lock: who is woken finds the slots as they are now.
+        // Under the lock: a waiter that wakes finds the slots as they are now.
         let slots = self.settle(settled, &mut then);
         state.wake(self.limit);
         drop(state);
@@ -417,7 +419,7 @@ impl Board {
         Some(Then::CancelBefore(state.generation))
     }
 
-    /// All is over. Who waits is answered `Closed`.
+    /// All is over. Waiters get `Closed`.
     pub(crate) fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
@@ -434,337 +436,5 @@ impl Board {
     }
 }
 
-impl State {
-    /// Whether the condition holds. A failure that is due is raised by this.
-    fn look(&mut self, until: Until, limit: Limit) -> Result<bool, ClusterError> {
-        if let Until::Ended = until {
-            let ended = self.holds(until, limit);
-            return if ended { Ok(true) } else { self.check_away().map(|()| false) };
-        }
-        if self.closed || self.ending != Ending::No {
-            return Err(ClusterError::Closed);
-        }
-        match mem::replace(&mut self.latch, Latch::Clear) {
-            Latch::Due(failure) => Err(ClusterError::Task(failure)),
-            latch => {
-                self.latch = latch;
-                self.check_away()?;
-                Ok(self.holds(until, limit))
-            }
-        }
-    }
-
-    fn check_away(&self) -> Result<(), ClusterError> {
-        match self.away.clone() {
-            Some((since, reason)) => Err(ClusterError::Unavailable { since, reason }),
-            None => Ok(()),
-        }
-    }
-
-    fn holds(&self, until: Until, limit: Limit) -> bool {
-        if let Until::Ended = until {
-            return self.closed || self.ending == Ending::Drained;
-        }
-        if let Latch::Failing(..) = self.latch {
-            return false;
-        }
-        match until {
-            Until::Room(bytes) => {
-                self.queued < limit.tasks && self.queued_bytes.saturating_add(bytes) <= limit.bytes
-            }
-            Until::Over(cut) => self.first().is_none_or(|first| first >= cut),
-            Until::Workers(wanted) => {
-                let ready = self.workers.values().filter(|worker| worker.state == WorkerState::Ready);
-                ready.count() >= wanted
-            }
-            Until::Settled => true,
-            Until::Ended => false,
-        }
-    }
-
-    fn first(&self) -> Option<TaskId> {
-        self.tasks.first_key_value().map(|(task, _)| *task)
-    }
-
-    fn wake(&self, limit: Limit) {
-        let due = self.closed
-            || self.ending != Ending::No
-            || self.away.is_some()
-            || matches!(self.latch, Latch::Due(_));
-        for waiter in &self.waiters {
-            if due || self.holds(waiter.until, limit) {
-                waiter.wake.set();
-            }
-        }
-    }
-
-    fn forget(&mut self, wake: Option<&Arc<Wake>>) {
-        if let Some(wake) = wake {
-            self.waiters.retain(|waiter| !Arc::ptr_eq(&waiter.wake, wake));
-        }
-    }
-
-    /// Lists a task.
-    pub(crate) fn add(&mut self, listing: Listing) -> TaskId {
-        let task = TaskId(self.next);
-        self.next += 1;
-        self.queued += 1;
-        self.queued_bytes += listing.bytes;
-        self.metrics.scheduled += 1;
-        let generation = self.generation;
-        self.tasks.insert(task, Entry { task: listing, generation, leased: None, cancelling: false });
-        task
-    }
-
-    fn unqueue(&mut self, bytes: usize) {
-        self.queued -= 1;
-        self.queued_bytes -= bytes;
-    }
-
-    fn started(&mut self, task: TaskId, worker: WorkerId, attempt: u32, settled: &mut Vec<Settled>) {
-        let Some(entry) = self.tasks.get_mut(&task) else { return };
-        let (bytes, was) =
-            (entry.task.bytes, entry.leased.replace((worker.clone(), attempt, Instant::now())));
-        settled.push((
-            entry.task.slot.clone(),
-            RemoteState::Running { worker, attempt, progress: 0.0 },
-            None,
-        ));
-        if was.is_none() {
-            self.unqueue(bytes);
-        }
-    }
-
-    fn returned(&mut self, task: TaskId, settled: &mut Vec<Settled>, then: &mut Vec<Then>) {
-        let Some(entry) = self.tasks.get_mut(&task) else { return };
-        if let Some((_, attempt, _)) = entry.leased.take() {
-            then.push(Then::DeleteResult(task, attempt));
-            self.queued += 1;
-            self.queued_bytes += entry.task.bytes;
-            self.metrics.returned += 1;
-            settled.push((entry.task.slot.clone(), RemoteState::Queued, None));
-        }
-    }
-
-    fn remove(&mut self, task: TaskId) -> Option<Entry> {
-        let entry = self.tasks.remove(&task)?;
-        if entry.leased.is_none() {
-            self.unqueue(entry.task.bytes);
-        }
-        Some(entry)
-    }
-
-    fn ended(
-        &mut self,
-        task: TaskId,
-        worker: Option<WorkerId>,
-        attempt: u32,
-        answer: Answer,
-        settled: &mut Vec<Settled>,
-        then: &mut Vec<Then>,
-    ) {
-        let Some(entry) = self.remove(task) else { return };
-        let mut stored = None;
-        let state = match answer {
-            Answer::Done(value) => {
-                self.metrics.done += 1;
-                RemoteState::Done(value)
-            }
-            Answer::Stored { object, bytes } => {
-                self.metrics.done += 1;
-                stored = Some(object);
-                RemoteState::Stored { bytes }
-            }
-            Answer::Cancelled => {
-                self.metrics.cancelled += 1;
-                self.cancelled()
-            }
-            Answer::Failed(kind) => {
-                self.metrics.failed += 1;
-                let raises = match entry.task.raises {
-                    Raises::Always => true,
-                    Raises::ButTimeOut => kind != FailureKind::TimedOut,
-                    Raises::Never => false,
-                };
-                let failure = TaskFailure::new(entry.task.name, worker, attempt, kind);
-                let counts = raises && !entry.cancelling && entry.generation == self.generation;
-                if counts && matches!(self.latch, Latch::Clear) {
-                    self.generation += 1;
-                    self.latch = Latch::Failing(failure.clone(), self.generation);
-                    then.push(Then::CancelBefore(self.generation));
-                }
-                RemoteState::Failed(failure)
-            }
-        };
-        settled.push((entry.task.slot, state, stored));
-    }
-
-    fn drained(&mut self, before: u64, settled: &mut Vec<Settled>) {
-        let is_old = |entry: &Entry| entry.generation < before;
-        let old: Vec<TaskId> =
-            self.tasks.iter().filter(|(_, entry)| is_old(entry)).map(|(task, _)| *task).collect();
-        for task in old {
-            if let Some(entry) = self.remove(task) {
-                self.metrics.cancelled += 1;
-                settled.push((entry.task.slot, self.cancelled(), None));
-            }
-        }
-        self.latch = match mem::replace(&mut self.latch, Latch::Clear) {
-            Latch::Failing(failure, generation) if generation <= before => Latch::Due(failure),
-            latch => latch,
-        };
-        if matches!(self.ending, Ending::Draining(generation) if generation <= before) {
-            self.ending = Ending::Drained;
-        }
-    }
-
-    /// What a value is whose task was cancelled.
-    fn cancelled(&self) -> RemoteState {
-        if self.ending == Ending::No { RemoteState::Dropped } else { RemoteState::Closed }
-    }
-
-    fn free_unheld(&mut self, then: &mut Vec<Then>) {
-        let first = self.first();
-        let is_free = |cut: TaskId| first.is_none_or(|first| first >= cut);
-        self.unheld.retain(|(cut, unheld)| {
-            let free = is_free(*cut);
-            if free {
-                then.push(match *unheld {
-                    Unheld::Resource(resource) => Then::Free(resource),
-                    Unheld::Object(object) => Then::Delete(object),
-                });
-            }
-            !free
-        });
-    }
-}
-
-impl Listing {
-    /// Somebody fetches its value, or there are several handles of it.
-    fn is_wanted(&self) -> bool {
-        // The slot of a listed task holds no object, so it may be dropped under the lock.
-        self.slot.upgrade().is_some_and(|slot| slot.is_wanted())
-    }
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn board(tasks: usize) -> Board {
-        Board::new(Limit { tasks, bytes: 100 }, Weak::new())
-    }
-
-    fn add(board: &Board, slot: &Arc<Slot>) -> TaskId {
-        add_as(board, slot, Raises::Always)
-    }
-
-    fn add_as(board: &Board, slot: &Arc<Slot>, raises: Raises) -> TaskId {
-        let slot = Arc::downgrade(slot);
-        let listing = Listing { name: "task".into(), bytes: 1, slot, raises, by: None };
-        board.try_now(Until::Room(1), |state| state.add(listing)).unwrap().unwrap()
-    }
-
-    fn ended(task: TaskId, answer: Answer) -> Event {
-        Event::Ended { task, worker: None, attempt: 1, answer, ran: Duration::ZERO }
-    }
-
-    fn failed() -> Answer {
-        Answer::Failed(crate::FailureKind::TimedOut)
-    }
-
-    #[test]
-    fn r30_a_result_that_nobody_holds_is_freed() {
-        let (board, slot) = (board(9), Arc::new(Slot::new(None)));
-        let task = add(&board, &slot);
-        let weak = Arc::downgrade(&slot);
-        drop(slot);
-        let bytes: Arc<[u8]> = Arc::from([1_u8, 2]);
-        board.on_event(ended(task, Answer::Done(bytes.clone())));
-        assert!(weak.upgrade().is_none());
-        assert_eq!(Arc::strong_count(&bytes), 1);
-    }
-
-    #[test]
-    fn r22_events_of_tasks_that_are_no_tasks_any_more_change_nothing() {
-        let (board, slot) = (board(1), Arc::new(Slot::new(None)));
-        let task = add(&board, &slot);
-        let worker = WorkerId::new("worker", 1);
-        board.on_event(Event::Started { task, worker: worker.clone(), attempt: 1 });
-        board.on_event(ended(task, Answer::Done(Arc::from([]))));
-        for _ in 0..2 {
-            assert!(board.on_event(ended(task, failed())).is_empty());
-            assert!(board.on_event(Event::Returned { task }).is_empty());
-            board.on_event(Event::Started { task, worker: worker.clone(), attempt: 2 });
-        }
-        let metrics = board.metrics();
-        assert_eq!((metrics.done, metrics.failed, metrics.queued, metrics.running), (1, 0, 0, 0));
-        assert_eq!(board.try_now(Until::Over(TaskId(u64::MAX)), |_| ()).unwrap(), Some(()));
-    }
-
-    #[test]
-    fn a_failure_is_raised_after_the_drain_and_not_before() {
-        let (board, slots) = (board(9), [(); 3].map(|()| Arc::new(Slot::new(None))));
-        let tasks = slots.each_ref().map(|slot| add(&board, slot));
-        let then = board.on_event(ended(tasks[0], failed()));
-        assert!(matches!(then[..], [Then::CancelBefore(1)]));
-        let look = || board.try_now(Until::Settled, |_| ());
-        assert_eq!(look().unwrap(), None);
-        // Another one fails meanwhile.
-        assert!(board.on_event(ended(tasks[1], failed())).is_empty());
-        assert_eq!(look().unwrap(), None);
-        board.on_event(Event::Drained { before: 1 });
-        assert!(matches!(look(), Err(ClusterError::Task(_))));
-        assert_eq!(look().unwrap(), Some(()), "once");
-        // What was drained and answers late is no failure of the new generation.
-        assert!(board.on_event(ended(tasks[2], failed())).is_empty());
-        assert_eq!(look().unwrap(), Some(()));
-    }
-
-    #[test]
-    fn a_time_out_that_was_inherited_is_raised_by_nobody_and_other_failures_are() {
-        let (board, slot) = (board(9), Arc::new(Slot::new(None)));
-        let look = |board: &Board| board.try_now(Until::Settled, |_| ()).unwrap();
-        for raises in [Raises::ButTimeOut, Raises::Never] {
-            let task = add_as(&board, &slot, raises);
-            assert!(board.on_event(ended(task, failed())).is_empty());
-            assert_eq!(look(&board), Some(()));
-        }
-        let task = add_as(&board, &slot, Raises::Never);
-        let other = || Answer::Failed(crate::FailureKind::NotRegistered);
-        assert!(board.on_event(ended(task, other())).is_empty());
-        let task = add_as(&board, &slot, Raises::ButTimeOut);
-        assert!(matches!(board.on_event(ended(task, other()))[..], [Then::CancelBefore(1)]));
-    }
-
-    #[test]
-    fn each_call_says_that_the_engine_is_away_until_it_is_back() {
-        let (board, slot) = (board(9), Arc::new(Slot::new(None)));
-        let task = add(&board, &slot);
-        board.on_event(Event::Unavailable { reason: "gone".into() });
-        for until in [Until::Room(1), Until::Over(TaskId(9)), Until::Settled] {
-            for _ in 0..2 {
-                let look = board.try_now(until, |_| ());
-                assert!(matches!(look, Err(ClusterError::Unavailable { reason, .. }) if reason == "gone"));
-            }
-        }
-        // An error that is due is the cause of more than that, and is told first.
-        board.on_event(ended(task, failed()));
-        board.on_event(Event::Drained { before: 1 });
-        assert!(matches!(board.try_now(Until::Settled, |_| ()), Err(ClusterError::Task(_))));
-        board.on_event(Event::Available);
-        assert_eq!(board.try_now(Until::Over(TaskId(9)), |_| ()).unwrap(), Some(()));
-    }
-
-    #[test]
-    fn what_comes_back_needs_no_room() {
-        let (board, slots) = (board(1), [(); 2].map(|()| Arc::new(Slot::new(None))));
-        let first = add(&board, &slots[0]);
-        let worker = WorkerId::new("worker", 1);
-        board.on_event(Event::Started { task: first, worker, attempt: 1 });
-        add(&board, &slots[1]);
-        board.on_event(Event::Returned { task: first });
-        assert_eq!(board.metrics().queued, 2);
-        assert_eq!(board.try_now(Until::Room(1), |_| ()).unwrap(), None);
-    }
-}
+mod tests;

@@ -44,7 +44,7 @@ impl Files {
             let new = dir.join("lock.new");
             let lock = File::create(&new)?;
             flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-            // Whoever finds it under its name finds it locked.
+            // A process that finds it under its name finds it locked.
             fs::rename(new, dir.join(LOCK))?;
             Ok(lock)
         };

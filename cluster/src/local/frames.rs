@@ -33,7 +33,7 @@ pub(crate) struct Welcome {
     pub(crate) cache: u64,
 }
 
-/// What a worker is told, after the welcome.
+/// From the coordinator to a worker, after the welcome.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) enum Told {
     Order(Order),

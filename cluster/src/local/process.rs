@@ -172,7 +172,7 @@ impl Process {
                     return self.kill();
                 }
             }
-            // What came together is told together.
+            // Reports that came together go on together.
             if !reports.has_frame() {
                 let Some(dispatcher) = dispatcher.upgrade() else { break };
                 dispatcher.reports(id, said.drain(..));

@@ -204,7 +204,7 @@ impl Stage<'_> {
         self.stopped.push((process, Instant::now() + time));
     }
 
-    /// Whoever has stood still for long enough goes on.
+    /// A process that has stood still for long enough goes on.
     fn go_on(&mut self, all: bool) {
         let now = Instant::now();
         self.stopped.retain(|(process, due)| {

@@ -204,7 +204,7 @@ mod tests {
             }
         }
 
-        /// The round, and who is in it.
+        /// The round, and its members.
         fn round(&self) -> (u64, Vec<u64>) {
             let taken = self.roll.members.iter().filter(|member| member.taken);
             (self.roll.round, taken.map(|member| member.id).collect())
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_in_which_somebody_is_done_is_not_formed_anew_for_whoever_is_lost_or_comes() {
+    fn a_round_in_which_somebody_is_done_is_not_formed_anew_for_a_member_that_is_lost_or_comes() {
         let mut field = Field::new(3, 1, 4);
         field.pass(9);
         assert_eq!(field.round(), (1, vec![0, 1, 2]));

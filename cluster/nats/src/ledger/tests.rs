@@ -1,5 +1,7 @@
 use std::sync::Arc;
 
+use forebear_cluster::FailureKind;
+
 use super::*;
 use crate::wire::encode;
 
