@@ -119,6 +119,29 @@ fn what_is_entered_is_raided() {
     });
 }
 
+/// It is entered in the middle of a list while another worker raids. The raider meets it, or leaves it, or ends its walk in front of it; each entry runs once.
+#[test]
+fn what_is_entered_between_two_entries_is_raided_once_with_them() {
+    explore(&["raided one", "raided two", "raided three"], |answers| {
+        let (list, first) = listed(SPAWNED_DETACHED);
+        let [middle, last] = [(); 2].map(|()| Job::in_list(SPAWNED_DETACHED, &list));
+        last.enter_behind(&first);
+        let raider = with(&list, |list| list.raid());
+        middle.enter_behind(&first);
+        answers.note(match raider.join().unwrap() {
+            1 => "raided one",
+            2 => "raided two",
+            3 => "raided three",
+            _ => "raided nothing, or too much",
+        });
+        while list.run_published().is_some() {}
+        for job in [&last, &middle, &first] {
+            pop(job, &Cell::new(true));
+            job.check();
+        }
+    });
+}
+
 // ---- local requests -----------------------------------------------------------------------------------------------------------------
 
 fn local() -> (Arc<List>, Arc<Job>, Cell<bool>) {

@@ -12,7 +12,7 @@ use forebear_runtime::model::shared_queue::SharedQueue;
 
 use super::Job;
 
-/// A list of one worker's, whose only entry is a job, or none; and its shared queue.
+/// A list of one worker's, with a few jobs at most; and its shared queue.
 pub struct List {
     attention: Attention,
     gate: RaidGuard<Job>,
@@ -61,9 +61,30 @@ impl PrivateEntry for Job {
 impl Job {
     /// Puts it into `list`, as its owner.
     pub fn enter(&self, list: &List) {
+        self.begin_entry();
         self.place.set(HeaderPlace::Private);
         self.next.store(ptr::null_mut(), Ordering::Relaxed);
         list.front.store(ptr::from_ref(self).cast_mut(), Ordering::Release);
+    }
+
+    /// The same, directly behind `before`, in front of what stood there.
+    pub fn enter_behind(&self, before: &Job) {
+        self.begin_entry();
+        self.place.set(HeaderPlace::Private);
+        self.before.set(before);
+        let after = before.next.load(Ordering::Relaxed);
+        // SAFETY: J1; listed.
+        if let Some(after) = unsafe { after.as_ref() } {
+            after.before.set(self);
+        }
+        self.next.store(after, Ordering::Relaxed);
+        before.next.store(ptr::from_ref(self).cast_mut(), Ordering::Release);
+    }
+
+    /// The owner writes the header before a link leads to it.
+    fn begin_entry(&self) {
+        // SAFETY: J1.
+        self.header.with_mut(|there| unsafe { *there = true });
     }
 
     /// The touch of a plain store: false if it was raided.
@@ -91,7 +112,9 @@ impl Job {
     pub(super) fn unlink(&self, listed: &Cell<bool>) {
         assert!(listed.replace(false), "a private entry that is not in its list");
         let Some(list) = &self.listed_in else { return };
-        list.front.store(ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: J1; what stands in front is taken out later.
+        let link = unsafe { self.before.get().as_ref() }.map_or(&list.front, |before| &before.next);
+        link.store(self.next.load(Ordering::Relaxed), Ordering::Release);
     }
 
     /// A raider's doing with an entry.

@@ -9,7 +9,7 @@
 //!
 //! | in a model | in the runtime |
 //! |---|---|
-//! | [`Job::header`], written once, by its end | the header's memory |
+//! | [`Job::header`], written by its entry into a list, and by its end | the header's memory |
 //! | `callable`, `value` | the body of the request's cell |
 //! | `list` | the fields of the queue and of the nodes in it, which are plain cells that loom does not see |
 //! | `calls`, `reason` | the list of callbacks and the reason of a cancel, in the side block |
@@ -35,6 +35,7 @@ mod locally;
 mod waiter;
 mod waiting;
 
+use std::cell::Cell;
 use std::fmt;
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -95,6 +96,8 @@ pub struct Job {
     listed_in: Option<Arc<List>>,
     place: Placed,
     next: AtomicPtr<Job>,
+    /// What it stands behind; null: it stands in front. Its owner's.
+    before: Cell<*const Job>,
 }
 
 /// What has happened to a job; for the check at the end, hence nothing that loom sees.
@@ -204,6 +207,7 @@ impl Job {
             listed_in: None,
             place: Placed::new(HeaderPlace::Private),
             next: AtomicPtr::new(ptr::null_mut()),
+            before: Cell::new(ptr::null()),
         })
     }
 
