@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::error::ClusterError;
 
-/// How one task is scheduled: see [`ClusterCoordinator::schedule_with`].
+/// How one task is scheduled: see [`ClusterCoordinator::schedule_with`](crate::ClusterCoordinator::schedule_with).
 ///
 /// ```
 /// use forebear_cluster::TaskOptions;
@@ -27,7 +27,7 @@ impl TaskOptions {
         TaskOptions::default()
     }
 
-    /// In place of the [coordinator's](ClusterCoordinatorBuilder::max_attempts). 1: the task is not run again, so it runs at most once.
+    /// In place of the [coordinator's](crate::ClusterCoordinatorBuilder::max_attempts). 1: the task is not run again, so it runs at most once.
     pub fn max_attempts(mut self, attempts: u32) -> TaskOptions {
         self.max_attempts = Some(attempts.max(1));
         self
@@ -61,7 +61,7 @@ impl TaskOptions {
     }
 }
 
-/// Why a task was not scheduled by [`ClusterCoordinator::try_schedule`].
+/// Why a task was not scheduled by [`ClusterCoordinator::try_schedule`](crate::ClusterCoordinator::try_schedule).
 ///
 /// ```
 /// use forebear_cluster::{ClusterCoordinator, ClusterError, InProcess, TaskFn, TryScheduleError, tasks};
@@ -85,7 +85,7 @@ impl TaskOptions {
 pub enum TryScheduleError<A> {
     /// The queue is full, or an error is about to be raised. These are the arguments.
     Full(A),
-    /// As [`ClusterCoordinator::schedule`].
+    /// As [`ClusterCoordinator::schedule`](crate::ClusterCoordinator::schedule).
     Cluster(ClusterError),
 }
 
