@@ -1,11 +1,12 @@
 //! The forms, and that nothing starts early.
 
 use std::cell::Cell;
+use std::sync::Barrier;
 
 use forebear::{Outcome, Request, RequestPool, State, WaitError, scope, then_all};
 
 use crate::support::order::Gate;
-use crate::support::{Count, in_both_worlds, on_each};
+use crate::support::{Count, in_both_worlds, on_each, on_each_of};
 
 #[test]
 fn what_is_after_another_starts_when_that_is_over_and_gets_its_value() {
@@ -123,6 +124,37 @@ fn a_member_of_a_pool_may_be_after_others_of_it_in_any_order() {
             pool.include(first);
             pool.wait().unwrap();
             assert_eq!(third.get(), Some(&3));
+        }
+    });
+}
+
+/// Its dependent submits the second member just when the pool, which has room for one, holds it back.
+#[test]
+fn a_member_that_a_pool_holds_back_while_its_dependent_submits_it_is_asked_for() {
+    let rounds = if crate::support::soaking() { 100_000 } else { 1_000 };
+    on_each_of(&[1, 2], |runtime| {
+        for round in 0..rounds {
+            let (input, dependent) = runtime.enter(|| {
+                let input = Request::new(|| ());
+                let dependent = input.then(|()| ());
+                (input, dependent)
+            });
+            let start = Barrier::new(2);
+            std::thread::scope(|s| {
+                s.spawn(|| {
+                    start.wait();
+                    (0..round % 97 * 20).for_each(|_| std::hint::spin_loop());
+                    dependent.submit();
+                });
+                runtime.enter(|| {
+                    let mut pool = RequestPool::<'_, ()>::new().max_active(1);
+                    pool.include(dependent.clone()).include(input.clone());
+                    start.wait();
+                    (0..round % 89 * 20).for_each(|_| std::hint::spin_loop());
+                    pool.wait().unwrap();
+                });
+            });
+            assert!(dependent.is_done() && input.is_done());
         }
     });
 }

@@ -145,9 +145,9 @@ unsafe fn work_off(mut work: Vec<SetUpNext>) {
 unsafe fn submit_next(header: NonNull<Header>, work: &mut Vec<SetUpNext>) {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
-    let life = h.word().load().life();
     // SAFETY: by contract; AF2, as in `begin`.
     unsafe {
+        let life = h.word().load().life();
         if life == NEW && cancel::is_orphaned_by_cancel(h) {
             // As for a wait: nobody runs it.
             cancel::cancel_orphan(header);
@@ -161,7 +161,9 @@ unsafe fn submit_next(header: NonNull<Header>, work: &mut Vec<SetUpNext>) {
             if let Some(worker) = fiber::get().and_then(Fiber::worker) {
                 worker.feed_if_hungry();
             }
-        } else if life == HELD
+        }
+        // Also if a pool has come to hold it back just now: else it would not know that it was asked for.
+        if h.word().load().life() == HELD
             && let Some(fiber) = foreign::fiber()
         {
             let (_, admitted) = request_pool::ask_for(fiber, header);
