@@ -292,10 +292,7 @@ impl<T: DeserializeOwned> RemoteValue<T> {
                 .map_err(|error| FetchError::Decode { message: error.to_string() })?,
             Ended::Stored(kept) => shared.fetch_object(kept.object)?,
         };
-        shared.board.count(|metrics| {
-            metrics.fetched += 1;
-            metrics.fetching += begun.elapsed();
-        });
+        shared.board.fetches.fetched(begun.elapsed());
         Ok(value)
     }
 }

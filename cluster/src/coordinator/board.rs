@@ -49,6 +49,7 @@ mod state;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::mem;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -66,6 +67,29 @@ pub(crate) struct Board {
     /// Whose board this is.
     shared: Weak<Shared>,
     state: Mutex<State>,
+    /// What fetches count, without the lock.
+    pub(crate) fetches: Fetches,
+}
+
+/// How many values were fetched, in how much time, and so many bytes were read from the store.
+#[derive(Default)]
+pub(crate) struct Fetches {
+    fetched: AtomicU64,
+    nanos: AtomicU64,
+    read: AtomicU64,
+}
+
+impl Fetches {
+    /// A value was fetched, in so much time.
+    pub(crate) fn fetched(&self, took: Duration) {
+        self.fetched.fetch_add(1, Ordering::Relaxed);
+        self.nanos.fetch_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    /// So many bytes were read from the store.
+    pub(crate) fn read(&self, bytes: usize) {
+        self.read.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -199,7 +223,7 @@ impl Board {
             waiters: Vec::new(),
             metrics: Metrics::default(),
         };
-        Board { limit, shared, state: Mutex::new(state) }
+        Board { limit, shared, state: Mutex::new(state), fetches: Fetches::default() }
     }
 
     /// Nothing that is done under the lock can leave it half done, so a panic there changes nothing.
@@ -387,7 +411,10 @@ impl Board {
     pub(crate) fn metrics(&self) -> Metrics {
         let state = self.lock();
         let (queued, running) = (state.queued, state.tasks.len() - state.queued);
-        Metrics { queued, running, ..state.metrics }
+        let Fetches { fetched, nanos, read } = &self.fetches;
+        let [fetched, nanos, read] = [fetched, nanos, read].map(|count| count.load(Ordering::Relaxed));
+        let fetching = Duration::from_nanos(nanos);
+        Metrics { queued, running, fetched, fetching, read, ..state.metrics }
     }
 
     /// So many tasks have ended, and what there is beside those.
@@ -402,10 +429,6 @@ impl Board {
         running.sort_by_key(|task| Reverse(task.ran));
         let ended = state.metrics.done + state.metrics.failed + state.metrics.cancelled;
         (ended, Stall { periods: 0, queued: state.queued, running, workers })
-    }
-
-    pub(crate) fn count(&self, count: impl FnOnce(&mut Metrics)) {
-        count(&mut self.lock().metrics);
     }
 
     /// Begins a shutdown: everything is cancelled. `None` if it has begun before.

@@ -164,7 +164,7 @@ impl Shared {
             Ok(bytes) => bytes,
             Err(error) => return Err(self.of_store(error)),
         };
-        self.board.count(|metrics| metrics.read += bytes.len() as u64);
+        self.board.fetches.read(bytes.len());
         postcard::from_bytes(&bytes).map_err(|error| FetchError::Decode { message: error.to_string() })
     }
 
