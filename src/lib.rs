@@ -35,6 +35,10 @@
 //!
 //! * [`Request`]: one computation and, later, its value. [`spawn`], [`Request::new`], [`Request::wait`],
 //!   [`Request::take`], [`Request::builder`].
+//! * [`Request::then`], [`then_all`](fn@then_all) and [`RequestBuilder::after`]: what a request needs is declared. Until that is over, the request holds no
+//!   stack and no worker.
+//! * [`wait_all`], [`wait_first`] and [`RequestSet`]: several requests, all of them, the first, or in the order in which they end.
+//! * [`Request::completer`]: a request without code, which a thread or a callback completes.
 //! * [`join`] and [`scope`]: structure, with borrowed data.
 //! * [`Runtime`]: workers; several in one process, or the default one. Without workers it is for debugging: everything on
 //!   the calling thread ([`workers(0)`](RuntimeBuilder::workers)), or in an order that a seed replays
