@@ -447,3 +447,65 @@ fn an_alarm_that_rested_while_nothing_was_armed_reaches_the_timer_thread() {
         assert_eq!(*came.lock().unwrap(), [(2, 1), (3, 7)]);
     });
 }
+
+/// What `Deadlines::arm_due` does on a worker that keeps the deadlines of its requests: by the owner of shard 0, whose requests share a place.
+fn arm_limit(shards: &Shards<Stays>, stands: &Arc<Stands>, seconds: u64, name: u32) -> u64 {
+    let entry = || Stays::Armed(name, at(seconds), stands.clone());
+    // SAFETY: the owner calls.
+    let again = unsafe { shards.arm_in_place(0, &stands.0, at(seconds), entry) };
+    again.unwrap_or_else(|| match arm(shards, 0, seconds, entry()) {
+        Ok(number) => number,
+        Err(_) => panic!("it was not due"),
+    })
+}
+
+/// What `Deadlines::disarm_due` does, by the owner or another.
+fn take_back(shards: &Shards<Stays>, owns: bool, stands: &Stands, number: u64, name: u32) -> bool {
+    let is_it = |entry: &Stays| matches!(entry, Stays::Armed(of, ..) if *of == name);
+    // SAFETY: as the caller says.
+    unsafe { shards.take_back(0, owns, &stands.0, number, is_it) }
+}
+
+/// Whose owner leaves what is due there to the timer thread.
+fn prompt() -> Arc<Shards<Stays>> {
+    Arc::new(Shards::new(2, at(0), Some(Duration::from_secs(1))).prompt_from(0))
+}
+
+/// Deadlines of two requests of one worker, the second armed when the first may have come.
+#[test]
+fn a_deadline_that_is_taken_back_is_the_requests_own_also_where_another_stands() {
+    explore(&["in time", "timed out"], |answers| {
+        let (shards, stands) = (prompt(), Arc::new(Stands(Standing::default())));
+        let came = std::sync::Arc::new(Came::default());
+        let first = arm_limit(&shards, &stands, 1, 1);
+        let (there, comes) = (shards.clone(), came.clone());
+        // Without a grace.
+        let timer_thread = thread::spawn(move || keep_for(&there, &comes, 1, 3, 2));
+        arm_limit(&shards, &stands, 3, 2);
+        let in_time = take_back(&shards, true, &stands, first, 1);
+        assert_eq!(in_time, !has_come(&came, 1));
+        timer_thread.join().unwrap();
+        let second = *came.lock().unwrap().last().unwrap();
+        assert_eq!(second, (2, 3));
+        assert_eq!(came.lock().unwrap().len(), 1 + usize::from(!in_time));
+        answers.note(if in_time { "in time" } else { "timed out" });
+        assert_eq!(shards.armed(), 0);
+    });
+}
+
+/// A request ends on another thread than its maker's, which goes on to arm the deadline of the next.
+#[test]
+fn a_deadline_that_another_thread_takes_back_leaves_the_owners_next_alone() {
+    explore(&["the first place", "another"], |answers| {
+        let (shards, stands) = (prompt(), Arc::new(Stands(Standing::default())));
+        let first = arm_limit(&shards, &stands, 5, 1);
+        let (there, place) = (shards.clone(), stands.clone());
+        let visitor = thread::spawn(move || assert!(take_back(&there, false, &place, first, 1)));
+        let second = arm_limit(&shards, &stands, 6, 2);
+        answers.note(if first == second { "the first place" } else { "another" });
+        assert!(take_back(&shards, true, &stands, second, 2));
+        visitor.join().unwrap();
+        assert!(!take_back(&shards, true, &stands, first, 1));
+        assert_eq!(shards.armed(), 0);
+    });
+}

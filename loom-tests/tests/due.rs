@@ -8,6 +8,7 @@ mod cell;
 use std::time::Instant;
 
 use forebear_context::shim::{Arc, Mutex, thread};
+use forebear_loom_tests::explore;
 use forebear_runtime::model::due::Due;
 use forebear_runtime::model::word::{CALLBACKS, CANCELLED, CLAIMED, Cancel, FINISHED, LINK, MARKED, Word};
 
@@ -24,9 +25,14 @@ struct Limited {
 impl Limited {
     /// One that runs; its runner and its deadline's entry have a link each, and so has `more`.
     fn running(more: u64) -> Arc<Limited> {
+        Limited::running_with(CALLBACKS, more)
+    }
+
+    /// The same with those bits.
+    fn running_with(bits: u64, more: u64) -> Arc<Limited> {
         let due = Due::new(Instant::now());
         due.armed(ENTRY);
-        let word = Word::new(CLAIMED | CALLBACKS | (LINK * (2 + more)));
+        let word = Word::new(CLAIMED | bits | (LINK * (2 + more)));
         Arc::new(Limited { word, due, container: Mutex::new(Some(ENTRY)) })
     }
 
@@ -51,6 +57,35 @@ impl Limited {
             self.word.release_link();
         }
         self.word.release_link()
+    }
+
+    /// The same of one without callbacks.
+    fn end_uncalled(&self, has_family: bool) -> bool {
+        self.word.add_link();
+        self.due.ends(has_family);
+        self.word.finish(true, |bits| if bits.has(MARKED) { CANCELLED } else { FINISHED });
+        if self.due.ended(has_family, |entry| self.take_back(entry)) {
+            self.word.release_link();
+        }
+        self.word.release_link()
+    }
+
+    /// The same on the worker that keeps the entry: which goes first, so its link, or the runner's in its place, goes by the terminal exchange. If that
+    /// is refused, there is an entry again. Whether there was, and whether nobody knows the request any more.
+    fn end_in_time(&self) -> (bool, bool) {
+        if self.word.load().has(MARKED) || !self.take_back(self.due.alarm()) {
+            return (false, self.end_uncalled(false));
+        }
+        self.word.release_link();
+        match self.word.try_finish(true, |bits| (!bits.has(MARKED)).then_some(FINISHED)) {
+            Ok((_, after)) => (false, after.is_forgotten()),
+            Err(_) => {
+                self.word.add_link();
+                *self.container.lock().unwrap() = Some(ENTRY);
+                self.due.armed(ENTRY);
+                (true, self.end_uncalled(false))
+            }
+        }
     }
 
     /// The last of its family has gone.
@@ -130,6 +165,57 @@ fn a_deadline_that_is_kept_comes_as_the_last_of_the_family_goes() {
             Some(Cancel::TooLate) => "late",
             None => "taken back",
             other => panic!("{other:?}"),
+        });
+    });
+}
+
+/// The same where nobody is called back.
+#[test]
+fn a_deadline_comes_at_the_end_of_one_without_callbacks() {
+    exhaust(&["cancelled", "late", "taken back"], |answers| {
+        let request = Limited::running_with(0, 0);
+        let timer = {
+            let request = request.clone();
+            thread::spawn(move || request.time_comes())
+        };
+        let last = request.end_uncalled(false);
+        let (came, its_last) = timer.join().unwrap();
+        assert!(last != its_last && request.word.load().is_forgotten(), "one of them is the last");
+        let cancelled = request.word.load().life() == CANCELLED;
+        assert_eq!(cancelled, came == Some(Cancel::Marked));
+        answers.note(match came {
+            Some(Cancel::Marked) => "cancelled",
+            Some(Cancel::TooLate) => "late",
+            None => "taken back",
+            other => panic!("{other:?}"),
+        });
+    });
+}
+
+/// Its own worker takes the entry back before the end, as its time comes and another thread aborts it.
+#[test]
+fn a_deadline_that_is_taken_back_before_the_end_leaves_no_count_behind() {
+    explore(&["cancelled", "armed anew", "in time"], |answers| {
+        let request = Limited::running_with(0, 1);
+        let timer = {
+            let request = request.clone();
+            thread::spawn(move || request.time_comes())
+        };
+        let canceller = {
+            let request = request.clone();
+            thread::spawn(move || (request.word.abort(|| ()), request.word.release_link()))
+        };
+        let (anew, last) = request.end_in_time();
+        let (came, timers_last) = timer.join().unwrap();
+        let (aborted, cancellers_last) = canceller.join().unwrap();
+        assert_eq!(1, u8::from(last) + u8::from(timers_last) + u8::from(cancellers_last), "one is the last");
+        assert!(request.word.load().is_forgotten());
+        let marked = aborted == Cancel::Marked || came == Some(Cancel::Marked);
+        assert_eq!(request.word.load().life() == CANCELLED, marked);
+        answers.note(match (anew, marked) {
+            (true, _) => "armed anew",
+            (false, true) => "cancelled",
+            (false, false) => "in time",
         });
     });
 }

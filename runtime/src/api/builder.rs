@@ -19,18 +19,22 @@ use crate::api::request::{Counted, ErasedHandle, Request, make_after, spawn_afte
 use crate::api::runtime::Runtime;
 use crate::api::scope::Scope;
 use crate::cancel;
+use crate::record::arena::Arena;
 use crate::record::cell::{self, BOXED_ABOVE, Birth, Boxed, Callable, Fallible, Plain};
-use crate::record::fiber::Fiber;
+use crate::record::children::child_of;
+use crate::record::fiber::{self, Fiber};
 use crate::record::header::{AFTER, DETACHED, HINTED, Header, HeaderPlace, LIMITED, OWN_STACK, ROOT};
 use crate::record::scope_core::ScopeCore;
 use crate::record::side;
+use crate::schedule::worker::Worker;
 use crate::shared::Shared;
 use crate::stack;
 use crate::stack::lent::Lent;
-use crate::state::attention::LIMITS;
+use crate::state::attention::{DRIVEN, HUNGRY, MARKS, MESSAGE, RAIDED, SHUT};
 use crate::state::due::Due;
 use crate::state::shared_queue::{Hint, HintGroup};
-use crate::state::word::{CALLBACKS, HANDLE, NEW};
+use crate::state::word::{HANDLE, LINK, NEW, SPAWNED};
+use crate::time::estimated_clock;
 
 /// A description of requests to make. One description can make many.
 ///
@@ -302,9 +306,7 @@ impl RequestBuilder {
     /// ```
     #[track_caller]
     pub fn spawn<T: Send + 'static>(&self, f: impl FnOnce() -> T + Send + 'static) -> Request<T> {
-        let request = create_after(self, Plain(f), Some(Location::caller()));
-        request.submit();
-        request
+        spawn_built(self, Plain(f), Location::caller())
     }
 
     /// As [`try_build`](Self::try_build), submitted.
@@ -321,9 +323,7 @@ impl RequestBuilder {
         &self,
         f: impl FnOnce() -> Result<T, Error> + Send + 'static,
     ) -> Request<T> {
-        let request = create_after(self, Fallible(f), Some(Location::caller()));
-        request.submit();
-        request
+        spawn_built(self, Fallible(f), Location::caller())
     }
 
     /// As [`Scope::spawn`].
@@ -363,6 +363,96 @@ impl RequestBuilder {
         f: impl FnOnce() -> Result<T, Error> + Send + 'scope,
     ) -> Request<T> {
         scope.spawn_built(self, Fallible(f))
+    }
+}
+
+impl RequestBuilder {
+    /// Whether it says nothing but a name and a time-out that is no matter of microseconds.
+    #[inline]
+    fn is_common(&self) -> bool {
+        let Rank { priority, detached, deadline } = self.rank;
+        priority.is_none()
+            && !detached
+            && deadline.is_none()
+            && self.stack_size.is_none()
+            && !self.own_stack
+            && self.hint.is_none()
+            && self.on.is_none()
+            && !self.after.is_any()
+            && self.timeout.is_none_or(|timeout| timeout >= estimated_clock::SHORT)
+    }
+}
+
+/// Makes a request and submits it: in one step what is common and made in a request on a worker, as [`spawn`](crate::spawn) does.
+#[inline]
+fn spawn_built<T, C: Callable<T> + 'static>(
+    builder: &RequestBuilder,
+    callable: C,
+    location: &'static Location<'static>,
+) -> Request<T> {
+    if const { size_of::<C>() <= BOXED_ABOVE && align_of::<C>() <= 16 }
+        && builder.is_common()
+        && let Some(fiber) = fiber::get()
+        && let Some(worker) = fiber.worker()
+        && let Some(maker) = fiber.request()
+        && worker.post.attention.get() & (MESSAGE | MARKS | DRIVEN | SHUT | RAIDED) == 0
+        && fiber.context().no_suspend().get() == 0
+        // SAFETY: M3.
+        && let Some(arena) = unsafe { fiber.arena.get().as_ref() }
+    {
+        let deadlines = &worker.shared().deadlines;
+        let limit = builder.timeout.and_then(|timeout| deadlines.after_on(worker, timeout));
+        let birth = || Birth {
+            // The second link is the entry's of the deadline.
+            word: SPAWNED + if limit.is_some() { LINK } else { 0 },
+            lineage: child_of(maker),
+            need_pages: worker.need_pages,
+            scope: ptr::null(),
+            place: HeaderPlace::Private,
+        };
+        // SAFETY: M1: this worker's arena.
+        let header = unsafe { cell::make_with(arena, birth, callable) };
+        // SAFETY: M1: made here, just now.
+        unsafe { list_built(worker, arena, header, builder, limit, location) };
+        // SAFETY: the one handle of the word.
+        return unsafe { Request::from_raw(header) };
+    }
+    let request = create_after(builder, callable, Some(location));
+    request.submit();
+    request
+}
+
+/// Puts a request that [`spawn_built`] has made into the private queue, with what its description says beside it.
+///
+/// # Safety
+///
+/// Nobody else knows the request, which was made on `arena`, this worker's, as queued; with a limit it has a link for the entry.
+unsafe fn list_built(
+    worker: &Worker,
+    arena: &Arena,
+    header: NonNull<Header>,
+    builder: &RequestBuilder,
+    limit: Option<Instant>,
+    location: &'static Location<'static>,
+) {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    if builder.name.is_some() || limit.is_some() {
+        let mut side = side::new_of_memory(&arena.sides);
+        side.name.clone_from(&builder.name);
+        side.location = Some(location);
+        side.due = limit.map(Due::new);
+        let side = h.side.put_first(side);
+        if let Some(due) = &side.due {
+            h.flags.set(LIMITED);
+            // SAFETY: T4: the second link.
+            unsafe { worker.shared().arm_due(header, due) };
+        }
+    }
+    worker.list.insert(h);
+    worker.note_inserted(h.lineage.key());
+    if worker.post.attention.get() & (HUNGRY | MESSAGE | MARKS | DRIVEN | SHUT | RAIDED) != 0 {
+        worker.attend_spawn(header);
     }
 }
 
@@ -469,8 +559,8 @@ pub(crate) unsafe fn make<T, C: Callable<T>>(
     };
     let limit = limit(builder, &origin.shared);
     let rank = Rank { deadline: limit, ..builder.rank };
-    // With a deadline the end is to take back its entry: so it must not be the short one.
-    let word = NEW | HANDLE | if limit.is_some() { CALLBACKS } else { 0 };
+    // The link is the entry's of the deadline. With it the end is none of those that need nothing but a look at the word.
+    let word = NEW | HANDLE | if limit.is_some() { LINK } else { 0 };
     let birth = Birth { word, lineage: origin.lineage(rank), need_pages, scope, place: HeaderPlace::Nowhere };
     let too_large = builder.stack_size.map(NonZero::get).filter(|&bytes| bytes > stack::MAX);
     let header = match too_large {
@@ -518,11 +608,17 @@ pub(crate) unsafe fn make<T, C: Callable<T>>(
     }
     if cancel::is_orphaned_by_cancel(h) {
         // Made by a cancelled request.
+        if limit.is_some() {
+            h.word().release_link();
+        }
         // SAFETY: the one handle of the word.
         unsafe { cancel::cancel_orphan(header) };
     } else if let Some(due) = h.due() {
-        // SAFETY: the one handle of the word.
-        unsafe { arm(header, due, &origin.shared) };
+        // Then it is not past.
+        let is_ahead = builder.rank.deadline.is_none()
+            && builder.timeout.is_some_and(|timeout| timeout >= estimated_clock::SHORT);
+        // SAFETY: the one handle of the word, and the link.
+        unsafe { arm(header, due, &origin.shared, is_ahead) };
     }
     // SAFETY: the one handle of the word.
     unsafe { Request::from_raw(header) }
@@ -543,25 +639,22 @@ fn limit(builder: &RequestBuilder, shared: &Shared) -> Option<Instant> {
     after.into_iter().chain(builder.rank.deadline).min()
 }
 
-/// Has the deadline of a request that nobody knows yet come when it is time; if it is past, at once.
+/// Has the deadline of a request that nobody knows yet come when it is time; if it is past, which it is not if it `is_ahead`, at once.
 ///
 /// # Safety
 ///
-/// The caller has the one handle.
-#[cold]
-pub(crate) unsafe fn arm(header: NonNull<Header>, due: &Due, shared: &Shared) {
-    // SAFETY: by contract.
-    let h = unsafe { header.as_ref() };
-    if due.at() <= shared.deadlines.now() {
-        // SAFETY: by contract.
-        unsafe { cancel::abort(header, CancelReason::Deadline) };
+/// The caller has the one handle, and a link which it gives away.
+unsafe fn arm(header: NonNull<Header>, due: &Due, shared: &Shared, is_ahead: bool) {
+    if !is_ahead && due.at() <= shared.deadlines.now() {
+        // SAFETY: by contract. The link is not the last count.
+        unsafe {
+            header.as_ref().word().release_link();
+            cancel::abort(header, CancelReason::Deadline);
+        }
         return;
     }
-    h.word().add_link();
-    let all = || shared.workers().iter().for_each(|worker| worker.post.attention.insist(LIMITS));
-    // SAFETY: T4: the link just made.
-    due.armed(unsafe { shared.deadlines.arm_request(due.at(), header, all) });
-    shared.deadline_came();
+    // SAFETY: T4: by contract.
+    unsafe { shared.arm_due(header, due) };
 }
 
 const _: () = {

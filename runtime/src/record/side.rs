@@ -96,7 +96,17 @@ impl Side {
 /// A block, of memory that this thread has kept if there is any.
 pub(crate) fn new() -> Box<Side> {
     // SAFETY: the arena of the fiber that this is called on is this thread's (M1).
-    let kept = unsafe { fiber::current_arena().as_ref() }.and_then(|arena| arena.sides.take());
+    new_of(unsafe { fiber::current_arena().as_ref() }.and_then(|arena| arena.sides.take()))
+}
+
+/// The same of this memory, which is of the arena of this thread.
+#[inline]
+pub(crate) fn new_of_memory(memory: &SideMemory) -> Box<Side> {
+    new_of(memory.take())
+}
+
+#[inline]
+fn new_of(kept: Option<NonNull<Side>>) -> Box<Side> {
     match kept {
         Some(memory) => {
             // SAFETY: a box's, of this layout, and nobody else's.
@@ -149,6 +159,7 @@ impl SideMemory {
     /// So many at most: some ten kilobytes.
     const MOST: u32 = 32;
 
+    #[inline]
     fn take(&self) -> Option<NonNull<Side>> {
         let memory = self.head.get()?;
         // SAFETY: what is kept holds the next.

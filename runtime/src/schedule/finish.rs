@@ -24,7 +24,7 @@
 //! | way | value in place | failure in place | neither: cancelled unstarted, or abandoned |
 //! |---|---|---|---|
 //! | state still local to its maker, no child, not marked | a byte, `LocalStep::Done` ([`finish`]) | [`conclude`] | [`conclude`] |
-//! | shared, no child, no mark, no callback, no deadline | one exchange ([`finish`]) | [`conclude`] | [`conclude`] |
+//! | shared, no child, no mark, no callback, no deadline or one that its maker's worker keeps and ends | one exchange ([`finish`]) | [`conclude`] | [`conclude`] |
 //! | children, a delivered mark, callbacks, a deadline | [`conclude`] | [`conclude`] | [`conclude`] |
 //!
 //! `outcome` (`state/word/end.rs`) decides what the end becomes: a finished request that is marked ends cancelled; so does one that failed by
@@ -59,12 +59,14 @@ use crate::record::arena::{self, Arena};
 use crate::record::cell;
 use crate::record::children;
 use crate::record::fiber::{self, Fiber};
-use crate::record::header::{DELIVERED, Header, NoValue};
+use crate::record::header::{DELIVERED, Header, LIMITED, NoValue};
 use crate::record::hooks;
 use crate::record::scope_core::ScopeCore;
 use crate::schedule::callbacks;
 use crate::state::due::Due;
-use crate::state::word::{Bits, CANCELLED, FAILED, FINISHED, LocalStep, MARKED, SEEN, WAITERS, outcome};
+use crate::state::word::{
+    Bits, CALLBACKS, CANCELLED, FAILED, FINISHED, LocalStep, MARKED, SEEN, WAITERS, outcome,
+};
 
 /// The end of a request that was popped from this worker's own list, and that nobody ever knew of: nobody can ask how
 /// it ended, so it need not go terminal.
@@ -111,26 +113,90 @@ pub(crate) unsafe fn finish(header: NonNull<Header>, runner_link: bool) {
             // No job of a scope's: those are spawned.
             return;
         }
-        // Read now: after the exchange the header may be gone.
-        let scope = h.scope.get();
-        let finished = h.word().try_finish(runner_link, |bits| {
-            if bits.has(MARKED) {
-                return None;
-            }
-            if bits.handles() == 0 {
-                // SAFETY: W2: if no handle is left, none can come (W5).
-                unsafe { cell::drop_value_contained(header) };
-            }
-            Some(FINISHED)
-        });
-        if let Ok((before, after)) = finished {
-            // SAFETY: by the exchange.
-            unsafe { notify_end(header, before, after.life(), runner_link && after.is_forgotten(), scope) };
+        let ended = match h.is(LIMITED) {
+            // SAFETY: W1; no child.
+            false => unsafe { finish_unmarked(header, runner_link) },
+            // SAFETY: as above.
+            true => unsafe { finish_in_time(header, runner_link) },
+        };
+        if ended {
             return;
         }
     }
     // SAFETY: W1.
     unsafe { conclude(header, FINISHED, false, runner_link) };
+}
+
+/// Goes terminal with the value that is in place, by one exchange. False: there are callbacks, or it is marked.
+///
+/// # Safety
+///
+/// W1; it has no children, and `link` says whether a link is given up by the exchange.
+#[inline(always)]
+unsafe fn finish_unmarked(header: NonNull<Header>, link: bool) -> bool {
+    // SAFETY: W1.
+    let h = unsafe { header.as_ref() };
+    // Read now: after the exchange the header may be gone.
+    let scope = h.scope.get();
+    let finished = h.word().try_finish(link, |bits| {
+        if bits.has(MARKED) {
+            return None;
+        }
+        if bits.handles() == 0 {
+            // SAFETY: W2: if no handle is left, none can come (W5).
+            unsafe { cell::drop_value_contained(header) };
+        }
+        Some(FINISHED)
+    });
+    if let Ok((before, after)) = finished {
+        // SAFETY: by the exchange.
+        unsafe { notify_end(header, before, after.life(), link && after.is_forgotten(), scope) };
+    }
+    finished.is_ok()
+}
+
+/// The same of one with a deadline, which its maker keeps and which has not come: the entry is taken back first, so its link goes by the same
+/// exchange. Nothing can be left that the deadline would count for: there are no children, and no callbacks that could make some.
+///
+/// # Safety
+///
+/// As [`finish_unmarked`], with a link of the runner or none.
+#[inline(never)]
+unsafe fn finish_in_time(header: NonNull<Header>, runner_link: bool) -> bool {
+    // SAFETY: W1.
+    let h = unsafe { header.as_ref() };
+    // SAFETY: M3.
+    let (Some(due), Some(arena)) = (h.due(), unsafe { h.arena.get().as_ref() }) else { return false };
+    let bits = h.bare.load();
+    if bits.has(CALLBACKS) || bits.has(MARKED) || !arena.shared().deadlines.disarm_due_here(header, due) {
+        return false;
+    }
+    if runner_link {
+        h.word().release_link();
+    }
+    // SAFETY: W1; the entry's link, or the runner's in its place.
+    let ended = unsafe { finish_unmarked(header, true) };
+    if !ended {
+        // It has got callbacks or a mark meanwhile, so there may be children yet. SAFETY: W1; the entry's link.
+        unsafe { arm_anew(header, due, runner_link) };
+    }
+    ended
+}
+
+/// What [`finish_in_time`] has taken back too early.
+///
+/// # Safety
+///
+/// W1; the link of the entry, or of the runner if it had one, is still there.
+#[cold]
+unsafe fn arm_anew(header: NonNull<Header>, due: &Due, runner_link: bool) {
+    // SAFETY: W1.
+    let h = unsafe { header.as_ref() };
+    if runner_link {
+        h.word().add_link();
+    }
+    // SAFETY: M3; T4: that link.
+    unsafe { (*h.arena.get()).shared().arm_due(header, due) };
 }
 
 /// The end of a claimed request that has children, callbacks, a mark (an arm: its maker's), or no value. `life` is what its
@@ -228,7 +294,7 @@ fn keeps_for_family(h: &Header, due: &Due) -> bool {
 fn end_due(h: &Header, due: &Due, has_family: bool) -> bool {
     // SAFETY: M3.
     let arena = unsafe { h.arena.get().as_ref() };
-    let take_back = |entry| arena.is_some_and(|arena| arena.shared().deadlines.disarm_request(entry));
+    let take_back = |_| arena.is_some_and(|arena| arena.shared().deadlines.disarm_due(NonNull::from(h), due));
     if due.ended(has_family, take_back) {
         // Not the last: the callee's.
         h.word().release_link();

@@ -91,6 +91,7 @@ use crate::schedule::ready::Ready;
 use crate::shared::{Best, Looks, Shared};
 use crate::stack::coroutine::Coroutine;
 use crate::stack::slab::StackSlot;
+use crate::state::alarms::Standing;
 use crate::state::attention::{Attention, DRIVEN, HOLDS, HUNGRY};
 use crate::state::raid::RaidGuard;
 use crate::state::raises::Raises;
@@ -253,6 +254,10 @@ pub(crate) struct Worker {
     hold: Hold,
     /// See `schedule/worker/alarm.rs`.
     alarm: Cell<u32>,
+    /// Where the entry for the deadlines of the requests made here stands ([`crate::time::deadlines`]); touched under the lock of its shard.
+    pub limit_alarm: Standing,
+    /// How often a wait has asked whether there are deadlines.
+    limit_looks: Cell<u32>,
     /// What others may not end, since user code may run then; for the loop.
     aside: UnsafeCell<Vec<NonNull<Header>>>,
     /// What stacks of this worker have put off to the end of a destructor; for the loop if they wait there.
@@ -325,6 +330,8 @@ impl Worker {
             watch: RaidWatch::default(),
             hold: Hold::new(of > 1 && shared.driven.is_none()),
             alarm: Cell::new(0),
+            limit_alarm: Standing::default(),
+            limit_looks: Cell::new(0),
             aside: UnsafeCell::default(),
             put_off: DropQueues::new(),
             holds: Cell::new(false),

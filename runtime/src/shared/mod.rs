@@ -3,7 +3,7 @@
 //! It outlives everything that points at it: handles of the runtime, threads, and arenas that still have headers each
 //! hold a count. The stacks go earlier: when the last handle has gone and the threads are joined.
 
-use std::ptr;
+use std::ptr::{self, NonNull};
 use std::sync::{OnceLock, Weak};
 use std::time::Duration;
 
@@ -28,7 +28,8 @@ use crate::shared::ending::Ending;
 use crate::shared::generation::Generation;
 use crate::stack::Class;
 use crate::stack::slab::Slab;
-use crate::state::attention::OLDER;
+use crate::state::attention::{LIMITS, OLDER};
+use crate::state::due::Due;
 use crate::state::shared_queue::{Hint, Injector, Pushed, QueueEntry};
 use crate::state::visits::Visits;
 use crate::time::deadlines::{Deadlines, Time};
@@ -205,6 +206,20 @@ impl Shared {
         match &self.driven {
             None => self.signals.wake(index),
             Some(driven) => driven.nudge(index),
+        }
+    }
+
+    /// Has the deadline of a request come when it is time. (If a worker keeps it, the time is kept by threads.) By its maker before anybody else knows it, or by its finisher.
+    ///
+    /// # Safety
+    ///
+    /// The caller has a count of the request, and a link which it gives away (T4).
+    #[inline]
+    pub(crate) unsafe fn arm_due(&self, header: NonNull<Header>, due: &Due) {
+        let all = || self.workers().iter().for_each(|worker| worker.post.attention.insist(LIMITS));
+        // SAFETY: by contract.
+        if !unsafe { self.deadlines.arm_due(header, due, all) } {
+            self.deadline_came();
         }
     }
 

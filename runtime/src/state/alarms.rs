@@ -8,7 +8,8 @@
 //! * **word** of a shard: an instant before which nothing in it is due, as nanoseconds; all ones if it was empty when the word was
 //!   written. Written under the shard's lock, read by anybody.
 //! * **timer thread**: the thread that sleeps here until something is due.
-//! * **grace**: owners look after their shards, being nearer to what lies in them. The timer thread
+//! * **prompt** shard: one with an owner that does not look after it: what is due there the timer thread does at once.
+//! * **grace**: owners look after their other shards, being nearer to what lies in them. The timer thread
 //!   gives them so much time from the instant on, and from when they last looked; then it does it instead. An owner that is late because
 //!   it has more to do than it can is left alone: two who fire one shard only meet at its lock.
 //! * **tell**: to end its sleep.
@@ -59,6 +60,8 @@ pub struct Shards<E> {
     origin: Instant,
     /// In nanoseconds.
     grace: u64,
+    /// The first prompt shard, and whatever comes behind it.
+    prompt: usize,
     shards: Box<[Shard<E>]>,
     bed: Bed,
 }
@@ -130,9 +133,16 @@ impl<E: TimerEntry> Shards<E> {
         Shards {
             origin,
             grace: grace.unwrap_or_default().as_nanos() as u64,
+            prompt: shards.saturating_sub(1),
             shards: (0..shards.max(1)).map(shard).collect(),
             bed: Bed::new(),
         }
+    }
+
+    /// The same, of which those from number `prompt` on are prompt.
+    #[must_use]
+    pub fn prompt_from(self, prompt: usize) -> Shards<E> {
+        Shards { prompt, ..self }
     }
 
     /// How many there are.
@@ -201,6 +211,23 @@ impl<E: TimerEntry> Shards<E> {
         if standing.may_be_armed() {
             return None;
         }
+        // SAFETY: by contract.
+        unsafe { self.arm_in_place(shard, standing, at, entry) }
+    }
+
+    /// The same where several share a place to stand.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the shard.
+    #[inline(always)]
+    pub unsafe fn arm_in_place(
+        &self,
+        shard: usize,
+        standing: &Standing,
+        at: Instant,
+        entry: impl FnOnce() -> E,
+    ) -> Option<Number> {
         let again = |entries: &mut Entries<E>| {
             let (key, filed) = standing.filed()?;
             let told = entries.soonest.is_some_and(|soonest| at >= soonest);
@@ -233,6 +260,48 @@ impl<E: TimerEntry> Shards<E> {
     pub unsafe fn put_to_rest(&self, shard: usize, standing: &Standing, number: Number) -> bool {
         // SAFETY: by contract.
         unsafe { self.shards[shard].entries.own(|entries| entries.filed.put_to_rest(standing, number)) }
+    }
+
+    /// The same where several share a place to stand: if what has that number there is the entry that `is_it` is true of. By anybody.
+    ///
+    /// # Safety
+    ///
+    /// If `owns`, the caller owns the shard, and else is not in it. What stands there is the shard's owner's.
+    #[inline(always)]
+    pub unsafe fn take_back(
+        &self,
+        shard: usize,
+        owns: bool,
+        standing: &Standing,
+        number: Number,
+        is_it: impl FnOnce(&E) -> bool,
+    ) -> bool {
+        let take_back = |entries: &mut Entries<E>| entries.filed.take_back(standing, number, is_it);
+        if owns {
+            // SAFETY: by contract.
+            unsafe { self.shards[shard].entries.own(take_back) }
+        } else {
+            self.shards[shard].entries.visit(take_back)
+        }
+    }
+
+    /// Calls `f` if nothing is armed in the shard; nothing is meanwhile.
+    ///
+    /// # Safety
+    ///
+    /// If `owns`, the caller owns the shard, and else is not in it.
+    pub unsafe fn when_none_is_armed(&self, shard: usize, owns: bool, f: impl FnOnce()) {
+        let look = |entries: &mut Entries<E>| {
+            if entries.filed.armed() == 0 {
+                f();
+            }
+        };
+        if owns {
+            // SAFETY: by contract.
+            unsafe { self.shards[shard].entries.own(look) }
+        } else {
+            self.shards[shard].entries.visit(look)
+        }
     }
 
     /// Takes out the entry, which rests if it is in at all: its waiter is about to be freed.
@@ -398,7 +467,7 @@ impl<E: TimerEntry> Shards<E> {
     }
 
     fn with_grace(&self, shard: usize, word: u64) -> u64 {
-        if shard + 1 == self.count() || word == NEVER {
+        if shard >= self.prompt || word == NEVER {
             word
         } else if cfg!(mutant = "what_has_an_owner_is_not_looked_after") {
             NEVER

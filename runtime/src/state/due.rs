@@ -19,14 +19,15 @@
 //!
 //! # Invariants
 //!
-//! * **DU1** The number of the entry is written by the maker before anybody else knows the request. The entry may fire before: then
+//! * **DU1** The number of the entry is written by the maker before anybody else knows the request, and again by the finisher if it arms
+//!   anew what it has taken back too early. The entry may fire before: then
 //!   it is out of the container already, and a request for it by an old number, or none, is refused.
 //! * **DU2** A deadline is kept by the request's owner, before the terminal exchange; the firing thread writes that it came.
 //!   Neither is taken back.
 
 use std::time::Instant;
 
-use forebear_context::shim::atomic::{AtomicU8, AtomicU64, Ordering};
+use forebear_context::shim::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use forebear_context::shim::mutant;
 
 use crate::state::word::{Cancel, Word};
@@ -37,6 +38,8 @@ pub struct Due {
     at: Instant,
     /// The entry's number; 0 before there is one.
     alarm: AtomicU64,
+    /// Which wheel the entry is in, as [`Deadlines`](crate::time::deadlines) counts them.
+    wheel: AtomicU32,
     stage: AtomicU8,
 }
 
@@ -50,7 +53,7 @@ const CAME_LATE: u8 = 2;
 impl Due {
     /// A deadline without an entry.
     pub fn new(at: Instant) -> Due {
-        Due { at, alarm: AtomicU64::new(0), stage: AtomicU8::new(OWN) }
+        Due { at, alarm: AtomicU64::new(0), wheel: AtomicU32::new(0), stage: AtomicU8::new(OWN) }
     }
 
     /// When it comes.
@@ -61,6 +64,23 @@ impl Due {
     /// The entry has this number. By the maker (DU1).
     pub fn armed(&self, alarm: u64) {
         self.alarm.store(alarm, Ordering::Relaxed);
+    }
+
+    /// Which wheel the entry is in. As [`armed`](Self::armed), before it.
+    pub fn set_wheel(&self, wheel: u32) {
+        self.wheel.store(wheel, Ordering::Relaxed);
+    }
+
+    /// Which wheel the entry is in.
+    #[inline]
+    pub fn wheel(&self) -> u32 {
+        self.wheel.load(Ordering::Relaxed)
+    }
+
+    /// The entry's number; 0 if there is none.
+    #[inline]
+    pub fn alarm(&self) -> u64 {
+        self.alarm.load(Ordering::Relaxed)
     }
 
     /// The request is about to go terminal, with or without a family that this is to be kept for. By its owner.

@@ -85,6 +85,15 @@ impl<B: Block> BlockSlot<B> {
         }
     }
 
+    /// Puts `side` in, before anybody else knows of the header; there is nothing yet.
+    #[inline]
+    pub fn put_first(&self, side: Box<B>) -> &B {
+        let made = Box::into_raw(side);
+        self.0.store(from_block(made), Ordering::Release);
+        // SAFETY: freed with the header.
+        unsafe { &*made }
+    }
+
     /// Puts `side` in, unless there is a block; answers which there is.
     pub fn put(&self, side: Box<B>) -> &B {
         let mut seen = self.0.load(Ordering::Acquire);

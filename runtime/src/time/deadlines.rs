@@ -7,7 +7,8 @@
 //! * **arm**, **disarm**: to put an entry in, to take it back.
 //! * **fire**: to take what is due out and do it. Never runs user code.
 //! * **timer thread**: who fires.
-//! * **shards**: where entries are ([`crate::state::alarms`]): a timing wheel for each worker's waits, and one for requests and whatever else
+//! * **shards**: where entries are ([`crate::state::alarms`]): a timing wheel for each worker's waits, one for the deadlines of requests that the
+//!   worker makes, and one for whatever else
 //!   comes (a coroutine that waits by the clock of another runtime than its own, too), each behind a lock of its own; a single one if the clock jumps. What is due at one instant in one shard comes out in order
 //!   of arming. Arming and disarming take the same time however many are armed.
 //!
@@ -21,6 +22,11 @@
 //!
 //! A coroutine's alarm stays in its worker's wheel when it is taken back, for the coroutine's next wait ([`crate::state::alarms`]); it goes when the coroutine is
 //! dismantled.
+//!
+//! The deadline of a request that a worker makes lies in a wheel that the worker owns, since most such requests are over on that worker long before
+//! they are due. What is due there the timer thread fires without delay: the worker may be computing. The last entry that was taken back stays for
+//! the next request. A thread that takes back what another worker keeps pays for a fence of all threads, so a worker whose deadlines are often
+//! taken back by others arms them in the wheel for all.
 //!
 //! A coroutine goes on where its worker is and nowhere else, so nobody can do it sooner than the worker, and nobody has what it takes nearer. The
 //! timer thread gives it [`GRACE`], and none to a runtime without threads of its own, whose workers are driven now and then. It
@@ -93,6 +99,7 @@ use crate::record::header::Header;
 use crate::schedule::worker::Worker;
 use crate::stack::coroutine;
 use crate::state::alarms::{Shards, Standing};
+use crate::state::due::Due;
 use crate::time::estimated_clock;
 
 mod firing;
@@ -102,7 +109,7 @@ mod keeping;
 mod tests;
 
 use self::firing::{FiredEntry, give_up};
-use self::inner::{Inner, Thread, ask};
+use self::inner::{Inner, Limits, Thread, ask};
 use self::keeping::GRACE;
 pub(crate) use self::keeping::wake_exactly;
 
@@ -152,9 +159,11 @@ impl Deadlines {
             };
             let subscription = clock.as_ref().and_then(|clock| clock.subscribe(Box::new(jump)));
             let jumps = subscription.is_some();
-            let shards = if jumps { 1 } else { workers.max(1) + 1 };
             // A worker looks in the middle of waits.
             let by_workers = threads && clock.is_none();
+            let owners = if by_workers { workers.max(1) } else { 0 };
+            // The waits of each worker, the requests of each, and all others.
+            let shards = if jumps { 1 } else { workers.max(1) + owners + 1 };
             Inner {
                 clock,
                 told: AtomicU64::new(0),
@@ -163,9 +172,11 @@ impl Deadlines {
                 by_workers,
                 estimates,
                 name: format!("{runtime} timer"),
-                shards: Shards::new(shards, time::now(), by_workers.then_some(GRACE)),
+                shards: Shards::new(shards, time::now(), by_workers.then_some(GRACE))
+                    .prompt_from(shards - 1 - owners),
                 thread: Mutex::new(Thread { handle: None, subscription }),
                 requests: AtomicUsize::new(0),
+                limits: (0..owners).map(|_| Limits::default()).collect(),
                 unattended: AtomicBool::new(false),
                 #[cfg(test)]
                 refuse_thread: AtomicBool::new(false),
@@ -305,6 +316,54 @@ impl Deadlines {
         self.0.arm(at, FiredEntry::Request(header), first).number
     }
 
+    /// The same for the deadline that the request has in its side block, which gets the entry's number: by the maker before anybody else knows the
+    /// request, or by its finisher. A worker of this runtime keeps it, in a shard of its own: whether it does.
+    ///
+    /// # Safety
+    ///
+    /// As [`arm_request`](Self::arm_request).
+    #[inline]
+    pub(crate) unsafe fn arm_due(&self, header: NonNull<Header>, due: &Due, first: impl Fn() + Copy) -> bool {
+        match self.0.arming_worker() {
+            Some(worker) => {
+                due.set_wheel(worker.index as u32 + 1);
+                due.armed(self.0.arm_limit(worker, due.at(), header, first));
+                !self.is_unattended()
+            }
+            None => {
+                due.set_wheel(0);
+                // SAFETY: by contract.
+                due.armed(unsafe { self.arm_request(due.at(), header, first) });
+                false
+            }
+        }
+    }
+
+    /// Takes back what [`arm_due`](Self::arm_due) has armed. True: it had not fired, and the link is the caller's again.
+    pub(crate) fn disarm_due(&self, header: NonNull<Header>, due: &Due) -> bool {
+        match due.wheel() {
+            _ if due.alarm() == 0 => false,
+            0 => self.disarm_request(due.alarm()),
+            worker => self.0.disarm_limit(worker as usize - 1, due.alarm(), header),
+        }
+    }
+
+    /// The same if the worker that calls keeps it; else false.
+    #[inline]
+    pub(crate) fn disarm_due_here(&self, header: NonNull<Header>, due: &Due) -> bool {
+        match due.wheel() {
+            0 => false,
+            _ if due.alarm() == 0 => false,
+            worker => self.0.disarm_limit_here(worker as usize - 1, due.alarm(), header),
+        }
+    }
+
+    /// A worker is about to sleep, or has long been told that there are deadlines: if none of its own is left, it is not counted any more.
+    #[inline]
+    pub(crate) fn settle_limits(&self, worker: usize) {
+        self.0.settle_own_limits(worker);
+    }
+
     /// Sees to it that the request, which has started, is aborted with [`Expired`](forebear_context::error::CancelReason::Expired) at `at`, or before this returns if that
     /// is past.
     ///
@@ -363,7 +422,7 @@ impl Deadlines {
             FiredEntry::Wait(..) | FiredEntry::Coroutine(..) | FiredEntry::Own(..) | FiredEntry::Rests => {
                 give_up(entry)
             }
-            FiredEntry::Request(_) | FiredEntry::Expiry(_) => requests.push(entry),
+            FiredEntry::Request(_) | FiredEntry::Limit(..) | FiredEntry::Expiry(_) => requests.push(entry),
         });
         let Thread { handle, subscription } = std::mem::take(&mut *self.0.lock_thread());
         drop(subscription);

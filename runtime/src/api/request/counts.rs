@@ -55,12 +55,7 @@ impl<T> Request<T> {
         // Over, and nobody else is left: what others did with it was seen with the load (W7). Nor has it children,
         // who could ask for it as their parent; and only this thread may find it from its own parent.
         if h.is_kept_here() {
-            let alone = if bits.has(LOCAL) {
-                h.local.is(LocalStep::Done)
-            } else {
-                bits.life() == FINISHED && bits.is_sole_handle() && has_no_children(h)
-            };
-            if alone {
+            if is_alone(h) {
                 // SAFETY: W2, W4: the last count of all is ours.
                 unsafe { end_alone::<T>(header) };
                 return;
@@ -85,6 +80,17 @@ impl<T> Request<T> {
     }
 }
 
+/// Whether it is over with a value, and nobody knows of it but the thread that asks and has a handle; on the thread of its arena.
+#[inline(always)]
+pub(super) fn is_alone(h: &Header) -> bool {
+    let bits = h.bare.load();
+    if bits.has(LOCAL) {
+        h.local.is(LocalStep::Done)
+    } else {
+        bits.life() == FINISHED && bits.is_sole_handle() && has_no_children(h)
+    }
+}
+
 /// Whether a request that is over has no child left: it never had one, or ran where it was made, and is asked about there.
 #[inline(always)]
 fn has_no_children(h: &Header) -> bool {
@@ -98,7 +104,7 @@ fn has_no_children(h: &Header) -> bool {
 ///
 /// W2, W4; M1 for its arena, if it has one.
 #[inline(always)]
-unsafe fn end_alone<T>(header: NonNull<Header>) {
+pub(super) unsafe fn end_alone<T>(header: NonNull<Header>) {
     // SAFETY: by contract.
     unsafe {
         let h = header.as_ref();

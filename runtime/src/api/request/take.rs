@@ -7,6 +7,7 @@ use forebear_context::error::{Cycle, WaitError};
 use forebear_context::shim::atomic::Ordering;
 
 use super::Request;
+use super::counts::{end_alone, is_alone};
 use crate::cancel;
 use crate::record::arena;
 use crate::record::fiber;
@@ -135,8 +136,18 @@ unsafe fn take_slowly<T>(header: NonNull<Header>) -> Result<T, WaitError> {
     // SAFETY: the caller's handle: given back if the wait is refused, by an error or, where it must not suspend, by a panic.
     let handle = unsafe { Request::<T>::from_raw(header) };
     // SAFETY: as above.
-    unsafe { wait::until_over(header) }?;
+    let ran_here = unsafe { wait::until_over(header) }?;
     mem::forget(handle);
+    // SAFETY: as above. What ran here is of this thread's arena; and no cancel concerns the waiter then.
+    if ran_here && unsafe { is_alone(header.as_ref()) } {
+        // SAFETY: W2, W4: over with a value, which is moved out; the one count is the handle.
+        unsafe {
+            header.as_ref().has_value.set(false);
+            let value = Header::value::<T>(header).read();
+            end_alone::<T>(header);
+            return Ok(value);
+        }
+    }
     // SAFETY: as above.
     unsafe { take_over(header) }
 }

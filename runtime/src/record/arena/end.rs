@@ -117,7 +117,7 @@ unsafe fn end_up(here: &Arena, parent: NonNull<Header>) {
 fn family_ends(h: &Header) {
     // SAFETY: M3.
     if let (Some(due), Some(arena)) = (h.due(), unsafe { h.arena.get().as_ref() })
-        && due.family_ends(|entry| arena.shared().deadlines.disarm_request(entry))
+        && due.family_ends(|_| arena.shared().deadlines.disarm_due(NonNull::from(h), due))
     {
         // Not the last: the family's.
         h.word().release_link();

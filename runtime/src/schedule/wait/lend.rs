@@ -57,9 +57,13 @@ pub(super) unsafe fn run_own(header: NonNull<Header>) -> bool {
 #[inline(never)]
 unsafe fn run_own_attending(fiber: &Fiber, worker: &Worker, header: NonNull<Header>) -> bool {
     // SAFETY: by contract.
-    nothing_forbids(fiber, unsafe { header.as_ref() })
-        // SAFETY: by contract.
-        && unsafe { run_own_on(fiber, worker, header, worker.post.attention.get()) }
+    let h = unsafe { header.as_ref() };
+    let attention = worker.post.attention.get();
+    let other = attention & (HUNGRY | OLDER | MESSAGE | MARKS | DRIVEN | RAIDED) != 0;
+    // Nothing but deadlines, which are none of the target's if the waiter has made it: what the waiter has the target inherits.
+    let allowed = !other && is_child_of_top(fiber, h) && worker.passes_limits() || nothing_forbids(fiber, h);
+    // SAFETY: by contract.
+    allowed && unsafe { run_own_on(fiber, worker, header, worker.post.attention.get()) }
 }
 
 /// # Safety

@@ -24,6 +24,9 @@ use crate::record::side::Side;
 use crate::state::attention::{DRIVEN, HUNGRY, LIMITS, MARKS, MESSAGE, RAIDED, SHUT};
 use crate::state::word::{Cancel, Demand};
 
+/// After so many waits a worker looks whether any deadline of its own requests is left: code that makes one mostly makes another.
+const LIMIT_LOOKS: u32 = 16;
+
 impl Worker {
     /// So many more cancelled requests run here.
     pub(crate) fn count_marked(&self, more: isize) {
@@ -36,15 +39,26 @@ impl Worker {
         }
     }
 
-    /// Whether any request of the runtime has a deadline that is yet to come.
+    /// Whether any request of the runtime has a deadline that is yet to come, or had a few waits ago.
     #[inline]
     pub(crate) fn is_among_limits(&self) -> bool {
         self.post.attention.get() & LIMITS != 0 && self.still_among_limits()
     }
 
+    /// One more wait while it is said that there are deadlines: whether it need not look if that is still so.
+    #[inline]
+    pub(crate) fn passes_limits(&self) -> bool {
+        let looks = self.limit_looks.get().wrapping_add(1);
+        self.limit_looks.set(looks);
+        !looks.is_multiple_of(LIMIT_LOOKS)
+    }
+
     #[cold]
     fn still_among_limits(&self) -> bool {
         let deadlines = &self.shared().deadlines;
+        if !self.passes_limits() {
+            deadlines.settle_limits(self.index);
+        }
         if deadlines.has_requests() {
             return true;
         }

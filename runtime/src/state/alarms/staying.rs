@@ -17,7 +17,8 @@
 //!
 //! * **B4** What stands is filed for no later than it is due. A standing that names what is no longer in the wheel names nothing: no
 //!   two entries ever have the same number.
-//! * **B5** A standing is touched by its waiter's owner, and by the holder of the shard's lock while the entry is armed.
+//! * **B5** A standing is touched by its waiter's owner, and by the holder of the shard's lock while the entry is armed. What several share is touched
+//!   under the lock only.
 
 use forebear_context::shim::mutant;
 use std::cell::Cell;
@@ -44,6 +45,12 @@ pub unsafe trait TimerEntry {
         DueWhen::AsFiled
     }
 
+    /// Whether it is not armed.
+    #[inline]
+    fn rests(&self) -> bool {
+        self.when() == DueWhen::Rests
+    }
+
     /// It rests from now on.
     fn rest(&mut self) {}
 
@@ -66,7 +73,7 @@ pub enum DueWhen {
     Rests,
 }
 
-/// Where the entry of one who arms again and again stands (B4, B5).
+/// Where the entry of one who arms again and again stands (B4, B5). Several may share one: the entry that is armed first stands there.
 #[derive(Debug, Default)]
 pub struct Standing {
     at: Cell<Option<(Key, Instant)>>,
@@ -135,8 +142,8 @@ impl<E: TimerEntry> Filed<E> {
         // SAFETY: an entry stands beside whom it is for, who stays while it is in.
         let standing = unsafe { standing.as_ref() };
         if let Some((there, _)) = standing.at.get() {
-            match self.wheel.get_mut(there).map(|entry| entry.when()) {
-                Some(DueWhen::Rests) => _ = self.take_out(there),
+            match self.wheel.get_mut(there).map(|entry| entry.rests()) {
+                Some(true) => _ = self.take_out(there),
                 Some(_) => return self.wheel.insert(at, entry).number(),
                 None => {}
             }
@@ -156,7 +163,7 @@ impl<E: TimerEntry> Filed<E> {
         entry: impl FnOnce() -> E,
     ) -> Option<Number> {
         let resting = self.wheel.get_mut(key)?;
-        if resting.when() != DueWhen::Rests {
+        if !resting.rests() {
             return None;
         }
         *resting = entry();
@@ -178,6 +185,31 @@ impl<E: TimerEntry> Filed<E> {
         }
         let key = standing.at.get().map(|(key, _)| key);
         let Some(entry) = key.and_then(|key| self.wheel.get_mut(key)) else { return false };
+        entry.rest();
+        self.resting += 1;
+        standing.armed.set(false);
+        true
+    }
+
+    /// The same where several share a place to stand, if it is the entry that `is_it` is true of. To the holder of the shard's lock.
+    #[inline(always)]
+    pub(super) fn take_back(
+        &mut self,
+        standing: &Standing,
+        number: Number,
+        is_it: impl FnOnce(&E) -> bool,
+    ) -> bool {
+        if number != STANDS {
+            return self.remove(number).is_some();
+        }
+        let key = standing.at.get().map(|(key, _)| key);
+        let Some(entry) = key.and_then(|key| self.wheel.get_mut(key)) else { return false };
+        // What had that number may have fired, and another may stand there by now.
+        mutant!("another_is_taken_back", (), {
+            if !is_it(entry) {
+                return false;
+            }
+        });
         entry.rest();
         self.resting += 1;
         standing.armed.set(false);
@@ -219,13 +251,13 @@ impl<E: TimerEntry> Filed<E> {
     /// Takes all out, and answers those that were armed.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = E> + use<E> {
         self.resting = 0;
-        self.wheel.take_all().into_iter().filter(|entry| entry.when() != DueWhen::Rests)
+        self.wheel.take_all().into_iter().filter(|entry| !entry.rests())
     }
 
     #[inline]
     fn take_out(&mut self, key: Key) -> Option<E> {
         let entry = self.wheel.remove(key)?;
-        if entry.when() == DueWhen::Rests {
+        if entry.rests() {
             self.resting -= 1;
         }
         Some(entry)

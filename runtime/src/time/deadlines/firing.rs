@@ -24,6 +24,8 @@ pub(super) enum FiredEntry {
     Rests,
     /// With a link (T4).
     Request(NonNull<Header>),
+    /// The same, armed by a worker in a shard of its own, and where it stands there. When it is due the request says: so this is no larger than others.
+    Limit(NonNull<Header>, NonNull<Standing>),
     /// An expiration timer of a request that runs ([`crate::api::expiry`]). With a link (T4).
     Expiry(NonNull<Header>),
 }
@@ -33,15 +35,21 @@ pub(super) enum FiredEntry {
 unsafe impl Send for FiredEntry {}
 
 // SAFETY: a coroutine's memory stays, and before it is given back its alarm is dismissed. Where it stands is touched on its worker's thread, and
-// under the lock of that worker's shard.
+// under the lock of that worker's shard. Where a worker's requests stand lies in the worker's record, which stays until after `close`.
 unsafe impl alarms::TimerEntry for FiredEntry {
     #[inline(always)]
     fn when(&self) -> DueWhen {
         match self {
             FiredEntry::Own(_, _, at) => DueWhen::At(*at),
+            FiredEntry::Limit(header, _) => limit_of(*header),
             FiredEntry::Rests => DueWhen::Rests,
             _ => DueWhen::AsFiled,
         }
+    }
+
+    #[inline(always)]
+    fn rests(&self) -> bool {
+        matches!(self, FiredEntry::Rests)
     }
 
     #[inline(always)]
@@ -54,8 +62,28 @@ unsafe impl alarms::TimerEntry for FiredEntry {
         match self {
             // SAFETY: T2; it is a coroutine's.
             FiredEntry::Own(context, ..) => Some(unsafe { coroutine::alarm_of(*context) }),
+            FiredEntry::Limit(_, standing) => Some(*standing),
             _ => None,
         }
+    }
+}
+
+/// When the deadline of a request is due that is armed.
+#[cold]
+fn limit_of(header: NonNull<Header>) -> DueWhen {
+    // SAFETY: T4: the entry's link.
+    unsafe { header.as_ref() }.due().map_or(DueWhen::AsFiled, |due| DueWhen::At(due.at()))
+}
+
+/// As large as what a wait needs.
+#[cfg(not(any(loom, shuttle)))]
+const _: () = assert!(size_of::<FiredEntry>() == 32);
+
+impl FiredEntry {
+    /// Whether it is the deadline of this request, in a worker's shard.
+    #[inline(always)]
+    pub(super) fn is_limit_of(&self, header: NonNull<Header>) -> bool {
+        matches!(self, FiredEntry::Limit(of, ..) if *of == header)
     }
 }
 
@@ -88,6 +116,9 @@ impl Inner {
             Fired::All => false,
             Fired::Some => true,
             Fired::But(entry) => {
+                if let FiredEntry::Limit(..) = entry {
+                    self.settle_limits_of(shard);
+                }
                 fire(entry);
                 true
             }
@@ -116,7 +147,7 @@ impl Fire<FiredEntry> for FiringBatch<'_> {
                 return Some(entry);
             }
             FiredEntry::Rests => {}
-            FiredEntry::Expiry(_) => return Some(entry),
+            FiredEntry::Limit(..) | FiredEntry::Expiry(_) => return Some(entry),
         }
         None
     }
@@ -138,7 +169,7 @@ pub(super) fn fire(entry: FiredEntry) {
         }
         FiredEntry::Rests => {}
         // SAFETY: T4.
-        FiredEntry::Request(header) => unsafe { expired(header) },
+        FiredEntry::Request(header) | FiredEntry::Limit(header, ..) => unsafe { expired(header) },
         // SAFETY: T4. It has started, so nothing is ended here.
         FiredEntry::Expiry(header) => unsafe {
             cancel::abort(header, CancelReason::Expired);
@@ -166,7 +197,9 @@ pub(super) fn give_up(entry: FiredEntry) {
             fire(entry)
         }
         // SAFETY: T4.
-        FiredEntry::Request(header) | FiredEntry::Expiry(header) => unsafe { let_go(header) },
+        FiredEntry::Request(header) | FiredEntry::Limit(header, ..) | FiredEntry::Expiry(header) => unsafe {
+            let_go(header);
+        },
     }
 }
 

@@ -7,13 +7,15 @@ use std::time::{Duration, Instant};
 
 use forebear_context::clock::{Clock, Subscription, deadline_after};
 use forebear_context::context::{Alarm, Context, Ticket};
-use forebear_context::shim::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use forebear_context::shim::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use forebear_context::shim::thread::JoinHandle;
 use forebear_context::shim::{Arc, Mutex, MutexGuard, time};
 
 use super::Worker;
 use super::firing::{FiredEntry, fire, refuse};
 use crate::record::callback;
+use crate::record::fiber::{self, Fiber};
+use crate::record::header::Header;
 use crate::record::hooks;
 use crate::stack::coroutine;
 use crate::state::alarms::Shards;
@@ -34,13 +36,31 @@ pub(super) struct Inner {
     pub(super) name: String,
     pub(super) shards: Shards<FiredEntry>,
     pub(super) thread: Mutex<Thread>,
-    /// How many requests are armed. Raised under the lock of their shard.
+    /// How many requests are armed in the shard of all others, and how many [`Limits`] are counted. Raised under the lock of their shard.
     pub(super) requests: AtomicUsize,
+    /// Of each worker that keeps the time.
+    pub(super) limits: Box<[Limits]>,
     /// The timer thread could not be started: workers keep the time.
     pub(super) unattended: AtomicBool,
     #[cfg(test)]
     pub(super) refuse_thread: AtomicBool,
 }
+
+/// What a worker has for the deadlines of the requests that it makes, beside a shard.
+#[repr(align(128))]
+#[derive(Default)]
+pub(super) struct Limits {
+    /// Something may be armed there, and is counted. Touched under the lock of the shard, and looked at by the worker.
+    pub(super) counted: AtomicBool,
+    /// How often another thread had to take back what is the worker's, for which it pays a fence of all threads.
+    pub(super) visits: AtomicU32,
+    /// How many deadlines the worker has armed, here or in the shard for all.
+    pub(super) arms: AtomicU32,
+}
+
+/// More visits than these, and one for so many deadlines, say that the requests of a worker often end elsewhere: it arms in the shard for all then.
+const VISITS: u32 = 32;
+const ARMS_A_VISIT: u32 = 1024;
 
 /// What is to be given up at the end.
 #[derive(Default)]
@@ -165,6 +185,132 @@ impl Inner {
                 Alarm { number: 0, own: None }
             }
         }
+    }
+
+    /// The shard for the deadlines of a worker's requests.
+    #[inline]
+    fn limit_shard(&self, worker: usize) -> usize {
+        self.limits.len() + worker
+    }
+
+    /// The worker that calls, if it keeps the deadlines of the requests that it makes.
+    #[inline]
+    pub(super) fn arming_worker(self: &Arc<Self>) -> Option<&'static Worker> {
+        let worker = self.owner()?;
+        let limits = self.limits.get(worker.index)?;
+        let arms = limits.arms.load(Ordering::Relaxed).wrapping_add(1);
+        limits.arms.store(arms, Ordering::Relaxed);
+        let visits = limits.visits.load(Ordering::Relaxed);
+        (visits < VISITS || visits - VISITS < arms / ARMS_A_VISIT).then_some(worker)
+    }
+
+    /// The worker of this runtime that calls.
+    #[inline]
+    fn owner(&self) -> Option<&'static Worker> {
+        let worker = fiber::get().and_then(Fiber::worker)?;
+        ptr::eq(Arc::as_ptr(&worker.shared().deadlines.0), self).then_some(worker)
+    }
+
+    /// Arms a request's deadline in the shard of the worker that calls, of this runtime; as [`arm`](Self::arm).
+    #[inline]
+    pub(super) fn arm_limit(
+        self: &Arc<Self>,
+        worker: &Worker,
+        at: Instant,
+        header: NonNull<Header>,
+        first_request: impl Fn() + Copy,
+    ) -> u64 {
+        let (shard, limits) = (self.limit_shard(worker.index), &self.limits[worker.index]);
+        let entry = || FiredEntry::Limit(header, NonNull::from(&worker.limit_alarm));
+        let count = || {
+            if !limits.counted.load(Ordering::Relaxed) {
+                limits.counted.store(true, Ordering::Relaxed);
+                if self.requests.fetch_add(1, Ordering::Relaxed) == 0 {
+                    first_request();
+                }
+            }
+        };
+        let again = || {
+            count();
+            entry()
+        };
+        // SAFETY: the shard is the caller's.
+        if let Some(number) = unsafe { self.shards.arm_in_place(shard, &worker.limit_alarm, at, again) } {
+            return number;
+        }
+        // SAFETY: as above.
+        match unsafe { self.shards.insert(shard, at, entry(), || self.at_least(), count) } {
+            Ok(armed) => {
+                if armed.first {
+                    self.attend(shard, at);
+                }
+                armed.number
+            }
+            Err(refused) => {
+                refuse(refused);
+                0
+            }
+        }
+    }
+
+    /// Takes back what [`arm_limit`](Self::arm_limit) has armed on that worker. True: it had not fired.
+    pub(super) fn disarm_limit(&self, worker: usize, number: u64, header: NonNull<Header>) -> bool {
+        match self.owner().filter(|owner| owner.index == worker) {
+            Some(owner) => self.disarm_own_limit(owner, number, header),
+            None => self.disarm_limit_elsewhere(worker, number, header),
+        }
+    }
+
+    #[inline]
+    fn disarm_own_limit(&self, worker: &Worker, number: u64, header: NonNull<Header>) -> bool {
+        let (shard, standing) = (self.limit_shard(worker.index), &worker.limit_alarm);
+        // SAFETY: the shard is the caller's.
+        unsafe { self.shards.take_back(shard, true, standing, number, |entry| entry.is_limit_of(header)) }
+    }
+
+    #[cold]
+    fn disarm_limit_elsewhere(&self, worker: usize, number: u64, header: NonNull<Header>) -> bool {
+        self.limits[worker].visits.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: M3: the caller's header keeps the runtime's record.
+        let shared = unsafe { (*header.as_ref().arena.get()).shared() };
+        let (shard, standing) = (self.limit_shard(worker), &shared.workers()[worker].limit_alarm);
+        // SAFETY: the caller is not in it: it does not own that shard.
+        unsafe { self.shards.take_back(shard, false, standing, number, |entry| entry.is_limit_of(header)) }
+    }
+
+    /// The same on the worker that calls, and no other. False: it is another's, or has fired.
+    #[inline]
+    pub(super) fn disarm_limit_here(&self, worker: usize, number: u64, header: NonNull<Header>) -> bool {
+        self.owner()
+            .filter(|owner| owner.index == worker)
+            .is_some_and(|owner| self.disarm_own_limit(owner, number, header))
+    }
+
+    /// Takes the worker that calls off the count if nothing of its requests is armed there any more.
+    #[inline]
+    pub(super) fn settle_own_limits(&self, worker: usize) {
+        if self.limits.get(worker).is_some_and(|limits| limits.counted.load(Ordering::Relaxed)) {
+            self.settle_limits(worker, true);
+        }
+    }
+
+    /// The same for the worker of that shard, after something has fired there.
+    #[cold]
+    pub(super) fn settle_limits_of(&self, shard: usize) {
+        self.settle_limits(shard - self.limits.len(), false);
+    }
+
+    #[cold]
+    fn settle_limits(&self, worker: usize, owns: bool) {
+        let counted = &self.limits[worker].counted;
+        let settle = || {
+            if counted.load(Ordering::Relaxed) {
+                counted.store(false, Ordering::Relaxed);
+                self.requests.fetch_sub(1, Ordering::Relaxed);
+            }
+        };
+        // SAFETY: its owner calls, or a thread that is in no shard.
+        unsafe { self.shards.when_none_is_armed(self.limit_shard(worker), owns, settle) };
     }
 
     /// Takes back what is nobody's own.

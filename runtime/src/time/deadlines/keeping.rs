@@ -27,6 +27,7 @@ impl Deadlines {
     /// A worker, which has something armed if it says so, is about to sleep: fires what is due on it, and answers how long it may.
     #[inline]
     pub(crate) fn before_sleep(&self, worker: usize, armed: bool) -> Option<Duration> {
+        self.settle_limits(worker);
         // An entry for a coroutine of this worker was armed on this very thread; a thread that arms one for a request wakes a worker.
         if self.is_unattended() {
             self.keep_instead()

@@ -92,3 +92,68 @@ fn waits_look_for_deadlines_while_there_are_some_and_no_longer() {
         look().contains(&0)
     });
 }
+
+/// Which wheel the deadline of that request is in: 0, or that of the worker with this number less one.
+fn wheel_of(request: &Request<u32>) -> u32 {
+    request.header().due().unwrap().wheel()
+}
+
+#[test]
+fn a_worker_keeps_the_deadlines_of_what_it_makes_and_other_threads_take_them_back() {
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let shared = runtime.shared().clone();
+    let armed = || (shared.deadlines.armed(), shared.deadlines.has_requests());
+    let limited = || Request::builder().timeout(HOUR).build(|| 7);
+    // Both at once: only one of them can stand where the worker's entry stays.
+    let (first, second) = runtime.run(|| (limited(), limited()));
+    assert_eq!((wheel_of(&first), wheel_of(&second)), (1, 1));
+    assert_eq!(armed(), (2, true));
+    // This thread runs it.
+    assert_eq!(first.take().ok(), Some(7));
+    assert_eq!(armed().0, 1);
+    drop(second);
+    assert_eq!(armed().0, 0);
+    // The worker looks before it sleeps.
+    runtime.run(|| ());
+    eventually(|| !shared.deadlines.has_requests());
+    let outside = runtime.enter(limited);
+    assert_eq!(wheel_of(&outside), 0, "this thread is no worker");
+    assert_eq!(armed(), (1, true));
+    drop(outside);
+    assert_eq!(armed(), (0, false));
+}
+
+#[test]
+fn a_worker_whose_deadlines_others_take_back_keeps_none_any_more() {
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let limited = || Request::builder().timeout(HOUR).build(|| 7);
+    let wheels: Vec<u32> = (0..100)
+        .map(|_| {
+            let request = runtime.run(limited);
+            let wheel = wheel_of(&request);
+            assert_eq!(request.take().ok(), Some(7));
+            wheel
+        })
+        .collect();
+    assert!(wheels.is_sorted_by(|before, after| before >= after));
+    assert_eq!((wheels[0], wheels[99]), (1, 0));
+}
+
+#[test]
+fn a_deadline_that_a_worker_keeps_comes_while_the_worker_computes() {
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    runtime.run(|| {
+        let spins = || {
+            let request = Request::builder().timeout(TICK).spawn(|| {
+                while !crate::is_cancelled() {
+                    std::hint::spin_loop();
+                }
+            });
+            assert!(request.take().is_err());
+        };
+        // The second time in the entry that the first has left.
+        spins();
+        assert_eq!(Request::builder().timeout(HOUR).spawn(|| 7).take().ok(), Some(7));
+        spins();
+    });
+}
