@@ -1,6 +1,6 @@
 //! What a long job pays: asking whether to stop, the end of a join, a checkpoint beside `dd`, a save beside its steps, a million numbers for TensorBoard.
 //!
-//! `cargo bench -p forebear-supervise` prints a table, each figure the median of nine rounds. The checkpoint goes to the directory of the environment variable
+//! `cargo bench -p forebear-supervise` prints a table, each figure the median of nine rounds, with a verdict where there is a goal. The checkpoint goes to the directory of the environment variable
 //! `DIRECTORY`, else to the system's temporary one; `dd` writes beside it in the same round.
 
 use std::fs;
@@ -30,8 +30,26 @@ fn median(mut round: impl FnMut() -> f64) -> f64 {
     figures[ROUNDS / 2]
 }
 
-fn row(what: &str, figure: f64, unit: &str, goal: &str) {
-    println!("| {what} | {figure:.3} {unit} | {goal} |");
+/// What a figure must reach.
+#[derive(Clone, Copy)]
+enum Goal {
+    AtMost(f64),
+    AtLeast(f64),
+    /// It is for information.
+    None,
+}
+
+fn row(what: &str, figure: f64, unit: &str, goal: Goal) {
+    let (goal, verdict) = match goal {
+        Goal::AtMost(most) => {
+            (format!("at most {most} {unit}"), if figure <= most { "held" } else { "missed" })
+        }
+        Goal::AtLeast(least) => {
+            (format!("at least {least} {unit}"), if figure >= least { "held" } else { "missed" })
+        }
+        Goal::None => (String::new(), ""),
+    };
+    println!("| {what} | {figure:.3} {unit} | {goal} | {verdict} |");
 }
 
 /// Bytes, written as they are.
@@ -272,23 +290,23 @@ fn main() {
     }
     let processor = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let processor = processor.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or(": unknown");
-    println!("Processor{processor}; median of {ROUNDS} rounds.\n\n| what | | goal |\n|---|--:|---|");
-    row("`Member::should_stop`", should_stop(), "ns", "3 ns");
-    row("the last end of 100 workers to the join's return", join(), "µs", "1,000 µs");
+    println!("Processor{processor}; median of {ROUNDS} rounds.\n\n| what | | goal | |\n|---|--:|---|---|");
+    row("`Member::should_stop`", should_stop(), "ns", Goal::AtMost(3.0));
+    row("the last end of 100 workers to the join's return", join(), "µs", Goal::AtMost(1_000.0));
     let [whole, yielding, counting] = step();
-    row("an empty `Session::step`", whole, "ns", "");
-    row("of that, the yield to other requests", yielding, "ns", "");
-    row("of that, the shared lock and the count", counting, "ns", "");
-    row("a million numbers", numbers(), "s", "0.5 s");
+    row("an empty `Session::step`", whole, "ns", Goal::None);
+    row("of that, the yield to other requests", yielding, "ns", Goal::None);
+    row("of that, the shared lock and the count", counting, "ns", Goal::None);
+    row("a million numbers", numbers(), "s", Goal::AtMost(0.5));
     let [ours, theirs, ratio] = checkpoint();
-    row("a checkpoint of 256 MiB", ours, "MiB/s", "");
-    row("`dd conv=fsync` of the same", theirs, "MiB/s", "");
-    row("their ratio", ratio, "", "0.9");
+    row("a checkpoint of 256 MiB", ours, "MiB/s", Goal::None);
+    row("`dd conv=fsync` of the same", theirs, "MiB/s", Goal::None);
+    row("their ratio", ratio, "", Goal::AtLeast(0.9));
     let [lost, took] = share_lost(Copying(bytes()));
-    row("a save of 256 MiB beside a job's steps, copied first", took, "ms", "");
-    row("share of the job's time that it costs meanwhile", lost, "%", "");
+    row("a save of 256 MiB beside a job's steps, copied first", took, "ms", Goal::None);
+    row("share of the job's time that it costs meanwhile", lost, "%", Goal::None);
     let [lost, took] =
         share_lost(Blocks(bytes().chunks(MIB).map(|block| Arc::new(block.to_vec())).collect()));
-    row("the same, of a state in shared blocks", took, "ms", "");
-    row("share of the job's time that it costs meanwhile", lost, "%", "");
+    row("the same, of a state in shared blocks", took, "ms", Goal::None);
+    row("share of the job's time that it costs meanwhile", lost, "%", Goal::None);
 }

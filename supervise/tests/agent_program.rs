@@ -135,6 +135,26 @@ fn r46_a_signal_that_is_ignored_stays_so() {
     assert_eq!(written(&dir.path().join("heard")), "TERM");
 }
 
+/// As daemons do that want no zombies. What such a program starts begins with that.
+#[test]
+fn an_agent_whose_parent_ignores_the_ends_of_children_sees_those_of_its_workers() {
+    const TEST: &str = "an_agent_whose_parent_ignores_the_ends_of_children_sees_those_of_its_workers";
+    let _dog = Watchdog::new("");
+    let may = Command::new("env").args(["--ignore-signal=CHLD", "true"]).stderr(Stdio::null()).status();
+    if !may.is_ok_and(|status| status.success()) {
+        println!("skipped: {TEST}: this `env` sets no signals");
+        return;
+    }
+    let dir = tempdir().unwrap();
+    for (script, code) in [("exit 0", 0), ("exit 3", 1)] {
+        let inner = program(dir.path(), &["--max-restarts", "1"], script);
+        let mut command = Command::new("env");
+        command.arg("--ignore-signal=CHLD").arg(inner.get_program()).args(inner.get_args());
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{}", text(&output));
+    }
+}
+
 #[test]
 fn workers_end_with_an_agent_that_is_killed() {
     let _dog = Watchdog::new("");

@@ -23,6 +23,8 @@ use tempfile::TempDir;
 const MS: Duration = Duration::from_millis(1);
 /// Longer than any test goes on, and shorter than any step of the clock.
 const LONG: Duration = Duration::from_secs(10_000);
+/// Of a join: longer than the rest of its test, and shorter than the step of the clock during it.
+const GRACE: Duration = Duration::from_secs(64);
 /// Steps of the clock, in seconds from the true time.
 const STEPS: [i64; 6] = [86_400, -86_400, 0, 40_000_000, -40_000_000, 100_000];
 
@@ -99,9 +101,15 @@ fn a_step_of_the_wall_clock_moves_no_looper_no_wait_and_no_grace() {
     coordinator.spawn_thread("ends late", move |_| Ok(end.recv().unwrap_or_default())).unwrap();
     coordinator.request_stop();
     let joins = coordinator.clone();
-    let joined = std::thread::spawn(move || joins.join_with(JoinOptions::new().grace(LONG)));
-    support::until(|| coordinator.workers() == ["ends late"]);
-    set_clock(&dir, 86_400);
+    let joined = std::thread::spawn(move || joins.join_with(JoinOptions::new().grace(GRACE)));
+    support::until(|| {
+        coordinator.workers() == ["ends late"] && format!("{coordinator:?}").contains("joins: 1")
+    });
+    // Forwards: it stood at the last of the steps above.
+    set_clock(&dir, 40_000_000);
+    // A join looks at a clock in steps of a 64th of its grace: there it would find the grace over.
+    let moved = Instant::now();
+    support::until(|| moved.elapsed() > GRACE / 50);
     set_clock(&dir, -86_400);
     drop(ends);
     joined.join().unwrap().unwrap();

@@ -20,6 +20,7 @@ mod linux {
     use std::fmt::Display;
     use std::io::{self, Write};
     use std::process::ExitCode;
+    use std::sync::Arc;
     use std::time::Duration;
 
     use forebear_supervise::agent::{self, GroupState, LocalAgent, LocalAgentBuilder};
@@ -53,6 +54,9 @@ exit code: 0 all workers have succeeded; 1 the group has failed; 2 it was not ru
 
     pub(crate) fn main() -> ExitCode {
         agent::entry();
+        // If the parent of this process ignores SIGCHLD, this one begins so, and the system would reap the workers. With a handler it does not. It can fail only for a
+        // number that is no signal.
+        let _ = signal_hook::flag::register(signal_hook::consts::SIGCHLD, Arc::default());
         match run(env::args_os().skip(1).collect()) {
             Ok(code) => code,
             Err(text) => {

@@ -178,17 +178,18 @@ fn turns(me: &Member, every: Every, looper: &mut impl Looper) -> Result<(), Erro
     while !me.should_stop() {
         looper.turn()?;
         match next(every, due, now()) {
-            None => {
-                check_cancelled()?;
-                yield_now()?;
-            }
-            Some((next, pause)) => {
+            Some((next, pause)) if !pause.is_zero() => {
                 due = next;
-                if !pause.is_zero() {
-                    me.wait_for_stop_timeout(pause)?;
-                }
+                me.wait_for_stop_timeout(pause)?;
+                continue;
             }
+            // It is late.
+            Some((next, _)) => due = next,
+            None => {}
         }
+        // Without a pause, others on its worker have their turn here.
+        check_cancelled()?;
+        yield_now()?;
     }
     Ok::<(), Error>(())
 }

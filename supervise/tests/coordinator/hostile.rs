@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use forebear::sync::Event;
-use forebear::{Error, Failure};
+use forebear::{Error, Failure, Runtime};
 use forebear_supervise::{Coordinator, Every, JoinError, JoinOptions, Looper, Stop};
 
 use crate::support::{self, Watchdog};
@@ -131,4 +131,21 @@ fn a_hook_at_the_end_that_fails_too_does_not_hide_the_failure_of_the_turn() {
         let [second] = &also[..] else { panic!("panics: {panics}, in a thread: {in_thread}: {also:?}") };
         assert_eq!((second.is_panic(), second.downcast_ref() == Some(&Broken(2))), (panics, !panics));
     }
+}
+
+/// Each turn is over after the next one was due.
+#[test]
+fn a_looper_that_is_always_late_leaves_its_worker_to_others_and_to_a_cancel() {
+    let _dog = Watchdog::new("");
+    let runtime = Runtime::builder().workers(1).build().unwrap();
+    let coordinator = Coordinator::builder().runtime(&runtime).build().unwrap();
+    let (begun, goes) = (support::Flag::new(), Arc::new(Event::new()));
+    let begins = begun.clone();
+    coordinator.every("late", Every::CatchUp(Duration::from_nanos(1)), move || Ok(begins.raise()));
+    begun.wait();
+    let sets = goes.clone();
+    coordinator.spawn("other", move |_| Ok(sets.set()));
+    goes.wait().unwrap();
+    coordinator.request_stop();
+    coordinator.join().unwrap();
 }

@@ -12,7 +12,7 @@ use forebear_supervise::{
 };
 use tempfile::TempDir;
 
-use crate::support::{Come, Watchdog, until};
+use crate::support::{Come, Watchdog, kinds, until};
 use crate::{Broken, LONG, MS, broken, count, counting, event_files, steps};
 
 #[test]
@@ -481,4 +481,27 @@ fn services_turn_beside_a_job_that_makes_nothing_but_steps() {
             Ok(())
         })
         .unwrap();
+}
+
+/// Also on one without workers, whose requests run while a thread waits.
+#[test]
+fn a_job_runs_on_each_kind_of_runtime() {
+    let _dog = Watchdog::new("");
+    for kind in kinds() {
+        let (dir, runtime) = (TempDir::new().unwrap(), kind.build());
+        for run in 1..3 {
+            let coordinator = Coordinator::builder().runtime(&runtime).build().unwrap();
+            let supervisor = counting(dir.path()).coordinator(&coordinator).build();
+            let ran = supervisor.run(|session| {
+                let worker = session.clone();
+                session.coordinator().spawn("worker", move |_| count(&worker)).wait()?;
+                count(session)?;
+                session.save_now()?;
+                Ok(session.state().get())
+            });
+            assert_eq!(ran.unwrap(), Some(2 * run), "{kind:?}");
+        }
+        let other = counting(dir.path()).build();
+        other.run(|session| Ok(assert_eq!(session.state().get(), 4, "{kind:?}"))).unwrap();
+    }
 }
