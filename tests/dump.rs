@@ -408,6 +408,24 @@ fn threads_that_wait_are_told_and_those_that_run_requests() {
 }
 
 #[test]
+fn a_thread_that_waits_for_a_request_of_another_runtime_is_told_by_that_alone() {
+    let [one, other] = [(); 2].map(|()| support::runtime(1));
+    let go = Arc::new(Event::new());
+    let event = go.clone();
+    let target = named(&other, "target").own_stack().spawn(move || event.wait().unwrap());
+    thread::scope(|s| {
+        let waiter = thread::Builder::new().name("waiter".into());
+        let waiter = waiter.spawn_scoped(s, || target.wait().copied().unwrap()).unwrap();
+        let is_waiter = |thread: &forebear::dump::ThreadInfo| thread.name == "waiter";
+        dump_when(&other, |dump| dump.threads.iter().any(is_waiter));
+        let dump = one.dump();
+        assert!(!dump.threads.iter().any(is_waiter), "{dump}");
+        go.set();
+        support::join_all([waiter]);
+    });
+}
+
+#[test]
 fn an_arm_of_a_join_goes_by_its_makers_name() {
     on_each_of(&[2, 4], |runtime| {
         let go = Arc::new(Event::new());

@@ -481,6 +481,24 @@ fn a_payload_whose_destructor_panics_is_contained() {
 }
 
 #[test]
+fn what_the_panic_of_a_payloads_destructor_carries_is_dropped() {
+    struct Throws(Option<support::Probe>);
+    impl Drop for Throws {
+        fn drop(&mut self) {
+            panic_any(self.0.take());
+        }
+    }
+    with_hook(|runtime, _| {
+        let drops = Count::new();
+        let throws = Throws(Some(drops.probe()));
+        let request = runtime.spawn(move || -> u32 { resume_unwind(Box::new(throws)) });
+        drop(failure(request.wait()));
+        drop(request);
+        drops.wait_for(1);
+    });
+}
+
+#[test]
 fn an_error_that_ends_a_request_is_dropped_with_the_last_who_can_tell_of_it() {
     #[derive(Debug)]
     struct Counted(#[allow(dead_code, reason = "its drop is counted")] support::Probe);

@@ -33,6 +33,34 @@ fn an_error_whose_source_panics_fails_its_request_by_that_panic() {
     });
 }
 
+/// It is its own source.
+#[derive(Debug)]
+struct Endless;
+
+impl fmt::Display for Endless {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("endless")
+    }
+}
+
+impl std::error::Error for Endless {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(self)
+    }
+}
+
+#[test]
+fn an_error_that_is_its_own_source_fails_its_request_and_has_a_chain_that_ends() {
+    in_both_worlds(|| {
+        let request = try_spawn(|| -> forebear::Result<()> { Err(Endless.into()) });
+        let Err(WaitError::Failed(failure)) = request.wait() else { panic!("it has failed") };
+        assert!(failure.downcast_ref::<Endless>().is_some() && failure.downcast_ref::<WaitError>().is_none());
+        assert_eq!(failure.chain().count(), 1_000);
+        let line = format!("{failure:#}");
+        assert!(line.contains("endless: endless"), "{line:.200}");
+    });
+}
+
 /// An error that holds a request.
 #[derive(Debug)]
 struct Holds(#[expect(dead_code, reason = "it is dropped")] Request<()>);

@@ -10,16 +10,22 @@ use super::{Cancelled, Cycle, Failure, WaitError};
 /// An error and its sources, outermost first. From [`Error::chain`](super::Error::chain) and
 /// [`Failure::chain`](super::Failure::chain).
 ///
-/// A [`Cancelled`] ends the chain. It is shown also where a wrapper passed on only its source.
+/// A [`Cancelled`] ends the chain. It is shown also where a wrapper passed on only its source. An error may name itself as its source, so the
+/// chain ends after 1,000 links at most.
 #[derive(Debug, Clone)]
 #[must_use = "iterators are lazy"]
 pub struct Chain<'a> {
     next: Option<&'a (dyn StdError + 'static)>,
+    /// How many links may follow the next one.
+    left: u16,
 }
+
+/// So many links has a chain at most.
+const LONGEST: u16 = 1_000;
 
 impl<'a> Chain<'a> {
     pub(super) fn new(first: &'a (dyn StdError + 'static)) -> Self {
-        Chain { next: Some(first) }
+        Chain { next: Some(first), left: LONGEST - 1 }
     }
 }
 
@@ -31,7 +37,10 @@ impl<'a> Iterator for Chain<'a> {
         if link.is::<Mark>() {
             return Some(&Cancelled);
         }
-        if !link.is::<Cancelled>() {
+        if !link.is::<Cancelled>()
+            && let Some(left) = self.left.checked_sub(1)
+        {
+            self.left = left;
             self.next = link.source();
         }
         Some(link)

@@ -87,13 +87,15 @@ impl fmt::Debug for Panicked {
 
 impl StdError for Panicked {}
 
-/// Drops `value`; a panic of its destructor ends here.
+/// Drops `value`; a panic of its destructor ends here, and what it carried is dropped. The hook has seen that panic.
 ///
-/// The hook has seen that panic; what it carried is forgotten, since its destructor may be the next to panic.
+/// Should the destructor of what it carried panic as well, what that panic carried is forgotten.
 pub fn drop_contained<T>(value: T) {
     user_code();
-    if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
-        std::mem::forget(second);
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value)))
+        && let Err(next) = catch_unwind(AssertUnwindSafe(|| drop(payload)))
+    {
+        std::mem::forget(next);
     }
 }
 
@@ -108,12 +110,12 @@ pub fn drop_each<T>(items: impl IntoIterator<Item = T>) {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(item))) {
             match first {
                 None => first = Some(payload),
-                Some(_) => std::mem::forget(payload),
+                Some(_) => drop_contained(payload),
             }
         }
     }
     match first {
-        Some(payload) if std::thread::panicking() => std::mem::forget(payload),
+        Some(payload) if std::thread::panicking() => drop_contained(payload),
         Some(payload) => resume_unwind(payload),
         None => {}
     }

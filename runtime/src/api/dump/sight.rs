@@ -496,6 +496,10 @@ pub(super) fn see_foreign(shared: &Shared, out: &mut Vec<Seen>, threads: &mut Ve
         let shares = fiber.context().shares().iter().map(|whole| whole.addr().get()).collect();
         drop(held);
         let of_runtime = ptr::eq(wait.of, shared);
+        if wait.target.is_some() && !of_runtime {
+            // It waits for a request of another runtime.
+            return;
+        }
         out.extend(wait.target.filter(|target| of_runtime && !is_terminal(target.info.state)));
         threads.push(Blocked {
             info: ThreadInfo { name: name.to_owned(), waits_for: wait.info },
