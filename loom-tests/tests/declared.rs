@@ -1,6 +1,6 @@
 //! Declared dependencies: the count of a dependent's open edges, as it ships, with the shipped words and lists.
 //!
-//! [`Dependent`] does in the same order what `runtime/src/api/after.rs` and `api/after/admission.rs` do. The memory of each edge is a cell that loom watches: its submitter writes it,
+//! [`Dependent`] does in the same order what `runtime/src/api/after.rs` and `schedule/dependents.rs` do. The memory of each edge is a cell that loom watches: its submitter writes it,
 //! a finisher or reader reads it until its decrement, and whoever has claimed the dependent writes it, as if it were moved or freed.
 //!
 //! # Simplifications that fail

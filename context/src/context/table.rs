@@ -12,6 +12,25 @@ use crate::shim::atomic::AtomicU64;
 pub type NameFn = unsafe fn(&Context, &mut dyn FnMut(&str));
 
 /// What the owner of a context does for it. One static table per kind of owner.
+///
+/// # Who implements it
+///
+/// There are three owners. The functions of one bear the fields' names.
+///
+/// | function | a worker's coroutine: `runtime/src/schedule/coroutine.rs` and `coroutine/table.rs` | a thread that has met a runtime: `runtime/src/foreign/mod.rs` | any other thread: `context/src/context/foreign.rs`, [`ForeignContext::TABLE`](super::ForeignContext::TABLE) |
+/// |---|---|---|---|
+/// | `prepare` | the worker leaves the stack for another | drives the runtimes in which it has a seat, else blocks | blocks |
+/// | `finish` | undoes what the leave has noted | nothing | nothing |
+/// | `unpark` | settles, then into the worker's ready queue or mailbox | settles and wakes the thread | the same |
+/// | `ready` | the same, of a wait that was chosen | as any other thread | wakes the thread |
+/// | `in_request`, `requester`, `request_number`, `word` | the request on top | the request that it runs itself | none |
+/// | `urgency`, `name` | the fiber's, the request's | the same, else the thread's name | none, the thread's name |
+/// | `is_cancelled`, `refuse_wait` | asks the request and its region | the same | never |
+/// | `now`, `deadline`, `arm`, `disarm` | its runtime's clock and timer; the worker may keep the time | those of the runtime that it has entered, else its own | the system's clock; it ends the wait itself |
+/// | `wait_for_owner`, `take_cycle`, `gave_back` | raises the holder, searches for a cycle | the same | nothing |
+/// | `shares_thread` | whether the holder is of this worker | as any other thread | false |
+/// | `give_way` | a ready fiber of the worker, if there is one | as any other thread | nobody |
+/// | `turn` | counted by the worker, so that a seed replays it | as any other thread | counted by the thread |
 #[derive(Clone, Copy)]
 pub struct Table {
     /// Called by [`Context::park`] on the context's own stack, which has something to wait for. A coroutine's owner

@@ -27,14 +27,14 @@
 //! # Who does what
 //!
 //! * **The submitter** (a submit, or a wait) moves the life to `HELD`, enters the nodes, and then submits the dependencies that nobody has
-//!   submitted. It does so by a loop ([`admission`]).
-//! * **The finisher** of a dependency takes the nodes with the list of waiters, and closes the edges ([`ended`]).
-//! * **Who closes the last edge** queues the dependent ([`admission`]): in the private queue if this worker made it, which tells hungry workers of it as
+//!   submitted. It does so by a loop ([`crate::schedule::dependents`]).
+//! * **The finisher** of a dependency takes the nodes with the list of waiters, and closes the edges ([`ended`](crate::schedule::dependents::ended)).
+//! * **Who closes the last edge** queues the dependent ([`crate::schedule::dependents`]): in the private queue if this worker made it, which tells hungry workers of it as
 //!   for any spawn; else in the shared queue of this worker, where every worker sees it.
 //! * **A canceller** claims the dependent as any unstarted request. The drop of its callable withdraws the edges ([`Edges`]), and asks each
 //!   dependency as a cancelled waiter asks its target.
-//! * **A reader** ([`walk`]) keeps the edges in place while it looks where they lead.
-//! * **A starter** ([`walk`]) closes the edges of a dependent in a cycle in which nobody waits but ends of scopes, so that it starts and waits.
+//! * **A reader** ([`crate::deadlock::declared`]) keeps the edges in place while it looks where they lead.
+//! * **A starter** ([`crate::deadlock::declared`]) closes the edges of a dependent in a cycle in which nobody waits but ends of scopes, so that it starts and waits.
 //!
 //! What races with what, and why nothing is lost, is in the head of [`open`].
 //!
@@ -58,6 +58,7 @@ use crate::api::request::Request;
 use crate::cancel;
 use crate::deadlock::urgency;
 use crate::record::cell::Callable;
+use crate::record::dependents::DependentRecord;
 use crate::record::fiber::{self, Fiber};
 #[cfg(doc)]
 use crate::record::header::AFTER;
@@ -65,47 +66,6 @@ use crate::record::header::Header;
 use crate::schedule::wait;
 use crate::state::open::{self, Open};
 use crate::state::word::{Cancel, FINISHED};
-
-mod admission;
-pub(crate) mod walk;
-
-use self::admission::admit;
-pub(crate) use self::admission::{begin, begin_admitted, ended};
-/// What a dependent's cell begins with, behind the header.
-#[repr(C)]
-pub(crate) struct DependentRecord {
-    open: Open,
-    len: u32,
-    /// Null: they lie behind the record.
-    nodes: *mut WaitNode,
-}
-
-impl DependentRecord {
-    /// The record of a dependent.
-    ///
-    /// # Safety
-    ///
-    /// AF1, AF2.
-    unsafe fn of<'a>(header: NonNull<Header>) -> &'a DependentRecord {
-        // SAFETY: AF1: the callable's place is the value's.
-        unsafe { Header::value::<DependentRecord>(header).as_ref() }
-    }
-
-    /// Its nodes.
-    ///
-    /// # Safety
-    ///
-    /// `record` has the provenance of the whole cell, or of the whole of [`Edges`].
-    unsafe fn nodes(record: NonNull<DependentRecord>) -> (*mut WaitNode, usize) {
-        // SAFETY: by contract.
-        let (nodes, len) = unsafe { (record.as_ref().nodes, record.as_ref().len as usize) };
-        if nodes.is_null() {
-            // SAFETY: by contract: the nodes lie behind the record.
-            return (unsafe { record.add(1) }.as_ptr().cast(), len);
-        }
-        (nodes, len)
-    }
-}
 
 /// Where nodes lie.
 pub(crate) trait Nodes {

@@ -24,9 +24,9 @@ use crate::cancel;
 use crate::deadlock::urgency;
 use crate::foreign;
 use crate::record::fiber::LEFT_PARKED;
+use crate::record::fiber::is_unwinding;
 use crate::record::header::Header;
 use crate::schedule::wait::{Approach, Near};
-use crate::schedule::worker::is_unwinding;
 use crate::shared::ending::Stage;
 use crate::shared::parked;
 

@@ -28,8 +28,7 @@ use crate::foreign;
 use crate::record::fiber;
 use crate::record::reclaim;
 use crate::schedule::worker::Worker;
-use crate::shared::Shared;
-pub(crate) use crate::state::inquiry::Asked;
+use crate::shared::{DumpAnswer, Shared};
 use crate::state::inquiry::Inquiry;
 
 /// How long a dump waits for a worker to come to a scheduling point.
@@ -275,18 +274,11 @@ pub(crate) struct WorkerAnswer {
 }
 
 /// Answers those who have asked this worker. On the worker's thread.
-#[inline]
-pub(crate) fn answer(worker: &Worker) {
-    if worker.post.asked.are_any() {
-        answer_all(worker);
-    }
-}
-
 #[cold]
 #[inline(never)]
-fn answer_all(worker: &Worker) {
+pub(crate) fn answer_all(worker: &Worker) {
     for inquiry in worker.post.asked.take() {
-        inquiry.answer(worker.index, || on_thread_stack(|| see_own(worker)));
+        inquiry.answer(worker.index, || Box::new(on_thread_stack(|| see_own(worker))));
     }
 }
 
@@ -358,7 +350,7 @@ pub(crate) fn take(shared: &Arc<Shared>, states: &[WorkerState]) -> Dump {
 /// Asks all workers, and waits for as long as they have to answer. `None` for one that has not.
 fn ask_all(shared: &Arc<Shared>) -> Vec<Option<WorkerAnswer>> {
     let workers = shared.workers();
-    let inquiry = Inquiry::new(workers.len());
+    let inquiry = Inquiry::<DumpAnswer>::new(workers.len());
     let own = own_worker(shared);
     let gone = shared.ending.gone();
     for worker in workers {
@@ -368,10 +360,11 @@ fn ask_all(shared: &Arc<Shared>) -> Vec<Option<WorkerAnswer>> {
             None => gone.get(worker.index).copied().unwrap_or(false),
         };
         if is_own {
-            inquiry.answer(worker.index, || on_thread_stack(|| see_own(worker)));
+            inquiry.answer(worker.index, || Box::new(on_thread_stack(|| see_own(worker))));
         } else if has_nobody {
             // Nothing of it can go on, so nothing stands there.
-            inquiry.answer(worker.index, || WorkerAnswer { seen: Vec::new(), private: 0, runs: None });
+            inquiry
+                .answer(worker.index, || Box::new(WorkerAnswer { seen: Vec::new(), private: 0, runs: None }));
         } else {
             worker.post.asked.ask(&inquiry, &worker.post.attention);
             shared.wake(worker.index);
@@ -381,7 +374,7 @@ fn ask_all(shared: &Arc<Shared>) -> Vec<Option<WorkerAnswer>> {
     while !inquiry.is_complete() {
         if let Some(own) = own {
             // Who asks may be asked at the same time.
-            answer(own);
+            own.answer_dumps();
         }
         if time::now() >= end && !inquiry.stop() {
             break;
@@ -392,7 +385,7 @@ fn ask_all(shared: &Arc<Shared>) -> Vec<Option<WorkerAnswer>> {
         .iter()
         .map(|worker| {
             worker.post.asked.withdraw(&inquiry);
-            inquiry.take(worker.index)
+            inquiry.take(worker.index)?.downcast().ok().map(|answer| *answer)
         })
         .collect()
 }

@@ -19,25 +19,21 @@
 //! A runtime that is shut down over laggards wakes the futures that were polled outside of it. Each is registered with the runtime first,
 //! then looks whether that has happened; the runtime says that it has first, then walks the register. The next poll answers `ShutDown`.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::ptr::NonNull;
-use std::sync::PoisonError;
 use std::task::{Context, Poll};
 
 use forebear_context::error::WaitError;
-use forebear_context::shim::{Arc, Mutex, MutexGuard};
 
 use crate::api::any::AnyRequest;
 use crate::api::request::Request;
 use crate::foreign;
 use crate::record::header::Header;
 use crate::schedule::registration::{RegisterResult, Registration};
-use crate::shared::Shared;
 use crate::shared::ending::Stage;
-use crate::state::listener::{Listener, Wakes};
+use crate::state::listener::Wakes;
 
 /// What all futures of requests have.
 #[derive(Default)]
@@ -113,33 +109,6 @@ impl FutureWait {
             arena.shared().futures.forget(&listener);
         }
         listener.notice().retire();
-    }
-}
-
-/// The futures that wait for requests of one runtime from outside of it.
-#[derive(Debug, Default)]
-pub(crate) struct Futures(Mutex<BTreeMap<usize, Arc<Listener<Wakes>>>>);
-
-impl Futures {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<usize, Arc<Listener<Wakes>>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn register(&self, listener: &Arc<Listener<Wakes>>) {
-        self.lock().insert(Arc::as_ptr(listener).addr(), Arc::clone(listener));
-    }
-
-    fn forget(&self, listener: &Arc<Listener<Wakes>>) {
-        let removed = self.lock().remove(&Arc::as_ptr(listener).addr());
-        drop(removed);
-    }
-}
-
-/// The runtime has given up: wakes all tasks that wait by a future. Calls the user's wakers.
-pub(crate) fn give_up(shared: &Shared) {
-    let waiting: Vec<_> = shared.futures.lock().values().cloned().collect();
-    for listener in waiting {
-        listener.notice().wake();
     }
 }
 

@@ -20,7 +20,6 @@ mod late;
 pub use self::build::{BuildError, RuntimeBuilder};
 pub use self::finish::{Laggard, ShutdownError};
 pub use self::late::LateEnd;
-pub(crate) use self::late::{LateStep, first_word, settle_late};
 
 use self::build::MAX_WORKERS;
 use crate::api::dump::{self, Dump};
@@ -28,12 +27,12 @@ use crate::api::origin;
 use crate::api::request::{Request, spawn_of};
 use crate::api::scope::into_wait_error;
 use crate::foreign;
-use crate::foreign::driver;
 use crate::record::callback;
 use crate::record::cell::{Callable, Fallible, For, Plain, type_of};
 use crate::record::fiber::Fiber;
 use crate::record::header::{BORROWS, HeaderPlace, OWN_STACK};
 use crate::record::no_suspend;
+use crate::schedule::driver;
 use crate::schedule::wait;
 use crate::shared::Shared;
 use crate::stack::lent::Lent;
@@ -283,9 +282,9 @@ impl Runtime {
             Some(fiber) => origin::current_runtime(fiber),
             None => default_shared(),
         };
-        match shared.handle.get().and_then(Weak::upgrade) {
-            Some(handle) => Runtime(handle),
-            None => panic!(
+        match shared.handle.get().and_then(Weak::upgrade).map(Arc::downcast) {
+            Some(Ok(handle)) => Runtime(handle),
+            _ => panic!(
                 "forebear: the last handle of the current runtime was dropped: it accepts no more requests"
             ),
         }

@@ -41,27 +41,21 @@ use forebear_context::error::internal::Each;
 use forebear_context::error::{Error, WaitError};
 use forebear_context::shim::Arc;
 
-mod admission;
-mod board;
 mod drive;
 mod lane;
 mod member;
 mod run;
 
-#[cfg(test)]
-pub(crate) use self::admission::will_end;
-pub(crate) use self::admission::{
-    HeldPools, NO_POOL, ask_for, forget, forget_holder, hold, holder, is_completion, is_held_by_pool,
-    unstick, want,
-};
-pub(crate) use self::board::Board;
-use self::board::Why;
-pub(crate) use self::drive::Lanes;
 use self::member::{HeldMember, MemberHandle, Work};
 use self::run::Values;
 use crate::api::any::AnyRequest;
 use crate::api::request::Request;
 use crate::record::cell::{Fallible, Plain};
+#[cfg(doc)]
+use crate::schedule::held_back as admission;
+#[cfg(doc)]
+use crate::schedule::held_back as board;
+use crate::schedule::held_back::{Board, Why};
 
 /// Collects callables and requests, and runs them with a bound on how many are active at a time. Nothing runs before a
 /// wait.

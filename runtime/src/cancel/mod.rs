@@ -63,8 +63,9 @@ pub(crate) use self::refusal::{
     refuses_here,
 };
 use self::spread::Spread;
+pub(crate) use self::spread::{end_aside, put_aside_for_drivers};
 pub(crate) use self::sweep::{
-    Unstarted, abort_unstarted, is_in_shut, may_still, refuse, refuse_later, refused, take_unstarted,
+    Unstarted, abort_unstarted, is_in_shut, refuse, refuse_later, refused, take_unstarted,
 };
 
 /// The result of a cancel.

@@ -20,11 +20,11 @@
 use forebear_context::shim::atomic::Ordering;
 
 use super::attend_arena;
-use crate::foreign;
+use crate::record::fiber::is_unwinding;
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::{ARM, Header};
-use crate::schedule::worker::{Worker, is_unwinding};
-use crate::state::attention::{MARKS, MESSAGE};
+use crate::shared::thread;
+use crate::state::attention::{Attention, MARKS, MESSAGE};
 use crate::state::word::{MARKED, SHIELDED};
 
 /// Whether the request that runs on `fiber` has been cancelled, and is in no shielded region.
@@ -61,15 +61,15 @@ pub(crate) fn refuses(fiber: &Fiber) -> bool {
 #[inline(always)]
 pub(crate) fn concerns(fiber: &Fiber) -> bool {
     match fiber.worker() {
-        Some(worker) => concerns_worker(worker),
+        Some(worker) => concerns_worker(&worker.post.attention),
         None => !fiber.request.get().is_null(),
     }
 }
 
 /// The same of any fiber of a worker.
 #[inline(always)]
-pub(crate) fn concerns_worker(worker: &Worker) -> bool {
-    worker.post.attention.get() & (MESSAGE | MARKS) != 0
+pub(crate) fn concerns_worker(attention: &Attention) -> bool {
+    attention.get() & (MESSAGE | MARKS) != 0
 }
 
 /// Attends, and looks whether the request on top is cancelled.
@@ -106,7 +106,7 @@ pub(crate) fn attend(fiber: &Fiber) {
     match fiber.worker() {
         Some(worker) => worker.attend_messages(),
         // What runs on this stack has one of the thread's arenas: they are few, and the stack may be deep.
-        None if foreign::each_arena(|arena| {
+        None if thread::each_arena(|arena| {
             if !arena.owner_mailbox.is_empty() {
                 attend_arena(arena);
             }

@@ -10,11 +10,8 @@ use super::{
     asks, demand, is_cancelled, is_orphaned_by_cancel, list_demand, reason_for_children, reason_of_ancestor,
     wants,
 };
-use crate::api::dump;
 use crate::cancel::message::{self, Message};
 use crate::cancel::unstarted;
-use crate::foreign;
-use crate::foreign::driver;
 use crate::record::arena::{self, Arena};
 use crate::record::children;
 use crate::record::fiber;
@@ -22,6 +19,9 @@ use crate::record::header::{ARM, DELIVERED, DETACHED, Header};
 use crate::record::private_queue::PrivateQueue;
 use crate::record::scope_core::ScopeCore;
 use crate::schedule::worker::Worker;
+use crate::shared::Shared;
+use crate::shared::driven::Driven;
+use crate::shared::thread;
 use crate::stack::prefetch;
 use crate::state::ancestor_walk::Ancestry;
 use crate::state::attention::MESSAGE;
@@ -467,7 +467,7 @@ impl<'a> Spread<'a> {
             None => {
                 let shared = self.arena.shared();
                 if shared.driven.is_some() {
-                    driver::put_aside(shared, std::mem::take(&mut self.ended));
+                    put_aside_for_drivers(shared, std::mem::take(&mut self.ended));
                 }
                 for header in std::mem::take(&mut self.ended) {
                     let mut workers = shared.workers().iter();
@@ -475,7 +475,7 @@ impl<'a> Spread<'a> {
                     if !workers.any(|worker| unsafe { message::send(worker.arena(), Message::End(header)) }) {
                         // Nobody reads it any more. While a foreign thread runs requests somebody does.
                         let unread = Unread(header);
-                        foreign::outside_a_wait(move || unread.end());
+                        thread::outside_a_wait(move || unread.end());
                     }
                 }
             }
@@ -509,6 +509,14 @@ impl<'a> Spread<'a> {
 }
 
 impl Worker {
+    /// Answers those who have asked this worker for a dump. On the worker's thread.
+    #[inline]
+    pub(crate) fn answer_dumps(&self) {
+        if self.post.asked.are_any() {
+            (self.shared().calls.answer_dumps)(self);
+        }
+    }
+
     /// Does what others have left here, and answers who asks what is on this worker. Runs no user code.
     #[cold]
     pub(crate) fn attend_messages(&self) {
@@ -523,7 +531,7 @@ impl Worker {
             // The loop has yet to come to them.
             self.post.attention.raise(MESSAGE);
         }
-        dump::answer(self);
+        self.answer_dumps();
     }
 }
 
@@ -538,4 +546,22 @@ impl Unread {
         // SAFETY: it was ours to end.
         unsafe { unstarted::end_put_aside(self.0) };
     }
+}
+
+/// These are claimed, with the runner's link, and are to be ended by a thread that drives the runtime.
+pub(crate) fn put_aside_for_drivers(shared: &Shared, ended: Vec<NonNull<Header>>) {
+    let Some(driven) = shared.driven.as_ref().filter(|_| !ended.is_empty()) else { return };
+    driven.leave_aside(ended);
+    if shared.is_over() || driven.has_ended() {
+        let shared = shared.arc();
+        thread::outside_a_wait(move || end_aside(&shared));
+    }
+}
+
+/// Ends what others have put aside for the threads that drive the runtime, here.
+pub(crate) fn end_aside(shared: &Shared) {
+    let take = || shared.driven.as_ref().and_then(Driven::take_aside);
+    let aside: Vec<_> = std::iter::from_fn(take).collect();
+    // SAFETY: what was put aside is the taker's to end.
+    unsafe { unstarted::end_all(&aside) };
 }

@@ -13,36 +13,17 @@ use forebear_context::error::CancelReason;
 use forebear_context::shim::atomic::Ordering;
 
 use super::{Spread, carry_out, deliver, leave_end};
-use crate::api::after;
-use crate::api::any::AnyRequest;
 use crate::cancel::unstarted;
+use crate::record::any::AnyRequest;
 use crate::record::arena;
+use crate::record::dependents;
 use crate::record::fiber;
-use crate::record::header::{ARM, DETACHED, Header};
+use crate::record::header::{ARM, Header};
 use crate::schedule::worker::Worker;
 use crate::shared::Shared;
-use crate::shared::ending::Stage;
+use crate::shared::ending::{Stage, is_sheltered, may_still};
 use crate::state::attention::{MESSAGE, SHUT};
-use crate::state::word::{Cancel, Demand, SHIELDED};
-
-/// Whether a request that has not started has a shielded region above it.
-fn is_sheltered(h: &Header) -> bool {
-    let mut at = h;
-    while let Some(parent) = at.parent().filter(|_| !at.is(DETACHED)) {
-        let bits = parent.bare.load();
-        // An arm has a word of its own, for regions that it has opened.
-        if !bits.is_terminal() && bits.has(SHIELDED) {
-            return true;
-        }
-        at = parent;
-    }
-    false
-}
-
-/// Whether a request may still be put into the shared queue of a runtime that is shut.
-pub(crate) fn may_still(h: &Header) -> bool {
-    h.is(ARM) || is_sheltered(h)
-}
+use crate::state::word::{Cancel, Demand};
 
 /// Whether its runtime is shut.
 #[inline]
@@ -240,7 +221,7 @@ impl Spread<'_> {
                 let came = mark(frame);
                 self.came(frame, came);
                 // It may not end for long; what is after it ends now.
-                for dependent in after::walk::dependents(frame) {
+                for dependent in dependents::dependents(frame) {
                     // SAFETY: the handle's link.
                     let h = unsafe { dependent.raw().as_ref() };
                     if !is_sheltered(h) {

@@ -20,7 +20,6 @@ use crate::record::drop_queue::{DropQueue, queues_of};
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::Header;
 use crate::schedule::finish;
-use crate::schedule::worker::Worker;
 use crate::state::word::CANCELLED;
 
 /// Ends an unstarted request, which the caller has claimed and marked; it holds the runner's link.
@@ -29,11 +28,11 @@ use crate::state::word::CANCELLED;
 ///
 /// W1; the callable is `'static`.
 pub(crate) unsafe fn end_unstarted(header: NonNull<Header>) {
-    let put_off = |dropping: &Cell<*const DropQueue>, request: *const Header, worker: Option<&Worker>| {
+    let put_off = |dropping: &Cell<*const DropQueue>, request: *const Header, fiber: Option<&Fiber>| {
         // SAFETY: a queue lies in a frame below this one on the same stack.
         let queue = unsafe { dropping.get().as_ref() }.filter(|queue| ptr::eq(queue.request, request))?;
         queue.put_off(header);
-        if let Some(worker) = worker {
+        if let Some(worker) = fiber.and_then(Fiber::worker) {
             worker.put_off.insert(queue);
             worker.has_put_off();
         }
@@ -41,7 +40,7 @@ pub(crate) unsafe fn end_unstarted(header: NonNull<Header>) {
     };
     // A thread that the runtime has not met, or whose locals are being destroyed, has a place for this too.
     let is_put_off = match fiber::get() {
-        Some(fiber) => put_off(&fiber.dropping, fiber.request.get(), fiber.worker()),
+        Some(fiber) => put_off(&fiber.dropping, fiber.request.get(), Some(fiber)),
         None => DROPPING.with(|dropping| put_off(dropping, ptr::null(), None)),
     };
     if is_put_off.is_none() {
@@ -63,8 +62,9 @@ unsafe fn end_in_turn(
     rest: &[NonNull<Header>],
     dropping: &Cell<*const DropQueue>,
     request: *const Header,
-    worker: Option<&Worker>,
+    fiber: Option<&Fiber>,
 ) {
+    let worker = fiber.and_then(Fiber::worker);
     let queue = DropQueue::new(request, header.as_ptr(), dropping.get());
     dropping.set(&queue);
     rest.iter().rev().for_each(|header| queue.put_off(*header));
@@ -128,7 +128,7 @@ pub(crate) unsafe fn end_all(headers: &[NonNull<Header>]) {
     match fiber::get() {
         // SAFETY: by contract.
         Some(fiber) => unsafe {
-            end_in_turn(*first, rest, &fiber.dropping, fiber.request.get(), fiber.worker());
+            end_in_turn(*first, rest, &fiber.dropping, fiber.request.get(), Some(fiber));
         },
         // SAFETY: by contract.
         None => DROPPING.with(|dropping| unsafe { end_in_turn(*first, rest, dropping, ptr::null(), None) }),

@@ -69,7 +69,6 @@ pub(crate) use self::any::bind_to_any;
 use self::found::{FoundCycle, lock_found};
 pub(crate) use self::found::{end, take_cycle};
 use self::names::{is_job, name, of_own_stack, on_stack};
-pub(crate) use self::survey::Survey;
 
 use crate::cancel;
 use crate::deadlock::foreign_stacks::{self, ForeignStacks, ReadableStacks, StackView, lock_foreign_stacks};

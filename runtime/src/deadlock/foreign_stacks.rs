@@ -24,7 +24,7 @@
 //! | a walk along the edges of waits, and the survey ([`crate::deadlock::cycle`]) | the edges | Y1, or Y2: the lock of the registry |
 //! | what confirms, names and breaks a cycle | the requests and locks on the stacks of the cycle | Y3: their waits are held, under the lock of the registry |
 //! | a pool that asks whether a member that has a place can go on | whether the member's stack waits | [`with_holder`] |
-//! | a pool that asks whether its waiter can go on | the context of the waiter | G2: the lock of the gate |
+//! | a pool that asks whether its waiter can go on | the context of the waiter | HB1: the lock of the gate |
 //! | a worker that answers a dump | its own stacks and its private queue | it is their thread |
 //! | a dump, or a report of laggards, from outside | the stacks of a worker | K5: the lock of the worker's list of coroutines; the wait is held, or the requests are read under [`reclaim::read_section`](crate::record::reclaim::read_section) |
 //! | the same of threads that run requests, and that block | their records | the lock of the arena's mailbox; PK1: the lock of the list of parked threads |
@@ -50,11 +50,11 @@ use forebear_context::context::edge::Guide;
 use forebear_context::shim::MutexGuard;
 use forebear_context::shim::atomic::Ordering;
 
-use crate::foreign;
 use crate::record::fiber::Fiber;
 use crate::record::header::Header;
 use crate::schedule::worker::Worker;
 use crate::shared::Shared;
+use crate::shared::thread;
 use crate::stack::coroutine::Coroutine;
 use crate::state::stack_registry::{RegisteredStacks, StackRegistry, Stacks};
 
@@ -171,7 +171,7 @@ impl<'a> StackView<'a> {
     pub(crate) unsafe fn name(&self) -> String {
         if self.of.is_none() {
             // SAFETY: it is kept, and no coroutine's, so a foreign thread's of the runtime's table.
-            return unsafe { foreign::name_of_thread(self.at) }.to_owned();
+            return unsafe { thread::name_of_thread(self.at) }.to_owned();
         }
         // SAFETY: as in `lower_urgency`.
         let request = unsafe { &(*self.fiber().as_ptr()).request }.get();

@@ -34,10 +34,9 @@ use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::atomic::Ordering;
 use forebear_context::source::Several;
 
-use crate::api::after::walk::dependencies;
-use crate::api::any::AnyRequest;
-use crate::batch::request_pool::Lanes;
+use crate::deadlock::declared::dependencies;
 use crate::deadlock::foreign_stacks::{self, StackView};
+use crate::record::any::{AnyRequest, Lanes};
 use crate::record::arena::{self, Arena};
 use crate::record::fiber::Fiber;
 use crate::record::header::{AFTER, Header};

@@ -24,32 +24,12 @@
 //! gone before. That is a danger only if another thread-local, first used after that one of these too, drives in its destructor. Where the C
 //! library has no such function, the seats are left when this module's own thread-local is destroyed.
 
-use std::cell::Cell;
 use std::ptr;
 
-use super::{FOREIGN, Foreign};
 use crate::deadlock::foreign_stacks;
 use crate::record::fiber;
 use crate::record::reclaim;
-
-/// So many suspensions of a thread register each. About fifty bytes are taken for one.
-const EACH: u64 = 4_096;
-
-/// How many frames have been suspended on a thread's seats.
-pub(crate) struct Watches(Cell<u64>);
-
-impl Watches {
-    pub(super) const fn new() -> Watches {
-        Watches(Cell::new(0))
-    }
-
-    /// One more. Whether it is to register.
-    fn count(&self) -> bool {
-        let many = self.0.get() + 1;
-        self.0.set(many);
-        many <= EACH || many.is_power_of_two()
-    }
-}
+use crate::shared::thread::{FOREIGN, Foreign};
 
 /// A frame is about to be suspended on a seat of this thread: sees to it that [`exits`] is called before a thread-local is destroyed that the
 /// frame may use.

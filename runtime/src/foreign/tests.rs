@@ -4,6 +4,7 @@ use std::thread;
 
 use super::*;
 use crate::Runtime;
+use crate::shared::thread::owns;
 
 fn arena_of(runtime: &Runtime) -> NonNull<Arena> {
     arena_for(runtime.shared()).unwrap()

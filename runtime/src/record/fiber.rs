@@ -318,6 +318,14 @@ impl Fiber {
     }
 }
 
+/// Whether what runs on the fiber is called by an unwind.
+#[inline]
+pub(crate) fn is_unwinding(fiber: &Fiber) -> bool {
+    std::thread::panicking()
+        && (fiber.context().unwinding().get()
+            || fiber.worker().is_none_or(|worker| !worker.has_left_unwinding()))
+}
+
 forebear_context::shim::thread_local! {
     /// Written by its thread alone; a dump reads a worker's, to see which of its stacks runs.
     static FIBER: ThreadsOwn<Fiber> = const { ThreadsOwn::new(ptr::null_mut()) };

@@ -19,7 +19,19 @@ use forebear_context::error::{Failure, SourceLocation};
 use crate::record::callback;
 use crate::record::fiber;
 use crate::record::header::Header;
-use crate::shared::Shared;
+
+/// What is called for a failure that nobody looked at.
+pub(crate) type UnseenHook = Box<dyn Fn(&Failure) + Send + Sync>;
+
+/// What is called with what a user ought to know, and no error carries.
+pub(crate) type WarningHook = Box<dyn Fn(&str) + Send + Sync>;
+
+/// A runtime's hooks.
+#[derive(Default)]
+pub(crate) struct Hooks {
+    pub on_unhandled_failure: Option<UnseenHook>,
+    pub on_warning: Option<WarningHook>,
+}
 
 forebear_context::shim::thread_local! {
     static PANICKED_AT: RefCell<Option<SourceLocation>> = const { RefCell::new(None) };
@@ -84,8 +96,8 @@ fn say(what: &dyn fmt::Display) {
 /// Reports a failure that nobody looked at: to the runtime's hook, else to `tracing` if that feature is on, else in one
 /// line on standard error.
 #[cold]
-pub(crate) fn unseen_failure(shared: Option<&Shared>, failure: &Failure) {
-    match shared.and_then(|shared| shared.on_unhandled_failure.as_ref()) {
+pub(crate) fn unseen_failure(hooks: Option<&Hooks>, failure: &Failure) {
+    match hooks.and_then(|hooks| hooks.on_unhandled_failure.as_ref()) {
         Some(hook) => {
             contained(callback::ON_UNSEEN_FAILURE, || hook(failure));
         }
@@ -115,15 +127,15 @@ pub(crate) fn unseen_failure(shared: Option<&Shared>, failure: &Failure) {
 pub(crate) fn aside_panicked(header: &Header, payload: Box<dyn std::any::Any + Send>) {
     let failure = Failure::from_panic(payload, header.name().to_owned(), take_location());
     // SAFETY: the header is alive, hence the record of its arena (M3).
-    let shared = unsafe { header.arena.get().as_ref() }.map(|arena| arena.shared());
-    unseen_failure(shared, &failure);
+    let hooks = unsafe { header.arena.get().as_ref() }.map(|arena| &arena.shared().hooks);
+    unseen_failure(hooks, &failure);
 }
 
 /// Says what a user ought to know: to the runtime's hook, else to `tracing` if that feature is on, else in one line on
 /// standard error.
 #[cold]
-pub(crate) fn warn(shared: &Shared, what: &str) {
-    match &shared.on_warning {
+pub(crate) fn warn(hooks: &Hooks, what: &str) {
+    match &hooks.on_warning {
         Some(hook) => {
             contained(callback::ON_WARNING, || hook(what));
         }

@@ -23,9 +23,9 @@ use forebear_context::error::internal::drop_contained;
 use forebear_context::shim::atomic::{AtomicUsize, Ordering, fence};
 use forebear_context::shim::{Mutex, MutexGuard};
 
-use crate::foreign;
 use crate::record::fiber;
 use crate::record::side::{self, Side};
+use crate::shared::thread;
 use crate::state::asymmetric;
 
 /// How many look, in all runtimes: a stack may hold requests of several.
@@ -135,7 +135,7 @@ pub(crate) fn cells() -> usize {
 
 /// Frees a side block that nobody needs any more, at once or later. What others own in it goes now.
 ///
-/// Where nothing of the user's may run it goes later, if others own anything in it: see [`foreign::keep_for_later`] and `schedule/worker/marks.rs`.
+/// Where nothing of the user's may run it goes later, if others own anything in it: see [`thread::keep_for_later`] and `schedule/worker/marks.rs`.
 pub(crate) fn free_side(mut side: Box<Side>) {
     if side.owns() {
         free_owning(side);
@@ -152,7 +152,7 @@ pub(crate) fn free_side(mut side: Box<Side>) {
 fn free_owning(mut side: Box<Side>) {
     match fiber::get().map(|fiber| (fiber, fiber.worker())) {
         Some((fiber, Some(worker))) if worker.holds_back(fiber) => return worker.drop_later(side),
-        Some((_, None)) if foreign::is_in_a_wait() => return foreign::keep_for_later(side),
+        Some((_, None)) if thread::is_in_a_wait() => return thread::keep_for_later(side),
         _ => {}
     }
     if !has_readers() {

@@ -17,10 +17,10 @@ use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::AtomicU64;
 
-use crate::batch::request_pool::Board;
 use crate::record::call_list::Callbacks;
 use crate::record::fiber;
 use crate::record::header::Header;
+use crate::schedule::held_back::Board;
 use crate::state::ancestor_walk::SkipLink;
 use crate::state::due::Due;
 use crate::state::shared_queue::{Hint, HintGroup};

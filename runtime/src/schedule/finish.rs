@@ -53,9 +53,8 @@ use forebear_context::context::Listeners;
 use forebear_context::error::{CancelReason, Error, Failure, SourceLocation, StackError};
 use forebear_context::shim::atomic::Ordering;
 
-use crate::api::after;
 use crate::cancel;
-use crate::record::arena::{self, Arena};
+use crate::record::arena;
 use crate::record::cell;
 use crate::record::children;
 use crate::record::fiber::{self, Fiber};
@@ -63,6 +62,7 @@ use crate::record::header::{DELIVERED, Header, LIMITED, NoValue};
 use crate::record::hooks;
 use crate::record::scope_core::ScopeCore;
 use crate::schedule::callbacks;
+use crate::schedule::dependents;
 use crate::state::due::Due;
 use crate::state::word::{
     Bits, CALLBACKS, CANCELLED, FAILED, FINISHED, LocalStep, MARKED, SEEN, WAITERS, outcome,
@@ -259,7 +259,10 @@ pub(crate) unsafe fn conclude(header: NonNull<Header>, life: u64, of_cancel: boo
                     && !before.has(SEEN)
                 {
                     // SAFETY: M3: the finisher's arena keeps the record, and this one is the header's.
-                    hooks::unseen_failure(unsafe { arena.as_ref() }.map(Arena::shared), &failure);
+                    hooks::unseen_failure(
+                        unsafe { arena.as_ref() }.map(|arena| &arena.shared().hooks),
+                        &failure,
+                    );
                 }
                 let forgotten = match due {
                     None => after.is_forgotten(),
@@ -401,7 +404,7 @@ unsafe fn notify_listeners(
     life: u64,
 ) {
     // SAFETY: Q5: taken by the caller.
-    unsafe { after::ended(&mut listeners) };
+    unsafe { dependents::ended(&mut listeners) };
     if forgotten {
         // SAFETY: W4.
         unsafe { arena::end(header) };

@@ -18,9 +18,9 @@ use crate::cancel;
 use crate::deadlock::urgency;
 use crate::foreign;
 use crate::record::fiber::Fiber;
+use crate::record::fiber::is_unwinding;
 use crate::record::header::Header;
 use crate::schedule::wait::{Approach, How, Missed, Near};
-use crate::schedule::worker::is_unwinding;
 use crate::shared::Shared;
 use crate::state::listener::{Listener, Notice};
 

@@ -5,15 +5,15 @@ use std::ptr::{self, NonNull};
 use forebear_context::error::CancelReason;
 use forebear_context::shim::Arc;
 
-use crate::api::after;
 use crate::cancel;
 use crate::cancel::message::{self, Message};
 use crate::cancel::unstarted;
 use crate::deadlock::urgency;
-use crate::foreign::driver;
 use crate::record::children;
 use crate::record::fiber::Fiber;
 use crate::record::header::{AFTER, DETACHED, HINTED, Header, HeaderPlace, OWN_STACK, ROOT};
+use crate::schedule::dependents;
+use crate::schedule::driver;
 use crate::schedule::worker::Worker;
 use crate::shared::Shared;
 use crate::state::attention::{DRIVEN, HUNGRY, MARKS, MESSAGE, RAIDED, SHUT};
@@ -248,7 +248,7 @@ unsafe fn submit_slowly(header: NonNull<Header>, marks: u64) -> bool {
     match own_worker(h) {
         Some(worker) => submit_to(worker, h, marks),
         // SAFETY: by contract; the flag.
-        None if h.is(AFTER) => unsafe { after::begin(header, marks) },
+        None if h.is(AFTER) => unsafe { dependents::begin(header, marks) },
         None => {
             let submitted = h.word().submit(marks);
             if submitted {
@@ -275,7 +275,7 @@ pub(crate) unsafe fn admit(header: NonNull<Header>) {
     }
     if h.is(AFTER) {
         // SAFETY: by contract; the flag.
-        return unsafe { after::begin_admitted(header) };
+        return unsafe { dependents::begin_admitted(header) };
     }
     let own = own_worker(h);
     if !h.word().admit(if own.is_some() { PRIVATE } else { 0 }) {

@@ -44,13 +44,12 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::{self, NonNull};
-use std::sync::PoisonError;
 
 use forebear_context::error::StackError;
 use forebear_context::lineage::NO_KEY;
-use forebear_context::shim::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
-use forebear_context::shim::{Arc, Mutex, MutexGuard};
-use forebear_pool::{Mailbox, WorkerState};
+use forebear_context::shim::Arc;
+use forebear_context::shim::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
+use forebear_pool::WorkerState;
 
 mod alarm;
 mod coroutines;
@@ -59,6 +58,7 @@ mod hold;
 mod marks;
 mod own_jobs;
 mod patience;
+mod post;
 mod publish;
 mod quiet;
 mod raids;
@@ -66,36 +66,32 @@ mod steal;
 mod suspend;
 mod unwinding;
 
-use self::coroutines::{CoroutineList, Idle};
+use self::coroutines::Idle;
 pub(crate) use self::driven::{Driver, settle_stuck};
 use self::hold::Hold;
 #[cfg(all(test, not(any(loom, shuttle))))]
 pub(crate) use self::hold::tests::after_the_claim;
 use self::patience::Patience;
+pub(crate) use self::post::{Post, Raised};
 use self::quiet::Quiet;
 use self::raids::RaidWatch;
-pub(crate) use self::unwinding::is_unwinding;
 
-use crate::api::dump::{Asked, WorkerAnswer};
-use crate::batch::request_pool;
 use crate::deadlock::urgency;
 use crate::record::arena::{self, Arena};
 use crate::record::children;
 use crate::record::drop_queue::DropQueues;
-use crate::record::fiber::{self, Fiber, Here};
+use crate::record::fiber::{self, Fiber};
 use crate::record::header::Header;
 use crate::record::private_queue::PrivateQueue;
 use crate::record::scope_core::ScopeCore;
 use crate::record::side::Side;
+use crate::schedule::held_back;
 use crate::schedule::ready::Ready;
 use crate::shared::{Best, Looks, Shared};
 use crate::stack::coroutine::Coroutine;
 use crate::stack::slab::StackSlot;
 use crate::state::alarms::Standing;
 use crate::state::attention::{Attention, DRIVEN, HOLDS, HUNGRY};
-use crate::state::raid::RaidGuard;
-use crate::state::raises::Raises;
-use crate::state::shared_queue::SharedQueue;
 use crate::time::coarse;
 use crate::time::deadlines::wake_exactly;
 use crate::time::estimated_clock::EstimatedClock;
@@ -122,97 +118,6 @@ pub(crate) enum Next {
 
 // SAFETY: a step is taken and carried out on one worker's thread; it passes through the engine's types only.
 unsafe impl Send for Next {}
-
-/// What has become more urgent: a request, with a link, or a stack of the worker.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Raised {
-    Request(NonNull<Header>),
-    Stack(NonNull<Fiber>),
-}
-
-/// What others touch of a worker.
-#[repr(align(128))]
-pub(crate) struct Post {
-    pub attention: Attention,
-    /// The root key of what it runs; [`NO_KEY`] when it looks for work.
-    pub running: AtomicU64,
-    /// The root key of the best it keeps private. May be older than the truth by one look.
-    pub private: AtomicU64,
-    pub mailbox: Mailbox<Coroutine>,
-    pub shared_queue: SharedQueue<Header>,
-    /// What it has taken and leaves unstarted for a while ([`hold`]). Others may take it.
-    pub held: SharedQueue<Header>,
-    /// What has become more urgent, and the key.
-    raises: Raises<(Raised, u64)>,
-    /// All coroutines of this worker (K5).
-    coroutines: Mutex<CoroutineList>,
-    /// How many of them were in use when the worker last found nothing to do.
-    pub busy: AtomicUsize,
-    /// What dumps ask.
-    pub asked: Asked<WorkerAnswer>,
-    /// Where the worker's thread says which fiber it is on, while there is the thread.
-    here: Mutex<Option<Here>>,
-    /// Who raids its private queue.
-    pub raids: RaidGuard<Header>,
-}
-
-impl Post {
-    /// Leaves word that a request of this worker has become more urgent. The link goes with it.
-    pub(crate) fn leave_raise(&self, target: NonNull<Header>, key: u64) {
-        self.raises.leave(&self.attention, (Raised::Request(target), key));
-    }
-
-    /// Takes back what [`leave_raise`](Self::leave_raise) left for this target. False: the worker, or who closes the runtime, has it. The link comes
-    /// with it.
-    pub(crate) fn take_back_raise(&self, target: NonNull<Header>) -> bool {
-        self.raises.take_back(|raise| raise.0 == Raised::Request(target)).is_some()
-    }
-
-    /// Leaves word that a stack of this worker has become more urgent. Stacks stay (K3), so nothing else goes with it.
-    pub(crate) fn leave_raise_of_stack(&self, fiber: NonNull<Fiber>, key: u64) {
-        self.raises.leave(&self.attention, (Raised::Stack(fiber), key));
-    }
-
-    /// Which fiber the worker's thread is on: a hint. Null if it is not known.
-    pub(crate) fn current(&self) -> *const Fiber {
-        let here = self.here.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the thread takes it out, under the lock, before its locals are destroyed.
-        here.map_or(ptr::null(), |here| unsafe { here.as_ref() }.load(Ordering::Relaxed))
-    }
-
-    /// By the worker's thread: where it says which fiber it is on.
-    fn show_current(&self, here: Option<Here>) {
-        *self.here.lock().unwrap_or_else(PoisonError::into_inner) = here;
-    }
-
-    fn lock_coroutines(&self) -> MutexGuard<'_, CoroutineList> {
-        self.coroutines.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A coroutine was built (K5).
-    pub(crate) fn list_coroutine(&self, coroutine: NonNull<Coroutine>) {
-        let place = self.lock_coroutines().add(coroutine);
-        // SAFETY: just built by the caller, the worker, which alone goes by its place.
-        unsafe { coroutine.as_ref() }.listed.set(place);
-    }
-
-    /// A coroutine is about to be dismantled by a test.
-    #[cfg(test)]
-    pub(crate) fn unlist_coroutine(&self, coroutine: NonNull<Coroutine>) {
-        // SAFETY: it is listed, so it is there.
-        self.lock_coroutines().remove(unsafe { coroutine.as_ref() }.listed.get());
-    }
-
-    /// Calls `with` for each coroutine. None is dismantled meanwhile.
-    pub(crate) fn each_coroutine(&self, with: impl FnMut(NonNull<Coroutine>)) {
-        self.lock_coroutines().iter().for_each(with);
-    }
-
-    /// Takes the raises that were left.
-    pub(crate) fn take_raises(&self) -> Vec<(Raised, u64)> {
-        self.raises.take(&self.attention)
-    }
-}
 
 /// See the module head.
 pub(crate) struct Worker {
@@ -343,20 +248,7 @@ impl Worker {
             swept: Cell::new(false),
             jobs: Cell::new((ptr::null(), 0)),
             driver: shared.driven.as_ref().map(|driven| Box::new(Driver::new(driven))),
-            post: Post {
-                attention,
-                running: AtomicU64::new(NO_KEY),
-                private: AtomicU64::new(NO_KEY),
-                mailbox: Mailbox::new(),
-                shared_queue: shared.groups.shared_queue(index),
-                held: SharedQueue::new(),
-                raises: Raises::default(),
-                coroutines: Mutex::default(),
-                busy: AtomicUsize::new(0),
-                asked: Asked::default(),
-                here: Mutex::new(None),
-                raids: RaidGuard::new(),
-            },
+            post: Post::new(attention, shared.groups.shared_queue(index)),
         }
     }
 
@@ -499,7 +391,7 @@ impl Worker {
         self.note_private();
         fence(Ordering::Release);
         self.set_running(NO_KEY);
-        request_pool::unstick();
+        held_back::unstick();
         let engine = self.engine();
         let next = engine.idle();
         engine.set_state(WorkerState::Running);

@@ -3,9 +3,9 @@
 use forebear_context::error::Cancelled;
 
 use crate::cancel;
-use crate::foreign::driver;
 use crate::record::fiber;
 use crate::record::no_suspend;
+use crate::schedule::driver;
 
 /// Lets everything else that is ready on this worker go first.
 ///
@@ -48,7 +48,7 @@ pub fn yield_now() -> Result<(), Cancelled> {
         // SAFETY: K3; F2: we are on the fiber's stack. The yielder stands in the ready queue, and `next` does not.
         unsafe { fiber.context().switch().leave(Some(next.as_ref().context())) };
         // The worker is all that has to be known still: a fiber never changes it.
-        if cancel::concerns_worker(worker) && cancel::refuses_here() {
+        if cancel::concerns_worker(&worker.post.attention) && cancel::refuses_here() {
             return Err(Cancelled::new());
         }
     }

@@ -40,6 +40,9 @@ use forebear_context::shim::{Arc, Condvar, Mutex, MutexGuard, time};
 
 use super::Shared;
 
+use crate::record::header::{ARM, DETACHED, Header};
+use crate::state::word::SHIELDED;
+
 /// How far the end is. See the module head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
@@ -271,4 +274,23 @@ forebear_context::shim::thread_local! {
 pub(crate) fn tell_of_exit(shared: &Arc<Shared>, index: usize) {
     let exit = ThreadExit { shared: Arc::downgrade(shared), index };
     EXIT.with(|place| *place.borrow_mut() = Some(exit));
+}
+
+/// Whether a request that has not started has a shielded region above it.
+pub(crate) fn is_sheltered(h: &Header) -> bool {
+    let mut at = h;
+    while let Some(parent) = at.parent().filter(|_| !at.is(DETACHED)) {
+        let bits = parent.bare.load();
+        // An arm has a word of its own, for regions that it has opened.
+        if !bits.is_terminal() && bits.has(SHIELDED) {
+            return true;
+        }
+        at = parent;
+    }
+    false
+}
+
+/// Whether a request may still be put into the shared queue of a runtime that is shut.
+pub(crate) fn may_still(h: &Header) -> bool {
+    h.is(ARM) || is_sheltered(h)
 }

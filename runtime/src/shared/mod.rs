@@ -3,29 +3,25 @@
 //! It outlives everything that points at it: handles of the runtime, threads, and arenas that still have headers each
 //! hold a count. The stacks go earlier: when the last handle has gone and the threads are joined.
 
+use std::any::Any;
 use std::ptr::{self, NonNull};
 use std::sync::{OnceLock, Weak};
-use std::time::Duration;
 
-use forebear_context::error::Failure;
 use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use forebear_pool::{Signals, Supply};
+use forebear_pool::Signals;
 
-use crate::api::future::Futures;
-use crate::api::runtime::LateEnd;
-use crate::api::runtime::RuntimeHandle;
-use crate::cancel;
-use crate::deadlock::cycle::Survey;
-use crate::deadlock::foreign_stacks;
-use crate::foreign;
-use crate::foreign::driver::Driven;
-use crate::record::arena::{self, Depot};
+use crate::record::arena::Depot;
 use crate::record::header::Header;
-use crate::schedule::worker::{Next, Worker};
+use crate::record::hooks::Hooks;
+use crate::schedule::worker::Worker;
+use crate::shared::driven::Driven;
 use crate::shared::ending::Ending;
+use crate::shared::futures::Futures;
 use crate::shared::generation::Generation;
+use crate::shared::late_end::{LateEnd, LateStep};
+use crate::shared::survey::Survey;
 use crate::stack::Class;
 use crate::stack::slab::Slab;
 use crate::state::attention::{LIMITS, OLDER};
@@ -34,18 +30,17 @@ use crate::state::shared_queue::{Hint, Injector, Pushed, QueueEntry};
 use crate::state::visits::Visits;
 use crate::time::deadlines::{Deadlines, Time};
 
+pub(crate) mod driven;
 pub(crate) mod ending;
+pub(crate) mod futures;
 pub(crate) mod generation;
+pub(crate) mod late_end;
 mod looks;
 pub(crate) mod parked;
+pub(crate) mod survey;
+pub(crate) mod thread;
 
 pub(crate) use self::looks::{Best, Groups, Looks};
-
-/// What is called for a failure that nobody looked at.
-pub(crate) type UnseenHook = Box<dyn Fn(&Failure) + Send + Sync>;
-
-/// What is called with what a user ought to know, and no error carries.
-pub(crate) type WarningHook = Box<dyn Fn(&str) + Send + Sync>;
 
 /// See the module head.
 pub(crate) struct Shared {
@@ -69,11 +64,11 @@ pub(crate) struct Shared {
     /// There are no worker threads: other threads drive its workers, which are seats then.
     pub driven: Option<Driven>,
     /// Workers whose loop has not ended.
-    alive: AtomicUsize,
+    pub alive: AtomicUsize,
     /// Workers that sleep with a tick, and look after what others keep private (`schedule/worker/raids.rs`).
     pub watching: AtomicUsize,
     /// No worker will look again.
-    over: AtomicBool,
+    pub over: AtomicBool,
     /// How many workers can run at a time.
     pub at_a_time: usize,
     pub default_class: Class,
@@ -90,14 +85,15 @@ pub(crate) struct Shared {
     pub shut_down: AtomicUsize,
     /// Stacks that were abandoned.
     pub left_behind: AtomicUsize,
-    pub on_unhandled_failure: Option<UnseenHook>,
-    pub on_warning: Option<WarningHook>,
+    pub hooks: Hooks,
     /// Whether it has been said what a wait in an unwind may do.
     pub warned_of_unwind: AtomicBool,
     /// How many workers block in a destructor that a panic runs; see `schedule/worker/unwinding.rs`.
     pub blocked_unwinding: AtomicUsize,
+    /// How its workers answer a dump, and what its last handle does if the end takes long. Given by `api/runtime/build.rs`.
+    pub calls: Calls,
     /// The handle that users hold, so that the current runtime can be asked for.
-    pub handle: OnceLock<Weak<RuntimeHandle>>,
+    pub handle: OnceLock<Weak<dyn Any + Send + Sync>>,
 }
 
 /// Whether work is chosen by order. The bench `order` alone builds without, to show what order costs.
@@ -132,11 +128,23 @@ pub(crate) struct Settings {
     pub max_stacks: usize,
     pub late_end: LateEnd,
     pub foreign_direct: bool,
-    pub on_unhandled_failure: Option<UnseenHook>,
-    pub on_warning: Option<WarningHook>,
+    pub hooks: Hooks,
     /// What deadlines and time-outs go by.
     pub time: Time,
     pub driven: Option<Driven>,
+    pub calls: Calls,
+}
+
+/// What a worker answers to a dump; only who has asked knows its type.
+pub(crate) type DumpAnswer = Box<dyn Any + Send>;
+
+/// What the runtime's own threads call of the layers above the scheduler.
+#[derive(Clone, Copy)]
+pub(crate) struct Calls {
+    /// Answers those who have asked this worker for a dump. On the worker's thread.
+    pub answer_dumps: fn(&Worker),
+    /// The end has been waited for long enough: says for whom, and does what the setting asks for.
+    pub settle_late: fn(&Shared) -> LateStep,
 }
 
 impl Shared {
@@ -174,18 +182,16 @@ impl Shared {
             over_bound: AtomicU64::new(0),
             shut_down: AtomicUsize::new(0),
             left_behind: AtomicUsize::new(0),
-            on_unhandled_failure: settings.on_unhandled_failure,
-            on_warning: settings.on_warning,
+            hooks: settings.hooks,
             warned_of_unwind: AtomicBool::new(false),
             blocked_unwinding: AtomicUsize::new(0),
+            calls: settings.calls,
             handle: OnceLock::new(),
         });
         let workers =
             (0..settings.workers).map(|index| Worker::new(index, settings.workers, &shared)).collect();
         // Just made: nobody else can have set it.
         let _ = shared.workers.set(workers);
-        foreign_stacks::register_runtime(&shared);
-        foreign::provide();
         shared
     }
 
@@ -257,7 +263,7 @@ impl Shared {
         } else {
             // Its links are its family's.
             // SAFETY: the caller's link.
-            self.injector.push_past_inbox(header, || cancel::may_still(unsafe { header.as_ref() }))
+            self.injector.push_past_inbox(header, || ending::may_still(unsafe { header.as_ref() }))
         };
         if pushed == Pushed::Closed {
             return false;
@@ -340,120 +346,10 @@ impl Shared {
         };
         self.injector.any(unstarted) || self.workers().iter().any(shown)
     }
-
-    /// Closes everything that threads leave behind. By the thread that has joined them, with a count of the record.
-    ///
-    /// # Safety
-    ///
-    /// The workers' threads are gone.
-    pub(crate) unsafe fn close(&self) {
-        self.visits.await_none();
-        self.over.store(true, Ordering::Release);
-        self.deadlines.close();
-        for worker in self.workers() {
-            // What was left for a worker that had gone: all its requests are over.
-            worker.follow_raises();
-            for shared_queue in [&worker.post.shared_queue, &worker.post.held] {
-                while let Some(entry) = shared_queue.pop(NO_KEY) {
-                    // SAFETY: E1: the entry's link.
-                    unsafe { arena::release(entry) };
-                }
-            }
-            worker.drop_late();
-            cancel::close_owner_mailbox(worker.arena());
-            worker.give_back_first_stack();
-            // SAFETY: by contract there is no other owner; arenas are open until closed here.
-            unsafe { self.depot.close(ptr::NonNull::from(worker.arena())) };
-        }
-        self.depot.close_spare();
-        foreign_stacks::unregister_runtime(self);
-        // SAFETY: by contract no worker is left, and stacks are theirs.
-        unsafe { self.slab.unmap() };
-    }
 }
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Shared").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
-impl Supply for Shared {
-    type Task = Next;
-
-    fn signals(&self) -> &Signals {
-        &self.signals
-    }
-
-    fn take(&self, worker: usize) -> Option<Next> {
-        let next = self.workers()[worker].pick();
-        if next.is_some() {
-            self.workers()[worker].found();
-            self.workers()[worker].hands_watch_on();
-        }
-        next
-    }
-
-    fn steal(&self, worker: usize) -> Option<Next> {
-        let next = self.workers()[worker].steal();
-        if next.is_some() {
-            self.workers()[worker].hands_watch_on();
-        }
-        next
-    }
-
-    fn best(&self, worker: usize) -> u64 {
-        self.workers()[worker].best()
-    }
-
-    fn more(&self, worker: usize) -> bool {
-        self.injector.key() != NO_KEY
-            || self.workers()[worker].post.shared_queue.key() != NO_KEY
-            || self.others(worker).any(|other| other.post.shared_queue.key() != NO_KEY)
-            || self.workers().iter().any(|worker| worker.post.held.key() != NO_KEY)
-            || self.workers()[worker].wants_a_watch()
-    }
-
-    fn before_sleep(&self, worker: usize) -> Option<Duration> {
-        let worker = &self.workers()[worker];
-        worker.note_time();
-        worker.keep_time(worker.before_sleep())
-    }
-
-    fn after_sleep(&self, worker: usize) {
-        self.workers()[worker].note_time();
-        self.workers()[worker].ends_watch();
-    }
-
-    fn may_stop(&self, worker: usize) -> bool {
-        if !self.workers()[worker].is_drained() {
-            return false;
-        }
-        if self.alive.load(Ordering::Acquire) > 1 {
-            // Others are left. The last of all closes the roots; a worker that is not the last may go, since whatever
-            // is pinned to it is done.
-            let mut alive = self.alive.load(Ordering::Acquire);
-            while alive > 1 {
-                match self.alive.compare_exchange(alive, alive - 1, Ordering::AcqRel, Ordering::Acquire) {
-                    // Nobody can go on to what is left behind here but by the messages.
-                    Ok(_) if !self.workers()[worker].arena().owner_mailbox.abandon() => {
-                        // If the last has gone meanwhile, all is over, and nothing can come of them.
-                        self.alive.fetch_add(1, Ordering::AcqRel);
-                        return false;
-                    }
-                    Ok(_) => return true,
-                    Err(now) => alive = now,
-                }
-            }
-        }
-        // What a foreign thread runs may make more, and cancels are left with those who are here.
-        if self.ending.has_foreign() {
-            return false;
-        }
-        if self.injector.close_if_empty() {
-            self.over.store(true, Ordering::Release);
-            return true;
-        }
-        false
     }
 }

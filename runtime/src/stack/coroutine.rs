@@ -29,38 +29,28 @@
 use std::cell::Cell;
 use std::mem::{self, MaybeUninit};
 use std::ptr::{self, NonNull};
-use std::time::Instant;
 
-use forebear_context::context::{Cause, Context, Ticket};
-use forebear_context::lineage::LEAST_KEY;
+use forebear_context::context::Context;
 use forebear_context::shim::atomic::AtomicPtr;
-use forebear_context::switch::StackMemory;
 use forebear_pool::Linked;
 
-use crate::record::fiber::{self, BEHIND_CONTEXT, Fiber, LEFT_PARKED, LEFT_UNWINDING};
+use crate::record::fiber::{BEHIND_CONTEXT, Fiber};
 use crate::record::header::Header;
-use crate::schedule::worker::{Next, Worker};
-use crate::shared::parked;
-use crate::stack::lent::Lent;
 use crate::stack::slab::StackSlot;
 use crate::state::alarms::Standing;
 
 mod going;
-mod table;
-
-use self::going::Chain;
-pub(crate) use self::going::Going;
-use self::table::{TABLE, fiber_of};
+pub(crate) use self::going::{Chain, Going};
 
 /// See the module head.
 #[repr(C)]
 pub(crate) struct Coroutine {
-    context: Context,
+    pub(crate) context: Context,
     /// So that every fiber lies as far behind its context.
     _apart: [MaybeUninit<u8>; BEHIND_CONTEXT - size_of::<Context>()],
     /// What the runtime knows of this stack.
     pub fiber: Fiber,
-    link: AtomicPtr<Coroutine>,
+    pub link: AtomicPtr<Coroutine>,
     /// A claimed request that needs this coroutine's larger stack; run first.
     pub pending: Cell<*const Header>,
     /// The memory it lies in. Taken out when it is given back.
@@ -82,35 +72,6 @@ unsafe impl Linked for Coroutine {
 const _: () = assert!(mem::offset_of!(Coroutine, fiber) == BEHIND_CONTEXT);
 
 impl Coroutine {
-    /// Builds a coroutine at the top of `slot`, its loop not yet begun.
-    pub(crate) fn build(slot: StackSlot, worker: &Worker) -> NonNull<Coroutine> {
-        let context = Self::context_in(slot.top());
-        let (at, limit) = (context.addr().get(), slot.limit());
-        let coroutine = context.as_ptr().cast::<Coroutine>();
-        // SAFETY: the top of a fresh slot (S1, S2), aligned. K4 for the context and the fiber.
-        unsafe {
-            Context::renew(context, &TABLE);
-            // The loop runs destructors and callbacks of the user's, which may wait before the first request has begun here. A ready
-            // fiber must have a key.
-            Fiber::renew(Fiber::behind(context), context.as_ptr(), worker, limit, LEAST_KEY);
-            (&raw mut (*coroutine).link).write(AtomicPtr::new(ptr::null_mut()));
-            (&raw mut (*coroutine).pending).write(Cell::new(ptr::null()));
-            (&raw mut (*coroutine).slot).write(Cell::new(Some(slot)));
-            (&raw mut (*coroutine).listed).write(Cell::new(0));
-            (&raw mut (*coroutine).alarm).write(Standing::default());
-            let this = &*coroutine;
-            this.fiber.branches.init();
-            this.fiber.arena.set(worker.arena());
-            // From here on it is this worker's (K6).
-            this.context.place().set(ptr::from_ref(worker).addr());
-            let memory = StackMemory { base: at, limit };
-            this.context.switch().start(memory, body, NonNull::from(&this.context));
-            let coroutine = NonNull::new_unchecked(coroutine);
-            worker.post.list_coroutine(coroutine);
-            coroutine
-        }
-    }
-
     /// Nothing runs on it, and something is about to. On its own stack.
     #[inline(always)]
     pub(crate) fn begins_anew(&self) {
@@ -152,177 +113,11 @@ impl Coroutine {
     pub(crate) fn context(&self) -> NonNull<Context> {
         NonNull::from(&self.context)
     }
-
-    /// Forgets its frames and hands its memory over.
-    ///
-    /// # Safety
-    ///
-    /// K3: it is idle, and is not used afterwards.
-    pub(crate) unsafe fn dismantle(this: NonNull<Coroutine>) -> Option<StackSlot> {
-        // SAFETY: by contract.
-        unsafe {
-            let worker = &*this.as_ref().fiber.worker;
-            worker.shared().deadlines.dismiss(worker, &this.as_ref().alarm);
-            this.as_ref().context.switch().reset();
-            // K6.
-            this.as_ref().context.place().set(0);
-            this.as_ref().slot.take()
-        }
-    }
-}
-
-/// The loop. See `pool/src/worker.rs` for the steps it drives.
-///
-/// # Safety
-///
-/// The context is of a coroutine that [`Coroutine::build`] has written, and this is the first code on its stack.
-unsafe fn body(context: NonNull<Context>) -> ! {
-    // SAFETY: `build` gives a coroutine's context.
-    let coroutine = unsafe { Coroutine::of(context).as_ref() };
-    // Only the OS-thread backend needs telling: it has its own thread-locals.
-    #[cfg(any(forebear_threads, shuttle))]
-    // SAFETY: K3.
-    unsafe {
-        fiber::enter(&coroutine.fiber);
-        coroutine.fiber.limit.set(crate::stack::thread_limit());
-    }
-    // SAFETY: K1: the worker outlives its coroutines.
-    let worker = unsafe { &*coroutine.fiber.worker };
-    loop {
-        if let Some(header) = NonNull::new(coroutine.pending.replace(ptr::null()).cast_mut()) {
-            coroutine.begins_anew();
-            // SAFETY: claimed by the code that left it here, with the runner's link.
-            unsafe { crate::schedule::run::start(&coroutine.fiber, header) };
-            continue;
-        }
-        let to = match worker.next() {
-            Some(Next::Start(header)) => {
-                // SAFETY: claimed, with the runner's link.
-                match unsafe { worker.start(header, coroutine) } {
-                    None => continue,
-                    Some(larger) => Some(larger),
-                }
-            }
-            Some(Next::End(header)) => {
-                coroutine.begins_anew();
-                // SAFETY: what was put aside is the taker's to end, and this fiber has nothing on top.
-                unsafe { worker.end_put_aside(&coroutine.fiber, header) };
-                continue;
-            }
-            Some(Next::Fail(header)) => {
-                coroutine.begins_anew();
-                // SAFETY: claimed, with the runner's link.
-                match unsafe { worker.start_elsewhere(header, coroutine) } {
-                    None => continue,
-                    Some(other) => Some(other),
-                }
-            }
-            Some(Next::Late) => {
-                coroutine.begins_anew();
-                worker.drop_late();
-                continue;
-            }
-            Some(Next::Warn) => {
-                coroutine.begins_anew();
-                worker.warn_now();
-                continue;
-            }
-            // SAFETY: a ready fiber of a worker is a coroutine's.
-            Some(Next::Resume(fiber)) => Some(unsafe { Coroutine::of_fiber(fiber) }),
-            None => None,
-        };
-        worker.put_idle(NonNull::from(coroutine));
-        // SAFETY: K2: this coroutine is idle now, and the one we name is no longer ready.
-        unsafe { coroutine.context.switch().leave(to.map(|to| to.as_ref().context())) };
-    }
-}
-
-unsafe fn prepare(context: &Context, _deadline: Option<Instant>) -> Option<NonNull<Context>> {
-    // SAFETY: this table is given to coroutines only.
-    let coroutine = unsafe { Coroutine::of(NonNull::from(context)).as_ref() };
-    // SAFETY: K1.
-    let worker = unsafe { &*coroutine.fiber.worker };
-    // The wait has begun: its record in this stack's frames may stand in a list.
-    let lent = Lent::to(|| "those who may end its wait");
-    let next = worker.leave_parked(&coroutine.fiber);
-    lent.given_back();
-    match next {
-        // SAFETY: K3.
-        Some(next) => Some(unsafe { next.as_ref() }.context()),
-        None => {
-            if coroutine.fiber.left.get() != 0 {
-                back(&coroutine.fiber);
-            }
-            None
-        }
-    }
-}
-
-unsafe fn finish(context: &Context) {
-    // SAFETY: as in `prepare`.
-    let fiber = unsafe { &Coroutine::of(NonNull::from(context)).as_ref().fiber };
-    if fiber.left.get() != 0 {
-        back(fiber);
-    }
-}
-
-/// A fiber was entered again that had left something to see to.
-#[cold]
-#[inline(never)]
-fn back(fiber: &Fiber) {
-    if fiber.left.get() & LEFT_UNWINDING != 0
-        && let Some(worker) = fiber.worker()
-    {
-        worker.back_unwinding(fiber);
-    }
-    if fiber.left.get() & LEFT_PARKED != 0 {
-        fiber.left.set(fiber.left.get() & !LEFT_PARKED);
-        parked::leave(fiber.context());
-    }
-}
-
-unsafe fn unpark(context: NonNull<Context>, ticket: Ticket, cause: Cause) -> bool {
-    // SAFETY: this table is given to coroutines only. K3: coroutines' memory stays, so even a late ticket may look.
-    let coroutine = unsafe { Coroutine::of(context) };
-    // SAFETY: as above.
-    if !unsafe { coroutine.as_ref() }.context.settle(ticket, cause) {
-        return false;
-    }
-    // SAFETY: settled by us.
-    unsafe { let_go_on(coroutine) };
-    true
-}
-
-unsafe fn ready(context: NonNull<Context>, ticket: Ticket) {
-    // SAFETY: this table is given to coroutines only.
-    let coroutine = unsafe { Coroutine::of(context) };
-    // SAFETY: K3; chosen by the caller.
-    unsafe { coroutine.as_ref().context.settle_chosen(ticket) };
-    // SAFETY: K3; settled just now, by us.
-    unsafe { let_go_on(coroutine) };
-}
-
-/// Brings a coroutine to its worker, to be entered again.
-///
-/// # Safety
-///
-/// The caller has just settled its wait.
-#[inline]
-unsafe fn let_go_on(coroutine: NonNull<Coroutine>) {
-    // SAFETY: K3.
-    let this = unsafe { coroutine.as_ref() };
-    // SAFETY: K1.
-    let worker = unsafe { &*this.fiber.worker };
-    if fiber::get().is_some_and(|here| ptr::eq(here.worker, worker)) {
-        worker.make_ready(NonNull::from(&this.fiber));
-    } else {
-        Chain::of(coroutine, worker).send();
-    }
 }
 
 /// Whether the context is a coroutine's, whose memory stays (K3).
 pub(crate) fn is_coroutines(context: &Context) -> bool {
-    ptr::eq(context.table(), &TABLE)
+    context.place().get() != 0
 }
 
 /// Where a coroutine's alarm stands.
@@ -336,36 +131,12 @@ pub(crate) unsafe fn alarm_of(context: NonNull<Context>) -> NonNull<Standing> {
     unsafe { NonNull::from(&Coroutine::of(context).as_ref().alarm) }
 }
 
-/// A coroutine's worker.
+/// The fiber of a coroutine's context.
 ///
 /// # Safety
 ///
 /// The context is a coroutine's.
-pub(crate) unsafe fn worker_of(context: &Context) -> &Worker {
-    // SAFETY: by contract; K1.
-    unsafe { &*fiber_of(context).worker }
-}
-
-#[cfg(all(test, not(forebear_threads)))]
-mod tests {
-    use crate::record::fiber;
-    use crate::{Runtime, spawn};
-
-    /// So that a parked request's stack stays within one page, colour included.
-    #[test]
-    #[cfg_attr(debug_assertions, ignore = "frames are larger without optimisation")]
-    fn the_frames_below_a_parked_request_fit_two_kibibytes() {
-        let runtime = Runtime::builder().workers(1).build().unwrap();
-        let used = runtime.run(|| {
-            let parked = spawn(|| {
-                let fiber = fiber::get().unwrap();
-                let coroutine = std::ptr::from_ref(fiber) as usize;
-                (coroutine - fiber::stack_pointer(), crate::yield_now()).0
-            });
-            crate::yield_now().unwrap();
-            parked.take().unwrap()
-        });
-        assert!(used + size_of::<super::Coroutine>() < 2048, "{used} bytes of frames");
-        println!("{used} bytes of frames, {} of control block", size_of::<super::Coroutine>());
-    }
+pub(crate) unsafe fn fiber_of(context: &Context) -> &Fiber {
+    // SAFETY: by contract.
+    unsafe { &(*Coroutine::of(NonNull::from(context)).as_ptr()).fiber }
 }

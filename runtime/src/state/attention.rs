@@ -17,7 +17,7 @@ pub const RAISED: u32 = 4;
 pub const MESSAGE: u32 = 8;
 /// A cancelled request that has started here is not over: what it makes is born cancelled, its waits are refused.
 pub const MARKS: u32 = 16;
-/// There is no loop of its own: a thread of the user's drives this worker ([`crate::foreign::driver`]), and every scheduling point
+/// There is no loop of its own: a thread of the user's drives this worker ([`crate::schedule::driver`]), and every scheduling point
 /// is its affair. Up for life.
 pub const DRIVEN: u32 = 32;
 /// The runtime is being shut down, and this worker has aborted what was on it: what is made or submitted here from now on

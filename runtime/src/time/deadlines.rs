@@ -93,10 +93,10 @@ use forebear_context::context::{Alarm, Cause, Context, Ticket};
 use forebear_context::shim::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use forebear_context::shim::{Arc, Mutex, time};
 
-use crate::foreign::driver::Driven;
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::Header;
 use crate::schedule::worker::Worker;
+use crate::shared::driven::Driven;
 use crate::stack::coroutine;
 use crate::state::alarms::{Shards, Standing};
 use crate::state::due::Due;

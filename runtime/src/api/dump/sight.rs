@@ -34,11 +34,11 @@ use forebear_context::shim::atomic::{Ordering, fence};
 use forebear_context::shim::thread;
 
 use super::{Party, RequestInfo, ThreadInfo, WaitInfo};
-use crate::api::after::walk;
 use crate::api::any::{self, AnyRequest, State};
+use crate::deadlock::declared;
 use crate::deadlock::foreign_stacks;
-use crate::foreign;
 use crate::record::arena::Arena;
+use crate::record::dependents;
 use crate::record::fiber::Fiber;
 use crate::record::header::{ARM, Header};
 use crate::schedule::worker::Worker;
@@ -154,7 +154,7 @@ pub(super) fn see_unstarted_and_blocked(h: &Header, place: &StackPlace<'_>, out:
 
 /// What a request that has not started is after, if it is.
 fn see_edges(h: &Header) -> Option<WaitInfo> {
-    let awaited = walk::dependencies(h, SHOWN + 1);
+    let awaited = declared::dependencies(h, SHOWN + 1);
     // SAFETY: the handles' links.
     let of = |any: &AnyRequest| unsafe { any.raw().as_ref() };
     let first = awaited.first().map(of)?;
@@ -175,7 +175,7 @@ fn see_edges(h: &Header) -> Option<WaitInfo> {
 
 /// What is after a request that does not end meanwhile, directly or not.
 fn see_blocked(h: &Header, out: &mut Vec<Seen>) {
-    walk::each_blocked(h, |blocked| {
+    dependents::each_blocked(h, |blocked| {
         if same_runtime(blocked, h) {
             let mut seen = see(blocked, life_of(blocked), Certainty::Unstarted, true);
             seen.info.waits_for = see_edges(blocked);
@@ -464,7 +464,9 @@ fn each_stack_of_threads(shared: &Shared, mut with: impl FnMut(&Fiber, &StackPla
         let arena = unsafe { arena.as_ref() };
         arena.owner_mailbox.with_running(|context| {
             // SAFETY: what a mailbox names is a foreign fiber's, which stays while the mailbox is locked.
-            let (fiber, name) = unsafe { (foreign::of_context(context), foreign::name_of_thread(context)) };
+            let (fiber, name) = unsafe {
+                (crate::shared::thread::of_context(context), crate::shared::thread::name_of_thread(context))
+            };
             with(fiber, &StackPlace { arena, worker: None, thread: Some(name), now });
         });
     }
@@ -486,7 +488,9 @@ pub(super) fn see_foreign(shared: &Shared, out: &mut Vec<Seen>, threads: &mut Ve
     each_stack_of_threads(shared, |fiber, place| see_stack(fiber, place, false, out));
     parked::each_thread(|context| {
         // SAFETY: Y1: listed, so it is there.
-        let (fiber, name) = unsafe { (foreign::of_context(context), foreign::name_of_thread(context)) };
+        let (fiber, name) = unsafe {
+            (crate::shared::thread::of_context(context), crate::shared::thread::name_of_thread(context))
+        };
         if !fiber.request.get().is_null() {
             // The request that it runs stands for it.
             return;

@@ -138,7 +138,7 @@ unsafe fn drop_last(header: NonNull<Header>, last: HandleDrop) {
             && h.scope.get().is_null()
             && let Some(failure) = h.failure()
         {
-            hooks::unseen_failure(h.arena.get().as_ref().map(|arena| arena.shared()), failure);
+            hooks::unseen_failure(h.arena.get().as_ref().map(|arena| &arena.shared().hooks), failure);
         }
         cell::drop_value_contained(header);
         if last == HandleDrop::TerminalAlone || h.word().release_link() {

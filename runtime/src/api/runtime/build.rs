@@ -1,20 +1,26 @@
 //! [`RuntimeBuilder`]: what a runtime is to be; and why one could not be built.
 
+use std::any::Any;
 use std::fmt;
+use std::sync::Weak;
 
 use forebear_context::clock::{Clock, ManualClock};
 use forebear_context::error::{Failure, StackError};
 use forebear_context::shim::Arc;
 use forebear_pool::{Affinity, Engine, Options, StartError};
 
+use super::late::settle_late;
 use super::{LateEnd, Runtime, RuntimeHandle, default};
+use crate::api::dump;
 use crate::api::runtime::fork;
-use crate::foreign::driver::Driven;
-use crate::record::hooks;
+use crate::deadlock::foreign_stacks;
+use crate::foreign;
+use crate::record::hooks::{self, Hooks};
 use crate::record::reclaim;
 use crate::schedule::worker::Worker;
+use crate::shared::driven::Driven;
 use crate::shared::ending;
-use crate::shared::{Settings, Shared, UnseenHook, WarningHook};
+use crate::shared::{Calls, Settings, Shared};
 use crate::stack::{self, overflow};
 use crate::time::deadlines::Time;
 
@@ -124,8 +130,7 @@ pub struct RuntimeBuilder {
     foreign_direct: bool,
     late_end: LateEnd,
     affinity: Affinity,
-    on_unhandled_failure: Option<UnseenHook>,
-    on_warning: Option<WarningHook>,
+    hooks: Hooks,
     time: Time,
     seed: Option<u64>,
 }
@@ -143,8 +148,7 @@ impl Default for RuntimeBuilder {
             foreign_direct: true,
             late_end: LateEnd::Wait,
             affinity: Affinity::default(),
-            on_unhandled_failure: None,
-            on_warning: None,
+            hooks: Hooks::default(),
             time: Time::Estimated,
             seed: None,
         }
@@ -320,7 +324,7 @@ impl RuntimeBuilder {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn on_unhandled_failure(mut self, hook: impl Fn(&Failure) + Send + Sync + 'static) -> Self {
-        self.on_unhandled_failure = Some(Box::new(hook));
+        self.hooks.on_unhandled_failure = Some(Box::new(hook));
         self
     }
 
@@ -362,7 +366,7 @@ impl RuntimeBuilder {
     /// # Ok::<(), forebear::BuildError>(())
     /// ```
     pub fn on_warning(mut self, hook: impl Fn(&str) + Send + Sync + 'static) -> Self {
-        self.on_warning = Some(Box::new(hook));
+        self.hooks.on_warning = Some(Box::new(hook));
         self
     }
 
@@ -434,11 +438,13 @@ impl RuntimeBuilder {
             max_stacks: self.max_stacks,
             foreign_direct: self.foreign_direct,
             late_end: self.late_end,
-            on_unhandled_failure: self.on_unhandled_failure,
-            on_warning: self.on_warning,
+            hooks: self.hooks,
             time,
             driven,
+            calls: Calls { answer_dumps: dump::answer_all, settle_late },
         });
+        foreign_stacks::register_runtime(&shared);
+        foreign::provide();
         if shared.driven.is_some() {
             return Ok(Self::finished(RuntimeHandle { shared, engine: None }));
         }
@@ -469,7 +475,8 @@ impl RuntimeBuilder {
     fn finished(handle: RuntimeHandle) -> Runtime {
         let handle = Arc::new(handle);
         // Just made: nobody else can have set it.
-        let _ = handle.shared.handle.set(Arc::downgrade(&handle));
+        let known: Weak<dyn Any + Send + Sync> = Arc::<RuntimeHandle>::downgrade(&handle);
+        let _ = handle.shared.handle.set(known);
         Runtime(handle)
     }
 

@@ -59,18 +59,18 @@ use forebear_context::shim::atomic::Ordering;
 use forebear_context::shim::{Arc, thread, time};
 
 use super::laggards;
-use super::late::{QUIET, say_who_is_left};
+use super::late::say_who_is_left;
 use super::{Runtime, RuntimeHandle};
 use crate::api::any::{RequestId, State};
-use crate::api::future;
 use crate::cancel;
 use crate::foreign;
-use crate::foreign::driver::Seat;
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::Header;
 use crate::record::no_suspend;
 use crate::shared::Shared;
+use crate::shared::driven::Seat;
 use crate::shared::ending::Stage;
+use crate::shared::late_end::QUIET;
 use crate::shared::parked;
 use crate::time::deadlines::park_until;
 
@@ -312,7 +312,7 @@ impl Runtime {
         // 4.
         shared.ending.advance(Stage::GivenUp);
         parked::give_up(shared);
-        future::give_up(shared);
+        shared.futures.give_up();
         let mut looks = 0;
         let laggards = loop {
             let mut laggards = laggards::find(shared);

@@ -24,12 +24,12 @@ use std::cell::RefCell;
 use std::sync::Once;
 
 use crate::api::runtime::default;
-use crate::batch::request_pool;
 use crate::deadlock::cycle;
-use crate::foreign;
 use crate::record::reclaim;
+use crate::schedule::held_back;
 use crate::shared::generation::Generation;
 use crate::shared::parked;
+use crate::shared::thread;
 
 #[cfg(test)]
 pub(crate) mod tests;
@@ -37,7 +37,7 @@ pub(crate) mod tests;
 /// What is held over a fork.
 struct HeldOverFork {
     default: default::HeldDefault,
-    pools: request_pool::HeldPools,
+    pools: held_back::HeldPools,
     cycle: cycle::HeldCycles,
     parked: parked::HeldParked,
     deferred: reclaim::HeldReclaim,
@@ -48,7 +48,7 @@ impl HeldOverFork {
     fn all() -> HeldOverFork {
         HeldOverFork {
             default: default::hold(),
-            pools: request_pool::hold(),
+            pools: held_back::hold(),
             cycle: cycle::hold(),
             parked: parked::hold(),
             deferred: reclaim::hold(),
@@ -83,8 +83,8 @@ unsafe extern "C" fn in_child() {
     Generation::next();
     if let Some(mut held) = HELD.try_with(|place| place.borrow_mut().take()).ok().flatten() {
         default::forget(&mut held.default);
-        request_pool::forget(&mut held.pools);
-        cycle::forget(&mut held.cycle, foreign::context());
+        held_back::forget(&mut held.pools);
+        cycle::forget(&mut held.cycle, thread::context());
         parked::forget(&mut held.parked);
         reclaim::forget(&mut held.deferred);
     }

@@ -3,57 +3,21 @@
 //! A destructor never suspends a request. So a drop on a plain thread blocks that thread; a drop on a worker's thread, or in a request that a
 //! plain thread runs, leaves the wait to a thread that is started for it. What the runtime owns goes then a little later.
 
-use std::time::{Duration, Instant};
-
 use forebear_pool::Engine;
 
 use super::{RuntimeHandle, laggards};
-use crate::api::future;
 use crate::cancel;
-use crate::foreign::driver;
 use crate::record::fiber;
 use crate::record::hooks;
+use crate::schedule::driver;
 use crate::shared::Shared;
 use crate::shared::ending::Stage;
+pub use crate::shared::late_end::LateEnd;
+use crate::shared::late_end::{LateStep, QUIET};
 use crate::shared::parked;
 
-/// So long the end is waited for without a word.
-pub(super) const QUIET: Duration = Duration::from_secs(1);
 /// So many are named.
 const NAMED: usize = 16;
-
-/// What the drop of the last handle of a runtime does after it has waited for a second; see
-/// [`RuntimeBuilder::late_end`](crate::RuntimeBuilder::late_end).
-///
-/// ```
-/// use forebear::{LateEnd, Runtime};
-///
-/// assert_eq!(LateEnd::default(), LateEnd::Wait);
-/// let runtime = Runtime::builder().workers(1).late_end(LateEnd::Abort).build()?;
-/// drop(runtime); // nothing is left to wait for
-/// # Ok::<(), forebear::BuildError>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-pub enum LateEnd {
-    /// It goes on waiting.
-    #[default]
-    Wait,
-    /// It [shuts the runtime down](crate::Runtime::shutdown), with a grace of another second. A request that has not ended by then is named, and stays with
-    /// its thread and its stack.
-    ShutDown,
-    /// It aborts the process.
-    Abort,
-}
-
-/// What is left to do for the thread that waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum LateStep {
-    /// It waits until the end.
-    Endless,
-    /// Everything was aborted: it waits for another second.
-    OneMore,
-}
 
 /// The end has been waited for long enough: says for whom, and does what the policy asks for.
 #[cold]
@@ -94,7 +58,7 @@ pub(super) fn say_who_is_left(shared: &Shared, what: &str, advice: &str) {
     if left.is_empty() {
         left.push("a thread that runs a request of it".to_owned());
     }
-    hooks::warn(shared, &format!("{what}: {}. {advice}", left.join(", ")));
+    hooks::warn(&shared.hooks, &format!("{what}: {}. {advice}", left.join(", ")));
 }
 
 /// Waits until the threads of all workers have exited. False: some never may, and stay.
@@ -107,7 +71,7 @@ fn await_end(shared: &Shared) -> bool {
     }
     shared.ending.advance(Stage::GivenUp);
     parked::give_up(shared);
-    future::give_up(shared);
+    shared.futures.give_up();
     say_who_is_waited_for(shared);
     false
 }
@@ -150,12 +114,7 @@ impl Drop for RuntimeHandle {
                 "the last handle of runtime '{}' went inside a request, and no thread could be started to free its memory: {error}",
                 self.shared.name
             );
-            hooks::warn(&self.shared, &what);
+            hooks::warn(&self.shared.hooks, &what);
         }
     }
-}
-
-/// When who drives towards the end of a runtime without workers says for whom.
-pub(crate) fn first_word() -> Option<Instant> {
-    Instant::now().checked_add(QUIET)
 }

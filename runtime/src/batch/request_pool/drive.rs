@@ -10,12 +10,10 @@ use forebear_context::error::{CancelReason, Cycle, Error, WaitError};
 use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::Ordering;
 
-use super::admission::{self, Admission, Waited};
-use super::board::{Board, Why};
 use super::lane::Lane;
 use super::run::{GATHERS_FOR, GATHERS_FROM, Included, Left, MemberOutcome, Run, Values, WaiterStep};
 use super::{IncludedHandle, RequestPool};
-use crate::api::any::{AnyRequest, State};
+use crate::api::any::State;
 use crate::api::origin;
 use crate::api::request::Request;
 use crate::api::runtime::parallelism;
@@ -24,12 +22,12 @@ use crate::cancel;
 use crate::deadlock::cycle;
 use crate::deadlock::urgency;
 use crate::foreign;
+use crate::record::any::{AnyRequest, Lanes};
 use crate::record::fiber::Fiber;
 use crate::record::no_suspend;
+use crate::schedule::held_back::{self, Admission, Waited};
+use crate::schedule::held_back::{Board, Why};
 use crate::schedule::submit;
-
-/// The lanes that a waiter has spawned, and perhaps some that are over: what its wait, [`Reason::Pool`], points at.
-pub(crate) type Lanes = Vec<AnyRequest>;
 
 /// Whom results are handed to.
 type Sink<'a, T> = dyn FnMut(usize, T) -> Result<(), Error> + 'a;
@@ -99,12 +97,12 @@ pub(super) fn run<'env, T: Send + 'env>(
     }
 }
 
-/// Closes the admission, if it is open, before the run goes (G2).
+/// Closes the admission, if it is open, before the run goes (HB1).
 struct CloseOnDrop<'a>(&'a Arc<Board>);
 
 impl Drop for CloseOnDrop<'_> {
     fn drop(&mut self) {
-        admission::close(self.0);
+        held_back::close(self.0);
     }
 }
 
@@ -156,7 +154,7 @@ impl<'a, 'env: 'a, T: Send + 'env> PoolWaiter<'a, 'env, T> {
             return;
         }
         let run: NonNull<dyn Waited + '_> = NonNull::from(self.run);
-        // SAFETY: only the lifetime is left out; G2 stands for it.
+        // SAFETY: only the lifetime is left out; HB1 stands for it.
         let run: NonNull<dyn Waited> = unsafe { std::mem::transmute(run) };
         let waiter = NonNull::from(self.fiber.context());
         self.run.board.set_admission(Some(Admission { run, scope: scope.core(), waiter }));
@@ -235,7 +233,7 @@ impl<'a, 'env: 'a, T: Send + 'env> PoolWaiter<'a, 'env, T> {
         // Now, since what has begun may wait for what these hold.
         let Left { held, included: back, came } = self.run.give_up(self.taken.take());
         for Included { request, .. } in back.into_iter().flatten().filter(|included| included.held) {
-            // SAFETY: G3: it was taken out of the run here; the handle has a link of its own.
+            // SAFETY: HB2: it was taken out of the run here; the handle has a link of its own.
             unsafe {
                 if !request.raw().as_ref().word().let_go() {
                     submit::admit(request.raw());

@@ -10,12 +10,12 @@
 
 use forebear_context::error::WaitError;
 
-use super::board::{Name, Why};
 use super::member::{Admitted, Alarm, Turn};
 use super::run::{LaneNext, MemberOutcome, Run, Values};
 use crate::api::any::AnyRequest;
 use crate::api::scope::Scope;
 use crate::record::fiber::{self, Fiber};
+use crate::schedule::held_back::{Name, Why};
 use crate::schedule::submit;
 use crate::schedule::yielding::yield_now;
 use crate::state::attention::HUNGRY;
@@ -77,7 +77,7 @@ impl<'scope, 'run, 'env: 'run, T: Send + 'env> Lane<'scope, 'run, 'env, T> {
             Turn::Included { kept, request, held } => {
                 board.list(number, Name::Included(request.clone()));
                 if held {
-                    // SAFETY: G3: it was taken out of the run by this lane; the handle has a link of its own.
+                    // SAFETY: HB2: it was taken out of the run by this lane; the handle has a link of its own.
                     unsafe { submit::admit(request.raw()) };
                 }
                 request.wait().map(|()| Some(MemberOutcome::Included { kept }))

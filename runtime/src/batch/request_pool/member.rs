@@ -4,12 +4,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use forebear_context::error::Error;
 
-use super::board::{Board, Why};
 use crate::api::any::AnyRequest;
 use crate::api::request::Request;
 use crate::api::scope::Scope;
 use crate::cancel::shield::is_cancelled;
 use crate::record::cell::Callable;
+use crate::schedule::held_back::{Board, Why};
 
 /// A member that has not been admitted.
 pub(super) struct HeldMember<'env, T> {

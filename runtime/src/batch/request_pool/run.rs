@@ -48,12 +48,12 @@ use forebear_context::shim::atomic::Ordering;
 use forebear_context::shim::{Arc, Mutex, MutexGuard};
 
 use super::Limits;
-use super::admission::{self, Admission, Waited};
-use super::board::Board;
 use super::member::{Admitted, HeldMember, Turn, Work};
 use crate::api::any::AnyRequest;
 use crate::record::fiber::Fiber;
 use crate::record::header::Header;
+use crate::schedule::held_back::Board;
+use crate::schedule::held_back::{self, Admission, Waited};
 use crate::state::word::{CLAIMED, COMPLETING, QUEUED};
 
 /// Lanes are spawned so many at a time, at most.
@@ -160,7 +160,7 @@ struct RunState<'env, T> {
 /// An included request that is not admitted.
 pub(super) struct Included {
     pub request: AnyRequest,
-    /// It is held back, for this run: G3.
+    /// It is held back, for this run: HB2.
     pub held: bool,
     /// Somebody has asked for it, and it stands in front.
     asked: bool,
@@ -567,7 +567,7 @@ impl<T> Run<'_, T> {
     fn is_stuck(&self, admission: &Admission, state: &RunState<'_, T>) -> bool {
         let members = state.active - state.to_take - state.waited.len();
         self.board.standing() >= members
-            && state.waited.iter().all(|(_, request)| request.is_done() || !admission::will_end(request))
+            && state.waited.iter().all(|(_, request)| request.is_done() || !held_back::will_end(request))
             && (state.to_take == 0 || admission.waiter_stands())
     }
 }

@@ -6,7 +6,7 @@ use forebear_context::context::Reason;
 use forebear_context::context::edge::{Ahead, Held};
 use forebear_context::source::Several;
 
-use crate::api::after::walk;
+use crate::record::dependents;
 use crate::record::drop_queue;
 use crate::record::fiber::Fiber;
 use crate::record::header::Header;
@@ -33,7 +33,7 @@ pub(super) fn each_standing(fiber: &Fiber, with: &mut dyn FnMut(&Header, StandsB
     drop_queue::each_ended_on(fiber, |h, _| with(h, StandsBy::Ending));
     for h in on_stack(fiber) {
         with(h, StandsBy::Running);
-        walk::each_blocked(h, |blocked| {
+        dependents::each_blocked(h, |blocked| {
             with(blocked, StandsBy::Declared);
             false
         });
@@ -74,7 +74,7 @@ impl StackEntry {
     fn through(self, fiber: &Fiber) -> Option<(usize, Option<String>)> {
         on_stack(fiber).enumerate().find_map(|(depth, h)| {
             let mut name = None;
-            let leads = walk::each_blocked(h, |blocked| {
+            let leads = dependents::each_blocked(h, |blocked| {
                 let leads = self.leads_to(blocked);
                 if leads {
                     name = Some(blocked.name().to_owned());

@@ -13,23 +13,23 @@
 use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::TryLockError;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use forebear_context::context::edge::{Ahead, Held};
 use forebear_context::context::{Context, Reason, Ticket};
-use forebear_context::lineage::NO_KEY;
-use forebear_context::shim::atomic::{AtomicBool, Ordering};
-use forebear_context::shim::{Mutex, time};
+use forebear_context::shim::atomic::Ordering;
+use forebear_context::shim::time;
 
 use super::any::members_of;
 use super::names::{StandsBy, each_standing, is_job, on_stack};
 use super::{ahead, break_open, has_wait_to_end, is_ending, is_wanted_by_scope};
-use crate::api::after::walk::{self, EarlyStarts};
+use crate::deadlock::declared::EarlyStarts;
 use crate::deadlock::foreign_stacks::lock_foreign_stacks;
+use crate::record::dependents;
 use crate::record::drop_queue;
 use crate::record::fiber::Fiber;
 use crate::record::header::Header;
-use crate::schedule::worker::Worker;
+use crate::shared::survey::Survey;
 use crate::stack::coroutine::Coroutine;
 use crate::state::word::{HELD, WAITERS};
 
@@ -38,36 +38,7 @@ const LOOK_UP_EVERY: usize = 1024;
 /// A pause after a survey is so many times as long.
 const PAUSE: u32 = 16;
 
-/// What a runtime knows of its surveys.
-#[derive(Debug, Default)]
-pub(crate) struct Survey {
-    noted: AtomicBool,
-    /// A request has been after another, so ways may lead through what has not started.
-    declared: AtomicBool,
-    /// Not before. Held during a survey.
-    next: Mutex<Option<Instant>>,
-}
-
 impl Survey {
-    /// Leaves word. Answers whether that is new.
-    pub(super) fn note(&self) -> bool {
-        !self.noted.swap(true, Ordering::AcqRel)
-    }
-}
-
-impl Survey {
-    /// A request is after others.
-    pub(crate) fn note_declared(&self) {
-        if !self.has_declared() {
-            self.declared.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether any has been.
-    pub(super) fn has_declared(&self) -> bool {
-        self.declared.load(Ordering::Relaxed)
-    }
-
     /// The survey that is due, if one is, by a thread that has nothing else to do and holds no lock. Whether somebody was told.
     pub(crate) fn make_now(&self) -> bool {
         // SAFETY: by contract.
@@ -108,15 +79,20 @@ pub(super) struct Graph {
     early: EarlyStarts,
 }
 
-impl Worker {
-    /// The worker is about to sleep, with a `tick` if it has one: makes the survey that is due, or sees to it that the worker comes
-    /// back for it.
-    pub(crate) fn before_sleep_in(&self, tick: Option<Duration>) -> Option<Duration> {
-        let survey = &self.shared().survey;
-        if !survey.noted.load(Ordering::Relaxed) {
+impl Survey {
+    /// A worker is about to sleep, with a `tick` if it has one: makes the survey that is due, or sees to it that the worker comes
+    /// back for it in `soon`. It has slept and found nothing since if it has `ticked`; `has_work` says whether it has something to do after all.
+    pub(crate) fn before_sleep(
+        &self,
+        tick: Option<Duration>,
+        ticked: impl FnOnce() -> bool,
+        soon: impl Fn() -> Duration,
+        has_work: &dyn Fn() -> bool,
+    ) -> Option<Duration> {
+        if !self.noted.load(Ordering::Relaxed) {
             return tick;
         }
-        let wait = if self.has_ticked() { self.survey() } else { Some(self.tick()) };
+        let wait = if ticked() { self.make(soon, has_work) } else { Some(soon()) };
         match (tick, wait) {
             (Some(tick), Some(wait)) => Some(tick.min(wait)),
             (tick, wait) => tick.or(wait),
@@ -125,13 +101,12 @@ impl Worker {
 
     /// Answers how long to wait for what is left to do.
     #[cold]
-    fn survey(&self) -> Option<Duration> {
-        let survey = &self.shared().survey;
-        let mut next = match survey.next.try_lock() {
+    fn make(&self, soon: impl Fn() -> Duration, has_work: &dyn Fn() -> bool) -> Option<Duration> {
+        let mut next = match self.next.try_lock() {
             Ok(next) => next,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             // Another worker is at it.
-            Err(TryLockError::WouldBlock) => return Some(self.tick()),
+            Err(TryLockError::WouldBlock) => return Some(soon()),
         };
         let begin = time::now();
         if let Some(left) =
@@ -139,15 +114,15 @@ impl Worker {
         {
             return Some(left);
         }
-        survey.noted.swap(false, Ordering::AcqRel);
+        self.noted.swap(false, Ordering::AcqRel);
         // SAFETY: in it foreign stacks are kept.
-        let came = unsafe { look_at_all(&|| self.best() != NO_KEY) };
+        let came = unsafe { look_at_all(has_work) };
         *next = Some(time::now() + (time::now() - begin) * PAUSE);
         drop(next);
         if came != SurveyResult::Clear {
             // Once more: where one cycle was another may be, and a survey that was broken off has seen nothing.
-            survey.noted.swap(true, Ordering::AcqRel);
-            return Some(self.tick());
+            self.noted.swap(true, Ordering::AcqRel);
+            return Some(soon());
         }
         None
     }
@@ -247,7 +222,7 @@ impl Graph {
         // What has not started stands on no stack, but its waiters wait for this one.
         each_standing(fiber, &mut |h, way| {
             if way != StandsBy::Running {
-                self.declared.extend(walk::waiters(h).into_iter().map(|waiter| (waiter, index)));
+                self.declared.extend(dependents::waiters(h).into_iter().map(|waiter| (waiter, index)));
             }
             if way == StandsBy::Declared {
                 self.parts.extend(NonNull::new(h.scope.get().cast_mut()).map(|scope| (scope.cast(), index)));

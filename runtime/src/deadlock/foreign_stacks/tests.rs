@@ -4,8 +4,8 @@ use std::thread;
 
 use super::*;
 use crate::api::any::{AnyRequest, State};
-use crate::batch::request_pool::will_end;
 use crate::deadlock::urgency;
+use crate::schedule::held_back::will_end;
 use crate::state::word::QUEUED;
 use crate::{Runtime, spawn};
 

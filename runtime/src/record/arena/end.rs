@@ -8,12 +8,12 @@ use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::Ordering;
 
 use super::{Arena, closed_mark, drop_side};
-use crate::foreign;
 use crate::record::children;
 use crate::record::fiber;
 use crate::record::header::{Header, HeaderPlace};
 use crate::record::reclaim;
 use crate::record::side::Side;
+use crate::shared::thread;
 
 /// The end of a header whose counts are both 0, by the thread that brought them there.
 ///
@@ -51,7 +51,7 @@ fn is_own_of_foreign(arena: *const Arena) -> bool {
     // SAFETY: M3: the caller's header.
     let foreign =
         unsafe { &*arena }.is_foreign() && fiber::get().is_some_and(|fiber| fiber.worker().is_none());
-    foreign && foreign::owns(arena)
+    foreign && thread::owns(arena)
 }
 
 /// Gives a link back, and ends the header if it was the last count.

@@ -16,15 +16,15 @@ use forebear_context::context::WaitNode;
 use forebear_context::error::WaitError;
 
 use super::lend::{leave_stale, may_lend, run_here};
-use crate::api::after;
-use crate::batch::request_pool;
 use crate::cancel;
 use crate::deadlock::cycle;
-use crate::foreign::driver;
+use crate::deadlock::declared;
 use crate::record::fiber::Fiber;
+use crate::record::fiber::is_unwinding;
 use crate::record::header::{AFTER, Header};
+use crate::schedule::driver;
 use crate::schedule::submit;
-use crate::schedule::worker::is_unwinding;
+use crate::schedule::{dependents, held_back};
 use crate::shared::Shared;
 use crate::shared::ending::Stage;
 use crate::state::word::{Bits, COMPLETING, HELD, NEW, PRIVATE, QUEUED, WAITERS};
@@ -86,7 +86,7 @@ pub(crate) enum Missed {
 #[derive(Debug)]
 pub(crate) struct Approach {
     /// The pool that has been asked for what it holds back; it is only compared.
-    asked: *const request_pool::Board,
+    asked: *const held_back::Board,
     /// The target was submitted by this, for this wait.
     pub submitted: bool,
     how: How,
@@ -167,23 +167,23 @@ impl Approach {
                 // SAFETY: the caller's count.
                 unsafe { driver::meet(h) };
             }
-            if h.is(AFTER) && bits.life() == HELD && after::walk::is_waiting(h) {
+            if h.is(AFTER) && bits.life() == HELD && declared::is_waiting(h) {
                 if lends {
                     // SAFETY: the caller's count.
-                    match unsafe { after::walk::run_dependencies(fiber, header) } {
+                    match unsafe { dependents::run_dependencies(fiber, header) } {
                         Ok(true) => continue,
                         Ok(false) => {}
                         Err(cycle) => return Near::Refused(WaitError::CircularWait(cycle)),
                     }
                 }
                 // No pool holds it back, or holds it back any more.
-                self.asked = request_pool::NO_POOL;
+                self.asked = held_back::NO_POOL;
                 return Near::Waits(shared, outside);
             }
             if bits.life() == HELD && self.asked.is_null() {
                 // A pool holds it back, and may let it run now.
                 // SAFETY: the caller's count.
-                self.asked = unsafe { request_pool::want(fiber, header) };
+                self.asked = unsafe { held_back::want(fiber, header) };
                 continue;
             }
             // SAFETY: the caller's count.
@@ -214,7 +214,7 @@ impl Approach {
     pub(crate) unsafe fn list(&mut self, h: &Header, node: &WaitNode) -> Result<Bits, Missed> {
         let locked = h.word().lock().map_err(|_| Missed::Over)?;
         // SAFETY: W15: the lock is ours.
-        if locked.life() == NEW || locked.life() == HELD && unsafe { request_pool::holder(h) } != self.asked {
+        if locked.life() == NEW || locked.life() == HELD && unsafe { held_back::holder(h) } != self.asked {
             h.word().unlock(|bits| bits);
             self.asked = ptr::null();
             return Err(Missed::Moved);

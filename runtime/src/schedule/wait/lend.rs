@@ -15,11 +15,11 @@ use forebear_context::shim::atomic::Ordering;
 
 use crate::cancel;
 use crate::foreign;
-use crate::foreign::driver;
 use crate::record::fiber::Fiber;
 use crate::record::header::{AFTER, DETACHED, Header, OWN_STACK};
 use crate::schedule::run;
 use crate::schedule::worker::Worker;
+use crate::shared::driven::Guest;
 use crate::shared::ending::Stage;
 use crate::state::attention::{DRIVEN, HUNGRY, LIMITS, MARKS, MESSAGE, OLDER, RAIDED, SHUT};
 use crate::state::word::LocalStep;
@@ -217,7 +217,7 @@ pub(crate) unsafe fn run_here(fiber: &Fiber, header: NonNull<Header>) {
             let (h, shared) = unsafe { (header.as_ref(), (*header.as_ref().arena.get()).shared()) };
             let Some(arena) = foreign::arena_for(shared) else { unreachable!("asked by `may_lend`") };
             shared.foreign_direct_count.fetch_add(1, Ordering::Relaxed);
-            let _guest = driver::Guest::of(shared);
+            let _guest = Guest::of(shared);
             let own = arena.as_ptr();
             shared.ending.foreign_begins();
             // SAFETY: M3; O2: taken back below.

@@ -1,4 +1,4 @@
-//! The steps of a worker that a thread of the user's drives; see [`crate::foreign::driver`].
+//! The steps of a worker that a thread of the user's drives; see [`crate::schedule::driver`].
 
 use std::cell::{Cell, UnsafeCell};
 use std::ptr::{self, NonNull};
@@ -18,11 +18,13 @@ use self::seeded::Chance;
 use super::{Next, Worker};
 use crate::cancel;
 use crate::foreign;
-use crate::foreign::driver::{Driven, may_leave};
 use crate::record::arena;
 use crate::record::children;
 use crate::record::fiber::{self, Fiber, LEFT_BEHIND};
 use crate::record::header::Header;
+use crate::schedule::driver::may_leave;
+use crate::shared::driven::Driven;
+use crate::shared::thread;
 use crate::stack::coroutine::Coroutine;
 
 /// What the driver of a seat keeps. By the thread that has the seat (D1).
@@ -238,10 +240,10 @@ impl Worker {
         drops
     }
 
-    /// Takes over what the thread's own stack has kept ([`foreign::keep_for_later`]): the loop that drops it looks there. It cannot look in the
+    /// Takes over what the thread's own stack has kept ([`thread::keep_for_later`]): the loop that drops it looks there. It cannot look in the
     /// thread's locals, since a fiber on a thread of its own has others. Whether there is anything to drop.
     fn takes_over_late(&self) -> bool {
-        std::iter::from_fn(foreign::take_late).for_each(|side| self.drop_later(side));
+        std::iter::from_fn(thread::take_late).for_each(|side| self.drop_later(side));
         self.has_late()
     }
 

@@ -104,7 +104,7 @@ impl Worker {
     pub(crate) fn warn_now(&self) {
         self.warns.set(false);
         if let Some(what) = self.warning.take() {
-            hooks::warn(self.shared(), &what);
+            hooks::warn(&self.shared().hooks, &what);
         }
     }
 

@@ -98,6 +98,14 @@ impl Worker {
         self.before_sleep_in(self.trim_if_quiet().into_iter().chain(tick).chain(self.hold_left()).min())
     }
 
+    /// The worker is about to sleep, with a `tick` if it has one: makes the survey that is due, or sees to it that the worker comes
+    /// back for it.
+    pub(crate) fn before_sleep_in(&self, tick: Option<Duration>) -> Option<Duration> {
+        self.shared()
+            .survey
+            .before_sleep(tick, || self.has_ticked(), || self.tick(), &|| self.best() != NO_KEY)
+    }
+
     /// How long to sleep at most, for what nobody tells.
     pub(crate) fn tick(&self) -> Duration {
         self.patience.tick()

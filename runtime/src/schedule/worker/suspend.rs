@@ -27,12 +27,13 @@ use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::atomic::Ordering;
 use std::cmp::Ordering as Order;
 
-use super::{Next, Worker, is_unwinding};
-use crate::batch::request_pool;
+use super::{Next, Worker};
 use crate::record::children;
+use crate::record::fiber::is_unwinding;
 use crate::record::fiber::{Descent, Fiber, stack_pointer};
 use crate::record::header::{Header, OWN_STACK};
 use crate::record::no_suspend;
+use crate::schedule::held_back;
 use crate::schedule::{finish, run};
 use crate::shared::ORDERED;
 
@@ -271,7 +272,7 @@ impl Worker {
         }
         let next = self.engine().wait_for_wake(
             || {
-                request_pool::unstick();
+                held_back::unstick();
                 let tick = self.before_sleep_in((!alone).then(|| self.patience.tick()));
                 self.keep_time(tick)
             },

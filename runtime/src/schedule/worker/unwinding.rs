@@ -37,14 +37,6 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How often such a worker looks whether anything has come.
 const LOOK: Duration = Duration::from_millis(10);
 
-/// Whether what runs on the fiber is called by an unwind.
-#[inline]
-pub(crate) fn is_unwinding(fiber: &Fiber) -> bool {
-    std::thread::panicking()
-        && (fiber.context().unwinding().get()
-            || fiber.worker().is_none_or(|worker| worker.left_unwinding.get() == 0))
-}
-
 impl Worker {
     /// Whom to enter when a fiber that unwinds leaves parked; `Err`: as any other.
     #[cold]

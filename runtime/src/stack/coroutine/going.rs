@@ -6,8 +6,9 @@ use std::ptr::{self, NonNull};
 use forebear_context::context::{Cause, Context, Ticket};
 use forebear_context::shim::atomic::Ordering;
 
-use super::{Coroutine, Worker};
+use super::Coroutine;
 use crate::record::fiber::{self, Fiber};
+use crate::schedule::worker::Worker;
 use crate::stack::prefetch;
 use crate::state::attention::OLDER;
 
@@ -100,7 +101,7 @@ impl Drop for Going {
 }
 
 /// Coroutines of one worker, linked as its mailbox takes them.
-pub(super) struct Chain<'a> {
+pub(crate) struct Chain<'a> {
     worker: &'a Worker,
     latest: NonNull<Coroutine>,
     earliest: NonNull<Coroutine>,
@@ -110,7 +111,7 @@ pub(super) struct Chain<'a> {
 
 impl<'a> Chain<'a> {
     /// K2: the caller has settled its wait, so it is in no queue. So for [`append`](Self::append).
-    pub(super) fn of(coroutine: NonNull<Coroutine>, worker: &'a Worker) -> Chain<'a> {
+    pub(crate) fn of(coroutine: NonNull<Coroutine>, worker: &'a Worker) -> Chain<'a> {
         // SAFETY: K3.
         let key = unsafe { coroutine.as_ref() }.fiber.urgency.load(Ordering::Relaxed);
         Chain { worker, latest: coroutine, earliest: coroutine, key }
@@ -125,7 +126,7 @@ impl<'a> Chain<'a> {
     }
 
     #[inline]
-    pub(super) fn send(self) {
+    pub(crate) fn send(self) {
         let runtime = ptr::from_ref(self.worker.shared());
         let is_of_runtime = |here: &Worker| ptr::eq(here.shared(), runtime);
         if fiber::get().and_then(Fiber::worker).is_some_and(is_of_runtime) {

@@ -119,7 +119,7 @@ impl Inner {
             return None;
         }
         // SAFETY: it is a coroutine's.
-        let worker = unsafe { coroutine::worker_of(context) };
+        let worker = unsafe { coroutine::fiber_of(context) }.worker()?;
         // It may wait by another runtime's clock.
         ptr::eq(Arc::as_ptr(&worker.shared().deadlines.0), self).then_some(worker)
     }

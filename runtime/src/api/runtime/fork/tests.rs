@@ -54,7 +54,7 @@ fn a_lock_of_the_process_that_another_thread_has_at_the_fork_is_free_in_the_chil
     type Hold = fn() -> Box<dyn Any>;
     let locks: [(&str, Hold); 5] = [
         ("default", || Box::new(default::hold())),
-        ("pools", || Box::new(request_pool::hold())),
+        ("pools", || Box::new(held_back::hold())),
         ("cycle", || Box::new(cycle::hold())),
         ("parked", || Box::new(parked::hold())),
         ("memory that is to be freed later", || Box::new(reclaim::hold())),
@@ -170,13 +170,13 @@ fn a_child_follows_no_wait_to_a_thread_or_a_runtime_of_the_parent() {
     request.wait().unwrap();
     let (end, ended) = mpsc::channel::<()>();
     let other = thread::spawn(move || {
-        foreign::fiber();
-        tells.send(address(foreign::context())).unwrap();
+        crate::foreign::fiber();
+        tells.send(address(crate::shared::thread::context())).unwrap();
         _ = ended.recv();
     });
     let others = told.recv().unwrap();
-    foreign::fiber();
-    let own = address(foreign::context());
+    crate::foreign::fiber();
+    let own = address(crate::shared::thread::context());
     assert!([own, others, coroutines].into_iter().all(is_there));
     assert!(in_a_child(|| is_there(own) && !is_there(others) && !is_there(coroutines)));
     drop(end);

@@ -25,10 +25,11 @@ use std::ptr::{self, NonNull};
 use forebear_context::context::{self, Cause};
 use forebear_context::lineage::NO_KEY;
 
-use crate::foreign::driver;
+use crate::cancel::put_aside_for_drivers;
 use crate::record::fiber::{LEFT_BEHIND, LEFT_PARKED};
 use crate::record::header::{ARM, BORROWS, DELIVERED, Header};
 use crate::record::hooks;
+use crate::schedule::driver;
 use crate::schedule::finish;
 use crate::schedule::worker::Worker;
 use crate::shared::parked;
@@ -108,7 +109,7 @@ impl Worker {
                 refused.push(header);
             }
         }
-        driver::put_aside(self.shared(), aside);
+        put_aside_for_drivers(self.shared(), aside);
         // SAFETY: E1: the entries' links.
         unsafe { driver::end_refused(refused) };
     }
@@ -143,7 +144,7 @@ impl Worker {
         }
         let thread = std::thread::current(); // not modelled: its name
         hooks::warn(
-            self.shared(),
+            &self.shared().hooks,
             &format!(
                 "thread '{}' exits and leaves {} suspended stacks behind, which stay in memory; on them: {}. \
                  Wait for these requests on the thread before it exits",

@@ -21,13 +21,13 @@ use std::ptr::{self, NonNull};
 use forebear_context::context::Reason;
 use forebear_context::shim::atomic::Ordering;
 
-use crate::api::after::walk;
-use crate::batch::request_pool;
 use crate::deadlock::cycle;
-use crate::foreign::driver::Seat;
+use crate::deadlock::declared;
 use crate::record::fiber::Fiber;
 use crate::record::header::{AFTER, Header};
 use crate::record::scope_core::ScopeCore;
+use crate::schedule::held_back;
+use crate::shared::driven::Seat;
 use crate::state::word::HELD;
 
 /// Where a wait leads.
@@ -150,12 +150,12 @@ fn edge(seats: &[Seat], host: &Fiber, fiber: &Fiber) -> Edge {
 /// Where the wait for a dependent leads.
 fn edge_of_dependent(seats: &[Seat], host: &Fiber, h: &Header) -> Edge {
     let mut leads = edge_to(seats, host, h);
-    let is_owed = walk::any_dependency(h, |dependency| {
+    let is_owed = declared::any_dependency(h, |dependency| {
         match edge_to(seats, host, dependency) {
             Edge::Away => {}
             found => leads = found,
         }
-        request_pool::is_completion(dependency)
+        held_back::is_completion(dependency)
     });
     if is_owed { Edge::Away } else { leads }
 }
@@ -164,7 +164,7 @@ fn edge_of_dependent(seats: &[Seat], host: &Fiber, h: &Header) -> Edge {
 fn edge_to(seats: &[Seat], host: &Fiber, h: &Header) -> Edge {
     let bits = h.word().load();
     if bits.is_unstarted() {
-        return if request_pool::is_held_by_pool(h) { Edge::Others } else { Edge::Away };
+        return if held_back::is_held_by_pool(h) { Edge::Others } else { Edge::Away };
     }
     if bits.is_terminal() {
         return Edge::Away;

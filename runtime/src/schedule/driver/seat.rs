@@ -5,32 +5,25 @@
 //! down; what is put aside or pushed later ends where it comes from.
 
 use std::ptr::{self, NonNull};
-use std::sync::PoisonError;
 
 use forebear_context::context::{ForeignContext, Reason};
 use forebear_context::error::CancelReason;
 use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::{Arc, time};
 
-use super::{Aside, Driven};
-use crate::api::runtime::{LateStep, first_word, settle_late};
-use crate::batch::request_pool;
-use crate::cancel;
 use crate::cancel::unstarted;
+use crate::cancel::{self, end_aside};
 use crate::foreign;
 use crate::record::arena;
 use crate::record::fiber::Fiber;
 use crate::record::header::Header;
 use crate::record::hooks;
+use crate::schedule::held_back;
 use crate::schedule::worker::Worker;
 use crate::shared::Shared;
-
-/// A thread's seat in a runtime.
-#[derive(Clone)]
-pub(crate) struct Seat {
-    pub shared: Arc<Shared>,
-    pub index: usize,
-}
+use crate::shared::driven::{Driven, Seat};
+use crate::shared::late_end::{LateStep, first_word};
+use crate::shared::thread;
 
 impl Seat {
     /// What stands on it.
@@ -45,7 +38,7 @@ impl Seat {
     /// With nothing ready: whether something is now, since a pool admits a member, time passes, or a wait that nothing can end is answered. `fiber` is
     /// the thread's own.
     pub(crate) fn stirs(&self, fiber: &Fiber) -> bool {
-        request_pool::unstick()
+        held_back::unstick()
             || self.pass_time()
             || crate::schedule::worker::settle_stuck(std::slice::from_ref(self), fiber)
     }
@@ -76,7 +69,7 @@ impl Seat {
                 // Nobody may ever end their waits.
                 return self.worker().abandon_seat();
             }
-            late = (None, settle_late(&self.shared));
+            late = (None, (self.shared.calls.settle_late)(&self.shared));
             if late.1 == LateStep::OneMore {
                 late.0 = first_word();
                 cancel::attend(fiber);
@@ -151,7 +144,7 @@ pub(crate) fn handle_gone(shared: &Arc<Shared>) {
 fn end_if_done(shared: &Arc<Shared>) {
     if shared.signals.is_stopping() && shared.driven.as_ref().is_some_and(Driven::ends) {
         let shared = shared.clone();
-        foreign::outside_a_wait(move || {
+        thread::outside_a_wait(move || {
             while !shared.end_driven() {
                 // A root has come since: nobody will run it.
                 cancel_roots(&shared);
@@ -161,25 +154,6 @@ fn end_if_done(shared: &Arc<Shared>) {
             unsafe { shared.close() };
         });
     }
-}
-
-/// These are claimed, with the runner's link, and are to be ended by a driver.
-pub(crate) fn put_aside(shared: &Shared, ended: Vec<NonNull<Header>>) {
-    let Some(driven) = shared.driven.as_ref().filter(|_| !ended.is_empty()) else { return };
-    driven.aside.lock().unwrap_or_else(PoisonError::into_inner).extend(ended.into_iter().map(Aside));
-    driven.nudge_all();
-    if shared.is_over() || driven.has_ended() {
-        let shared = shared.arc();
-        foreign::outside_a_wait(move || end_aside(&shared));
-    }
-}
-
-/// Ends what others have put aside, here.
-fn end_aside(shared: &Shared) {
-    let take = || shared.driven.as_ref().and_then(Driven::take_aside);
-    let aside: Vec<_> = std::iter::from_fn(take).collect();
-    // SAFETY: what was put aside is the taker's to end.
-    unsafe { unstarted::end_all(&aside) };
 }
 
 /// Ends what has been pushed and will not be run.

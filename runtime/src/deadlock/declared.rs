@@ -1,25 +1,23 @@
-//! Where declared edges lead: for a wait that runs what it is after, for urgency, cycles, dumps and the end of a runtime.
+//! Where declared edges lead, down from a dependent to its dependencies: for urgency, cycles, dumps, and a wait that runs what it is after.
 //!
-//! Down an edge, from a dependent to its dependencies, goes a [`Reader`]. Up an edge, from a dependency to its dependents, goes who holds the
-//! lock of the dependency's list. Both take a link of what they find, and go on by a loop.
+//! Down an edge goes a [`Reader`]. It takes a link of what it finds, and goes on by a loop. The way up an edge is in [`crate::record::dependents`].
 
 use std::collections::HashSet;
 use std::ptr::NonNull;
 
-use forebear_context::context::{Context, WaitNode};
-use forebear_context::error::Cycle;
+use forebear_context::context::WaitNode;
 
-use super::{DependentRecord, admit};
-use crate::api::any::AnyRequest;
 use crate::cancel;
-use crate::deadlock::{cycle, urgency};
+use crate::deadlock::urgency;
+use crate::record::any::AnyRequest;
+use crate::record::dependents::DependentRecord;
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::{AFTER, Header};
-use crate::schedule::wait;
+use crate::schedule::dependents::admit;
 use crate::state::open;
-use crate::state::word::{CLAIMED, Cancel, HELD, WAITERS};
+use crate::state::word::{Cancel, HELD};
 
-/// Keeps the edges of a waiting dependent in place. See the head of [`super::open`].
+/// Keeps the edges of a waiting dependent in place. See the head of [`crate::state::open`].
 pub(crate) struct Reader<'a>(&'a Header);
 
 impl<'a> Reader<'a> {
@@ -164,7 +162,7 @@ pub(crate) fn any_dependency(h: &Header, mut with: impl FnMut(&Header) -> bool) 
 }
 
 /// The next of its dependencies, from this place on, that is not over, and the place behind it.
-fn next(h: &Header, from: usize) -> Option<(AnyRequest, usize)> {
+pub(crate) fn next(h: &Header, from: usize) -> Option<(AnyRequest, usize)> {
     let reader = Reader::of(h)?;
     let mut at = from;
     while let Some(target) = reader.at(at) {
@@ -175,125 +173,4 @@ fn next(h: &Header, from: usize) -> Option<(AnyRequest, usize)> {
         }
     }
     None
-}
-
-/// The fiber is about to wait for a dependent: runs what that is after, and has not started, on this stack. By a loop, depth first. Answers whether
-/// anything was run; or the cycle, if what runs on this very stack is among it.
-///
-/// # Safety
-///
-/// As [`wait::until_over`]; `fiber` is the calling one.
-#[cold]
-#[inline(never)]
-pub(crate) unsafe fn run_dependencies(fiber: &Fiber, header: NonNull<Header>) -> Result<bool, Cycle> {
-    // SAFETY: by contract.
-    let mut path = vec![(unsafe { AnyRequest::linked(header) }, 0)];
-    let mut seen = HashSet::new();
-    let mut any = false;
-    while let Some((at, place)) = path.last_mut() {
-        if cancel::refuses(fiber) {
-            break;
-        }
-        // SAFETY: the handle's link.
-        let Some((dependency, behind)) = next(unsafe { at.raw().as_ref() }, *place) else {
-            let over = path.pop();
-            if let Some((at, _)) = over.filter(|_| !path.is_empty()) {
-                // SAFETY: the handle's link.
-                any |= unsafe { try_run(fiber, at.raw()) };
-            }
-            continue;
-        };
-        *place = behind;
-        // SAFETY: the handle's link.
-        let h = unsafe { dependency.raw().as_ref() };
-        let bits = h.word().load();
-        if bits.life() >= CLAIMED {
-            // From the second on: the first is named by the waiter's own wait.
-            // SAFETY: the handles' links.
-            let names = || path.iter().map(|(at, _)| unsafe { at.raw().as_ref() }.name().to_owned());
-            if let Some(cycle) = cycle::of_declared(fiber, h, names()) {
-                return Err(cycle);
-            }
-        } else if bits.life() == HELD {
-            if h.is(AFTER) && seen.insert(dependency.raw()) {
-                path.push((dependency, 0));
-            }
-        } else {
-            // SAFETY: the handle's link.
-            any |= unsafe { try_run(fiber, dependency.raw()) };
-        }
-    }
-    Ok(any)
-}
-
-/// # Safety
-///
-/// As [`run_dependencies`].
-unsafe fn try_run(fiber: &Fiber, header: NonNull<Header>) -> bool {
-    // SAFETY: by contract.
-    unsafe {
-        let bits = header.as_ref().word().load();
-        wait::try_run(fiber, header, bits)
-    }
-}
-
-/// What stands in the list of one that is not over, as `of` sees it. It is read twice: no memory is allocated under the lock.
-fn listed<R>(h: &Header, of: impl Fn(&WaitNode) -> Option<R>) -> Vec<R> {
-    let mut found = Vec::new();
-    if !h.word().load().has(WAITERS) {
-        return found;
-    }
-    loop {
-        let mut lacking = 0;
-        if h.word().lock().is_err() {
-            return found;
-        }
-        // SAFETY: Q1: the lock; the list stays as it is.
-        unsafe {
-            h.waiters.find_to_front(|node| {
-                if lacking == 0 && found.len() < found.capacity() {
-                    found.extend(of(node));
-                } else {
-                    lacking += 1;
-                }
-                false
-            });
-        }
-        h.word().unlock(|bits| bits);
-        if lacking == 0 {
-            return found;
-        }
-        found.clear();
-        found.reserve(2 * lacking + found.capacity());
-    }
-}
-
-/// What is after it.
-pub(crate) fn dependents(h: &Header) -> Vec<AnyRequest> {
-    // SAFETY: AF4: an edge that is listed is open, and the list is locked.
-    listed(h, |node| Some(unsafe { AnyRequest::linked(node.record()?.cast()) }))
-}
-
-/// The stacks that wait for it. They are compared, or looked at by who keeps them.
-pub(crate) fn waiters(h: &Header) -> Vec<NonNull<Context>> {
-    // SAFETY: Q1: the list is locked.
-    listed(h, |node| unsafe { node.context() }.map(NonNull::from))
-}
-
-/// Calls `with` for all that cannot start before it is over, until that says true. Whether it has.
-pub(crate) fn each_blocked(h: &Header, mut with: impl FnMut(&Header) -> bool) -> bool {
-    let mut work = dependents(h);
-    let mut seen = HashSet::new();
-    while let Some(dependent) = work.pop() {
-        if !seen.insert(dependent.raw()) {
-            continue;
-        }
-        // SAFETY: the handle's link.
-        let h = unsafe { dependent.raw().as_ref() };
-        if with(h) {
-            return true;
-        }
-        work.extend(dependents(h));
-    }
-    false
 }

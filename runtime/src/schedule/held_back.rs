@@ -30,10 +30,14 @@
 //!
 //! # Invariants
 //!
-//! * **G2** An admission is open only while its run and the fiber that waits are there: its lock is taken to close it before
-//!   [`super::drive::run`] is left.
-//! * **G3** Who takes an included request out of the run's `included` owes its admission, and the pool's link if it was held
+//! * **HB1** An admission is open only while its run and the fiber that waits are there: its lock is taken to close it before
+//!   `batch/request_pool/drive.rs`, `run`, is left.
+//! * **HB2** Who takes an included request out of the run's `included` owes its admission, and the pool's link if it was held
 //!   back. It has a link of its own.
+
+mod board;
+
+pub(crate) use self::board::{Board, Name, Why};
 
 use std::ptr::{self, NonNull};
 use std::sync::PoisonError;
@@ -42,9 +46,8 @@ use forebear_context::context::Context;
 use forebear_context::shim::atomic::{AtomicUsize, Ordering};
 use forebear_context::shim::{Arc, Mutex, MutexGuard, mutant};
 
-use super::board::Board;
-use crate::api::any::AnyRequest;
 use crate::deadlock::foreign_stacks;
+use crate::record::any::AnyRequest;
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::{AFTER, Header};
 use crate::record::scope_core::ScopeCore;
@@ -57,8 +60,8 @@ static POOLS: Mutex<Vec<Arc<Board>>> = Mutex::new(Vec::new());
 static ASKED: AtomicUsize = AtomicUsize::new(0);
 
 /// What an admission leads to: a pool's run, whatever its types.
-pub(super) trait Waited {
-    /// Somebody asks for `request`. Answers it if it is admitted now; the caller sees to that (G3).
+pub(crate) trait Waited {
+    /// Somebody asks for `request`. Answers it if it is admitted now; the caller sees to that (HB2).
     fn ask(&self, admission: &Admission, asker: &Fiber, request: NonNull<Header>) -> Option<AnyRequest>;
 
     /// Admits one that was asked for if no request that has a place can go on. As [`ask`](Self::ask).
@@ -66,27 +69,27 @@ pub(super) trait Waited {
 }
 
 /// See the module head.
-pub(super) struct Admission {
-    /// G2.
+pub(crate) struct Admission {
+    /// HB1.
     pub run: NonNull<dyn Waited>,
     /// The scope that members are jobs of. Only compared.
     pub scope: *const ScopeCore,
-    /// The waiter for the pool. G2.
+    /// The waiter for the pool. HB1.
     pub waiter: NonNull<Context>,
 }
 
-// SAFETY: G2: what it leads to is made for sharing (the run is shared with lanes on other workers).
+// SAFETY: HB1: what it leads to is made for sharing (the run is shared with lanes on other workers).
 unsafe impl Send for Admission {}
 
 impl Admission {
     /// Whether the one that waits for the pool stands still.
-    pub(super) fn waiter_stands(&self) -> bool {
-        // SAFETY: G2.
+    pub(crate) fn waiter_stands(&self) -> bool {
+        // SAFETY: HB1.
         unsafe { self.waiter.as_ref() }.is_waiting()
     }
 
     /// Whether `asker` has a share; `active` are the included requests that have a place.
-    pub(super) fn has_share(&self, asker: &Fiber, active: &[AnyRequest]) -> bool {
+    pub(crate) fn has_share(&self, asker: &Fiber, active: &[AnyRequest]) -> bool {
         if ptr::eq(asker.context(), self.waiter.as_ptr()) {
             return true;
         }
@@ -177,13 +180,13 @@ pub(crate) unsafe fn want(asker: &Fiber, header: NonNull<Header>) -> *const Boar
     // SAFETY: by contract.
     let (board, admitted) = unsafe { ask_for(asker, header) };
     if let Some(request) = admitted {
-        // SAFETY: G3.
+        // SAFETY: HB2.
         unsafe { submit::admit(request.raw()) };
     }
     board
 }
 
-/// The same, and what is admitted by that is answered: the caller owes its admission (G3).
+/// The same, and what is admitted by that is answered: the caller owes its admission (HB2).
 ///
 /// # Safety
 ///
@@ -213,7 +216,7 @@ pub(crate) unsafe fn ask_for(asker: &Fiber, header: NonNull<Header>) -> (*const 
     } else {
         ASKED.fetch_add(0, Ordering::AcqRel);
     }
-    // SAFETY: G2: by `with_admission`.
+    // SAFETY: HB1: by `with_admission`.
     let admitted = board
         .with_admission(|admission| unsafe { admission.run.as_ref() }.ask(admission, asker, header))
         .flatten();
@@ -243,12 +246,12 @@ fn unstick_all() -> bool {
     let mut any = false;
     let pools = lock_pools().clone();
     for board in pools {
-        // SAFETY: G2: by `with_admission`.
+        // SAFETY: HB1: by `with_admission`.
         let admitted =
             board.with_admission(|admission| unsafe { admission.run.as_ref() }.unstick(admission)).flatten();
         if let Some(request) = admitted {
             any = true;
-            // SAFETY: G3.
+            // SAFETY: HB2.
             unsafe { submit::admit(request.raw()) };
         }
     }
@@ -256,7 +259,7 @@ fn unstick_all() -> bool {
 }
 
 /// Closes the admission of `board`: its run is about to go.
-pub(super) fn close(board: &Arc<Board>) {
+pub(crate) fn close(board: &Arc<Board>) {
     board.set_admission(None);
     if board.set_asked(false) {
         let mut pools = lock_pools();
@@ -311,7 +314,7 @@ mod tests {
     fn a_child_looks_at_no_pool_that_a_thread_of_the_parent_waits_for() {
         let run = Looked(AtomicUsize::new(0));
         foreign::fiber();
-        let waiter = foreign::context().unwrap();
+        let waiter = crate::shared::thread::context().unwrap();
         let board = Arc::new(Board::new());
         board.set_admission(Some(Admission {
             run: NonNull::from(&run as &dyn Waited),

@@ -5,22 +5,27 @@
 //! A submitter works by a loop: to set up the edges of one dependent may be to submit what it is after, which may be a dependent in its turn. So a
 //! chain of any length needs no stack.
 
+mod run;
+
+pub(crate) use self::run::run_dependencies;
+
 use std::ptr::{self, NonNull};
 
 use forebear_context::context::{Listeners, WaitNode};
 
-use super::{DependentRecord, open};
-use crate::api::any::AnyRequest;
-use crate::batch::request_pool;
 use crate::cancel;
 use crate::deadlock::urgency;
 use crate::foreign;
+use crate::record::any::AnyRequest;
 use crate::record::arena;
 use crate::record::children;
+use crate::record::dependents::DependentRecord;
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::{AFTER, HINTED, Header, HeaderPlace, OWN_STACK, ROOT};
+use crate::schedule::held_back;
 use crate::schedule::submit;
 use crate::state::attention::SHUT;
+use crate::state::open;
 use crate::state::word::{HELD, NEW, PRIVATE, SUBMITTED};
 
 /// A dependent is submitted, or about to be waited for. False: it was before, or is cancelled, or a pool holds it back.
@@ -80,7 +85,7 @@ unsafe fn set_up_admitted(header: NonNull<Header>, work: &mut Vec<SetUpNext>) {
             let record = unsafe { DependentRecord::of(header) };
             record.open.begin(record.len);
             // SAFETY: W15: the lock is ours.
-            board = unsafe { request_pool::forget_holder(h) };
+            board = unsafe { held_back::forget_holder(h) };
             held = true;
         }
         h.word().unlock(|bits| bits);
@@ -123,10 +128,10 @@ unsafe fn set_up_all(header: NonNull<Header>) {
 ///
 /// # Safety
 ///
-/// Each request of `work` is kept by the handle there; what is `Admitted` is owed its admission (G3).
+/// Each request of `work` is kept by the handle there; what is `Admitted` is owed its admission (HB2).
 unsafe fn work_off(mut work: Vec<SetUpNext>) {
     while let Some(next) = work.pop() {
-        // SAFETY: a handle of it is in `next`; what was admitted is owed (G3).
+        // SAFETY: a handle of it is in `next`; what was admitted is owed (HB2).
         unsafe {
             match &next {
                 SetUpNext::Unsubmitted(request) => submit_next(request.raw(), &mut work),
@@ -166,7 +171,7 @@ unsafe fn submit_next(header: NonNull<Header>, work: &mut Vec<SetUpNext>) {
         if h.word().load().life() == HELD
             && let Some(fiber) = foreign::fiber()
         {
-            let (_, admitted) = request_pool::ask_for(fiber, header);
+            let (_, admitted) = held_back::ask_for(fiber, header);
             work.extend(admitted.map(SetUpNext::Admitted));
         }
     }
@@ -253,7 +258,7 @@ pub(crate) unsafe fn ended(listeners: &mut Listeners) {
 /// # Safety
 ///
 /// OE1: the edges' link is the caller's, and goes with this.
-pub(super) unsafe fn admit(header: NonNull<Header>) {
+pub(crate) unsafe fn admit(header: NonNull<Header>) {
     // SAFETY: by contract.
     unsafe {
         if !try_admit(header) {

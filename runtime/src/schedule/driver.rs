@@ -46,242 +46,24 @@
 
 mod seat;
 
-pub(crate) use self::seat::{Seat, end_refused, handle_gone, put_aside};
+pub(crate) use self::seat::{end_refused, handle_gone};
 
-use std::cell::RefCell;
 use std::ptr;
 use std::ptr::NonNull;
-use std::sync::PoisonError;
 use std::time::Instant;
 
-use forebear_context::clock::{Clock, ManualClock, deadline_after};
-use forebear_context::context::{Context, ForeignContext};
-use forebear_context::shim::atomic::{AtomicUsize, Ordering};
-use forebear_context::shim::{Arc, Mutex, MutexGuard, time};
+use forebear_context::clock::deadline_after;
+use forebear_context::context::ForeignContext;
+use forebear_context::shim::{Arc, time};
 
-use crate::batch::request_pool;
 use crate::cancel;
 use crate::foreign;
 use crate::record::fiber::Fiber;
 use crate::record::header::Header;
 use crate::record::no_suspend;
+use crate::schedule::held_back;
 use crate::shared::Shared;
-
-/// How many threads can use a synchronous runtime at a time; more wait for a seat.
-pub(crate) const SEATS: usize = 32;
-
-/// What a runtime without threads shares.
-pub(crate) struct Driven {
-    /// The seed of the seeded mode.
-    pub seed: Option<u64>,
-    /// The clock that drivers move.
-    clock: Option<ManualClock>,
-    seats: Mutex<Seats>,
-    guests: AtomicUsize,
-    /// Claimed by threads that must not run user code where they stand; for any driver to end.
-    aside: Mutex<Vec<Aside>>,
-}
-
-struct Seats {
-    taken: Vec<Option<Host>>,
-    /// Threads that block because no seat is free.
-    waiting: Vec<Host>,
-    ended: bool,
-}
-
-/// The context of a driver's thread.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Host(NonNull<Context>);
-
-// SAFETY: it is nudged only, under the lock (D3).
-unsafe impl Send for Host {}
-
-/// A claimed request, with the runner's link.
-struct Aside(NonNull<Header>);
-
-// SAFETY: a claim and its link may be carried out by any thread.
-unsafe impl Send for Aside {}
-
-forebear_context::shim::thread_local! {
-    /// The runtimes whose requests this thread runs directly, once for each.
-    static GUEST_OF: RefCell<Vec<*const Driven>> = const { RefCell::new(Vec::new()) };
-}
-
-impl Driven {
-    /// For the synchronous mode, or for a seed and the clock that goes with it.
-    pub(crate) fn new(seeded: Option<(u64, ManualClock)>) -> Driven {
-        let seats = if seeded.is_some() { 1 } else { SEATS };
-        let (seed, clock) = seeded.unzip();
-        Driven {
-            seed,
-            clock,
-            seats: Mutex::new(Seats { taken: vec![None; seats], waiting: Vec::new(), ended: false }),
-            guests: AtomicUsize::new(0),
-            aside: Mutex::default(),
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Seats> {
-        self.seats.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What time it is on the clock that drivers move, if there is one.
-    pub(crate) fn virtual_now(&self) -> Option<Instant> {
-        self.clock.as_ref().map(Clock::now)
-    }
-
-    /// How many seats there are.
-    pub(crate) fn seats(&self) -> usize {
-        self.lock().taken.len()
-    }
-
-    /// Takes a free seat for the thread whose context this is.
-    ///
-    /// # Safety
-    ///
-    /// D3: it is a `ForeignContext`'s, and the seat is given back before it goes.
-    pub(crate) unsafe fn take(&self, context: NonNull<Context>) -> Option<usize> {
-        let mut seats = self.lock();
-        if seats.ended {
-            return None;
-        }
-        let free = seats.taken.iter().position(Option::is_none)?;
-        seats.taken[free] = Some(Host(context));
-        Some(free)
-    }
-
-    /// Gives a seat back, and lets those know who wait for one.
-    pub(crate) fn give_back(&self, index: usize) {
-        let mut seats = self.lock();
-        seats.taken[index] = None;
-        for host in seats.waiting.iter().chain(seats.taken.iter().flatten()) {
-            host.nudge();
-        }
-    }
-
-    /// Whether somebody has the seat.
-    pub(crate) fn is_taken(&self, index: usize) -> bool {
-        self.lock().taken.get(index).is_some_and(Option::is_some)
-    }
-
-    /// Whether somebody has a seat.
-    fn any_taken(&self) -> bool {
-        self.lock().taken.iter().any(Option::is_some)
-    }
-
-    /// Whether another thread may do something for this runtime.
-    pub(crate) fn has_others(&self, index: usize) -> bool {
-        let others = self.lock().taken.iter().enumerate().any(|(at, host)| at != index && host.is_some());
-        let this: *const Driven = self;
-        let own = GUEST_OF.try_with(|of| of.borrow().iter().filter(|of| **of == this).count()).unwrap_or(0);
-        others || self.guests.load(Ordering::Acquire) > own
-    }
-
-    /// One of them.
-    pub(crate) fn take_aside(&self) -> Option<NonNull<Header>> {
-        Some(self.aside.lock().unwrap_or_else(PoisonError::into_inner).pop()?.0)
-    }
-
-    /// Whether there are any.
-    pub(crate) fn has_aside(&self) -> bool {
-        !self.aside.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
-    }
-
-    /// There is something on the seat: its driver is to look again.
-    pub(crate) fn nudge(&self, index: usize) {
-        if let Some(host) = self.lock().taken[index] {
-            host.nudge();
-        }
-    }
-
-    /// There is something for any of them.
-    pub(crate) fn nudge_all(&self) {
-        self.lock().taken.iter().flatten().for_each(|host| host.nudge());
-    }
-
-    /// Whether this is the end: nobody has a seat, and nobody will.
-    fn ends(&self) -> bool {
-        let mut seats = self.lock();
-        let ends = !seats.ended && seats.taken.iter().all(Option::is_none);
-        seats.ended |= ends;
-        ends
-    }
-
-    /// Whether nobody will have a seat any more.
-    fn has_ended(&self) -> bool {
-        self.lock().ended
-    }
-
-    /// Blocks until a seat may be free, the wait of `context` is over, or it is nudged otherwise. As for [`ForeignContext::block`],
-    /// whether it is over.
-    ///
-    /// # Safety
-    ///
-    /// As [`ForeignContext::block`].
-    unsafe fn block_for_seat(&self, context: &Context, deadline: Option<Instant>) -> bool {
-        let host = Host(NonNull::from(context));
-        let mut seats = self.lock();
-        if seats.taken.iter().all(Option::is_some) {
-            seats.waiting.push(host);
-            drop(seats);
-            // SAFETY: by contract.
-            let over = unsafe { ForeignContext::block(context, deadline) };
-            self.lock().waiting.retain(|waiting| *waiting != host);
-            return over;
-        }
-        drop(seats);
-        // SAFETY: by contract. It does not block.
-        !context.is_waiting() && unsafe { ForeignContext::block(context, deadline) }
-    }
-
-    /// Moves a virtual clock to the next deadline; false if there is neither.
-    pub(crate) fn pass_time(&self, shared: &Shared) -> bool {
-        let (Some(clock), Some(at)) = (&self.clock, shared.deadlines.next()) else { return false };
-        clock.set(at);
-        true
-    }
-
-    /// A deadline is there that was not before. A virtual clock is moved by the driver, which may be asleep.
-    #[cold]
-    pub(crate) fn deadline_came(&self) {
-        if self.clock.is_some() {
-            self.nudge_all();
-        }
-    }
-}
-
-impl Host {
-    fn nudge(&self) {
-        // SAFETY: D3, under the lock of the seats.
-        unsafe { ForeignContext::nudge(self.0) };
-    }
-}
-
-/// Counts a thread that runs a request directly.
-pub(crate) struct Guest<'a>(Option<&'a Driven>);
-
-impl<'a> Guest<'a> {
-    /// For as long as it is held, on this thread.
-    pub(crate) fn of(shared: &'a Shared) -> Guest<'a> {
-        let guest = shared.driven.as_ref();
-        if let Some(driven) = guest {
-            let _ = GUEST_OF.try_with(|of| of.borrow_mut().push(driven));
-            driven.guests.fetch_add(1, Ordering::AcqRel);
-        }
-        Guest(guest)
-    }
-}
-
-impl Drop for Guest<'_> {
-    fn drop(&mut self) {
-        if let Some(driven) = self.0 {
-            let _ = GUEST_OF.try_with(|of| of.borrow_mut().pop());
-            driven.guests.fetch_sub(1, Ordering::AcqRel);
-            // Who relied on it looks again.
-            driven.nudge_all();
-        }
-    }
-}
+use crate::shared::driven::Seat;
 
 /// A foreign thread is about to deal with the request: if its runtime has no threads of its own, the thread will drive it.
 ///
@@ -366,7 +148,7 @@ pub(crate) unsafe fn wait(fiber: &Fiber, deadline: Option<Instant>) -> bool {
             }
             // A step of each, by turns.
             if seats.iter().filter(|seat| seat.worker().step(fiber)).count() > 0
-                || request_pool::unstick()
+                || held_back::unstick()
                 || seats.iter().any(Seat::pass_time)
             {
                 continue;
@@ -383,7 +165,7 @@ pub(crate) unsafe fn wait(fiber: &Fiber, deadline: Option<Instant>) -> bool {
             let _ = unsafe { ForeignContext::block(context, deadline.into_iter().chain(looks).min()) };
         }
     } else {
-        request_pool::unstick();
+        held_back::unstick();
         if let Some(driven) = lacking.as_ref().and_then(|shared| shared.driven.as_ref()) {
             // SAFETY: by contract.
             return unsafe { driven.block_for_seat(context, deadline) };

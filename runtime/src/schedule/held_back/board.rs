@@ -1,6 +1,6 @@
 //! A pool's board: whether it has stopped, and whom a stop concerns.
 //!
-//! It knows nothing of the members' types or borrows, so that a [`Canceller`](super::Canceller) may share it and come
+//! It knows nothing of the members' types or borrows, so that a [`Canceller`](crate::Canceller) may share it and come
 //! at any time, also when the pool is long gone.
 //!
 //! # Stopping
@@ -19,12 +19,13 @@ use forebear_context::error::{CancelReason, WaitError};
 use forebear_context::shim::atomic::{AtomicBool, Ordering};
 use forebear_context::shim::{Mutex, MutexGuard, mutant};
 
-use super::admission::{self, Admission};
-use crate::api::any::AnyRequest;
+use super::{Admission, will_end};
+use crate::cancel;
+use crate::record::any::{self, AnyRequest};
 
 /// Why a pool has stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Why {
+pub(crate) enum Why {
     /// The member of this lane has not come to a value.
     Member(usize),
     /// A lane was cancelled for this reason, and not by the pool.
@@ -41,7 +42,7 @@ pub(super) enum Why {
 
 impl Why {
     /// The reason that the members' aborts carry.
-    pub(super) fn reason(self) -> CancelReason {
+    pub(crate) fn reason(self) -> CancelReason {
         match self {
             Why::Member(_) => CancelReason::SiblingFailed,
             Why::Lane(reason) => reason,
@@ -53,13 +54,13 @@ impl Why {
 
     /// Whether included requests are aborted too. If only the waiter is cancelled they are left as by any wait: the
     /// lane that waits for them is cancelled, and asks.
-    pub(super) fn concerns_included(self) -> bool {
+    pub(crate) fn concerns_included(self) -> bool {
         self != Why::PoolWaiter
     }
 }
 
 /// What an admitted member is known by.
-pub(super) enum Name {
+pub(crate) enum Name {
     Own(AnyRequest),
     Included(AnyRequest),
 }
@@ -68,7 +69,10 @@ impl Name {
     fn abort(&self, why: Why) {
         match self {
             Name::Included(_) if !why.concerns_included() => {}
-            Name::Own(request) | Name::Included(request) => _ = request.abort(why.reason()),
+            Name::Own(request) | Name::Included(request) => {
+                // SAFETY: the handle's link.
+                unsafe { cancel::abort(request.raw(), why.reason()) };
+            }
         }
     }
 }
@@ -80,7 +84,7 @@ pub(crate) struct Board {
     stopped: AtomicBool,
     /// Open while the pool is waited for.
     admission: Mutex<Option<Admission>>,
-    /// It stands on the list of pools that were asked for a member; see [`super::admission`].
+    /// It stands on the list of pools that were asked for a member; see [`super`].
     asked: AtomicBool,
 }
 
@@ -94,7 +98,7 @@ struct BoardState {
 }
 
 impl Board {
-    pub(super) fn new() -> Board {
+    pub(crate) fn new() -> Board {
         Board {
             state: Mutex::default(),
             stopped: AtomicBool::new(false),
@@ -109,13 +113,13 @@ impl Board {
 
     /// Whether the pool has stopped.
     #[inline]
-    pub(super) fn is_stopped(&self) -> bool {
+    pub(crate) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
     }
 
     /// Stops the pool and aborts what is listed, unless it has stopped before.
     #[cold]
-    pub(super) fn stop(&self, why: Why) {
+    pub(crate) fn stop(&self, why: Why) {
         let mut state = self.lock();
         if state.why.is_some() {
             return;
@@ -134,7 +138,7 @@ impl Board {
 
     /// The same, and this is what the wait answers if it stops for this reason.
     #[cold]
-    pub(super) fn stop_with(&self, why: Why, answer: WaitError) {
+    pub(crate) fn stop_with(&self, why: Why, answer: WaitError) {
         self.stop(why);
         let mut state = self.lock();
         if state.why == Some(why) {
@@ -143,7 +147,7 @@ impl Board {
     }
 
     /// Lists what `lane` runs. If the pool has stopped it is aborted instead.
-    pub(super) fn list(&self, lane: usize, name: Name) {
+    pub(crate) fn list(&self, lane: usize, name: Name) {
         let mut state = self.lock();
         let stopped = mutant!("listed_past_the_stop", None::<Why>, state.why);
         let unlisted = match stopped {
@@ -164,18 +168,18 @@ impl Board {
     }
 
     /// How many of the listed are not over, and cannot go on by themselves.
-    pub(super) fn standing(&self) -> usize {
+    pub(crate) fn standing(&self) -> usize {
         let state = self.lock();
         let stands = |name: &&Name| match name {
             Name::Own(request) | Name::Included(request) => {
-                !request.is_done() && !admission::will_end(request)
+                !any::is_done(request.header()) && !will_end(request)
             }
         };
         state.names.iter().flatten().filter(stands).count()
     }
 
     /// The included requests that are listed.
-    pub(super) fn included(&self) -> Vec<AnyRequest> {
+    pub(crate) fn included(&self) -> Vec<AnyRequest> {
         let of = |name: &Name| match name {
             Name::Own(_) => None,
             Name::Included(request) => Some(request.clone()),
@@ -184,27 +188,27 @@ impl Board {
     }
 
     /// Calls `with` unless the admission is closed; it stays open meanwhile.
-    pub(super) fn with_admission<R>(&self, with: impl FnOnce(&Admission) -> R) -> Option<R> {
+    pub(crate) fn with_admission<R>(&self, with: impl FnOnce(&Admission) -> R) -> Option<R> {
         self.admission.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(with)
     }
 
     /// Opens or closes the admission.
-    pub(super) fn set_admission(&self, admission: Option<Admission>) {
+    pub(crate) fn set_admission(&self, admission: Option<Admission>) {
         *self.admission.lock().unwrap_or_else(PoisonError::into_inner) = admission;
     }
 
     /// Whether it stands on the list of those that were asked.
-    pub(super) fn is_asked(&self) -> bool {
+    pub(crate) fn is_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }
 
     /// Says so. True: that is a change.
-    pub(super) fn set_asked(&self, asked: bool) -> bool {
+    pub(crate) fn set_asked(&self, asked: bool) -> bool {
         self.asked.swap(asked, Ordering::Relaxed) != asked
     }
 
     /// Why the pool has stopped, and what there is to answer. Forgets all names: the wait is over.
-    pub(super) fn close(&self) -> Option<(Why, Option<WaitError>)> {
+    pub(crate) fn close(&self) -> Option<(Why, Option<WaitError>)> {
         let mut state = self.lock();
         let names = std::mem::take(&mut state.names);
         let answer = state.answer.take();
@@ -215,7 +219,7 @@ impl Board {
     }
 
     /// Why the pool has stopped.
-    pub(super) fn why(&self) -> Option<Why> {
+    pub(crate) fn why(&self) -> Option<Why> {
         self.lock().why
     }
 }

@@ -8,14 +8,15 @@ use forebear_context::context::{Alarm, Cause, Context, OwnerWait, Table, Ticket}
 use forebear_context::error::Cycle;
 use forebear_context::shim::atomic::{AtomicU64, Ordering};
 
-use super::{Coroutine, finish, prepare, ready, unpark, worker_of};
-use crate::api::any;
+use super::{finish, prepare, ready, unpark};
 use crate::cancel;
 use crate::deadlock::owner;
-use crate::record::fiber::Fiber;
+use crate::record::any;
 use crate::record::header::Header;
 use crate::record::no_suspend;
+use crate::schedule::worker::Worker;
 use crate::shared::Shared;
+use crate::stack::coroutine::{Coroutine, fiber_of};
 use crate::time::deadlines::keep;
 
 pub(super) static TABLE: Table = Table {
@@ -42,16 +43,6 @@ pub(super) static TABLE: Table = Table {
     give_way,
     turn,
 };
-
-/// The fiber of a coroutine's context.
-///
-/// # Safety
-///
-/// The context is a coroutine's.
-pub(super) unsafe fn fiber_of(context: &Context) -> &Fiber {
-    // SAFETY: by contract.
-    unsafe { &(*Coroutine::of(NonNull::from(context)).as_ptr()).fiber }
-}
 
 unsafe fn is_cancelled(context: &Context) -> bool {
     // SAFETY: by the table.
@@ -180,4 +171,14 @@ unsafe fn name(context: &Context, with: &mut dyn FnMut(&str)) {
     // SAFETY: as in `prepare`.
     let coroutine = unsafe { Coroutine::of(NonNull::from(context)).as_ref() };
     with(coroutine.fiber.request().map_or("worker", Header::name));
+}
+
+/// A coroutine's worker.
+///
+/// # Safety
+///
+/// The context is a coroutine's.
+unsafe fn worker_of(context: &Context) -> &Worker {
+    // SAFETY: by contract; K1.
+    unsafe { &*fiber_of(context).worker }
 }

@@ -1,0 +1,126 @@
+//! What a runtime's workers do for the engine that drives their threads, and how the last of them leaves the runtime.
+
+use std::ptr;
+use std::time::Duration;
+
+use forebear_context::lineage::NO_KEY;
+use forebear_context::shim::atomic::Ordering;
+use forebear_pool::{Signals, Supply};
+
+use crate::cancel;
+use crate::deadlock::foreign_stacks;
+use crate::record::arena;
+use crate::schedule::worker::Next;
+use crate::shared::Shared;
+
+impl Shared {
+    /// Closes everything that threads leave behind. By the thread that has joined them, with a count of the record.
+    ///
+    /// # Safety
+    ///
+    /// The workers' threads are gone.
+    pub(crate) unsafe fn close(&self) {
+        self.visits.await_none();
+        self.over.store(true, Ordering::Release);
+        self.deadlines.close();
+        for worker in self.workers() {
+            // What was left for a worker that had gone: all its requests are over.
+            worker.follow_raises();
+            for shared_queue in [&worker.post.shared_queue, &worker.post.held] {
+                while let Some(entry) = shared_queue.pop(NO_KEY) {
+                    // SAFETY: E1: the entry's link.
+                    unsafe { arena::release(entry) };
+                }
+            }
+            worker.drop_late();
+            cancel::close_owner_mailbox(worker.arena());
+            worker.give_back_first_stack();
+            // SAFETY: by contract there is no other owner; arenas are open until closed here.
+            unsafe { self.depot.close(ptr::NonNull::from(worker.arena())) };
+        }
+        self.depot.close_spare();
+        foreign_stacks::unregister_runtime(self);
+        // SAFETY: by contract no worker is left, and stacks are theirs.
+        unsafe { self.slab.unmap() };
+    }
+}
+
+impl Supply for Shared {
+    type Task = Next;
+
+    fn signals(&self) -> &Signals {
+        &self.signals
+    }
+
+    fn take(&self, worker: usize) -> Option<Next> {
+        let next = self.workers()[worker].pick();
+        if next.is_some() {
+            self.workers()[worker].found();
+            self.workers()[worker].hands_watch_on();
+        }
+        next
+    }
+
+    fn steal(&self, worker: usize) -> Option<Next> {
+        let next = self.workers()[worker].steal();
+        if next.is_some() {
+            self.workers()[worker].hands_watch_on();
+        }
+        next
+    }
+
+    fn best(&self, worker: usize) -> u64 {
+        self.workers()[worker].best()
+    }
+
+    fn more(&self, worker: usize) -> bool {
+        self.injector.key() != NO_KEY
+            || self.workers()[worker].post.shared_queue.key() != NO_KEY
+            || self.others(worker).any(|other| other.post.shared_queue.key() != NO_KEY)
+            || self.workers().iter().any(|worker| worker.post.held.key() != NO_KEY)
+            || self.workers()[worker].wants_a_watch()
+    }
+
+    fn before_sleep(&self, worker: usize) -> Option<Duration> {
+        let worker = &self.workers()[worker];
+        worker.note_time();
+        worker.keep_time(worker.before_sleep())
+    }
+
+    fn after_sleep(&self, worker: usize) {
+        self.workers()[worker].note_time();
+        self.workers()[worker].ends_watch();
+    }
+
+    fn may_stop(&self, worker: usize) -> bool {
+        if !self.workers()[worker].is_drained() {
+            return false;
+        }
+        if self.alive.load(Ordering::Acquire) > 1 {
+            // Others are left. The last of all closes the roots; a worker that is not the last may go, since whatever
+            // is pinned to it is done.
+            let mut alive = self.alive.load(Ordering::Acquire);
+            while alive > 1 {
+                match self.alive.compare_exchange(alive, alive - 1, Ordering::AcqRel, Ordering::Acquire) {
+                    // Nobody can go on to what is left behind here but by the messages.
+                    Ok(_) if !self.workers()[worker].arena().owner_mailbox.abandon() => {
+                        // If the last has gone meanwhile, all is over, and nothing can come of them.
+                        self.alive.fetch_add(1, Ordering::AcqRel);
+                        return false;
+                    }
+                    Ok(_) => return true,
+                    Err(now) => alive = now,
+                }
+            }
+        }
+        // What a foreign thread runs may make more, and cancels are left with those who are here.
+        if self.ending.has_foreign() {
+            return false;
+        }
+        if self.injector.close_if_empty() {
+            self.over.store(true, Ordering::Release);
+            return true;
+        }
+        false
+    }
+}

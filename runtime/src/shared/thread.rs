@@ -1,0 +1,186 @@
+//! What a foreign thread has: its fiber, an arena in each runtime that it deals with, its seats. [`crate::foreign`] makes and settles them, and gives
+//! them back.
+
+use std::cell::{Cell, RefCell};
+use std::ptr::{self, NonNull};
+
+use forebear_context::context::{Context, ForeignContext};
+use forebear_context::shim::Arc;
+
+use crate::record::arena::Arena;
+use crate::record::fiber::{self, Fiber};
+use crate::record::hooks;
+use crate::record::side::{self, Side};
+use crate::shared::Shared;
+use crate::shared::driven::Seat;
+
+#[repr(C)]
+pub(crate) struct ForeignFiber {
+    pub context: ForeignContext,
+    pub fiber: Fiber,
+    /// The thread's name when it first met a runtime: others ask for it.
+    pub name: Option<Box<str>>,
+    /// In the middle of a wait, from its park until that returns.
+    pub waits: Cell<bool>,
+}
+
+/// What a foreign thread owns; given back when it exits.
+pub(crate) struct Foreign {
+    pub fiber: Cell<*mut ForeignFiber>,
+    pub arenas: RefCell<Vec<(Arc<Shared>, NonNull<Arena>)>>,
+    pub seats: RefCell<Vec<Seat>>,
+    /// Inside `settle_arenas` of [`crate::foreign`].
+    pub settles: Cell<bool>,
+    /// How often it has settled without a look at what lies free.
+    pub unlooked: Cell<usize>,
+    /// Calls that are due when the thread exits.
+    pub watches: Watches,
+    /// See [`keep_for_later`].
+    #[allow(clippy::vec_box, reason = "they are on their way to where boxes go")]
+    pub late: RefCell<Vec<Box<Side>>>,
+}
+
+forebear_context::shim::thread_local! {
+    pub(crate) static FOREIGN: Foreign =
+        const {
+            Foreign {
+                fiber: Cell::new(ptr::null_mut()),
+                arenas: RefCell::new(Vec::new()),
+                seats: RefCell::new(Vec::new()),
+                settles: Cell::new(false),
+                unlooked: Cell::new(0),
+                watches: Watches::new(),
+                late: RefCell::new(Vec::new()),
+            }
+        };
+}
+
+const _: () = assert!(std::mem::offset_of!(ForeignFiber, fiber) == fiber::BEHIND_CONTEXT);
+
+/// So many suspensions of a thread register each. About fifty bytes are taken for one.
+const EACH: u64 = 4_096;
+
+/// How many frames have been suspended on a thread's seats.
+pub(crate) struct Watches(Cell<u64>);
+
+impl Watches {
+    pub(crate) const fn new() -> Watches {
+        Watches(Cell::new(0))
+    }
+
+    /// One more. Whether it is to register.
+    pub(crate) fn count(&self) -> bool {
+        let many = self.0.get() + 1;
+        self.0.set(many);
+        many <= EACH || many.is_power_of_two()
+    }
+}
+
+impl Foreign {
+    /// An arena of this thread's, by number. `None` if it is of a runtime that was left behind by a fork: its locks may be held by threads that
+    /// are not here.
+    pub(crate) fn usable_arena(&self, n: usize) -> Option<NonNull<Arena>> {
+        self.arenas.borrow().get(n).filter(|(shared, _)| !shared.is_inherited()).map(|(_, arena)| *arena)
+    }
+}
+
+/// The context of this thread, if it has one: that of its own stack, whatever stack this is called on.
+pub(crate) fn context() -> Option<NonNull<Context>> {
+    let at = FOREIGN.try_with(|foreign| foreign.fiber.get()).ok()?;
+    // SAFETY: valid until the thread's locals are destroyed.
+    unsafe { at.as_ref() }.map(|own| NonNull::from(own.context.context()))
+}
+
+/// Whether this is a thread's own stack in the middle of a wait. There the thread drives the runtimes in which it has a seat, and no code of the
+/// user's may run: a wait that began there would take the place of the one that has begun.
+pub(crate) fn is_in_a_wait() -> bool {
+    // SAFETY: a fiber without a worker is a foreign thread's, and this is its thread.
+    fiber::get().is_some_and(|fiber| fiber.worker().is_none() && unsafe { of(fiber.context()) }.waits.get())
+}
+
+/// What the driver is to drop, and must not on the stack that it is called on ([`is_in_a_wait`]). It goes on a coroutine of the thread's seat, or
+/// after the wait.
+#[cold]
+pub(crate) fn keep_for_later(side: Box<Side>) {
+    let mut side = Some(side);
+    let _ = FOREIGN.try_with(|foreign| foreign.late.borrow_mut().extend(side.take()));
+    // While the thread's locals are being destroyed nothing waits.
+    side.into_iter().for_each(side::free);
+}
+
+/// Calls `end`, which runs code of the user's: here, or in the middle of a wait of this thread on a thread that is started for it.
+pub(crate) fn outside_a_wait(end: impl FnOnce() + Send + 'static) {
+    if !is_in_a_wait() {
+        return end();
+    }
+    let thread = std::thread::Builder::new().name("forebear end".into()); // not modelled: it ends what nobody else touches
+    if let Err(error) = thread.spawn(end) {
+        hooks::die(&format_args!(
+            "no thread could be started for a request that must end while its thread waits: {error}"
+        ));
+    }
+}
+
+/// One of them, if there is any.
+pub(crate) fn take_late() -> Option<Box<Side>> {
+    FOREIGN.try_with(|foreign| foreign.late.borrow_mut().pop()).ok().flatten()
+}
+
+/// Calls `with` for each arena of this thread, which has no user code run. False: the thread's locals are being destroyed.
+pub(crate) fn each_arena(mut with: impl FnMut(&Arena)) -> bool {
+    let each = |foreign: &Foreign| {
+        // An arena may be added meanwhile, for which nothing is left yet. While this says so, none goes.
+        let settled = foreign.settles.replace(true);
+        let many = foreign.arenas.borrow().len();
+        for n in 0..many {
+            let arena = foreign.usable_arena(n);
+            if let Some(arena) = arena {
+                // SAFETY: M3: the thread's own, which it gives back only when it looks for another, or exits.
+                with(unsafe { arena.as_ref() });
+            }
+        }
+        foreign.settles.set(settled);
+    };
+    FOREIGN.try_with(each).is_ok()
+}
+
+/// Whether this thread owns the arena: it is one of its arenas, and is not just being given back.
+pub(crate) fn owns(arena: *const Arena) -> bool {
+    let among = |foreign: &Foreign| {
+        let arenas = foreign.arenas.try_borrow();
+        arenas.is_ok_and(|arenas| arenas.iter().any(|(_, own)| ptr::eq(own.as_ptr(), arena)))
+    };
+    FOREIGN.try_with(among).unwrap_or(false)
+}
+
+/// # Safety
+///
+/// The context is a foreign fiber's.
+pub(crate) unsafe fn of(context: &Context) -> &ForeignFiber {
+    // SAFETY: this table is given to foreign fibers only, whose first field is the context.
+    unsafe { &*ptr::from_ref(context).cast::<ForeignFiber>() }
+}
+
+/// The fiber of a foreign thread's context.
+///
+/// # Safety
+///
+/// The context is a foreign thread's, of this table, and is there.
+pub(crate) unsafe fn of_context<'a>(context: NonNull<Context>) -> &'a Fiber {
+    // SAFETY: by contract.
+    unsafe { &context.cast::<ForeignFiber>().as_ref().fiber }
+}
+
+pub(crate) fn thread_name(thread: &ForeignFiber) -> &str {
+    thread.name.as_deref().unwrap_or("unnamed thread")
+}
+
+/// The name of a foreign thread, by any thread.
+///
+/// # Safety
+///
+/// The context is a foreign thread's, of this table, and is there.
+pub(crate) unsafe fn name_of_thread<'a>(context: NonNull<Context>) -> &'a str {
+    // SAFETY: by contract.
+    thread_name(unsafe { context.cast::<ForeignFiber>().as_ref() })
+}
