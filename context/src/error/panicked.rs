@@ -92,9 +92,16 @@ impl StdError for Panicked {}
 /// Should the destructor of what it carried panic as well, what that panic carried is forgotten.
 pub fn drop_contained<T>(value: T) {
     user_code();
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value)))
-        && let Err(next) = catch_unwind(AssertUnwindSafe(|| drop(payload)))
-    {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
+        discard(payload);
+    }
+}
+
+/// Apart from [`drop_contained`], so that this stays small enough to be inlined.
+#[cold]
+#[inline(never)]
+fn discard(payload: Box<dyn Any + Send>) {
+    if let Err(next) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(next);
     }
 }
