@@ -18,7 +18,7 @@
 //!
 //! The one whose wait closed the cycle. If that is the end of a join, a scope or a pool, which cannot give up since others
 //! borrow from its frame, a wait for a request in the cycle is ended in its stead; likewise if [`survey`] finds it. If only ends of scopes wait in it, each for a
-//! job that is declared to be after the next, these jobs are started early, and wait ([`EarlyStarts`](crate::api::after::walk::EarlyStarts)). If several
+//! job that is declared to be after the next, these jobs are started early, and wait ([`EarlyStarts`](crate::deadlock::declared::EarlyStarts)). If several
 //! close a cycle at once, one of them is answered: cycles are confirmed one at a time.
 //!
 //! # What is left to a survey

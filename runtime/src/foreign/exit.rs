@@ -19,7 +19,7 @@
 //!
 //! # What is left
 //!
-//! What has been registered cannot be taken back, and takes memory until the thread exits. So of one thread's suspensions the first [`EACH`] register,
+//! What has been registered cannot be taken back, and takes memory until the thread exits. So of one thread's suspensions the first `EACH` (`shared/thread.rs`) register,
 //! and afterwards each whose number is a power of two. A thread-local that a frame uses when it was first used after the last of these may be
 //! gone before. That is a danger only if another thread-local, first used after that one of these too, drives in its destructor. Where the C
 //! library has no such function, the seats are left when this module's own thread-local is destroyed.

@@ -118,7 +118,7 @@ impl Hash for AnyRequest {
     }
 }
 
-/// The lanes that a waiter has spawned, and perhaps some that are over: what its wait, [`Reason::Pool`], points at.
+/// The lanes that a waiter has spawned, and perhaps some that are over: what its wait, [`Reason::Pool`](forebear_context::context::Reason::Pool), points at.
 pub(crate) type Lanes = Vec<AnyRequest>;
 
 /// A number that no other request of this process has. Drawn when first asked for.

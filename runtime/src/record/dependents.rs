@@ -38,7 +38,7 @@ impl DependentRecord {
     ///
     /// # Safety
     ///
-    /// `record` has the provenance of the whole cell, or of the whole of [`Edges`].
+    /// `record` has the provenance of the whole cell, or of the whole of [`Edges`](crate::api::after::Edges).
     pub(crate) unsafe fn nodes(record: NonNull<DependentRecord>) -> (*mut WaitNode, usize) {
         // SAFETY: by contract.
         let (nodes, len) = unsafe { (record.as_ref().nodes, record.as_ref().len as usize) };

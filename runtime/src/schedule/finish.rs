@@ -14,8 +14,8 @@
 //! | the callable returned an error, or panicked | its runner | [`fail`] |
 //! | no stack could be had for it | the claimer | [`fail_unstarted`], then [`fail`] |
 //! | its completer gave a value, or an error | the completer's thread | [`conclude`], or [`fail`] (`api/completer.rs`) |
-//! | it was cancelled before it started | the canceller, that claimed it by the mark | [`unstarted::end_unstarted`], see below |
-//! | its last handle was dropped before it was submitted | the dropping thread | [`unstarted::end_unstarted`] |
+//! | it was cancelled before it started | the canceller, that claimed it by the mark | [`end_unstarted`](crate::cancel::unstarted::end_unstarted), see below |
+//! | its last handle was dropped before it was submitted | the dropping thread | [`end_unstarted`](crate::cancel::unstarted::end_unstarted) |
 //! | the runtime takes no more roots, or its own deadline came | the closing thread; the timer | `unstarted::end_all`; [`cancel::leave_end`] |
 //! | its thread exits and leaves the stack behind | that thread | [`conclude`] (`schedule/worker/driven/abandon.rs`) |
 //!
