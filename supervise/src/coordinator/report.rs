@@ -14,7 +14,7 @@ use crate::contain::contained;
 
 /// The input has ended: the error by which a worker stops all workers without a failure.
 ///
-/// The default kind of a *clean stop*: [`Coordinator::join`] answers `Ok` after it. [`CoordinatorBuilder::clean_stop`] replaces it.
+/// The default kind of a *clean stop*: [`Coordinator::join`] answers `Ok` after it. [`CoordinatorBuilder::clean_stop`](crate::CoordinatorBuilder::clean_stop) replaces it.
 ///
 /// ```
 /// use forebear_supervise::{Coordinator, EndOfInput};
@@ -84,7 +84,7 @@ impl Coordinator {
     /// Calls `f`, and reports its error or panic. Returns `None` after either, and the caller continues.
     ///
     /// In a request, an unwind by [`or_unwind`](forebear::OrUnwind) is reported as an error. A failure after a join is passed to the
-    /// [hook](CoordinatorBuilder::on_unhandled_failure).
+    /// [hook](crate::CoordinatorBuilder::on_unhandled_failure).
     ///
     /// ```
     /// use forebear_supervise::Coordinator;

@@ -31,7 +31,7 @@ pub enum Readiness {
     NotReady(String),
 }
 
-/// Prepares the state in place of everything that [`SupervisorBuilder`] knows: the restore, `init`, `local_init` and the checks. Given for closures.
+/// Prepares the state in place of everything that [`SupervisorBuilder`](crate::SupervisorBuilder) knows: the restore, `init`, `local_init` and the checks. Given for closures.
 ///
 /// ```
 /// use forebear_supervise::{Prepared, Preparing, Snapshot, Supervisor};
