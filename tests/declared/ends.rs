@@ -327,8 +327,9 @@ fn the_end_of_a_scope_answers_the_cycle_that_its_declared_jobs_close() {
 /// Each of two scopes has a job that is after what has opened the other.
 #[test]
 fn a_cycle_through_the_ends_of_two_scopes_is_answered() {
+    type Known = Arc<OnceLock<Request<Result<(), WaitError>>>>;
     on_each_of(&[1, 2, 4], |runtime| {
-        let known: [Arc<OnceLock<Request<Result<(), WaitError>>>>; 2] = Default::default();
+        let known: [Known; 2] = Default::default();
         let both: Vec<_> = [0, 1]
             .map(|me| {
                 let known = known.clone();
