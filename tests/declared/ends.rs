@@ -1,6 +1,6 @@
 //! How a dependent ends that does not run: failures, cancels, deadlines, shutdown, cycles.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
 use forebear::{
@@ -10,6 +10,15 @@ use forebear::{
 
 use crate::cancelling::{Gate, asleep, ends_cancelled, on_each_clocked};
 use crate::support::{Count, Flag, in_both_worlds, inside_each, on_each, on_each_of, until};
+
+/// Calls its closure when it is dropped.
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
 
 #[test]
 fn it_fails_with_what_its_dependency_has_failed_with_and_the_path() {
@@ -422,6 +431,58 @@ fn of_two_that_become_ready_at_once_one_may_cancel_the_other_and_wait_for_it() {
                 completer.complete(()).unwrap();
                 dependents.iter().for_each(|it| until(|| it.is_done()));
                 others.iter().for_each(|place| assert!(place.get().is_some()));
+            });
+        }
+    });
+}
+
+/// Ends a request unstarted. The destructor of its captures waits for what is after it: for that itself, or for a request that waits for it.
+fn wait_for_what_is_after(runtime: &Runtime, through_another: bool, end: impl FnOnce(&Request<()>)) {
+    let (completer, never) = runtime.enter(|| Request::<()>::completer("never"));
+    let known = Arc::new(OnceLock::<Request<()>>::new());
+    let (told, tells) = mpsc::channel();
+    let (later, tell) = (known.clone(), told.clone());
+    let captured = OnDrop(move || tell.send(later.get().unwrap().wait().err()).unwrap());
+    // It is after what nobody completes, so its waiter does not run it.
+    let ended =
+        runtime.enter(|| Request::builder().name("ended").after(&never).build(move || drop(captured)));
+    let middle = runtime.enter(|| Request::builder().name("middle").after(&ended).build(|| ()));
+    let last = runtime.enter(|| Request::builder().name("last").after(&middle).build(|| ()));
+    let waiter = through_another.then(|| {
+        let waited = last.clone();
+        let build = || {
+            let waits = move || told.send(waited.wait().err()).unwrap();
+            Request::builder().name("waiter").own_stack().build(waits)
+        };
+        runtime.enter(build)
+    });
+    known.set(waiter.as_ref().unwrap_or(&last).clone()).unwrap();
+    [Some(&ended), Some(&middle), Some(&last), waiter.as_ref()].into_iter().flatten().for_each(|request| {
+        request.submit();
+    });
+    waiter.iter().for_each(asleep);
+    end(&ended);
+    waiter.iter().for_each(|waiter| _ = waiter.wait());
+    let told: Vec<_> = tells.iter().take(1 + usize::from(through_another)).collect();
+    let is_cycle = |told: &&Option<WaitError>| matches!(told, Some(WaitError::CircularWait(_)));
+    let cycles: Vec<_> = told.iter().filter(is_cycle).flatten().collect();
+    let [WaitError::CircularWait(cycle)] = cycles[..] else { panic!("one wait is told: {told:?}") };
+    for name in ["ended", "last"].into_iter().chain(waiter.as_ref().map(|_| "waiter")) {
+        assert!(cycle.names().any(|one| one == name), "{cycle}");
+    }
+    drop(completer);
+}
+
+#[test]
+fn a_destructor_of_captures_that_waits_for_what_is_after_their_request_is_told_of_the_cycle() {
+    on_each(|runtime| {
+        for through_another in [false, true] {
+            // On this thread, which runs no request; and in a request.
+            wait_for_what_is_after(runtime, through_another, |ended| {
+                ended.abort(CancelReason::Aborted);
+            });
+            wait_for_what_is_after(runtime, through_another, |ended| {
+                runtime.run(|| ended.abort(CancelReason::Aborted));
             });
         }
     });

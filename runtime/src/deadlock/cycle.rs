@@ -68,7 +68,7 @@ mod survey;
 pub(crate) use self::any::bind_to_any;
 use self::found::{FoundCycle, lock_found};
 pub(crate) use self::found::{end, take_cycle};
-use self::names::{is_job, name, of_own_stack, on_stack};
+use self::names::{is_job, name, of_own_end, of_own_stack, on_stack};
 
 use crate::cancel;
 use crate::deadlock::foreign_stacks::{self, ForeignStacks, ReadableStacks, StackView, lock_foreign_stacks};
@@ -286,16 +286,17 @@ pub(crate) fn of_itself(fiber: &Fiber, target: &Header) -> Option<Cycle> {
     None
 }
 
-/// The cycle, if `target`, which this fiber is to wait for through the declared edges of `path`, stands on the fiber's own stack.
+/// The cycle, if `target`, which this fiber is to wait for through the declared edges of `path`, stands on the fiber's own stack, or is being ended
+/// there.
 pub(crate) fn of_declared(
     fiber: &Fiber,
     target: &Header,
     path: impl Iterator<Item = String>,
 ) -> Option<Cycle> {
-    if !ptr::eq(target.fiber.load(Ordering::Relaxed), fiber) {
-        return None;
-    }
-    let mut names = of_own_stack(fiber, target)?;
+    let mut names = match ptr::eq(target.fiber.load(Ordering::Relaxed), fiber) {
+        true => of_own_stack(fiber, target)?,
+        false => of_own_end(fiber, target)?,
+    };
     names.splice(1..1, path);
     Some(Cycle::new(names))
 }

@@ -4,7 +4,7 @@
 //! single walk follows one way, so it ends there as at a scope, and leaves word. The survey has all waits, and searches them for knots when it has
 //! found no plain cycle.
 //!
-//! A member leads somewhere if it stands on a stack that waits, if it is after something there, or if it is being ended there without having started. What
+//! A member leads somewhere if it stands on a stack that waits, if it is being ended there without having started, or if it is after either. What
 //! is queued, what a pool holds back, and a completion lead nowhere: they may end, and so nothing is found. A wait with a limit is no edge.
 //!
 //! A knot is confirmed as a cycle is: all its waits are held at once, and each member is looked at again. Then one of its waits for a request is ended,

@@ -11,6 +11,9 @@ use crate::record::drop_queue;
 use crate::record::fiber::Fiber;
 use crate::record::header::Header;
 
+/// A request and its name. The pointer is null for what is named only.
+type Named = (*const Header, String);
+
 /// The requests on a stack, from the top. By the stack itself, or while its wait is held (Y3).
 pub(super) fn on_stack(fiber: &Fiber) -> impl Iterator<Item = &Header> {
     // SAFETY: what is below another on a stack is not over.
@@ -24,20 +27,21 @@ pub(super) enum StandsBy {
     Running,
     /// It is being ended there without having started.
     Ending,
-    /// It is after something there, directly or not.
+    /// It is after something that has started or is being ended there, directly or not.
     Declared,
 }
 
 /// Calls `with` for all that cannot end before this stack goes on. By the stack itself, or while its wait is held (Y3).
 pub(super) fn each_standing(fiber: &Fiber, with: &mut dyn FnMut(&Header, StandsBy)) {
-    drop_queue::each_ended_on(fiber, |h, _| with(h, StandsBy::Ending));
-    for h in on_stack(fiber) {
-        with(h, StandsBy::Running);
+    let mut with_blocked = |h: &Header, way| {
+        with(h, way);
         dependents::each_blocked(h, |blocked| {
             with(blocked, StandsBy::Declared);
             false
         });
-    }
+    };
+    drop_queue::each_ended_on(fiber, |h, _| with_blocked(h, StandsBy::Ending));
+    on_stack(fiber).for_each(|h| with_blocked(h, StandsBy::Running));
 }
 
 /// Whether a request is a job of the scope that has this address.
@@ -70,32 +74,44 @@ impl StackEntry {
         }
     }
 
-    /// The request on this stack that what is waited for is after, and the name of that.
-    fn through(self, fiber: &Fiber) -> Option<(usize, Option<String>)> {
-        on_stack(fiber).enumerate().find_map(|(depth, h)| {
+    /// What is waited for is after a request that has started on this stack, or is being ended there: the name of what is waited for, how many
+    /// requests stand on the stack down to that one, and that one itself if it is being ended.
+    fn through(self, fiber: &Fiber) -> Option<(String, usize, Option<Named>)> {
+        let blocked_by = |h: &Header| {
             let mut name = None;
-            let leads = dependents::each_blocked(h, |blocked| {
+            dependents::each_blocked(h, |blocked| {
                 let leads = self.leads_to(blocked);
                 if leads {
                     name = Some(blocked.name().to_owned());
                 }
                 leads
             });
-            leads.then_some((depth, name))
+            name
+        };
+        let running = on_stack(fiber)
+            .enumerate()
+            .find_map(|(depth, h)| blocked_by(h).map(|name| (name, depth + 1, None)));
+        running.or_else(|| {
+            let mut found = None;
+            drop_queue::each_ended_on(fiber, |h, below| {
+                if found.is_none() {
+                    found = blocked_by(h).map(|name| (name, count_above(fiber, below), Some(named(h))));
+                }
+            });
+            found
         })
     }
 
     /// The request that is being ended on this stack without having started, if one comes here by a wait for that one: how many stand above, and
     /// its name.
-    fn ended_on(self, fiber: &Fiber) -> Option<(usize, (*const Header, String))> {
+    fn ended_on(self, fiber: &Fiber) -> Option<(usize, Named)> {
         if !matches!(self, StackEntry::Target(_) | StackEntry::MemberOf(_)) {
             return None;
         }
         let mut found = None;
         drop_queue::each_ended_on(fiber, |h, below| {
             if self.leads_to(h) {
-                let above = on_stack(fiber).take_while(|on| !ptr::eq(*on, below)).count();
-                found = Some((above, (ptr::from_ref(h), h.name().to_owned())));
+                found = Some((count_above(fiber, below), named(h)));
             }
         });
         found
@@ -122,7 +138,7 @@ impl StackEntry {
 /// stack. `None`: it is no cycle.
 pub(super) fn name(ring: &[Held<'_>]) -> Option<Vec<String>> {
     let mut came = StackEntry::of(ring.last()?)?;
-    let mut names: Vec<(*const Header, String)> = Vec::new();
+    let mut names: Vec<Named> = Vec::new();
     let mut below_first = 0;
     for (at, held) in ring.iter().enumerate() {
         // SAFETY: a context with an edge is a fiber's.
@@ -139,16 +155,16 @@ pub(super) fn name(ring: &[Held<'_>]) -> Option<Vec<String>> {
             None => match came.ended_on(fiber) {
                 Some((above, ended)) => (bottom, many) = (Some(ended), above),
                 None => {
-                    // One comes here through what is after a request on this stack, and has not started.
-                    let (depth, name) = came.through(fiber)?;
-                    names.extend(name.map(|name| (ptr::null(), name)));
+                    // One comes here through what is after a request of this stack, and has not started.
+                    let (name, above, ended) = came.through(fiber)?;
+                    names.push((ptr::null(), name));
                     from = names.len();
-                    many = depth + 1;
+                    (bottom, many) = (ended, above);
                 }
             },
         }
         let on_top = on_stack(fiber).take(many).map(Header::identity);
-        names.extend(on_top.map(|h| (ptr::from_ref(h), h.name().to_owned())));
+        names.extend(on_top.map(named));
         names.extend(bottom);
         names[from..].reverse();
         let top = names.len().saturating_sub(1);
@@ -168,17 +184,36 @@ pub(super) fn name(ring: &[Held<'_>]) -> Option<Vec<String>> {
 /// The names round the cycle that the wait of `fiber` for something on its own stack would be; `None` if `target` is not there.
 pub(super) fn of_own_stack(fiber: &Fiber, target: &Header) -> Option<Vec<String>> {
     let depth = on_stack(fiber).position(|h| ptr::eq(h, target))?;
-    let mut names: Vec<_> = on_stack(fiber)
-        .take(depth + 1)
-        .map(Header::identity)
-        .map(|h| (ptr::from_ref(h), h.name().to_owned()))
-        .collect();
+    let mut names: Vec<_> = on_stack(fiber).take(depth + 1).map(Header::identity).map(named).collect();
     names[1..].reverse();
     Some(distinct(names))
 }
 
+/// The same if `target` is being ended on that stack without having started.
+pub(super) fn of_own_end(fiber: &Fiber, target: &Header) -> Option<Vec<String>> {
+    let mut found = None;
+    drop_queue::each_ended_on(fiber, |h, below| {
+        if ptr::eq(h, target) {
+            found = Some(count_above(fiber, below));
+        }
+    });
+    let mut names: Vec<_> = on_stack(fiber).take(found?).map(Header::identity).map(named).collect();
+    names.push(named(target));
+    names[1..].reverse();
+    Some(distinct(names))
+}
+
+/// How many requests stand on this stack above `below`.
+fn count_above(fiber: &Fiber, below: *const Header) -> usize {
+    on_stack(fiber).take_while(|on| !ptr::eq(*on, below)).count()
+}
+
+fn named(h: &Header) -> Named {
+    (ptr::from_ref(h), h.name().to_owned())
+}
+
 /// An arm of a join goes by the name of its maker, which waits for it; that is said once.
-fn distinct(mut names: Vec<(*const Header, String)>) -> Vec<String> {
+fn distinct(mut names: Vec<Named>) -> Vec<String> {
     names.dedup_by(|a, b| !a.0.is_null() && a.0 == b.0);
     let ends = names.first().zip(names.last()).map(|(first, last)| (first.0, last.0));
     if names.len() > 1 && ends.is_some_and(|(first, last)| !first.is_null() && first == last) {
