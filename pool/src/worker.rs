@@ -204,8 +204,8 @@ impl<S: Supply> Worker<S> {
     /// [`idle`](Self::idle) the worker does not count as asleep, so no [`notify_any`](crate::Signals::notify_any) chooses it:
     /// that wake-up would be lost to the others. Sets the worker's state: sleeping, running.
     ///
-    /// No wake-up is lost: a token is consumed only in front of a look, so whoever leaves one after the look keeps the
-    /// thread from blocking.
+    /// No wake-up is lost: a token is consumed only in front of a look, so a thread that leaves one after the look keeps
+    /// this one from blocking.
     pub fn wait_for_wake<T>(
         &self,
         mut tick: impl FnMut() -> Option<Duration>,

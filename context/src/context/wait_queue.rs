@@ -5,7 +5,7 @@
 //!
 //! # Invariants
 //!
-//! * **Q1** The queue is touched only by the holder of its lock, or by the one who has taken it whole.
+//! * **Q1** The queue is touched only by the holder of its lock, or by the thread that has taken it whole.
 //! * **Q2** A node is linked and unlinked by its owner under that lock, or walked by the taker of the whole list. The
 //!   owner does not leave its frame before the node is unlinked, or the taker has let go of it.
 //! * **Q3** The taker reads a node's link, context and ticket before it wakes the context. If it won, the node is never

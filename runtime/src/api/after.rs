@@ -41,7 +41,7 @@
 //! # Invariants
 //!
 //! * **AF1** The flag [`AFTER`] is set at birth iff the cell holds a [`Dependent`], whose first field is its [`DependentRecord`].
-//! * **AF2** The record and its nodes are read by the submitter, by who reports a node that was taken, by a reader, and by who has claimed the
+//! * **AF2** The record and its nodes are read by the submitter, by the reporter of a node that was taken, by a reader, and by the claimer of the
 //!   dependent (OE2, OE3). Between two of them the count orders all accesses.
 //! * **AF3** A node's target is written when the dependent is made. Its handle keeps the target while the edges exist.
 //! * **AF4** From `HELD` until it is admitted or found cancelled, a dependent is kept by the edges' link.
@@ -147,7 +147,7 @@ impl<N: Nodes> Edges<N> {
         // SAFETY: the whole of the edges.
         let (nodes, len) = unsafe { DependentRecord::nodes(NonNull::from(self).cast()) };
         assert!(at < len, "there is an edge for each dependency");
-        // SAFETY: AF2: by who has claimed the dependent, or made it.
+        // SAFETY: AF2: by the claimer of the dependent, or its maker.
         unsafe { &*nodes.add(at) }
     }
 
@@ -209,7 +209,7 @@ impl<N: Nodes> Edges<N> {
         self.record.len as usize
     }
 
-    /// Takes the nodes out of the lists that they stand in. By who has claimed the dependent.
+    /// Takes the nodes out of the lists that they stand in. By the claimer of the dependent.
     #[cold]
     fn withdraw(&self) {
         let open = &self.record.open;

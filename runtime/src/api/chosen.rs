@@ -1,8 +1,8 @@
 //! A request as one of several that a `select!` waits for.
 //!
 //! It is submitted when the select comes to look at it, counts as wanted while the select waits, and is never run on the select's
-//! stack. The select answers with what was over first; a select that takes another arm leaves the request's list, and whoever has wanted it no more
-//! than that cancels nothing by leaving. Only one that is cancelled itself asks what it has submitted, whether it came to wait or not.
+//! stack. The select answers with what was over first; a select that takes another arm leaves the request's list, and cancels
+//! nothing by leaving. Only a select that is cancelled itself asks for the cancel of what it has submitted, whether it came to wait or not.
 //!
 //! # From outside
 //!

@@ -9,8 +9,8 @@
 //!
 //! # Invariants
 //!
-//! * **O1** A message has a link of its request, or is the only one that still knows its header: then both counts are 0, and whoever
-//!   gets it, the worker or (if nobody reads it) its maker, ends the header and touches nothing of it before with another's count.
+//! * **O1** A message has a link of its request, or is the only one that still knows its header: then both counts are 0, and its
+//!   receiver, the worker or (if no thread reads it) its maker, ends the header. It touches nothing of the header before by the count of another.
 //! * **O2** `runs` names the context of the thread that owns the arena, while that runs a request there. Its owner takes it
 //!   back under the lock.
 //! * **O3** A worker goes with no message left, and from then on none is taken; what came before the runtime was over and is

@@ -1,8 +1,8 @@
 //! Cycles of waits: found as they close, and named.
 //!
 //! Nothing would end a cycle of untimed waits. So a waiter that is about to park without a limit makes its wait an edge, looks whether
-//! anybody waits for what is on its own stack, and if so walks along the edges. How, and why none is missed, is told in
-//! [`forebear_context::context::edge`]. If the walk comes back, the wait that closed the cycle answers
+//! another context waits for what is on its own stack, and if so walks along the edges. [`forebear_context::context::edge`] says how, and why no cycle is
+//! missed. If the walk comes back, the wait that closed the cycle answers
 //! [`CircularWait`](forebear_context::error::WaitError::CircularWait) with the names; the others in it go on as for any failure.
 //!
 //! # What is an edge

@@ -1,7 +1,7 @@
 //! Waits for what another context holds, as the runtime sees them: urgency goes to the holder, and cycles are found.
 //!
-//! How such a wait is told from others, and what may be asked of it, is told in [`forebear_context::context::OwnerWait`]. Whom a lock
-//! names for its holder is read only when it has been made sure that this is a context ([`foreign_stacks::with_holder`]).
+//! [`forebear_context::context::OwnerWait`] says how such a wait differs from others, and what may be asked of it. What a lock
+//! names as its holder is read only after a check that it is a context ([`foreign_stacks::with_holder`]).
 //!
 //! Urgency goes from the waiter to the holder's stack, and on to what that waits for ([`urgency`]). It falls when the holder has
 //! given back the last lock that it holds: then it is as urgent as the requests on it, and nothing more.

@@ -104,8 +104,8 @@ fn sink(h: &Header, floor: u64) -> bool {
 }
 
 /// Makes a stack as urgent as the requests on it, and nothing more, unless it holds what others may wait for: then it is made so
-/// when it has given that back. By the stack's own code, or on its worker's thread while it is left. Whoever has raised it
-/// since has left word there.
+/// when it has given that back. By the stack's own code, or on its worker's thread while it is left. A waiter that has raised it
+/// since has noted that there.
 pub(crate) fn fall(fiber: &Fiber) {
     if fiber.context().locks().get() > 0 {
         return;

@@ -33,7 +33,7 @@ pub(crate) enum CallWith<'a> {
     Finished,
     Failed(&'a Failure),
     Cancelled(CancelReason),
-    /// Who is told nothing.
+    /// No callback is called.
     Nothing,
 }
 

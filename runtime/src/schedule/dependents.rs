@@ -183,7 +183,7 @@ unsafe fn submit_next(header: NonNull<Header>, work: &mut Vec<SetUpNext>) {
 ///
 /// As [`set_up_all`].
 unsafe fn set_up(header: NonNull<Header>, work: &mut Vec<SetUpNext>) {
-    // SAFETY: by the caller, who has a count.
+    // SAFETY: by contract: the caller has a count.
     let h = unsafe { header.as_ref() };
     // SAFETY: M3: it is not over.
     let shared = unsafe { (*h.arena.get()).shared() };

@@ -131,8 +131,8 @@ impl<'a> Best<'a> {
 
 impl Shared {
     /// A bound of what stands in the injector and on those of others than worker `index`: nothing is older. For the
-    /// short ways, which take what is at hand, of key `mine`, if that is not younger, and else make a [look](Self::look). Who
-    /// keeps something older private is told here as there, or a worker with many children of one root would never tell.
+    /// short ways, which take what is at hand, of key `mine`, if that is not younger, and else make a [look](Self::look). A
+    /// worker that keeps something older private is notified here as there: otherwise a worker with many children of one root never would notify it.
     #[inline(always)]
     pub(crate) fn best_published(&self, index: usize, looks: &Looks, mine: u64) -> u64 {
         if !super::ORDERED {

@@ -135,7 +135,7 @@ pub(crate) struct Settings {
     pub calls: Calls,
 }
 
-/// What a worker answers to a dump; only who has asked knows its type.
+/// What a worker answers to a dump. Only the thread that asked knows its type.
 pub(crate) type DumpAnswer = Box<dyn Any + Send>;
 
 /// What the runtime's own threads call of the layers above the scheduler.

@@ -29,8 +29,8 @@
 //!   when [`Open::await_none`] has returned.
 //! * **OE4** The word leaves 0 only by [`Open::begin`], under the dependent's lock while it is new. So a reader that finds 0 finds nothing to
 //!   read, for good.
-//! * **OE5** A node is taken out of its list before its dependency is over by the claimer of the dependent, or by a *starter*, who has the edges closed early
-//!   ([`while_held`]). A starter has the dependent's lock and finds it held, so nobody has claimed it; who does afterwards sees by
+//! * **OE5** A node is taken out of its list before its dependency is over by the claimer of the dependent, or by a *starter*, which closes the edges early
+//!   ([`while_held`]). A starter has the dependent's lock and finds it held, so no thread has claimed it. A later claimer sees by
 //!   [`WaitNode::is_listed`] which nodes are gone.
 //!
 //! # The argument

@@ -1,4 +1,4 @@
-//! The core of a set: who has ended, and who waits for the next.
+//! The core of a set: which members have ended, and which context waits for the next.
 //!
 //! # The race
 //!
@@ -76,7 +76,7 @@ impl Core {
         }
     }
 
-    /// Takes out who has ended first of those that are here.
+    /// Takes out the member that ended first of those that are here.
     pub fn pop(&self) -> Option<SetPlace> {
         self.lock().ended.pop_front()
     }
@@ -110,7 +110,7 @@ impl Core {
         self.lock().waiter = None;
     }
 
-    /// A wait for one request is about to park, and is to end, as if its time were up, with the next end that is told here.
+    /// A wait for one request is about to park, and is to end, as if its time were up, with the next end that a member reports here.
     ///
     /// # Safety
     ///

@@ -74,7 +74,7 @@
 //! * **W11** The outcome is computed from the bits that go into the exchange that fixes it: the terminal one, or the first
 //!   that moves life to `COMPLETING`.
 //! * **W12** The reason of a cancel is written by the holder of the lock bit while the request is not marked, and read by
-//!   who has seen the mark. From the mark on it does not change. No reason means that somebody asked. The commonest one
+//!   threads that have seen the mark. From the mark on it does not change. No reason means `Asked`. The commonest one
 //!   besides, that the parent was cancelled, is a bit that comes with the mark; where it stands nothing else is read.
 //! * **W13** Whether there is demand is found under the lock and decided in the unlock, which looks at the lent bit again:
 //!   a waiter may have claimed the target meanwhile. Another request's mark is read for that only through its node in the

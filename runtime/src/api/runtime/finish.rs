@@ -5,7 +5,7 @@
 //! 1. *Refuse.* The stage becomes *shut*, and the injector is closed. From now on a root that is pushed comes back, and
 //!    is ended on the spot, as cancelled with [`CancelReason::Shutdown`](crate::CancelReason::Shutdown); so is what is made or submitted, outside or inside.
 //!    What lies in the shared queues unstarted is taken out.
-//! 2. *Abort.* The stage becomes *swept*, and everybody who has something is stirred: each worker aborts, as soon as it looks,
+//! 2. *Abort.* The stage becomes *swept*, and each thread that has requests is notified: each worker aborts, as soon as it polls,
 //!    what is private to it, what it has published, and what stands on its coroutines; each foreign thread what it runs. What was
 //!    taken in step 1 is aborted and ended by the caller. The workers are signalled to stop.
 //! 3. *Unwind.* Who is suspended wakes with an error, and every further wait answers the same; who runs hears of it when it next

@@ -104,7 +104,7 @@ pub fn wait_all<'a, T: 'a>(
             core.leave();
             match waited {
                 Ok(()) => return request.answer(),
-                // Interrupted: it is told above by which.
+                // Interrupted: the check above says by which.
                 Err(WaitError::TimedOut) => {}
                 Err(error) => return Err(error),
             }

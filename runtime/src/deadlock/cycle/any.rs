@@ -11,7 +11,7 @@
 //! or else one for a lock. If there is none, a wait of a set is: a member comes out of the set, and the wait for that member closes a cycle
 //! that can be told.
 //!
-//! A set's wait leads to all that its [`Several`] names, and is told from a scope's by its reason.
+//! A set's wait leads to all that its [`Several`] names, and differs from a scope's by its reason.
 
 use std::collections::{HashMap, HashSet};
 use std::ptr::{self, NonNull};

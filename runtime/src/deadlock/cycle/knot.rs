@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(round(&places(&[(&[0], true)]), &[0], 0), [0]);
     }
 
-    /// Whoever has no stuck one ahead, or waits for any and has one that is not stuck, is let go on, until nothing changes.
+    /// The reference: a node goes on if it has no stuck one ahead, or waits for any and has one that is not stuck. Repeated until nothing changes.
     #[test]
     fn the_stuck_are_those_that_trying_leaves() {
         let mut seed = 1_u64;

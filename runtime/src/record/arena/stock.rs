@@ -58,8 +58,8 @@ pub(crate) const LOOK: Duration = Duration::from_secs(1);
 const FEW: usize = 16;
 /// Cells that are gathered at a time: a tenth of a millisecond.
 const AT_ONCE: usize = 1024;
-/// Cells that arenas give and get at a time, but for a list that is given whole. If an arena got all of it, whoever makes one request now and
-/// then would have use for what a crowd has left.
+/// Cells that arenas give and get at a time, but for a list that is given whole. If an arena got all of it, a thread that makes one request now and
+/// then would keep what a burst has left.
 pub(super) const BATCH: usize = 256;
 
 /// A list of free cells of one class.

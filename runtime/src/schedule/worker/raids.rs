@@ -1,20 +1,20 @@
-//! Who raids, and when; how is told in [`crate::state::raid`].
+//! Which worker raids, and when. [`crate::state::raid`] says how.
 //!
 //! A worker that goes to sleep leaves its hunger with all others, and sleeps with a tick while any of them works. If another still keeps something
 //! private after a tick, it has come to no scheduling point since, or to none at which it could publish: the sleeper raids it. So what
-//! is private can be taken by others after the longest tick and one of the shortest, less than 5 ms. Nobody reads a clock for it who has not
-//! slept, and nobody is raided who comes to forks and waits.
+//! is private can be taken by others after the longest tick and one of the shortest, less than 5 ms. Only a worker that has slept reads
+//! a clock for it, and a worker that comes to forks and waits is not raided.
 //!
 //! # The watch
 //!
-//! Who sleeps with such a tick *watches*. A worker that fell asleep while nobody worked does not: nobody is to be woken for it when a
+//! A worker that sleeps with such a tick *watches*. A worker that fell asleep while nobody worked does not: nobody is to be woken for it when a
 //! single request comes. So this holds: *if a worker sleeps and none watches, the hungry bit of each other worker is up, or somebody is on its way to
 //! what was published.* Then the next fork publishes and wakes. What keeps it so:
 //!
-//! * who goes to sleep without a tick raises the bit on all others;
+//! * a worker that goes to sleep without a tick raises the bit on all others;
 //! * the bit comes down only by a publication, which wakes one, if nobody searches. That one finds nothing, and watches; or it takes something, and
 //!   raises the bits again if nobody watches then;
-//! * so does who has watched and has found something.
+//! * so does a worker that has watched and has found something.
 //!
 //! If one of the last two finds that somebody keeps something private at that moment, it wakes one more, who will watch: that work may stand
 //! beside code that comes to no fork.
@@ -122,7 +122,7 @@ impl Worker {
         }
     }
 
-    /// It has slept. Raids who has not answered since.
+    /// It has slept. Raids the workers that have not answered since.
     pub(crate) fn ends_watch(&self) {
         let Some(since) = self.watch.since.take() else { return };
         self.shared().watching.fetch_sub(1, Ordering::AcqRel);

@@ -255,7 +255,7 @@ impl Word {
         }
     }
 
-    /// Gives back the handle of what is listed and no more, by the owner, who has it by value: so every count is in its hand (W8). `touch`
+    /// Gives back the handle of what is listed and no more, by the owner, which has it by value: so every count is the owner's (W8). `touch`
     /// touches the entry, or a raider asks for it ([`crate::state::raid`]). False: nothing was done.
     #[inline]
     pub fn drop_listed(&self, local: &LocalState, touch: impl FnOnce() -> bool) -> bool {
