@@ -280,7 +280,7 @@ mod payloads {
             let mut dropped = Ok(());
             let (calls, _) = hook_during(|| dropped = catch_unwind(AssertUnwindSafe(|| drop(failure))));
             assert!(dropped.is_ok());
-            assert_eq!(calls, 1, "the destructor ran, and what it threw was not dropped in turn");
+            assert_eq!(calls, 2, "the destructor ran, and what it threw was dropped in turn");
         }
     }
 
