@@ -1,7 +1,7 @@
 //! What a dependent's cell begins with, and what stands in the list of its dependency: the way up a declared edge. Invariants AF1 to AF4 are in the
 //! head of `api/after.rs`.
 //!
-//! Who goes up an edge, from a dependency to its dependents, holds the lock of the dependency's list. It takes a link of what it finds, and goes on
+//! A thread that goes up an edge, from a dependency to its dependents, holds the lock of the dependency's list. It takes a link of what it finds, and goes on
 //! by a loop.
 
 use std::collections::HashSet;

@@ -7,7 +7,6 @@
 //! * **scattered**: a request whose listed children may stand in several pieces, with descendants of others of its children between them. The bit
 //!   [`SCATTERED`](crate::record::header::SCATTERED) of its state says so, and is never taken down.
 //! * **anchor**: an entry that the index names.
-//!
 //! * **maker**: the parent of the child that was inserted last while the list had other entries, unless descendants of that parent stand behind its last
 //!   listed child. An address that is only compared: the maker may be gone, and another request stand there.
 //!
@@ -53,7 +52,7 @@
 //! * **P4** Each entry has a parent, and goes by its lineage before all that stand behind it.
 //! * **P5** The anchors are entries, in the order of the list; `is_indexed` says whether there are any.
 //! * **P6** If `maker` is the address of a request with listed children, no descendant of it stands behind its `last_child`. An insertion into an empty list
-//!   may leave `maker` as it is, for nothing stands behind the new entry. Any other says who is the maker.
+//!   may leave `maker` as it is, for nothing stands behind the new entry. Every other insertion sets `maker`.
 //!
 //! # Who writes an entry's place
 //!
