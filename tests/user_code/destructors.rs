@@ -8,9 +8,9 @@ use std::sync::mpsc;
 use forebear::channel;
 use forebear::pool::{FifoQueue, Job, Leftover, ThreadPool, ThreadPoolBuilder};
 use forebear::sync::Event;
-use forebear::{Request, RequestPool, join, scope, shield, spawn, yield_now};
+use forebear::{Request, RequestPool, WaitError, join, scope, shield, spawn, yield_now};
 
-use crate::support::{Count, in_both_worlds, on_each};
+use crate::support::{Count, Probe, in_both_worlds, on_each, until};
 
 /// Calls its closure when it is dropped.
 struct OnDrop<F: FnMut()>(F);
@@ -175,6 +175,37 @@ fn destructors_that_panic_one_after_the_other_end_no_process_and_spare_no_value(
             let _ = catch_unwind(AssertUnwindSafe(|| drop_several(&count)));
             assert_eq!(count.get(), MANY, "{what}");
         }
+    });
+}
+
+/// An error that counts its drop.
+#[derive(Debug)]
+struct Counted(#[allow(dead_code, reason = "it is dropped")] Probe);
+
+impl std::fmt::Display for Counted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("counted")
+    }
+}
+
+impl std::error::Error for Counted {}
+
+#[test]
+fn a_pool_whose_values_panic_when_they_are_dropped_answers_its_failure_and_leaks_nothing() {
+    in_both_worlds(|| {
+        let (count, errors) = (Count::new(), Count::new());
+        let mut pool = RequestPool::new().max_active(1);
+        for _ in 0..MANY {
+            let count = count.clone();
+            pool.add(move || Panics(count));
+        }
+        let error = Counted(errors.probe());
+        pool.try_add(|| Err(error.into()));
+        let answer = catch_unwind(AssertUnwindSafe(|| pool.collect().map(drop)));
+        assert!(matches!(&answer, Ok(Err(WaitError::Failed(_)))), "{answer:?}");
+        assert_eq!((count.get(), errors.get()), (MANY, 0));
+        drop(answer);
+        until(|| errors.get() == 1);
     });
 }
 

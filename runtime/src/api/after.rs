@@ -55,8 +55,9 @@ use forebear_context::context::WaitNode;
 use forebear_context::error::{Error, WaitError};
 
 use crate::api::request::Request;
-use crate::cancel;
+use crate::cancel::{self, Marked};
 use crate::deadlock::urgency;
+use crate::record::any::AnyRequest;
 use crate::record::cell::Callable;
 use crate::record::dependents::DependentRecord;
 use crate::record::fiber::{self, Fiber};
@@ -65,7 +66,7 @@ use crate::record::header::AFTER;
 use crate::record::header::Header;
 use crate::schedule::wait;
 use crate::state::open::{self, Open};
-use crate::state::word::{Cancel, FINISHED};
+use crate::state::word::FINISHED;
 
 /// Where nodes lie.
 pub(crate) trait Nodes {
@@ -215,7 +216,7 @@ impl<N: Nodes> Edges<N> {
         let open = &self.record.open;
         open.await_set_up();
         let here = fiber::get().and_then(Fiber::worker);
-        let mut came_of = Vec::new();
+        let mut marked = Marked::default();
         for node in (0..self.len()).map(|at| self.node(at)).filter(|node| node.is_listed()) {
             let (Some(target), Some(dependent)) = (node.target(), node.record()) else { continue };
             let target = target.cast::<Header>();
@@ -231,15 +232,11 @@ impl<N: Nodes> Edges<N> {
             }
             // SAFETY: U2: AF3.
             unsafe { urgency::leave(here, target, h.urgency()) };
-            if matches!(came, Cancel::Ended | Cancel::Marked) {
-                came_of.push((target, came));
-            }
+            // SAFETY: AF3.
+            marked.add(unsafe { AnyRequest::linked(target) }, came);
         }
         open.await_none();
-        for (target, came) in came_of {
-            // SAFETY: AF3; the answer is the caller's.
-            unsafe { cancel::carry_out(target, came) };
-        }
+        marked.carry_out();
     }
 }
 

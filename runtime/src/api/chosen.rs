@@ -134,9 +134,22 @@ unsafe impl<H: Copy, A> Arm for RequestArm<H, A> {
             }
             parked::leave(context);
         }
-        // SAFETY: written when it was listed; its wait is over, and this is the handle's count. A node that is
-        // one of several is let go of in any case.
-        let goes_on = unsafe { cancel::leave(header, self.node.assume_init_ref(), asks) }.is_ok();
+        // SAFETY: written when it was listed.
+        let node = unsafe { self.node.assume_init_ref() };
+        // SAFETY: its wait is over, and this is the handle's count.
+        let goes_on = match unsafe { cancel::withdraw(header, node, asks) } {
+            Ok(came) => {
+                // Other arms have yet to leave.
+                // SAFETY: the handle's count; the answer is fresh.
+                unsafe { cancel::carry_out_later(header, came) };
+                true
+            }
+            Err(()) => {
+                // A node that is one of several is let go of in any case.
+                node.await_release();
+                false
+            }
+        };
         if let Some(fiber) = foreign::fiber().filter(|_| goes_on) {
             // SAFETY: U2: the handle's count.
             unsafe { urgency::leave(fiber.worker(), header, fiber.urgency.load(Ordering::Relaxed)) };

@@ -29,6 +29,7 @@ use forebear_context::error::WaitError;
 
 use crate::api::any::AnyRequest;
 use crate::api::request::Request;
+use crate::cancel::Marked;
 use crate::foreign;
 use crate::record::header::Header;
 use crate::schedule::registration::{RegisterResult, Registration};
@@ -99,8 +100,11 @@ impl FutureWait {
     ///
     /// RG1.
     unsafe fn end(&mut self, header: NonNull<Header>) {
+        let mut marked = Marked::default();
         // SAFETY: by contract.
-        let Some(listener) = (unsafe { self.registration.leave(header) }) else { return };
+        let listener = unsafe { self.registration.leave(header, &mut marked) };
+        marked.carry_out();
+        let Some(listener) = listener else { return };
         // SAFETY: M3: what was registered has an arena, and RG1 keeps it.
         if self.outside && let Some(arena) = unsafe { header.as_ref().arena.get().as_ref() }
             // In a forked child its lock may be held by a thread that is not there.

@@ -15,13 +15,13 @@ use std::ptr::{self, NonNull};
 use std::time::Duration;
 
 use forebear_context::context::{Cause, Reason, in_request, unpark};
-use forebear_context::error::internal::unwind_with;
+use forebear_context::error::internal::{Each, unwind_with};
 use forebear_context::error::{Cancelled, Error, TimeoutError};
 use forebear_context::shim::Arc;
 use forebear_context::source::Several;
 
 use crate::api::request::Request;
-use crate::cancel;
+use crate::cancel::{self, Marked};
 use crate::deadlock::cycle;
 use crate::foreign;
 use crate::record::fiber::is_unwinding;
@@ -241,6 +241,14 @@ impl<T> RequestSet<T> {
     }
 
     fn remove(&mut self, slot: usize) -> Option<Request<T>> {
+        let mut marked = Marked::default();
+        let request = self.withdraw(slot, &mut marked);
+        marked.carry_out();
+        request
+    }
+
+    /// Takes a member out. A cancel of it that takes effect by this is added to `marked`.
+    fn withdraw(&mut self, slot: usize, marked: &mut Marked) -> Option<Request<T>> {
         let SetSlot::Taken(mut entry) = std::mem::replace(&mut self.slots[slot], SetSlot::Free(self.free))
         else {
             return None;
@@ -248,7 +256,7 @@ impl<T> RequestSet<T> {
         self.free = slot;
         self.len -= 1;
         // SAFETY: RG1: the handle.
-        drop(unsafe { entry.registration.leave(entry.request.header_ptr()) });
+        drop(unsafe { entry.registration.leave(entry.request.header_ptr(), marked) });
         Some(entry.request)
     }
 
@@ -436,11 +444,21 @@ impl<T> RequestSet<T> {
     /// assert!(completer.is_cancelled());
     /// ```
     pub fn cancel(mut self) {
+        self.clear(|request, marked| marked.cancel(request.to_untyped()));
+    }
+
+    /// Takes all members out, does `with` each, and then carries out the cancels that have come of it: the captures of one may wait for another
+    /// when they are dropped.
+    fn clear(&mut self, mut with: impl FnMut(&Request<T>, &mut Marked)) {
+        let mut marked = Marked::default();
+        let mut left = Each(Vec::with_capacity(self.len));
         for slot in 0..self.slots.len() {
-            if let Some(request) = self.remove(slot) {
-                request.cancel();
+            if let Some(request) = self.withdraw(slot, &mut marked) {
+                with(&request, &mut marked);
+                left.push(request);
             }
         }
+        marked.carry_out();
     }
 }
 
@@ -477,9 +495,7 @@ impl<T> Default for RequestSet<T> {
 
 impl<T> Drop for RequestSet<T> {
     fn drop(&mut self) {
-        for slot in 0..self.slots.len() {
-            drop(self.remove(slot));
-        }
+        self.clear(|_, _| ());
     }
 }
 

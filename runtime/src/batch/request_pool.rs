@@ -27,8 +27,8 @@
 //! A pool stops once, for the first of several reasons: a member did not come to a value, somebody cancelled the pool,
 //! the waiter was cancelled, the receiver of the results failed. A stop aborts what has been admitted, there
 //! and then, on its own thread: the waiter's worker may be busy with a member that looks whether it is cancelled, and
-//! the waiter with a result. What is held is dropped by the waiter. Then it waits for the rest, whatever happens
-//! meanwhile.
+//! the waiter with a result. The same thread aborts or releases the included requests that are held back. Callables that are held are dropped by
+//! the waiter. Then it waits for the rest, whatever happens meanwhile.
 //!
 //! # What it does not do
 //!

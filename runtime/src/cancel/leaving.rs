@@ -45,19 +45,26 @@ fn reason_of_waiter(fiber: Option<&Fiber>, target: &Header) -> CancelReason {
 pub(crate) unsafe fn leave(header: NonNull<Header>, node: &WaitNode, asks: bool) -> Result<(), ()> {
     // SAFETY: by contract.
     let left = unsafe { withdraw(header, node, asks) };
-    if left.is_err() {
-        node.await_release();
+    match left {
+        Ok(came) => {
+            // SAFETY: by contract, and by the answer.
+            unsafe { carry_out(header, came) };
+            Ok(())
+        }
+        Err(()) => {
+            node.await_release();
+            Err(())
+        }
     }
-    left
 }
 
-/// The same for a listener: it is out of the list then, and the list's count is the caller's. `Err`: the target is over, and its finisher has
-/// that count.
+/// The same for a listener: it is out of the list then, and the list's count is the caller's. What the answer leaves to do is the caller's, too.
+/// `Err`: the target is over, and its finisher has that count.
 ///
 /// # Safety
 ///
 /// The node stands in the target's list, or its finisher has taken it out; the caller has a count of both.
-pub(crate) unsafe fn withdraw(header: NonNull<Header>, node: &WaitNode, asks: bool) -> Result<(), ()> {
+pub(crate) unsafe fn withdraw(header: NonNull<Header>, node: &WaitNode, asks: bool) -> Result<Cancel, ()> {
     // SAFETY: by contract.
     let h = unsafe { header.as_ref() };
     let reason = asks.then(|| (h.side_or_new(), reason_of_waiter(fiber::get(), h)));
@@ -78,14 +85,7 @@ pub(crate) unsafe fn withdraw(header: NonNull<Header>, node: &WaitNode, asks: bo
             false => Demand::Idle,
         }
     });
-    match left {
-        Ok(came) => {
-            // SAFETY: by contract, and by the answer.
-            unsafe { carry_out(header, came) };
-            Ok(())
-        }
-        Err(_) => Err(()),
-    }
+    left.map_err(drop)
 }
 
 /// The same of an edge. `cancelled` is its dependent if that was claimed unstarted, as cancelled: it asks the dependency as a cancelled waiter does
@@ -133,15 +133,19 @@ pub(crate) unsafe fn leave_declared(
 #[cold]
 pub(crate) unsafe fn cancel_for_waiter(fiber: &Fiber, header: NonNull<Header>) {
     // SAFETY: by contract.
-    let h = unsafe { header.as_ref() };
+    let came = mark_for_waiter(fiber, unsafe { header.as_ref() });
+    // SAFETY: by contract, and by the answer.
+    unsafe { carry_out(header, came) };
+}
+
+/// The same, and what the answer leaves to do is the caller's.
+pub(crate) fn mark_for_waiter(fiber: &Fiber, h: &Header) -> Cancel {
     let (side, reason) = (h.side_or_new(), reason_of_waiter(Some(fiber), h));
-    let came = h.word().cancel_locked(|| {
+    h.word().cancel_locked(|| {
         if side.reason.get().is_none() {
             // A cancel that is remembered has its own.
             side.reason.set(Some(reason));
         }
         demand(h)
-    });
-    // SAFETY: by contract, and by the answer.
-    unsafe { carry_out(header, came) };
+    })
 }

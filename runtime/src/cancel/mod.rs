@@ -37,7 +37,7 @@ use forebear_context::shim::atomic::Ordering;
 use self::message::Message;
 use crate::record::arena::{self, Arena};
 use crate::record::fiber::{self, Fiber};
-use crate::record::header::{ARM, BORROWS, Header};
+use crate::record::header::{ARM, Header};
 use crate::stack::prefetch;
 use crate::state::word::{Cancel, INHERITED, NEW};
 
@@ -56,7 +56,7 @@ pub(crate) mod unstarted;
 use self::ancestors::reason_for_children;
 pub(crate) use self::ancestors::{is_orphaned_by_cancel, reason_of_ancestor};
 use self::demand::{demand, list_demand, wants};
-pub(crate) use self::leaving::{asks, cancel_for_waiter, leave, leave_declared, withdraw};
+pub(crate) use self::leaving::{asks, cancel_for_waiter, leave, leave_declared, mark_for_waiter, withdraw};
 pub(crate) use self::reach::{ends_with, is_told_of};
 pub(crate) use self::refusal::{
     attend, concerns, concerns_worker, is_cancelled, is_cancelled_here, is_outlasted, looks, refuses,
@@ -65,8 +65,9 @@ pub(crate) use self::refusal::{
 use self::spread::Spread;
 pub(crate) use self::spread::{end_aside, put_aside_for_drivers};
 pub(crate) use self::sweep::{
-    Unstarted, abort_unstarted, is_in_shut, refuse, refuse_later, refused, take_unstarted,
+    Unstarted, abort_unstarted, is_in_shut, mark_if_refused, refuse, refuse_later, refused, take_unstarted,
 };
+pub(crate) use self::unstarted::Marked;
 
 /// The result of a cancel.
 ///
@@ -127,10 +128,10 @@ pub(crate) unsafe fn carry_out(header: NonNull<Header>, came: Cancel) -> Cancell
         Cancel::Ended => {
             // SAFETY: claimed by the caller, with the runner's link. What may borrow is not put off.
             unsafe {
-                if header.as_ref().scope.get().is_null() && !header.as_ref().is(BORROWS) {
-                    unstarted::end_unstarted(header);
-                } else {
+                if unstarted::may_borrow(header.as_ref()) {
                     unstarted::end_claimed(header);
+                } else {
+                    unstarted::end_unstarted(header);
                 }
             }
             Cancellation::Marked
@@ -146,6 +147,21 @@ pub(crate) unsafe fn carry_out(header: NonNull<Header>, came: Cancel) -> Cancell
         Cancel::MarkedShielded | Cancel::AlreadyMarked => Cancellation::Marked,
         Cancel::Vetoed => Cancellation::Vetoed,
         Cancel::TooLate | Cancel::Unasked => Cancellation::AlreadyDone,
+    }
+}
+
+/// The same where no code of the user's may run, or where it could wait for what the caller does next: an end is left to a worker.
+///
+/// # Safety
+///
+/// As [`carry_out`].
+pub(crate) unsafe fn carry_out_later(header: NonNull<Header>, came: Cancel) {
+    // SAFETY: by contract.
+    unsafe {
+        match came {
+            Cancel::Ended => leave_end(header),
+            came => _ = carry_out(header, came),
+        }
     }
 }
 
@@ -194,7 +210,7 @@ pub(crate) unsafe fn limit_comes(header: NonNull<Header>) {
     }
 }
 
-/// Leaves an end to a worker, since it may run user code: see [`unstarted::end_put_aside`].
+/// Leaves an end to a worker, since it may run user code: see [`unstarted::end_all`].
 ///
 /// # Safety
 ///
@@ -225,7 +241,14 @@ pub(crate) fn reason(h: &Header) -> CancelReason {
 /// As [`cancel`].
 pub(crate) unsafe fn cancel_orphan(header: NonNull<Header>) {
     // SAFETY: by contract.
-    unsafe { cancel_for_ancestor(header, |waiter, h| h.word().load().life() != NEW && wants(waiter, h)) };
+    let came = mark_orphan(unsafe { header.as_ref() });
+    // SAFETY: by contract, and by the answer.
+    unsafe { carry_out(header, came) };
+}
+
+/// The mark of [`cancel_orphan`], which the caller carries out.
+fn mark_orphan(h: &Header) -> Cancel {
+    mark_for_ancestor(h, |waiter, h| h.word().load().life() != NEW && wants(waiter, h))
 }
 
 /// Asks on behalf of a cancelled ancestor. `wants` says whether a waiter (or a lender) wants the request.
@@ -235,7 +258,12 @@ pub(crate) unsafe fn cancel_orphan(header: NonNull<Header>) {
 /// As [`cancel`].
 unsafe fn cancel_for_ancestor(header: NonNull<Header>, wants: impl Fn(&Header, &Header) -> bool) {
     // SAFETY: by contract.
-    let h = unsafe { header.as_ref() };
+    let came = mark_for_ancestor(unsafe { header.as_ref() }, wants);
+    // SAFETY: by contract, and by the answer.
+    unsafe { carry_out(header, came) };
+}
+
+fn mark_for_ancestor(h: &Header, wants: impl Fn(&Header, &Header) -> bool) -> Cancel {
     let (side, reason) = (h.side_or_new(), reason_of_ancestor(h));
     let lender_wants = || {
         // SAFETY: under the lock of one that is lent: a lender is below it on the stack, so it is not over.
@@ -243,13 +271,11 @@ unsafe fn cancel_for_ancestor(header: NonNull<Header>, wants: impl Fn(&Header, &
         // None: a foreign thread, on nobody's behalf; or it has just been claimed.
         lender.is_none_or(|lender| wants(lender, h))
     };
-    let came = h.word().cancel_lent(lender_wants, || {
+    h.word().cancel_lent(lender_wants, || {
         side.reason.set(Some(reason));
         // A lender the word knows itself.
         list_demand(h, &wants)
-    });
-    // SAFETY: by contract, and by the answer.
-    unsafe { carry_out(header, came) };
+    })
 }
 
 /// The mark of a started request goes to the thread it runs on.

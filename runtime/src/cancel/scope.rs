@@ -6,6 +6,7 @@ use std::sync::PoisonError;
 use forebear_context::error::{CancelReason, Failure};
 use forebear_context::shim::atomic::Ordering;
 
+use super::Marked;
 use crate::record::header::Header;
 use crate::record::scope_core::ScopeCore;
 
@@ -33,10 +34,9 @@ impl ScopeCore {
             Some(owner) => unsafe { super::stop_scopes(owner) },
             None => {
                 let jobs = std::mem::take(&mut *self.lock_roots());
-                for job in jobs {
-                    // SAFETY: the handle's link.
-                    unsafe { super::abort(job.raw(), reason) };
-                }
+                let mut marked = Marked::default();
+                jobs.into_iter().for_each(|job| marked.abort(job, reason));
+                marked.carry_out();
             }
         }
     }

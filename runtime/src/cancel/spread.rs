@@ -469,14 +469,16 @@ impl<'a> Spread<'a> {
                 if shared.driven.is_some() {
                     put_aside_for_drivers(shared, std::mem::take(&mut self.ended));
                 }
-                for header in std::mem::take(&mut self.ended) {
-                    let mut workers = shared.workers().iter();
-                    // SAFETY: it is ours to end.
-                    if !workers.any(|worker| unsafe { message::send(worker.arena(), Message::End(header)) }) {
-                        // Nobody reads it any more. While a foreign thread runs requests somebody does.
-                        let unread = Unread(header);
-                        thread::outside_a_wait(move || unread.end());
-                    }
+                // SAFETY: it is ours to end.
+                let is_read = |header: &NonNull<Header>| unsafe {
+                    shared.workers().iter().any(|worker| message::send(worker.arena(), Message::End(*header)))
+                };
+                let unread: Vec<_> =
+                    std::mem::take(&mut self.ended).into_iter().filter(|header| !is_read(header)).collect();
+                if !unread.is_empty() {
+                    // Nobody reads it any more. While a foreign thread runs requests somebody does.
+                    let unread = Unread(unread);
+                    thread::outside_a_wait(move || unread.end());
                 }
             }
         }
@@ -535,16 +537,17 @@ impl Worker {
     }
 }
 
-/// A claimed request, with the runner's link, of a runtime whose workers have gone.
-struct Unread(NonNull<Header>);
+/// Claimed requests, with the runners' links, of a runtime whose workers have gone.
+struct Unread(Vec<NonNull<Header>>);
 
 // SAFETY: a claim and its link may be carried out by any thread.
 unsafe impl Send for Unread {}
 
 impl Unread {
+    /// Ends them. Together: the captures of one may wait for another.
     fn end(self) {
-        // SAFETY: it was ours to end.
-        unsafe { unstarted::end_put_aside(self.0) };
+        // SAFETY: they were ours to end.
+        unsafe { unstarted::end_all(&self.0) };
     }
 }
 

@@ -12,7 +12,7 @@ use std::ptr::{self, NonNull};
 use forebear_context::error::CancelReason;
 use forebear_context::shim::atomic::Ordering;
 
-use super::{Spread, carry_out, deliver, leave_end};
+use super::{Spread, carry_out, carry_out_later, deliver, is_orphaned_by_cancel, mark_orphan};
 use crate::cancel::unstarted;
 use crate::record::any::AnyRequest;
 use crate::record::arena;
@@ -57,12 +57,15 @@ pub(crate) unsafe fn refuse(header: NonNull<Header>) {
 #[cold]
 pub(crate) unsafe fn refuse_later(header: NonNull<Header>) {
     // SAFETY: by contract, and by the answer.
-    unsafe {
-        match mark(header.as_ref()) {
-            Cancel::Ended => leave_end(header),
-            came => _ = carry_out(header, came),
-        }
+    unsafe { carry_out_later(header, mark(header.as_ref())) };
+}
+
+/// Marks a request that is about to be admitted, if it would be refused: its runtime is shut, or an ancestor was cancelled.
+pub(crate) fn mark_if_refused(h: &Header) -> Option<Cancel> {
+    if refused(h) {
+        return Some(mark(h));
     }
+    is_orphaned_by_cancel(h).then(|| mark_orphan(h))
 }
 
 /// Sets the mark, and says why.

@@ -9,18 +9,29 @@
 //! what a stack has put off is anybody's as soon as that stack waits: the loop of its worker takes it like what was put aside
 //! ([`DropQueue::take`], `schedule/worker/marks.rs`), and a foreign thread gives it away before it blocks ([`give_away_put_off`]). A destructor that waits
 //! for the request whose captures it belongs to would wait for itself: that is a cycle ([`is_ending_on`](crate::record::drop_queue::is_ending_on)).
+//!
+//! # Several that are cancelled together
+//!
+//! The captures of one may wait, in their destructor, for another of the same list. If the list were marked and ended one by one, that one might run
+//! until it is cancelled, or be held back by the pool that is about to release it, and the thread that would cancel it stands in the destructor.
+//! Nothing leads back to that thread, so no cycle would be named. So all are marked first ([`Marked`]). Then the marks of those that have started are
+//! delivered, and only then the others are ended.
 
 use std::cell::Cell;
 use std::ptr::{self, NonNull};
 
-use super::leave_end;
+use forebear_context::context::with_foreign;
+use forebear_context::error::CancelReason;
+
+use super::{carry_out, demand, leave_end};
+use crate::record::any::AnyRequest;
 use crate::record::arena;
 use crate::record::cell::drop_callable_contained;
 use crate::record::drop_queue::{DropQueue, queues_of};
 use crate::record::fiber::{self, Fiber};
-use crate::record::header::Header;
+use crate::record::header::{BORROWS, Header};
 use crate::schedule::finish;
-use crate::state::word::CANCELLED;
+use crate::state::word::{CANCELLED, Cancel};
 
 /// Ends an unstarted request, which the caller has claimed and marked; it holds the runner's link.
 ///
@@ -28,6 +39,83 @@ use crate::state::word::CANCELLED;
 ///
 /// W1; the callable is `'static`.
 pub(crate) unsafe fn end_unstarted(header: NonNull<Header>) {
+    // SAFETY: by contract.
+    unsafe {
+        if !put_off(header) {
+            end_claimed(header);
+        }
+    }
+}
+
+/// Ends several unstarted requests, which the caller has claimed and marked, with the runners' links. What may borrow is not put off.
+///
+/// # Safety
+///
+/// W1, for each.
+unsafe fn end_marked(mut headers: Vec<NonNull<Header>>) {
+    // What is put off last is ended first.
+    headers.reverse();
+    // SAFETY: by contract.
+    headers.retain(|header| unsafe { may_borrow(header.as_ref()) || !put_off(*header) });
+    headers.reverse();
+    // SAFETY: by contract.
+    unsafe { end_all(&headers) };
+}
+
+/// Whether the callable may borrow from a stack.
+pub(super) fn may_borrow(h: &Header) -> bool {
+    !h.scope.get().is_null() || h.is(BORROWS)
+}
+
+/// Requests with fresh marks, and what each mark has left to do. See the module head.
+#[must_use = "what was claimed is to be ended"]
+#[derive(Default)]
+pub(crate) struct Marked(Vec<(AnyRequest, Cancel)>);
+
+impl Marked {
+    /// Marks a request, whatever demand there is. Runs no user code.
+    pub(crate) fn abort(&mut self, request: AnyRequest, reason: CancelReason) {
+        // Before the lock is taken: no allocation under it.
+        let side = request.header().side_or_new();
+        let came = request.header().word().abort(|| side.reason.set(Some(reason)));
+        self.add(request, came);
+    }
+
+    /// Asks a request to be cancelled, as by [`cancel`](super::cancel). Runs no user code.
+    pub(crate) fn cancel(&mut self, request: AnyRequest) {
+        let h = request.header();
+        let came = h.word().cancel(|| demand(h));
+        self.add(request, came);
+    }
+
+    /// Adds a request that has just been marked, or not, with this answer.
+    pub(crate) fn add(&mut self, request: AnyRequest, came: Cancel) {
+        if matches!(came, Cancel::Ended | Cancel::Marked) {
+            self.0.push((request, came));
+        }
+    }
+
+    /// Delivers the marks of those that have started, and then ends the others.
+    pub(crate) fn carry_out(self) {
+        let mut ended = Vec::new();
+        for (request, came) in &self.0 {
+            match came {
+                Cancel::Ended => ended.push(request.raw()),
+                // SAFETY: the handle's link; by `add`, the answer is fresh, and nobody else's.
+                came => _ = unsafe { carry_out(request.raw(), *came) },
+            }
+        }
+        // SAFETY: claimed by the marks, with the runners' links.
+        unsafe { end_marked(ended) };
+    }
+}
+
+/// Puts the end of an unstarted request off to the outermost drop on this stack. False: there is none.
+///
+/// # Safety
+///
+/// As [`end_unstarted`].
+unsafe fn put_off(header: NonNull<Header>) -> bool {
     let put_off = |dropping: &Cell<*const DropQueue>, request: *const Header, fiber: Option<&Fiber>| {
         // SAFETY: a queue lies in a frame below this one on the same stack.
         let queue = unsafe { dropping.get().as_ref() }.filter(|queue| ptr::eq(queue.request, request))?;
@@ -38,15 +126,12 @@ pub(crate) unsafe fn end_unstarted(header: NonNull<Header>) {
         }
         Some(())
     };
-    // A thread that the runtime has not met, or whose locals are being destroyed, has a place for this too.
+    // A thread whose locals are being destroyed has a place for this too.
     let is_put_off = match fiber::get() {
         Some(fiber) => put_off(&fiber.dropping, fiber.request.get(), Some(fiber)),
         None => DROPPING.with(|dropping| put_off(dropping, ptr::null(), None)),
     };
-    if is_put_off.is_none() {
-        // SAFETY: by contract.
-        unsafe { end_claimed(header) };
-    }
+    is_put_off.is_some()
 }
 
 forebear_context::shim::thread_local! {
@@ -108,23 +193,18 @@ pub(crate) fn give_away_put_off(fiber: &Fiber) {
     }
 }
 
-/// Ends what was put aside: an unstarted request, as cancelled; or the header of one that has failed, and what it failed with.
+/// Ends several, the first of them first: unstarted requests, as cancelled; or headers of such as have failed, and what they failed with. If code of
+/// the user's waits meanwhile, others end those that are left: it may wait for one of them.
 ///
 /// # Safety
 ///
-/// As [`end_claimed`]; or the request is over, and nobody else knows its header (W4).
-pub(crate) unsafe fn end_put_aside(header: NonNull<Header>) {
-    // SAFETY: by the caller's contract.
-    unsafe { end_all(&[header]) };
-}
-
-/// Ends several, the first of them first. If code of the user's waits meanwhile, others end those that are left: it may wait for one of them.
-///
-/// # Safety
-///
-/// As [`end_put_aside`], for each.
+/// For each: as [`end_claimed`]; or the request is over, and nobody else knows its header (W4).
 pub(crate) unsafe fn end_all(headers: &[NonNull<Header>]) {
     let Some((first, rest)) = headers.split_first() else { return };
+    if fiber::get().is_none() {
+        // A thread that no runtime has met gets a fiber now: a wait of a destructor has to find what is ended here, and what is put off.
+        with_foreign(|_| ());
+    }
     match fiber::get() {
         // SAFETY: by contract.
         Some(fiber) => unsafe {
@@ -139,7 +219,7 @@ pub(crate) unsafe fn end_all(headers: &[NonNull<Header>]) {
 ///
 /// # Safety
 ///
-/// As [`end_put_aside`].
+/// As [`end_all`].
 pub(crate) unsafe fn end_put_aside_on(fiber: &Fiber, header: NonNull<Header>) {
     // SAFETY: by the caller's contract.
     unsafe {

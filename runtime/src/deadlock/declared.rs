@@ -117,12 +117,7 @@ fn start_early(h: &Header) {
     drop(reader);
     for (target, came) in left {
         // SAFETY: the handle's link; the answer is the caller's.
-        unsafe {
-            match came {
-                Cancel::Ended => cancel::leave_end(target.raw()),
-                came => _ = cancel::carry_out(target.raw(), came),
-            }
-        }
+        unsafe { cancel::carry_out_later(target.raw(), came) };
     }
 }
 

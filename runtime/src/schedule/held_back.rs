@@ -23,6 +23,12 @@
 //! in between: who asks first puts its pool on the list and counts it, then looks at the members; who runs out of work
 //! first parks, then looks at the count. So the later of the two sees the earlier.
 //!
+//! # When the pool stops
+//!
+//! The thread that stops a pool takes out all that the pool holds back, marks it or lets go of it, and only then ends what has not started. The captures
+//! of a request that it ends may wait for one that was held back, or for what is after that. The waiter may be in the receiver of the results, which
+//! may wait for the same.
+//!
 //! # Locks
 //!
 //! That of the list, then an admission's, then the run's, then the board's, then that of the foreign stacks ([`crate::deadlock::foreign_stacks`]). None is held while a request is
@@ -31,7 +37,7 @@
 //! # Invariants
 //!
 //! * **HB1** An admission is open only while its run and the fiber that waits are there: its lock is taken to close it before
-//!   `batch/request_pool/drive.rs`, `run`, is left.
+//!   `batch/request_pool/drive.rs`, `run`, is left. So the waiter may be woken under that lock.
 //! * **HB2** Who takes an included request out of the run's `included` owes its admission, and the pool's link if it was held
 //!   back. It has a link of its own.
 
@@ -46,6 +52,7 @@ use forebear_context::context::Context;
 use forebear_context::shim::atomic::{AtomicUsize, Ordering};
 use forebear_context::shim::{Arc, Mutex, MutexGuard, mutant};
 
+use crate::cancel::{self, Marked};
 use crate::deadlock::foreign_stacks;
 use crate::record::any::AnyRequest;
 use crate::record::fiber::{self, Fiber};
@@ -66,6 +73,36 @@ pub(crate) trait Waited {
 
     /// Admits one that was asked for if no request that has a place can go on. As [`ask`](Self::ask).
     fn unstick(&self, admission: &Admission) -> Option<AnyRequest>;
+
+    /// The pool has stopped, by the caller: takes the included requests that no lane has, and wakes the waiter.
+    fn stopped(&self) -> Released;
+}
+
+/// Included requests that a pool has given up when it stopped.
+#[derive(Default)]
+pub(crate) struct Released {
+    /// Those that it held back; the caller owes their admission (HB2).
+    pub held: Vec<AnyRequest>,
+    /// The others.
+    pub others: Vec<AnyRequest>,
+}
+
+impl Released {
+    /// Lets go of those that the pool held back: who wants them finds them as if they had not been included. Runs no user code that could wait for
+    /// another of them: those that would be refused are added to `marked`.
+    pub(crate) fn let_go(self, marked: &mut Marked) {
+        let wanted: Vec<_> =
+            self.held.into_iter().filter(|request| !request.header().word().let_go()).collect();
+        for request in &wanted {
+            if let Some(came) = cancel::mark_if_refused(request.header()) {
+                marked.add(request.clone(), came);
+            }
+        }
+        for request in wanted {
+            // SAFETY: HB2: its admission is owed; the handle has a link of its own.
+            unsafe { submit::admit(request.raw()) };
+        }
+    }
 }
 
 /// See the module head.
@@ -307,6 +344,10 @@ mod tests {
         fn unstick(&self, _: &Admission) -> Option<AnyRequest> {
             self.0.fetch_add(1, Ordering::Relaxed);
             None
+        }
+
+        fn stopped(&self) -> Released {
+            Released::default()
         }
     }
 

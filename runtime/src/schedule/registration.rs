@@ -14,9 +14,10 @@ use forebear_context::error::WaitError;
 use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::Ordering;
 
-use crate::cancel;
+use crate::cancel::{self, Marked};
 use crate::deadlock::urgency;
 use crate::foreign;
+use crate::record::any::AnyRequest;
 use crate::record::fiber::Fiber;
 use crate::record::fiber::is_unwinding;
 use crate::record::header::Header;
@@ -101,12 +102,16 @@ impl<N: Notice> Registration<N> {
     }
 
     /// Nobody waits by this any more. In a request that is cancelled it asks for its target, as a cancelled waiter does. Answers the listener,
-    /// which may be notified yet.
+    /// which may be notified yet. A cancel of the request that takes effect by this is added to `marked`, which the caller carries out.
     ///
     /// # Safety
     ///
     /// RG1.
-    pub(crate) unsafe fn leave(&mut self, header: NonNull<Header>) -> Option<Arc<Listener<N>>> {
+    pub(crate) unsafe fn leave(
+        &mut self,
+        header: NonNull<Header>,
+        marked: &mut Marked,
+    ) -> Option<Arc<Listener<N>>> {
         // SAFETY: by contract.
         let h = unsafe { header.as_ref() };
         let fiber = foreign::fiber();
@@ -119,14 +124,17 @@ impl<N: Notice> Registration<N> {
                 && submitted
                 && asks(fiber)
             {
-                // SAFETY: by contract.
-                unsafe { cancel::cancel_for_waiter(fiber, header) };
+                // SAFETY: RG1.
+                let request = unsafe { AnyRequest::linked(header) };
+                marked.add(request, cancel::mark_for_waiter(fiber, h));
             }
             return None;
         };
         let asks = fiber.is_some_and(asks);
         // SAFETY: RG2; by contract.
-        if unsafe { cancel::withdraw(header, listener.node(), asks) }.is_ok() {
+        if let Ok(came) = unsafe { cancel::withdraw(header, listener.node(), asks) } {
+            // SAFETY: RG1.
+            marked.add(unsafe { AnyRequest::linked(header) }, came);
             // SAFETY: LI1: taken out just now.
             unsafe { Listener::delisted(&listener) };
             // SAFETY: U2: RG1.

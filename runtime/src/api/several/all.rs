@@ -1,6 +1,7 @@
 //! Waiting for the first of some requests, and for all of them.
 
 use crate::api::request::Request;
+use crate::cancel::Marked;
 use crate::foreign;
 use crate::schedule::registration::{RegisterResult, Registration};
 use crate::schedule::wait;
@@ -121,9 +122,11 @@ struct Registered<'r, 'a, T> {
 
 impl<T> Drop for Registered<'_, '_, T> {
     fn drop(&mut self) {
+        let mut marked = Marked::default();
         for (request, registration) in self.requests.iter().zip(&mut self.registrations) {
             // SAFETY: RG1: the handle is borrowed.
-            drop(unsafe { registration.leave(request.header_ptr()) });
+            drop(unsafe { registration.leave(request.header_ptr(), &mut marked) });
         }
+        marked.carry_out();
     }
 }

@@ -11,14 +11,14 @@ use forebear_context::shim::Arc;
 use forebear_context::shim::atomic::Ordering;
 
 use super::lane::Lane;
-use super::run::{GATHERS_FOR, GATHERS_FROM, Included, Left, MemberOutcome, Run, Values, WaiterStep};
+use super::run::{GATHERS_FOR, GATHERS_FROM, Left, MemberOutcome, Run, Values, WaiterStep};
 use super::{IncludedHandle, RequestPool};
 use crate::api::any::State;
 use crate::api::origin;
 use crate::api::request::Request;
 use crate::api::runtime::parallelism;
 use crate::api::scope::{Scope, into_wait_error, try_scope};
-use crate::cancel;
+use crate::cancel::{self, Marked};
 use crate::deadlock::cycle;
 use crate::deadlock::urgency;
 use crate::foreign;
@@ -27,7 +27,6 @@ use crate::record::fiber::Fiber;
 use crate::record::no_suspend;
 use crate::schedule::held_back::{self, Admission, Waited};
 use crate::schedule::held_back::{Board, Why};
-use crate::schedule::submit;
 
 /// Whom results are handed to.
 type Sink<'a, T> = dyn FnMut(usize, T) -> Result<(), Error> + 'a;
@@ -219,8 +218,9 @@ impl<'a, 'env: 'a, T: Send + 'env> PoolWaiter<'a, 'env, T> {
         }
         let Some(why) = board.why() else { return Vec::new() };
         let mut included: Vec<_> = self.kept.iter().flatten().map(|kept| kept.request.clone()).collect();
+        let mut marked = Marked::default();
         match why.concerns_included() {
-            true => included.iter().for_each(|request| _ = request.abort(why.reason())),
+            true => included.iter().for_each(|request| marked.abort(request.clone(), why.reason())),
             false => included.clear(),
         }
         // Their members know already. Where one of them has a failure to tell, only those are aborted that have not
@@ -231,18 +231,15 @@ impl<'a, 'env: 'a, T: Send + 'env> PoolWaiter<'a, 'env, T> {
             }
         }
         // Now, since what has begun may wait for what these hold.
-        let Left { held, included: back, came } = self.run.give_up(self.taken.take());
-        for Included { request, .. } in back.into_iter().flatten().filter(|included| included.held) {
-            // SAFETY: HB2: it was taken out of the run here; the handle has a link of its own.
-            unsafe {
-                if !request.raw().as_ref().word().let_go() {
-                    submit::admit(request.raw());
-                }
-            }
-        }
+        let Left { held, included: back, came, kept } = self.run.give_up(self.taken.take());
+        back.let_go(&mut marked);
+        // Only now, when nothing is held back any more, and all are marked: the captures of one may wait for another.
+        marked.carry_out();
         // The pool is stopped for another reason, which is the answer.
         drop_contained(held);
         drop_contained(came);
+        // Not left to the end of the run: what a function returns is leaked if a local of it panics in its destructor.
+        drop_contained(kept);
         self.kept.clear();
         // So that the failure is the answer: the scope, which would wait for them too, would abort the lane that has it.
         while !self.run.is_quiet() {

@@ -20,9 +20,9 @@
 //! # The race
 //!
 //! Something for the waiter to do may come up between its last look and its sleep. Both sides decide under the lock:
-//! the waiter leaves its ticket only if there is nothing, and the thread that adds something takes the ticket. A stop alone
-//! wakes nobody: the waiter sleeps only while there are members admitted or lanes spare, and each of them comes by here
-//! once more.
+//! the waiter leaves its ticket only if there is nothing, and the thread that adds something takes the ticket. A stop of a pool without included
+//! requests wakes nobody: the waiter sleeps only while there are members admitted or lanes spare, and each of them comes by here
+//! once more. With included requests the thread that stops the pool wakes the waiter.
 //!
 //! # Gathering
 //!
@@ -35,7 +35,8 @@
 //!
 //! * **G1** `waiting` is a wait of the fiber that has opened the scope in which all lanes are jobs, begun inside it.
 //!   So a lane that has taken it may wake it without the lock: the fiber does not leave the scope before the lane is
-//!   over. A wait that has ended otherwise is left standing here; its ticket is refused.
+//!   over. A wait that has ended otherwise is left standing here; its ticket is refused. The thread that stops the pool wakes the fiber under the
+//!   admission's lock (HB1).
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ptr::NonNull;
@@ -53,7 +54,7 @@ use crate::api::any::AnyRequest;
 use crate::record::fiber::Fiber;
 use crate::record::header::Header;
 use crate::schedule::held_back::Board;
-use crate::schedule::held_back::{self, Admission, Waited};
+use crate::schedule::held_back::{self, Admission, Released, Waited};
 use crate::state::word::{CLAIMED, COMPLETING, QUEUED};
 
 /// Lanes are spawned so many at a time, at most.
@@ -104,8 +105,9 @@ pub(super) enum WaiterStep<T> {
 /// What is left of a pool that has stopped.
 pub(super) struct Left<'env, T> {
     pub held: Each<VecDeque<HeldMember<'env, T>>>,
-    pub included: Vec<Option<Included>>,
+    pub included: Released,
     pub came: Each<VecDeque<MemberOutcome<T>>>,
+    pub kept: Each<VecDeque<(usize, T)>>,
 }
 
 /// What a lane does after a member.
@@ -304,7 +306,7 @@ impl<'env, T> Run<'env, T> {
             || self.board.is_stopped()
     }
 
-    /// Unlocks, and wakes the waiter if it waits and there is something to do. By a lane.
+    /// Unlocks, and wakes the waiter if it waits and there is something to do. By a lane, or under the admission's lock.
     fn unlock_and_tell(&self, mut state: MutexGuard<'_, RunState<'env, T>>) {
         let waiting = match state.waiting {
             Some(_) if self.has_news(&state) => state.waiting.take(),
@@ -461,8 +463,8 @@ impl<'env, T> Run<'env, T> {
         // They run, or will: no lane is to see to their end any more.
         let waited = std::mem::take(&mut state.waited);
         state.active -= waited.len();
-        let included = std::mem::take(&mut state.included);
-        Left { held: std::mem::take(&mut state.held), included, came }
+        let included = release(&mut state.included);
+        Left { held: std::mem::take(&mut state.held), included, came, kept: std::mem::take(&mut state.kept) }
     }
 
     /// Whether the members that have begun are over, after the waiter has given up.
@@ -504,7 +506,23 @@ impl<'env, T> Run<'env, T> {
     }
 }
 
+/// Takes out the included requests that have not been admitted.
+fn release(included: &mut [Option<Included>]) -> Released {
+    let (held, others): (Vec<_>, Vec<_>) =
+        included.iter_mut().filter_map(Option::take).partition(|one| one.held);
+    let requests = |included: Vec<Included>| included.into_iter().map(|one| one.request).collect();
+    Released { held: requests(held), others: requests(others) }
+}
+
 impl<T> Waited for Run<'_, T> {
+    fn stopped(&self) -> Released {
+        let mut state = self.lock();
+        let mut released = release(&mut state.included);
+        released.others.extend(state.waited.iter().map(|(_, request)| request.clone()));
+        self.unlock_and_tell(state);
+        released
+    }
+
     fn ask(&self, admission: &Admission, asker: &Fiber, request: NonNull<Header>) -> Option<AnyRequest> {
         let mut state = self.lock();
         let kept = *state.by_header.get(&request.addr().get())?;
@@ -512,7 +530,8 @@ impl<T> Waited for Run<'_, T> {
         if !std::mem::replace(&mut asked.asked, true) {
             state.held.push_front(HeldMember { bytes: 0, work: Work::Included { kept } });
         }
-        if self.board.is_stopped() || state.failed {
+        // Also if a lane is lost: the waiter, which is about to stop the pool, may be in the receiver of the results and wait for this.
+        if self.board.is_stopped() {
             return None;
         }
         let fits = state.fits();
@@ -532,7 +551,7 @@ impl<T> Waited for Run<'_, T> {
         let mut state = self.lock();
         let &HeldMember { work: Work::Included { kept }, .. } = state.held.front()? else { return None };
         let asked = state.included[kept].as_ref().is_some_and(|included| included.asked);
-        if !asked || self.board.is_stopped() || state.failed || !self.is_stuck(admission, &state) {
+        if !asked || self.board.is_stopped() || !self.is_stuck(admission, &state) {
             return None;
         }
         let fits = state.fits();

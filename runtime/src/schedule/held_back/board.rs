@@ -5,9 +5,9 @@
 //!
 //! # Stopping
 //!
-//! The first reason stays. Who sets it takes the names of all that is *listed*, in the same moment, and aborts them
-//! without the lock: what is ended there drops what it has captured. What is listed later is aborted by who lists it.
-//! So everything that has been admitted is aborted, by the later of the two.
+//! The first reason stays. The thread that sets it takes the names of all that is *listed*, in the same moment, and what the pool holds back. It marks
+//! all of them, lets go of what it does not abort, and then ends what has not started, without a lock: that drops captures, which may wait for
+//! another of them. What is listed later is aborted by the lane that lists it. So everything that has been admitted is aborted, by the later of the two.
 //!
 //! A member is listed under the number of its lane, before it is waited for, and is forgotten when the lane lists its
 //! next. To abort one that is over does nothing.
@@ -20,7 +20,7 @@ use forebear_context::shim::atomic::{AtomicBool, Ordering};
 use forebear_context::shim::{Mutex, MutexGuard, mutant};
 
 use super::{Admission, will_end};
-use crate::cancel;
+use crate::cancel::{self, Marked};
 use crate::record::any::{self, AnyRequest};
 
 /// Why a pool has stopped.
@@ -66,13 +66,11 @@ pub(crate) enum Name {
 }
 
 impl Name {
-    fn abort(&self, why: Why) {
+    /// The request, if a stop for this reason aborts it.
+    fn concerned(self, why: Why) -> Option<AnyRequest> {
         match self {
-            Name::Included(_) if !why.concerns_included() => {}
-            Name::Own(request) | Name::Included(request) => {
-                // SAFETY: the handle's link.
-                unsafe { cancel::abort(request.raw(), why.reason()) };
-            }
+            Name::Included(_) if !why.concerns_included() => None,
+            Name::Own(request) | Name::Included(request) => Some(request),
         }
     }
 }
@@ -128,12 +126,20 @@ impl Board {
         self.stopped.store(true, Ordering::Release);
         let listed = std::mem::take(&mut state.names);
         drop(state);
-        for (lane, name) in listed.iter().enumerate() {
-            // Not the one that has failed: marked, it might count as cancelled.
-            if let Some(name) = name.as_ref().filter(|_| why != Why::Member(lane)) {
-                name.abort(why);
-            }
+        // SAFETY: HB1: by `with_admission`.
+        let released = self.with_admission(|admission| unsafe { admission.run.as_ref() }.stopped());
+        let mut released = released.unwrap_or_default();
+        let mut marked = Marked::default();
+        // Not the one that has failed: marked, it might count as cancelled.
+        let names = listed.into_iter().enumerate().filter(|(lane, _)| why != Why::Member(*lane));
+        let listed = names.filter_map(|(_, name)| name?.concerned(why));
+        listed.for_each(|request| marked.abort(request, why.reason()));
+        if why.concerns_included() {
+            released.others.drain(..).for_each(|request| marked.abort(request, why.reason()));
+            released.held.iter().for_each(|request| marked.abort(request.clone(), why.reason()));
         }
+        released.let_go(&mut marked);
+        marked.carry_out();
     }
 
     /// The same, and this is what the wait answers if it stops for this reason.
@@ -159,7 +165,11 @@ impl Board {
             }
             Some(why) => {
                 drop(state);
-                return name.abort(why);
+                if let Some(request) = name.concerned(why) {
+                    // SAFETY: the handle's link.
+                    unsafe { cancel::abort(request.raw(), why.reason()) };
+                }
+                return;
             }
         };
         // The last count of a header does not go under the lock.

@@ -193,7 +193,7 @@ impl Worker {
     ///
     /// # Safety
     ///
-    /// As [`unstarted::end_put_aside`]; nothing is on top of the fiber, which is this worker's.
+    /// As [`unstarted::end_all`]; nothing is on top of the fiber, which is this worker's.
     #[cold]
     pub(crate) unsafe fn end_put_aside(&self, fiber: &Fiber, header: NonNull<Header>) {
         // SAFETY: by contract it is there.
