@@ -1,15 +1,18 @@
 //! A thread exits that has driven a runtime without workers, or has made and run requests.
 
 use std::cell::RefCell;
+use std::future::{Future, IntoFuture};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Barrier};
+use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
 use forebear::sync::{Event, Mutex, RwLock};
-use forebear::{CancelReason, Request, Runtime, State, WaitError, scope, spawn};
+use forebear::{CancelReason, Priority, Request, Runtime, State, WaitError, block_on, scope, spawn};
 
 use crate::child;
 
@@ -233,6 +236,42 @@ fn what_a_thread_has_submitted_and_not_begun_runs_elsewhere_when_it_exits() {
             // The next who has the seat goes on as if nothing had been.
             assert_eq!(runtime.run(|| spawn(|| 7).take().unwrap()), 7);
             assert!(matches!(behind.wait(), Err(WaitError::TargetCancelled(CancelReason::ThreadExited))));
+            drop(runtime);
+        });
+        end.assert_survived();
+    }
+}
+
+/// Each has two entries then: its own, and one by the urgency of the request that polls it.
+#[test]
+fn what_was_raised_and_not_begun_runs_elsewhere_when_its_thread_exits() {
+    for kind in ["synchronous", "seeded"] {
+        let end = child::run(kind, &[], |kind| {
+            let runtime = match kind {
+                "seeded" => crate::warned(Runtime::builder().seeded(3)).build().unwrap(),
+                _ => synchronous(),
+            };
+            let queue = |n: i64| {
+                let builder = Request::builder().priority(Priority::BACKGROUND);
+                let builder = if n % 2 == 0 { builder } else { builder.order_hint(-n) };
+                let mut queued = builder.spawn(move || n).into_future();
+                let poll = Pin::new(&mut queued).poll(&mut Context::from_waker(Waker::noop()));
+                assert!(poll.is_pending());
+                queued
+            };
+            let queues = move || forebear::no_suspend("queues", || (0..10).map(queue).collect::<Vec<_>>());
+            let urgent = Request::builder().priority(Priority::URGENT).own_stack().on(&runtime).build(queues);
+            let queued = on_a_thread(|| urgent.take().unwrap());
+            runtime.enter(|| {
+                for (n, future) in (0..).zip(queued) {
+                    assert_eq!(block_on(future).unwrap().unwrap(), n);
+                }
+                // Nobody stands in the way of others of their kind.
+                let others = [3, 1, 2].map(|n| {
+                    Request::builder().priority(Priority::BACKGROUND).order_hint(n).spawn(move || n)
+                });
+                assert_eq!(others.map(|other| other.take().unwrap()), [3, 1, 2]);
+            });
             drop(runtime);
         });
         end.assert_survived();

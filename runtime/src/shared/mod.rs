@@ -250,6 +250,19 @@ impl Shared {
         self.over.load(Ordering::Acquire)
     }
 
+    /// Gives away an entry that a thread has not begun which leaves this runtime without workers. Its request may have another entry, which may be on its
+    /// way through the injector's inbox, so this one goes past that. As [`push_root`](Self::push_root).
+    #[must_use]
+    pub(crate) fn push_unbegun(&self, header: ptr::NonNull<Header>) -> bool {
+        // SAFETY: the caller's link.
+        let may_still = || ending::may_still(unsafe { header.as_ref() });
+        let is_pushed = self.injector.push_past_inbox(header, may_still) != Pushed::Closed;
+        if is_pushed && let Some(driven) = &self.driven {
+            driven.nudge_all();
+        }
+        is_pushed
+    }
+
     /// Puts a root where everybody sees it, and sees to it that somebody looks. The entry's link goes with it.
     ///
     /// Answers false if the runtime is over: the entry is still the caller's.

@@ -6,7 +6,8 @@ use crate::record::header::Header;
 
 impl<T> Request<T> {
     /// Gives a request another [`order_hint`](crate::RequestBuilder::order_hint), and answers whether it had not been started yet, so that the
-    /// hint counts. False changes nothing: it has started, or is over, or was made without a hint.
+    /// hint counts. False changes nothing: it has started, or is over, or was made without a hint. It may also be that a worker holds it back for a moment,
+    /// since it and others like it wait for an input that runs.
     ///
     /// From any thread. It takes the lock of the runtime's queue to find the request by its hint, in logarithmic time. It neither waits
     /// for a request nor looks whether the caller is cancelled.

@@ -13,13 +13,14 @@
 //! # Invariants
 //!
 //! * **HI1** All of this is read and changed under the shared queue's lock, each [`Hint`] too.
-//! * **HI2** `number` of a hint is that of its member while the entry stands here, and [`GONE`] from when it was taken.
+//! * **HI2** `number` of a hint is that of its member while the entry stands here, and [`GONE`] from when it was taken. No request has two members.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 
 use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::atomic::{AtomicI64, AtomicU64, Ordering};
+use forebear_context::shim::mutant;
 
 use super::QueueEntry;
 
@@ -40,6 +41,11 @@ impl Hint {
     /// A hint of what has not come to the shared queue yet.
     pub fn new(value: i64, group: HintGroup) -> Hint {
         Hint { group, value: AtomicI64::new(value), number: AtomicU64::new(COMES) }
+    }
+
+    /// Whether its request stands here by an entry. Another entry of that request, by a raise of urgency, then stands among those without a hint. HI1.
+    pub(super) fn is_member(&self) -> bool {
+        !matches!(self.number.load(Ordering::Relaxed), COMES | GONE)
     }
 
     fn member(&self) -> (i64, u64) {
@@ -123,6 +129,7 @@ impl<E: QueueEntry> Hinted<E> {
                 self.groups.remove(&hint.group);
             }
         }
+        #[cfg(not(mutant = "hint_of_what_is_taken_counts"))]
         hint.number.store(GONE, Ordering::Relaxed);
         Some(hint.group)
     }
@@ -151,17 +158,24 @@ impl<E: QueueEntry> Hinted<E> {
         self.places = stay;
     }
 
-    /// Gives an entry another hint. False: it has been taken.
-    pub fn set(&mut self, entry: &E, value: i64) -> bool {
-        let Some(hint) = entry.hint() else { return false };
-        let before = hint.member();
-        if before.1 == GONE {
+    /// Takes the entry with this hint out of its group, if it is a member. Its place stays: [`set`](Self::set) puts it back under the same lock.
+    pub fn lift(&mut self, hint: &Hint) -> Option<NonNull<E>> {
+        self.groups.get_mut(&hint.group)?.remove(&hint.member())
+    }
+
+    /// Gives an entry that was `lifted` another hint. False: it has been taken.
+    pub fn set(&mut self, hint: &Hint, lifted: Option<NonNull<E>>, value: i64) -> bool {
+        let number = hint.number.load(Ordering::Relaxed);
+        if number == GONE {
             return false;
         }
+        mutant!("hint_of_the_inbox_stays", {
+            if number == COMES {
+                return true;
+            }
+        });
         hint.value.store(value, Ordering::Relaxed);
-        if let Some(members) = self.groups.get_mut(&hint.group)
-            && let Some(entry) = members.remove(&before)
-        {
+        if let (Some(entry), Some(members)) = (lifted, self.groups.get_mut(&hint.group)) {
             members.insert(hint.member(), entry);
         }
         true
@@ -235,6 +249,18 @@ mod tests {
         assert!(!roots.set_hint(&items[1], 7));
         assert!(roots.set_hint(&items[0], -4));
         assert_eq!(keys_taken(&roots), [(2, 1), (3, 3)]);
+    }
+
+    #[test]
+    fn what_stands_here_twice_is_taken_twice_and_stands_in_nobodys_way() {
+        let items = [item(1, 1, 1), item(2, 1, 2)];
+        let roots = Injector::new();
+        for _ in 0..2 {
+            assert_ne!(roots.push_past_inbox(NonNull::from(&items[0]), || true), Pushed::Closed);
+        }
+        assert_eq!(keys_taken(&roots), [(1, 1), (1, 1)]);
+        roots.push(NonNull::from(&items[1]));
+        assert_eq!(keys_taken(&roots), [(2, 2)]);
     }
 
     #[test]

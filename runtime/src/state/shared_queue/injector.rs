@@ -203,8 +203,16 @@ impl<E: QueueEntry> Injector<E> {
 
     /// Gives an entry another hint, whether it stands here or comes later. False: it has been taken, or has none.
     pub fn set_hint(&self, entry: &E, value: i64) -> bool {
+        let Some(hint) = entry.hint() else { return false };
         // One that is in the inbox is put in later, under this lock.
-        lock(&self.ordered).set_hint(entry, value)
+        let mut ordered = lock(&self.ordered);
+        let lifted = ordered.hinted().lift(hint);
+        // Between the two the group has a place without a member.
+        mutant!("hint_moved_in_two_steps", {
+            drop(ordered);
+            ordered = lock(&self.ordered);
+        });
+        ordered.hinted().set(hint, lifted, value)
     }
 
     fn take(&self, take: impl FnOnce(&mut Ordered<E>) -> Option<NonNull<E>>) -> Option<NonNull<E>> {

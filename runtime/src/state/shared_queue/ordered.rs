@@ -51,7 +51,7 @@ impl<E> Default for Ordered<E> {
 impl<E: QueueEntry> Ordered<E> {
     pub fn put(&mut self, key: u64, entry: NonNull<E>) {
         // SAFETY: E1.
-        if let Some(hint) = unsafe { entry.as_ref() }.hint() {
+        if let Some(hint) = unsafe { entry.as_ref() }.hint().filter(|hint| !hint.is_member()) {
             return self.hinted.put(key, entry, hint);
         }
         let of = segment_of(key);
@@ -74,9 +74,9 @@ impl<E: QueueEntry> Ordered<E> {
             + self.hinted.len()
     }
 
-    /// Gives an entry another hint; see [`Hinted::set`].
-    pub fn set_hint(&mut self, entry: &E, value: i64) -> bool {
-        self.hinted.set(entry, value)
+    /// What has a hint.
+    pub fn hinted(&mut self) -> &mut Hinted<E> {
+        &mut self.hinted
     }
 
     /// The key of the best, or [`NO_KEY`].

@@ -105,7 +105,7 @@ impl Worker {
         self.publish_private(u32::MAX, ptr::null());
         let mut refused = Vec::new();
         while let Some(header) = self.post.shared_queue.pop(NO_KEY) {
-            if !self.shared().push_root(header) {
+            if !self.shared().push_unbegun(header) {
                 refused.push(header);
             }
         }
