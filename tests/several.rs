@@ -365,3 +365,65 @@ fn members_of_a_runtime_that_has_given_up_come_out() {
     assert_eq!(waits.join().unwrap(), (0, true));
     drop(open);
 }
+
+#[test]
+fn of_two_runtimes_of_which_one_has_given_up_all_members_come_out() {
+    let _dog = support::Watchdog::new("");
+    let (given_up, goes_on) = (support::runtime(1), support::runtime(1));
+    let (open, stuck) = mpsc::channel::<()>();
+    let started = Flag::new();
+    let up = started.clone();
+    let laggard = root(&given_up).spawn(move || {
+        up.raise();
+        let _ = stuck.recv();
+        0
+    });
+    started.wait();
+    let (mut completers, mut members) = promised(&goes_on, 2);
+    members.insert(1, laggard);
+    let (tell, told) = mpsc::channel();
+    let waits = thread::spawn(move || {
+        let mut set = RequestSet::from_iter(members);
+        while let Some((number, request)) = set.wait_next().unwrap() {
+            tell.send((
+                number,
+                request.wait().copied().map_err(|error| matches!(error, WaitError::ShutDown)),
+            ))
+            .unwrap();
+        }
+    });
+    let ended = given_up.shutdown(Duration::from_millis(1));
+    assert!(matches!(ended, Err(ShutdownError::Laggards { .. })));
+    assert_eq!(told.recv().unwrap(), (1, Err(true)));
+    for at in [1, 0] {
+        complete(&mut completers, at);
+        assert_eq!(told.recv().unwrap(), (2 * at, Ok(at)));
+    }
+    waits.join().unwrap();
+    drop(open);
+}
+
+/// Each wait of the thread is for one end. A look at all members each time would take minutes.
+#[test]
+fn an_end_costs_the_same_however_many_members_two_runtimes_have() {
+    let _dog = support::Watchdog::new("");
+    let runtimes = [support::runtime(1), support::runtime(1)];
+    let many = fitting(100_000);
+    let (mut completers, members): (Vec<_>, Vec<_>) =
+        (0..many).map(|at| runtimes[at % 2].enter(|| Request::<usize>::completer("answer"))).unzip();
+    let mut set = RequestSet::from_iter(members);
+    let (ask, asked) = mpsc::channel();
+    let completes = thread::spawn(move || {
+        for at in asked {
+            let completer: Completer<usize> = completers.pop().unwrap();
+            completer.complete(at).unwrap();
+        }
+    });
+    for at in 0..many {
+        ask.send(at).unwrap();
+        let (number, request) = set.wait_next().unwrap().unwrap();
+        assert_eq!((number, request.take().unwrap()), (many - 1 - at, at));
+    }
+    drop(ask);
+    completes.join().unwrap();
+}

@@ -97,20 +97,48 @@ pub struct RequestSet<T> {
     of: MemberRuntimes,
 }
 
-/// What runtimes the members that are waited for have been of.
+/// What runtimes the members that are waited for have been of. So a wait need not look at all members to know that none of their runtimes has
+/// given up.
 enum MemberRuntimes {
-    Nobody,
-    One(Arc<Shared>),
-    Several,
+    /// Each once.
+    Few(Vec<Arc<Shared>>),
+    /// More than are worth remembering.
+    Many,
 }
+
+/// So many runtimes of members are remembered.
+const FEW: usize = 16;
 
 impl MemberRuntimes {
     fn note(&mut self, shared: &Shared) {
-        *self = match self {
-            MemberRuntimes::Nobody => MemberRuntimes::One(shared.arc()),
-            MemberRuntimes::One(one) if ptr::eq(&**one, shared) => return,
-            MemberRuntimes::One(_) | MemberRuntimes::Several => MemberRuntimes::Several,
-        };
+        if let MemberRuntimes::Few(few) = self
+            && !few.iter().rev().any(|one| ptr::eq(&**one, shared))
+        {
+            match few.len() {
+                FEW => *self = MemberRuntimes::Many,
+                _ => few.push(shared.arc()),
+            }
+        }
+    }
+
+    /// Whether all have been of this one.
+    fn is_only(&self, shared: &Shared) -> bool {
+        matches!(self, MemberRuntimes::Few(few) if matches!(&few[..], [one] if ptr::eq(&**one, shared)))
+    }
+
+    /// Whether one of them may have given up.
+    fn may_have_given_up(&self) -> bool {
+        match self {
+            MemberRuntimes::Few(few) => few.iter().any(|one| one.ending.is(Stage::GivenUp)),
+            MemberRuntimes::Many => true,
+        }
+    }
+
+    /// The members of those that have given up are about to come out.
+    fn forget_given_up(&mut self) {
+        if let MemberRuntimes::Few(few) = self {
+            few.retain(|one| !one.ending.is(Stage::GivenUp));
+        }
     }
 }
 
@@ -138,7 +166,7 @@ impl<T> RequestSet<T> {
             free: 0,
             len: 0,
             next: 0,
-            of: MemberRuntimes::Nobody,
+            of: MemberRuntimes::Few(Vec::new()),
         }
     }
 
@@ -381,9 +409,7 @@ impl<T> RequestSet<T> {
 
     /// Who waits by `fiber` is listed with those who wait from outside, if it is one of them.
     fn enter_from_outside(&self, fiber: &Fiber) -> bool {
-        let inside = fiber.worker().is_some_and(
-            |worker| matches!(&self.of, MemberRuntimes::One(shared) if ptr::eq(worker.shared(), &**shared)),
-        );
+        let inside = fiber.worker().is_some_and(|worker| self.of.is_only(worker.shared()));
         if inside {
             return false;
         }
@@ -397,7 +423,7 @@ impl<T> RequestSet<T> {
 
     /// Whether a runtime of a member that has not been told has given up.
     fn has_given_up(&self) -> bool {
-        if matches!(&self.of, MemberRuntimes::One(shared) if !shared.ending.is(Stage::GivenUp)) {
+        if !self.of.may_have_given_up() {
             return false;
         }
         self.slots.iter().any(
@@ -408,6 +434,7 @@ impl<T> RequestSet<T> {
     /// Such members come out.
     #[cold]
     fn find_given_up(&mut self) {
+        self.of.forget_given_up();
         for (slot, entry) in self.slots.iter_mut().enumerate() {
             if let SetSlot::Taken(entry) = entry
                 && !entry.told
