@@ -70,22 +70,23 @@ impl Limited {
         self.word.release_link()
     }
 
-    /// The same on the worker that keeps the entry: which goes first, so its link, or the runner's in its place, goes by the terminal exchange. If that
-    /// is refused, there is an entry again. Whether there was, and whether nobody knows the request any more.
+    /// The same on the worker that keeps the entry, as `finish_in_time` goes through it. Whether the entry was armed anew, and whether nobody knows the
+    /// request any more.
     fn end_in_time(&self) -> (bool, bool) {
-        if self.word.load().has(MARKED) || !self.take_back(self.due.alarm()) {
-            return (false, self.end_uncalled(false));
-        }
-        self.word.release_link();
-        match self.word.try_finish(true, |bits| (!bits.has(MARKED)).then_some(FINISHED)) {
-            Ok((_, after)) => (false, after.is_forgotten()),
-            Err(_) => {
-                self.word.add_link();
-                *self.container.lock().unwrap() = Some(ENTRY);
-                self.due.armed(ENTRY);
-                (true, self.end_uncalled(false))
-            }
-        }
+        let mut forgotten = None;
+        let mut anew = false;
+        let finish = || {
+            let ended = self.word.try_finish(true, |bits| (!bits.has(MARKED)).then_some(FINISHED));
+            forgotten = ended.ok().map(|(_, after)| after.is_forgotten());
+            forgotten.is_some()
+        };
+        let arm = || {
+            anew = true;
+            *self.container.lock().unwrap() = Some(ENTRY);
+            self.due.armed(ENTRY);
+        };
+        Due::ends_in_time(&self.word, true, || self.take_back(self.due.alarm()), finish, arm);
+        (anew, forgotten.unwrap_or_else(|| self.end_uncalled(false)))
     }
 
     /// The last of its family has gone.

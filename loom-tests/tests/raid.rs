@@ -9,6 +9,7 @@
 //! | the owner does not say what it touches | the same | `touched_untold` |
 //! | the raider does not look what is touched | the same | `raided_while_touched` |
 //! | the owner does not wait for the raider | the raider reads what has ended | `settled_beside_the_raider` |
+//! | a deadline's entry without a link of its own | the timer gives up the entry's | `limited_without_a_link` |
 #![cfg(loom)]
 
 mod cell;
@@ -17,11 +18,13 @@ use std::cell::Cell;
 use std::sync::Arc;
 
 use forebear_context::shim::thread::JoinHandle;
-use forebear_runtime::model::word::{LocalOwner, SPAWNED, SPAWNED_DETACHED};
+use forebear_runtime::model::word::{Cancel, LocalOwner, SPAWNED, SPAWNED_DETACHED, SPAWNED_LIMITED};
 
-use self::cell::{BLOCKING, Job, List, Took, explore, with};
+use self::cell::{BLOCKING, Job, List, Took, explore, told, with};
 
 const PATIENT: u32 = 100;
+/// Stands for the reason that a deadline has come.
+const DEADLINE: u32 = 2;
 
 /// A worker that has nothing to do: raids, and runs what it has published.
 fn raider(list: &Arc<List>) -> JoinHandle<&'static str> {
@@ -139,6 +142,50 @@ fn what_is_entered_between_two_entries_is_raided_once_with_them() {
             pop(job, &Cell::new(true));
             job.check();
         }
+    });
+}
+
+/// It is born with a deadline, which its maker arms before it enters the request (`list_built` in `api/builder.rs`). So the timer may end the request that
+/// stands nowhere yet, while another worker raids: its entry is stale then, and the counts of all go.
+#[test]
+fn a_deadline_that_comes_before_its_request_is_entered_ends_it_once() {
+    explore(&["ended", "marked", "too late", "found it stale", "raided nothing", "ran it"], |answers| {
+        let list = List::new();
+        let job = Job::in_list(SPAWNED_LIMITED, &list);
+        let timer = with(&job, |job| {
+            let came = job.abort(DEADLINE);
+            job.release_link();
+            came
+        });
+        let raider = raider(&list);
+        job.enter_known(&list);
+        let listed = Cell::new(true);
+        let took = job.take(&job.waiter(&BLOCKING), &listed, || {});
+        pop(&job, &listed);
+        let came = timer.join().unwrap();
+        assert_eq!(took == Took::Cancelled, matches!(came, Cancel::Ended | Cancel::Marked));
+        answers.note(told(came));
+        answers.note(raider.join().unwrap());
+        job.check();
+    });
+}
+
+/// The same of one whose handle goes at once: the thread that gives up the last count ends the header.
+#[test]
+fn a_deadline_that_comes_before_its_request_is_entered_meets_the_drop_of_its_handle() {
+    explore(&["ended", "marked", "too late"], |answers| {
+        let list = List::new();
+        let job = Job::in_list(SPAWNED_LIMITED, &list);
+        let timer = with(&job, |job| {
+            let came = job.abort(DEADLINE);
+            job.release_link();
+            came
+        });
+        job.enter_known(&list);
+        job.drop_own_handle();
+        pop(&job, &Cell::new(true));
+        answers.note(told(timer.join().unwrap()));
+        job.check();
     });
 }
 

@@ -62,6 +62,11 @@ impl Job {
     /// Puts it into `list`, as its owner.
     pub fn enter(&self, list: &List) {
         self.begin_entry();
+        self.enter_known(list);
+    }
+
+    /// The same if its header was written before, since another thread knows of it already.
+    pub fn enter_known(&self, list: &List) {
         self.place.set(HeaderPlace::Private);
         self.next.store(ptr::null_mut(), Ordering::Relaxed);
         list.front.store(ptr::from_ref(self).cast_mut(), Ordering::Release);

@@ -305,3 +305,36 @@ fn a_family_of_a_request_that_a_foreign_thread_runs_is_reached() {
         assert_eq!(ledger.alive(), 0);
     });
 }
+
+/// A request makes others with deadlines that come while these are made, queued, raided, run and ended, and takes each or lets it go. Each ends once,
+/// and its captures are dropped.
+#[test]
+fn deadlines_that_come_as_their_requests_are_made_end_them_once() {
+    roam(2, &["finished", "expired"], |answers| {
+        let (runtime, ledger) = (runtime(2), Ledger::default());
+        let probes = ledger.clone();
+        let maker = runtime.spawn(move || {
+            let made: Vec<_> = (0..3)
+                .map(|_| {
+                    let captured = probes.probe();
+                    let limit = Duration::from_micros(100 + draw(30) as u64);
+                    Request::builder().timeout(limit).spawn(move || {
+                        pause(100);
+                        drop(captured);
+                    })
+                })
+                .collect();
+            let taken = made.into_iter().filter_map(|request| (draw(3) > 0).then(|| request.take()));
+            taken.collect::<Vec<_>>()
+        });
+        for came in maker.take().expect("it has no deadline") {
+            match came {
+                Ok(()) => answers.note("finished"),
+                Err(WaitError::TargetCancelled(CancelReason::Deadline)) => answers.note("expired"),
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+        finish(&runtime);
+        assert_eq!(ledger.alive(), 0);
+    });
+}

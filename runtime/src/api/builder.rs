@@ -33,7 +33,7 @@ use crate::stack::lent::Lent;
 use crate::state::attention::{DRIVEN, HUNGRY, MARKS, MESSAGE, RAIDED, SHUT};
 use crate::state::due::Due;
 use crate::state::shared_queue::{Hint, HintGroup};
-use crate::state::word::{HANDLE, LINK, NEW, SPAWNED};
+use crate::state::word::{HANDLE, LINK, NEW, SPAWNED, SPAWNED_LIMITED};
 use crate::time::estimated_clock;
 
 /// A description of requests to make. One description can make many.
@@ -403,8 +403,7 @@ fn spawn_built<T, C: Callable<T> + 'static>(
         let deadlines = &worker.shared().deadlines;
         let limit = builder.timeout.and_then(|timeout| deadlines.after_on(worker, timeout));
         let birth = || Birth {
-            // The second link is the entry's of the deadline.
-            word: SPAWNED + if limit.is_some() { LINK } else { 0 },
+            word: if limit.is_some() { SPAWNED_LIMITED } else { SPAWNED },
             lineage: child_of(maker),
             need_pages: worker.need_pages,
             scope: ptr::null(),

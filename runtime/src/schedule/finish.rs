@@ -64,9 +64,7 @@ use crate::record::scope_core::ScopeCore;
 use crate::schedule::callbacks;
 use crate::schedule::dependents;
 use crate::state::due::Due;
-use crate::state::word::{
-    Bits, CALLBACKS, CANCELLED, FAILED, FINISHED, LocalStep, MARKED, SEEN, WAITERS, outcome,
-};
+use crate::state::word::{Bits, CANCELLED, FAILED, FINISHED, LocalStep, MARKED, SEEN, WAITERS, outcome};
 
 /// The end of a request that was popped from this worker's own list, and that nobody ever knew of: nobody can ask how
 /// it ended, so it need not go terminal.
@@ -167,36 +165,27 @@ unsafe fn finish_in_time(header: NonNull<Header>, runner_link: bool) -> bool {
     let h = unsafe { header.as_ref() };
     // SAFETY: M3.
     let (Some(due), Some(arena)) = (h.due(), unsafe { h.arena.get().as_ref() }) else { return false };
-    let bits = h.bare.load();
-    if bits.has(CALLBACKS) || bits.has(MARKED) || !arena.shared().deadlines.disarm_due_here(header, due) {
-        return false;
-    }
-    if runner_link {
-        h.word().release_link();
-    }
-    // SAFETY: W1; the entry's link, or the runner's in its place.
-    let ended = unsafe { finish_unmarked(header, true) };
-    if !ended {
-        // It has got callbacks or a mark meanwhile, so there may be children yet. SAFETY: W1; the entry's link.
-        unsafe { arm_anew(header, due, runner_link) };
-    }
-    ended
+    let deadlines = &arena.shared().deadlines;
+    Due::ends_in_time(
+        h.word(),
+        runner_link,
+        || deadlines.disarm_due_here(header, due),
+        // SAFETY: W1; the entry's link, or the runner's in its place.
+        || unsafe { finish_unmarked(header, true) },
+        // SAFETY: W1; the entry's link.
+        || unsafe { arm_anew(header, due) },
+    )
 }
 
-/// What [`finish_in_time`] has taken back too early.
+/// What [`finish_in_time`] has taken back too early. There may be children yet.
 ///
 /// # Safety
 ///
-/// W1; the link of the entry, or of the runner if it had one, is still there.
+/// W1; the link of the entry is still there.
 #[cold]
-unsafe fn arm_anew(header: NonNull<Header>, due: &Due, runner_link: bool) {
-    // SAFETY: W1.
-    let h = unsafe { header.as_ref() };
-    if runner_link {
-        h.word().add_link();
-    }
-    // SAFETY: M3; T4: that link.
-    unsafe { (*h.arena.get()).shared().arm_due(header, due) };
+unsafe fn arm_anew(header: NonNull<Header>, due: &Due) {
+    // SAFETY: W1; M3; T4: that link.
+    unsafe { (*header.as_ref().arena.get()).shared().arm_due(header, due) };
 }
 
 /// The end of a claimed request that has children, callbacks, a mark (an arm: its maker's), or no value. `life` is what its

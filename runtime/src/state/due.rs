@@ -30,7 +30,7 @@ use std::time::Instant;
 use forebear_context::shim::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use forebear_context::shim::mutant;
 
-use crate::state::word::{Cancel, Word};
+use crate::state::word::{CALLBACKS, Cancel, MARKED, Word};
 
 /// See the module head.
 #[derive(Debug)]
@@ -81,6 +81,36 @@ impl Due {
     #[inline]
     pub fn alarm(&self) -> u64 {
         self.alarm.load(Ordering::Relaxed)
+    }
+
+    /// The end of a request that has no children, on the thread that keeps the entry: takes the entry back by `take_back`, and has `finish` go terminal by
+    /// an exchange that gives up one link. That is the entry's, or the runner's in its place if it has a `runner_link`. If the exchange is refused,
+    /// since callbacks or a mark have come, `arm` arms the entry anew. Whether the request is over; if not, all is as before.
+    #[inline(always)]
+    pub fn ends_in_time(
+        word: &Word,
+        runner_link: bool,
+        take_back: impl FnOnce() -> bool,
+        finish: impl FnOnce() -> bool,
+        arm: impl FnOnce(),
+    ) -> bool {
+        let bits = word.load();
+        if bits.has(CALLBACKS) || bits.has(MARKED) || !take_back() {
+            return false;
+        }
+        if runner_link {
+            #[cfg(not(mutant = "limited_ends_with_both_links"))]
+            word.release_link();
+        }
+        let ended = finish();
+        if !ended {
+            if runner_link {
+                #[cfg(not(mutant = "limited_is_armed_anew_without_a_link"))]
+                word.add_link();
+            }
+            arm();
+        }
+        ended
     }
 
     /// The request is about to go terminal, with or without a family that this is to be kept for. By its owner.

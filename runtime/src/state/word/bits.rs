@@ -60,6 +60,8 @@ pub(super) const COUNT_LIMIT: u64 = 1 << 23;
 pub const NEW_LOCAL: u64 = NEW | LOCAL | HANDLE;
 /// Just spawned: in its maker's private queue, known by its one handle and the list.
 pub const SPAWNED: u64 = QUEUED | PRIVATE | SUBMITTED | HANDLE | LINK;
+/// The same with a deadline. The second link is that of its entry with the timer, which may fire before the request stands in the queue.
+pub const SPAWNED_LIMITED: u64 = mutant!("limited_without_a_link", SPAWNED, SPAWNED + LINK);
 /// The same after its handle was dropped.
 pub const SPAWNED_DETACHED: u64 = QUEUED | PRIVATE | SUBMITTED | LINK;
 /// Taken by value by its sole holder, who runs it; nobody else knows of it.
