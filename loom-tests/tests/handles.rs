@@ -330,6 +330,32 @@ fn a_sole_handle_that_goes_sees_an_untyped_one() {
 
 // ---- take at the terminal state ------------------------------------------------------------------------------------
 
+/// The value is moved out while the last link goes, as that of an entry which is stale: the header is ended once, after both.
+#[test]
+fn a_take_moves_the_value_out_while_a_link_goes() {
+    exhaust(&["as the only handle"], |answers| {
+        let job = Job::finished(FINISHED | HANDLE | LINK);
+        let link = with(&job, Job::release_link);
+        thread::yield_now();
+        answers.note(told_take(job.take_over()));
+        link.join().unwrap();
+        job.check();
+    });
+}
+
+/// A child asks for its parent while the parent's value is taken.
+#[test]
+fn a_take_moves_the_value_out_while_a_child_asks_for_its_parent() {
+    exhaust(&["asked in time", "too late to ask", "as the only handle"], |answers| {
+        let job = Job::finished_parent(FINISHED | HANDLE);
+        let child = with(&job, Job::ask_for_parent);
+        thread::yield_now();
+        answers.note(told_take(job.take_over()));
+        answers.note(if child.join().unwrap() { "asked in time" } else { "too late to ask" });
+        job.check();
+    });
+}
+
 #[test]
 fn a_take_sees_the_reads_of_handles_that_are_gone() {
     exhaust(&["as the only handle", "shared"], |answers| {

@@ -306,6 +306,31 @@ fn a_root_is_not_hidden_while_another_is_taken() {
     });
 }
 
+/// A thread has claimed the first of two roots by a wait, and takes out what is stale, while a worker looks and takes: the other root is seen all the
+/// while, and each entry is taken once.
+#[test]
+fn a_root_is_not_hidden_while_a_stale_entry_is_taken_out() {
+    explore(&["by the waiter", "by the worker"], |answers| {
+        let shop = Shop::new();
+        shop.put_root(0);
+        shop.put_root(1);
+        let waiter = with(&shop, |shop| {
+            let mut taken = Vec::new();
+            shop.roots.note_stale(|item| item.key == 3, |item| taken.push(Item::empty(item)));
+            taken
+        });
+        assert_ne!(shop.roots.key(), NO_KEY, "a worker that sees this goes to sleep");
+        let by_worker = shop.roots.pop(NO_KEY).map(Item::empty);
+        let mut taken = waiter.join().unwrap();
+        answers.note(if by_worker == Some(3) { "by the worker" } else { "by the waiter" });
+        taken.extend(by_worker);
+        taken.extend(std::iter::from_fn(|| shop.roots.pop(NO_KEY).map(Item::empty)));
+        taken.sort_unstable();
+        assert_eq!(taken, [3, 5]);
+        assert!(shop.roots.close_if_empty());
+    });
+}
+
 /// The last worker closes the inbox while a root comes: either it sees the root, or the pusher keeps it.
 #[test]
 fn a_root_that_comes_at_the_close_is_seen_or_kept() {

@@ -107,7 +107,10 @@ impl Job {
         let value = self.value.with_mut(|value| unsafe { (*value).take() });
         assert_eq!(value, Some(7), "a value that is not there");
         self.notes.taken.fetch_add(1, Relaxed);
-        self.drop_handle();
+        // `take_value`.
+        if self.word.load().is_sole_handle() && !self.children || self.word.release_handle() {
+            self.end();
+        }
         Took::Value
     }
 }

@@ -91,6 +91,7 @@ pub(crate) fn current_runtime(fiber: &Fiber) -> Arc<Shared> {
 /// # Panics
 ///
 /// While the thread's locals are being destroyed; in a call of the runtime's own ([`callback`]).
+#[inline]
 pub(crate) fn here(of: Option<&Arc<Shared>>) -> Origin<'_> {
     let Some(fiber) = foreign::fiber() else {
         panic!("forebear: a request cannot be made while the thread's locals are being destroyed")
@@ -141,6 +142,7 @@ pub(crate) struct Rank {
 
 impl Origin<'_> {
     /// The lineage of a new request, counted with its parent if it gets one.
+    #[inline]
     pub(crate) fn lineage(&self, rank: Rank) -> Lineage {
         let maker = self.maker.filter(|_| !rank.detached);
         if let (Some(maker), None) = (maker, rank.priority) {

@@ -384,9 +384,10 @@ impl Runtime {
     #[must_use]
     pub fn metrics(&self) -> Metrics {
         let shared = &self.0.shared;
+        let outside = shared.depot.direct();
         let mut metrics = Metrics {
-            direct: shared.foreign_direct_count.load(Ordering::Relaxed),
-            started: shared.foreign_direct_count.load(Ordering::Relaxed),
+            direct: outside,
+            started: outside,
             live_stacks: shared.slab.live(),
             over_bound: shared.over_bound.load(Ordering::Relaxed),
             shut_down: shared.shut_down.load(Ordering::Relaxed),

@@ -112,11 +112,7 @@ fn make_fiber() -> Option<&'static Fiber> {
 /// What the thread has an arena in already is not counted for it: a count is two exchanges on a line that all threads share.
 #[inline]
 pub(crate) fn arena_for(shared: &Shared) -> Option<NonNull<Arena>> {
-    let find = |foreign: &Foreign| {
-        let arenas = foreign.arenas.borrow();
-        arenas.iter().find(|(of, _)| ptr::eq(&**of, shared)).map(|(_, arena)| *arena)
-    };
-    match FOREIGN.try_with(find).ok()? {
+    match FOREIGN.try_with(|foreign| foreign.arena_of(shared)).ok()? {
         None => open_arena(&shared.arc()),
         arena => arena,
     }
@@ -132,6 +128,7 @@ fn open_arena(shared: &Arc<Shared>) -> Option<NonNull<Arena>> {
         let is_over = |of: &Shared| !settles && !of.is_inherited() && of.is_over() && of.depot.is_closing();
         let over: Vec<_> = arenas.extract_if(.., |(of, _)| is_over(of)).collect();
         arenas.push((shared.clone(), arena));
+        foreign.last.set(Some(arena));
         (arena, over)
     };
     let (arena, over) = FOREIGN.try_with(open).ok()?;
@@ -159,10 +156,20 @@ pub(crate) fn settle_arenas() {
 }
 
 /// The same after a request that the thread has run itself. All classes of cells are looked through only if something was made there, if many
-/// cells of the request's class lie free in `arena`, or now and then.
+/// cells of the request's class lie free in `arena`, or now and then; and the thread's other arenas no more often.
 pub(crate) fn settle_arenas_after(h: &Header, arena: &Arena) {
     let many = h.next_rank.get() != 0 || arena.has_spare_of(h.memory_class.get());
-    settle(if many { usize::MAX } else { 1 });
+    let counts = |foreign: &Foreign| {
+        let unlooked = foreign.unlooked.get() + 1;
+        let counts = unlooked < arena::KEPT && foreign.has_nothing_late();
+        if counts {
+            foreign.unlooked.set(unlooked);
+        }
+        counts
+    };
+    if many || arena.has_returns() || !FOREIGN.try_with(counts).unwrap_or(false) {
+        settle(if many { usize::MAX } else { 1 });
+    }
 }
 
 /// `freed` is how many cells may have become free since the last time.
@@ -192,6 +199,10 @@ fn settle(freed: usize) {
 }
 
 impl Foreign {
+    fn has_nothing_late(&self) -> bool {
+        self.late.try_borrow().is_ok_and(|late| late.is_empty())
+    }
+
     /// Others may have more use for what lies free in the thread's arenas.
     fn give_spare_cells(&self) {
         self.unlooked.set(0);

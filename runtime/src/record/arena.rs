@@ -45,6 +45,7 @@ pub(crate) use self::stock::LOOK;
 
 use self::end::end_on;
 use self::stock::{BATCH, Batch, Found};
+use crate::record::counter::Counter;
 use crate::record::header::Header;
 use crate::record::message::Message;
 use crate::record::reclaim;
@@ -92,6 +93,8 @@ pub(crate) struct Arena {
     shared: *const Shared,
     /// The number of the worker it belongs to; `u32::MAX` for a foreign thread's.
     pub worker: u32,
+    /// Requests that a foreign thread has run on its own stack here.
+    pub direct: Counter,
     /// What others have left for the owner to do.
     pub owner_mailbox: OwnerMailbox<Message>,
     /// Guards the lists of children where others may touch them (N1).
@@ -124,6 +127,7 @@ impl Arena {
             large: Cell::new(0),
             shared: Arc::into_raw(shared.clone()),
             worker,
+            direct: Counter::default(),
             owner_mailbox: OwnerMailbox::default(),
             families: Mutex::new(()),
             local_owner: LocalOwner::new(if worker == u32::MAX || shared.driven.is_some() {
@@ -338,7 +342,7 @@ impl Arena {
     }
 
     /// Whether something is on its way here, or was sent and has not been taken in.
-    #[cfg(test)]
+    #[inline]
     pub(crate) fn has_returns(&self) -> bool {
         !self.returns.0.load(Ordering::Relaxed).is_null()
     }

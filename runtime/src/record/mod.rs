@@ -8,6 +8,7 @@ pub(crate) mod call_list;
 pub(crate) mod callback;
 pub(crate) mod cell;
 pub(crate) mod children;
+pub(crate) mod counter;
 pub(crate) mod dependents;
 pub(crate) mod drop_queue;
 pub(crate) mod fiber;

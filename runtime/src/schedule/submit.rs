@@ -315,6 +315,7 @@ pub(crate) unsafe fn push_root(header: NonNull<Header>) {
 /// # Safety
 ///
 /// As [`push_root`].
+#[inline]
 pub(crate) unsafe fn push_root_of(shared: &Arc<Shared>, header: NonNull<Header>) {
     if crate::record::fiber::get().is_none_or(|fiber| fiber.worker().is_none()) {
         shared.check_process();
@@ -334,6 +335,7 @@ pub(crate) unsafe fn push_root_of(shared: &Arc<Shared>, header: NonNull<Header>)
 /// # Safety
 ///
 /// As [`push_root`].
+#[inline]
 unsafe fn shelve(shared: &Arc<Shared>, header: NonNull<Header>) {
     // SAFETY: the link.
     let h = unsafe { header.as_ref() };

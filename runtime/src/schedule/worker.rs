@@ -48,7 +48,7 @@ use std::ptr::{self, NonNull};
 use forebear_context::error::StackError;
 use forebear_context::lineage::NO_KEY;
 use forebear_context::shim::Arc;
-use forebear_context::shim::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
+use forebear_context::shim::atomic::{AtomicPtr, Ordering, fence};
 use forebear_pool::WorkerState;
 
 mod alarm;
@@ -79,6 +79,7 @@ use self::raids::RaidWatch;
 use crate::deadlock::urgency;
 use crate::record::arena::{self, Arena};
 use crate::record::children;
+use crate::record::counter::Counter;
 use crate::record::drop_queue::DropQueues;
 use crate::record::fiber::{self, Fiber};
 use crate::record::header::Header;
@@ -564,23 +565,5 @@ impl Worker {
 impl std::fmt::Debug for Worker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Worker").field("index", &self.index).finish_non_exhaustive()
-    }
-}
-
-/// A count that one thread keeps and others read.
-#[derive(Default)]
-pub(crate) struct Counter(AtomicU64);
-
-impl Counter {
-    /// One more. By the thread that keeps it.
-    #[inline(always)]
-    pub(crate) fn count(&self) {
-        // Two plain instructions: there is one writer.
-        self.0.store(self.0.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-    }
-
-    /// How many.
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
     }
 }

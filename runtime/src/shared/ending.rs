@@ -24,6 +24,10 @@
 //! told by a thread-local of this module, which the thread uses before any other. Thread-locals are destroyed in the opposite order of their first
 //! use. What goes after it is not the user's, so a join of the thread is short from then on.
 //!
+//! A foreign thread that stops running a request takes that lock only if a thread wants or waits for the end. One word counts the running
+//! requests and says so: who wants the end writes there before it looks, by an exchange. So either that look sees that none
+//! runs any more, or the last foreign thread sees the bit.
+//!
 //! # Invariants
 //!
 //! * **EN1** A context stands among the waiters while its wait goes on; its owner takes it out before it goes, under the
@@ -56,7 +60,7 @@ pub(crate) enum Stage {
 /// See the module head.
 pub(crate) struct Ending {
     stage: AtomicU8,
-    /// Foreign threads that run requests here; one that nests them counts as often.
+    /// Foreign threads that run requests here; one that nests them counts as often. And [`AWAITED`].
     foreign: AtomicUsize,
     state: Mutex<EndingState>,
     /// A worker's thread has exited.
@@ -64,6 +68,9 @@ pub(crate) struct Ending {
     /// Held by the closing thread; true: done.
     closed: Mutex<bool>,
 }
+
+/// A thread wants the end, or waits for it.
+const AWAITED: usize = 1 << (usize::BITS - 1);
 
 struct EndingState {
     /// Somebody wants the end.
@@ -124,7 +131,9 @@ impl Ending {
 
     /// Somebody wants the end: from now on who stops running requests says so.
     pub(crate) fn begin(&self) {
-        self.lock().begun = true;
+        let mut state = self.lock();
+        state.begun = true;
+        self.foreign.fetch_or(AWAITED, Ordering::AcqRel);
     }
 
     /// A foreign thread begins to run a request here.
@@ -134,7 +143,7 @@ impl Ending {
 
     /// It has done. True: it was the last, and the end is wanted: the workers are to look whether they may go.
     pub(crate) fn foreign_ends(&self) -> bool {
-        if self.foreign.fetch_sub(1, Ordering::AcqRel) != 1 {
+        if self.foreign.fetch_sub(1, Ordering::AcqRel) != AWAITED | 1 {
             return false;
         }
         let mut state = self.lock();
@@ -144,7 +153,7 @@ impl Ending {
 
     /// Whether foreign threads run requests here.
     pub(crate) fn has_foreign(&self) -> bool {
-        self.foreign.load(Ordering::Acquire) > 0
+        self.foreign.load(Ordering::Acquire) & !AWAITED > 0
     }
 
     /// A worker has left its loop.
@@ -223,6 +232,7 @@ impl Ending {
     /// EN1: the caller takes it back, by [`leave`](Self::leave), before the context goes.
     pub(crate) unsafe fn wait(&self, context: &Context, ticket: Ticket) -> bool {
         let mut state = self.lock();
+        self.foreign.fetch_or(AWAITED, Ordering::AcqRel);
         if self.quiet(&state) {
             return false;
         }

@@ -77,8 +77,6 @@ pub(crate) struct Shared {
     /// Whether foreign threads run unstarted requests they wait for themselves.
     pub foreign_direct: bool,
     pub late_end: LateEnd,
-    /// Requests that ran directly on foreign threads.
-    pub foreign_direct_count: AtomicU64,
     /// Included requests that pools have admitted over their bounds.
     pub over_bound: AtomicU64,
     /// Requests that had started and not ended when it was shut down.
@@ -178,7 +176,6 @@ impl Shared {
             default_need: settings.default_need,
             foreign_direct: settings.foreign_direct,
             late_end: settings.late_end,
-            foreign_direct_count: AtomicU64::new(0),
             over_bound: AtomicU64::new(0),
             shut_down: AtomicUsize::new(0),
             left_behind: AtomicUsize::new(0),
@@ -267,6 +264,7 @@ impl Shared {
     ///
     /// Answers false if the runtime is over: the entry is still the caller's.
     #[must_use]
+    #[inline]
     pub(crate) fn push_root(&self, header: ptr::NonNull<Header>) -> bool {
         // SAFETY: the caller's link.
         let lineage = &unsafe { header.as_ref() }.lineage;

@@ -28,6 +28,8 @@ pub(crate) struct ForeignFiber {
 pub(crate) struct Foreign {
     pub fiber: Cell<*mut ForeignFiber>,
     pub arenas: RefCell<Vec<(Arc<Shared>, NonNull<Arena>)>>,
+    /// The one of them that was asked for last, so that the next question is a comparison.
+    pub last: Cell<Option<NonNull<Arena>>>,
     pub seats: RefCell<Vec<Seat>>,
     /// Inside `settle_arenas` of [`crate::foreign`].
     pub settles: Cell<bool>,
@@ -46,6 +48,7 @@ forebear_context::shim::thread_local! {
             Foreign {
                 fiber: Cell::new(ptr::null_mut()),
                 arenas: RefCell::new(Vec::new()),
+                last: Cell::new(None),
                 seats: RefCell::new(Vec::new()),
                 settles: Cell::new(false),
                 unlooked: Cell::new(0),
@@ -77,6 +80,26 @@ impl Watches {
 }
 
 impl Foreign {
+    /// The thread's arena in a runtime, if it has one there.
+    #[inline]
+    pub(crate) fn arena_of(&self, shared: &Shared) -> Option<NonNull<Arena>> {
+        match self.last.get() {
+            // SAFETY: M3: among `arenas`, which `last` is no longer than.
+            Some(last) if ptr::eq(unsafe { last.as_ref() }.shared(), shared) => Some(last),
+            _ => self.find_arena_of(shared),
+        }
+    }
+
+    #[cold]
+    fn find_arena_of(&self, shared: &Shared) -> Option<NonNull<Arena>> {
+        let arenas = self.arenas.borrow();
+        let found = arenas.iter().find(|(of, _)| ptr::eq(&**of, shared)).map(|(_, arena)| *arena);
+        if found.is_some() {
+            self.last.set(found);
+        }
+        found
+    }
+
     /// An arena of this thread's, by number. `None` if it is of a runtime that was left behind by a fork: its locks may be held by threads that
     /// are not here.
     pub(crate) fn usable_arena(&self, n: usize) -> Option<NonNull<Arena>> {
@@ -145,10 +168,14 @@ pub(crate) fn each_arena(mut with: impl FnMut(&Arena)) -> bool {
 }
 
 /// Whether this thread owns the arena: it is one of its arenas, and is not just being given back.
+#[inline]
 pub(crate) fn owns(arena: *const Arena) -> bool {
     let among = |foreign: &Foreign| {
+        let is_it = |own: NonNull<Arena>| ptr::eq(own.as_ptr(), arena);
         let arenas = foreign.arenas.try_borrow();
-        arenas.is_ok_and(|arenas| arenas.iter().any(|(_, own)| ptr::eq(own.as_ptr(), arena)))
+        arenas.is_ok_and(|arenas| {
+            foreign.last.get().is_some_and(is_it) || arenas.iter().any(|(_, own)| is_it(*own))
+        })
     };
     FOREIGN.try_with(among).unwrap_or(false)
 }

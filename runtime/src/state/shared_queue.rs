@@ -1,9 +1,9 @@
 //! Shared queues: unstarted requests that anybody may take.
 //!
 //! There is one per worker, for what it has published, and one per runtime, for roots. Entries are links: a request that
-//! was claimed elsewhere meanwhile is a *stale entry*, whose link the taker releases. The injector drops its stale entries when
-//! they may outnumber the live: a thread that submits and then runs what it waits for, beside busy workers, would fill it
-//! with them.
+//! was claimed elsewhere meanwhile is a *stale entry*, whose link the taker releases. A thread that submits and then runs what it
+//! waits for, beside busy workers, would fill the injector with them. So each that claims such an entry notes it there, and every
+//! 64th takes out those that are found without a look at others; all, when they may outnumber the live.
 //!
 //! # Keys
 //!

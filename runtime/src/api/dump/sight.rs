@@ -128,7 +128,7 @@ impl<'a> StackPlace<'a> {
     fn count(&self) -> u64 {
         match self.worker {
             Some(worker) => worker.started.get() + worker.direct.get(),
-            None => self.arena.shared().foreign_direct_count.load(Ordering::Relaxed),
+            None => self.arena.direct.get(),
         }
     }
 }

@@ -1,17 +1,17 @@
 //! Making requests: the fast ways inside a request, and the slow one everywhere else.
 
-use std::ptr;
+use std::ptr::{self, NonNull};
 
 use forebear_context::error::Error;
 use forebear_context::shim::Arc;
 
 use super::Request;
 use crate::api::builder::{RequestBuilder, create};
-use crate::api::origin::{self, Rank};
+use crate::api::origin::{self, Origin, Rank};
 use crate::record::cell::{self, BOXED_ABOVE, Birth, Boxed, Callable, Fallible, Plain};
 use crate::record::children;
 use crate::record::fiber;
-use crate::record::header::HeaderPlace;
+use crate::record::header::{Header, HeaderPlace};
 use crate::schedule::submit;
 use crate::shared::Shared;
 use crate::state::attention::{DRIVEN, HUNGRY, MARKS, MESSAGE, RAIDED, SHUT};
@@ -183,6 +183,22 @@ unsafe fn spawn_outside<T, C: Callable<T>>(
     callable: C,
     scope: *const crate::record::scope_core::ScopeCore,
 ) -> Request<T> {
+    let (origin, birth) = birth_outside(of, scope);
+    // SAFETY: M1: the arena is this thread's.
+    let header = unsafe { cell::make(origin.arena, birth, callable) };
+    // SAFETY: just made; the handle of the word.
+    unsafe {
+        submit_outside(&origin, header);
+        Request::from_raw(header)
+    }
+}
+
+/// What [`spawn_outside`] makes; apart, since it is the same for all callables.
+#[inline(never)]
+fn birth_outside(
+    of: Option<&Arc<Shared>>,
+    scope: *const crate::record::scope_core::ScopeCore,
+) -> (Origin<'_>, Birth) {
     let counted = Counted(scope);
     let origin = origin::here(of);
     std::mem::forget(counted);
@@ -190,18 +206,24 @@ unsafe fn spawn_outside<T, C: Callable<T>>(
     let root = lineage.parent().is_null();
     let word = if root { word::QUEUED | word::SUBMITTED | HANDLE | word::LINK } else { word::NEW | HANDLE };
     let need_pages = origin.shared.default_need;
-    let birth = Birth { word, lineage, need_pages, scope, place: HeaderPlace::Nowhere };
-    // SAFETY: M1: the arena is this thread's.
-    let header = unsafe { cell::make(origin.arena, birth, callable) };
-    // SAFETY: just made; the entry's link is in the word.
+    (origin, Birth { word, lineage, need_pages, scope, place: HeaderPlace::Nowhere })
+}
+
+/// Submits it; apart for the same reason.
+///
+/// # Safety
+///
+/// It was just made, as [`birth_outside`] says.
+#[inline(never)]
+unsafe fn submit_outside(origin: &Origin<'_>, header: NonNull<Header>) {
+    // SAFETY: by contract; the entry's link is in the word of a root.
     unsafe {
-        if root {
+        if header.as_ref().lineage.parent().is_null() {
             submit::push_root_of(&origin.shared, header);
         } else {
             // It has a family to be put into, which may be cancelled.
             submit::submit(header, word::SUBMITTED);
         }
-        Request::from_raw(header)
     }
 }
 

@@ -223,11 +223,22 @@ unsafe fn refused(header: NonNull<Header>) -> WaitError {
 ///
 /// W2: the request has a value of this type, and the caller its only handle, which it gives away.
 pub(super) unsafe fn take_value<T>(header: NonNull<Header>) -> T {
-    // SAFETY: W2: the only handle, by value.
+    // SAFETY: W2: the only handle, by value; M1: on the thread of its arena, or W4.
     unsafe {
-        header.as_ref().has_value.set(false);
+        let h = header.as_ref();
+        h.has_value.set(false);
         let value = Header::value::<T>(header).read();
-        drop(Request::<T>::from_raw(header));
+        if h.is_kept_here() && is_alone(h) {
+            end_alone::<T>(header);
+        } else {
+            if h.bare.is_local() {
+                // By value, so there is nobody to be asked.
+                h.bare.publish_state(&h.local, 0);
+            }
+            if h.bare.release_handle() {
+                arena::end(header);
+            }
+        }
         value
     }
 }

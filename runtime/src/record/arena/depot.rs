@@ -87,6 +87,12 @@ impl Depot {
         state.arenas.iter().copied().filter(|arena| unsafe { arena.as_ref() }.is_foreign()).collect()
     }
 
+    /// How many requests foreign threads have run on their own stacks.
+    pub(crate) fn direct(&self) -> u64 {
+        // SAFETY: as above.
+        self.foreign().iter().map(|arena| unsafe { arena.as_ref() }.direct.get()).sum()
+    }
+
     /// Whether the runtime is over and its threads are gone.
     pub(crate) fn is_closing(&self) -> bool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).closing

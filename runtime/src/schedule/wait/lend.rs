@@ -11,18 +11,19 @@
 
 use std::ptr::{self, NonNull};
 
-use forebear_context::shim::atomic::Ordering;
-
 use crate::cancel;
 use crate::foreign;
+use crate::record::arena::Arena;
 use crate::record::fiber::Fiber;
 use crate::record::header::{AFTER, DETACHED, Header, OWN_STACK};
 use crate::schedule::run;
 use crate::schedule::worker::Worker;
 use crate::shared::driven::Guest;
 use crate::shared::ending::Stage;
+use crate::shared::thread;
 use crate::state::attention::{DRIVEN, HUNGRY, LIMITS, MARKS, MESSAGE, OLDER, RAIDED, SHUT};
-use crate::state::word::LocalStep;
+use crate::state::word::{LocalStep, NEW, QUEUED};
+
 /// The commonest case of a wait: the target stands in this worker's own private queue, or nowhere yet and its maker waits, and
 /// nothing speaks against running it here. False: it was not run, or something concerns the waiter now; the long way tells what
 /// to answer.
@@ -36,7 +37,8 @@ pub(super) unsafe fn run_own(header: NonNull<Header>) -> bool {
     let h = unsafe { header.as_ref() };
     let Some(fiber) = crate::record::fiber::get() else { return false };
     if !ptr::eq(h.arena.get(), fiber.arena.get()) {
-        return false;
+        // SAFETY: by contract.
+        return unsafe { run_own_outside(fiber, header) };
     }
     let Some(worker) = fiber.worker() else { return false };
     let attention = worker.post.attention.get();
@@ -46,6 +48,41 @@ pub(super) unsafe fn run_own(header: NonNull<Header>) -> bool {
     }
     // SAFETY: by contract.
     unsafe { run_own_on(fiber, worker, header, attention) }
+}
+
+/// The same on a thread that is no worker and runs nothing, for a root that it has made.
+///
+/// # Safety
+///
+/// As [`run_own`]; `fiber` is the calling one.
+#[cold]
+#[inline(never)]
+unsafe fn run_own_outside(fiber: &Fiber, header: NonNull<Header>) -> bool {
+    // SAFETY: by contract.
+    let h = unsafe { header.as_ref() };
+    let runs_nothing = fiber.worker().is_none() && fiber.request().is_none();
+    if !runs_nothing || !thread::owns(h.arena.get()) || !h.lineage.parent().is_null() {
+        return false;
+    }
+    // SAFETY: M3: this thread's, and it is not null.
+    let arena = unsafe { &*h.arena.get() };
+    let (shared, life) = (arena.shared(), h.bare.load().life());
+    if life != QUEUED && life != NEW
+        || h.is(AFTER)
+        || shared.driven.is_some()
+        || shared.is_inherited()
+        || fiber.context().no_suspend().get() != 0
+        || !may_lend(fiber, h)
+    {
+        return false;
+    }
+    let Ok(before) = h.bare.claim_by_waiter(false) else { return false };
+    if before.life() == QUEUED {
+        leave_stale(h);
+    }
+    // SAFETY: just claimed as lent; the caller's count is held.
+    unsafe { run_on_thread(fiber, header, arena) };
+    true
 }
 
 /// The same where something concerns the worker: perhaps nothing but deadlines, or somebody who is hungry.
@@ -140,7 +177,6 @@ fn is_child_of_top(fiber: &Fiber, h: &Header) -> bool {
 }
 
 /// The target was queued somewhere, and is stale there now.
-#[cold]
 pub(super) fn leave_stale(h: &Header) {
     // SAFETY: M3.
     if let Some(arena) = unsafe { h.arena.get().as_ref() } {
@@ -214,44 +250,51 @@ pub(crate) unsafe fn run_here(fiber: &Fiber, header: NonNull<Header>) {
         }
         None => {
             // SAFETY: M3: the waiter's count keeps header, arena and record, until this returns.
-            let (h, shared) = unsafe { (header.as_ref(), (*header.as_ref().arena.get()).shared()) };
-            let Some(arena) = foreign::arena_for(shared) else { unreachable!("asked by `may_lend`") };
-            shared.foreign_direct_count.fetch_add(1, Ordering::Relaxed);
-            let _guest = Guest::of(shared);
-            let own = arena.as_ptr();
-            shared.ending.foreign_begins();
-            // SAFETY: M3; O2: taken back below.
-            let (owner_mailbox, before) = unsafe {
-                let owner_mailbox = &arena.as_ref().owner_mailbox;
-                (owner_mailbox, owner_mailbox.begin_run(Some(NonNull::from(fiber.context()))))
-            };
-            if shared.ending.is(Stage::Swept) {
-                // It may have been stirred before it was known that something runs here.
-                owner_mailbox.stir();
-            }
-            let arena = fiber.arena.replace(arena.as_ptr());
-            let entered = fiber.entered.replace(shared);
-            // SAFETY: by contract.
-            unsafe { run::lend(fiber, header) };
-            loop {
-                if !owner_mailbox.is_empty() {
-                    // SAFETY: M3.
-                    cancel::attend_arena(unsafe { &*own });
-                }
-                // SAFETY: O2: as it was.
-                if unsafe { owner_mailbox.end_run(before) } {
-                    break;
-                }
-            }
-            if shared.ending.foreign_ends() {
-                shared.workers().iter().for_each(|worker| shared.wake(worker.index));
-            }
-            fiber.arena.set(arena);
-            fiber.entered.set(entered);
-            if arena.is_null() {
-                // SAFETY: M3.
-                foreign::settle_arenas_after(h, unsafe { &*own });
-            }
+            let shared = unsafe { (*header.as_ref().arena.get()).shared() };
+            let Some(own) = foreign::arena_for(shared) else { unreachable!("asked by `may_lend`") };
+            // SAFETY: by contract; M3.
+            unsafe { run_on_thread(fiber, header, own.as_ref()) };
         }
+    }
+}
+
+/// The same on a thread that is no worker.
+///
+/// # Safety
+///
+/// As [`run::lend`]; `fiber` is the calling one, and `own` the thread's arena in the request's runtime.
+#[inline]
+unsafe fn run_on_thread(fiber: &Fiber, header: NonNull<Header>, own: &Arena) {
+    let (shared, owner_mailbox) = (own.shared(), &own.owner_mailbox);
+    own.direct.count();
+    let _guest = Guest::of(shared);
+    shared.ending.foreign_begins();
+    // SAFETY: O2: taken back below.
+    let before = unsafe { owner_mailbox.begin_run(Some(NonNull::from(fiber.context()))) };
+    if shared.ending.is(Stage::Swept) {
+        // It may have been stirred before it was known that something runs here.
+        owner_mailbox.stir();
+    }
+    let arena = fiber.arena.replace(own);
+    let entered = fiber.entered.replace(shared);
+    // SAFETY: by contract.
+    unsafe { run::lend(fiber, header) };
+    loop {
+        if !owner_mailbox.is_empty() {
+            cancel::attend_arena(own);
+        }
+        // SAFETY: O2: as it was.
+        if unsafe { owner_mailbox.end_run(before) } {
+            break;
+        }
+    }
+    if shared.ending.foreign_ends() {
+        shared.workers().iter().for_each(|worker| shared.wake(worker.index));
+    }
+    fiber.arena.set(arena);
+    fiber.entered.set(entered);
+    if arena.is_null() {
+        // SAFETY: the waiter's count.
+        foreign::settle_arenas_after(unsafe { header.as_ref() }, own);
     }
 }

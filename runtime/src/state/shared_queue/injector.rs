@@ -26,14 +26,17 @@ use super::{QueueEntry, lock};
 /// Instead of a key: entries are on their way from the inbox to their places; look under the lock. No root has this key.
 const SORTING: u64 = 0;
 
-/// Fewer stale entries than this are not worth a look.
-const STALE_AT_LEAST: u64 = 1024;
+/// So many stale entries are noted before those are taken out that are found at once: in the inbox, and before all that live.
+const STALE_AT_LEAST: u64 = if cfg!(loom) { 1 } else { 64 };
+
+/// If so many are left then, and are half of what stands here, all entries are looked at.
+const LEFT_AT_LEAST: u64 = 1024;
 
 /// The roots of one runtime. See the head of this module.
 pub struct Injector<E: QueueEntry> {
     inbox: AtomicPtr<E>,
     best: AtomicU64,
-    /// About how many entries were claimed elsewhere since the last purge.
+    /// How many entries were claimed elsewhere since the last time that stale ones were taken out.
     stale: AtomicU64,
     ordered: Mutex<Ordered<E>>,
 }
@@ -131,6 +134,11 @@ impl<E: QueueEntry> Injector<E> {
 
     #[cold]
     fn sort_in(&self, ordered: &mut Ordered<E>) {
+        self.sort_in_but(ordered, |_| false);
+    }
+
+    /// The same; what `takes` takes stays the callee's.
+    fn sort_in_but(&self, ordered: &mut Ordered<E>, takes: impl FnMut(NonNull<E>) -> bool) {
         if self.has_mail() {
             // From the next step until the end of this one the entries stand nowhere that can be seen without the lock.
             #[cfg(not(mutant = "sorting_hides_roots"))]
@@ -145,13 +153,13 @@ impl<E: QueueEntry> Injector<E> {
                 },
                 self.inbox.swap(ptr::null_mut(), Ordering::AcqRel)
             );
-            Self::put_all(ordered, head);
+            Self::put_all(ordered, head, takes);
         }
         self.publish(ordered);
     }
 
-    /// Puts what the inbox held into order.
-    fn put_all(ordered: &mut Ordered<E>, head: *mut E) {
+    /// Puts what the inbox held into order, but for what `takes` takes.
+    fn put_all(ordered: &mut Ordered<E>, head: *mut E, mut takes: impl FnMut(NonNull<E>) -> bool) {
         let mut at = head;
         // Last in, first out: turn it round.
         let mut turned: *mut E = ptr::null_mut();
@@ -166,8 +174,10 @@ impl<E: QueueEntry> Injector<E> {
             // SAFETY: as above.
             let (key, next) =
                 unsafe { (entry.as_ref().key(), entry.as_ref().link().load(Ordering::Relaxed)) };
-            ordered.put(key, entry);
             turned = next;
+            if !takes(entry) {
+                ordered.put(key, entry);
+            }
         }
     }
 
@@ -228,22 +238,40 @@ impl<E: QueueEntry> Injector<E> {
         entry
     }
 
-    /// An entry that may stand here was claimed by somebody who did not come for it. When such stale entries may outnumber what
-    /// lives, everything `is_stale` is taken out and given to `drop_stale`: while all workers are busy nobody else would.
+    /// An entry that may stand here was claimed by a thread that did not take it from here. Now and then what `is_stale` is taken out and
+    /// given to `drop_stale`: while all workers are busy no other thread would. Mostly a thread runs what it has made in the same
+    /// order. So a stale entry is in the inbox, or before all that live, and costs no look at others.
+    #[inline]
     pub fn note_stale(&self, is_stale: impl Fn(&E) -> bool, drop_stale: impl FnMut(NonNull<E>)) {
-        if self.stale.fetch_add(1, Ordering::Relaxed) < STALE_AT_LEAST {
-            return;
+        if self.stale.fetch_add(1, Ordering::Relaxed) + 1 >= STALE_AT_LEAST {
+            self.take_stale(is_stale).into_iter().for_each(drop_stale);
         }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn take_stale(&self, is_stale: impl Fn(&E) -> bool) -> Vec<NonNull<E>> {
+        let mut taken = Vec::with_capacity(STALE_AT_LEAST as usize);
         let mut ordered = lock(&self.ordered);
-        if self.stale.load(Ordering::Relaxed) < STALE_AT_LEAST.max(ordered.len() as u64 / 2) {
-            return;
+        let noted = self.stale.swap(0, Ordering::Relaxed);
+        self.sort_in_but(&mut ordered, |entry| {
+            // SAFETY: E1.
+            let e = unsafe { entry.as_ref() };
+            let takes = e.hint().is_none() && is_stale(e);
+            if takes {
+                taken.push(entry);
+            }
+            takes
+        });
+        ordered.take_first(&is_stale, &mut taken);
+        // What another worker has published is noted here and stands elsewhere, so this is no more than a guess.
+        ordered.stale = (ordered.stale + noted).saturating_sub(taken.len() as u64);
+        if ordered.stale >= LEFT_AT_LEAST.max(ordered.len() as u64 / 2) {
+            ordered.stale = 0;
+            taken.extend(ordered.take_all(is_stale));
         }
-        self.stale.store(0, Ordering::Relaxed);
-        self.sort_in(&mut ordered);
-        let stale = ordered.take_all(is_stale);
         self.publish(&ordered);
-        drop(ordered);
-        stale.into_iter().for_each(drop_stale);
+        taken
     }
 
     /// Closes the inbox, and takes out all there is that `stays` does not want to keep. Nothing comes any more but what
@@ -263,7 +291,7 @@ impl<E: QueueEntry> Injector<E> {
             self.inbox.swap(Self::closed(), Ordering::AcqRel)
         );
         if head != Self::closed() {
-            Self::put_all(&mut ordered, head);
+            Self::put_all(&mut ordered, head, |_| false);
         }
         let taken = ordered.take_all(|entry| !stays(entry));
         self.publish(&ordered);
@@ -299,5 +327,89 @@ impl<E: QueueEntry> Default for Injector<E> {
 impl<E: QueueEntry> std::fmt::Debug for Injector<E> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Injector").field("best", &self.best.load(Ordering::Relaxed)).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering as Std}; // not modelled: a test
+
+    use super::*;
+
+    struct Entry {
+        link: AtomicPtr<Entry>,
+        key: u64,
+        claimed: AtomicBool,
+        dropped: AtomicUsize,
+    }
+
+    // SAFETY: the link is the queue's, and the key constant.
+    unsafe impl QueueEntry for Entry {
+        fn link(&self) -> &AtomicPtr<Entry> {
+            &self.link
+        }
+
+        fn key(&self) -> u64 {
+            self.key
+        }
+    }
+
+    fn entries(n: u64) -> (Vec<Entry>, Injector<Entry>) {
+        let entry = |key| Entry {
+            link: AtomicPtr::default(),
+            key: key + 1,
+            claimed: AtomicBool::new(false),
+            dropped: AtomicUsize::new(0),
+        };
+        let (entries, queue) = ((0..n).map(entry).collect::<Vec<_>>(), Injector::new());
+        entries.iter().for_each(|entry| _ = queue.push(NonNull::from(entry)));
+        (entries, queue)
+    }
+
+    /// As a waiter does that has not taken it from the queue.
+    fn claim(entry: &Entry, queue: &Injector<Entry>) {
+        entry.claimed.store(true, Std::Relaxed);
+        queue.note_stale(
+            |entry| entry.claimed.load(Std::Relaxed),
+            // SAFETY: the entries outlive the queue.
+            |entry| _ = unsafe { entry.as_ref() }.dropped.fetch_add(1, Std::Relaxed),
+        );
+    }
+
+    fn left(entries: &[Entry]) -> usize {
+        entries.iter().filter(|entry| entry.dropped.load(Std::Relaxed) == 0).count()
+    }
+
+    #[test]
+    fn entries_that_are_claimed_in_order_leave_soon_each_once() {
+        let (entries, queue) = entries(1_000);
+        for (n, entry) in entries.iter().enumerate() {
+            claim(entry, &queue);
+            assert!(left(&entries[..=n]) < STALE_AT_LEAST as usize, "after {n}");
+        }
+        assert!(entries.iter().all(|entry| entry.dropped.load(Std::Relaxed) <= 1));
+    }
+
+    #[test]
+    fn stale_entries_behind_a_live_one_leave_before_they_outnumber_the_rest() {
+        let (entries, queue) = entries(5_000);
+        for entry in &entries[1..] {
+            claim(entry, &queue);
+        }
+        let most = (LEFT_AT_LEAST + STALE_AT_LEAST) as usize;
+        assert!(left(&entries) <= most, "{} are left", left(&entries));
+        assert!(entries.iter().all(|entry| entry.dropped.load(Std::Relaxed) <= 1));
+        assert_eq!(queue.pop(NO_KEY), Some(NonNull::from(&entries[0])), "the one that lives");
+    }
+
+    #[test]
+    fn what_lives_stays_in_order_beside_stale_entries() {
+        let (entries, queue) = entries(1_000);
+        entries.iter().filter(|entry| entry.key % 3 != 0).for_each(|entry| claim(entry, &queue));
+        // SAFETY: the entries outlive the queue.
+        let all = std::iter::from_fn(|| queue.pop(NO_KEY)).map(|entry| unsafe { entry.as_ref() });
+        let live: Vec<_> =
+            all.filter(|entry| !entry.claimed.load(Std::Relaxed)).map(|entry| entry.key).collect();
+        assert!(live.iter().copied().eq((1..=1_000).filter(|key| key % 3 == 0)), "{live:?}");
     }
 }

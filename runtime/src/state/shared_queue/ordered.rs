@@ -32,6 +32,8 @@ pub(super) struct Ordered<E> {
     late: BinaryHeap<Reverse<(u64, u64, NonNull<E>)>>,
     late_count: u64,
     hinted: Hinted<E>,
+    /// About how many entries were claimed elsewhere and stand here still.
+    pub stale: u64,
     /// E4.
     pub ended: bool,
 }
@@ -43,6 +45,7 @@ impl<E> Default for Ordered<E> {
             late: BinaryHeap::new(),
             late_count: 0,
             hinted: Hinted::default(),
+            stale: 0,
             ended: false,
         }
     }
@@ -55,10 +58,11 @@ impl<E: QueueEntry> Ordered<E> {
             return self.hinted.put(key, entry, hint);
         }
         let of = segment_of(key);
-        let at = self.segments.partition_point(|segment| segment.0 < of);
-        if self.segments.get(at).is_none_or(|segment| segment.0 != of) {
-            self.segments.insert(at, (of, VecDeque::new()));
-        }
+        // Mostly there is one.
+        let at = match &self.segments[..] {
+            [only] if only.0 == of => 0,
+            _ => self.place_of(of),
+        };
         let segment = &mut self.segments[at].1;
         if segment.back().is_none_or(|last| last.0 <= key) {
             segment.push_back((key, entry));
@@ -66,6 +70,15 @@ impl<E: QueueEntry> Ordered<E> {
             self.late_count += 1;
             self.late.push(Reverse((key, self.late_count, entry)));
         }
+    }
+
+    /// Which segment is that of a priority, made if there is none yet.
+    fn place_of(&mut self, of: u16) -> usize {
+        let at = self.segments.partition_point(|segment| segment.0 < of);
+        if self.segments.get(at).is_none_or(|segment| segment.0 != of) {
+            self.segments.insert(at, (of, VecDeque::new()));
+        }
+        at
     }
 
     pub fn len(&self) -> usize {
@@ -149,6 +162,23 @@ impl<E: QueueEntry> Ordered<E> {
         let late = self.late.iter().map(|Reverse((_, _, entry))| *entry);
         // SAFETY: E1.
         timely.chain(late).chain(self.hinted.entries()).map(|entry| unsafe { entry.as_ref() })
+    }
+
+    /// Takes out what is `wanted` and stands before all that is not.
+    pub fn take_first(&mut self, wanted: impl Fn(&E) -> bool, taken: &mut Vec<NonNull<E>>) {
+        // SAFETY: E1.
+        let wanted = |entry: NonNull<E>| wanted(unsafe { entry.as_ref() });
+        for (_, segment) in &mut self.segments {
+            while let Some(&(_, first)) = segment.front()
+                && wanted(first)
+            {
+                segment.pop_front();
+                taken.push(first);
+            }
+        }
+        while let Some(first) = self.late.peek_mut().filter(|first| wanted(first.0.2)) {
+            taken.push(PeekMut::pop(first).0.2);
+        }
     }
 
     /// Takes out all that are `wanted`.

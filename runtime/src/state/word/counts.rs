@@ -107,6 +107,14 @@ impl Word {
         }
     }
 
+    /// Gives back the only handle of one that is over, whose value the caller has moved out: nothing is left for a link to wait for (W6). True: it was
+    /// the last of both kinds, and the header is the caller's to end (W4, W7).
+    #[inline]
+    pub fn release_handle(&self) -> bool {
+        let order = mutant!("emptied_handle_down_relaxed", Ordering::Relaxed, Ordering::AcqRel);
+        Bits(self.0.fetch_sub(HANDLE, order).wrapping_sub(HANDLE)).is_forgotten()
+    }
+
     /// Gives a link back. True: it was the last of both kinds, and the header is the caller's to end (W4, W7).
     #[inline]
     pub fn release_link(&self) -> bool {
