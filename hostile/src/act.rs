@@ -10,14 +10,16 @@ use forebear::sync::RawMutex;
 use forebear::time::{interval, sleep, sleep_until};
 use forebear::timer::TimerGuard;
 use forebear::{
-    CancelReason, Error, OrUnwind, Outcome, Priority, Request, Runtime, WaitError, is_cancelled, join,
-    no_suspend, shield, try_join, yield_now,
+    CancelReason, Error, OrUnwind, Outcome, Priority, Request, RequestBuilder, Runtime, WaitError,
+    is_cancelled, join, no_suspend, shield, try_join, yield_now,
 };
 
+mod declared;
 mod structure;
 
+use self::declared::{await_future, call_blocking, complete, poll_kept, promise, several, then};
 use self::structure::{choose, inside, lock, pool, region, scoped};
-use crate::program::{Body, Callback, Limit, LockKind, Make, Node, OnError, Op};
+use crate::program::{Body, Callback, Hint, Limit, LockKind, Make, Node, OnError, Op};
 use crate::value::{Frame, Value, violation};
 use crate::world::{World, attempt};
 
@@ -138,25 +140,38 @@ fn callable(
     }
 }
 
+/// What makes and dependents are described by alike.
+fn described(
+    mut builder: RequestBuilder,
+    timeout: Option<u32>,
+    hint: Option<Hint>,
+    own_stack: bool,
+) -> RequestBuilder {
+    if let Some(n) = timeout {
+        builder = builder.timeout(micros(n));
+    }
+    builder = match hint {
+        Some(Hint::Given(hint)) => builder.order_hint(hint.into()),
+        Some(Hint::NewestFirst) => builder.newest_first(),
+        None => builder,
+    };
+    if own_stack { builder.own_stack() } else { builder }
+}
+
 fn make(world: &Arc<World>, node: &Node, how: Make) -> Option<Request<Value>> {
     let f = callable(world, &node.bodies[0], node.bodies.get(1));
     match how {
         Make::Spawn => within(world, || forebear::try_spawn(f)),
         Make::New => within(world, || Request::try_new(f)),
-        Make::Built { runtime, priority, timeout, detached, own_stack, submit } => {
+        Make::Built { runtime, priority, timeout, hint, detached, own_stack, submit } => {
             let mut builder = Request::builder().on(&world.runtime(runtime)?).name("built");
             if priority != 0 {
                 builder = builder.priority(Priority::new(priority));
             }
-            if let Some(n) = timeout {
-                builder = builder.timeout(micros(n));
-            }
             if detached {
                 builder = builder.detached();
             }
-            if own_stack {
-                builder = builder.own_stack();
-            }
+            builder = described(builder, timeout, hint, own_stack);
             Some(if submit { builder.try_spawn(f) } else { builder.try_build(f) })
         }
     }
@@ -265,7 +280,7 @@ fn one(world: &Arc<World>, node: &Node) -> Result<(), Error> {
                 Callback::Done => request.on_done(move |_| call()),
             };
         }
-        Op::Scope { fallible, cancel, stay } => scoped(world, node, fallible, cancel, stay)?,
+        Op::Scope { fallible, cancel, stay, after } => scoped(world, node, fallible, cancel, stay, after)?,
         Op::Join { fallible } => {
             let frame = Frame::new();
             let frame = &frame;
@@ -283,7 +298,22 @@ fn one(world: &Arc<World>, node: &Node) -> Result<(), Error> {
                 within(world, || join(arm(a), arm(b)));
             }
         }
-        Op::Pool { bound, cancel } => pool(world, node, bound, cancel)?,
+        Op::Pool { bound, cancel, include } => pool(world, node, bound, cancel, include)?,
+        Op::Then { slot, .. } => {
+            let request = then(world, node);
+            world.put_slot(slot, request);
+        }
+        Op::Promise { slot, completer } => promise(world, slot, completer),
+        Op::Complete { completer, with } => complete(world, node, completer, with),
+        Op::Hint { slot, hint } => {
+            if let Some(request) = world.slot(slot) {
+                let _ = request.set_order_hint(hint.into());
+            }
+        }
+        Op::Several { slots, how } => several(world, node, slots, how)?,
+        Op::Future { slot, how } => await_future(world, node, slot, how)?,
+        Op::Kept { drop } => poll_kept(world, drop),
+        Op::Blocking => call_blocking(world, node)?,
         Op::Region { micros: n } => region(world, node, n)?,
         Op::NoSuspend => no_suspend("hostile", || act(world, body()))?,
         Op::Shield => shield(|| act(world, body()))?,

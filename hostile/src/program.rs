@@ -46,7 +46,71 @@ pub(crate) enum Make {
     /// `Request::try_new`, not submitted.
     New,
     /// By a builder, on the runtime of this number.
-    Built { runtime: u8, priority: i8, timeout: Option<u32>, detached: bool, own_stack: bool, submit: bool },
+    Built {
+        runtime: u8,
+        priority: i8,
+        timeout: Option<u32>,
+        hint: Option<Hint>,
+        detached: bool,
+        own_stack: bool,
+        submit: bool,
+    },
+}
+
+/// In which order a request takes a place among its like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hint {
+    Given(i8),
+    NewestFirst,
+}
+
+/// What a dependent gets of the request that it is after.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    Nothing,
+    Value,
+    Outcome,
+    /// The value itself; the handle is used up.
+    Whole,
+    /// The values of this one and of another slot.
+    Both {
+        other: u8,
+    },
+}
+
+/// How a completion ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Completes {
+    Value,
+    Error,
+    /// The completer is dropped.
+    Never,
+}
+
+/// What is done with several requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Several {
+    First,
+    All,
+    /// Through a set: so many are taken out, then the set is cancelled or dropped.
+    Next {
+        times: u8,
+        limit: Limit,
+        cancel: bool,
+    },
+}
+
+/// What is done with the future of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Polls {
+    /// It is awaited, by `block_on`, until the world stops.
+    BlockOn,
+    /// The same by an untyped handle.
+    BlockOnUntyped,
+    /// It is polled once, and dropped.
+    Once,
+    /// The future that takes the value is polled once, and kept for others to poll.
+    Keep,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,20 +178,63 @@ pub(crate) enum Op {
         which: Callback,
     },
     /// The first body is the scope's own, the others its jobs.
+    /// `after`: each job is declared to be after the request in that slot.
     Scope {
         fallible: bool,
         cancel: bool,
         stay: bool,
+        after: Option<u8>,
     },
     /// Two bodies.
     Join {
         fallible: bool,
     },
-    /// Each body is a member.
+    /// Each body is a member; the requests in these slots are included before the last.
     Pool {
         bound: u8,
         cancel: bool,
+        include: [Option<u8>; 2],
     },
+    /// A dependent of the request in `from`. Bodies as those of `Make`.
+    Then {
+        slot: u8,
+        from: u8,
+        gets: Then,
+        runtime: Option<u8>,
+        timeout: Option<u32>,
+        hint: Option<Hint>,
+        own_stack: bool,
+        submit: bool,
+        bomb: bool,
+    },
+    /// A request without code, and its completer.
+    Promise {
+        slot: u8,
+        completer: u8,
+    },
+    Complete {
+        completer: u8,
+        with: Completes,
+    },
+    Hint {
+        slot: u8,
+        hint: i8,
+    },
+    Several {
+        slots: [u8; 3],
+        how: Several,
+    },
+    /// The body runs in the waker, where one is called.
+    Future {
+        slot: u8,
+        how: Polls,
+    },
+    /// Polls what was kept, or drops it.
+    Kept {
+        drop: bool,
+    },
+    /// The body runs on a thread outside the workers.
+    Blocking,
     Region {
         micros: u32,
     },
@@ -279,6 +386,11 @@ impl Op {
                 | Dump { .. }
                 | RawUnlock
                 | CountDown
+                | Then { .. }
+                | Promise { .. }
+                | Complete { .. }
+                | Hint { .. }
+                | Kept { .. }
                 | DropRuntime { .. }
         )
     }
@@ -313,6 +425,7 @@ pub(crate) const SLOTS: u8 = 8;
 /// How many locks there are of each kind. There is one mutex more, of which nobody forgets a guard.
 pub(crate) const LOCKS: u8 = 3;
 pub(crate) const CHANNELS: u8 = 4;
+pub(crate) const COMPLETERS: u8 = 3;
 
 impl fmt::Display for Program {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,16 +1,18 @@
 //! What the threads and requests of one program share, and how a program ends.
 //!
 //! The end goes in steps. First the threads of the program have a short time to end by themselves. Then the world *stops*:
-//! it sets its event, adds permits, and gives up its ends of all channels, so that no wait is left that nobody can end. Then each
-//! runtime is shut down; a request that has not ended by the grace is a violation. Then the threads are joined, and all
+//! it sets its event, adds permits, and gives up its completers, futures and ends of all channels, so that no wait is left that nobody can end. Then
+//! each runtime is shut down; a request that has not ended by the grace is a violation. Then the threads are joined, and all
 //! handles are dropped. At last every [`Value`](crate::value::Value) must have been dropped.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Waker;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -20,10 +22,10 @@ use forebear::sync::{
 };
 use forebear::time::Clock;
 use forebear::timer::InProcessTimer;
-use forebear::{Request, RequestId, Runtime, TimeoutError};
+use forebear::{Completer, Request, RequestId, Runtime, TakeFuture, TimeoutError};
 
 use crate::act::{act, clear_thread_bombs};
-use crate::program::{Body, CHANNELS, LOCKS, Program, SLOTS, Setting};
+use crate::program::{Body, CHANNELS, COMPLETERS, LOCKS, Program, SLOTS, Setting};
 use crate::value::{Value, violation};
 
 /// How long the threads of a program have to end by themselves.
@@ -31,6 +33,9 @@ const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Both ends of a channel.
 type Ends = (Sender<Value>, Receiver<Value>);
+
+/// A future that somebody has polled, and that others may poll or drop.
+type KeptFuture = Pin<Box<TakeFuture<Value>>>;
 
 /// Who is inside a lock.
 #[derive(Debug, Default)]
@@ -57,6 +62,10 @@ pub(crate) struct World {
     pub(crate) value: OnceLock<()>,
     pub(crate) timers: InProcessTimer,
     channels: Vec<Mutex<Option<Ends>>>,
+    completers: Vec<Mutex<Option<Completer<Value>>>>,
+    future: Mutex<Option<KeptFuture>>,
+    /// Who awaits futures that end with the world.
+    wakers: Mutex<Vec<Waker>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) live: AtomicIsize,
     /// Something was leaked on purpose, or may have been.
@@ -159,6 +168,9 @@ impl World {
                         }))
                     })
                     .collect(),
+                completers: (0..COMPLETERS).map(|_| Mutex::default()).collect(),
+                future: Mutex::default(),
+                wakers: Mutex::default(),
                 threads: Mutex::default(),
                 live: AtomicIsize::new(0),
                 may_leak: AtomicBool::new(false),
@@ -227,6 +239,14 @@ impl World {
             let ends = locked(channel).take();
             let _ = catch_unwind(AssertUnwindSafe(move || drop(ends)));
         }
+        std::mem::take(&mut *locked(&self.wakers)).into_iter().for_each(Waker::wake);
+        // Each of these ends a request, whose callbacks and captures may wait for another of them.
+        for completer in &self.completers {
+            let completer = locked(completer).take();
+            drop(std::thread::spawn(move || drop(completer)));
+        }
+        let future = self.take_future();
+        drop(std::thread::spawn(move || drop(future)));
     }
 
     fn end(self: Arc<World>, plain: bool) {
@@ -303,6 +323,41 @@ impl World {
     pub(crate) fn put_slot(&self, number: u8, request: Option<Request<Value>>) {
         let before = std::mem::replace(&mut *locked(&self.slots[usize::from(number)]), request);
         drop(before);
+    }
+
+    /// Puts a completer there. One that comes when the world has stopped is dropped, and so is the one that was there.
+    pub(crate) fn put_completer(&self, number: u8, completer: Option<Completer<Value>>) {
+        let before = {
+            let mut place = locked(&self.completers[usize::from(number)]);
+            if *locked(&self.stopped) { completer } else { std::mem::replace(&mut *place, completer) }
+        };
+        drop(before);
+    }
+
+    pub(crate) fn take_completer(&self, number: u8) -> Option<Completer<Value>> {
+        locked(&self.completers[usize::from(number)]).take()
+    }
+
+    /// Keeps a future for others to poll; as [`put_completer`](Self::put_completer).
+    pub(crate) fn put_future(&self, future: Option<KeptFuture>) {
+        let before = {
+            let mut place = locked(&self.future);
+            if *locked(&self.stopped) { future } else { std::mem::replace(&mut *place, future) }
+        };
+        drop(before);
+    }
+
+    pub(crate) fn take_future(&self) -> Option<KeptFuture> {
+        locked(&self.future).take()
+    }
+
+    /// Has the waker called when the world stops. False: it has stopped.
+    pub(crate) fn wakes_at_the_end(&self, waker: &Waker) -> bool {
+        let stopped = locked(&self.stopped);
+        if !*stopped {
+            locked(&self.wakers).push(waker.clone());
+        }
+        !*stopped
     }
 
     pub(crate) fn sender(&self, number: u8) -> Option<Sender<Value>> {

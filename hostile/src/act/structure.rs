@@ -125,7 +125,13 @@ pub(super) fn scoped(
     fallible: bool,
     cancel: bool,
     stay: bool,
+    after: Option<u8>,
 ) -> Result<(), Error> {
+    let after = after.and_then(|slot| world.slot(slot));
+    let builder = || match &after {
+        Some(dependency) => Request::builder().after(dependency),
+        None => Request::builder(),
+    };
     let (own, jobs) = node.bodies.split_first().expect("a scope has a body");
     let frame = Frame::new();
     let frame = &frame;
@@ -135,11 +141,12 @@ pub(super) fn scoped(
         let answer = within(world, || {
             try_scope(|s| {
                 spawn_all(&mut |job| {
-                    let handle = s.try_spawn(move || {
+                    let f = move || {
                         let _in = frame.enter();
                         act(world, &job)?;
                         Ok(Value::new(world, None))
-                    });
+                    };
+                    let handle = if after.is_some() { builder().try_spawn_in(s, f) } else { s.try_spawn(f) };
                     if stay {
                         world.put_slot(node.id as u8 % crate::program::SLOTS, Some(handle));
                     }
@@ -152,11 +159,12 @@ pub(super) fn scoped(
         within(world, || {
             scope(|s| {
                 spawn_all(&mut |job| {
-                    let handle = s.spawn(move || {
+                    let f = move || {
                         let _in = frame.enter();
                         let _ = act(world, &job);
                         Value::new(world, None)
-                    });
+                    };
+                    let handle = if after.is_some() { builder().spawn_in(s, f) } else { s.spawn(f) };
                     if stay {
                         world.put_slot(node.id as u8 % crate::program::SLOTS, Some(handle));
                     }
@@ -182,7 +190,13 @@ fn act_in_scope(
     settle(node, result).map(|_| ())
 }
 
-pub(super) fn pool(world: &Arc<World>, node: &Node, bound: u8, cancel: bool) -> Result<(), Error> {
+pub(super) fn pool(
+    world: &Arc<World>,
+    node: &Node,
+    bound: u8,
+    cancel: bool,
+    include: [Option<u8>; 2],
+) -> Result<(), Error> {
     let frame = Frame::new();
     let frame = &frame;
     let answer = within(world, || {
@@ -192,6 +206,11 @@ pub(super) fn pool(world: &Arc<World>, node: &Node, bound: u8, cancel: bool) -> 
         }
         let canceller = cancel.then(|| pool.canceller());
         for (number, body) in node.bodies.iter().enumerate() {
+            if number + 1 == node.bodies.len() {
+                for request in include.iter().flatten().filter_map(|slot| world.slot(*slot)) {
+                    pool.include(request);
+                }
+            }
             let canceller = canceller.clone().filter(|_| number == 0);
             pool.try_add(move || {
                 let _in = frame.enter();

@@ -72,10 +72,13 @@ impl Draw {
         self.next += 1;
         let op = self.op(depth);
         let bodies = match op {
-            Op::Make { bomb: true, .. } | Op::Join { .. } => 2,
+            Op::Make { bomb: true, .. } | Op::Then { bomb: true, .. } | Op::Join { .. } => 2,
             Op::Scope { .. } => 2 + self.random.below(3),
             Op::Pool { .. } => 1 + self.random.below(4),
             Op::Make { .. }
+            | Op::Then { .. }
+            | Op::Future { .. }
+            | Op::Blocking
             | Op::Callback { .. }
             | Op::Region { .. }
             | Op::NoSuspend
@@ -124,6 +127,7 @@ impl Draw {
                 runtime: self.runtime(),
                 priority: self.random.of(&[-1, 0, 0, 0, 1]),
                 timeout: self.random.one_in(4).then(|| self.micros()),
+                hint: self.hint(),
                 detached: self.random.one_in(4),
                 own_stack: self.random.one_in(4),
                 submit: !self.random.one_in(3),
@@ -131,9 +135,49 @@ impl Draw {
         }
     }
 
+    fn hint(&mut self) -> Option<Hint> {
+        match self.random.below(6) {
+            0 => Some(Hint::Given(self.random.below(3) as i8)),
+            1 => Some(Hint::NewestFirst),
+            _ => None,
+        }
+    }
+
+    fn then(&mut self) -> Op {
+        Op::Then {
+            slot: self.slot(),
+            from: self.slot(),
+            gets: match self.random.below(6) {
+                0 => Then::Nothing,
+                1 => Then::Outcome,
+                2 => Then::Whole,
+                3 => Then::Both { other: self.slot() },
+                _ => Then::Value,
+            },
+            runtime: self.random.one_in(4).then(|| self.runtime()),
+            timeout: self.random.one_in(6).then(|| self.micros()),
+            hint: self.hint(),
+            own_stack: self.random.one_in(4),
+            submit: !self.random.one_in(3),
+            bomb: self.random.one_in(3),
+        }
+    }
+
+    fn several(&mut self) -> Several {
+        match self.random.below(4) {
+            0 => Several::First,
+            1 => Several::All,
+            _ => Several::Next {
+                times: self.random.below(4) as u8,
+                limit: self.limit(),
+                cancel: self.random.one_in(2),
+            },
+        }
+    }
+
     fn op(&mut self, depth: u32) -> Op {
         loop {
-            let op = match self.random.below(114) {
+            let op = match self.random.below(146) {
                 0..=17 => Op::Make { slot: self.slot(), how: self.make(), bomb: self.random.one_in(3) },
                 18..=23 => Op::Wait { slot: self.slot(), limit: self.limit() },
                 24 => Op::WaitUntyped { slot: self.slot(), limit: self.limit() },
@@ -159,9 +203,36 @@ impl Draw {
                     fallible: self.random.one_in(2),
                     cancel: self.random.one_in(5),
                     stay: self.random.one_in(4),
+                    after: self.random.one_in(5).then(|| self.slot()),
                 },
                 46..=48 => Op::Join { fallible: self.random.one_in(2) },
-                49..=50 => Op::Pool { bound: self.random.below(4) as u8, cancel: self.random.one_in(4) },
+                49..=50 | 114..=115 => Op::Pool {
+                    bound: self.random.below(4) as u8,
+                    cancel: self.random.one_in(4),
+                    include: [(); 2].map(|()| self.random.one_in(2).then(|| self.slot())),
+                },
+                116..=125 => self.then(),
+                126..=128 => {
+                    let completer = self.random.below(usize::from(COMPLETERS)) as u8;
+                    Op::Promise { slot: self.slot(), completer }
+                }
+                129..=132 => Op::Complete {
+                    completer: self.random.below(usize::from(COMPLETERS)) as u8,
+                    with: self.random.of(&[
+                        Completes::Value,
+                        Completes::Value,
+                        Completes::Error,
+                        Completes::Never,
+                    ]),
+                },
+                133 => Op::Hint { slot: self.slot(), hint: self.random.below(3) as i8 },
+                134..=138 => Op::Several { slots: [(); 3].map(|()| self.slot()), how: self.several() },
+                139..=142 => Op::Future {
+                    slot: self.slot(),
+                    how: self.random.of(&[Polls::BlockOn, Polls::BlockOnUntyped, Polls::Once, Polls::Keep]),
+                },
+                143 => Op::Kept { drop: self.random.one_in(3) },
+                144..=145 => Op::Blocking,
                 51 => Op::Region { micros: self.micros() },
                 52 => Op::NoSuspend,
                 53 => Op::Shield,
@@ -230,6 +301,9 @@ impl Draw {
             let nests = matches!(
                 op,
                 Op::Make { .. }
+                    | Op::Then { .. }
+                    | Op::Future { .. }
+                    | Op::Blocking
                     | Op::Callback { .. }
                     | Op::Scope { .. }
                     | Op::Join { .. }
@@ -258,7 +332,7 @@ impl Draw {
             if end && !self.random.one_in(2) {
                 continue;
             }
-            if !self.plain_threads && matches!(op, Op::Thread | Op::ThreadBomb) {
+            if !self.plain_threads && matches!(op, Op::Thread | Op::ThreadBomb | Op::Blocking) {
                 continue;
             }
             return self.without_deadlocks(op);
