@@ -32,80 +32,18 @@ use std::cell::Cell;
 use std::fmt;
 use std::ptr::NonNull;
 
-use forebear_context::context::{Context, Ticket, ready};
-use forebear_context::lineage::{LEAST_KEY, Priority, next_root, root_key};
+use forebear_context::context::Context;
 
-use crate::heap::{Heap, Linked, Links};
+use crate::heap::Heap;
+
+mod chosen;
+mod place;
+
+pub use self::chosen::{Chosen, ChosenList};
+pub use self::place::Place;
 
 /// See the module head.
 const NEWCOMERS: u64 = 32;
-
-/// One waiter's place in a [`LockQueue`], with what the queue's owner wants to know of it.
-pub struct Place<T = ()> {
-    links: Links<Place<T>>,
-    /// In which of the heaps it stands.
-    stands: Cell<Option<bool>>,
-    context: NonNull<Context>,
-    ticket: Cell<Ticket>,
-    /// What the waiter wants, and what it was given.
-    pub value: T,
-}
-
-impl<T> Linked for Place<T> {
-    fn links(&self) -> &Links<Place<T>> {
-        &self.links
-    }
-}
-
-impl<T> Place<T> {
-    /// A place for a wait of `context` that it has begun under `ticket`. A context of no urgency, a thread's, draws the number that a
-    /// root would have that was made now.
-    ///
-    /// # Safety
-    ///
-    /// L4, for as long as anything of the place is called.
-    pub unsafe fn new(context: &Context, ticket: Ticket, value: T) -> Place<T> {
-        Place {
-            links: Links::new(key_of(context)),
-            stands: Cell::new(None),
-            context: NonNull::from(context),
-            ticket: Cell::new(ticket),
-            value,
-        }
-    }
-
-    /// The next wait of the same context. While the place stands nowhere.
-    pub fn renew(&self, ticket: Ticket) {
-        self.ticket.set(ticket);
-        let (key, number) = self.links.key.get();
-        // SAFETY: L4.
-        let now = unsafe { self.context.as_ref() }.urgency();
-        self.links.key.set((key.min(now), number));
-    }
-
-    /// Whether it stands in a queue. Under the queue's lock (L1).
-    pub fn is_listed(&self) -> bool {
-        self.stands.get().is_some()
-    }
-
-    /// On which thread its waiter is: [`Context::place`].
-    pub(crate) fn on(&self) -> usize {
-        // SAFETY: L4.
-        unsafe { self.context.as_ref() }.place().get()
-    }
-
-    /// The root key it stands by; smaller goes first.
-    pub fn key(&self) -> u64 {
-        self.links.key.get().0
-    }
-}
-
-fn key_of(context: &Context) -> u64 {
-    match context.urgency() {
-        LEAST_KEY.. => root_key(Priority::NORMAL, next_root()),
-        key => key,
-    }
-}
 
 /// Who stands on the other heap while the one that is popped from is closed.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -437,7 +375,7 @@ impl<T> LockQueue<T> {
             #[cfg(mutant = "refused_is_woken")]
             let sure = sure || true;
             if sure {
-                return Some(Chosen { place });
+                return Some(Chosen::new(place));
             }
             #[cfg(mutant = "refused_ends_the_choice")]
             return None;
@@ -548,97 +486,6 @@ impl<T> Default for LockQueue<T> {
 impl<T> fmt::Debug for LockQueue<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockQueue").field("len", &self.len()).finish_non_exhaustive()
-    }
-}
-
-impl<T> fmt::Debug for Place<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Place").field("key", &self.key()).finish_non_exhaustive()
-    }
-}
-
-/// A waiter that has been made sure of, to be woken once.
-#[must_use = "it waits until it is woken"]
-pub struct Chosen<T = ()> {
-    place: NonNull<Place<T>>,
-}
-
-impl<T> Chosen<T> {
-    /// Its place, until it is woken (L3).
-    #[must_use]
-    pub fn place(&self) -> &Place<T> {
-        // SAFETY: L3.
-        unsafe { self.place.as_ref() }
-    }
-
-    /// Has it go on. What was done before is seen there.
-    pub fn wake(self) {
-        let (context, ticket) = (self.place().context, self.place().ticket.get());
-        // SAFETY: chosen, and this takes `self`.
-        unsafe { ready(context, ticket) };
-    }
-}
-
-impl<T> fmt::Debug for Chosen<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Chosen").field(self.place()).finish()
-    }
-}
-
-/// Several that have been made sure of, in order, to be woken when everything has been let go of. No allocation: they are linked by
-/// their places.
-#[must_use = "they wait until they are woken"]
-pub struct ChosenList<T = ()> {
-    first: Option<NonNull<Place<T>>>,
-    last: Option<NonNull<Place<T>>>,
-}
-
-impl<T> ChosenList<T> {
-    /// Nobody yet.
-    pub const fn new() -> ChosenList<T> {
-        ChosenList { first: None, last: None }
-    }
-
-    /// Puts one last.
-    pub fn push(&mut self, chosen: Chosen<T>) {
-        let this = Some(chosen.place);
-        chosen.place().links.next().set(None);
-        match self.last {
-            // SAFETY: L3.
-            Some(last) => unsafe { last.as_ref() }.links.next().set(this),
-            None => self.first = this,
-        }
-        self.last = this;
-    }
-
-    /// Whether nobody was chosen.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.first.is_none()
-    }
-
-    /// Has all of them go on, in order. Answers how many.
-    pub fn wake(mut self) -> usize {
-        let mut woken = 0;
-        while let Some(place) = self.first {
-            // SAFETY: L3: read before it is woken.
-            self.first = unsafe { place.as_ref() }.links.next().get();
-            Chosen { place }.wake();
-            woken += 1;
-        }
-        woken
-    }
-}
-
-impl<T> Default for ChosenList<T> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl<T> fmt::Debug for ChosenList<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ChosenList").field("is_empty", &self.is_empty()).finish()
     }
 }
 
