@@ -16,8 +16,8 @@ HOST=$(rustc -vV | sed -n 's/^host: //p')
 # The test programs of `forebear` that race most: ci/flakes repeats them most.
 RACING=(
     callbacks cancel cancel_demand cancel_foreign cancel_spread cancel_storm channel channel_go condvar cycles deadlines
-    failure_and_cancel foreign join lock_stress mutex once order request_pool rw_lock scope select semaphore shutdown stress
-    timeouts urgency workers
+    failure_and_cancel foreign join lock_stress mutex once order order_workers request_pool rw_lock scope select semaphore shutdown
+    stress timeouts urgency workers yields
 )
 
 # The programs that ci/test runs without debug assertions as well: those with tests that debug assertions leave out or make

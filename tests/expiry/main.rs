@@ -2,6 +2,7 @@
 //! server runs and stops. Nothing here waits for time to pass: clocks are moved by hand, and threads tell what they do.
 
 mod guards;
+mod names;
 mod queues;
 #[path = "../support/mod.rs"]
 mod support;
